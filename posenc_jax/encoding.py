@@ -11,6 +11,8 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 
+from posenc_jax.layout import Layout
+
 Params = Any  # a pytree of arrays; {} where nothing is learned
 Placed = Any  # what a method is shown: positions [B, T] or [B, T, A], or a pytree of [B, T, ...]
 Table = Any  # a pytree with leading axes [B, T], made once for a forward pass
@@ -50,9 +52,8 @@ class Encoding(NamedTuple):
     """A positional encoding: pure functions of explicit positions.
 
     init:   (key, dims) -> params.
-    place:  (key | None, pos_BT, length_BT) -> placed. What the other hooks are shown instead of
-            the positions. `length_BT` counts the tokens of the sequence each token belongs to; the
-            key is given in training alone.
+    place:  (key | None, layout) -> placed. What the other hooks are shown instead of the layout's
+            positions. The key is given in training alone.
     embed:  (params, x_BTD, placed) -> x_BTD. At the model's input.
     table:  (params, placed, head) -> table. What `rotate` reads on heads of `head` channels; made
             once, float32 or better.
@@ -86,9 +87,9 @@ def only_places(encoding: Encoding) -> bool:
     return encoding.place is not None and not any(hooks)
 
 
-def place(encoding: Encoding, key: jax.Array | None, pos_BT: jax.Array, length_BT: jax.Array):
-    """The positions as the encoding wants to see them; `pos_BT` itself where it has no wish."""
-    return pos_BT if encoding.place is None else encoding.place(key, pos_BT, length_BT)
+def place(encoding: Encoding, key: jax.Array | None, layout: Layout) -> Placed:
+    """The positions as the encoding wants to see them; the layout's where it has no wish."""
+    return layout.pos_BT if encoding.place is None else encoding.place(key, layout)
 
 
 def at_layer(encoding: Encoding, layer: int, params: Params, *placed: Placed) -> tuple:
@@ -112,14 +113,14 @@ def chain(*parts: Encoding) -> Encoding:
         keys = jax.random.split(key, len(parts))
         return tuple(part.init(k, dims) for part, k in zip(parts, keys, strict=True))
 
-    def place_all(key, pos_BT, length_BT):
+    def place_all(key, layout):
         shown = []
         for i, part in enumerate(parts):
             part_key = None if key is None else jax.random.fold_in(key, i)
-            shown.append(place(part, part_key, pos_BT, length_BT))
+            shown.append(place(part, part_key, layout))
             if only_places(part):
-                pos_BT = shown[-1]
-        return tuple(shown) if has else pos_BT
+                layout = layout._replace(pos_BT=shown[-1])
+        return tuple(shown) if has else layout.pos_BT
 
     def embed(params, x_BTD, placed):
         for part, p, seen in zip(parts, params, placed, strict=True):
@@ -191,10 +192,10 @@ def per_layer(parts: Sequence[Encoding]) -> Encoding:
         keys = jax.random.split(key, len(members))
         return tuple(member.init(k, dims) for member, k in zip(members, keys, strict=True))
 
-    def place_all(key, pos_BT, length_BT):
+    def place_all(key, layout):
         keys = [None if key is None else jax.random.fold_in(key, i) for i in range(len(members))]
         rows = zip(members, keys, strict=True)
-        return tuple(place(member, k, pos_BT, length_BT) for member, k in rows)
+        return tuple(place(member, k, layout) for member, k in rows)
 
     def at(layer, params, *placed):
         slot = slots[layer % len(slots)]

@@ -16,6 +16,8 @@ class Layout(NamedTuple):
     length_BT:  number of tokens in that sequence, int32.
     index_BT:   order in storage, int32: what causality reads.
     segment_BT: which sequence of the row the token belongs to, int32; 0 is padding.
+    group_BT:   tokens that belong together have one number, int32, 0 for none: the digits of one
+                significance, as the task that wrote them knows it.
 
     B may be 1 where all rows are alike, in every field at once; a random `place` then draws once
     for all of them.
@@ -25,15 +27,22 @@ class Layout(NamedTuple):
     length_BT: jax.Array
     index_BT: jax.Array
     segment_BT: jax.Array
+    group_BT: jax.Array
 
 
-def layout(segment_BT: jax.Array, pos_BT: jax.Array | None = None, start: int = 0) -> Layout:
+def layout(
+    segment_BT: jax.Array,
+    pos_BT: jax.Array | None = None,
+    start: int = 0,
+    group_BT: jax.Array | None = None,
+) -> Layout:
     """The layout of rows given by their segment ids; positions count up from 0 in each segment.
 
     Args:
       segment_BT: int [B, T]; 0 is padding, and each other id stands in one run.
       pos_BT: positions to use instead, [B, T] or [B, T, A].
       start: storage index of the first column.
+      group_BT: which tokens belong together, int [B, T]; none by default.
     """
     segment_BT = segment_BT.astype(jnp.int32)
     time = segment_BT.shape[1]
@@ -46,7 +55,8 @@ def layout(segment_BT: jax.Array, pos_BT: jax.Array | None = None, start: int = 
     )
     if pos_BT is None:
         pos_BT = jnp.where(segment_BT > 0, index_BT - first_BT, 0)
-    return Layout(pos_BT, last_BT - first_BT + 1, index_BT + start, segment_BT)
+    group_BT = jnp.zeros_like(segment_BT) if group_BT is None else group_BT.astype(jnp.int32)
+    return Layout(pos_BT, last_BT - first_BT + 1, index_BT + start, segment_BT, group_BT)
 
 
 def full(batch: int, time: int) -> Layout:

@@ -11,7 +11,7 @@ import numpy as np
 from posenc_jax import CATALOG, Encoding, make, transformer
 from posenc_jax.encodings import card
 from posenc_jax.encodings.card import Card
-from posenc_jax.layout import Layout, layout
+from posenc_jax.layout import Layout, full, layout
 from posenc_jax.schema import ModelConfig
 
 VOCAB, TIME, COLUMNS = 11, 24, 6
@@ -65,16 +65,25 @@ def tokens(seed: int, batch: int = 2, time: int = TIME) -> jax.Array:
 
 
 def where(name: str, segment_BT: Any, shift: int = 0, stretch: int = 1) -> Layout:
-    """The layout of the rows as the method reads it: counted, or (row, column) of a grid."""
+    """The layout of the rows as the method reads it: counted, or ([time,] row, column)."""
     found = layout(jnp.asarray(segment_BT))
     pos = found.pos_BT
-    if card(name).axes == 2:
-        pos = jnp.stack([found.pos_BT // COLUMNS, found.pos_BT % COLUMNS], axis=-1)
+    grid = [pos // COLUMNS, pos % COLUMNS]
+    if card(name).axes > 1:
+        pos = jnp.stack([pos, *grid][-card(name).axes :], axis=-1)
     return found._replace(pos_BT=pos * stretch + shift)
 
 
 def whole(name: str, batch: int = 2, time: int = TIME, **moved: int) -> Layout:
     return where(name, np.ones((batch, time), np.int32), **moved)
+
+
+def standing(pos_BT: jax.Array, length_BT: Any = None) -> Layout:
+    """One sequence a row at these positions; `length_BT` is stated to be its length."""
+    found = full(*pos_BT.shape[:2])._replace(pos_BT=pos_BT)
+    if length_BT is None:
+        return found
+    return found._replace(length_BT=jnp.broadcast_to(length_BT, pos_BT.shape[:2]))
 
 
 def gap(a: jax.Array, b: jax.Array) -> float:

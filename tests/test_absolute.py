@@ -64,7 +64,7 @@ def shown(encoding, where, model=32, seed=0, x=None, params=None):
     x = jax.random.normal(x_key, (*where.pos_BT.shape[:2], model)) if x is None else x
     placed = where.pos_BT
     if encoding.place is not None:
-        placed = encoding.place(None, placed, where.length_BT)
+        placed = encoding.place(None, where)
     return run(encoding.embed, params, x, placed), x, params
 
 

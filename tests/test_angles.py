@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from posenc_jax.encodings.angles import TURN, angles, ladder
-from tests.test_rotary import FAR, gap
+from tests.catalogue import gap
+from tests.test_rotary import FAR
 
 
 def error(found_BTHF, pos_T, freq_F) -> float:

@@ -57,14 +57,14 @@ def test_catalogue_parity(name, time):
         pos_T = np.asarray(at.pos_BT[0])
         if method.shows:
             mover = method.build(**method.example)
-            shown = np.asarray(place(mover, None, at.pos_BT, at.length_BT)[0], np.float64)
+            shown = np.asarray(place(mover, None, at)[0], np.float64)
             np.testing.assert_allclose(shown, method.shows(o, pos_T, time), atol=1e-9)
             return
         encoding = encoding_of(name)
         params = wide_params(encoding)
         if method.embeds:
             x_TD = rng.normal(size=(time, DIMS.model))
-            placed = place(encoding, None, at.pos_BT, at.length_BT)
+            placed = place(encoding, None, at)
             got = encoding.embed(params, jnp.asarray(x_TD)[None], placed)[0]
             plain = jax.tree.map(np.asarray, params)
             np.testing.assert_allclose(got, method.embeds(o, plain, x_TD, pos_T, time), atol=1e-9)
@@ -146,7 +146,7 @@ def test_catalogue_precision(name):
         params = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), values)
         if encoding.embed is not None:
             x = jnp.zeros((1, TIME, 32), float)
-            return encoding.embed(params, x, place(encoding, None, at.pos_BT, at.length_BT))
+            return encoding.embed(params, x, place(encoding, None, at))
         q, k, v = (jnp.asarray(a, float) for a in qkv)
         return attention_of(name, encoding, params, q, k, v, at)
 

@@ -8,6 +8,7 @@ import pytest
 from posenc_jax import CATALOG, Dims, Encoding, Side, Walk, at_layer, chain, describe, make
 from posenc_jax.encoding import each_layer, only_places, per_layer, place
 from posenc_jax.encodings import card, options
+from tests.catalogue import standing
 
 DIMS = Dims(model=8, heads=2, head=4, layers=3)
 POS = jnp.arange(5)[None]
@@ -16,7 +17,7 @@ KEY = jax.random.key(0)
 
 
 def mover(by, shows=None, limit=None):
-    return Encoding(place=lambda key, pos, length: pos + by, shows=shows, limit=limit)
+    return Encoding(place=lambda key, at: at.pos_BT + by, shows=shows, limit=limit)
 
 
 def adder():
@@ -64,7 +65,7 @@ def talker(name):
 
 
 def shown(encoding, key=None):
-    return place(encoding, key, POS, LENGTH)
+    return place(encoding, key, standing(POS, LENGTH))
 
 
 def test_a_mover_moves_what_is_to_its_right_and_nothing_else():
@@ -89,7 +90,7 @@ def test_movers_add_up_and_a_chain_of_movers_is_a_mover():
 
 
 def test_a_part_that_places_for_itself_moves_nobody_else():
-    own = adder()._replace(place=lambda key, pos, length: pos * 0)
+    own = adder()._replace(place=lambda key, at: at.pos_BT * 0)
     both = chain(own, adder())
     embedded = both.embed(both.init(KEY, DIMS), jnp.zeros((1, 5, 1)), shown(both))
     np.testing.assert_array_equal(embedded[0, :, 0], POS[0])
@@ -97,7 +98,7 @@ def test_a_part_that_places_for_itself_moves_nobody_else():
 
 def test_parts_draw_their_own_positions():
     drawn = Encoding(
-        place=lambda key, pos, length: pos if key is None else jax.random.normal(key, pos.shape),
+        place=lambda key, at: at.pos_BT if key is None else jax.random.normal(key, at.pos_BT.shape),
         bias=absolute_bias().bias,
     )
     first, second = shown(chain(drawn, drawn), KEY)

@@ -12,6 +12,7 @@ import pytest
 from posenc_jax import Dims, make
 from posenc_jax.encodings import card
 from posenc_jax.layout import full, join, layout
+from tests.catalogue import standing
 
 PARITY = [
     *[("randomized", {"limit": limit, "evaluate": "spread"}) for limit in (24, 64, 2048, 100_000)],
@@ -33,12 +34,12 @@ RANDOMIZED, KEY = make("randomized"), jax.random.key(0)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def place(encoding, key, pos_BT, length_BT):
-    return encoding.place(key, pos_BT, length_BT)
+def place(encoding, key, where):
+    return encoding.place(key, where)
 
 
 def placed(encoding, where, key=None):
-    return np.asarray(place(encoding, key, where.pos_BT, where.length_BT))
+    return np.asarray(place(encoding, key, where))
 
 
 def runs(segments):
@@ -99,7 +100,7 @@ def test_as_many_tokens_as_positions_are_shown_them_all_and_more_nan(evaluate):
 
 def test_nan_reaches_the_output():
     chained, where = make("randomized+sinusoidal", limit=8), full(1, 9)
-    placed_BT = chained.place(None, where.pos_BT, where.length_BT)
+    placed_BT = chained.place(None, where)
     assert np.all(np.isnan(chained.embed(({}, {}), jnp.zeros((1, 9, 4)), placed_BT)))
 
 
@@ -173,7 +174,7 @@ def test_trains_inside_a_scan_a_vmap_and_a_gradient():
     params = encoding.init(jax.random.key(0), Dims(8, 2, 4))
 
     def loss(params, key):
-        out = encoding.embed(params, x, encoding.place(key, where.pos_BT, where.length_BT))
+        out = encoding.embed(params, x, encoding.place(key, where))
         return jnp.sum(out**2)
 
     def slopes(key):
@@ -218,7 +219,7 @@ def test_a_mover_brings_a_table_as_many_positions_as_it_shows():
 def test_refuses_positions_of_two_axes(name):
     pos = jnp.zeros((1, 4, 2), jnp.int32)
     with pytest.raises(ValueError, match=f"is not \\[B, T\\], all that {name} can move"):
-        make(name).place(None, pos, jnp.full((1, 4), 4, jnp.int32))
+        make(name).place(None, standing(pos))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from posenc_jax.encoding import Dims, chain, place
 from posenc_jax.encodings import rotary, scaling
 from posenc_jax.encodings.angles import angles, ladder, turn, turns
+from tests.catalogue import gap, standing
 
 DIMS = Dims(model=24, heads=3, head=8)
 FAR = [10**3, 10**6, 2**24]
@@ -22,8 +23,7 @@ def vectors(seed: int, time: int = 12, dims: Dims = DIMS, dtype=float) -> tuple:
 
 def logits(encoding, params, q_BTHC, k_BTHC, pos_BT) -> jax.Array:
     """Scores of one row as attention makes them, before the mask."""
-    length_BT = jnp.full(pos_BT.shape[:2], pos_BT.shape[1], jnp.int32)
-    placed = place(encoding, None, pos_BT, length_BT)
+    placed = place(encoding, None, standing(pos_BT))
     table = encoding.table(params, placed, q_BTHC.shape[-1])
     q, k = (encoding.rotate(table, x, s) for x, s in ((q_BTHC, "q"), (k_BTHC, "k")))
     return jnp.einsum("bqhc,bkhc->bhqk", q, k)[0] / q_BTHC.shape[-1] ** 0.5
@@ -31,10 +31,6 @@ def logits(encoding, params, q_BTHC, k_BTHC, pos_BT) -> jax.Array:
 
 def counted(start: int, time: int = 12) -> jax.Array:
     return start + jnp.arange(time, dtype=jnp.int32)[None]
-
-
-def gap(a, b) -> float:
-    return float(np.abs(np.asarray(a, np.float64) - np.asarray(b, np.float64)).max())
 
 
 CASES = [
@@ -154,7 +150,7 @@ def test_odd_width(encoding, head, axes):
     """Refused in one line by `init`, and while tracing by `table` and by `rotate`."""
     params = encoding.init(jax.random.key(0), DIMS)
     pos = counted(0) if axes == 1 else jnp.stack([counted(0)] * axes, axis=-1)
-    placed = place(encoding, None, pos, pos)
+    placed = place(encoding, None, standing(pos))
     table = encoding.table(params, placed, DIMS.head)
     rotate = jax.jit(lambda x: encoding.rotate(table, x, "q"))
     assert rotate(jnp.zeros((1, 12, 3, DIMS.head))).shape == (1, 12, 3, DIMS.head)
@@ -194,7 +190,7 @@ def test_refused_options(build, options, message):
 def test_dtype(build):
     """bfloat16 vectors come back as bfloat16, turned by a float32 table."""
     encoding = build()
-    placed = place(encoding, None, counted(256), counted(0))
+    placed = place(encoding, None, standing(counted(256)))
     table = encoding.table({}, placed, 8)
     assert {leaf.dtype for leaf in jax.tree.leaves(table)} == {jnp.dtype(jnp.float32)}
     q, _ = vectors(5, dtype=jnp.bfloat16)
@@ -260,7 +256,7 @@ def test_xpos_far(time):
     """A row of 1e5 tokens is finite in values and gradients; the plain powers are not."""
     encoding = rotary.xpos()
     pos = counted(0, time)
-    table = encoding.table({}, place(encoding, None, pos, pos), 8)
+    table = encoding.table({}, place(encoding, None, standing(pos)), 8)
     leaves = jax.tree.leaves(table)
     assert all(bool(jnp.isfinite(leaf).all()) for leaf in leaves)
     assert max(float(jnp.abs(leaf).max()) for leaf in leaves) ** 2 < 1e36
@@ -275,19 +271,19 @@ def test_xpos_one_centre():
     encoding = rotary.xpos(span=8.0)
     q, k = vectors(9)
     pos = counted(0)
-    placed = place(encoding, None, pos, pos)
+    placed = place(encoding, None, standing(pos))
     last = jax.tree.map(lambda leaf: leaf[:, -1:], placed)
     score = lambda placed: (
         jnp.einsum(
             "bqhc,bkhc->bhqk",
             encoding.rotate(encoding.table({}, placed, 8), q[:, -1:], "q"),
-            encoding.rotate(encoding.table({}, place(encoding, None, pos, pos), 8), k, "k"),
+            encoding.rotate(encoding.table({}, place(encoding, None, standing(pos)), 8), k, "k"),
         )[0]
         / 8**0.5
     )
     full = logits(encoding, {}, q, k, pos)[:, -1:]
     assert gap(full, score(last)) < 1e-6
-    assert gap(full, score(place(encoding, None, pos[:, -1:], pos[:, -1:]))) > 1e-2
+    assert gap(full, score(place(encoding, None, standing(pos[:, -1:])))) > 1e-2
 
 
 def test_bases_do_not_share_a_table():

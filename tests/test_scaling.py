@@ -7,7 +7,8 @@ import pytest
 
 from posenc_jax.encoding import Dims, place
 from posenc_jax.encodings import CATALOG, rotary, scaling
-from tests.test_rotary import counted, gap, logits, vectors
+from tests.catalogue import gap, standing
+from tests.test_rotary import counted, logits, vectors
 
 METHODS = [
     scaling.pi,
@@ -54,8 +55,7 @@ FROZEN = [
 
 
 def table_of(encoding, pos_BT, length, head: int = 16):
-    length_BT = jnp.full(pos_BT.shape, length, jnp.int32)
-    return encoding.table({}, place(encoding, None, pos_BT, length_BT), head)
+    return encoding.table({}, place(encoding, None, standing(pos_BT, length)), head)
 
 
 @pytest.mark.parametrize(("encoding", "wanted_F"), FROZEN)
@@ -141,7 +141,7 @@ def test_dynamic_ntk_length_of_each_sequence():
     encoding = scaling.dynamic_ntk(length=4)
     pos = jnp.asarray([[0, 1, 2, 0, 1, 2, 3, 4, 5]], jnp.int32)
     length = jnp.asarray([[3] * 3 + [6] * 6], jnp.int32)
-    table = encoding.table({}, place(encoding, None, pos, length), 16)
+    table = encoding.table({}, place(encoding, None, standing(pos, length)), 16)
     rope = rotary.rope().table({}, pos, 16)
     assert gap(table.cos[:, :3], rope.cos[:, :3]) == 0.0
     assert gap(table.cos[:, 3:], rope.cos[:, 3:]) > 1e-2

@@ -123,7 +123,7 @@ def frame(
     if form not in FORMS:
         raise ValueError(f"attention.form: {form!r} is not known; choose from {', '.join(FORMS)}")
     keys = q_layout if k_layout is None else k_layout
-    placed = place(encoding, key, keys.pos_BT, keys.length_BT)
+    placed = place(encoding, key, keys)
     k = Tokens(placed, keys.index_BT, keys.segment_BT)
     size_q, size_k = q_layout.index_BT.shape[1], keys.index_BT.shape[1]
     first = size_k - size_q if start is None else start

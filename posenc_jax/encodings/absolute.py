@@ -72,8 +72,8 @@ def index(how: How = "add") -> Encoding:
 def normalized(how: How = "add") -> Encoding:
     """The share of the sequence passed, from 0 to 1: one step means less in a longer sequence."""
 
-    def share(key, pos_BT, length_BT):
-        return pos_BT.astype(float) / jnp.maximum(length_BT - 1, 1).astype(float)
+    def share(key, layout):
+        return layout.pos_BT.astype(float) / jnp.maximum(layout.length_BT - 1, 1).astype(float)
 
     return coded(how, 1, lambda params, share_BT, width: share_BT[..., None], place=share)
 

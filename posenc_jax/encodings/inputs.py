@@ -121,8 +121,8 @@ def bounded(length: int, beyond: Beyond) -> dict[str, Any]:
     """`place` and `limit` of a method that knows the positions 0 .. length - 1 alone."""
     one_of("beyond", beyond, Beyond)
 
-    def squeeze(key, pos_BT, length_BT):
-        pos_BT, n_BT = pos_BT.astype(float), length_BT.astype(float)
+    def squeeze(key, layout):
+        pos_BT, n_BT = layout.pos_BT.astype(float), layout.length_BT.astype(float)
         squeezed_BT = pos_BT * (length - 1) / jnp.maximum(n_BT - 1, 1)
         return jnp.where(n_BT > length, squeezed_BT, pos_BT)
 

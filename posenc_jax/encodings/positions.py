@@ -121,7 +121,8 @@ def randomized(
     one_of("evaluate", evaluate, Evaluate)
     one_of("per", per, Per)
 
-    def place(key, pos_BT, length_BT):
+    def place(key, layout):
+        pos_BT, length_BT = layout.pos_BT, layout.length_BT
         one_axis("randomized", pos_BT)
         token_BT = pos_BT.astype(jnp.int32)
         if key is not None:
@@ -156,10 +157,10 @@ def interpolated(length: int = 512) -> Encoding:
     """
     require(length > 0, "length", length, "must be positive")
 
-    def place(key, pos_BT, length_BT):
-        one_axis("interpolated", pos_BT)
-        pos_BT = pos_BT.astype(float)
-        return jnp.where(length_BT > length, pos_BT * length / length_BT.astype(float), pos_BT)
+    def place(key, layout):
+        one_axis("interpolated", layout.pos_BT)
+        pos_BT, n_BT = layout.pos_BT.astype(float), layout.length_BT.astype(float)
+        return jnp.where(n_BT > length, pos_BT * length / n_BT, pos_BT)
 
     return Encoding(place=place, shows=length)
 
@@ -179,4 +180,4 @@ def clamped(length: int = 512) -> Encoding:
     ValueError: length is not positive.
     """
     require(length > 0, "length", length, "must be positive")
-    return Encoding(place=lambda key, pos_BT, n_BT: jnp.minimum(pos_BT, length - 1), shows=length)
+    return Encoding(place=lambda key, at: jnp.minimum(at.pos_BT, length - 1), shows=length)

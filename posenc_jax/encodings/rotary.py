@@ -210,8 +210,9 @@ def xpos(base: float = 10_000.0, pairing: Pairing = "half", span: float = 512.0)
     def frequencies(head):
         return ladder(head, base)
 
-    def place(key, pos_BT, length_BT):
-        low, high = (pick(one_axis(pos_BT), axis=1, keepdims=True) for pick in (jnp.min, jnp.max))
+    def place(key, layout):
+        pos_BT = one_axis(layout.pos_BT)
+        low, high = (pick(pos_BT, axis=1, keepdims=True) for pick in (jnp.min, jnp.max))
         return pos_BT, pos_BT - (low + (high - low) // 2)
 
     def table(params, placed, head):

@@ -118,8 +118,8 @@ def dynamic_ntk(
     def frequencies(head):
         return ladder(head, base)
 
-    def place(key, pos_BT, length_BT):
-        return one_axis(pos_BT), length_BT
+    def place(key, layout):
+        return one_axis(layout.pos_BT), layout.length_BT
 
     def table(params, placed, head):
         pos_BT, length_BT = placed
