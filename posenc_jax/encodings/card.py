@@ -31,6 +31,8 @@ class Card:
     example:  options for a small model of 24 tokens, where the defaults do not fit one.
     vary:     for an option, another value that must change the output, and for which a value of
               the same type is not enough.
+    reference: the public package whose frozen values it is also held to, see tests/goldens; None:
+              no package has it, and the definition alone is its proof.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Card:
     shows: Callable[..., Any] | None
     example: Mapping[str, Any]
     vary: Mapping[str, Any]
+    reference: str | None
 
     @property
     def options(self) -> dict[str, inspect.Parameter]:
@@ -69,6 +72,7 @@ def method(
     shows: Callable[..., Any] | None = None,
     example: Mapping[str, Any] | None = None,
     vary: Mapping[str, Any] | None = None,
+    reference: str | None = None,
 ):
     """Puts a `Card` on a function that builds an encoding from keyword options."""
 
@@ -77,7 +81,7 @@ def method(
             raise TypeError(f"{build.__name__}: a method needs its definition in float64")
         build.card = Card(
             build.__name__, build, kind, formula, paper, beyond, relative, axes,
-            embeds, scores, shows, example or {}, vary or {},
+            embeds, scores, shows, example or {}, vary or {}, reference,
         )  # fmt: skip
         return build
 
