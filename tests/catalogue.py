@@ -20,7 +20,10 @@ CONFIG = ModelConfig(width=32, heads=4, layers=2, mlp=2)
 
 
 class Case(NamedTuple):
-    """One method in a model: its card, encoding, parameters, and the model's functions, jitted."""
+    """One method in a model: its card, encoding, parameters, and the model's functions.
+
+    They run op by op: small operations compile once for all methods, a program for each alone.
+    """
 
     card: Card
     encoding: Encoding
@@ -38,12 +41,12 @@ def encoding_of(name: str, **options: Any) -> Encoding:
 def build(encoding: Encoding, config: ModelConfig, axes: int, name: str) -> Case:
     model = transformer.build(config, encoding, VOCAB, axes=axes)
     params = stir(model.init(jax.random.key(0)), zlib.crc32(name.encode()))
-    return Case(card(name), encoding, model, params, jax.jit(model.apply))
+    return Case(card(name), encoding, model, params, model.apply)
 
 
 @functools.cache
 def case(name: str, kind: str = "decoder", attention_mask: bool = True) -> Case:
-    """The method's case; cached, since each compiles."""
+    """The method's case; cached."""
     masks = CONFIG.masks.model_copy(update={"attention": attention_mask})
     config = CONFIG.model_copy(update={"kind": kind, "masks": masks})
     return build(encoding_of(name), config, card(name).axes, name)

@@ -64,7 +64,7 @@ def test_catalogue_causal_gradient(name):
         counts = (jnp.arange(TIME) < until)[None, :, None]
         return jnp.where(counts, c.model.apply(params, ids, at), 0.0).sum()
 
-    grads = jax.jit(jax.grad(early))
+    grads = jax.grad(early)
     assert float(jnp.abs(grads(c.params, 12)["embed"][6:]).max()) == 0.0
     assert float(jnp.abs(grads(c.params, TIME)["embed"][6:]).max()) > 1e-3
 
@@ -117,9 +117,9 @@ def test_catalogue_blockwise(name):
         logits = c.model.apply(params, tokens(9), at, form=form, block=8)
         return (logits * weights).sum(), logits
 
-    run = jax.jit(jax.value_and_grad(loss, has_aux=True), static_argnums=1)
+    run = jax.value_and_grad(loss, has_aux=True)
     (_, dense), dense_grad = run(c.params, "dense")
-    (_, block), block_grad = run(c.params, "blockwise")
+    (_, block), block_grad = jax.jit(run, static_argnums=1)(c.params, "blockwise")
     assert gap(dense, block) < 1e-5
     assert max(jax.tree.leaves(jax.tree.map(gap, dense_grad, block_grad))) < 2e-4
     assert gap(dense, c.apply(c.params, tokens(9), whole(name))) > 1e-4, "control: other segments"
