@@ -1,8 +1,10 @@
-"""An algorithmic task, trained on strings of up to 20 symbols and tested on up to 320.
+r"""An algorithmic task, trained on strings of up to 20 symbols and tested on up to 320.
 
     python train.py --config=configs/tasks_extrap.py                 # copy
     python train.py --config=configs/tasks_extrap.py:reverse
     python train.py --config=configs/tasks_extrap.py:addition,quick
+    python train.py --config=configs/tasks_extrap.py:addition --config.task.reverse=True \
+        --config.encoding.name=fire+abacus+learned
 
 The answer is read by teacher forcing: a string counts as an exact match when every answer token
 is the argmax. In range all methods come close to 1; beyond it most fall to 0, and how fast is the

@@ -28,11 +28,18 @@ class Dims(NamedTuple):
 
 
 class Side(NamedTuple):
-    """Queries or keys as a `Walk` sees them: unrotated vectors, positions, content features."""
+    """Queries or keys as a `Walk` sees them.
+
+    x_BTHC:   vectors, not rotated.
+    placed:   positions.
+    feat:     content features, from `Walk.prepare`.
+    index_BT: order in storage, which tells a token from every other where positions may not.
+    """
 
     x_BTHC: jax.Array
     placed: Placed
     feat: Any = None
+    index_BT: jax.Array | None = None
 
 
 class Walk(NamedTuple):
@@ -41,11 +48,14 @@ class Walk(NamedTuple):
     prepare: (params, x_BTD) -> feat, a pytree of [B, T, ...]: what a token adds besides q and k.
     start:   (params, q: Side) -> carry, a pytree of [B, H, Q, ...]: handed from block to block.
     score:   (params, s_BHQK, q: Side, k: Side, visible_BHQK, carry) -> (s_BHQK, carry).
+    weighs:  whether the scores are logarithms of weights already, at most 0, which attention uses
+             as they are; otherwise a softmax makes weights of them.
     """
 
     score: Callable[..., tuple[jax.Array, Any]]
     prepare: Callable[[Params, jax.Array], Any] | None = None
     start: Callable[[Params, Side], Any] | None = None
+    weighs: bool = False
 
 
 class Encoding(NamedTuple):
@@ -232,10 +242,17 @@ def _hooks(parts: Sequence[Encoding]) -> set[str]:
 
 
 def _chain_walk(walks: Sequence[Walk | None]) -> Walk:
+    *earlier, last = [w for w in walks if w is not None]
+    if any(w.weighs for w in earlier):
+        raise ValueError(
+            "chain: a part that makes the attention weights stands before one that changes their "
+            "logits; put it last"
+        )
+
     def sides(side: Side) -> list[Side]:
         feats = [None] * len(walks) if side.feat is None else side.feat
         rows = zip(side.placed, feats, strict=True)
-        return [Side(side.x_BTHC, placed, feat) for placed, feat in rows]
+        return [side._replace(placed=placed, feat=feat) for placed, feat in rows]
 
     def prepare(params, x_BTD):
         rows = zip(walks, params, strict=True)
@@ -253,7 +270,7 @@ def _chain_walk(walks: Sequence[Walk | None]) -> Walk:
             carries.append(c)
         return s_BHQK, tuple(carries)
 
-    return Walk(score=score, prepare=prepare, start=start)
+    return Walk(score=score, prepare=prepare, start=start, weighs=last.weighs)
 
 
 def _chain_limit(parts: Sequence[Encoding]) -> int | None:

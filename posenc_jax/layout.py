@@ -4,6 +4,7 @@ Positions are explicit everywhere, so padding on either side, packed documents, 
 recurrence memory are one code path. Masks read `index` and `segment`, never positions.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -17,7 +18,7 @@ class Layout(NamedTuple):
     index_BT:   order in storage, int32: what causality reads.
     segment_BT: which sequence of the row the token belongs to, int32; 0 is padding.
     group_BT:   tokens that belong together have one number, int32, 0 for none: the digits of one
-                significance, as the task that wrote them knows it.
+                significance, as the task that wrote them knows it, or see `digit_places`.
 
     B may be 1 where all rows are alike, in every field at once; a random `place` then draws once
     for all of them.
@@ -67,3 +68,23 @@ def full(batch: int, time: int) -> Layout:
 def join(before: Layout, after: Layout) -> Layout:
     """Two stretches of storage, one after the other along time."""
     return Layout(*(jnp.concatenate(pair, axis=1) for pair in zip(before, after, strict=True)))
+
+
+def digit_places(tokens_BT: jax.Array, digits: Sequence[int], from_end: bool = False) -> jax.Array:
+    """Groups for text with numbers in it: a digit's place in its run of digits, from 1; int32.
+
+    Tokens that are no digits have group 0. Two numbers need another token between them, and so do
+    packed documents.
+
+    Args:
+      tokens_BT: int [B, T].
+      digits: ids of the digits' tokens.
+      from_end: count from the last digit of a run: its significance, where that stands first the
+        most significant digit. A number must then be written to its end.
+    """
+    if from_end:
+        return digit_places(tokens_BT[:, ::-1], digits)[:, ::-1]
+    digit_BT = jnp.isin(tokens_BT, jnp.asarray(digits, tokens_BT.dtype))
+    index_BT = jnp.broadcast_to(jnp.arange(tokens_BT.shape[1], dtype=jnp.int32), digit_BT.shape)
+    other_BT = jax.lax.cummax(jnp.where(digit_BT, -1, index_BT), axis=1)
+    return jnp.where(digit_BT, index_BT - other_BT, 0)

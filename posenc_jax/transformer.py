@@ -38,7 +38,7 @@ class Cache(NamedTuple):
 
 
 class Model(NamedTuple):
-    """A model as pure functions of explicit parameters; an LSTM has no `extend` and `decode`.
+    """A model as pure functions of explicit parameters; an LSTM has `init` and `apply` alone.
 
     init:   (key) -> params.
     apply:  (params, tokens_BT, layout, key=None, **form) -> logits [B, T, V], or [B, V] if pooled.
@@ -48,6 +48,7 @@ class Model(NamedTuple):
             segment's; no gradient flows into it.
     decode: (params, tokens_BT, layout, cache) -> (logits, cache): the next tokens, one or many.
     start:  (params, batch, capacity) -> an empty cache.
+    attention: (params, tokens_BT, layout, **form) -> the weights of each layer, [B, H, Q, K].
     """
 
     init: Callable[[jax.Array], Any]
@@ -55,6 +56,7 @@ class Model(NamedTuple):
     extend: Callable[..., tuple[jax.Array, Memory]] | None = None
     decode: Callable[..., tuple[jax.Array, Cache]] | None = None
     start: Callable[..., Cache] | None = None
+    attention: Callable[..., tuple[jax.Array, ...]] | None = None
 
 
 class Dense(nn.Module):
@@ -117,6 +119,12 @@ class Block(nn.Module):
             kept = jax.tree.map(partial(_write, column=column), cached, kept)
         k_BKHC, v_BKHC, k_feat = kept
         o_BQHC = attend(q_BQHC, k_BKHC, v_BKHC, frame, q_feat, k_feat)
+        if self.is_mutable_collection("intermediates"):  # see `Model.attention`
+            # The weights are what attention makes of values that are unit vectors.
+            unit_KK = jnp.eye(k_BKHC.shape[1], dtype=v_BKHC.dtype)
+            unit_BKHK = jnp.broadcast_to(unit_KK[None, :, None], (*k_BKHC.shape[:3], len(unit_KK)))
+            p_BQHK = attend(q_BQHC, k_BKHC, unit_BKHK, frame, q_feat, k_feat)
+            self.sow("intermediates", "attention", p_BQHK.transpose(0, 2, 1, 3))
         x_BTD = x_BTD + dense(width, gain=self.gain, name="out")(o_BQHC.reshape(x_BTD.shape))
         h_BTF = nn.gelu(dense(self.mlp * width, name="up")(Norm(name="mlp_norm")(x_BTD)))
         return x_BTD + dense(width, gain=self.gain, name="down")(h_BTF), kept
@@ -280,4 +288,10 @@ def build(
             jax.tree.map(shape, empty), jax.tree.map(shape, kept), jnp.zeros((), jnp.int32)
         )
 
-    return Model(init, apply, extend, decode, start)
+    def attention(params, tokens_BT, layout, **form):
+        asked: Any = {"mutable": ["intermediates"], **form}
+        found: Any = module.apply({"params": params}, tokens_BT, layout, **asked)[1]
+        blocks = found["intermediates"]
+        return tuple(blocks[f"block_{n}"]["attention"][0] for n in range(config.layers))
+
+    return Model(init, apply, extend, decode, start, attention)

@@ -14,7 +14,7 @@ from posenc_jax.encodings.card import Card
 from posenc_jax.layout import Layout, full, layout
 from posenc_jax.schema import ModelConfig
 
-VOCAB, TIME, COLUMNS = 11, 24, 6
+VOCAB, TIME, COLUMNS, GROUPS = 11, 24, 6, 5
 NAMES = sorted(CATALOG)
 CONFIG = ModelConfig(width=32, heads=4, layers=2, mlp=2)
 
@@ -33,9 +33,13 @@ class Case(NamedTuple):
 
 
 def encoding_of(name: str, **options: Any) -> Encoding:
-    """The method with its example options; one that only places is shown at work on `rope`."""
+    """The method with its example options; one that only places is shown at work on two others.
+
+    `rope` does not see a shift of all positions, `sinusoidal` does.
+    """
     options = {**card(name).example, **options}
-    return make(f"{name}+rope" if card(name).kind == "positions" else name, **options)
+    only_places = card(name).kind == "positions"
+    return make(f"{name}+sinusoidal+rope" if only_places else name, **options)
 
 
 def build(encoding: Encoding, config: ModelConfig, axes: int, name: str) -> Case:
@@ -68,8 +72,12 @@ def tokens(seed: int, batch: int = 2, time: int = TIME) -> jax.Array:
 
 
 def where(name: str, segment_BT: Any, shift: int = 0, stretch: int = 1) -> Layout:
-    """The layout of the rows as the method reads it: counted, or ([time,] row, column)."""
+    """The layout of the rows as the method reads it: counted, or ([time,] row, column).
+
+    Groups go round in each sequence, 0 1 2 3 4 0 1 and so on, as numbers of four digits would.
+    """
     found = layout(jnp.asarray(segment_BT))
+    found = found._replace(group_BT=found.pos_BT % GROUPS * stretch)
     pos = found.pos_BT
     grid = [pos // COLUMNS, pos % COLUMNS]
     if card(name).axes > 1:

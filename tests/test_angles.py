@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax.encodings.angles import TURN, angles, ladder
+from posenc_jax.encodings.angles import angles, ladder
 from tests.catalogue import gap
 from tests.test_rotary import FAR
 
@@ -35,10 +35,17 @@ def test_angles_fast_and_backward():
     pos_T = np.array([0, 1, 7, 99_999])
     found = angles(jnp.asarray(pos_T[None], jnp.int32), freq_F[None])
     assert error(found, pos_T, freq_F) < 5e-7
-    traced_F = np.float32(freq_F)  # taken in turns, which round once
-    found = angles(jnp.asarray(pos_T[None], jnp.int32), jnp.asarray(traced_F)[None])
-    turns_F = np.float64(traced_F * np.float32(1 / TURN))
-    assert error(found, pos_T, turns_F * TURN) < 1e-6
+
+
+@pytest.mark.parametrize("top", FAR)
+def test_angles_traced(top):
+    """A frequency known on the device alone is taken in full, all 24 bits of it."""
+    draw = np.random.default_rng(1)
+    freq_F = np.float32([*10 ** draw.uniform(-6, 1, 60), -0.3, np.pi, 0.0, 1e-30])
+    pos_T = np.append(draw.integers(-top, top, 500), [0, top, -top])
+    run = jax.jit(lambda freq_F: angles(jnp.asarray(pos_T[None], jnp.int32), freq_F[None]))
+    assert error(run(jnp.asarray(freq_F)), pos_T, freq_F) < 6e-7
+    assert error(run(jnp.asarray(freq_F * np.float32(1 + 2e-7))), pos_T, freq_F) > 1e-5, "control"
 
 
 def test_angles_derivative():

@@ -13,7 +13,7 @@ import pytest
 from posenc_jax import Dims, at_layer, attend, frame
 from posenc_jax.encoding import place
 from posenc_jax.encodings import card
-from tests.catalogue import CONFIG, NAMES, TIME, build, encoding_of, gap, stir, tokens, whole
+from tests.catalogue import CONFIG, NAMES, TIME, build, encoding_of, gap, stir, tokens, where, whole
 
 DIMS = Dims(32, 4, 8, 2)
 LENGTHS = (1, 5, TIME)
@@ -31,13 +31,12 @@ def wide_params(encoding):
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, float), params)
 
 
-def attention_of(name, encoding, params, q, k, v, at):
-    view = frame(encoding, params, at, heads=4, head=8, causal=False, form="dense").at(0)
-    feat = (
-        encoding.walk.prepare(params, q.reshape(*q.shape[:2], -1))
-        if (encoding.walk and encoding.walk.prepare)
-        else None
-    )
+def attention_of(name, encoding, params, q, k, v, at, layer=0):
+    causal = card(name).axes == 0
+    view = frame(encoding, params, at, heads=4, head=8, causal=causal, form="dense").at(layer)
+    walk = view.encoding.walk
+    x = q.reshape(*q.shape[:2], -1)
+    feat = walk.prepare(view.params, x) if walk and walk.prepare else None
     return attend(q, k, v, view, feat, feat)
 
 
@@ -49,7 +48,7 @@ def softmax(s):
 @pytest.mark.parametrize("time", LENGTHS)
 @pytest.mark.parametrize("name", NAMES)
 def test_catalogue_parity(name, time):
-    """The hooks in float64 equal the definition on the card, at several lengths."""
+    """The hooks in float64 equal the definition on the card, at several lengths, in every layer."""
     rng = np.random.default_rng(time)
     method, o = card(name), namespace(name)
     with jax.enable_x64(True):
@@ -58,7 +57,8 @@ def test_catalogue_parity(name, time):
         if method.shows:
             mover = method.build(**method.example)
             shown = np.asarray(place(mover, None, at)[0], np.float64)
-            np.testing.assert_allclose(shown, method.shows(o, pos_T, time), atol=1e-9)
+            read_T = np.asarray(at.group_BT[0]) if method.groups else pos_T
+            np.testing.assert_allclose(shown, method.shows(o, read_T, time), atol=1e-9)
             return
         encoding = encoding_of(name)
         params = wide_params(encoding)
@@ -70,15 +70,20 @@ def test_catalogue_parity(name, time):
             np.testing.assert_allclose(got, method.embeds(o, plain, x_TD, pos_T, time), atol=1e-9)
             return
         q, k, v = rng.normal(size=(3, 1, time, 4, 8))
-        got = attention_of(name, encoding, params, *map(jnp.asarray, (q, k, v)), at)[0]
-        _, own = at_layer(encoding, 0, params)
-        s_HTT = method.scores(o, jax.tree.map(np.asarray, own), q[0], k[0], pos_T, time)
-        wanted = np.einsum("hqk,khc->qhc", softmax(s_HTT), v[0])
-        np.testing.assert_allclose(got, wanted, atol=1e-9)
-        if time > 1:
-            off = softmax(s_HTT + 1e-6 * rng.normal(size=s_HTT.shape))
-            wrong = np.einsum("hqk,khc->qhc", off, v[0])
-            assert gap(got, wrong) > 1e-9, "control: a slightly wrong score must be seen"
+        for layer in range(1 if encoding.at is None else DIMS.layers):
+            o.layer = layer
+            got = attention_of(name, encoding, params, *map(jnp.asarray, (q, k, v)), at, layer)[0]
+            used, own = at_layer(encoding, layer, params)
+            s_HTT = method.scores(o, jax.tree.map(np.asarray, own), q[0], k[0], pos_T, time)
+            if method.axes == 0:
+                s_HTT = np.where(np.tri(time, dtype=bool), s_HTT, -np.inf)
+            weights = np.exp if used.walk and used.walk.weighs else softmax
+            wanted = np.einsum("hqk,khc->qhc", weights(s_HTT), v[0])
+            np.testing.assert_allclose(got, wanted, atol=1e-9)
+            if time > 1:
+                off = weights(s_HTT + 1e-6 * rng.normal(size=s_HTT.shape))
+                wrong = np.einsum("hqk,khc->qhc", off, v[0])
+                assert gap(got, wrong) > 1e-9, "control: a slightly wrong score must be seen"
 
 
 def others(option: inspect.Parameter, value):
@@ -104,9 +109,10 @@ def cases_of_options():
 
 
 def outputs(name, **options):
-    """Logits near and far out, and in training where positions may be drawn at random."""
+    """Logits near, of two documents, and far out; in training where positions may be random."""
     c = build(encoding_of(name, **options), CONFIG, card(name).axes, name)
-    found = [c.apply(c.params, tokens(20), whole(name, stretch=n)) for n in (1, FAR)]
+    near = where(name, np.array([[1] * 7 + [2] * 17] * 2))
+    found = [c.apply(c.params, tokens(20), at) for at in (near, whole(name, stretch=FAR))]
     if card(name).kind == "positions":
         found.append(c.apply(c.params, tokens(20), whole(name), jax.random.key(1)))
     return found
@@ -185,4 +191,4 @@ def test_catalogue_range(name):
         assert c.encoding.limit is None
         if policy == "clamp":
             assert gap(far, further) < 1e-5
-            assert gap(near, far) > 1e-5
+            assert (gap(near, far) > 1e-5) == (method.axes > 0)

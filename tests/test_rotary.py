@@ -1,16 +1,17 @@
 """Rotary methods: their definitions in float64, and the traps of the public implementations."""
 
 import types
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax.encoding import Dims, chain, place
-from posenc_jax.encodings import rotary, scaling
-from posenc_jax.encodings.angles import angles, ladder, turn, turns
-from tests.catalogue import gap, standing
+from posenc_jax.encoding import Dims, at_layer, chain, place
+from posenc_jax.encodings import CATALOG, rotary, scaling
+from posenc_jax.encodings.angles import angles, ladder
+from tests.catalogue import gap, standing, stir
 
 DIMS = Dims(model=24, heads=3, head=8)
 FAR = [10**3, 10**6, 2**24]
@@ -33,73 +34,69 @@ def counted(start: int, time: int = 12) -> jax.Array:
     return start + jnp.arange(time, dtype=jnp.int32)[None]
 
 
+def spread(pos_BT: jax.Array, axes: int) -> jax.Array:
+    """Positions as a method of so many axes reads them: [time,] row, column."""
+    grid = [pos_BT, pos_BT // 4, pos_BT % 4]
+    return pos_BT if axes == 1 else jnp.stack(grid[-axes:], axis=-1)
+
+
+def first_layer(name: str, **options):
+    """The method and its parameters, learned ones with noise, as the first layer uses them."""
+    encoding = CATALOG[name](**options)
+    params = encoding.init(jax.random.key(0), DIMS)
+    stirred = stir({"encoding": params}, 1)["encoding"]
+    return at_layer(encoding, 0, jax.tree.map(lambda leaf: leaf.astype(float), stirred))
+
+
 CASES = [
-    (rotary.rope, {}),
-    (rotary.rope, {"base": 500.0, "pairing": "interleaved"}),
-    (rotary.partial, {"share": 0.5}),
-    (rotary.partial, {"share": 0.75, "pairing": "interleaved"}),
-    (rotary.headwise, {"base": 100.0}),
-    (rotary.headwise, {"learned": True, "pairing": "interleaved"}),
-    (rotary.axial, {}),
-    (rotary.axial, {"base": 10.0, "pairing": "interleaved"}),
-    (rotary.xpos, {}),
-    (rotary.xpos, {"span": 20.0, "pairing": "interleaved"}),
-    (scaling.pi, {"factor": 3.0}),
-    (scaling.ntk, {"factor": 3.0, "pairing": "interleaved"}),
-    (scaling.dynamic_ntk, {"length": 5}),
-    (scaling.dynamic_ntk, {"length": 5, "factor": 2.0}),
-    (scaling.ntk_by_parts, {"length": 100}),
-    (scaling.ntk_by_parts, {"length": 100, "ramp": "pairs", "beta_slow": 0.5}),
-    (scaling.yarn, {"length": 100, "beta_fast": 8.0}),
-    (scaling.yarn, {"length": 100, "ramp": "pairs_truncated", "pairing": "interleaved"}),
+    ("rope", {}),
+    ("rope", {"base": 500.0, "pairing": "interleaved"}),
+    ("partial", {"share": 0.5}),
+    ("partial", {"share": 0.75, "pairing": "interleaved"}),
+    ("p_rope", {"share": 0.5, "pairing": "interleaved"}),
+    ("hope", {"base": 100.0, "length": 24, "pairing": "interleaved"}),
+    ("headwise", {"base": 100.0}),
+    ("headwise", {"learned": True, "pairing": "interleaved"}),
+    ("axial", {}),
+    ("axial", {"base": 10.0, "pairing": "interleaved"}),
+    ("mixed", {"pairing": "interleaved"}),
+    ("mrope", {"order": "interleaved", "pairing": "interleaved"}),
+    ("mrope", {"order": "interleaved", "sections": (2, 1, 1)}),
+    ("tmrope", {"sections": (0, 3, 1), "rate": 7}),
+    ("xpos", {}),
+    ("xpos", {"span": 20.0, "pairing": "interleaved"}),
+    ("fope", {"base": 100.0, "length": 64, "learned": True, "pairing": "interleaved"}),
+    ("pope", {"uniform": True}),
+    ("liere", {"block": 8}),
+    ("string", {"basis": "circulant"}),
+    ("pi", {"factor": 3.0}),
+    ("ntk", {"factor": 3.0, "pairing": "interleaved"}),
+    ("dynamic_ntk", {"length": 5}),
+    ("dynamic_ntk", {"length": 5, "factor": 2.0}),
+    ("ntk_by_parts", {"length": 100}),
+    ("ntk_by_parts", {"length": 100, "ramp": "pairs", "beta_slow": 0.5}),
+    ("yarn", {"length": 100, "beta_fast": 8.0}),
+    ("yarn", {"length": 100, "ramp": "pairs_truncated", "pairing": "interleaved"}),
+    ("llama3", {"length": 100, "low": 2.0, "high": 8.0, "pairing": "interleaved"}),
+    ("longrope", {"length": 5, "long": (1.0, 2.0, 3.5, 4.0), "start": 5}),
+    ("longrope", {"length": 50, "short": (1.0, 1.0, 1.5, 1.5)}),
 ]
 
 
-@pytest.mark.parametrize(("build", "options"), CASES)
-def test_definition(build, options):
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_definition(name, options):
     """The scores are the paper's formula in complex float64 numbers, to 1e-10."""
     with jax.enable_x64(True):
-        encoding = build(**options)
-        params = encoding.init(jax.random.key(0), DIMS)
-        params = jax.tree.map(lambda leaf: leaf * 1.3, params)
+        encoding, params = first_layer(name, **options)
         q, k = vectors(1)
-        pos = counted(3)
-        if build.card.axes == 2:
-            pos = jnp.stack([pos // 4, pos % 4], axis=-1)
+        card = CATALOG[name].card
+        pos = spread(counted(3), card.axes)
         found = logits(encoding, params, q, k, pos)
-        o = types.SimpleNamespace(**{**build.card.defaults, **options})
+        o = types.SimpleNamespace(**{**card.defaults, **options})
         arrays = [np.asarray(x[0]) for x in (q, k, pos)]
-        wanted = build.card.scores(o, params, *arrays, pos.shape[1])
+        wanted = card.scores(o, jax.tree.map(np.asarray, params), *arrays, pos.shape[1])
         assert gap(found, wanted) < 1e-10
         assert gap(found, logits(encoding, params, q, k, 2 * pos)) > 1e-3, "control: positions"
-
-
-@pytest.mark.parametrize("shift", FAR)
-@pytest.mark.parametrize(
-    "build", [rotary.rope, rotary.partial, rotary.headwise, rotary.xpos, scaling.yarn]
-)
-def test_shift(build, shift):
-    """Scores depend on i - j alone, in float32, however far out."""
-    encoding = build()
-    params = encoding.init(jax.random.key(0), DIMS)
-    q, k = vectors(2)
-    near = logits(encoding, params, q, k, counted(0))
-    assert gap(near, logits(encoding, params, q, k, counted(shift))) < 5e-6
-    assert gap(near, logits(encoding, params, q, k, 2 * counted(shift))) > 1e-2
-
-
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
-def test_shift_control(dtype):
-    """The controls: positions in bfloat16, or a float32 product, are not shift invariant."""
-    q, k = vectors(2)
-
-    def naive(pos_BT):
-        freq = jnp.asarray(ladder(DIMS.head, 10_000.0), dtype)
-        angle = (pos_BT.astype(dtype)[:, :, None, None] * freq[None, None, None]).astype(float)
-        turned_q, turned_k = (turn(turns(angle), x, "half") for x in (q, k))
-        return jnp.einsum("bqhc,bkhc->bhqk", turned_q, turned_k)
-
-    assert gap(naive(counted(0)), naive(counted(10**6))) > 1e-2
 
 
 def test_pairings_are_two_functions():
@@ -108,8 +105,12 @@ def test_pairings_are_two_functions():
     assert gap(logits(half, {}, q, k, counted(0)), logits(inter, {}, q, k, counted(0))) > 1e-2
 
 
+@pytest.mark.parametrize(
+    ("build", "channels"),
+    [(rotary.rope, None), (rotary.p_rope, None), (partial(rotary.partial, share=0.5), 4)],
+)
 @pytest.mark.parametrize(("made", "to"), [("interleaved", "half"), ("half", "interleaved")])
-def test_convert_pairing(made, to):
+def test_convert_pairing(made, to, build, channels):
     """Converted weights give the other pairing's scores; unconverted ones do not."""
     rng = np.random.default_rng(4)
     x = jnp.asarray(rng.standard_normal((1, 12, DIMS.model)), float)
@@ -117,13 +118,17 @@ def test_convert_pairing(made, to):
 
     def score(pairing, w_q, w_k):
         q, k = ((x @ w).reshape(1, 12, DIMS.heads, DIMS.head) for w in (w_q, w_k))
-        return logits(rotary.rope(pairing=pairing), {}, q, k, counted(5))
+        return logits(build(pairing=pairing), {}, q, k, counted(5))
 
     wanted = score(made, w_q, w_k)
-    new_q, new_k = (rotary.convert_pairing(w, DIMS.heads, to) for w in (w_q, w_k))
+    convert = lambda w, to, channels: rotary.convert_pairing(w, DIMS.heads, to, channels)
+    new_q, new_k = (convert(w, to, channels) for w in (w_q, w_k))
     assert gap(wanted, score(to, new_q, new_k)) < 1e-4
     assert gap(wanted, score(to, w_q, w_k)) > 1e-1, "control: the weights as they were"
-    assert gap(w_q, rotary.convert_pairing(new_q, DIMS.heads, made)) == 0.0
+    other = None if channels else 4
+    wrong = [convert(w, to, other) for w in (w_q, w_k)]
+    assert gap(wanted, score(to, *wrong)) > 1e-1, "control: other channels"
+    assert gap(w_q, convert(new_q, made, channels)) == 0.0
 
 
 def test_convert_pairing_refuses():
@@ -131,6 +136,8 @@ def test_convert_pairing_refuses():
         rotary.convert_pairing(jnp.zeros((4, 8)), 2, to="quarter")
     with pytest.raises(ValueError, match=r"^heads: 4 do not cut 12"):
         rotary.convert_pairing(jnp.zeros((4, 12)), 4, to="half")
+    with pytest.raises(ValueError, match=r"^channels: 3 is not an even number of a head's 4"):
+        rotary.convert_pairing(jnp.zeros((4, 8)), 2, to="half", channels=3)
 
 
 @pytest.mark.parametrize(
@@ -138,9 +145,10 @@ def test_convert_pairing_refuses():
     [
         (rotary.rope(), 7, 1),
         (rotary.partial(share=0.5), 6, 1),
+        (rotary.p_rope(), 5, 1),
+        (rotary.hope(), 7, 1),
         (rotary.headwise(), 5, 1),
         (rotary.headwise(learned=True), 5, 1),
-        (rotary.axial(), 6, 2),
         (rotary.xpos(), 7, 1),
         (scaling.dynamic_ntk(), 7, 1),
         (scaling.yarn(), 7, 1),
@@ -178,6 +186,8 @@ def test_table_of_another_width():
         (rotary.rope, {"base": float("nan")}, "encoding.base: nan must be positive"),
         (rotary.rope, {"pairing": "none"}, "encoding.pairing: 'none'.*'half', 'interleaved'"),
         (rotary.partial, {"share": 1.5}, "encoding.share: 1.5 must be above 0 and at most 1"),
+        (rotary.p_rope, {"share": 0.0}, "encoding.share: 0.0 must be above 0 and at most 1"),
+        (rotary.hope, {"length": 0}, "encoding.length: 0 must be positive"),
         (rotary.xpos, {"span": 0.0}, "encoding.span: 0.0 must be positive"),
     ],
 )
@@ -234,21 +244,6 @@ def test_headwise_bands():
     step = jnp.zeros((3, 4)).at[1, 2].set(1e-2)
     assert abs(float((loss(freq_HF + step) - loss(freq_HF - step)) / 2e-2 - slope[1, 2])) < 2e-2
     assert float(jnp.abs(slope).min()) > 1e-2
-
-
-def test_axial():
-    """Rows and columns each shift on their own; one is not the other."""
-    encoding = rotary.axial()
-    q, k = vectors(8)
-    grid = jnp.stack(jnp.divmod(counted(0), 4), axis=-1)
-    score = lambda pos: logits(encoding, {}, q, k, pos)
-    moved = jnp.asarray([1000, -3], jnp.int32)[None, None]
-    assert gap(score(grid), score(grid + moved)) < 5e-6
-    assert gap(score(grid), score(grid[..., ::-1])) > 1e-2
-    with pytest.raises(ValueError, match=r"^positions: shape \(1, 12\)"):
-        encoding.table({}, counted(0), 8)
-    with pytest.raises(ValueError, match="choose axial"):
-        rotary.rope().table({}, grid, 8)
 
 
 @pytest.mark.parametrize("time", [100_000])

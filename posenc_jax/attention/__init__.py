@@ -8,12 +8,12 @@ exactly 0. Logits and softmax are float32 or wider.
 import jax
 
 from posenc_jax.attention.blockwise import blockwise
-from posenc_jax.attention.dense import dense
+from posenc_jax.attention.dense import dense, heads_first, masked, product, transposed
 from posenc_jax.attention.frames import Frame, frame
-from posenc_jax.attention.walks import blockwise_walk, dense_walk
+from posenc_jax.attention.walks import blockwise_walk, dense_walk, walk_logits
 from posenc_jax.encoding import Side
 
-__all__ = ["Frame", "attend", "frame"]
+__all__ = ["Frame", "attend", "frame", "logits"]
 
 
 def attend(q_BQHC, k_BKHC, v_BKHC, frame: Frame, q_feat=None, k_feat=None) -> jax.Array:
@@ -27,18 +27,39 @@ def attend(q_BQHC, k_BKHC, v_BKHC, frame: Frame, q_feat=None, k_feat=None) -> ja
       q_feat: features of the queries' tokens from the encoding's `walk.prepare`.
       k_feat: features of the keys' tokens.
     """
+    q_BQHC, k_BKHC, q_side, k_side = _sides(q_BQHC, k_BKHC, frame, q_feat, k_feat)
+    walk = frame.encoding.walk
+    if walk is not None:
+        run = dense_walk if frame.form == "dense" else blockwise_walk
+        return run(walk, q_BQHC, k_BKHC, v_BKHC, q_side, k_side, frame)
+    if frame.form == "dense":
+        return dense(q_BQHC, k_BKHC, v_BKHC, frame.bias_BHQK, frame.visible_BHQK)
+    return blockwise(q_BQHC, k_BKHC, v_BKHC, frame)
+
+
+def logits(q_BQHC, k_BKHC, frame: Frame, q_feat=None, k_feat=None) -> jax.Array:
+    """What attention's softmax reads, [B, H, Q, K]; -inf where a query does not see a key.
+
+    Arguments as of `attend`; ValueError: the frame is not of the dense form.
+    """
+    if frame.form != "dense":
+        raise ValueError(f"frame.form: {frame.form!r} never holds all logits; make it 'dense'")
+    q_BQHC, k_BKHC, q_side, k_side = _sides(q_BQHC, k_BKHC, frame, q_feat, k_feat)
+    q_BHQC, k_BHKC = heads_first(q_BQHC), heads_first(k_BKHC)
+    if frame.encoding.walk is not None:
+        return walk_logits(frame.encoding.walk, q_BHQC, k_BHKC, q_side, k_side, frame)
+    return masked(product(q_BHQC, transposed(k_BHKC)), frame.bias_BHQK, frame.visible_BHQK)
+
+
+def _sides(q_BQHC, k_BKHC, frame: Frame, q_feat, k_feat):
+    """Queries, scaled, and keys, both rotated, and both sides as a walk sees them."""
     encoding = frame.encoding
     if encoding.at is not None:
         raise ValueError("frame: its encoding differs by layer; choose one with frame.at(layer)")
-    q_side, k_side = Side(q_BQHC, frame.q.placed, q_feat), Side(k_BKHC, frame.k.placed, k_feat)
+    q_side = Side(q_BQHC, frame.q.placed, q_feat, frame.q.index_BT)
+    k_side = Side(k_BKHC, frame.k.placed, k_feat, frame.k.index_BT)
     scale = q_BQHC.shape[-1] ** -0.5
     if encoding.rotate is not None:
         q_BQHC = encoding.rotate(frame.q_table, q_BQHC, "q")
         k_BKHC = encoding.rotate(frame.k_table, k_BKHC, "k")
-    q_BQHC = q_BQHC * scale
-    if encoding.walk is not None:
-        run = dense_walk if frame.form == "dense" else blockwise_walk
-        return run(encoding.walk, q_BQHC, k_BKHC, v_BKHC, q_side, k_side, frame)
-    if frame.form == "dense":
-        return dense(q_BQHC, k_BKHC, v_BKHC, frame.bias_BHQK, frame.visible_BHQK)
-    return blockwise(q_BQHC, k_BKHC, v_BKHC, frame)
+    return q_BQHC * scale, k_BKHC, q_side, k_side

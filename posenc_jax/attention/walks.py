@@ -24,12 +24,15 @@ from posenc_jax.encoding import Side, Walk
 def dense_walk(walk: Walk, q_BQHC, k_BKHC, v_BKHC, q: Side, k: Side, frame: Frame) -> jax.Array:
     """Attention in one piece, [B, Q, H, C]; `q_BQHC` comes scaled, the sides as they are."""
     q_BHQC, k_BHKC, v_BHKC = heads_first(q_BQHC), heads_first(k_BKHC), heads_first(v_BKHC)
-    carry = _start(walk, frame, q)
-    s_BHQK, _ = _score(
-        walk, frame, q_BHQC, k_BHKC, frame.bias_BHQK, q, k, frame.visible_BHQK, carry
-    )
-    o_BHQC, _ = finish(take_in(empty(q_BHQC, v_BHKC), s_BHQK, v_BHKC))
+    s_BHQK = walk_logits(walk, q_BHQC, k_BHKC, q, k, frame)
+    o_BHQC = _output(walk, take_in(empty(q_BHQC, v_BHKC), s_BHQK, v_BHKC))
     return o_BHQC.astype(v_BKHC.dtype).transpose(0, 2, 1, 3)
+
+
+def walk_logits(walk: Walk, q_BHQC, k_BHKC, q: Side, k: Side, frame: Frame) -> jax.Array:
+    """The masked logits of a dense frame in one piece, [B, H, Q, K]."""
+    carry, bias, seen = _start(walk, frame, q), frame.bias_BHQK, frame.visible_BHQK
+    return _score(walk, frame, q_BHQC, k_BHKC, bias, q, k, seen, carry)[0]
 
 
 def blockwise_walk(walk: Walk, q_BQHC, k_BKHC, v_BKHC, q: Side, k: Side, frame: Frame) -> jax.Array:
@@ -46,13 +49,13 @@ def blockwise_walk(walk: Walk, q_BQHC, k_BKHC, v_BKHC, q: Side, k: Side, frame: 
     @jax.checkpoint
     def query_block(i):
         q_BHQC, (q_x, q_feat), q_tokens = pick(q_JBHC, i)
-        q_side = Side(q_x, q_tokens.placed, q_feat)
+        q_side = Side(q_x, q_tokens.placed, q_feat, q_tokens.index_BT)
 
         @jax.checkpoint
         def visit(state_carry, j):
             state, carry = state_carry
             k_BHKC, v_BHKC, (k_x, k_feat), k_tokens = pick(k_JBHC, j)
-            k_side = Side(k_x, k_tokens.placed, k_feat)
+            k_side = Side(k_x, k_tokens.placed, k_feat, k_tokens.index_BT)
             seen = visible(q_tokens, k_tokens, plan.causal, plan.mask)
             bias = block_bias(plan, local(plan, learned, blocks, i, j), q_tokens, k_tokens)
             s, carry = _score(walk, frame, q_BHQC, k_BHKC, bias, q_side, k_side, seen, carry)
@@ -64,7 +67,7 @@ def blockwise_walk(walk: Walk, q_BQHC, k_BKHC, v_BKHC, q: Side, k: Side, frame: 
 
         state = empty(q_BHQC, k_JBHC[1][0]), _start(walk, frame, q_side)
         (state, _), _ = jax.lax.scan(key_block, state, jnp.arange(len(k_JBHC[0])), reverse=True)
-        return finish(state)[0].astype(v_BKHC.dtype)
+        return _output(walk, state).astype(v_BKHC.dtype)
 
     o_IBHQC = jax.lax.map(query_block, jnp.arange(len(q_JBHC[0])))
     return join_blocks(o_IBHQC, q_BQHC.shape[1])
@@ -72,6 +75,12 @@ def blockwise_walk(walk: Walk, q_BQHC, k_BKHC, v_BKHC, q: Side, k: Side, frame: 
 
 def _start(walk: Walk, frame: Frame, q: Side):
     return None if walk.start is None else walk.start(frame.params, q)
+
+
+def _output(walk: Walk, state) -> jax.Array:
+    """Attention's output: the weighted mean of values, or their sum where the walk weighs."""
+    o_BHQC, log_BHQ1 = finish(state)
+    return o_BHQC * jnp.exp(log_BHQ1) if walk.weighs else o_BHQC
 
 
 def _score(

@@ -5,8 +5,31 @@ from typing import Any
 
 from posenc_jax.choices import checked, choices_for
 from posenc_jax.encoding import Encoding, chain
-from posenc_jax.encodings import absolute, absolute_2d, bias, contextual, positions, rotary, scaling
+from posenc_jax.encodings import (
+    absolute,
+    absolute_2d,
+    augmented,
+    bias,
+    contextual,
+    dape,
+    disentangled,
+    extension,
+    fourier,
+    gated,
+    generators,
+    grouped,
+    kernels,
+    layouts,
+    mlps,
+    path,
+    positions,
+    rotary,
+    rotary_axes,
+    rotary_learned,
+    scaling,
+)
 from posenc_jax.encodings.card import Card
+from posenc_jax.encodings.describing import facts, option_lines, summary
 
 CATALOG: dict[str, Callable[..., Encoding]] = {
     "nope": absolute.nope,
@@ -17,27 +40,59 @@ CATALOG: dict[str, Callable[..., Encoding]] = {
     "sinusoidal": absolute.sinusoidal,
     "learned": absolute.learned,
     "rbf": absolute.rbf,
+    "fourier": fourier.fourier,
     "learned_2d": absolute_2d.learned_2d,
     "sinusoidal_2d": absolute_2d.sinusoidal_2d,
     "randomized": positions.randomized,
     "interpolated": positions.interpolated,
     "clamped": positions.clamped,
+    "shifted": augmented.shifted,
+    "cape": augmented.cape,
+    "abacus": grouped.abacus,
+    "coupled": grouped.coupled,
     "rope": rotary.rope,
     "partial": rotary.partial,
+    "p_rope": rotary.p_rope,
+    "hope": rotary.hope,
     "headwise": rotary.headwise,
-    "axial": rotary.axial,
     "xpos": rotary.xpos,
+    "axial": rotary_axes.axial,
+    "mixed": rotary_axes.mixed,
+    "mrope": rotary_axes.mrope,
+    "tmrope": rotary_axes.tmrope,
+    "fope": rotary_learned.fope,
+    "pope": rotary_learned.pope,
+    "liere": generators.liere,
+    "string": generators.string,
     "pi": scaling.pi,
     "ntk": scaling.ntk,
     "dynamic_ntk": scaling.dynamic_ntk,
     "ntk_by_parts": scaling.ntk_by_parts,
     "yarn": scaling.yarn,
+    "llama3": extension.llama3,
+    "longrope": extension.longrope,
+    "drope": extension.drope,
+    "irope": layouts.irope,
+    "local_global": layouts.local_global,
     "clipped": bias.clipped,
     "t5": bias.t5,
     "alibi": bias.alibi,
     "swin_2d": bias.swin_2d,
+    "kerple_log": kernels.kerple_log,
+    "kerple_power": kernels.kerple_power,
+    "sandwich": kernels.sandwich,
+    "window": kernels.window,
+    "fire": mlps.fire,
+    "mlp": mlps.mlp,
     "shaw": contextual.shaw,
     "transformer_xl": contextual.transformer_xl,
+    "deberta": disentangled.deberta,
+    "tupe": disentangled.tupe,
+    "dape": dape.dape,
+    "cope": gated.cope,
+    "fox": gated.fox,
+    "stick_breaking": gated.stick_breaking,
+    "path": path.path,
 }
 
 
@@ -108,43 +163,19 @@ def options(names: Iterable[str]) -> dict[str, Any]:
 
 
 def describe(name: str) -> str:
-    """A method's formula, paper, options and range policy, as text to print."""
+    """A method's formula, paper, range policy and options, as text to print."""
     method = card(name)
-    shown = [f"{o} = {default!r}" for o, default in method.defaults.items()]
+    lines = [f"  {heading:<9} {text}" for heading, text in facts(method).items()]
+    options = [f"    {line}" for line in option_lines(method)]
     return "\n".join(
-        [
-            f"{name}: {(method.build.__doc__ or '').strip().splitlines()[0]}",
-            f"  formula   {method.formula}",
-            f"  paper     {method.paper}",
-            f"  acts on   {_ACTS[method.kind]}",
-            f"  options   {', '.join(shown) or 'none'}",
-            f"  beyond    {_BEYOND[method.beyond]}",
-            f"  relative  {'yes: scores depend on i - j alone' if method.relative else 'no'}",
-        ]
-    )
-
-
-_ACTS = {
-    "none": "nothing",
-    "input": "the embeddings at the model's input",
-    "positions": "the positions that the methods to its right are shown",
-    "rotary": "queries and keys",
-    "bias": "the logits, by position",
-    "content": "the logits, by position and content",
-}
-
-_BEYOND = {
-    "unbounded": "defined at any position",
-    "clamp": "positions past the range read its last entry",
-    "interpolate": "positions past the range are squeezed into it",
-    "error": "positions past the range are refused",
-    "option": "set by the option `beyond`",
-}
+        [f"{name}: {summary(method)}", *lines, f"  options   {'' if options else 'none'}".rstrip(),
+         *options]
+    )  # fmt: skip
 
 
 def _check_composes(parts: list[Card]) -> None:
-    axes = {part.axes for part in parts if part.kind not in ("none", "positions")}
-    rotary = [part.name for part in parts if part.kind == "rotary"]
+    axes = {part.axes for part in parts if part.kind not in ("none", "positions")} - {0}
+    rotary = [part.name for part in parts if part.kind in ("rotary", "layout")]
     names = " + ".join(part.name for part in parts)
     if len(rotary) > 1:
         raise ValueError(

@@ -157,6 +157,7 @@ def one_hot(length: int = 512, beyond: Beyond = "error", how: How = "add") -> En
         * (1.0 if o.scale is None else params["scale"]),
     ),
     vary={"width": 8, "scale": 0.5},
+    reference="positional-encodings, transformers, x-transformers",
 )
 def sinusoidal(
     base: float = 10_000.0,
@@ -206,6 +207,7 @@ def sinusoidal(
     ),
     example={"length": 64, "beyond": "clamp"},
     vary={"length": 12, "beyond": "interpolate", "width": 8},
+    reference="transformers, x-transformers",
 )
 def learned(
     length: int = 512, beyond: Beyond = "error", how: How = "add", width: int | None = None

@@ -49,6 +49,7 @@ Edge = Literal["clamp", "error"]
     ),
     example={"length": 64, "beyond": "clamp"},
     vary={"length": 2, "width": 8},
+    reference="transformers",
 )
 def learned_2d(
     length: int = 50, beyond: Edge = "error", how: How = "add", width: int | None = None
@@ -87,6 +88,7 @@ def learned_2d(
         o, params, x_TD, grid_code(o, pos_T, o.width or x_TD.shape[1])
     ),
     vary={"width": 8},
+    reference="positional-encodings, transformers",
 )
 def sinusoidal_2d(
     base: float = 10_000.0, layout: Layout = "halves", how: How = "add", width: int | None = None

@@ -15,6 +15,9 @@ from posenc_jax.encoding import Encoding
 
 Pairing = Literal["half", "interleaved"]
 TURN = 2 * np.pi
+# 1 / TURN in parts of 12 bits, the largest first: 48 bits in all.
+_CUTS = [np.floor(2.0 ** (14 + 12 * n) / TURN) / 2.0 ** (14 + 12 * n) for n in range(4)]
+PIECES = np.diff([0.0, *_CUTS]).astype(np.float32)
 
 
 class Turn(NamedTuple):
@@ -35,8 +38,8 @@ def angles(pos_BT: jax.Array, freq: np.ndarray | jax.Array) -> jax.Array:
 
     Args:
       pos_BT: positions, int or float (whole or not), of magnitude below 2^31.
-      freq: radians a token, [1|H, F] or [B, T, 1|H, F]. NumPy's float64 is used in full. A traced
-        float32 is taken as it is, the same at queries and at keys, so that shifts still cancel.
+      freq: radians a token, [1|H, F] or [B, T, 1|H, F]. NumPy's float64 is used in full, and so is
+        every bit of a traced float32: learned frequencies are as exact as fixed ones.
 
     Returns:
       [B, T, 1|H, F], float32, or float64 where that is enabled. Differentiable in float positions
@@ -61,11 +64,27 @@ def angles(pos_BT: jax.Array, freq: np.ndarray | jax.Array) -> jax.Array:
 
 def _words(freq):
     """A token's fraction of a turn times 2^32: the nearest int32, and what it misses as float32."""
-    xp = np if isinstance(freq, np.ndarray) else jnp
-    turns = freq / TURN if xp is np else freq * np.float32(1 / TURN)
-    scaled = (turns - xp.round(turns)) * 2.0**32
-    word = xp.clip(xp.round(scaled), -(2.0**31), 2.0**31 - 128)  # 2^31 itself is no int32
-    return word.astype(np.int32), (scaled - word).astype(np.float32)
+    if isinstance(freq, np.ndarray):
+        scaled = _fraction(np, freq / TURN) * 2.0**32
+        word = np.minimum(np.round(scaled), 2.0**31 - 1)
+        return word.astype(np.int32), (scaled - word).astype(np.float32)
+    # A product of two 12-bit parts is exact in float32, and a sum of int32 drops whole turns.
+    bits = jax.lax.bitcast_convert_type(freq, jnp.int32)
+    high = jax.lax.bitcast_convert_type(bits & np.int32(-(2**12)), jnp.float32)
+    word, rest = jnp.zeros_like(bits), jnp.zeros_like(freq)
+    for part in (high, freq - high):
+        for piece in PIECES:
+            scaled = _fraction(jnp, part * piece) * np.float32(2.0**32)
+            near = jnp.round(scaled)
+            word, rest = word + near.astype(jnp.int32), rest + (scaled - near)
+    near = jnp.round(rest)
+    return word + near.astype(jnp.int32), rest - near
+
+
+def _fraction(xp, turns):
+    """What is left of whole turns, in [-1/2, 1/2)."""
+    left = turns - xp.round(turns)
+    return xp.where(left == 0.5, -left, left)
 
 
 def ladder(head: int, base: float, start: int = 0, of: int | None = None) -> np.ndarray:
@@ -78,6 +97,17 @@ def ladder(head: int, base: float, start: int = 0, of: int | None = None) -> np.
         raise ValueError(f"head: {head} channels do not pair; rotary methods need an even width")
     pairs = head // 2
     return base ** (-(start + np.arange(pairs)) / (of or pairs))
+
+
+def whole_turns(freq_F: np.ndarray, length: float) -> np.ndarray:
+    """Which frequencies make a whole turn within `length` tokens: bool [F].
+
+    ValueError: none does.
+    """
+    whole_F = freq_F * length >= TURN
+    if not whole_F.any():
+        raise ValueError(f"encoding.length: {length} tokens are less than one turn of any pair")
+    return whole_F
 
 
 def turns(angle: jax.Array) -> Turn:
@@ -162,7 +192,7 @@ def check_pairing(pairing: str) -> None:
         raise ValueError(f"encoding.pairing: {pairing!r} is not one of: 'half', 'interleaved'")
 
 
-def turned_scores(q_THC, k_THC, angle_QKHF, pairing, gain_QKHF=1.0):
+def turned_scores(q_THC, k_THC, angle_QKHF, pairing, gain_QKHF: float | np.ndarray = 1.0):
     """Definition in float64: Re sum_f q_f conj(k_f) gain_f e^(i angle_f) / sqrt(C).
 
     Channels past the last pair add their plain product.

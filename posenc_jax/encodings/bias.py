@@ -34,7 +34,7 @@ def _look_up(table_RH, row_BQK) -> jax.Array:
     return jnp.moveaxis(table_RH.astype(float)[row_BQK], -1, 1)
 
 
-def _by_offset(value, q_THC, k_THC, pos_T):
+def by_offset(value, q_THC, k_THC, pos_T):
     """Float64 logits [H, T, T] of definitions: q.k/sqrt(C) + value(h, D)."""
     time, heads, head = q_THC.shape
     s_HTT = np.zeros((heads, time, time))
@@ -48,7 +48,7 @@ def _by_offset(value, q_THC, k_THC, pos_T):
 
 def _clipped_scores(o, params, q_THC, k_THC, pos_T, n):
     row = lambda d: int(min(max(d, -o.distance), o.distance)) + o.distance
-    return _by_offset(lambda h, d: params["table"][row(d), h], q_THC, k_THC, pos_T)
+    return by_offset(lambda h, d: params["table"][row(d), h], q_THC, k_THC, pos_T)
 
 
 @method(
@@ -58,6 +58,7 @@ def _clipped_scores(o, params, q_THC, k_THC, pos_T, n):
     beyond="clamp",
     relative=True,
     scores=_clipped_scores,
+    reference="transformers",
 )
 def clipped(distance: int = 16, shared: bool = False) -> Encoding:
     """A learned scalar for each offset, clipped on both sides, and head.
@@ -110,7 +111,7 @@ def _t5_scores(o, params, q_THC, k_THC, pos_T, n):
 
     factor = 1 if o.scaled else np.sqrt(q_THC.shape[-1])
     value = lambda h, d: params["table"][bucket(d), h]
-    return _by_offset(value, factor * q_THC, k_THC, pos_T)
+    return by_offset(value, factor * q_THC, k_THC, pos_T)
 
 
 @method(
@@ -120,6 +121,7 @@ def _t5_scores(o, params, q_THC, k_THC, pos_T, n):
     beyond="clamp",
     relative=True,
     scores=_t5_scores,
+    reference="transformers, x-transformers",
 )
 def t5(
     buckets: int = 32,
@@ -200,7 +202,7 @@ def _alibi_scores(o, params, q_THC, k_THC, pos_T, n):
         return slopes(power) + slopes(2 * power)[0::2][: heads - power]
 
     m = slopes(q_THC.shape[1])
-    return _by_offset(lambda h, d: -m[h] * abs(d), q_THC, k_THC, pos_T)
+    return by_offset(lambda h, d: -m[h] * abs(d), q_THC, k_THC, pos_T)
 
 
 @method(
@@ -209,6 +211,7 @@ def _alibi_scores(o, params, q_THC, k_THC, pos_T, n):
     paper="Press et al. 2022, arXiv 2108.12409",
     relative=True,
     scores=_alibi_scores,
+    reference="transformers, x-transformers",
 )
 def alibi(learned: bool = False) -> Encoding:
     """A penalty that grows linearly with distance, at a slope of its own for each head.
@@ -244,7 +247,7 @@ def _swin_2d_scores(o, params, q_THC, k_THC, pos_T, n):
         row, column = (int(min(max(x, -last), last)) + last for x in d)
         return params["table"][row, column, h]
 
-    return _by_offset(value, q_THC, k_THC, pos_T)
+    return by_offset(value, q_THC, k_THC, pos_T)
 
 
 @method(
@@ -255,6 +258,7 @@ def _swin_2d_scores(o, params, q_THC, k_THC, pos_T, n):
     relative=True,
     axes=2,
     scores=_swin_2d_scores,
+    reference="timm, transformers",
 )
 def swin_2d(
     window: int = 7, beyond: Literal["clamp", "error"] = "clamp", shared: bool = False

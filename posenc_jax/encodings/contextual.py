@@ -29,6 +29,7 @@ def _shaw_scores(o, params, q_THC, k_THC, pos_T, n):
     beyond="clamp",
     relative=True,
     scores=_shaw_scores,
+    reference="transformers",
 )
 def shaw(distance: int = 16, shared: bool = False) -> Encoding:
     """A learned vector for each clipped offset and head, added to the key.
@@ -87,6 +88,7 @@ def _transformer_xl_scores(o, params, q_THC, k_THC, pos_T, n):
     paper="Dai et al. 2019, arXiv 1901.02860",
     relative=True,
     scores=_transformer_xl_scores,
+    reference="transformers",
 )
 def transformer_xl() -> Encoding:
     """Sinusoids of the offset as keys of their own, with learned global queries.

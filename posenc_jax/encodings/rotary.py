@@ -20,6 +20,7 @@ from posenc_jax.encodings.angles import (
     turned_scores,
     turning,
     turns,
+    whole_turns,
 )
 from posenc_jax.encodings.card import method
 
@@ -35,6 +36,7 @@ XPOS_REACH = 40.0  # e^(2 * 40) leaves a factor of 6000 to the largest float32
     scores=lambda o, params, q, k, pos, n: turned_scores(
         q, k, offsets(pos) * powers(o.base, q.shape[-1]), o.pairing
     ),
+    reference="rotary-embedding-torch, transformers, x-transformers",
 )
 def rope(base: float = 10_000.0, pairing: Pairing = "half") -> Encoding:
     """Rotary positions: channel pair k of queries and keys turns by t * base^(-2k/C).
@@ -50,6 +52,11 @@ def rope(base: float = 10_000.0, pairing: Pairing = "half") -> Encoding:
     return turning(lambda head: ladder(head, base), pairing)
 
 
+def _check_share(share: float) -> None:
+    if not 0 < share <= 1:
+        raise ValueError(f"encoding.share: {share} must be above 0 and at most 1")
+
+
 @method(
     kind="rotary",
     formula="as rope on the first R = int(share C) channels of a head, theta_k = base^(-2k/R)",
@@ -60,6 +67,7 @@ def rope(base: float = 10_000.0, pairing: Pairing = "half") -> Encoding:
     ),
     example={"share": 0.5},
     vary={"share": 1.0},
+    reference="transformers",
 )
 def partial(share: float = 0.25, base: float = 10_000.0, pairing: Pairing = "half") -> Encoding:
     """Partial rotary: the first share of a head's channels turn, the others carry content alone.
@@ -69,8 +77,7 @@ def partial(share: float = 0.25, base: float = 10_000.0, pairing: Pairing = "hal
         is not an even number of channels.
     """
     check_positive(base=base)
-    if not 0 < share <= 1:
-        raise ValueError(f"encoding.share: {share} must be above 0 and at most 1")
+    _check_share(share)
 
     def frequencies(head):
         width = int(head * share)
@@ -80,6 +87,81 @@ def partial(share: float = 0.25, base: float = 10_000.0, pairing: Pairing = "hal
                 "choose a share that is an even number of them"
             )
         return ladder(width, base)
+
+    return turning(frequencies, pairing)
+
+
+def _fastest(theta_F, kept):
+    """Definition in float64: the first frequencies, and zeros."""
+    return np.array([theta if k < kept else 0.0 for k, theta in enumerate(theta_F)])
+
+
+@method(
+    kind="rotary",
+    formula="as rope, theta_k = base^(-2k/C) for k < int(share C/2), else 0",
+    paper="Barbero et al. 2024, arXiv 2410.06205",
+    relative=True,
+    scores=lambda o, params, q, k, pos, n: turned_scores(
+        q, k, offsets(pos) * _fastest(
+            powers(o.base, q.shape[-1]), int(q.shape[-1] // 2 * o.share)
+        ), o.pairing
+    ),
+    vary={"share": 0.5},
+    reference="transformers",
+)  # fmt: skip
+def p_rope(share: float = 0.75, base: float = 10_000.0, pairing: Pairing = "half") -> Encoding:
+    """p-RoPE: the share of pairs that turn fastest turn as in rope; the slowest carry content.
+
+    Pairs are those of the whole head, so the weights are rope's, `convert_pairing` converts all
+    channels, and channels k and C/2 + k ("half") or 2k and 2k + 1 ("interleaved") turn for
+    k < int(share C/2). `partial` pairs within the first channels, with a whole ladder of its own.
+
+    Raises:
+      ValueError: share outside (0, 1], base not positive, an unknown pairing; later, an odd width
+        of a head, or a share that is not one pair of it.
+    """
+    check_positive(base=base)
+    _check_share(share)
+
+    def frequencies(head):
+        kept = int(head // 2 * share)
+        if not kept:
+            raise ValueError(f"encoding.share: {share} of the pairs of a head of {head} is none")
+        return np.where(np.arange(head // 2) < kept, ladder(head, base), 0.0)
+
+    return turning(frequencies, pairing)
+
+
+def _hope_scores(o, params, q, k, pos, n):
+    theta_F = powers(o.base, q.shape[-1])
+    kept = sum(theta * o.length >= 2 * np.pi for theta in theta_F)
+    return turned_scores(q, k, offsets(pos) * _fastest(theta_F, kept), o.pairing)
+
+
+@method(
+    kind="rotary",
+    formula="as rope, theta_k = base^(-2k/C) where that is 2 pi / length or more, else 0",
+    paper="Chen et al. 2024 (high-frequency rotary), arXiv 2410.21216",
+    relative=True,
+    scores=_hope_scores,
+    example={"base": 100.0, "length": 24},
+    vary={"length": 8},
+)
+def hope(base: float = 10_000.0, pairing: Pairing = "half", length: int = 2048) -> Encoding:
+    """HoPE: pairs that make no whole turn within the trained length do not turn at all.
+
+    What is dropped are slow pairs, whose scores learn one shape of a wave and meet the rest of it
+    past `length`. Pairs and weights are rope's, as in `p_rope`, which states a share instead.
+
+    Raises:
+      ValueError: base or length not positive, an unknown pairing; later, an odd width of a head, or
+        a length within which no pair makes a turn.
+    """
+    check_positive(base=base, length=length)
+
+    def frequencies(head):
+        freq_F = ladder(head, base)
+        return np.where(whole_turns(freq_F, length), freq_F, 0.0)
 
     return turning(frequencies, pairing)
 
@@ -134,50 +216,6 @@ def headwise(base: float = 10_000.0, pairing: Pairing = "half", learned: bool = 
     return rotary(lambda head: ladder(head, base), pairing, table, init=init)
 
 
-def _axial_scores(o, params, q, k, pos, n):
-    theta = powers(o.base, q.shape[-1] // 2)
-    angle_QKHF = np.concatenate([offsets(pos[:, axis]) * theta for axis in (0, 1)], axis=-1)
-    return turned_scores(q, k, angle_QKHF, o.pairing)
-
-
-@method(
-    kind="rotary",
-    formula="as rope: the first C/4 pairs turn by the row, the others by the column, base^(-4k/C)",
-    paper="Heo et al. 2024, arXiv 2403.13298",
-    relative=True,
-    axes=2,
-    scores=_axial_scores,
-)
-def axial(base: float = 100.0, pairing: Pairing = "half") -> Encoding:
-    """Two-dimensional rotary: half of the pairs turn by the row, half by the column.
-
-    Positions are [B, T, 2], (row, column). The paper's formula alternates the two; its code, as
-    here, puts one after the other. Base 100 as there, for images of dozens of patches a side.
-
-    Raises:
-      ValueError: base not positive, an unknown pairing; later, a width of a head that 4 does not
-        divide, positions of another shape.
-    """
-    check_positive(base=base)
-
-    def frequencies(head):
-        if head % 4:
-            raise ValueError(f"head: {head} channels; axial needs a width that 4 divides")
-        return np.tile(ladder(head // 2, base), 2)
-
-    def table(params, pos_BTA, head):
-        if pos_BTA.ndim != 3 or pos_BTA.shape[-1] != 2:
-            raise ValueError(
-                f"positions: shape {pos_BTA.shape} is not [B, T, 2]; axial reads (row, column)"
-            )
-        row_F, column_F = np.split(frequencies(head), 2)
-        row = angles(pos_BTA[..., 0], row_F[None])
-        column = angles(pos_BTA[..., 1], column_F[None])
-        return turns(jnp.concatenate([row, column], axis=-1))
-
-    return rotary(frequencies, pairing, table)
-
-
 def _xpos_scores(o, params, q, k, pos, n):
     pairs = np.arange(q.shape[-1] // 2)
     zeta_F = (2 * pairs / q.shape[-1] + 0.4) / (1 + 0.4)
@@ -193,6 +231,7 @@ def _xpos_scores(o, params, q, k, pos, n):
     paper="Sun et al. 2022, arXiv 2212.10554",
     relative=True,
     scores=_xpos_scores,
+    reference="torchscale, x-transformers",
 )
 def xpos(base: float = 10_000.0, pairing: Pairing = "half", span: float = 512.0) -> Encoding:
     """Rotary and a decay: queries carry zeta^(t / span), keys its inverse, so that distance decays.
@@ -227,23 +266,33 @@ def xpos(base: float = 10_000.0, pairing: Pairing = "half", span: float = 512.0)
     return rotary(frequencies, pairing, table, place=place)
 
 
-def convert_pairing(w: jax.Array, heads: int, to: Pairing) -> jax.Array:
+def convert_pairing(
+    w: jax.Array, heads: int, to: Pairing, channels: int | None = None
+) -> jax.Array:
     """Weights of queries or keys for the other pairing: the channels of each head reordered.
 
     A model trained with "interleaved" computes the same logits with "half" once the weights, and
     biases, that make q and k are converted with to="half".
 
     Args:
-      w: [..., heads * C], the last axis being what q or k is read from; every channel turns.
+      w: [..., heads * C], the last axis being what q or k is read from.
       heads: number of heads in that axis.
       to: the pairing wanted; w has the other.
+      channels: how many channels of a head are in pairs, the first ones: int(share C) for
+        `partial`; None, for all other methods: all, those of pairs that stand still included.
 
     Raises:
-      ValueError: an unknown pairing, or a last axis that is not an even width for each head.
+      ValueError: an unknown pairing, a last axis that is not an even width for each head, or a
+        number of channels that is odd or more than a head has.
     """
     if to not in ("half", "interleaved"):
         raise ValueError(f"to: {to!r} is not one of: 'half', 'interleaved'")
     if w.shape[-1] % (2 * heads):
         raise ValueError(f"heads: {heads} do not cut {w.shape[-1]} channels into even widths")
-    shape = (-1, 2) if to == "half" else (2, w.shape[-1] // heads // 2)
-    return w.reshape(*w.shape[:-1], heads, *shape).swapaxes(-1, -2).reshape(w.shape)
+    head = w.shape[-1] // heads
+    paired = head if channels is None else channels
+    if paired % 2 or not 0 < paired <= head:
+        raise ValueError(f"channels: {paired} is not an even number of a head's {head} channels")
+    order = np.arange(paired).reshape((-1, 2) if to == "half" else (2, -1)).T.reshape(-1)
+    order = np.append(order, np.arange(paired, head))
+    return w.reshape(*w.shape[:-1], heads, head)[..., order].reshape(w.shape)

@@ -29,7 +29,8 @@ from posenc_jax.encodings.card import method
 Ramp = Literal["turns", "pairs", "pairs_truncated"]
 
 
-def _check(base: float, factor: float, length: int = 1) -> None:
+def check_extension(base: float, factor: float, length: int = 1) -> None:
+    """ValueError: an option outside what every extension takes."""
     check_positive(base=base, length=length)
     if not 1 <= factor < np.inf:
         raise ValueError(f"encoding.factor: {factor} must be 1 or more, and finite")
@@ -43,6 +44,7 @@ def _check(base: float, factor: float, length: int = 1) -> None:
     scores=lambda o, params, q, k, pos, n: turned_scores(
         q, k, offsets(pos) / o.factor * powers(o.base, q.shape[-1]), o.pairing
     ),
+    reference="transformers, x-transformers",
 )
 def pi(base: float = 10_000.0, pairing: Pairing = "half", factor: float = 4.0) -> Encoding:
     """Position interpolation: positions divided by a factor, at every length.
@@ -52,7 +54,7 @@ def pi(base: float = 10_000.0, pairing: Pairing = "half", factor: float = 4.0) -
     Raises:
       ValueError: base not positive, factor below 1, an unknown pairing; later, an odd head width.
     """
-    _check(base, factor)
+    check_extension(base, factor)
     return turning(lambda head: ladder(head, base) / factor, pairing)
 
 
@@ -71,6 +73,7 @@ def _ntk_power(head: int) -> np.ndarray:
             o.base * o.factor ** (q.shape[-1] / (q.shape[-1] - 2)), q.shape[-1]
         ), o.pairing
     ),
+    reference="rotary-embedding-torch, x-transformers",
 )  # fmt: skip
 def ntk(base: float = 10_000.0, pairing: Pairing = "half", factor: float = 4.0) -> Encoding:
     """NTK-aware scaling: a larger base, so that the slowest pair slows by the whole factor.
@@ -80,7 +83,7 @@ def ntk(base: float = 10_000.0, pairing: Pairing = "half", factor: float = 4.0) 
     Raises:
       ValueError: base not positive, factor below 1, an unknown pairing; later, an odd head width.
     """
-    _check(base, factor)
+    check_extension(base, factor)
     return turning(lambda head: ladder(head, base) * factor ** _ntk_power(head), pairing)
 
 
@@ -98,6 +101,7 @@ def _dynamic_scores(o, params, q, k, pos, n):
     relative=True,
     scores=_dynamic_scores,
     example={"length": 8},
+    reference="transformers",
 )
 def dynamic_ntk(
     base: float = 10_000.0, pairing: Pairing = "half", length: int = 2048, factor: float = 1.0
@@ -107,13 +111,14 @@ def dynamic_ntk(
     Factor 1 is the paper's s = max(1, n / length); others are the form of its authors' code and of
     Hugging Face. n is the layout's `length_BT`: keys are turned anew for each n (a cache keeps them
     unturned), so decoding token by token equals the full pass where the layout states the same
-    length, and changes with n where that grows.
+    length, and changes with n where that grows. Beyond `length` a frequency is itself a float32:
+    far out queries and keys are off by one angle, which cancels.
 
     Raises:
       ValueError: base or length not positive, factor below 1, an unknown pairing; later, an odd
         width of a head.
     """
-    _check(base, factor, length)
+    check_extension(base, factor, length)
 
     def frequencies(head):
         return ladder(head, base)
@@ -149,7 +154,7 @@ def _kept(head, base, length, beta_fast, beta_slow, ramp: Ramp) -> np.ndarray:
 
 
 def _by_parts(base, pairing, factor, length, beta_fast, beta_slow, ramp, amplitude) -> Encoding:
-    _check(base, factor, length)
+    check_extension(base, factor, length)
     check_positive(beta_slow=beta_slow)
     if not beta_slow < beta_fast:
         raise ValueError(f"encoding.beta_fast: {beta_fast} must be above beta_slow {beta_slow}")
@@ -200,6 +205,7 @@ def _by_parts_theta(o, width):
         q, k, offsets(pos) * _by_parts_theta(o, q.shape[-1]), o.pairing
     ),
     example={"length": 64},
+    reference="transformers",
 )
 def ntk_by_parts(
     base: float = 10_000.0,
@@ -233,6 +239,7 @@ def ntk_by_parts(
         q, k, offsets(pos) * _by_parts_theta(o, q.shape[-1]), o.pairing
     ),
     example={"length": 64},
+    reference="transformers",
 )  # fmt: skip
 def yarn(
     base: float = 10_000.0,

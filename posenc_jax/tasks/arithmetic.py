@@ -8,35 +8,63 @@ What follows SEP is the answer and counts; "reads" is the number of tokens the m
 plus sign is EXTRA.
 """
 
+from typing import Literal
+
 import jax
 import jax.numpy as jnp
 
 from posenc_jax.tasks.task import BOS, EOS, EXTRA, SEP, SYMBOL, Padding, Task, draw, generated
 
 
-def addition(reverse: bool = False, padding: Padding = "right") -> Task:
+def addition(
+    reverse: bool = False,
+    padding: Padding = "right",
+    groups: Literal["place", "significance"] = "place",
+) -> Task:
     """Add two numbers of n digits each, the sum written with n + 1 digits.
 
     The first digit of a summand is never 0; that of the sum may be. Digits stand most significant
     first, as in Kazemnejad et al. 2023, arXiv 2305.19466; `reverse` turns all three numbers round,
     as in McLeish et al. 2024, arXiv 2405.17399.
+
+    Args:
+      reverse: least significant digits first.
+      padding: the side that padding stands on.
+      groups: what the layout's groups say, for the encodings that read them. "place": of a digit in
+        its number in the order of writing, from 1, and 0 for the rest (arXiv 2405.17399).
+        "significance": 1 for the plus sign, from 2 for the units up, and for SEP one less than the
+        first digit of the sum if that is the units, else one more (arXiv 2405.20671).
     """
+
+    def numbers(n, place_L):
+        """Each number's significances, the units being 0, and where it stands."""
+        for start, count in ((1, n), (n + 2, n), (2 * n + 3, n + 1)):
+            index_L = place_L - start if reverse else start + count - 1 - place_L
+            yield start, index_L, (place_L >= start) & (place_L < start + count)
 
     def line(key, n, place_L):
         # Digit number i is worth 10 ** i, so that a carry only ever looks to its left.
         a_L, b_L = (_number(k, n, place_L) for k in jax.random.split(key))
-        sum_L = _add(a_L, b_L)
-        digits = [(1, a_L, n), (n + 2, b_L, n), (2 * n + 3, sum_L, n + 1)]
         token_L = jnp.full_like(place_L, EXTRA)
-        for start, digit_L, count in digits:
-            index_L = place_L - start if reverse else start + count - 1 - place_L
-            held_L = (place_L >= start) & (place_L < start + count)
+        written = zip((a_L, b_L, _add(a_L, b_L)), numbers(n, place_L), strict=True)
+        for digit_L, (_, index_L, held_L) in written:
             token_L = jnp.where(held_L, SYMBOL + digit_L[index_L], token_L)
         for place, token in ((0, BOS), (2 * n + 2, SEP), (3 * n + 4, EOS)):
             token_L = jnp.where(place_L == place, token, token_L)
         return token_L, place_L > 2 * n + 2
 
-    return generated("addition", line, lambda n: 3 * n + 5, symbols=10, padding=padding)
+    def group(n, place_L):
+        group_L = jnp.zeros_like(place_L)
+        if groups == "significance":
+            group_L = jnp.where(place_L == n + 1, 1, group_L)
+            group_L = jnp.where(place_L == 2 * n + 2, 1 if reverse else n + 3, group_L)
+        for start, index_L, held_L in numbers(n, place_L):
+            counted_L = index_L + 2 if groups == "significance" else place_L - start + 1
+            group_L = jnp.where(held_L, counted_L, group_L)
+        return group_L
+
+    length = lambda n: 3 * n + 5
+    return generated("addition", line, length, symbols=10, padding=padding, group=group)
 
 
 def parity(padding: Padding = "right") -> Task:

@@ -99,6 +99,7 @@ def generated(
     least: int = 1,
     most: int | None = None,
     chance: float | None = None,
+    group: Callable[[jax.Array, jax.Array], jax.Array] | None = None,
 ) -> Task:
     """A task made of random lines.
 
@@ -111,11 +112,15 @@ def generated(
       padding: the side that padding stands on.
       least, most: sizes it has.
       chance: exact match of a guesser, where that is simple.
+      group: (size, place_L) -> group_L, which tokens of a line belong together; see `Layout`.
     """
+
+    none = lambda size, place_L: jnp.zeros_like(place_L)
 
     def examples(key_B, size_B, width):
         place_L = jnp.arange(width + 1, dtype=jnp.int32)
         token_BL, answer_BL = jax.vmap(line, (0, 0, None))(key_B, size_B, place_L)
+        group_BL = jax.vmap(group or none, (0, None))(size_B, place_L)
         width_B = length(size_B) - 1  # the last token is only ever a target
         inside_BT = place_L[None, :-1] < width_B[:, None]
         rows = (
@@ -123,11 +128,12 @@ def generated(
             jnp.where(inside_BT, token_BL[:, 1:], PAD),
             (inside_BT & answer_BL[:, 1:]).astype(jnp.float32),
             inside_BT.astype(jnp.int32),
+            jnp.where(inside_BT, group_BL[:, :-1], 0),
         )
         if padding == "left":
             rows = [jax.vmap(jnp.roll)(row_BT, width - width_B) for row_BT in rows]
-        *content, segment_BT = rows
-        return Batch(*content, layout(segment_BT))
+        *content, segment_BT, group_BT = rows
+        return Batch(*content, layout(segment_BT, group_BT=group_BT))
 
     def sample(data, key, size_B, width):
         del data

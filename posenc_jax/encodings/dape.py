@@ -1,0 +1,105 @@
+"""A bias that adapts to content: an MLP over the heads of the logits and of a bias."""
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posenc_jax.encoding import Encoding, Walk, at_layer
+from posenc_jax.encodings.bias import alibi, check_positive
+from posenc_jax.encodings.card import method
+from posenc_jax.encodings.inputs import one_of
+from posenc_jax.encodings.kernels import kerple_log
+from posenc_jax.encodings.mlps import fire
+
+Bias = Literal["alibi", "kerple_log", "fire"]
+BIASES = {"alibi": alibi, "kerple_log": kerple_log, "fire": fire}
+SLOPE = 0.01  # of the leaky ReLU below 0
+
+
+def _dape_scores(o, params, q_THC, k_THC, pos_T, n):
+    inner = BIASES[o.bias].card
+    defaults = type(o)(**inner.defaults)
+    b_HTT = inner.scores(defaults, params["bias"], 0 * q_THC, 0 * k_THC, pos_T, n)
+    a_HTT = np.einsum("ihc,jhc->hij", q_THC, k_THC) / np.sqrt(q_THC.shape[-1])
+    mlp, s_HTT = params["mlp"], a_HTT + b_HTT
+    for i in range(len(pos_T)):
+        for j in range(len(pos_T)):
+            pair = np.concatenate([a_HTT[:, i, j], b_HTT[:, i, j]])
+            hidden = pair @ mlp["in"] + mlp["in_bias"]
+            hidden = np.where(hidden > 0, hidden, 0.01 * hidden)
+            s_HTT[:, i, j] += hidden @ mlp["out"] + mlp["out_bias"]
+    return s_HTT
+
+
+@method(
+    kind="content",
+    formula="A + B + MLP([A, B]) over heads, A = q.k / sqrt(C), B a bias by position",
+    paper="Zheng et al. 2024, arXiv 2405.14722",
+    relative=True,
+    scores=_dape_scores,
+)
+def dape(bias: Bias = "alibi", width: int = 32) -> Encoding:
+    """Data-adaptive: logits plus a bias plus what an MLP makes of both, one for each layer.
+
+    For each query and key the MLP reads the logits and the bias of all heads, 2 H numbers, and
+    gives one for each head: two affine maps with a leaky ReLU between them. What else adds a bias
+    in a chain counts as logits here.
+
+    Args:
+      bias: the method that makes B, with its default options; "fire" reads positions besides
+        i - j, and moving all of them then changes the scores.
+      width: hidden units of the MLP.
+
+    ValueError: width is not positive.
+    """
+    one_of("bias", bias, Bias)
+    check_positive("width", width)
+    inner = BIASES[bias]()
+
+    def init(key, dims):
+        bias_key, *keys = jax.random.split(key, 1 + dims.layers)
+        mlps = tuple(_mlp(k, 2 * dims.heads, width, dims.heads) for k in keys)
+        return {"bias": inner.init(bias_key, dims), "mlp": mlps}
+
+    def at(layer, params, *placed):
+        own, own_params, *placed = at_layer(inner, layer, params["bias"], *placed)
+        return _adapted(own), {"bias": own_params, "mlp": params["mlp"][layer]}, *placed
+
+    return _adapted(inner)._replace(init=init, place=inner.place, limit=inner.limit, at=at)
+
+
+def _mlp(key, inputs: int, width: int, outputs: int) -> dict[str, jax.Array]:
+    """Drawn uniformly within 1 / sqrt(inputs of the map), the framework's default in the paper."""
+
+    def affine(key, inputs, outputs):
+        w_key, b_key = jax.random.split(key)
+        reach = inputs**-0.5
+        draw = lambda key, *shape: jax.random.uniform(key, shape, minval=-reach, maxval=reach)
+        return draw(w_key, inputs, outputs), draw(b_key, outputs)
+
+    in_key, out_key = jax.random.split(key)
+    names = ("in", "in_bias", "out", "out_bias")
+    arrays = (*affine(in_key, inputs, width), *affine(out_key, width, outputs))
+    return dict(zip(names, arrays, strict=True))
+
+
+def _adapted(inner: Encoding) -> Encoding:
+    """One layer's encoding around one layer's bias."""
+    assert inner.bias is not None
+    bias = inner.bias
+
+    def score(params, s_BHQK, q, k, visible_BHQK, carry):
+        heads, wide = s_BHQK.shape[1], s_BHQK.dtype
+        mlp = {name: leaf.astype(wide) for name, leaf in params["mlp"].items()}
+        b_BHQK = bias(params["bias"], q.placed, k.placed).astype(wide)
+        b_BHQK = jnp.broadcast_to(b_BHQK, (b_BHQK.shape[0], *s_BHQK.shape[1:]))
+        over_heads = lambda x_BHQK, w_HW: jnp.einsum("bhqk,hw->bwqk", x_BHQK, w_HW)
+        column = lambda name: mlp[name][None, :, None, None]
+        hidden_BWQK = over_heads(s_BHQK, mlp["in"][:heads]) + over_heads(b_BHQK, mlp["in"][heads:])
+        hidden_BWQK = jax.nn.leaky_relu(hidden_BWQK + column("in_bias"), SLOPE)
+        made_BHQK = over_heads(hidden_BWQK, mlp["out"]) + column("out_bias")
+        return s_BHQK + b_BHQK + made_BHQK, carry
+
+    return Encoding(walk=Walk(score=score))

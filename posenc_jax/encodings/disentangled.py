@@ -1,0 +1,184 @@
+"""Methods that keep positions apart from content, each with projections of its own."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posenc_jax.encoding import Encoding, Walk
+from posenc_jax.encodings.bias import check_positive, offsets
+from posenc_jax.encodings.card import method
+from posenc_jax.encodings.inputs import Beyond, bounded, normal, read, require, table_rows
+
+
+def deberta_rows(buckets: int, distance: int) -> np.ndarray:
+    """The row of DeBERTa's table for D = -distance .. distance, int32; further out as at the ends.
+
+    With `buckets` there are 2 `buckets` rows: offsets up to buckets / 2 on either side have one
+    each, the rest share log-spaced ones. With 0 there are 2 `distance`, one for each offset.
+    """
+    side, exact = buckets or distance, buckets // 2
+
+    def row(d: int) -> int:
+        if buckets and abs(d) > exact:
+            share = math.log(abs(d) / exact) / math.log((distance - 1) / exact)
+            d = int(math.copysign(math.ceil(share * (exact - 1)) + exact, d))
+        return min(max(d + side, 0), 2 * side - 1)
+
+    return np.array([row(d) for d in range(-distance, distance + 1)], np.int32)
+
+
+def _deberta_scores(o, params, q_THC, k_THC, pos_T, n):
+    time, heads, head = q_THC.shape
+    half = o.buckets // 2
+
+    def delta(d):
+        if not o.buckets:  # the paper's equation (3)
+            return 0 if d <= -o.distance else min(d + o.distance, 2 * o.distance - 1)
+        bucket = d
+        if abs(d) > half:
+            log = np.log(abs(d) / half) / np.log((o.distance - 1) / half)
+            bucket = np.sign(d) * (np.ceil(log * (half - 1)) + half)
+        return int(np.clip(bucket + o.buckets, 0, 2 * o.buckets - 1))
+
+    s_HTT = np.zeros((heads, time, time))
+    for h in range(heads):
+        for i in range(time):
+            for j in range(time):
+                ahead, behind = delta(pos_T[i] - pos_T[j]), delta(pos_T[j] - pos_T[i])
+                content = np.dot(q_THC[i, h], k_THC[j, h])
+                to_position = np.dot(q_THC[i, h], params["keys"][ahead, h])
+                row = behind if o.flipped else ahead
+                to_content = np.dot(k_THC[j, h], params["queries"][row, h])
+                s_HTT[h, i, j] = (content + to_position + to_content) / np.sqrt(3 * head)
+    return s_HTT
+
+
+@method(
+    kind="content",
+    formula="(q.k + q.P[d(i - j)] W_K + k.P[d(j - i)] W_Q) / sqrt(3 C), d clips or buckets",
+    paper="He et al. 2021, arXiv 2006.03654",
+    beyond="clamp",
+    relative=True,
+    scores=_deberta_scores,
+    example={"buckets": 4, "distance": 8},
+    reference="transformers",
+)
+def deberta(buckets: int = 256, distance: int = 512, flipped: bool = True) -> Encoding:
+    """Content to position and position to content: offsets have keys and queries of their own.
+
+    As in the paper, layers share the table P and each projects it with a W_K and W_Q of its own;
+    versions 2 and 3 project it with the content's instead, after a layer norm: not offered here,
+    nor is their optional position to position. An offset with a fraction goes to the nearest.
+
+    Args:
+      buckets: the table has 2 `buckets` rows, half of them log-spaced, as in versions 2 and 3. 0:
+        a row for each offset from -distance to distance - 1, as in the paper and version 1.
+      distance: offsets further apart than this share the last rows.
+      flipped: position to content reads the row of j - i, as in the paper; False: that of i - j,
+        as the public code does in all versions.
+
+    ValueError: buckets is odd or below 4 (and not 0), or distance not above buckets / 2 + 1.
+    """
+    ok = buckets == 0 or (buckets >= 4 and buckets % 2 == 0)
+    require(ok, "buckets", buckets, "must be 0, or even and 4 or more")
+    least = buckets // 2 + 2 if buckets else 1
+    require(distance >= least, "distance", distance, f"must be {least} or more")
+    rows = deberta_rows(buckets, distance)
+
+    def init(key, dims):
+        table_key, key = jax.random.split(key)
+        draw = lambda key, *shape: 0.02 * jax.random.normal(key, shape)
+        keys = jax.random.split(key, (dims.layers, 2))
+        return {
+            "table": draw(table_key, 2 * (buckets or distance), dims.model),
+            "keys": tuple(draw(k[0], dims.model, dims.heads, dims.head) for k in keys),
+            "queries": tuple(draw(k[1], dims.model, dims.heads, dims.head) for k in keys),
+        }
+
+    def row_of(offset_BQK):
+        whole_BQK = jnp.round(jnp.clip(offset_BQK, -distance, distance)).astype(jnp.int32)
+        return jnp.asarray(rows)[whole_BQK + distance][:, None]
+
+    def score(params, s_BHQK, q, k, visible_BHQK, carry):
+        wide, scale = s_BHQK.dtype, (3 * q.x_BTHC.shape[-1]) ** -0.5
+        scores = lambda x_BTHC, r_RHC: jnp.einsum(
+            "bthc,rhc->bhtr", x_BTHC, r_RHC.astype(x_BTHC.dtype), preferred_element_type=wide
+        )
+        ahead_BQK = offsets(q.placed, k.placed)
+        row_B1QK = row_of(ahead_BQK)
+        to_position = jnp.take_along_axis(scores(q.x_BTHC, params["keys"]), row_B1QK, axis=-1)
+        row_B1QK = row_of(-ahead_BQK) if flipped else row_B1QK
+        s_BHKR = scores(k.x_BTHC, params["queries"])
+        to_content = jnp.take_along_axis(s_BHKR, row_B1QK.swapaxes(-1, -2), axis=-1)
+        return s_BHQK + scale * (to_position + to_content.swapaxes(-1, -2)), carry
+
+    # Of the logits' sqrt(3 C), attention divides by sqrt(C).
+    shrink = lambda table, x_BTHC, side: x_BTHC * 3**-0.5 if side == "q" else x_BTHC
+    one_layer = Encoding(rotate=shrink, walk=Walk(score=score))
+
+    def at(layer, params, *placed):
+        project = lambda name: jnp.einsum("rd,dhc->rhc", params["table"], params[name][layer])
+        return one_layer, {name: project(name) for name in ("keys", "queries")}, *placed
+
+    return one_layer._replace(init=init, at=at)
+
+
+def _tupe_scores(o, params, q_THC, k_THC, pos_T, n):
+    time, heads, head = q_THC.shape
+    p_TD = table_rows(params["table"], o.beyond, pos_T, n)
+    s_HTT = np.zeros((heads, time, time))
+    for h in range(heads):
+        for i in range(time):
+            for j in range(time):
+                content = np.dot(q_THC[i, h], k_THC[j, h])
+                position = np.dot(p_TD[i] @ params["queries"][:, h], p_TD[j] @ params["keys"][:, h])
+                s_HTT[h, i, j] = (content + position) / np.sqrt(2 * head)
+    return s_HTT
+
+
+@method(
+    kind="content",
+    formula="(q.k + P[i] U_Q . P[j] U_K) / sqrt(2 C)",
+    paper="Ke et al. 2021, arXiv 2006.15595",
+    beyond="option",
+    scores=_tupe_scores,
+    example={"length": 64, "beyond": "clamp"},
+    vary={"length": 12, "beyond": "interpolate"},
+)
+def tupe(length: int = 512, beyond: Beyond = "error") -> Encoding:
+    """Untied: positions meet positions by projections of their own, shared by all layers.
+
+    TUPE-R, with a relative bias as well, is the chain "tupe+t5". Left out: the [CLS] token's own
+    untying, and the layer norm and projection biases that the public code has and the paper's
+    formula has not. Position vectors ride beside q and k as channels, so that products of them cost
+    as much as those of content; content and position are not mixed by it.
+
+    Args:
+      length: rows of the table of positions.
+      beyond: past the table its last row, the sequence squeezed into it, or NaN; see `learned`.
+
+    ValueError: length is not positive.
+    """
+    check_positive("length", length)
+
+    def init(key, dims):
+        table_key, *keys = jax.random.split(key, 3)
+        shape = dims.model, dims.heads, dims.head
+        q_DHC, k_DHC = (dims.model**-0.5 * jax.random.normal(key, shape) for key in keys)
+        table_LD = normal(table_key, (length, dims.model))
+        return {"table": table_LD, "queries": q_DHC, "keys": k_DHC}
+
+    def table(params, placed, head):
+        p_BTD = read(lambda i: params["table"][i], placed, length, beyond)
+        project = lambda name: jnp.einsum("btd,dhc->bthc", p_BTD, params[name].astype(float))
+        return {"q": project("queries"), "k": project("keys")}
+
+    def beside(table, x_BTHC, side):
+        p_BTHC = jnp.broadcast_to(table[side], x_BTHC.shape).astype(x_BTHC.dtype)
+        both = jnp.concatenate([x_BTHC, p_BTHC], axis=-1)
+        # Of the logits' sqrt(2 C), attention divides by sqrt(C).
+        return both * 2**-0.5 if side == "q" else both
+
+    return Encoding(init=init, table=table, rotate=beside, **bounded(length, beyond))

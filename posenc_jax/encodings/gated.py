@@ -1,0 +1,207 @@
+"""Methods that count or decay along storage, over the tokens between a key and the query.
+
+They read no positions: the order of the keys that a query sees is all they need, so padding, other
+documents and later tokens count for nothing. The papers are causal. A query of a bidirectional
+encoder reads its keys as if it stood last of all.
+
+Sums run from the query back, over its own distance alone. A difference of two sums from the start
+would lose it among the digits of the position: half a unit at 1e7.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posenc_jax.encoding import Encoding, Walk, each_layer
+from posenc_jax.encodings.bias import check_positive
+from posenc_jax.encodings.card import method
+from posenc_jax.linear import widest
+
+# Keys summed by one product with a triangle of ones, and so are the sums of such stretches. Forward
+# and backward for 4 heads of 512 x 512 on the CPU: 2.3 ms; a cumulative sum 13, one triangle 40.
+STRETCH = 32
+
+
+def sums_after(x_BHQK: jax.Array, carry_BHQ1: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """For each key the sum over all later ones, in the block and in `carry`; and the new carry."""
+    after_BHQK = _after(x_BHQK) + carry_BHQ1
+    return after_BHQK, after_BHQK[..., :1] + x_BHQK[..., :1]
+
+
+def _after(x_BHQK: jax.Array) -> jax.Array:
+    size = x_BHQK.shape[-1]
+    stretch = min(size, STRETCH)
+    x_BHQMS = jnp.pad(x_BHQK, [(0, 0)] * 3 + [(0, -size % stretch)])
+    x_BHQMS = x_BHQMS.reshape(*x_BHQK.shape[:-1], -1, stretch)
+    # Tensor cores would cut the terms to a few bits.
+    later_SS = np.tril(np.ones((stretch, stretch), x_BHQK.dtype), -1)
+    found_BHQMS = jnp.matmul(x_BHQMS, later_SS, precision=jax.lax.Precision.HIGHEST)
+    if size > stretch:
+        found_BHQMS = found_BHQMS + _after(x_BHQMS.sum(-1))[..., None]
+    return found_BHQMS.reshape(*x_BHQK.shape[:-1], -1)[..., :size]
+
+
+def no_sum(params, q) -> jax.Array:
+    """The carry of queries that have met no key, [B, H, Q, 1]."""
+    batch, time, heads, _ = q.x_BTHC.shape
+    return jnp.zeros((batch, heads, time, 1), widest(q.x_BTHC.dtype))
+
+
+def _dots(q_THC, k_THC):
+    return np.einsum("ihc,jhc->hij", q_THC, k_THC) / np.sqrt(q_THC.shape[-1])
+
+
+def _sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def _cope_scores(o, params, q_THC, k_THC, pos_T, n):
+    s_HTT, e_PC = _dots(q_THC, k_THC), params["table"]
+    out_HTT = s_HTT.copy()
+    scale = np.sqrt(q_THC.shape[-1]) if o.scaled else 1
+    for h, i, j in np.ndindex(s_HTT.shape):
+        p = min(sum(_sigmoid(s_HTT[h, i, l]) for l in range(j, i + 1)), o.length - 1)
+        low, high = int(np.floor(p)), int(np.ceil(p))
+        at_low, at_high = (np.dot(q_THC[i, h], e_PC[row]) for row in (low, high))
+        out_HTT[h, i, j] += ((p - low) * at_high + (1 - p + low) * at_low) / scale
+    return out_HTT
+
+
+@method(
+    kind="content",
+    formula="q.(k + E[p]) / sqrt(C), p = sum of sigmoid(q.k[l] / sqrt(C)) over l = j .. i",
+    paper="Golovneva et al. 2024, arXiv 2405.18719",
+    beyond="clamp",
+    relative=True,
+    axes=0,
+    scores=_cope_scores,
+    example={"length": 8},
+    reference="x-transformers",
+)
+def cope(length: int = 64, scaled: bool = True, shared: bool = False) -> Encoding:
+    """A key's position is how many keys from it to the query the query counts, by soft gates.
+
+    All heads of a layer share the table, which starts at 0; between rows it is read on the line.
+    The gate is that of the logits as they stand, a bias of other methods included. Left out: gates
+    from values or from keys of their own, variants in the paper.
+
+    Args:
+      length: rows of the table; counts from length - 1 on read the last.
+      scaled: False adds q.E[p] undivided by sqrt(C), as the listing in the paper's appendix does,
+        unlike its formula and the released code.
+      shared: one table for all layers; as in the paper, each layer has its own by default.
+
+    ValueError: length is not positive.
+    """
+    check_positive("length", length)
+    last = length - 1
+
+    def init(key, dims):
+        return {"table": jnp.zeros((length, dims.head))}
+
+    def start(params, q):
+        e_PC = params["table"].astype(q.x_BTHC.dtype)
+        wide = widest(q.x_BTHC.dtype)
+        z_BHQP = jnp.einsum("bqhc,pc->bhqp", q.x_BTHC, e_PC, preferred_element_type=wide)
+        return z_BHQP * (e_PC.shape[-1] ** -0.5 if scaled else 1.0), no_sum(params, q)
+
+    def score(params, s_BHQK, q, k, visible_BHQK, carry):
+        z_BHQP, count_BHQ1 = carry
+        gate_BHQK = jnp.where(visible_BHQK, jax.nn.sigmoid(s_BHQK), 0)
+        after_BHQK, count_BHQ1 = sums_after(gate_BHQK, count_BHQ1)
+        p_BHQK = jnp.minimum(after_BHQK + gate_BHQK, last)
+        low_BHQK = p_BHQK.astype(jnp.int32)
+        share_BHQK = p_BHQK - low_BHQK.astype(p_BHQK.dtype)
+        at_low = jnp.take_along_axis(z_BHQP, low_BHQK, axis=-1)
+        at_high = jnp.take_along_axis(z_BHQP, jnp.minimum(low_BHQK + 1, last), axis=-1)
+        s_BHQK = s_BHQK + at_low + share_BHQK * (at_high - at_low)
+        return s_BHQK, (z_BHQP, count_BHQ1)
+
+    encoding = Encoding(init=init, walk=Walk(score=score, start=start))
+    return encoding if shared else each_layer(encoding)
+
+
+def _fox_scores(o, params, q_THC, k_THC, pos_T, n):
+    s_HTT, x_TD = _dots(q_THC, k_THC), q_THC.reshape(len(q_THC), -1)
+    f_TH = _sigmoid(x_TD @ params["gate"] + params["gate_bias"])
+    for h, i, j in np.ndindex(s_HTT.shape):
+        s_HTT[h, i, j] += sum(np.log(f_TH[l, h]) for l in range(j + 1, i + 1))
+    return s_HTT
+
+
+@method(
+    kind="content",
+    formula="q.k / sqrt(C) + sum of ln sigmoid(w[h].x[l] + b[h]) over l = j + 1 .. i",
+    paper="Lin et al. 2025, arXiv 2503.02130",
+    relative=True,
+    axes=0,
+    scores=_fox_scores,
+    reference="fla-core, x-transformers",
+)
+def fox() -> Encoding:
+    """Forgetting attention: every token between a key and the query fades it, by its own gate.
+
+    Each layer and head has its gate, a function of the attention's input x; weights start small
+    and the bias at 0. Left out: the "Pro" block's norms, output gate, and shifts of k and v.
+    """
+
+    def init(key, dims):
+        gate_DH = 0.02 * jax.random.normal(key, (dims.model, dims.heads))
+        return {"gate": gate_DH, "gate_bias": jnp.zeros(dims.heads)}
+
+    def prepare(params, x_BTD):
+        wide = widest(x_BTD.dtype)
+        gate_DH, bias_H = params["gate"].astype(wide), params["gate_bias"].astype(wide)
+        open_BTH = jnp.einsum("btd,dh->bth", x_BTD.astype(wide), gate_DH) + bias_H[None, None]
+        return jax.nn.log_sigmoid(open_BTH)
+
+    def score(params, s_BHQK, q, k, visible_BHQK, carry):
+        fade_BHQK = k.feat.transpose(0, 2, 1)[:, :, None].astype(s_BHQK.dtype)
+        fade_BHQK, carry = sums_after(jnp.where(visible_BHQK, fade_BHQK, 0), carry)
+        return s_BHQK + fade_BHQK, carry
+
+    return each_layer(Encoding(init=init, walk=Walk(score=score, prepare=prepare, start=no_sum)))
+
+
+def _stick_breaking_scores(o, params, q_THC, k_THC, pos_T, n):
+    s_HTT = _dots(q_THC, k_THC)
+    out_HTT = np.full(s_HTT.shape, -np.inf)
+    for h, i, j in np.ndindex(s_HTT.shape):
+        newest = i if o.own else i - 1
+        if j <= newest:
+            rest = np.prod([1 - _sigmoid(s_HTT[h, i, l]) for l in range(j + 1, newest + 1)])
+            out_HTT[h, i, j] = np.log(_sigmoid(s_HTT[h, i, j]) * rest)
+    return out_HTT
+
+
+@method(
+    kind="content",
+    formula="weight b[j] * product of 1 - b[l] over l = j + 1 .. i - 1, b = sigmoid(q.k / sqrt(C))",
+    paper="Tan et al. 2025, arXiv 2410.17980",
+    relative=True,
+    axes=0,
+    scores=_stick_breaking_scores,
+    reference="fla-core",
+)
+def stick_breaking(own: bool = False) -> Encoding:
+    """Weights without a softmax: each key, the nearest first, breaks its share off what is left.
+
+    Weights sum to less than 1, and what is left of the stick goes nowhere: the learned vector that
+    the public model gives it, and the norm after it, are left out, as in the paper's formula. The
+    first token of a sequence attends to nothing and gets 0.
+
+    Args:
+      own: whether a query attends to its own token as well; in the paper it does not.
+    """
+
+    def score(params, s_BHQK, q, k, visible_BHQK, carry):
+        offered_BHQK = visible_BHQK
+        if not own:
+            other_BQK = q.index_BT[:, :, None] != k.index_BT[:, None]
+            offered_BHQK = offered_BHQK & other_BQK[:, None]
+        left_BHQK = jnp.where(offered_BHQK, jax.nn.log_sigmoid(-s_BHQK), 0)
+        left_BHQK, carry = sums_after(left_BHQK, carry)
+        log_BHQK = jnp.where(offered_BHQK, jax.nn.log_sigmoid(s_BHQK) + left_BHQK, -jnp.inf)
+        return log_BHQK, carry
+
+    return Encoding(walk=Walk(score=score, start=no_sum, weighs=True))

@@ -1,0 +1,132 @@
+"""PaTH: between a key and the query stand reflections, one for each token, made from content."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posenc_jax.encoding import Encoding, Walk, each_layer
+from posenc_jax.encodings.bias import check_positive
+from posenc_jax.encodings.card import method
+from posenc_jax.linear import widest
+
+STRETCH = 64  # keys whose product is found by one triangular solve
+TINY = 1e-6  # added to a squared length before it divides
+
+
+def _path_scores(o, params, q_THC, k_THC, pos_T, n):
+    time, heads, head = q_THC.shape
+    x_TD = q_THC.reshape(time, -1)
+    beta_TH = 2 / (1 + np.exp(-(x_TD @ params["beta"] + params["beta_bias"])))
+    s_HTT = np.zeros((heads, time, time))
+    for h in range(heads):
+        w_TC = x_TD @ params["down"] @ params["up"][:, h]
+        w_TC = w_TC / np.sqrt((w_TC**2).sum(axis=1, keepdims=True) + 1e-6)
+        turn_TCC = [np.eye(head) - beta_TH[t, h] * np.outer(w_TC[t], w_TC[t]) for t in range(time)]
+        for i in range(time):
+            for j in range(i + 1):
+                between = np.eye(head)
+                for s in range(j + 1, i + 1):
+                    between = between @ turn_TCC[s]
+                s_HTT[h, i, j] = k_THC[j, h] @ between @ q_THC[i, h] / np.sqrt(head)
+    return s_HTT
+
+
+@method(
+    kind="content",
+    formula="k.(product of I - beta[l] w[l] w[l]^T over l = j + 1 .. i) q / sqrt(C)",
+    paper="Yang et al. 2025, arXiv 2505.16381",
+    relative=True,
+    axes=0,
+    scores=_path_scores,
+    reference="fla-core",
+)
+def path(rank: int = 32) -> Encoding:
+    """Every token between a key and the query turns or shrinks the query along a direction.
+
+    The direction w is a map of x of low rank, made a unit vector, and beta = 2 sigmoid(u.x + b); a
+    beta of 2 reflects, 1 projects, 0 leaves alone. Each layer and head has its own. Left out: the
+    convolution over three tokens that the paper puts on w, so that a cache needs one token's
+    features alone; what follows is the same. PaTH-FoX is the chain "path+fox".
+
+    It reads no positions: padding, other documents and later tokens turn nothing. A query of a
+    bidirectional encoder reads its keys as if it stood last of all.
+
+    Args:
+      rank: of the map from x to w; the public code has 32.
+
+    ValueError: rank is not positive.
+    """
+    check_positive("rank", rank)
+
+    def init(key, dims):
+        down_key, up_key, beta_key = jax.random.split(key, 3)
+        return {
+            "down": dims.model**-0.5 * jax.random.normal(down_key, (dims.model, rank)),
+            "up": rank**-0.5 * jax.random.normal(up_key, (rank, dims.heads, dims.head)),
+            "beta": 0.02 * jax.random.normal(beta_key, (dims.model, dims.heads)),
+            "beta_bias": jnp.zeros(dims.heads),
+        }
+
+    def prepare(params, x_BTD):
+        wide = widest(x_BTD.dtype)
+        x_BTD, p = x_BTD.astype(wide), {name: x.astype(wide) for name, x in params.items()}
+        w_BTHC = jnp.einsum("btr,rhc->bthc", jnp.einsum("btd,dr->btr", x_BTD, p["down"]), p["up"])
+        w_BTHC = w_BTHC * jax.lax.rsqrt(jnp.square(w_BTHC).sum(-1, keepdims=True) + TINY)
+        logit_BTH = jnp.einsum("btd,dh->bth", x_BTD, p["beta"]) + p["beta_bias"][None, None]
+        return w_BTHC, 2 * jax.nn.sigmoid(logit_BTH)
+
+    def start(params, q):
+        return jnp.zeros_like(q.x_BTHC.swapaxes(1, 2), widest(q.x_BTHC.dtype))
+
+    def score(params, s_BHQK, q, k, visible_BHQK, moved_BHQC):
+        """`moved` is what the turns so far add to each query."""
+        wide, size = s_BHQK.dtype, s_BHQK.shape[-1]
+        heads_first = lambda x: jnp.moveaxis(x.astype(wide), 1, 2)
+        q_BHQC, k_BHKC, w_BHKC, beta_BHK = map(heads_first, (q.x_BTHC, k.x_BTHC, *k.feat))
+        keys = k_BHKC, w_BHKC, beta_BHK, jnp.moveaxis(visible_BHQK[:, :1], 3, 2)
+        keys_M = jax.tree.map(lambda x: _stretches(x, 2), keys)
+
+        def step(moved_BHQC, stretch):
+            return _turned(q_BHQC, moved_BHQC, *stretch)
+
+        # Many small products follow each other: tensor cores' few bits would add up.
+        with jax.default_matmul_precision("highest"):
+            moved_BHQC, added_MBHQS = jax.lax.scan(step, moved_BHQC, keys_M, reverse=True)
+        added_BHQK = jnp.moveaxis(added_MBHQS, 0, 3).reshape(*s_BHQK.shape[:3], -1)[..., :size]
+        return s_BHQK + added_BHQK * q_BHQC.shape[-1] ** -0.5, moved_BHQC
+
+    return each_layer(Encoding(init=init, walk=Walk(score=score, prepare=prepare, start=start)))
+
+
+def _stretches(x: jax.Array, axis: int) -> jax.Array:
+    """An axis of keys cut into stretches, which lead; filled up with zeros."""
+    size = x.shape[axis]
+    stretch = min(STRETCH, size)
+    pads = [(0, 0)] * x.ndim
+    pads[axis] = (0, -size % stretch)
+    x = jnp.pad(x, pads)
+    return jnp.moveaxis(x.reshape(*x.shape[:axis], -1, stretch, *x.shape[axis + 1 :]), axis, 0)
+
+
+def _turned(q_BHQC, moved_BHQC, k_BHSC, w_BHSC, beta_BHS, visible_B1SQ):
+    """`moved` after the keys of a stretch have turned the queries, and what k.q gains by it.
+
+    Going back from the last key, the query x loses a[s] w[s] at key s, where
+    a[s] = beta[s] w[s].x = beta[s] w[s].(q + moved - sum of a[t] w[t] over later t). This is one
+    triangular system for all queries (the UT transform). Keys that a query does not see get a 0:
+    later ones by the right side, other documents by `together`, earlier ones afterwards.
+    """
+    dots = lambda a, b: jnp.einsum("bhsc,bhtc->bhst", a, b)
+    dtype, stretch = q_BHQC.dtype, k_BHSC.shape[2]
+    later_ST = np.triu(np.ones((stretch, stretch), bool), 1)[None, None]
+    seen_B1SQ = visible_B1SQ.astype(dtype)
+    together_B1ST = jnp.einsum("bosq,botq->bost", seen_B1SQ, seen_B1SQ) > 0
+    steps_BHST = jnp.where(later_ST & together_B1ST, dots(w_BHSC, w_BHSC), 0) * beta_BHS[..., None]
+    right_BHSQ = jnp.where(visible_B1SQ, dots(w_BHSC, q_BHQC + moved_BHQC), 0) * beta_BHS[..., None]
+    a_BHSQ = jax.lax.linalg.triangular_solve(
+        steps_BHST, right_BHSQ, left_side=True, lower=False, unit_diagonal=True
+    )
+    a_BHQS = jnp.where(visible_B1SQ, a_BHSQ, 0).swapaxes(-1, -2)
+    met_BHTS = jnp.where(later_ST, dots(k_BHSC, w_BHSC), 0)
+    gain_BHQS = dots(moved_BHQC, k_BHSC) - dots(a_BHQS, met_BHTS)
+    return moved_BHQC - a_BHQS @ w_BHSC, gain_BHQS

@@ -1,0 +1,178 @@
+"""Rotary methods that turn otherwise than pair by pair: by sums of waves, in polar coordinates."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posenc_jax.encoding import Encoding, each_layer
+from posenc_jax.encodings.angles import (
+    Pairing,
+    Turn,
+    angles,
+    check_positive,
+    ladder,
+    offsets,
+    one_axis,
+    powers,
+    rotary,
+    turned_scores,
+    turns,
+    whole_turns,
+)
+from posenc_jax.encodings.card import method
+from posenc_jax.encodings.rotary import Heads
+
+EXACT = jax.lax.Precision.HIGHEST  # tensor cores would cut cosines and sines to ten bits
+
+
+def _noise(seed: int, heads: int, waves: int, sigma: float) -> np.ndarray:
+    """What is added to the identity: float64 [2, H, G, G], for cosines and for sines."""
+    spread = sigma * np.sqrt(2 / (waves * waves + heads * waves))
+    return spread * np.random.default_rng(seed).standard_normal((2, heads, waves, waves))
+
+
+def _fope_scores(o, params, q, k, pos, n):
+    theta_F = powers(o.base, q.shape[-1])
+    kept_G = theta_F[theta_F * o.length >= 2 * np.pi]
+    waves, heads = len(kept_G), q.shape[1]
+    if o.learned:
+        cos_HGG, sin_HGG = (np.asarray(params[name], np.float64) for name in ("cos", "sin"))
+    else:
+        cos_HGG, sin_HGG = np.eye(waves) + _noise(o.seed, heads, waves, o.sigma)
+    wave_THF = np.ones((len(pos), heads, len(theta_F)), complex)
+    for t, at in enumerate(np.asarray(pos, np.float64)):
+        for h in range(heads):
+            wave_THF[t, h, :waves] = np.cos(at * kept_G) @ cos_HGG[h]
+            wave_THF[t, h, :waves] += 1j * (np.sin(at * kept_G) @ sin_HGG[h])
+    gain_QKHF = wave_THF[:, None] * wave_THF[None].conj()
+    return turned_scores(q, k, np.zeros(gain_QKHF.shape), o.pairing, gain_QKHF=gain_QKHF)
+
+
+@method(
+    kind="rotary",
+    formula="pair m times sum_g a_gm cos(t w_g) + i sum_g b_gm sin(t w_g), a and b near identity; "
+    "pairs of less than a turn within length stand still",
+    paper="Hua et al. 2024, arXiv 2412.17739",
+    scores=_fope_scores,
+    example={"base": 100.0, "length": 64},
+    vary={"length": 16},
+)
+def fope(
+    base: float = 10_000.0,
+    pairing: Pairing = "half",
+    length: int = 2048,
+    sigma: float = 0.3,
+    learned: bool = False,
+    seed: int = 0,
+) -> Encoding:
+    """FoPE: each pair turns by a sum of all frequencies, and the slow ones not at all.
+
+    Scores tell more than i - j, since products of two frequencies do. The authors' code further
+    gives a sum to no more than half of the pairs, and to those that stand still the sine 1, which
+    doubles their logits; here, as in the paper, each pair that turns has its sum and the others
+    keep their content as it is.
+
+    Args:
+      base, pairing: as in `rope`.
+      length: tokens trained on; frequencies that make no whole turn within it become 0.
+      sigma: size of the noise: G frequencies and H heads make the standard deviation
+        sigma sqrt(2 / (G^2 + H G)), as the authors' code draws it.
+      learned: whether the sums are parameters of each layer, cos and sin [H, G, G]; as in the
+        paper they are fixed, here the same in all layers.
+      seed: of the noise that is not learned.
+
+    Raises:
+      ValueError: base, length or sigma not positive, an unknown pairing; later, an odd width of a
+        head, or a length within which no pair makes a turn.
+    """
+    check_positive(base=base, length=length, sigma=sigma)
+
+    def kept(head):
+        freq_F = ladder(head, base)
+        return freq_F[whole_turns(freq_F, length)]
+
+    def init(key, dims):
+        waves = len(kept(dims.head))
+        if not learned:
+            return {"of": Heads(dims.heads)}
+        spread = sigma * float(np.sqrt(2 / (waves * waves + dims.heads * waves)))
+        noise = spread * jax.random.normal(key, (2, dims.heads, waves, waves))
+        return {"cos": jnp.eye(waves)[None] + noise[0], "sin": jnp.eye(waves)[None] + noise[1]}
+
+    def table(params, pos_BT, head):
+        freq_G = kept(head)
+        if learned:
+            sums = params["cos"], params["sin"]
+        else:
+            noise = _noise(seed, params["of"].count, len(freq_G), sigma)
+            sums = tuple(jnp.asarray(np.eye(len(freq_G)) + noise, float))
+        waves = turns(angles(one_axis(pos_BT), freq_G[None]))
+        still = [(0, 0)] * 3 + [(0, head // 2 - len(freq_G))]
+
+        def summed(wave, sum_HGG, rest):
+            sum_HGG = sum_HGG.astype(wave.dtype)
+            mixed = jnp.einsum("btg,hgf->bthf", wave[:, :, 0], sum_HGG, precision=EXACT)
+            return jnp.pad(mixed, still, constant_values=rest)
+
+        return Turn(summed(waves.cos, sums[0], 1), summed(waves.sin, sums[1], 0))
+
+    made = rotary(lambda head: ladder(head, base), pairing, table, init=init)
+    return each_layer(made) if learned else made
+
+
+def _pope_scores(o, params, q, k, pos, n):
+    theta_C = np.array([float(o.base) ** (-c / q.shape[-1]) for c in range(q.shape[-1])])
+    delta_HC = np.clip(np.asarray(params["delta_HC"], np.float64), -2 * np.pi, 0)
+    phase_QKHC = offsets(pos) * theta_C - delta_HC
+    size_q, size_k = (np.log1p(np.exp(x)) for x in (q, k))
+    found_HQK = np.einsum("qhc,khc,qkhc->hqk", size_q, size_k, np.cos(phase_QKHC))
+    return found_HQK / np.sqrt(q.shape[-1])
+
+
+@method(
+    kind="rotary",
+    formula="sum_c softplus(q_c) softplus(k_c) cos(D theta_c - delta_c) / sqrt(C), "
+    "theta_c = base^(-c/C)",
+    paper="Gopalakrishnan et al. 2025, arXiv 2509.10534",
+    relative=True,
+    scores=_pope_scores,
+    reference="x-transformers",
+)
+def pope(base: float = 10_000.0, uniform: bool = False) -> Encoding:
+    """PoPE: content sets how long a channel is, position alone in which direction it points.
+
+    Every channel is a number in polar coordinates with a frequency of its own, so that nothing
+    pairs: turned queries and keys have 2C channels, values keep theirs. Keys are turned on by the
+    parameters delta_HC [H, C] of each layer, held within -2 pi .. 0.
+
+    Args:
+      base: frequencies go from 1 down to nearly 1/base.
+      uniform: whether delta begins anywhere in its range; else at 0.
+
+    Raises:
+      ValueError: base not positive.
+    """
+    check_positive(base=base)
+
+    def init(key, dims):
+        shape = dims.heads, dims.head
+        low = jax.random.uniform(key, shape, float, -2 * np.pi, 0)
+        return {"delta_HC": low if uniform else jnp.zeros(shape, float)}
+
+    def table(params, pos_BT, head):
+        freq_C = base ** (-np.arange(head) / head)
+        angle = angles(one_axis(pos_BT), freq_C[None])
+        delta_HC = jnp.clip(params["delta_HC"].astype(angle.dtype), -2 * np.pi, 0)
+        return {"q": turns(angle), "k": turns(angle + delta_HC[None, None])}
+
+    def rotate(table, x_BTHC, side):
+        if x_BTHC.shape[-1] != table[side].cos.shape[-1]:
+            raise ValueError(
+                f"head: a table of {table[side].cos.shape[-1]} channels cannot turn vectors of "
+                f"{x_BTHC.shape[-1]}; make the table with the width of q and k"
+            )
+        size = jax.nn.softplus(x_BTHC.astype(table[side].cos.dtype))
+        ends = [size * table[side].cos, size * table[side].sin]
+        return jnp.concatenate(ends, axis=-1).astype(x_BTHC.dtype)
+
+    return each_layer(Encoding(init=init, table=table, rotate=rotate))

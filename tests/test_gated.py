@@ -1,0 +1,173 @@
+"""Methods that count along storage: gates, decays, broken sticks, and the turns of PaTH."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from posenc_jax import Dims, attend, chain, frame, make
+from posenc_jax.encodings.gated import STRETCH, sums_after
+from posenc_jax.layout import full, layout
+
+HEADS, HEAD = 2, 8
+DIMS = Dims(model=HEADS * HEAD, heads=HEADS, head=HEAD, layers=1)
+METHODS = {
+    "cope": {"length": 4},
+    "fox": {},
+    "stick_breaking": {"own": True},
+    "path": {"rank": 4},
+}
+
+
+def stirred(encoding):
+    """Parameters far from where they start, so that every term shows."""
+    leaves, tree = jax.tree.flatten(encoding.init(jax.random.key(0), DIMS))
+    keys = jax.random.split(jax.random.key(1), max(len(leaves), 1))
+    noisy = [x + jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=False)]
+    return jax.tree.unflatten(tree, noisy)
+
+
+def draw(batch: int, time: int, seed: int = 0):
+    return jax.random.normal(jax.random.key(seed), (3, batch, time, HEADS, HEAD))
+
+
+def run(encoding, params, q, k, v, at, **options):
+    """Attention of a layer; the layer's input is taken to be the keys."""
+    view = frame(encoding, params, at, heads=HEADS, head=HEAD, **options).at(0)
+    walk = view.encoding.walk
+    x = k.reshape(*k.shape[:2], -1)
+    feat = walk.prepare(view.params, x) if walk and walk.prepare else None
+    return attend(q, k, v, view, feat, feat)
+
+
+def of(name, **options):
+    encoding = make(name, **(options or METHODS.get(name, {})))
+    return encoding, stirred(encoding)
+
+
+@pytest.mark.parametrize("size", [1, STRETCH, STRETCH**2 + 3])
+def test_sums_run_from_the_last_key_back(size):
+    x = np.random.default_rng(0).normal(size=(2, 3, 4, size)).astype(np.float32)
+    carry = np.full((2, 3, 4, 1), 5, np.float32)
+    found, after = sums_after(jnp.asarray(x), jnp.asarray(carry))
+    incl = np.cumsum(x[..., ::-1], -1, dtype=np.float64)[..., ::-1]
+    np.testing.assert_allclose(found, incl - x + carry, atol=1e-4)
+    np.testing.assert_allclose(after, incl[..., :1] + carry, atol=1e-4)
+    if size > 1:
+        assert np.abs(found - incl - carry).max() > 0.1, "control: a key's own term is left out"
+
+
+def test_sums_are_as_exact_far_from_the_start_as_near_it():
+    """A sum over a distance of 10 after a million tokens; a difference of sums would lose it."""
+    x = np.random.default_rng(0).uniform(-3, -1, (1, 1, 1, 1_000_000)).astype(np.float32)
+    found, _ = sums_after(jnp.asarray(x), jnp.zeros((1, 1, 1, 1)))
+    wanted = float(x[..., -10:].astype(np.float64).sum())
+    assert abs(float(found[0, 0, 0, -11]) - wanted) < 1e-5
+    from_the_start = np.cumsum(x, dtype=np.float32)
+    assert abs(float(from_the_start[-1] - from_the_start[-11]) - wanted) > 1e-2
+
+
+@pytest.mark.parametrize("name", [*METHODS, "path+fox"])
+def test_a_query_that_looks_ahead_reads_as_if_it_stood_last(name):
+    encoding, params = of(name)
+    time = 9
+    q, k, v = draw(1, time)
+    both_ways = run(encoding, params, q, k, v, full(1, time), causal=False)[0]
+    # Row t of the batch has query t in the last place, where a causal query sees all keys.
+    alone = jnp.broadcast_to(q[0][:, None], (time, time, HEADS, HEAD))
+    keys, values = (jnp.repeat(x, time, axis=0) for x in (k, v))
+    last = run(encoding, params, alone, keys, values, full(time, time))[:, -1]
+    np.testing.assert_allclose(both_ways, last, atol=1e-5)
+    causal = run(encoding, params, q, k, v, full(1, time))[0]
+    assert np.abs(causal - both_ways)[:-1].max() > 1e-2, "control: causal queries see less"
+
+
+@pytest.mark.parametrize("hole", [0, 2])
+@pytest.mark.parametrize("name", list(METHODS))
+def test_what_stands_in_a_hole_counts_for_nothing(name, hole):
+    """A sequence that padding or another document interrupts is read as if it were whole."""
+    encoding, params = of(name)
+    segment = np.array([[1] * 5 + [hole] * 3 + [1] * 6])
+    mine = segment[0] == 1
+    at, qkv = layout(jnp.asarray(segment)), draw(1, 14)
+    changed = jnp.where(mine[None, None, :, None, None], qkv, draw(1, 14, seed=1))
+    whole = run(encoding, params, *qkv[:, :, mine], full(1, 11))[0]
+    for form in ("dense", "blockwise"):
+        found, again = (
+            run(encoding, params, *x, at, form=form, block=4)[0, mine] for x in (qkv, changed)
+        )
+        np.testing.assert_allclose(found, whole, atol=1e-5)
+        np.testing.assert_array_equal(found, again)
+    seen = run(encoding, params, *qkv, full(1, 14))[0, mine]
+    assert np.abs(seen - whole).max() > 1e-2, "control: what is seen counts"
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_low_precision_activations_are_summed_in_full(name):
+    encoding, params = of(name)
+    low = draw(1, 40).astype(jnp.bfloat16)
+    found = run(encoding, params, *low, full(1, 40))
+    assert found.dtype == jnp.bfloat16
+    wanted = run(encoding, params, *low.astype(jnp.float32), full(1, 40))
+    assert np.abs(found.astype(jnp.float32) - wanted).max() < 0.03
+
+
+def open_gates(time: int):
+    """Queries and keys whose products are large: every gate is open, and p is i - j + 1."""
+    q, _, v = draw(1, time)
+    k = jnp.zeros_like(q).at[..., 0].set(100.0)
+    return q.at[..., 0].set(100.0), k, v
+
+
+def test_cope_counts_every_key_where_all_gates_are_open():
+    time, length = 12, 5
+    encoding, params = of("cope", length=length, shared=True)
+    q, k, v = open_gates(time)
+    found = run(encoding, params, q, k, v, full(1, time))[0]
+    away = np.arange(time)[:, None] - np.arange(time)[None]
+    row = np.minimum(np.maximum(away + 1, 0), length - 1)
+    bonus_QPH = np.einsum("qhc,pc->qph", q[0], params["table"]) / np.sqrt(HEAD)
+    s_HQK = np.stack([np.take_along_axis(bonus_QPH[..., h], row, 1) for h in range(HEADS)])
+    s_HQK = np.where(away >= 0, s_HQK, -np.inf)  # products of q and k are all alike
+    weights = np.exp(s_HQK - s_HQK.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    np.testing.assert_allclose(found, np.einsum("hqk,khc->qhc", weights, v[0]), atol=1e-4)
+
+
+def test_a_stick_is_never_longer_than_one():
+    encoding, time = make("stick_breaking"), 30
+    q, k, _ = draw(1, time)
+    ones = jnp.ones((1, time, HEADS, 1))
+    spent = run(encoding, {}, q, k, ones, full(1, time))[0, ..., 0]
+    logits = np.einsum("qhc,khc->hqk", q[0], k[0]) / np.sqrt(HEAD)
+    earlier = np.tri(time, k=-1)[None]
+    left = np.exp((earlier * np.log1p(-1 / (1 + np.exp(-logits)))).sum(-1)).T
+    np.testing.assert_allclose(spent + left, 1, atol=1e-5)
+    assert (np.asarray(spent[0]) == 0).all(), "the first token has nothing to attend to"
+    assert (np.asarray(run(make("stick_breaking", own=True), {}, q, k, ones, full(1, time)))).all()
+
+
+def test_a_stick_tells_its_own_token_from_one_at_the_same_position():
+    encoding, time = make("stick_breaking"), 6
+    still = full(1, time)._replace(pos_BT=jnp.zeros((1, time), jnp.int32))
+    q, k, v = draw(1, time)
+    np.testing.assert_array_equal(
+        run(encoding, {}, q, k, v, still), run(encoding, {}, q, k, v, full(1, time))
+    )
+
+
+def test_who_makes_the_weights_stands_last():
+    stick, fox = make("stick_breaking"), make("fox")
+    assert chain(fox, stick).walk.weighs
+    with pytest.raises(ValueError, match="chain: a part that makes the attention weights"):
+        chain(stick, fox)
+    with pytest.raises(ValueError, match="put it last"):
+        make("stick_breaking+cope")
+    assert make("alibi+stick_breaking").walk.weighs
+    assert not make("alibi+fox").walk.weighs
+
+
+@pytest.mark.parametrize(("name", "option"), [("cope", "length"), ("path", "rank")])
+def test_refusals_name_the_option(name, option):
+    with pytest.raises(ValueError, match=rf"encoding\.{option}: 0 must be 1 or more"):
+        make(name, **{option: 0})

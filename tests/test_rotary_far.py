@@ -1,0 +1,94 @@
+"""Rotary methods far out: tables against float64, and scores under shifts."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from posenc_jax.encoding import at_layer, place
+from posenc_jax.encodings import CATALOG
+from posenc_jax.encodings.angles import ladder, turn, turns
+from tests.catalogue import gap, standing, stir
+from tests.test_rotary import DIMS, FAR, counted, first_layer, logits, spread, vectors
+
+EXACT = [
+    ("rope", {}),
+    ("partial", {}),
+    ("p_rope", {}),
+    ("hope", {}),
+    ("headwise", {}),
+    ("headwise", {"learned": True}),
+    ("xpos", {}),
+    ("axial", {}),
+    ("mixed", {}),
+    ("mrope", {}),
+    ("tmrope", {}),
+    ("fope", {}),
+    ("fope", {"learned": True}),
+    ("pope", {"uniform": True}),
+    ("string", {}),
+    ("pi", {}),
+    ("ntk", {}),
+    ("dynamic_ntk", {}),
+    ("ntk_by_parts", {}),
+    ("yarn", {}),
+    ("llama3", {}),
+    ("longrope", {}),
+]
+
+
+RELATIVE = [row for row in EXACT if CATALOG[row[0]].card.relative]
+
+
+@pytest.mark.parametrize("top", FAR)
+@pytest.mark.parametrize(("name", "options"), EXACT)
+def test_far_table(name, options, top):
+    """Cosines and sines of float32 tables are those of float64, learned frequencies included."""
+
+    def table(start):
+        pos = spread(counted(start), CATALOG[name].card.axes)
+        encoding, own = at_layer(CATALOG[name](**options), 0, params)
+        own = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), own)
+        made = encoding.table(own, place(encoding, None, standing(pos)), DIMS.head)
+        return jax.tree.leaves(made)
+
+    stirred = {"encoding": CATALOG[name](**options).init(jax.random.key(0), DIMS)}
+    params = jax.tree.map(np.asarray, stir(stirred, 1)["encoding"])
+    single = table(top)
+    with jax.enable_x64(True):
+        double, next_to = table(top), table(top + 1)
+    assert {leaf.dtype for leaf in single} == {jnp.dtype(jnp.float32)}
+    assert max(map(gap, single, double)) < 1e-6
+    assert max(map(gap, single, next_to)) > 1e-2, "control: the position after"
+
+
+def test_every_rotary_method_is_held_to_its_angles():
+    """Those that are not: angles of `liere` have no turns to drop, see its docstring."""
+    rotary_names = {name for name, build in CATALOG.items() if build.card.kind == "rotary"}
+    assert rotary_names - {name for name, _ in EXACT} == {"liere"}
+
+
+@pytest.mark.parametrize("shift", FAR)
+@pytest.mark.parametrize(("name", "options"), [*RELATIVE, ("string", {"basis": "circulant"})])
+def test_shift(name, options, shift):
+    """Scores depend on i - j alone, in float32, however far out, whatever the parameters."""
+    encoding, params = first_layer(name, **options)
+    q, k = vectors(2)
+    at = lambda start: spread(counted(0), CATALOG[name].card.axes) + start
+    near = logits(encoding, params, q, k, at(0))
+    assert gap(near, logits(encoding, params, q, k, at(shift))) < 5e-6
+    assert gap(near, logits(encoding, params, q, k, 2 * at(shift))) > 1e-2
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_shift_control(dtype):
+    """The controls: positions in bfloat16, or a float32 product, are not shift invariant."""
+    q, k = vectors(2)
+
+    def naive(pos_BT):
+        freq = jnp.asarray(ladder(DIMS.head, 10_000.0), dtype)
+        angle = (pos_BT.astype(dtype)[:, :, None, None] * freq[None, None, None]).astype(float)
+        turned_q, turned_k = (turn(turns(angle), x, "half") for x in (q, k))
+        return jnp.einsum("bqhc,bkhc->bhqk", turned_q, turned_k)
+
+    assert gap(naive(counted(0)), naive(counted(10**6))) > 1e-2

@@ -1,0 +1,88 @@
+"""Positions of mixed streams: worked examples, and the order of sound and picture."""
+
+import numpy as np
+import pytest
+
+from posenc_jax.encoding import place
+from posenc_jax.encodings.rotary_axes import tmrope
+from posenc_jax.encodings.streams import Audio, Image, Text, Video, ids, positions
+from tests.catalogue import standing
+
+
+def test_text_counts_up_in_all_axes():
+    assert ids([Text(2), Text(3)]).tolist() == [[n] * 3 for n in range(5)]
+    assert ids([]).shape == (0, 3)
+
+
+def test_video_then_text():
+    """The example in Hugging Face's Qwen2.5-Omni: frames 2 s apart, 2 x 2 patches, 5 words."""
+    found = ids([Video(2, 2, (0.0, 2.0, 4.0)), Text(5)]).T.tolist()
+    assert found[0] == [0] * 4 + [50] * 4 + [100] * 4 + [101, 102, 103, 104, 105]
+    assert found[1] == [0, 0, 1, 1] * 3 + [101, 102, 103, 104, 105]
+    assert found[2] == [0, 1, 0, 1] * 3 + [101, 102, 103, 104, 105]
+
+
+def test_image_between_words():
+    """An image stands at one moment; words go on from its largest side."""
+    found = ids([Text(2), Image(2, 3), Text(1)]).T.tolist()
+    assert found[0] == [0, 1] + [2] * 6 + [5]
+    assert found[1] == [0, 1, 2, 2, 2, 3, 3, 3, 5]
+    assert found[2] == [0, 1] + [2, 3, 4] * 2 + [5]
+
+
+def test_sound_and_picture_of_a_moment_agree():
+    """Chunks of 2 s, frames before sound; both begin together, and the next after both."""
+    parts = [Text(1), Video(1, 1, (0.0, 1.0, 3.0), sound=90), Text(1)]
+    time_T, row_T, _ = ids(parts).T
+    picture = [1, 26, 76]
+    sound = list(range(1, 91))
+    assert time_T.tolist() == [0, 1, 26, *sound[:50], 76, *sound[50:], 91]
+    assert row_T.tolist() == [0, 1, 1, *sound[:50], 1, *sound[50:], 91]
+    assert picture[1] in sound
+    apart = ids([Text(1), Video(1, 1, (0.0, 1.0, 3.0)), Audio(90), Text(1)])[:, 0]
+    assert apart.tolist() != time_T.tolist(), "control: sound after the video"
+
+
+def test_the_next_part_starts_after_the_largest_id():
+    """Also where a video's last chunk holds sound alone, or ends before its frames do."""
+    assert ids([Video(1, 1, (0.0, 9.0), sound=10), Text(1)])[-1].tolist() == [226] * 3
+    assert ids([Video(1, 1, (0.0,), sound=100), Text(1)])[-1].tolist() == [100] * 3
+
+
+def test_rate_and_chunk():
+    found = ids([Video(1, 1, (0.0, 1.0), sound=4)], rate=2, chunk=1)[:, 0]
+    assert found.tolist() == [0, 0, 1, 2, 2, 3]
+
+
+def test_positions_are_placed_as_ids():
+    """Seconds in float32 come back as the same ids, hours from the start."""
+    parts = [Text(3), Video(1, 2, (0.0, 0.48, 0.5, 3600.0), sound=60), Image(2, 2), Text(2)]
+    seconds = positions(parts)
+    assert seconds.dtype == np.float32
+    far = seconds + np.array([144_000, 0, 0], np.float32)
+    for given, start in ((seconds, 0), (far, 144_000 * 25)):
+        placed = place(tmrope(), None, standing(given[None]))
+        found = np.stack([np.asarray(p)[0] for p in placed], axis=1)
+        assert (found - [start, 0, 0]).tolist() == ids(parts).tolist()
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        (Text(0), r"parts: Text\(tokens=0\) has a size that is not positive"),
+        (Image(2, 0), "parts: Image.* has a size that is not positive"),
+        (Video(1, 1, ()), "parts: Video.* needs times that rise"),
+        (Video(1, 1, (1.0, 1.0)), "parts: Video.* needs times that rise"),
+        (Video(1, 1, (-1.0,)), "parts: Video.* needs times that rise"),
+        (Video(1, 1, (0.0,), sound=-1), "parts: Video.* and sound from 0 up"),
+    ],
+)
+def test_refused_parts(part, message):
+    with pytest.raises(ValueError, match=f"^{message}") as found:
+        ids([part])
+    assert "\n" not in str(found.value)
+
+
+def test_refused_rate():
+    with pytest.raises(ValueError, match=r"^rate, chunk: 0, 2 must be positive"):
+        ids([Text(1)], rate=0)
