@@ -24,7 +24,7 @@ FLOORS = [
     },
     {"posenc_jax.encodings", "posenc_jax.attention", "posenc_jax.tasks", "posenc_jax.runs"},
     {"posenc_jax.transformer", "posenc_jax.report"},
-    {"posenc_jax.training"},
+    {"posenc_jax.gallery", "posenc_jax.training"},
     {"posenc_jax.evaluation"},
     {"posenc_jax"},  # the face that users import: its __init__ alone
     {"experiments"},

@@ -1,0 +1,5 @@
+"""Runs of public implementations, one module for each family; scripts/make_goldens.py is the face.
+
+A module has `goldens() -> Iterator[Golden]`. It knows nothing of posenc_jax but names of methods,
+options and parameters.
+"""

@@ -1,0 +1,178 @@
+"""Rotary methods over several axes: images, and streams of text, images, sound and video."""
+
+# pyright: reportMissingImports=false
+
+import functools
+import types
+from collections.abc import Iterator
+
+import timm.layers
+import torch
+from transformers import Qwen2VLConfig, Qwen2VLTextConfig, Qwen3VLTextConfig
+from transformers.models.qwen2_5_omni import modeling_qwen2_5_omni
+from transformers.models.qwen2_5_omni.configuration_qwen2_5_omni import Qwen2_5OmniTextConfig
+from transformers.models.qwen2_vl import modeling_qwen2_vl as qwen2_vl
+from transformers.models.qwen3_vl import modeling_qwen3_vl as qwen3_vl
+
+from .golden import Golden, arrays, grid, reset
+from .rotary import turned
+
+
+def goldens() -> Iterator[Golden]:
+    yield from axial()
+    yield from mixed()
+    yield from mrope()
+    yield from tmrope()
+
+
+def axial() -> Iterator[Golden]:
+    config = Qwen2VLConfig().vision_config
+    config.embed_dim = 24
+    config.num_heads = config.num_attention_heads = 2
+    module = qwen2_vl.Qwen2VLVisionRotaryEmbedding(config)
+    pos = grid(3, 5)
+    cos, sin = module(torch.zeros(1), pos[0])
+
+    def vision(*qk):
+        seen = [x[0].transpose(0, 1) for x in qk]
+        seen = qwen2_vl.apply_rotary_pos_emb_vision(*seen, cos, sin)
+        return [x.transpose(0, 1)[None] for x in seen]
+
+    yield turned(
+        "axial/qwen2_vl", "transformers", "Qwen2VLVisionRotaryEmbedding",
+        {"base": 1e4, "pairing": "half"}, {"base": 100.0}, pos, 2, 12, vision,
+    )  # fmt: skip
+    sin_emb, cos_emb = timm.layers.build_rotary_pos_embed(
+        [4, 3], dim=8, temperature=100.0, in_pixels=False
+    )
+    yield turned(
+        "axial/timm", "timm", "build_rotary_pos_embed, apply_rot_embed",
+        {"pairing": "interleaved"}, {"pairing": "half"}, grid(4, 3), 2, 8,
+        lambda *qk: [timm.layers.apply_rot_embed(x, sin_emb, cos_emb) for x in qk],
+    )  # fmt: skip
+
+
+def mixed() -> Iterator[Golden]:
+    """The grid is (x, y): x is the column."""
+    for heads, head, shape in ((2, 8, (3, 4)), (3, 4, (2, 5))):
+        case = f"mixed/timm {head}"
+        module = timm.layers.RotaryEmbeddingMixed(heads * head, 1, heads, feat_shape=list(shape))
+        reset(module, case)
+        sin, cos = module.get_embed()[0].chunk(2, -1)
+        golden = turned(
+            case, "timm", "RotaryEmbeddingMixed, apply_rot_embed", {"pairing": "interleaved"},
+            {"pairing": "half"}, grid(*shape), heads, head,
+            lambda *qk, sin=sin, cos=cos: [timm.layers.apply_rot_embed(x, sin, cos) for x in qk],
+        )  # fmt: skip
+        golden.inputs.update(arrays(params__0__freq_AHF=module.freqs[:, 0].flip(0)))
+        yield golden
+
+
+def moments(rows: int, columns: int, times: tuple[int, ...]) -> torch.Tensor:
+    """Ids (time, row, column) of three words, frames at some times, and a word, [1, T, 3]."""
+    first = torch.arange(3)[:, None].repeat(1, 3)
+    frames = [
+        torch.cat([torch.full((rows * columns, 1), time), grid(rows, columns)[0]], dim=1)
+        for time in times
+    ]
+    video = torch.cat(frames) + 3
+    return torch.cat([first, video, video.max() + torch.ones(1, 3, dtype=torch.int64)])[None]
+
+
+def multimodal(case, family, module, config, options, wrong, pos) -> Golden:
+    """Turned by ids [1, T, 3], by a model family that is given them as [3, 1, T]."""
+    cos, sin = module(config)(torch.zeros(1), pos.permute(2, 0, 1))
+    heads = config.num_attention_heads
+    return turned(
+        case, "transformers", f"{module.__name__}, apply_rotary_pos_emb", options, wrong, pos,
+        heads, config.head_dim, lambda q, k: family.apply_rotary_pos_emb(q, k, cos, sin),
+    )  # fmt: skip
+
+
+def mrope() -> Iterator[Golden]:
+    for name, config_of, family, module, order, sections in (
+        ("qwen2_vl", Qwen2VLTextConfig, qwen2_vl, qwen2_vl.Qwen2VLRotaryEmbedding,
+         "sections", (2, 3, 3)),
+        ("qwen2_vl", Qwen2VLTextConfig, qwen2_vl, qwen2_vl.Qwen2VLRotaryEmbedding,
+         "sections", (1, 2, 2)),
+        ("qwen3_vl", Qwen3VLTextConfig, qwen3_vl, qwen3_vl.Qwen3VLTextRotaryEmbedding,
+         "interleaved", (3, 2, 2)),
+        ("qwen3_vl", Qwen3VLTextConfig, qwen3_vl, qwen3_vl.Qwen3VLTextRotaryEmbedding,
+         "interleaved", (4, 2, 2)),
+    ):  # fmt: skip
+        head = 2 * sum(sections)
+        yield multimodal(
+            f"mrope/{name} {head}", family, module, sectioned(config_of, sections),
+            {"sections": sections, "order": order}, {"base": 1e4}, moments(2, 3, (0, 1)) + 4,
+        )  # fmt: skip
+
+
+def sectioned(config_of, sections: tuple[int, ...]):
+    """A config of two heads whose pairs are cut into sections."""
+    head = 2 * sum(sections)
+    return config_of(
+        hidden_size=2 * head, num_attention_heads=2, head_dim=head, rope_parameters={
+            "rope_type": "default", "rope_theta": 1e6, "mrope_section": list(sections),
+        },
+    )  # fmt: skip
+
+
+IMAGE, VIDEO, AUDIO, BEGIN, SOUND, WORD = range(6)
+
+
+def omni_ids(tokens: list[int], **sizes) -> torch.Tensor:
+    """Ids [1, T, 3] that Qwen2.5-Omni gives a stream, at 25 a second and a chunk of 2 seconds."""
+    family = modeling_qwen2_5_omni.Qwen2_5OmniPreTrainedModelForConditionalGeneration
+    config = types.SimpleNamespace(
+        image_token_id=IMAGE, video_token_id=VIDEO, audio_token_id=AUDIO, seconds_per_chunk=2,
+        vision_start_token_id=BEGIN, audio_start_token_id=SOUND, position_id_per_seconds=25,
+    )  # fmt: skip
+    bare = types.SimpleNamespace(spatial_merge_size=1, config=config)
+    for name in ("get_llm_pos_ids_for_vision", "get_chunked_index"):
+        setattr(bare, name, functools.partial(getattr(family, name), bare))
+    ids, _ = family.get_rope_index(bare, torch.tensor([tokens]), **sizes)
+    return ids.permute(1, 2, 0)
+
+
+def tmrope() -> Iterator[Golden]:
+    """Streams with their marks, as text; and how they are turned, by the middle of an id's time."""
+    video = [WORD] * 3 + [BEGIN] + [VIDEO] * 12 + [WORD] * 2
+    video_ids = omni_ids(
+        video, video_grid_thw=torch.tensor([[3, 2, 2]]), second_per_grids=torch.tensor([0.5])
+    )
+    mixed = [WORD, BEGIN] + [IMAGE] * 6 + [WORD] * 2 + [BEGIN] + [VIDEO] * 4 + [WORD] * 2
+    mixed += [SOUND] + [AUDIO] * 3 + [WORD] * 2
+    mixed_ids = omni_ids(
+        mixed,
+        image_grid_thw=torch.tensor([[1, 2, 3]]),
+        audio_seqlens=torch.tensor([10]),
+        video_grid_thw=torch.tensor([[2, 2, 1]]),
+        second_per_grids=torch.tensor([0.25]),
+    )
+    both = [BEGIN, SOUND] + [VIDEO] * 20 + [AUDIO] * 60 + [WORD] * 2
+    both_ids = omni_ids(
+        both, video_grid_thw=torch.tensor([[5, 2, 2]]), second_per_grids=torch.tensor([0.5]),
+        audio_seqlens=torch.tensor([240]), use_audio_in_video=True,
+    )[:, 2:-2]  # fmt: skip
+    seconds = tuple(k * 0.5 for k in range(5))
+    for name, ids, parts in (
+        ("video", video_ids, [("Text", 4), ("Video", 2, 2, seconds[:3]), ("Text", 2)]),
+        ("mixed", mixed_ids, [
+            ("Text", 2), ("Image", 2, 3), ("Text", 3), ("Video", 2, 1, (0.0, 0.25)), ("Text", 3),
+            ("Audio", 3), ("Text", 2),
+        ]),
+        ("both", both_ids - 1, [("Video", 2, 2, seconds, 60)]),
+    ):  # fmt: skip
+        yield Golden(
+            f"tmrope/qwen2_5_omni ids {name}", "transformers", "qwen2_5_omni.get_rope_index",
+            "stream", {"parts": parts}, {"rate": 50}, (0, 0, 0), {}, arrays(ids=ids[0]),
+        )  # fmt: skip
+    for ids, sections in ((video_ids, (1, 2, 2)), (mixed_ids, (2, 3, 3))):
+        golden = multimodal(
+            f"tmrope/qwen2_5_omni {2 * sum(sections)}", modeling_qwen2_5_omni,
+            modeling_qwen2_5_omni.Qwen2_5OmniRotaryEmbedding,
+            sectioned(Qwen2_5OmniTextConfig, sections), {"sections": sections}, {"rate": 50}, ids,
+        )  # fmt: skip
+        seconds = torch.cat([(ids[..., :1] + 0.5) / 25, ids[..., 1:].float()], dim=-1)
+        golden.inputs.update(arrays(pos=seconds))
+        yield golden

@@ -1,0 +1,161 @@
+"""Rotary methods: queries and keys as they come out turned."""
+
+# pyright: reportMissingImports=false
+
+from collections.abc import Iterator
+from typing import Any
+
+import rotary_embedding_torch
+import torch
+from transformers import CohereConfig, GPTNeoXConfig, LlamaConfig
+from transformers.models.cohere import modeling_cohere
+from transformers.models.gpt_neox import modeling_gpt_neox
+from transformers.models.gptj import modeling_gptj
+from transformers.models.llama import modeling_llama
+from x_transformers import x_transformers
+
+from .golden import Golden, arrays, attended, count, lone_file, normal, reset, weights
+
+
+def goldens() -> Iterator[Golden]:
+    yield from rope()
+    yield from partial()
+    yield from p_rope()
+    yield from xpos()
+    yield from pope()
+
+
+def turned(case, package, function, options, wrong, pos, heads, head, turn) -> Golden:
+    """`turn`: (q, k) -> (q, k), [B, H, T, C]."""
+    batch, time = pos.shape[:2]
+    q, k = (normal(f"{case} {side}", batch, time, heads, head) for side in "qk")
+    turned_q, turned_k = (x.transpose(1, 2) for x in turn(q.transpose(1, 2), k.transpose(1, 2)))
+    return Golden(
+        case, package, function, "rotate", options, wrong, (heads * head, heads, head),
+        arrays(pos=pos, q=q, k=k), arrays(q=turned_q, k=turned_k),
+    )  # fmt: skip
+
+
+def hugging_face(case, family, config, options, wrong, pos) -> Golden:
+    """By the rotary module and `apply_rotary_pos_emb` of a model family of transformers."""
+    name = type(config).__name__.removesuffix("Config")
+    module = getattr(family, f"{name}RotaryEmbedding")(config)
+    cos, sin = module(torch.zeros(1), pos)
+    heads = config.num_attention_heads
+    return turned(
+        case, "transformers", f"{name}RotaryEmbedding, apply_rotary_pos_emb", options, wrong, pos,
+        heads, config.hidden_size // heads, lambda q, k: family.apply_rotary_pos_emb(q, k, cos, sin)
+    )  # fmt: skip
+
+
+def llama(case, options, wrong, pos, head, parameters: dict[str, Any], length=64) -> Golden:
+    """Llama with scaling `parameters`, of three heads, trained on `length` tokens."""
+    config = LlamaConfig(
+        hidden_size=3 * head, num_attention_heads=3, max_position_embeddings=length,
+        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0, **parameters},
+    )  # fmt: skip
+    return hugging_face(case, modeling_llama, config, options, wrong, pos)
+
+
+def rope() -> Iterator[Golden]:
+    interleaved, half = {"pairing": "interleaved"}, {"pairing": "half"}
+    yield llama("rope/llama", half, interleaved, count(7), 10, {})
+    yield llama(
+        "rope/llama far", half | {"base": 5e5}, {"base": 1e4}, count(5, 1000), 8,
+        {"rope_theta": 5e5},
+    )  # fmt: skip
+    config = CohereConfig(
+        hidden_size=12, num_attention_heads=2,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e4},
+    )  # fmt: skip
+    yield hugging_face("rope/cohere", modeling_cohere, config, interleaved, half, count(9))
+    module = x_transformers.RotaryEmbedding(6, base=500)
+    pos = count(5, 3)
+    freqs, _ = module(pos[0])
+    yield turned(
+        "rope/x-transformers", "x-transformers", "RotaryEmbedding, apply_rotary_pos_emb",
+        interleaved | {"base": 500.0}, half, pos, 3, 6,
+        lambda *qk: [x_transformers.apply_rotary_pos_emb(x, freqs) for x in qk],
+    )  # fmt: skip
+    module = rotary_embedding_torch.RotaryEmbedding(8)
+    yield turned(
+        "rope/rotary-embedding-torch", "rotary-embedding-torch",
+        "RotaryEmbedding.rotate_queries_or_keys", interleaved, half, count(6, 11), 1, 8,
+        lambda *qk: [module.rotate_queries_or_keys(x, offset=11) for x in qk],
+    )  # fmt: skip
+
+
+def partial() -> Iterator[Golden]:
+    for share, head in ((0.25, 16), (0.5, 12)):
+        config = GPTNeoXConfig(
+            hidden_size=2 * head, num_attention_heads=2, rope_parameters={
+                "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": share,
+            },
+        )  # fmt: skip
+        yield hugging_face(
+            f"partial/gpt_neox {share}", modeling_gpt_neox, config,
+            {"share": share, "pairing": "half"}, {"pairing": "interleaved"}, count(7, 2),
+        )  # fmt: skip
+    sin, cos = (x[None] for x in modeling_gptj.create_sinusoidal_positions(6, 4).chunk(2, -1))
+
+    def gptj(x):
+        x = x.transpose(1, 2)
+        front = modeling_gptj.apply_rotary_pos_emb(x[..., :4], sin, cos)
+        return torch.cat([front, x[..., 4:]], dim=-1).transpose(1, 2)
+
+    yield turned(
+        "partial/gptj", "transformers", "gptj.apply_rotary_pos_emb",
+        {"share": 0.4, "pairing": "interleaved"}, {"pairing": "half"}, count(6), 3, 10,
+        lambda *qk: map(gptj, qk),
+    )  # fmt: skip
+
+
+def p_rope() -> Iterator[Golden]:
+    for share, head in ((0.25, 16), (0.75, 10)):
+        yield llama(
+            f"p_rope/llama {share}", {"share": share}, {"share": 0.5}, count(9, 20), head,
+            {"rope_type": "proportional", "partial_rotary_factor": share},
+        )  # fmt: skip
+
+
+def pope() -> Iterator[Golden]:
+    for heads, head, base in ((3, 5, 1e4), (2, 8, 100.0)):
+        case = f"pope/x-transformers {head}"
+        module = reset(x_transformers.PolarEmbedding(head, heads, base=base), case)
+        freqs, delta = module(count(7)[0])
+        golden = turned(
+            case, "x-transformers", "PolarEmbedding, apply_polar_pos_emb", {"base": base},
+            {"base": 2 * base}, count(7), heads, head,
+            lambda q, k, freqs=freqs, delta=delta: (
+                x_transformers.apply_polar_pos_emb(q, freqs),
+                x_transformers.apply_polar_pos_emb(k, freqs + delta),
+            ),
+        )  # fmt: skip
+        golden.inputs.update(arrays(params__0__delta_HC=module.learned_bias[:, 0]))
+        yield golden
+
+
+def xpos() -> Iterator[Golden]:
+    """Weights, since implementations differ in the middle that the decay counts from."""
+    heads_first = lambda x: x.transpose(1, 2)
+    for head, span, time in ((8, 8, 11), (6, 5, 8)):
+        module = x_transformers.RotaryEmbedding(head, use_xpos=True, scale_base=span)
+        freqs, gain = module(torch.arange(time))
+        turn = lambda x, gain, freqs=freqs: heads_first(
+            x_transformers.apply_rotary_pos_emb(heads_first(x), freqs, gain)
+        )
+        q, k = (normal(f"xpos {side}", 1, time, 2, head) for side in "qk")
+        made = weights(turn(q, gain), turn(k, gain**-1))
+        yield decayed("x-transformers", "RotaryEmbedding(use_xpos)", span, q, k, made)
+    authors = lone_file("torchscale", "torchscale/component/xpos_relative_position.py")
+    module = authors.XPOS(8, scale_base=6)
+    q, k = (normal(f"xpos torchscale {side}", 1, 9, 1, 8) for side in "qk")
+    made = weights(module(q[:, :, 0])[:, :, None], module(k[:, :, 0], downscale=True)[:, :, None])
+    yield decayed("torchscale", "XPOS", 6, q, k, made)
+
+
+def decayed(package, function, span, q, k, made) -> Golden:
+    options = {"span": float(span), "pairing": "interleaved"}
+    return attended(
+        f"xpos/{package} {span}", package, function, options, {"span": 512.0}, q, k, made
+    )

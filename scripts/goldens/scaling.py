@@ -1,0 +1,99 @@
+"""Context extension of rotary: Llama of transformers with each of its scalings, and others."""
+
+# pyright: reportMissingImports=false
+
+from collections.abc import Iterator
+
+import rotary_embedding_torch
+from x_transformers import x_transformers
+
+from .golden import Golden, count
+from .rotary import llama, turned
+
+
+def goldens() -> Iterator[Golden]:
+    yield from pi()
+    yield from ntk()
+    yield from dynamic_ntk()
+    yield from yarn()
+    yield from llama3()
+    yield from longrope()
+
+
+def pi() -> Iterator[Golden]:
+    for factor, time, head in ((4.0, 9, 8), (2.5, 5, 10)):
+        yield llama(
+            f"pi/llama {factor}", {"factor": factor}, {"factor": 1.0}, count(time), head,
+            {"rope_type": "linear", "factor": factor},
+        )  # fmt: skip
+    freqs, _ = x_transformers.RotaryEmbedding(6, interpolation_factor=3.0)(count(7)[0])
+    yield turned(
+        "pi/x-transformers", "x-transformers", "RotaryEmbedding(interpolation_factor)",
+        {"factor": 3.0, "pairing": "interleaved"}, {"factor": 1.0}, count(7), 2, 6,
+        lambda *qk: [x_transformers.apply_rotary_pos_emb(x, freqs) for x in qk],
+    )  # fmt: skip
+
+
+def ntk() -> Iterator[Golden]:
+    freqs, _ = x_transformers.RotaryEmbedding(6, base_rescale_factor=3.0)(count(7)[0])
+    yield turned(
+        "ntk/x-transformers", "x-transformers", "RotaryEmbedding(base_rescale_factor)",
+        {"factor": 3.0, "pairing": "interleaved"}, {"factor": 1.0}, count(7), 2, 6,
+        lambda *qk: [x_transformers.apply_rotary_pos_emb(x, freqs) for x in qk],
+    )  # fmt: skip
+    module = rotary_embedding_torch.RotaryEmbedding(8, theta_rescale_factor=8.0)
+    yield turned(
+        "ntk/rotary-embedding-torch", "rotary-embedding-torch",
+        "RotaryEmbedding(theta_rescale_factor)", {"factor": 8.0, "pairing": "interleaved"},
+        {"factor": 4.0}, count(9), 2, 8,
+        lambda *qk: [module.rotate_queries_or_keys(x) for x in qk],
+    )  # fmt: skip
+
+
+def dynamic_ntk() -> Iterator[Golden]:
+    for factor, time in ((1.0, 13), (2.0, 21), (2.0, 5)):
+        wrong = {"length": 4} if time < 8 else {"factor": 4.0}
+        yield llama(
+            f"dynamic_ntk/llama {factor} {time}", {"length": 8, "factor": factor}, wrong,
+            count(time), 8, {"rope_type": "dynamic", "factor": factor}, length=8,
+        )  # fmt: skip
+
+
+def yarn() -> Iterator[Golden]:
+    """The ramp alone, and with its temperature; ends rounded to whole pairs or not."""
+    for ramp, factor, head in (("pairs_truncated", 4.0, 16), ("pairs", 8.0, 12)):
+        options = {"factor": factor, "length": 512, "ramp": ramp}
+        parameters = {
+            "rope_type": "yarn", "factor": factor, "truncate": ramp != "pairs",
+            "original_max_position_embeddings": 512,
+        }  # fmt: skip
+        wrong, pos, long = {"ramp": "turns"}, count(9, 200), int(512 * factor)
+        yield llama(f"yarn/llama {ramp}", options, wrong, pos, head, parameters, long)
+        bare = parameters | {"attention_factor": 1.0}
+        yield llama(f"ntk_by_parts/llama {ramp}", options, wrong, pos, head, bare, long)
+
+
+def llama3() -> Iterator[Golden]:
+    for factor, low, high, head in ((8.0, 1.0, 4.0, 16), (3.0, 2.0, 7.0, 10)):
+        parameters = {
+            "rope_type": "llama3", "factor": factor, "low_freq_factor": low,
+            "high_freq_factor": high, "original_max_position_embeddings": 512, "rope_theta": 5e5,
+        }  # fmt: skip
+        options = {"factor": factor, "low": low, "high": high, "length": 512}
+        yield llama(
+            f"llama3/llama {factor}", options, {"factor": 1.0}, count(9, 300), head, parameters,
+            int(512 * factor),
+        )  # fmt: skip
+
+
+def longrope() -> Iterator[Golden]:
+    short, long = [1.0, 1.25, 1.5, 2.0], [1.0, 2.5, 5.0, 6.0]
+    for time, wrong in ((7, {"short": (1.0,) * 4}), (13, {"long": (1.0,) * 4})):
+        parameters = {
+            "rope_type": "longrope", "factor": 4.0, "short_factor": short, "long_factor": long,
+            "original_max_position_embeddings": 8,
+        }  # fmt: skip
+        options = {"factor": 4.0, "length": 8, "short": short, "long": long}
+        yield llama(
+            f"longrope/llama {time}", options, wrong, count(time), 8, parameters, 32
+        )  # fmt: skip

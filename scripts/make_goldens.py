@@ -1,0 +1,106 @@
+"""Freezes outputs of public implementations under tests/goldens, for tests/test_goldens.py.
+
+    uv run scripts/make_goldens.py              # makes its own environment, of the versions below
+    python scripts/make_goldens.py --only=rope  # in an environment that has them
+
+Everything runs on the CPU in a few seconds. Arrays go to tests/goldens/<method>.npz under
+"<setting>/<in|out>/<name>", the rest to tests/goldens/manifest.json.
+"""
+
+# pyright: reportMissingImports=false
+
+# /// script
+# requires-python = ">=3.11"
+# dependencies = [
+#   "fla-core==0.6.0",
+#   "numpy==2.4.6",
+#   "positional-encodings==6.0.3",
+#   "rotary-embedding-torch==0.9.1",
+#   "timm==1.0.31",
+#   "torch==2.13.0",
+#   "torchscale==0.3.0",
+#   "torchvision==0.28.0",
+#   "transformers==5.23.0",
+#   "x-transformers==2.31.10",
+# ]
+#
+# [tool.uv]
+# # torchscale is read for one file: its own needs stay away.
+# override-dependencies = ["timm==1.0.31", "fairscale; python_version < '3'"]
+#
+# [[tool.uv.index]]
+# name = "pytorch-cpu"
+# url = "https://download.pytorch.org/whl/cpu"
+# explicit = true
+#
+# [tool.uv.sources]
+# torch = { index = "pytorch-cpu" }
+# torchvision = { index = "pytorch-cpu" }
+# ///
+
+import argparse
+import collections
+import importlib.metadata
+import json
+import pathlib
+
+import numpy as np
+import torch
+from goldens import axes, bias, content, inputs, layers, rotary, scaling
+from goldens.golden import Golden
+
+FOLDER = pathlib.Path(__file__).parents[1] / "tests" / "goldens"
+FAMILIES = (inputs, rotary, axes, scaling, bias, content, layers)
+LICENCES = {
+    "fla-core": "MIT",
+    "positional-encodings": "MIT",
+    "rotary-embedding-torch": "MIT",
+    "timm": "Apache-2.0",
+    "torchscale": "MIT",
+    "transformers": "Apache-2.0",
+    "x-transformers": "MIT",
+}
+
+
+def row(golden: Golden) -> dict:
+    """What the manifest says of a golden."""
+    return {
+        "case": golden.case,
+        "package": golden.package,
+        "version": importlib.metadata.version(golden.package),
+        "licence": LICENCES[golden.package],
+        "function": golden.function,
+        "hook": golden.hook,
+        "options": golden.options,
+        "wrong": golden.wrong,
+        "dims": golden.dims,
+        "layer": golden.layer,
+        "causal": golden.causal,
+    }
+
+
+def main() -> None:
+    flags = argparse.ArgumentParser(description=__doc__)
+    flags.add_argument("--only", help="one method; the others keep their files and rows")
+    only = flags.parse_args().only
+    FOLDER.mkdir(exist_ok=True)
+    manifest = FOLDER / "manifest.json"
+    rows = json.loads(manifest.read_text()) if only else []
+    rows = [old for old in rows if old["case"].split("/")[0] != only]
+    files = collections.defaultdict(dict)
+    with torch.no_grad():
+        for golden in (made for family in FAMILIES for made in family.goldens()):
+            name, setting = golden.case.split("/")
+            if only in (None, name):
+                rows.append(row(golden))
+                for side, found in (("in", golden.inputs), ("out", golden.outputs)):
+                    files[name] |= {f"{setting}/{side}/{key}": found[key] for key in found}
+    for name, found in files.items():
+        np.savez_compressed(FOLDER / f"{name}.npz", **found)
+    rows.sort(key=lambda row: row["case"])
+    manifest.write_text(json.dumps(rows, indent=1) + "\n")
+    print(f"{len(files)} methods, {len(rows)} goldens in all, in {FOLDER}")
+
+
+if __name__ == "__main__":
+    main()
