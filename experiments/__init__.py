@@ -4,11 +4,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from experiments import length_extrapolation
+from experiments import leaderboard, length_extrapolation
 from posenc_jax import runs, schema
 from posenc_jax.choices import choices_for
 
 EXPERIMENTS = {
+    "leaderboard": leaderboard,
     "length_extrapolation": length_extrapolation,
 }
 

@@ -6,11 +6,22 @@ from rich.console import Console
 
 from posenc_jax import runs
 from posenc_jax.report.plots import figures
+from posenc_jax.report.sections import Grid, Picture, Section, present
 from posenc_jax.report.summaries import summarise
 from posenc_jax.report.terminal import table
 from posenc_jax.report.webpage import page
 
-__all__ = ["figures", "page", "show", "summarise", "table"]
+__all__ = [
+    "Grid",
+    "Picture",
+    "Section",
+    "figures",
+    "page",
+    "present",
+    "show",
+    "summarise",
+    "table",
+]
 
 
 def show(workdir: str | Path, console: Console | None = None) -> None:

@@ -110,9 +110,9 @@ def baselines(axes: Axes, values: Mapping[str, float], right: float) -> list[Lab
 
 def margin_labels(axes: Axes, labels: Sequence[Label]) -> None:
     """Writes labels beside the axes, as high as their points, pushed apart where they touch."""
-    low, high = axes.get_ylim()
     ordered = sorted(labels, key=lambda label: (label.y, label.color != MUTED))
-    heights = [(label.y - low) / (high - low) for label in ordered]
+    within = axes.transScale + axes.transLimits
+    heights = [within.transform((label.x, label.y))[1] for label in ordered]
     for i in range(1, len(heights)):
         heights[i] = max(heights[i], heights[i - 1] + LABEL_GAP)
     ceiling = 1.0

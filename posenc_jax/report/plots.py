@@ -24,17 +24,21 @@ def figures(workdir: str | Path) -> list[Path]:
     Raises:
       ValueError: the folder holds no finished run.
     """
-    run = runs.read(workdir)
-    folder = run.path / "figures"
-    folder.mkdir(exist_ok=True)
-    written = []
+    run, written = runs.read(workdir), []
     for name, draw in drawings(run).items():
-        with look.look(name):
-            figure = draw()
-            figure.savefig(folder / f"{name}.png", dpi=200)
-            figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
-        written += [folder / f"{name}.png", folder / f"{name}.svg"]
+        written += save(run.path / "figures", name, draw)
     return written
+
+
+def save(folder: Path, name: str, draw: Callable[[], Figure]) -> list[Path]:
+    """Writes one figure as PNG and SVG into a folder, made where it does not exist."""
+    folder.mkdir(exist_ok=True)
+    paths = [folder / f"{name}.png", folder / f"{name}.svg"]
+    with look.look(name):
+        figure = draw()
+        figure.savefig(paths[0], dpi=200)
+        figure.savefig(paths[1], metadata={"Date": None})
+    return paths
 
 
 def svg(name: str, draw: Callable[[], Figure]) -> str:

@@ -2,10 +2,12 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
+
+from matplotlib.figure import Figure
 
 from posenc_jax import runs
 from posenc_jax.report import look, plots, summaries
@@ -37,14 +39,25 @@ def page(workdir: str | Path) -> Path:
 
 def html(run: Stored) -> str:
     """The page as text; whatever comes from the run is escaped."""
+    drawings = plots.drawings(run).items()
+    return document(run, _subtitle(run), [
+        section("Results", _how_read(run.summary), _results(run.summary), _every_seed(run.summary),
+                _differences(run)),
+        section("Figures", *(figure(name, draw, CAPTIONS[name]) for name, draw in drawings)),
+    ])  # fmt: skip
+
+
+def document(run: Stored, lead: str, sections: Sequence[str]) -> str:
+    """A page about a run: sections as HTML, then how to run it again and what it was run with.
+
+    `lead` is the line under the title, as text.
+    """
     title = _title(run.config)
     sections = [
-        _section("Results", _how_read(run.summary), _results(run.summary), _every_seed(run.summary),
-                 _differences(run)),
-        _section("Figures", *(_figure(name, draw) for name, draw in plots.drawings(run).items())),
-        _section("The run", _command(run), _facts(run.summary.get("facts", {}))),
-        _section("Configuration and machine", _config(run.config),
-                 _folded("Environment", _pairs(_shown(run.environment)))),
+        *sections,
+        section("The run", _command(run), _facts(run.summary.get("facts", {}))),
+        section("Configuration and machine", _config(run.config),
+                folded("Environment", _pairs(_shown(run.environment)))),
     ]  # fmt: skip
     return f"""<!doctype html>
 <html lang="en">
@@ -59,7 +72,7 @@ def html(run: Stored) -> str:
 <body>
 <header>
 <h1>{escape(title)}</h1>
-<p class="muted">{escape(_subtitle(run))}</p>
+<p class="muted">{escape(lead)}</p>
 </header>
 <main>
 {"".join(sections)}
@@ -131,7 +144,7 @@ def _every_seed(summary: Mapping) -> str:
         for encoding, row in summaries.cells(summary).items()
     ]
     caption = f"{summaries.label(summary['metric'])} of every seed, in the order of the seeds"
-    return _folded("Every seed", _table(summary, caption, rows))
+    return folded("Every seed", _table(summary, caption, rows))
 
 
 def _differences(run: Stored) -> str:
@@ -147,7 +160,7 @@ def _differences(run: Stored) -> str:
         f"Intervals hold at 95% for all {count} comparisons together (Bonferroni); "
         "bold: 0 lies outside."
     )
-    return _folded(f"Difference from {first}", _table(run.summary, caption, rows))
+    return folded(f"Difference from {first}", _table(run.summary, caption, rows))
 
 
 def _difference(difference: Interval | None) -> str:
@@ -175,10 +188,15 @@ def _table(
     )
     body = "".join(f"<tbody{kind}>{_rows(part)}</tbody>" for kind, part in (
         ("", rows), (' class="muted"', below)))  # fmt: skip
+    return _wide(caption, f'<th scope="col">length</th>{head}', body)
+
+
+def _wide(caption: str, head: str, body: str) -> str:
+    """A table that scrolls by itself where it is wider than the page."""
     return (
         f'<div class="wide" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
         f"<caption>{escape(caption)}</caption>"
-        f'<thead><tr><th scope="col">length</th>{head}</tr></thead>{body}</table></div>'
+        f"<thead><tr>{head}</tr></thead>{body}</table></div>"
     )
 
 
@@ -189,13 +207,23 @@ def _rows(rows: Iterable[tuple[str, list[str]]]) -> str:
     )
 
 
-def _figure(name: str, draw) -> str:
-    caption = CAPTIONS[name]
-    drawn = _inline(name, plots.svg(name, draw), caption)
+def grid(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], caption: str, words: bool = False
+) -> str:
+    """A table of texts; the first cell of each row names it. `words`: its cells are sentences."""
+    head = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
+    body = _rows((row[0], [escape(cell) for cell in row[1:]]) for row in rows)
+    kind = ' class="words"' if words else ""
+    return _wide(caption, head, f"<tbody{kind}>{body}</tbody>")
+
+
+def figure(name: str, draw: Callable[[], Figure], caption: str) -> str:
+    """A drawing as SVG inside the page, with its caption."""
+    drawn = inline(name, plots.svg(name, draw), caption)
     return f"<figure>{drawn}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
-def _inline(name: str, svg: str, caption: str) -> str:
+def inline(name: str, svg: str, caption: str) -> str:
     """Matplotlib's SVG as part of a page: no links, ids of its own, the page's colours."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
@@ -226,7 +254,7 @@ def _facts(facts: Mapping) -> str:
 
 def _config(config: Mapping) -> str:
     text = json.dumps(config, indent=2, ensure_ascii=False)
-    return _folded("Configuration", f"<pre><code>{escape(text)}</code></pre>")
+    return folded("Configuration", f"<pre><code>{escape(text)}</code></pre>")
 
 
 def _shown(values: Mapping, prefix: str = "") -> Iterable[tuple[str, str]]:
@@ -243,11 +271,13 @@ def _pairs(pairs: Iterable[tuple[str, str]]) -> str:
     return f"<dl>{rows}</dl>"
 
 
-def _section(title: str, *parts: str) -> str:
+def section(title: str, *parts: str) -> str:
+    """Parts as HTML under a heading."""
     return f"<section><h2>{escape(title)}</h2>{''.join(parts)}</section>\n"
 
 
-def _folded(title: str, content: str) -> str:
+def folded(title: str, content: str) -> str:
+    """HTML that opens on a click."""
     return f"<details><summary>{escape(title)}</summary>{content}</details>"
 
 

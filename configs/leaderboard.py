@@ -1,0 +1,50 @@
+"""Every sequence method of the catalogue on the same tasks at one budget: cost within, gain beyond.
+
+    python train.py --config=configs/leaderboard.py
+    python train.py --config=configs/leaderboard.py:rope,alibi,nope    # rope must be one
+    python train.py --config=configs/leaderboard.py:quick
+    python scripts/leaderboard.py RUN    # writes docs/leaderboard.md from a finished run
+
+Each method is trained on each task in windows of 32 tokens and tested in windows of 32 to 256.
+Takes about 30 minutes on 2 cores (3 seeds), one process a core; `quick` about 20 seconds.
+"""
+
+import os
+
+from ml_collections import ConfigDict
+
+from configs import common
+
+
+def get_config(argument=""):
+    names, quick = common.words(argument)
+    config = ConfigDict(
+        {
+            "experiment": "leaderboard",
+            "encoding": {"name": ",".join(names) or "all"},
+            "reference": "rope",
+            "tasks": (
+                {"name": "copy", "alphabet": 30},
+                {"name": "sort", "alphabet": 30},
+                {"name": "stdlib"},
+            ),
+            "window": 32,
+            "multiples": (1, 2, 4, 8),
+            "pool": 16384,
+            "examples": 64,
+            "model": common.length_extrapolation().model,
+            "train": common.length_extrapolation().train,
+            "processes": os.cpu_count() or 1,
+            "seeds": 3,
+            "first_seed": 0,
+            "wandb": common.length_extrapolation().wandb,
+        }
+    )
+    config.model.update(width=64, heads=4, layers=2, mlp=2)
+    config.train.update(length=32, min_length=32, batch=32, steps=500, warmup=50, lr=3e-3)
+    if quick:
+        config.encoding.name = ",".join(names) or "nope,rope,alibi"
+        config.update(tasks=config.tasks[:1], multiples=(1, 2), pool=1024, processes=1, seeds=2)
+        config.model.update(width=32)
+        config.train.update(batch=16, steps=60, warmup=10)
+    return config

@@ -1,0 +1,150 @@
+"""One method on all tasks, in one compiled program for training and one for each test window.
+
+The examples of every task are drawn beforehand into a pool of one shape, which the programs take as
+an argument: what compiles for one task serves the others.
+"""
+
+import functools
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posenc_jax import encodings, schema, tasks, transformer
+from posenc_jax.encoding import Encoding
+from posenc_jax.tasks import Batch, Task
+from posenc_jax.training import chunk_runner, cross_entropy, init_states, optimizer, over_seeds
+
+DRAWN = 1024  # examples drawn at a time
+
+
+class Pool(NamedTuple):
+    """One task's examples: a Batch to train on, and a Batch for each test window."""
+
+    task: Task
+    train: Batch
+    test: tuple[Batch, ...]
+
+
+def largest(width: Any, least: int, most: int | None, window: int) -> int:
+    """The largest size that a window holds; below `least` where it holds none."""
+    size = least - 1
+    while width(size + 1) <= window and size != most:
+        size += 1
+    return size
+
+
+def draw_pools(config: Any) -> list[Pool]:
+    """Every task's examples: the same in every process, and for every method."""
+    return [_draw_pool(config, entry) for entry in config.tasks]
+
+
+def _draw_pool(config: Any, entry: schema.TaskConfig) -> Pool:
+    task = tasks.make(entry.name, **entry.options)
+    fits = functools.partial(largest, task.width, task.least, task.most)
+    size, window = fits(config.window), config.window
+    least = max(task.least, size // 4)
+
+    @jax.jit
+    def sample(key):
+        size_key, key = jax.random.split(key)
+        size_B = jax.random.randint(size_key, (DRAWN,), least, size + 1, jnp.int32)
+        return task.sample(task.data, key, size_B, window)
+
+    keys = jax.random.split(jax.random.key(config.first_seed), -(-config.pool // DRAWN))
+    drawn = [jax.device_get(sample(key)) for key in keys]
+    train = jax.tree.map(lambda *parts: np.concatenate(parts)[: config.pool], *drawn)
+    index_B = np.arange(config.examples)
+    widths = [window * multiple for multiple in config.multiples]
+    test = tuple(
+        jax.device_get(task.test(task.data, index_B, fits(width), width)) for width in widths
+    )
+    return Pool(task, train, test)
+
+
+def pooled(vocab: int, window: int) -> Task:
+    """A task that draws from a pool handed over as its data."""
+
+    def sample(data: Batch, key, size_B, width):
+        row_B = jax.random.randint(key, size_B.shape, 0, len(data.tokens_BT), jnp.int32)
+        return jax.tree.map(lambda leaf: leaf[row_B], data)
+
+    def untested(*_args):
+        raise NotImplementedError("a pool's test examples are batches already")
+
+    return Task(
+        "pool", vocab, "exact_match", 1, None, lambda size: window, lambda size: None, (),
+        sample, untested, untested, dict, {},
+    )  # fmt: skip
+
+
+def encoding_of(config: Any, name: str, multiple: int | None = None) -> Encoding:
+    """The method in training, or as it reads a window so many times the trained one.
+
+    An option `length` is the trained window, `limit` the longest window tested, `factor` 1 in
+    training and then the multiple; what the config gives comes first.
+    """
+    asked = {
+        "length": config.window,
+        "limit": config.window * max(config.multiples),
+        "factor": float(multiple or 1),
+    }
+    return encodings.make(name, **encodings.taken_by(name, {**asked, **config.encoding.options}))
+
+
+def measure(config: Any, name: str, pools: Sequence[Pool]) -> Iterator[dict[str, Any]]:
+    """The records of one method: every task, seed and window."""
+    started = time.perf_counter()
+    vocab = max(pool.task.vocab for pool in pools)
+    build = lambda encoding: transformer.build(config.model, encoding, vocab)
+    model, train = build(encoding_of(config, name)), config.train
+    run = chunk_runner(model, pooled(vocab, config.window), train, config.model.masks.loss)
+    seeds = range(config.first_seed, config.first_seed + config.seeds)
+    record = {"step": train.steps, "encoding": name}
+    states = []
+    for pool in pools:
+        state = init_states(model, optimizer(train), config.seeds, config.first_seed)
+        state, _ = run(state, pool.train, train.steps)
+        states.append(state)
+    for seed in seeds:
+        count = sum(leaf[0].size for leaf in jax.tree.leaves(states[0].params["encoding"]))
+        yield {**record, "seed": seed, "split": "train", "length": config.window,
+               "metric": "parameters", "value": float(count)}  # fmt: skip
+    same = "factor" not in encodings.options([name])
+    for n, multiple in enumerate(config.multiples):
+        reader = model if same else build(encoding_of(config, name, multiple))
+        score = jax.jit(functools.partial(_score, reader))
+        for pool, state in zip(pools, states, strict=True):
+            scores = jax.device_get(score(state.params, pool.test[n]))
+            labels = {**record, "split": "test", "length": config.window * multiple}
+            for metric, value_S in scores.items():
+                for seed, value in zip(seeds, value_S, strict=True):
+                    yield {**labels, "seed": seed, "metric": f"{pool.task.name}/{metric}",
+                           "value": float(value)}  # fmt: skip
+    took = (time.perf_counter() - started) / config.seeds
+    for seed in seeds:
+        yield {**record, "seed": seed, "split": "test", "length": config.window,
+               "metric": "time/seconds", "value": took}  # fmt: skip
+
+
+def _score(model: transformer.Model, params: Any, batch: Batch) -> dict[str, jax.Array]:
+    """Each metric for every seed, [S]."""
+
+    def one(params):
+        logits_BTV = model.apply(params, batch.tokens_BT, batch.layout, aligned=True)
+        counts_BT = batch.weights_BT > 0
+        right_BT = (logits_BTV.argmax(axis=-1) == batch.targets_BT) & counts_BT
+        loss_BT = cross_entropy(logits_BTV, batch.targets_BT) * batch.weights_BT
+        count, posed_B = counts_BT.sum(), counts_BT.any(axis=1)
+        exact_B = posed_B & (right_BT == counts_BT).all(axis=1)
+        share = lambda part, whole: part.astype(jnp.float32) / whole.astype(jnp.float32)
+        return {
+            "token_accuracy": share(right_BT.sum(), count),
+            "exact_match": share(exact_B.sum(), posed_B.sum()),
+            "loss": loss_BT.sum() / count.astype(jnp.float32),
+        }
+
+    return over_seeds(one, params)

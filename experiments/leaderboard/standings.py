@@ -1,0 +1,213 @@
+"""From the records of all methods to the board: means, paired differences, tables."""
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from experiments.leaderboard import figures
+from posenc_jax.report import Grid, Picture, Section
+from posenc_jax.runs import Record, Stored
+from posenc_jax.statistics import interval, paired
+
+METRIC = "token_accuracy"
+Scores = dict[str, dict[str, dict[int, dict[int, float]]]]  # task -> method -> window -> seed
+
+
+def collect(records: Iterable[Record], metric: str) -> Scores:
+    """Test values of one metric by task, method, window and seed, in the order recorded."""
+    found: Scores = {}
+    for record in records:
+        task, _, measured = record["metric"].rpartition("/")
+        if measured == metric and record["split"] == "test":
+            row = found.setdefault(task, {}).setdefault(record["encoding"], {})
+            row.setdefault(record["length"], {})[record["seed"]] = record["value"]
+    return found
+
+
+def summarise(records: Iterable[Record], reference: str, missing: Mapping[str, str]) -> dict:
+    """The board as summary.json holds it.
+
+    A method's score at a window is the share of answer tokens that are right, the mean over tasks;
+    its interval is over seeds. `cost` is reference minus method in the trained window, `gain`
+    method minus reference in the longer ones, both over all pairs of (task, seed) and corrected
+    for all methods and both tests.
+    """
+    records = list(records)
+    scores = collect(records, METRIC)
+    tasks = list(scores)
+    methods = list(dict.fromkeys(method for task in tasks for method in scores[task]))
+    windows = sorted({length for task in tasks for row in scores[task].values() for length in row})
+    parameters = {r["encoding"]: int(r["value"]) for r in records if r["metric"] == "parameters"}
+    seconds = {r["encoding"]: r["value"] for r in records if r["metric"] == "time/seconds"}
+    rows = {}
+    for method in methods:
+        by_window = {str(n): _mean_over_tasks(scores, method, n) for n in windows}
+        rows[method] = {
+            "parameters": parameters[method],
+            "seconds": seconds[method],
+            "scores": by_window,
+            "beyond": float(np.mean([by_window[str(n)]["mean"] for n in windows[1:]])),
+        }
+        if method != reference:
+            rows[method] |= _against(scores, method, reference, windows, 2 * (len(methods) - 1))
+    order = sorted(methods, key=lambda method: -rows[method]["beyond"])
+    return {
+        "reference": reference,
+        "windows": windows,
+        "rows": {method: rows[method] for method in order},
+        "tasks": {
+            task: {m: {str(n): list(v.values()) for n, v in scores[task][m].items()} for m in order}
+            for task in tasks
+        },
+        "not_measured": dict(missing),
+    }
+
+
+def _mean_over_tasks(scores: Scores, method: str, window: int) -> dict[str, Any]:
+    seeds = next(iter(scores.values()))[method][window]
+    values = [float(np.mean([scores[t][method][window][s] for t in scores])) for s in seeds]
+    mean, low, high, _ = interval(values)
+    return {"mean": mean, "low": low, "high": high, "seeds": values}
+
+
+def _against(
+    scores: Scores, method: str, reference: str, windows: list[int], comparisons: int
+) -> dict[str, Any]:
+    trained, *longer = windows
+
+    def values(name, chosen):
+        return [
+            float(np.mean([scores[task][name][n][seed] for n in chosen]))
+            for task in scores
+            for seed in scores[task][name][trained]
+        ]
+
+    cost = paired(values(reference, [trained]), values(method, [trained]), comparisons)
+    gain = paired(values(method, longer), values(reference, longer), comparisons)
+    return {"cost": cost._asdict(), "gain": gain._asdict()}
+
+
+def sections(run: Stored) -> tuple[str, list[Section]]:
+    """The line under the page's title, and what `report.present` shows."""
+    summary = run.summary
+    started = str(run.environment.get("started", ""))[:10]
+    board = Picture("board", partial(figures.board, summary), figures.BOARD)
+    by_task = [_task(summary, task) for task in summary["tasks"]]
+    lead = f"{len(summary['rows'])} methods · {len(summary['tasks'])} tasks · {started}"
+    return lead, [
+        Section("Every method on the same budget", [*_findings(summary), _board(summary), board]),
+        *(Section(f"Every seed: {grid[0]}", [grid[1]], folded=True) for grid in by_task),
+    ]
+
+
+def _findings(summary: Mapping) -> list[str]:
+    """What follows from the intervals."""
+    rows, reference = summary["rows"], summary["reference"]
+    others = {name: row for name, row in rows.items() if name != reference}
+    better = [name for name, row in others.items() if _clear(row["gain"]) > 0]
+    worse = [name for name, row in others.items() if _clear(row["gain"]) < 0]
+    costly = [name for name, row in others.items() if _clear(row["cost"]) > 0]
+    said = [
+        f"Beyond the trained window {len(better)} of {len(others)} methods are better than "
+        f"{reference}, {len(worse)} worse, and the others cannot be told from it at this budget."
+    ]
+    if better:
+        free = [name for name in better if name not in costly]
+        said.append(f"Better beyond without a measured cost within: {', '.join(free) or 'none'}.")
+    if costly:
+        said.append(f"Worse than {reference} within the trained window: {', '.join(costly)}.")
+    for name, reason in summary["not_measured"].items():
+        said.append(f"{name}: not measured, {reason}.")
+    return said
+
+
+def _clear(difference: Mapping) -> int:
+    """The sign of a difference whose corrected interval leaves 0 out, else 0."""
+    if difference["low"] is None:
+        return 0
+    return int(difference["low"] > 0) - int(difference["high"] < 0)
+
+
+def _board(summary: Mapping) -> Grid:
+    trained, *longer = summary["windows"]
+    columns = ["method", "params", str(trained), *(f"{n // trained}×" for n in longer)]
+    rows = [
+        (
+            name,
+            f"{row['parameters']:,}",
+            *(_score(row["scores"][str(n)]) for n in summary["windows"]),
+            _difference(row.get("cost")),
+            _difference(row.get("gain")),
+        )
+        for name, row in summary["rows"].items()
+    ]
+    return Grid([*columns, "cost within", "gain beyond"], rows, CAPTION)
+
+
+CAPTION = (
+    "Share of answer tokens that are right, the mean over tasks, ± half of a 95% t interval over "
+    "seeds, in the trained window and in longer ones; by the mean of the longer ones. params: of "
+    "the encoding, all layers. cost, gain: against the reference, paired over tasks and seeds; a * "
+    "where the interval, corrected for all methods, leaves 0 out."
+)
+
+
+def _score(cell: Mapping) -> str:
+    half = "" if cell["low"] is None else f" ±{cell['mean'] - cell['low']:.3f}"
+    return f"{cell['mean']:.3f}{half}".replace("0.", ".")
+
+
+def _difference(difference: Mapping | None) -> str:
+    if difference is None:
+        return "reference"
+    mark = "*" if _clear(difference) else ""
+    return f"{difference['mean']:+.3f}{mark}".replace("0.", ".", 1)
+
+
+def _task(summary: Mapping, task: str) -> tuple[str, Grid]:
+    trained = summary["windows"][0]
+    columns = ["method", *(f"{n // trained}×" for n in summary["windows"])]
+    rows = [
+        (name, *(" ".join(f"{v:.3f}" for v in seeds).replace("0.", ".") for seeds in row.values()))
+        for name, row in summary["tasks"][task].items()
+    ]
+    return task, Grid(columns, rows, f"{task}: share of answer tokens that are right, every seed")
+
+
+def markdown(run: Stored, figure: str) -> str:
+    """The board as Markdown; `figure` is where its picture lies."""
+    lead, (first, *folded) = sections(run)
+    config, environment = run.config, run.environment
+    train, model = config["train"], config["model"]
+    tasks = ", ".join(task["name"] for task in config["tasks"])
+    lines = [
+        "# Leaderboard", "",
+        f"{lead}. Made by `{environment['command']}` at commit "
+        f"{environment.get('commit') or 'unknown'}, JAX {environment['jax']} on "
+        f"{environment['device']}.", "",
+        f"Tasks: {tasks}, each at the largest size that {config['window']} tokens hold; "
+        f"{train['steps']} steps of {train['batch']} examples, learning rate {train['lr']:g}; a "
+        f"{model['kind']} of {model['layers']} layers, width {model['width']}, {model['heads']} "
+        f"heads; {config['seeds']} seeds, {config['examples']} test examples a task and window. "
+        "At this size tasks are partly learned: what is compared is how methods order at one "
+        "budget, not what a large model reaches.", "",
+    ]  # fmt: skip
+    for part in first.parts:
+        if isinstance(part, Grid):
+            lines += [*_table(part), "", part.caption, ""]
+        elif isinstance(part, Picture):
+            lines += [f"![{part.name}]({figure})", "", part.caption, ""]
+        else:
+            lines += [str(part), ""]
+    for section in folded:
+        lines += ["<details><summary>" + section.title + "</summary>", ""]
+        lines += [line for grid in section.parts for line in _table(grid)]
+        lines += ["", "</details>", ""]
+    return "\n".join(lines)
+
+
+def _table(grid: Grid) -> list[str]:
+    row = lambda cells: "| " + " | ".join(cells) + " |"
+    return [row(grid.columns), "|---" * len(grid.columns) + "|", *map(row, grid.rows)]
