@@ -41,7 +41,7 @@ def get_config(argument=""):
         }
     )
     config.model.update(width=64, heads=4, layers=2, mlp=2)
-    config.train.update(length=32, min_length=32, batch=32, steps=500, warmup=50, lr=3e-3)
+    config.train.update(length=32, min_length=32, batch=16, steps=500, warmup=50, lr=4e-3)
     if quick:
         config.encoding.name = ",".join(names) or "nope,rope,alibi"
         config.update(tasks=config.tasks[:1], multiples=(1, 2), pool=1024, processes=1, seeds=2)
