@@ -7,12 +7,17 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 import jax
 import pytest
+from hypothesis import settings
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_enable_compilation_cache", False)
 # The programs are small and run once: what takes time is compiling them.
 jax.config.update("jax_disable_most_optimizations", True)
+
+settings.register_profile("default", max_examples=3, deadline=None, derandomize=True)
+settings.register_profile("thorough", max_examples=100, deadline=None)
+settings.load_profile("default")
 
 
 @pytest.hookimpl(tryfirst=True)

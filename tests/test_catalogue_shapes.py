@@ -1,0 +1,82 @@
+"""The battery, shapes: heads, widths, lengths, offsets and padding drawn by Hypothesis.
+
+A few examples each, the same in every run; `pytest --hypothesis-profile=thorough` draws many more.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posenc_jax import Dims, attend, frame
+from posenc_jax.encoding import place
+from tests.catalogue import NAMES, encoding_of, gap, stir, where
+
+
+class Shape(NamedTuple):
+    """What is drawn. `real` of `width` tokens count, from position `shift` on; the rest is padding.
+
+    Few sizes of arrays, so that small operations compile once for all methods.
+    """
+
+    heads: int
+    head: int
+    width: int
+    real: int
+    shift: int
+    block: int
+
+
+SHAPES = st.builds(
+    Shape,
+    heads=st.sampled_from([3, 1, 6]),
+    head=st.sampled_from([12, 8]),
+    width=st.sampled_from([15, 10]),
+    real=st.integers(2, 9),
+    shift=st.integers(0, 6),
+    block=st.sampled_from([4, 7]),
+)
+
+
+def outputs(name, shape: Shape, side: str, mask: bool = True, **form):
+    """What the method makes of the real tokens, in float64: embeddings, and attention by layer."""
+    dims = Dims(shape.heads * shape.head, shape.heads, shape.head, 2)
+    encoding = encoding_of(name)
+    params = stir({"encoding": encoding.init(jax.random.key(0), dims)}, 1)["encoding"]
+    params = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), params)
+    real_T = np.arange(shape.width) < shape.real
+    real_T = real_T if side == "right" else real_T[::-1]
+    at = where(name, real_T[None].astype(np.int32), shift=shape.shift)
+    sizes = (3, 1, shape.width, shape.heads, shape.head)
+    qkv = np.random.default_rng(1).normal(size=sizes) * 3  # what stands in the padding
+    content = np.random.default_rng(0).normal(size=sizes)
+    qkv[:, :, real_T] = content[:, :, : shape.real]
+    q, k, v = map(jnp.asarray, qkv)
+    x = q.reshape(1, shape.width, -1)
+    found = []
+    if encoding.embed is not None:
+        found.append(encoding.embed(params, x, place(encoding, None, at)))
+    for layer in range(1 if encoding.at is None else dims.layers):
+        view = frame(encoding, params, at, heads=shape.heads, head=shape.head, mask=mask, **form)
+        view = view.at(layer)
+        walk = view.encoding.walk
+        feat = walk.prepare(view.params, x) if walk and walk.prepare else None
+        found.append(attend(q, k, v, view, feat, feat))
+    return np.concatenate([np.asarray(out)[:, real_T].reshape(-1) for out in found])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(shape=SHAPES)
+def test_catalogue_shapes(name, shape):
+    """Padding on the left or on the right, in one piece or in blocks: the same, at any shape."""
+    with jax.enable_x64(True):
+        right = outputs(name, shape, "right", form="dense")
+        assert np.isfinite(right).all()
+        assert gap(right, outputs(name, shape, "left", form="dense")) < 1e-9
+        assert gap(right, outputs(name, shape, "left", form="blockwise", block=shape.block)) < 1e-9
+        leak = outputs(name, shape, "left", mask=False, form="dense")
+        assert gap(right, leak) > 1e-6, "control: padding that is not masked must be seen"
