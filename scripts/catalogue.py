@@ -1,0 +1,35 @@
+"""Writes docs/encodings.md: every method with its formula, hooks, parameters and cost.
+
+python scripts/catalogue.py
+python scripts/catalogue.py --out=/tmp/encodings.md
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+# The package need not be installed: it is found beside this folder.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import jax
+
+from posenc_jax.gallery import catalogue
+
+DOCS = Path(__file__).resolve().parents[1] / "docs" / "encodings.md"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status: 0."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--out", type=Path, metavar="FILE", default=DOCS)
+    out = parser.parse_args(arguments).out
+    # Costs are counted, not timed: on one kind of device they compare wherever they are counted.
+    jax.config.update("jax_platforms", "cpu")
+    for name in catalogue(out):
+        print(name, flush=True)
+    print(f"table: {out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""Draws the catalogue: a card for each method, and one page of all cards.
+
+    python scripts/gallery.py                          # all methods, into docs/gallery
+    python scripts/gallery.py rope alibi --out=/tmp/g  # some
+
+Writes NAME.png, README.md, and index.html, which opens without a network. An unknown name is
+refused in one line, with exit status 2.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+# The package need not be installed: it is found beside this folder.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from posenc_jax import CATALOG
+from posenc_jax.gallery import gallery
+
+DOCS = Path(__file__).resolve().parents[1] / "docs" / "gallery"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status: 0, or 2 where a name was refused."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="methods; all by default")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where to; docs/gallery for all")
+    chosen = parser.parse_args(arguments)
+    if chosen.names and chosen.out is None:
+        parser.error("--out: say where to; docs/gallery holds all methods")
+    out = chosen.out or DOCS
+    try:
+        for name in gallery(chosen.names or list(CATALOG), out):
+            print(name, flush=True)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(f"page: {out / 'index.html'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

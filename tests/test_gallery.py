@@ -1,0 +1,135 @@
+"""The gallery: what its cards show is what the methods do, and its page opens by itself."""
+
+import math
+import re
+import xml.etree.ElementTree as ET
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from posenc_jax import Dims, attend, frame, make
+from posenc_jax.attention import logits
+from posenc_jax.encodings import card
+from posenc_jax.gallery import cards, gallery, measure, page
+from posenc_jax.layout import full
+from scripts.gallery import main
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Cards of few tokens."""
+    for setting, value in {"SPAN": 12, "SPAN_2D": 4, "LENGTHS": (8, 16), "TRAINED": 8, "SIDE": 4,
+                           "DRAWS": 2, "INITS": 1, "LAYERS": 4}.items():  # fmt: skip
+        monkeypatch.setattr(measure, setting, value)
+    sizes = {"SPAN": 12, "LENGTHS": (8, 16), "TRAINED": 8, "SIDE": 4, "FAR": 400, "REACH": 6}
+    for setting, value in sizes.items():
+        monkeypatch.setattr(cards, setting, value)
+
+
+@pytest.mark.parametrize("name", ["rope", "t5", "shaw"])
+def test_logits_are_what_softmax_reads(name):
+    dims = Dims(32, 4, 8)
+    encoding = make(name)
+    view = frame(encoding, encoding.init(jax.random.key(0), dims), full(1, 7), heads=4, head=8,
+                 form="dense").at(0)  # fmt: skip
+    q, k, v = jax.random.normal(jax.random.key(1), (3, 1, 7, 4, 8))
+    s_HQK = logits(q, k, view)[0]
+    assert (jnp.isneginf(s_HQK) == jnp.triu(jnp.ones((7, 7), bool), 1)[None]).all()
+    wanted = jnp.einsum("hqk,khc->qhc", jax.nn.softmax(s_HQK), v[0])
+    np.testing.assert_allclose(attend(q, k, v, view)[0], wanted, atol=1e-5)
+    with pytest.raises(ValueError, match="'blockwise' never holds all logits"):
+        logits(q, k, frame(make("nope"), {}, full(1, 7), heads=4, head=8, form="blockwise"))
+
+
+def test_expected_scores_of_rope_are_its_sum_of_cosines(small):
+    band = measure.kernel("rope")
+    theta_F = 10_000.0 ** (-2 * np.arange(32) / 64)
+    wanted_N = 2 * np.cos(np.arange(12)[:, None] * theta_F).sum(axis=1) / math.sqrt(64)
+    np.testing.assert_allclose(band.mean, np.tile(wanted_N, (4, 1)), atol=1e-4)
+    assert (band.high - band.low).max() < cards.LEAST
+
+
+def test_spread_is_over_absolute_positions(small):
+    """The control of the spread above: a code that is not relative has one."""
+    band = measure.kernel("index")
+    assert (band.high - band.low).max() > 1
+    assert (band.low <= band.mean).all()
+    assert (band.mean <= band.high).all()
+
+
+def test_waves_shorter_than_a_pixel_do_not_come_back_as_long_ones():
+    t = np.arange(40_000)
+    short_T1 = np.sin(2 * np.pi * t / 99.5)[:, None]
+    mean, low, high = measure.pixels(short_T1, 400)
+    assert np.abs(mean).max() < 0.02
+    assert (high - low).min() > 1.9
+    sampled = short_T1[::100]  # the control: one position a pixel shows a wave of 200 pixels
+    assert np.abs(np.fft.rfft(sampled[:, 0]))[2] > 0.9 * len(sampled) / 2
+
+
+def test_past_the_range_is_what_the_policy_says(small):
+    clamp, error = (measure.past("learned", policy) for policy in ("clamp", "error"))
+    assert np.ptp(clamp[16][:8]) < 1e-4
+    assert np.ptp(clamp[8][:8]) > 1e-2, "control: within the range positions differ"
+    assert np.isfinite(error[8]).all()
+    assert np.isnan(error[16]).all()
+
+
+def test_codes_are_drawn_before_they_are_projected():
+    bits = measure.table("binary", 50, 8)
+    np.testing.assert_array_equal(bits[:, :3] @ [1, 2, 4], np.arange(8))
+
+
+@pytest.mark.parametrize("name", ["randomized", "irope", "fire", "swin_2d", "mrope", "fox"])
+def test_every_kind_has_a_card(name, small):
+    drawn = cards.panels(name)
+    assert drawn
+    figure = cards.figure(name, drawn)
+    assert len(figure.axes) >= len(drawn)
+    titles = [axes.get_title(loc="left") or axes.get_title() for axes in figure.axes]
+    assert {panel.title for panel in drawn} <= set(titles)
+
+
+def test_gallery(tmp_path, small):
+    stale = tmp_path / "other.png"
+    stale.write_bytes(b"")
+    assert list(gallery(["alibi", "learned"], tmp_path, workers=1)) == ["alibi", "learned"]
+    assert stale.exists(), "some methods alone were drawn"
+    for name in ("alibi", "learned"):
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    text = (tmp_path / "index.html").read_text()
+    assert not re.search(r'(src|href)="(?!#|data:)', text), "the page must need nothing else"
+    assert text.index('id="learned"') < text.index('id="alibi"'), "in the order of the families"
+    drawings = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
+    assert len(drawings) == 2
+    assert all(len(ET.fromstring(svg)) for svg in drawings), "each must be XML"
+    assert "stroke: var(--c0)" in text, "lines have the page's colours, for light and dark"
+    assert "#0072b2; stroke-width" not in text
+    ids = re.findall(r'\bid="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    assert "length = 512" in text
+    assert "![alibi](alibi.png)" in (tmp_path / "README.md").read_text()
+
+
+def test_page_styles_survive_as_classes():
+    rules, body = page._classed('<a style="x: 1"></a><b style="y: 2"></b><i style="x: 1"></i>')
+    assert rules == ".s0 { x: 1 }\n.s1 { y: 2 }\n"
+    assert body == '<a class="s0"></a><b class="s1"></b><i class="s0"></i>'
+
+
+def test_command_refuses_in_one_line(capsys, tmp_path):
+    assert main(["ropee", f"--out={tmp_path}"]) == 2
+    refusal = capsys.readouterr().err
+    assert refusal.startswith("encoding.name: no method 'ropee'; did you mean rope")
+    assert refusal.count("\n") == 1
+    with pytest.raises(SystemExit, match="2"):
+        main(["rope"])
+    assert "docs/gallery holds all methods" in capsys.readouterr().err
+
+
+def test_every_kind_has_a_family():
+    from posenc_jax.encodings import CATALOG
+
+    assert {card(name).kind for name in CATALOG} <= set(page.FAMILIES)
