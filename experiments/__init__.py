@@ -4,13 +4,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from experiments import leaderboard, length_extrapolation
-from posenc_jax import runs, schema
+from experiments import claims, leaderboard, length_extrapolation, padding_leakage, permutation
+from posenc_jax import report, runs, schema
 from posenc_jax.choices import choices_for
 
 EXPERIMENTS = {
+    "claims": claims,
     "leaderboard": leaderboard,
     "length_extrapolation": length_extrapolation,
+    "padding_leakage": padding_leakage,
+    "permutation": permutation,
 }
 
 
@@ -29,3 +32,14 @@ def prepare(config: dict[str, Any], workdir: str) -> Callable[[], None]:
         raise ValueError(f"config.{error}" if inside else str(error)) from None
     runs.refuse_taken(workdir)
     return partial(experiment.run, checked, workdir)
+
+
+def show(workdir: str) -> None:
+    """The report of a finished run, made again from its folder: the experiment's own, or the table
+    by length.
+
+    Raises:
+      ValueError: the folder holds no finished run.
+    """
+    experiment = EXPERIMENTS.get(runs.read(workdir).config.get("experiment", ""))
+    getattr(experiment, "show", report.show)(workdir)

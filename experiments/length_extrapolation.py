@@ -41,13 +41,14 @@ def check(config: Config) -> None:
     width = tasks.check(config.task.name, sizes, **config.task.options)
     encodings.check_used(config.encoding.names, config.encoding.options)
     for name in config.encoding.names:
-        if encodings.axes(name) > 1:
-            raise ValueError(f"config.encoding.name: {name} reads positions of 2 axes; the task "
-                             f"{config.task.name} is a sequence, with 1")  # fmt: skip
+        if (axes := encodings.axes(name)) > 1:
+            raise ValueError(f"config.encoding.name: {name} reads positions of {axes} axes; the "
+                             f"task {config.task.name} is a sequence, with 1")  # fmt: skip
         for field, lengths in sizes.items():
             for length in lengths:
                 for label, encoding in _variants(config, name, length):
                     _check_reach(field, label, encoding, width(length))
+        _check_groups(config, name)
         _check_width(config, name)
 
 
@@ -57,11 +58,7 @@ def run(config: Config, workdir: str) -> None:
     with runs.Run(workdir, config.model_dump(), wandb) as record:
         task = tasks.make(config.task.name, **config.task.options)
         record.fact(task=dict(task.facts))
-        compilations = 0
-        for name in config.encoding.names:
-            state = _train(config, task, name, record)
-            compilations += _evaluate(config, task, name, state, record)
-        record.fact(evaluation_programs=compilations)
+        measure(config, task, record)
         summary = report.summarise(
             record.records(),
             metric=task.metric,
@@ -71,6 +68,15 @@ def run(config: Config, workdir: str) -> None:
         )
         record.finish(summary)
     report.show(workdir)
+
+
+def measure(config: Config, task: tasks.Task, record: runs.Run) -> None:
+    """Trains and evaluates every encoding into the record."""
+    compilations = 0
+    for name in config.encoding.names:
+        state = _train(config, task, name, record)
+        compilations += _evaluate(config, task, name, state, record)
+    record.fact(evaluation_programs=compilations)
 
 
 def trained_encoding(config: Config, name: str) -> Encoding:
@@ -140,6 +146,17 @@ def _evaluate(config: Config, task: tasks.Task, name: str, state: State, record:
             record.log({**labels, "seed": seed, **took} for seed in seeds)
             progress.update(done)
     return sum(len(evaluator.programs) for evaluator in evaluators.values())
+
+
+def _check_groups(config: Config, name: str) -> None:
+    task, wanted = config.task, {part.name: part.groups for part in encodings.cards(name)}
+    stated = (tasks.options(task.name) | task.options).get("groups")
+    for part, groups in wanted.items():
+        if groups is not None and groups != stated:
+            raise ValueError(
+                f"config.task.groups: {part} reads the groups {groups!r}; the task {task.name} "
+                f"states {repr(stated) if stated else 'none'}"
+            )
 
 
 def _check_width(config: Config, name: str) -> None:

@@ -1,6 +1,6 @@
 """Writes docs/leaderboard.md, its figure and its raw records from the folder of a finished run.
 
-    python scripts/leaderboard.py RUN
+python scripts/leaderboard.py RUN
 """
 
 import shutil

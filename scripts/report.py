@@ -13,7 +13,7 @@ from pathlib import Path
 # The package need not be installed: it is found beside this folder.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from posenc_jax import report
+import experiments
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -22,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("workdirs", nargs="+", metavar="WORKDIR", help="folder of a finished run")
     for workdir in parser.parse_args(arguments).workdirs:
         try:
-            report.show(workdir)
+            experiments.show(workdir)
         except ValueError as error:
             print(error, file=sys.stderr)
             return 2

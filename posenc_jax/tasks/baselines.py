@@ -42,6 +42,14 @@ def baselines(text: Mapping[str, np.ndarray], stretch: int) -> dict[str, float]:
     }
 
 
+def unigram_bits(text: Mapping[str, np.ndarray], stretch: int) -> float:
+    """Bits per byte of the unigram alone: what a model has to beat that sees no order."""
+    heads = {split: text[split][: stretch + 1] for split in ("valid", "test")}
+    counts_V = np.bincount(text["train"], minlength=256)
+    unigram_V = _tuned(lambda k: unigram(counts_V[None], k)[None], heads["valid"])[0]
+    return bits_per_byte(unigram_V[None], heads["test"])
+
+
 def pair_counts(text_N: np.ndarray) -> np.ndarray:
     """How often byte b follows byte a, [256, 256]."""
     counts = np.zeros(65536, np.int64)

@@ -9,6 +9,7 @@ A file's split is a hash of its path inside the folder, so it is the same on eve
 and no copy of one is in two splits. Files stand in the order of that hash, so that the head of a
 split is a sample of it, with a 0 byte between two. A window of n bytes reads n and predicts the n
 that begin one later; it is cut from the plain stream and may cross from one file into the next.
+With `masked`, that share of its bytes is hidden instead, and those are predicted, see `masked.py`.
 
 The test windows of every size lie side by side on the first `stretch` bytes of the test split, so
 at every size that divides the stretch the same bytes are predicted.
@@ -28,7 +29,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.layout import layout
-from posenc_jax.tasks.baselines import baselines
+from posenc_jax.tasks.baselines import baselines, unigram_bits
+from posenc_jax.tasks.masked import check_share, masked
 from posenc_jax.tasks.task import Batch, Task, check_least, check_size, check_width
 
 SPLITS = ("train", "valid", "test")
@@ -55,6 +57,7 @@ class Plan(NamedTuple):
     pieces: list[Piece]
     binary: int  # files left out because they are not text
     stretch: int
+    masked: float
 
     least = 1
 
@@ -70,29 +73,30 @@ class Plan(NamedTuple):
         return _largest_window(self.stretch, [self.size(split) for split in SPLITS])
 
 
-def stdlib(stretch: int = 65536) -> Task:
+def stdlib(stretch: int = 65536, masked: float = 0.0) -> Task:
     """The text of the Python standard library, without its tests and generated tables.
 
     stretch: bytes of the test split that are predicted, and of the validation split.
+    masked: the share of bytes that are hidden and predicted; 0: the next byte is.
     """
-    return _task(plan_stdlib(stretch))
+    return _task(plan_stdlib(stretch, masked))
 
 
-def file(path: str, stretch: int = 65536) -> Task:
+def file(path: str, stretch: int = 65536, masked: float = 0.0) -> Task:
     """The text of a file, or of all text files in a folder (hidden ones and links left out)."""
-    return _task(plan_file(path, stretch))
+    return _task(plan_file(path, stretch, masked))
 
 
-def plan_stdlib(stretch: int = 65536) -> Plan:
+def plan_stdlib(stretch: int = 65536, masked: float = 0.0) -> Plan:
     """What `stdlib` will read. ValueError: this machine has no standard library as files."""
     root = Path(sysconfig.get_path("stdlib"))
     # _sysconfigdata is written by the build of each machine.
     files = [f for f in _files(root, without=_NOT_SOURCE) if f.suffix == ".py"]
     files = [f for f in files if not f.name.startswith("_sysconfigdata")]
-    return _checked(Plan("stdlib", _by_file(root, files), 0, stretch))
+    return _checked(Plan("stdlib", _by_file(root, files), 0, stretch, masked))
 
 
-def plan_file(path: str, stretch: int = 65536) -> Plan:
+def plan_file(path: str, stretch: int = 65536, masked: float = 0.0) -> Plan:
     """What `file` will read. ValueError: nothing there, not text, or too little of it."""
     name, root = f"file:{path}", Path(path).expanduser()
     if not path or not root.exists():
@@ -101,10 +105,11 @@ def plan_file(path: str, stretch: int = 65536) -> Plan:
         if root.is_dir():
             files = list(_files(root))
             text = [f for f in files if _is_text(root / f)]
-            return _checked(Plan(name, _by_file(root, text), len(files) - len(text), stretch))
+            skipped = len(files) - len(text)
+            return _checked(Plan(name, _by_file(root, text), skipped, stretch, masked))
         if not _is_text(root):
             raise ValueError(f"task.name: {name} is not text; it holds a 0 byte")
-        return _checked(Plan(name, _by_position(root), 0, stretch))
+        return _checked(Plan(name, _by_position(root), 0, stretch, masked))
     except OSError as error:
         raise ValueError(f"task.name: {name} cannot be read: {error.strerror}") from None
 
@@ -145,6 +150,7 @@ def _by_position(path: Path) -> list[Piece]:
 
 def _checked(plan: Plan) -> Plan:
     check_least("stretch", plan.stretch, 1)
+    check_share(plan.masked)
     if not plan.pieces:
         raise ValueError(f"task.name: {plan.source} holds no text files")
     _check_sizes(plan.source, {split: plan.size(split) for split in SPLITS})
@@ -217,7 +223,7 @@ def _task(plan: Plan) -> Task:
 
         return numbered
 
-    return Task(
+    task = Task(
         name=plan.source,
         vocab=256,
         metric="bits_per_byte",
@@ -239,6 +245,10 @@ def _task(plan: Plan) -> Task:
             "python": platform.python_version(),
         },
     )
+    if not plan.masked:
+        return task
+    unigram = lambda: {"unigram": unigram_bits(text, most)}
+    return masked(task, plan.masked)._replace(baselines=unigram)
 
 
 def _sha256(text: dict[str, np.ndarray]) -> str:

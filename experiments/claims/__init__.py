@@ -1,0 +1,108 @@
+"""The claims ledger: what is said of positional encodings, each claim put to a measured test.
+
+    ledger.py    what a claim, a measurement and a rule are
+    register.py  all claims; others are the claims themselves, a module for each family
+    lab.py       models trained once and shared, budgets, seeds
+    inside.py    hidden states and attention weights of trained models
+    figures.py   what claims draw
+    entries.py   claims.json
+    pages.py     report.html and Markdown
+
+Each claim is written to disk as soon as it is measured, so a ledger that was cut short lacks those
+under way alone. Run the missing ids into another folder: `scripts/claims.py` takes several.
+"""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Literal
+
+from experiments.claims.entries import Entry, load, made, save
+from experiments.claims.lab import Lab
+from experiments.claims.ledger import Claim
+from experiments.claims.pages import markdown, publish, sections
+from experiments.claims.register import LEDGER
+from posenc_jax import report, runs, schema, tasks
+from posenc_jax.choices import choices_for
+from posenc_jax.progress import Progress
+
+WORKERS = 2  # claims at a time: while one compiles, another runs
+
+
+class TextConfig(schema.Part):
+    """The models on text that claims share."""
+
+    task: schema.TaskConfig
+    model: schema.ModelConfig
+    train: schema.TrainConfig
+
+
+class Config(schema.ExperimentConfig):
+    """`claims`: "all", or ids with commas."""
+
+    claims: str
+    budget: Literal["quick", "full"]
+    text: TextConfig
+
+
+def check(config: Config) -> None:
+    """Raises ValueError, in one line, for an unknown claim or a text that cannot be read."""
+    for id in _ids(config):
+        if id not in LEDGER:
+            raise ValueError(f"config.claims: no claim {id!r}{choices_for(id, ['all', *LEDGER])}")
+    text = config.text
+    if text.model.kind != "decoder":
+        raise ValueError(f"text.model.kind: {text.model.kind!r}: the shared models are 'decoder'")
+    try:
+        tasks.check(text.task.name, {"train.length": [text.train.length]}, **text.task.options)
+    except ValueError as error:  # it names the fields that it knows
+        raise ValueError(f"text.{error}") from None
+
+
+def run(config: Config, workdir: str) -> None:
+    """Measures the claims, writes each as it comes, then the report."""
+    with runs.Run(workdir, config.model_dump(), config.wandb.model_dump()) as record:
+        lab, ids = Lab(config), _ids(config)
+        record.fact(task=dict(lab.text.facts))
+        found: dict[str, Entry] = {}
+        with Progress(len(ids), "claims") as progress, ThreadPoolExecutor(WORKERS) as pool:
+            waiting = [pool.submit(_entry, LEDGER[id], lab, config) for id in ids]
+            for done, future in enumerate(as_completed(waiting), 1):
+                entry = future.result()
+                found[entry.claim.id] = entry
+                record.log(_records(entry, lab.seeds))
+                save(record.path / "claims.json", [found[id] for id in ids if id in found])
+                progress.update(done)
+        record.finish({"claims": {id: str(found[id].verdict) for id in ids}})
+    show(workdir)
+
+
+def show(workdir: str) -> None:
+    """The report of a finished run, from its folder."""
+    entries = load(workdir)
+    (Path(workdir) / "claims.md").write_text(markdown(entries, "figures"), "utf-8")
+    report.present(workdir, f"{len(entries)} claims, measured", sections(entries))
+
+
+def _ids(config: Config) -> list[str]:
+    return list(LEDGER) if config.claims == "all" else config.claims.split(",")
+
+
+def _entry(claim: Claim, lab: Lab, config: Config) -> Entry:
+    started = time.perf_counter()
+    measured = claim.measure(lab)
+    return made(claim, measured, config, time.perf_counter() - started)
+
+
+def _records(entry: Entry, seeds: list[int]) -> Iterator[dict]:
+    """One record for each number and seed; a single value stands under the first seed."""
+    for metric, values in entry.measured.numbers.items():
+        for seed, value in zip(seeds, values, strict=False):
+            yield {
+                "step": 0, "seed": seed, "encoding": entry.claim.id, "split": "test", "length": 1,
+                "metric": metric, "value": float(value),
+            }  # fmt: skip
+
+
+__all__ = ["LEDGER", "Config", "check", "load", "publish", "run", "show"]

@@ -1,0 +1,236 @@
+"""Claims about absolute positions other than sinusoidal ones."""
+
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.claims.figures import dots, lines
+from experiments.claims.lab import Lab, misplaced
+from experiments.claims.ledger import (
+    Curve,
+    Measured,
+    claim,
+    either,
+    fails,
+    holds,
+    holds_when,
+    over,
+    said,
+    under,
+)
+from posenc_jax.encodings import card
+from posenc_jax.tasks.task import SYMBOL, Task, draw, generated
+
+
+def abs_1_rule(n):
+    """Past the range: at 4 times the trained length the clamped table has lost 0.1 bits a byte or
+    more, which is what whole architectures differ by, while ALiBi on the same text, the control,
+    has not. Interpolation loses less: its bits are below the clamped ones there, seed by seed. At
+    the trained length the two must be one.
+    """
+    lost, control = n["clamped: bits lost at 4x"], n["alibi: bits lost at 4x (control)"]
+    less = n["clamped minus interpolated at 4x"]
+    reason = (
+        f"at 4 times the trained length a clamped table loses {said(lost)} bits a byte, an "
+        f"interpolated one {said(n['interpolated: bits lost at 4x'])}, ALiBi {said(control)}; "
+        f"clamped minus interpolated: {said(less)}"
+    )
+    same = abs(n["clamped minus interpolated at 1x"].mean) < 1e-6
+    if not (same and over(lost, 0.1) and under(control, 0.1)):
+        return fails(reason)
+    if over(less, 0):
+        return holds(reason)
+    return holds_when("nothing is said of interpolation", reason)
+
+
+@claim(
+    "abs-1",
+    "learned positions fail past the trained length; clamping degrades sharply, interpolation less",
+    rule=abs_1_rule,
+    figure=lines(
+        "A learned table past its end", "test length / trained length", "bits per byte",
+    ),
+)  # fmt: skip
+def abs_1(lab: Lab) -> Measured:
+    """A decoder trained on text with a learned table as long as its windows, read at 1 and 4 times
+    their length (full: 1, 2, 4 and 8) with the table clamped and interpolated, the same weights;
+    ALiBi beside it. The third policy, `error`, leaves nothing to measure.
+    """
+    length, times = lab.train.length, lab.pick((1, 4), (1, 2, 4, 8))
+    learned = lab.trained("learned", length=length, beyond="clamp")
+    alibi = lab.trained("alibi")
+    squeezed = {"read_as": "learned", "length": length, "beyond": "interpolate"}
+    bits = {
+        "clamped": [lab.bits(learned, k * length) for k in times],
+        "interpolated": [lab.bits(learned, k * length, **squeezed) for k in times],
+        "alibi": [lab.bits(alibi, k * length) for k in times],
+    }
+    far = times.index(4)
+    numbers = {f"{name}: bits lost at 4x": b[far] - b[0] for name, b in bits.items()}
+    numbers["alibi: bits lost at 4x (control)"] = numbers.pop("alibi: bits lost at 4x")
+    for k, a, b in zip(times, bits["clamped"], bits["interpolated"], strict=True):
+        numbers[f"clamped minus interpolated at {k}x"] = a - b
+    curves = {name: Curve(times, np.stack(b, axis=1)) for name, b in bits.items()}
+    return Measured(numbers, curves)
+
+
+SIMPLE = ("index", "normalized", "binary", "one_hot")
+
+
+def abs_2_rule(n):
+    """Each way of failing is a number that is 1 for a code without it. The counter: how much its
+    largest entry grows when the length doubles, over 1.5. [0, 1]: how many times smaller a step is
+    in a sequence of 512 than in one of 64, over 1.5. Binary: the largest over the smallest distance
+    of neighbours, over 1.5. One-hot: the distance of neighbours over that of positions 64 apart,
+    over 0.99, so that nothing is near; and no value past the range. Sinusoidal positions, the
+    control, must show none of the four.
+    """
+    ways = {
+        "index": ("growth", 1.5),
+        "normalized": ("step shrinks", 1.5),
+        "binary": ("jump", 1.5),
+        "one_hot": ("flatness", 0.99),
+    }
+    shown = {name: n[f"{way}, {name}"] for name, (way, _) in ways.items()}
+    failing = all(over(shown[name], bound) for name, (_, bound) in ways.items())
+    failing = failing and under(n["defined past the range, one_hot"], 0.5)
+    sound = all(under(n[f"{way}, sinusoidal"], bound) for way, bound in ways.values())
+    return either(
+        failing and sound,
+        f"the counter's largest entry grows {said(shown['index'])} times when the length doubles; "
+        f"a step of [0, 1] is {said(shown['normalized'])} times smaller at 512 than at 64; binary "
+        f"neighbours are up to {said(shown['binary'])} times as far apart as others; one-hot "
+        f"neighbours are {said(shown['one_hot'])} times as far apart as any two, and there is "
+        "nothing past the range; sinusoidal positions: "
+        + ", ".join(f"{way} {said(n[f'{way}, sinusoidal'])}" for way, _ in ways.values()),
+    )
+
+
+@claim(
+    "abs-2",
+    "the plain counter, [0,1], binary and one-hot schemes fail each in their own way",
+    rule=abs_2_rule,
+    figure=lines(
+        "How far apart neighbours are", "position t (of 64)",
+        "|c(t + 1) - c(t)| / their mean", below="sequences of 64 tokens",
+    ),
+)  # fmt: skip
+def abs_2(lab: Lab) -> Measured:
+    """The vectors that the catalogue's definitions add to a zero embedding, with 1 for the learned
+    projection, in sequences of 64, 128 and 512 tokens and in one of 600, past the range.
+    """
+    numbers, curves = {}, {}
+    for name in (*SIMPLE, "sinusoidal"):
+        short_TD, long_TD = codes(name, 64), codes(name, 512)
+        step_T = np.linalg.norm(np.diff(short_TD, axis=0), axis=1)
+        long_step = np.linalg.norm(np.diff(long_TD, axis=0), axis=1).mean()
+        numbers |= {
+            f"growth, {name}": [np.abs(codes(name, 128)).max() / np.abs(short_TD).max()],
+            f"step shrinks, {name}": [step_T.mean() / long_step],
+            f"jump, {name}": [step_T.max() / step_T.min()],
+            f"flatness, {name}": [
+                np.linalg.norm(long_TD[1] - long_TD[0]) / np.linalg.norm(long_TD[64] - long_TD[0])
+            ],
+            f"defined past the range, {name}": [float(np.isfinite(codes(name, 600)).all())],
+        }
+        curves[name] = Curve(np.arange(63), [step_T / step_T.mean()])
+    return Measured(numbers, curves)
+
+
+def codes(name: str, time: int, width: int = 512) -> np.ndarray:
+    """The vectors that a method adds, [T, D], by its definition; the learned projection is 1."""
+    method = card(name)
+    own = {"index": 1, "normalized": 1, "binary": 9, "one_hot": width}
+    params = {"code": np.eye(own[name], width)} if name in own else {}
+    assert method.embeds is not None
+    options = SimpleNamespace(**method.defaults)
+    return method.embeds(options, params, np.zeros((time, width)), np.arange(time), time)
+
+
+def abs_3_rule(n):
+    """A method wins where its bits are lower, seed by seed: the 95% interval of the difference
+    leaves 0 out. The claim has two halves, and the verdict says which stand. Wrong positions must
+    cost the learned table 0.1 bits or more on the structured data, or it does not use them there.
+    """
+    fixed = n["learned minus sinusoidal, fixed structure"]
+    text = n["learned minus sinusoidal, text"]
+    control = n["bits that wrong positions cost, fixed structure (control)"]
+    reason = (
+        f"learned minus sinusoidal in bits: {said(fixed)} on data with fixed structure, "
+        f"{said(text)} on text; wrong positions cost {said(control)}"
+    )
+    halves = {
+        "learned positions on fixed structure": under(fixed, 0),
+        "sinusoidal ones on text": over(text, 0),
+    }
+    won = [half for half, so in halves.items() if so]
+    if not over(control, 0.1) or not won:
+        return fails(reason)
+    return holds(reason) if len(won) == 2 else holds_when(f"only {won[0]} are meant", reason)
+
+
+@claim(
+    "abs-3",
+    "learned positions win on code- or DNA-like data with fixed structure, sinusoidal on general "
+    "text",
+    rule=abs_3_rule,
+    figure=dots("Learned against sinusoidal", "bits a symbol", "learned minus sinusoidal"),
+)
+def abs_3(lab: Lab) -> Measured:
+    """Bits a symbol within the trained length, learned minus sinusoidal, paired by seed. Fixed
+    structure: DNA-like lines with a reading frame of three and a motif at two fixed places, one
+    layer. Text: windows cut anywhere from source code and its prose, where no place has a meaning
+    of its own.
+    """
+    length = lab.train.length
+    table = {"length": length, "beyond": "clamp"}
+    task = reading_frame()
+    small = {"layers": 1}
+    fixed = [lab.trained("learned", task, small, **table), lab.trained("sinusoidal", task, small)]
+    text = [lab.trained("learned", **table), lab.trained("sinusoidal")]
+    (a, b), (c, d) = ([lab.bits(model, length) for model in pair] for pair in (fixed, text))
+    return Measured(
+        {
+            "learned minus sinusoidal, fixed structure": a - b,
+            "learned minus sinusoidal, text": c - d,
+            "bits, learned, fixed structure": a,
+            "bits, sinusoidal, fixed structure": b,
+            "bits, learned, text": c,
+            "bits, sinusoidal, text": d,
+            "bits that wrong positions cost, fixed structure (control)": (
+                lab.bits(misplaced(fixed[0]), length) - a
+            ),
+        }
+    )
+
+
+MOTIF = (3, 0, 3, 0, 0, 3)  # TATAAT
+MOTIF_AT, MOTIF_AGAIN = 8, 20
+
+
+def reading_frame() -> Task:
+    """DNA-like lines: a reading frame of three, and a motif that stands twice at fixed places.
+
+    Of each three bases two are random, and the third follows from them by a fixed table. The motif
+    is written over the rest. No place says where it stands but by its number.
+    """
+    third = jax.random.permutation(jax.random.key(0, impl="threefry2x32"), 16) % 4
+    motif = jnp.asarray(MOTIF, jnp.int32)
+
+    def line(key, n, place_L):
+        del n
+        codon_L, within_L = (place_L - 1) // 3, (place_L - 1) % 3
+        bases = [draw(key, 3 * codon_L + i, 4) for i in range(2)]
+        follows = third[4 * bases[0] + bases[1]].astype(jnp.int32)
+        base_L = jnp.select([within_L == 0, within_L == 1], bases, follows)
+        for start in (MOTIF_AT, MOTIF_AGAIN):
+            inside_L = (place_L >= start) & (place_L < start + len(MOTIF))
+            base_L = jnp.where(inside_L, motif[jnp.clip(place_L - start, 0, 5)], base_L)
+        return jnp.where(place_L == 0, 1, SYMBOL + base_L), place_L > 0
+
+    least = MOTIF_AGAIN + len(MOTIF)
+    return generated(
+        "reading_frame", line, lambda n: n + 1, symbols=4, padding="right", least=least
+    )

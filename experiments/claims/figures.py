@@ -1,0 +1,89 @@
+"""Figures of claims, drawn from what was measured, in the look of all other figures."""
+
+from collections.abc import Callable
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
+from experiments.claims.ledger import Measured
+from posenc_jax.report import look
+from posenc_jax.report.look import Label
+from posenc_jax.statistics import interval
+
+Draw = Callable[[Measured], Figure]
+
+
+def lines(
+    title: str,
+    x: str,
+    y: str,
+    *,
+    below: str = "bold: mean over seeds · band: 95% t interval",
+    log_x: bool = False,
+    log_y: bool = False,
+) -> Draw:
+    """All curves over one axis: mean, band and label for each; a log x axis counts in octaves."""
+
+    def draw(measured: Measured) -> Figure:
+        figure = Figure(figsize=(8, 4.2))
+        axes = figure.subplots()
+        styles, labels = look.styles(list(measured.curves)), []
+        for name, curve in measured.curves.items():
+            spread = [interval(column) for column in zip(*curve.y, strict=True)]
+            x_X, mean, color = [*curve.x], [i.mean for i in spread], styles[name]["color"]
+            axes.plot(x_X, mean, **{**styles[name], "marker": ""})
+            look.band(axes, x_X, [(i.low, i.high) for i in spread], color)
+            known = np.flatnonzero(np.isfinite(mean))
+            if len(known):
+                labels.append(Label(name, x_X[known[-1]], mean[known[-1]], color))
+        if log_x:
+            axes.set_xscale("log", base=2)
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+            axes.xaxis.set_minor_formatter(NullFormatter())
+        if log_y:
+            axes.set_yscale("log")
+        axes.set_xlabel(x)
+        axes.set_ylabel(y)
+        axes.set_ylim(axes.get_ylim())
+        look.margin_labels(axes, labels)
+        look.head(axes, title, below)
+        return figure
+
+    return draw
+
+
+def dots(
+    title: str,
+    x: str,
+    prefix: str = "",
+    *,
+    log: bool = False,
+    below: str = "small dots: seeds · bar: 95% t interval",
+) -> Draw:
+    """The numbers whose names begin with `prefix`, one a row, by the rest of their names."""
+
+    def draw(measured: Measured) -> Figure:
+        shown = {
+            name.removeprefix(prefix).lstrip(", "): values
+            for name, values in measured.numbers.items()
+            if name.startswith(prefix)
+        }
+        figure = Figure(figsize=(8, 1.5 + 0.34 * len(shown)))
+        axes = figure.subplots()
+        for row, values in enumerate(shown.values()):
+            mean, low, high, _ = interval([*values])
+            color = look.COLORS[0]
+            axes.plot(values, [row] * len(values), ".", ms=5, alpha=0.5, color=look.MUTED)
+            if low is not None and high is not None:
+                axes.plot([low, high], [row, row], "-", color=color)
+            axes.plot([mean], [row], "o", color=color)
+        axes.set_yticks(range(len(shown)), list(shown))
+        axes.set_ylim(len(shown) - 0.5, -0.5)
+        axes.set_xlabel(x)
+        if log:
+            axes.set_xscale("log")
+        look.head(axes, title, below)
+        return figure
+
+    return draw

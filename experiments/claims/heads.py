@@ -1,0 +1,217 @@
+"""Claims about what rotary heads come to attend to."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.claims import inside
+from experiments.claims.figures import lines
+from experiments.claims.lab import Lab, Trained
+from experiments.claims.ledger import (
+    Curve,
+    Measured,
+    claim,
+    fails,
+    holds,
+    holds_when,
+    over,
+    said,
+    under,
+)
+from experiments.claims.reading import scores_of
+from posenc_jax.layout import full
+from posenc_jax.tasks.periodic import periodic
+
+PERIOD = 8
+# pi divides all frequencies: the fastest pair then turns once in a period, or in 3.2 periods.
+SUITED, UNSUITED = PERIOD / (2 * np.pi), PERIOD / (2 * np.pi) * 10**0.5
+PLACES = ("within the trained length", "past it", "a thousand tokens on")
+
+
+def rope_3_rule(n):
+    """The peak: more than half of the queries give most attention to a token a whole number of
+    periods before the one to be said, where one of eight would by chance; at all three places. With
+    positions shuffled, the control, under a quarter may do so. The frequency makes it: a model
+    whose pairs turn 3.2 times slower, or slower than that, peaks there less often, seed by seed.
+    Conditions: that not the first such token alone is meant, where it is not the peak of half of
+    the queries; that slower frequencies suit as well, where half of their peaks are there.
+    """
+    one = [n[f"peak one period away, suited, {p}"] for p in PLACES]
+    whole = [n[f"peak whole periods away, suited, {p}"] for p in PLACES]
+    gain = n["peak whole periods away, suited minus unsuited"]
+    slower = n[f"peak whole periods away, unsuited, {PLACES[0]}"]
+    control = n["peak whole periods away, suited, shuffled positions (control)"]
+    listed = lambda found: ", ".join(f"{said(i)} {p}" for i, p in zip(found, PLACES, strict=True))
+    reason = (
+        f"queries whose peak is a whole number of periods away, suited frequency: {listed(whole)}; "
+        f"one period: {listed(one)}; slower frequencies {said(slower)}, {said(gain)} fewer; "
+        f"shuffled positions {said(control)}"
+    )
+    peaks = all(over(i, 0.5) for i in whole)
+    if not (peaks and over(gain, 0) and under(control, 0.25)):
+        return fails(reason)
+    when = [] if all(over(i, 0.5) for i in one) else ["any whole number of periods counts as one"]
+    when += ["slower frequencies, which do it less often, count as suitable"] * over(slower, 0.5)
+    return holds_when(" and ".join(when), reason) if when else holds(reason)
+
+
+@claim(
+    "rope-3",
+    "a suitable frequency makes attention peak one period away, wherever in the sequence",
+    rule=rope_3_rule,
+    figure=lines(
+        "Attention on text that repeats every 8 tokens", "distance to the token to be said",
+        "attention", below="mean over queries within the trained length, strongest head",
+    ),
+)  # fmt: skip
+def rope_3(lab: Lab) -> Measured:
+    """Decoders of one layer that go on with a random motif of 8 symbols; attention of the head that
+    gives most to the token one period before the one to be said, queries from the third period on.
+    Suited: the fastest pair of each head turns once in a period; unsuited: pairs turn once in 25
+    and 253 tokens and slower. Past it: the last half of lines twice as long as any trained on. A
+    thousand on: the line at positions that begin at 1,000.
+    """
+    length = 4 * PERIOD
+    how = {"length": length, "min_length": length, "steps": lab.pick(300, 600)}
+    task = periodic(PERIOD)
+    numbers, curves = {}, {}
+    for name, factor in (("suited", SUITED), ("unsuited", UNSUITED)):
+        trained = lab.trained("pi", task, {"layers": 1}, how, factor=factor)
+        found = {place: _peaks(trained, length, place) for place in PLACES}
+        for place, (share_2S, _) in found.items():
+            numbers[f"peak one period away, {name}, {place}"] = share_2S[0]
+            numbers[f"peak whole periods away, {name}, {place}"] = share_2S[1]
+        by_distance = found[PLACES[0]][1]
+        curves[name] = Curve(range(by_distance.shape[1]), by_distance)
+        if name == "suited":
+            control = "peak whole periods away, suited, shuffled positions (control)"
+            numbers[control] = _peaks(trained, length, "shuffled")[0][1]
+    whole = "peak whole periods away"
+    suited, unsuited = (numbers[f"{whole}, {m}, {PLACES[0]}"] for m in ("suited", "unsuited"))
+    numbers[f"{whole}, suited minus unsuited"] = suited - unsuited
+    return Measured(numbers, curves)
+
+
+def _peaks(trained: Trained, length: int, place: str) -> tuple[np.ndarray, np.ndarray]:
+    """Shares of queries that peak (one, whole periods) away, [2, S], and mean attention by the
+    distance from the token to be said, [S, X]; `place` is one of PLACES, or "shuffled".
+    """
+    size = 2 * length if place == PLACES[1] else length
+    batch = trained.task.test(trained.task.data, jnp.arange(32), size, size)
+    pos_BT = batch.layout.pos_BT + (1000 if place == PLACES[2] else 0)
+    if place == "shuffled":
+        pos_BT = pos_BT[:, np.random.default_rng(0).permutation(size)]
+    shown = batch.layout._replace(pos_BT=pos_BT)
+    (p_SBHQK,) = inside.attention(trained, batch.tokens_BT, shown)
+    query_Q = np.arange(length if place == PLACES[1] else 2 * PERIOD, size)
+    behind_QK = query_Q[:, None] + 1 - np.arange(size)
+    p_SBHQK = np.asarray(p_SBHQK)[:, :, :, query_Q]
+    mass_SH = p_SBHQK[..., behind_QK == PERIOD].mean(axis=(1, 3))
+    best_SBQK = np.stack([p[:, h] for p, h in zip(p_SBHQK, mass_SH.argmax(1), strict=True)])
+    peak_SBQ = query_Q + 1 - best_SBQK.argmax(axis=-1)
+    peaks = [peak_SBQ == PERIOD, peak_SBQ % PERIOD == 0]
+    far = range(3 * PERIOD + 1)
+    mass_SX = np.stack([best_SBQK[..., behind_QK == d].sum(axis=(1, 2)) for d in far], axis=1)
+    queries = best_SBQK.shape[1] * len(query_Q)
+    return np.stack([p.mean(axis=(1, 2)) for p in peaks]), mass_SX / queries
+
+
+NEAR = 8  # tokens of context, and fewer
+
+
+def rope_4_rule(n):
+    """Specialise: with a band of frequencies for each head, the two slow heads attend further away
+    than the two fast ones, seed by seed; with the same frequencies in all heads, the control, the
+    same difference must not lie clear of 0. And it matters: switching slow heads off costs more,
+    against fast ones, where much text stands before a byte than where little does. Where the loss
+    does not show it, the claim is of attention alone.
+    """
+    apart = n["slow minus fast heads, headwise"]
+    control = n["slow minus fast heads, rope (control)"]
+    matters = n["cost of slow minus fast heads off, far minus near, headwise"]
+    cost = {
+        (half, where): said(n[f"bits lost without {half} heads, {where}"])
+        for half in ("fast", "slow")
+        for where in ("near", "far")
+    }
+    reason = (
+        f"slow heads attend {said(apart)} of the even distance further away than fast ones, with "
+        f"equal frequencies {said(control)}; bits lost near and far without fast heads: "
+        f"{cost['fast', 'near']} and {cost['fast', 'far']}, without slow ones: "
+        f"{cost['slow', 'near']} and {cost['slow', 'far']}; what slow heads matter more far than "
+        f"near: {said(matters)}"
+    )
+    same = not over(control, 0) and not under(control, 0)
+    if not (over(apart, 0) and same):
+        return fails(reason)
+    if over(matters, 0):
+        return holds(reason)
+    return holds_when("it is said of where heads attend, not of what they are worth", reason)
+
+
+@claim(
+    "rope-4",
+    "heads with different frequencies specialise, high for near, low for far",
+    rule=rope_4_rule,
+    figure=lines(
+        "How far away heads attend", "head, fastest first", "mean distance / even attention's",
+        below="trained decoders, queries of the second half, mean over layers",
+    ),
+)  # fmt: skip
+def rope_4(lab: Lab) -> Measured:
+    """Two decoders of four heads on text: `headwise`, which cuts one ladder of frequencies into a
+    band for each head, and `rope`, where all have the whole ladder. Distance: mean over the queries
+    of the second half of 64 test windows, and over layers. Off: two heads of each layer add
+    nothing. Near: bytes with fewer than 8 before them; far: those of the second half.
+    """
+    numbers, curves = {}, {}
+    for name in ("headwise", "rope"):
+        trained = lab.trained(name)
+        assert trained.config.heads == 4
+        distance_SH = mean_distance(lab, trained)
+        label = name if name == "headwise" else f"{name} (control)"
+        apart = distance_SH[:, 2:].mean(axis=1) - distance_SH[:, :2].mean(axis=1)
+        numbers[f"slow minus fast heads, {label}"] = apart
+        curves[label] = Curve(range(4), distance_SH)
+        if name == "headwise":
+            cost = _ablated(trained, lab.train.length)
+            for half, lost in cost.items():
+                for where, value_S in zip(("near", "far"), lost, strict=True):
+                    numbers[f"bits lost without {half} heads, {where}"] = value_S
+            near, far = cost["slow"] - cost["fast"]
+            numbers["cost of slow minus fast heads off, far minus near, headwise"] = far - near
+    return Measured(numbers, curves)
+
+
+def mean_distance(lab: Lab, trained: Trained) -> np.ndarray:
+    """Mean distance that each head attends at, over that of even attention: [S, H]."""
+    time = lab.train.length
+    tokens_BT = lab.windows(64)
+    by_layer = inside.attention(trained, tokens_BT, full(1, time))
+    p_SHQ = np.mean([np.asarray(p).mean(axis=1) for p in by_layer], axis=0)[:, :, time // 2 :]
+    behind_QK = np.arange(time // 2, time)[:, None] - np.arange(time)
+    distance_SHQ = (p_SHQ * behind_QK).sum(axis=-1)
+    return (distance_SHQ / (np.arange(time // 2, time) / 2)).mean(axis=-1)
+
+
+def _ablated(trained: Trained, length: int) -> dict[str, np.ndarray]:
+    """Bits lost at places (near, far) without the fast and without the slow heads: [2, S]."""
+    heads, head = trained.config.heads, trained.config.width // trained.config.heads
+
+    def without(off: range):
+        kept_D = jnp.repeat(jnp.array([float(h not in off) for h in range(heads)]), head)
+
+        def cut(path, leaf):
+            inner = [getattr(key, "key", None) for key in path][1:]
+            return leaf * kept_D[None, :, None] if inner == ["out", "kernel"] else leaf
+
+        return jax.tree_util.tree_map_with_path(cut, trained.params)
+
+    ways = {"fast": without(range(2)), "slow": without(range(2, 4))}
+    scores = scores_of(trained, [trained.params, *ways.values()], length)
+    bits = [
+        scores.loss_ST[:, places].sum(axis=1) / scores.count_ST[:, places].sum(axis=1) / np.log(2)
+        for places in (slice(NEAR), slice(length // 2, length))
+    ]
+    whole, *rest = np.split(np.stack(bits), 1 + len(ways), axis=1)
+    return {half: found - whole for half, found in zip(ways, rest, strict=True)}

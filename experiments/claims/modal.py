@@ -1,0 +1,137 @@
+"""The claim about positions in sound and video."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.claims.figures import dots
+from experiments.claims.lab import Lab
+from experiments.claims.ledger import Measured, claim, either, over, said
+from experiments.claims.toys import accuracy
+from posenc_jax import make
+from posenc_jax.encoding import Encoding, place
+from posenc_jax.layout import full, layout
+from posenc_jax.tasks.task import SYMBOL, Batch, Task, draw
+
+FRAMES, SOUNDS, WORDS, RATE = 8, 12, 8, 25
+
+
+def mm_1_rule(n):
+    """Is: with three equal ids, M-RoPE turns vectors into the very numbers that RoPE does, at all
+    positions tried, a difference of 0; with an id for time alone, the control, it must not. Align:
+    with ids from time nine sounds of ten name the frame they fall on, and at least 0.2 more than
+    with ids by index in the same model.
+    """
+    same, other = n["mrope minus rope, equal ids"], n["mrope minus rope, unequal ids (control)"]
+    timed, gain = n["sounds aligned, ids from time"], n["sounds aligned, time minus index"]
+    return either(
+        same.mean == 0 and over(other, 0.1) and over(timed, 0.9) and over(gain, 0.2),
+        f"largest difference from RoPE with equal ids {said(same)}, with unequal ones "
+        f"{said(other)}; sounds that name their frame: ids from time {said(timed)}, by index "
+        f"{said(n['sounds aligned, ids by index (control)'])}",
+    )
+
+
+@claim(
+    "mm-1",
+    "M-RoPE on text is RoPE; time-aligned ids align audio and video",
+    rule=mm_1_rule,
+    figure=dots(
+        "Sounds that name the frame they fall on", "share of sounds", "sounds aligned, ids"
+    ),
+)
+def mm_1(lab: Lab) -> Measured:
+    """Is: Gaussian vectors of 32 channels turned by mrope and rope of the same base at 64 positions
+    to a million, in float32 and bfloat16. Align: encoders read 8 frames, then 12 sounds; a frame
+    comes every 3 to 6 ids of 40 ms and a sound every 1 to 3, both drawn anew for each example, and
+    each sound has to name the symbol of the frame on screen. tmrope reads seconds; or, the same
+    model otherwise, seconds that count up with the index.
+    """
+    how = {"length": FRAMES, "min_length": FRAMES, "steps": lab.pick(100, 600)}
+    kind = {"kind": "encoder", "heads": 2}
+    pairs = lab.model.width // 4
+    options = {"base": 1000.0, "sections": (pairs - 2, 1, 1), "rate": RATE}
+    found = {}
+    for name in ("ids from time", "ids by index (control)"):
+        task = moments(name)
+        found[name] = accuracy(lab, lab.trained("tmrope", task, kind, how, **options), FRAMES)
+    same, other = zip(*(from_rope(seed) for seed in lab.seeds), strict=True)
+    return Measured(
+        {
+            "mrope minus rope, equal ids": same,
+            "mrope minus rope, unequal ids (control)": other,
+            **{f"sounds aligned, {name}": share_S for name, share_S in found.items()},
+            "sounds aligned, time minus index": np.subtract(*found.values()),
+        }
+    )
+
+
+def from_rope(seed: int) -> tuple[float, float]:
+    """Largest difference between mrope and rope: with equal ids, and with time alone."""
+    rng = np.random.default_rng(seed)
+    pos_BT = jnp.asarray(rng.integers(0, 1_000_000, size=(1, 64)), jnp.int32)
+    x_BTHC = jnp.asarray(rng.normal(size=(1, 64, 2, 32)), jnp.float32)
+    turned = partial(_turned, x_BTHC=x_BTHC)
+    rope = turned(make("rope"), pos_BT)
+    mrope = make("mrope", base=10_000.0)
+    equal = turned(mrope, jnp.stack([pos_BT] * 3, axis=-1))
+    timed = turned(mrope, jnp.stack([pos_BT, 0 * pos_BT, 0 * pos_BT], axis=-1))
+    apart = lambda a: max(float(jnp.abs(x - y).max()) for x, y in zip(a, rope, strict=True))
+    return apart(equal), apart(timed)
+
+
+def _turned(encoding: Encoding, pos_BT: jax.Array, x_BTHC: jax.Array) -> list[jax.Array]:
+    """Queries turned at some positions, in float32 and in bfloat16."""
+    where = full(1, x_BTHC.shape[1])._replace(pos_BT=pos_BT)
+    assert encoding.table is not None
+    assert encoding.rotate is not None
+    table = encoding.table({}, place(encoding, None, where), x_BTHC.shape[-1])
+    wide = [encoding.rotate(table, x_BTHC.astype(d), "q") for d in (jnp.float32, jnp.bfloat16)]
+    return [x.astype(jnp.float32) for x in wide]
+
+
+def moments(name: str) -> Task:
+    """Frames of a film, each a symbol, then sounds that have to name the one on screen.
+
+    name: "ids from time", or anything else for seconds that count up with the index.
+    """
+    timed = name == "ids from time"
+    wide = FRAMES + SOUNDS
+
+    def example(key):
+        frame_key, sound_key, symbol_key = jax.random.split(key, 3)
+        place_T = jnp.arange(wide, dtype=jnp.int32)
+        sound_T = place_T >= FRAMES
+        frame_gap = jax.random.randint(frame_key, (), 3, 7, jnp.int32)
+        sound_gap = jax.random.randint(sound_key, (), 1, 4, jnp.int32)
+        when_T = jnp.where(sound_T, (place_T - FRAMES) * sound_gap, place_T * frame_gap)
+        shown_T = draw(symbol_key, place_T, WORDS)
+        on_screen_T = when_T // frame_gap
+        tokens_T = SYMBOL + jnp.where(sound_T, WORDS, shown_T)
+        targets_T = SYMBOL + shown_T[jnp.minimum(on_screen_T, FRAMES - 1)]
+        weights_T = (sound_T & (on_screen_T < FRAMES)).astype(jnp.float32)
+        id_T = when_T if timed else place_T
+        # As the streams of the catalogue: three equal numbers for sound, patch 0, 0 for a frame.
+        space_T = jnp.where(sound_T, id_T, 0).astype(float)
+        seconds_T = (id_T.astype(float) + 0.5) / RATE
+        return tokens_T, targets_T, weights_T, jnp.stack([seconds_T, space_T, space_T], axis=-1)
+
+    def batch(key_B):
+        tokens_BT, targets_BT, weights_BT, pos_BTA = jax.vmap(example)(key_B)
+        place = layout(jnp.ones_like(tokens_BT), pos_BTA)
+        return Batch(tokens_BT, targets_BT, weights_BT, place)
+
+    def sample(data, key, size_B, width):
+        return batch(jax.random.split(key, len(size_B)))
+
+    def test(data, index_B, size, width):
+        key = jax.random.key(1, impl="threefry2x32")
+        return batch(jax.vmap(partial(jax.random.fold_in, key))(index_B))
+
+    return Task(
+        name=f"moments, {name}", vocab=SYMBOL + WORDS + 1, metric="exact_match", least=FRAMES,
+        most=FRAMES, width=lambda size: wide, examples=lambda size: 256, data=(), sample=sample,
+        test=test, valid=test, baselines=dict, facts={},
+    )  # fmt: skip

@@ -1,0 +1,117 @@
+"""The ledger as sections of report.html, and as Markdown."""
+
+import inspect
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from experiments.claims.entries import Entry
+from experiments.claims.ledger import said
+from posenc_jax.report import Grid, Picture, Section, look
+
+HEAD = """\
+# What is said of positional encodings, measured
+
+Each row is a claim as tutorials and papers make it. Its verdict is not written by hand: a rule,
+fixed before the run, makes it from the numbers. A number is a mean with half of its 95% t interval
+over seeds; where nothing random enters there is one value. "(control)" marks what must come out
+otherwise for the test to mean anything."""
+
+
+def sections(entries: Sequence[Entry]) -> list[Section]:
+    """All verdicts with their reasons, then each claim by itself, folded."""
+    rows = [(e.claim.id, str(e.verdict), e.verdict.reason) for e in entries]
+    caption = f"{len(entries)} claims, each by a rule fixed before the run"
+    return [
+        Section("Verdicts", [Grid(("claim", "verdict", "because"), rows, caption, words=True)]),
+        *(_section(e) for e in entries),
+    ]
+
+
+def _section(e: Entry) -> Section:
+    picture = []
+    if (draw := e.claim.figure) is not None:
+        picture = [Picture(e.claim.id, lambda: draw(e.measured), e.claim.text)]
+    rows = [(name, said(number), _seeds(e, name)) for name, number in e.measured.intervals.items()]
+    parts = [
+        f"Claim: {e.claim.text}.",
+        f"{_capital(str(e.verdict))}: {e.verdict.reason}.",
+        f"Measured: {prose(e.claim.measure)}",
+        f"Rule: {prose(e.claim.rule)}",
+        *picture,
+        Grid(("number", "mean", "every seed"), rows, f"measured in {e.seconds:.0f} s"),
+    ]
+    return Section(f"{e.claim.id}: {e.verdict}", parts, folded=True)
+
+
+def publish(entries: Sequence[Entry], path: Path) -> None:
+    """Writes the ledger as Markdown, with its figures in a folder of the same name beside it."""
+    folder = path.with_suffix("")
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.svg"):
+        old.unlink()
+    for e in entries:
+        if e.claim.figure is not None:
+            with look.look(e.claim.id):
+                figure = e.claim.figure(e.measured)
+                figure.savefig(folder / f"{e.claim.id}.svg", metadata={"Date": None})
+    path.write_text(markdown(entries, folder.name), "utf-8")
+
+
+def markdown(entries: Sequence[Entry], figures: str) -> str:
+    """The ledger as Markdown; the figures are looked for in the folder `figures`."""
+    origins: dict[str, list[str]] = {}
+    for e in entries:
+        origins.setdefault(_origin(e), []).append(e.claim.id)
+    head = [HEAD, ""]
+    for text, ids in origins.items():
+        of = "" if len(origins) == 1 else f"{', '.join(ids)}: "
+        head += [of + text, ""]
+    rows = [
+        f"| [{e.claim.id}](#{e.claim.id}) | {_cell(e.claim.text)} | **{_cell(str(e.verdict))}** |"
+        for e in entries
+    ]
+    lines = [line for e in entries for line in _lines(e, figures)]
+    return "\n".join([*head, "| id | claim | verdict |", "|---|---|---|", *rows, "", *lines])
+
+
+def _origin(e: Entry) -> str:
+    """Where an entry comes from; claims of one run say the same."""
+    run = e.run
+    return (
+        f"Measured {run['started'][:10]} at commit {run['commit'] or 'unknown'}, budget "
+        f"{run['budget']}, {run['seeds']} seeds, Python {run['python']}, JAX {run['jax']} on "
+        f"{run['device']}. Shared models: {run['model']}; {run['training']}; {run['text']}."
+    )
+
+
+def _lines(e: Entry, figures: str) -> Iterator[str]:
+    yield from (f"## {e.claim.id}", "", f"> {e.claim.text}", "")
+    yield from (f"**{_capital(str(e.verdict))}**: {e.verdict.reason}.", "")
+    yield from (f"*Measured*: {prose(e.claim.measure)}", "")
+    yield from (f"*Rule*: {prose(e.claim.rule)}", "")
+    if e.claim.figure is not None:
+        yield from (f"![{e.claim.id}]({figures}/{e.claim.id}.svg)", "")
+    yield from ("<details><summary>Numbers</summary>", "")
+    yield from ("| number | mean | every seed |", "|---|---|---|")
+    for name, number in e.measured.intervals.items():
+        yield f"| {_cell(name)} | {said(number)} | {_seeds(e, name)} |"
+    yield from ("", "</details>", "")
+
+
+def prose(function) -> str:
+    """A docstring as one paragraph."""
+    return re.sub(r"\s+", " ", inspect.getdoc(function) or "")
+
+
+def _seeds(e: Entry, name: str) -> str:
+    values = e.measured.numbers[name]
+    return " ".join(said(float(value)) for value in values) if len(values) > 1 else ""
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,289 @@
+"""Claims about relative methods, and about the memory that they make possible."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.claims.decades import decades, power
+from experiments.claims.figures import dots, lines
+from experiments.claims.lab import Lab, Trained, misplaced
+from experiments.claims.ledger import (
+    Curve,
+    Measured,
+    claim,
+    either,
+    fails,
+    holds,
+    holds_when,
+    over,
+    said,
+    under,
+)
+from experiments.claims.toys import relabelled
+from posenc_jax import encodings, transformer
+from posenc_jax.layout import Layout, full
+from posenc_jax.schema import ModelConfig, TrainConfig
+from posenc_jax.tasks.task import SYMBOL, Task, draw, generated
+from posenc_jax.training import over_seeds, train
+from posenc_jax.transformer import Memory, Model
+
+RELATIVE, ABSOLUTE = ("rope", "alibi", "clipped", "xpos"), ("sinusoidal", "learned")
+SHIFTS = (1, 3, 10, 30, 100, 1000)
+
+
+def rel_1_rule(n):
+    """All as powers of ten of a logit's largest change, in the logits' standard deviations; 1e-9
+    stands for none. Nothing: under 1e-4 for every relative model, a hundred times what rounding
+    does in float32. Something: over 1e-2 for both absolute models. When half of the sentence alone
+    is moved, the control, every relative model must show over 1e-2 too, or it reads no positions.
+    """
+    still = {m: n[f"log10 of the change, {m}"] for m in RELATIVE}
+    shaken = {m: n[f"log10 of the change, {m}"] for m in ABSOLUTE}
+    torn = {m: n[f"log10 of the change, {m}, half of it moved (control)"] for m in RELATIVE}
+    listed = lambda found: ", ".join(f"{m} {power(i)}" for m, i in found.items())
+    passed = (
+        all(under(i, -4) for i in still.values())
+        and all(over(i, -2) for i in shaken.values())
+        and all(over(i, -2) for i in torn.values())
+    )
+    return either(
+        passed,
+        f"largest change of a logit, in standard deviations: {listed(still)}; {listed(shaken)}; "
+        f"with the second half alone moved: {listed(torn)}",
+    )
+
+
+@claim(
+    "rel-1",
+    "moving a sentence (1-10 to 101-110) changes nothing for relative methods, "
+    "something for absolute ones",
+    rule=rel_1_rule,
+    figure=lines(
+        "What moving a sentence changes", "moved by (tokens)",
+        "largest change of a logit (of their standard deviation)", log_x=True, log_y=True,
+        below="ten bytes, trained decoders",
+    ),
+)  # fmt: skip
+def rel_1(lab: Lab) -> Measured:
+    """Trained decoders read 64 stretches of ten bytes at positions 1 to 10 and again further on,
+    in float32. The learned table is clamped. Control: positions 6 to 10 alone are moved.
+    """
+    tokens_BT = lab.windows(64, 10)
+    numbers, curves = {}, {}
+    for name in (*RELATIVE, *ABSOLUTE):
+        options = {"length": lab.train.length, "beyond": "clamp"} if name == "learned" else {}
+        trained = lab.trained(name, **options)
+        whole_XT = np.repeat(np.array(SHIFTS)[:, None], 10, axis=1)
+        half_T = np.where(np.arange(10) < 5, 0, 100)
+        shift_XT = np.concatenate([whole_XT, half_T[None]])
+        moved_SX = decades(moved(trained, tokens_BT, shift_XT))
+        number = f"log10 of the change, {name}"
+        numbers[number] = moved_SX[:, SHIFTS.index(100)]
+        if name in RELATIVE:
+            numbers[f"{number}, half of it moved (control)"] = moved_SX[:, -1]
+        curves[name] = Curve(SHIFTS, 10 ** moved_SX[:, :-1])
+    return Measured(numbers, curves)
+
+
+def moved(trained: Trained, tokens_BT: jax.Array, shift_XT: np.ndarray) -> np.ndarray:
+    """Largest change of a logit under each shift of positions, in standard deviations: [S, X]."""
+    place = full(1, tokens_BT.shape[1])
+
+    def run(params):
+        def read(shift_T):
+            shown = place._replace(pos_BT=place.pos_BT + 1 + shift_T[None])
+            return trained.model.apply(params, tokens_BT, shown)
+
+        shift_first = jnp.asarray(np.concatenate([0 * shift_XT[:1], shift_XT]), jnp.int32)
+        first, *rest = jax.lax.map(read, shift_first)
+        change_X = jnp.stack([jnp.abs(y - first).max() for y in rest])
+        return change_X / first.std()
+
+    return np.asarray(jax.jit(lambda p: over_seeds(run, p))(trained.params), np.float64)
+
+
+def rel_2_rule(n):
+    """Far fewer: the biases of all layers have a third of the table's parameters or less. Equal
+    quality: they lose under 0.05 bits a byte to it, a tenth of what positions are worth to this
+    model, or gain. Biases whose positions are shuffled, the control, must lose more than that.
+    """
+    share, worse = n["parameters of the biases / of the table"], n["bits, clipped minus learned"]
+    control = n["bits, clipped with shuffled positions minus learned (control)"]
+    return either(
+        under(share, 1 / 3) and under(worse, 0.05) and over(control, 0.05),
+        f"{said(n['parameters of the biases'])} against {said(n['parameters of the table'])} "
+        f"parameters; clipped minus learned: {said(worse)} bits a byte; shuffled {said(control)}",
+    )
+
+
+@claim(
+    "rel-2",
+    "a clipped relative bias needs far fewer parameters than an absolute table, at equal quality",
+    rule=rel_2_rule,
+    figure=dots("Bits per byte at the trained length", "bits per byte", "bits per byte"),
+)
+def rel_2(lab: Lab) -> Measured:
+    """Two decoders on text, at the trained length: a learned table with a row for each place, and a
+    learned scalar for each offset to 16, head and layer.
+    """
+    length = lab.train.length
+    table = lab.trained("learned", length=length, beyond="clamp")
+    biases = lab.trained("clipped")
+    bits = {
+        "learned": lab.bits(table, length),
+        "clipped": lab.bits(biases, length),
+        "clipped, shuffled": lab.bits(misplaced(biases), length),
+    }
+    few, many = _position_parameters(biases), _position_parameters(table)
+    return Measured(
+        {
+            "parameters of the biases": [few],
+            "parameters of the table": [many],
+            "parameters of the biases / of the table": [few / many],
+            "bits, clipped minus learned": bits["clipped"] - bits["learned"],
+            "bits, clipped with shuffled positions minus learned (control)": (
+                bits["clipped, shuffled"] - bits["learned"]
+            ),
+            **{f"bits per byte, {name}": found for name, found in bits.items()},
+        }
+    )
+
+
+def _position_parameters(trained: Trained) -> int:
+    """Learned numbers of the encoding, of one seed."""
+    return sum(leaf[0].size for leaf in jax.tree.leaves(trained.params["encoding"]))
+
+
+SYMBOLS, SEGMENTS = 8, 5
+
+
+def rel_3_rule(n):
+    """Carried: more than half of the answers are right for a symbol that was shown so many segments
+    earlier, four times what chance gives. The same weights without memory, the control, must know
+    it as often within the segment, and under two times of eight in the next. How many segments it
+    lasts is a condition.
+    """
+    kept = [n[f"recall {k} segments later"] for k in range(SEGMENTS)]
+    lost = [n[f"recall {k} segments later, without memory (control)"] for k in (0, 1)]
+    reason = (
+        "right answers "
+        + ", ".join(f"{k} segments later {said(i)}" for k, i in enumerate(kept))
+        + f"; without memory {said(lost[0])} in the same segment and {said(lost[1])} in the next; "
+        "two layers and a memory of one segment"
+    )
+    lasts = next((k for k, i in enumerate(kept) if not over(i, 0.5)), SEGMENTS) - 1
+    if lasts < 1 or not (over(lost[0], 0.5) and under(lost[1], 2 / SYMBOLS)):
+        return fails(reason)
+    if lasts == SEGMENTS - 1:
+        return holds(reason)
+    far = "one segment" if lasts == 1 else f"{lasts} segments"
+    return holds_when(f"what is recalled was shown at most {far} earlier", reason)
+
+
+@claim(
+    "rel-3",
+    "recurrence memory carries information across segments",
+    rule=rel_3_rule,
+    figure=lines(
+        "Recall across segments", "segments since the symbol was shown", "right answers",
+        below="two layers, memory of one segment · one of eight is chance",
+    ),
+)  # fmt: skip
+def rel_3(lab: Lab) -> Measured:
+    """A decoder with `transformer_xl` reads lines of five segments, one after another, with the
+    hidden states of the last segment as memory, in training as well (no gradient goes into it). One
+    of eight symbols stands somewhere in the first segment, noise everywhere else, and at every
+    place after it the model has to say which it was.
+    """
+    segment = lab.pick(8, 16)
+    task = latch(SYMBOLS, segment)
+    config = lab.model.model_copy(update={"layers": 2})
+    length = SEGMENTS * segment
+    how = lab.train.model_copy(
+        update={"length": length, "min_length": length, "steps": lab.pick(150, 250), "warmup": 20}
+    )
+    model, params = _train_recurrent(lab, task, config, how, segment)
+    batch = task.test(task.data, jnp.arange(128, dtype=jnp.int32), length, length)
+
+    def recall(remembers: bool) -> np.ndarray:
+        def run(params):
+            apply = segmentwise(model, config, segment, remembers).apply
+            said_BT = apply(params, batch.tokens_BT, batch.layout).argmax(axis=-1)
+            right_BT = (said_BT == batch.targets_BT) * batch.weights_BT
+            by_segment = lambda x_BT: x_BT.sum(axis=0).reshape(SEGMENTS, segment).sum(axis=1)
+            return by_segment(right_BT) / by_segment(batch.weights_BT)
+
+        return np.asarray(jax.jit(lambda p: over_seeds(run, p))(params), np.float64)
+
+    with_SK, without_SK = recall(True), recall(False)
+    numbers = {f"recall {k} segments later": with_SK[:, k] for k in range(SEGMENTS)}
+    for k in range(SEGMENTS):
+        numbers[f"recall {k} segments later, without memory (control)"] = without_SK[:, k]
+    distance = range(SEGMENTS)
+    return Measured(
+        numbers,
+        {"with memory": Curve(distance, with_SK), "without": Curve(distance, without_SK)},
+    )
+
+
+def latch(symbols: int, within: int) -> Task:
+    """One of some symbols among the first tokens, noise around it; said at every place after it."""
+
+    def line(key, n, place_L):
+        where_key, noise_key = jax.random.split(key)
+        where = jax.random.randint(where_key, (), 0, within)
+        noise_L, shown_L = draw(noise_key, place_L, symbols), draw(where_key, place_L, symbols)
+        token_L = SYMBOL + jnp.where(place_L == where, symbols + shown_L, noise_L)
+        return token_L, place_L > n  # the answers are put in below
+
+    def answered(batch):
+        symbol_BT = jnp.where(batch.tokens_BT >= SYMBOL + symbols, batch.tokens_BT, 0)
+        targets_BT = jax.lax.cummax(symbol_BT, axis=1)
+        weights_BT = ((targets_BT > 0) & (symbol_BT == 0)).astype(jnp.float32)
+        return batch._replace(targets_BT=targets_BT, weights_BT=weights_BT)
+
+    plain = generated(
+        "latch", line, lambda n: n + 1, symbols=2 * symbols, padding="right", chance=1 / symbols
+    )
+    return relabelled(plain, answered)
+
+
+def _train_recurrent(
+    lab: Lab, task: Task, config: ModelConfig, how: TrainConfig, segment: int
+) -> tuple[Model, Any]:
+    """A model as `build` makes it, with parameters [S, ...] trained segment by segment."""
+    model = transformer.build(config, encodings.make("transformer_xl"), task.vocab)
+    learner = segmentwise(model, config, segment)
+    ignore = lambda metrics, seconds: None
+    state = train(learner, task, how, len(lab.seeds), lab.seeds[0], True, ignore)
+    return model, state.params
+
+
+def segmentwise(model: Model, config: ModelConfig, segment: int, remembers: bool = True) -> Model:
+    """The model reading each line in segments, with the last one as memory or without."""
+    extend = model.extend
+    assert extend is not None
+
+    def apply(params, tokens_BT, layout, key=None, **form):
+        cut = partial(_in_segments, segment=segment)
+        rows = len(tokens_BT)
+        nobody = Layout(*(0 * leaf[:, :segment] for leaf in layout))
+        states_BMD = jnp.zeros((rows, segment, config.width))
+        empty = Memory(nobody, (states_BMD,) * config.layers)
+
+        def step(memory, inputs):
+            logits, after = extend(params, *inputs, memory)
+            return after if remembers else empty, logits
+
+        inputs = cut(tokens_BT), Layout(*map(cut, layout))
+        _, logits_KBTV = jax.lax.scan(step, empty, inputs)
+        return jnp.moveaxis(logits_KBTV, 0, 1).reshape(*tokens_BT.shape, -1)
+
+    return model._replace(apply=apply)
+
+
+def _in_segments(x_BT: jax.Array, segment: int) -> jax.Array:
+    return jnp.moveaxis(x_BT.reshape(len(x_BT), -1, segment), 1, 0)

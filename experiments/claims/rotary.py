@@ -1,0 +1,238 @@
+"""Claims about rotary positions: what the scores depend on, and how far they reach."""
+
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.claims import inside
+from experiments.claims.figures import lines
+from experiments.claims.lab import Lab, misplaced
+from experiments.claims.ledger import (
+    Curve,
+    Measured,
+    claim,
+    fails,
+    holds,
+    holds_when,
+    over,
+    said,
+    under,
+)
+from experiments.claims.reading import bits_under, table_of
+from posenc_jax import make
+from posenc_jax.encodings import taken_by
+from posenc_jax.encodings.angles import ladder, turn, turns
+
+SHIFTS = (0, 1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
+KINDS = ("random weights", "trained weights")
+
+
+def rope_1_rule(n):
+    """The score of each pair of 16 tokens, when both are moved by up to a million: its largest
+    change, in standard deviations of the scores. Exactly: under 1e-9 in float64. In float32 and
+    with random as with trained weights: under 1e-4, a hundred times the rounding. How angles are
+    made is a condition where a float32 product, or positions in bfloat16, break that. The sum of
+    sinusoidal positions and states, the control, must change by 0.1 or more.
+    """
+    exact = [n[f"change, float64, {k}"] for k in KINDS]
+    ours = [n[f"change, float32 with exact angles, {k}"] for k in KINDS]
+    plain, near = n["change, float32 product"], n["change, float32 product, shifts to 1000"]
+    coarse = n["change, bfloat16 positions"]
+    control = n["change, sinusoidal (control)"]
+    reason = (
+        f"largest change of a score: float64 {said(exact[0])}; float32 with exact angles "
+        f"{said(ours[0])} with random and {said(ours[1])} with trained weights; with a float32 "
+        f"product {said(plain)}, to shifts of 1000 {said(near)}; positions in bfloat16 "
+        f"{said(coarse)}; vectors in bfloat16 {said(n['change, bfloat16 vectors'])}; sinusoidal "
+        f"{said(control)}"
+    )
+    sound = all(under(i, 1e-9) for i in exact) and all(under(i, 1e-4) for i in ours)
+    if not (sound and over(control, 0.1)):
+        return fails(reason)
+    broken = {"a float32 product": plain, "made of bfloat16 positions": coarse}
+    broken = [how for how, change in broken.items() if not under(change, 1e-4)]
+    if not broken:
+        return holds(reason)
+    return holds_when(f"angles are exact, not {' or '.join(broken)}", reason)
+
+
+@claim(
+    "rope-1",
+    "RoPE scores depend on u - t alone, whatever the weights",
+    rule=rope_1_rule,
+    figure=lines(
+        "What moving both tokens does to a rotary score", "moved by (tokens)",
+        "largest change of a score (in their standard deviation)", log_x=True, log_y=True,
+    ),
+)  # fmt: skip
+def rope_1(lab: Lab) -> Measured:
+    """Scores of 16 tokens in four heads of 64 channels, queries and keys made of random states by
+    random projections; and by those of the first layer of the shared rotary model. Moved by 0 to
+    1,000,000. Control: the same random projections of states with sinusoidal positions added.
+    """
+    random = [_random_sides(seed) for seed in lab.seeds]
+    numbers, curves = {}, {}
+    float32 = {
+        "float32 with exact angles": lambda pos, head: table_of(make("rope"), pos, head),
+        "float32 product": lambda pos, head: _product(pos.astype(jnp.float32), head),
+        "bfloat16 positions": lambda pos, head: _product(pos.astype(jnp.bfloat16), head),
+    }
+    for name, table in float32.items():
+        change_SX = np.array([_changes(sides, table) for sides in random])
+        numbers[f"change, {name}"] = change_SX.max(axis=1)
+        curves[name] = Curve(SHIFTS[1:], np.maximum(change_SX[:, 1:], 1e-9))
+    near_SX = np.asarray(curves["float32 product"].y)[:, : SHIFTS.index(1000)]
+    numbers["change, float32 product, shifts to 1000"] = near_SX.max(axis=1)
+    exact = float32["float32 with exact angles"]
+    numbers["change, float32 with exact angles, random weights"] = numbers.pop(
+        "change, float32 with exact angles"
+    )
+    coarse = [[x.astype(jnp.bfloat16) for x in sides] for sides in random]
+    numbers["change, bfloat16 vectors"] = [_changes(sides, exact).max() for sides in coarse]
+    trained = _trained_sides(lab)
+    numbers["change, float32 with exact angles, trained weights"] = [
+        _changes(sides, exact).max() for sides in trained
+    ]
+    with jax.enable_x64(True):
+        for kind, found in zip(KINDS, (random, trained), strict=True):
+            wide = [[jnp.asarray(x, float) for x in sides] for sides in found]
+            numbers[f"change, float64, {kind}"] = [_changes(w, exact).max() for w in wide]
+    numbers["change, sinusoidal (control)"] = [_added(seed).max() for seed in lab.seeds]
+    return Measured(numbers, curves)
+
+
+def _random_sides(seed: int, time: int = 16, heads: int = 4, head: int = 64) -> list[jax.Array]:
+    """Queries and keys [1, T, H, C] of random states by random projections, float32."""
+    x_TD, *w_DD = _random_weights(seed, time, heads * head)
+    return [jnp.asarray((x_TD @ w).reshape(1, time, heads, head), jnp.float32) for w in w_DD]
+
+
+def _random_weights(seed: int, time: int, width: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    scale = width**-0.5
+    return [rng.normal(size=(time, width)), *scale * rng.normal(size=(2, width, width))]
+
+
+def _trained_sides(lab: Lab) -> list[list[jax.Array]]:
+    """Queries and keys that the first layer of the shared model makes of random states."""
+    trained = lab.trained("rope")
+    x_TD = _random_weights(0, 16, trained.config.width)[0]
+    sides = []
+    for s in range(len(lab.seeds)):
+        block = jax.tree.map(lambda leaf, s=s: jnp.asarray(leaf)[s], trained.params["block_0"])
+        h_BTD = inside.normed(block["attention_norm"], jnp.asarray(x_TD, jnp.float32)[None])
+        heads = trained.config.heads
+        sides.append([inside.project(block, side, h_BTD, heads) for side in ("query", "key")])
+    return sides
+
+
+def _product(pos_BT: jax.Array, head: int):
+    """What a rotation reads where angles are a plain product in float32."""
+    freq_F = jnp.asarray(ladder(head, 10_000.0), jnp.float32)
+    return turns(pos_BT.astype(jnp.float32)[:, :, None, None] * freq_F[None, None, None])
+
+
+def _changes(sides: Sequence[jax.Array], table_at: Callable) -> np.ndarray:
+    """Largest change of a score under each shift, in standard deviations: [X].
+
+    sides: queries and keys [1, T, H, C]; table_at: (pos_BT, C) -> what a rotation reads.
+    """
+    _, time, _, head = sides[0].shape
+
+    @jax.jit
+    def scores(shift):
+        table = table_at(shift + jnp.arange(time)[None], head)
+        q, k = (turn(table, x, "half") for x in sides)
+        return jnp.einsum("bqhc,bkhc->bhqk", q, k, preferred_element_type=float)
+
+    return _against_first(scores)
+
+
+def _added(seed: int) -> np.ndarray:
+    """The same of states with sinusoidal positions added."""
+    x_TD, w_q, w_k = _random_weights(seed, 16, 256)
+    embed = make("sinusoidal").embed
+    assert embed is not None
+
+    def scores(shift):
+        pos_BT = shift + jnp.arange(16)[None]
+        h_TD = np.asarray(embed({}, jnp.asarray(x_TD, jnp.float32)[None], pos_BT))[0]
+        return (h_TD @ w_q) @ (h_TD @ w_k).T
+
+    return _against_first(scores)
+
+
+def _against_first(scores) -> np.ndarray:
+    first, *rest = [np.asarray(scores(shift), np.float64) for shift in SHIFTS]
+    return np.array([0.0, *(np.abs(s - first).max() for s in rest)]) / first.std()
+
+
+EXTENSIONS = ("pi", "ntk", "dynamic_ntk", "ntk_by_parts", "yarn")
+TIMES = (2, 4, 16)  # test length over trained length
+
+
+def rope_2_rule(n):
+    """Well past is 4 times the trained length, and to extrapolate is to lose under 0.1 bits a byte
+    there, as in abs-1. Where only extensions of the same weights do, they are the condition, with
+    the longest length at which they do. ALiBi must lose under 0.1 at 4 times, or the text would be
+    to blame; shuffled positions, the control, must lose over 0.1 at the trained length.
+    """
+    lost = {m: {k: n[f"bits lost at {k}x, {m}"] for k in TIMES} for m in ("rope", *EXTENSIONS)}
+    alibi = n["bits lost at 4x, alibi (control)"]
+    shuffled = n["bits lost at 1x, shuffled positions (control)"]
+    reason = "bits a byte lost at 2, 4 and 16 times the trained length: " + "; ".join(
+        f"{m} " + ", ".join(said(found[k]) for k in TIMES) for m, found in lost.items()
+    )
+    reason += f"; ALiBi at 4 times {said(alibi)}; shuffled positions {said(shuffled)}"
+    if not (under(alibi, 0.1) and over(shuffled, 0.1)):
+        return fails(reason)
+    if under(lost["rope"][4], 0.1):
+        return holds(reason)
+    well = {m: max(k for k in TIMES if under(lost[m][k], 0.1)) for m in EXTENSIONS
+            if under(lost[m][4], 0.1)}  # fmt: skip
+    if not well:
+        return fails(reason)
+    ways = ", ".join(f"{m} to {k} times" for m, k in well.items())
+    return holds_when(f"the weights are read under an extension: {ways} the length", reason)
+
+
+@claim(
+    "rope-2",
+    "RoPE extrapolates well past its training length",
+    rule=rope_2_rule,
+    figure=lines(
+        "A rotary model past its trained length", "test length / trained length",
+        "bits lost per byte", log_x=True,
+    ),
+)  # fmt: skip
+def rope_2(lab: Lab) -> Measured:
+    """The shared rotary model on text at 1, 2, 4 and 16 times the length it was trained at, plain
+    and under five extensions with the factor that the length asks for, on the same weights. A loss
+    is against the trained length, mean over all bytes of the windows.
+    """
+    length, trained = lab.train.length, lab.trained("rope")
+    bits = {name: [lab.bits(trained, length)] for name in ("rope", *EXTENSIONS)}
+    for k in TIMES:
+        stretch = {"factor": float(k), "length": length}
+        ways = {name: make(name, **taken_by(name, stretch)) for name in EXTENSIONS}
+        ways["dynamic_ntk"] = make("dynamic_ntk", length=length)  # finds the factor itself
+        for name, found in bits_under(trained, k * length, ways).items():
+            bits[name].append(found)
+        bits["rope"].append(lab.bits(trained, k * length))
+    alibi = lab.trained("alibi")
+    alibi_lost = lab.bits(alibi, 4 * length) - lab.bits(alibi, length)
+    shuffled_lost = lab.bits(misplaced(trained), length) - bits["rope"][0]
+    numbers = {
+        f"bits lost at {k}x, {name}": found[i] - found[0]
+        for name, found in bits.items()
+        for i, k in enumerate(TIMES, 1)
+    }
+    numbers["bits lost at 4x, alibi (control)"] = alibi_lost
+    numbers["bits lost at 1x, shuffled positions (control)"] = shuffled_lost
+    curves = {
+        name: Curve((1, *TIMES), np.stack(found, axis=1) - found[0][:, None])
+        for name, found in bits.items()
+    }
+    return Measured(numbers, curves)

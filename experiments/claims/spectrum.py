@@ -1,0 +1,175 @@
+"""Claims about the range of sinusoidal wavelengths: too short, too long, and turning."""
+
+import numpy as np
+
+from experiments.claims.figures import lines
+from experiments.claims.lab import Lab
+from experiments.claims.ledger import (
+    Curve,
+    Measured,
+    claim,
+    either,
+    fails,
+    holds,
+    holds_when,
+    over,
+    said,
+    under,
+)
+from experiments.claims.waves import ROUNDING, apart, frequencies, nearest, vectors
+
+BASES, NARROW = (10.0, 100.0, 1000.0), (2, 4, 8, 16, 32, 64)
+
+
+def sin_4_rule(n):
+    """A distance aliases where its vector is nearer to that of distance 0 than the next position's
+    is, so that the far token passes for a neighbour. The claim asks, at every base, for a first
+    alias beyond the longest wavelength: between half of it, which is as far as that wavelength can
+    tell distances apart, and 100 of it. The verdict names the widths where that is so.
+    """
+    first = {
+        d: [n[f"first alias / longest wavelength, d = {d}, base {b:g}"] for b in BASES]
+        for d in NARROW
+    }
+    aliasing = [d for d in NARROW if all(over(i, 0.5) and under(i, 100) for i in first[d])]
+    listed = "; ".join(
+        f"d = {d}: " + ", ".join(_times(i.mean) for i in found) for d, found in first.items()
+    )
+    bases = ", ".join(f"{base:g}" for base in BASES)
+    reason = f"first alias, in longest wavelengths, at bases {bases}: {listed}"
+    if len(aliasing) == len(NARROW):
+        return holds(reason)
+    if aliasing:
+        return holds_when(f"d is {' or '.join(map(str, aliasing))}", reason)
+    return fails(reason)
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.3g}" if ratio < 100 else "none to 100"
+
+
+@claim(
+    "sin-4",
+    "beyond the longest wavelength distances alias",
+    rule=sin_4_rule,
+    figure=lines(
+        "Does a far position pass for a near one?", "distance (longest wavelengths)",
+        "|PE(t) - PE(u)| / |PE - PE of the next|", log_x=True, log_y=True,
+        below="base 100 · below 1 a far vector is nearer than the next position's",
+    ),
+)  # fmt: skip
+def sin_4(lab: Lab) -> Measured:
+    """For widths 2 to 64 and bases 10 to 1000, the first distance from 2 on, in longest
+    wavelengths, whose vector is nearer to PE(0) than PE(1) is; all distances to 100 longest
+    wavelengths are looked at. 100 stands for none.
+    """
+    numbers, curves = {}, {}
+    for d in NARROW:
+        for base in BASES:
+            wave = 2 * np.pi / frequencies(d, base).min()
+            distance_T = np.arange(1, int(100 * wave) + 2)
+            apart_T = apart(distance_T, d, base)
+            found = np.flatnonzero(apart_T[1:] < apart_T[0] * (1 - ROUNDING)) + 1
+            first = distance_T[found[0]] / wave if len(found) else 100.0
+            numbers[f"first alias / longest wavelength, d = {d}, base {base:g}"] = [
+                min(first, 100.0)
+            ]
+            if base == 100 and d in (4, 8, 16, 64):
+                x_T, y_ST = nearest(distance_T, apart_T / apart_T[0])
+                curves[f"d = {d}"] = Curve(np.asarray(x_T) / wave, y_ST)
+    return Measured(numbers, curves)
+
+
+def sin_5_rule(n):
+    """The rotation by k w in each pair takes PE(t) to PE(t + k) with an error under 1e-9 of |PE|
+    over all t to 1e6. A random table must not have such a map: fitted by least squares, it must
+    miss by 10% or more.
+    """
+    error, control = n["error of the rotation"], n["error of the best map, random table (control)"]
+    return either(
+        under(error, ROUNDING) and over(control, 0.1),
+        f"one rotation takes PE(t) to PE(t + k) to {said(error)} of |PE|, for t to 1e6 and k to "
+        f"1000; the best linear map of a random table misses by {said(control)}",
+    )
+
+
+@claim("sin-5", "PE(t + k) is a linear function of PE(t)", rule=sin_5_rule)
+def sin_5(lab: Lab) -> Measured:
+    """Largest |R_k PE(t) - PE(t + k)| over |PE|, d = 64, for k = 1, 10, 1000 and 1,000 positions t
+    to 1e6, R_k turning each pair by k times its frequency. Control: for a Gaussian table of 512
+    rows, the root mean square error of the least squares map from row t to row t + 1.
+    """
+    width = 64
+    pos_T = np.unique(np.geomspace(1, 1e6, 1000).astype(int))
+    pair_TK2 = vectors(pos_T, width).reshape(len(pos_T), -1, 2)
+    error = 0.0
+    for k in (1, 10, 1000):
+        sin, cos = np.sin(k * frequencies(width)), np.cos(k * frequencies(width))
+        a, b = pair_TK2[..., 0], pair_TK2[..., 1]
+        turned = np.stack([a * cos + b * sin, b * cos - a * sin], axis=-1)
+        miss = turned.reshape(len(pos_T), -1) - vectors(pos_T + k, width)
+        error = max(error, np.linalg.norm(miss, axis=1).max() / np.sqrt(width / 2))
+    return Measured(
+        {
+            "error of the rotation": [error],
+            "error of the best map, random table (control)": [
+                _best_map(s, width) for s in lab.seeds
+            ],
+        }
+    )
+
+
+def _best_map(seed: int, width: int) -> float:
+    table_TD = np.random.default_rng(seed).normal(size=(512, width))
+    now_TD, next_TD = table_TD[:-1], table_TD[1:]
+    fitted = now_TD @ np.linalg.lstsq(now_TD, next_TD, rcond=None)[0]
+    return float(np.sqrt(np.mean((fitted - next_TD) ** 2)))
+
+
+LENGTHS = (32, 64, 128, 256, 512, 1024, 2048)
+
+
+def sin_6_rule(n):
+    """A channel looks constant where it moves by less than 5% of its range of 2 over the sequence;
+    the high channels are the last quarter. The claim holds for all that is called short if it does
+    to 512 tokens, and where it does to 32 or more the verdict says how far. The first quarter must
+    not look constant at 32 tokens, or the measure sees nothing.
+    """
+    constant = [L for L in LENGTHS if over(n[f"constant in the last quarter, {L} tokens"], 0.999)]
+    shares = ", ".join(
+        f"{n[f'constant in the last quarter, {L} tokens'].mean:.2f} at {L}" for L in LENGTHS
+    )
+    first = n["constant in the first quarter, 32 tokens (control)"]
+    reason = f"share of the last quarter of channels that moves by less than 5%: {shares}"
+    if not constant or not under(first, 0.001):
+        return fails(f"{reason}; of the first quarter at 32: {said(first)}")
+    if max(constant) >= 512:
+        return holds(reason)
+    return holds_when(f"the sequence has at most {max(constant)} tokens", reason)
+
+
+@claim(
+    "sin-6",
+    "high channels look constant over short sequences",
+    rule=sin_6_rule,
+    figure=lines(
+        "How much each channel moves over a sequence", "channel of 512", "range covered (of 2)",
+        below="sines of each pair",
+    ),
+)  # fmt: skip
+def sin_6(lab: Lab) -> Measured:
+    """d = 512: the range that each channel covers over positions 0 to n - 1, and the share of the
+    last quarter of channels that covers less than 5% of 2.
+    """
+    width, numbers, curves = 512, {}, {}
+    code_TD = vectors(np.arange(max(LENGTHS)), width)
+    for n in LENGTHS:
+        moved_D = np.ptp(code_TD[:n], axis=0)
+        still_D = moved_D < 0.1
+        numbers[f"constant in the last quarter, {n} tokens"] = [still_D[-width // 4 :].mean()]
+        if n == 32:
+            first = still_D[: width // 4].mean()
+            numbers["constant in the first quarter, 32 tokens (control)"] = [first]
+        if n in (32, 128, 512, 2048):
+            curves[f"{n} tokens"] = Curve(np.arange(0, width, 4), [moved_D[::4]])
+    return Measured(numbers, curves)

@@ -1,0 +1,94 @@
+"""The claim that the numbers in tutorials are right."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.claims.figures import dots
+from experiments.claims.lab import Lab
+from experiments.claims.ledger import Measured, claim, fails, holds, over, under
+from experiments.claims.waves import vectors
+from posenc_jax import Dims, make
+
+
+class Example(NamedTuple):
+    """Numbers as they are printed, what they are said to be, and that computed by the catalogue.
+
+    digit: one unit in the last printed place.
+    """
+
+    name: str
+    printed: tuple[float, ...]
+    computed: Callable[[], np.ndarray]
+    digit: float = 1e-4
+
+
+def sine(pos: int, **options) -> Callable[[], np.ndarray]:
+    return lambda: vectors(np.array([pos]), 4, **options)[0]
+
+
+def slopes() -> np.ndarray:
+    """What one step of distance costs each of 8 heads under ALiBi."""
+    encoding = make("alibi")
+    assert encoding.bias is not None
+    params = encoding.init(jax.random.key(0), Dims(64, 8, 8))
+    bias_BHQK = encoding.bias(params, jnp.asarray([[1]]), jnp.asarray([[0]]))
+    return -np.asarray(bias_BHQK, np.float64)[0, :, 0, 0]
+
+
+# As found in public notes, courses and repositories in November 2026.
+EXAMPLES = (
+    Example("sines, t = 1, d = 4", (0.8415, 0.5403, 0.0100, 1.0000), sine(1)),
+    Example("sines, t = 2, d = 4", (0.9093, -0.4161, 0.0200, 0.9998), sine(2)),
+    Example("sines, t = 3, d = 4", (0.1411, -0.9900, 0.0300, 0.9996), sine(3)),
+    Example("PE(0).PE(1), d = 4", (1.5403,), lambda: np.array([sine(0)() @ sine(1)()])),
+    Example("sines, t = 1, d = 4, swapped", (0.8415, 0.5403, 0.9950, 0.0998), sine(1)),
+    Example("sines, t = 1, d = 4, of base 100", (0.8415, 0.5403, 0.0998, 0.9950), sine(1)),
+    Example("the same, base 100 stated", (0.8415, 0.5403, 0.0998, 0.9950), sine(1, base=100.0)),
+    Example("ALiBi slopes, 2^(-8h/H), h from 1", tuple(2.0**-h for h in range(1, 9)), slopes),
+    Example("ALiBi slopes, 2^(-8h/H), h from 0", tuple(2.0**-h for h in range(8)), slopes),
+    Example("ALiBi slopes, 2^(-8/h)", tuple(2.0 ** (-8 / h) for h in range(1, 9)), slopes),
+)
+
+
+def num_1_rule(n):
+    """Right: no number is off by more than one unit in its last printed place, which lets both
+    rounding and cutting pass. All examples must be right. The vector for t = 1, d = 4 recomputed by
+    hand, (0.8415, 0.5403, 0.0100, 0.99995), must pass, or the check is at fault.
+    """
+    by_hand = n["units in the last place, by hand (control)"]
+    if over(by_hand, 1):
+        return fails(f"the check itself is off by {by_hand.mean:.3g} units in the last place")
+    off = {e.name: n[f"units in the last place, {e.name}"] for e in EXAMPLES}
+    wrong = [name for name, units in off.items() if not under(units, 1)]
+    reason = f"{len(off) - len(wrong)} of {len(off)} examples are right"
+    if not wrong:
+        return holds(reason)
+    listed = "; ".join(f"{name} (by {off[name].mean:.3g} units)" for name in wrong)
+    return fails(f"{reason}; off in the last printed place: {listed}")
+
+
+@claim(
+    "num-1",
+    "the worked examples that circulate are right",
+    rule=num_1_rule,
+    figure=dots("Worked examples", "error (units in the last printed place)", "units", log=True),
+)
+def num_1(lab: Lab) -> Measured:
+    """Ten worked examples found in public notes, courses and repositories, recomputed with the
+    catalogue in float64: the largest error in units of the last printed place. "Base 100" is an
+    example made for that base, often repeated beside the formula with 10000; "swapped" is the same
+    with its last two numbers exchanged; 2^(-8/h) and h from 0 are ALiBi's formula misprinted.
+    """
+    by_hand = Example("", (0.8415, 0.5403, 0.0100, 0.99995), sine(1))
+    numbers = {f"units in the last place, {e.name}": [error(e)] for e in EXAMPLES}
+    return Measured(numbers | {"units in the last place, by hand (control)": [error(by_hand)]})
+
+
+def error(example: Example) -> float:
+    """The largest error in units of the last place; one that is rounding alone counts as 0.01."""
+    off = np.abs(np.array(example.printed) - example.computed()).max() / example.digit
+    return max(float(off), 0.01)

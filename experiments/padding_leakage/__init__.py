@@ -1,0 +1,96 @@
+"""What padding changes: all 8 subsets of three masks, by measurement.
+
+The masks are ModelConfig's: padding as keys in attention, outputs at padding, targets in the loss.
+A small model learns two things at once from sequences padded to one width with the token 0: the
+token before each token, and from the mean over tokens the most frequent symbol. Then, for models
+untrained and trained with each subset, on sequences of one length:
+
+  content  zeros in the padding become random symbols.
+  amount   the padding is taken away altogether.
+
+Each is the largest change over a batch of: the outputs of real tokens, the pooled output, the loss
+of the tokens, the gradient of that loss. Beside them stands the share of attention that real tokens
+pay to padding, and the accuracy with no padding, as in training, with other content, with more.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import numpy as np
+
+from experiments.padding_leakage import pages
+from experiments.padding_leakage.measuring import (
+    Data,
+    Leaks,
+    Learning,
+    Setting,
+    Subject,
+    measure,
+)
+from experiments.rows import fitted
+from posenc_jax import encodings, report, runs, schema
+from posenc_jax.progress import Progress
+
+WORKERS = 2  # programs that compile at a time
+
+
+class Config(schema.ExperimentConfig):
+    encoding: schema.EncodingConfig
+    model: schema.ModelConfig
+    data: Data
+    learning: Learning
+
+
+def check(config: Config) -> None:
+    """Refuses what cannot run, before anything is compiled.
+
+    Raises:
+      ValueError: one line names the field, the value and the choices.
+    """
+    encodings.check_used(config.encoding.names, config.encoding.options)
+    if config.model.kind == "lstm":
+        raise ValueError("model.kind: 'lstm' has no attention to mask; choices: encoder, decoder")
+    if config.model.masks != schema.MaskConfig():
+        raise ValueError("model.masks: all subsets are measured; leave every mask True")
+    longest = max(config.data.length, config.data.measured + max(config.data.amounts))
+    for name in config.encoding.names:
+        if encodings.axes(name) > 1:
+            raise ValueError(f"encoding.name: {name} reads positions of several axes; these are "
+                             "sequences, with 1")  # fmt: skip
+        label, encoding = fitted(name, config.encoding.options)
+        if encoding.limit is not None and longest > encoding.limit:
+            raise ValueError(f"data.amounts: {longest} tokens are past what {label} reaches, "
+                             f"{encoding.limit}")  # fmt: skip
+
+
+def run(config: Config, workdir: str) -> None:
+    """Measures every encoding under every subset, and writes and prints the report."""
+    with runs.Run(workdir, config.model_dump(), config.wandb.model_dump()) as record:
+        seeds = range(config.first_seed, config.first_seed + config.seeds)
+        setting = Setting(config.model, config.data, config.learning, tuple(seeds))
+        rows = [Subject(*fitted(n, config.encoding.options)) for n in config.encoding.names]
+        with Progress(len(rows), "padding") as progress, ThreadPoolExecutor(WORKERS) as pool:
+            found = pool.map(partial(measure, setting), rows)
+            for done, (subject, leaks) in enumerate(zip(rows, found, strict=True), 1):
+                record.log(_records(setting, subject.label, leaks))
+                progress.update(done)
+        record.finish(pages.summarise(record.records()))
+    show(workdir)
+
+
+def show(workdir: str) -> None:
+    """The report of a finished run again, from its folder."""
+    report.present(workdir, *pages.sections(runs.read(workdir)))
+
+
+def _records(setting: Setting, label: str, leaks: Leaks) -> Iterator[dict]:
+    """One record for each number; `metric` is quantity/subset/side, step 0 the untrained model."""
+    steps, data = (0, setting.learning.steps), setting.data
+    for (quantity, masks), value_A2DS in leaks.items():
+        for (a, state, side, s), value in np.ndenumerate(value_A2DS):
+            yield {
+                "step": steps[state], "seed": setting.seeds[s], "encoding": label, "split": "test",
+                "length": data.measured + data.amounts[a],
+                "metric": f"{quantity}/{masks}/{data.sides[side]}", "value": float(value),
+            }  # fmt: skip

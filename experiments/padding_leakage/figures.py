@@ -1,0 +1,106 @@
+"""The figures of the experiment, drawn from its summary."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+
+from experiments.padding_leakage.measuring import Reading
+from posenc_jax.report import look
+
+LEAK = (
+    "Largest change of each quantity when the padding changes, of any encoding, side, amount and "
+    "seed, untrained or trained. 0 is exact."
+)
+MASS = (
+    "Share of attention on padding with the attention mask off, every seed a dot. The dotted line "
+    "is the share of tokens that are padding."
+)
+ACCURACY = (
+    "Accuracy of models trained with each set of masks: every encoding and seed a dot, and their "
+    "mean."
+)
+SHADES = LinearSegmentedColormap.from_list("leak", ["#eaf3fa", look.COLORS[0]])
+LEAST = -8.0  # the decade that the lightest shade begins with
+
+
+def leak(leaks: Mapping, names: Sequence[str]) -> Figure:
+    """Every set of masks against every quantity, by content and by amount."""
+    figure = Figure(figsize=(8, 4.4))
+    for axes, (change, found) in zip(
+        figure.subplots(1, 2, sharey=True), leaks.items(), strict=True
+    ):
+        value = [[_largest(found[q][m].values()) for q in Reading._fields] for m in names]
+        shade = [[LEAST if v <= 0 else max(math.log10(v), LEAST) for v in row] for row in value]
+        # A mesh is drawn as shapes; an image would be smoothed by whoever shows the page.
+        axes.pcolormesh(shade, cmap=SHADES, vmin=LEAST, vmax=2, edgecolor="#ffffff", linewidth=2)
+        for y, row in enumerate(value):
+            for x, v in enumerate(row):
+                text = "0" if v == 0 else f"{v:.1f}" if v >= 0.1 else f"{v:.0e}"
+                color = "#ffffff" if v > 1e-2 else "#20262e"
+                at = x + 0.5, y + 0.5
+                axes.annotate(text, at, ha="center", va="center", fontsize="small", color=color)
+        axes.set_xticks([x + 0.5 for x in range(len(Reading._fields))], Reading._fields)
+        axes.set_yticks([y + 0.5 for y in range(len(names))], names)
+        axes.set_ylim(len(names), 0)
+        axes.tick_params(length=0)
+        axes.grid(False)
+        axes.set_title(f"by {change}")
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+    figure.suptitle("What moves when the padding changes", x=0.01, ha="left", fontweight="bold")
+    return figure
+
+
+def _largest(values) -> float:
+    return max(math.nan if v is None else v for v in values)
+
+
+def mass(found: Mapping, data: Mapping) -> Figure:
+    """Attention on padding for each encoding, a panel for each amount."""
+    widths = list(next(iter(found.values()))["trained"])
+    figure = Figure(figsize=(8, 1.6 + 0.4 * len(found)))
+    panels = figure.subplots(1, len(widths), sharey=True, squeeze=False)[0]
+    for axes, width in zip(panels, widths, strict=True):
+        for y, states in enumerate(found.values()):
+            for i, (state, by_width) in enumerate(states.items()):
+                seeds = by_width[width]
+                at, label = y + 0.24 * (i - 0.5), state if y == 0 else None
+                axes.plot(seeds, [at] * len(seeds), look.MARKERS[i], ms=5, alpha=0.7,
+                          color=look.COLORS[i], label=label)  # fmt: skip
+        pads = int(width) - data["measured"]
+        axes.axvline(pads / int(width), color=look.MUTED, linewidth=1, linestyle=":")
+        axes.set_yticks(range(len(found)), list(found))
+        axes.set_ylim(len(found) - 0.5, -0.5)
+        axes.set_xlim(-0.02, 1.02)
+        axes.set_title(f"{pads} of {width} tokens are padding")
+        axes.set_xlabel("share of attention")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=2,
+                  title="Attention of real tokens to padding, no attention mask", alignment="left",
+                  title_fontproperties={"weight": "bold", "size": "large"})  # fmt: skip
+    return figure
+
+
+def accuracy(found: Mapping) -> Figure:
+    """Every set of masks: accuracy under the four conditions, for tokens and for sequences."""
+    figure = Figure(figsize=(8, 5.4))
+    panels = figure.subplots(1, len(found), sharey=True)
+    for axes, (kind, by_masks) in zip(panels, found.items(), strict=True):
+        for y, by_condition in enumerate(by_masks.values()):
+            for i, (condition, cell) in enumerate(by_condition.items()):
+                at, color = y + 0.19 * (i - 1.5), look.COLORS[i]
+                axes.plot(
+                    cell["values"], [at] * len(cell["values"]), ".", ms=3, alpha=0.4, color=color
+                )
+                axes.plot([cell["mean"]], [at], look.MARKERS[i], ms=5, color=color,
+                          label=condition if y == 0 else None)  # fmt: skip
+        axes.set_yticks(range(len(by_masks)), list(by_masks))
+        axes.set_ylim(len(by_masks) - 0.5, -0.5)
+        axes.set_xlim(-0.02, 1.03)
+        axes.set_xlabel("share right")
+        axes.set_title({"token": "each token", "pooled": "the whole sequence"}[kind])
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=4,
+                  title="Accuracy after training with each set of masks", alignment="left",
+                  title_fontproperties={"weight": "bold", "size": "large"})  # fmt: skip
+    return figure

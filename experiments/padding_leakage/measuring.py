@@ -1,0 +1,268 @@
+"""One encoding under every subset of the masks: trained, then measured.
+
+Letters besides the house's: A amounts of padding, 2 states (untrained, trained), L loss mask off
+and on, D sides, S seeds; R all runs of a program, L x D x S.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from experiments.rows import compiled, standing
+from posenc_jax import schema, transformer
+from posenc_jax.encoding import Encoding
+from posenc_jax.layout import Layout
+from posenc_jax.tasks import PAD
+from posenc_jax.training import BATCH, INIT, PLACE, SIZE, mean_loss, over_seeds, random_key
+from posenc_jax.transformer import Model
+
+MASKS = ("attention", "output", "loss")
+TEST = 2**31 - 1  # the seed of the sequences that are measured
+SUBSETS = tuple((a, o) for a in (False, True) for o in (False, True))  # of the first two masks
+Leaks = dict[tuple[str, str], np.ndarray]  # (quantity, subset of the masks) -> [A, 2, D, S]
+
+
+class Data(schema.Part):
+    """Sequences of min_length to length tokens in training; of `measured` tokens, with each of the
+    amounts of padding on each of the sides, in what is measured.
+    """
+
+    symbols: PositiveInt = Field(ge=2)
+    min_length: PositiveInt
+    length: PositiveInt
+    measured: PositiveInt
+    amounts: tuple[PositiveInt, ...] = Field(min_length=1)
+    sides: tuple[Literal["left", "right"], ...] = Field(min_length=1)
+    examples: PositiveInt
+
+    @model_validator(mode="after")
+    def _lengths_in_order(self):
+        if self.min_length > self.length:
+            raise ValueError(f"min_length {self.min_length} is over length {self.length}")
+        return self
+
+
+class Learning(schema.Part):
+    """How the model learns: Adam, the rate falling to 0."""
+
+    steps: PositiveInt
+    batch: PositiveInt
+    lr: PositiveFloat
+
+
+class Setting(NamedTuple):
+    """What all rows share."""
+
+    model: schema.ModelConfig
+    data: Data
+    learning: Learning
+    seeds: tuple[int, ...]
+
+
+class Subject(NamedTuple):
+    label: str
+    encoding: Encoding
+
+
+class Batch(NamedTuple):
+    """Padded sequences: for each token the one before it, for each sequence its favourite."""
+
+    tokens_BT: jax.Array
+    before_BT: jax.Array
+    favourite_B: jax.Array
+    layout: Layout
+
+
+class Reading(NamedTuple):
+    """What a model makes of one batch.
+
+    Outputs of its N real tokens, [B, N, V], the pooled output, [B, V], the loss of the tokens and
+    the gradient of that.
+    """
+
+    outputs: Any
+    pooled: Any
+    loss: Any
+    gradient: Any
+
+
+class Trial(NamedTuple):
+    """A model with two of the masks built in; `random`: training is shown random positions."""
+
+    model: Model
+    output_mask: bool
+    random: bool
+
+
+def subset(used: Sequence[bool]) -> str:
+    """The name of a subset of the masks: "attention+loss", "none"."""
+    return "+".join(mask for mask, on in zip(MASKS, used, strict=True) if on) or "none"
+
+
+def sequences(key, data: Data, count: int, size_B: jax.Array, width: int, left) -> Batch:
+    """Random sequences in which about half of the tokens are one symbol, the favourite.
+
+    A sequence depends on the key, not on width or side, so it can be padded in different ways.
+    """
+    keys = jax.random.split(key, 3)
+    longest = max(data.length, data.measured)
+    favourite_B = jax.random.randint(keys[0], (count,), 1, data.symbols + 1, jnp.int32)
+    other_BN = jax.random.randint(keys[1], (count, longest), 1, data.symbols + 1, jnp.int32)
+    chosen_BN = jax.random.bernoulli(keys[2], 0.5, (count, longest))
+    symbol_BN = jnp.where(chosen_BN, favourite_B[:, None], other_BN)
+    symbol_BT = jnp.pad(symbol_BN, ((0, 0), (0, max(width - longest, 0))))[:, :width]
+    before_BT = jnp.concatenate([symbol_BT[:, :1], symbol_BT[:, :-1]], axis=1)
+    real_BT = jnp.arange(width, dtype=jnp.int32)[None] < size_B[:, None]
+    move_B = jnp.where(left, width - size_B, 0)
+    roll = lambda x_BT: jax.vmap(jnp.roll)(jnp.where(real_BT, x_BT, PAD), move_B)
+    segment_BT = roll(jnp.ones_like(symbol_BT))
+    return Batch(roll(symbol_BT), roll(before_BT), favourite_B, standing(segment_BT))
+
+
+def pool(out_BTV: jax.Array, batch: Batch, output_mask: bool) -> jax.Array:
+    """The mean output [B, V], over real tokens or over all: that of a `pooled` model."""
+    real_BT = batch.layout.segment_BT > 0
+    counts_BT1 = (real_BT | (not output_mask))[..., None]
+    total_BV = jnp.where(counts_BT1, out_BTV, 0).sum(axis=1)
+    return total_BV / counts_BT1.sum(axis=1).astype(out_BTV.dtype)
+
+
+def measure(setting: Setting, subject: Subject) -> Leaks:
+    """Trains one encoding under all subsets, and measures it untrained and trained."""
+    shape = (2, len(setting.data.sides), len(setting.seeds))
+    loss_R, side_R, seed_R = (jnp.asarray(x.reshape(-1), jnp.int32) for x in np.indices(shape))
+    seed_R = jnp.asarray(setting.seeds, jnp.int32)[seed_R]
+    left_R = jnp.asarray([side == "left" for side in setting.data.sides])[side_R]
+    runs = loss_R > 0, left_R, seed_R
+    twice = [jnp.concatenate([run, run]) for run in runs]
+
+    def reader(trial: Trial, amount: int):
+        one = partial(_read, setting, trial, amount)
+        read = compiled(lambda params: over_seeds(one, params, *twice), "measure")
+        return lambda params: jax.device_get(read(params))
+
+    trials = {masks: _trial(setting, subject, masks) for masks in SUBSETS}
+    all_on = trials[True, True]
+    init = lambda seed: all_on.model.init(random_key(seed, INIT))
+    fresh = compiled(jax.vmap(init), "measure")(seed_R)
+    read_plain = reader(all_on, 0)  # without padding there is nothing to mask
+    found: Leaks = {}
+    for masks, trial in trials.items():
+        learn = partial(_learn, setting, trial)
+        learned = compiled(partial(over_seeds, learn), "train")(fresh, *runs)
+        both = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), fresh, learned)
+        plain = read_plain(both)
+        padded = [reader(trial, amount)(both) for amount in setting.data.amounts]
+        for name, rows in _quantities(plain, padded).items():
+            value_A2LDS = np.stack(rows).reshape(-1, 2, *shape)
+            for loss in (False, True):
+                found[name, subset((*masks, loss))] = value_A2LDS[:, :, int(loss)]
+    return found
+
+
+def _trial(setting: Setting, subject: Subject, masks: tuple[bool, bool]) -> Trial:
+    on = schema.MaskConfig(attention=masks[0], output=masks[1])
+    config = setting.model.model_copy(update={"masks": on})
+    model = transformer.build(config, subject.encoding, setting.data.symbols + 1)
+    return Trial(model, masks[1], subject.encoding.place is not None)
+
+
+def _quantities(plain, padded: list) -> dict[str, list[np.ndarray]]:
+    """Every quantity as [R] for each amount, from what was read without padding and with it."""
+    found: dict[str, list[np.ndarray]] = {}
+    reading, scores, _ = plain
+    for padded_reading, padded_scores, gaps in padded:
+        for name in Reading._fields:
+            gap = jax.tree.map(_largest, getattr(padded_reading, name), getattr(reading, name))
+            found.setdefault(f"amount/{name}", []).append(np.max(jax.tree.leaves(gap), axis=0))
+            found.setdefault(f"content/{name}", []).append(getattr(gaps, name))
+        for name, value in padded_scores.items():
+            found.setdefault(name, []).append(value)
+        for name in ("token", "pooled"):
+            found.setdefault(f"{name}/unpadded", []).append(scores[f"{name}/padded"])
+    return found
+
+
+def _largest(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The largest difference of each run: [R, ...] and [R, ...] to [R]."""
+    return np.abs(a - b).reshape(len(a), -1).max(axis=1)
+
+
+def _token_loss(logits_BTV, batch: Batch, loss_mask):
+    real_BT = batch.layout.segment_BT > 0
+    return mean_loss(logits_BTV, batch.before_BT, (real_BT | ~loss_mask).astype(jnp.float32))
+
+
+def _learn(setting: Setting, trial: Trial, params, loss_mask, left, seed):
+    """The parameters of one run after training on the loss of tokens plus that of sequences."""
+    data, learning = setting.data, setting.learning
+    tx = optax.adam(optax.cosine_decay_schedule(learning.lr, learning.steps))
+
+    def loss_of(params, batch, key):
+        logits_BTV = trial.model.apply(params, batch.tokens_BT, batch.layout, key)
+        logits_BV = pool(logits_BTV, batch, trial.output_mask)
+        whole = jnp.ones_like(batch.favourite_B, jnp.float32)[:, None]
+        favourite = mean_loss(logits_BV[:, None], batch.favourite_B[:, None], whole)
+        return _token_loss(logits_BTV, batch, loss_mask) + favourite
+
+    def step(carry, number):
+        params, opt = carry
+        least, most = data.min_length, data.length + 1
+        key = random_key(seed, SIZE, number)
+        size_B = jax.random.randint(key, (learning.batch,), least, most, jnp.int32)
+        key = random_key(seed, BATCH, number)
+        batch = sequences(key, data, learning.batch, size_B, data.length, left)
+        place = random_key(seed, PLACE, number) if trial.random else None
+        grads = jax.grad(loss_of)(params, batch, place)
+        with jax.numpy_dtype_promotion("standard"):  # optax adds integers to floats
+            updates, opt = tx.update(grads, opt, params)
+        return (optax.apply_updates(params, updates), opt), None
+
+    carry = params, tx.init(params)
+    return jax.lax.scan(step, carry, jnp.arange(learning.steps, dtype=jnp.int32))[0][0]
+
+
+def _read(setting: Setting, trial: Trial, amount: int, params, loss_mask, left, seed):
+    """One run on the measured sequences: (reading with zeros as padding, scores, content gaps)."""
+    del seed
+    data = setting.data
+    count, width = data.examples, data.measured + amount
+    size_B = jnp.full((count,), data.measured, jnp.int32)
+    key = random_key(TEST, BATCH)
+    batch = sequences(key, data, count, size_B, width, left)
+    junk_BT = jax.random.randint(key, (count, width), 1, data.symbols + 1, jnp.int32)
+    real_BT = batch.layout.segment_BT > 0
+    start = jnp.where(left, amount, 0)
+    cut = lambda x: jax.lax.dynamic_slice_in_dim(x, start, data.measured, axis=1)
+
+    def read(tokens_BT):
+        def loss_of(params):
+            logits_BTV = trial.model.apply(params, tokens_BT, batch.layout)
+            return _token_loss(logits_BTV, batch, loss_mask), logits_BTV
+
+        (loss, logits_BTV), grads = jax.value_and_grad(loss_of, has_aux=True)(params)
+        logits_BV = pool(logits_BTV, batch, trial.output_mask)
+        reading = Reading(cut(logits_BTV), logits_BV, loss, grads)
+        right_BN = reading.outputs.argmax(axis=-1) == cut(batch.before_BT)
+        right_B = logits_BV.argmax(axis=-1) == batch.favourite_B
+        return reading, right_BN.astype(jnp.float32).mean(), right_B.astype(jnp.float32).mean()
+
+    contents = jnp.stack([batch.tokens_BT, jnp.where(real_BT, batch.tokens_BT, junk_BT)])
+    readings, token_2, pooled_2 = jax.lax.map(read, contents)
+    largest = lambda leaf: jnp.abs(leaf[0] - leaf[1]).max()
+    gaps = [jax.tree.map(largest, field) for field in readings]
+    gaps = Reading(*(jnp.stack(jax.tree.leaves(gap)).max() for gap in gaps))
+    assert trial.model.attention is not None
+    weights = trial.model.attention(params, batch.tokens_BT, batch.layout)
+    pads_BK = (~real_BT).astype(jnp.float32)
+    mass_BQ = sum(jnp.einsum("bhqk,bk->bq", w, pads_BK) / w.shape[1] for w in weights)
+    mass = cut(mass_BQ / len(weights)).mean()
+    scores = {"mass": mass, "token/padded": token_2[0], "pooled/padded": pooled_2[0],
+              "token/junk": token_2[1], "pooled/junk": pooled_2[1]}  # fmt: skip
+    return jax.tree.map(lambda leaf: leaf[0], readings), scores, gaps

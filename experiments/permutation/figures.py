@@ -1,0 +1,127 @@
+"""The figures of the experiment, drawn from its summary."""
+
+import math
+from collections.abc import Mapping
+
+from matplotlib.figure import Figure
+
+from experiments.permutation.measuring import CAUSAL, LSTM
+from posenc_jax.report import look
+from posenc_jax.report.look import Label
+
+FLOOR = 1e-17  # where a logarithmic axis shows 0
+
+ORDER = (
+    "Share of examples put in the right order, every seed a dot. The lines are one half and one "
+    "sixth: what a model gets that cannot tell the orders of the same symbols apart."
+)
+ERRORS = (
+    "Largest |f(Px) - P f(x)| after training, by length. Thin lines are the methods "
+    "of the catalogue in an encoder; 0 stands on the lowest line."
+)
+TEXT = (
+    "Bits for each hidden byte, lower is better: every seed a small dot, mean and 95% t interval."
+)
+
+
+def order(rows: Mapping) -> Figure:
+    """Every seed's share of pairs and of triples in order, a line for each method."""
+    names = list(rows)
+    half = math.ceil(len(names) / 2) if len(names) > 12 else len(names)
+    columns = [names[:half], names[half:]] if half < len(names) else [names]
+    figure = Figure(figsize=(8, 1.6 + 0.2 * half))
+    for axes, shown in zip(
+        figure.subplots(1, len(columns), squeeze=False)[0], columns, strict=True
+    ):
+        for at, color in ((1 / 2, look.COLORS[0]), (1 / 6, look.COLORS[1])):
+            axes.axvline(at, color=color, linewidth=1, linestyle=":", zorder=1)
+        for y, name in enumerate(shown):
+            for task, color, shift in (("pairs", 0, -0.15), ("triples", 1, 0.15)):
+                seeds = rows[name][task]["seeds"]
+                axes.plot(seeds, [y + shift] * len(seeds), look.MARKERS[color], ms=4, alpha=0.7,
+                          color=look.COLORS[color], label=task if y == 0 else None)  # fmt: skip
+        axes.set_yticks(range(len(shown)), shown, fontsize="small")
+        axes.set_ylim(half - 0.4, -0.6)
+        axes.set_xlim(0.05, 1.05)
+        axes.set_xlabel("share in the right order")
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=2,
+                  title="Who tells the order of 2 and of 3 tokens", alignment="left",
+                  title_fontproperties={"weight": "bold", "size": "large"})  # fmt: skip
+    return figure
+
+
+def errors(rows: Mapping) -> Figure:
+    """The equivariance error by length on logarithmic axes."""
+    figure = Figure(figsize=(8, 4.6))
+    axes = figure.subplots()
+    labels: dict[str, Label] = {}
+
+    def curve(name, by_length, color, text="", **style):
+        known = [(int(n), v) for n, v in by_length.items() if v is not None and math.isfinite(v)]
+        if known:
+            x, y = zip(*((n, max(v, FLOOR)) for n, v in known), strict=True)
+            axes.plot(x, y, color=color, **style)
+            if text:
+                labels[text] = Label(text, x[-1], math.log10(y[-1]), color)
+
+    for name, row in rows.items():
+        thin = {"linewidth": 0.8, "alpha": 0.5}
+        if name not in ("nope", CAUSAL, LSTM):
+            curve(name, row["error"]["float32"]["trained"], look.COLORS[1], "an encoding", **thin)
+            carried = row["carried"]["float32"]["trained"]
+            curve(name, carried, look.COLORS[2], "positions carried along", **thin)
+    for name, color in ((CAUSAL, look.COLORS[3]), (LSTM, look.COLORS[4])):
+        if name in rows:
+            curve(name, rows[name]["error"]["float32"]["trained"], color, name, marker="o")
+    for dtype, by_state in rows.get("nope", {}).get("error", {}).items():
+        style = {"marker": "s", "linestyle": "-" if dtype == "float32" else "--", "zorder": 5}
+        curve("nope", by_state["trained"], look.COLORS[0], f"nope, {dtype}", **style)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_ylim(FLOOR / 3, 30)
+    lengths = [int(n) for n in next(iter(rows.values()))["error"]["float32"]["trained"]]
+    axes.set_xticks(lengths, [str(n) for n in lengths])
+    axes.set_xlabel("length (tokens, log scale)")
+    axes.set_ylabel("largest |f(Px) - P f(x)|")
+    _beside(axes, list(labels.values()))
+    look.head(
+        axes,
+        "Permuted input, permuted output?",
+        "after training · the largest over random permutations",
+    )
+    return figure
+
+
+def _beside(axes, labels: list[Label]) -> None:
+    """Labels in the margin of a logarithmic axis; their heights are logarithms."""
+    low, high = (math.log10(end) for end in axes.get_ylim())
+    heights = sorted((label.y - low) / (high - low) for label in labels)
+    ordered = sorted(labels, key=lambda label: label.y)
+    for i in range(1, len(heights)):
+        heights[i] = max(heights[i], heights[i - 1] + look.LABEL_GAP)
+    for label, height in zip(ordered, heights, strict=True):
+        axes.annotate(label.text, (1.02, height), xycoords="axes fraction", va="center",
+                      fontsize="small", color=label.color, annotation_clip=False)  # fmt: skip
+
+
+def text(summary: Mapping) -> Figure:
+    """Bits for each hidden byte: every seed, mean and interval of each encoding."""
+    cells, baselines = summary["text"], summary["text_baselines"]
+    figure = Figure(figsize=(8, 1.5 + 0.36 * len(cells)))
+    axes = figure.subplots()
+    for y, cell in enumerate(cells.values()):
+        axes.plot(cell["seeds"], [y] * len(cell["seeds"]), ".", ms=5, alpha=0.6, color=look.MUTED)
+        if cell["low"] is not None:
+            axes.plot([cell["low"], cell["high"]], [y, y], "-", color=look.COLORS[0])
+        axes.plot([cell["mean"]], [y], "o", color=look.COLORS[0])
+    for name, value in baselines.items():
+        axes.axvline(value, color=look.MUTED, linewidth=1, linestyle="--")
+        axes.annotate(f" {name}", (value, 0), (0, 2), xycoords=("data", "axes fraction"),
+                      textcoords="offset points", color=look.MUTED, fontsize="small")  # fmt: skip
+    axes.set_yticks(range(len(cells)), list(cells))
+    axes.set_ylim(len(cells) - 0.5, -0.5)
+    axes.set_xlabel("bits for each hidden byte")
+    look.head(
+        axes, "Hidden bytes of real text", "lower is better · dots: seeds · bar: 95% t interval"
+    )
+    return figure

@@ -1,0 +1,227 @@
+"""One row of the experiment: a method trained on two order tasks, and how far it is equivariant."""
+
+import itertools
+import math
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from experiments.rows import compiled, standing
+from posenc_jax import schema, transformer
+from posenc_jax.encoding import Encoding
+from posenc_jax.training import INIT, PLACE, cross_entropy, over_seeds, random_key
+from posenc_jax.transformer import Model
+
+CAUSAL, LSTM = "nope, causal mask", "lstm"  # the rows that need no encoding
+LENGTHS = (2, 3)  # of the order tasks
+KINDS = math.factorial(LENGTHS[-1])
+
+
+class OrderConfig(schema.Part):
+    """Symbols of the order tasks, and how they are learned: all examples at every step."""
+
+    symbols: PositiveInt = Field(ge=LENGTHS[-1])
+    steps: PositiveInt
+    lr: PositiveFloat
+
+
+class EquivarianceConfig(schema.Part):
+    """Lengths and permutations of the general form; `float64`: rows measured in that as well."""
+
+    lengths: tuple[PositiveInt, ...] = Field(min_length=1)
+    permutations: PositiveInt
+    float64: tuple[str, ...]
+
+
+class Setting(NamedTuple):
+    """What all rows share."""
+
+    model: schema.ModelConfig
+    order: OrderConfig
+    equivariance: EquivarianceConfig
+    seeds: tuple[int, ...]
+
+
+class Subject(NamedTuple):
+    """One row: an encoding, in a model of some kind, that reads positions of some axes."""
+
+    label: str
+    encoding: Encoding
+    kind: str
+    axes: int
+
+
+class Measured(NamedTuple):
+    """Of one row, by seed; state 0 is untrained, state 1 trained.
+
+    right_NS: share of examples put in order, pairs and triples.
+    twins_2S: largest difference between the outputs for (a, b) and (b, a), by state.
+    errors:   dtype -> (error, carried), each [2, lengths], of the first seed's model; NaN past
+              the method's range.
+    """
+
+    right_NS: np.ndarray
+    twins_2S: np.ndarray
+    errors: dict[str, tuple[np.ndarray, np.ndarray]]
+
+
+class Orders(NamedTuple):
+    """All examples of one order task, all of one length; `weight_B` is 0 for rows that fill it up.
+
+    One layout serves all rows, [1, T], so that what positions alone decide is computed once.
+    """
+
+    tokens_BT: Any
+    segment_1T: Any
+    label_B: Any
+    weight_B: Any
+
+
+def measure(setting: Setting, subject: Subject) -> Measured:
+    """Trains one row on both tasks, all seeds, and measures it before and after."""
+    config = setting.model.model_copy(update={"kind": subject.kind})
+    vocab = max(setting.order.symbols, KINDS)
+    build = partial(transformer.build, encoding=subject.encoding, vocab=vocab, axes=subject.axes)
+    model = build(config, pooled=True)
+    seed_S = jnp.asarray(setting.seeds, jnp.int32)
+    init = jax.vmap(lambda seed: model.init(random_key(seed, INIT)))
+    fresh = compiled(init, "measure")(seed_S)
+    learn = compiled(partial(_learn, setting, subject, model), "train")
+    trained, right_NS, logits_N2SBV = learn(fresh, seed_S)
+    # The general form looks at the model that learned the longer task from the first seed.
+    states = jax.tree.map(lambda a, b: jnp.stack([a[0], b[-1, 0]]), fresh, trained)
+    error = lambda c: compiled(partial(_errors, setting, subject, build(c)), "measure")
+    errors = {"float32": jax.device_get(error(config)(states))}
+    if subject.label in setting.equivariance.float64:
+        with jax.enable_x64(True):
+            # Not among a config's choices: without x64 JAX would quietly compute in float32.
+            wide = config.model_copy(update={"dtype": "float64"})
+            states = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), states)
+            errors["float64"] = jax.device_get(error(wide)(states))
+    twins_2S = _twins(setting.order.symbols, np.asarray(logits_N2SBV)[0])
+    return Measured(np.asarray(right_NS), twins_2S, errors)
+
+
+def orders(symbols: int) -> list[Orders]:
+    """Every sequence of 2, and of 3, different symbols; the label is the order they stand in.
+
+    Both tasks are filled up to one shape, so that one program learns both.
+    """
+    most, wide = math.perm(symbols, LENGTHS[-1]), LENGTHS[-1]
+    found = []
+    for n in LENGTHS:
+        tokens_BT = np.array(list(itertools.permutations(range(symbols), n)), np.int32)
+        kinds = list(itertools.permutations(range(n)))
+        label_B = [kinds.index(tuple(row)) for row in np.argsort(tokens_BT, axis=1).tolist()]
+        rows = (0, most - len(tokens_BT))
+        found.append(
+            Orders(
+                np.pad(tokens_BT, (rows, (0, wide - n))),
+                (np.arange(wide, dtype=np.int32)[None] < n).astype(np.int32),
+                np.pad(np.array(label_B, np.int32), rows),
+                np.pad(np.ones(len(tokens_BT), np.float32), rows),
+            )
+        )
+    return found
+
+
+def _learn(setting: Setting, subject: Subject, model: Model, fresh: Any, seed_S: jax.Array):
+    """Both tasks, all seeds: (parameters [N, S], share right [N, S], logits [N, 2, S, B, V])."""
+    tasks = [Orders(*map(jnp.asarray, task)) for task in orders(setting.order.symbols)]
+    data = jax.tree.map(lambda *leaves: jnp.stack(leaves), *tasks)
+    seeds = len(seed_S)
+    each = lambda leaf: jnp.concatenate([leaf] * len(tasks))  # task after task, all seeds of each
+    which = jnp.repeat(jnp.arange(len(tasks)), seeds, total_repeat_length=seeds * len(tasks))
+
+    def solve(n, params, seed):
+        task = jax.tree.map(lambda leaf: leaf[n], data)
+        return _solve(setting.order, subject, model, params, seed, task)
+
+    found = over_seeds(solve, which, jax.tree.map(each, fresh), each(seed_S))
+    params, right, logits = jax.tree.map(
+        lambda leaf: leaf.reshape(len(tasks), seeds, *leaf.shape[1:]), found
+    )
+    return params, right, jnp.moveaxis(logits, 2, 1)
+
+
+def _solve(config: OrderConfig, subject: Subject, model: Model, params: Any, seed, task: Orders):
+    """One task, one seed: (parameters, share right, logits before and after [2, B, V])."""
+    random = subject.encoding.place is not None
+    # Rows that share a layout share a random draw too.
+    shape = task.tokens_BT.shape if random else task.segment_1T.shape
+    at = standing(jnp.broadcast_to(task.segment_1T, shape), subject.axes)
+    # The rate ends at 0: the last step leaves the parameters as its logits saw them.
+    tx = optax.adam(optax.cosine_decay_schedule(config.lr, max(config.steps - 1, 1)))
+
+    def loss_of(params, key):
+        logits_BV = model.apply(params, task.tokens_BT, at, key)
+        loss_B = cross_entropy(logits_BV[:, None], task.label_B[:, None])[:, 0]
+        return (loss_B * task.weight_B).sum() / task.weight_B.sum(), logits_BV
+
+    def step(carry, number):
+        params, opt = carry
+        key = random_key(seed, PLACE, number) if random else None
+        (_, logits_BV), grads = jax.value_and_grad(loss_of, has_aux=True)(params, key)
+        with jax.numpy_dtype_promotion("standard"):  # optax adds integers to floats
+            updates, opt = tx.update(grads, opt, params)
+        return (optax.apply_updates(params, updates), opt), logits_BV
+
+    fresh, steps = params, jnp.arange(config.steps)
+    (params, _), logits_NBV = jax.lax.scan(step, (params, tx.init(params)), steps)
+    logits_2BV = logits_NBV[jnp.array([0, -1])]
+    if random:  # a step may have been shown positions that evaluation is not
+        both = jax.tree.map(lambda *leaves: jnp.stack(leaves), fresh, params)
+        logits_2BV = jax.lax.map(lambda p: model.apply(p, task.tokens_BT, at), both)
+    right_B = (logits_2BV[1].argmax(axis=-1) == task.label_B).astype(jnp.float32)
+    return params, (right_B * task.weight_B).sum() / task.weight_B.sum(), logits_2BV
+
+
+def _twins(symbols: int, logits_2SBV: np.ndarray) -> np.ndarray:
+    """Largest difference between the outputs for (a, b) and (b, a), [2, S]."""
+    pairs = list(itertools.permutations(range(symbols), 2))
+    twin = [pairs.index((b, a)) for a, b in pairs]
+    real = logits_2SBV[:, :, : len(pairs)]
+    return np.abs(real - real[:, :, twin]).max(axis=(2, 3))
+
+
+def _errors(setting: Setting, subject: Subject, model: Model, states: Any):
+    """(error, carried), each [2, lengths], of parameters with a leading axis of 2.
+
+    All lengths run in one program, as wide as the longest; what is past a length is padding.
+    """
+    lengths = jnp.asarray(setting.equivariance.lengths, jnp.int32)
+
+    def of_length(params, length):
+        key = random_key(setting.seeds[0], INIT, length)
+        error, carried = _error(setting, subject, model, params, length, key)
+        limit = subject.encoding.limit
+        in_range = jnp.asarray(True) if limit is None else length <= limit
+        return tuple(jnp.where(in_range, e, jnp.nan) for e in (error, carried))
+
+    return jax.lax.map(lambda params: jax.lax.map(partial(of_length, params), lengths), states)
+
+
+def _error(setting: Setting, subject: Subject, model: Model, params: Any, length, key):
+    """Largest |f(Px) - P f(x)|, with positions by storage, and with those each token had in x."""
+    count, wide = setting.equivariance.permutations, max(setting.equivariance.lengths)
+    place_T = jnp.arange(wide, dtype=jnp.int32)
+    token_key, order_key = jax.random.split(key)
+    token_T = jax.random.randint(token_key, (wide,), 0, setting.order.symbols, jnp.int32)
+    lot_PT = jax.random.uniform(order_key, (count, wide), jnp.float32)
+    lot_PT = jnp.where(place_T[None] < length, lot_PT, 1 + place_T[None].astype(jnp.float32))
+    order_PT = jnp.argsort(lot_PT, axis=1).astype(jnp.int32)
+    # Rows: x itself, x permuted, and x permuted with its positions.
+    order_RT = jnp.concatenate([place_T[None], order_PT, order_PT])
+    straight_RT = jnp.broadcast_to(place_T[None], (1 + count, wide))
+    inside_RT = jnp.broadcast_to(place_T[None] < length, order_RT.shape)
+    pos_RT = jnp.where(inside_RT, jnp.concatenate([straight_RT, order_PT]), 0)
+    at = standing(inside_RT.astype(jnp.int32), subject.axes, pos_RT)
+    out_RTV = model.apply(params, token_T[order_RT], at)
+    gap_RT = jnp.abs(out_RTV - out_RTV[0][order_RT]).max(axis=-1)
+    gap_R = jnp.where(inside_RT, gap_RT, 0).max(axis=1)
+    return gap_R[1 : 1 + count].max(), gap_R[1 + count :].max()

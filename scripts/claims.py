@@ -1,0 +1,39 @@
+"""Writes docs/claims.md, with its figures in docs/claims/, from the folders of claims runs.
+
+    python scripts/claims.py runs/claims/20261120-120000
+    python scripts/claims.py RUN ANOTHER      # the second completes the first
+
+Where two folders have one claim, the later counts. A folder that holds no claims is refused in one
+line, with exit status 2.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+# The package need not be installed: it is found beside this folder.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from experiments import claims
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status: 0, or 2 where a folder was refused."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("workdirs", nargs="+", metavar="WORKDIR", help="folder of a claims run")
+    parser.add_argument("--to", type=Path, default=DOCS / "claims.md")
+    given = parser.parse_args(arguments)
+    try:
+        entries = claims.load(*given.workdirs)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    claims.publish(entries, given.to)
+    print(f"{len(entries)} of {len(claims.LEDGER)} claims: {given.to}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

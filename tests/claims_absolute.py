@@ -1,0 +1,275 @@
+"""Numbers that the rules of claims on order and absolute positions are tried on, of both kinds."""
+
+import numpy as np
+
+from experiments.claims.additive import WIDTHS as PROBED
+from experiments.claims.nearness import BUMPS, GAINS
+from experiments.claims.sinusoidal import WIDTHS
+from experiments.claims.spectrum import BASES, LENGTHS, NARROW
+from experiments.claims.worked import EXAMPLES
+
+
+def waves(share):
+    return {
+        "smallest distance, d = 64": 0.26,
+        "smallest distance, d = 2 (control)": 1e-5,
+        "largest entry": 1.0,
+        "spread of lengths": 1e-15,
+    } | {f"longest wavelength / (10000 * 2 pi), d = {d}": share(d) for d in WIDTHS}
+
+
+def shifts(change, control):
+    return {
+        "change under shifts": change,
+        "difference from the sum of cosines": 1e-12,
+        "change under shifts, random matrix between (control)": control,
+    }
+
+
+def turned(error, control):
+    return {
+        "error of the rotation": error,
+        "error of the best map, random table (control)": control,
+    }
+
+
+def aliases(first):
+    return {
+        f"first alias / longest wavelength, d = {d}, base {b:g}": first(d)
+        for d in NARROW
+        for b in BASES
+    }
+
+
+def still(share, control=0.0):
+    return {f"constant in the last quarter, {n} tokens": share(n) for n in LENGTHS} | {
+        "constant in the first quarter, 32 tokens (control)": control
+    }
+
+
+def mixing(offset, both, paired):
+    return {
+        **{f"explained by t - u, {kind}": offset for kind in ("random", "trained")},
+        **{f"explained by t - u and t + u, {kind}": both for kind in ("random", "trained")},
+        "explained by t - u and t + u, random within pairs": paired,
+        "explained by t - u, identity (control)": 1.0,
+    }
+
+
+def simple(**changes):
+    ways = {"growth": 1.0, "step shrinks": 1.0, "jump": 1.0, "flatness": 0.2}
+    own = {"index": "growth", "normalized": "step shrinks", "binary": "jump", "one_hot": "flatness"}
+    found = {}
+    for name in (*own, "sinusoidal"):
+        found |= {f"{way}, {name}": value for way, value in ways.items()}
+        if name in own:
+            found[f"{own[name]}, {name}"] = 2.0
+    return found | {"defined past the range, one_hot": 0.0} | changes
+
+
+def table(lost, less, same=0.0, control=0.0):
+    return {
+        "clamped: bits lost at 4x": lost,
+        "interpolated: bits lost at 4x": lost,
+        "alibi: bits lost at 4x (control)": control,
+        "clamped minus interpolated at 1x": same,
+        "clamped minus interpolated at 4x": less,
+    }
+
+
+def kinds(fixed, text, control=2.0):
+    return {
+        "learned minus sinusoidal, fixed structure": fixed,
+        "learned minus sinusoidal, text": text,
+        "bits that wrong positions cost, fixed structure (control)": control,
+    }
+
+
+def probes(accuracy, control=0.01):
+    numbers = {"position from the token alone (control)": control}
+    for d in PROBED:
+        for what in ("token", "position"):
+            numbers[f"{what}, sum, d = {d}, ratio 1"] = accuracy(d)
+            numbers[f"{what}, side by side, d = {d}"] = 1.0
+    return numbers
+
+
+def depth(additive, rotary, blind=0.0):
+    return {
+        "fall from first to last layer, sinusoidal": additive,
+        "fall from first to last layer, rope": rotary,
+        "difference of the falls": np.subtract(additive, rotary),
+        "read at the input, sinusoidal": 0.9,
+        "read at the input, rope": blind,
+    }
+
+
+def near(soft, trained, alibi=1.9, control=1.0):
+    numbers = {
+        f"near share over even, {name}, {state}": value
+        for name in ("sinusoidal", "rope")
+        for state, value in (("untrained", soft), ("trained", trained))
+    }
+    return numbers | {
+        "near share over even, alibi, untrained": alibi,
+        "near share over even, alibi, trained": alibi,
+        "near share over even, nope, untrained (control)": control,
+        "near share over even, nope, trained": 1.0,
+    }
+
+
+def gaussian(softmax, plain, control=0.4):
+    return {
+        **{f"softmax, bump {b:g}, gain {g}": softmax(g) for b in BUMPS for g in GAINS},
+        **{f"no softmax, bump {b:g}": plain for b in BUMPS},
+        "no softmax, random codes (control)": control,
+    }
+
+
+def worked(off, by_hand=0.5):
+    numbers = {f"units in the last place, {e.name}": off for e in EXAMPLES}
+    return numbers | {"units in the last place, by hand (control)": by_hand}
+
+
+def permuted(exact, broken=3.0):
+    return {
+        "no positions, float64": exact,
+        "no positions, float32": 1e-6,
+        "sinusoidal, float32 (control)": broken,
+        "sinusoidal, positions carried along": 1e-6,
+    }
+
+
+def pairs(half, control=1.0):
+    return {
+        "difference of (a, b) and (b, a), no positions": 1e-7,
+        "accuracy, no positions": half,
+        "accuracy, sinusoidal (control)": control,
+        "accuracy, rope": 1.0,
+        "accuracy, alibi": 0.5,
+    }
+
+
+def mask(pair, triple, control=0.5):
+    rows = ("nope, causal mask", "lstm")
+    return {
+        **{f"pairs, {name}": pair for name in rows},
+        **{f"triples, {name}": triple for name in rows},
+        "pairs, no mask (control)": control,
+    }
+
+
+def saved(kept, bits=1.5):
+    return {
+        "share of the saving kept without positions": kept,
+        "bits saved, sinusoidal": bits,
+        "bits saved, no positions": 0.1,
+    }
+
+
+def falls(numbers):
+    return numbers, "does not hold"
+
+
+def stands(numbers):
+    return numbers, "holds"
+
+
+def partly(numbers):
+    return numbers, "holds when"
+
+
+# (numbers, the verdict's word) for each claim: of both kinds, and of the third where there is one.
+# A number is a value, or one for each seed. The last are of a control that did not come out.
+RULES = {
+    "order-1": [stands(permuted(1e-14)), falls(permuted(1e-3)), falls(permuted(1e-14, 1e-6))],
+    "order-2": [stands(pairs([0.5] * 3)), falls(pairs([0.5, 0.5, 0.6])), falls(pairs(0.5, 0.5))],
+    "order-3": [
+        stands(mask(1.0, 1.0)),
+        partly(mask(1.0, 0.5)),
+        falls(mask(0.5, 0.2)),
+        falls(mask(1.0, 1.0, 1.0)),
+    ],
+    "order-4": [
+        stands(saved([0.1, 0.12, 0.1])),
+        falls(saved([0.1, 0.9, 0.1])),
+        falls(saved(0.1, 0.05)),
+    ],
+    "sin-1": [
+        stands(waves(lambda d: 0.999)),
+        partly(waves(lambda d: 10_000 ** (-2 / d))),
+        falls(waves(lambda d: 0.5)),
+        falls(waves(lambda d: 0.999) | {"smallest distance, d = 2 (control)": 0.5}),
+    ],
+    "sin-2": [
+        stands(shifts(1e-12, [0.5, 0.4, 0.5])),
+        falls(shifts(1e-3, 0.5)),
+        falls(shifts(1e-12, 1e-12)),
+    ],
+    "sin-3": [
+        stands(mixing(0.5, 0.999, 1.0)),
+        partly(mixing(0.2, 0.4, 1.0)),
+        falls(mixing(1.0, 1.0, 1.0)),
+        falls(mixing(0.2, 0.4, 1.0) | {"explained by t - u, identity (control)": 0.9}),
+    ],
+    "sin-4": [
+        stands(aliases(lambda d: 1.0)),
+        partly(aliases(lambda d: 1.0 if d <= 4 else 100.0)),
+        falls(aliases(lambda d: 100.0)),
+        falls(aliases(lambda d: 0.1)),
+    ],
+    "sin-5": [
+        stands(turned(1e-11, 0.9)),
+        falls(turned(1e-3, 0.9)),
+        falls(turned(1e-11, 1e-11)),
+    ],
+    "sin-6": [
+        stands(still(lambda n: 1.0)),
+        partly(still(lambda n: float(n <= 64))),
+        falls(still(lambda n: 0.5)),
+        falls(still(lambda n: 1.0, control=1.0)),
+    ],
+    "abs-1": [
+        stands(table([0.5, 0.6, 0.5], [0.2, 0.3, 0.2])),
+        partly(table([0.5, 0.6, 0.5], [-0.2, 0.3, 0.2])),
+        falls(table([0.01, 0.02, 0.01], 0.01)),
+        falls(table(0.5, 0.2, control=0.5)),
+    ],
+    "abs-2": [
+        stands(simple()),
+        falls(simple(**{"jump, binary": 1.0})),
+        falls(simple(**{"growth, sinusoidal": 2.0})),
+    ],
+    "abs-3": [
+        stands(kinds([-0.1, -0.12, -0.1], [0.1, 0.11, 0.1])),
+        partly(kinds([-0.1, -0.11, -0.1], [-0.2, 0.2, 0.1])),
+        falls(kinds([-0.1, 0.1, 0.0], [-0.1, 0.1, 0.0])),
+        falls(kinds(-0.1, 0.1, control=0.0)),
+    ],
+    "add-1": [
+        stands(probes(lambda d: 1.0)),
+        partly(probes(lambda d: float(d >= 64))),
+        falls(probes(lambda d: 0.5)),
+        falls(probes(lambda d: 1.0, control=0.5)),
+    ],
+    "add-2": [
+        stands(depth([0.5, 0.4, 0.5], [-0.1, 0.0, -0.1])),
+        falls(depth([0.5, 0.4, 0.5], [0.5, 0.4, 0.3])),
+        falls(depth([0.0, 0.01, 0.0], [-0.1, 0.0, -0.1])),
+        falls(depth(0.5, 0.0, blind=0.9)),
+    ],
+    "local-1": [
+        stands(near(1.5, 1.8)),
+        partly(near(1.0, [1.8, 1.9, 1.8])),
+        falls(near(1.0, [1.0, 1.9, 1.2])),
+        falls(near(1.5, 1.8, control=1.5)),
+    ],
+    "local-2": [
+        stands(gaussian(lambda g: 0.01, 0.01)),
+        partly(gaussian(lambda g: 0.2 if g == 1 else 0.01, 0.2)),
+        partly(gaussian(lambda g: 0.2, 0.01)),
+        falls(gaussian(lambda g: 0.2, 0.2)),
+        falls(gaussian(lambda g: 0.01, 0.01, control=0.01)),
+    ],
+    "num-1": [stands(worked(0.5)), falls(worked(100.0)), falls(worked(0.5, by_hand=100.0))],
+}

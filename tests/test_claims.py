@@ -1,0 +1,182 @@
+"""The ledger at work: claims measured for real, written, read back and published."""
+
+import json
+import runpy
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import experiments
+from configs import claims as config_file
+from experiments import claims
+from experiments.claims import inside
+from experiments.claims.lab import Lab, Trained, misplaced
+from posenc_jax import make, schema, transformer
+from posenc_jax.linear import linear
+
+CLOSED = {
+    "sin-1": "holds when",
+    "sin-2": "holds",
+    "sin-4": "holds when",
+    "sin-5": "holds",
+    "sin-6": "holds when",
+    "abs-2": "holds",
+    "num-1": "does not hold",
+}
+TRAINED = "sin-3"
+
+
+def small(ids):
+    """The quick config with shared models that train in a moment."""
+    config = config_file.get_config(f"{ids},quick")
+    config.text.model.update(width=16, heads=2, layers=2)
+    config.text.train.update(length=32, min_length=32, batch=4, steps=10, chunk=10, warmup=2)
+    return config
+
+
+@pytest.fixture(scope="module")
+def lab():
+    return Lab(schema.check(claims.Config, small("all").to_dict()))
+
+
+@pytest.mark.parametrize("id", CLOSED)
+def test_a_closed_form_is_measured(lab, id):
+    claim = claims.LEDGER[id]
+    measured = claim.measure(lab)
+    verdict = claim.rule(measured.intervals)
+    assert verdict.word == CLOSED[id], verdict.reason
+    for values in measured.numbers.values():
+        assert len(values) in (1, len(lab.seeds))
+        assert np.isfinite(values).all()
+    if claim.figure is not None:
+        assert claim.figure(measured).axes
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The folder of a run of two claims."""
+    folder = tmp_path_factory.mktemp("run")
+    experiments.prepare(small(f"sin-5,{TRAINED}").to_dict(), str(folder))()
+    return folder
+
+
+def test_a_run_is_written(run):
+    rows = json.loads((run / "claims.json").read_text())
+    assert [row["id"] for row in rows] == ["sin-5", TRAINED]
+    for row in rows:
+        assert row["claim"] == claims.LEDGER[row["id"]].text
+        assert row["run"]["seeds"] == 3
+        assert len(row["run"]["started"]) > 10
+    text, page = (run / "claims.md").read_text(), (run / "report.html").read_text()
+    for row in rows:
+        assert row["verdict"] in text
+        assert row["reason"] in text
+        assert row["verdict"] in page
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["claims"] == {row["id"]: row["verdict"] for row in rows}
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert {r["encoding"] for r in records} == {"sin-5", TRAINED}
+    assert {r["seed"] for r in records} == {0, 1, 2}
+
+
+def test_the_same_seeds_give_the_same_verdicts(run, lab):
+    for entry in claims.load(run):
+        again = entry.claim.measure(lab)
+        assert entry.claim.rule(again.intervals).word == entry.verdict.word
+        for name, values in entry.measured.numbers.items():
+            np.testing.assert_allclose(values, again.numbers[name], rtol=1e-3, atol=1e-6)
+
+
+def test_a_second_folder_completes_the_first(run, tmp_path):
+    rows = json.loads((run / "claims.json").read_text())
+    for row, name in zip(rows, ("a", "b"), strict=True):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "claims.json").write_text(json.dumps([row]))
+    entries = claims.load(tmp_path / "b", tmp_path / "a")
+    assert [e.claim.id for e in entries] == sorted([TRAINED, "sin-5"])
+
+
+def test_the_script_publishes(run, tmp_path, capsys):
+    main = runpy.run_path("scripts/claims.py")["main"]
+    target = tmp_path / "docs" / "claims.md"
+    target.parent.mkdir()
+    assert main([str(run), "--to", str(target)]) == 0
+    text = target.read_text()
+    assert f"![{TRAINED}](claims/{TRAINED}.svg)" in text
+    assert (tmp_path / "docs" / "claims" / f"{TRAINED}.svg").stat().st_size > 1000
+    assert main([str(tmp_path / "nothing"), "--to", str(target)]) == 2
+    assert "nothing has no claims.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argument", "changes", "words"),
+    [
+        ("sin-2,sin-9", {}, ("config.claims", "sin-9", "sin-2")),
+        ("sin-2", {"budget": "huge"}, ("config.budget", "huge", "quick")),
+        ("sin-2", {"text.model.kind": "encoder"}, ("config.text.model.kind", "encoder", "decoder")),
+        ("sin-2", {"text.train.length": 10**6}, ("config.text.train.length", "1000000")),
+        ("sin-2", {"text.task.name": "nothing"}, ("config.text.task.name", "nothing", "stdlib")),
+    ],
+)
+def test_what_is_wrong_is_refused_in_one_line(tmp_path, argument, changes, words):
+    config = config_file.get_config(argument)
+    config.update_from_flattened_dict(changes)
+    with pytest.raises(ValueError, match=words[0]) as refused:
+        experiments.prepare(config.to_dict(), str(tmp_path))
+    assert "\n" not in str(refused.value)
+    for word in words:
+        assert word in str(refused.value)
+
+
+def test_a_model_is_trained_once(lab):
+    trained = lab.trained("sinusoidal")
+    assert lab.trained("sinusoidal") is trained
+    assert lab.fresh(trained) is lab.fresh(trained) is not trained
+
+
+def test_wrong_positions_cost_a_positional_model_alone(lab):
+    """The control of claims on trained models."""
+    trained = lab.trained("sinusoidal")
+    cost = {
+        name: lab.bits(misplaced(trained), 32, read_as=name) - lab.bits(trained, 32, read_as=name)
+        for name in ("sinusoidal", "nope")
+    }
+    np.testing.assert_allclose(cost["nope"], 0, atol=1e-5)
+    assert (np.abs(cost["sinusoidal"]) > 1e-4).all()
+
+
+def untrained(lab, name):
+    """A model of one seed."""
+    encoding, config = make(name), lab.model
+    model = transformer.build(config, encoding, lab.text.vocab)
+    params = jax.vmap(model.init)(jax.random.split(jax.random.key(1), 1))
+    return Trained(name, model, config, encoding, lab.text, params)
+
+
+def test_attention_is_what_the_model_does(lab):
+    """Its weights, put through the rest of the block, give the model's own next hidden state."""
+    trained, tokens_BT = untrained(lab, "rope"), lab.windows(2)
+    p_BHQK = inside.attention(trained, tokens_BT)[0][0]
+    x_BTD, after_BTD = (h[0] for h in inside.hidden(trained, tokens_BT))
+    block = jax.tree.map(lambda leaf: leaf[0], trained.params["block_0"])
+    h_BTD = inside.normed(block["attention_norm"], jnp.asarray(x_BTD))
+    v_BTHC = inside.project(block, "value", h_BTD, 2)
+    o_BTD = jnp.einsum("bhqk,bkhc->bqhc", p_BHQK, v_BTHC).reshape(x_BTD.shape)
+    dense = lambda name, x: linear(x, block[name]["kernel"], block[name]["bias"])
+    x_BTD = x_BTD + dense("out", o_BTD)
+    h_BTF = jax.nn.gelu(dense("up", inside.normed(block["mlp_norm"], x_BTD)))
+    np.testing.assert_allclose(x_BTD + dense("down", h_BTF), after_BTD, atol=1e-4)
+    assert not np.triu(p_BHQK, 1).any()
+    np.testing.assert_allclose(p_BHQK.sum(axis=-1), 1, rtol=1e-5)
+
+
+def test_keys_are_turned_where_the_method_turns_them(lab):
+    for name, moves in (("rope", True), ("sinusoidal", False)):
+        trained = untrained(lab, name)
+        k_BTHC = inside.keys(trained, lab.windows(2))[0][0]
+        params = jax.tree.map(lambda leaf: leaf[0], trained.params["block_0"])
+        x_BTD = jnp.asarray(inside.hidden(trained, lab.windows(2))[0][0])
+        still = inside.project(params, "key", inside.normed(params["attention_norm"], x_BTD), 2)
+        assert np.allclose(k_BTHC, still, atol=1e-5) != moves

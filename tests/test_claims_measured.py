@@ -1,0 +1,206 @@
+"""What claims on relative and rotary positions, padding, images and sound measure."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs import claims as config_file
+from experiments import claims
+from experiments.claims import LEDGER, glyphs, relative
+from experiments.claims.extrapolation import DISTANCES, shortened, spread
+from experiments.claims.heads import mean_distance
+from experiments.claims.images import INK, LARGE, SMALL, patches, printed
+from experiments.claims.lab import Lab, Trained
+from experiments.claims.modal import from_rope, moments
+from experiments.claims.padding import relayed
+from experiments.claims.reading import bits_under
+from posenc_jax import encodings, schema, transformer
+from posenc_jax.layout import full
+from posenc_jax.tasks.task import PAD, SYMBOL
+
+
+@pytest.fixture(scope="module")
+def lab():
+    """Shared models that train in a moment."""
+    config = config_file.get_config("all,quick")
+    config.text.model.update(width=16, heads=2, layers=2)
+    config.text.train.update(length=16, min_length=16, batch=4, steps=10, chunk=10, warmup=2)
+    config.text.task.update(stretch=4096)
+    config.seeds = 2
+    return Lab(schema.check(claims.Config, config.to_dict()))
+
+
+@pytest.fixture(scope="module")
+def untrained(lab):
+    """(name) -> a model of two seeds."""
+
+    def make(name):
+        encoding, config = encodings.make(name), lab.model
+        model = transformer.build(config, encoding, lab.text.vocab)
+        params = jax.jit(jax.vmap(model.init))(jax.random.split(jax.random.key(1), 2))
+        return Trained(name, model, config, encoding, lab.text, params)
+
+    return functools.cache(make)
+
+
+def test_a_claim_on_trained_weights_is_measured(lab):
+    """What goes through padding depends on no training: even this model shows it."""
+    claim = LEDGER["pad-2"]
+    measured = claim.measure(lab)
+    verdict = claim.rule(measured.intervals)
+    assert verdict.word == "holds when", verdict.reason
+    assert all(len(values) == 2 for values in measured.numbers.values())
+    assert claim.figure is not None
+    assert claim.figure(measured).axes
+
+
+def test_more_layers_pass_on_more(lab):
+    """The control of pad-2: what one layer keeps apart, the mask keeps apart as well."""
+    trained = lab.trained("rope")
+    assert (relayed(lab, trained)[1] > -6).all()
+    np.testing.assert_array_equal(relayed(lab, trained, layers=1)[1], -9)
+
+
+def test_moving_all_is_not_moving_half(lab, untrained):
+    tokens_BT = lab.windows(4, 10)
+    shift_XT = np.array([[100] * 10, [0] * 5 + [100] * 5])
+    rope = relative.moved(untrained("rope"), tokens_BT, shift_XT)
+    fixed = relative.moved(untrained("sinusoidal"), tokens_BT, shift_XT)
+    assert rope.shape == (2, 2)
+    assert (rope[:, 0] < 1e-4).all()
+    assert (rope[:, 1] > 1e-3).all()
+    assert (fixed > 1e-3).all()
+
+
+def test_tables_as_data_read_what_programs_read(lab, untrained):
+    trained, length = untrained("rope"), 2 * lab.train.length
+    ways = {
+        "rope": encodings.make("rope"),
+        "pi": encodings.make("pi", factor=2.0),
+        "dynamic_ntk": encodings.make("dynamic_ntk", length=16),
+    }
+    found = bits_under(trained, length, ways)
+    assert list(found) == list(ways)
+    np.testing.assert_allclose(found["rope"], lab.bits(trained, length), rtol=1e-5)
+    expected = lab.bits(trained, length, read_as="pi", factor=2.0)
+    np.testing.assert_allclose(found["pi"], expected, rtol=1e-5)
+    assert (np.abs(found["pi"] - found["rope"]) > 1e-6).all()
+    assert (np.abs(found["pi"] - found["dynamic_ntk"]) > 1e-6).all()
+
+
+def test_tokens_that_are_all_visible_lose_nothing(lab, untrained):
+    lost_SW = shortened(lab, untrained("alibi"), 32, (2, 32))
+    assert (np.abs(lost_SW[:, 0]) > 1e-3).all()
+    np.testing.assert_allclose(lost_SW[:, 1], 0, atol=1e-6)
+
+
+def test_even_attention_has_distance_one(lab, untrained):
+    found = {}
+    for name in ("rope", "alibi"):
+        blind = jax.tree.map(jnp.zeros_like, untrained(name).params)
+        found[name] = mean_distance(lab, untrained(name)._replace(params=blind))
+    np.testing.assert_allclose(found["rope"], 1, atol=1e-6)
+    assert (found["alibi"] < 0.95).any()
+
+
+def test_the_spread_of_scores():
+    q_NC, k_NC = np.random.default_rng(0).normal(size=(2, 1000, 64))
+    near = DISTANCES <= 3
+    assert (np.abs(spread("rope", q_NC, k_NC) - 1) < 0.1).all()
+    assert (np.abs(spread("xpos", q_NC, k_NC)[near] - 1) < 0.1).all()
+    assert spread("xpos", q_NC, k_NC)[-1] < 0.2
+
+
+def test_equal_ids_are_rope_to_the_bit():
+    equal, unequal = from_rope(0)
+    assert equal == 0
+    assert unequal > 0.1
+
+
+def test_memory_is_read_and_its_absence_is_not():
+    """A token one segment back changes what follows with memory, and nothing without."""
+    config = schema.ModelConfig(width=16, heads=2, layers=2)
+    model = transformer.build(config, encodings.make("transformer_xl"), 20)
+    params, whole = jax.jit(model.init)(jax.random.key(0)), jax.jit(model.apply)
+    a_BT = jnp.arange(12, dtype=jnp.int32)[None]
+    b_BT = a_BT.at[:, 1].set(15)
+    for remembers in (True, False):
+        apply = jax.jit(relative.segmentwise(model, config, 4, remembers).apply)
+        a, b = (apply(params, tokens_BT, full(1, 12)) for tokens_BT in (a_BT, b_BT))
+        np.testing.assert_allclose(a[:, :4], whole(params, a_BT[:, :4], full(1, 4)), atol=1e-5)
+        changed = np.abs(a - b).max(axis=(0, 2))
+        assert changed[0] == 0
+        assert changed[1] > 0
+        assert (changed[4:8] > 0).all() == remembers
+        assert (changed[8:] > 0).any() == remembers
+
+
+def test_a_latch_holds_what_was_shown():
+    task = relative.latch(8, 4)
+    batch = task.test(task.data, jnp.arange(6, dtype=jnp.int32), 12, 12)
+    for token_T, target_T, weight_T in zip(*batch[:3], strict=True):
+        (where,) = np.flatnonzero(token_T >= SYMBOL + 8)
+        assert where < 4
+        assert (target_T[where:] == token_T[where]).all()
+        np.testing.assert_array_equal(weight_T, np.arange(12) > where)
+
+
+def test_digits_have_their_holes():
+    ink_NRC, label_N = glyphs.digits(40, 48, ("DejaVuSans",), 0)
+    assert set(label_N) == set(range(10))
+    holes = {0: 1, 1: 0, 6: 1, 7: 0, 8: 2, 9: 1}
+    for ink_RC, label in zip(ink_NRC, label_N, strict=True):
+        if label in holes:
+            assert grounds(~ink_RC) == 1 + holes[label], label
+
+
+def grounds(paper_RC):
+    """Connected pieces of paper."""
+    left, pieces = {tuple(at) for at in np.argwhere(paper_RC)}, 0
+    while left:
+        pieces, reached = pieces + 1, [left.pop()]
+        while reached:
+            r, c = reached.pop()
+            found = left & {(r + 1, c), (r - 1, c), (r, c + 1), (r, c - 1)}
+            left -= found
+            reached += found
+    return pieces
+
+
+def test_images_are_the_same_at_both_sizes_but_for_their_patches():
+    drawn = patches(8, 4)
+    orders = {order: printed(drawn, order) for order in ("line", "grid", "shuffled grid")}
+    index_B = jnp.arange(4, dtype=jnp.int32)
+    labels = []
+    for side, width in ((SMALL, 48), (LARGE, 96)):
+        found = {o: t.test(t.data, index_B, side, width) for o, t in orders.items()}
+        line, grid, shuffled = (found[o].layout.pos_BT[0, : side * side] for o in orders)
+        np.testing.assert_array_equal(line, np.arange(side * side))
+        np.testing.assert_array_equal(grid, np.stack(np.divmod(line, side), axis=-1))
+        assert not (shuffled == grid).all()
+        assert sorted(map(tuple, np.asarray(shuffled))) == sorted(map(tuple, np.asarray(grid)))
+        batch = found["grid"]
+        assert (batch.weights_BT.sum(axis=1) == side * side).all()
+        assert (batch.tokens_BT[:, side * side :] == PAD).all()
+        assert (batch.tokens_BT < SYMBOL + INK).all()
+        labels.append(batch.targets_BT[:, 0])
+    np.testing.assert_array_equal(*labels)
+
+
+def test_sounds_fall_on_the_frame_that_began_last():
+    for name in ("ids from time", "ids by index"):
+        task = moments(name)
+        batch = task.test(task.data, jnp.arange(20, dtype=jnp.int32), 8, 20)
+        np.testing.assert_array_equal(batch.weights_BT[:, :8], 0)
+        when_BT = batch.layout.pos_BT[..., 0]
+        if name == "ids by index":
+            np.testing.assert_allclose(np.diff(when_BT, axis=1), 0.04, atol=1e-5)
+            continue
+        for row in zip(batch.tokens_BT, batch.targets_BT, batch.weights_BT, when_BT, strict=True):
+            token_T, target_T, weight_T, when_T = map(np.asarray, row)
+            for sound in np.flatnonzero(weight_T):
+                frame = np.flatnonzero(when_T[:8] <= when_T[sound] + 1e-4)[-1]
+                assert target_T[sound] == token_T[frame]

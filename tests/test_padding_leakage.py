@@ -1,0 +1,190 @@
+"""The experiment on padding: leaks in small, each with a mask off as control, and its verdicts."""
+
+import importlib
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import experiments
+from experiments import rows
+from experiments.padding_leakage import measuring, pages
+from experiments.padding_leakage.measuring import Data, Learning, Reading, Setting, Subject
+from experiments.rows import fitted
+from posenc_jax import make, schema, transformer
+from posenc_jax.layout import layout
+from tests.catalogue import gap
+
+MODEL = schema.ModelConfig(kind="encoder", width=16, heads=2, layers=1, mlp=1)
+DATA = Data(symbols=4, min_length=3, length=8, measured=6, amounts=(2,), sides=("left", "right"),
+            examples=4)  # fmt: skip
+SETTING = Setting(MODEL, DATA, Learning(steps=3, batch=4, lr=1e-2), (0,))
+ALL = "attention+output+loss"
+
+
+@pytest.fixture(scope="module")
+def leaks():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(rows.EFFORT, "train", 0)
+        return measuring.measure(SETTING, Subject(*fitted("rope", {})))
+
+
+def test_with_all_masks_the_content_of_padding_moves_nothing_to_the_bit(leaks):
+    for quantity in Reading._fields:
+        assert (leaks[f"content/{quantity}", ALL] == 0).all()
+        assert (leaks[f"amount/{quantity}", ALL] < 1e-5).all()
+
+
+@pytest.mark.parametrize(
+    ("off", "quantity"),
+    [("output+loss", name) for name in Reading._fields] + [("attention+loss", "pooled")],
+)
+def test_the_control_with_a_mask_off_something_moves(leaks, off, quantity):
+    assert (leaks[f"content/{quantity}", off] > 1e-4).all()
+    assert (leaks[f"amount/{quantity}", off] > 1e-4).all()
+
+
+def test_without_the_loss_mask_the_loss_depends_on_the_amount_of_padding(leaks):
+    assert (leaks["content/loss", "attention+output"] == 0).all()
+    assert (leaks["amount/loss", "attention+output"] > 1e-3).all()
+
+
+def test_attention_is_paid_to_padding_unless_it_is_masked(leaks):
+    assert (leaks["mass", ALL] == 0).all()
+    assert (leaks["mass", "output+loss"] > 0.02).all()
+
+
+def test_attention_weights_are_those_that_attention_uses():
+    model = transformer.build(MODEL.model_copy(update={"kind": "decoder"}), make("alibi"), 5)
+    params = model.init(jax.random.key(0))
+    at = layout(jnp.array([[1] * 4 + [2] * 3 + [0] * 2]))
+    weights = jax.jit(model.attention)(params, jnp.arange(9)[None] % 5, at)
+    assert [w.shape for w in weights] == [(1, 2, 9, 9)]
+    for w_BHQK in weights:
+        assert gap(w_BHQK.sum(axis=-1)[0, :, :7], jnp.ones((2, 7))) < 1e-6
+        seen = np.asarray(w_BHQK[0].max(axis=0)) > 0
+        segment = np.asarray(at.segment_BT[0])
+        expected = (segment[:, None] == segment) & np.tri(9, dtype=bool) & (segment > 0)
+        np.testing.assert_array_equal(seen, expected)
+    assert "intermediates" not in params
+    mixed = transformer.build(MODEL.model_copy(update={"kind": "decoder"}), make("nope"), 5)
+    other = jax.jit(mixed.attention)({**params, "encoding": {}}, jnp.arange(9)[None] % 5, at)
+    assert gap(weights[0], other[0]) > 1e-3, "control: the bias is among the weights"
+
+
+@pytest.mark.parametrize("output", [True, False])
+def test_the_pooled_output_is_that_of_a_pooled_model(output):
+    masks = schema.MaskConfig(attention=False, output=output)
+    build = lambda pooled: transformer.build(
+        MODEL.model_copy(update={"masks": masks}), make("rope"), 5, pooled=pooled
+    )
+    params = build(False).init(jax.random.key(0))
+    batch = measuring.sequences(jax.random.key(1), DATA, 3, jnp.array([3, 5, 8]), 8, True)
+    read = lambda pooled: jax.jit(build(pooled).apply)(params, batch.tokens_BT, batch.layout)
+    outputs, pooled = read(False), read(True)
+    assert gap(measuring.pool(outputs, batch, output), pooled) < 1e-5
+    assert gap(measuring.pool(outputs, batch, not output), pooled) > 1e-3
+
+
+def test_a_sequence_is_the_same_however_it_is_padded():
+    size_B = jnp.array([3, 4, 5, 6, 8])
+    draw = lambda *padded: jax.jit(lambda key: measuring.sequences(key, DATA, 5, size_B, *padded))(
+        jax.random.key(1)
+    )
+    right, left, wide = draw(8, False), draw(8, True), draw(12, False)
+    for n, a, b, c in zip([3, 4, 5, 6, 8], right.tokens_BT, left.tokens_BT, wide.tokens_BT,
+                          strict=True):  # fmt: skip
+        np.testing.assert_array_equal(a[:n], b[8 - n :])
+        np.testing.assert_array_equal(a[:n], c[:n])
+        assert (np.asarray(a[:n]) > 0).all()
+        assert not np.asarray(a[n:]).any()
+    np.testing.assert_array_equal(right.before_BT[4, 1:], right.tokens_BT[4, :-1])
+    assert (right.favourite_B == wide.favourite_B).all()
+
+
+def table(clean):
+    """Leaks under which these subsets are clean and no other is."""
+    return {masks: {"rope": 0.0 if masks in clean else 0.5} for masks in pages.NAMES}
+
+
+@pytest.mark.parametrize(
+    ("clean", "smallest", "roles"),
+    [
+        (pages.NAMES, ["none"], ["only tidy"] * 3),
+        (["attention", "attention+output", "attention+loss", ALL], ["attention"],
+         ["necessary", "only tidy", "only tidy"]),
+        (["attention+output", "attention+loss", ALL], ["attention+loss", "attention+output"],
+         ["necessary", "one of several ways", "one of several ways"]),
+        ([ALL], [ALL], ["necessary"] * 3),
+        ([], [], ["no help"] * 3),
+    ],
+)  # fmt: skip
+def test_verdicts_follow_from_the_numbers(clean, smallest, roles):
+    found = pages.verdict("content", table(clean))
+    assert found["smallest"] == smallest
+    assert list(found["masks"].values()) == roles
+
+
+def test_one_encoding_that_leaks_is_enough_and_rounding_is_no_leak():
+    leaks = table(pages.NAMES)
+    leaks["none"]["alibi"] = 1e-6
+    assert pages.verdict("amount", leaks)["smallest"] == ["none"]
+    assert "none" not in pages.verdict("content", leaks)["smallest"]
+    leaks["none"]["alibi"] = float("nan")
+    assert "none" not in pages.verdict("amount", leaks)["smallest"]
+
+
+def config(argument="quick"):
+    return importlib.import_module("configs.padding_leakage").get_config(argument)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("model.kind", "lstm", ["config.model.kind", "lstm", "encoder"]),
+        ("model.masks.loss", False, ["config.model.masks"]),
+        ("encoding.name", "axial", ["config.encoding.name", "axial"]),
+        ("encoding.name", "rop", ["config.encoding.name", "rop", "rope"]),
+        ("encoding.base", -1.0, ["config.encoding.base", "-1.0"]),
+        ("data.sides", ("up",), ["config.data.sides", "left", "right"]),
+        ("data.amounts", (), ["config.data.amounts"]),
+        ("data.min_length", 99, ["config.data", "99"]),
+    ],
+)
+def test_wrong_fields_are_refused_in_one_line(field, value, words, tmp_path):
+    wrong = config("rope,quick")
+    with wrong.unlocked(), wrong.ignore_type():
+        wrong.update_from_flattened_dict({field: value})
+        if field == "encoding.base":
+            wrong.encoding.base = value
+    with pytest.raises(ValueError, match=r"^[^\n]+$") as refused:
+        experiments.prepare(wrong.to_dict(), str(tmp_path))
+    assert all(word in str(refused.value) for word in words), str(refused.value)
+
+
+def test_padding_past_the_range_of_a_method_is_refused(tmp_path):
+    wrong = config("learned,quick")
+    with wrong.unlocked():
+        wrong.encoding.update(length=20, beyond="error")
+    with pytest.raises(ValueError, match=r"^config.data.amounts: 32 tokens .*learned.* 20$"):
+        experiments.prepare(wrong.to_dict(), str(tmp_path))
+
+
+def test_the_run_ends_in_its_tables_and_page(leaks, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(experiments.padding_leakage, "measure", lambda setting, subject: leaks)
+    small = config("rope,quick")
+    small.seeds = 1
+    small.data.update({**DATA.model_dump()})
+    experiments.prepare(small.to_dict(), str(tmp_path))()
+    printed = capsys.readouterr().out
+    for text in ("necessary", "outputs, by content", "as trained", "report:"):
+        assert text in printed
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["verdicts"]["content"]["outputs"]["smallest"] == ["attention"]
+    assert {p.suffix for p in (tmp_path / "figures").iterdir()} == {".png", ".svg"}
+    assert "<svg" in (tmp_path / "report.html").read_text()
+    (tmp_path / "report.html").unlink()
+    experiments.show(str(tmp_path))
+    assert (tmp_path / "report.html").exists()

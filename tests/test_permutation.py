@@ -1,0 +1,191 @@
+"""The experiment on order: the counterexample in small, its controls, what is said of numbers."""
+
+import importlib
+import itertools
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import experiments
+from experiments import rows
+from experiments.permutation import measuring, pages, subjects
+from experiments.permutation.measuring import CAUSAL, Setting, Subject
+from experiments.rows import fitted, standing
+from posenc_jax import CATALOG, schema
+
+MODEL = schema.ModelConfig(kind="encoder", width=16, heads=2, layers=1, mlp=1)
+ORDER = measuring.OrderConfig(symbols=4, steps=60, lr=2e-2)
+EQUIVARIANCE = measuring.EquivarianceConfig(
+    lengths=(2, 5, 9), permutations=2, float64=("nope", "rope")
+)
+SETTING = Setting(MODEL, ORDER, EQUIVARIANCE, (0, 1))
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """nope and rope in an encoder, nope under a causal mask."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(rows.EFFORT, "train", 0)
+        found = {n: measuring.measure(SETTING, row(n)) for n in ("nope", "rope", "alibi")}
+        return {**found, CAUSAL: measuring.measure(SETTING, row("nope", CAUSAL, "decoder"))}
+
+
+def row(name, label=None, kind="encoder"):
+    shown, encoding = fitted(name, {})
+    return Subject(label or shown, encoding, kind, 1)
+
+
+def test_without_positions_pairs_stand_at_one_half_exactly(measured):
+    """Whatever the weights: both orders of a pair give the same output, to the bit."""
+    assert (measured["nope"].twins_2S == 0).all()
+    assert (measured["nope"].right_NS[0] == 0.5).all()
+    assert (measured["nope"].right_NS[1] <= 0.25).all()  # 1/6, but for ties that rounding breaks
+    for name in ("rope", CAUSAL):
+        assert (measured[name].right_NS[0] == 1.0).all(), name
+        assert (measured[name].twins_2S[1] > 1).all(), name
+
+
+def test_a_symmetric_bias_tells_how_far_but_not_which_way(measured):
+    assert (measured["alibi"].twins_2S == 0).all()
+    assert (measured["alibi"].right_NS[0] == 0.5).all()
+    error_2L, _ = measured["alibi"].errors["float32"]
+    assert (error_2L[:, 0] < 1e-6).all()
+    assert (error_2L[:, 1:] > 1e-2).all(), "control: among more tokens it does break the symmetry"
+
+
+def test_without_positions_a_permuted_input_permutes_the_output(measured):
+    for dtype, most in (("float32", 1e-5), ("float64", 1e-13)):
+        error_2L, carried_2L = measured["nope"].errors[dtype]
+        assert error_2L.shape == (2, 3)
+        assert (error_2L < most).all(), dtype
+        assert (carried_2L < most).all(), dtype
+        # The controls: a positional model is not, until positions are carried along.
+        error_2L, carried_2L = measured["rope"].errors[dtype]
+        assert (error_2L > 1e-2).all(), dtype
+        assert (carried_2L < most).all(), dtype
+    error_2L, carried_2L = measured[CAUSAL].errors["float32"]
+    assert (carried_2L > 1e-2).all(), "a causal mask reads the order of storage"
+
+
+def test_past_its_range_a_method_is_not_measured(monkeypatch):
+    monkeypatch.setitem(rows.EFFORT, "train", 0)
+    subject = row("learned")._replace(
+        encoding=fitted("learned", {"length": 6, "beyond": "error"})[1]
+    )
+    setting = SETTING._replace(seeds=(0,), order=ORDER.model_copy(update={"steps": 2}))
+    error_2L, _ = measuring.measure(setting, subject).errors["float32"]
+    assert np.isfinite(error_2L[:, :2]).all()
+    assert np.isnan(error_2L[:, 2]).all()
+
+
+def test_orders_are_all_of_them_and_labels_say_which():
+    pairs, triples = measuring.orders(4)
+    for task, n in ((pairs, 2), (triples, 3)):
+        real = task.weight_B > 0
+        tokens_BN = task.tokens_BT[real, :n]
+        assert {tuple(t) for t in tokens_BN} == set(itertools.permutations(range(4), n))
+        assert task.segment_1T.tolist() == [[1] * n + [0] * (3 - n)]
+        kinds = list(itertools.permutations(range(n)))
+        for tokens_N, label in zip(tokens_BN, task.label_B[real], strict=True):
+            assert sorted(tokens_N) == [tokens_N[i] for i in kinds[label]]
+    assert pairs.tokens_BT.shape == triples.tokens_BT.shape
+
+
+def test_positions_of_two_axes_lie_on_a_grid():
+    at = standing(jnp.array([[1] * 7 + [0] * 2]), axes=2)
+    np.testing.assert_array_equal(at.pos_BT[0, :7, 0], [0, 0, 0, 1, 1, 1, 2])
+    np.testing.assert_array_equal(at.pos_BT[0, :7, 1], [0, 1, 2, 0, 1, 2, 0])
+    np.testing.assert_array_equal(at.group_BT[0], [1, 2, 3, 4, 5, 6, 7, 0, 0])
+
+
+def config(argument="quick"):
+    return importlib.import_module("configs.permutation").get_config(argument)
+
+
+def test_the_catalogue_is_the_table():
+    """Every method is a row under its name, those that only place before rope."""
+    checked = schema.check(experiments.permutation.Config, config("").to_dict())
+    labels = [subject.label for subject in subjects(checked)]
+    assert len(labels) == len(CATALOG) + 2
+    assert {label.removesuffix("+rope") for label in labels} >= set(CATALOG)
+    assert "randomized+rope" in labels
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("model.kind", "decoder", ["config.model.kind", "decoder", "encoder"]),
+        ("text.model.kind", "decoder", ["config.text.model.kind", "decoder", "encoder"]),
+        ("text.task.masked", 0.0, ["config.text.task.masked"]),
+        ("text.encoding.name", "rop", ["config.text.encoding.name", "rop", "rope"]),
+        ("text.eval.lengths", (2**20,), ["config.text.eval.lengths", str(2**20)]),
+        ("equivariance.float64", ("rop",), ["config.equivariance.float64", "rop", "rope"]),
+        ("order.symbols", 2, ["config.order.symbols", "2"]),
+        ("encoding.name", "rop", ["config.encoding.name", "rope"]),
+    ],
+)
+def test_wrong_fields_are_refused_in_one_line(field, value, words, tmp_path):
+    wrong = config()
+    with wrong.unlocked(), wrong.ignore_type():
+        wrong.update_from_flattened_dict({field: value})
+    with pytest.raises(ValueError, match=r"^[^\n]+$") as refused:
+        experiments.prepare(wrong.to_dict(), str(tmp_path))
+    assert all(word in str(refused.value) for word in words), str(refused.value)
+
+
+def test_the_run_ends_in_its_tables_and_page(measured, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(
+        experiments.permutation,
+        "measure",
+        lambda setting, subject: measured.get(subject.label, measured["rope"]),
+    )
+    small = config("nope,clamped,quick")
+    small.equivariance.update(lengths=EQUIVARIANCE.lengths)
+    small.text.encoding.name = "nope"
+    small.text.train.steps = 2
+    experiments.prepare(small.to_dict(), str(tmp_path))()
+    printed = capsys.readouterr().out
+    for text in ("clamped+rope", CAUSAL, "lstm", "bits per hidden byte", "147.18", "report:"):
+        assert text in printed
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert list(summary["order"]) == ["nope", "clamped+rope", CAUSAL, "lstm"]
+    assert summary["order"]["nope"]["pairs"]["seeds"] == [0.5, 0.5]
+    assert {p.suffix for p in (tmp_path / "figures").iterdir()} == {".png", ".svg"}
+    assert "<svg" in (tmp_path / "report.html").read_text()
+
+
+def test_an_lstm_is_a_row_like_any_other(monkeypatch):
+    """It needs no positions: an untrained one tells pairs apart, and no permutation leaves it."""
+    monkeypatch.setitem(rows.EFFORT, "train", 0)
+    setting = SETTING._replace(seeds=(0,), order=ORDER.model_copy(update={"steps": 2}))
+    found = measuring.measure(setting, row("nope", "lstm", "lstm"))
+    assert (found.twins_2S > 1e-2).all()
+    assert (found.errors["float32"][0] > 1e-2).all()
+
+
+def numbers(pairs, error, carried=1e-7):
+    """A row of the summary with these numbers."""
+    by_state = lambda value: {"untrained": {"2": value}, "trained": {"2": value}}
+    cell = {"mean": pairs, "low": None, "high": None, "seeds": [pairs]}
+    return {
+        "pairs": cell, "triples": cell, "twins": {"untrained": 0.0, "trained": 0.0},
+        "error": {"float32": by_state(error)}, "carried": {"float32": by_state(carried)},
+    }  # fmt: skip
+
+
+def test_what_is_said_follows_from_the_numbers():
+    """Nothing is said of a method by its name: with other numbers the other is said."""
+    said = pages.findings({"nope": numbers(0.5, 1e-7), "rope": numbers(1.0, 0.3)})
+    assert said[0].startswith("Exactly one half of the pairs in every seed: nope.")
+    assert said[1] == "Every pair right in every seed: 1 of 2 encoders."
+    assert said[2].endswith("length: nope.")
+    assert "1 of the other 1 encoders are equivariant again" in said[3]
+    said = pages.findings({"nope": numbers(1.0, 0.3), "rope": numbers(0.5, 1e-7)})
+    assert said[0].startswith("Exactly one half of the pairs in every seed: rope.")
+    assert said[2].endswith("length: rope.")
+    said = pages.findings({"nope": numbers(0.6, 0.3, carried=0.2)})
+    assert said[0].startswith("Exactly one half of the pairs in every seed: none.")
+    assert said[1].endswith("neither: nope.")
+    assert said[3].endswith("read more than positions: nope.")
