@@ -34,5 +34,5 @@ def get_config(argument=""):
         config.text.train.update(length=32, min_length=32, batch=16, steps=150, warmup=15, chunk=50)
     else:
         config.text.model.update(width=64)
-        config.text.train.update(length=64, min_length=64, batch=32, steps=400, warmup=40, chunk=50)
+        config.text.train.update(length=64, min_length=64, batch=32, steps=600, warmup=50, chunk=50)
     return config

@@ -51,3 +51,8 @@ def standing(segment_BT: jax.Array, axes: int = 1, pos_BT: jax.Array | None = No
         grid = [pos_BT, pos_BT // columns, pos_BT % columns]
         pos_BT = jnp.stack(grid[-axes:], axis=-1)
     return found._replace(pos_BT=pos_BT, group_BT=group_BT)
+
+
+def largest(gap: jax.Array) -> jax.Array:
+    """The largest entry, NaN where there is one: XLA's own maximum may pass over a NaN."""
+    return jnp.where(jnp.isnan(gap).any(), jnp.nan, gap.max())

@@ -32,6 +32,12 @@ def measured():
         return {**found, CAUSAL: measuring.measure(SETTING, row("nope", CAUSAL, "decoder"))}
 
 
+def test_the_largest_does_not_pass_over_a_nan():
+    gap = jnp.zeros((64, 512)).at[3, 5:200].set(jnp.nan)
+    assert np.isnan(rows.largest(gap))
+    assert rows.largest(gap.at[3].set(2.0)) == 2.0
+
+
 def row(name, label=None, kind="encoder"):
     shown, encoding = fitted(name, {})
     return Subject(label or shown, encoding, kind, 1)
@@ -69,11 +75,14 @@ def test_without_positions_a_permuted_input_permutes_the_output(measured):
     assert (carried_2L > 1e-2).all(), "a causal mask reads the order of storage"
 
 
-def test_past_its_range_a_method_is_not_measured(monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("learned", {"length": 6, "beyond": "error"}), ("abacus", {"limit": 6, "offset": 0})],
+)
+def test_past_its_range_a_method_is_not_measured(name, options, monkeypatch):
+    """Whether it states the range for plain positions, or shows NaN from there on."""
     monkeypatch.setitem(rows.EFFORT, "train", 0)
-    subject = row("learned")._replace(
-        encoding=fitted("learned", {"length": 6, "beyond": "error"})[1]
-    )
+    subject = row(name)._replace(encoding=fitted(name, options)[1])
     setting = SETTING._replace(seeds=(0,), order=ORDER.model_copy(update={"steps": 2}))
     error_2L, _ = measuring.measure(setting, subject).errors["float32"]
     assert np.isfinite(error_2L[:, :2]).all()

@@ -1,5 +1,6 @@
 """Claims about what methods make of near and far."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -61,17 +62,18 @@ def local_1(lab: Lab) -> Measured:
     second half of 16 test windows: the attention that the four tokens before the query get, of all
     that goes to earlier tokens, over what even attention gives them.
     """
-    tokens_BT, numbers, curves = lab.windows(16), {}, {}
+    tokens_BT, numbers, curves, seeds = lab.windows(16), {}, {}, len(lab.seeds)
     for name in (*SOFT, "alibi", "nope"):
         trained = lab.trained(name)
-        for state, model in (("untrained", lab.fresh(trained)), ("trained", trained)):
-            ratio_SD = by_distance(model, tokens_BT)
-            label = f"near share over even, {name}, {state}"
-            if (name, state) == ("nope", "untrained"):
-                label += " (control)"
-            numbers[label] = ratio_SD[:, :NEAR].mean(axis=1)
-            if state == "trained":
-                curves[name] = Curve(np.arange(1, 1 + ratio_SD.shape[1]), ratio_SD)
+        states = lab.fresh(trained).params, trained.params
+        both = trained._replace(params=jax.tree.map(lambda *s: jnp.concatenate(s), *states))
+        ratio_SD = by_distance(both, tokens_BT)
+        label = f"near share over even, {name}"
+        control = " (control)" if name == "nope" else ""
+        near_S = ratio_SD[:, :NEAR].mean(axis=1)
+        numbers[f"{label}, untrained{control}"] = near_S[:seeds]
+        numbers[f"{label}, trained"] = near_S[seeds:]
+        curves[name] = Curve(np.arange(1, 1 + ratio_SD.shape[1]), ratio_SD[seeds:])
     return Measured(numbers, curves)
 
 

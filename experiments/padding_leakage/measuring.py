@@ -14,7 +14,7 @@ import numpy as np
 import optax
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from experiments.rows import compiled, standing
+from experiments.rows import compiled, largest, standing
 from posenc_jax import schema, transformer
 from posenc_jax.encoding import Encoding
 from posenc_jax.layout import Layout
@@ -255,9 +255,9 @@ def _read(setting: Setting, trial: Trial, amount: int, params, loss_mask, left, 
 
     contents = jnp.stack([batch.tokens_BT, jnp.where(real_BT, batch.tokens_BT, junk_BT)])
     readings, token_2, pooled_2 = jax.lax.map(read, contents)
-    largest = lambda leaf: jnp.abs(leaf[0] - leaf[1]).max()
-    gaps = [jax.tree.map(largest, field) for field in readings]
-    gaps = Reading(*(jnp.stack(jax.tree.leaves(gap)).max() for gap in gaps))
+    gap_of = lambda leaf: largest(jnp.abs(leaf[0] - leaf[1]))
+    gaps = [jax.tree.leaves(jax.tree.map(gap_of, field)) for field in readings]
+    gaps = Reading(*(largest(jnp.stack(gap)) for gap in gaps))
     assert trial.model.attention is not None
     weights = trial.model.attention(params, batch.tokens_BT, batch.layout)
     pads_BK = (~real_BT).astype(jnp.float32)

@@ -62,7 +62,7 @@ def errors(rows: Mapping) -> Figure:
             x, y = zip(*((n, max(v, FLOOR)) for n, v in known), strict=True)
             axes.plot(x, y, color=color, **style)
             if text:
-                labels[text] = Label(text, x[-1], math.log10(y[-1]), color)
+                labels[text] = Label(text, x[-1], y[-1], color)
 
     for name, row in rows.items():
         thin = {"linewidth": 0.8, "alpha": 0.5}
@@ -83,25 +83,13 @@ def errors(rows: Mapping) -> Figure:
     axes.set_xticks(lengths, [str(n) for n in lengths])
     axes.set_xlabel("length (tokens, log scale)")
     axes.set_ylabel("largest |f(Px) - P f(x)|")
-    _beside(axes, list(labels.values()))
+    look.margin_labels(axes, list(labels.values()))
     look.head(
         axes,
         "Permuted input, permuted output?",
         "after training · the largest over random permutations",
     )
     return figure
-
-
-def _beside(axes, labels: list[Label]) -> None:
-    """Labels in the margin of a logarithmic axis; their heights are logarithms."""
-    low, high = (math.log10(end) for end in axes.get_ylim())
-    heights = sorted((label.y - low) / (high - low) for label in labels)
-    ordered = sorted(labels, key=lambda label: label.y)
-    for i in range(1, len(heights)):
-        heights[i] = max(heights[i], heights[i - 1] + look.LABEL_GAP)
-    for label, height in zip(ordered, heights, strict=True):
-        axes.annotate(label.text, (1.02, height), xycoords="axes fraction", va="center",
-                      fontsize="small", color=label.color, annotation_clip=False)  # fmt: skip
 
 
 def text(summary: Mapping) -> Figure:

@@ -11,7 +11,7 @@ import numpy as np
 import optax
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from experiments.rows import compiled, standing
+from experiments.rows import compiled, largest, standing
 from posenc_jax import schema, transformer
 from posenc_jax.encoding import Encoding
 from posenc_jax.training import INIT, PLACE, cross_entropy, over_seeds, random_key
@@ -222,6 +222,6 @@ def _error(setting: Setting, subject: Subject, model: Model, params: Any, length
     pos_RT = jnp.where(inside_RT, jnp.concatenate([straight_RT, order_PT]), 0)
     at = standing(inside_RT.astype(jnp.int32), subject.axes, pos_RT)
     out_RTV = model.apply(params, token_T[order_RT], at)
-    gap_RT = jnp.abs(out_RTV - out_RTV[0][order_RT]).max(axis=-1)
-    gap_R = jnp.where(inside_RT, gap_RT, 0).max(axis=1)
-    return gap_R[1 : 1 + count].max(), gap_R[1 + count :].max()
+    gap_RTV = jnp.abs(out_RTV - out_RTV[0][order_RT])
+    gap_RTV = jnp.where(inside_RT[..., None], gap_RTV, 0)
+    return largest(gap_RTV[1 : 1 + count]), largest(gap_RTV[1 + count :])
