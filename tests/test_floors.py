@@ -21,9 +21,10 @@ FLOORS = [
         "posenc_jax.progress",
         "posenc_jax.schema",
         "posenc_jax.statistics",
+        "posenc_jax.sweeps",
     },
     {"posenc_jax.encodings", "posenc_jax.attention", "posenc_jax.tasks", "posenc_jax.runs"},
-    {"posenc_jax.transformer", "posenc_jax.report"},
+    {"posenc_jax.transformer", "posenc_jax.report", "posenc_jax.launch"},
     {"posenc_jax.gallery", "posenc_jax.training"},
     {"posenc_jax.evaluation"},
     {"posenc_jax"},  # the face that users import: its __init__ alone
@@ -31,7 +32,7 @@ FLOORS = [
     {"scripts", "train"},
 ]
 FLAX = {"posenc_jax.transformer"}
-CONFIGS = {"configs", "ml_collections", "posenc_jax.encodings"} | sys.stdlib_module_names
+CONFIGS = {"configs", "ml_collections", "posenc_jax.encodings", "posenc_jax.sweeps"} | sys.stdlib_module_names
 LEVEL = {row: level for level, rows in enumerate(FLOORS) for row in rows}
 
 
