@@ -133,6 +133,15 @@ def resolve(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str
     return resolved
 
 
+def dotted(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested dictionaries as dotted field -> value."""
+    found: dict[str, Any] = {}
+    for name, value in config.items():
+        inside = isinstance(value, Mapping)
+        found |= dotted(value, f"{prefix}{name}.") if inside else {f"{prefix}{name}": value}
+    return found
+
+
 def flags(point: Point) -> list[str]:
     """The point as the command line takes it: --config.train.lr=0.001."""
     return [f"--config.{field}={text(value)}" for field, value in point.overrides.items()]

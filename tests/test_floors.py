@@ -32,7 +32,12 @@ FLOORS = [
     {"scripts", "train"},
 ]
 FLAX = {"posenc_jax.transformer"}
-CONFIGS = {"configs", "ml_collections", "posenc_jax.encodings", "posenc_jax.sweeps"} | sys.stdlib_module_names
+CONFIGS = {
+    "configs",
+    "ml_collections",
+    "posenc_jax.encodings",
+    "posenc_jax.sweeps",
+} | sys.stdlib_module_names
 LEVEL = {row: level for level, rows in enumerate(FLOORS) for row in rows}
 
 
