@@ -15,9 +15,9 @@ the sweep was stopped: start it again.
 
 import argparse
 import ast
-import importlib.util
 import signal
 import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,7 @@ from rich.table import Table
 from rich.text import Text
 
 # The package need not be installed: it is found beside this folder.
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import experiments
 from posenc_jax import report, sweeps
@@ -37,6 +36,7 @@ from posenc_jax.choices import choices_for
 from posenc_jax.launch import AGAIN, agents, local, skypilot, slurm
 from posenc_jax.sweeps import Point, Sweep
 
+ROOT = Path(__file__).resolve().parents[1]
 COLORS = {"waiting": "dim", "running": "cyan", "finished": "green", "failed": "bold red"}
 
 
@@ -85,10 +85,8 @@ def read(config: str, common: dict[str, Any]) -> tuple[Sweep, dict[str, Any]]:
     path, _, argument = config.partition(":")
     if not Path(path).is_file():
         raise ValueError(f"--config: no such file: {path}")
-    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = types.ModuleType(Path(path).stem)
+    exec(compile(Path(path).read_text("utf-8"), path, "exec"), vars(module))
     if not hasattr(module, "get_sweep"):
         raise ValueError(f"--config: {path} has no get_sweep(argument), which describes a sweep")
     name = "-".join([Path(path).stem, *argument.replace("+", "-").split(",")]).strip("-")

@@ -67,7 +67,8 @@ function chart(rowsOf, options) {
   [low, high] = view.log ? [low / room, high * room] : [low - room, high + room];
   const atY = view.log ? Math.log : (y) => y;
   const [x0, x1] = [atX(xs[0]), atX(xs.at(-1))];
-  const X = (x) => left + (x1 === x0 ? 0.5 : (atX(x) - x0) / (x1 - x0)) * (W - left - right);
+  const part = (x) => x1 === x0 ? 0.5 : 0.015 + 0.97 * (atX(x) - x0) / (x1 - x0);
+  const X = (x) => left + part(x) * (W - left - right);
   const Y = (y) => H - bottom - (atY(y) - atY(low)) / (atY(high) - atY(low)) * (H - top - bottom);
   const svg = element("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": options.title });
   for (const tick of ticks(low, high, view.log)) {
