@@ -72,6 +72,11 @@ def test_each_combination_of_the_wandb_file_reaches_the_config(tmp_path, monkeyp
     sweep = make(GRID)
     content = written(sweep, tmp_path)
     assert content["program"] == "train.py"
+    assert list(content) == ["name", "project", "method", "program", "command", "parameters"]
+    assert content["method"] == "grid"
+    for given in content["parameters"].values():
+        ((kind, values),) = given.items()
+        assert kind == ("values" if isinstance(values, list) else "value")
     found = reached(sweep, content, monkeypatch)
     assert len(found) == 16
     assert sorted(found, key=str) == sorted((p.overrides for p in sweep.points), key=str)
