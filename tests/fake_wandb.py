@@ -123,7 +123,9 @@ class FakeWandb:
         """Rows of a run's history and its summary, by the files they stand in."""
         run = self.run(path.split("/")[-2])
         for name, part in body.get("files", {}).items():
-            rows = [json.loads(line) for line in part["content"] if name.endswith((".jsonl", ".json"))]
+            rows = [
+                json.loads(line) for line in part["content"] if name.endswith((".jsonl", ".json"))
+            ]
             if name == "wandb-history.jsonl":
                 run["history"] += rows
             elif name == "wandb-summary.json":

@@ -35,10 +35,10 @@ def get_sweep(argument=""):
 """
 
 
-def start(config: Path, folder: Path) -> subprocess.Popen:
+def start(config: Path, folder: Path, *flags: str) -> subprocess.Popen:
     """The sweep in a process group of its own, pinned to one core."""
     return subprocess.Popen(
-        [sys.executable, "scripts/sweep.py", f"--config={config}", f"--folder={folder}"],
+        [sys.executable, "scripts/sweep.py", f"--config={config}", f"--folder={folder}", *flags],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

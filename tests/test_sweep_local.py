@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -11,11 +10,9 @@ import time
 import pytest
 from rich.console import Console
 
-from posenc_jax import report
 from posenc_jax.launch import AGAIN, local
 from posenc_jax.sweeps import Sweep, expand, grid
 from scripts import sweep as script
-from tests import sweep_kills
 
 # A run that takes no time: it counts its starts, and fails where its folder says so.
 TRAIN = """
@@ -133,34 +130,3 @@ def test_progress_is_read_from_the_last_record(tmp_path):
     record = {"encoding": "rope", "split": "train", "step": 40, "length": 8}
     (tmp_path / "metrics.jsonl").write_text("x" * 9000 + "\n" + json.dumps(record) + "\n")
     assert local._progress(tmp_path) == "rope: step 40"
-
-
-def test_killed_in_the_middle_it_runs_what_is_missing_and_reports_the_same(tmp_path, monkeypatch):
-    """Two tiny points, for real; `make sweep-kills` does it with 12 points x 3 seeds."""
-    # The points differ in what leaves their programs the same, which are compiled once.
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-    config = tmp_path / "mine.py"
-    config.write_text(sweep_kills.CONFIG.format(
-        task={"name": "copy"}, model={"width": 8, "heads": 1, "layers": 1, "mlp": 1},
-        train={"steps": 4, "chunk": 2, "batch": 2, "length": 8, "min_length": 8},
-        eval={"lengths": (8,), "examples": 2},
-        fields={"first_seed": (0, 5), "seeds": (1,)},
-    ))  # fmt: skip
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    first, second = sweep_kills.finish(sweep_kills.start(config, whole))
-    sweep = sweep_kills.start(config, killed)
-    sweep_kills.kill_when(sweep, lambda: (killed / f"{second}.log").exists())
-    assert sweep_kills.finished(killed) == {first}
-    kept = os.stat(killed / first / "summary.json").st_mtime_ns
-    assert sweep_kills.finish(sweep_kills.start(config, killed)) == [second]
-    assert os.stat(killed / first / "summary.json").st_mtime_ns == kept
-    found = (whole / "report.html").read_bytes()
-    assert (killed / "report.html").read_bytes() == found
-    # The control: with one number of one seed changed the report is another one.
-    metrics = killed / first / "metrics.jsonl"
-    record = next(line for line in metrics.read_text().splitlines() if '"token_accuracy"' in line)
-    changed = json.dumps(json.loads(record) | {"value": 0.123})
-    metrics.write_text(metrics.read_text().replace(record, changed))
-    report.compare([killed / first, killed / second], killed / "report.html", "mine")
-    assert (killed / "report.html").read_bytes() != found
