@@ -119,6 +119,15 @@ def read(workdir: str | Path) -> Stored:
     return Stored(path, config, config.pop("environment", {}), records, summary)
 
 
+def finished(folders: Iterable[Path]) -> list[Path]:
+    """The folders of runs; one that is none itself stands for the finished runs below it."""
+    found = []
+    for folder in folders:
+        below = sorted(path.parent for path in folder.glob("**/summary.json"))
+        found += [folder] if (folder / "config.json").is_file() or not below else below
+    return found
+
+
 def read_records(path: Path) -> list[Record]:
     """The records of a metrics.jsonl; a last line that a kill cut short is left out.
 

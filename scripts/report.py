@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import experiments
-from posenc_jax import report
+from posenc_jax import report, runs
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="the page over many runs")
     flags = parser.parse_args(arguments)
     try:
-        found = [run for folder in flags.folders for run in finished(folder)]
+        found = runs.finished(flags.folders)
         if len(found) == 1 and flags.out is None:
             experiments.show(str(found[0]))
             return 0
@@ -44,12 +44,6 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     print(f"{len(merged['runs'])} runs, {len(merged['lines'])} lines\nreport: {out}")
     return 0
-
-
-def finished(folder: Path) -> list[Path]:
-    """The folder itself where a run was begun in it, else the finished runs below it."""
-    below = sorted(path.parent for path in folder.glob("**/summary.json"))
-    return [folder] if (folder / "config.json").is_file() or not below else below
 
 
 if __name__ == "__main__":

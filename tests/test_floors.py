@@ -25,7 +25,7 @@ FLOORS = [
     },
     {"posenc_jax.encodings", "posenc_jax.attention", "posenc_jax.tasks", "posenc_jax.runs"},
     {"posenc_jax.transformer", "posenc_jax.report", "posenc_jax.launch"},
-    {"posenc_jax.gallery", "posenc_jax.training"},
+    {"posenc_jax.dashboard", "posenc_jax.gallery", "posenc_jax.training"},
     {"posenc_jax.evaluation"},
     {"posenc_jax"},  # the face that users import: its __init__ alone
     {"experiments"},
