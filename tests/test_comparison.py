@@ -4,6 +4,7 @@ import json
 import math
 import struct
 
+import numpy as np
 import pytest
 
 from posenc_jax import report, runs
@@ -32,10 +33,24 @@ def of(*seeds, shift=0.0):
     return [{**r, "value": r["value"] + shift} for r in make_records() if r["seed"] in seeds]
 
 
+# Layer 0 sees the token before alone, layer 1 all up to the query alike.
+MAPS = np.stack(
+    [
+        np.stack([m] * 2)
+        for m in (
+            np.eye(8, k=-1) + np.eye(8) * (np.arange(8) == 0),
+            np.tril(np.ones((8, 8))) / np.arange(1, 9)[:, None],
+        )
+    ]
+)
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     """Two seeds and a third of one config, and a run with another rate and a nasty task."""
     root = tmp_path_factory.mktemp("runs")
+    (root / "a" / "attention").mkdir(parents=True)
+    np.save(root / "a" / "attention" / "rope.npy", MAPS.astype(np.float16))
     return [
         write(root / "a", of(0, 1), train={"lr": 0.1}, seeds=2, task={"name": "copy"}),
         write(root / "b", of(2), train={"lr": 0.1}, seeds=1, task={"name": "copy"}),
@@ -137,7 +152,7 @@ told.left = lines("length");
 search.value = ""; search.oninput();
 document.querySelectorAll("#chips button")[1].ondblclick();
 told.only = lines("length");
-const select = [...document.querySelectorAll("select")].at(-1);
+const select = document.querySelectorAll("select")[1];
 told.lengths = [...select.options].map((o) => o.value);
 select.value = "8"; select.onchange();
 told.short = lines("position");
@@ -145,6 +160,13 @@ const svg = document.querySelector("#length svg"), size = svg.getBoundingClientR
 svg.onpointermove({ clientX: size.left + size.width * 0.5 });
 told.tip = texts("#length .tip")[0];
 told.links = [...document.querySelectorAll("#runs a")].map((a) => a.getAttribute("href"));
+const pixel = () => [...document.querySelectorAll("#attention canvas")].map((canvas) =>
+  [...canvas.getContext("2d").getImageData(2, 3, 1, 1).data].at(-1));
+told.looked = texts("#attention option");
+told.maps = [pixel()];
+const layer = [...document.querySelectorAll("#attention select")].at(-1);
+layer.value = "1"; layer.onchange();
+told.maps.push(pixel());
 told.wide = document.documentElement.scrollWidth <= innerWidth;
 return told;
 """
@@ -177,6 +199,8 @@ def test_the_page_works_in_a_browser_and_asks_for_nothing(page, tmp_path):
     assert told["lengths"] == ["8", "16", "32"]
     assert told["tip"].startswith("length 16randomized+rope · lr 0.1")
     assert "a/metrics.jsonl" in told["links"]
+    assert told["looked"] == ["rope · lr 0.1 · task copy", "0", "1"]
+    assert told["maps"] == [[255, 255], [pytest.approx(255 * math.sqrt(1 / 4), abs=1)] * 2]
     assert told["wide"]
     assert struct.unpack(">I", picture.read_bytes()[16:20])[0] == 1200
 

@@ -10,7 +10,7 @@ data.lines.forEach((line, i) => {
   line.dash = DASHES[(twin + Math.floor(color / 7)) % DASHES.length];
   line.shown = true;
 });
-const view = { metric: data.metrics[0]?.name, length: null, log: false, seeds: true, band: true };
+const view = { metric: data.metrics[0]?.name, length: null, looked: null, layer: 0, log: false, seeds: true, band: true };
 const shown = () => data.lines.filter((line) => line.shown);
 
 function element(tag, attributes = {}, ...children) {
@@ -200,6 +200,32 @@ function byPosition() {
       head: (x) => `from position ${x - 1}` });
 }
 
+// A square for each head: rows are queries, columns keys, the ink the root of the weight.
+function attention() {
+  const line = data.lines.find((found) => found.label === view.looked) ?? looked()[0];
+  const [layers, heads, size] = line.attention.shape;
+  view.layer = Math.min(view.layer, layers - 1);
+  const bytes = Uint8Array.from(atob(line.attention.bytes), (c) => c.charCodeAt(0));
+  const maps = [...Array(heads).keys()].map((head) => {
+    const canvas = element("canvas", { width: size, height: size, role: "img",
+      "aria-label": `head ${head}` });
+    const context = canvas.getContext("2d"), image = context.createImageData(size, size);
+    const from = (view.layer * heads + head) * size * size;
+    for (let i = 0; i < size * size; i++)
+      image.data.set([0, 114, 178, bytes[from + i]], 4 * i);
+    context.putImageData(image, 0, 0);
+    return element("figure", {}, canvas, element("figcaption", {}, `head ${head}`));
+  });
+  const tools = element("div", { class: "bar" },
+    choice("line", looked().map((l) => [l.label, l.label]), line.label,
+      (value) => { view.looked = value; }),
+    choice("layer", [...Array(layers).keys()].map((n) => [n, n]), view.layer,
+      (value) => { view.layer = Number(value); }));
+  return [tools, element("div", { class: "maps" }, ...maps)];
+}
+
+const looked = () => data.lines.filter((line) => line.attention);
+
 function runs() {
   const head = ["run", ...data.fields, "raw records"];
   const rows = data.runs.map((run) => element("tr", {},
@@ -237,8 +263,8 @@ function chips(filter) {
 }
 
 // The parts of the page, made once; `draw` fills them again after each choice.
-const slots = Object.fromEntries(["chips", "length", "table", "training", "position", "tools",
-  "positionTools"].map((name) => [name, element("div", { id: name })]));
+const slots = Object.fromEntries(["chips", "length", "table", "training", "position",
+  "attention"].map((name) => [name, element("div", { id: name })]));
 slots.chips.className = "chips";
 const search = element("input", { type: "search", placeholder: "find a line",
   "aria-label": "find a line", oninput: () => slots.chips.replaceChildren(...chips(wanted())) });
@@ -256,6 +282,7 @@ function draw() {
   slots.table.replaceChildren(table());
   slots.training.replaceChildren(training());
   if (lengths().length) slots.position.replaceChildren(byPosition());
+  if (looked().length) slots.attention.replaceChildren(...attention());
 }
 
 function section(title, ...parts) {
@@ -283,6 +310,9 @@ function build() {
       element("div", { class: "bar" }, choice("length", lengths().map((n) => [n, n]),
         lengths().at(-1), (value) => { view.length = Number(value); })), slots.position));
   }
+  if (looked().length) main.append(section("Attention", element("p", {}, "Weights on test text of " +
+    "the trained length, mean over examples, first seed: rows are queries, columns keys, the " +
+    "first token at the top left; the ink is the root of the weight."), slots.attention));
   main.append(section("Runs", runs()));
   draw();
 }

@@ -4,9 +4,13 @@ Runs whose configs differ in the seeds alone are pooled. Everything is computed 
 draws it.
 """
 
+import base64
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from posenc_jax.report import summaries
 from posenc_jax.runs import Record, Stored
@@ -19,12 +23,16 @@ POINTS, DIGITS = 200, 6  # of a training curve; of a number on the page
 
 
 class Line(NamedTuple):
-    """One encoding under one config, with the seeds of all runs that have it."""
+    """One encoding under one config, with the seeds of all runs that have it.
+
+    folder: of the first of these runs, for what is no record.
+    """
 
     label: str
     encoding: str
     trained: int
     metric: str
+    folder: Path
     records: list[Record]
 
 
@@ -56,6 +64,7 @@ def merge(runs: Sequence[Stored], names: Sequence[str]) -> dict[str, Any]:
                 "cells": {name: _cells(line, name) for name in metrics},
                 "training": _training(line),
                 "positions": _positions(line),
+                "attention": _attention(line),
             }
             for line in found
         ],
@@ -109,8 +118,8 @@ def lines(
     for label, name, run, records in parts:
         label = f"{label} ({name})" if label in doubled else label
         trained, metric = run.summary["train_length"], run.summary["metric"]
-        line = found.setdefault(label, Line(label, records[0]["encoding"], trained, metric, []))
-        line.records.extend(records)
+        fresh = Line(label, records[0]["encoding"], trained, metric, run.path, [])
+        found.setdefault(label, fresh).records.extend(records)
     return [line for line in found.values() if _metrics(line) or _training(line)]
 
 
@@ -143,6 +152,16 @@ def _positions(line: Line) -> dict[str, list]:
     wanted = summaries.last_step(wanted)
     lengths = sorted({record["length"] for record in wanted})
     return {str(n): _by([r for r in wanted if r["length"] == n], "position") for n in lengths}
+
+
+def _attention(line: Line) -> dict[str, Any] | None:
+    """The weights of each layer and head, [N, H, T, T], as a byte each: 255 times the root."""
+    path = line.folder / "attention" / f"{line.encoding}.npy"
+    if not path.is_file():
+        return None
+    weights_NHTT = np.load(path, allow_pickle=False).astype(np.float32)
+    scaled = np.round(255 * np.sqrt(np.clip(weights_NHTT, 0, 1))).astype(np.uint8)
+    return {"shape": scaled.shape[:3], "bytes": base64.b64encode(scaled.tobytes()).decode()}
 
 
 def _by(records: Iterable[Record], axis: str) -> list:
