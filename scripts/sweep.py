@@ -222,7 +222,7 @@ def _wandb(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespace)
 
 
 def _slurm(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespace) -> int:
-    path = slurm.write(sweep, folder, ROOT)
+    path = slurm.write(_from_root(sweep), folder, ROOT)
     if flags.dry_run:
         print(path.read_text("utf-8"), end="")
     print(f"{len(sweep.points)} points; next: sbatch {path}")
@@ -230,6 +230,9 @@ def _slurm(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespace)
 
 
 def _skypilot(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespace) -> int:
+    sweep = _from_root(sweep)
+    if Path(sweep.config.partition(":")[0]).is_absolute():
+        raise ValueError(f"--config: {sweep.config} lies outside {ROOT}, which is all that travels")
     found = skypilot.tasks(
         sweep, tpu=flags.tpu, bucket=flags.bucket, spot=flags.spot, recovery=flags.recovery
     )
@@ -243,6 +246,15 @@ def _skypilot(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespa
     online = any(config["wandb"]["mode"] == "online" for config in configs.values())
     skypilot.submit(paths, ROOT, ("WANDB_API_KEY",) if online else ())
     return 0
+
+
+def _from_root(sweep: Sweep) -> Sweep:
+    """The sweep with its config's path as seen from the repository, where jobs start."""
+    path, colon, argument = sweep.config.partition(":")
+    absolute = Path(path).resolve()
+    inside = absolute.is_relative_to(ROOT)
+    seen = absolute.relative_to(ROOT) if inside else absolute
+    return sweep._replace(config=f"{seen.as_posix()}{colon}{argument}")
 
 
 LAUNCHERS = {"local": _local, "wandb": _wandb, "slurm": _slurm, "skypilot": _skypilot}

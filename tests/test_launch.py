@@ -209,6 +209,20 @@ def test_jobs_have_names_of_their_own():
     assert names[2] == "s-c"
 
 
+def test_jobs_find_their_config_from_the_repository(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT / "docs")
+    flags = ["--launch=slurm", "--dry-run", f"--folder={tmp_path}"]
+    assert script.main(["--config=../configs/extrap.py:rope,quick", *flags]) == 0
+    assert "--config=configs/extrap.py:rope,quick " in (tmp_path / "commands.txt").read_text()
+    mine = tmp_path / "mine.py"
+    mine.write_text((ROOT / "configs" / "extrap.py").read_text())
+    assert script.main([f"--config={mine}:rope,quick", *flags]) == 0
+    assert f"--config={mine}:rope" in (tmp_path / "commands.txt").read_text()
+    # A cloud machine gets the repository and nothing else.
+    assert script.main([f"--config={mine}:rope,quick", "--launch=skypilot", "--dry-run"]) == 2
+    assert "lies outside" in capsys.readouterr().err
+
+
 SKY = """#!{python}
 import json, pathlib, sys
 log = pathlib.Path({log!r})
