@@ -49,7 +49,8 @@ function ticks(low, high, log) {
 
 // A chart of lines: rows are [x, mean, low, high, seeds]; a click is never needed to read it.
 function chart(rowsOf, options) {
-  const W = 940, H = 400, left = 64, right = 24, top = 16, bottom = 52;
+  const W = Math.max(320, document.getElementById("main").clientWidth);
+  const H = Math.max(280, Math.min(440, 0.42 * W)), left = 64, right = 24, top = 16, bottom = 52;
   const plot = element("div", { class: "plot" });
   const curves = shown().map((line) => ({ line, rows: rowsOf(line) })).filter((c) => c.rows.length);
   const every = curves.flatMap((curve) => curve.rows);
@@ -60,8 +61,7 @@ function chart(rowsOf, options) {
     return plot;
   }
   const xs = [...new Set(every.map((row) => row[0]))].sort((a, b) => a - b);
-  const shift = options.logX && xs[0] <= 0 ? 1 : 0;
-  const atX = options.logX ? (x) => Math.log2(x + shift) : (x) => x;
+  const atX = options.logX ? Math.log2 : (x) => x;
   let [low, high] = [Math.min(...values), Math.max(...values)];
   const room = view.log ? (high / low) ** 0.05 : 0.05 * (high - low || Math.abs(high) || 1);
   [low, high] = view.log ? [low / room, high * room] : [low - room, high + room];
@@ -83,9 +83,9 @@ function chart(rowsOf, options) {
     svg.append(element("text", { x: X(tick), y: H - bottom + 20, "text-anchor": "middle" },
       options.tick ? options.tick(tick) : String(tick)));
   }
-  const trained = [...new Set(curves.map((curve) => curve.line.trained))];
-  if (options.trained) for (const at of trained.filter((n) => n >= xs[0] && n <= xs.at(-1))) {
-    svg.append(element("line", { x1: X(at - shift), x2: X(at - shift), y1: top, y2: H - bottom,
+  const trained = options.trained ? curves.map((curve) => options.trained(curve.line)) : [];
+  for (const at of new Set(trained.filter((n) => n >= xs[0] && n <= xs.at(-1)))) {
+    svg.append(element("line", { x1: X(at), x2: X(at), y1: top, y2: H - bottom,
       stroke: "var(--muted)", "stroke-dasharray": "2 4" }));
   }
   svg.append(element("text", { x: (left + W - right) / 2, y: H - 8, "text-anchor": "middle" },
@@ -142,7 +142,8 @@ function point(plot, svg, { W, H, top, bottom, xs, X, curves, head }) {
   svg.onpointerleave = () => { tip.hidden = true; guide.setAttribute("opacity", 0); };
 }
 
-function thin(xs, most = 10) {
+function thin(xs) {
+  const most = document.getElementById("main").clientWidth / 70;
   const every = Math.ceil(xs.length / most);
   return xs.filter((_, i) => i % every === 0);
 }
@@ -152,8 +153,8 @@ const metric = () => data.metrics.find((found) => found.name === view.metric);
 function byLength() {
   return chart((line) => line.cells[view.metric] ?? [], {
     title: "by length", axis: "test length (log scale); dotted: trained length",
-    yAxis: metric().label, logX: true, ticks: thin, dots: true, trained: true,
-    head: (x) => `length ${x}` });
+    yAxis: metric().label, logX: true, ticks: thin, dots: true,
+    trained: (line) => line.trained, head: (x) => `length ${x}` });
 }
 
 function table() {
@@ -194,10 +195,11 @@ function lengths() {
 
 function byPosition() {
   const length = view.length ?? lengths().at(-1);
+  // Positions count from 0, which a log axis does not have.
   return chart((line) => (line.positions[length] ?? []).map((row) => [row[0] + 1, ...row.slice(1)]),
     { title: "by position", axis: "position in the window (log scale); dotted: trained length",
-      yAxis: data.metrics[0].label, logX: true, ticks: thin, trained: true,
-      head: (x) => `from position ${x - 1}` });
+      yAxis: data.metrics[0].label, logX: true, ticks: thin, tick: (x) => String(x - 1),
+      trained: (line) => line.trained + 1, head: (x) => `from position ${x - 1}` });
 }
 
 // A square for each head: rows are queries, columns keys, the ink the root of the weight.
@@ -318,3 +320,4 @@ function build() {
 }
 
 build();
+addEventListener("resize", draw);
