@@ -193,7 +193,8 @@ def _table(board: dict[str, local.Status], height: int) -> Table:
     for name, status in rows[first : first + room]:
         minutes, seconds = divmod(round(status.seconds), 60)
         clock = f"{minutes}:{seconds:02}" if status.seconds else ""
-        table.add_row(Text(name), Text(status.state, COLORS[status.state]), status.note, clock)
+        state = Text(status.state, COLORS[status.state])
+        table.add_row(Text(name), state, Text(status.note), clock)
     return table
 
 
