@@ -136,7 +136,8 @@ const lines = (id) => document.querySelectorAll(`#${id} .line`).length;
 const told = { lead: texts("#lead")[0], chips: texts("#chips button"), cells: texts("#table td"),
   before: ["length", "training", "position"].map(lines),
   bands: document.querySelectorAll("#length .band").length,
-  seeds: document.querySelectorAll("#length circle").length };
+  seeds: document.querySelectorAll("#length circle").length,
+  baselines: texts("#length .baseline") };
 document.querySelector("#chips button").click();
 told.after = ["length", "training", "position"].map(lines);
 told.rows = texts("#table tbody th");
@@ -190,6 +191,7 @@ def test_the_page_works_in_a_browser_and_asks_for_nothing(page, tmp_path):
     assert told["cells"][0] == "2.135±0.025"
     assert told["before"] == [4, 4, 4]
     assert (told["bands"], told["seeds"]) == (4, 36)
+    assert told["baselines"] == ["bigram"]  # the other one, 40, is far outside
     assert told["after"] == [3, 3, 3]
     assert len(told["rows"]) == 3
     assert told["noSeeds"] == 0

@@ -88,6 +88,13 @@ function chart(rowsOf, options) {
     svg.append(element("line", { x1: X(at), x2: X(at), y1: top, y2: H - bottom,
       stroke: "var(--muted)", "stroke-dasharray": "2 4" }));
   }
+  for (const [name, value] of Object.entries(options.baselines ?? {})) {
+    if (value < low || value > high) continue;
+    svg.append(element("line", { x1: left, x2: W - right, y1: Y(value), y2: Y(value),
+      stroke: "var(--muted)", "stroke-dasharray": "6 4" }));
+    svg.append(element("text", { x: W - right, y: Y(value) - 5, "text-anchor": "end",
+      class: "baseline" }, name));
+  }
   svg.append(element("text", { x: (left + W - right) / 2, y: H - 8, "text-anchor": "middle" },
     options.axis));
   svg.append(element("text", { transform: `translate(14 ${(H - bottom) / 2}) rotate(-90)`,
@@ -154,6 +161,7 @@ function byLength() {
   return chart((line) => line.cells[view.metric] ?? [], {
     title: "by length", axis: "test length (log scale); dotted: trained length",
     yAxis: metric().label, logX: true, ticks: thin, dots: true,
+    baselines: data.baselines[view.metric],
     trained: (line) => line.trained, head: (x) => `length ${x}` });
 }
 

@@ -56,6 +56,7 @@ def merge(runs: Sequence[Stored], names: Sequence[str]) -> dict[str, Any]:
             }
             for name in metrics
         ],
+        "baselines": _baselines(runs),
         "lines": [
             {
                 "label": line.label,
@@ -121,6 +122,19 @@ def lines(
         fresh = Line(label, records[0]["encoding"], trained, metric, run.path, [])
         found.setdefault(label, fresh).records.extend(records)
     return [line for line in found.values() if _metrics(line) or _training(line)]
+
+
+def _baselines(runs: Sequence[Stored]) -> dict[str, dict[str, float]]:
+    """Metric -> name -> value, those that all runs of the metric agree on."""
+    found: dict[str, list[dict[str, float]]] = {}
+    for run in runs:
+        if "train_length" in run.summary:
+            found.setdefault(run.summary["metric"], []).append(run.summary["baselines"])
+    return {
+        metric: {name: value for name, value in first.items()
+                 if all(other.get(name) == value for other in rest)}
+        for metric, (first, *rest) in found.items()
+    }  # fmt: skip
 
 
 def _metrics(line: Line) -> list[str]:
