@@ -12,6 +12,7 @@ from posenc_jax.report import merging
 from posenc_jax.report.style import CSS
 
 HERE = Path(__file__).parent
+SCRIPTS = ("chart.js", "comparison.js")
 RAW = ("report.html", "config.json", "metrics.jsonl", "summary.json")
 
 
@@ -49,7 +50,8 @@ def html(merged: dict[str, Any], title: str) -> str:
     """The page as text. What comes from the runs is data, which the script writes as text only."""
     data = json.dumps(merged, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     data = data.replace("<", "\\u003c")  # nothing in it can end the element it stands in
-    style, script = (HERE / "comparison.css").read_text(), (HERE / "comparison.js").read_text()
+    style = (HERE / "comparison.css").read_text("utf-8")
+    script = "".join((HERE / name).read_text("utf-8") for name in SCRIPTS)
     return f"""<!doctype html>
 <html lang="en">
 <head>
