@@ -9,7 +9,8 @@ data.lines.forEach((line, i) => {
   line.dash = DASHES[(twin + Math.floor(color / 7)) % DASHES.length];
   line.shown = true;
 });
-const view = { metric: data.metrics[0]?.name, length: null, looked: null, layer: 0, log: false, seeds: true, band: true };
+const view = { metric: data.metrics[0]?.name, length: null, looked: null, layer: 0,
+  log: false, seeds: true, band: true };
 const shown = () => data.lines.filter((line) => line.shown);
 
 const metric = () => data.metrics.find((found) => found.name === view.metric);
