@@ -1,15 +1,16 @@
 """Tasks: every one by name, and the functions that read the registry.
 
 A new task is one function that returns a `Task` and one line in `TASKS`; its options are the
-function's arguments. `file:PATH` names the text at a path.
+function's arguments. `file:PATH` names the text at a path. Tasks of images stand in `IMAGES`: the
+model reads patches in place of token ids.
 """
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from posenc_jax.choices import checked, choices_for
-from posenc_jax.tasks import arithmetic, copying, corpus, periodic, recall
+from posenc_jax.tasks import arithmetic, copying, corpus, images, periodic, recall
 from posenc_jax.tasks.task import (
     BOS,
     EOS,
@@ -26,6 +27,7 @@ __all__ = [
     "BOS",
     "EOS",
     "EXTRA",
+    "IMAGES",
     "PAD",
     "SEP",
     "SYMBOL",
@@ -49,6 +51,8 @@ TASKS: dict[str, Callable[..., Task]] = {
     "periodic": periodic.periodic,
 }
 
+IMAGES: dict[str, Callable[..., Task]] = {"digits": images.digits}
+
 _FILE = "file:"
 # Tasks that cost something to make are planned first; a plan knows its sizes, as a task does.
 _PLANS = {corpus.stdlib: corpus.plan_stdlib, corpus.file: corpus.plan_file}
@@ -67,7 +71,10 @@ def make(name: str, **options: Any) -> Task:
 
 
 def check(
-    name: str, sizes: Mapping[str, Sequence[int]] | None = None, **options: Any
+    name: str,
+    sizes: Mapping[str, Sequence[int]] | None = None,
+    reads: Literal["tokens", "patches"] = "tokens",
+    **options: Any,
 ) -> Callable[[int], int]:
     """Raises what `make` would, without reading a text: its files are only listed.
 
@@ -77,7 +84,9 @@ def check(
       name: as for `make`, and so are the options.
       sizes: sizes that the task must have, by the field that asks for them, such as
         {"train.length": [64], "eval.lengths": [64, 128]}.
+      reads: what the model is to read; a task of the other kind is refused.
     """
+    _check_kind(name, reads)
     build, arguments = _resolve(name, options)
     found = _PLANS.get(build, build)(**arguments)
     for field, asked in (sizes or {}).items():
@@ -94,10 +103,18 @@ def options(name: str) -> dict[str, Any]:
 def _builder(name: str) -> Callable[..., Task]:
     if name.startswith(_FILE):
         return corpus.file
-    if name not in TASKS:
-        hint = choices_for(name, [*TASKS, "file:PATH"])
+    if name not in TASKS | IMAGES:
+        hint = choices_for(name, [*TASKS, *IMAGES, "file:PATH"])
         raise ValueError(f"task.name: no task {name!r}{hint}")
-    return TASKS[name]
+    return (TASKS | IMAGES)[name]
+
+
+def _check_kind(name: str, reads: str) -> None:
+    _builder(name)
+    if (name in IMAGES) != (reads == "patches"):
+        fits = IMAGES if reads == "patches" else [*TASKS, "file:PATH"]
+        shows = "is" if name in IMAGES else "is not"
+        raise ValueError(f"task.name: {name} {shows} a task of images; choices: {', '.join(fits)}")
 
 
 def _parameters(name: str) -> dict[str, inspect.Parameter]:

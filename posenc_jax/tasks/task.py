@@ -25,15 +25,15 @@ from posenc_jax.layout import Layout, layout
 PAD, BOS, SEP, EOS, EXTRA, SYMBOL = range(6)
 
 Integer = int | np.integer
-Metric = Literal["bits_per_byte", "exact_match"]
+Metric = Literal["bits_per_byte", "exact_match", "accuracy"]
 Padding = Literal["right", "left"]
 
 
 class Batch(NamedTuple):
     """A batch for next-token prediction; rows of different sizes stand in one static width.
 
-    tokens_BT:  int32, what the model reads.
-    targets_BT: int32, what it must say at each place.
+    tokens_BT:  int32, what the model reads; of images float32 [B, T, F], one patch a place.
+    targets_BT: int32, what it must say at each place; of images [B, 1], one label a row.
     weights_BT: float32, 1 where the target counts: on the answer alone.
     layout:     where each token stands; padding has segment 0.
     """
@@ -62,6 +62,7 @@ class Task(NamedTuple):
     valid:    the same, from a third stream.
     baselines: () -> value of the metric for what a model has to beat, by name.
     facts:    for the record of a run: what the data was.
+    features: numbers in a patch, for a task of images; None: the model reads token ids.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Task(NamedTuple):
     valid: Callable[[Any, jax.Array, Any, int], Batch]
     baselines: Callable[[], Mapping[str, float]]
     facts: Mapping[str, Any]
+    features: int | None = None
 
 
 def draw(key: jax.Array, index_T: jax.Array, choices: int) -> jax.Array:
