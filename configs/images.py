@@ -27,14 +27,14 @@ def get_config(argument=""):
             "task": {"name": "digits"},
             "model": {**base.model.to_dict(), "kind": "encoder"},
             "train": base.train.to_dict(),
-            "eval": {"lengths": (4, 8, 12), "tokens": 8192},
+            "eval": {"lengths": (4, 6, 8), "tokens": 8192},
             "seeds": 3,
             "first_seed": 0,
             "wandb": base.wandb.to_dict(),
         }
     )
     config.model.update(width=48, heads=4, layers=2, mlp=2)
-    config.train.update(length=4, min_length=4, batch=32, steps=1000, lr=5e-3, decay=0.3, chunk=100)
+    config.train.update(length=4, min_length=4, batch=32, steps=800, lr=5e-3, decay=0.3, chunk=100)
     if quick:
         config.model.update(width=16, layers=1)
         config.train.update(steps=40, warmup=5, chunk=20)

@@ -155,9 +155,10 @@ def _keep_shown(config: Config, task: tasks.Task, record: runs.Run) -> None:
     """Writes shown.npz: the first test image in patches, at every resolution and shuffled."""
     mean_C, deviation_C = (np.asarray(task.data[name]).ravel() for name in ("mean", "deviation"))
     images, panels = (task.examples(config.train.length) or 0) // len(VIEWS), {}
+    read = jax.jit(task.test, static_argnums=(2, 3))
     for view, size in [*((0, n) for n in config.eval.lengths), (2, config.train.length)]:
         index_B = jnp.asarray([view * images], jnp.int32)
-        patch_TF = np.asarray(task.test(task.data, index_B, size, size * size).tokens_BT[0])
+        patch_TF = np.asarray(read(task.data, index_B, size, size * size).tokens_BT[0])
         side = math.isqrt(patch_TF.shape[-1] // len(mean_C))
         pixels = patch_TF.reshape(size, size, side, side, -1) * deviation_C + mean_C
         title = f"{size} × {size}" + (f", {VIEWS[view]}" if view else "")

@@ -87,5 +87,7 @@ def shown(file: Path) -> Figure:
         whole = gap.transpose(0, 2, 1, 3, 4).reshape(rows * high, columns * wide, channels)
         axes.imshow(whole[..., 0] if channels == 1 else whole, cmap="gray_r", vmin=0, vmax=1)
         axes.set_title(title, fontsize="small")
-        axes.axis("off")
+        axes.set_facecolor(look.GRID)  # shows in the gaps
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set_visible(False)
     return figure

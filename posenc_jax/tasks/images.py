@@ -158,7 +158,7 @@ def patches(
     """Patches by number, [B, T, patch * patch * C], of images enlarged to side * patch pixels.
 
     Each pixel made lies between two of the image's own on either axis, and is read on the line
-    between them; at the image's own size it is one of them, to the bit.
+    between them; at the image's own size it is one of them.
 
     moves_2B2: how far each image is moved, and how much it is stretched, along rows and columns,
       as shares of its side. What lies outside reads as the edge.
