@@ -168,9 +168,12 @@ def _keep_shown(config: Config, task: tasks.Task, record: runs.Run) -> None:
 
 def by_view(scores: Scores) -> list[Scores]:
     """The scores of each view; those by place in the window are of all together."""
-    cut = lambda s: np.split(s, len(VIEWS), axis=1)
-    parts = zip(*map(cut, scores[:4]), strict=True)
-    return [Scores(*part, scores.loss_ST, scores.count_ST) for part in parts]
+    whole = scores._asdict()
+    parts = {name: np.split(whole[name], len(VIEWS), axis=1) for name in Scores._fields[:4]}
+    return [
+        scores._replace(**{name: part[view] for name, part in parts.items()})
+        for view in range(len(VIEWS))
+    ]
 
 
 def _check_method(config: Config, name: str) -> None:

@@ -12,7 +12,7 @@ from posenc_jax.tasks.images import VIEWS
 COUNTED, INTERPOLATED, SHUFFLED = VIEWS
 
 SIZES = (
-    "Accuracy by resolution: every seed a dot, the line their mean, the band a 95% t interval. "
+    "Accuracy by resolution: every seed a dot, the line their mean. "
     "Positions go on from those of training, or are squeezed into them."
 )
 CONTROL = (
@@ -33,7 +33,6 @@ def by_resolution(summary: Mapping, names: Sequence[str]) -> Figure:
             cells = [summary["results"][key][str(size)] for size in sizes]
             color = styles[name]["color"]
             axes.plot(sizes, [c["mean"] for c in cells], label=name, zorder=3, **styles[name])
-            look.band(axes, sizes, [(c["low"], c["high"]) for c in cells], color)
             for size, cell in zip(sizes, cells, strict=True):
                 axes.plot([size] * len(cell["seeds"]), cell["seeds"], ".", ms=4, alpha=0.6,
                           color=color, zorder=4)  # fmt: skip
@@ -84,7 +83,9 @@ def shown(file: Path) -> Figure:
     ):
         gap = np.pad(patch_RCPPC, ((0, 0), (0, 0), (0, 1), (0, 1), (0, 0)), constant_values=np.nan)
         rows, columns, high, wide, channels = gap.shape
-        whole = gap.transpose(0, 2, 1, 3, 4).reshape(rows * high, columns * wide, channels)
+        whole = gap.transpose(0, 2, 1, 3, 4).reshape(rows * high, columns * wide, channels)[
+            :-1, :-1
+        ]
         axes.imshow(whole[..., 0] if channels == 1 else whole, cmap="gray_r", vmin=0, vmax=1)
         axes.set_title(title, fontsize="small")
         axes.set_facecolor(look.GRID)  # shows in the gaps

@@ -86,8 +86,8 @@ def _gains(summary: Mapping, names: Sequence[str]) -> list[str]:
     for view, size in places:
         parts = []
         for flat, grid in pairs:
-            seeds = [_cell(summary, name, view, size)["seeds"] for name in (grid, flat)]
-            gain = paired(*seeds, len(pairs) * len(places))
+            ours, theirs = (_cell(summary, name, view, size)["seeds"] for name in (grid, flat))
+            gain = paired(ours, theirs, len(pairs) * len(places))
             half = "" if gain.half is None else f" ±{gain.half:.3f}"
             parts.append(f"{grid} less {flat} {gain.mean:+.3f}{half}")
         if parts:

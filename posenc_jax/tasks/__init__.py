@@ -1,8 +1,8 @@
 """Tasks: every one by name, and the functions that read the registry.
 
 A new task is one function that returns a `Task` and one line in `TASKS`; its options are the
-function's arguments. `file:PATH` names the text at a path. Tasks of images stand in `IMAGES`: the
-model reads patches in place of token ids.
+function's arguments. `file:PATH` names the text at a path, and `tfds:NAME` a set of TFDS, see
+`sets.py`. Of images, in `IMAGES` and in TFDS, the model reads patches in place of token ids.
 """
 
 import inspect
@@ -10,7 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from posenc_jax.choices import checked, choices_for
-from posenc_jax.tasks import arithmetic, copying, corpus, images, periodic, recall
+from posenc_jax.tasks import (
+    arithmetic,
+    copying,
+    corpus,
+    images,
+    periodic,
+    prepared,
+    recall,
+    sets,
+)
 from posenc_jax.tasks.task import (
     BOS,
     EOS,
@@ -53,9 +62,17 @@ TASKS: dict[str, Callable[..., Task]] = {
 
 IMAGES: dict[str, Callable[..., Task]] = {"digits": images.digits}
 
-_FILE = "file:"
+_FILE, _TFDS = "file:", "tfds:"
+_PATTERNS = ("file:PATH", "tfds:NAME")
 # Tasks that cost something to make are planned first; a plan knows its sizes, as a task does.
-_PLANS = {corpus.stdlib: corpus.plan_stdlib, corpus.file: corpus.plan_file}
+_PLANS: dict[Callable, Callable] = {
+    corpus.stdlib: corpus.plan_stdlib,
+    corpus.file: corpus.plan_file,
+    sets.text: sets.plan_text,
+    sets.answers: sets.plan_pairs,
+    sets.pictures: sets.plan_pictures,
+}
+_SETS = {"text": sets.text, "pairs": sets.answers, "images": sets.pictures}
 
 
 def make(name: str, **options: Any) -> Task:
@@ -67,7 +84,8 @@ def make(name: str, **options: Any) -> Task:
     """
     build, arguments = _resolve(name, options)
     task = build(**arguments)
-    return task._replace(facts={"task": name, "options": arguments, **task.facts})
+    stated = {option: value for option, value in arguments.items() if option != "found"}
+    return task._replace(facts={"task": name, "options": stated, **task.facts})
 
 
 def check(
@@ -103,23 +121,25 @@ def options(name: str) -> dict[str, Any]:
 def _builder(name: str) -> Callable[..., Task]:
     if name.startswith(_FILE):
         return corpus.file
+    if name.startswith(_TFDS):
+        return _SETS[sets.kind(prepared.find(name.removeprefix(_TFDS)))]
     if name not in TASKS | IMAGES:
-        hint = choices_for(name, [*TASKS, *IMAGES, "file:PATH"])
+        hint = choices_for(name, [*TASKS, *IMAGES, *_PATTERNS])
         raise ValueError(f"task.name: no task {name!r}{hint}")
     return (TASKS | IMAGES)[name]
 
 
 def _check_kind(name: str, reads: str) -> None:
-    _builder(name)
-    if (name in IMAGES) != (reads == "patches"):
-        fits = IMAGES if reads == "patches" else [*TASKS, "file:PATH"]
-        shows = "is" if name in IMAGES else "is not"
+    shown = _builder(name) in (*IMAGES.values(), sets.pictures)
+    if shown != (reads == "patches"):
+        fits = [*IMAGES, _PATTERNS[1]] if reads == "patches" else [*TASKS, *_PATTERNS]
+        shows = "is" if shown else "is not"
         raise ValueError(f"task.name: {name} {shows} a task of images; choices: {', '.join(fits)}")
 
 
 def _parameters(name: str) -> dict[str, inspect.Parameter]:
     parameters = inspect.signature(_builder(name)).parameters
-    return {option: p for option, p in parameters.items() if option != "path"}
+    return {option: p for option, p in parameters.items() if option not in ("path", "found")}
 
 
 def _resolve(name: str, given: Mapping[str, Any]) -> tuple[Callable[..., Task], dict[str, Any]]:
@@ -128,6 +148,8 @@ def _resolve(name: str, given: Mapping[str, Any]) -> tuple[Callable[..., Task], 
     arguments = options(name)
     if build is corpus.file:
         arguments["path"] = name.removeprefix(_FILE)
+    if name.startswith(_TFDS):
+        arguments["found"] = prepared.find(name.removeprefix(_TFDS))
     for option, value in given.items():
         if option not in known:
             raise ValueError(

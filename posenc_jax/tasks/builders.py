@@ -9,14 +9,13 @@
 Each task is a config of the set `posenc_jax`, with its default options; nothing is downloaded, and
 TensorFlow is not needed. An example of the standard library is one of its files, with the split it
 has in the task, and one of the digits an image and its label. A generated task, which has no end of
-its own, has 2,000 lines for each split, sizes 1 to 20 in turn: the first examples of the task's own
-streams, the training lines as `sample` draws them from seed 0.
+its own, has 2,000 lines for each split, its 20 smallest sizes in turn: in "test" and "valid" line
+number i is the task's own example number i of its size, in "train" they are drawn with key 0.
 """
 
 import io
 import sysconfig
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -26,7 +25,7 @@ import tensorflow_datasets as tfds
 from PIL import Image
 
 from posenc_jax.tasks import IMAGES, TASKS, corpus, make
-from posenc_jax.tasks.task import Batch, Task
+from posenc_jax.tasks.task import Task
 
 SIZES, COUNT = 20, 2000  # of the lines of a generated task
 SPLITS = ("train", "valid", "test")
@@ -40,10 +39,14 @@ class PosencJax(tfds.core.GeneratorBasedBuilder):
     BUILDER_CONFIGS = [  # noqa: RUF012 - what TFDS reads
         tfds.core.BuilderConfig(name=task) for task in (*TASKS, *IMAGES)
     ]
-    pkg_dir_path = Path(__file__).parent
+
+    @property
+    def _task(self) -> str:
+        assert self.builder_config is not None
+        return self.builder_config.name
 
     def _info(self) -> tfds.core.DatasetInfo:
-        name, f = self.builder_config.name, tfds.features
+        name, f = self._task, tfds.features
         keys = None
         if name == "stdlib":
             features: dict[str, Any] = {"path": f.Text(), "text": f.Text()}
@@ -58,14 +61,14 @@ class PosencJax(tfds.core.GeneratorBasedBuilder):
             )
         return tfds.core.DatasetInfo(
             builder=self, description=__doc__, features=f.FeaturesDict(features),
-            supervised_keys=keys, homepage="https://pypi.org/project/posenc_jax",
+            supervised_keys=keys,
         )  # fmt: skip
 
     def _split_generators(self, dl_manager) -> dict[str, Iterator]:
         return {split: self._generate_examples(split) for split in SPLITS}
 
     def _generate_examples(self, split: str) -> Iterator[tuple[Any, dict]]:
-        name = self.builder_config.name
+        name = self._task
         task = make(name)
         if name == "stdlib":
             return _files(split)
@@ -88,24 +91,28 @@ def _pictures(task: Task, split: str) -> Iterator[tuple[int, dict]]:
 
 
 def _lines(task: Task, split: str) -> Iterator[tuple[int, dict]]:
-    most = min(task.most or task.least + SIZES - 1, task.least + SIZES - 1)
-    sizes = range(task.least, most + 1)
-    for k, size in enumerate(sizes):
-        width, number_B = task.width(size), np.arange(k, COUNT, len(sizes))
-        batch = lines(task, split, size, len(number_B), width)
-        for row, number in enumerate(number_B):
-            parts = (batch.tokens_BT, batch.targets_BT, batch.weights_BT)
-            tokens, targets, weights = (np.asarray(part[row], np.int32) for part in parts)
-            example = {"tokens": tokens, "targets": targets, "weights": weights}
-            yield int(number), {"size": size, **example}
+    sizes = np.arange(task.least, min(task.most or np.inf, task.least + SIZES - 1) + 1, dtype=int)
+    size_B = np.resize(sizes, COUNT)
+    rows = zip(size_B, *lines(task, split, size_B), strict=True)
+    for number, (size, *row) in enumerate(rows):
+        names = ("tokens", "targets", "weights")
+        line = {name: part[: task.width(int(size))] for name, part in zip(names, row, strict=True)}
+        yield number, {"size": int(size), **line}
 
 
-def lines(task: Task, split: str, size: int, count: int, width: int) -> Batch:
-    """The first examples of one size."""
+def lines(task: Task, split: str, size_B: np.ndarray) -> list[np.ndarray]:
+    """Tokens, targets and weights, int32 [B, T], of example number b of size size_B[b]."""
+    width = task.width(int(size_B.max()))
     if split == "train":
-        size_B = jnp.full(count, size, jnp.int32)
-        key = jax.random.fold_in(jax.random.key(0, impl="threefry2x32"), size)
-        return jax.jit(task.sample, static_argnums=3)(task.data, key, size_B, width)
-    read = task.test if split == "test" else task.valid
-    index_B = jnp.arange(count, dtype=jnp.int32)
-    return jax.jit(read, static_argnums=3)(task.data, index_B, jnp.int32(size), width)
+        key = jax.random.key(0, impl="threefry2x32")
+        batch = jax.jit(task.sample, static_argnums=3)(
+            task.data, key, size_B.astype(np.int32), width
+        )
+    else:
+        read = task.test if split == "test" else task.valid
+        one = lambda index, size: read(task.data, index[None], size, width)
+        index_B = jnp.arange(len(size_B), dtype=jnp.int32)
+        batch = jax.tree.map(
+            lambda x: x[:, 0], jax.jit(jax.vmap(one))(index_B, size_B.astype(np.int32))
+        )
+    return [np.asarray(part, np.int32) for part in batch[:3]]

@@ -44,6 +44,20 @@ class Batch(NamedTuple):
     layout: Layout
 
 
+class Fed(NamedTuple):
+    """Training rows made on the host, [S, N, ...]: of the seeds from `seed` on and the N steps from
+    `step` on.
+    """
+
+    rows: Any
+    seed: Any
+    step: Any
+
+    def at(self, seed: jax.Array, step: jax.Array) -> Any:
+        """The rows of one step of one seed."""
+        return self.rows[seed - self.seed, step - self.step]
+
+
 class Task(NamedTuple):
     """A task: pure functions from keys and indices to batches.
 
@@ -63,6 +77,8 @@ class Task(NamedTuple):
     baselines: () -> value of the metric for what a model has to beat, by name.
     facts:    for the record of a run: what the data was.
     features: numbers in a patch, for a task of images; None: the model reads token ids.
+    feed:     (seeds, steps, batch, width) -> Fed: what `sample` is given of each step in place of
+              `data`, where that does not fit on the device; None: it does. Both are ranges.
     """
 
     name: str
@@ -79,6 +95,7 @@ class Task(NamedTuple):
     baselines: Callable[[], Mapping[str, float]]
     facts: Mapping[str, Any]
     features: int | None = None
+    feed: Callable[[range, range, int, int], Fed] | None = None
 
 
 def draw(key: jax.Array, index_T: jax.Array, choices: int) -> jax.Array:

@@ -33,6 +33,7 @@ def windowed(
     stretch: int,
     share: float = 0.0,
     packed: bool = False,
+    streamed: bool = False,
     facts: Mapping[str, Any] | None = None,
 ) -> Task:
     """The task of a text, uint8 [N] for each split, at most 2 GiB.
@@ -42,6 +43,7 @@ def windowed(
       stretch: bytes of the test split that are predicted, and of the validation split.
       share: of bytes that are hidden and predicted; 0: the next byte is. See `masked.py`.
       packed: keep documents apart.
+      streamed: the training rows will be fed, see `Task.feed`; of the text only its head is given.
       facts: what is known of the text besides its bytes and their hash.
 
     ValueError: a split is too small, or the text too large.
@@ -56,6 +58,8 @@ def windowed(
         return batch(text_N[index_BL], size_B, packed)
 
     def sample(data, key, size_B, width):
+        if streamed:
+            return batch(data[:, : width + 1], size_B, packed)
         start_B = jax.random.randint(key, size_B.shape, 0, len(data["train"]) - size_B)
         return windows(data["train"], start_B, size_B, width)
 
@@ -106,6 +110,11 @@ def batch(byte_BL: jax.Array, size_B: jax.Array, packed: bool) -> Batch:
         inside_BT.astype(jnp.float32),
         layout(jnp.where(inside_BT, segment_BT, 0)),
     )
+
+
+def document(text: bytes) -> bytes:
+    """A document of a packed text, behind its 0 byte; one inside it becomes a space."""
+    return SEPARATOR + text.replace(SEPARATOR, b" ")
 
 
 def check_sizes(source: str, sizes: Mapping[str, int]) -> None:
