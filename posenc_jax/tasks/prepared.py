@@ -112,7 +112,8 @@ def source(found: Prepared, split: str) -> Sequence[dict[str, Any]]:
     """
     import tensorflow_datasets as tfds  # a second, and only where a set is read
 
-    builder = tfds.builder_from_directory(builder_dir=found.folder)
+    open_folder: Any = tfds.builder_from_directory
+    builder = open_folder(found.folder)
     try:
         return builder.as_data_source(split)
     except (ValueError, AssertionError) as error:
