@@ -62,8 +62,7 @@ def find(name: str) -> Prepared:
     """
     base, _, version = name.partition(":")
     folder = data_dir() / base
-    if not re.fullmatch(r"\w+(/[\w.+-]+)?(:\d+\.\d+\.\d+)?", name):
-        _refuse(name, "is no name of a set; it is written NAME, NAME/CONFIG or NAME:VERSION")
+    check_name(name)
     if "/" not in base and not _versions(folder) and folder.is_dir():
         configs = sorted(child.name for child in folder.iterdir() if _versions(child))
         if len(configs) > 1:
@@ -75,6 +74,21 @@ def find(name: str) -> Prepared:
     if not versions:
         _refuse_missing(name, folder)
     return _read(name, folder / (version or versions[-1]))
+
+
+def check_name(name: str) -> None:
+    """ValueError: no name of a set could be written so."""
+    if not re.fullmatch(r"\w+(/[\w.+-]+)?(:\d+\.\d+\.\d+)?", name):
+        _refuse(name, "is no name of a set; it is written NAME, NAME/CONFIG or NAME:VERSION")
+
+
+def is_there(name: str) -> bool:
+    """Whether a set is prepared. ValueError: it is there in part, or in a way we cannot read."""
+    folder = data_dir() / name.partition(":")[0]
+    if not _versions(folder) and left_over(folder) is None:
+        return False
+    find(name)
+    return True
 
 
 def _read(name: str, folder: Path) -> Prepared:
@@ -138,16 +152,22 @@ def _versions(folder: Path) -> list[str]:
     return sorted(found, key=lambda v: tuple(map(int, v.split("."))))
 
 
-def _refuse_missing(name: str, folder: Path) -> NoReturn:
-    base = name.partition(":")[0].partition("/")[0]
-    half = sorted(folder.glob("incomplete.*")) + sorted(folder.glob("*/incomplete.*"))
-    if half:
-        _refuse(
-            name,
-            f"was left half prepared; remove {half[0]} and prepare it again: {command(name)}",
-        )
-    if base not in (known := _known()) and base not in (known := known | _registered()):
+def check_known(name: str) -> None:
+    """ValueError: TFDS has no such set, with the nearest names."""
+    base = re.split("[:/]", name)[0]
+    if base not in (known := _known()) and base not in (known := known | registered()):
         raise ValueError(f"task.name: TFDS has no set {base!r}{_near(base, known)}")
+
+
+def left_over(folder: Path) -> Path | None:
+    """What a preparation that was cut short left behind of a set."""
+    return next(iter(sorted(folder.glob("**/incomplete.*"))), None)
+
+
+def _refuse_missing(name: str, folder: Path) -> NoReturn:
+    if half := left_over(folder):
+        _refuse(name, f"was left half prepared; remove {half} and prepare again: {command(name)}")
+    check_known(name)
     _refuse(name, f"is not prepared in {data_dir()}; once, type: {command(name)}")
 
 
@@ -160,7 +180,7 @@ def _known() -> set[str]:
     return {"posenc_jax"} | folders | modules
 
 
-def _registered() -> set[str]:
+def registered() -> set[str]:
     """Names that TFDS itself knows: some of its older modules define several sets."""
     import tensorflow_datasets as tfds
 

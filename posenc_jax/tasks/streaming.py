@@ -31,8 +31,8 @@ class Blocks:
     def __len__(self) -> int:
         return len(self.source) // self.size
 
-    def __getitem__(self, number: Any) -> list[bytes]:
-        asked = range(number * self.size, (number + 1) * self.size)
+    def __getitem__(self, index: Any) -> list[bytes]:
+        asked = range(index * self.size, (index + 1) * self.size)
         return [document(example[self.feature]) for example in self.source.__getitems__(asked)]
 
 
