@@ -24,7 +24,7 @@ from posenc_jax.tasks.masked import check_share
 from posenc_jax.tasks.prepared import Prepared, source, split_named
 from posenc_jax.tasks.streaming import feeder
 from posenc_jax.tasks.task import Task, check_least
-from posenc_jax.tasks.windows import SPLITS, document, windowed
+from posenc_jax.tasks.windows import SMALLEST, SPLITS, document, windowed
 
 FITS, MANY = 2**28, 200_000  # an example takes about 70 microseconds to read: 15 seconds at most
 HEAD = 2**23  # bytes of a larger text that its baselines count
@@ -102,7 +102,8 @@ def text(
     examples = sum(examples for examples, _ in size.values())
     fits = sum(stored for _, stored in size.values()) <= FITS and examples <= MANY
     sources = {split: source(found, plan.splits[split]) for split in SPLITS}
-    limits = {"train": HEAD, "valid": stretch + 1, "test": stretch + 1}
+    head = max(stretch + 1, SMALLEST)
+    limits = {"train": HEAD, "valid": head, "test": head}
     read = {
         split: _joined(sources[split], plan.chosen, np.inf if fits else limits[split])
         for split in SPLITS
