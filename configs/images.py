@@ -1,0 +1,43 @@
+"""A small vision Transformer on handwritten digits: which positions it needs, and how far they go.
+
+    python train.py --config=configs/images.py                   # eight methods
+    python train.py --config=configs/images.py:axial,mixed,nope  # any others
+    python train.py --config=configs/images.py:quick
+
+Trained on patches of 2 x 2 pixels, 4 a side; tested at that resolution, and at 8 and 12 patches a
+side on the same images enlarged.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import common
+
+FLAT = ("nope", "learned", "sinusoidal", "rope")
+GRID = ("learned_2d", "sinusoidal_2d", "axial", "swin_2d")
+
+
+def get_config(argument=""):
+    names, quick = common.words(argument)
+    base = common.length_extrapolation()
+    chosen = names or (("nope", "rope", "axial") if quick else (*FLAT, *GRID))
+    config = ConfigDict(
+        {
+            "experiment": "images",
+            "encoding": {"name": ",".join(chosen)},
+            "task": {"name": "digits"},
+            "model": {**base.model.to_dict(), "kind": "encoder"},
+            "train": base.train.to_dict(),
+            "eval": {"lengths": (4, 6, 8), "tokens": 8192},
+            "seeds": 3,
+            "first_seed": 0,
+            "wandb": base.wandb.to_dict(),
+        }
+    )
+    config.model.update(width=48, heads=4, layers=2, mlp=2)
+    config.train.update(length=4, min_length=4, batch=32, steps=800, lr=5e-3, decay=0.3, chunk=100)
+    if quick:
+        config.model.update(width=16, layers=1)
+        config.train.update(steps=40, warmup=5, chunk=20)
+        config.eval.lengths = (4, 8)
+        config.seeds = 2
+    return config
