@@ -171,7 +171,7 @@ def streamed(data_dir, monkeypatch):
     return tasks.make("tfds:documents", stretch=256)
 
 
-CONFIG = schema.TrainConfig(length=32, min_length=32, batch=6, steps=5, chunk=2, warmup=1)
+CONFIG = schema.TrainConfig(length=32, min_length=32, batch=6, steps=4, chunk=2, warmup=1)
 
 
 def test_a_streamed_step_is_a_function_of_seed_and_step(streamed):
@@ -192,11 +192,14 @@ def test_streamed_rows_are_made_of_documents(streamed):
     rows = streamed.feed(range(1), range(40), 6, 64).rows.reshape(-1, 65)
     inner, cropped = set(), 0
     for row in rows:
-        first, *between, last = row.tobytes().split(b"\0") if 0 in row[1:] else [row.tobytes(), b""]
-        inner |= set(between) - {b""}
+        first, *between = row.tobytes().split(b"\0")
+        inner |= set(between[:-1])
         cropped += row[0] != 0
-        assert any(text.endswith(first) or first in text for text in known)
-        assert any(text.startswith(last) for text in known)
+        if not between:  # one document fills it
+            assert any(first in text for text in known)
+            continue
+        assert any(text.endswith(first) for text in known)
+        assert any(text.startswith(between[-1]) for text in known)
     assert inner <= set(known)
     assert len(inner) > 50
     assert cropped > 0
@@ -215,8 +218,8 @@ def test_training_reads_a_chunk_at_a_time(streamed):
     keep = lambda metrics, seconds: losses.extend(metrics["loss"][0].tolist())
     train(model, streamed._replace(feed=feed), CONFIG, 2, 3, True, keep)
     seeds = range(3, 5)
-    assert asked == [(seeds, range(a, b), 6, 32) for a, b in ((0, 2), (2, 4), (4, 5))]
-    assert len(losses) == 5
+    assert asked == [(seeds, range(a, b), 6, 32) for a, b in ((0, 2), (2, 4))]
+    assert len(losses) == 4
     assert np.isfinite(losses).all()
 
 
@@ -245,9 +248,12 @@ def test_questions_and_answers(data_dir):
     assert (widths <= [20, 60, 60, 20]).all()
 
 
-def test_mock_data_is_read_like_any_other(data_dir):
-    policy = tfds.testing.MockPolicy.USE_FILES
-    with tfds.testing.mock_data(num_examples=300, policy=policy):
+def test_mock_data_is_read_like_any_other(data_dir, monkeypatch):
+    """Random examples of the same features; under the mock a builder cannot be opened from disk."""
+    folders = [prepared.find(name).folder for name in ("posenc_jax/digits", "documents")]
+    opened = {folder: tfds.builder_from_directory(folder) for folder in folders}
+    monkeypatch.setattr(tfds, "builder_from_directory", opened.get)
+    with tfds.testing.mock_data(num_examples=300):
         pictures = tasks.make("tfds:posenc_jax/digits", patch=4)
         text = tasks.make("tfds:documents", stretch=512)
     assert pictures.facts["images"] == {"train": 300, "valid": 300, "test": 300}

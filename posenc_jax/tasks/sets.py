@@ -135,10 +135,11 @@ def answers(found: Prepared, train: str = "train", valid: str = "", test: str = 
     """
     plan = plan_pairs(found, train, valid, test)
     question, answer = plan.chosen
-    read = {
-        split: [(row[question], row[answer]) for row in _rows(source(found, plan.splits[split]))]
-        for split in SPLITS
-    }
+    read = {}
+    for split in SPLITS:
+        examples = source(found, plan.splits[split])
+        rows = (examples[i] for i in range(len(examples)))
+        read[split] = [(row[question], row[answer]) for row in rows]
     return pairs.answered(found.name, read, {"splits": plan.splits})
 
 
@@ -187,7 +188,8 @@ def pictures(
     image, label = plan.chosen
     pixels, labels = {}, {}
     for split in SPLITS:
-        rows = list(_rows(source(found, plan.splits[split])))
+        examples = source(found, plan.splits[split])
+        rows = [examples[i] for i in range(len(examples))]
         pixels[split] = np.stack([row[image] for row in rows])
         labels[split] = np.array([row[label] for row in rows], np.int32)
     classes = int(found.features[label]["classLabel"]["numClasses"])
@@ -239,16 +241,11 @@ def _check_fits(found: Prepared, splits: Mapping[str, str], each: int | None = N
         )
 
 
-def _rows(examples):
-    for start in range(0, len(examples), 1024):
-        yield from examples.__getitems__(range(start, min(start + 1024, len(examples))))
-
-
 def _joined(examples, feature: str, most: float) -> np.ndarray:
     """The documents, each behind a 0 byte, until there are so many bytes."""
     parts, size = [], 0
-    for example in _rows(examples):
-        parts.append(document(example[feature]))
+    for i in range(len(examples)):
+        parts.append(document(examples[i][feature]))
         size += len(parts[-1])
         if size >= most:
             break

@@ -19,9 +19,9 @@ from posenc_jax.tasks.windows import document
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """Neighbours as one element: a data source for Grain. `size` is at most the examples' number.
+    """Neighbours as one element: a data source for Grain, whose own cost is then paid once a step.
 
-    One read of a block costs a quarter of what its documents cost one by one.
+    size: documents in a block, at most as many as there are.
     """
 
     source: Any
@@ -32,8 +32,8 @@ class Blocks:
         return len(self.source) // self.size
 
     def __getitem__(self, index: Any) -> list[bytes]:
-        asked = range(index * self.size, (index + 1) * self.size)
-        return [document(example[self.feature]) for example in self.source.__getitems__(asked)]
+        own = range(index * self.size, (index + 1) * self.size)
+        return [document(self.source[i][self.feature]) for i in own]
 
 
 def feeder(

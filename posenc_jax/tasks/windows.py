@@ -112,9 +112,10 @@ def batch(byte_BL: jax.Array, size_B: jax.Array, packed: bool) -> Batch:
     )
 
 
-def document(text: bytes) -> bytes:
+def document(text: bytes | str) -> bytes:
     """A document of a packed text, behind its 0 byte; one inside it becomes a space."""
-    return SEPARATOR + text.replace(SEPARATOR, b" ")
+    stored = text.encode() if isinstance(text, str) else text
+    return SEPARATOR + stored.replace(SEPARATOR, b" ")
 
 
 def check_sizes(source: str, sizes: Mapping[str, int]) -> None:
