@@ -11,6 +11,8 @@ import jax
 import pytest
 from hypothesis import settings
 
+from tests.browser import browser
+
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_enable_compilation_cache", False)
@@ -22,12 +24,23 @@ settings.load_profile("default")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """All tests of one method go to one worker, which compiles its model once."""
+def pytest_collection_modifyitems(config, items):
+    """All tests of one method go to one worker, which compiles its model once.
+
+    What needs a browser is left out where there is none, and the last lines say so.
+    """
+    if not browser():
+        config.hook.pytest_deselected(items=[i for i in items if i.get_closest_marker("browser")])
+        items[:] = [item for item in items if not item.get_closest_marker("browser")]
     for item in items:
         callspec = getattr(item, "callspec", None)
         if callspec is not None and item.path.stem.startswith("test_catalogue"):
             item.add_marker(pytest.mark.xdist_group(str(callspec.params.get("name"))))
+
+
+def pytest_terminal_summary(terminalreporter):
+    if not browser():
+        terminalreporter.write_line("NOT RUN: the page in a browser; apt-get install chromium")
 
 
 _ended = 0
