@@ -34,17 +34,22 @@ def get_sweep(argument=""):
     return sweeps.grid({fields!r})
 """
 
+PINNED = """
+import os, runpy
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+runpy.run_path("scripts/sweep.py", run_name="__main__")
+"""
+
 
 def start(config: Path, folder: Path, *flags: str) -> subprocess.Popen:
     """The sweep in a process group of its own, pinned to one core."""
     return subprocess.Popen(
-        [sys.executable, "scripts/sweep.py", f"--config={config}", f"--folder={folder}", *flags],
+        [sys.executable, "-c", PINNED, f"--config={config}", f"--folder={folder}", *flags],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
-        preexec_fn=lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}),
     )
 
 
