@@ -1,11 +1,23 @@
-"""A small vision Transformer on handwritten digits: which positions it needs, and how far they go.
+r"""A small vision Transformer on handwritten digits: which positions it needs, and how far they go.
 
     python train.py --config=configs/images.py                   # eight methods
     python train.py --config=configs/images.py:axial,mixed,nope  # any others
     python train.py --config=configs/images.py:quick
+    python train.py --config=configs/images.py --config.task.name=tfds:mnist \
+        --config.train.length=7 --config.train.min_length=7 --config.eval.lengths="(7,10,14)"
 
-Trained on patches of 2 x 2 pixels, 4 a side; tested at that resolution, and at 8 and 12 patches a
-side on the same images enlarged.
+Trained on patches of 2 x 2 pixels, 4 a side; tested at that resolution, and at 6 and 8 patches a
+side on the same images enlarged, with positions that go on counting or are interpolated. A set of
+TFDS is first prepared (scripts/prepare_data.py); its patches have 4 pixels a side, so MNIST is 7
+patches a side and CIFAR-10 8.
+
+Expect 0.74 of the test images right without positions and 0.94 to 0.98 with them (`swin_2d` 0.90),
+in one dimension as in two; shuffled patches, the control, to leave the first as it was and take the
+others below 0.3 (`swin_2d` 0.44). At 8 patches a side, interpolated: 0.88 to 0.91 in two dimensions
+(`swin_2d` 0.71), 0.33 to 0.58 in one. Positions that go on counting are
+mostly worse than none.
+
+Takes under 4 minutes on 2 cores, much of it compiling.
 """
 
 from ml_collections import ConfigDict

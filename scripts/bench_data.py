@@ -20,20 +20,22 @@ import time
 from pathlib import Path
 
 # The package need not be installed: it is found beside this folder.
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import jax
 import tensorflow_datasets as tfds
 
-from configs import rope_extrap
-from experiments.length_extrapolation import Config, trained_encoding
-from posenc_jax import schema, tasks, transformer
+from posenc_jax import encodings, schema, tasks, transformer
 from posenc_jax.devices import use_cores
 from posenc_jax.tasks import builders, corpus, sets
 from posenc_jax.training import train
 
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+ROOT = Path(__file__).resolve().parents[1]
 SENTENCE = 150
+# The main job's size.
+MODEL = schema.ModelConfig(width=128, heads=4, layers=2, mlp=4)
+BATCH, LENGTH, CHUNK, SEEDS = 32, 128, 20, 3
 
 
 class Sentences(tfds.core.GeneratorBasedBuilder):
@@ -73,9 +75,12 @@ def rivals() -> dict[str, tasks.Task]:
     return found
 
 
-def measured(config: Config, task: tasks.Task) -> tuple[float, float]:
+def measured(task: tasks.Task, steps: int) -> tuple[float, float]:
     """Seconds a step, and of them the host's in reading rows; the first chunk compiles."""
-    model = transformer.build(config.model, trained_encoding(config, "rope"), task.vocab)
+    model = transformer.build(MODEL, encodings.make("rope"), task.vocab)
+    config = schema.TrainConfig(
+        length=LENGTH, min_length=LENGTH, batch=BATCH, steps=steps, chunk=CHUNK
+    )
     seconds, reading = [], []
 
     def timed(*asked):
@@ -87,28 +92,25 @@ def measured(config: Config, task: tasks.Task) -> tuple[float, float]:
     feed = task.feed
     if feed is not None:
         task = task._replace(feed=timed)
-    train(model, task, config.train, config.seeds, 0, True, lambda _, s: seconds.append(s))
-    steps = config.train.chunk * config.seeds
-    return statistics.median(seconds[1:]) / steps, statistics.median(reading or [0.0]) / steps
+    train(model, task, config, SEEDS, 0, True, lambda _, s: seconds.append(s))
+    chunk = CHUNK * SEEDS
+    return statistics.median(seconds[1:]) / chunk, statistics.median(reading or [0.0]) / chunk
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "data.json")
+    parser.add_argument("--out", type=Path, default=DOCS / "data.json")
     flags = parser.parse_args()
-    config = schema.check(Config, rope_extrap.get_config().to_dict())
-    chunks = config.train.model_copy(update={"steps": flags.steps})
-    config = config.model_copy(update={"train": chunks})
-    use_cores(config.train.batch)
+    use_cores(BATCH)
     with tempfile.TemporaryDirectory() as folder:
         prepare(folder)
         contestants = rivals()
         rounds: dict[str, list] = {name: [] for name in contestants}
         for _ in range(flags.rounds):
             for name, task in contestants.items():
-                rounds[name].append(measured(config, task))
+                rounds[name].append(measured(task, flags.steps))
     results = {}
     base = rounds["in memory"]
     for name, found in rounds.items():

@@ -282,10 +282,10 @@ def test_mock_data_is_read_like_any_other(data_dir, monkeypatch):
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_is_refused_at_once(data_dir, name, options, message):
-    started = time.perf_counter()
+    started = time.process_time()  # of this process: a busy machine is not what is tested
     with pytest.raises(ValueError, match=re.escape(message.format(dir=data_dir))) as caught:
         tasks.check(f"tfds:{name}", **options)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
     assert "\n" not in str(caught.value)
 
 

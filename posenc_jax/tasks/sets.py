@@ -153,7 +153,8 @@ def plan_pictures(
     test: str = "",
 ) -> Plan:
     """What `pictures` will read. ValueError: they do not fit its images, or it is too large."""
-    (image, *_), (label, *_) = found.of_type("Image"), found.of_type("ClassLabel")
+    image = _first(found.of_type("Image"), "image")
+    label = _first(found.of_type("ClassLabel"), "label")
     shape = found.features[image]["image"].get("shape", {}).get("dimensions", [])
     sides = [int(side) for side in shape[:2]]
     if len(sides) < 2 or sides[0] != sides[1] or sides[0] < 1:
@@ -195,6 +196,11 @@ def pictures(
     classes = int(found.features[label]["classLabel"]["numClasses"])
     read = images.Images(found.name, pixels, labels, classes)
     return images.classified(read, patch, order, moved)
+
+
+def _first(names: list[str], usual: str) -> str:
+    """The usual name where a set has it, as CIFAR-100 has two kinds of label."""
+    return usual if usual in names else names[0]
 
 
 def _splits(found: Prepared, train: str, valid: str, test: str) -> dict[str, str]:
