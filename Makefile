@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 PY     := $(VENV)/bin/python
 
-.PHONY: run test lint lock bench clean
+.PHONY: run test lint lock bench validate-launch sweep-kills clean
 
 run: $(VENV)/.ready
 	$(PY) train.py --config=configs/rope_extrap.py
@@ -36,5 +36,13 @@ bench: $(VENV)/.ready  ## needs about a gigabyte: PyTorch and x-transformers
 	$(PY) -m pip install --quiet '.[bench]'
 	$(PY) scripts/bench.py
 
+validate-launch: $(VENV)/.ready-dev  ## SkyPilot and W&B's sweep checker, each apart: 1 GB
+	$(PYTHON) -m venv $(VENV)-sky && $(VENV)-sky/bin/pip install --quiet 'skypilot[gcp]'
+	$(PYTHON) -m venv $(VENV)-sweeps && $(VENV)-sweeps/bin/pip install --quiet 'wandb[sweeps]'
+	$(PY) -m tests.validate_launch $(VENV)-sky/bin $(VENV)-sweeps/bin/python
+
+sweep-kills: $(VENV)/.ready  ## 12 points x 3 seeds, killed four times and started again
+	$(PY) -m tests.sweep_kills
+
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) $(VENV)-sky $(VENV)-sweeps build *.egg-info

@@ -43,7 +43,8 @@ def parse(argv: list[str]) -> tuple[dict, str]:
         raise ValueError("--config: must be given, for example --config=configs/rope_extrap.py")
     stem = pathlib.Path(path).stem
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    return CONFIG.value.to_dict(), WORKDIR.value or f"runs/{stem}/{now}"
+    name = os.environ.get("WANDB_RUN_ID") or now  # agents of a sweep may start in one second
+    return CONFIG.value.to_dict(), WORKDIR.value or f"runs/{stem}/{name}"
 
 
 def _rows(config: dict) -> int:

@@ -38,7 +38,14 @@ def length_extrapolation() -> ConfigDict:
             },
             "seeds": 3,
             "first_seed": 0,
-            "wandb": {"mode": "disabled", "project": "posenc_jax", "group": "", "tags": ()},
+            "wandb": {
+                "mode": "disabled",
+                "project": "posenc_jax",
+                "group": "",
+                "job_type": "",
+                "tags": (),
+                "checkpoint": False,
+            },
         }
     )
 

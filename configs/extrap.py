@@ -7,9 +7,15 @@
 
 Each name is trained and evaluated in turn with the same seeds; "a+b" chains two. An option is given
 beside the name, for every method that takes it: --config.encoding.base=500000.0
+
+The same names as a sweep, each at two learning rates with 3 seeds, a run for each point:
+
+    python scripts/sweep.py --config=configs/extrap.py
+    python scripts/sweep.py --config=configs/extrap.py:rope,alibi,quick
 """
 
 from configs import common
+from posenc_jax import sweeps
 
 DEFAULT = ("nope", "sinusoidal", "rope", "alibi", "t5", "xpos", "randomized+rope")
 
@@ -19,3 +25,11 @@ def get_config(argument=""):
     config = common.length_extrapolation()
     config.encoding.name = ",".join(names or (DEFAULT[2:4] if quick else DEFAULT))
     return common.quick(config) if quick else config
+
+
+def get_sweep(argument=""):
+    names = get_config(argument).encoding.name.split(",")
+    return sweeps.product(
+        sweeps.grid({"encoding.name": names, "train.lr": (1e-3, 3e-3)}),
+        sweeps.grid({"seed": range(3)}),
+    )

@@ -6,12 +6,20 @@ r"""An algorithmic task, trained on strings of up to 20 symbols and tested on up
     python train.py --config=configs/tasks_extrap.py:addition --config.task.reverse=True \
         --config.encoding.name=fire+abacus+learned
 
+The tasks and the methods as a sweep, a run for each task and method:
+
+    python scripts/sweep.py --config=configs/tasks_extrap.py
+    python scripts/sweep.py --config=configs/tasks_extrap.py:quick --dry-run
+
 The answer is read by teacher forcing: a string counts as an exact match when every answer token
 is the argmax. In range all methods come close to 1; beyond it most fall to 0, and how fast is the
 point.
 """
 
 from configs import common
+from posenc_jax import sweeps
+
+TASKS = ("copy", "reverse", "sort", "addition")
 
 
 def get_config(argument=""):
@@ -30,3 +38,14 @@ def get_config(argument=""):
         config.train.update(length=8, min_length=1)
         config.eval.lengths = (8, 16)
     return config
+
+
+def get_sweep(argument=""):
+    config, (names, _) = get_config(argument), common.words(argument)
+    return sweeps.grid(
+        {
+            "task.name": names or TASKS,
+            "encoding.name": config.encoding.name.split(","),
+            "seed": range(config.seeds),
+        }
+    )

@@ -25,8 +25,12 @@ EXPERIMENTS = {
 }
 
 
-def prepare(config: dict[str, Any], workdir: str) -> Callable[[], None]:
-    """The run, ready to start. ValueError: one line names the field, the value and the choices."""
+def check(config: dict[str, Any]) -> schema.ExperimentConfig:
+    """The config as its experiment takes it, every default filled in.
+
+    Raises:
+      ValueError: one line names the field, the value and the choices.
+    """
     name = config.get("experiment")
     if name not in EXPERIMENTS:
         hint = choices_for(str(name), EXPERIMENTS)
@@ -38,8 +42,14 @@ def prepare(config: dict[str, Any], workdir: str) -> Callable[[], None]:
     except ValueError as error:  # the library names its own fields: encoding.base, task.name
         inside = str(error).split(".")[0] in experiment.Config.model_fields
         raise ValueError(f"config.{error}" if inside else str(error)) from None
+    return checked
+
+
+def prepare(config: dict[str, Any], workdir: str) -> Callable[[], None]:
+    """The run, ready to start. ValueError: one line names the field, the value and the choices."""
+    checked = check(config)
     runs.refuse_taken(workdir)
-    return partial(experiment.run, checked, workdir)
+    return partial(EXPERIMENTS[checked.experiment].run, checked, workdir)
 
 
 def show(workdir: str) -> None:

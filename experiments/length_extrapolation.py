@@ -67,7 +67,7 @@ def run(config: Config, workdir: str) -> None:
             baselines=task.baselines(),
         )
         record.finish(summary)
-    report.show(workdir)
+        report.show(workdir)
 
 
 def measure(config: Config, task: tasks.Task, record: runs.Run) -> None:

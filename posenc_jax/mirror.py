@@ -1,19 +1,26 @@
 """The mirror of a run in W&B. It may fail in any way; training and metrics.jsonl go on.
 
 Names in W&B: "test/bits_per_byte/rope/L256/seed0" over the axis "step", by-position curves
-"by_position/test/bits_per_byte/rope/L256/seed0" over the axis "position". W&B's own step counts
-calls, restarts at 0 and drops rows that go back, so it is never given.
+"by_position/test/bits_per_byte/rope/L256/seed0" over the axis "position"; at the end what
+`exhibits` adds. W&B's own step counts calls, restarts at 0 and drops rows that go back, so it is
+never given.
 """
 
 import itertools
 import os
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from posenc_jax import exhibits
+
 MODES = ("disabled", "offline", "online")
-INIT_SECONDS, FINISH_SECONDS = 30.0, 60.0
+INIT_SECONDS, PUBLISH_SECONDS, FINISH_SECONDS = 30.0, 60.0, 60.0
+AXES = {"step": ("train", "valid", "test"), "position": ("by_position",), "length": ("by_length",)}
+OURS = ("mode", "checkpoint")  # options that are not wandb.init's
+TAG = 64  # characters that W&B allows a tag
 
 
 class Mirror:
@@ -44,6 +51,29 @@ class Mirror:
                     self._run.summary[f"{metric}/{encoding}/L{length}/mean"] = cell["mean"]
         except Exception as error:
             self._stop("the summary", error)
+
+    def publish(self, folder: Path, records: Sequence[Mapping], checkpoint: bool) -> None:
+        """Sends a finished run's chart, table, figures and artifacts, for PUBLISH_SECONDS at most.
+
+        In a thread of its own: a server that hangs holds up W&B's calls for as long as it likes.
+        """
+        if self._run is None:
+            return
+        failed: list[Exception] = []
+
+        def send(run=self._run):
+            try:
+                exhibits.publish(run, folder, records, checkpoint)
+            except Exception as error:
+                failed.append(error)
+
+        sender = threading.Thread(target=send, daemon=True)
+        sender.start()
+        sender.join(PUBLISH_SECONDS)
+        if sender.is_alive():
+            failed.append(TimeoutError(f"no answer in {PUBLISH_SECONDS:.0f} s"))
+        if failed:
+            _warn(f"sending the report failed ({_line(failed[0])}); it is in {folder}")
 
     def finish(self, failed: bool) -> None:
         """Ends the run in W&B, waiting FINISH_SECONDS at most."""
@@ -78,7 +108,7 @@ def start(folder: Path, config: Mapping, options: Mapping) -> Mirror:
     mode = options.get("mode", "disabled")
     if mode not in MODES:
         raise ValueError(f"wandb.mode: {mode!r}; choices: {', '.join(MODES)}")
-    given = {key: value for key, value in options.items() if key != "mode" and value}
+    given = {key: value for key, value in options.items() if key not in OURS and value}
     for attempt in {"disabled": (), "offline": ("offline",), "online": ("online", "offline")}[mode]:
         try:
             run = _init(folder, config, attempt, given)
@@ -98,6 +128,7 @@ def start(folder: Path, config: Mapping, options: Mapping) -> Mirror:
 def _init(folder: Path, config: Mapping, mode: str, options: Mapping) -> Any:
     import wandb  # imported here: it takes a second, and a disabled mirror must not need it
 
+    shown = {"name": folder.name, "job_type": config.get("experiment")}
     run = wandb.init(
         config=dict(config),
         dir=os.environ.get("WANDB_DIR", folder),
@@ -110,16 +141,20 @@ def _init(folder: Path, config: Mapping, mode: str, options: Mapping) -> Any:
             init_timeout=INIT_SECONDS,
             finish_timeout=FINISH_SECONDS,
         ),
-        **options,
+        **{**shown, **options, "tags": _tags(config, options.get("tags", ()))},
     )
-    for axis, prefixes in {
-        "step": ("train", "valid", "test"),
-        "position": ("by_position",),
-    }.items():
+    for axis, prefixes in AXES.items():
         run.define_metric(axis, hidden=True)
         for prefix in prefixes:
             run.define_metric(f"{prefix}/*", step_metric=axis)
     return run
+
+
+def _tags(config: Mapping, given: Sequence[str]) -> list[str]:
+    """The tags given, the task and the encodings: what runs are looked for by."""
+    names = [config.get(part, {}).get("name", "") for part in ("task", "encoding")]
+    found = [*given, names[0], *names[1].split(",")]
+    return list(dict.fromkeys(tag for tag in found if 0 < len(tag) <= TAG))
 
 
 def _axis(record: Mapping) -> tuple[int, int | None]:

@@ -35,8 +35,8 @@ class Run:
     Args:
       workdir: the run's folder; made where it does not exist.
       config: the resolved configuration, plain values in nested dictionaries.
-      wandb: {"mode": "disabled" | "offline" | "online", ...}; the other entries (project, group,
-        ...) are arguments of `wandb.init`.
+      wandb: {"mode": "disabled" | "offline" | "online", "checkpoint": whether checkpoints go there,
+        ...}; the other entries (project, group, ...) are arguments of `wandb.init`.
 
     Raises:
       ValueError: the folder holds another run, or the config a value JSON cannot hold.
@@ -53,12 +53,15 @@ class Run:
         self._metrics = (self.path / "metrics.jsonl").open("a", encoding="utf-8")
         _write(self.path / "config.json", content)
         self._mirror = mirror.start(self.path, content, wandb or {"mode": "disabled"})
+        self._checkpoint = bool((wandb or {}).get("checkpoint"))
 
     def __enter__(self) -> "Run":
         return self
 
     def __exit__(self, kind, error, trace) -> None:
         self._metrics.close()
+        if kind is None and (self.path / "summary.json").is_file():
+            self._mirror.publish(self.path, self.records(), self._checkpoint)
         self._mirror.finish(failed=kind is not None)
 
     def log(self, records: Iterable[Mapping]) -> None:
@@ -114,6 +117,15 @@ def read(workdir: str | Path) -> Stored:
     summary = json.loads((path / "summary.json").read_text("utf-8"))
     records = read_records(path / "metrics.jsonl")
     return Stored(path, config, config.pop("environment", {}), records, summary)
+
+
+def finished(folders: Iterable[Path]) -> list[Path]:
+    """The folders of runs; one that is none itself stands for the finished runs below it."""
+    found = []
+    for folder in folders:
+        below = sorted(path.parent for path in folder.glob("**/summary.json"))
+        found += [folder] if (folder / "config.json").is_file() or not below else below
+    return found
 
 
 def read_records(path: Path) -> list[Record]:

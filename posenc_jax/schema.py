@@ -101,12 +101,14 @@ class EvalConfig(Part):
 
 
 class WandbConfig(Part):
-    """The mirror in Weights & Biases."""
+    """The mirror in Weights & Biases; `checkpoint` sends the checkpoints there too."""
 
     mode: Literal["disabled", "offline", "online"] = "disabled"
     project: str = "posenc_jax"
     group: str = ""
+    job_type: str = ""
     tags: tuple[str, ...] = ()
+    checkpoint: bool = False
 
 
 class ExperimentConfig(Part):

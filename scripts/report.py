@@ -1,12 +1,15 @@
-"""Makes the figures and report.html of run folders again, from what is on disk.
+"""The report of finished runs again, from what is on disk: of one run, or one page over many.
 
-    python scripts/report.py runs/rope_extrap runs/alibi_extrap
+    python scripts/report.py runs/rope_extrap                       # its figures, table and page
+    python scripts/report.py runs/rope_extrap runs/alibi_extrap     # runs/comparison.html
+    python scripts/report.py runs/sweeps/extrap --out=extrap.html   # all runs of a folder
 
-Prints each run's table and the path of its page. A folder that holds no finished run is refused in
-one line, with exit status 2.
+The page over many runs pools runs that differ in their seeds alone, and says what else the configs
+differ in. A folder that holds no finished run is refused in one line, with exit status 2.
 """
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -14,18 +17,32 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import experiments
+from posenc_jax import report, runs
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0, or 2 where a folder was refused."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("workdirs", nargs="+", metavar="WORKDIR", help="folder of a finished run")
-    for workdir in parser.parse_args(arguments).workdirs:
-        try:
-            experiments.show(workdir)
-        except ValueError as error:
-            print(error, file=sys.stderr)
-            return 2
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "folders", nargs="+", type=Path, metavar="DIR", help="a finished run, or a folder of runs"
+    )
+    parser.add_argument("--out", type=Path, help="the page over many runs")
+    flags = parser.parse_args(arguments)
+    try:
+        found = runs.finished(flags.folders)
+        if len(found) == 1 and flags.out is None:
+            experiments.show(str(found[0]))
+            return 0
+        out = flags.out or Path(
+            os.path.commonpath([run.parent for run in found]), "comparison.html"
+        )
+        merged = report.compare(found, out, out.stem)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(f"{len(merged['runs'])} runs, {len(merged['lines'])} lines\nreport: {out}")
     return 0
 
 

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 # From the ground up. A row is a module, or a package with all it holds; it may import the floors
 # below and itself, never its neighbours. A new module or package gets a row here.
 FLOORS = [
-    {"posenc_jax.choices", "posenc_jax.layout"},
+    {"posenc_jax.choices", "posenc_jax.exhibits", "posenc_jax.layout"},
     {
         "posenc_jax.devices",
         "posenc_jax.encoding",
@@ -21,17 +21,23 @@ FLOORS = [
         "posenc_jax.progress",
         "posenc_jax.schema",
         "posenc_jax.statistics",
+        "posenc_jax.sweeps",
     },
     {"posenc_jax.encodings", "posenc_jax.attention", "posenc_jax.tasks", "posenc_jax.runs"},
-    {"posenc_jax.transformer", "posenc_jax.report"},
-    {"posenc_jax.gallery", "posenc_jax.training"},
+    {"posenc_jax.transformer", "posenc_jax.report", "posenc_jax.launch"},
+    {"posenc_jax.dashboard", "posenc_jax.gallery", "posenc_jax.training"},
     {"posenc_jax.evaluation"},
     {"posenc_jax"},  # the face that users import: its __init__ alone
-    {"experiments"},
+    {"experiments", "configs"},
     {"scripts", "train"},
 ]
 FLAX = {"posenc_jax.transformer"}
-CONFIGS = {"configs", "ml_collections", "posenc_jax.encodings"} | sys.stdlib_module_names
+CONFIGS = {
+    "configs",
+    "ml_collections",
+    "posenc_jax.encodings",
+    "posenc_jax.sweeps",
+} | sys.stdlib_module_names
 LEVEL = {row: level for level, rows in enumerate(FLOORS) for row in rows}
 
 

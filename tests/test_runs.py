@@ -183,7 +183,7 @@ class Fake:
 
     def __init__(self, *refuses):
         self.refuses, self.modes, self.rows, self.summary = refuses, [], [], {}
-        self.url, self.dir = "a page", "folder/files"
+        self.url, self.dir, self.group, self.project = "a page", "folder/files", "", "p"
 
     def Settings(self, **settings):
         return settings
@@ -202,6 +202,10 @@ class Fake:
             raise RuntimeError("full")
         self.rows.append(row)
 
+    def log_artifact(self, artifact):
+        if "artifact" in self.refuses:
+            raise RuntimeError("too large")
+
     def finish(self, exit_code):
         if "finish" in self.refuses:
             raise RuntimeError("gone")
@@ -211,8 +215,9 @@ class Fake:
 def wandb(monkeypatch):
     def use(*refuses):
         fake = Fake(*refuses)
+        kind = lambda *args, **options: types.SimpleNamespace(add_file=lambda *a, **o: None)
         monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(
-            init=fake.init, Settings=fake.Settings))  # fmt: skip
+            init=fake.init, Settings=fake.Settings, Table=kind, Artifact=kind))  # fmt: skip
         return fake
 
     return use
@@ -229,7 +234,8 @@ def run_mirrored(path, mode="online", **options):
 def test_an_online_mirror_gets_the_rows_and_prints_its_own_address(tmp_path, wandb, capsys):
     fake = wandb()
     run_mirrored(tmp_path, project="p", group="", tags=())
-    assert fake.rows == [{"step": 10, "test/bits_per_byte/rope/L8/seed0": 2.5}] * 2
+    assert fake.rows[:2] == [{"step": 10, "test/bits_per_byte/rope/L8/seed0": 2.5}] * 2
+    assert [list(row) for row in fake.rows[2:]] == [["results"]]
     assert fake.summary == {"test/bits_per_byte/rope/L8/mean": 2.5}
     assert capsys.readouterr().out == "W&B: a page\n"
     ((mode, given),) = fake.modes
@@ -246,6 +252,7 @@ def test_an_online_mirror_gets_the_rows_and_prints_its_own_address(tmp_path, wan
         (("online",), ["online", "offline"], ["mirroring offline"]),
         (("online", "offline"), ["online", "offline"], ["mirroring offline", "no mirror"]),
         (("log",), ["online"], ["logging failed (full)"]),
+        (("artifact",), ["online"], ["sending the report failed (too large)"]),
         (("finish",), ["online"], ["the end failed (gone)"]),
         ((), ["online"], []),
     ],

@@ -75,7 +75,7 @@ def run(config: Config, workdir: str) -> None:
                 save(record.path / "claims.json", [found[id] for id in ids if id in found])
                 progress.update(done)
         record.finish({"claims": {id: str(found[id].verdict) for id in ids}})
-    show(workdir)
+        show(workdir)
 
 
 def show(workdir: str) -> None:

@@ -84,7 +84,7 @@ def run(config: Config, workdir: str) -> None:
                     reasons[result.name] = result.reason
                 progress.update(done)
         record.finish(standings.summarise(record.records(), config.reference, reasons))
-    show(workdir)
+        show(workdir)
 
 
 def show(workdir: str) -> None:

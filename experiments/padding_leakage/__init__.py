@@ -76,7 +76,7 @@ def run(config: Config, workdir: str) -> None:
                 record.log(_records(setting, subject.label, leaks))
                 progress.update(done)
         record.finish(pages.summarise(record.records()))
-    show(workdir)
+        show(workdir)
 
 
 def show(workdir: str) -> None:

@@ -95,7 +95,7 @@ def run(config: Config, workdir: str) -> None:
         record.fact(task=dict(task.facts))
         length_extrapolation.measure(text, task, record)
         record.finish(pages.summarise(record.records(), dict(task.baselines())))
-    show(workdir)
+        show(workdir)
 
 
 def show(workdir: str) -> None:

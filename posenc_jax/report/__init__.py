@@ -5,6 +5,7 @@ from pathlib import Path
 from rich.console import Console
 
 from posenc_jax import runs
+from posenc_jax.report.comparison import compare
 from posenc_jax.report.plots import figures
 from posenc_jax.report.sections import Grid, Picture, Section, present
 from posenc_jax.report.summaries import summarise
@@ -15,6 +16,7 @@ __all__ = [
     "Grid",
     "Picture",
     "Section",
+    "compare",
     "figures",
     "page",
     "present",

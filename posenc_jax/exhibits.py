@@ -1,0 +1,78 @@
+"""What a finished run shows in W&B beside its curves: a chart by length, a table, its report.
+
+Names in W&B: "by_length/bits_per_byte/rope" with "/low" and "/high" of its interval, over the axis
+"length"; the table "results", a row for each seed; the figures; and artifacts, "...-report" with
+all that is in the run's folder and, when asked, "...-checkpoint".
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+COLUMNS = ("encoding", "length", "seed", "metric", "value")
+FILES = ("report.html", "config.json", "metrics.jsonl", "summary.json", "figures/*")
+
+
+def publish(run: Any, folder: Path, records: Sequence[Mapping], checkpoint: bool) -> None:
+    """Sends all of it to the W&B run. What the folder does not hold is left out.
+
+    Args:
+      run: of W&B, still open.
+      folder: of the finished run.
+      records: as in metrics.jsonl.
+      checkpoint: whether the checkpoints go too.
+    """
+    import wandb  # not before a mirror has: it takes a second
+
+    for row in by_length(json.loads((folder / "summary.json").read_text("utf-8"))):
+        run.log(row)
+    rows = table(records)
+    if rows:
+        run.log({"results": wandb.Table(columns=list(COLUMNS), data=rows)})
+    for path in sorted(folder.glob("figures/*.png")):
+        run.log({f"figures/{path.stem}": wandb.Image(str(path))})
+    if (folder / "report.html").is_file():
+        run.log({"report": wandb.Html((folder / "report.html").read_text("utf-8"), inject=False)})
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", f"{run.group or run.project}-{folder.name}")
+    _artifact(run, wandb.Artifact(f"{name}-report", "report"), folder, FILES)
+    if checkpoint:
+        _artifact(run, wandb.Artifact(f"{name}-checkpoint", "model"), folder, ("checkpoints/**/*",))
+
+
+def by_length(summary: Mapping) -> list[dict[str, float]]:
+    """A row for each length: the mean of every encoding and the ends of its interval."""
+    if "train_length" not in summary:
+        return []
+    rows: dict[int, dict[str, float]] = {}
+    for encoding, cells in summary["results"].items():
+        for length, cell in cells.items():
+            base = f"by_length/{summary['metric']}/{encoding}"
+            named = {base: cell["mean"], f"{base}/low": cell["low"], f"{base}/high": cell["high"]}
+            row = rows.setdefault(int(length), {"length": int(length)})
+            row |= {name: value for name, value in named.items() if value is not None}
+    return [rows[length] for length in sorted(rows)]
+
+
+def table(records: Sequence[Mapping]) -> list[list]:
+    """The test metrics of every seed at its last step, but for curves by position."""
+    tested = [r for r in records if r["split"] == "test" and "position" not in r]
+    last: dict[str, int] = {}
+    for record in tested:
+        last[record["encoding"]] = max(record["step"], last.get(record["encoding"], 0))
+    return [
+        [record[column] for column in COLUMNS]
+        for record in tested
+        if record["step"] == last[record["encoding"]]
+    ]
+
+
+def _artifact(run: Any, artifact: Any, folder: Path, patterns: Sequence[str]) -> None:
+    """Logs the files that the patterns find, under their paths in the folder."""
+    paths = [path for pattern in patterns for path in sorted(folder.glob(pattern))]
+    paths = [path for path in paths if path.is_file()]
+    for path in paths:
+        artifact.add_file(str(path), name=path.relative_to(folder).as_posix())
+    if paths:
+        run.log_artifact(artifact)

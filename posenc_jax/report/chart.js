@@ -1,0 +1,143 @@
+"use strict";
+// Lines as SVG, with what stands under the mouse; `view` and `data` are comparison.js's.
+function element(tag, attributes = {}, ...children) {
+  const svg = ["svg", "g", "path", "line", "circle", "text", "rect"].includes(tag);
+  const made = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag)
+    : document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === "function") made[name] = value;
+    else if (value === true) made.setAttribute(name, "");
+    else if (value !== false && value != null) made.setAttribute(name, value);
+  }
+  made.append(...children.filter((child) => child != null));
+  return made;
+}
+
+function number(value) {
+  if (value == null) return "not finite";
+  const size = Math.abs(value);
+  return size < 10 ? value.toFixed(3) : size < 100 ? value.toFixed(2) : value.toPrecision(4);
+}
+
+function ticks(low, high, log) {
+  if (log) {
+    const found = [];
+    for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++)
+      for (const step of [1, 2, 5]) found.push(step * 10 ** power);
+    return found.filter((tick) => tick >= low && tick <= high);
+  }
+  const rough = (high - low) / 5, base = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((m) => m * base).find((m) => m >= rough);
+  const found = [];
+  for (let tick = Math.ceil(low / step) * step; tick <= high + step / 1e6; tick += step)
+    found.push(tick);
+  return found;
+}
+
+// A chart of lines: rows are [x, mean, low, high, seeds]; a click is never needed to read it.
+function chart(rowsOf, options) {
+  const W = Math.max(320, document.getElementById("main").clientWidth);
+  const H = Math.max(280, Math.min(440, 0.42 * W)), left = 64, right = 24, top = 16, bottom = 52;
+  const plot = element("div", { class: "plot" });
+  const curves = shown().map((line) => ({ line, rows: rowsOf(line) })).filter((c) => c.rows.length);
+  const every = curves.flatMap((curve) => curve.rows);
+  const values = every.flatMap((row) => view.seeds ? [row[1], ...row[4]] : [row[1], row[2], row[3]])
+    .filter((value) => value != null && (!view.log || value > 0));
+  if (!values.length) {
+    plot.append(element("p", { class: "empty" }, "Nothing to draw: choose a line above."));
+    return plot;
+  }
+  const xs = [...new Set(every.map((row) => row[0]))].sort((a, b) => a - b);
+  const atX = options.logX ? Math.log2 : (x) => x;
+  let [low, high] = [Math.min(...values), Math.max(...values)];
+  const room = view.log ? (high / low) ** 0.05 : 0.05 * (high - low || Math.abs(high) || 1);
+  [low, high] = view.log ? [low / room, high * room] : [low - room, high + room];
+  const atY = view.log ? Math.log : (y) => y;
+  const [x0, x1] = [atX(xs[0]), atX(xs.at(-1))];
+  const part = (x) => x1 === x0 ? 0.5 : 0.015 + 0.97 * (atX(x) - x0) / (x1 - x0);
+  const X = (x) => left + part(x) * (W - left - right);
+  const Y = (y) => H - bottom - (atY(y) - atY(low)) / (atY(high) - atY(low)) * (H - top - bottom);
+  const svg = element("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": options.title });
+  for (const tick of ticks(low, high, view.log)) {
+    svg.append(element("line", { x1: left, x2: W - right, y1: Y(tick), y2: Y(tick),
+      stroke: "var(--grid)" }));
+    svg.append(element("text", { x: left - 8, y: Y(tick) + 4, "text-anchor": "end" },
+      String(+tick.toPrecision(6))));
+  }
+  const marks = options.ticks ? options.ticks(xs)
+    : ticks(xs[0], xs.at(-1), false).filter((t) => t >= xs[0]);
+  for (const tick of marks) {
+    svg.append(element("text", { x: X(tick), y: H - bottom + 20, "text-anchor": "middle" },
+      options.tick ? options.tick(tick) : String(tick)));
+  }
+  const trained = options.trained ? curves.map((curve) => options.trained(curve.line)) : [];
+  for (const at of new Set(trained.filter((n) => n >= xs[0] && n <= xs.at(-1)))) {
+    svg.append(element("line", { x1: X(at), x2: X(at), y1: top, y2: H - bottom,
+      stroke: "var(--muted)", "stroke-dasharray": "2 4" }));
+  }
+  for (const [name, value] of Object.entries(options.baselines ?? {})) {
+    if (value < low || value > high) continue;
+    svg.append(element("line", { x1: left, x2: W - right, y1: Y(value), y2: Y(value),
+      stroke: "var(--muted)", "stroke-dasharray": "6 4" }));
+    svg.append(element("text", { x: W - right, y: Y(value) - 5, "text-anchor": "end",
+      class: "baseline" }, name));
+  }
+  svg.append(element("text", { x: (left + W - right) / 2, y: H - 8, "text-anchor": "middle" },
+    options.axis));
+  svg.append(element("text", { transform: `translate(14 ${(H - bottom) / 2}) rotate(-90)`,
+    "text-anchor": "middle" }, options.yAxis));
+  const ok = (value) => value != null && (!view.log || value > 0);
+  for (const { line, rows } of curves) {
+    const band = rows.filter((row) => ok(row[2]) && ok(row[3]));
+    if (view.band && band.length > 1) {
+      const clamp = (y) => Math.max(top, Math.min(H - bottom, Y(y)));
+      const upper = band.map((row) => `${X(row[0])},${clamp(row[3])}`);
+      const lower = band.map((row) => `${X(row[0])},${clamp(row[2])}`).reverse();
+      svg.append(element("path", { d: `M${[...upper, ...lower].join("L")}Z`, fill: line.color,
+        opacity: 0.13, class: "band" }));
+    }
+    const path = rows.filter((row) => ok(row[1])).map((row) => `${X(row[0])},${Y(row[1])}`);
+    svg.append(element("path", { d: `M${path.join("L")}`, fill: "none", stroke: line.color,
+      "stroke-width": 2, "stroke-dasharray": line.dash, class: "line" }));
+    if (view.seeds && options.dots) for (const row of rows)
+      for (const value of row[4].filter(ok))
+        svg.append(element("circle", { cx: X(row[0]), cy: Y(value), r: 2.6, fill: line.color,
+          opacity: 0.65 }));
+  }
+  point(plot, svg, { W, H, top, bottom, xs, X, curves, head: options.head });
+  return plot;
+}
+
+// The values at the place under the mouse, best first.
+function point(plot, svg, { W, H, top, bottom, xs, X, curves, head }) {
+  const guide = element("line", { y1: top, y2: H - bottom, stroke: "var(--muted)", opacity: 0 });
+  const tip = element("div", { class: "tip", hidden: true });
+  svg.append(guide);
+  plot.append(svg, tip);
+  const better = data.metrics.find((metric) => metric.name === view.metric)?.better;
+  svg.onpointermove = (event) => {
+    const box = svg.getBoundingClientRect(), at = (event.clientX - box.left) / box.width * W;
+    const x = xs.reduce((a, b) => Math.abs(X(b) - at) < Math.abs(X(a) - at) ? b : a);
+    const found = curves.map(({ line, rows }) => [line, rows.find((row) => row[0] === x)])
+      .filter(([, row]) => row && row[1] != null)
+      .sort((a, b) => better === "higher" ? b[1][1] - a[1][1] : a[1][1] - b[1][1]).slice(0, 14);
+    const rows = found.map(([line, row]) => element("tr", {},
+      element("td", {}, element("i", { style: `background:${line.color}` }), line.label),
+      element("td", {}, number(row[1]) + (row[2] == null ? "" : ` ±${number(row[1] - row[2])}`))));
+    tip.replaceChildren(element("b", {}, head(x)), element("table", {}, ...rows));
+    tip.hidden = false;
+    const place = X(x) / W * box.width, flip = place > box.width / 2;
+    tip.style.left = flip ? "" : `${place + 14}px`;
+    tip.style.right = flip ? `${box.width - place + 14}px` : "";
+    tip.style.top = "12px";
+    for (const end of ["x1", "x2"]) guide.setAttribute(end, X(x));
+    guide.setAttribute("opacity", 1);
+  };
+  svg.onpointerleave = () => { tip.hidden = true; guide.setAttribute("opacity", 0); };
+}
+
+function thin(xs) {
+  const most = document.getElementById("main").clientWidth / 70;
+  const every = Math.ceil(xs.length / most);
+  return xs.filter((_, i) => i % every === 0);
+}

@@ -1,0 +1,199 @@
+"""A sweep as plain data: points of a config's fields, from grids, zips and their products.
+
+A config file describes its sweep beside its config:
+
+    def get_sweep(argument=""):
+        return sweeps.product(
+            sweeps.grid({"encoding.name": ("rope", "alibi"), "seed": range(3)}),
+            sweeps.zipped({"train.length": (32, 64), "train.batch": (32, 16)}),
+        )
+
+A description is a tuple of dictionaries, field -> value, so two are joined with `+`. `seed` is the
+one field that no config has: points that differ in it alone are one run, which trains all its seeds
+in one program.
+"""
+
+import hashlib
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, NamedTuple
+
+Description = tuple[dict[str, Any], ...]
+LONGEST = 80  # of a point's name, which is a folder, a run and a job
+
+
+def grid(fields: Mapping[str, Sequence]) -> Description:
+    """Every combination of the fields' values; the last field changes fastest.
+
+    Raises:
+      ValueError: a field without values.
+    """
+    rows = itertools.product(*_columns(fields).values())
+    return tuple(dict(zip(fields, row, strict=True)) for row in rows)
+
+
+def zipped(fields: Mapping[str, Sequence]) -> Description:
+    """The fields' values side by side: the first of each, the second of each, ...
+
+    Raises:
+      ValueError: a field without values, or fields with different numbers of them.
+    """
+    columns = _columns(fields)
+    if len({len(column) for column in columns.values()}) > 1:
+        counts = ", ".join(f"{field} {len(column)}" for field, column in columns.items())
+        raise ValueError(f"zipped: the fields must have equally many values, not {counts}")
+    return tuple(dict(zip(fields, row, strict=True)) for row in zip(*columns.values(), strict=True))
+
+
+def product(*parts: Description) -> Description:
+    """Every combination of a point of each part; the last part changes fastest.
+
+    Raises:
+      ValueError: a field that two parts give.
+    """
+    points = []
+    for chosen in itertools.product(*parts):
+        fields = [field for part in chosen for field in part]
+        if twice := {field for field in fields if fields.count(field) > 1}:
+            raise ValueError(f"product: {min(twice)} is given by more than one part")
+        points.append({field: value for part in chosen for field, value in part.items()})
+    return tuple(points)
+
+
+class Point(NamedTuple):
+    """One run of a sweep.
+
+    Args:
+      name: made of the fields' values; fit for a folder, a run and a job.
+      overrides: dotted field of the config -> value.
+    """
+
+    name: str
+    overrides: dict[str, Any]
+
+
+class Sweep(NamedTuple):
+    """A config file, as --config takes it, and the points to run it at; `name` groups them."""
+
+    name: str
+    config: str
+    points: list[Point]
+
+    def command(self, point: Point, workdir: str | Path) -> list[str]:
+        """The arguments that run one point: train.py --config=... --workdir=... and its flags."""
+        return ["train.py", f"--config={self.config}", f"--workdir={workdir}", *flags(point)]
+
+
+def expand(description: Sequence[Mapping[str, Any]]) -> list[Point]:
+    """The runs of a description, in its order; points that differ in the seed alone become one.
+
+    Raises:
+      ValueError: no points, one that stands twice, or seeds that do not follow one another.
+    """
+    if not description:
+        raise ValueError("sweep: no points")
+    runs: dict[str, tuple[dict[str, Any], list]] = {}
+    for point in description:
+        fields = {field: value for field, value in point.items() if field != "seed"}
+        key = ", ".join(f"{field}={fields[field]!r}" for field in sorted(fields))
+        seeds = runs.setdefault(key, (fields, []))[1]
+        if point.get("seed") in seeds:
+            at = "" if "seed" not in point else f" with seed {point['seed']}"
+            raise ValueError(f"sweep: the point {key or 'without fields'}{at} stands twice")
+        seeds.append(point.get("seed"))
+    points = [
+        Point(_name(fields), fields | _seed_fields(key, fields, seeds))
+        for key, (fields, seeds) in runs.items()
+    ]
+    names = [point.name for point in points]
+    return [
+        point._replace(name=_hashed(point)) if names.count(point.name) > 1 else point
+        for point in points
+    ]
+
+
+def resolve(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The config, nested dictionaries, with dotted fields set.
+
+    Raises:
+      ValueError: a field inside something that has no fields.
+    """
+    resolved = deepcopy(dict(config))
+    for field, value in overrides.items():
+        *path, last = field.split(".")
+        here = resolved
+        for name in path:
+            here = here.get(name)
+            if not isinstance(here, dict):
+                raise ValueError(f"config.{field}: no such field")
+        here[last] = value
+    return resolved
+
+
+def dotted(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested dictionaries as dotted field -> value."""
+    found: dict[str, Any] = {}
+    for name, value in config.items():
+        inside = isinstance(value, Mapping)
+        found |= dotted(value, f"{prefix}{name}.") if inside else {f"{prefix}{name}": value}
+    return found
+
+
+def flags(point: Point) -> list[str]:
+    """The point as the command line takes it: --config.train.lr=0.001."""
+    return [f"--config.{field}={text(value)}" for field, value in point.overrides.items()]
+
+
+def text(value: Any) -> str:
+    """A value as the command line takes it: sequences as tuples, strings without quotes."""
+    return value if isinstance(value, str) else repr(tuple(value) if _many(value) else value)
+
+
+def _columns(fields: Mapping[str, Sequence]) -> dict[str, list]:
+    columns = {}
+    for field, values in fields.items():
+        if isinstance(values, str) or not (column := list(values)):
+            raise ValueError(f"sweep: {field} needs a sequence of values, not {values!r}")
+        columns[field] = column
+    return columns
+
+
+def _seed_fields(key: str, fields: Mapping, seeds: list) -> dict[str, int]:
+    if seeds == [None]:
+        return {}
+    first, last = (None, None) if None in seeds else (min(seeds), max(seeds))
+    if first is None or last - first + 1 != len(seeds):
+        shown = ", ".join("none" if seed is None else str(seed) for seed in seeds)
+        raise ValueError(f"sweep: the seeds of {key or 'the point'} must follow one another, as "
+                         f"0, 1, 2 do; not {shown}")  # fmt: skip
+    if given := [field for field in ("seeds", "first_seed") if field in fields]:
+        raise ValueError(f"sweep: {given[0]} and seed are two ways to say one thing; use one")
+    return {"first_seed": first, "seeds": len(seeds)}
+
+
+def _name(fields: Mapping[str, Any]) -> str:
+    """Names stand alone, "rope"; other values follow their field, "lr0.001"."""
+    lasts = [field.split(".")[-1] for field in fields]
+    parts = []
+    for (field, value), last in zip(fields.items(), lasts, strict=True):
+        short = last if lasts.count(last) == 1 else field.replace(".", "-")
+        shown = "x".join(map(str, value)) if _many(value) else str(value)
+        parts.append(shown if isinstance(value, str) else f"{short}{shown}")
+    name = re.sub(r"[^A-Za-z0-9.+_-]+", "-", "-".join(parts)).strip("-.+") or "run"
+    return name if len(name) <= LONGEST else _hash(name, fields)
+
+
+def _hashed(point: Point) -> str:
+    return _hash(point.name, point.overrides)
+
+
+def _hash(name: str, fields: Mapping) -> str:
+    digest = hashlib.sha256(repr(sorted(fields.items())).encode()).hexdigest()
+    return f"{name[: LONGEST - 9].rstrip('-.+')}-{digest[:8]}"
+
+
+def _many(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)

@@ -1,0 +1,50 @@
+"""Builds the project's W&B workspace from code: extrapolation, order, padding, claims, speed.
+
+    python scripts/dashboard.py runs/rope_extrap runs/permutation --entity=ME     # saves it
+    python scripts/dashboard.py runs/* --entity=ME --dry-run                      # prints its JSON
+
+The folders are finished runs, or folders of runs: of them come the encodings, metrics and figures
+that the panels name. The panels show all runs of the project, with every seed.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+# The package need not be installed: it is found beside this folder.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from posenc_jax import dashboard, runs
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status: 0, 1 where W&B refused, or 2 where a folder was."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folders", nargs="+", type=Path, metavar="DIR")
+    parser.add_argument("--entity", required=True, help="of W&B: a user or a team")
+    parser.add_argument("--project", default="posenc_jax")
+    parser.add_argument("--name", default="Positional encodings", help="of the workspace")
+    parser.add_argument("--dry-run", action="store_true", help="prints it, and sends nothing")
+    flags = parser.parse_args(arguments)
+    try:
+        found = [runs.read(path) for path in runs.finished(flags.folders)]
+        made = dashboard.workspace(flags.entity, flags.project, flags.name, found)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if flags.dry_run:
+        print(dashboard.serialise(made))
+        return 0
+    try:
+        made.save()
+    except Exception as error:
+        print(f"W&B: {str(error).strip().splitlines()[0]}", file=sys.stderr)
+        return 1
+    print(made.url)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

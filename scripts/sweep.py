@@ -1,0 +1,265 @@
+"""Runs a sweep: every point that a config file's `get_sweep` describes.
+
+    python scripts/sweep.py --config=configs/extrap.py --dry-run    # lists and counts the points
+    python scripts/sweep.py --config=configs/extrap.py              # runs them on this machine
+    python scripts/sweep.py --config=configs/extrap.py --launch=wandb     # a file for `wandb sweep`
+    python scripts/sweep.py --config=configs/extrap.py --launch=slurm     # a job array for sbatch
+    python scripts/sweep.py --config=configs/extrap.py --launch=skypilot --tpu=v6e-8 --spot \
+        --bucket=gs://NAME/FOLDER --dry-run                         # without it: submits the jobs
+
+Any field is set for all points as train.py takes it: --config.train.steps=200. The folder of the
+sweep holds a folder for each point; started again, it runs what is missing and then writes one
+report over all points. Exit status: 1 where a point failed, 2 where the input is wrong, 75 where
+the sweep was stopped: start it again.
+"""
+
+import argparse
+import ast
+import signal
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+# The package need not be installed: it is found beside this folder.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import experiments
+from posenc_jax import report, sweeps
+from posenc_jax.choices import choices_for
+from posenc_jax.launch import AGAIN, agents, local, skypilot, slurm
+from posenc_jax.sweeps import Point, Sweep
+
+ROOT = Path(__file__).resolve().parents[1]
+COLORS = {"waiting": "dim", "running": "cyan", "finished": "green", "failed": "bold red"}
+
+
+class Stopped(BaseException):
+    """SIGTERM came."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status, as the module says."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--config", required=True, metavar="PATH[:ARGUMENT]")
+    parser.add_argument("--folder", type=Path, help="of the sweep; default runs/sweeps/CONFIG")
+    parser.add_argument("--point", action="append", metavar="NAME", help="only this point")
+    parser.add_argument("--dry-run", action="store_true", help="shows what would be run")
+    parser.add_argument(
+        "--launch", choices=("local", "wandb", "slurm", "skypilot"), default="local"
+    )
+    parser.add_argument("--tpu", default="", help="such as v6e-8")
+    parser.add_argument("--spot", action="store_true", help="machines that may be taken away")
+    parser.add_argument("--bucket", default="", help="where runs are kept: gs://NAME/FOLDER")
+    parser.add_argument("--recovery", default="EAGER_NEXT_REGION", help="SkyPilot's strategy")
+    flags, rest = parser.parse_known_args(arguments)
+    try:
+        sweep, configs = read(flags.config, overrides(rest))
+        if flags.point:
+            sweep = sweep._replace(points=[_point(sweep, name) for name in flags.point])
+        folder = flags.folder or Path("runs", "sweeps", sweep.name)
+        return LAUNCHERS[flags.launch](sweep, configs, folder, flags)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def read(config: str, common: dict[str, Any]) -> tuple[Sweep, dict[str, Any]]:
+    """The sweep of a config file, and the checked config of every point by its name.
+
+    Args:
+      config: PATH or PATH:ARGUMENT.
+      common: dotted fields set for all points.
+
+    Raises:
+      ValueError: one line names the file, the point or the field, the value and the choices.
+    """
+    path, _, argument = config.partition(":")
+    if not Path(path).is_file():
+        raise ValueError(f"--config: no such file: {path}")
+    module = types.ModuleType(Path(path).stem)
+    exec(compile(Path(path).read_text("utf-8"), path, "exec"), vars(module))
+    if not hasattr(module, "get_sweep"):
+        raise ValueError(f"--config: {path} has no get_sweep(argument), which describes a sweep")
+    name = "-".join([Path(path).stem, *argument.replace("+", "-").split(",")]).strip("-")
+    base, points, configs = module.get_config(argument).to_dict(), [], {}
+    for point in sweeps.expand(module.get_sweep(argument)):
+        grouped = {"wandb.group": name, **common, **point.overrides}
+        point = Point(point.name, grouped)
+        configs[point.name] = experiments.check(sweeps.resolve(base, grouped)).model_dump()
+        points.append(point)
+    return Sweep(name, config, points), configs
+
+
+def overrides(arguments: list[str]) -> dict[str, Any]:
+    """--config.FIELD=VALUE as field -> value. ValueError: something else."""
+    found = {}
+    for argument in arguments:
+        field, equals, value = argument.partition("=")
+        if not field.startswith("--config.") or not equals:
+            raise ValueError(f"{argument}: not a flag; a field is set as --config.FIELD=VALUE")
+        try:
+            found[field.removeprefix("--config.")] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            found[field.removeprefix("--config.")] = value
+    return found
+
+
+def _point(sweep: Sweep, name: str) -> Point:
+    for point in sweep.points:
+        if point.name == name:
+            return point
+    names = (point.name for point in sweep.points)
+    raise ValueError(f"--point: no point {name!r}{choices_for(name, names)}")
+
+
+def _local(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespace) -> int:
+    console = Console()
+    board = local.statuses(sweep, folder, configs)
+    if flags.dry_run:
+        console.print(_listing(sweep))
+        left = local.waiting(board, sweep.points)
+        print(f"{len(sweep.points)} points, {left} to run, in {folder}")
+        return 0
+    if not _run(sweep, folder, board, console):
+        print(f"stopped; start it again and it goes on: {folder}", file=sys.stderr)
+        return AGAIN
+    failed = [point.name for point in sweep.points if board[point.name].state == "failed"]
+    for name in failed:
+        print(f"failed: {name}: {board[name].note}; see {folder / name}.log", file=sys.stderr)
+    done = [folder / p.name for p in sweep.points if board[p.name].state == "finished"]
+    if done and not flags.point:
+        report.compare(done, folder / "report.html", sweep.name)
+        console.print(f"report: {folder / 'report.html'}", highlight=False, soft_wrap=True)
+    return 1 if failed else 0
+
+
+def _run(sweep: Sweep, folder: Path, board: dict, console: Console) -> bool:
+    """Runs what is missing under a live table, or lines where there is no terminal; False: it was
+    stopped.
+    """
+
+    def stop(number, frame):
+        raise Stopped
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        if console.is_terminal and not console.is_dumb_terminal:
+            with Live(_table(board, console.height), console=console, auto_refresh=False) as live:
+                show = lambda: live.update(_table(board, console.height), refresh=True)
+                local.run(sweep, folder, ROOT / "train.py", board, show)
+        else:
+            local.run(sweep, folder, ROOT / "train.py", board, _lines(board))
+        return True
+    except (Stopped, KeyboardInterrupt):
+        return False
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _lines(board: dict[str, local.Status]) -> Callable[[], None]:
+    """Prints a line when a point starts and when it ends."""
+    told = {name: status.state for name, status in board.items()}
+
+    def show():
+        for i, (name, status) in enumerate(board.items(), 1):
+            if told[name] != status.state:
+                told[name] = status.state
+                at = f"{status.seconds:.0f} s  " if status.seconds >= 1 else ""
+                line = f"{i}/{len(board)} {name}: {status.state}  {at}{status.note}".rstrip()
+                print(line, flush=True)
+
+    return show
+
+
+def _table(board: dict[str, local.Status], height: int) -> Table:
+    """The points around the one that runs, as many as fit, and the counts of all."""
+    rows, room = list(board.items()), max(4, height - 6)
+    now = next((i for i, (_, s) in enumerate(rows) if s.state == "running"), 0)
+    first = max(0, min(now - room // 2, len(rows) - room))
+    counts = [(state, sum(s.state == state for s in board.values())) for state in COLORS]
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), caption_justify="left")
+    table.caption = " · ".join(f"{count} {state}" for state, count in counts if count)
+    for column in ("point", "state", "progress", "time"):
+        table.add_column(column, justify="right" if column == "time" else "left")
+    for name, status in rows[first : first + room]:
+        minutes, seconds = divmod(round(status.seconds), 60)
+        clock = f"{minutes}:{seconds:02}" if status.seconds else ""
+        state = Text(status.state, COLORS[status.state])
+        table.add_row(Text(name), state, Text(status.note), clock)
+    return table
+
+
+def _listing(sweep: Sweep) -> Table:
+    """Every point with the fields that it sets."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    fields = dict.fromkeys(field for point in sweep.points for field in point.overrides)
+    table.add_column("point", overflow="fold")
+    for field in fields:
+        table.add_column(field, overflow="fold")
+    for point in sweep.points:
+        values = (point.overrides.get(field) for field in fields)
+        table.add_row(
+            Text(point.name), *(Text("" if v is None else sweeps.text(v)) for v in values)
+        )
+    return table
+
+
+def _wandb(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespace) -> int:
+    project = next(iter(configs.values()))["wandb"]["project"]
+    path = agents.write(sweep, project, folder)
+    if flags.dry_run:
+        print(path.read_text("utf-8"), end="")
+    print(f"{len(sweep.points)} points; next: wandb sweep {path}, then wandb agent with its answer")
+    return 0
+
+
+def _slurm(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespace) -> int:
+    path = slurm.write(_from_root(sweep), folder, ROOT)
+    if flags.dry_run:
+        print(path.read_text("utf-8"), end="")
+    print(f"{len(sweep.points)} points; next: sbatch {path}")
+    return 0
+
+
+def _skypilot(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespace) -> int:
+    sweep = _from_root(sweep)
+    if Path(sweep.config.partition(":")[0]).is_absolute():
+        raise ValueError(f"--config: {sweep.config} lies outside {ROOT}, which is all that travels")
+    found = skypilot.tasks(
+        sweep, tpu=flags.tpu, bucket=flags.bucket, spot=flags.spot, recovery=flags.recovery
+    )
+    paths = skypilot.write(found, folder)
+    if flags.dry_run:
+        print("---\n".join(path.read_text("utf-8") for path in paths), end="", flush=True)
+    skypilot.validate(paths, ROOT)
+    if flags.dry_run:
+        print(f"{len(paths)} tasks, each taken by SkyPilot's loader; nothing is submitted")
+        return 0
+    online = any(config["wandb"]["mode"] == "online" for config in configs.values())
+    skypilot.submit(paths, ROOT, ("WANDB_API_KEY",) if online else ())
+    return 0
+
+
+def _from_root(sweep: Sweep) -> Sweep:
+    """The sweep with its config's path as seen from the repository, where jobs start."""
+    path, colon, argument = sweep.config.partition(":")
+    absolute = Path(path).resolve()
+    inside = absolute.is_relative_to(ROOT)
+    seen = absolute.relative_to(ROOT) if inside else absolute
+    return sweep._replace(config=f"{seen.as_posix()}{colon}{argument}")
+
+
+LAUNCHERS = {"local": _local, "wandb": _wandb, "slurm": _slurm, "skypilot": _skypilot}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+"""A sweep for real, two tiny points: mirrored in W&B, killed and started again, synced later."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from posenc_jax import report, runs
+from tests import sweep_kills
+from tests.fake_wandb import FakeWandb
+
+pytestmark = pytest.mark.xdist_group("sweep")  # the sweep below is run once
+
+# The points differ in what leaves their programs the same, which are compiled once.
+CONFIG = sweep_kills.CONFIG.format(
+    task={"name": "copy"}, model={"width": 8, "heads": 1, "layers": 1, "mlp": 1},
+    train={"steps": 4, "chunk": 2, "batch": 2, "length": 8, "min_length": 8},
+    eval={"lengths": (8,), "examples": 2}, fields={"first_seed": (0, 5), "seeds": (2,)},
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def server():
+    with FakeWandb() as fake:
+        yield fake
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory, server):
+    """A folder with the config; what is started from here finds the server, and no other."""
+    home = tmp_path_factory.mktemp("home")
+    (home / "mine.py").write_text(CONFIG)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAX_COMPILATION_CACHE_DIR", str(home / "cache"))
+        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+        patch.setenv("WANDB_BASE_URL", server.url)
+        patch.setenv("WANDB_API_KEY", "sesame" * 7)
+        patch.setenv("HOME", str(home))
+        yield home
+
+
+@pytest.fixture(scope="module")
+def whole(home):
+    """A sweep that nothing interrupts, mirrored online; its points in order."""
+    mirrored = ("--config.wandb.mode=online", "--config.wandb.tags=('mine',)")
+    sweep = sweep_kills.start(home / "mine.py", home / "whole", *mirrored)
+    return [home / "whole" / name for name in sweep_kills.finish(sweep)]
+
+
+def check_arrived(server, folder):
+    """All of a run's record stands in the server: rows, summary, table, figures and artifacts."""
+    stored, config = runs.read(folder), json.loads((folder / "config.json").read_text())
+    (found,) = (run for run in server.runs.values() if run["name"] == folder.name)
+    assert found["exit"] == 0
+    assert found["group"] == "mine"
+    assert found["job_type"] == "length_extrapolation"
+    assert {"copy", "rope"} <= set(found["tags"])
+    assert found["config"].items() >= {k: config[k] for k in ("train", "task", "eval")}.items()
+    rows = [(row["step"], name, row[name]) for row in found["history"] for name in row
+            if name.startswith(("train/", "test/"))]  # fmt: skip
+    wanted = [(r["step"], f"{r['split']}/{r['metric']}/{r['encoding']}/L{r['length']}"
+               f"/seed{r['seed']}", pytest.approx(r["value"])) for r in stored.records]  # fmt: skip
+    assert sorted(rows) == sorted(wanted, key=lambda row: row[:2])
+    mean = stored.summary["results"]["rope"]["8"]["mean"]
+    assert found["summary"]["test/exact_match/rope/L8/mean"] == mean
+    (by_length,) = (row for row in found["history"] if "by_length/exact_match/rope" in row)
+    assert (by_length["length"], by_length["by_length/exact_match/rope"]) == (8, mean)
+    figures = {path.stem for path in folder.glob("figures/*.png")}
+    assert figures
+    shown = {name for row in found["history"] for name in row}
+    assert shown >= {"results", "report"} | {f"figures/{name}" for name in figures}
+    media = [name for name in found["files"] if name.startswith("media/")]
+    for kind, count in {"table": 1, "html": 1, "images": len(figures)}.items():
+        assert sum(f"media/{kind}/" in name for name in media) == count
+    (table,) = (json.loads(found["files"][name]) for name in media if "/table/" in name)
+    tested = [r for r in stored.records if r["split"] == "test"]
+    assert [row[2:] for row in table["data"]] == [
+        [r["seed"], r["metric"], pytest.approx(r["value"])] for r in tested
+    ]
+    artifact = server.artifacts[f"mine-{folder.name}-report", "report"]
+    names = ["report.html", "config.json", "metrics.jsonl", "summary.json"]
+    names += [f"figures/{path.name}" for path in folder.glob("figures/*")]
+    assert sorted(artifact) == sorted(names)
+    for name, content in artifact.items():
+        assert content == (folder / name).read_bytes()
+
+
+def test_a_sweeps_runs_arrive_with_group_tags_every_metric_and_every_artifact(whole, server):
+    assert len(whole) == 2
+    for folder in whole:
+        check_arrived(server, folder)
+        (found,) = (run for run in server.runs.values() if run["name"] == folder.name)
+        assert "mine" in found["tags"]
+    # The control: with one row lost on the way the check fails.
+    lost = found["history"].pop(1)
+    with pytest.raises(AssertionError):
+        check_arrived(server, whole[1])
+    found["history"].append(lost)
+
+
+def test_no_key_is_in_a_runs_record_or_in_what_arrives(whole, server):
+    for folder in whole:
+        files = [path for path in folder.rglob("*") if path.is_file()]
+        assert files
+        assert not [path for path in files if b"sesamesesame" in path.read_bytes()]
+    assert "sesamesesame" not in str(server.runs) + str(server.artifacts)
+
+
+def test_killed_in_the_middle_it_runs_what_is_missing_and_reports_the_same(whole, home, server):
+    """`make sweep-kills` does it with 12 points x 3 seeds. Mirrored offline, it is synced after."""
+    first, second = (folder.name for folder in whole)
+    killed, config = home / "killed", home / "mine.py"
+    sweep = sweep_kills.start(config, killed, "--config.wandb.mode=offline")
+    sweep_kills.kill_when(sweep, lambda: (killed / f"{second}.log").exists())
+    assert sweep_kills.finished(killed) == {first}
+    kept = os.stat(killed / first / "summary.json").st_mtime_ns
+    again = sweep_kills.start(config, killed, "--config.wandb.mode=offline")
+    assert sweep_kills.finish(again) == [second]
+    assert os.stat(killed / first / "summary.json").st_mtime_ns == kept
+    found = (home / "whole" / "report.html").read_bytes()
+    assert (killed / "report.html").read_bytes() == found
+    check_synced(killed / second, server)
+    # The control: with one number of one seed changed the report is another one.
+    metrics = killed / first / "metrics.jsonl"
+    record = next(line for line in metrics.read_text().splitlines() if '"token_accuracy"' in line)
+    changed = json.dumps(json.loads(record) | {"value": 0.123})
+    metrics.write_text(metrics.read_text().replace(record, changed))
+    report.compare([killed / first, killed / second], killed / "report.html", "mine")
+    assert (killed / "report.html").read_bytes() != found
+
+
+def check_synced(folder, server):
+    """`wandb sync` brings all of a run that was mirrored offline."""
+    server.runs.clear()
+    server.artifacts.clear()
+    *_, offline = sorted(folder.glob("wandb/offline-run-*"), key=os.path.getmtime)
+    command = [sys.executable, "-m", "wandb", "sync", str(offline)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    check_arrived(server, folder)

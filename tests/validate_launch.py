@@ -1,0 +1,81 @@
+"""What a sweep is written as, read by the programs that it is written for: `make validate-launch`.
+
+    python -m tests.validate_launch SKYPILOTS_BIN WANDBS_PYTHON
+
+SkyPilot's loader reads 100 tasks; W&B's own checker reads the sweep file and enumerates its grid.
+Both live in environments of their own: their pins would hold back what this project needs.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from posenc_jax.launch import agents, skypilot
+from tests.test_launch import GRID, OPTIONS, ROOT, ZIP, combinations, hundred, make, written
+
+CHECKER = """
+import json, sys, warnings
+warnings.simplefilter("ignore")
+import sweeps, yaml
+config, runs = sweeps.SweepConfig(yaml.safe_load(open(sys.argv[1]))), []
+while (run := sweeps.next_run(config, runs)) is not None:
+    runs.append(run)
+print(json.dumps([{name: given["value"] for name, given in run.config.items()} for run in runs]))
+"""
+
+
+def refused(check):
+    """Whether the check raises ValueError."""
+    try:
+        check()
+    except ValueError as error:
+        print(f"  the control is refused: {str(error)[:90]}")
+        return True
+    return False
+
+
+def tasks(folder: Path) -> None:
+    """Has SkyPilot read a hundred tasks, and one that is none."""
+    paths = skypilot.write(skypilot.tasks(hundred(), **OPTIONS), folder)
+    skypilot.validate(paths, ROOT)
+    print(f"SkyPilot's loader takes {len(paths)} of {len(paths)} tasks")
+    wrong = folder / "wrong.yaml"
+    wrong.write_text(paths[0].read_text("utf-8").replace("use_spot: true", "use_spot: maybe"))
+    assert refused(lambda: skypilot.validate([wrong], ROOT))
+
+
+def sweep_files(folder: Path, python: str) -> None:
+    """Has W&B's checker read the two forms of a sweep file and enumerate their grids."""
+    for description in (GRID, ZIP):
+        sweep = make(description)
+        content = written(sweep, folder)
+        path = agents.write(sweep, "p", folder)
+        found = enumerated(python, path)
+        assert sorted(found, key=str) == sorted(map(by_name, combinations(content)), key=str)
+        print(f"W&B's checker takes the file of {len(sweep.points)} points and enumerates them all")
+    path.write_text(path.read_text("utf-8").replace("method: grid", "method: gird"))
+    assert refused(lambda: enumerated(python, path))
+
+
+def by_name(row: dict) -> dict:
+    return dict(sorted(row.items()))
+
+
+def enumerated(python: str, path: Path) -> list[dict]:
+    """The combinations of a sweep file by W&B's own code. ValueError: it refuses the file."""
+    command = [python, "-c", CHECKER, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ValueError(next(l for l in done.stderr.splitlines() if "ValidationError" in l))
+    return [by_name(row) for row in json.loads(done.stdout)]
+
+
+if __name__ == "__main__":
+    sky, wandb = sys.argv[1:]
+    os.environ["PATH"] = f"{Path(sky).resolve()}{os.pathsep}{os.environ['PATH']}"
+    with tempfile.TemporaryDirectory() as temporary:
+        tasks(Path(temporary))
+        sweep_files(Path(temporary), wandb)
