@@ -1,7 +1,9 @@
 """Runs one experiment: `python train.py --config=configs/rope_extrap.py [--workdir=DIR]`.
 
 Any field can be set from the command line: --config.train.steps=200 --config.encoding.base=5e5
-Exit status 2 with one line on standard error: the input is wrong, and nothing was read or compiled.
+Started again on the folder of a run that was ended in any way, it goes on from there. Exit status:
+0 finished; 2 wrong input, in one line, and nothing was read or compiled; 75 interrupted by SIGTERM
+or SIGINT, start it again; 1 it cannot go on, in one line.
 """
 
 import datetime
@@ -15,6 +17,7 @@ from absl import flags
 from ml_collections import config_flags
 
 import experiments
+from posenc_jax import interrupts, stops
 from posenc_jax.devices import use_cores
 
 CONFIG = config_flags.DEFINE_config_file(
@@ -65,7 +68,12 @@ def main(argv: list[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     _cache_compilations()
-    run()
+    interrupts.install()
+    try:
+        run()
+    except stops.Stop as stop:
+        print(f"error: {stop}", file=sys.stderr)
+        return stop.status
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from experiments import claims, leaderboard, length_extrapolation, padding_leakage, permutation
@@ -18,7 +19,11 @@ EXPERIMENTS = {
 
 
 def prepare(config: dict[str, Any], workdir: str) -> Callable[[], None]:
-    """The run, ready to start. ValueError: one line names the field, the value and the choices."""
+    """The run, ready to start or to go on; of a finished one, what says so.
+
+    Raises:
+      ValueError: one line names the field, the value and the choices.
+    """
     name = config.get("experiment")
     if name not in EXPERIMENTS:
         hint = choices_for(str(name), EXPERIMENTS)
@@ -30,8 +35,15 @@ def prepare(config: dict[str, Any], workdir: str) -> Callable[[], None]:
     except ValueError as error:  # the library names its own fields: encoding.base, task.name
         inside = str(error).split(".")[0] in experiment.Config.model_fields
         raise ValueError(f"config.{error}" if inside else str(error)) from None
-    runs.refuse_taken(workdir)
+    if runs.standing(workdir, checked.model_dump()) == "finished":
+        return partial(_say_finished, workdir)
     return partial(experiment.run, checked, workdir)
+
+
+def _say_finished(workdir: str) -> None:
+    print(f"{workdir}: finished already; nothing to do", flush=True)
+    if not (Path(workdir) / "report.html").exists():  # it was killed right after its last record
+        show(workdir)
 
 
 def show(workdir: str) -> None:

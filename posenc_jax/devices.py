@@ -4,6 +4,8 @@ import os
 from typing import Any
 
 import jax
+import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 
 MOST_CPU_DEVICES = 8
@@ -37,6 +39,13 @@ def on_every_device(tree: Any) -> Any:
     if jax.device_count() == 1:
         return tree
     return jax.device_put(tree, NamedSharding(_mesh(), PartitionSpec()))
+
+
+def agree(value: int) -> int:
+    """The first process's value, in every process."""
+    if jax.process_count() == 1:
+        return value
+    return int(multihost_utils.broadcast_one_to_all(np.int32(value)))
 
 
 def _mesh() -> jax.sharding.Mesh:

@@ -38,26 +38,38 @@ def bucket(width: int) -> int:
 
 
 class Evaluator:
-    """Scores weights on a task at any size; `programs` are those it had to compile so far."""
+    """Scores weights on a task at any size."""
 
     def __init__(self, model: Model, task: Task, config: EvalConfig):
         self._model, self._task, self._config = model, task, config
         self._score = jax.jit(self._score_all, static_argnames="width")
-        self.programs: set[tuple[int, ...]] = set()  # (width, groups, rows)
+
+    @property
+    def programs(self) -> int:
+        """How many had to be compiled so far."""
+        return self._score._cache_size()  # type: ignore[attr-defined]
+
+    def shape(self, size: int) -> tuple[int, int, int]:
+        """(width, groups, rows) of the program for one size; equal shapes share a program."""
+        width = bucket(self._task.width(size))
+        examples = self._examples(size)
+        rows = min(max(1, self._config.tokens // width), examples)
+        rows += -rows % jax.device_count()
+        return width, math.ceil(examples / rows), rows
 
     def __call__(self, params: Any, size: int) -> Scores:
         """Scores of `params` (leaves lead with S) on every test example of one size."""
-        width = bucket(self._task.width(size))
-        examples = self._task.examples(size) or self._config.examples
-        rows = min(max(1, self._config.tokens // width), examples)
-        rows += -rows % jax.device_count()
-        index_GB = np.full((math.ceil(examples / rows), rows), -1, np.int32)
+        width, *groups_rows = self.shape(size)
+        examples = self._examples(size)
+        index_GB = np.full(groups_rows, -1, np.int32)
         index_GB.flat[:examples] = np.arange(examples)
-        self.programs.add((width, *index_GB.shape))
         scores = self._score(params, self._task.data, index_GB, np.int32(size), width=width)
         scores = jax.device_get(scores)
         per_example = [s.reshape(s.shape[0], -1)[:, :examples] for s in scores[:4]]
         return Scores(*per_example, *(s.sum(axis=1) for s in scores[4:]))
+
+    def _examples(self, size: int) -> int:
+        return self._task.examples(size) or self._config.examples
 
     def _score_all(self, params, data, index_GB, size, *, width: int):
         group = partial(self._score_group, data=data, size=size, width=width)

@@ -89,6 +89,13 @@ class TrainConfig(Part):
         return self
 
 
+class CheckpointConfig(Part):
+    """How often training is saved, in seconds (0: after every chunk), and how many saves stay."""
+
+    seconds: NonNegativeFloat = 60.0
+    keep: PositiveInt = 2
+
+
 class EvalConfig(Part):
     """Evaluation at every length; `tokens` bounds one forward pass, `examples` a generated test
     set. `variants` names encodings to read the trained weights under; empty: the trained one.
