@@ -120,8 +120,8 @@ def test_a_folder_with_another_run_is_refused_and_left_alone(tmp_path):
     with runs.Run(tmp_path, CONFIG) as run:
         run.log([RECORD])
     other = {**CONFIG, "train": {"length": 9}}
-    with pytest.raises(ValueError, match=r"^workdir: [^\n]* holds a run, with config\.train\.length "
-                       r"8, not 9; choose another$"):  # fmt: skip
+    said = r"^workdir: [^\n]* holds a run, with config\.train\.length 8, not 9; choose another$"
+    with pytest.raises(ValueError, match=said):
         runs.Run(tmp_path, other)
     assert runs.standing(tmp_path, CONFIG) == "begun"
     assert lines(tmp_path) == [RECORD]
