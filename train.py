@@ -24,6 +24,7 @@ CONFIG = config_flags.DEFINE_config_file(
     "config", None, "The config file, PATH or PATH:ARGUMENT.",
     lock_config=False, accept_new_attributes=True,
 )  # fmt: skip
+LEAVE_SECONDS = 3.0  # for what others do at exit, such as W&B
 WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; default runs/CONFIG/TIME.")
 
 
@@ -69,12 +70,15 @@ def main(argv: list[str]) -> int:
         return 2
     _cache_compilations()
     interrupts.install()
+    status = 0
     try:
         run()
     except stops.Stop as stop:
         print(f"error: {stop}", file=sys.stderr)
-        return stop.status
-    return 0
+        status = stop.status
+    sys.stdout.flush()
+    interrupts.leave_within(LEAVE_SECONDS, status)
+    return status
 
 
 def _cache_compilations() -> None:

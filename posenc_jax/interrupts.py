@@ -48,6 +48,13 @@ def leave_if_asked() -> None:
         raise Interrupted("interrupted; start it again to go on from here")
 
 
+def leave_within(seconds: float, status: int) -> None:
+    """Ends the process with this status, should it still be there after so many seconds."""
+    timer = threading.Timer(seconds, os._exit, (status,))
+    timer.daemon = True
+    timer.start()
+
+
 def _watch(reading: int) -> None:
     name = signal.Signals(os.read(reading, 1)[0]).name
     _say(f"{name}: leaving within {GRACE:.0f} s, at once if it comes again")
