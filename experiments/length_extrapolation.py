@@ -23,7 +23,7 @@ from posenc_jax import (
     transformer,
 )  # fmt: skip
 from posenc_jax.encoding import Encoding
-from posenc_jax.evaluation import Evaluator, records
+from posenc_jax.evaluation import DoesNotFit, Evaluator, records
 from posenc_jax.progress import Progress
 from posenc_jax.training import State, train
 
@@ -76,6 +76,7 @@ def run(config: Config, workdir: str) -> None:
                 better="lower" if task.metric == "bits_per_byte" else "higher",
                 train_length=config.train.length,
                 baselines=task.baselines(),
+                not_measured=record.facts.get("not_measured", ()),
             )
             record.finish(summary)
     if record.leads:
@@ -170,26 +171,34 @@ def _evaluate(
     config: Config, task: tasks.Task, plan: list[Reading], state: State, record: runs.Run
 ) -> None:
     """Logs the scores of every reading that no earlier start has made."""
-    seeds = list(range(config.first_seed, config.first_seed + config.seeds))
     with Progress(len(plan), f"evaluate {plan[0].label}") as progress:
         for done, one in enumerate(plan, 1):
             if record.ended(one.stage):
                 continue
             record.begin(one.stage)
-            started = time.perf_counter()
-            scores = one.evaluator(state.params, one.length)
-            seconds = time.perf_counter() - started
-            labels = {
-                "step": config.train.steps, "encoding": one.label, "split": "test",
-                "length": one.length,
-            }  # fmt: skip
-            record.log(records(scores, task, seeds, **labels))
-            took = {"metric": "time/evaluation_seconds", "value": seconds / len(seeds)}
-            record.log({**labels, "seed": seed, **took} for seed in seeds)
+            try:
+                _read(config, task, one, state, record)
+            except DoesNotFit as reason:
+                known = record.facts.get("not_measured", [])
+                entry = {"encoding": one.label, "length": one.length, "reason": str(reason)}
+                record.fact(not_measured=[*known, entry])
             failpoints.reach("evaluating")
             record.end(one.stage)
             progress.update(done)
             interrupts.leave_if_asked()
+
+
+def _read(config: Config, task: tasks.Task, one: Reading, state: State, record: runs.Run) -> None:
+    seeds = list(range(config.first_seed, config.first_seed + config.seeds))
+    started = time.perf_counter()
+    scores = one.evaluator(state.params, one.length)
+    seconds = time.perf_counter() - started
+    labels = {
+        "step": config.train.steps, "encoding": one.label, "split": "test", "length": one.length
+    }  # fmt: skip
+    record.log(records(scores, task, seeds, **labels))
+    took = {"metric": "time/evaluation_seconds", "value": seconds / len(seeds)}
+    record.log({**labels, "seed": seed, **took} for seed in seeds)
 
 
 def _check_groups(config: Config, name: str) -> None:

@@ -16,7 +16,9 @@ from posenc_jax.choices import choices_for
 class Part(pydantic.BaseModel):
     """Frozen, strict about types, and closed to unknown fields."""
 
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = pydantic.ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False
+    )
 
 
 class EncodingConfig(pydantic.BaseModel):

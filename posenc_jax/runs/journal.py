@@ -101,7 +101,12 @@ class Journal:
         self._file.close()
 
     def _write(self) -> None:
-        content = {"id": self.id, "starts": self.starts, "facts": self.facts, "stages": self._stages}
+        content = {
+            "id": self.id,
+            "starts": self.starts,
+            "facts": self.facts,
+            "stages": self._stages,
+        }
         write_json(self._progress, content)
 
 

@@ -16,7 +16,8 @@ _RUN = {
     "sweepName": None, "project": {"name": "p", "entity": {"name": "e"}},
 }  # fmt: skip
 _ANSWERS = {
-    "viewer": {"id": "VXNlcg==", "entity": "e", "username": "u", "flags": "{}", "teams": {"edges": []}},
+    "viewer": {"id": "VXNlcg==", "entity": "e", "username": "u", "flags": "{}",
+               "teams": {"edges": []}},
     "serverInfo": {"cliVersionInfo": {"max_cli_version": "9.0.0"}, "features": [],
                    "latestLocalVersionInfo": None, "exposesExplicitVersion": True},
     "upsertBucket": {"bucket": _RUN, "inserted": True},
