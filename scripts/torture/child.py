@@ -49,11 +49,12 @@ class Child:
         config: tuple[str, ...] = TINY,
         cores: tuple[int, ...] = (0,),
         without: str = "",
+        log: str = "",
         **environment: str,
     ):
         program = ["-m", "scripts.torture.without", without] if without else ["train.py"]
         usable = sorted(os.sched_getaffinity(0))
-        self._out, self._err = Path(f"{workdir}.out"), Path(f"{workdir}.err")
+        self._out, self._err = Path(f"{log or workdir}.out"), Path(f"{log or workdir}.err")
         with self._out.open("w") as out, self._err.open("w") as err:
             self.process = subprocess.Popen(
                 [sys.executable, *program, *config, f"--workdir={workdir}", *flags],

@@ -1,0 +1,72 @@
+"""Two processes under jax.distributed on the CPU: one is killed, the other leaves, both restart."""
+
+import socket
+import time
+from pathlib import Path
+
+from scripts.torture.child import Child, Ended, outcome
+from scripts.torture.shown import Shown
+
+LIMIT = 60.0  # seconds
+PROCESSES = 2
+
+
+def show(folder: Path) -> Shown:
+    """Each of the two is the one killed, once."""
+    start(folder / "whole")[0].wait()
+    wanted, took, bad = outcome(folder / "whole"), [], []
+    for lost in range(PROCESSES):
+        seconds, wrong = attempt(folder / f"lost{lost}", lost, wanted)
+        took.append(seconds)
+        bad += [f"process {lost} lost: {wrong}"] if wrong else []
+    alone = Child(folder / "alone")
+    alone.wait()
+    differs = outcome(folder / "alone") != wanted
+    return Shown(
+        what=f"one of two processes killed: the other leaves within {LIMIT:.0f} s, the restart "
+        "ends in the same bits",
+        good=PROCESSES - len(bad),
+        tried=PROCESSES,
+        control="another split of the batch, one process alone, has other bits",
+        control_found=int(differs),
+        control_tried=1,
+        settings="gloo on one machine, a core each, killed at the third chunk",
+        figures=f"left after {max(took):.0f} s at most",
+        bad=tuple(bad),
+    )
+
+
+def attempt(workdir: Path, lost: int, wanted: dict[str, str]) -> tuple[float, str]:
+    """Seconds from the loss of one process to the end of the other; what was wrong."""
+    children = start(workdir, lost, POSENC_JAX_FAILPOINT="training:3")
+    children[lost].wait()
+    since = time.monotonic()
+    left = children[1 - lost].wait()
+    seconds = left.at - since
+    again = ends(start(workdir))
+    wrong = [f"status {one.status} at the restart: {one.err}" for one in again if one.status]
+    wrong += [f"status {left.status}, as if all were well"] if not left.status else []
+    wrong += [f"{seconds:.0f} s"] if seconds > LIMIT else []
+    if not wrong:
+        found = outcome(workdir)
+        wrong += [name for name in wanted if wanted[name] != found.get(name)]
+    return seconds, ", ".join(wrong)
+
+
+def start(workdir: Path, only: int | None = None, **environment: str) -> list[Child]:
+    """The processes of one run; the environment is for process `only`, or for all."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    children = []
+    for process in range(PROCESSES):
+        given = environment if only in (None, process) else {}
+        children.append(Child(
+            workdir, cores=(process,), log=f"{workdir}.{process}", JAX_NUM_PROCESSES=str(PROCESSES),
+            JAX_COORDINATOR_ADDRESS=address, JAX_PROCESS_ID=str(process), **given,
+        ))  # fmt: skip
+    return children
+
+
+def ends(children: list[Child]) -> list[Ended]:
+    return [child.wait() for child in children]
