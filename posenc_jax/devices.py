@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -11,6 +11,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 MOST_CPU_DEVICES = 8
 HEARTBEAT = 30  # seconds
+Number = TypeVar("Number", int, bool)
 
 
 def use_cores(rows: int) -> None:
@@ -88,11 +89,11 @@ def _free_on_host() -> int | None:
         return free
 
 
-def agree(value: int) -> int:
+def agree(value: Number) -> Number:
     """The first process's value, in every process."""
     if jax.process_count() == 1:
         return value
-    return int(multihost_utils.broadcast_one_to_all(np.int32(value)))
+    return type(value)(multihost_utils.broadcast_one_to_all(np.int32(value)))
 
 
 def _mesh() -> jax.sharding.Mesh:

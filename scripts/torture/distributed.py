@@ -38,7 +38,7 @@ def show(folder: Path) -> Shown:
 
 def attempt(workdir: Path, lost: int, wanted: dict[str, str]) -> tuple[float, str]:
     """Seconds from the loss of one process to the end of the other; what was wrong."""
-    children = start(workdir, lost, POSENC_JAX_FAILPOINT="training:3")
+    children = start(workdir, lost)
     children[lost].wait()
     since = time.monotonic()
     left = children[1 - lost].wait()
@@ -53,18 +53,26 @@ def attempt(workdir: Path, lost: int, wanted: dict[str, str]) -> tuple[float, st
     return seconds, ", ".join(wrong)
 
 
-def start(workdir: Path, only: int | None = None, **environment: str) -> list[Child]:
-    """The processes of one run; the environment is for process `only`, or for all."""
+def start(workdir: Path, lost: int | None = None) -> list[Child]:
+    """The processes of one run; process `lost` is killed at the third chunk."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     children = []
     for process in range(PROCESSES):
-        given = environment if only in (None, process) else {}
-        children.append(Child(
-            workdir, cores=(process,), log=f"{workdir}.{process}", JAX_NUM_PROCESSES=str(PROCESSES),
-            JAX_COORDINATOR_ADDRESS=address, JAX_PROCESS_ID=str(process), **given,
-        ))  # fmt: skip
+        children.append(
+            Child(
+                workdir,
+                cores=(process,),
+                log=f"{workdir}.{process}",
+                failpoint="training:3" if process == lost else "",
+                environment={
+                    "JAX_NUM_PROCESSES": str(PROCESSES),
+                    "JAX_PROCESS_ID": str(process),
+                    "JAX_COORDINATOR_ADDRESS": address,
+                },
+            )
+        )
     return children
 
 

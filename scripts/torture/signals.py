@@ -47,7 +47,7 @@ def show(folder: Path, signals: int, seed: int = 0) -> Shown:
 def at_point(workdir: Path, point: str, name: signal.Signals) -> tuple[float, str]:
     """A signal sent by the run to itself; seconds from there to its end, and what was wrong."""
     spec = f"{point}@{name.name.removeprefix('SIG')}"
-    child = Child(workdir, POSENC_JAX_FAILPOINT=spec)
+    child = Child(workdir, failpoint=spec)
     while "leaving within" not in child.said() and child.process.poll() is None:
         time.sleep(0.02)
     return _leaves(child, time.monotonic())

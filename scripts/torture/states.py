@@ -12,7 +12,7 @@ def show(folder: Path) -> Shown:
     """Every damage is restored from; after one damage to each file the run is also ended."""
     Child(folder / "whole").wait()
     wanted = outcome(folder / "whole")
-    Child(folder / "killed", POSENC_JAX_FAILPOINT="training:4").wait()
+    Child(folder / "killed", failpoint="training:4").wait()
     kept = folder / "killed" / "checkpoints" / "alibi"
     tried = list(files.attempts(kept, folder / "scratch"))
     bad = [f"{file} {damage}" for file, damage, what in tried if what == "wrong"]

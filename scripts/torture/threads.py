@@ -15,7 +15,7 @@ def show(folder: Path) -> Shown:
     """The largest difference between parameters; the control is another seed."""
     for name, flags in {"a": (), "b": (), "other": ("--config.first_seed=7",)}.items():
         Child(folder / name, *flags, cores=CORES).wait()
-    Child(folder / "killed", cores=CORES, POSENC_JAX_FAILPOINT="training:3").wait()
+    Child(folder / "killed", cores=CORES, failpoint="training:3").wait()
     ended = Child(folder / "killed", cores=CORES).wait()
     twice, resumed = (largest(folder / "a", folder / name) for name in ("b", "killed"))
     return Shown(
