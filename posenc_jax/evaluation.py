@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.devices import free_bytes, on_every_device, spread_rows, whole
+from posenc_jax.devices import agree, free_bytes, on_every_device, spread_rows, whole
 from posenc_jax.schema import EvalConfig
 from posenc_jax.tasks import Task
 from posenc_jax.training import cross_entropy, over_seeds
@@ -103,7 +103,8 @@ class Evaluator:
                 )
                 self._compiled[shape] = lowered.compile()
             program, free = self._compiled[shape], free_bytes()
-            if free is None or (needs := _needs(program)) <= free:
+            needs = _needs(program)
+            if free is None or agree(needs <= free):
                 return program, shape
             if self.shape(size, 2 * part) == shape:
                 raise DoesNotFit(

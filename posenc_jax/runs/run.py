@@ -63,6 +63,7 @@ class Run:
             raise Refused(f"workdir: {self.path} holds this run, finished; choose another")
         (self.path / "metrics.jsonl").touch()
         if where == "new":
+            (self.path / "progress.json").unlink(missing_ok=True)
             write_json(self.path / "config.json", content)
         else:
             stored = json.loads((self.path / "config.json").read_text("utf-8"))["environment"]
