@@ -30,7 +30,8 @@ FLOORS = [
     {"posenc_jax.evaluation"},
     {"posenc_jax"},  # the face that users import: its __init__ alone
     {"experiments"},
-    {"scripts", "train"},
+    {"train"},
+    {"scripts"},
 ]
 FLAX = {"posenc_jax.transformer"}
 CONFIGS = {"configs", "ml_collections", "posenc_jax.encodings"} | sys.stdlib_module_names
