@@ -1,5 +1,6 @@
 """From the records of all methods to the board: means, paired differences, tables."""
 
+import re
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -182,11 +183,13 @@ def markdown(run: Stored, figure: str) -> str:
     config, environment = run.config, run.environment
     train, model = config["train"], config["model"]
     tasks = ", ".join(task["name"] for task in config["tasks"])
+    command = re.sub(r" --workdir=\S+", "", environment["command"])
     lines = [
         "# Leaderboard", "",
-        f"{lead}. Made by `{environment['command']}` at commit "
-        f"{environment.get('commit') or 'unknown'}, JAX {environment['jax']} on "
-        f"{environment['device']}.", "",
+        f"{lead}. Made by `{command}` at commit {environment.get('commit') or 'unknown'}, "
+        f"JAX {environment['jax']} on {environment['device']}, {environment['cpus']} cores, then "
+        "`python scripts/leaderboard.py RUN`. Every record: [leaderboard.jsonl](leaderboard.jsonl).",
+        "",
         f"Tasks: {tasks}, each at the largest size that {config['window']} tokens hold; "
         f"{train['steps']} steps of {train['batch']} examples, learning rate {train['lr']:g}; a "
         f"{model['kind']} of {model['layers']} layers, width {model['width']}, {model['heads']} "
