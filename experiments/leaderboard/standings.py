@@ -188,7 +188,8 @@ def markdown(run: Stored, figure: str) -> str:
         "# Leaderboard", "",
         f"{lead}. Made by `{command}` at commit {environment.get('commit') or 'unknown'}, "
         f"JAX {environment['jax']} on {environment['device']}, {environment['cpus']} cores, then "
-        "`python scripts/leaderboard.py RUN`. Every record: [leaderboard.jsonl](leaderboard.jsonl).",
+        "`python scripts/leaderboard.py RUN`. Every record: "
+        "[leaderboard.jsonl](leaderboard.jsonl).",
         "",
         f"Tasks: {tasks}, each at the largest size that {config['window']} tokens hold; "
         f"{train['steps']} steps of {train['batch']} examples, learning rate {train['lr']:g}; a "
