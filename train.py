@@ -1,7 +1,9 @@
 """Runs one experiment: `python train.py --config=configs/rope_extrap.py [--workdir=DIR]`.
 
 Any field can be set from the command line: --config.train.steps=200 --config.encoding.base=5e5
-Exit status 2 with one line on standard error: the input is wrong, and nothing was read or compiled.
+Started again on the folder of a run that was ended in any way, it goes on from there. Exit status:
+0 finished; 2 wrong input, in one line, and nothing was read or compiled; 75 interrupted by SIGTERM
+or SIGINT, start it again; 1 it cannot go on, in one line.
 """
 
 import datetime
@@ -15,12 +17,14 @@ from absl import flags
 from ml_collections import config_flags
 
 import experiments
+from posenc_jax import interrupts, stops
 from posenc_jax.devices import use_cores
 
 CONFIG = config_flags.DEFINE_config_file(
     "config", None, "The config file, PATH or PATH:ARGUMENT.",
     lock_config=False, accept_new_attributes=True,
 )  # fmt: skip
+LEAVE_SECONDS = 3.0  # for what others do at exit, such as W&B
 WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; default runs/CONFIG/TIME.")
 
 
@@ -66,8 +70,16 @@ def main(argv: list[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     _cache_compilations()
-    run()
-    return 0
+    interrupts.install()
+    status = 0
+    try:
+        run()
+    except stops.Stop as stop:
+        print(f"error: {stop}", file=sys.stderr)
+        status = stop.status
+    sys.stdout.flush()
+    interrupts.leave_within(LEAVE_SECONDS, status)
+    return status
 
 
 def _cache_compilations() -> None:

@@ -36,6 +36,7 @@ def length_extrapolation() -> ConfigDict:
                 "examples": 256,
                 "tokens": 8192,
             },
+            "checkpoint": {"seconds": 60.0, "keep": 2},
             "seeds": 3,
             "first_seed": 0,
             "wandb": {

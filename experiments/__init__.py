@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from experiments import claims, leaderboard, length_extrapolation, padding_leakage, permutation
@@ -38,10 +39,21 @@ def check(config: dict[str, Any]) -> schema.ExperimentConfig:
 
 
 def prepare(config: dict[str, Any], workdir: str) -> Callable[[], None]:
-    """The run, ready to start. ValueError: one line names the field, the value and the choices."""
+    """The run, ready to start or to go on; of a finished one, what says so.
+
+    Raises:
+      ValueError: one line names the field, the value and the choices.
+    """
     checked = check(config)
-    runs.refuse_taken(workdir)
+    if runs.standing(workdir, checked.model_dump()) == "finished":
+        return partial(_say_finished, workdir)
     return partial(EXPERIMENTS[checked.experiment].run, checked, workdir)
+
+
+def _say_finished(workdir: str) -> None:
+    print(f"{workdir}: finished already; nothing to do", flush=True)
+    if not (Path(workdir) / "report.html").exists():  # it was killed right after its last record
+        show(workdir)
 
 
 def show(workdir: str) -> None:

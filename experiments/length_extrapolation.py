@@ -7,14 +7,23 @@ extensions: one that takes a `factor` gets what the length asks for, and the tra
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from posenc_jax import encodings, report, runs, schema, tasks, transformer
+from posenc_jax import (
+    encodings,
+    failpoints,
+    interrupts,
+    report,
+    runs,
+    schema,
+    tasks,
+    transformer,
+)  # fmt: skip
 from posenc_jax.encoding import Encoding
-from posenc_jax.evaluation import Evaluator, records
+from posenc_jax.evaluation import DoesNotFit, Evaluator, records
 from posenc_jax.progress import Progress
 from posenc_jax.training import State, train
 
@@ -25,6 +34,7 @@ class Config(schema.ExperimentConfig):
     model: schema.ModelConfig
     train: schema.TrainConfig
     eval: schema.EvalConfig
+    checkpoint: schema.CheckpointConfig = schema.CheckpointConfig()
 
 
 def check(config: Config) -> None:
@@ -59,24 +69,29 @@ def run(config: Config, workdir: str) -> None:
         task = tasks.make(config.task.name, **config.task.options)
         record.fact(task=dict(task.facts))
         measure(config, task, record)
-        summary = report.summarise(
-            record.records(),
-            metric=task.metric,
-            better="lower" if task.metric == "bits_per_byte" else "higher",
-            train_length=config.train.length,
-            baselines=task.baselines(),
-        )
-        record.finish(summary)
-        report.show(workdir)
+        if record.leads:
+            summary = report.summarise(
+                record.records(),
+                metric=task.metric,
+                better="lower" if task.metric == "bits_per_byte" else "higher",
+                train_length=config.train.length,
+                baselines=task.baselines(),
+                not_measured=record.facts.get("not_measured", ()),
+            )
+            record.finish(summary)
+            report.show(workdir)
 
 
 def measure(config: Config, task: tasks.Task, record: runs.Run) -> None:
-    """Trains and evaluates every encoding into the record."""
-    compilations = 0
+    """Trains and evaluates every encoding into the record; what an earlier start did stays."""
+    programs = 0
     for name in config.encoding.names:
-        state = _train(config, task, name, record)
-        compilations += _evaluate(config, task, name, state, record)
-    record.fact(evaluation_programs=compilations)
+        plan = _plan(config, task, name)
+        programs += len({(one.model, one.evaluator.shape(one.length)) for one in plan})
+        if not all(record.ended(one.stage) for one in plan):
+            state = _train(config, task, name, record)
+            _evaluate(config, task, plan, state, record)
+    record.fact(evaluation_programs=programs)
 
 
 def trained_encoding(config: Config, name: str) -> Encoding:
@@ -94,58 +109,95 @@ def _variants(config: Config, name: str, length: int) -> Iterator[tuple[str, Enc
         yield label, encodings.make(label, **encodings.taken_by(label, options))
 
 
-def _train(config: Config, task: tasks.Task, name: str, record: runs.Run) -> State:
-    model = transformer.build(config.model, trained_encoding(config, name), task.vocab)
-    seeds = range(config.first_seed, config.first_seed + config.seeds)
-    labels = {"encoding": name, "split": "train", "length": config.train.length}
-    with Progress(config.train.steps, f"train {name}") as progress:
-        step = 0
+class Reading(NamedTuple):
+    """The trained weights read at one length, as one label; `model` is what readings share."""
 
-        def read(metrics, seconds):
-            nonlocal step
-            steps = metrics["loss"].shape[1]
-            step += steps
-            rate_S = np.full(len(seeds), steps * len(seeds) / seconds)
-            values = {
-                "loss": metrics["loss"].mean(axis=1),
-                "grad_norm": metrics["grad_norm"].mean(axis=1),
-                "time/steps_per_second": rate_S,
-            }
-            record.log(
-                {"step": step, **labels, "seed": seed, "metric": metric, "value": float(value)}
-                for metric, value_S in values.items()
-                for seed, value in zip(seeds, value_S, strict=True)
-            )
-            progress.update(step, float(values["loss"].mean()))
-
-        return train(
-            model, task, config.train, config.seeds, config.first_seed,
-            config.model.masks.loss, read,
-        )  # fmt: skip
+    label: str
+    length: int
+    model: Any
+    evaluator: Evaluator
+    stage: str
 
 
-def _evaluate(config: Config, task: tasks.Task, name: str, state: State, record: runs.Run) -> int:
-    """Logs the scores at every length; returns how many programs had to be compiled."""
+def _plan(config: Config, task: tasks.Task, name: str) -> list[Reading]:
     evaluators: dict[Any, Evaluator] = {}
-    seeds = list(range(config.first_seed, config.first_seed + config.seeds))
-    plan = [(n, *v) for n in config.eval.lengths for v in _variants(config, name, n)]
-    with Progress(len(plan), f"evaluate {name}") as progress:
-        for done, (length, label, encoding) in enumerate(plan, 1):
+    plan = []
+    for length in config.eval.lengths:
+        for label, encoding in _variants(config, name, length):
             shared = label if label == name else (label, length)
             if shared not in evaluators:
                 model = transformer.build(config.model, encoding, task.vocab)
                 evaluators[shared] = Evaluator(model, task, config.eval)
-            started = time.perf_counter()
-            scores = evaluators[shared](state.params, length)
-            seconds = time.perf_counter() - started
-            labels = {
-                "step": config.train.steps, "encoding": label, "split": "test", "length": length
-            }  # fmt: skip
-            record.log(records(scores, task, seeds, **labels))
-            took = {"metric": "time/evaluation_seconds", "value": seconds / len(seeds)}
-            record.log({**labels, "seed": seed, **took} for seed in seeds)
+            stage = f"{name}: read as {label} at {length}"
+            plan.append(Reading(label, length, shared, evaluators[shared], stage))
+    return plan
+
+
+def _train(config: Config, task: tasks.Task, name: str, record: runs.Run) -> State:
+    model = transformer.build(config.model, trained_encoding(config, name), task.vocab)
+    seeds = range(config.first_seed, config.first_seed + config.seeds)
+    labels = {"encoding": name, "split": "train", "length": config.train.length}
+
+    def read(metrics, seconds):
+        step, steps = int(metrics["step"].max()), metrics["step"].shape[1]
+        rate_S = np.full(len(seeds), steps * len(seeds) / seconds)
+        values = {
+            "loss": metrics["loss"].mean(axis=1),
+            "grad_norm": metrics["grad_norm"].mean(axis=1),
+            "time/steps_per_second": rate_S,
+        }
+        record.log(
+            {"step": step, **labels, "seed": seed, "metric": metric, "value": float(value)}
+            for metric, value_S in values.items()
+            for seed, value in zip(seeds, value_S, strict=True)
+        )
+        progress.update(step, float(values["loss"].mean()))
+
+    steps = config.train.steps
+    with (
+        runs.Keeper(record, name, steps, config.checkpoint) as keeper,
+        Progress(steps, f"train {name}") as progress,
+    ):
+        state = train(
+            model, task, config.train, config.seeds, config.first_seed,
+            config.model.masks.loss, read, keeper,
+        )  # fmt: skip
+        record.end(name)
+    return state
+
+
+def _evaluate(
+    config: Config, task: tasks.Task, plan: list[Reading], state: State, record: runs.Run
+) -> None:
+    """Logs the scores of every reading that no earlier start has made."""
+    with Progress(len(plan), f"evaluate {plan[0].label}") as progress:
+        for done, one in enumerate(plan, 1):
+            if record.ended(one.stage):
+                continue
+            record.begin(one.stage)
+            try:
+                _read(config, task, one, state, record)
+            except DoesNotFit as reason:
+                known = record.facts.get("not_measured", [])
+                entry = {"encoding": one.label, "length": one.length, "reason": str(reason)}
+                record.fact(not_measured=[*known, entry])
+            failpoints.reach("evaluating")
+            record.end(one.stage)
             progress.update(done)
-    return sum(len(evaluator.programs) for evaluator in evaluators.values())
+            interrupts.leave_if_asked()
+
+
+def _read(config: Config, task: tasks.Task, one: Reading, state: State, record: runs.Run) -> None:
+    seeds = list(range(config.first_seed, config.first_seed + config.seeds))
+    started = time.perf_counter()
+    scores = one.evaluator(state.params, one.length)
+    seconds = time.perf_counter() - started
+    labels = {
+        "step": config.train.steps, "encoding": one.label, "split": "test", "length": one.length
+    }  # fmt: skip
+    record.log(records(scores, task, seeds, **labels))
+    took = {"metric": "time/evaluation_seconds", "value": seconds / len(seeds)}
+    record.log({**labels, "seed": seed, **took} for seed in seeds)
 
 
 def _check_groups(config: Config, name: str) -> None:

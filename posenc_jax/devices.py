@@ -1,9 +1,12 @@
 """Several devices: the rows of a batch are spread over them, everything else is on each."""
 
 import os
+from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 
 MOST_CPU_DEVICES = 8
@@ -37,6 +40,36 @@ def on_every_device(tree: Any) -> Any:
     if jax.device_count() == 1:
         return tree
     return jax.device_put(tree, NamedSharding(_mesh(), PartitionSpec()))
+
+
+def free_bytes() -> int | None:
+    """What a program may still take: of a device's memory, or the machine's; None: not known."""
+    stats = jax.local_devices()[0].memory_stats() or {}
+    if "bytes_limit" in stats:
+        return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
+    return _free_on_host() if jax.default_backend() == "cpu" else None
+
+
+def _free_on_host() -> int | None:
+    """What Linux says is available, to the machine and to this group of processes."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        kilobytes = next(line.split()[1] for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return None
+    free, group = 1024 * int(kilobytes), Path("/sys/fs/cgroup")
+    try:
+        most, used = ((group / f"memory.{name}").read_text() for name in ("max", "current"))
+        return min(free, int(most) - int(used))
+    except (OSError, ValueError):  # no such group, or "max"
+        return free
+
+
+def agree(value: int) -> int:
+    """The first process's value, in every process."""
+    if jax.process_count() == 1:
+        return value
+    return int(multihost_utils.broadcast_one_to_all(np.int32(value)))
 
 
 def _mesh() -> jax.sharding.Mesh:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.devices import spread_rows
+from posenc_jax.devices import free_bytes, spread_rows
 from posenc_jax.schema import EvalConfig
 from posenc_jax.tasks import Task
 from posenc_jax.training import cross_entropy, over_seeds
@@ -37,27 +37,82 @@ def bucket(width: int) -> int:
     return power * 3 // 4 if width <= power * 3 // 4 else power
 
 
+class DoesNotFit(Exception):
+    """An evaluation that needs more memory than there is, with both numbers."""
+
+
+def _needs(program: Any) -> int:
+    """Bytes that a compiled program takes beyond its arguments, on all of this host's devices."""
+    memory = program.memory_analysis()
+    if memory is None:
+        return 0
+    each = memory.temp_size_in_bytes + memory.output_size_in_bytes
+    return each * (jax.local_device_count() if jax.default_backend() == "cpu" else 1)
+
+
 class Evaluator:
-    """Scores weights on a task at any size; `programs` are those it had to compile so far."""
+    """Scores weights on a task at any size."""
 
     def __init__(self, model: Model, task: Task, config: EvalConfig):
         self._model, self._task, self._config = model, task, config
         self._score = jax.jit(self._score_all, static_argnames="width")
-        self.programs: set[tuple[int, ...]] = set()  # (width, groups, rows)
+        self._compiled: dict[tuple[int, int, int], Any] = {}
+
+    @property
+    def programs(self) -> int:
+        """How many had to be compiled so far."""
+        return len(self._compiled)
+
+    def shape(self, size: int, part: int = 1) -> tuple[int, int, int]:
+        """(width, groups, rows) of the program for one size; equal shapes share a program.
+
+        `part` 2 has half as many rows at a time, and so on.
+        """
+        width = bucket(self._task.width(size))
+        examples = self._examples(size)
+        rows = min(max(1, self._config.tokens // width), examples)
+        rows = max(1, rows // part)
+        rows += -rows % jax.device_count()
+        return width, math.ceil(examples / rows), rows
 
     def __call__(self, params: Any, size: int) -> Scores:
-        """Scores of `params` (leaves lead with S) on every test example of one size."""
-        width = bucket(self._task.width(size))
-        examples = self._task.examples(size) or self._config.examples
-        rows = min(max(1, self._config.tokens // width), examples)
-        rows += -rows % jax.device_count()
-        index_GB = np.full((math.ceil(examples / rows), rows), -1, np.int32)
+        """Scores of `params` (leaves lead with S) on every test example of one size.
+
+        Raises:
+          DoesNotFit: not even a row at a time fits into the memory that is free.
+        """
+        program, (_, *groups_rows) = self._program(params, size)
+        examples = self._examples(size)
+        index_GB = np.full(groups_rows, -1, np.int32)
         index_GB.flat[:examples] = np.arange(examples)
-        self.programs.add((width, *index_GB.shape))
-        scores = self._score(params, self._task.data, index_GB, np.int32(size), width=width)
-        scores = jax.device_get(scores)
+        scores = jax.device_get(program(params, self._task.data, index_GB, np.int32(size)))
         per_example = [s.reshape(s.shape[0], -1)[:, :examples] for s in scores[:4]]
         return Scores(*per_example, *(s.sum(axis=1) for s in scores[4:]))
+
+    def _program(self, params: Any, size: int) -> tuple[Any, tuple[int, int, int]]:
+        """The compiled program of one size, in as few groups as the memory holds; its shape."""
+        part = 1
+        while True:
+            shape = self.shape(size, part)
+            if shape not in self._compiled:
+                width, *groups_rows = shape
+                index_GB = jax.ShapeDtypeStruct(tuple(groups_rows), np.int32)
+                lowered = self._score.lower(
+                    params, self._task.data, index_GB, np.int32(size), width=width
+                )
+                self._compiled[shape] = lowered.compile()
+            program, free = self._compiled[shape], free_bytes()
+            if free is None or (needs := _needs(program)) <= free:
+                return program, shape
+            if self.shape(size, 2 * part) == shape:
+                raise DoesNotFit(
+                    f"{shape[2]} examples of {shape[0]} tokens need {needs / 2**30:.3g} GiB more; "
+                    f"{free / 2**30:.3g} GiB are free"
+                )
+            part *= 2
+
+    def _examples(self, size: int) -> int:
+        return self._task.examples(size) or self._config.examples
 
     def _score_all(self, params, data, index_GB, size, *, width: int):
         group = partial(self._score_group, data=data, size=size, width=width)

@@ -10,14 +10,16 @@ import itertools
 import os
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 from posenc_jax import exhibits
+from posenc_jax.stops import first_line
 
 MODES = ("disabled", "offline", "online")
-INIT_SECONDS, PUBLISH_SECONDS, FINISH_SECONDS = 30.0, 60.0, 60.0
+INIT_SECONDS, LOG_SECONDS, UPLOAD_SECONDS, FINISH_SECONDS = 10.0, 5.0, 60.0, 5.0
 AXES = {"step": ("train", "valid", "test"), "position": ("by_position",), "length": ("by_length",)}
 OURS = ("mode", "checkpoint")  # options that are not wandb.init's
 TAG = 64  # characters that W&B allows a tag
@@ -36,7 +38,8 @@ class Mirror:
         try:
             for (step, position), rows in itertools.groupby(records, _axis):
                 axis = {"step": step} if position is None else {"position": position}
-                self._run.log(axis | {name(record): record["value"] for record in rows})
+                row = axis | {name(record): record["value"] for record in rows}
+                _bounded(LOG_SECONDS, self._run.log, row)
         except Exception as error:
             self._stop("logging", error)
 
@@ -53,39 +56,30 @@ class Mirror:
             self._stop("the summary", error)
 
     def publish(self, folder: Path, records: Sequence[Mapping], checkpoint: bool) -> None:
-        """Sends a finished run's chart, table, figures and artifacts, for PUBLISH_SECONDS at most.
+        """Sends a finished run's chart, table, figures and artifacts.
 
-        In a thread of its own: a server that hangs holds up W&B's calls for as long as it likes.
+        A server that does not answer is waited for LOG_SECONDS, one that does UPLOAD_SECONDS.
         """
         if self._run is None:
             return
-        failed: list[Exception] = []
-
-        def send(run=self._run):
-            try:
-                exhibits.publish(run, folder, records, checkpoint)
-            except Exception as error:
-                failed.append(error)
-
-        sender = threading.Thread(target=send, daemon=True)
-        sender.start()
-        sender.join(PUBLISH_SECONDS)
-        if sender.is_alive():
-            failed.append(TimeoutError(f"no answer in {PUBLISH_SECONDS:.0f} s"))
-        if failed:
-            _warn(f"sending the report failed ({_line(failed[0])}); it is in {folder}")
+        try:
+            sent = _bounded(LOG_SECONDS, exhibits.publish, self._run, folder, records, checkpoint)
+            if not self._run.offline:
+                _bounded(UPLOAD_SECONDS, lambda: [artifact.wait() for artifact in sent])
+        except Exception as error:
+            _warn(f"sending the report failed ({first_line(error)}); it is in {folder}")
 
     def finish(self, failed: bool) -> None:
-        """Ends the run in W&B, waiting FINISH_SECONDS at most."""
+        """Ends the run in W&B, waiting about FINISH_SECONDS at most."""
         if self._run is None:
             return
         try:
-            self._run.finish(exit_code=int(failed))
+            _bounded(FINISH_SECONDS + 1.0, self._run.finish, int(failed))
         except Exception as error:
             self._stop("the end", error)
 
     def _stop(self, where: str, error: Exception) -> None:
-        _warn(f"{where} failed ({_line(error)}); mirroring stops, metrics.jsonl goes on")
+        _warn(f"{where} failed ({first_line(error)}); mirroring stops, metrics.jsonl goes on")
         self._run = None
 
 
@@ -95,10 +89,11 @@ def name(record: Mapping) -> str:
     return f"by_position/{base}" if "position" in record else base
 
 
-def start(folder: Path, config: Mapping, options: Mapping) -> Mirror:
+def start(folder: Path, config: Mapping, options: Mapping, id: str | None = None) -> Mirror:
     """A mirror of the run in `folder`; offline, or none, where W&B refuses or does not answer.
 
     Args:
+      id: the run's name in W&B, so that a run that goes on does so there too.
       options: {"mode": "disabled" | "offline" | "online"} and arguments of `wandb.init`. Disabled
         does not import wandb. An empty value counts as not given.
 
@@ -111,11 +106,13 @@ def start(folder: Path, config: Mapping, options: Mapping) -> Mirror:
     given = {key: value for key, value in options.items() if key not in OURS and value}
     for attempt in {"disabled": (), "offline": ("offline",), "online": ("online", "offline")}[mode]:
         try:
-            run = _init(folder, config, attempt, given)
+            # What failed to start may still hold the name.
+            name = id if attempt == mode else f"{id}-{attempt}"
+            run = _init(folder, config, attempt, {**given, "id": name})
         except Exception as error:
             last = attempt == "offline"
             then = "no mirror; metrics.jsonl goes on" if last else "mirroring offline"
-            _warn(f"{attempt} failed ({_line(error)}); {then}")
+            _warn(f"{attempt} failed ({first_line(error)}); {then}")
             continue
         if attempt == "online":
             print(f"W&B: {run.url}", flush=True)
@@ -126,6 +123,8 @@ def start(folder: Path, config: Mapping, options: Mapping) -> Mirror:
 
 
 def _init(folder: Path, config: Mapping, mode: str, options: Mapping) -> Any:
+    # Its reports about itself are sent at exit, and wait for a server that hangs.
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     import wandb  # imported here: it takes a second, and a disabled mirror must not need it
 
     shown = {"name": folder.name, "job_type": config.get("experiment")}
@@ -133,13 +132,23 @@ def _init(folder: Path, config: Mapping, mode: str, options: Mapping) -> Any:
         config=dict(config),
         dir=os.environ.get("WANDB_DIR", folder),
         mode=mode,  # type: ignore[arg-type]
-        # A captured console would break the progress bar, and what W&B says is said here.
+        resume="allow",
+        # A captured console would break the progress bar, and what W&B says is said here. What it
+        # gathers by itself (command line, git, machine, packages) may hold what is nobody's
+        # business; the config has all that a reader needs.
         settings=wandb.Settings(
             console="off",
             silent=True,
+            disable_git=True,
+            disable_code=True,
+            save_code=False,
+            x_disable_meta=True,
+            x_disable_machine_info=True,
+            x_save_requirements=False,
             login_timeout=INIT_SECONDS,
             init_timeout=INIT_SECONDS,
             finish_timeout=FINISH_SECONDS,
+            finish_timeout_raises=True,
         ),
         **{**shown, **options, "tags": _tags(config, options.get("tags", ()))},
     )
@@ -161,8 +170,25 @@ def _axis(record: Mapping) -> tuple[int, int | None]:
     return record["step"], record.get("position")
 
 
-def _line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+def _bounded(seconds: float, call: Callable[..., Any], *arguments: Any) -> Any:
+    """What the call returns; what comes of it after so many seconds is nobody's business any more.
+
+    Raises:
+      TimeoutError: it has not returned by then.
+    """
+    done: Future = Future()
+
+    def work():
+        try:
+            done.set_result(call(*arguments))
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=work, daemon=True, name="wandb").start()
+    try:
+        return done.result(seconds)
+    except TimeoutError:
+        raise TimeoutError(f"no answer in {seconds:.0f} s") from None
 
 
 def _warn(message: str) -> None:

@@ -16,7 +16,9 @@ from posenc_jax.choices import choices_for
 class Part(pydantic.BaseModel):
     """Frozen, strict about types, and closed to unknown fields."""
 
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = pydantic.ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False
+    )
 
 
 class EncodingConfig(pydantic.BaseModel):
@@ -87,6 +89,13 @@ class TrainConfig(Part):
         if self.min_length > self.length:
             raise ValueError(f"min_length {self.min_length} is over length {self.length}")
         return self
+
+
+class CheckpointConfig(Part):
+    """How often training is saved, in seconds (0: after every chunk), and how many saves stay."""
+
+    seconds: NonNegativeFloat = 60.0
+    keep: PositiveInt = 2
 
 
 class EvalConfig(Part):

@@ -4,17 +4,21 @@ A batch is a function of (seed, step), so nothing about the data needs saving. E
 `fold_in(fold_in(fold_in(root, seed), purpose), step)`.
 """
 
+import math
 import time
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
+from posenc_jax import failpoints
 from posenc_jax.devices import on_every_device, spread_rows
 from posenc_jax.schema import TrainConfig
+from posenc_jax.stops import Diverged
 from posenc_jax.tasks import Batch, Task
 from posenc_jax.transformer import Model
 
@@ -75,7 +79,10 @@ def make_batch(task: Task, data: Any, config: TrainConfig, state: State) -> Batc
 
 
 def train_step(model: Model, task: Task, tx, config: TrainConfig, loss_mask: bool) -> Callable:
-    """The step (data, state) -> (state, {"loss", "grad_norm"}), pure."""
+    """The step (data, state) -> (state, {"loss", "grad_norm", "step"}), pure.
+
+    Where loss or gradient is not finite the state stays as it was, and so at every step after it.
+    """
 
     def loss_of(params, batch: Batch, key):
         weights_BT = batch.weights_BT
@@ -91,8 +98,10 @@ def train_step(model: Model, task: Task, tx, config: TrainConfig, loss_mask: boo
         with jax.numpy_dtype_promotion("standard"):  # optax adds integers to floats
             updates, opt = tx.update(grads, state.opt, state.params)
         params = optax.apply_updates(state.params, updates)
-        metrics = {"loss": loss, "grad_norm": optax.tree.norm(grads)}
-        return State(params, opt, state.step + 1, state.seed), metrics
+        metrics = {"loss": loss, "grad_norm": optax.tree.norm(grads), "step": state.step + 1}
+        after = State(params, opt, state.step + 1, state.seed)
+        finite = jnp.isfinite(metrics["loss"]) & jnp.isfinite(metrics["grad_norm"])
+        return jax.tree.map(partial(jnp.where, finite), after, state), metrics
 
     return step
 
@@ -133,6 +142,14 @@ def chunk_runner(model: Model, task: Task, config: TrainConfig, loss_mask: bool)
     return jax.jit(run, donate_argnums=0, static_argnums=2)
 
 
+class Keeps(Protocol):
+    """What `train` asks of something that keeps its state: see `runs.Keeper`."""
+
+    def restore(self, fresh: Any) -> Any: ...
+    def due(self) -> bool: ...
+    def save(self, step: int, state: Any) -> None: ...
+
+
 def train(
     model: Model,
     task: Task,
@@ -141,27 +158,54 @@ def train(
     first_seed: int,
     loss_mask: bool,
     read: Callable[[dict[str, np.ndarray], float], None],
+    keeper: Keeps | None = None,
 ) -> State:
     """Trains all seeds and returns their final state, stacked.
 
     `read(metrics, seconds)` gets each chunk's metrics, [S, steps of the chunk], once the next chunk
     has been dispatched, so the device never waits for the host; and the time since the last one.
+    With a keeper, training goes on from the state it has, at the end of some chunk.
+
+    Raises:
+      Diverged: names the first step, and the seed, whose loss or gradient is not finite, once it
+        has been read.
     """
     run_chunk = chunk_runner(model, task, config, loss_mask)
     state = on_every_device(init_states(model, optimizer(config), seeds, first_seed))
+    state = keeper.restore(state) if keeper else state
     data = on_every_device(task.data)
-    started, waiting = time.perf_counter(), None
+    done, started, waiting = int(state.step[0]), time.perf_counter(), None
 
     def read_waiting():
-        nonlocal started
+        nonlocal started, waiting
         if waiting is not None:
             metrics = jax.device_get(waiting)
             read(metrics, time.perf_counter() - started)
-            started = time.perf_counter()
+            refuse_not_finite(metrics, first_seed)
+            started, waiting = time.perf_counter(), None
 
-    for steps in chunk_sizes(config.steps, config.chunk):
+    failpoints.reach("compiling")
+    for steps in chunk_sizes(config.steps, config.chunk)[math.ceil(done / config.chunk) :]:
         state, metrics = run_chunk(state, data, steps)
         read_waiting()
-        waiting = metrics
+        waiting, done = metrics, done + steps
+        failpoints.reach("training")
+        if keeper and keeper.due():
+            read_waiting()
+            keeper.save(done, state)
     read_waiting()
+    if keeper:
+        keeper.save(done, state)
     return state
+
+
+def refuse_not_finite(metrics: Mapping[str, np.ndarray], first_seed: int) -> None:
+    """Diverged: names the first step, and the seed, whose loss or gradient is not finite."""
+    bad_SN = ~(np.isfinite(metrics["loss"]) & np.isfinite(metrics["grad_norm"]))
+    if bad_SN.any():
+        seed, at = min(zip(*np.nonzero(bad_SN), strict=True), key=lambda place: place[1])
+        raise Diverged(
+            f"step {metrics['step'][seed, at]}, seed {first_seed + seed}: loss "
+            f"{metrics['loss'][seed, at]} with a gradient of norm "
+            f"{metrics['grad_norm'][seed, at]}; the update was not made"
+        )

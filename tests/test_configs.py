@@ -39,6 +39,8 @@ def test_quick_variant_ends_in_a_report(stem, tmp_path, capsys):
     assert (tmp_path / "report.html").stat().st_size > 10_000
     assert {p.suffix for p in (tmp_path / "figures").iterdir()} == {".png", ".svg"}
     assert config.encoding.name.split(",")[0] in capsys.readouterr().out
+    run(stem, "quick", tmp_path, seeds=1)
+    assert capsys.readouterr().out == f"{tmp_path}: finished already; nothing to do\n"
 
 
 @pytest.mark.parametrize("stem", FILES)

@@ -57,9 +57,9 @@ def test_one_program_serves_the_sizes_of_a_bucket():
     _, _, evaluator = score(oracle(True), jnp.full(SEEDS, 4.0), 33, examples=4)
     for size in range(34, 48):
         evaluator(jnp.full(SEEDS, 4.0), size)
-    assert len(evaluator.programs) == 1
+    assert len({evaluator.shape(size) for size in range(33, 48)}) == evaluator.programs == 1
     evaluator(jnp.full(SEEDS, 4.0), 60)
-    assert len(evaluator.programs) == 2
+    assert evaluator.programs == 2
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 5, 24, 40, 63, 64, 100, 500])
@@ -90,3 +90,20 @@ def test_curve_by_position_averages_to_the_scalar(tmp_path):
         mean = sum(curve[p] * sizes[p] for p in curve) / 32
         assert math.isclose(mean, whole[seed], rel_tol=1e-5)
     assert evaluation.position_bins(1) == [0, 1]
+
+
+def test_what_does_not_fit_is_taken_in_parts_or_refused(monkeypatch):
+    """The same scores from fewer rows at a time; where not one row fits, both numbers are said."""
+    whole, _, evaluator = score(oracle(True), jnp.full(SEEDS, 4.0), 33, examples=8)
+    (needs,) = [evaluation._needs(program) for program in evaluator._compiled.values()]
+    assert needs > 0
+    monkeypatch.setattr(evaluation, "free_bytes", lambda: needs // 2)
+    parts, _, chunked = score(oracle(True), jnp.full(SEEDS, 4.0), 33, examples=8)
+    assert list(chunked._compiled)[-1][1] > 1, "control: more groups than before"
+    for a, b in zip(whole, parts, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+    monkeypatch.setattr(evaluation, "free_bytes", lambda: 100)
+    with pytest.raises(
+        evaluation.DoesNotFit, match=r"^\d+ examples of 48 tokens need [\d.e-]+ GiB"
+    ):
+        score(oracle(True), jnp.full(SEEDS, 4.0), 33, examples=8)

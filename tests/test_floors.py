@@ -12,10 +12,18 @@ ROOT = Path(__file__).parents[1]
 # From the ground up. A row is a module, or a package with all it holds; it may import the floors
 # below and itself, never its neighbours. A new module or package gets a row here.
 FLOORS = [
-    {"posenc_jax.choices", "posenc_jax.exhibits", "posenc_jax.layout"},
     {
+        "posenc_jax.choices",
+        "posenc_jax.exhibits",
+        "posenc_jax.failpoints",
+        "posenc_jax.layout",
+        "posenc_jax.stops",
+    },
+    {
+        "posenc_jax.checkpoints",
         "posenc_jax.devices",
         "posenc_jax.encoding",
+        "posenc_jax.interrupts",
         "posenc_jax.linear",
         "posenc_jax.mirror",
         "posenc_jax.progress",

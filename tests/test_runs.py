@@ -40,7 +40,7 @@ def test_a_run_leaves_what_it_was_given(tmp_path):
         stored.environment
     )
     assert sorted(path.name for path in workdir.iterdir()) == [
-        "config.json", "metrics.jsonl", "summary.json",
+        "config.json", "lock", "metrics.jsonl", "progress.json", "summary.json",
     ]  # fmt: skip
 
 
@@ -119,9 +119,35 @@ def test_what_json_cannot_hold_is_refused_by_its_field(tmp_path):
 def test_a_folder_with_another_run_is_refused_and_left_alone(tmp_path):
     with runs.Run(tmp_path, CONFIG) as run:
         run.log([RECORD])
-    with pytest.raises(ValueError, match=r"^workdir: [^\n]* already holds a run[^\n]*$"):
-        runs.Run(tmp_path, {"experiment": "other"})
-    assert json.loads((tmp_path / "config.json").read_text("utf-8"))["experiment"] == "e"
+    other = {**CONFIG, "train": {"length": 9}}
+    said = r"^workdir: [^\n]* holds a run, with config\.train\.length 8, not 9; choose another$"
+    with pytest.raises(ValueError, match=said):
+        runs.Run(tmp_path, other)
+    assert runs.standing(tmp_path, CONFIG) == "begun"
+    assert lines(tmp_path) == [RECORD]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"seeds": 3}, r"with no config\.seeds"),
+        ({"experiment": None}, r"with config\.experiment 'e', not None"),
+        ({"eval": {}}, r"with config\.eval\.lengths, which this config lacks"),
+    ],
+)
+def test_the_first_field_that_differs_is_named(tmp_path, change, said):
+    with runs.Run(tmp_path, CONFIG) as run:
+        run.log([RECORD])
+    with pytest.raises(ValueError, match=said):
+        runs.standing(tmp_path, CONFIG | change)
+
+
+def test_a_finished_run_is_said_to_be_and_not_opened(tmp_path):
+    with runs.Run(tmp_path, CONFIG) as run:
+        run.finish({})
+    assert runs.standing(tmp_path, CONFIG) == "finished"
+    with pytest.raises(ValueError, match="finished"):
+        runs.Run(tmp_path, CONFIG)
 
 
 def test_a_run_that_died_before_its_first_record_may_be_replaced(tmp_path):
@@ -184,6 +210,7 @@ class Fake:
     def __init__(self, *refuses):
         self.refuses, self.modes, self.rows, self.summary = refuses, [], [], {}
         self.url, self.dir, self.group, self.project = "a page", "folder/files", "", "p"
+        self.offline = False
 
     def Settings(self, **settings):
         return settings
@@ -205,6 +232,7 @@ class Fake:
     def log_artifact(self, artifact):
         if "artifact" in self.refuses:
             raise RuntimeError("too large")
+        return types.SimpleNamespace(wait=lambda: None)
 
     def finish(self, exit_code):
         if "finish" in self.refuses:

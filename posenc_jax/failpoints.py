@@ -1,0 +1,36 @@
+"""Points at which tests end or interrupt the process, to see that nothing is lost.
+
+POSENC_JAX_FAILPOINT=NAME[:COUNT][+SECONDS][@SIGNAL] sends this process the signal, KILL unless
+another is named, when NAME is reached for the COUNTth time, or so many seconds after that.
+"""
+
+import os
+import re
+import signal
+import threading
+
+_SPEC = re.compile(r"(?P<name>[a-z ]+)(:(?P<count>\d+))?(\+(?P<after>[\d.]+))?(@(?P<signal>\w+))?")
+_reached = 0
+
+
+def reach(name: str) -> None:
+    """Does nothing, unless the environment names this point."""
+    if asked := os.environ.get("POSENC_JAX_FAILPOINT"):
+        _reach(name, asked)
+
+
+def _reach(name: str, asked: str) -> None:
+    global _reached
+    spec = _SPEC.fullmatch(asked)
+    if spec is None:
+        raise ValueError(f"POSENC_JAX_FAILPOINT: {asked!r} is not NAME[:COUNT][+SECONDS][@SIGNAL]")
+    if spec["name"] != name:
+        return
+    _reached += 1
+    if _reached != int(spec["count"] or 1):
+        return
+    send = (os.kill, (os.getpid(), signal.Signals[f"SIG{spec['signal'] or 'KILL'}"]))
+    if spec["after"]:
+        threading.Timer(float(spec["after"]), *send).start()
+    else:
+        send[0](*send[1])

@@ -1,0 +1,99 @@
+"""Runs of train.py in processes of their own, each on one core, and what they leave behind."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from posenc_jax.checkpoints import Checkpoints
+from posenc_jax.runs.records import parse
+
+ROOT = Path(__file__).parents[2]
+
+# Two encodings, so that stages follow one another; a save after every chunk.
+TINY = (
+    "--config=configs/tasks_extrap.py:copy,quick", "--config.encoding.name=alibi,rope",
+    "--config.model.width=16", "--config.model.heads=2", "--config.model.layers=1",
+    "--config.train.steps=24", "--config.train.chunk=6", "--config.train.batch=4",
+    "--config.eval.examples=8", "--config.seeds=2", "--config.checkpoint.seconds=0.0",
+)  # fmt: skip
+
+
+class Ended(NamedTuple):
+    """How a child ended: its exit status (-9: killed), what it printed, and when it was over."""
+
+    status: int
+    out: str
+    err: str
+    at: float
+
+    @property
+    def traceback(self) -> bool:
+        return "Traceback" in self.err
+
+
+class Child:
+    """`train.py` on a folder, with one protection switched off if `without` names it.
+
+    Its compilations are not kept: what a kill leaves behind is the run's folder alone.
+    """
+
+    def __init__(
+        self,
+        workdir: Path,
+        *flags: str,
+        config: tuple[str, ...] = TINY,
+        cores: tuple[int, ...] = (0,),
+        without: str = "",
+        **environment: str,
+    ):
+        program = ["-m", "scripts.torture.without", without] if without else ["train.py"]
+        usable = sorted(os.sched_getaffinity(0))
+        self._out, self._err = Path(f"{workdir}.out"), Path(f"{workdir}.err")
+        with self._out.open("w") as out, self._err.open("w") as err:
+            self.process = subprocess.Popen(
+                [sys.executable, *program, *config, f"--workdir={workdir}", *flags],
+                cwd=ROOT, stdout=out, stderr=err,
+                env={**os.environ, "JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "0",
+                     "MPLBACKEND": "Agg", **environment},
+            )  # fmt: skip
+        os.sched_setaffinity(self.process.pid, {usable[core % len(usable)] for core in cores})
+
+    def wait(self, seconds: float = 300.0) -> Ended:
+        """How it ended. TimeoutExpired: it has not; it is killed."""
+        try:
+            status = self.process.wait(seconds)
+        finally:
+            self.process.kill()
+        return Ended(status, self._out.read_text(), self._err.read_text(), time.monotonic())
+
+    def said(self) -> str:
+        """What it has printed so far, on both streams."""
+        return self._out.read_text() + self._err.read_text()
+
+
+def outcome(workdir: Path) -> dict[str, str]:
+    """What must not depend on how often a run was ended: hashes of the parameters and optimizer
+    states of all stages, and of the records but for wall-clock times."""
+    found = {}
+    for folder in sorted((workdir / "checkpoints").iterdir()):
+        kept = next(Checkpoints(folder).newest())
+        for name, leaf in sorted(kept.leaves.items()):
+            part = f"{folder.name} {name.split('[')[0]}"  # "rope .params"
+            found.setdefault(part, hashlib.sha256()).update(name.encode() + leaf.tobytes())
+    path = workdir / "metrics.jsonl"
+    text = path.read_text("utf-8")
+    parse(text, path)
+    timeless = [line for line in text.splitlines(True) if '"metric": "time/' not in line]
+    found["records"] = hashlib.sha256("".join(timeless).encode())
+    hashes = {name: found[name].hexdigest()[:16] for name in found}
+    return hashes | {"lines": str(len(text.splitlines())), "results": _results(workdir)}
+
+
+def _results(workdir: Path) -> str:
+    summary = json.loads((workdir / "summary.json").read_text("utf-8"))
+    return hashlib.sha256(json.dumps(summary["results"]).encode()).hexdigest()[:16]

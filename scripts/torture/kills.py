@@ -1,0 +1,94 @@
+"""SIGKILL at random moments and at failpoints: one restart must end in the same bits."""
+
+import random
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from scripts.torture.child import Child, outcome
+from scripts.torture.shown import Shown
+
+# Before, in and after each part of a save; in compiling, training, evaluating, and in the report.
+POINTS = (
+    "compiling", "compiling+0.4", "compiling:2+0.8", "training", "training:3", "training:7",
+    "saving", "saving:2+0.01", "saving:4+0.03", "saving:5+0.02", "writing", "writing:2+0.005",
+    "writing:3+0.015", "writing:6+0.03", "committed", "committed:3", "committed:5", "sealed",
+    "sealed:2", "sealed:4", "sealed:8", "deleting", "deleting:2", "deleting:3", "deleting:4",
+    "evaluating", "evaluating:2", "evaluating:3", "finished", "finished+0.3",
+)  # fmt: skip
+CONTROLS = ("rollback", "optimizer")  # switched off at the restart, after a kill in training
+
+
+class Case(NamedTuple):
+    """Killed at a failpoint, or after so many seconds."""
+
+    at: str | float
+    without: str = ""
+
+
+def show(folder: Path, kills: int, cores: int, seed: int = 0) -> Shown:
+    """So many kills, the failpoints first."""
+    started = time.monotonic()
+    whole = _whole(folder / "whole", core=0)
+    seconds, wanted = time.monotonic() - started, outcome(folder / "whole")
+    rng = random.Random(seed)
+    cases = [Case(point) for point in POINTS[:kills]]
+    cases += [Case(rng.uniform(0.1, 1.0) * seconds) for _ in range(kills - len(cases))]
+    controls = [Case("training:3", without) for without in CONTROLS]
+    tried = _try(folder, [*cases, *controls], cores, wanted)
+    bad = [f"{case.at}: {what}" for case, what in zip(cases, tried, strict=False) if what]
+    points = sum(isinstance(case.at, str) for case in cases)
+    return Shown(
+        what="SIGKILL, then one restart: same parameters, optimizer states and records, bit by bit",
+        good=len(cases) - len(bad),
+        tried=len(cases),
+        control="restart without " + ", without ".join(CONTROLS),
+        control_found=sum(bool(what) for what in tried[len(cases) :]),
+        control_tried=len(controls),
+        settings=f"{points} at failpoints, {len(cases) - points} at random moments of a run of "
+        f"{seconds:.0f} s; one pinned core each; {whole}",
+        bad=tuple(bad),
+    )
+
+
+def _whole(workdir: Path, core: int) -> str:
+    ended = Child(workdir, cores=(core,)).wait()
+    if ended.status:
+        raise RuntimeError(ended.err)
+    return "two encodings, two seeds, a save after every 6 of 24 steps"
+
+
+def _try(folder: Path, cases: Sequence[Case], cores: int, wanted: dict[str, str]) -> list[str]:
+    """What went wrong in each case; "" if nothing did."""
+    free = list(range(cores))
+
+    def one(numbered: tuple[int, Case]) -> str:
+        number, case = numbered
+        core = free.pop()
+        try:
+            return attempt(folder / f"kill{number}", case, core, wanted)
+        finally:
+            free.append(core)
+
+    with ThreadPoolExecutor(cores) as pool:
+        return list(pool.map(one, enumerate(cases)))
+
+
+def attempt(workdir: Path, case: Case, core: int, wanted: dict[str, str]) -> str:
+    """What went wrong after this kill and one restart; "" if nothing did."""
+    if isinstance(case.at, str):
+        killed = Child(workdir, cores=(core,), POSENC_JAX_FAILPOINT=case.at).wait()
+        if killed.status != -9:
+            return f"not killed: status {killed.status} {killed.err}"
+    else:
+        child = Child(workdir, cores=(core,))
+        time.sleep(case.at)
+        child.process.kill()
+        child.wait()
+    again = Child(workdir, cores=(core,), without=case.without).wait()
+    if again.status or again.traceback:
+        return f"status {again.status} at the restart: {again.err}"
+    found = outcome(workdir)
+    return ", ".join(name for name in wanted if wanted[name] != found.get(name))

@@ -1,0 +1,90 @@
+"""W&B refused, hanging, erring, dying: the run is the same, its record whole, its end in time.
+
+Beside it: secrets planted in the environment must reach neither the run's folder nor the server.
+"""
+
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from scripts.torture.child import Child, outcome
+from scripts.torture.servers import KINDS, Server, serving
+from scripts.torture.shown import Shown
+
+LIMIT = 10.0  # seconds from the last record to the end of the process
+ONLINE = "--config.wandb.mode=online"
+SECRETS = {
+    "WANDB_API_KEY": "5e5a3e" * 6 + "abcd",
+    "HF_TOKEN": "hf_poppyseedpoppyseed",
+    "AWS_SECRET_ACCESS_KEY": "wJalrPoppySeedBagel",
+    "PASSWORD": "correct-horse-battery",
+}
+
+
+def show(folder: Path) -> Shown:
+    """One run against each kind of server."""
+    Child(folder / "whole").wait()
+    wanted, took, bad = outcome(folder / "whole"), [], []
+    for kind in KINDS:
+        workdir = folder / kind.replace(" ", "_")
+        with serving(kind) as server:
+            seconds, wrong = attempt(workdir, server, wanted)
+        took.append(seconds)
+        if wrong:
+            bad.append(f"{kind}: {wrong}")
+    with serving("going silent") as server:
+        late = _overstays(folder / "control", server)
+    return Shown(
+        what="W&B "
+        + ", ".join(KINDS)
+        + f": the same bits, out within {LIMIT:.0f} s, no secret kept",
+        good=len(KINDS) - len(bad),
+        tried=len(KINDS),
+        control="no bound on W&B: overstays",
+        control_found=int(late),
+        control_tried=1,
+        settings=f"servers on this machine; {len(SECRETS)} secrets planted in the environment",
+        figures=f"{max(took):.1f} s at most from the last record to the end",
+        bad=tuple(bad),
+    )
+
+
+def attempt(workdir: Path, server: Server, wanted: dict[str, str]) -> tuple[float, str]:
+    """Seconds from the last record to the end, and what was wrong."""
+    ended = Child(workdir, ONLINE, **_environment(workdir, server)).wait()
+    seconds = time.time() - (workdir / "summary.json").stat().st_mtime
+    found = outcome(workdir)
+    wrong = [name for name in wanted if wanted[name] != found.get(name)]
+    wrong += [f"status {ended.status}"] if ended.status else []
+    wrong += [f"{seconds:.1f} s"] if seconds > LIMIT else []
+    wrong += leaks(workdir, server.bodies)
+    return seconds, ", ".join(wrong)
+
+
+def leaks(folder: Path, bodies: list[str]) -> list[str]:
+    """Where a secret is: files of a folder, and what a server was sent."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    contents: Iterator[tuple[str, str]] = (
+        (str(path), path.read_bytes().decode(errors="replace")) for path in files
+    )
+    found = [name for name, text in contents if any(s in text for s in SECRETS.values())]
+    sent = any(secret in body for body in bodies for secret in SECRETS.values())
+    return [f"a secret in {name}" for name in found] + (["a secret was sent"] if sent else [])
+
+
+def _environment(workdir: Path, server: Server) -> dict[str, str]:
+    home = Path(f"{workdir}.home")
+    home.mkdir(parents=True, exist_ok=True)
+    return {**SECRETS, "WANDB_BASE_URL": server.address, "HOME": str(home)}
+
+
+def _overstays(workdir: Path, server: Server) -> bool:
+    child = Child(workdir, ONLINE, without="bounds", **_environment(workdir, server))
+    while not (workdir / "summary.json").exists() and child.process.poll() is None:
+        time.sleep(0.1)
+    try:
+        child.wait(1.5 * LIMIT)
+    except subprocess.TimeoutExpired:
+        return True
+    return False

@@ -1,0 +1,80 @@
+"""SIGTERM and SIGINT: a checkpoint, a status of its own, and out within seconds."""
+
+import random
+import signal
+import time
+from pathlib import Path
+
+from scripts.torture.child import Child, outcome
+from scripts.torture.shown import Shown
+
+LIMIT = 10.0  # seconds
+AT = ("compiling+0.3", "training:2", "saving:2", "writing:3+0.01", "committed:2", "evaluating:2")
+LONG = ("--config.train.steps=60000", "--config.checkpoint.seconds=3600.0")
+
+
+def show(folder: Path, signals: int, seed: int = 0) -> Shown:
+    """So many signals, at failpoints and at random moments; each run is then ended and compared."""
+    rng, took, bad = random.Random(seed), [], []
+    whole = Child(folder / "whole").wait()
+    wanted = outcome(folder / "whole")
+    for number in range(signals):
+        workdir = folder / f"signal{number}"
+        name = (signal.SIGTERM, signal.SIGINT)[number % 2]
+        if number < 2 * len(AT):
+            seconds, wrong = at_point(workdir, AT[number // 2], name)
+        else:
+            seconds, wrong = at_moment(workdir, rng.uniform(0.0, 4.0), name)
+        again = Child(workdir).wait()
+        if again.status or outcome(workdir) != wanted:
+            wrong += " other bits after the restart"
+        took.append(seconds)
+        if wrong or seconds > LIMIT:
+            bad.append(f"{workdir.name}: {seconds:.1f} s {wrong}")
+    return Shown(
+        what=f"SIGTERM and SIGINT: status 75 within {LIMIT:.0f} s, a restart ends in the same bits",
+        good=signals - len(bad),
+        tried=signals,
+        control="no handler: a long run leaves a checkpoint",
+        control_found=int(loses_work(folder / "control", without="signals")),
+        control_tried=1,
+        settings=f"at {', '.join(AT)} by either signal, then at random moments; {whole.status}",
+        figures=f"{max(took):.1f} s at most, {sorted(took)[len(took) // 2]:.1f} s in the median",
+        bad=tuple(bad),
+    )
+
+
+def at_point(workdir: Path, point: str, name: signal.Signals) -> tuple[float, str]:
+    """A signal sent by the run to itself; seconds from there to its end, and what was wrong."""
+    spec = f"{point}@{name.name.removeprefix('SIG')}"
+    child = Child(workdir, POSENC_JAX_FAILPOINT=spec)
+    while "leaving within" not in child.said() and child.process.poll() is None:
+        time.sleep(0.02)
+    return _leaves(child, time.monotonic())
+
+
+def at_moment(workdir: Path, after: float, name: signal.Signals) -> tuple[float, str]:
+    """A signal so long after the first compilation began."""
+    child = Child(workdir)
+    while not (workdir / "progress.json").exists() and child.process.poll() is None:
+        time.sleep(0.02)
+    time.sleep(after)
+    sent = time.monotonic()
+    child.process.send_signal(name)
+    return _leaves(child, sent)
+
+
+def _leaves(child: Child, since: float) -> tuple[float, str]:
+    ended = child.wait()
+    wrong = "" if ended.status in (75, 0) else f"status {ended.status}"
+    return ended.at - since, wrong + (" a traceback" if ended.traceback else "")
+
+
+def loses_work(workdir: Path, without: str = "") -> bool:
+    """Whether a long run, interrupted in training, leaves no checkpoint."""
+    child = Child(workdir, *LONG, without=without)
+    while "step" not in child.said() and child.process.poll() is None:
+        time.sleep(0.02)
+    child.process.send_signal(signal.SIGTERM)
+    child.wait()
+    return not list(workdir.glob("checkpoints/*/*/sha256.json"))

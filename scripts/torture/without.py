@@ -1,0 +1,62 @@
+"""`python -m scripts.torture.without PROTECTION FLAGS...`: train.py with one protection off.
+
+The controls of the torture tests: what each protection prevents must then be seen to happen.
+"""
+
+import sys
+
+import train
+from posenc_jax import checkpoints, interrupts, mirror
+from posenc_jax.runs import journal, keeper, lock
+
+
+def rollback() -> None:
+    """New records come after whatever is in metrics.jsonl."""
+    kept = journal.Journal.append
+
+    def append(self, text):
+        self._size = self._path.stat().st_size
+        kept(self, text)
+
+    journal.Journal.append = append
+
+
+def optimizer() -> None:
+    """Parameters come back, the optimizer's state does not."""
+
+    def fill(tree, leaves):
+        full = checkpoints.fill(tree, leaves)
+        return full._replace(opt=tree.opt)
+
+    keeper.fill = fill
+
+
+def manifest() -> None:
+    """Every checkpoint is believed."""
+    checkpoints.verify = lambda folder: ""
+
+
+def signals() -> None:
+    """SIGTERM is what it is by default."""
+    interrupts.install = lambda: None
+
+
+def locking() -> None:
+    """Nobody looks whether somebody else is there."""
+    lock.fcntl.flock = lambda file, how: None
+
+
+def bounds() -> None:
+    """W&B may take the time that it wants."""
+    mirror.FINISH_SECONDS = 0.0
+    mirror._bounded = lambda seconds, call, *arguments: call(*arguments)
+    train.LEAVE_SECONDS = 3600.0
+
+
+PROTECTIONS = {
+    made.__name__: made for made in (rollback, optimizer, manifest, signals, locking, bounds)
+}
+
+if __name__ == "__main__":
+    PROTECTIONS[sys.argv.pop(1)]()
+    sys.exit(train.main(sys.argv))

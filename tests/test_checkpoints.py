@@ -1,0 +1,145 @@
+"""Checkpoints: back to the bit or not at all; what does not hold is named and passed over."""
+
+import sys
+import threading
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from posenc_jax import checkpoints, make
+from posenc_jax.checkpoints import Checkpoints, fill, named
+from posenc_jax.encoding import Dims
+from posenc_jax.stops import Diverged, NotWritten, Refused
+from scripts.torture import files
+
+
+class Tree(NamedTuple):
+    params: dict
+    step: jax.Array
+
+
+def tree(scale=1.0):
+    params = {
+        "encoding": make("alibi").init(jax.random.key(0), Dims(16, 2, 8)),
+        "kernel": scale * jnp.arange(4096.0).reshape(64, 64),
+        "small": jnp.array([1.5, -0.25], jnp.bfloat16),
+        "nothing": jnp.zeros((0, 3)),
+    }
+    return Tree(params, jnp.array([3, 3], jnp.int32))
+
+
+def saved(folder, steps=(1, 2)):
+    kept = Checkpoints(folder)
+    for step in steps:
+        kept.save(step, tree(step), {"mark": step})
+    kept.wait()
+    return kept
+
+
+def test_every_leaf_comes_back_to_the_bit_with_its_note(tmp_path):
+    found = next(saved(tmp_path).newest())
+    assert (found.step, found.note) == (2, {"mark": 2})
+    back = fill(tree(), found.leaves)
+    assert jax.tree.structure(back) == jax.tree.structure(tree())
+    for (name, a), (_, b) in zip(named(back), named(tree(2)), strict=True):
+        assert a.dtype == b.dtype, name
+        np.testing.assert_array_equal(a, b)
+
+
+def test_what_is_donated_after_a_save_is_saved_as_it_was(tmp_path):
+    kept, state = Checkpoints(tmp_path), tree()
+    bump = jax.jit(lambda t: jax.tree.map(lambda x: x + jnp.ones((), x.dtype), t), donate_argnums=0)
+    kept.save(1, state, {})
+    bump(state)
+    kept.wait()
+    np.testing.assert_array_equal(
+        next(kept.newest()).leaves[".params['kernel']"], tree().params["kernel"]
+    )
+
+
+def test_old_steps_go_and_newer_ones_on_demand(tmp_path):
+    kept = saved(tmp_path, steps=(1, 2, 3))
+    assert [found.step for found in kept.newest()] == [3, 2]
+    kept.drop_after(2)
+    assert [found.step for found in kept.newest()] == [2]
+
+
+def test_no_damage_to_a_file_goes_unseen(tmp_path):
+    saved(tmp_path / "kept")
+    found = files.count(tmp_path / "kept", tmp_path / "scratch")
+    assert found["wrong"] == 0
+    assert found["fell back"] >= 4 * 8
+    assert files.unseen(tmp_path / "kept", tmp_path / "scratch") > 0, "control"
+
+
+def test_a_save_or_removal_that_was_cut_short_is_passed_over(tmp_path, capsys):
+    kept = saved(tmp_path)
+    (tmp_path / "2" / checkpoints.MANIFEST).unlink()
+    (tmp_path / "3.orbax-checkpoint-tmp").mkdir()
+    assert next(kept.newest()).step == 1
+    assert capsys.readouterr().err == f"{tmp_path / '2'}: not used: the save did not finish\n"
+    kept.drop_after(1)
+    kept.save(2, tree(), {})
+    kept.wait()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2"]
+
+
+def test_a_failed_save_surfaces_at_the_next_and_at_the_end(tmp_path, monkeypatch):
+    def full(folder):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoints, "write_manifest", full)
+    kept = Checkpoints(tmp_path)
+    kept.save(1, tree(), {})
+    with pytest.raises(NotWritten, match=r"^[^\n]*No space left on device$"):
+        kept.save(2, tree(), {})
+    kept.save(3, tree(), {})
+    with pytest.raises(NotWritten, match="No space left on device"):
+        kept.wait()
+    kept.wait()  # said once
+
+
+def test_what_is_not_finite_is_never_kept(tmp_path):
+    kept = Checkpoints(tmp_path)
+    with pytest.raises(Diverged, match=r"^step 7: \.params\['kernel'\] is not finite"):
+        kept.save(7, tree(jnp.inf), {})
+    kept.wait()
+    assert list(kept.newest()) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda p: {**p, "kernel": p["kernel"][:8]}, r"\.params\['kernel'\] has shape \(64, 64\)"),
+        (lambda p: {**p, "kernel": p["kernel"].astype(jnp.float16)}, r"'kernel'\] has dtype fl"),
+        (lambda p: {**p, "more": p["small"]}, r"\.params\['more'\] is missing"),
+        (lambda p: {"kernel": p["kernel"]}, r"is not in this model"),
+    ],
+)
+def test_a_leaf_that_does_not_fit_is_refused_by_name(tmp_path, change, said):
+    found = next(saved(tmp_path, steps=(1,)).newest())
+    other = tree()._replace(params=change(tree().params))
+    with pytest.raises(Refused, match=rf"^checkpoint: [^\n]*{said}[^\n]*$"):
+        fill(other, found.leaves)
+
+
+_unpickled: list[str] = []
+
+
+def _listen(event, arguments):
+    if event == "pickle.find_class" and threading.current_thread() is threading.main_thread():
+        _unpickled.append(str(arguments))
+
+
+def test_nothing_is_unpickled(tmp_path):
+    import pickle
+
+    sys.addaudithook(_listen)
+    saved(tmp_path)
+    assert next(Checkpoints(tmp_path).newest()).step == 2
+    assert _unpickled == []
+    pickle.loads(pickle.dumps(Tree({}, 0)))
+    assert _unpickled, "control"

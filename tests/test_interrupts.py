@@ -1,0 +1,89 @@
+"""SIGTERM and SIGINT end a process in bounded time, whatever it is doing."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from posenc_jax import interrupts
+from posenc_jax.stops import Interrupted
+
+# A loop in C that lets other threads run, as a compilation does, for much longer than the test.
+BUSY = """
+import hashlib, sys
+from posenc_jax import interrupts
+interrupts.GRACE = float(sys.argv[1])
+if sys.argv[2] == "on":
+    interrupts.install()
+print("ready", flush=True)
+hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
+"""
+LOOKING = """
+import time
+from posenc_jax import interrupts
+interrupts.install()
+print("ready", flush=True)
+while True:
+    time.sleep(0.01)
+    interrupts.leave_if_asked()
+"""
+
+
+def ended(program, *arguments, signals=(signal.SIGTERM,)):
+    child = subprocess.Popen(
+        [sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    assert child.stdout.readline() == "ready\n"
+    since = time.monotonic()
+    for name in signals:
+        child.send_signal(name)
+        time.sleep(0.2)
+    _, said = child.communicate(timeout=60)
+    return child.returncode, said, time.monotonic() - since
+
+
+def test_a_process_that_cannot_look_leaves_when_its_grace_is_over():
+    status, said, seconds = ended(BUSY, "0.5", "on")
+    assert status == Interrupted.status == 75
+    assert said.splitlines()[0].startswith("SIGTERM: leaving within")
+    assert 0.5 <= seconds < 10
+
+
+def test_a_second_signal_does_not_wait():
+    status, _, seconds = ended(BUSY, "300", "on", signals=(signal.SIGINT, signal.SIGINT))
+    assert status == 75
+    assert seconds < 10
+    status, said, _ = ended(BUSY, "300", "off")
+    assert (status, said) == (-signal.SIGTERM, ""), "control: no handler"
+
+
+def test_one_that_looks_gets_an_exception():
+    status, said, _ = ended(LOOKING)
+    assert status == 1
+    assert "Interrupted: interrupted; start it again" in said.splitlines()[-1]
+
+
+def test_nobody_asked():
+    assert not interrupts.asked()
+    interrupts.leave_if_asked()
+
+
+@pytest.mark.parametrize("spec", ["training", "training:2", "writing:3+0.01", "saving@TERM"])
+def test_a_failpoint_is_understood(spec, monkeypatch):
+    from posenc_jax import failpoints
+
+    monkeypatch.setattr(failpoints, "_reached", 0)
+    sent = []
+    monkeypatch.setattr(failpoints.os, "kill", lambda pid, name: sent.append(name))
+    monkeypatch.setenv("POSENC_JAX_FAILPOINT", spec)
+    for _ in range(4):
+        for name in ("training", "writing", "saving"):
+            failpoints.reach(name)
+    time.sleep(0.1)
+    assert sent == [signal.SIGTERM if "@" in spec else signal.SIGKILL]
+    monkeypatch.setenv("POSENC_JAX_FAILPOINT", "training?")
+    with pytest.raises(ValueError, match="POSENC_JAX_FAILPOINT"):
+        failpoints.reach("training")

@@ -1,0 +1,225 @@
+"""A run that is opened again goes on where its files say, and nowhere else."""
+
+import functools
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from posenc_jax import failpoints, runs, tasks, training
+from posenc_jax.runs.lock import Lock
+from posenc_jax.schema import CheckpointConfig, TrainConfig
+from posenc_jax.stops import Diverged, NotWritten
+from posenc_jax.training import chunk_runner, init_states, optimizer, random_key, train
+from posenc_jax.transformer import Model
+from tests.test_runs import CONFIG, RECORD, lines
+
+TASK = tasks.make("copy", alphabet=4)
+TRAIN = TrainConfig(length=4, min_length=1, batch=2, steps=8, lr=1e-2, warmup=2, chunk=2)
+MODEL = Model(  # what comes after each token, as a table: it compiles in no time
+    lambda key: {"after": jax.random.normal(key, (TASK.vocab, TASK.vocab))},
+    lambda params, tokens_BT, layout, key=None, **form: params["after"][tokens_BT],
+)
+RUNNER = functools.cache(lambda model: chunk_runner(model, TASK, TRAIN, True))  # compiled once
+OFTEN = CheckpointConfig(seconds=0.0)
+
+
+class Killed(BaseException):
+    """Stands in for SIGKILL: nothing of ours catches it."""
+
+
+def step(run, number, **changes):
+    run.log([{**RECORD, "step": number, **changes}])
+
+
+def test_records_of_a_stage_that_did_not_end_are_cut_off(tmp_path):
+    with runs.Run(tmp_path, CONFIG) as run:
+        step(run, 1)
+        run.end("a")
+        step(run, 2)
+        step(run, 3)
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"torn')
+    with runs.Run(tmp_path, CONFIG) as run:
+        assert run.ended("a")
+        assert not run.ended("b")
+        assert [record["step"] for record in run.records()] == [1]
+        assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 4, "not cut yet"
+        step(run, 2, value=7.0)
+        run.end("b")
+        run.finish({})
+    assert [(line["step"], line["value"]) for line in lines(tmp_path)] == [(1, 2.5), (2, 7.0)]
+    assert runs.read(tmp_path).summary["starts"] == 2
+
+
+def test_facts_of_stages_that_ended_stay(tmp_path):
+    with runs.Run(tmp_path, CONFIG) as run:
+        run.fact(corpus=7)
+        run.end("a")
+    with runs.Run(tmp_path, CONFIG) as run:
+        assert run.finish({})["facts"] == {"corpus": 7}
+
+
+@pytest.mark.parametrize("damage", ["a line changed", "shorter"])
+def test_stages_whose_records_are_not_as_they_were_are_repeated(tmp_path, damage):
+    with runs.Run(tmp_path, CONFIG) as run:
+        for number, stage in enumerate("abc"):
+            step(run, number)
+            run.end(stage)
+    path = tmp_path / "metrics.jsonl"
+    first, second, third = path.read_text().splitlines(True)
+    path.write_text(first + (second.replace("2.5", "9.5") + third if "line" in damage else ""))
+    with runs.Run(tmp_path, CONFIG) as run:
+        assert [run.ended(stage) for stage in "abc"] == [True, False, False]
+        run.finish({})
+    assert len(lines(tmp_path)) == 1
+
+
+def test_progress_that_cannot_be_read_costs_time_and_nothing_else(tmp_path):
+    with runs.Run(tmp_path, CONFIG) as run:
+        step(run, 1)
+        run.end("a")
+    (tmp_path / "progress.json").write_text("{")
+    with runs.Run(tmp_path, CONFIG) as run:
+        assert not run.ended("a")
+        assert run.records() == []
+
+
+def test_it_says_in_one_line_where_it_goes_on(tmp_path, capsys):
+    with runs.Run(tmp_path, CONFIG) as run:
+        run.begin("a")
+        run.end("a")
+    assert capsys.readouterr().out == ""
+    with runs.Run(tmp_path, CONFIG) as run:
+        run.begin("b")
+        run.begin("c")
+    assert capsys.readouterr().out == f"{tmp_path}: goes on from b\n"
+
+
+def test_a_changed_machine_is_said(tmp_path, capsys):
+    with runs.Run(tmp_path, CONFIG):
+        pass
+    path = tmp_path / "config.json"
+    stored = json.loads(path.read_text())
+    stored["environment"]["jax"] = "0.1"
+    path.write_text(json.dumps(stored))
+    with runs.Run(tmp_path, CONFIG):
+        pass
+    assert f"goes on with jax 0.1 -> {jax.__version__}: bits may differ" in capsys.readouterr().out
+
+
+def test_a_folder_in_use_is_refused_by_host_and_process(tmp_path, monkeypatch):
+    with runs.Run(tmp_path, CONFIG):
+        with pytest.raises(ValueError, match=r"^workdir: [^\n]* is in use by process \d+ on \S+$"):
+            runs.Run(tmp_path, CONFIG)
+        monkeypatch.setattr("fcntl.flock", lambda file, how: None)
+        Lock(tmp_path).release()  # control
+    monkeypatch.undo()
+    with runs.Run(tmp_path, CONFIG):
+        pass
+
+
+def test_a_lock_of_a_dead_process_is_no_lock(tmp_path):
+    (tmp_path / "lock").write_text("process 1 on another")
+    Lock(tmp_path).release()
+
+
+@pytest.mark.parametrize(
+    "name", ["..", "../up", "a/b", "/etc", "", ".hidden", "a\0b", "-rf", "a\n"]
+)
+def test_a_name_that_leads_elsewhere_is_no_folder(name):
+    with pytest.raises(ValueError, match="cannot be a folder"):
+        runs.folder_name(name)
+    assert runs.folder_name("randomized+rope_2.d") == "randomized+rope_2.d"
+
+
+def attempt(workdir, kill="", count=0, model=MODEL):
+    """The state after training in a run, killed at the so-manyth time a failpoint is reached."""
+    reached = []
+
+    def reach(name):
+        reached.append(name)
+        if name == kill and reached.count(kill) == count:
+            raise Killed
+
+    def read(metrics, seconds):
+        for at, loss in zip(metrics["step"][0], metrics["loss"][0], strict=True):
+            step(run, at, value=loss)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(failpoints, "reach", reach)
+        patch.setattr(training, "chunk_runner", lambda model, *rest: RUNNER(model))
+        with runs.Run(workdir, CONFIG) as run, runs.Keeper(run, "nope", 8, OFTEN) as keeper:
+            state = train(model, TASK, TRAIN, 1, 0, True, read, keeper)
+            run.end("nope")
+    return state, run
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    return attempt(folder)[0], lines(folder)
+
+
+@pytest.mark.parametrize(
+    ("kill", "count"),
+    [("training", 2), ("writing", 2), ("committed", 1), ("sealed", 3), ("deleting", 1)],
+)
+def test_training_goes_on_from_the_newest_good_checkpoint(tmp_path, whole, kill, count, capsys):
+    with pytest.raises((Killed, NotWritten)):
+        attempt(tmp_path, kill, count)
+    state, _ = attempt(tmp_path)
+    for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(whole[0]), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+    assert [line["step"] for line in lines(tmp_path)] == [*range(1, 9)]
+    np.testing.assert_allclose([x["value"] for x in lines(tmp_path)],
+                               [x["value"] for x in whole[1]], rtol=1e-6)  # fmt: skip
+    expected = {"writing": 2, "committed": 0, "training": 2, "sealed": 6, "deleting": 6}[kill]
+    assert f"goes on from nope, step {expected} of 8" in capsys.readouterr().out
+
+
+def test_a_damaged_final_checkpoint_takes_the_end_of_the_stage_back(tmp_path, capsys):
+    attempt(tmp_path)
+    with runs.Run(tmp_path, CONFIG) as run:
+        step(run, 8, split="valid")
+        run.end("later")
+    (tmp_path / "checkpoints/nope/8/note/metadata").write_text("{}")
+    _, run = attempt(tmp_path)
+    assert [line["step"] for line in lines(tmp_path)] == [*range(1, 9)]
+    assert "8: not used: note/metadata is not what was written" in capsys.readouterr().err
+    with runs.Run(tmp_path, CONFIG) as run:
+        assert not run.ended("later")
+
+
+def test_a_loss_that_is_not_finite_stops_before_its_update(tmp_path):
+    """Not finite from the sixth step on, for one seed; what is kept is of finite steps."""
+    broken = MODEL._replace(apply=_breaking(after=5))
+    with pytest.raises(Diverged, match=r"^step 6, seed 0: loss nan [^\n]* the update was not made"):
+        attempt(tmp_path, model=broken)
+    assert [line["step"] for line in lines(tmp_path)] == [1, 2, 3, 4, 5, 6]
+    assert [line["value"] is None for line in lines(tmp_path)] == [False] * 5 + [True]
+    assert sorted(path.name for path in (tmp_path / "checkpoints/nope").iterdir()) == ["2", "4"]
+
+
+def test_the_state_before_the_bad_step_is_kept():
+    kept = []
+    for after, steps in ((5, 8), (99, 5)):
+        model = MODEL._replace(apply=_breaking(after))
+        state = init_states(model, optimizer(TRAIN), 1)
+        kept.append(RUNNER(model)(state, TASK.data, steps)[0])
+    assert int(kept[0].step[0]) == 5
+    for a, b in zip(*map(jax.tree.leaves, kept), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def _breaking(after):
+    """The model, with outputs that are not finite after so many steps of training."""
+
+    def apply(params, tokens_BT, layout, key, **form):
+        later = jax.vmap(lambda n: jax.random.key_data(random_key(0, training.PLACE, n)))
+        bad = (later(jnp.arange(after, 20)) == jax.random.key_data(key)[None]).all(axis=1).any()
+        return jnp.where(bad, jnp.nan, MODEL.apply(params, tokens_BT, layout))
+
+    return apply
