@@ -19,7 +19,8 @@ from posenc_jax import exhibits
 from posenc_jax.stops import first_line
 
 MODES = ("disabled", "offline", "online")
-INIT_SECONDS, LOG_SECONDS, UPLOAD_SECONDS, FINISH_SECONDS = 10.0, 5.0, 60.0, 5.0
+INIT_SECONDS, LOG_SECONDS, ANSWER_SECONDS, FINISH_SECONDS = 10.0, 5.0, 3.0, 4.0
+UPLOAD_SECONDS = 60.0  # once a server has shown that it answers
 AXES = {"step": ("train", "valid", "test"), "position": ("by_position",), "length": ("by_length",)}
 OURS = ("mode", "checkpoint")  # options that are not wandb.init's
 TAG = 64  # characters that W&B allows a tag
@@ -58,13 +59,17 @@ class Mirror:
     def publish(self, folder: Path, records: Sequence[Mapping], checkpoint: bool) -> None:
         """Sends a finished run's chart, table, figures and artifacts.
 
-        A server that does not answer is waited for LOG_SECONDS, one that does UPLOAD_SECONDS.
+        A server is asked for a sign first, which it has ANSWER_SECONDS for: artifacts wait for it.
         """
         if self._run is None:
             return
         try:
-            sent = _bounded(LOG_SECONDS, exhibits.publish, self._run, folder, records, checkpoint)
-            if not self._run.offline:
+            online = not self._run.offline
+            if online:
+                _bounded(ANSWER_SECONDS, _ask, self._run)
+            given = self._run, folder, records, checkpoint
+            sent = _bounded(UPLOAD_SECONDS, exhibits.publish, *given)
+            if online:
                 _bounded(UPLOAD_SECONDS, lambda: [artifact.wait() for artifact in sent])
         except Exception as error:
             _warn(f"sending the report failed ({first_line(error)}); it is in {folder}")
@@ -164,6 +169,13 @@ def _tags(config: Mapping, given: Sequence[str]) -> list[str]:
     names = [config.get(part, {}).get("name", "") for part in ("task", "encoding")]
     found = [*given, names[0], *names[1].split(",")]
     return list(dict.fromkeys(tag for tag in found if 0 < len(tag) <= TAG))
+
+
+def _ask(run: Any) -> None:
+    """Returns once the run's server has said who is logged in."""
+    import wandb
+
+    wandb.Api(overrides={"base_url": run.settings.base_url})
 
 
 def _axis(record: Mapping) -> tuple[int, int | None]:

@@ -210,7 +210,7 @@ class Fake:
     def __init__(self, *refuses):
         self.refuses, self.modes, self.rows, self.summary = refuses, [], [], {}
         self.url, self.dir, self.group, self.project = "a page", "folder/files", "", "p"
-        self.offline = False
+        self.offline, self.settings = False, types.SimpleNamespace(base_url="")
 
     def Settings(self, **settings):
         return settings
@@ -244,8 +244,8 @@ def wandb(monkeypatch):
     def use(*refuses):
         fake = Fake(*refuses)
         kind = lambda *args, **options: types.SimpleNamespace(add_file=lambda *a, **o: None)
-        monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(
-            init=fake.init, Settings=fake.Settings, Table=kind, Artifact=kind))  # fmt: skip
+        parts = {"Table": kind, "Artifact": kind, "Api": kind, "Settings": fake.Settings}
+        monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=fake.init, **parts))
         return fake
 
     return use
