@@ -98,7 +98,8 @@ def start(folder: Path, config: Mapping, options: Mapping, id: str | None = None
     """A mirror of the run in `folder`; offline, or none, where W&B refuses or does not answer.
 
     Args:
-      id: the run's name in W&B, so that a run that goes on does so there too.
+      id: the run's name in W&B, so that a run that goes on does so there too. An agent of a sweep
+        has one of its own for it, which stands in WANDB_RUN_ID.
       options: {"mode": "disabled" | "offline" | "online"} and arguments of `wandb.init`. Disabled
         does not import wandb. An empty value counts as not given.
 
@@ -109,6 +110,7 @@ def start(folder: Path, config: Mapping, options: Mapping, id: str | None = None
     if mode not in MODES:
         raise ValueError(f"wandb.mode: {mode!r}; choices: {', '.join(MODES)}")
     given = {key: value for key, value in options.items() if key not in OURS and value}
+    id = os.environ.get("WANDB_RUN_ID") or id
     for attempt in {"disabled": (), "offline": ("offline",), "online": ("online", "offline")}[mode]:
         try:
             # What failed to start may still hold the name.

@@ -274,6 +274,16 @@ def test_an_online_mirror_gets_the_rows_and_prints_its_own_address(tmp_path, wan
     assert "group" not in given
 
 
+def test_an_agent_of_a_sweep_names_the_run(tmp_path, wandb, monkeypatch, capsys):
+    fake = wandb()
+    run_mirrored(tmp_path / "a")
+    monkeypatch.setenv("WANDB_RUN_ID", "abc123")
+    run_mirrored(tmp_path / "b")
+    own, agents = (given["id"] for _, given in fake.modes)
+    assert agents == "abc123"
+    assert own != agents
+
+
 @pytest.mark.parametrize(
     ("refuses", "modes", "warnings"),
     [
