@@ -35,16 +35,25 @@ def get_sweep(argument=""):
 """
 
 
+# Pinned from inside: to fork this process, which may have threads of JAX, is no way to do it.
+PINNED = """
+import os, runpy, sys
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+sys.argv.pop(0)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
 def start(config: Path, folder: Path, *flags: str) -> subprocess.Popen:
     """The sweep in a process group of its own, pinned to one core."""
+    own = ["scripts/sweep.py", f"--config={config}", f"--folder={folder}", *flags]
     return subprocess.Popen(
-        [sys.executable, "scripts/sweep.py", f"--config={config}", f"--folder={folder}", *flags],
+        [sys.executable, "-c", PINNED, *own],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
-        preexec_fn=lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}),
     )
 
 
