@@ -28,10 +28,10 @@ def get_config(argument=""):
             "experiment": "permutation",
             "encoding": {"name": ",".join(names or (QUICK if quick else CATALOG))},
             "model": {**base.model.to_dict(), "kind": "encoder"},
-            "order": {"symbols": 6, "steps": 200, "lr": 5e-3},
+            "order": {"symbols": 5, "steps": 200, "lr": 5e-3},
             "equivariance": {
-                "lengths": (2, 8, 32, 128, 512),
-                "permutations": 3,
+                "lengths": (2, 16, 128, 512),
+                "permutations": 2,
                 "float64": ("nope, causal mask", "lstm"),
             },
             "text": {

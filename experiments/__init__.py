@@ -5,12 +5,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from experiments import claims, leaderboard, length_extrapolation, padding_leakage, permutation
+from experiments import (
+    claims,
+    images,
+    leaderboard,
+    length_extrapolation,
+    padding_leakage,
+    permutation,
+)
 from posenc_jax import report, runs, schema
 from posenc_jax.choices import choices_for
 
 EXPERIMENTS = {
     "claims": claims,
+    "images": images,
     "leaderboard": leaderboard,
     "length_extrapolation": length_extrapolation,
     "padding_leakage": padding_leakage,

@@ -138,7 +138,7 @@ def records(scores: Scores, task: Task, seeds: list[int], **labels: Any) -> Iter
     if task.metric == "bits_per_byte":
         metrics["bits_per_byte"] = loss_S / math.log(2)
     else:
-        metrics["exact_match"] = scores.exact_SE.mean(axis=1)
+        metrics[task.metric] = scores.exact_SE.mean(axis=1)
     for metric, value_S in metrics.items():
         for seed, value in zip(seeds, value_S, strict=True):
             yield {**labels, "seed": seed, "metric": metric, "value": float(value)}

@@ -75,6 +75,7 @@ def make_batch(task: Task, data: Any, config: TrainConfig, state: State) -> Batc
         dtype=jnp.int32,
     )
     key = random_key(state.seed, BATCH, state.step)
+    data = data if task.feed is None else data.at(state.seed, state.step)
     return spread_rows(task.sample(data, key, size_B, task.width(config.length)))
 
 
@@ -186,6 +187,9 @@ def train(
 
     failpoints.reach("compiling")
     for steps in chunk_sizes(config.steps, config.chunk)[math.ceil(done / config.chunk) :]:
+        if task.feed is not None:  # while the device is busy with the chunk before
+            which = range(first_seed, first_seed + seeds), range(done, done + steps)
+            data = on_every_device(task.feed(*which, config.batch, task.width(config.length)))
         state, metrics = run_chunk(state, data, steps)
         read_waiting()
         waiting, done = metrics, done + steps

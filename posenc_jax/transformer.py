@@ -43,6 +43,7 @@ class Model(NamedTuple):
     init:   (key) -> params.
     apply:  (params, tokens_BT, layout, key=None, **form) -> logits [B, T, V], or [B, V] if pooled.
             The key is for random positions, in training alone; `form` goes to `attention.frame`.
+            A model may be built to read vectors [B, T, F] in place of token ids.
     extend: (params, tokens_BT, layout, memory=None, keep=None) -> (logits, memory): a segment after
             those remembered. The memory returned holds the newest `keep` tokens, by default this
             segment's; no gradient flows into it.
@@ -207,6 +208,8 @@ def _write(old, new, column):
 
 
 def _embed(module, tokens_BT):
+    if tokens_BT.ndim == 3:  # vectors [B, T, F], such as patches of an image
+        return Dense(module.config.width, jnp.dtype(module.config.dtype), name="embed")(tokens_BT)
     init = nn.initializers.normal(1.0)
     table_VD = module.param("embed", init, (module.vocab, module.config.width))
     return table_VD.astype(module.config.dtype)[tokens_BT]
@@ -226,7 +229,13 @@ def _read_out(module, x_BTD, layout: Layout):
 
 
 def build(
-    config: ModelConfig, encoding: Encoding, vocab: int, *, pooled: bool = False, axes: int = 1
+    config: ModelConfig,
+    encoding: Encoding,
+    vocab: int,
+    *,
+    pooled: bool = False,
+    axes: int = 1,
+    features: int | None = None,
 ) -> Model:
     """The model that the config describes.
 
@@ -236,6 +245,8 @@ def build(
       vocab: number of token ids, which is also the number of logits.
       pooled: one output a sequence, from the mean over its tokens.
       axes: axes of the positions: 1 for sequences, 2 for (row, column).
+      features: for a model that reads vectors [B, T, features] in place of token ids, through a
+        linear map: the width of those.
 
     Raises:
       ValueError: the encoding does not fit the model's widths.
@@ -250,7 +261,10 @@ def build(
         probe = full(1, 2)
         if axes > 1:
             probe = probe._replace(pos_BT=jnp.stack([probe.pos_BT] * axes, axis=-1))
-        return module.init(key, jnp.zeros((1, 2), jnp.int32), probe)["params"]
+        tokens = jnp.zeros((1, 2), jnp.int32)
+        if features is not None:
+            tokens = jnp.zeros((1, 2, features))
+        return module.init(key, tokens, probe)["params"]
 
     def run(params, tokens_BT, layout, **rest) -> Any:
         return module.apply({"params": params}, tokens_BT, layout, **rest)

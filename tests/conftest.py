@@ -4,26 +4,51 @@ import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "Agg")
+# The programs are small and run once: what takes time is compiling them.
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false"
 
 import jax
 import pytest
 from hypothesis import settings
 
+from tests.browser import browser
+
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_enable_compilation_cache", False)
-# The programs are small and run once: what takes time is compiling them.
 jax.config.update("jax_disable_most_optimizations", True)
 
-settings.register_profile("default", max_examples=3, deadline=None, derandomize=True)
+settings.register_profile("default", max_examples=2, deadline=None, derandomize=True)
 settings.register_profile("thorough", max_examples=100, deadline=None)
 settings.load_profile("default")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """All tests of one method go to one worker, which compiles its model once."""
+def pytest_collection_modifyitems(config, items):
+    """All tests of one method go to one worker, which compiles its model once.
+
+    What needs a browser is left out where there is none, and the last lines say so.
+    """
+    if not browser():
+        config.hook.pytest_deselected(items=[i for i in items if i.get_closest_marker("browser")])
+        items[:] = [item for item in items if not item.get_closest_marker("browser")]
     for item in items:
         callspec = getattr(item, "callspec", None)
         if callspec is not None and item.path.stem.startswith("test_catalogue"):
             item.add_marker(pytest.mark.xdist_group(str(callspec.params.get("name"))))
+
+
+def pytest_terminal_summary(terminalreporter):
+    if not browser():
+        terminalreporter.write_line("NOT RUN: the page in a browser; apt-get install chromium")
+
+
+_ended = 0
+
+
+def pytest_runtest_teardown():
+    """Now and then all programs are let go: thousands of them slow each other down."""
+    global _ended
+    _ended += 1
+    if _ended % 300 == 0:
+        jax.clear_caches()

@@ -18,7 +18,8 @@ from tests.catalogue import NAMES, encoding_of, gap, stir, where
 
 
 class Shape(NamedTuple):
-    """What is drawn. `real` of `width` tokens count, from position `shift` on; the rest is padding.
+    """What is drawn. `real` of `width` tokens count, the last of a sequence whose first `shift` are
+    not here; the rest is padding.
 
     Few sizes of arrays, so that small operations compile once for all methods.
     """
@@ -51,6 +52,7 @@ def outputs(name, shape: Shape, side: str, mask: bool = True, **form):
     real_T = np.arange(shape.width) < shape.real
     real_T = real_T if side == "right" else real_T[::-1]
     at = where(name, real_T[None].astype(np.int32), shift=shape.shift)
+    at = at._replace(length_BT=at.length_BT + shape.shift)
     sizes = (3, 1, shape.width, shape.heads, shape.head)
     qkv = np.random.default_rng(1).normal(size=sizes) * 3  # what stands in the padding
     content = np.random.default_rng(0).normal(size=sizes)

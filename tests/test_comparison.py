@@ -182,6 +182,7 @@ def page(folders):
     return text
 
 
+@pytest.mark.browser
 def test_the_page_works_in_a_browser_and_asks_for_nothing(page, tmp_path):
     picture = tmp_path / "page.png"
     told, trouble = ask(page, CLICKS, tmp_path, picture)
@@ -207,6 +208,7 @@ def test_the_page_works_in_a_browser_and_asks_for_nothing(page, tmp_path):
     assert struct.unpack(">I", picture.read_bytes()[16:20])[0] == 1200
 
 
+@pytest.mark.browser
 def test_the_control_page_that_fails_or_reaches_outside_is_caught(page, tmp_path):
     image = '<img src="https://example.org/x.png">'
     broken = page.replace("</main>", f"</main>{image}").replace("build();", "built();")

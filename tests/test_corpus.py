@@ -10,6 +10,7 @@ import pytest
 
 from posenc_jax import tasks
 from posenc_jax.tasks import baselines, corpus
+from posenc_jax.tasks.windows import text_sha256
 
 STRETCH = 4096
 
@@ -79,7 +80,7 @@ def test_sha_changes_with_content_and_with_the_split_alone(folder):
     assert record() != first
     text = {split: np.frombuffer(b"abcd", np.uint8) for split in corpus.SPLITS}
     moved = {**text, "train": text["train"][:3], "valid": np.frombuffer(b"dabcd", np.uint8)}
-    assert corpus._sha256(text) != corpus._sha256(moved)
+    assert text_sha256(text) != text_sha256(moved)
 
 
 def test_the_same_bytes_are_predicted_at_every_size(stdlib):

@@ -36,7 +36,7 @@ FLOORS = [
     {"posenc_jax.dashboard", "posenc_jax.gallery", "posenc_jax.training"},
     {"posenc_jax.evaluation"},
     {"posenc_jax"},  # the face that users import: its __init__ alone
-    {"experiments"},
+    {"experiments", "configs"},
     {"scripts", "train"},
 ]
 FLAX = {"posenc_jax.transformer"}

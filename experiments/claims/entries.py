@@ -32,6 +32,7 @@ def made(claim: Claim, measured: Measured, config: Any, seconds: float) -> Entry
         **{name: here[name] for name in ("started", "commit", "python", "jax", "device")},
         "budget": config.budget,
         "seeds": config.seeds,
+        "first_seed": config.first_seed,
         "text": f"{text.task.name}, windows of {text.train.length} bytes",
         "model": f"{text.model.layers} layers, width {text.model.width}, {text.model.heads} heads",
         "training": f"{text.train.steps} steps of {text.train.batch} windows",

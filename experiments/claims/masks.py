@@ -32,14 +32,14 @@ from posenc_jax.layout import full
 from posenc_jax.report import look
 from posenc_jax.tasks import PAD
 
-ROUNDING = -5  # a power of ten; float32 rounds logits to about 1e-6
+ROUNDING = -4  # a power of ten; what order-1 allows for rounding logits of size 10 in float32
 READ = ("outputs", "pooled", "loss", "gradient")
 
 
 def pad_3_rule(n):
     """All as powers of ten. Not enough: with zeros as embeddings of the padding and no mask,
     outputs differ by 1e-3 of a logit or more from those without any padding; with the attention
-    mask, the control, by no more than rounding, 1e-5. Enough: with all three masks other content
+    mask, the control, by no more than rounding, 1e-4. Enough: with all three masks other content
     changes outputs, pooled output, loss and gradient by 0, to the bit, and taking the padding away
     by no more than rounding. A mask is necessary for what changes by 1e-3 or more when it alone is
     off, and tidy where nothing does; one that guards the pooled output alone is tidy elsewhere.
@@ -51,8 +51,8 @@ def pad_3_rule(n):
     reason = (
         f"zeroed padding changes a logit by {power(zeroed)}, with the attention mask by "
         f"{power(control)}; with all masks other content changes "
-        f"{'nothing' if exact else 'something'}, and no padding "
-        f"{'no more than rounding' if close else 'more than rounding'}; "
+        f"{'nothing' if exact else 'something'}, and to take it away "
+        f"{'no more' if close else 'more'} than rounding; "
         + "; ".join(f"off, the {m} mask lets in {_listed(q)}" for m, q in guards.items())
     )
     if not (over(zeroed, SHOWN) and under(control, ROUNDING) and exact and close):

@@ -80,7 +80,7 @@ def _origin(e: Entry) -> str:
     run = e.run
     return (
         f"Measured {run['started'][:10]} at commit {run['commit'] or 'unknown'}, budget "
-        f"{run['budget']}, {run['seeds']} seeds, Python {run['python']}, JAX {run['jax']} on "
+        f"{run['budget']}, {run['seeds']} seeds from {run.get('first_seed', 0)} on, Python {run['python']}, JAX {run['jax']} on "
         f"{run['device']}. Shared models: {run['model']}; {run['training']}; {run['text']}."
     )
 

@@ -203,7 +203,7 @@ def markdown(run: Stored, figure: str) -> str:
             lines += [str(part), ""]
     for section in folded:
         lines += ["<details><summary>" + section.title + "</summary>", ""]
-        lines += [line for grid in section.parts for line in _table(grid)]
+        lines += [line for part in section.parts if isinstance(part, Grid) for line in _table(part)]
         lines += ["", "</details>", ""]
     return "\n".join(lines)
 

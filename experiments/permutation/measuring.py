@@ -89,8 +89,8 @@ def measure(setting: Setting, subject: Subject) -> Measured:
     build = partial(transformer.build, encoding=subject.encoding, vocab=vocab, axes=subject.axes)
     model = build(config, pooled=True)
     seed_S = jnp.asarray(setting.seeds, jnp.int32)
-    init = jax.vmap(lambda seed: model.init(random_key(seed, INIT)))
-    fresh = compiled(init, "measure")(seed_S)
+    # Op by op: rows share these small programs, where one for each row takes ten times as long.
+    fresh = jax.vmap(lambda seed: model.init(random_key(seed, INIT)))(seed_S)
     learn = compiled(partial(_learn, setting, subject, model), "train")
     trained, right_NS, logits_N2SBV = learn(fresh, seed_S)
     # The general form looks at the model that learned the longer task from the first seed.

@@ -13,6 +13,7 @@ NOT_FINITE = "not finite"
 # What a metric is called in a sentence, and its unit.
 METRICS = {
     "bits_per_byte": ("bits per byte", "bits per byte"),
+    "accuracy": ("accuracy", "share of images"),
     "exact_match": ("exact match", "share of sequences"),
     "token_accuracy": ("token accuracy", "share of answer tokens"),
     "loss": ("loss", "nats per token"),

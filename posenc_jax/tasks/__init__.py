@@ -1,15 +1,25 @@
 """Tasks: every one by name, and the functions that read the registry.
 
 A new task is one function that returns a `Task` and one line in `TASKS`; its options are the
-function's arguments. `file:PATH` names the text at a path.
+function's arguments. `file:PATH` names the text at a path, and `tfds:NAME` a set of TFDS, see
+`sets.py`. Of images, in `IMAGES` and in TFDS, the model reads patches in place of token ids.
 """
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from posenc_jax.choices import checked, choices_for
-from posenc_jax.tasks import arithmetic, copying, corpus, periodic, recall
+from posenc_jax.tasks import (
+    arithmetic,
+    copying,
+    corpus,
+    images,
+    periodic,
+    prepared,
+    recall,
+    sets,
+)
 from posenc_jax.tasks.task import (
     BOS,
     EOS,
@@ -26,6 +36,7 @@ __all__ = [
     "BOS",
     "EOS",
     "EXTRA",
+    "IMAGES",
     "PAD",
     "SEP",
     "SYMBOL",
@@ -49,9 +60,19 @@ TASKS: dict[str, Callable[..., Task]] = {
     "periodic": periodic.periodic,
 }
 
-_FILE = "file:"
+IMAGES: dict[str, Callable[..., Task]] = {"digits": images.digits}
+
+_FILE, _TFDS = "file:", "tfds:"
+_PATTERNS = ("file:PATH", "tfds:NAME")
 # Tasks that cost something to make are planned first; a plan knows its sizes, as a task does.
-_PLANS = {corpus.stdlib: corpus.plan_stdlib, corpus.file: corpus.plan_file}
+_PLANS: dict[Callable, Callable] = {
+    corpus.stdlib: corpus.plan_stdlib,
+    corpus.file: corpus.plan_file,
+    sets.text: sets.plan_text,
+    sets.answers: sets.plan_pairs,
+    sets.pictures: sets.plan_pictures,
+}
+_SETS = {"text": sets.text, "pairs": sets.answers, "images": sets.pictures}
 
 
 def make(name: str, **options: Any) -> Task:
@@ -63,11 +84,15 @@ def make(name: str, **options: Any) -> Task:
     """
     build, arguments = _resolve(name, options)
     task = build(**arguments)
-    return task._replace(facts={"task": name, "options": arguments, **task.facts})
+    stated = {option: value for option, value in arguments.items() if option != "found"}
+    return task._replace(facts={"task": name, "options": stated, **task.facts})
 
 
 def check(
-    name: str, sizes: Mapping[str, Sequence[int]] | None = None, **options: Any
+    name: str,
+    sizes: Mapping[str, Sequence[int]] | None = None,
+    reads: Literal["tokens", "patches"] = "tokens",
+    **options: Any,
 ) -> Callable[[int], int]:
     """Raises what `make` would, without reading a text: its files are only listed.
 
@@ -77,7 +102,9 @@ def check(
       name: as for `make`, and so are the options.
       sizes: sizes that the task must have, by the field that asks for them, such as
         {"train.length": [64], "eval.lengths": [64, 128]}.
+      reads: what the model is to read; a task of the other kind is refused.
     """
+    _check_kind(name, reads)
     build, arguments = _resolve(name, options)
     found = _PLANS.get(build, build)(**arguments)
     for field, asked in (sizes or {}).items():
@@ -94,15 +121,25 @@ def options(name: str) -> dict[str, Any]:
 def _builder(name: str) -> Callable[..., Task]:
     if name.startswith(_FILE):
         return corpus.file
-    if name not in TASKS:
-        hint = choices_for(name, [*TASKS, "file:PATH"])
+    if name.startswith(_TFDS):
+        return _SETS[sets.kind(prepared.find(name.removeprefix(_TFDS)))]
+    if name not in TASKS | IMAGES:
+        hint = choices_for(name, [*TASKS, *IMAGES, *_PATTERNS])
         raise ValueError(f"task.name: no task {name!r}{hint}")
-    return TASKS[name]
+    return (TASKS | IMAGES)[name]
+
+
+def _check_kind(name: str, reads: str) -> None:
+    shown = _builder(name) in (*IMAGES.values(), sets.pictures)
+    if shown != (reads == "patches"):
+        fits = [*IMAGES, _PATTERNS[1]] if reads == "patches" else [*TASKS, *_PATTERNS]
+        shows = "is" if shown else "is not"
+        raise ValueError(f"task.name: {name} {shows} a task of images; choices: {', '.join(fits)}")
 
 
 def _parameters(name: str) -> dict[str, inspect.Parameter]:
     parameters = inspect.signature(_builder(name)).parameters
-    return {option: p for option, p in parameters.items() if option != "path"}
+    return {option: p for option, p in parameters.items() if option not in ("path", "found")}
 
 
 def _resolve(name: str, given: Mapping[str, Any]) -> tuple[Callable[..., Task], dict[str, Any]]:
@@ -111,6 +148,8 @@ def _resolve(name: str, given: Mapping[str, Any]) -> tuple[Callable[..., Task], 
     arguments = options(name)
     if build is corpus.file:
         arguments["path"] = name.removeprefix(_FILE)
+    if name.startswith(_TFDS):
+        arguments["found"] = prepared.find(name.removeprefix(_TFDS))
     for option, value in given.items():
         if option not in known:
             raise ValueError(

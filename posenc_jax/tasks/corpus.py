@@ -7,12 +7,8 @@
 
 A file's split is a hash of its path inside the folder, so it is the same on every machine; no file
 and no copy of one is in two splits. Files stand in the order of that hash, so that the head of a
-split is a sample of it, with a 0 byte between two. A window of n bytes reads n and predicts the n
-that begin one later; it is cut from the plain stream and may cross from one file into the next.
-With `masked`, that share of its bytes is hidden instead, and those are predicted, see `masked.py`.
-
-The test windows of every size lie side by side on the first `stretch` bytes of the test split, so
-at every size that divides the stretch the same bytes are predicted.
+split is a sample of it, with a 0 byte between two. Windows are cut from the plain stream, see
+`windows.py`, and may cross from one file into the next.
 """
 
 import os
@@ -24,18 +20,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.layout import layout
-from posenc_jax.tasks.baselines import baselines, unigram_bits
-from posenc_jax.tasks.masked import check_share, masked
-from posenc_jax.tasks.task import Batch, Task, check_least, check_size, check_width
-
-SPLITS = ("train", "valid", "test")
-SEPARATOR = b"\0"
-SMALLEST = 1024  # bytes a split must have
+from posenc_jax.tasks.masked import check_share
+from posenc_jax.tasks.task import Task, check_least
+from posenc_jax.tasks.windows import SEPARATOR, SPLITS, check_sizes, largest_window, windowed
 
 # Folders of the standard library left out: tests, what is not part of it, generated tables.
 _NOT_SOURCE = ("test*", "idle_test", "*-packages", "__pycache__", "encodings", "pydoc_data")
@@ -70,7 +59,7 @@ class Plan(NamedTuple):
 
     @property
     def most(self) -> int:
-        return _largest_window(self.stretch, [self.size(split) for split in SPLITS])
+        return largest_window(self.stretch, [self.size(split) for split in SPLITS])
 
 
 def stdlib(stretch: int = 65536, masked: float = 0.0) -> Task:
@@ -153,28 +142,13 @@ def _checked(plan: Plan) -> Plan:
     check_share(plan.masked)
     if not plan.pieces:
         raise ValueError(f"task.name: {plan.source} holds no text files")
-    _check_sizes(plan.source, {split: plan.size(split) for split in SPLITS})
+    check_sizes(plan.source, {split: plan.size(split) for split in SPLITS})
     return plan
 
 
-def _check_sizes(source: str, sizes: dict[str, int]) -> None:
-    for split, size in sizes.items():
-        if size < SMALLEST:
-            raise ValueError(
-                f"task.name: {source} is too small: {sum(sizes.values())} bytes, of which {size} "
-                f"for {split}; each split needs {SMALLEST} or more"
-            )
-    if sum(sizes.values()) >= 2**31:
-        raise ValueError(f"task.name: {source} is too large: it must be less than 2 GiB")
-
-
-def _largest_window(stretch: int, sizes: list[int]) -> int:
-    return min(stretch, min(sizes) - 1)
-
-
-def _read(plan: Plan) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-    """Bytes of each split, and how many files each has; a file read before is left out."""
-    texts: dict[str, list[bytes]] = {split: [] for split in SPLITS}
+def texts(plan: Plan) -> dict[str, list[tuple[Path, bytes]]]:
+    """(path, text) of the files of each split, in its order; one read before is left out."""
+    found: dict[str, list[tuple[Path, bytes]]] = {split: [] for split in SPLITS}
     seen = set()
     for split in SPLITS:
         for _, path, start, stop in (p for p in plan.pieces if p.split == split):
@@ -183,77 +157,21 @@ def _read(plan: Plan) -> tuple[dict[str, np.ndarray], dict[str, int]]:
                 text = opened.read(stop - start)
             if (mark := (start, sha256(text).digest())) not in seen:
                 seen.add(mark)
-                texts[split].append(text)
-    joined = {s: np.frombuffer(SEPARATOR.join(texts[s]), np.uint8) for s in SPLITS}
-    return joined, {split: len(texts[split]) for split in SPLITS}
+                found[split].append((path, text))
+    return found
 
 
 def _task(plan: Plan) -> Task:
-    text, files = _read(plan)
-    sizes = {split: len(text[split]) for split in SPLITS}
-    _check_sizes(plan.source, sizes)  # again: copies of a file have been left out
-    most = _largest_window(plan.stretch, list(sizes.values()))
-
-    def windows(text_N, start_B, size_B, width):
-        place_L = jnp.arange(width + 1, dtype=jnp.int32)
-        index_BL = jnp.minimum(start_B[:, None] + place_L[None], len(text_N) - 1)
-        byte_BL = text_N[index_BL].astype(jnp.int32)
-        inside_BT = place_L[None, :-1] < size_B[:, None]
-        return Batch(
-            jnp.where(inside_BT, byte_BL[:, :-1], 0),
-            jnp.where(inside_BT, byte_BL[:, 1:], 0),
-            inside_BT.astype(jnp.float32),
-            layout(inside_BT.astype(jnp.int32)),
-        )
-
-    def sample(data, key, size_B, width):
-        start_B = jax.random.randint(key, size_B.shape, 0, len(data["train"]) - size_B)
-        return windows(data["train"], start_B, size_B, width)
-
-    def fixed(split):
-        def numbered(data, index_B, size, width):
-            check_size(plan.source, size, 1, most)
-            check_width(plan.source, size, size, width)
-            size_B = jnp.broadcast_to(jnp.asarray(size, jnp.int32), index_B.shape)
-            batch = windows(data[split], index_B * size_B, size_B, width)
-            exists_B = (index_B + 1) * size_B <= most
-            return batch._replace(
-                weights_BT=jnp.where(exists_B[:, None], batch.weights_BT, 0.0),
-            )
-
-        return numbered
-
-    task = Task(
-        name=plan.source,
-        vocab=256,
-        metric="bits_per_byte",
-        least=1,
-        most=most,
-        width=lambda size: size,
-        examples=lambda size: most // size,
-        data={split: jnp.asarray(text[split]) for split in SPLITS},
-        sample=sample,
-        test=fixed("test"),
-        valid=fixed("valid"),
-        baselines=lambda: baselines(text, most),
+    files = texts(plan)
+    joined = {split: SEPARATOR.join(text for _, text in files[split]) for split in SPLITS}
+    return windowed(
+        plan.source,
+        {split: np.frombuffer(text, np.uint8) for split, text in joined.items()},
+        plan.stretch,
+        plan.masked,
         facts={
-            "sha256": _sha256(text),
-            "bytes": sizes,
-            "files": files,
+            "files": {split: len(files[split]) for split in SPLITS},
             "binary_files_left_out": plan.binary,
-            "stretch": most,
             "python": platform.python_version(),
         },
     )
-    if not plan.masked:
-        return task
-    unigram = lambda: {"unigram": unigram_bits(text, most)}
-    return masked(task, plan.masked)._replace(baselines=unigram)
-
-
-def _sha256(text: dict[str, np.ndarray]) -> str:
-    """Of the sizes of the three splits and then their bytes."""
-    digest = sha256(repr([len(text[split]) for split in SPLITS]).encode())
-    for split in SPLITS:
-        digest.update(text[split].data)
-    return digest.hexdigest()

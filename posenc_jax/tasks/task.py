@@ -25,15 +25,15 @@ from posenc_jax.layout import Layout, layout
 PAD, BOS, SEP, EOS, EXTRA, SYMBOL = range(6)
 
 Integer = int | np.integer
-Metric = Literal["bits_per_byte", "exact_match"]
+Metric = Literal["bits_per_byte", "exact_match", "accuracy"]
 Padding = Literal["right", "left"]
 
 
 class Batch(NamedTuple):
     """A batch for next-token prediction; rows of different sizes stand in one static width.
 
-    tokens_BT:  int32, what the model reads.
-    targets_BT: int32, what it must say at each place.
+    tokens_BT:  int32, what the model reads; of images float32 [B, T, F], one patch a place.
+    targets_BT: int32, what it must say at each place; of images [B, 1], one label a row.
     weights_BT: float32, 1 where the target counts: on the answer alone.
     layout:     where each token stands; padding has segment 0.
     """
@@ -42,6 +42,20 @@ class Batch(NamedTuple):
     targets_BT: jax.Array
     weights_BT: jax.Array
     layout: Layout
+
+
+class Fed(NamedTuple):
+    """Training rows made on the host, [S, N, ...]: of the seeds from `seed` on and the N steps from
+    `step` on.
+    """
+
+    rows: Any
+    seed: Any
+    step: Any
+
+    def at(self, seed: jax.Array, step: jax.Array) -> Any:
+        """The rows of one step of one seed."""
+        return self.rows[seed - self.seed, step - self.step]
 
 
 class Task(NamedTuple):
@@ -62,6 +76,9 @@ class Task(NamedTuple):
     valid:    the same, from a third stream.
     baselines: () -> value of the metric for what a model has to beat, by name.
     facts:    for the record of a run: what the data was.
+    features: numbers in a patch, for a task of images; None: the model reads token ids.
+    feed:     (seeds, steps, batch, width) -> Fed: what `sample` is given of each step in place of
+              `data`, where that does not fit on the device; None: it does. Both are ranges.
     """
 
     name: str
@@ -77,6 +94,8 @@ class Task(NamedTuple):
     valid: Callable[[Any, jax.Array, Any, int], Batch]
     baselines: Callable[[], Mapping[str, float]]
     facts: Mapping[str, Any]
+    features: int | None = None
+    feed: Callable[[range, range, int, int], Fed] | None = None
 
 
 def draw(key: jax.Array, index_T: jax.Array, choices: int) -> jax.Array:

@@ -1,0 +1,199 @@
+"""A small vision Transformer with every kind of position: none, flattened, and by row and column.
+
+Each method trains on images of one resolution and is tested at that and at larger ones, in the
+three views of `posenc_jax.tasks.images`. The control is the shuffled view: a model that reads
+positions must be visibly worse there, and one without them as right as before.
+
+A method of two axes is shown (row, column), every other the number of the patch, row after row.
+A method with a table gets one as large as the grid it trains on (`length`, `window`), clamped
+beyond it, unless the config says otherwise.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pydantic import Field, PositiveInt
+
+from experiments.images import pages
+from posenc_jax import encodings, report, runs, schema, tasks, transformer
+from posenc_jax.encoding import Encoding
+from posenc_jax.evaluation import Evaluator, Scores, records
+from posenc_jax.progress import Progress
+from posenc_jax.tasks.images import VIEWS
+from posenc_jax.training import State, train
+from posenc_jax.transformer import Model
+
+
+class EvalConfig(schema.Part):
+    """Resolutions to test at, in patches a side; `tokens` bounds one forward pass."""
+
+    lengths: tuple[PositiveInt, ...] = Field(min_length=1)
+    tokens: PositiveInt = 8192
+
+
+class Config(schema.ExperimentConfig):
+    encoding: schema.EncodingConfig
+    task: schema.TaskConfig
+    model: schema.ModelConfig
+    train: schema.TrainConfig
+    eval: EvalConfig
+
+
+def check(config: Config) -> None:
+    """Refuses what cannot run, before anything is compiled.
+
+    Raises:
+      ValueError: one line names the field, the value and the choices.
+    """
+    if config.model.kind != "encoder":
+        raise ValueError(f"model.kind: {config.model.kind!r} reads patches in order; use 'encoder'")
+    if "order" in config.task.options:
+        raise ValueError("task.order: each method is shown its own; leave it out")
+    sizes = {
+        "config.train.min_length": [config.train.min_length],
+        "config.train.length": [config.train.length],
+        "config.eval.lengths": config.eval.lengths,
+    }
+    tasks.check(config.task.name, sizes, "patches", **config.task.options)
+    if config.train.length not in config.eval.lengths:
+        raise ValueError(f"eval.lengths: must hold the trained one, {config.train.length}")
+    encodings.check_used(config.encoding.names, config.encoding.options)
+    for name in config.encoding.names:
+        _check_method(config, name)
+
+
+def run(config: Config, workdir: str) -> None:
+    """Trains and tests every method, then writes and prints the report."""
+    with runs.Run(workdir, config.model_dump(), config.wandb.model_dump()) as record:
+        task = _task(config, config.encoding.names[0])
+        record.fact(task=dict(task.facts))
+        _keep_shown(config, task, record)
+        for name in config.encoding.names:
+            task = _task(config, name)
+            _evaluate(config, task, name, _train(config, task, name, record), record)
+        summary = report.summarise(
+            record.records(), metric=task.metric, better="higher",
+            train_length=config.train.length, baselines=task.baselines(),
+        )  # fmt: skip
+        record.finish(summary)
+    show(workdir)
+
+
+def show(workdir: str) -> None:
+    """The report of a finished run again, from its folder."""
+    report.present(workdir, *pages.sections(runs.read(workdir)))
+
+
+def sized(config: Config, name: str) -> Encoding:
+    """The method of that name with tables that fit the grid it is trained on."""
+    side = config.train.length
+    flat = encodings.axes(name) < 2
+    fits = {"length": side * side if flat else side, "beyond": "clamp"}
+    if not flat:
+        fits["window"] = side
+    return encodings.make(name, **encodings.taken_by(name, fits | config.encoding.options))
+
+
+def _task(config: Config, name: str) -> tasks.Task:
+    order = "line" if encodings.axes(name) < 2 else "grid"
+    return tasks.make(config.task.name, **config.task.options, order=order)
+
+
+def _model(config: Config, name: str, classes: int, features: int) -> Model:
+    """The encoder with one answer an image, [B, 1, classes]."""
+    model = transformer.build(
+        config.model, sized(config, name), classes,
+        pooled=True, axes=max(1, encodings.axes(name)), features=features,
+    )  # fmt: skip
+
+    def apply(params, patch_BTF, layout, key=None, **promises):
+        del promises  # positions do not count up along storage in every view
+        return model.apply(params, patch_BTF, layout, key)[:, None]
+
+    return model._replace(apply=apply)
+
+
+def _train(config: Config, task: tasks.Task, name: str, record: runs.Run) -> State:
+    assert task.features is not None
+    seeds = range(config.first_seed, config.first_seed + config.seeds)
+    labels = {"encoding": name, "split": "train", "length": config.train.length, "metric": "loss"}
+    with Progress(config.train.steps, f"train {name}") as progress:
+        step = 0
+
+        def read(metrics, seconds):
+            nonlocal step
+            step += metrics["loss"].shape[1]
+            loss_S = metrics["loss"].mean(axis=1)
+            record.log(
+                {"step": step, **labels, "seed": seed, "value": float(loss)}
+                for seed, loss in zip(seeds, loss_S, strict=True)
+            )
+            progress.update(step, float(loss_S.mean()))
+
+        return train(
+            _model(config, name, task.vocab, task.features), task, config.train, config.seeds,
+            config.first_seed, config.model.masks.loss, read,
+        )  # fmt: skip
+
+
+def _evaluate(config: Config, task: tasks.Task, name: str, state: State, record: runs.Run) -> None:
+    """Logs the scores of every view at every resolution."""
+    assert task.features is not None
+    seeds = list(range(config.first_seed, config.first_seed + config.seeds))
+    limits = schema.EvalConfig(lengths=config.eval.lengths, tokens=config.eval.tokens)
+    evaluator = Evaluator(_model(config, name, task.vocab, task.features), task, limits)
+    for size in config.eval.lengths:
+        scores = evaluator(state.params, size)
+        for view, seen in zip(VIEWS, by_view(scores), strict=True):
+            label = {"encoding": pages.row(name, view), "split": "test", "length": size}
+            record.log(records(seen, task, seeds, step=config.train.steps, **label))
+
+
+def _keep_shown(config: Config, task: tasks.Task, record: runs.Run) -> None:
+    """Writes shown.npz: the first test image in patches, at every resolution and shuffled."""
+    mean_C, deviation_C = (np.asarray(task.data[name]).ravel() for name in ("mean", "deviation"))
+    images, panels = (task.examples(config.train.length) or 0) // len(VIEWS), {}
+    read = jax.jit(task.test, static_argnums=(2, 3))
+    for view, size in [*((0, n) for n in config.eval.lengths), (2, config.train.length)]:
+        index_B = jnp.asarray([view * images], jnp.int32)
+        patch_TF = np.asarray(read(task.data, index_B, size, size * size).tokens_BT[0])
+        side = math.isqrt(patch_TF.shape[-1] // len(mean_C))
+        pixels = patch_TF.reshape(size, size, side, side, -1) * deviation_C + mean_C
+        title = f"{size} × {size}" + (f", {VIEWS[view]}" if view else "")
+        panels[title] = np.clip(pixels / pixels.max(), 0, 1)
+    np.savez(record.path / "shown.npz", **panels)
+
+
+def by_view(scores: Scores) -> list[Scores]:
+    """The scores of each view; those by place in the window are of all together."""
+    whole = scores._asdict()
+    parts = {name: np.split(whole[name], len(VIEWS), axis=1) for name in Scores._fields[:4]}
+    return [
+        scores._replace(**{name: part[view] for name, part in parts.items()})
+        for view in range(len(VIEWS))
+    ]
+
+
+def _check_method(config: Config, name: str) -> None:
+    if (axes := encodings.axes(name)) > 2:
+        raise ValueError(f"encoding.name: {name} reads positions of {axes} axes; images have 2")
+    for part in encodings.cards(name):
+        if part.groups is not None:
+            raise ValueError(f"encoding.name: {part.name} reads groups; images state none")
+    encoding, grid = sized(config, name), axes == 2
+    for size in config.eval.lengths:
+        last = size if grid else size * size
+        if encoding.limit is not None and last > encoding.limit:
+            raise ValueError(
+                f"eval.lengths: {size} shows positions up to {last - 1}, past what {name} reaches, "
+                f"{encoding.limit - 1}; shorten it, or set encoding.beyond"
+            )
+    try:
+        jax.eval_shape(_model(config, name, 2, 4).init, jax.random.key(0))
+    except ValueError as error:
+        raise ValueError(
+            f"model.width: {config.model.width} over {config.model.heads} heads does not suit "
+            f"{name}: {error}"
+        ) from None

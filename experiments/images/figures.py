@@ -1,0 +1,94 @@
+"""The figures of the experiment."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from posenc_jax.report import look, summaries
+from posenc_jax.tasks.images import VIEWS
+
+COUNTED, INTERPOLATED, SHUFFLED = VIEWS
+
+SIZES = (
+    "Accuracy by resolution: every seed a dot, the line their mean. "
+    "Positions go on from those of training, or are squeezed into them."
+)
+CONTROL = (
+    "Accuracy at the resolution of training on images as they are and on the same images with "
+    "their patches shuffled: every seed a mark. The dashed line is the most frequent label."
+)
+SHOWN = "One test image as the model reads it, patch by patch, at each resolution and shuffled."
+
+
+def by_resolution(summary: Mapping, names: Sequence[str]) -> Figure:
+    """Accuracy by patches a side, a panel for each way to count positions."""
+    sizes, styles = summaries.lengths(summary), look.styles(names)
+    figure = Figure(figsize=(8, 4.8))
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, view in zip(panels, (COUNTED, INTERPOLATED), strict=True):
+        for name in names:
+            key = name if view == COUNTED else f"{name}, {view}"
+            cells = [summary["results"][key][str(size)] for size in sizes]
+            color = styles[name]["color"]
+            axes.plot(sizes, [c["mean"] for c in cells], label=name, zorder=3, **styles[name])
+            for size, cell in zip(sizes, cells, strict=True):
+                axes.plot([size] * len(cell["seeds"]), cell["seeds"], ".", ms=4, alpha=0.6,
+                          color=color, zorder=4)  # fmt: skip
+        for value in summary["baselines"].values():
+            axes.axhline(value, color=look.MUTED, linewidth=1, linestyle="--", zorder=1)
+        look.trained_line(axes, summary["train_length"])
+        axes.set_xticks(sizes, [f"{size} × {size}" for size in sizes])
+        axes.set_title(f"positions {view}")
+    panels[0].set_ylim(0, 1.02)
+    panels[0].set_ylabel("accuracy (share of images)")
+    figure.supxlabel("patches · dotted line: trained", fontsize="medium")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=4,
+                  title="Accuracy by resolution", alignment="left",
+                  title_fontproperties={"weight": "bold", "size": "large"})  # fmt: skip
+    return figure
+
+
+def control(summary: Mapping, names: Sequence[str]) -> Figure:
+    """Each method's accuracy on images as they are and shuffled."""
+    trained = str(summary["train_length"])
+    figure = Figure(figsize=(8, 1.7 + 0.32 * len(names)))
+    axes = figure.subplots()
+    for value in summary["baselines"].values():
+        axes.axvline(value, color=look.MUTED, linewidth=1, linestyle="--", zorder=1)
+    for y, name in enumerate(names):
+        both = [summary["results"][key][trained] for key in (name, f"{name}, {SHUFFLED}")]
+        axes.plot([cell["mean"] for cell in both], [y, y], color=look.GRID, linewidth=3, zorder=1)
+        for i, (cell, label) in enumerate(zip(both, ("as it is", SHUFFLED), strict=True)):
+            axes.plot(cell["seeds"], [y] * len(cell["seeds"]), look.MARKERS[i], ms=5, alpha=0.75,
+                      color=look.COLORS[i], label=label if y == 0 else None)  # fmt: skip
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_xlim(0, 1.02)
+    axes.set_xlabel("accuracy (share of images)")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=2,
+                  title="What is left when patches are shuffled", alignment="left",
+                  title_fontproperties={"weight": "bold", "size": "large"})  # fmt: skip
+    return figure
+
+
+def shown(file: Path) -> Figure:
+    """Patches [side, side, P, P, C] of one image, a panel each, with a gap between patches."""
+    with np.load(file) as stored:
+        panels = {title: stored[title] for title in stored.files}
+    figure = Figure(figsize=(8, 0.6 + 8 / len(panels)))
+    for axes, (title, patch_RCPPC) in zip(
+        figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
+    ):
+        gap = np.pad(patch_RCPPC, ((0, 0), (0, 0), (0, 1), (0, 1), (0, 0)), constant_values=np.nan)
+        rows, columns, high, wide, channels = gap.shape
+        whole = gap.transpose(0, 2, 1, 3, 4).reshape(rows * high, columns * wide, channels)[
+            :-1, :-1
+        ]
+        axes.imshow(whole[..., 0] if channels == 1 else whole, cmap="gray_r", vmin=0, vmax=1)
+        axes.set_title(title, fontsize="small")
+        axes.set_facecolor(look.GRID)  # shows in the gaps
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set_visible(False)
+    return figure

@@ -1,0 +1,103 @@
+"""Prepares a TFDS set once, for runs to read without TensorFlow: `--config.task.name=tfds:NAME`.
+
+    python scripts/prepare_data.py tiny_shakespeare
+    python scripts/prepare_data.py wiki40b/en
+    python scripts/prepare_data.py posenc_jax/copy    # our own: no download, no TensorFlow
+    python scripts/prepare_data.py lm1b --dry-run     # only says what it would take
+
+It first says what it will take: how much to download, and where to. Public sets need TensorFlow and
+a network here, and only here: pip install '.[prepare]'. Sets go to the folder that TFDS_DATA_DIR
+names, or ~/tensorflow_datasets, as array_record. Exit status 2: it cannot, and one line says why.
+"""
+
+import argparse
+import importlib.util
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+# The package need not be installed: it is found beside this folder.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from posenc_jax.choices import choices_for
+from posenc_jax.tasks import prepared
+
+EXTRA = "pip install '.[prepare]'"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status: 0, or 2 where the set cannot be prepared."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("name", help="as in tfds:NAME")
+    parser.add_argument("--dry-run", action="store_true", help="say what it takes, and stop")
+    flags = parser.parse_args(arguments)
+    try:
+        prepare(flags.name, flags.dry_run)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def prepare(name: str, dry_run: bool) -> None:
+    """Prepares the set, unless it is there. ValueError: one line says why it cannot be."""
+    prepared.check_name(name)
+    if prepared.is_there(name):
+        print(f"{name} is prepared already, in {prepared.data_dir()}")
+        return
+    prepared.check_known(name)
+    builder = _builder(name)
+    for line in takes(builder):
+        print(line, flush=True)
+    if dry_run:
+        return
+    if not _own(name) and not _has_tensorflow():
+        raise ValueError(f"{name}: preparing a public set needs TensorFlow, once: {EXTRA}")
+    builder.download_and_prepare()
+    print(f"prepared; read it with --config.task.name=tfds:{name}")
+
+
+def takes(builder: Any) -> list[str]:
+    """What preparing will take, one line each, as far as TFDS knows beforehand."""
+    sizes = [info.size for info in (builder.url_infos or {}).values()]
+    size = f"{sum(sizes) / 2**20:,.1f} MiB in {len(sizes)} files" if sizes else "size not known"
+    if _own(builder.name):
+        size = "nothing"
+    free = shutil.disk_usage(next(p for p in Path(builder.data_dir).parents if p.exists())).free
+    return [
+        f"set:      {builder.name} {builder.version}",
+        f"download: {size}",
+        f"to:       {builder.data_dir} ({free / 2**30:,.1f} GiB free)",
+        "disk:     at least the download, and about as much again while it is prepared",
+    ]
+
+
+def _builder(name: str) -> Any:
+    """The builder of a set. ValueError: TFDS has no such config or version of it."""
+    base, _, config = name.partition(":")[0].partition("/")
+    if _own(name):
+        import posenc_jax.tasks.builders  # noqa: F401 - registers our sets
+    elif base not in prepared.registered():
+        raise ValueError(f"{name}: TFDS shows this set only where TensorFlow is: {EXTRA}")
+    import tensorflow_datasets as tfds
+
+    configs = list(tfds.builder_cls(base).builder_configs)
+    if config and config not in configs:
+        raise ValueError(f"{name}: no config {config!r}{choices_for(config, configs)}")
+    try:
+        return tfds.builder(name, data_dir=prepared.data_dir(), file_format=prepared.READABLE)
+    except (ValueError, AssertionError) as error:
+        raise ValueError(f"{name}: {' '.join(str(error).split())}") from None
+
+
+def _own(name: str) -> bool:
+    return name.partition("/")[0] == "posenc_jax"
+
+
+def _has_tensorflow() -> bool:
+    return importlib.util.find_spec("tensorflow") is not None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
