@@ -3,13 +3,16 @@ PYTHON ?= python3
 VENV   := .venv
 PY     := $(VENV)/bin/python
 
-.PHONY: run test lint lock bench validate-launch sweep-kills clean
+.PHONY: run test torture lint lock bench validate-launch sweep-kills clean
 
 run: $(VENV)/.ready
 	$(PY) train.py --config=configs/rope_extrap.py
 
 test: $(VENV)/.ready-dev
 	$(PY) -m pytest -n 2 --dist loadgroup
+
+torture: $(VENV)/.ready-dev  ## kills, faults, bad input, bad luck: writes docs/reliability.md
+	$(PY) -m scripts.torture
 
 lint: $(VENV)/.ready-dev
 	$(PY) -m ruff check .

@@ -18,7 +18,7 @@ from ml_collections import config_flags
 
 import experiments
 from posenc_jax import interrupts, stops
-from posenc_jax.devices import use_cores
+from posenc_jax.devices import join_processes, use_cores
 
 CONFIG = config_flags.DEFINE_config_file(
     "config", None, "The config file, PATH or PATH:ARGUMENT.",
@@ -65,6 +65,7 @@ def main(argv: list[str]) -> int:
     try:
         config, workdir = parse(argv)
         use_cores(_rows(config))
+        join_processes()
         run = experiments.prepare(config, workdir)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -77,6 +78,12 @@ def main(argv: list[str]) -> int:
     except stops.Stop as stop:
         print(f"error: {stop}", file=sys.stderr)
         status = stop.status
+    except jax.errors.JaxRuntimeError as error:
+        if jax.process_count() == 1:
+            raise
+        # Leaving in order would wait for the process that is gone.
+        print(f"error: a process was lost: {stops.first_line(error)}", file=sys.stderr, flush=True)
+        os._exit(stops.Interrupted.status)
     sys.stdout.flush()
     interrupts.leave_within(LEAVE_SECONDS, status)
     return status

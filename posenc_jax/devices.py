@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -10,6 +10,8 @@ from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 
 MOST_CPU_DEVICES = 8
+HEARTBEAT = 30  # seconds
+Number = TypeVar("Number", int, bool)
 
 
 def use_cores(rows: int) -> None:
@@ -21,6 +23,21 @@ def use_cores(rows: int) -> None:
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
     divisors = [n for n in range(1, min(cores, MOST_CPU_DEVICES) + 1) if rows % n == 0]
     jax.config.update("jax_num_cpu_devices", divisors[-1])
+
+
+def join_processes() -> None:
+    """Joins the processes of one run, where the environment names them all: the coordinator's
+    address (JAX_COORDINATOR_ADDRESS), JAX_NUM_PROCESSES and JAX_PROCESS_ID; before JAX starts.
+
+    A process whose peer is lost ends within HEARTBEAT seconds.
+    """
+    if "JAX_NUM_PROCESSES" in os.environ:
+        jax.distributed.initialize(
+            num_processes=int(os.environ["JAX_NUM_PROCESSES"]),
+            process_id=int(os.environ["JAX_PROCESS_ID"]),
+            heartbeat_timeout_seconds=HEARTBEAT,
+            shutdown_timeout_seconds=HEARTBEAT,
+        )
 
 
 def spread_rows(tree: Any) -> Any:
@@ -39,7 +56,14 @@ def on_every_device(tree: Any) -> Any:
     """The arrays with a copy on each device."""
     if jax.device_count() == 1:
         return tree
+    if jax.process_count() > 1:
+        tree = jax.device_get(tree)
     return jax.device_put(tree, NamedSharding(_mesh(), PartitionSpec()))
+
+
+def whole() -> NamedSharding | None:
+    """How results are kept that every process reads; None: as the compiler likes."""
+    return NamedSharding(_mesh(), PartitionSpec()) if jax.process_count() > 1 else None
 
 
 def free_bytes() -> int | None:
@@ -65,11 +89,11 @@ def _free_on_host() -> int | None:
         return free
 
 
-def agree(value: int) -> int:
+def agree(value: Number) -> Number:
     """The first process's value, in every process."""
     if jax.process_count() == 1:
         return value
-    return int(multihost_utils.broadcast_one_to_all(np.int32(value)))
+    return type(value)(multihost_utils.broadcast_one_to_all(np.int32(value)))
 
 
 def _mesh() -> jax.sharding.Mesh:

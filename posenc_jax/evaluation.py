@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.devices import free_bytes, spread_rows
+from posenc_jax.devices import agree, free_bytes, on_every_device, spread_rows, whole
 from posenc_jax.schema import EvalConfig
 from posenc_jax.tasks import Task
 from posenc_jax.training import cross_entropy, over_seeds
@@ -55,7 +55,8 @@ class Evaluator:
 
     def __init__(self, model: Model, task: Task, config: EvalConfig):
         self._model, self._task, self._config = model, task, config
-        self._score = jax.jit(self._score_all, static_argnames="width")
+        self._data = on_every_device(task.data) if jax.process_count() > 1 else task.data
+        self._score = jax.jit(self._score_all, static_argnames="width", out_shardings=whole())
         self._compiled: dict[tuple[int, int, int], Any] = {}
 
     @property
@@ -85,7 +86,7 @@ class Evaluator:
         examples = self._examples(size)
         index_GB = np.full(groups_rows, -1, np.int32)
         index_GB.flat[:examples] = np.arange(examples)
-        scores = jax.device_get(program(params, self._task.data, index_GB, np.int32(size)))
+        scores = jax.device_get(program(params, self._data, index_GB, np.int32(size)))
         per_example = [s.reshape(s.shape[0], -1)[:, :examples] for s in scores[:4]]
         return Scores(*per_example, *(s.sum(axis=1) for s in scores[4:]))
 
@@ -98,11 +99,12 @@ class Evaluator:
                 width, *groups_rows = shape
                 index_GB = jax.ShapeDtypeStruct(tuple(groups_rows), np.int32)
                 lowered = self._score.lower(
-                    params, self._task.data, index_GB, np.int32(size), width=width
+                    params, self._data, index_GB, np.int32(size), width=width
                 )
                 self._compiled[shape] = lowered.compile()
             program, free = self._compiled[shape], free_bytes()
-            if free is None or (needs := _needs(program)) <= free:
+            needs = _needs(program)
+            if free is None or agree(needs <= free):
                 return program, shape
             if self.shape(size, 2 * part) == shape:
                 raise DoesNotFit(

@@ -2,8 +2,8 @@
 
 The first signal raises a flag that is looked at between chunks of steps, between evaluations and
 after saves. A program that is compiling cannot look: a thread waits GRACE seconds, or for a second
-signal, and then ends the process, for which the newest checkpoint on disk is what counts. Under
-`jax.distributed`, which takes SIGTERM for itself, all processes agree on the moment.
+signal, and then ends the process, for which the newest checkpoint on disk is what counts. SIGTERM
+under `jax.distributed` is JAX's: it makes all processes agree on a moment, and waits for it.
 """
 
 import os
@@ -23,12 +23,13 @@ _looks = 0  # under jax.distributed: how often all processes have looked
 
 
 def install() -> None:
-    """Takes SIGTERM and SIGINT over, from the main thread."""
+    """Takes SIGTERM and SIGINT over, from the main thread; after `jax.distributed` has started."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     # Handlers in Python wait for the main thread; what writes here is the one in C.
     signal.set_wakeup_fd(writing)
-    for name in (signal.SIGTERM, signal.SIGINT):
+    names = [signal.SIGINT] if jax.process_count() > 1 else [signal.SIGTERM, signal.SIGINT]
+    for name in names:
         signal.signal(name, lambda number, frame: None)
     threading.Thread(target=_watch, args=(reading,), daemon=True, name="interrupts").start()
 

@@ -16,7 +16,7 @@ import numpy as np
 import optax
 
 from posenc_jax import failpoints
-from posenc_jax.devices import on_every_device, spread_rows
+from posenc_jax.devices import on_every_device, spread_rows, whole
 from posenc_jax.schema import TrainConfig
 from posenc_jax.stops import Diverged
 from posenc_jax.tasks import Batch, Task
@@ -140,7 +140,7 @@ def chunk_runner(model: Model, task: Task, config: TrainConfig, loss_mask: bool)
         one = lambda s: jax.lax.scan(lambda s, _: step(data, s), s, length=steps)
         return over_seeds(one, state)
 
-    return jax.jit(run, donate_argnums=0, static_argnums=2)
+    return jax.jit(run, donate_argnums=0, static_argnums=2, out_shardings=whole())
 
 
 class Keeps(Protocol):

@@ -37,7 +37,8 @@ FLOORS = [
     {"posenc_jax.evaluation"},
     {"posenc_jax"},  # the face that users import: its __init__ alone
     {"experiments", "configs"},
-    {"scripts", "train"},
+    {"train"},
+    {"scripts"},
 ]
 FLAX = {"posenc_jax.transformer"}
 CONFIGS = {

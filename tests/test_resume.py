@@ -2,6 +2,7 @@
 
 import functools
 import json
+import resource
 
 import jax
 import jax.numpy as jnp
@@ -52,6 +53,28 @@ def test_records_of_a_stage_that_did_not_end_are_cut_off(tmp_path):
         run.finish({})
     assert [(line["step"], line["value"]) for line in lines(tmp_path)] == [(1, 2.5), (2, 7.0)]
     assert runs.read(tmp_path).summary["starts"] == 2
+
+
+def test_a_full_disk_stops_with_one_line_and_leaves_no_half_record(tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with runs.Run(tmp_path, CONFIG) as run:
+        step(run, 1)
+        room = (tmp_path / "metrics.jsonl").stat().st_size + 20
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+        try:
+            with pytest.raises(NotWritten, match=r"^[^\n]*metrics\.jsonl: File too large$"):
+                step(run, 2)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert [record["step"] for record in run.records()] == [1]
+        step(run, 3)
+    assert [line["step"] for line in lines(tmp_path)] == [1, 3]
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotWritten, match=r"^workdir: [^\n]*: Not a directory$"):
+        runs.Run(tmp_path / "file" / "run", CONFIG)
 
 
 def test_facts_of_stages_that_ended_stay(tmp_path):

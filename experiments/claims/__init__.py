@@ -9,7 +9,8 @@
     pages.py     report.html and Markdown
 
 Each claim is written to disk as soon as it is measured, so a ledger that was cut short lacks those
-under way alone. Run the missing ids into another folder: `scripts/claims.py` takes several.
+under way alone: started again, it measures what is missing. `scripts/claims.py` takes several
+folders.
 """
 
 import time
@@ -23,7 +24,7 @@ from experiments.claims.lab import Lab
 from experiments.claims.ledger import Claim
 from experiments.claims.pages import markdown, publish, sections
 from experiments.claims.register import LEDGER
-from posenc_jax import report, runs, schema, tasks
+from posenc_jax import interrupts, report, runs, schema, tasks
 from posenc_jax.choices import choices_for
 from posenc_jax.progress import Progress
 
@@ -65,15 +66,20 @@ def run(config: Config, workdir: str) -> None:
     with runs.Run(workdir, config.model_dump(), config.wandb.model_dump()) as record:
         lab, ids = Lab(config), _ids(config)
         record.fact(task=dict(lab.text.facts))
-        found: dict[str, Entry] = {}
-        with Progress(len(ids), "claims") as progress, ThreadPoolExecutor(WORKERS) as pool:
-            waiting = [pool.submit(_entry, LEDGER[id], lab, config) for id in ids]
+        ended = [id for id in ids if record.ended(id)]
+        found = {entry.claim.id: entry for entry in (load(workdir) if ended else [])}
+        missing = [id for id in ids if id not in ended]
+        record.begin(f"{len(ended)} of {len(ids)} claims")
+        with Progress(len(missing), "claims") as progress, ThreadPoolExecutor(WORKERS) as pool:
+            waiting = [pool.submit(_entry, LEDGER[id], lab, config) for id in missing]
             for done, future in enumerate(as_completed(waiting), 1):
                 entry = future.result()
                 found[entry.claim.id] = entry
                 record.log(_records(entry, lab.seeds))
                 save(record.path / "claims.json", [found[id] for id in ids if id in found])
+                record.end(entry.claim.id)
                 progress.update(done)
+                interrupts.leave_if_asked()
         record.finish({"claims": {id: str(found[id].verdict) for id in ids}})
         show(workdir)
 

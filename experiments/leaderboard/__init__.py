@@ -7,7 +7,7 @@ times as wide. On a CPU methods are measured in processes of their own, one for 
 from pydantic import Field, PositiveInt
 
 from experiments.leaderboard import measure, standings, workers
-from posenc_jax import encodings, report, runs, schema, tasks
+from posenc_jax import encodings, interrupts, report, runs, schema, tasks
 from posenc_jax.progress import Progress
 
 ALL = "all"
@@ -74,15 +74,20 @@ def check(config: Config) -> None:
 
 def run(config: Config, workdir: str) -> None:
     """Measures every method, its records kept as it ends, then writes and prints the board."""
-    methods = names(config)
     with runs.Run(workdir, config.model_dump(), config.wandb.model_dump()) as record:
-        reasons: dict[str, str] = {}
+        methods = [name for name in names(config) if not record.ended(name)]
+        for name in methods[:1]:
+            record.begin(name)
+        reasons = record.facts.get("reasons", {})
         with Progress(len(methods), "leaderboard") as progress:
             for done, result in enumerate(workers.measured(config, methods), 1):
                 record.log(result.records)
                 if result.reason:
                     reasons[result.name] = result.reason
+                    record.fact(reasons=reasons)
+                record.end(result.name)
                 progress.update(done)
+                interrupts.leave_if_asked()
         record.finish(standings.summarise(record.records(), config.reference, reasons))
         show(workdir)
 

@@ -16,7 +16,14 @@ import numpy as np
 from posenc_jax import encodings, schema, tasks, transformer
 from posenc_jax.encoding import Encoding
 from posenc_jax.tasks import Batch, Task
-from posenc_jax.training import chunk_runner, cross_entropy, init_states, optimizer, over_seeds
+from posenc_jax.training import (
+    chunk_runner,
+    cross_entropy,
+    init_states,
+    optimizer,
+    over_seeds,
+    refuse_not_finite,
+)  # fmt: skip
 
 DRAWN = 1024  # examples drawn at a time
 
@@ -107,7 +114,8 @@ def measure(config: Any, name: str, pools: Sequence[Pool]) -> Iterator[dict[str,
     states = []
     for pool in pools:
         state = init_states(model, optimizer(train), config.seeds, config.first_seed)
-        state, _ = run(state, pool.train, train.steps)
+        state, metrics = run(state, pool.train, train.steps)
+        refuse_not_finite(jax.device_get(metrics), config.first_seed)
         states.append(state)
     for seed in seeds:
         count = sum(leaf[0].size for leaf in jax.tree.leaves(states[0].params["encoding"]))

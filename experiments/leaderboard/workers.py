@@ -7,6 +7,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any, NamedTuple
 
 from experiments.leaderboard.measure import draw_pools, measure
+from posenc_jax.stops import Diverged
 
 _mine: dict[str, Any] = {}  # what this worker was started with
 
@@ -47,9 +48,12 @@ def _work(name: str) -> Result:
 
 
 def _attempt(config: Any, name: str, pools: Any) -> Result:
-    """The method's result; running out of memory is one, any other failure is a fault of ours."""
+    """The method's result; running out of memory and diverging are two, any other failure is a
+    fault of ours."""
     try:
         return Result(name, list(measure(config, name, pools)), "")
+    except Diverged as reason:
+        return Result(name, [], str(reason))
     except Exception as error:
         if "RESOURCE_EXHAUSTED" not in str(error) and not isinstance(error, MemoryError):
             raise

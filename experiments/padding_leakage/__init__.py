@@ -29,7 +29,7 @@ from experiments.padding_leakage.measuring import (
     measure,
 )
 from experiments.rows import fitted
-from posenc_jax import encodings, report, runs, schema
+from posenc_jax import encodings, interrupts, report, runs, schema
 from posenc_jax.progress import Progress
 
 WORKERS = 2  # programs that compile at a time
@@ -70,11 +70,16 @@ def run(config: Config, workdir: str) -> None:
         seeds = range(config.first_seed, config.first_seed + config.seeds)
         setting = Setting(config.model, config.data, config.learning, tuple(seeds))
         rows = [Subject(*fitted(n, config.encoding.options)) for n in config.encoding.names]
+        rows = [row for row in rows if not record.ended(row.label)]
+        for row in rows[:1]:
+            record.begin(row.label)
         with Progress(len(rows), "padding") as progress, ThreadPoolExecutor(WORKERS) as pool:
             found = pool.map(partial(measure, setting), rows)
             for done, (subject, leaks) in enumerate(zip(rows, found, strict=True), 1):
                 record.log(_records(setting, subject.label, leaks))
+                record.end(subject.label)
                 progress.update(done)
+                interrupts.leave_if_asked()
         record.finish(pages.summarise(record.records()))
         show(workdir)
 

@@ -33,7 +33,7 @@ from experiments.permutation.measuring import (
     measure,
 )
 from experiments.rows import fitted
-from posenc_jax import encodings, report, runs, schema, tasks
+from posenc_jax import encodings, interrupts, report, runs, schema, tasks
 from posenc_jax.progress import Progress
 
 WORKERS = 2  # methods that compile at a time
@@ -82,14 +82,18 @@ def check(config: Config) -> None:
 def run(config: Config, workdir: str) -> None:
     """Measures every row, then the text, and writes and prints the report."""
     with runs.Run(workdir, config.model_dump(), config.wandb.model_dump()) as record:
-        rows = subjects(config)
+        rows = [row for row in subjects(config) if not record.ended(f"row {row.label}")]
+        for row in rows[:1]:
+            record.begin(f"row {row.label}")
         seeds = range(config.first_seed, config.first_seed + config.seeds)
         setting = Setting(config.model, config.order, config.equivariance, tuple(seeds))
         with Progress(len(rows), "order") as progress, ThreadPoolExecutor(WORKERS) as pool:
             found = pool.map(lambda subject: measure(setting, subject), rows)
             for done, (subject, measured) in enumerate(zip(rows, found, strict=True), 1):
                 record.log(_records(setting, subject.label, measured))
+                record.end(f"row {subject.label}")
                 progress.update(done)
+                interrupts.leave_if_asked()
         text = _text(config)
         task = tasks.make(text.task.name, **text.task.options)
         record.fact(task=dict(task.facts))

@@ -7,12 +7,13 @@ that did not end, and is cut off when the first new record comes.
 """
 
 import hashlib
+import io
 import json
 import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from posenc_jax.runs.files import write_json
 from posenc_jax.stops import NotWritten
@@ -31,7 +32,8 @@ class Journal:
         self.id: str = kept.get("id") or secrets.token_hex(4)
         self._stages: dict[str, Mark] = {}
         self._hash, self._size = hashlib.sha256(), 0
-        self._file: BinaryIO = self._path.open("r+b")
+        # Not buffered: after a failed write nothing may be left to be written later.
+        self._file: io.FileIO = self._path.open("r+b", buffering=0)
         for stage, mark in kept.get("stages", {}).items():
             if not self.go_to(mark):
                 break
@@ -42,10 +44,11 @@ class Journal:
         """Adds lines after the last one, cutting off what a stage that did not end had left."""
         line = text.encode()
         try:
+            self._file.truncate(self._size)
             self._file.seek(self._size)
-            self._file.truncate()
-            self._file.write(line)
-            self._file.flush()
+            rest = memoryview(line)
+            while rest:
+                rest = rest[self._file.write(rest) :]
         except OSError as error:
             raise NotWritten(f"{self._path}: {error.strerror}") from error
         self._hash.update(line)

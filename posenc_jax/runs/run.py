@@ -31,6 +31,7 @@ class Run:
     Raises:
       ValueError: the folder holds another run, a finished one, or one that another process is in;
         or the config holds a value JSON cannot.
+      NotWritten: the folder cannot be written.
     """
 
     def __init__(self, workdir: str | Path, config: Mapping, wandb: Mapping | None = None):
@@ -45,18 +46,21 @@ class Run:
             return
         standing(self.path, config)  # a folder that is not ours gets no lock
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = Lock(self.path)
+            self._journal = self._locked(config, content)
         except OSError as error:
             raise NotWritten(f"workdir: {self.path}: {error.strerror}") from error
+        given = wandb or {"mode": "disabled"}
+        self._mirror = mirror.start(self.path, content, given, self._journal.id)
+
+    def _locked(self, config: Mapping, content: dict) -> Journal:
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._lock = Lock(self.path)
         try:
             content["environment"] = environment()
-            self._journal = self._open(config, content)
+            return self._open(config, content)
         except BaseException:
             self._lock.release()
             raise
-        given = wandb or {"mode": "disabled"}
-        self._mirror = mirror.start(self.path, content, given, self._journal.id)
 
     def _open(self, config: Mapping, content: dict) -> Journal:
         where = standing(self.path, config)
@@ -64,6 +68,7 @@ class Run:
             raise Refused(f"workdir: {self.path} holds this run, finished; choose another")
         (self.path / "metrics.jsonl").touch()
         if where == "new":
+            (self.path / "progress.json").unlink(missing_ok=True)
             write_json(self.path / "config.json", content)
         else:
             stored = json.loads((self.path / "config.json").read_text("utf-8"))["environment"]

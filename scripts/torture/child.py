@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,17 +50,19 @@ class Child:
         config: tuple[str, ...] = TINY,
         cores: tuple[int, ...] = (0,),
         without: str = "",
-        **environment: str,
+        log: str = "",
+        failpoint: str = "",
+        environment: Mapping[str, str] | None = None,
     ):
         program = ["-m", "scripts.torture.without", without] if without else ["train.py"]
         usable = sorted(os.sched_getaffinity(0))
-        self._out, self._err = Path(f"{workdir}.out"), Path(f"{workdir}.err")
+        self._out, self._err = Path(f"{log or workdir}.out"), Path(f"{log or workdir}.err")
         with self._out.open("w") as out, self._err.open("w") as err:
             self.process = subprocess.Popen(
                 [sys.executable, *program, *config, f"--workdir={workdir}", *flags],
                 cwd=ROOT, stdout=out, stderr=err,
                 env={**os.environ, "JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "0",
-                     "MPLBACKEND": "Agg", **environment},
+                     "MPLBACKEND": "Agg", "POSENC_JAX_FAILPOINT": failpoint, **(environment or {})},
             )  # fmt: skip
         os.sched_setaffinity(self.process.pid, {usable[core % len(usable)] for core in cores})
 

@@ -79,7 +79,7 @@ def _try(folder: Path, cases: Sequence[Case], cores: int, wanted: dict[str, str]
 def attempt(workdir: Path, case: Case, core: int, wanted: dict[str, str]) -> str:
     """What went wrong after this kill and one restart; "" if nothing did."""
     if isinstance(case.at, str):
-        killed = Child(workdir, cores=(core,), POSENC_JAX_FAILPOINT=case.at).wait()
+        killed = Child(workdir, cores=(core,), failpoint=case.at).wait()
         if killed.status != -9:
             return f"not killed: status {killed.status} {killed.err}"
     else:

@@ -52,7 +52,7 @@ def show(folder: Path) -> Shown:
 
 def attempt(workdir: Path, server: Server, wanted: dict[str, str]) -> tuple[float, str]:
     """Seconds from the last record to the end, and what was wrong."""
-    ended = Child(workdir, ONLINE, **_environment(workdir, server)).wait()
+    ended = Child(workdir, ONLINE, environment=environment(workdir, server)).wait()
     seconds = time.time() - (workdir / "summary.json").stat().st_mtime
     found = outcome(workdir)
     wrong = [name for name in wanted if wanted[name] != found.get(name)]
@@ -73,14 +73,14 @@ def leaks(folder: Path, bodies: list[str]) -> list[str]:
     return [f"a secret in {name}" for name in found] + (["a secret was sent"] if sent else [])
 
 
-def _environment(workdir: Path, server: Server) -> dict[str, str]:
+def environment(workdir: Path, server: Server) -> dict[str, str]:
     home = Path(f"{workdir}.home")
     home.mkdir(parents=True, exist_ok=True)
     return {**SECRETS, "WANDB_BASE_URL": server.address, "HOME": str(home)}
 
 
 def _overstays(workdir: Path, server: Server) -> bool:
-    child = Child(workdir, ONLINE, without="bounds", **_environment(workdir, server))
+    child = Child(workdir, ONLINE, without="bounds", environment=environment(workdir, server))
     while not (workdir / "summary.json").exists() and child.process.poll() is None:
         time.sleep(0.1)
     try:

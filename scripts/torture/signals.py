@@ -16,7 +16,7 @@ LONG = ("--config.train.steps=60000", "--config.checkpoint.seconds=3600.0")
 def show(folder: Path, signals: int, seed: int = 0) -> Shown:
     """So many signals, at failpoints and at random moments; each run is then ended and compared."""
     rng, took, bad = random.Random(seed), [], []
-    whole = Child(folder / "whole").wait()
+    Child(folder / "whole").wait()
     wanted = outcome(folder / "whole")
     for number in range(signals):
         workdir = folder / f"signal{number}"
@@ -35,10 +35,11 @@ def show(folder: Path, signals: int, seed: int = 0) -> Shown:
         what=f"SIGTERM and SIGINT: status 75 within {LIMIT:.0f} s, a restart ends in the same bits",
         good=signals - len(bad),
         tried=signals,
-        control="no handler: a long run leaves a checkpoint",
+        control="no handler: what was trained is lost",
         control_found=int(loses_work(folder / "control", without="signals")),
         control_tried=1,
-        settings=f"at {', '.join(AT)} by either signal, then at random moments; {whole.status}",
+        settings=f"at {', '.join(AT)} by either signal, then at random moments of "
+        "compiling and training",
         figures=f"{max(took):.1f} s at most, {sorted(took)[len(took) // 2]:.1f} s in the median",
         bad=tuple(bad),
     )
@@ -47,7 +48,7 @@ def show(folder: Path, signals: int, seed: int = 0) -> Shown:
 def at_point(workdir: Path, point: str, name: signal.Signals) -> tuple[float, str]:
     """A signal sent by the run to itself; seconds from there to its end, and what was wrong."""
     spec = f"{point}@{name.name.removeprefix('SIG')}"
-    child = Child(workdir, POSENC_JAX_FAILPOINT=spec)
+    child = Child(workdir, failpoint=spec)
     while "leaving within" not in child.said() and child.process.poll() is None:
         time.sleep(0.02)
     return _leaves(child, time.monotonic())

@@ -1,0 +1,41 @@
+"""The same run, interrupted and not, on two cores: what differs is said, not hidden."""
+
+from pathlib import Path
+
+import numpy as np
+
+from posenc_jax.checkpoints import Checkpoints
+from scripts.torture.child import Child
+from scripts.torture.shown import Shown
+
+CORES = (0, 1)
+
+
+def show(folder: Path) -> Shown:
+    """The largest difference between parameters; the control is another seed."""
+    for name, flags in {"a": (), "b": (), "other": ("--config.first_seed=7",)}.items():
+        Child(folder / name, *flags, cores=CORES).wait()
+    Child(folder / "killed", cores=CORES, failpoint="training:3").wait()
+    ended = Child(folder / "killed", cores=CORES).wait()
+    twice, resumed = (largest(folder / "a", folder / name) for name in ("b", "killed"))
+    return Shown(
+        what="on two cores: an interrupted run ends, its difference is measured",
+        good=int(ended.status == 0 and resumed < 1e-2),
+        tried=1,
+        control="another seed differs by more",
+        control_found=int(largest(folder / "a", folder / "other") > 1e-2),
+        control_tried=1,
+        settings="two devices of one core each, as train.py makes them",
+        figures=f"largest difference of a parameter: {twice:.2g} between two runs never "
+        f"interrupted, {resumed:.2g} between one of them and one killed and resumed",
+    )
+
+
+def largest(one: Path, other: Path) -> float:
+    """The largest difference between the parameters that two runs ended with."""
+    gaps = []
+    for folder in (one / "checkpoints").iterdir():
+        a = next(Checkpoints(folder).newest()).leaves
+        b = next(Checkpoints(other / "checkpoints" / folder.name).newest()).leaves
+        gaps += [float(np.abs(a[n] - b[n]).max()) for n in a if n.startswith(".params")]
+    return max(gaps)
