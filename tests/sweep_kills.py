@@ -34,17 +34,21 @@ def get_sweep(argument=""):
     return sweeps.grid({fields!r})
 """
 
+
+# Pinned from inside: to fork this process, which may have threads of JAX, is no way to do it.
 PINNED = """
-import os, runpy
+import os, runpy, sys
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-runpy.run_path("scripts/sweep.py", run_name="__main__")
+sys.argv.pop(0)
+runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
 def start(config: Path, folder: Path, *flags: str) -> subprocess.Popen:
     """The sweep in a process group of its own, pinned to one core."""
+    own = ["scripts/sweep.py", f"--config={config}", f"--folder={folder}", *flags]
     return subprocess.Popen(
-        [sys.executable, "-c", PINNED, f"--config={config}", f"--folder={folder}", *flags],
+        [sys.executable, "-c", PINNED, *own],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

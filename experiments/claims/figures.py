@@ -39,7 +39,9 @@ def lines(
                 labels.append(Label(name, x_X[known[-1]], mean[known[-1]], color))
         if log_x:
             axes.set_xscale("log", base=2)
-            axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+            axes.xaxis.set_major_formatter(
+                FuncFormatter(lambda x, _: f"{x:g}" if x >= 1 else f"1/{1 / x:g}")
+            )
             axes.xaxis.set_minor_formatter(NullFormatter())
         if log_y:
             axes.set_yscale("log")

@@ -96,7 +96,9 @@ KINDS = ("encoder", "decoder")
     "pad-1",
     "padding tokens are attended to and change real outputs",
     rule=pad_1_rule,
-    figure=dots("What other content in the padding changes", "log10 of the change", "log10"),
+    figure=dots(
+        "What other content in the padding changes", "log10 of the change", "log10 of the change"
+    ),
 )
 def pad_1(lab: Lab) -> Measured:
     """Encoder: small, rotary, trained on padded sequences with every mask but that of attention,
@@ -189,7 +191,7 @@ ALONE: dict[str, dict[str, Any]] = {
     "pad-2",
     "padding positions absorb and pass on content",
     rule=pad_2_rule,
-    figure=dots("What goes through the padding", "log10 of the change", "log10"),
+    figure=dots("What goes through the padding", "log10 of the change", "log10 of the change"),
 )
 def pad_2(lab: Lab) -> Measured:
     """The shared rotary decoder, two layers, on rows of 12 bytes, 8 of padding, 12 bytes of another

@@ -21,7 +21,7 @@ otherwise for the test to mean anything."""
 def sections(entries: Sequence[Entry]) -> list[Section]:
     """All verdicts with their reasons, then each claim by itself, folded."""
     rows = [(e.claim.id, str(e.verdict), e.verdict.reason) for e in entries]
-    caption = f"{len(entries)} claims, each by a rule fixed before the run"
+    caption = "Each verdict by a rule fixed before the run"
     return [
         Section("Verdicts", [Grid(("claim", "verdict", "because"), rows, caption, words=True)]),
         *(_section(e) for e in entries),
@@ -80,8 +80,9 @@ def _origin(e: Entry) -> str:
     run = e.run
     return (
         f"Measured {run['started'][:10]} at commit {run['commit'] or 'unknown'}, budget "
-        f"{run['budget']}, {run['seeds']} seeds from {run.get('first_seed', 0)} on, Python {run['python']}, JAX {run['jax']} on "
-        f"{run['device']}. Shared models: {run['model']}; {run['training']}; {run['text']}."
+        f"{run['budget']}, {run['seeds']} seeds from {run.get('first_seed', 0)} on, Python "
+        f"{run['python']}, JAX {run['jax']} on {run['device']}. Shared models: {run['model']}; "
+        f"{run['training']}; {run['text']}."
     )
 
 
