@@ -17,6 +17,7 @@ from jax.experimental import multihost_utils
 from posenc_jax.stops import Interrupted
 
 GRACE = 8.0  # seconds
+ASKS = (signal.SIGTERM, signal.SIGINT)
 
 _asked = threading.Event()
 _looks = 0  # under jax.distributed: how often all processes have looked
@@ -28,9 +29,8 @@ def install() -> None:
     os.set_blocking(writing, False)
     # Handlers in Python wait for the main thread; what writes here is the one in C.
     signal.set_wakeup_fd(writing)
-    names = [signal.SIGINT] if jax.process_count() > 1 else [signal.SIGTERM, signal.SIGINT]
-    for name in names:
-        signal.signal(name, lambda number, frame: None)
+    for number in ASKS[jax.process_count() > 1 :]:
+        signal.signal(number, lambda number, frame: None)
     threading.Thread(target=_watch, args=(reading,), daemon=True, name="interrupts").start()
 
 
@@ -57,8 +57,9 @@ def leave_within(seconds: float, status: int) -> None:
 
 
 def _watch(reading: int) -> None:
-    name = signal.Signals(os.read(reading, 1)[0]).name
-    _say(f"{name}: leaving within {GRACE:.0f} s, at once if it comes again")
+    while (number := os.read(reading, 1)[0]) not in ASKS:
+        pass
+    _say(f"{signal.Signals(number).name}: leaving within {GRACE:.0f} s, at once if it comes again")
     _asked.set()
     select.select([reading], [], [], GRACE)
     _say("leaving without waiting; start it again to go on from the newest checkpoint")

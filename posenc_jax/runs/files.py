@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from posenc_jax.stops import NotWritten
+from posenc_jax.stops import NotWritten, Refused
 
 
 def write_json(path: Path, content: Mapping) -> None:
@@ -27,8 +27,8 @@ def folder_name(name: str) -> str:
     """The name, if it can only be a folder inside another.
 
     Raises:
-      ValueError: it could lead elsewhere, or is no portable name.
+      Refused: it could lead elsewhere, or is no portable name.
     """
-    if not re.fullmatch(r"[A-Za-z0-9_+][A-Za-z0-9_+.-]{0,99}", name):
-        raise ValueError(f"name: {name!r} cannot be a folder; letters, digits and _ + . - only")
+    if not re.fullmatch(r"[A-Za-z0-9_+][A-Za-z0-9_+.-]{0,199}", name):
+        raise Refused(f"name: {name!r} cannot be a folder; letters, digits and _ + . - only")
     return name

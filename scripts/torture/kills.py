@@ -1,6 +1,7 @@
 """SIGKILL at random moments and at failpoints: one restart must end in the same bits."""
 
 import random
+import shutil
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -76,6 +77,16 @@ def _try(folder: Path, cases: Sequence[Case], cores: int, wanted: dict[str, str]
         return list(pool.map(one, enumerate(cases)))
 
 
+def _kill_after(workdir: Path, seconds: float, core: int) -> None:
+    """Earlier, in a fresh folder, where the run was over by then."""
+    child = Child(workdir, cores=(core,))
+    time.sleep(seconds)
+    child.process.kill()
+    if child.wait().status != -9:
+        shutil.rmtree(workdir)
+        _kill_after(workdir, seconds / 2, core)
+
+
 def attempt(workdir: Path, case: Case, core: int, wanted: dict[str, str]) -> str:
     """What went wrong after this kill and one restart; "" if nothing did."""
     if isinstance(case.at, str):
@@ -83,10 +94,7 @@ def attempt(workdir: Path, case: Case, core: int, wanted: dict[str, str]) -> str
         if killed.status != -9:
             return f"not killed: status {killed.status} {killed.err}"
     else:
-        child = Child(workdir, cores=(core,))
-        time.sleep(case.at)
-        child.process.kill()
-        child.wait()
+        _kill_after(workdir, case.at, core)
     again = Child(workdir, cores=(core,), without=case.without).wait()
     if again.status or again.traceback:
         return f"status {again.status} at the restart: {again.err}"

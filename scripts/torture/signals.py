@@ -67,7 +67,7 @@ def at_moment(workdir: Path, after: float, name: signal.Signals) -> tuple[float,
 
 def _leaves(child: Child, since: float) -> tuple[float, str]:
     ended = child.wait()
-    wrong = "" if ended.status in (75, 0) else f"status {ended.status}"
+    wrong = "" if ended.status == 75 else f"status {ended.status}"
     return ended.at - since, wrong + (" a traceback" if ended.traceback else "")
 
 
