@@ -19,7 +19,7 @@ from posenc_jax import exhibits
 from posenc_jax.stops import first_line
 
 MODES = ("disabled", "offline", "online")
-INIT_SECONDS, LOG_SECONDS, ANSWER_SECONDS, FINISH_SECONDS = 10.0, 5.0, 3.0, 4.0
+INIT_SECONDS, LOG_SECONDS, ANSWER_SECONDS, FINISH_SECONDS = 10.0, 5.0, 3.0, 5.0
 UPLOAD_SECONDS = 60.0  # once a server has shown that it answers
 AXES = {"step": ("train", "valid", "test"), "position": ("by_position",), "length": ("by_length",)}
 OURS = ("mode", "checkpoint")  # options that are not wandb.init's
@@ -71,6 +71,8 @@ class Mirror:
             sent = _bounded(UPLOAD_SECONDS, exhibits.publish, *given)
             if online:
                 _bounded(UPLOAD_SECONDS, lambda: [artifact.wait() for artifact in sent])
+        except TimeoutError as error:
+            self._stop("sending the report", error)
         except Exception as error:
             _warn(f"sending the report failed ({first_line(error)}); it is in {folder}")
 

@@ -83,14 +83,14 @@ def measured(task: tasks.Task, steps: int) -> tuple[float, float]:
     )
     seconds, reading = [], []
 
-    def timed(*asked):
-        started = time.perf_counter()
-        fed = feed(*asked)
-        reading.append(time.perf_counter() - started)
-        return fed
+    if (feed := task.feed) is not None:
 
-    feed = task.feed
-    if feed is not None:
+        def timed(*asked):
+            started = time.perf_counter()
+            fed = feed(*asked)
+            reading.append(time.perf_counter() - started)
+            return fed
+
         task = task._replace(feed=timed)
     train(model, task, config, SEEDS, 0, True, lambda _, s: seconds.append(s))
     chunk = CHUNK * SEEDS

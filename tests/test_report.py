@@ -95,7 +95,11 @@ def test_a_summary_is_the_last_step_of_the_test_split_and_no_curve():
 
 def test_a_summary_is_the_same_in_memory_and_from_disk(workdir):
     stored = runs.read(workdir)
-    assert stored.summary == {**summarise(stored.records), "facts": {"corpus": {"sha256": "ab"}}}
+    assert stored.summary == {
+        **summarise(stored.records),
+        "facts": {"corpus": {"sha256": "ab"}},
+        "starts": 1,
+    }
 
 
 def test_a_summary_of_nothing_is_refused():

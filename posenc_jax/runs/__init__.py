@@ -19,6 +19,5 @@ from posenc_jax.runs.stored import Stored, finished, read
 
 __all__ = [
     "FIELDS", "SPLITS", "Keeper", "Record", "Run", "Stored", "check", "environment", "finished",
-    "folder_name",
-    "plain", "read", "standing",
+    "folder_name", "plain", "read", "standing",
 ]  # fmt: skip

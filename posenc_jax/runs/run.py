@@ -39,7 +39,6 @@ class Run:
         if "environment" in config:
             raise ValueError("config.environment: the name is taken by the record of the machine")
         content = plain("config", config)
-        self._checkpoints = bool((wandb or {}).get("checkpoint"))
         self._said = False
         self._mirror, self._journal = mirror.Mirror(), None
         if jax.process_index() > 0:
@@ -50,6 +49,7 @@ class Run:
         except OSError as error:
             raise NotWritten(f"workdir: {self.path}: {error.strerror}") from error
         given = wandb or {"mode": "disabled"}
+        self._checkpoint = bool(given.get("checkpoint"))
         self._mirror = mirror.start(self.path, content, given, self._journal.id)
 
     def _locked(self, config: Mapping, content: dict) -> Journal:
@@ -83,7 +83,7 @@ class Run:
     def __exit__(self, kind, error, trace) -> None:
         if self._journal is not None:
             if kind is None and (self.path / "summary.json").is_file():
-                self._mirror.publish(self.path, self.records(), self._checkpoints)
+                self._mirror.publish(self.path, self.records(), self._checkpoint)
             self._journal.close()
         self._mirror.finish(failed=kind is not None)
         if self._journal is not None:
