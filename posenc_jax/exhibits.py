@@ -15,12 +15,12 @@ COLUMNS = ("encoding", "length", "seed", "metric", "value")
 FILES = ("report.html", "config.json", "metrics.jsonl", "summary.json", "figures/*")
 
 
-def publish(run: Any, folder: Path, records: Sequence[Mapping], checkpoint: bool) -> None:
-    """Sends all of it to the W&B run. What the folder does not hold is left out.
+def publish(run: Any, folder: Path, records: Sequence[Mapping], checkpoint: bool) -> list[Any]:
+    """Hands all of it to the W&B run and returns the artifacts, which W&B sends as it can.
 
     Args:
       run: of W&B, still open.
-      folder: of the finished run.
+      folder: of the finished run; what it does not hold is left out.
       records: as in metrics.jsonl.
       checkpoint: whether the checkpoints go too.
     """
@@ -36,9 +36,11 @@ def publish(run: Any, folder: Path, records: Sequence[Mapping], checkpoint: bool
     if (folder / "report.html").is_file():
         run.log({"report": wandb.Html((folder / "report.html").read_text("utf-8"), inject=False)})
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", f"{run.group or run.project}-{folder.name}")
-    _artifact(run, wandb.Artifact(f"{name}-report", "report"), folder, FILES)
+    sent = _artifact(run, wandb.Artifact(f"{name}-report", "report"), folder, FILES)
     if checkpoint:
-        _artifact(run, wandb.Artifact(f"{name}-checkpoint", "model"), folder, ("checkpoints/**/*",))
+        model = wandb.Artifact(f"{name}-checkpoint", "model")
+        sent += _artifact(run, model, folder, ("checkpoints/**/*",))
+    return sent
 
 
 def by_length(summary: Mapping) -> list[dict[str, float]]:
@@ -68,11 +70,10 @@ def table(records: Sequence[Mapping]) -> list[list]:
     ]
 
 
-def _artifact(run: Any, artifact: Any, folder: Path, patterns: Sequence[str]) -> None:
-    """Logs the files that the patterns find, under their paths in the folder."""
+def _artifact(run: Any, artifact: Any, folder: Path, patterns: Sequence[str]) -> list[Any]:
+    """Logs the files that the patterns find, under their paths in the folder; [] for none."""
     paths = [path for pattern in patterns for path in sorted(folder.glob(pattern))]
     paths = [path for path in paths if path.is_file()]
     for path in paths:
         artifact.add_file(str(path), name=path.relative_to(folder).as_posix())
-    if paths:
-        run.log_artifact(artifact)
+    return [run.log_artifact(artifact)] if paths else []

@@ -19,7 +19,8 @@ from posenc_jax import exhibits
 from posenc_jax.stops import first_line
 
 MODES = ("disabled", "offline", "online")
-INIT_SECONDS, LOG_SECONDS, FINISH_SECONDS = 10.0, 5.0, 5.0
+INIT_SECONDS, LOG_SECONDS, ANSWER_SECONDS, FINISH_SECONDS = 10.0, 5.0, 3.0, 5.0
+UPLOAD_SECONDS = 60.0  # once a server has shown that it answers
 AXES = {"step": ("train", "valid", "test"), "position": ("by_position",), "length": ("by_length",)}
 OURS = ("mode", "checkpoint")  # options that are not wandb.init's
 TAG = 64  # characters that W&B allows a tag
@@ -56,11 +57,20 @@ class Mirror:
             self._stop("the summary", error)
 
     def publish(self, folder: Path, records: Sequence[Mapping], checkpoint: bool) -> None:
-        """Hands over a finished run's chart, table, figures and artifacts."""
+        """Sends a finished run's chart, table, figures and artifacts.
+
+        A server is asked for a sign first, which it has ANSWER_SECONDS for: artifacts wait for it.
+        """
         if self._run is None:
             return
         try:
-            _bounded(LOG_SECONDS, exhibits.publish, self._run, folder, records, checkpoint)
+            online = not self._run.offline
+            if online:
+                _bounded(ANSWER_SECONDS, _ask, self._run)
+            given = self._run, folder, records, checkpoint
+            sent = _bounded(UPLOAD_SECONDS, exhibits.publish, *given)
+            if online:
+                _bounded(UPLOAD_SECONDS, lambda: [artifact.wait() for artifact in sent])
         except TimeoutError as error:
             self._stop("sending the report", error)
         except Exception as error:
@@ -90,7 +100,8 @@ def start(folder: Path, config: Mapping, options: Mapping, id: str | None = None
     """A mirror of the run in `folder`; offline, or none, where W&B refuses or does not answer.
 
     Args:
-      id: the run's name in W&B, so that a run that goes on does so there too.
+      id: the run's name in W&B, so that a run that goes on does so there too. An agent of a sweep
+        has one of its own for it, which stands in WANDB_RUN_ID.
       options: {"mode": "disabled" | "offline" | "online"} and arguments of `wandb.init`. Disabled
         does not import wandb. An empty value counts as not given.
 
@@ -101,6 +112,7 @@ def start(folder: Path, config: Mapping, options: Mapping, id: str | None = None
     if mode not in MODES:
         raise ValueError(f"wandb.mode: {mode!r}; choices: {', '.join(MODES)}")
     given = {key: value for key, value in options.items() if key not in OURS and value}
+    id = os.environ.get("WANDB_RUN_ID") or id
     for attempt in {"disabled": (), "offline": ("offline",), "online": ("online", "offline")}[mode]:
         try:
             # What failed to start may still hold the name.
@@ -163,12 +175,19 @@ def _tags(config: Mapping, given: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(tag for tag in found if 0 < len(tag) <= TAG))
 
 
+def _ask(run: Any) -> None:
+    """Returns once the run's server has said who is logged in."""
+    import wandb
+
+    wandb.Api(overrides={"base_url": run.settings.base_url})
+
+
 def _axis(record: Mapping) -> tuple[int, int | None]:
     return record["step"], record.get("position")
 
 
-def _bounded(seconds: float, call: Callable[..., Any], *arguments: Any) -> None:
-    """Calls; whatever comes of it after so many seconds is nobody's business any more.
+def _bounded(seconds: float, call: Callable[..., Any], *arguments: Any) -> Any:
+    """What the call returns; what comes of it after so many seconds is nobody's business any more.
 
     Raises:
       TimeoutError: it has not returned by then.
@@ -183,7 +202,7 @@ def _bounded(seconds: float, call: Callable[..., Any], *arguments: Any) -> None:
 
     threading.Thread(target=work, daemon=True, name="wandb").start()
     try:
-        done.result(seconds)
+        return done.result(seconds)
     except TimeoutError:
         raise TimeoutError(f"no answer in {seconds:.0f} s") from None
 

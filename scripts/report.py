@@ -3,9 +3,11 @@
     python scripts/report.py runs/rope_extrap                       # its figures, table and page
     python scripts/report.py runs/rope_extrap runs/alibi_extrap     # runs/comparison.html
     python scripts/report.py runs/sweeps/extrap --out=extrap.html   # all runs of a folder
+    python scripts/report.py runs/rope_extrap --attention           # with maps of attention
 
 The page over many runs pools runs that differ in their seeds alone, and says what else the configs
-differ in. A folder that holds no finished run is refused in one line, with exit status 2.
+differ in. `--attention` reads the runs' checkpoints, for a few seconds each. A folder that holds no
+finished run is refused in one line, with exit status 2.
 """
 
 import argparse
@@ -17,6 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import experiments
+from experiments import attention
 from posenc_jax import report, runs
 
 
@@ -29,10 +32,13 @@ def main(arguments: list[str] | None = None) -> int:
         "folders", nargs="+", type=Path, metavar="DIR", help="a finished run, or a folder of runs"
     )
     parser.add_argument("--out", type=Path, help="the page over many runs")
+    parser.add_argument("--attention", action="store_true", help="maps of attention on the page")
     flags = parser.parse_args(arguments)
     try:
         found = runs.finished(flags.folders)
-        if len(found) == 1 and flags.out is None:
+        for run in found if flags.attention else ():
+            attention.look(run)
+        if len(found) == 1 and flags.out is None and not flags.attention:
             experiments.show(str(found[0]))
             return 0
         out = flags.out or Path(

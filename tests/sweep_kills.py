@@ -75,9 +75,9 @@ def kill_when(sweep: subprocess.Popen, reached: Callable[[], bool], seconds: flo
     sweep.communicate()
 
 
-def finished(folder: Path) -> set[str]:
-    """The points that have ended."""
-    return {path.parent.name for path in folder.glob("*/summary.json")}
+def finished(folder: Path, file: str = "report.html") -> set[str]:
+    """The points that have ended, with the last file that they write."""
+    return {path.parent.name for path in folder.glob(f"*/{file}")}
 
 
 def unfinished_records(folder: Path) -> int:
@@ -88,7 +88,7 @@ def unfinished_records(folder: Path) -> int:
 
 
 def main() -> None:
-    """12 points x 3 seeds, four kills: early, in training, in evaluation, between two points."""
+    """12 points x 3 seeds, killed at four kinds of moments."""
     fields = {
         "encoding.name": ("nope", "sinusoidal", "rope", "alibi", "t5", "randomized+rope"),
         "train.lr": (1e-3, 3e-3),
@@ -103,14 +103,19 @@ def main() -> None:
         began = time.monotonic()
         assert len(finish(start(config, whole))) == 12
         print(f"12 points x 3 seeds without a break: {time.monotonic() - began:.0f} s", flush=True)
-        for points, records in ((0, 1), (3, 10), (5, 40), (8, 0)):
+        ended = lambda: len(finished(killed))
+        summed = lambda: len(finished(killed, "summary.json"))
+        moments = {
+            "in the first point": lambda: unfinished_records(killed) >= 1,
+            "in training": lambda: ended() >= 3 and 0 < unfinished_records(killed) < 27,
+            "in evaluation": lambda: ended() >= 5 and unfinished_records(killed) > 27,
+            "between a point's last record and its report": lambda: summed() >= 8 > ended(),
+        }
+        for name, moment in moments.items():
             before = finished(killed)
-            sweep = start(config, killed)
-            kill_when(sweep, lambda n=points, r=records: len(finished(killed)) >= n
-                      and unfinished_records(killed) >= r)  # fmt: skip
+            kill_when(start(config, killed), moment)
             assert before <= finished(killed)
-            print(f"killed with {len(finished(killed))} points finished and "
-                  f"{unfinished_records(killed)} records of the next", flush=True)  # fmt: skip
+            print(f"killed {name}: {ended()} points have ended", flush=True)
         left = 12 - len(finished(killed))
         ran = finish(start(config, killed))
         assert len(ran) == left, ran

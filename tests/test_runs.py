@@ -210,6 +210,7 @@ class Fake:
     def __init__(self, *refuses):
         self.refuses, self.modes, self.rows, self.summary = refuses, [], [], {}
         self.url, self.dir, self.group, self.project = "a page", "folder/files", "", "p"
+        self.offline, self.settings = False, types.SimpleNamespace(base_url="")
 
     def Settings(self, **settings):
         return settings
@@ -231,6 +232,7 @@ class Fake:
     def log_artifact(self, artifact):
         if "artifact" in self.refuses:
             raise RuntimeError("too large")
+        return types.SimpleNamespace(wait=lambda: None)
 
     def finish(self, exit_code):
         if "finish" in self.refuses:
@@ -242,8 +244,8 @@ def wandb(monkeypatch):
     def use(*refuses):
         fake = Fake(*refuses)
         kind = lambda *args, **options: types.SimpleNamespace(add_file=lambda *a, **o: None)
-        monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(
-            init=fake.init, Settings=fake.Settings, Table=kind, Artifact=kind))  # fmt: skip
+        parts = {"Table": kind, "Artifact": kind, "Api": kind, "Settings": fake.Settings}
+        monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=fake.init, **parts))
         return fake
 
     return use
@@ -270,6 +272,16 @@ def test_an_online_mirror_gets_the_rows_and_prints_its_own_address(tmp_path, wan
     assert given["settings"]["finish_timeout"] > 0
     assert given["project"] == "p"
     assert "group" not in given
+
+
+def test_an_agent_of_a_sweep_names_the_run(tmp_path, wandb, monkeypatch, capsys):
+    fake = wandb()
+    run_mirrored(tmp_path / "a")
+    monkeypatch.setenv("WANDB_RUN_ID", "abc123")
+    run_mirrored(tmp_path / "b")
+    own, agents = (given["id"] for _, given in fake.modes)
+    assert agents == "abc123"
+    assert own != agents
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,8 @@ import json, pathlib, sys, time
 workdir.mkdir(exist_ok=True)
 with (workdir / "starts").open("a") as file:
     file.write(" ".join(sys.argv[1:]) + chr(10))
-(workdir / "config.json").write_text(json.dumps({"train": {"lr": 0.1}, "wandb": {"mode": "x"}}))
+(workdir / "config.json").write_text(json.dumps(
+    {"train": {"lr": 0.1}, "wandb": {"mode": "x"}, "environment": {}}))
 (workdir / "metrics.jsonl").write_text(json.dumps(
     {"encoding": "rope", "split": "test", "length": 8, "step": 1}) + chr(10))
 trouble = workdir.parent / f"{workdir.name}.trouble"
@@ -31,6 +32,7 @@ if trouble.exists():
     print(trouble.read_text())
     sys.exit(3)
 (workdir / "summary.json").write_text("{}")
+(workdir / "report.html").write_text("")
 """
 SWEEP = Sweep("s", "c.py", expand(grid({"encoding.name": ("a", "b", "c")})))
 CONFIGS = {name: {"train": {"lr": 0.1}, "wandb": {"mode": "y"}} for name in "abc"}
@@ -69,10 +71,11 @@ def test_a_point_that_fails_stops_no_other_and_is_run_again(tmp_path, go):
     board, _ = go()
     assert states(board) == ["finished", "finished", "finished"]
     assert starts(tmp_path) == {"a": 1, "b": 2, "c": 1}
-    # The control: a point whose end is not on disk is run again.
+    # The controls: a point whose end, or whose report, is not on disk is run again.
     (tmp_path / "c" / "summary.json").unlink()
+    (tmp_path / "a" / "report.html").unlink()
     go()
-    assert starts(tmp_path) == {"a": 1, "b": 2, "c": 2}
+    assert starts(tmp_path) == {"a": 2, "b": 2, "c": 2}
 
 
 def test_only_the_folder_and_the_points_fields_are_passed(tmp_path, go):
@@ -84,7 +87,7 @@ def test_only_the_folder_and_the_points_fields_are_passed(tmp_path, go):
 def test_a_run_with_another_config_is_refused_in_one_line(tmp_path, go):
     go()  # the mirror's part differs, which is no other config
     (tmp_path / "b" / "config.json").write_text('{"train": {"lr": 0.2}, "environment": {}}')
-    with pytest.raises(ValueError, match=r"^[^\n]*b: [^\n]* train\.lr 0\.2[^\n]* says 0\.1[^\n]*$"):
+    with pytest.raises(ValueError, match=r"^[^\n]*b already [^\n]*train\.lr 0\.2, not 0\.1[^\n]*$"):
         go()
 
 

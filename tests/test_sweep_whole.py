@@ -5,9 +5,12 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
+from experiments import attention
 from posenc_jax import report, runs
+from scripts.report import main
 from tests import sweep_kills
 from tests.fake_wandb import FakeWandb
 
@@ -98,6 +101,19 @@ def test_a_sweeps_runs_arrive_with_group_tags_every_metric_and_every_artifact(wh
     with pytest.raises(AssertionError):
         check_arrived(server, whole[1])
     found["history"].append(lost)
+
+
+def test_attention_is_read_from_the_checkpoints(whole, tmp_path):
+    first, second = (np.load(*attention.look(folder)).astype(np.float32) for folder in whole)
+    tokens = first.shape[-1]
+    assert first.shape == (1, 1, tokens, tokens)
+    assert tokens > 8
+    np.testing.assert_allclose(first.sum(-1), 1, atol=2e-3)
+    assert np.triu(first[0, 0], 1).max() == 0
+    # The control: the other point's weights, of another seed, look elsewhere.
+    assert np.abs(first - second).max() > 1e-3
+    assert main([*map(str, whole), "--attention", f"--out={tmp_path / 'page.html'}"]) == 0
+    assert '"attention":{"shape":[1,1,' in (tmp_path / "page.html").read_text()
 
 
 def test_no_key_is_in_a_runs_record_or_in_what_arrives(whole, server):

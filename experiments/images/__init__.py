@@ -78,7 +78,7 @@ def run(config: Config, workdir: str) -> None:
             train_length=config.train.length, baselines=task.baselines(),
         )  # fmt: skip
         record.finish(summary)
-    show(workdir)
+        show(workdir)
 
 
 def show(workdir: str) -> None:

@@ -1,3 +1,5 @@
 """Where the points of a sweep run: this machine, W&B agents, cloud TPUs, a Slurm cluster."""
 
-AGAIN = 75  # what a run leaves with after SIGTERM: start it again and it goes on
+from posenc_jax.stops import Interrupted
+
+AGAIN = Interrupted.status  # a run that left with it is to be started again, and goes on

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from posenc_jax import runs
-from posenc_jax.sweeps import Point, Sweep, dotted
+from posenc_jax.sweeps import Point, Sweep
 
 TICK, GRACE = 0.5, 60.0  # seconds between two looks at a running point; for it to leave
 TAIL = 4096  # bytes of a log or a record that are read for its last line
@@ -37,12 +37,10 @@ def statuses(
     found = {}
     for point in sweep.points:
         workdir = folder / point.name
-        _refuse_other(workdir, configs[point.name])
-        done = (workdir / "summary.json").is_file()
-        begun = (workdir / "metrics.jsonl").is_file()
-        found[point.name] = (
-            Status("finished", "before") if done else Status("waiting", "begun" if begun else "")
-        )
+        there = runs.standing(workdir, configs[point.name])
+        done = there == "finished" and (workdir / "report.html").is_file()
+        begun = "" if there == "new" else "begun"
+        found[point.name] = Status("finished", "before") if done else Status("waiting", begun)
     return found
 
 
@@ -99,22 +97,6 @@ def _wait(command: list[str], log: Path, running: Callable[[], None]) -> int:
                 except subprocess.TimeoutExpired:
                     child.kill()
                     child.wait()
-
-
-def _refuse_other(workdir: Path, config: Mapping[str, Any]) -> None:
-    """ValueError: the folder holds a run whose config is not this one, the mirror's part aside."""
-    path = workdir / "config.json"
-    if not path.is_file():
-        return
-    there = dotted(json.loads(path.read_text("utf-8")))
-    here = dotted(runs.plain("config", config))
-    for field in sorted({*there, *here}):
-        if field.split(".")[0] in ("environment", "wandb") or there.get(field) == here.get(field):
-            continue
-        raise ValueError(
-            f"{workdir}: holds a run with {field} {there.get(field)!r}, the sweep says "
-            f"{here.get(field)!r}; choose another --folder, or remove it"
-        )
 
 
 def _progress(workdir: Path) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from posenc_jax import runs
 from posenc_jax.report import merging
 from posenc_jax.report.style import CSS
+from posenc_jax.report.webpage import write
 
 HERE = Path(__file__).parent
 SCRIPTS = ("chart.js", "comparison.js")
@@ -33,7 +34,7 @@ def compare(workdirs: Sequence[str | Path], path: Path, title: str) -> dict[str,
         base = Path(os.path.relpath(folder, path.resolve().parent)).as_posix()
         run["links"] = [[name, f"{base}/{name}"] for name in there]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(html(merged, title), "utf-8")
+    write(path, html(merged, title))
     return merged
 
 

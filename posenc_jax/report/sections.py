@@ -69,7 +69,7 @@ def present(
         if not section.folded:
             _print(section, console)
     path = run.path / "report.html"
-    path.write_text(webpage.document(run, lead, [_html(section) for section in sections]), "utf-8")
+    webpage.write(path, webpage.document(run, lead, [_html(section) for section in sections]))
     console.print(f"report: {path}", highlight=False, soft_wrap=True)
 
 

@@ -33,8 +33,15 @@ def page(workdir: str | Path) -> Path:
     """
     run = runs.read(workdir)
     path = run.path / "report.html"
-    path.write_text(html(run), "utf-8")
+    write(path, html(run))
     return path
+
+
+def write(path: Path, text: str) -> None:
+    """Writes a page: a reader sees the old one or the new one, never half of one."""
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(text, "utf-8")
+    part.replace(path)
 
 
 def html(run: Stored) -> str:

@@ -31,13 +31,15 @@ def standing(path: str | Path, config: Mapping) -> Standing:
     try:
         stored = json.loads(written.read_text("utf-8"))
         stored.pop("environment")
+        stored.pop("wandb", None)  # a run may go on with another mirror, or none
     except (OSError, ValueError, KeyError):
         if metrics.exists() and not written.exists() and not metrics.stat().st_size:
             return "new"
         raise Refused(f"workdir: {path} holds something that is no run of ours") from None
     if not metrics.exists():
         raise Refused(f"workdir: {path} holds a config.json but no metrics.jsonl; choose another")
-    difference = next(_differences("config", stored, plain("config", config)), "")
+    asked = {k: v for k, v in plain("config", config).items() if k != "wandb"}
+    difference = next(_differences("config", stored, asked), "")
     if difference and (metrics.stat().st_size or (path / "checkpoints").exists()):
         raise Refused(f"workdir: {path} already holds a run, with {difference}; choose another")
     if difference:
