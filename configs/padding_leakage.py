@@ -36,7 +36,7 @@ def get_config(argument=""):
                 "sides": ("left", "right"),
                 "examples": 32,
             },
-            "learning": {"steps": 150, "batch": 16, "lr": 1e-2},
+            "learning": {"steps": 100, "batch": 16, "lr": 1e-2},
             "seeds": 3,
             "first_seed": 0,
             "wandb": base.wandb.to_dict(),

@@ -30,12 +30,12 @@ def get_config(argument=""):
             "model": {**base.model.to_dict(), "kind": "encoder"},
             "order": {"symbols": 5, "steps": 200, "lr": 5e-3},
             "equivariance": {
-                "lengths": (2, 16, 128, 512),
+                "lengths": (2, 32, 512),
                 "permutations": 2,
                 "float64": ("nope, causal mask", "lstm"),
             },
             "text": {
-                "encoding": {"name": "nope,sinusoidal,learned,alibi,rope"},
+                "encoding": {"name": "nope,sinusoidal,rope"},
                 "task": {"name": "stdlib", "masked": 0.15, "stretch": 16384},
                 "model": {**base.model.to_dict(), "kind": "encoder"},
                 "train": base.train.to_dict(),
@@ -48,7 +48,7 @@ def get_config(argument=""):
     )
     config.model.update(width=32, layers=1, mlp=2)
     config.text.model.update(width=64)
-    config.text.train.update(length=16, min_length=16, batch=64, steps=300, chunk=100)
+    config.text.train.update(length=16, min_length=16, batch=32, steps=240, chunk=80)
     config.text.eval.lengths = (16,)
     wanted = [n for n in ("nope", "rope", "alibi") if n in config.encoding.name.split(",")]
     config.equivariance.float64 = (*wanted, *config.equivariance.float64)

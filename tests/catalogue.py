@@ -49,11 +49,19 @@ def build(encoding: Encoding, config: ModelConfig, axes: int, name: str) -> Case
 
 
 @functools.cache
-def case(name: str, kind: str = "decoder", attention_mask: bool = True) -> Case:
-    """The method's case; cached."""
+def case(
+    name: str, kind: str = "decoder", attention_mask: bool = True, compiled: bool = False
+) -> Case:
+    """The method's case; cached.
+
+    `compiled`: for tests under jit, whose time is that of compiling each layer. One layer, unless
+    layers of the method differ.
+    """
+    encoding = encoding_of(name)
+    layers = 1 if compiled and encoding.at is None else CONFIG.layers
     masks = CONFIG.masks.model_copy(update={"attention": attention_mask})
-    config = CONFIG.model_copy(update={"kind": kind, "masks": masks})
-    return build(encoding_of(name), config, card(name).axes, name)
+    config = CONFIG.model_copy(update={"kind": kind, "masks": masks, "layers": layers})
+    return build(encoding, config, card(name).axes, name)
 
 
 def stir(params: Any, seed: int) -> Any:

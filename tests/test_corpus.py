@@ -178,7 +178,7 @@ def test_check_reads_no_text(folder, monkeypatch):
     def fail(plan):
         raise AssertionError("the text was read")
 
-    monkeypatch.setattr(corpus, "_read", fail)
+    monkeypatch.setattr(corpus, "texts", fail)
     tasks.check("stdlib", {"eval.lengths": [64, 65536]})
     tasks.check(f"file:{folder}", {"eval.lengths": [64]}, stretch=100)
     with pytest.raises(ValueError, match=r"eval.lengths: 101 is not a size .* 1 to 100"):
