@@ -101,7 +101,7 @@ def tolerance(inputs, outputs):
 
 
 @pytest.mark.parametrize("row", CASES)
-def test_golden(row):
+def test_catalogue_golden(row):
     """Our hooks reproduce the public implementation; wrong options or positions do not."""
     inputs, outputs = frozen(row, "in"), frozen(row, "out")
     other = row["wrong"] or {"moved": 2}
@@ -117,7 +117,7 @@ def test_golden(row):
     assert far > 100 * limit, "control: a wrong option must be seen"
 
 
-def test_cards_name_what_they_are_held_to():
+def test_catalogue_says_what_it_is_held_to():
     """A card's reference is the list of packages in the manifest; None where it has no golden."""
     packages = collections.defaultdict(set)
     for row in ROWS:
