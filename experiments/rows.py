@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,15 +11,14 @@ from posenc_jax import encodings
 from posenc_jax.encoding import Encoding
 from posenc_jax.layout import Layout, layout
 
-# Experiments compile up to a hundred small programs that each run for about a second. On a CPU that
-# is most of their time; XLA has these options there alone.
-EFFORT = {"train": 1, "measure": 0}
+def compiled(function: Callable) -> Callable:
+    """The function under jit, with as little time spent on compiling as there may be.
 
-
-def compiled(function: Callable, purpose: Literal["train", "measure"]) -> Callable:
-    """The function under jit, with little time spent on compiling: least if it is to "measure"."""
+    Experiments compile up to a hundred small programs that each run for about a second. On a CPU
+    compiling is most of their time; XLA has these options there alone.
+    """
     options: dict[str, Any] = {
-        "xla_backend_optimization_level": EFFORT[purpose],
+        "xla_backend_optimization_level": 0,
         "xla_cpu_use_fusion_emitters": False,
     }
     return jax.jit(function, compiler_options=options if jax.default_backend() == "cpu" else None)

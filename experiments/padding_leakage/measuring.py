@@ -144,18 +144,18 @@ def measure(setting: Setting, subject: Subject) -> Leaks:
 
     def reader(trial: Trial, amount: int):
         one = partial(_read, setting, trial, amount)
-        read = compiled(lambda params: over_seeds(one, params, *twice), "measure")
+        read = compiled(lambda params: over_seeds(one, params, *twice))
         return lambda params: jax.device_get(read(params))
 
     trials = {masks: _trial(setting, subject, masks) for masks in SUBSETS}
     all_on = trials[True, True]
     init = lambda seed: all_on.model.init(random_key(seed, INIT))
-    fresh = compiled(jax.vmap(init), "measure")(seed_R)
+    fresh = compiled(jax.vmap(init))(seed_R)
     read_plain = reader(all_on, 0)  # without padding there is nothing to mask
     found: Leaks = {}
     for masks, trial in trials.items():
         learn = partial(_learn, setting, trial)
-        learned = compiled(partial(over_seeds, learn), "train")(fresh, *runs)
+        learned = compiled(partial(over_seeds, learn))(fresh, *runs)
         both = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), fresh, learned)
         plain = read_plain(both)
         padded = [reader(trial, amount)(both) for amount in setting.data.amounts]

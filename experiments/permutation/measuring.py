@@ -14,7 +14,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from experiments.rows import compiled, largest, standing
 from posenc_jax import schema, transformer
 from posenc_jax.encoding import Encoding
-from posenc_jax.training import INIT, PLACE, cross_entropy, over_seeds, random_key
+from posenc_jax.training import INIT, PLACE, cross_entropy, random_key
 from posenc_jax.transformer import Model
 
 CAUSAL, LSTM = "nope, causal mask", "lstm"  # the rows that need no encoding
@@ -89,13 +89,9 @@ def measure(setting: Setting, subject: Subject) -> Measured:
     build = partial(transformer.build, encoding=subject.encoding, vocab=vocab, axes=subject.axes)
     model = build(config, pooled=True)
     seed_S = jnp.asarray(setting.seeds, jnp.int32)
-    # Op by op: rows share these small programs, where one for each row takes ten times as long.
-    fresh = jax.vmap(lambda seed: model.init(random_key(seed, INIT)))(seed_S)
-    learn = compiled(partial(_learn, setting, subject, model), "train")
-    trained, right_NS, logits_N2SBV = learn(fresh, seed_S)
-    # The general form looks at the model that learned the longer task from the first seed.
-    states = jax.tree.map(lambda a, b: jnp.stack([a[0], b[-1, 0]]), fresh, trained)
-    error = lambda c: compiled(partial(_errors, setting, subject, build(c)), "measure")
+    learn = compiled(partial(_learn, setting, subject, model))
+    states, right_NS, logits_2SBV = jax.device_get(learn(seed_S))
+    error = lambda c: compiled(partial(_errors, setting, subject, build(c)))
     errors = {"float32": jax.device_get(error(config)(states))}
     if subject.label in setting.equivariance.float64:
         with jax.enable_x64(True):
@@ -103,8 +99,7 @@ def measure(setting: Setting, subject: Subject) -> Measured:
             wide = config.model_copy(update={"dtype": "float64"})
             states = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), states)
             errors["float64"] = jax.device_get(error(wide)(states))
-    twins_2S = _twins(setting.order.symbols, np.asarray(logits_N2SBV)[0])
-    return Measured(np.asarray(right_NS), twins_2S, errors)
+    return Measured(right_NS, _twins(setting.order.symbols, logits_2SBV), errors)
 
 
 def orders(symbols: int) -> list[Orders]:
@@ -130,23 +125,21 @@ def orders(symbols: int) -> list[Orders]:
     return found
 
 
-def _learn(setting: Setting, subject: Subject, model: Model, fresh: Any, seed_S: jax.Array):
-    """Both tasks, all seeds: (parameters [N, S], share right [N, S], logits [N, 2, S, B, V])."""
+def _learn(setting: Setting, subject: Subject, model: Model, seed_S: jax.Array):
+    """Both tasks, all seeds: (states, share right [N, S], logits of pairs [2, S, B, V]).
+
+    The states are the first seed's parameters, untrained and after the longer task.
+    """
     tasks = [Orders(*map(jnp.asarray, task)) for task in orders(setting.order.symbols)]
-    data = jax.tree.map(lambda *leaves: jnp.stack(leaves), *tasks)
-    seeds = len(seed_S)
-    each = lambda leaf: jnp.concatenate([leaf] * len(tasks))  # task after task, all seeds of each
-    which = jnp.repeat(jnp.arange(len(tasks)), seeds, total_repeat_length=seeds * len(tasks))
-
-    def solve(n, params, seed):
-        task = jax.tree.map(lambda leaf: leaf[n], data)
-        return _solve(setting.order, subject, model, params, seed, task)
-
-    found = over_seeds(solve, which, jax.tree.map(each, fresh), each(seed_S))
-    params, right, logits = jax.tree.map(
-        lambda leaf: leaf.reshape(len(tasks), seeds, *leaf.shape[1:]), found
+    tasks = jax.tree.map(lambda *leaves: jnp.stack(leaves), *tasks)
+    fresh = jax.vmap(lambda seed: model.init(random_key(seed, INIT)))(seed_S)
+    solve = partial(_solve, setting.order, subject, model)
+    each_seed = jax.vmap(solve, in_axes=(0, 0, None))
+    trained, right_NS, logits_NS2BV = jax.vmap(each_seed, in_axes=(None, None, 0))(
+        fresh, seed_S, tasks
     )
-    return params, right, jnp.moveaxis(logits, 2, 1)
+    states = jax.tree.map(lambda a, b: jnp.stack([a[0], b[-1, 0]]), fresh, trained)
+    return states, right_NS, jnp.moveaxis(logits_NS2BV[0], 1, 0)
 
 
 def _solve(config: OrderConfig, subject: Subject, model: Model, params: Any, seed, task: Orders):
