@@ -98,7 +98,7 @@ def rope_5(lab: Lab) -> Measured:
     length, trained = lab.train.length, lab.trained("rope")
     stretch = {"ntk": {}, "yarn": {"length": length}}
     ways = {name: make(name, factor=LONG / length, **stretch[name]) for name in READ}
-    bits = bits_under(trained, LONG, {"rope": make("rope"), **ways})
+    bits = bits_under(lab, trained, LONG, {"rope": make("rope"), **ways})
     numbers = {
         "spread of scores past 4096, unrelated": spread_SX[:, far].min(axis=1),
         "spread of scores past 4096, xpos (control)": decayed_SX[:, far].max(axis=1),
@@ -183,9 +183,9 @@ def alibi_1_rule(n):
 )  # fmt: skip
 def alibi_1(lab: Lab) -> Measured:
     """The shared ALiBi model on text at 1, 4 and 16 times its trained length and in windows of
-    4,096. What it reads: in 32 windows of 16 times the length, text cut into stretches of w tokens
-    that do not see each other; bytes in the second half of each, which see w/2 to w tokens, against
-    the same bytes with all before them visible.
+    4,096. What it reads: in 32 windows (quick: 8) of 16 times the length, text cut into stretches
+    of w tokens that do not see each other; bytes in the second half of each, which see w/2 to w
+    tokens, against the same bytes with all before them visible.
     """
     length, trained = lab.train.length, lab.trained("alibi")
     other, base = lab.trained("sinusoidal"), lab.bits(trained, length)
@@ -202,7 +202,7 @@ def alibi_1(lab: Lab) -> Measured:
 
 def shortened(lab: Lab, trained: Trained, length: int, visible: Sequence[int]) -> np.ndarray:
     """Bits lost where bytes see the last w/2 to w tokens alone, for each w: [S, W]."""
-    count = min(32, lab.text.examples(length) or 32)
+    count = min(lab.pick(8, 32), lab.text.examples(length) or 32)
     index_B = jnp.arange(count // 4 * 4, dtype=jnp.int32).reshape(-1, 4)
     place_T = jnp.arange(length, dtype=jnp.int32)
 
@@ -267,7 +267,7 @@ def xpos_1(lab: Lab) -> Measured:
     ways = {"xpos": make("xpos"), "decay off": make("xpos", span=1e9)}
     bits = {"rope": [lab.bits(rope, k * length) for k in times], "xpos": [], "decay off": []}
     for k in times:
-        for name, found in bits_under(xpos, k * length, ways).items():
+        for name, found in bits_under(lab, xpos, k * length, ways).items():
             bits[name].append(found)
     lost = {name: {k: b - found[0] for k, b in zip(times, found, strict=True)}
             for name, found in bits.items()}  # fmt: skip

@@ -208,7 +208,7 @@ def _ablated(trained: Trained, length: int) -> dict[str, np.ndarray]:
         return jax.tree_util.tree_map_with_path(cut, trained.params)
 
     ways = {"fast": without(range(2)), "slow": without(range(2, 4))}
-    scores = scores_of(trained, [trained.params, *ways.values()], length)
+    scores = scores_of(lab, trained, [trained.params, *ways.values()], length)
     bits = [
         scores.loss_ST[:, places].sum(axis=1) / scores.count_ST[:, places].sum(axis=1) / np.log(2)
         for places in (slice(NEAR), slice(length // 2, length))

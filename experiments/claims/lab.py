@@ -99,6 +99,10 @@ class Lab:
 
         return self.once(key, make)
 
+    def examples(self, size: int) -> int:
+        """Test examples of one size; in the quick ledger no more than 2**16 tokens of them."""
+        return 128 if self.full else max(8, min(128, 2**16 // size))
+
     def windows(self, count: int, length: int | None = None) -> jax.Array:
         """The first test windows of the text: tokens [count, length]."""
         length = length or self.train.length
@@ -111,20 +115,19 @@ class Lab:
         size: int,
         /,
         read_as: str | None = None,
-        examples: int = 128,
         **options: Any,
     ) -> Scores:
         """Scores on the test examples of one size; `read_as` puts another encoding, with options,
         in place of the trained one, on the same weights.
         """
-        key = (trained.key, size, read_as, repr(sorted(options.items())), examples)
+        key = (trained.key, size, read_as, repr(sorted(options.items())))
 
         def make():
             model = trained.model
             if read_as is not None:
                 other = encodings.make(read_as, **options)
                 model = transformer.build(trained.config, other, trained.task.vocab)
-            config = EvalConfig(lengths=(size,), examples=examples)
+            config = EvalConfig(lengths=(size,), examples=self.examples(size))
             return Evaluator(model, trained.task, config)(trained.params, size)
 
         return self.once(("scores", key), make)

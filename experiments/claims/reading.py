@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.claims.lab import Trained
+from experiments.claims.lab import Lab, Trained
 from posenc_jax import make, transformer
 from posenc_jax.encoding import Encoding, place
 from posenc_jax.evaluation import Evaluator, Scores
@@ -24,7 +24,7 @@ def table_of(encoding: Encoding, where: Layout | jax.Array, head: int) -> Any:
 
 
 def bits_under(
-    trained: Trained, length: int, ways: Mapping[str, Encoding]
+    lab: Lab, trained: Trained, length: int, ways: Mapping[str, Encoding]
 ) -> dict[str, np.ndarray]:
     """Bits a target at one length, [S], with each of several rotary encodings in place of the
     trained one. All are like rope: no parameters, and pairs of the same kind.
@@ -43,15 +43,15 @@ def bits_under(
         {**trained.params, "encoding": jax.tree.map(lambda leaf: _repeat(leaf[0], seeds), t)}
         for t in both
     ]
-    scores = scores_of(trained._replace(model=model), rows, length)
+    scores = scores_of(lab, trained._replace(model=model), rows, length)
     found = scores.loss_SE.sum(axis=1) / scores.count_SE.sum(axis=1) / math.log(2)
     return dict(zip(ways, found.reshape(len(ways), seeds), strict=True))
 
 
-def scores_of(trained: Trained, params: list, length: int) -> Scores:
+def scores_of(lab: Lab, trained: Trained, params: list, length: int) -> Scores:
     """Scores of several sets of parameters in one program; those of the first set's seeds first."""
     stacked = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *params)
-    config = EvalConfig(lengths=(length,), examples=128)
+    config = EvalConfig(lengths=(length,), examples=lab.examples(length))
     return Evaluator(trained.model, trained.task, config)(stacked, length)
 
 
