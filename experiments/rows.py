@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 import jax
@@ -14,6 +15,13 @@ from posenc_jax.layout import Layout, layout
 # Experiments compile up to a hundred small programs that each run for about a second. On a CPU that
 # is most of their time; XLA has these options there alone.
 EFFORT = {"train": 1, "measure": 0}
+
+
+class Workers(ThreadPoolExecutor):
+    """Threads that rows are measured in; after an error those not yet begun are let go."""
+
+    def __exit__(self, kind, error, trace) -> None:
+        self.shutdown(cancel_futures=kind is not None)
 
 
 def compiled(function: Callable, purpose: Literal["train", "measure"]) -> Callable:

@@ -129,6 +129,16 @@ class ExperimentConfig(Part):
     wandb: WandbConfig = WandbConfig()
 
 
+class TrainedConfig(ExperimentConfig):
+    """What an experiment has that trains each encoding on a task: see `experiments.stages`."""
+
+    encoding: EncodingConfig
+    task: TaskConfig
+    model: ModelConfig
+    train: TrainConfig
+    checkpoint: CheckpointConfig = CheckpointConfig()
+
+
 C = TypeVar("C", bound=pydantic.BaseModel)
 
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from experiments import length_extrapolation
+from experiments import stages
 from posenc_jax import evaluation, runs
 from scripts.torture import configs, mirrors, page, starts
 from scripts.torture.child import ROOT, TINY, Child, outcome
@@ -84,21 +84,17 @@ def test_a_server_that_goes_silent_holds_nothing_up_and_learns_no_secret(tmp_pat
     assert len(mirrors.leaks(workdir, [environment["PASSWORD"]])) == 2, "control"
 
 
-def test_a_length_that_does_not_fit_is_a_fact_with_its_reason(tmp_path, monkeypatch):
-    def read(config, task, one, state, record):
+def test_a_length_that_does_not_fit_is_a_fact_with_its_reason(tmp_path):
+    def read(one):
         if one.length == 16:
             raise evaluation.DoesNotFit("needs more")
         record.log([RECORD])
 
-    monkeypatch.setattr(length_extrapolation, "_read", read)
-    plan = [
-        length_extrapolation.Reading("nope", length, None, None, f"nope at {length}")
-        for length in (8, 16)
-    ]
+    plan = [stages.Reading("nope", length, None, None, f"nope at {length}") for length in (8, 16)]
     with runs.Run(tmp_path, CONFIG) as record:
-        length_extrapolation._evaluate(None, None, plan, None, record)
+        stages.evaluate(plan, record, read)
     with runs.Run(tmp_path, CONFIG) as record:
-        length_extrapolation._evaluate(None, None, plan, None, record)  # nothing is repeated
+        stages.evaluate(plan, record, read)  # nothing is repeated
         entry = {"encoding": "nope", "length": 16, "reason": "needs more"}
         assert record.facts["not_measured"] == [entry]
         assert len(record.records()) == 1

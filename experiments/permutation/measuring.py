@@ -14,7 +14,16 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from experiments.rows import compiled, largest, standing
 from posenc_jax import schema, transformer
 from posenc_jax.encoding import Encoding
-from posenc_jax.training import INIT, PLACE, cross_entropy, over_seeds, random_key
+from posenc_jax.training import (
+    INIT,
+    PLACE,
+    State,
+    advance,
+    cross_entropy,
+    over_seeds,
+    random_key,
+    refuse_not_finite,
+)
 from posenc_jax.transformer import Model
 
 CAUSAL, LSTM = "nope, causal mask", "lstm"  # the rows that need no encoding
@@ -83,7 +92,11 @@ class Orders(NamedTuple):
 
 
 def measure(setting: Setting, subject: Subject) -> Measured:
-    """Trains one row on both tasks, all seeds, and measures it before and after."""
+    """Trains one row on both tasks, all seeds, and measures it before and after.
+
+    Raises:
+      Diverged: names the row, the step and the seed of a loss that is not finite.
+    """
     config = setting.model.model_copy(update={"kind": subject.kind})
     vocab = max(setting.order.symbols, KINDS)
     build = partial(transformer.build, encoding=subject.encoding, vocab=vocab, axes=subject.axes)
@@ -92,7 +105,10 @@ def measure(setting: Setting, subject: Subject) -> Measured:
     # Op by op: rows share these small programs, where one for each row takes ten times as long.
     fresh = jax.vmap(lambda seed: model.init(random_key(seed, INIT)))(seed_S)
     learn = compiled(partial(_learn, setting, subject, model), "train")
-    trained, right_NS, logits_N2SBV = learn(fresh, seed_S)
+    trained, right_NS, logits_N2SBV, metrics = learn(fresh, seed_S)
+    for n, length in enumerate(LENGTHS):
+        of_task = jax.device_get(jax.tree.map(lambda leaf, n=n: leaf[n], metrics))
+        refuse_not_finite(of_task, setting.seeds, f"{subject.label}, {length} tokens, ")
     # The general form looks at the model that learned the longer task from the first seed.
     states = jax.tree.map(lambda a, b: jnp.stack([a[0], b[-1, 0]]), fresh, trained)
     error = lambda c: compiled(partial(_errors, setting, subject, build(c)), "measure")
@@ -131,7 +147,9 @@ def orders(symbols: int) -> list[Orders]:
 
 
 def _learn(setting: Setting, subject: Subject, model: Model, fresh: Any, seed_S: jax.Array):
-    """Both tasks, all seeds: (parameters [N, S], share right [N, S], logits [N, 2, S, B, V])."""
+    """Both tasks, all seeds: parameters [N, S], share right [N, S], logits [N, 2, S, B, V], and
+    metrics [N, S, steps].
+    """
     tasks = [Orders(*map(jnp.asarray, task)) for task in orders(setting.order.symbols)]
     data = jax.tree.map(lambda *leaves: jnp.stack(leaves), *tasks)
     seeds = len(seed_S)
@@ -143,14 +161,14 @@ def _learn(setting: Setting, subject: Subject, model: Model, fresh: Any, seed_S:
         return _solve(setting.order, subject, model, params, seed, task)
 
     found = over_seeds(solve, which, jax.tree.map(each, fresh), each(seed_S))
-    params, right, logits = jax.tree.map(
+    params, right, logits, metrics = jax.tree.map(
         lambda leaf: leaf.reshape(len(tasks), seeds, *leaf.shape[1:]), found
     )
-    return params, right, jnp.moveaxis(logits, 2, 1)
+    return params, right, jnp.moveaxis(logits, 2, 1), metrics
 
 
 def _solve(config: OrderConfig, subject: Subject, model: Model, params: Any, seed, task: Orders):
-    """One task, one seed: (parameters, share right, logits before and after [2, B, V])."""
+    """One task, one seed: parameters, share right, logits before and after [2, B, V], metrics."""
     random = subject.encoding.place is not None
     # Rows that share a layout share a random draw too.
     shape = task.tokens_BT.shape if random else task.segment_1T.shape
@@ -163,22 +181,20 @@ def _solve(config: OrderConfig, subject: Subject, model: Model, params: Any, see
         loss_B = cross_entropy(logits_BV[:, None], task.label_B[:, None])[:, 0]
         return (loss_B * task.weight_B).sum() / task.weight_B.sum(), logits_BV
 
-    def step(carry, number):
-        params, opt = carry
-        key = random_key(seed, PLACE, number) if random else None
-        (_, logits_BV), grads = jax.value_and_grad(loss_of, has_aux=True)(params, key)
-        with jax.numpy_dtype_promotion("standard"):  # optax adds integers to floats
-            updates, opt = tx.update(grads, opt, params)
-        return (optax.apply_updates(params, updates), opt), logits_BV
+    def step(state, _):
+        key = random_key(seed, PLACE, state.step) if random else None
+        (loss, logits_BV), grads = jax.value_and_grad(loss_of, has_aux=True)(state.params, key)
+        state, metrics = advance(tx, state, loss, grads)
+        return state, (logits_BV, metrics)
 
-    fresh, steps = params, jnp.arange(config.steps)
-    (params, _), logits_NBV = jax.lax.scan(step, (params, tx.init(params)), steps)
-    logits_2BV = logits_NBV[jnp.array([0, -1])]
+    state = State(params, tx.init(params), jnp.zeros((), jnp.int32), seed)
+    state, (logits_NBV, metrics) = jax.lax.scan(step, state, length=config.steps)
+    fresh, params, logits_2BV = params, state.params, logits_NBV[jnp.array([0, -1])]
     if random:  # a step may have been shown positions that evaluation is not
         both = jax.tree.map(lambda *leaves: jnp.stack(leaves), fresh, params)
         logits_2BV = jax.lax.map(lambda p: model.apply(p, task.tokens_BT, at), both)
     right_B = (logits_2BV[1].argmax(axis=-1) == task.label_B).astype(jnp.float32)
-    return params, (right_B * task.weight_B).sum() / task.weight_B.sum(), logits_2BV
+    return params, (right_B * task.weight_B).sum() / task.weight_B.sum(), logits_2BV, metrics
 
 
 def _twins(symbols: int, logits_2SBV: np.ndarray) -> np.ndarray:
