@@ -23,7 +23,7 @@ from experiments.claims.lab import Lab
 from experiments.claims.pages import markdown, publish, sections
 from experiments.claims.register import LEDGER
 from experiments.rows import Workers
-from posenc_jax import interrupts, report, runs, schema, tasks
+from posenc_jax import failpoints, interrupts, report, runs, schema, tasks
 from posenc_jax.choices import choices_for
 from posenc_jax.progress import Progress
 from posenc_jax.stops import Unmeasured
@@ -81,6 +81,7 @@ def run(config: Config, workdir: str) -> None:
                 found[entry.claim.id] = entry
                 record.log(_records(entry, lab.seeds))
                 save(record.path / "claims.json", [found[id] for id in ids if id in found])
+                failpoints.reach("measured")
                 record.end(entry.claim.id)
                 progress.update(done)
                 interrupts.leave_if_asked()

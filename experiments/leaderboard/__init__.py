@@ -7,7 +7,7 @@ times as wide. On a CPU methods are measured in processes of their own, one for 
 from pydantic import Field, PositiveInt
 
 from experiments.leaderboard import measure, standings, workers
-from posenc_jax import encodings, interrupts, report, runs, schema, tasks
+from posenc_jax import encodings, failpoints, interrupts, report, runs, schema, tasks
 from posenc_jax.progress import Progress
 
 ALL = "all"
@@ -85,6 +85,7 @@ def run(config: Config, workdir: str) -> None:
                 if result.reason:
                     reasons[result.name] = result.reason
                     record.fact(reasons=reasons)
+                failpoints.reach("measured")
                 record.end(result.name)
                 progress.update(done)
                 interrupts.leave_if_asked()

@@ -28,7 +28,7 @@ from experiments.padding_leakage.measuring import (
     measure,
 )
 from experiments.rows import Workers, fitted
-from posenc_jax import encodings, interrupts, report, runs, schema
+from posenc_jax import encodings, failpoints, interrupts, report, runs, schema
 from posenc_jax.progress import Progress
 
 WORKERS = 2  # programs that compile at a time
@@ -76,6 +76,7 @@ def run(config: Config, workdir: str) -> None:
             found = pool.map(partial(measure, setting), rows)
             for done, (subject, leaks) in enumerate(zip(rows, found, strict=True), 1):
                 record.log(_records(setting, subject.label, leaks))
+                failpoints.reach("measured")
                 record.end(subject.label)
                 progress.update(done)
                 interrupts.leave_if_asked()

@@ -32,7 +32,7 @@ from experiments.permutation.measuring import (
     measure,
 )
 from experiments.rows import Workers, fitted
-from posenc_jax import encodings, interrupts, report, runs, schema, tasks
+from posenc_jax import encodings, failpoints, interrupts, report, runs, schema, tasks
 from posenc_jax.progress import Progress
 
 WORKERS = 2  # methods that compile at a time
@@ -90,6 +90,7 @@ def run(config: Config, workdir: str) -> None:
             found = pool.map(lambda subject: measure(setting, subject), rows)
             for done, (subject, measured) in enumerate(zip(rows, found, strict=True), 1):
                 record.log(_records(setting, subject.label, measured))
+                failpoints.reach("measured")
                 record.end(f"row {subject.label}")
                 progress.update(done)
                 interrupts.leave_if_asked()
