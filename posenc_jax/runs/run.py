@@ -17,7 +17,6 @@ from posenc_jax.runs.standing import standing
 from posenc_jax.runs.stored import read
 from posenc_jax.stops import NotWritten, Refused
 
-
 # Names a finished run in W&B, for as long as W&B has not been given its report.
 UNSENT = "unsent"
 
@@ -54,7 +53,7 @@ class Run:
         except OSError as error:
             raise NotWritten(f"workdir: {self.path}: {error.strerror}") from error
         given = wandb or {"mode": "disabled"}
-        self._mirrored = given["mode"] != "disabled"
+        self._mirrored = given.get("mode", "disabled") != "disabled"
         self._checkpoint = bool(given.get("checkpoint"))
         self._mirror = mirror.start(self.path, content, given, self._journal.id)
 
