@@ -49,6 +49,7 @@ class Config(schema.ExperimentConfig):
 
 def check(config: Config) -> None:
     """Raises ValueError, in one line, for an unknown claim or a text that cannot be read."""
+    schema.distinct_in("config.claims", _ids(config))
     for id in _ids(config):
         if id not in LEDGER:
             raise ValueError(f"config.claims: no claim {id!r}{choices_for(id, ['all', *LEDGER])}")

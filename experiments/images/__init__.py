@@ -14,7 +14,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from experiments.images import pages
 from experiments.stages import Reading, evaluate, fit
@@ -28,8 +28,8 @@ from posenc_jax.transformer import Model
 class EvalConfig(schema.Part):
     """Resolutions to test at, in patches a side; `tokens` bounds one forward pass."""
 
-    lengths: tuple[PositiveInt, ...] = Field(min_length=1)
-    tokens: PositiveInt = 8192
+    lengths: tuple[schema.Count, ...] = Field(min_length=1)
+    tokens: schema.Count = 8192
 
 
 class Config(schema.TrainedConfig):

@@ -28,15 +28,16 @@ def measured(config: Any, names: Sequence[str]) -> Iterator[Result]:
     Raises:
       Interrupted: a worker was ended from outside.
     """
-    if config.processes == 1:
+    processes = min(config.processes, len(names))
+    if processes <= 1:
         pools = draw_pools(config)
         yield from (_attempt(config, name, pools) for name in names)
         return
     context = multiprocessing.get_context("spawn")
     cores = context.Queue()
-    for core in range(config.processes):
+    for core in range(processes):
         cores.put(core)
-    with ProcessPoolExecutor(config.processes, context, _start, (config, cores)) as workers:
+    with ProcessPoolExecutor(processes, context, _start, (config, cores)) as workers:
         futures = [workers.submit(_work, name) for name in names]
         try:
             yield from (future.result() for future in as_completed(futures))

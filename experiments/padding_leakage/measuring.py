@@ -6,13 +6,13 @@ and on, D sides, S seeds; R all runs of a program, L x D x S.
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 
 from experiments.rows import compiled, largest, standing
 from posenc_jax import schema, transformer
@@ -39,18 +39,21 @@ SUBSETS = tuple((a, o) for a in (False, True) for o in (False, True))  # of the 
 Leaks = dict[tuple[str, str], np.ndarray]  # (quantity, subset of the masks) -> [A, 2, D, S]
 
 
+Side = Literal["left", "right"]
+
+
 class Data(schema.Part):
     """Sequences of min_length to length tokens in training; of `measured` tokens, with each of the
     amounts of padding on each of the sides, in what is measured.
     """
 
-    symbols: PositiveInt = Field(ge=2)
-    min_length: PositiveInt
-    length: PositiveInt
-    measured: PositiveInt
-    amounts: tuple[PositiveInt, ...] = Field(min_length=1)
-    sides: tuple[Literal["left", "right"], ...] = Field(min_length=1)
-    examples: PositiveInt
+    symbols: schema.Count = Field(ge=2)
+    min_length: schema.Count
+    length: schema.Count
+    measured: schema.Count
+    amounts: Annotated[tuple[schema.Count, ...], schema.Distinct] = Field(min_length=1)
+    sides: Annotated[tuple[Side, ...], schema.Distinct] = Field(min_length=1)
+    examples: schema.Count
 
     @model_validator(mode="after")
     def _lengths_in_order(self):
@@ -62,8 +65,8 @@ class Data(schema.Part):
 class Learning(schema.Part):
     """How the model learns: Adam, the rate falling to 0."""
 
-    steps: PositiveInt
-    batch: PositiveInt
+    steps: schema.Count
+    batch: schema.Count
     lr: PositiveFloat
 
 

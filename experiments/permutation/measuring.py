@@ -3,13 +3,13 @@
 import itertools
 import math
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat
 
 from experiments.rows import compiled, largest, standing
 from posenc_jax import schema, transformer
@@ -34,16 +34,16 @@ KINDS = math.factorial(LENGTHS[-1])
 class OrderConfig(schema.Part):
     """Symbols of the order tasks, and how they are learned: all examples at every step."""
 
-    symbols: PositiveInt = Field(ge=LENGTHS[-1])
-    steps: PositiveInt
+    symbols: schema.Count = Field(ge=LENGTHS[-1], le=64)
+    steps: schema.Count
     lr: PositiveFloat
 
 
 class EquivarianceConfig(schema.Part):
     """Lengths and permutations of the general form; `float64`: rows measured in that as well."""
 
-    lengths: tuple[PositiveInt, ...] = Field(min_length=1)
-    permutations: PositiveInt
+    lengths: Annotated[tuple[schema.Count, ...], schema.Distinct] = Field(min_length=1)
+    permutations: schema.Count
     float64: tuple[str, ...]
 
 

@@ -207,7 +207,7 @@ def bad_lines(count: int) -> Counter[str]:
             return
         if not said:
             found[f"accepted: {base} {line}"] += 1
-        elif "\n" in said or line.names not in said:
+        elif "\n" in said or "Traceback" in said or line.names not in said:
             found[f"badly: {base} {line}: {said}"] += 1
         else:
             found["refused"] += 1
