@@ -7,6 +7,7 @@ or SIGINT, start it again; 1 it cannot go on, in one line.
 """
 
 import datetime
+import errno
 import os
 import pathlib
 import re
@@ -24,6 +25,7 @@ CONFIG = config_flags.DEFINE_config_file(
     "config", None, "The config file, PATH or PATH:ARGUMENT.",
     lock_config=False, accept_new_attributes=True,
 )  # fmt: skip
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)  # no fault of ours
 LEAVE_SECONDS = 3.0  # for what others do at exit, such as W&B
 WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; default runs/CONFIG/TIME.")
 
@@ -99,6 +101,11 @@ def main(argv: list[str]) -> int:
         status = stop.status
     except jax.errors.JaxRuntimeError as error:
         status = _runtime_error(error)
+    except OSError as error:
+        if error.errno not in DISK:
+            raise
+        print(f"error: {error.filename or workdir}: {error.strerror}", file=sys.stderr)
+        status = stops.NotWritten.status
     sys.stdout.flush()
     interrupts.leave_within(LEAVE_SECONDS, status)
     return status
