@@ -233,10 +233,8 @@ def test_killed_in_training_and_in_evaluation_it_goes_on(tmp_path, capsys):
 
 
 def test_a_resolution_that_does_not_fit_leaves_the_others(run):
-    summary = {
-        **run[1],
-        "not_measured": [{"encoding": "axial", "length": 8, "reason": "too large"}],
-    }
+    lost = {"encoding": "axial", "length": 8, "reason": "too large"}
+    summary = {**run[1], "not_measured": [lost]}
     assert figures.sizes(run[1]) == [4, 8]
     assert figures.sizes(summary) == [4]
     assert "8 × 8 patches, axial: not measured: too large." in pages.findings(summary)

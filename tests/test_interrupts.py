@@ -10,6 +10,7 @@ import pytest
 
 from posenc_jax import interrupts
 from posenc_jax.stops import Interrupted
+from scripts.torture.workers import lives
 
 # A loop in C that lets other threads run, as a compilation does, for much longer than the test.
 BUSY = """
@@ -112,22 +113,20 @@ def test_a_worker_ends_with_the_parent_that_is_killed(tmp_path):
         )  # fmt: skip
         worker, ready = int(parent.stdout.readline()), parent.stdout.readline()
         assert ready == "working\n"
-        os.kill(worker, signal.SIGINT if follows == "on" else signal.SIGCONT)
+        if follows == "on":
+            os.kill(worker, signal.SIGINT)
+        assert stays(worker, 0.3), "the signal is its parent's business"
         parent.kill()
         parent.wait()
-        assert lives(worker, 10.0 if follows == "on" else 1.0) is (follows == "off")
+        assert stays(worker, 10.0 if follows == "on" else 1.0) is (follows == "off")
         parent.stdout.close()
         if follows == "off":
             os.kill(worker, signal.SIGKILL)
 
 
-def lives(process, seconds):
-    """Whether a process is there after so many seconds."""
+def stays(process, seconds):
+    """Whether a process is there for so many seconds."""
     until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        try:
-            os.kill(process, 0)
-        except ProcessLookupError:
-            return False
+    while (alive := lives(process)) and time.monotonic() < until:
         time.sleep(0.05)
-    return True
+    return alive

@@ -334,18 +334,15 @@ def test_the_real_wandb_keeps_an_offline_mirror(tmp_path):
 
 
 def test_a_report_that_was_not_sent_is_sent_at_the_next_start_once(tmp_path, wandb, monkeypatch):
-    options, tables = (
-        {"mode": "online"},
-        lambda fake: [row for row in fake.rows if "results" in row],
-    )
+    tables = lambda fake: [row for row in fake.rows if "results" in row]
 
     def killed(name):
         if name == "finished":
             raise KeyboardInterrupt
 
     fake = wandb()
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(failpoints, "reach", killed)
+    monkeypatch.setattr(failpoints, "reach", killed)
+    with pytest.raises(KeyboardInterrupt):
         run_mirrored(tmp_path)
     assert runs.standing(tmp_path, CONFIG) == "finished"
     assert tables(fake) == []
@@ -353,7 +350,7 @@ def test_a_report_that_was_not_sent_is_sent_at_the_next_start_once(tmp_path, wan
     (_, first), *rest = fake.modes
     assert not rest
     for _ in range(2):
-        runs.send(tmp_path, CONFIG, options)
+        runs.send(tmp_path, CONFIG, {"mode": "online"})
     assert len(tables(fake)) == 1
     assert [given["id"] for _, given in fake.modes] == [first["id"]] * 2, "the same run, once more"
     assert fake.summary == {"test/bits_per_byte/rope/L8/mean": 2.5}

@@ -54,7 +54,7 @@ def end(
     for process in [child.process.pid, *(workers if group else [])]:
         os.kill(process, name)
     status = child.wait(2 * LIMIT).status
-    while (left := [pid for pid in workers if _lives(pid)]) and time.monotonic() - sent < LIMIT:
+    while (left := [pid for pid in workers if lives(pid)]) and time.monotonic() - sent < LIMIT:
         time.sleep(0.1)
     seconds = time.monotonic() - sent
     for process in left:
@@ -85,7 +85,8 @@ def _busy(pid: int) -> bool:
     return int(fields[11]) / os.sysconf("SC_CLK_TCK") > 15.0
 
 
-def _lives(pid: int) -> bool:
+def lives(pid: int) -> bool:
+    """Whether a process is there and has not ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
