@@ -198,16 +198,16 @@ def test_a_claim_whose_model_diverges_is_not_measured_and_the_rest_is(tmp_path):
     assert rows[TRAINED]["verdict"] == "not measured"
     assert rows[TRAINED]["numbers"] == {}
     assert rows["sin-5"]["verdict"] == "holds"
-    lost, found = claims.load(tmp_path)[::-1]
+    lost, found = claims.load(tmp_path)
     assert (str(lost.verdict), lost.verdict.reason) == ("not measured", rows[TRAINED]["reason"])
     assert found.verdict.word == "holds", "control: the others are measured"
     assert "Not measured" in (tmp_path / "claims.md").read_text()
     assert runs.standing(tmp_path, experiments.check(config.to_dict()).model_dump()) == "finished"
 
 
-def test_a_number_that_is_not_finite_makes_no_verdict():
+def test_a_number_that_is_not_finite_makes_no_verdict(lab):
     claim = claims.LEDGER["sin-5"]
-    measured = claim.measure(None)
+    measured = claim.measure(lab)
     assert judged(claim, measured, "").word == "holds", "control"
     name = next(iter(measured.numbers))
     broken = Measured({**measured.numbers, name: [float("nan")]})

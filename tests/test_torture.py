@@ -54,7 +54,7 @@ def test_one_of_many_simultaneous_starts_wins(tmp_path):
 def test_wrong_lines_are_refused_and_good_ones_accepted():
     refused = configs.bad_lines(20)
     assert refused["refused"] == refused.total(), refused
-    accepted = configs.good_lines(3)
+    accepted = configs.good_lines(5)
     assert accepted["accepted"] == accepted.total(), accepted
     assert configs.unchecked(5) > 0, "control"
 

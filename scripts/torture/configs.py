@@ -190,6 +190,7 @@ def refusal(base: str, line: Line) -> str:
 
 
 def _forget_flags() -> None:
+    sys.modules.pop("config_config", None)  # a file is loaded on top of the one before
     for name in [name for name in flags.FLAGS if name.startswith("config.")]:
         delattr(flags.FLAGS, name)
     flags.FLAGS.unparse_flags()
@@ -231,11 +232,11 @@ def good_lines(count: int) -> Counter[str]:
 def _run(one: Callable, count: int, lines: Callable[[str], st.SearchStrategy]) -> None:
     """Tries so many lines, as many of each config as of the others."""
     for base, times in zip(BASES, _shares(count), strict=True):
-        settings = hypothesis.settings(
-            max_examples=times, deadline=None, derandomize=True, database=None,
-            phases=[hypothesis.Phase.generate], suppress_health_check=HEALTH,
-        )  # fmt: skip
         if times:
+            settings = hypothesis.settings(
+                max_examples=times, deadline=None, derandomize=True, database=None,
+                phases=[hypothesis.Phase.generate], suppress_health_check=HEALTH,
+            )  # fmt: skip
             settings(hypothesis.given(lines(base))(lambda drawn: one(*drawn)))()
 
 
