@@ -111,7 +111,7 @@ def main(argv: list[str]) -> int:
     return status
 
 
-def _runtime_error(error: jax.errors.JaxRuntimeError) -> int:
+def _runtime_error(error: Exception) -> int:
     """The exit status where memory is short or a process of several is gone; a fault goes on."""
     line = stops.first_line(error)
     if "RESOURCE_EXHAUSTED" in line:
