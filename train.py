@@ -18,7 +18,7 @@ from absl import flags
 from ml_collections import config_flags
 
 import experiments
-from posenc_jax import interrupts, stops
+from posenc_jax import interrupts, runs, stops
 from posenc_jax.devices import join_processes, use_cores
 
 CONFIG = config_flags.DEFINE_config_file(
@@ -50,7 +50,7 @@ def parse(argv: list[str]) -> tuple[dict, str]:
     stem = pathlib.Path(path).stem
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     name = os.environ.get("WANDB_RUN_ID") or now  # agents of a sweep may start in one second
-    return CONFIG.value.to_dict(), WORKDIR.value or f"runs/{stem}/{name}"
+    return CONFIG.value.to_dict(), WORKDIR.value or f"runs/{stem}/{runs.folder_name(name)}"
 
 
 def _rows(config: dict) -> int:
@@ -87,12 +87,12 @@ def main(argv: list[str]) -> int:
         config, workdir = parse(argv)
         use_cores(_rows(config))
         join_processes()
+        interrupts.install()
         run = experiments.prepare(config, workdir)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     _cache_compilations()
-    interrupts.install()
     status = 0
     try:
         run()

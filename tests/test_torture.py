@@ -81,6 +81,13 @@ def test_what_was_once_accepted_or_said_badly_is_refused_well(argument, said):
     assert "Traceback" not in line
 
 
+@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # of ml_collections
+def test_a_sweep_s_agent_cannot_name_a_run_out_of_its_folder(monkeypatch):
+    for name, said in (("../../etc", "name: '../../etc' cannot be a folder"), ("ab12", "")):
+        monkeypatch.setenv("WANDB_RUN_ID", name)
+        assert configs.refusal(configs.BASES[0], configs.Line(())).startswith(said)
+
+
 MIRRORED = """
 import json, sys
 from posenc_jax import interrupts, runs
