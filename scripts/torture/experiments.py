@@ -55,6 +55,7 @@ def show(folder: Path) -> Shown:
 
 def attempt(folder: Path, case: Case, without: str = "") -> str:
     """What went wrong; "" if nothing did."""
+    folder.mkdir()
     Child(folder / "whole", config=case.config).wait()
     for point in case.points:
         killed = Child(folder / "run", config=case.config, failpoint=point).wait()
