@@ -12,7 +12,7 @@ test: $(VENV)/.ready-dev
 	$(PY) -m pytest -n 2 --dist loadgroup
 
 torture: $(VENV)/.ready-dev  ## kills, faults, bad input, bad luck: writes docs/reliability.md
-	$(PY) -m scripts.torture
+	$(PY) -m scripts.torture $(if $(ONLY),--only=$(ONLY))
 
 lint: $(VENV)/.ready-dev
 	$(PY) -m ruff check .

@@ -7,6 +7,7 @@ or SIGINT, start it again; 1 it cannot go on, in one line.
 """
 
 import datetime
+import errno
 import os
 import pathlib
 import re
@@ -17,13 +18,14 @@ from absl import flags
 from ml_collections import config_flags
 
 import experiments
-from posenc_jax import interrupts, stops
+from posenc_jax import interrupts, runs, stops
 from posenc_jax.devices import join_processes, use_cores
 
 CONFIG = config_flags.DEFINE_config_file(
     "config", None, "The config file, PATH or PATH:ARGUMENT.",
     lock_config=False, accept_new_attributes=True,
 )  # fmt: skip
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)  # no fault of ours
 LEAVE_SECONDS = 3.0  # for what others do at exit, such as W&B
 WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; default runs/CONFIG/TIME.")
 
@@ -31,24 +33,24 @@ WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; default runs/
 def parse(argv: list[str]) -> tuple[dict, str]:
     """The config as a dict, and the folder of the run. ValueError: one line says what is wrong."""
     path = _config_path(argv)
-    if path and not pathlib.Path(path).is_file():
+    if not path:
+        raise ValueError("--config: must be given, for example --config=configs/rope_extrap.py")
+    if not pathlib.Path(path).is_file():
         raise ValueError(f"--config: no such file: {path}")
     try:
         rest = flags.FLAGS(argv)
     except flags.Error as error:
-        raise ValueError(re.sub(r"^flag --|\s+", " ", str(error)).strip()) from None
-    except KeyError as error:  # 'name', maybe followed by a line with a suggestion
-        name, *hint = str(error.args[0]).splitlines()
-        message = f"config.{name.strip(chr(39))}: no such field"
-        raise ValueError("; ".join([message, *map(str.lower, hint)])) from None
+        raise ValueError(_flag_error(str(error))) from None
+    except KeyError as error:
+        raise ValueError(_no_field(str(error.args[0]))) from None
+    except AttributeError as error:
+        raise ValueError(f"--config: {path}: {error}") from None
     if rest[1:]:
         raise ValueError(f"{rest[1]}: not a flag; a field is set as --config.FIELD=VALUE")
-    if CONFIG.value is None:
-        raise ValueError("--config: must be given, for example --config=configs/rope_extrap.py")
     stem = pathlib.Path(path).stem
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     name = os.environ.get("WANDB_RUN_ID") or now  # agents of a sweep may start in one second
-    return CONFIG.value.to_dict(), WORKDIR.value or f"runs/{stem}/{name}"
+    return CONFIG.value.to_dict(), WORKDIR.value or f"runs/{stem}/{runs.folder_name(name)}"
 
 
 def _rows(config: dict) -> int:
@@ -57,8 +59,27 @@ def _rows(config: dict) -> int:
 
 
 def _config_path(argv: list[str]) -> str:
-    found = [re.match(r"--?config=([^:]+)", arg) for arg in argv]
-    return next((match[1] for match in found if match), "")
+    """What stands before the colon in `--config=PATH:ARGUMENT` or `--config PATH:ARGUMENT`."""
+    for arg, following in zip(argv, [*argv[1:], ""], strict=True):
+        if match := re.fullmatch(r"--?config(=(.*))?", arg):
+            return (match[2] if match[1] else following).partition(":")[0]
+    return ""
+
+
+def _flag_error(said: str) -> str:
+    """One line of what absl and ml_collections say; of a config file's traceback, its last."""
+    if "Error whilst parsing config file" in said:
+        return said.strip().splitlines()[-1].partition(": ")[2]
+    if group := re.match(r"flag --(\S+?)=.* as a ConfigDict", said):
+        return f"{group[1]}: has fields of its own; set one as --{group[1]}.FIELD=VALUE"
+    return re.sub(r"^flag --|\s+", " ", said).strip()
+
+
+def _no_field(said: str) -> str:
+    """From "'name'", a sentence that ends in the name, or either with a suggestion below it."""
+    name, *hint = said.splitlines()
+    message = f"config.{name.split()[-1].strip(chr(39))}: no such field"
+    return "; ".join([message, *map(str.lower, hint)])
 
 
 def main(argv: list[str]) -> int:
@@ -66,12 +87,12 @@ def main(argv: list[str]) -> int:
         config, workdir = parse(argv)
         use_cores(_rows(config))
         join_processes()
+        interrupts.install()
         run = experiments.prepare(config, workdir)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     _cache_compilations()
-    interrupts.install()
     status = 0
     try:
         run()
@@ -79,14 +100,28 @@ def main(argv: list[str]) -> int:
         print(f"error: {stop}", file=sys.stderr)
         status = stop.status
     except jax.errors.JaxRuntimeError as error:
-        if jax.process_count() == 1:
+        status = _runtime_error(error)
+    except OSError as error:
+        if error.errno not in DISK:
             raise
-        # Leaving in order would wait for the process that is gone.
-        print(f"error: a process was lost: {stops.first_line(error)}", file=sys.stderr, flush=True)
-        os._exit(stops.Interrupted.status)
+        print(f"error: {error.filename or workdir}: {error.strerror}", file=sys.stderr)
+        status = stops.NotWritten.status
     sys.stdout.flush()
     interrupts.leave_within(LEAVE_SECONDS, status)
     return status
+
+
+def _runtime_error(error: Exception) -> int:
+    """The exit status where memory is short or a process of several is gone; a fault goes on."""
+    line = stops.first_line(error)
+    if "RESOURCE_EXHAUSTED" in line:
+        print(f"error: out of memory: {line}", file=sys.stderr)
+        return stops.Stop.status
+    if jax.process_count() == 1:
+        raise error
+    # Leaving in order would wait for the process that is gone.
+    print(f"error: a process was lost: {line}", file=sys.stderr, flush=True)
+    os._exit(stops.Interrupted.status)
 
 
 def _cache_compilations() -> None:

@@ -40,6 +40,7 @@ def get_config(argument=""):
             "model": {**base.model.to_dict(), "kind": "encoder"},
             "train": base.train.to_dict(),
             "eval": {"lengths": (4, 6, 8), "tokens": 8192},
+            "checkpoint": base.checkpoint.to_dict(),
             "seeds": 3,
             "first_seed": 0,
             "wandb": base.wandb.to_dict(),

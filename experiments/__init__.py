@@ -1,5 +1,6 @@
 """One file for each experiment, with a `Config`, a `check(config)` and a `run(config, workdir)`."""
 
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from experiments import (
 )
 from posenc_jax import report, runs, schema
 from posenc_jax.choices import choices_for
+from posenc_jax.stops import Refused
 
 EXPERIMENTS = {
     "claims": claims,
@@ -54,14 +56,17 @@ def prepare(config: dict[str, Any], workdir: str) -> Callable[[], None]:
     """
     checked = check(config)
     if runs.standing(workdir, checked.model_dump()) == "finished":
-        return partial(_say_finished, workdir)
+        return partial(_say_finished, checked, workdir)
     return partial(EXPERIMENTS[checked.experiment].run, checked, workdir)
 
 
-def _say_finished(workdir: str) -> None:
+def _say_finished(config: schema.ExperimentConfig, workdir: str) -> None:
+    """And does what is left to do where it was killed right after its last record."""
     print(f"{workdir}: finished already; nothing to do", flush=True)
-    if not (Path(workdir) / "report.html").exists():  # it was killed right after its last record
+    if not (Path(workdir) / "report.html").exists():
         show(workdir)
+    with contextlib.suppress(Refused):  # its own process is still there, and does that
+        runs.send(workdir, config.model_dump(), config.wandb.model_dump())
 
 
 def show(workdir: str) -> None:

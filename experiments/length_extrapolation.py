@@ -7,34 +7,20 @@ extensions: one that takes a `factor` gets what the length asks for, and the tra
 
 import time
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import jax
-import numpy as np
 
-from posenc_jax import (
-    encodings,
-    failpoints,
-    interrupts,
-    report,
-    runs,
-    schema,
-    tasks,
-    transformer,
-)  # fmt: skip
+from experiments.stages import Reading, evaluate, fit
+from posenc_jax import encodings, report, runs, schema, tasks, transformer
 from posenc_jax.encoding import Encoding
-from posenc_jax.evaluation import DoesNotFit, Evaluator, records
-from posenc_jax.progress import Progress
-from posenc_jax.training import State, train
+from posenc_jax.evaluation import Evaluator, records
+from posenc_jax.training import State
 
 
-class Config(schema.ExperimentConfig):
-    encoding: schema.EncodingConfig
-    task: schema.TaskConfig
-    model: schema.ModelConfig
-    train: schema.TrainConfig
+class Config(schema.TrainedConfig):
     eval: schema.EvalConfig
-    checkpoint: schema.CheckpointConfig = schema.CheckpointConfig()
 
 
 def check(config: Config) -> None:
@@ -89,8 +75,9 @@ def measure(config: Config, task: tasks.Task, record: runs.Run) -> None:
         plan = _plan(config, task, name)
         programs += len({(one.model, one.evaluator.shape(one.length)) for one in plan})
         if not all(record.ended(one.stage) for one in plan):
-            state = _train(config, task, name, record)
-            _evaluate(config, task, plan, state, record)
+            model = transformer.build(config.model, trained_encoding(config, name), task.vocab)
+            state = fit(config, model, task, name, record)
+            evaluate(plan, record, partial(_read, config, task, state, record))
     record.fact(evaluation_programs=programs)
 
 
@@ -109,16 +96,6 @@ def _variants(config: Config, name: str, length: int) -> Iterator[tuple[str, Enc
         yield label, encodings.make(label, **encodings.taken_by(label, options))
 
 
-class Reading(NamedTuple):
-    """The trained weights read at one length, as one label; `model` is what readings share."""
-
-    label: str
-    length: int
-    model: Any
-    evaluator: Evaluator
-    stage: str
-
-
 def _plan(config: Config, task: tasks.Task, name: str) -> list[Reading]:
     evaluators: dict[Any, Evaluator] = {}
     plan = []
@@ -133,61 +110,7 @@ def _plan(config: Config, task: tasks.Task, name: str) -> list[Reading]:
     return plan
 
 
-def _train(config: Config, task: tasks.Task, name: str, record: runs.Run) -> State:
-    model = transformer.build(config.model, trained_encoding(config, name), task.vocab)
-    seeds = range(config.first_seed, config.first_seed + config.seeds)
-    labels = {"encoding": name, "split": "train", "length": config.train.length}
-
-    def read(metrics, seconds):
-        step, steps = int(metrics["step"].max()), metrics["step"].shape[1]
-        rate_S = np.full(len(seeds), steps * len(seeds) / seconds)
-        values = {
-            "loss": metrics["loss"].mean(axis=1),
-            "grad_norm": metrics["grad_norm"].mean(axis=1),
-            "time/steps_per_second": rate_S,
-        }
-        record.log(
-            {"step": step, **labels, "seed": seed, "metric": metric, "value": float(value)}
-            for metric, value_S in values.items()
-            for seed, value in zip(seeds, value_S, strict=True)
-        )
-        progress.update(step, float(values["loss"].mean()))
-
-    steps = config.train.steps
-    with (
-        runs.Keeper(record, name, steps, config.checkpoint) as keeper,
-        Progress(steps, f"train {name}") as progress,
-    ):
-        state = train(
-            model, task, config.train, config.seeds, config.first_seed,
-            config.model.masks.loss, read, keeper,
-        )  # fmt: skip
-        record.end(name)
-    return state
-
-
-def _evaluate(
-    config: Config, task: tasks.Task, plan: list[Reading], state: State, record: runs.Run
-) -> None:
-    """Logs the scores of every reading that no earlier start has made."""
-    with Progress(len(plan), f"evaluate {plan[0].label}") as progress:
-        for done, one in enumerate(plan, 1):
-            if record.ended(one.stage):
-                continue
-            record.begin(one.stage)
-            try:
-                _read(config, task, one, state, record)
-            except DoesNotFit as reason:
-                known = record.facts.get("not_measured", [])
-                entry = {"encoding": one.label, "length": one.length, "reason": str(reason)}
-                record.fact(not_measured=[*known, entry])
-            failpoints.reach("evaluating")
-            record.end(one.stage)
-            progress.update(done)
-            interrupts.leave_if_asked()
-
-
-def _read(config: Config, task: tasks.Task, one: Reading, state: State, record: runs.Run) -> None:
+def _read(config: Config, task: tasks.Task, state: State, record: runs.Run, one: Reading) -> None:
     seeds = list(range(config.first_seed, config.first_seed + config.seeds))
     started = time.perf_counter()
     scores = one.evaluator(state.params, one.length)

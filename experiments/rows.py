@@ -1,7 +1,8 @@
 """Methods as rows of an experiment: fitted to a small model, with positions as each reads them."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -11,17 +12,12 @@ from posenc_jax import encodings
 from posenc_jax.encoding import Encoding
 from posenc_jax.layout import Layout, layout
 
-def compiled(function: Callable) -> Callable:
-    """The function under jit, with as little time spent on compiling as there may be.
 
-    Experiments compile up to a hundred small programs that each run for about a second. On a CPU
-    compiling is most of their time; XLA has these options there alone.
-    """
-    options: dict[str, Any] = {
-        "xla_backend_optimization_level": 0,
-        "xla_cpu_use_fusion_emitters": False,
-    }
-    return jax.jit(function, compiler_options=options if jax.default_backend() == "cpu" else None)
+class Workers(ThreadPoolExecutor):
+    """Threads that rows are measured in; after an error those not yet begun are let go."""
+
+    def __exit__(self, kind, error, trace) -> None:
+        self.shutdown(cancel_futures=kind is not None)
 
 
 def fitted(name: str, options: Mapping[str, Any]) -> tuple[str, Encoding]:

@@ -10,6 +10,7 @@ Nothing is ever unpickled.
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 import sys
@@ -26,6 +27,9 @@ from posenc_jax import failpoints
 from posenc_jax.stops import Diverged, NotWritten, Refused, first_line
 
 MANIFEST = "sha256.json"
+
+# What fails in Orbax it raises, and logs with a traceback too; here it is said in one line.
+logging.getLogger("absl").addFilter(lambda record: "orbax" not in record.pathname)
 
 
 class Kept(NamedTuple):

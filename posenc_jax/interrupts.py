@@ -6,6 +6,7 @@ signal, and then ends the process, for which the newest checkpoint on disk is wh
 under `jax.distributed` is JAX's: it makes all processes agree on a moment, and waits for it.
 """
 
+import multiprocessing
 import os
 import select
 import signal
@@ -32,6 +33,23 @@ def install() -> None:
     for number in ASKS[jax.process_count() > 1 :]:
         signal.signal(number, lambda number, frame: None)
     threading.Thread(target=_watch, args=(reading,), daemon=True, name="interrupts").start()
+
+
+def follow_parent() -> None:
+    """In a process of `multiprocessing`: leaves signals to its parent, and ends when that does.
+
+    However the parent ends, SIGKILL too, its end of a pipe between them is closed.
+    """
+    for number in ASKS:
+        signal.signal(number, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "only for a process that another started"
+
+    def follow():
+        parent.join()
+        os._exit(Interrupted.status)
+
+    threading.Thread(target=follow, daemon=True, name="parent").start()
 
 
 def asked() -> bool:

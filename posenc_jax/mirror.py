@@ -56,13 +56,13 @@ class Mirror:
         except Exception as error:
             self._stop("the summary", error)
 
-    def publish(self, folder: Path, records: Sequence[Mapping], checkpoint: bool) -> None:
-        """Sends a finished run's chart, table, figures and artifacts.
+    def publish(self, folder: Path, records: Sequence[Mapping], checkpoint: bool) -> bool:
+        """Sends a finished run's chart, table, figures and artifacts; whether that was done.
 
         A server is asked for a sign first, which it has ANSWER_SECONDS for: artifacts wait for it.
         """
         if self._run is None:
-            return
+            return False
         try:
             online = not self._run.offline
             if online:
@@ -71,10 +71,12 @@ class Mirror:
             sent = _bounded(UPLOAD_SECONDS, exhibits.publish, *given)
             if online:
                 _bounded(UPLOAD_SECONDS, lambda: [artifact.wait() for artifact in sent])
+            return True
         except TimeoutError as error:
             self._stop("sending the report", error)
         except Exception as error:
             _warn(f"sending the report failed ({first_line(error)}); it is in {folder}")
+        return False
 
     def finish(self, failed: bool) -> None:
         """Ends the run in W&B, waiting about FINISH_SECONDS at most."""

@@ -5,12 +5,36 @@ or raises `ValueError` with one line for the first thing that is wrong. An exper
 is put together from these parts.
 """
 
-from typing import Any, Literal, TypeVar
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, TypeVar
 
 import pydantic
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat
 
 from posenc_jax.choices import choices_for
+
+
+def distinct(values: Sequence) -> Sequence:
+    """The values, if none stands twice: what is done for each would be done twice."""
+    for n, value in enumerate(values):
+        if value in values[:n]:
+            raise ValueError(f"{value!r} stands twice")
+    return values
+
+
+def distinct_in(field: str, values: Sequence) -> None:
+    """ValueError: names the field, and the value that stands twice in it."""
+    try:
+        distinct(values)
+    except ValueError as error:
+        raise ValueError(f"{field}: {error}") from None
+
+
+# Devices count in 32 bits.
+MOST = 2**31 - 1
+Count = Annotated[int, Field(gt=0, lt=MOST + 1)]
+Whole = Annotated[int, Field(ge=0, lt=MOST + 1)]
+Distinct = AfterValidator(distinct)
 
 
 class Part(pydantic.BaseModel):
@@ -28,7 +52,7 @@ class EncodingConfig(pydantic.BaseModel):
     """
 
     model_config = pydantic.ConfigDict(extra="allow", frozen=True, strict=True)
-    name: str
+    name: Annotated[str, AfterValidator(lambda name: ",".join(distinct(name.split(","))))]
 
     @property
     def names(self) -> list[str]:
@@ -55,10 +79,10 @@ class ModelConfig(Part):
     """The model; `mlp` is the hidden width as a multiple of `width`."""
 
     kind: Literal["decoder", "encoder", "lstm"] = "decoder"
-    width: PositiveInt = 128
-    heads: PositiveInt = 4
-    layers: PositiveInt = 2
-    mlp: PositiveInt = 4
+    width: Count = Field(128, le=2**20)
+    heads: Count = 4
+    layers: Count = Field(2, le=2**10)
+    mlp: Count = 4
     dtype: Literal["float32", "bfloat16"] = "float32"
     masks: MaskConfig = MaskConfig()
 
@@ -74,15 +98,15 @@ class ModelConfig(Part):
 class TrainConfig(Part):
     """Training; `length` is the task's size (tokens of a window, symbols of a string)."""
 
-    length: PositiveInt
-    min_length: PositiveInt
-    batch: PositiveInt = 32
-    steps: PositiveInt
+    length: Count
+    min_length: Count
+    batch: Count = 32
+    steps: Count
     lr: PositiveFloat = 1e-3
-    warmup: NonNegativeInt = 50
+    warmup: Whole = 50
     decay: NonNegativeFloat = 0.01
     clip: PositiveFloat = 1.0
-    chunk: PositiveInt = 50
+    chunk: Count = 50
 
     @pydantic.model_validator(mode="after")
     def _lengths_in_order(self):
@@ -95,7 +119,7 @@ class CheckpointConfig(Part):
     """How often training is saved, in seconds (0: after every chunk), and how many saves stay."""
 
     seconds: NonNegativeFloat = 60.0
-    keep: PositiveInt = 2
+    keep: Count = 2
 
 
 class EvalConfig(Part):
@@ -103,10 +127,10 @@ class EvalConfig(Part):
     set. `variants` names encodings to read the trained weights under; empty: the trained one.
     """
 
-    lengths: tuple[PositiveInt, ...] = Field(min_length=1)
+    lengths: tuple[Count, ...] = Field(min_length=1)
     variants: tuple[str, ...] = ()
-    examples: PositiveInt = 256
-    tokens: PositiveInt = 8192
+    examples: Count = 256
+    tokens: Count = 8192
 
 
 class WandbConfig(Part):
@@ -124,9 +148,26 @@ class ExperimentConfig(Part):
     """What every experiment has."""
 
     experiment: str
-    seeds: PositiveInt = 3
-    first_seed: NonNegativeInt = 0
+    seeds: Count = 3
+    first_seed: Whole = 0
     wandb: WandbConfig = WandbConfig()
+
+    @pydantic.model_validator(mode="after")
+    def _seeds_in_range(self):
+        if self.first_seed + self.seeds > MOST:
+            raise ValueError(f"first_seed {self.first_seed} and {self.seeds} seeds go past "
+                             f"{MOST - 1}, the last")  # fmt: skip
+        return self
+
+
+class TrainedConfig(ExperimentConfig):
+    """What an experiment has that trains each encoding on a task: see `experiments.stages`."""
+
+    encoding: EncodingConfig
+    task: TaskConfig
+    model: ModelConfig
+    train: TrainConfig
+    checkpoint: CheckpointConfig = CheckpointConfig()
 
 
 C = TypeVar("C", bound=pydantic.BaseModel)

@@ -1,7 +1,7 @@
 """The ways a run stops before its end, each with an exit status of its own.
 
 0   it ended, or had ended before
-1   it cannot go on: a loss that is not finite, a disk that is full
+1   it cannot go on: a loss that is not finite, a disk that is full; or it ended incomplete
 2   the input is wrong: a config, a folder, a checkpoint of another model
 75  it was asked to leave, and what it did is on disk: start it again
 """
@@ -15,6 +15,10 @@ class Stop(Exception):
 
 class Diverged(Stop):
     """A loss or gradient that is not finite."""
+
+
+class Unmeasured(Stop):
+    """A run that has ended without all that it was to measure."""
 
 
 class NotWritten(Stop):

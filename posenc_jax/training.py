@@ -6,7 +6,7 @@ A batch is a function of (seed, step), so nothing about the data needs saving. E
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -80,10 +80,7 @@ def make_batch(task: Task, data: Any, config: TrainConfig, state: State) -> Batc
 
 
 def train_step(model: Model, task: Task, tx, config: TrainConfig, loss_mask: bool) -> Callable:
-    """The step (data, state) -> (state, {"loss", "grad_norm", "step"}), pure.
-
-    Where loss or gradient is not finite the state stays as it was, and so at every step after it.
-    """
+    """The step (data, state) -> (state, {"loss", "grad_norm", "step"}), pure; see `advance`."""
 
     def loss_of(params, batch: Batch, key):
         weights_BT = batch.weights_BT
@@ -96,15 +93,24 @@ def train_step(model: Model, task: Task, tx, config: TrainConfig, loss_mask: boo
         batch = make_batch(task, data, config, state)
         key = random_key(state.seed, PLACE, state.step)
         loss, grads = jax.value_and_grad(loss_of)(state.params, batch, key)
-        with jax.numpy_dtype_promotion("standard"):  # optax adds integers to floats
-            updates, opt = tx.update(grads, state.opt, state.params)
-        params = optax.apply_updates(state.params, updates)
-        metrics = {"loss": loss, "grad_norm": optax.tree.norm(grads), "step": state.step + 1}
-        after = State(params, opt, state.step + 1, state.seed)
-        finite = jnp.isfinite(metrics["loss"]) & jnp.isfinite(metrics["grad_norm"])
-        return jax.tree.map(partial(jnp.where, finite), after, state), metrics
+        return advance(tx, state, loss, grads)
 
     return step
+
+
+def advance(tx, state: State, loss: jax.Array, grads: Any) -> tuple[State, dict[str, jax.Array]]:
+    """One seed's state after an update, and the step's {"loss", "grad_norm", "step"}.
+
+    Where loss or gradient is not finite the state stays as it was, and so at every step after it:
+    `refuse_not_finite` then says so.
+    """
+    with jax.numpy_dtype_promotion("standard"):  # optax adds integers to floats
+        updates, opt = tx.update(grads, state.opt, state.params)
+    params = optax.apply_updates(state.params, updates)
+    metrics = {"loss": loss, "grad_norm": optax.tree.norm(grads), "step": state.step + 1}
+    after = State(params, opt, state.step + 1, state.seed)
+    finite = jnp.isfinite(metrics["loss"]) & jnp.isfinite(metrics["grad_norm"])
+    return jax.tree.map(partial(jnp.where, finite), after, state), metrics
 
 
 def over_seeds(function: Callable, *trees: Any) -> Any:
@@ -182,7 +188,7 @@ def train(
         if waiting is not None:
             metrics = jax.device_get(waiting)
             read(metrics, time.perf_counter() - started)
-            refuse_not_finite(metrics, first_seed)
+            refuse_not_finite(metrics, range(first_seed, first_seed + seeds))
             started, waiting = time.perf_counter(), None
 
     failpoints.reach("compiling")
@@ -203,13 +209,19 @@ def train(
     return state
 
 
-def refuse_not_finite(metrics: Mapping[str, np.ndarray], first_seed: int) -> None:
-    """Diverged: names the first step, and the seed, whose loss or gradient is not finite."""
+def refuse_not_finite(
+    metrics: Mapping[str, np.ndarray], seeds: Sequence[int], where: str = ""
+) -> None:
+    """Looks at the metrics of `advance`, [S, steps], of these seeds; `where` begins the line.
+
+    Raises:
+      Diverged: names the first step, and the seed, whose loss or gradient is not finite.
+    """
     bad_SN = ~(np.isfinite(metrics["loss"]) & np.isfinite(metrics["grad_norm"]))
     if bad_SN.any():
-        seed, at = min(zip(*np.nonzero(bad_SN), strict=True), key=lambda place: place[1])
+        row, at = min(zip(*np.nonzero(bad_SN), strict=True), key=lambda place: place[1])
         raise Diverged(
-            f"step {metrics['step'][seed, at]}, seed {first_seed + seed}: loss "
-            f"{metrics['loss'][seed, at]} with a gradient of norm "
-            f"{metrics['grad_norm'][seed, at]}; the update was not made"
+            f"{where}step {metrics['step'][row, at]}, seed {seeds[row]}: loss "
+            f"{metrics['loss'][row, at]} with a gradient of norm "
+            f"{metrics['grad_norm'][row, at]}; the update was not made"
         )

@@ -12,9 +12,12 @@ import experiments
 from configs import claims as config_file
 from experiments import claims
 from experiments.claims import inside
+from experiments.claims.entries import judged
 from experiments.claims.lab import Lab, Trained, misplaced
-from posenc_jax import make, schema, transformer
+from experiments.claims.ledger import Measured
+from posenc_jax import make, runs, schema, transformer
 from posenc_jax.linear import linear
+from posenc_jax.stops import Diverged, Unmeasured
 
 CLOSED = {
     "sin-1": "holds when",
@@ -180,3 +183,46 @@ def test_keys_are_turned_where_the_method_turns_them(lab):
         x_BTD = jnp.asarray(inside.hidden(trained, lab.windows(2))[0][0])
         still = inside.project(params, "key", inside.normed(params["attention_norm"], x_BTD), 2)
         assert np.allclose(k_BTHC, still, atol=1e-5) != moves
+
+
+def test_a_claim_whose_model_diverges_is_not_measured_and_the_rest_is(tmp_path):
+    """A rate that no model stands: the ledger goes on, and says so at its end."""
+    config = small(f"sin-5,{TRAINED}")
+    config.text.train.update(lr=1e38)
+    run = experiments.prepare(config.to_dict(), str(tmp_path))
+    said = rf"^1 of 2 claims not measured: {TRAINED}: step \d+, seed \d: loss [^\n]* not made$"
+    with pytest.raises(Unmeasured, match=said) as stopped:
+        run()
+    assert stopped.value.status == 1
+    rows = {row["id"]: row for row in json.loads((tmp_path / "claims.json").read_text())}
+    assert rows[TRAINED]["verdict"] == "not measured"
+    assert rows[TRAINED]["numbers"] == {}
+    assert rows["sin-5"]["verdict"] == "holds"
+    lost, found = claims.load(tmp_path)
+    assert (str(lost.verdict), lost.verdict.reason) == ("not measured", rows[TRAINED]["reason"])
+    assert found.verdict.word == "holds", "control: the others are measured"
+    assert "Not measured" in (tmp_path / "claims.md").read_text()
+    assert runs.standing(tmp_path, experiments.check(config.to_dict()).model_dump()) == "finished"
+
+
+def test_a_number_that_is_not_finite_makes_no_verdict(lab):
+    claim = claims.LEDGER["sin-5"]
+    measured = claim.measure(lab)
+    assert judged(claim, measured, "").word == "holds", "control"
+    name = next(iter(measured.numbers))
+    broken = Measured({**measured.numbers, name: [float("nan")]})
+    assert str(judged(claim, broken, "")) == "not measured"
+    assert name in judged(claim, broken, "").reason
+
+
+def test_what_is_asked_for_twice_is_made_once_and_so_is_its_failure(lab):
+    asked = []
+
+    def fail():
+        asked.append(1)
+        raise Diverged("step 3")
+
+    for _ in range(2):
+        with pytest.raises(Diverged, match="step 3"):
+            lab.once("fails", fail)
+    assert asked == [1]

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import experiments
-from experiments.images import pages
-from posenc_jax import runs, tasks
+from experiments.images import figures, pages
+from posenc_jax import failpoints, runs, tasks
 from posenc_jax.tasks.images import SPLITS, VIEWS, patches
+from tests.test_resume import Killed
 
 
 @pytest.fixture(scope="module")
@@ -190,3 +191,51 @@ def test_text_experiments_refuse_images(tmp_path):
     config["task"] = {"name": "digits"}
     with pytest.raises(ValueError, match=r"config.task.name: digits is a task of images; choices:"):
         experiments.prepare(config, str(tmp_path / "run"))
+
+
+def small(workdir, kill="", count=0):
+    """One method, 4 steps in 2 chunks, killed at the so-manyth time a failpoint is reached."""
+    config = importlib.import_module("configs.images").get_config("nope,quick")
+    config.model.update(width=8, heads=1)
+    config.train.update(steps=4, chunk=2, batch=4)
+    config.eval.update(lengths=(4,))
+    config.checkpoint.seconds = 0.0
+    config.seeds = 1
+    reached = []
+
+    def reach(name):
+        reached.append(name)
+        if kill and reached.count(kill) == count:
+            raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(failpoints, "reach", reach)
+        patch.setattr(experiments.images, "show", lambda workdir: None)
+        experiments.prepare(config.to_dict(), str(workdir))()
+    return runs.read(workdir)
+
+
+def test_killed_in_training_and_in_evaluation_it_goes_on(tmp_path, capsys):
+    whole = small(tmp_path / "whole")
+    for at in (("training", 2), ("evaluating", 1)):
+        with pytest.raises(Killed):
+            small(tmp_path / "run", *at)
+    capsys.readouterr()
+    again = small(tmp_path / "run")
+    assert "goes on from nope: read at 4" in capsys.readouterr().out
+    assert again.summary["starts"] == 3
+    key = lambda r: (r["encoding"], r["split"], r["metric"], r["step"])
+    for a, b in zip(again.records, whole.records, strict=True):
+        assert key(a) == key(b)
+        assert a["value"] == pytest.approx(b["value"], rel=1e-3) or "time/" in a["metric"]
+    trained = [record for record in again.records if record["metric"] == "loss"]
+    assert [r["step"] for r in trained if r["split"] == "train"] == [2, 4], "none twice, none lost"
+
+
+def test_a_resolution_that_does_not_fit_leaves_the_others(run):
+    lost = {"encoding": "axial", "length": 8, "reason": "too large"}
+    summary = {**run[1], "not_measured": [lost]}
+    assert figures.sizes(run[1]) == [4, 8]
+    assert figures.sizes(summary) == [4]
+    assert "8 × 8 patches, axial: not measured: too large." in pages.findings(summary)
+    assert not any("not measured" in said for said in pages.findings(run[1])), "control"

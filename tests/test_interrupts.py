@@ -1,5 +1,6 @@
 """SIGTERM and SIGINT end a process in bounded time, whatever it is doing."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 
 from posenc_jax import interrupts
 from posenc_jax.stops import Interrupted
+from scripts.torture.workers import lives
 
 # A loop in C that lets other threads run, as a compilation does, for much longer than the test.
 BUSY = """
@@ -87,3 +89,44 @@ def test_a_failpoint_is_understood(spec, monkeypatch):
     monkeypatch.setenv("POSENC_JAX_FAILPOINT", "training?")
     with pytest.raises(ValueError, match="POSENC_JAX_FAILPOINT"):
         failpoints.reach("training")
+
+
+PARENT = """
+import multiprocessing, os, sys, time
+from tests import followers
+if __name__ == "__main__":
+    child = multiprocessing.get_context("spawn").Process(target=followers.work, args=(sys.argv[1],))
+    child.start()
+    print(child.pid, flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_worker_ends_with_the_parent_that_is_killed(tmp_path):
+    """And leaves the signals to it; one that does not follow stays: the control."""
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    for follows in ("on", "off"):
+        parent = subprocess.Popen(
+            [sys.executable, str(script), follows], stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "PYTHONPATH": os.getcwd()},
+        )  # fmt: skip
+        worker, ready = int(parent.stdout.readline()), parent.stdout.readline()
+        assert ready == "working\n"
+        if follows == "on":
+            os.kill(worker, signal.SIGINT)
+        assert stays(worker, 0.3), "the signal is its parent's business"
+        parent.kill()
+        parent.wait()
+        assert stays(worker, 10.0 if follows == "on" else 1.0) is (follows == "off")
+        parent.stdout.close()
+        if follows == "off":
+            os.kill(worker, signal.SIGKILL)
+
+
+def stays(process, seconds):
+    """Whether a process is there for so many seconds."""
+    until = time.monotonic() + seconds
+    while (alive := lives(process)) and time.monotonic() < until:
+        time.sleep(0.05)
+    return alive

@@ -100,11 +100,12 @@ def test_stages_whose_records_are_not_as_they_were_are_repeated(tmp_path, damage
     assert len(lines(tmp_path)) == 1
 
 
-def test_progress_that_cannot_be_read_costs_time_and_nothing_else(tmp_path):
+@pytest.mark.parametrize("damage", ["{", "[]", "null"])
+def test_progress_that_cannot_be_read_costs_time_and_nothing_else(tmp_path, damage):
     with runs.Run(tmp_path, CONFIG) as run:
         step(run, 1)
         run.end("a")
-    (tmp_path / "progress.json").write_text("{")
+    (tmp_path / "progress.json").write_text(damage)
     with runs.Run(tmp_path, CONFIG) as run:
         assert not run.ended("a")
         assert run.records() == []

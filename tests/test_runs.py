@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax import mirror, runs
+from posenc_jax import failpoints, mirror, runs
 
 CONFIG = {"experiment": "e", "train": {"length": 8}, "eval": {"lengths": (8, 16)}}
 RECORD = {
@@ -331,3 +331,39 @@ def test_the_real_wandb_keeps_an_offline_mirror(tmp_path):
     assert b"test/bits_per_byte/rope/L8/seed0" in content
     assert b"L9/seed0" not in content
     assert lines(tmp_path / "run") == [RECORD]
+
+
+def test_a_report_that_was_not_sent_is_sent_at_the_next_start_once(tmp_path, wandb, monkeypatch):
+    tables = lambda fake: [row for row in fake.rows if "results" in row]
+
+    def killed(name):
+        if name == "finished":
+            raise KeyboardInterrupt
+
+    fake = wandb()
+    monkeypatch.setattr(failpoints, "reach", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run_mirrored(tmp_path)
+    assert runs.standing(tmp_path, CONFIG) == "finished"
+    assert tables(fake) == []
+    runs.send(tmp_path, CONFIG, {"mode": "disabled"})
+    (_, first), *rest = fake.modes
+    assert not rest
+    for _ in range(2):
+        runs.send(tmp_path, CONFIG, {"mode": "online"})
+    assert len(tables(fake)) == 1
+    assert [given["id"] for _, given in fake.modes] == [first["id"]] * 2, "the same run, once more"
+    assert fake.summary == {"test/bits_per_byte/rope/L8/mean": 2.5}
+
+
+def test_what_w_and_b_refuses_stays_unsent_and_what_it_took_does_not(tmp_path, wandb):
+    wandb()
+    run_mirrored(tmp_path / "taken")
+    fake = wandb("artifact")
+    run_mirrored(tmp_path / "refused")
+    runs.send(tmp_path / "taken", CONFIG, {"mode": "online"})
+    assert len(fake.modes) == 1, "control: nothing was left to send"
+    fake.refuses = ()
+    runs.send(tmp_path / "refused", CONFIG, {"mode": "online"})
+    assert len(fake.modes) == 2
+    assert not (tmp_path / "refused" / "unsent").exists()

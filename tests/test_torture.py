@@ -5,10 +5,11 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
-from experiments import length_extrapolation
+from experiments import stages
 from posenc_jax import evaluation, runs
 from scripts.torture import configs, mirrors, page, starts
 from scripts.torture.child import ROOT, TINY, Child, outcome
@@ -53,9 +54,38 @@ def test_one_of_many_simultaneous_starts_wins(tmp_path):
 def test_wrong_lines_are_refused_and_good_ones_accepted():
     refused = configs.bad_lines(20)
     assert refused["refused"] == refused.total(), refused
-    accepted = configs.good_lines(3)
+    accepted = configs.good_lines(5)
     assert accepted["accepted"] == accepted.total(), accepted
     assert configs.unchecked(5) > 0, "control"
+
+
+@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # of ml_collections
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ("--config=configs/common.py", "--config: configs/common.py: module"),
+        ("--config=configs/rope_extrap.py:zz", "--config: argument 'zz' is not known"),
+        ("--config=", "--config: must be given"),
+        ("--config.encoding=rope", "config.encoding: has fields of its own"),
+        ("--config.train.steps.x=3", "config.train.steps.x: no such field"),
+        ("--config.train.steps=3000000000", "config.train.steps: 3000000000 is wrong"),
+        ("--config.first_seed=2147483647", "config: first_seed 2147483647 and 2 seeds go past"),
+        ("--config.encoding.name=rope,nope,rope", "config.encoding.name: 'rope' stands twice"),
+        (f"--workdir={'x' * 300}", f"workdir: {'x' * 300}: File name too long"),
+    ],
+)
+def test_what_was_once_accepted_or_said_badly_is_refused_well(argument, said):
+    line = configs.refusal(configs.BASES[0], configs.Line((argument,)))
+    assert line.startswith(said)
+    assert "\n" not in line
+    assert "Traceback" not in line
+
+
+@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # of ml_collections
+def test_a_sweep_s_agent_cannot_name_a_run_out_of_its_folder(monkeypatch):
+    for name, said in (("../../etc", "name: '../../etc' cannot be a folder"), ("ab12", "")):
+        monkeypatch.setenv("WANDB_RUN_ID", name)
+        assert configs.refusal(configs.BASES[0], configs.Line(())).startswith(said)
 
 
 MIRRORED = """
@@ -84,36 +114,76 @@ def test_a_server_that_goes_silent_holds_nothing_up_and_learns_no_secret(tmp_pat
     assert len(mirrors.leaks(workdir, [environment["PASSWORD"]])) == 2, "control"
 
 
-def test_a_length_that_does_not_fit_is_a_fact_with_its_reason(tmp_path, monkeypatch):
-    def read(config, task, one, state, record):
+INTERRUPTED = """
+import os, sys, time
+from posenc_jax import interrupts, runs, stops
+interrupts.install()
+status = 0
+try:
+    with runs.Run(sys.argv[1], {}, {"mode": "online", "project": "p"}) as run:
+        print("ready", flush=True)
+        while True:
+            time.sleep(0.01)
+            interrupts.leave_if_asked()
+except stops.Interrupted as stop:
+    status = stop.status
+interrupts.leave_within(3.0, status)
+sys.exit(status)
+"""
+
+
+def test_interrupted_while_a_server_is_silent_it_still_leaves_in_time(tmp_path):
+    workdir = tmp_path / "run"
+    with serving("going silent") as server:
+        child = subprocess.Popen(
+            [sys.executable, "-c", INTERRUPTED, str(workdir)], cwd=ROOT, stdout=subprocess.PIPE,
+            env={**os.environ, **mirrors.environment(workdir, server)}, stderr=subprocess.PIPE,
+            text=True,
+        )  # fmt: skip
+        while child.stdout.readline() != "ready\n":
+            pass
+        since = time.monotonic()
+        child.send_signal(signal.SIGTERM)
+        _, said = child.communicate(timeout=60)
+        seconds = time.monotonic() - since
+    assert child.returncode == 75, said
+    assert seconds < mirrors.LIMIT
+    assert "Traceback" not in said
+    assert server.asked > 1, "control: W&B was there, and waited for"
+
+
+def test_a_length_that_does_not_fit_is_a_fact_with_its_reason(tmp_path):
+    def read(one):
         if one.length == 16:
             raise evaluation.DoesNotFit("needs more")
         record.log([RECORD])
 
-    monkeypatch.setattr(length_extrapolation, "_read", read)
-    plan = [
-        length_extrapolation.Reading("nope", length, None, None, f"nope at {length}")
-        for length in (8, 16)
-    ]
+    plan = [stages.Reading("nope", length, None, None, f"nope at {length}") for length in (8, 16)]
     with runs.Run(tmp_path, CONFIG) as record:
-        length_extrapolation._evaluate(None, None, plan, None, record)
+        stages.evaluate(plan, record, read)
     with runs.Run(tmp_path, CONFIG) as record:
-        length_extrapolation._evaluate(None, None, plan, None, record)  # nothing is repeated
+        stages.evaluate(plan, record, read)  # nothing is repeated
         entry = {"encoding": "nope", "length": 16, "reason": "needs more"}
         assert record.facts["not_measured"] == [entry]
         assert len(record.records()) == 1
 
 
-@pytest.mark.parametrize("good", [3, 2])
-def test_the_page_says_what_was_found(tmp_path, good):
-    path = tmp_path / "page.md"
+def test_the_page_takes_one_check_at_a_time(tmp_path):
+    path, order = tmp_path / "page.md", ("files", "kills", "starts")
     path.write_text(f"by hand\n{page.BEGIN}\nold\n{page.END}\nafter\n")
-    one = Shown("kills", good, 3, "no rollback", 1, 1, "one core", bad=("x: status 1",)[good - 2 :])
-    page.write(path, {"kills": one}, 60.0)
+    one = Shown("ends | well", 2, 3, "no rollback", 1, 1, "one core", "0.1 s", ("x: status 1",))
+    page.write(path, "kills", one, 60.0, order)
+    page.write(path, "files", one._replace(good=3, bad=()), 5.0, order)
     text = path.read_text()
     assert text.startswith("by hand\n")
     assert text.endswith("after\n")
-    assert f"| kills | {good} of 3 | no rollback | 1 of 1 |" in text
-    assert ("What went wrong" in text) is (good < 3)
-    assert one.passed is (good == 3)
     assert "old" not in text.split()
+    assert "| kills | ends | well | 2 of 3 | no rollback | 1 of 1 |" in text
+    assert text.index("| files |") < text.index("| kills |")
+    assert text.count("  - went wrong: x: status 1") == 1
+    assert text.count("`python -m scripts.torture --only=kills`, 20") == 1
+    page.write(path, "kills", one._replace(good=3, bad=()), 60.0, order)
+    text = path.read_text()
+    assert "went wrong" not in text
+    assert text.count("| kills |") == text.count("| files |") == 1
+    assert [shown.passed for shown in (one, one._replace(good=3))] == [False, True]

@@ -13,20 +13,20 @@ under way alone: started again, it measures what is missing. `scripts/claims.py`
 folders.
 """
 
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from pathlib import Path
 from typing import Literal
 
 from experiments.claims.entries import Entry, load, made, save
 from experiments.claims.lab import Lab
-from experiments.claims.ledger import Claim
 from experiments.claims.pages import markdown, publish, sections
 from experiments.claims.register import LEDGER
-from posenc_jax import interrupts, report, runs, schema, tasks
+from experiments.rows import Workers
+from posenc_jax import failpoints, interrupts, report, runs, schema, tasks
 from posenc_jax.choices import choices_for
 from posenc_jax.progress import Progress
+from posenc_jax.stops import Unmeasured
 
 WORKERS = 2  # claims at a time: while one compiles, another runs
 
@@ -49,6 +49,7 @@ class Config(schema.ExperimentConfig):
 
 def check(config: Config) -> None:
     """Raises ValueError, in one line, for an unknown claim or a text that cannot be read."""
+    schema.distinct_in("config.claims", _ids(config))
     for id in _ids(config):
         if id not in LEDGER:
             raise ValueError(f"config.claims: no claim {id!r}{choices_for(id, ['all', *LEDGER])}")
@@ -62,7 +63,11 @@ def check(config: Config) -> None:
 
 
 def run(config: Config, workdir: str) -> None:
-    """Measures the claims, writes each as it comes, then the report."""
+    """Measures the claims, writes each as it comes, then the report.
+
+    Raises:
+      Unmeasured: at the very end, names the first claim that could not be measured.
+    """
     with runs.Run(workdir, config.model_dump(), config.wandb.model_dump()) as record:
         lab, ids = Lab(config), _ids(config)
         record.fact(task=dict(lab.text.facts))
@@ -70,18 +75,22 @@ def run(config: Config, workdir: str) -> None:
         found = {entry.claim.id: entry for entry in (load(workdir) if ended else [])}
         missing = [id for id in ids if id not in ended]
         record.begin(f"{len(ended)} of {len(ids)} claims")
-        with Progress(len(missing), "claims") as progress, ThreadPoolExecutor(WORKERS) as pool:
-            waiting = [pool.submit(_entry, LEDGER[id], lab, config) for id in missing]
+        with Progress(len(missing), "claims") as progress, Workers(WORKERS) as pool:
+            waiting = [pool.submit(made, LEDGER[id], lab, config) for id in missing]
             for done, future in enumerate(as_completed(waiting), 1):
                 entry = future.result()
                 found[entry.claim.id] = entry
                 record.log(_records(entry, lab.seeds))
                 save(record.path / "claims.json", [found[id] for id in ids if id in found])
+                failpoints.reach("measured")
                 record.end(entry.claim.id)
                 progress.update(done)
                 interrupts.leave_if_asked()
         record.finish({"claims": {id: str(found[id].verdict) for id in ids}})
         show(workdir)
+    lost = {id: found[id].verdict for id in ids if found[id].verdict.word == "not measured"}
+    for id, verdict in lost.items():
+        raise Unmeasured(f"{len(lost)} of {len(ids)} claims not measured: {id}: {verdict.reason}")
 
 
 def show(workdir: str) -> None:
@@ -93,12 +102,6 @@ def show(workdir: str) -> None:
 
 def _ids(config: Config) -> list[str]:
     return list(LEDGER) if config.claims == "all" else config.claims.split(",")
-
-
-def _entry(claim: Claim, lab: Lab, config: Config) -> Entry:
-    started = time.perf_counter()
-    measured = claim.measure(lab)
-    return made(claim, measured, config, time.perf_counter() - started)
 
 
 def _records(entry: Entry, seeds: list[int]) -> Iterator[dict]:

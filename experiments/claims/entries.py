@@ -1,18 +1,25 @@
 """Measured claims on disk: claims.json, written claim by claim."""
 
 import json
-from collections.abc import Iterable, Mapping
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.claims.ledger import Claim, Curve, Measured, Verdict
+from matplotlib.figure import Figure
+
+from experiments.claims.lab import Lab
+from experiments.claims.ledger import Claim, Curve, Measured, Verdict, unmeasured
 from experiments.claims.register import LEDGER
 from posenc_jax import runs
+from posenc_jax.evaluation import DoesNotFit
 from posenc_jax.statistics import interval
+from posenc_jax.stops import Diverged
 
 
 class Entry(NamedTuple):
-    """A measured claim; `verdict` is what its rule says of `measured`.
+    """A claim and what its rule says of `measured`; of one that could not be, there is nothing.
 
     seconds: what it took, with the models that it was the first to ask for.
     run: when, at which commit and with which settings it was measured.
@@ -24,11 +31,42 @@ class Entry(NamedTuple):
     seconds: float
     run: Mapping[str, Any]
 
+    @property
+    def figure(self) -> Callable[[Measured], Figure] | None:
+        """What draws the measurement, if there is one."""
+        return self.claim.figure if self.measured.numbers else None
 
-def made(claim: Claim, measured: Measured, config: Any, seconds: float) -> Entry:
-    """The claim with its verdict and where it comes from."""
+
+def made(claim: Claim, lab: Lab, config: Any) -> Entry:
+    """Measures a claim: its verdict, and where it comes from.
+
+    A model that diverges, a number that is not finite, or memory that does not suffice make it
+    "not measured"; any other failure is a fault of ours.
+    """
+    started, reason = time.perf_counter(), ""
+    try:
+        measured = claim.measure(lab)
+    except (Diverged, DoesNotFit) as error:
+        measured, reason = Measured({}), str(error)
+    seconds = time.perf_counter() - started
+    return Entry(claim, measured, judged(claim, measured, reason), seconds, _origin(config))
+
+
+def judged(claim: Claim, measured: Measured, reason: str) -> Verdict:
+    """What the rule says; "not measured" of no numbers, for the reason given, or of one that is not
+    finite.
+    """
+    if not measured.numbers:
+        return unmeasured(reason)
+    for name, values in measured.numbers.items():
+        if not all(map(math.isfinite, values)):
+            return unmeasured(f"{name} is not finite in every seed")
+    return claim.rule(measured.intervals)
+
+
+def _origin(config: Any) -> dict[str, Any]:
     here, text = runs.environment(), config.text
-    origin = {
+    return {
         **{name: here[name] for name in ("started", "commit", "python", "jax", "device")},
         "budget": config.budget,
         "seeds": config.seeds,
@@ -37,7 +75,6 @@ def made(claim: Claim, measured: Measured, config: Any, seconds: float) -> Entry
         "model": f"{text.model.layers} layers, width {text.model.width}, {text.model.heads} heads",
         "training": f"{text.train.steps} steps of {text.train.batch} windows",
     }
-    return Entry(claim, measured, claim.rule(measured.intervals), seconds, origin)
 
 
 def save(path: Path, entries: Iterable[Entry]) -> None:
@@ -61,9 +98,7 @@ def save(path: Path, entries: Iterable[Entry]) -> None:
         }
         for e in entries
     ]
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(runs.plain("claims", rows), indent=1, allow_nan=False) + "\n")
-    part.replace(path)
+    runs.write_json(path, runs.plain("claims", rows))
 
 
 def load(*workdirs: str | Path) -> list[Entry]:
@@ -88,7 +123,7 @@ def load(*workdirs: str | Path) -> list[Entry]:
                 raise ValueError(f"workdir: {path}: no claim {row['id']!r} in the ledger")
             claim, measured = LEDGER[row["id"]], _measured(row)
             try:
-                verdict = claim.rule(measured.intervals)
+                verdict = judged(claim, measured, row["reason"])
             except KeyError as error:
                 raise ValueError(
                     f"workdir: {path}: {claim.id} lacks the number {error}; measure it again"

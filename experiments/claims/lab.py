@@ -6,6 +6,7 @@ of a model are trained in one program, and every leaf of its parameters leads wi
 
 import math
 from collections.abc import Callable, Hashable
+from concurrent.futures import Future
 from threading import Lock
 from typing import Any, NamedTuple, TypeVar
 
@@ -53,8 +54,7 @@ class Lab:
         self.model: ModelConfig = config.text.model
         self.train: TrainConfig = config.text.train
         self.text = tasks.make(config.text.task.name, **config.text.task.options)
-        self._made: dict[Hashable, Any] = {}
-        self._locks: dict[Hashable, Lock] = {}
+        self._made: dict[Hashable, Future] = {}
         self._lock = Lock()
 
     def pick(self, quick: T, full: T) -> T:
@@ -138,13 +138,16 @@ class Lab:
         return scores.loss_SE.sum(axis=1) / scores.count_SE.sum(axis=1) / math.log(2)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What `make` gave the first time, by key; claims that ask at once wait for one another."""
+        """What `make` gave the first time, or raised, by key; claims that ask at once wait."""
         with self._lock:
-            lock = self._locks.setdefault(key, Lock())
-        with lock:
-            if key not in self._made:
-                self._made[key] = make()
-            return self._made[key]
+            mine = key not in self._made
+            made = self._made.setdefault(key, Future())
+        if mine:
+            try:
+                made.set_result(make())
+            except BaseException as error:
+                made.set_exception(error)
+        return made.result()
 
 
 def misplaced(trained: Trained) -> Trained:
@@ -167,6 +170,6 @@ def misplaced(trained: Trained) -> Trained:
 
 def _train(model: Model, task: Task, config: TrainConfig, seeds: list[int]):
     def read(metrics: dict[str, np.ndarray], seconds: float) -> None:
-        """A loss that is not finite shows in the scores; nothing else is kept of training."""
+        """Nothing is kept of training."""
 
     return train(model, task, config, len(seeds), seeds[0], True, read)

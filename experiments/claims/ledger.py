@@ -45,9 +45,12 @@ class Measured(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """`reason` is built from the numbers; `when` is the condition of "holds when"."""
+    """`reason` is built from the numbers; `when` is the condition of "holds when".
 
-    word: Literal["holds", "holds when", "does not hold"]
+    "not measured" is no rule's: training diverged, a number is not finite, memory was short.
+    """
+
+    word: Literal["holds", "holds when", "does not hold", "not measured"]
     reason: str
     when: str = ""
 
@@ -86,6 +89,10 @@ def holds_when(condition: str, reason: str) -> Verdict:
 
 def fails(reason: str) -> Verdict:
     return Verdict("does not hold", reason)
+
+
+def unmeasured(reason: str) -> Verdict:
+    return Verdict("not measured", reason)
 
 
 def either(passed: bool, reason: str) -> Verdict:

@@ -30,7 +30,7 @@ def sections(entries: Sequence[Entry]) -> list[Section]:
 
 def _section(e: Entry) -> Section:
     picture = []
-    if (draw := e.claim.figure) is not None:
+    if (draw := e.figure) is not None:
         picture = [Picture(e.claim.id, lambda: draw(e.measured), e.claim.text)]
     rows = [(name, said(number), _seeds(e, name)) for name, number in e.measured.intervals.items()]
     parts = [
@@ -51,9 +51,9 @@ def publish(entries: Sequence[Entry], path: Path) -> None:
     for old in folder.glob("*.svg"):
         old.unlink()
     for e in entries:
-        if e.claim.figure is not None:
+        if (draw := e.figure) is not None:
             with look.look(e.claim.id):
-                figure = e.claim.figure(e.measured)
+                figure = draw(e.measured)
                 figure.savefig(folder / f"{e.claim.id}.svg", metadata={"Date": None})
     path.write_text(markdown(entries, folder.name), "utf-8")
 
@@ -91,7 +91,7 @@ def _lines(e: Entry, figures: str) -> Iterator[str]:
     yield from (f"**{_capital(str(e.verdict))}**: {e.verdict.reason}.", "")
     yield from (f"*Measured*: {prose(e.claim.measure)}", "")
     yield from (f"*Rule*: {prose(e.claim.rule)}", "")
-    if e.claim.figure is not None:
+    if e.figure is not None:
         yield from (f"![{e.claim.id}]({figures}/{e.claim.id}.svg)", "")
     yield from ("<details><summary>Numbers</summary>", "")
     yield from ("| number | mean | every seed |", "|---|---|---|")

@@ -14,30 +14,25 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from experiments.images import pages
+from experiments.stages import Reading, evaluate, fit
 from posenc_jax import encodings, report, runs, schema, tasks, transformer
 from posenc_jax.encoding import Encoding
 from posenc_jax.evaluation import Evaluator, Scores, records
-from posenc_jax.progress import Progress
 from posenc_jax.tasks.images import VIEWS
-from posenc_jax.training import State, train
 from posenc_jax.transformer import Model
 
 
 class EvalConfig(schema.Part):
     """Resolutions to test at, in patches a side; `tokens` bounds one forward pass."""
 
-    lengths: tuple[PositiveInt, ...] = Field(min_length=1)
-    tokens: PositiveInt = 8192
+    lengths: tuple[schema.Count, ...] = Field(min_length=1)
+    tokens: schema.Count = 8192
 
 
-class Config(schema.ExperimentConfig):
-    encoding: schema.EncodingConfig
-    task: schema.TaskConfig
-    model: schema.ModelConfig
-    train: schema.TrainConfig
+class Config(schema.TrainedConfig):
     eval: EvalConfig
 
 
@@ -71,11 +66,11 @@ def run(config: Config, workdir: str) -> None:
         record.fact(task=dict(task.facts))
         _keep_shown(config, task, record)
         for name in config.encoding.names:
-            task = _task(config, name)
-            _evaluate(config, task, name, _train(config, task, name, record), record)
+            _measure(config, name, record)
         summary = report.summarise(
             record.records(), metric=task.metric, better="higher",
             train_length=config.train.length, baselines=task.baselines(),
+            not_measured=record.facts.get("not_measured", ()),
         )  # fmt: skip
         record.finish(summary)
         show(workdir)
@@ -115,40 +110,29 @@ def _model(config: Config, name: str, classes: int, features: int) -> Model:
     return model._replace(apply=apply)
 
 
-def _train(config: Config, task: tasks.Task, name: str, record: runs.Run) -> State:
+def _measure(config: Config, name: str, record: runs.Run) -> None:
+    """Trains one method, and logs its scores in every view at every resolution."""
+    task = _task(config, name)
     assert task.features is not None
-    seeds = range(config.first_seed, config.first_seed + config.seeds)
-    labels = {"encoding": name, "split": "train", "length": config.train.length, "metric": "loss"}
-    with Progress(config.train.steps, f"train {name}") as progress:
-        step = 0
-
-        def read(metrics, seconds):
-            nonlocal step
-            step += metrics["loss"].shape[1]
-            loss_S = metrics["loss"].mean(axis=1)
-            record.log(
-                {"step": step, **labels, "seed": seed, "value": float(loss)}
-                for seed, loss in zip(seeds, loss_S, strict=True)
-            )
-            progress.update(step, float(loss_S.mean()))
-
-        return train(
-            _model(config, name, task.vocab, task.features), task, config.train, config.seeds,
-            config.first_seed, config.model.masks.loss, read,
-        )  # fmt: skip
-
-
-def _evaluate(config: Config, task: tasks.Task, name: str, state: State, record: runs.Run) -> None:
-    """Logs the scores of every view at every resolution."""
-    assert task.features is not None
-    seeds = list(range(config.first_seed, config.first_seed + config.seeds))
+    model = _model(config, name, task.vocab, task.features)
     limits = schema.EvalConfig(lengths=config.eval.lengths, tokens=config.eval.tokens)
-    evaluator = Evaluator(_model(config, name, task.vocab, task.features), task, limits)
-    for size in config.eval.lengths:
-        scores = evaluator(state.params, size)
+    evaluator = Evaluator(model, task, limits)
+    plan = [
+        Reading(name, size, name, evaluator, f"{name}: read at {size}")
+        for size in config.eval.lengths
+    ]
+    if all(record.ended(one.stage) for one in plan):
+        return
+    state = fit(config, model, task, name, record)
+    seeds = list(range(config.first_seed, config.first_seed + config.seeds))
+
+    def read(one: Reading) -> None:
+        scores = evaluator(state.params, one.length)
         for view, seen in zip(VIEWS, by_view(scores), strict=True):
-            label = {"encoding": pages.row(name, view), "split": "test", "length": size}
+            label = {"encoding": pages.row(name, view), "split": "test", "length": one.length}
             record.log(records(seen, task, seeds, step=config.train.steps, **label))
+
+    evaluate(plan, record, read)
 
 
 def _keep_shown(config: Config, task: tasks.Task, record: runs.Run) -> None:

@@ -22,24 +22,30 @@ CONTROL = (
 SHOWN = "One test image as the model reads it, patch by patch, at each resolution and shuffled."
 
 
+def sizes(summary: Mapping) -> list[int]:
+    """The resolutions that every method could be tested at."""
+    lost = {entry["length"] for entry in summary["not_measured"]}
+    return [size for size in summaries.lengths(summary) if size not in lost]
+
+
 def by_resolution(summary: Mapping, names: Sequence[str]) -> Figure:
     """Accuracy by patches a side, a panel for each way to count positions."""
-    sizes, styles = summaries.lengths(summary), look.styles(names)
+    shared, styles = sizes(summary), look.styles(names)
     figure = Figure(figsize=(8, 4.8))
     panels = figure.subplots(1, 2, sharey=True)
     for axes, view in zip(panels, (COUNTED, INTERPOLATED), strict=True):
         for name in names:
             key = name if view == COUNTED else f"{name}, {view}"
-            cells = [summary["results"][key][str(size)] for size in sizes]
+            cells = [summary["results"][key][str(size)] for size in shared]
             color = styles[name]["color"]
-            axes.plot(sizes, [c["mean"] for c in cells], label=name, zorder=3, **styles[name])
-            for size, cell in zip(sizes, cells, strict=True):
+            axes.plot(shared, [c["mean"] for c in cells], label=name, zorder=3, **styles[name])
+            for size, cell in zip(shared, cells, strict=True):
                 axes.plot([size] * len(cell["seeds"]), cell["seeds"], ".", ms=4, alpha=0.6,
                           color=color, zorder=4)  # fmt: skip
         for value in summary["baselines"].values():
             axes.axhline(value, color=look.MUTED, linewidth=1, linestyle="--", zorder=1)
         look.trained_line(axes, summary["train_length"])
-        axes.set_xticks(sizes, [f"{size} × {size}" for size in sizes])
+        axes.set_xticks(shared, [f"{size} × {size}" for size in shared])
         axes.set_title(f"positions {view}")
     panels[0].set_ylim(0, 1.02)
     panels[0].set_ylabel("accuracy (share of images)")

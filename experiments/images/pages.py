@@ -67,20 +67,24 @@ def findings(summary: Mapping) -> list[str]:
             f"{min(loss[n] for n in told):.3f} or more"
             + (f"; without, by {loss['nope']:.3f}." if "nope" in names else ".")
         )
-    for size in summaries.lengths(summary):
+    for size in figures.sizes(summary):
         if size > trained:
             for view in (COUNTED, INTERPOLATED):
                 first = max(names, key=lambda name: at(name, view, size)["mean"])
                 said.append(f"{_grid(size)} patches, positions {view}: the best is {first} with "
                             f"{_share(at(first, view, size))}.")  # fmt: skip
-    return said + _gains(summary, names)
+    lost = [
+        f"{_grid(entry['length'])} patches, {entry['encoding']}: not measured: {entry['reason']}."
+        for entry in summary["not_measured"]
+    ]
+    return said + _gains(summary, names) + lost
 
 
 def _gains(summary: Mapping, names: Sequence[str]) -> list[str]:
     """Two dimensions against one, paired by seed."""
     pairs = [(flat, grid) for flat, grid in PAIRS.items() if flat in names and grid in names]
     places = [(COUNTED, summary["train_length"])] + [
-        (INTERPOLATED, n) for n in summaries.lengths(summary) if n > summary["train_length"]
+        (INTERPOLATED, n) for n in figures.sizes(summary) if n > summary["train_length"]
     ]
     said = []
     for view, size in places:
@@ -101,7 +105,7 @@ def _gains(summary: Mapping, names: Sequence[str]) -> list[str]:
 def _table(summary: Mapping) -> Grid:
     trained = summary["train_length"]
     columns = [(COUNTED, trained), (SHUFFLED, trained)]
-    for size in summaries.lengths(summary):
+    for size in figures.sizes(summary):
         if size > trained:
             columns += [(COUNTED, size), (INTERPOLATED, size)]
     title = lambda view, size: _grid(size) + ("" if (view, size) == columns[0] else f" {view}")

@@ -4,10 +4,10 @@ A task is posed at the largest size that a window of tokens holds, and tested in
 times as wide. On a CPU methods are measured in processes of their own, one for each core.
 """
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from experiments.leaderboard import measure, standings, workers
-from posenc_jax import encodings, interrupts, report, runs, schema, tasks
+from posenc_jax import encodings, failpoints, interrupts, report, runs, schema, tasks
 from posenc_jax.progress import Progress
 
 ALL = "all"
@@ -24,13 +24,13 @@ class Config(schema.ExperimentConfig):
     encoding: schema.EncodingConfig
     reference: str
     tasks: tuple[schema.TaskConfig, ...] = Field(min_length=1)
-    window: PositiveInt
-    multiples: tuple[PositiveInt, ...] = Field(min_length=2)
-    pool: PositiveInt
-    examples: PositiveInt
+    window: schema.Count
+    multiples: tuple[schema.Count, ...] = Field(min_length=2)
+    pool: schema.Count
+    examples: schema.Count
     model: schema.ModelConfig
     train: schema.TrainConfig
-    processes: PositiveInt
+    processes: schema.Count
 
 
 def _groups(config: Config) -> set[str | None]:
@@ -65,6 +65,7 @@ def check(config: Config) -> None:
                          f"{', '.join(names(config))}")  # fmt: skip
     if config.multiples[0] != 1 or sorted(set(config.multiples)) != list(config.multiples):
         raise ValueError(f"config.multiples: {config.multiples} must rise from 1")
+    schema.distinct_in("config.tasks", [entry.name for entry in config.tasks])
     for entry in config.tasks:
         width = tasks.check(entry.name, **entry.options)
         if width(1) > config.window:
@@ -85,6 +86,7 @@ def run(config: Config, workdir: str) -> None:
                 if result.reason:
                     reasons[result.name] = result.reason
                     record.fact(reasons=reasons)
+                failpoints.reach("measured")
                 record.end(result.name)
                 progress.update(done)
                 interrupts.leave_if_asked()

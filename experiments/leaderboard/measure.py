@@ -115,7 +115,7 @@ def measure(config: Any, name: str, pools: Sequence[Pool]) -> Iterator[dict[str,
     for pool in pools:
         state = init_states(model, optimizer(train), config.seeds, config.first_seed)
         state, metrics = run(state, pool.train, train.steps)
-        refuse_not_finite(jax.device_get(metrics), config.first_seed)
+        refuse_not_finite(jax.device_get(metrics), seeds, f"{pool.task.name}, ")
         states.append(state)
     for seed in seeds:
         count = sum(leaf[0].size for leaf in jax.tree.leaves(states[0].params["encoding"]))

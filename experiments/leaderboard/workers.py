@@ -4,10 +4,12 @@ import multiprocessing
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any, NamedTuple
 
 from experiments.leaderboard.measure import draw_pools, measure
-from posenc_jax.stops import Diverged
+from posenc_jax import interrupts
+from posenc_jax.stops import Diverged, Interrupted
 
 _mine: dict[str, Any] = {}  # what this worker was started with
 
@@ -21,21 +23,33 @@ class Result(NamedTuple):
 
 
 def measured(config: Any, names: Sequence[str]) -> Iterator[Result]:
-    """Every method's result as it comes."""
-    if config.processes == 1:
+    """Every method's result as it comes.
+
+    Raises:
+      Interrupted: a worker was ended from outside.
+    """
+    processes = min(config.processes, len(names))
+    if processes <= 1:
         pools = draw_pools(config)
         yield from (_attempt(config, name, pools) for name in names)
         return
     context = multiprocessing.get_context("spawn")
     cores = context.Queue()
-    for core in range(config.processes):
+    for core in range(processes):
         cores.put(core)
-    with ProcessPoolExecutor(config.processes, context, _start, (config, cores)) as workers:
+    with ProcessPoolExecutor(processes, context, _start, (config, cores)) as workers:
         futures = [workers.submit(_work, name) for name in names]
-        yield from (future.result() for future in as_completed(futures))
+        try:
+            yield from (future.result() for future in as_completed(futures))
+        except BrokenProcessPool:
+            raise Interrupted("a worker was lost; start it again to go on from here") from None
+        finally:
+            for future in futures:
+                future.cancel()
 
 
 def _start(config: Any, cores: Any) -> None:
+    interrupts.follow_parent()
     core = cores.get()
     if hasattr(os, "sched_setaffinity"):
         usable = sorted(os.sched_getaffinity(0))

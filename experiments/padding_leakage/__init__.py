@@ -14,7 +14,6 @@ pay to padding, and the accuracy with no padding, as in training, with other con
 """
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
@@ -28,8 +27,8 @@ from experiments.padding_leakage.measuring import (
     Subject,
     measure,
 )
-from experiments.rows import fitted
-from posenc_jax import encodings, interrupts, report, runs, schema
+from experiments.rows import Workers, fitted
+from posenc_jax import encodings, failpoints, interrupts, report, runs, schema
 from posenc_jax.progress import Progress
 
 WORKERS = 2  # programs that compile at a time
@@ -73,10 +72,11 @@ def run(config: Config, workdir: str) -> None:
         rows = [row for row in rows if not record.ended(row.label)]
         for row in rows[:1]:
             record.begin(row.label)
-        with Progress(len(rows), "padding") as progress, ThreadPoolExecutor(WORKERS) as pool:
+        with Progress(len(rows), "padding") as progress, Workers(WORKERS) as pool:
             found = pool.map(partial(measure, setting), rows)
             for done, (subject, leaks) in enumerate(zip(rows, found, strict=True), 1):
                 record.log(_records(setting, subject.label, leaks))
+                failpoints.reach("measured")
                 record.end(subject.label)
                 progress.update(done)
                 interrupts.leave_if_asked()

@@ -6,20 +6,32 @@ and on, D sides, S seeds; R all runs of a program, L x D x S.
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 
-from experiments.rows import compiled, largest, standing
+from experiments.rows import largest, standing
 from posenc_jax import schema, transformer
+from posenc_jax.compiling import brief
 from posenc_jax.encoding import Encoding
 from posenc_jax.layout import Layout
 from posenc_jax.tasks import PAD
-from posenc_jax.training import BATCH, INIT, PLACE, SIZE, mean_loss, over_seeds, random_key
+from posenc_jax.training import (
+    BATCH,
+    INIT,
+    PLACE,
+    SIZE,
+    State,
+    advance,
+    mean_loss,
+    over_seeds,
+    random_key,
+    refuse_not_finite,
+)
 from posenc_jax.transformer import Model
 
 MASKS = ("attention", "output", "loss")
@@ -28,18 +40,21 @@ SUBSETS = tuple((a, o) for a in (False, True) for o in (False, True))  # of the 
 Leaks = dict[tuple[str, str], np.ndarray]  # (quantity, subset of the masks) -> [A, 2, D, S]
 
 
+Side = Literal["left", "right"]
+
+
 class Data(schema.Part):
     """Sequences of min_length to length tokens in training; of `measured` tokens, with each of the
     amounts of padding on each of the sides, in what is measured.
     """
 
-    symbols: PositiveInt = Field(ge=2)
-    min_length: PositiveInt
-    length: PositiveInt
-    measured: PositiveInt
-    amounts: tuple[PositiveInt, ...] = Field(min_length=1)
-    sides: tuple[Literal["left", "right"], ...] = Field(min_length=1)
-    examples: PositiveInt
+    symbols: schema.Count = Field(ge=2)
+    min_length: schema.Count
+    length: schema.Count
+    measured: schema.Count
+    amounts: Annotated[tuple[schema.Count, ...], schema.Distinct] = Field(min_length=1)
+    sides: Annotated[tuple[Side, ...], schema.Distinct] = Field(min_length=1)
+    examples: schema.Count
 
     @model_validator(mode="after")
     def _lengths_in_order(self):
@@ -51,8 +66,8 @@ class Data(schema.Part):
 class Learning(schema.Part):
     """How the model learns: Adam, the rate falling to 0."""
 
-    steps: PositiveInt
-    batch: PositiveInt
+    steps: schema.Count
+    batch: schema.Count
     lr: PositiveFloat
 
 
@@ -134,7 +149,11 @@ def pool(out_BTV: jax.Array, batch: Batch, output_mask: bool) -> jax.Array:
 
 
 def measure(setting: Setting, subject: Subject) -> Leaks:
-    """Trains one encoding under all subsets, and measures it untrained and trained."""
+    """Trains one encoding under all subsets, and measures it untrained and trained.
+
+    Raises:
+      Diverged: names the row, the masks, the step and the seed of a loss that is not finite.
+    """
     shape = (2, len(setting.data.sides), len(setting.seeds))
     loss_R, side_R, seed_R = (jnp.asarray(x.reshape(-1), jnp.int32) for x in np.indices(shape))
     seed_R = jnp.asarray(setting.seeds, jnp.int32)[seed_R]
@@ -144,18 +163,20 @@ def measure(setting: Setting, subject: Subject) -> Leaks:
 
     def reader(trial: Trial, amount: int):
         one = partial(_read, setting, trial, amount)
-        read = compiled(lambda params: over_seeds(one, params, *twice))
+        read = brief(lambda params: over_seeds(one, params, *twice))
         return lambda params: jax.device_get(read(params))
 
     trials = {masks: _trial(setting, subject, masks) for masks in SUBSETS}
     all_on = trials[True, True]
     init = lambda seed: all_on.model.init(random_key(seed, INIT))
-    fresh = compiled(jax.vmap(init))(seed_R)
+    fresh = brief(jax.vmap(init))(seed_R)
     read_plain = reader(all_on, 0)  # without padding there is nothing to mask
     found: Leaks = {}
     for masks, trial in trials.items():
         learn = partial(_learn, setting, trial)
-        learned = compiled(partial(over_seeds, learn))(fresh, *runs)
+        learned, metrics = brief(partial(over_seeds, learn), 1)(fresh, *runs)
+        where = f"{subject.label}, {subset((*masks, False))} with the loss mask off and on: "
+        refuse_not_finite(jax.device_get(metrics), seed_R.tolist(), where)
         both = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), fresh, learned)
         plain = read_plain(both)
         padded = [reader(trial, amount)(both) for amount in setting.data.amounts]
@@ -200,7 +221,7 @@ def _token_loss(logits_BTV, batch: Batch, loss_mask):
 
 
 def _learn(setting: Setting, trial: Trial, params, loss_mask, left, seed):
-    """The parameters of one run after training on the loss of tokens plus that of sequences."""
+    """One run's training on the loss of tokens plus that of sequences: parameters, metrics."""
     data, learning = setting.data, setting.learning
     tx = optax.adam(optax.cosine_decay_schedule(learning.lr, learning.steps))
 
@@ -211,21 +232,19 @@ def _learn(setting: Setting, trial: Trial, params, loss_mask, left, seed):
         favourite = mean_loss(logits_BV[:, None], batch.favourite_B[:, None], whole)
         return _token_loss(logits_BTV, batch, loss_mask) + favourite
 
-    def step(carry, number):
-        params, opt = carry
+    def step(state, _):
         least, most = data.min_length, data.length + 1
-        key = random_key(seed, SIZE, number)
+        key = random_key(seed, SIZE, state.step)
         size_B = jax.random.randint(key, (learning.batch,), least, most, jnp.int32)
-        key = random_key(seed, BATCH, number)
+        key = random_key(seed, BATCH, state.step)
         batch = sequences(key, data, learning.batch, size_B, data.length, left)
-        place = random_key(seed, PLACE, number) if trial.random else None
-        grads = jax.grad(loss_of)(params, batch, place)
-        with jax.numpy_dtype_promotion("standard"):  # optax adds integers to floats
-            updates, opt = tx.update(grads, opt, params)
-        return (optax.apply_updates(params, updates), opt), None
+        place = random_key(seed, PLACE, state.step) if trial.random else None
+        loss, grads = jax.value_and_grad(loss_of)(state.params, batch, place)
+        return advance(tx, state, loss, grads)
 
-    carry = params, tx.init(params)
-    return jax.lax.scan(step, carry, jnp.arange(learning.steps, dtype=jnp.int32))[0][0]
+    state = State(params, tx.init(params), jnp.zeros((), jnp.int32), seed)
+    state, metrics = jax.lax.scan(step, state, length=learning.steps)
+    return state.params, metrics
 
 
 def _read(setting: Setting, trial: Trial, amount: int, params, loss_mask, left, seed):

@@ -15,7 +15,6 @@ positions stands before `rope`; positions of several axes lie on a near-square g
 """
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -32,8 +31,8 @@ from experiments.permutation.measuring import (
     Subject,
     measure,
 )
-from experiments.rows import fitted
-from posenc_jax import encodings, interrupts, report, runs, schema, tasks
+from experiments.rows import Workers, fitted
+from posenc_jax import encodings, failpoints, interrupts, report, runs, schema, tasks
 from posenc_jax.progress import Progress
 
 WORKERS = 2  # methods that compile at a time
@@ -87,10 +86,11 @@ def run(config: Config, workdir: str) -> None:
             record.begin(f"row {row.label}")
         seeds = range(config.first_seed, config.first_seed + config.seeds)
         setting = Setting(config.model, config.order, config.equivariance, tuple(seeds))
-        with Progress(len(rows), "order") as progress, ThreadPoolExecutor(WORKERS) as pool:
+        with Progress(len(rows), "order") as progress, Workers(WORKERS) as pool:
             found = pool.map(lambda subject: measure(setting, subject), rows)
             for done, (subject, measured) in enumerate(zip(rows, found, strict=True), 1):
                 record.log(_records(setting, subject.label, measured))
+                failpoints.reach("measured")
                 record.end(f"row {subject.label}")
                 progress.update(done)
                 interrupts.leave_if_asked()

@@ -3,18 +3,27 @@
 import itertools
 import math
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat
 
-from experiments.rows import compiled, largest, standing
+from experiments.rows import largest, standing
 from posenc_jax import schema, transformer
+from posenc_jax.compiling import brief
 from posenc_jax.encoding import Encoding
-from posenc_jax.training import INIT, PLACE, cross_entropy, random_key
+from posenc_jax.training import (
+    INIT,
+    PLACE,
+    State,
+    advance,
+    cross_entropy,
+    random_key,
+    refuse_not_finite,
+)
 from posenc_jax.transformer import Model
 
 CAUSAL, LSTM = "nope, causal mask", "lstm"  # the rows that need no encoding
@@ -25,16 +34,16 @@ KINDS = math.factorial(LENGTHS[-1])
 class OrderConfig(schema.Part):
     """Symbols of the order tasks, and how they are learned: all examples at every step."""
 
-    symbols: PositiveInt = Field(ge=LENGTHS[-1])
-    steps: PositiveInt
+    symbols: schema.Count = Field(ge=LENGTHS[-1], le=64)
+    steps: schema.Count
     lr: PositiveFloat
 
 
 class EquivarianceConfig(schema.Part):
     """Lengths and permutations of the general form; `float64`: rows measured in that as well."""
 
-    lengths: tuple[PositiveInt, ...] = Field(min_length=1)
-    permutations: PositiveInt
+    lengths: Annotated[tuple[schema.Count, ...], schema.Distinct] = Field(min_length=1)
+    permutations: schema.Count
     float64: tuple[str, ...]
 
 
@@ -83,15 +92,22 @@ class Orders(NamedTuple):
 
 
 def measure(setting: Setting, subject: Subject) -> Measured:
-    """Trains one row on both tasks, all seeds, and measures it before and after."""
+    """Trains one row on both tasks, all seeds, and measures it before and after.
+
+    Raises:
+      Diverged: names the row, the step and the seed of a loss that is not finite.
+    """
     config = setting.model.model_copy(update={"kind": subject.kind})
     vocab = max(setting.order.symbols, KINDS)
     build = partial(transformer.build, encoding=subject.encoding, vocab=vocab, axes=subject.axes)
     model = build(config, pooled=True)
     seed_S = jnp.asarray(setting.seeds, jnp.int32)
-    learn = compiled(partial(_learn, setting, subject, model))
-    states, right_NS, logits_2SBV = jax.device_get(learn(seed_S))
-    error = lambda c: compiled(partial(_errors, setting, subject, build(c)))
+    learn = brief(partial(_learn, setting, subject, model))
+    states, right_NS, logits_2SBV, metrics = jax.device_get(learn(seed_S))
+    for n, length in enumerate(LENGTHS):
+        of_task = jax.tree.map(lambda leaf, n=n: leaf[n], metrics)
+        refuse_not_finite(of_task, setting.seeds, f"{subject.label}, {length} tokens, ")
+    error = lambda c: brief(partial(_errors, setting, subject, build(c)))
     errors = {"float32": jax.device_get(error(config)(states))}
     if subject.label in setting.equivariance.float64:
         with jax.enable_x64(True):
@@ -126,7 +142,8 @@ def orders(symbols: int) -> list[Orders]:
 
 
 def _learn(setting: Setting, subject: Subject, model: Model, seed_S: jax.Array):
-    """Both tasks, all seeds: (states, share right [N, S], logits of pairs [2, S, B, V]).
+    """Both tasks, all seeds: (states, share right [N, S], logits of pairs [2, S, B, V],
+    metrics [N, S, steps]).
 
     The states are the first seed's parameters, untrained and after the longer task.
     """
@@ -135,15 +152,14 @@ def _learn(setting: Setting, subject: Subject, model: Model, seed_S: jax.Array):
     fresh = jax.vmap(lambda seed: model.init(random_key(seed, INIT)))(seed_S)
     solve = partial(_solve, setting.order, subject, model)
     each_seed = jax.vmap(solve, in_axes=(0, 0, None))
-    trained, right_NS, logits_NS2BV = jax.vmap(each_seed, in_axes=(None, None, 0))(
-        fresh, seed_S, tasks
-    )
+    each_task = jax.vmap(each_seed, in_axes=(None, None, 0))
+    trained, right_NS, logits_NS2BV, metrics = each_task(fresh, seed_S, tasks)
     states = jax.tree.map(lambda a, b: jnp.stack([a[0], b[-1, 0]]), fresh, trained)
-    return states, right_NS, jnp.moveaxis(logits_NS2BV[0], 1, 0)
+    return states, right_NS, jnp.moveaxis(logits_NS2BV[0], 1, 0), metrics
 
 
 def _solve(config: OrderConfig, subject: Subject, model: Model, params: Any, seed, task: Orders):
-    """One task, one seed: (parameters, share right, logits before and after [2, B, V])."""
+    """One task, one seed: parameters, share right, logits before and after [2, B, V], metrics."""
     random = subject.encoding.place is not None
     # Rows that share a layout share a random draw too.
     shape = task.tokens_BT.shape if random else task.segment_1T.shape
@@ -156,22 +172,20 @@ def _solve(config: OrderConfig, subject: Subject, model: Model, params: Any, see
         loss_B = cross_entropy(logits_BV[:, None], task.label_B[:, None])[:, 0]
         return (loss_B * task.weight_B).sum() / task.weight_B.sum(), logits_BV
 
-    def step(carry, number):
-        params, opt = carry
-        key = random_key(seed, PLACE, number) if random else None
-        (_, logits_BV), grads = jax.value_and_grad(loss_of, has_aux=True)(params, key)
-        with jax.numpy_dtype_promotion("standard"):  # optax adds integers to floats
-            updates, opt = tx.update(grads, opt, params)
-        return (optax.apply_updates(params, updates), opt), logits_BV
+    def step(state, _):
+        key = random_key(seed, PLACE, state.step) if random else None
+        (loss, logits_BV), grads = jax.value_and_grad(loss_of, has_aux=True)(state.params, key)
+        state, metrics = advance(tx, state, loss, grads)
+        return state, (logits_BV, metrics)
 
-    fresh, steps = params, jnp.arange(config.steps)
-    (params, _), logits_NBV = jax.lax.scan(step, (params, tx.init(params)), steps)
-    logits_2BV = logits_NBV[jnp.array([0, -1])]
+    state = State(params, tx.init(params), jnp.zeros((), jnp.int32), seed)
+    state, (logits_NBV, metrics) = jax.lax.scan(step, state, length=config.steps)
+    fresh, params, logits_2BV = params, state.params, logits_NBV[jnp.array([0, -1])]
     if random:  # a step may have been shown positions that evaluation is not
         both = jax.tree.map(lambda *leaves: jnp.stack(leaves), fresh, params)
         logits_2BV = jax.lax.map(lambda p: model.apply(p, task.tokens_BT, at), both)
     right_B = (logits_2BV[1].argmax(axis=-1) == task.label_B).astype(jnp.float32)
-    return params, (right_B * task.weight_B).sum() / task.weight_B.sum(), logits_2BV
+    return params, (right_B * task.weight_B).sum() / task.weight_B.sum(), logits_2BV, metrics
 
 
 def _twins(symbols: int, logits_2SBV: np.ndarray) -> np.ndarray:

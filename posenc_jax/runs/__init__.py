@@ -10,14 +10,14 @@ not repeated (progress.json), and those that train long keep their state (checkp
 """
 
 from posenc_jax.runs.environment import environment
-from posenc_jax.runs.files import folder_name
+from posenc_jax.runs.files import folder_name, write_json
 from posenc_jax.runs.keeper import Keeper
 from posenc_jax.runs.records import FIELDS, SPLITS, Record, check, plain
-from posenc_jax.runs.run import Run
+from posenc_jax.runs.run import Run, send
 from posenc_jax.runs.standing import standing
 from posenc_jax.runs.stored import Stored, finished, read
 
 __all__ = [
     "FIELDS", "SPLITS", "Keeper", "Record", "Run", "Stored", "check", "environment", "finished",
-    "folder_name", "plain", "read", "standing",
+    "folder_name", "plain", "read", "send", "standing", "write_json",
 ]  # fmt: skip

@@ -3,19 +3,23 @@
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from posenc_jax.stops import NotWritten, Refused
 
 
-def write_json(path: Path, content: Mapping) -> None:
+def write_json(path: Path, content: Mapping | Sequence) -> None:
+    """The content as JSON; see `write_text`."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
     """A reader sees the old file or the new one, never half of one. NotWritten: says why."""
     part = path.with_name(path.name + ".part")
-    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
     try:
         with part.open("w", encoding="utf-8") as file:
-            file.write(text + "\n")
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)

@@ -118,6 +118,7 @@ _NOTHING = hashlib.sha256().hexdigest()
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text("utf-8"))
+        kept = json.loads(path.read_text("utf-8"))
     except (FileNotFoundError, ValueError):
         return {}
+    return kept if isinstance(kept, dict) else {}

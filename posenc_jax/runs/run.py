@@ -9,12 +9,16 @@ import jax
 
 from posenc_jax import devices, failpoints, mirror
 from posenc_jax.runs.environment import changes, environment
-from posenc_jax.runs.files import write_json
+from posenc_jax.runs.files import write_json, write_text
 from posenc_jax.runs.journal import Journal, Mark
 from posenc_jax.runs.lock import Lock
 from posenc_jax.runs.records import Record, check, parse, plain
 from posenc_jax.runs.standing import standing
+from posenc_jax.runs.stored import read
 from posenc_jax.stops import NotWritten, Refused
+
+# Names a finished run in W&B, for as long as W&B has not been given its report.
+UNSENT = "unsent"
 
 
 class Run:
@@ -49,6 +53,7 @@ class Run:
         except OSError as error:
             raise NotWritten(f"workdir: {self.path}: {error.strerror}") from error
         given = wandb or {"mode": "disabled"}
+        self._mirrored = given.get("mode", "disabled") != "disabled"
         self._checkpoint = bool(given.get("checkpoint"))
         self._mirror = mirror.start(self.path, content, given, self._journal.id)
 
@@ -83,7 +88,7 @@ class Run:
     def __exit__(self, kind, error, trace) -> None:
         if self._journal is not None:
             if kind is None and (self.path / "summary.json").is_file():
-                self._mirror.publish(self.path, self.records(), self._checkpoint)
+                _publish(self._mirror, self.path, self.records(), self._checkpoint)
             self._journal.close()
         self._mirror.finish(failed=kind is not None)
         if self._journal is not None:
@@ -160,7 +165,34 @@ class Run:
         self._journal.cut()
         content["facts"] = {**self._journal.facts, **content.get("facts", {})}
         content["starts"] = self._journal.starts
+        if self._mirrored:
+            write_text(self.path / UNSENT, self._journal.id)
         write_json(self.path / "summary.json", content)
         failpoints.reach("finished")
         self._mirror.summarise(content)
         return content
+
+
+def send(workdir: str | Path, config: Mapping, wandb: Mapping) -> None:
+    """Sends W&B the report of a finished run whose own process was ended before it had done so.
+
+    Raises:
+      Refused: another process is in the folder, perhaps to do the same.
+    """
+    path = Path(workdir)
+    if not (path / UNSENT).is_file() or wandb["mode"] == "disabled":
+        return
+    lock = Lock(path)
+    try:
+        run, id = read(path), (path / UNSENT).read_text("utf-8")
+        sent = mirror.start(path, plain("config", config), wandb, id)
+        sent.summarise(run.summary)
+        _publish(sent, path, run.records, bool(wandb.get("checkpoint")))
+        sent.finish(failed=False)
+    finally:
+        lock.release()
+
+
+def _publish(to: mirror.Mirror, path: Path, records: Iterable[Record], checkpoint: bool) -> None:
+    if to.publish(path, list(records), checkpoint):
+        (path / UNSENT).unlink(missing_ok=True)

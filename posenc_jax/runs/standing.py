@@ -23,6 +23,13 @@ def standing(path: str | Path, config: Mapping) -> Standing:
         first field that does.
     """
     path = Path(path)
+    try:
+        return _standing(path, config)
+    except OSError as error:
+        raise Refused(f"workdir: {path}: {error.strerror}") from None
+
+
+def _standing(path: Path, config: Mapping) -> Standing:
     if path.exists() and not path.is_dir():
         raise Refused(f"workdir: {path} is a file; choose a folder")
     metrics, written = path / "metrics.jsonl", path / "config.json"

@@ -1,6 +1,8 @@
 """`make torture`: everything a run must survive, done to it; writes docs/reliability.md.
 
 python -m scripts.torture [--only=NAME,...] [--out=docs/reliability.md]
+
+Each check writes its figures as it ends and leaves those of the others: it may be done in pieces.
 """
 
 import argparse
@@ -14,12 +16,14 @@ from pathlib import Path
 from scripts.torture import (
     configs,
     distributed,
+    experiments,
     kills,
     mirrors,
     signals,
     starts,
     states,
     threads,
+    workers,
 )
 from scripts.torture.page import write
 from scripts.torture.shown import Shown
@@ -33,6 +37,8 @@ CHECKS: dict[str, Callable[[Path], Shown]] = {
     "distributed": distributed.show,
     "configs": lambda folder: configs.show(folder, bad=2000, good=500),
     "threads": threads.show,
+    "experiments": experiments.show,
+    "workers": workers.show,
 }
 
 
@@ -44,19 +50,20 @@ def main() -> int:
     names = arguments.only.split(",")
     if unknown := [name for name in names if name not in CHECKS]:
         parser.error(f"--only: no check {unknown[0]!r}; choices: {', '.join(CHECKS)}")
-    shown, began = {}, time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        for name in names:
-            started, place = time.monotonic(), Path(folder) / name
-            place.mkdir()
-            shown[name] = CHECKS[name](place)
-            took = time.monotonic() - started
-            print(f"{name}: {shown[name].good} of {shown[name].tried} in {took:.0f} s", flush=True)
-            print("\n".join(f"  {line}" for line in shown[name].bad), flush=True)
-    if names == list(CHECKS):
-        write(arguments.out, shown, time.monotonic() - began)
-        print(f"written: {arguments.out}")
-    return 0 if all(one.passed for one in shown.values()) else 1
+    passed = []
+    for name in names:
+        started = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            shown = CHECKS[name](Path(folder))
+        took = time.monotonic() - started
+        print(
+            f"{name}: {shown.good} of {shown.tried}; control, {shown.control}: "
+            f"{shown.control_found} of {shown.control_tried}; {took:.0f} s\n  {shown.figures}",
+            *shown.bad, sep="\n  ", flush=True,
+        )  # fmt: skip
+        write(arguments.out, name, shown, took, CHECKS)
+        passed.append(shown.passed)
+    return 0 if all(passed) else 1
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ class Child:
             )  # fmt: skip
         os.sched_setaffinity(self.process.pid, {usable[core % len(usable)] for core in cores})
 
-    def wait(self, seconds: float = 300.0) -> Ended:
+    def wait(self, seconds: float = 900.0) -> Ended:
         """How it ended. TimeoutExpired: it has not; it is killed."""
         try:
             status = self.process.wait(seconds)

@@ -1,18 +1,22 @@
 """W&B refused, hanging, erring, dying: the run is the same, its record whole, its end in time.
 
+So is that of one that is interrupted while its server is silent.
+
 Beside it: secrets planted in the environment must reach neither the run's folder nor the server.
 """
 
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from scripts.torture import signals
 from scripts.torture.child import Child, outcome
 from scripts.torture.servers import KINDS, Server, serving
 from scripts.torture.shown import Shown
 
-LIMIT = 10.0  # seconds from the last record to the end of the process
+LIMIT = 10.0  # seconds from the finished page to the end of the process
 ONLINE = "--config.wandb.mode=online"
 SECRETS = {
     "WANDB_API_KEY": "5e5a3e" * 6 + "abcd",
@@ -34,32 +38,49 @@ def show(folder: Path) -> Shown:
         if wrong:
             bad.append(f"{kind}: {wrong}")
     with serving("going silent") as server:
+        seconds, wrong = interrupted(folder / "interrupted", server, wanted)
+    took.append(seconds)
+    bad += [f"SIGTERM while a server is silent: {wrong}"] if wrong else []
+    with serving("going silent") as server:
         late = _overstays(folder / "control", server)
     return Shown(
         what="W&B "
         + ", ".join(KINDS)
-        + f": the same bits, out within {LIMIT:.0f} s, no secret kept",
-        good=len(KINDS) - len(bad),
-        tried=len(KINDS),
+        + f", or silent at a SIGTERM: the same bits, out within {LIMIT:.0f} s, no secret kept",
+        good=len(KINDS) + 1 - len(bad),
+        tried=len(KINDS) + 1,
         control="no bound on W&B: overstays",
         control_found=int(late),
         control_tried=1,
         settings=f"servers on this machine; {len(SECRETS)} secrets planted in the environment",
-        figures=f"{max(took):.1f} s at most from the last record to the end",
+        figures=f"{max(took):.1f} s at most from the finished page, or the signal, to the end",
         bad=tuple(bad),
     )
 
 
 def attempt(workdir: Path, server: Server, wanted: dict[str, str]) -> tuple[float, str]:
-    """Seconds from the last record to the end, and what was wrong."""
+    """Seconds from the end of our own work, the page, to that of the process; what was wrong."""
     ended = Child(workdir, ONLINE, environment=environment(workdir, server)).wait()
-    seconds = time.time() - (workdir / "summary.json").stat().st_mtime
+    seconds = time.time() - (workdir / "report.html").stat().st_mtime
     found = outcome(workdir)
     wrong = [name for name in wanted if wanted[name] != found.get(name)]
     wrong += [f"status {ended.status}"] if ended.status else []
     wrong += [f"{seconds:.1f} s"] if seconds > LIMIT else []
     wrong += leaks(workdir, server.bodies)
     return seconds, ", ".join(wrong)
+
+
+def interrupted(workdir: Path, server: Server, wanted: dict[str, str]) -> tuple[float, str]:
+    """Seconds from a SIGTERM in training to the end; what was wrong, then or after a restart."""
+    where = environment(workdir, server)
+    seconds, wrong = signals.at_point(
+        workdir, "training:2", signal.SIGTERM, ONLINE, environment=where
+    )
+    again = Child(workdir).wait()
+    found = outcome(workdir) if not again.status else {}
+    parts = [wrong, *(name for name in wanted if wanted[name] != found.get(name))]
+    parts += [f"{seconds:.1f} s"] if seconds > LIMIT else []
+    return seconds, ", ".join(filter(None, [*parts, *leaks(workdir, server.bodies)]))
 
 
 def leaks(folder: Path, bodies: list[str]) -> list[str]:

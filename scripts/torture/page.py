@@ -1,9 +1,13 @@
-"""docs/reliability.md: what is guaranteed, and the figures of one run of `make torture`."""
+"""docs/reliability.md: what is guaranteed, by hand, and between two marks what checks have found.
+
+A check's figures are a row of the table, and a note that says how, when and where it was run. They
+take the place of its earlier ones, so that a long run can be done in pieces.
+"""
 
 import datetime
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 import jax
@@ -11,36 +15,55 @@ import jax
 from scripts.torture.shown import Shown
 
 BEGIN, END = "<!-- figures: make torture -->", "<!-- end of figures -->"
+HEAD = "| check | what | good | control | found |\n|---|---|---|---|---|\n"
 
 
-def write(path: Path, shown: Mapping[str, Shown], seconds: float) -> None:
-    """Puts the figures between their marks; the text around them is written by hand."""
+def write(path: Path, name: str, shown: Shown, seconds: float, order: Iterable[str]) -> None:
+    """Puts one check's figures between the marks, in the order of the names."""
     before, _, rest = path.read_text("utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    path.write_text(f"{before}{BEGIN}\n\n{figures(shown, seconds)}\n{END}{after}", "utf-8")
+    old, _, after = rest.partition(END)
+    kept = _parts(old) | {name: (_row(name, shown), _note(name, shown, seconds))}
+    found = [kept[each] for each in order if each in kept]
+    rows, notes = ("".join(part) for part in zip(*found, strict=True))
+    text = f"{before}{BEGIN}\n\n{HEAD}{rows}\n{notes}\n{END}{after}"
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(text, "utf-8")
+    part.replace(path)
 
 
-def figures(shown: Mapping[str, Shown], seconds: float) -> str:
-    """The table, how it was tried, and what went wrong, as Markdown."""
-    lines = ["| what | good | control | found |", "|---|---|---|---|"]
-    lines += [
-        f"| {one.what} | {one.good} of {one.tried} | {one.control} | {one.control_found} of "
-        f"{one.control_tried} |"
-        for one in shown.values()
-    ]
-    lines += ["", f"{_machine()}, {seconds / 60:.0f} minutes.", ""]
-    lines += [
-        f"- **{name}**: {one.settings}" + (f". {one.figures}" if one.figures else "")
-        for name, one in shown.items()
-    ]
-    bad = [f"- {name}: {line}" for name, one in shown.items() for line in one.bad]
-    return "\n".join([*lines, *(["", "What went wrong:", "", *bad] if bad else [])]) + "\n"
+def _parts(text: str) -> dict[str, tuple[str, str]]:
+    """The row and the note of each check in what stands between the marks."""
+    rows, notes, name = {}, {}, ""
+    for line in text.splitlines(keepends=True):
+        if line.startswith("| ") and not HEAD.startswith(line):
+            rows[line.split(" | ")[0].removeprefix("| ")] = line
+        elif line.startswith("- **"):
+            name = line.removeprefix("- **").partition("**")[0]
+            notes[name] = line
+        elif line.startswith("  ") and name:
+            notes[name] += line
+    return {name: (rows[name], notes[name]) for name in rows if name in notes}
 
 
-def _machine() -> str:
-    today = datetime.date.today().isoformat()
-    cores = len(os.sched_getaffinity(0))
+def _row(name: str, shown: Shown) -> str:
     return (
-        f"Made by `make torture` on {today}: Python {platform.python_version()}, JAX "
-        f"{jax.__version__}, {cores} cores of {jax.devices()[0].device_kind}"
+        f"| {name} | {shown.what} | {shown.good} of {shown.tried} | {shown.control} | "
+        f"{shown.control_found} of {shown.control_tried} |\n"
+    )
+
+
+def _note(name: str, shown: Shown, seconds: float) -> str:
+    said = ". ".join(part for part in (shown.settings, shown.figures) if part)
+    wrong = "".join(f"  - went wrong: {' '.join(line.split())}\n" for line in shown.bad)
+    command = f"`python -m scripts.torture --only={name}`"
+    return f"- **{name}**: {said}. {command}, {_here()}, {seconds:.0f} s.\n{wrong}"
+
+
+def _here() -> str:
+    today = datetime.date.today().isoformat()
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count()
+    return (
+        f"{today}, Python {platform.python_version()}, JAX {jax.__version__}, {cores} cores of "
+        f"{jax.devices()[0].device_kind} ({platform.machine()})"
     )

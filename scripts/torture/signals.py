@@ -4,6 +4,7 @@ import random
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 from scripts.torture.child import Child, outcome
 from scripts.torture.shown import Shown
@@ -45,10 +46,12 @@ def show(folder: Path, signals: int, seed: int = 0) -> Shown:
     )
 
 
-def at_point(workdir: Path, point: str, name: signal.Signals) -> tuple[float, str]:
+def at_point(
+    workdir: Path, point: str, name: signal.Signals, *flags: str, **how: Any
+) -> tuple[float, str]:
     """A signal sent by the run to itself; seconds from there to its end, and what was wrong."""
     spec = f"{point}@{name.name.removeprefix('SIG')}"
-    child = Child(workdir, failpoint=spec)
+    child = Child(workdir, *flags, failpoint=spec, **how)
     while "leaving within" not in child.said() and child.process.poll() is None:
         time.sleep(0.02)
     return _leaves(child, time.monotonic())

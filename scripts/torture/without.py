@@ -6,6 +6,7 @@ The controls of the torture tests: what each protection prevents must then be se
 import sys
 
 import train
+from experiments.leaderboard import workers
 from posenc_jax import checkpoints, interrupts, mirror
 from posenc_jax.runs import journal, keeper, lock
 
@@ -53,8 +54,19 @@ def bounds() -> None:
     train.LEAVE_SECONDS = 3600.0
 
 
+def following() -> None:
+    """Workers do not look for their parent."""
+    workers._start = _start_alone
+
+
+def _start_alone(config, cores):
+    interrupts.follow_parent = lambda: None
+    workers._start(config, cores)  # of the worker, where nothing is changed
+
+
 PROTECTIONS = {
-    made.__name__: made for made in (rollback, optimizer, manifest, signals, locking, bounds)
+    made.__name__: made
+    for made in (rollback, optimizer, manifest, signals, locking, bounds, following)
 }
 
 if __name__ == "__main__":

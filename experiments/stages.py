@@ -1,0 +1,86 @@
+"""Stages that experiments share: to train an encoding, and to read its weights at many lengths.
+
+What an earlier start of the run has done is not repeated.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from posenc_jax import failpoints, interrupts, runs, schema, tasks
+from posenc_jax.evaluation import DoesNotFit, Evaluator
+from posenc_jax.progress import Progress
+from posenc_jax.training import State, train
+from posenc_jax.transformer import Model
+
+
+def fit(
+    config: schema.TrainedConfig, model: Model, task: tasks.Task, name: str, record: runs.Run
+) -> State:
+    """The state after the stage `name`, all seeds: trained, from where an earlier start left it.
+
+    Raises:
+      Diverged: names the step and the seed of a loss that is not finite.
+    """
+    seeds = range(config.first_seed, config.first_seed + config.seeds)
+    labels = {"encoding": name, "split": "train", "length": config.train.length}
+
+    def read(metrics, seconds):
+        step, steps = int(metrics["step"].max()), metrics["step"].shape[1]
+        rate_S = np.full(len(seeds), steps * len(seeds) / seconds)
+        values = {
+            "loss": metrics["loss"].mean(axis=1),
+            "grad_norm": metrics["grad_norm"].mean(axis=1),
+            "time/steps_per_second": rate_S,
+        }
+        record.log(
+            {"step": step, **labels, "seed": seed, "metric": metric, "value": float(value)}
+            for metric, value_S in values.items()
+            for seed, value in zip(seeds, value_S, strict=True)
+        )
+        progress.update(step, float(values["loss"].mean()))
+
+    steps = config.train.steps
+    with (
+        runs.Keeper(record, name, steps, config.checkpoint) as keeper,
+        Progress(steps, f"train {name}") as progress,
+    ):
+        state = train(
+            model, task, config.train, config.seeds, config.first_seed,
+            config.model.masks.loss, read, keeper,
+        )  # fmt: skip
+        record.end(name)
+    return state
+
+
+class Reading(NamedTuple):
+    """The trained weights read at one length, as one label; `model` is what readings share."""
+
+    label: str
+    length: int
+    model: Any
+    evaluator: Evaluator
+    stage: str
+
+
+def evaluate(plan: Sequence[Reading], record: runs.Run, read: Callable[[Reading], None]) -> None:
+    """Makes every reading that no earlier start has made; what does not fit is a fact of the run.
+
+    `read` logs the scores of one, or raises DoesNotFit.
+    """
+    with Progress(len(plan), f"evaluate {plan[0].label}") as progress:
+        for done, one in enumerate(plan, 1):
+            if record.ended(one.stage):
+                continue
+            record.begin(one.stage)
+            try:
+                read(one)
+            except DoesNotFit as reason:
+                known = record.facts.get("not_measured", [])
+                entry = {"encoding": one.label, "length": one.length, "reason": str(reason)}
+                record.fact(not_measured=[*known, entry])
+            failpoints.reach("evaluating")
+            record.end(one.stage)
+            progress.update(done)
+            interrupts.leave_if_asked()

@@ -1,0 +1,82 @@
+"""Every experiment killed in its middle, and started again: its summary is that of a whole run."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from scripts.torture.child import Child
+from scripts.torture.shown import Shown
+
+
+class Case(NamedTuple):
+    """A config, kept small, and the failpoints at which it is killed, one start after another."""
+
+    config: tuple[str, ...]
+    points: tuple[str, ...]
+
+
+# "measured" is after the records of a row are on disk, before the row has ended.
+CASES = {
+    "images": Case(
+        ("--config=configs/images.py:nope,axial,quick", "--config.checkpoint.seconds=0.0"),
+        ("training:2", "evaluating:2", "training"),
+    ),
+    "permutation": Case(
+        ("--config=configs/permutation.py:nope,quick", "--config.text.train.steps=20"),
+        ("measured:2", "evaluating"),
+    ),
+    "padding_leakage": Case(("--config=configs/padding_leakage.py:quick",), ("measured:2",)),
+    "claims": Case(("--config=configs/claims.py:sin-2,abs-2,num-1,quick",), ("measured:2",)),
+    "leaderboard": Case(("--config=configs/leaderboard.py:quick",), ("measured:2", "measured")),
+}  # fmt: skip
+TIMES = ("seconds", "started")  # of the wall clock, in summaries
+
+
+def show(folder: Path) -> Shown:
+    """Each experiment once whole, once killed at each of its points."""
+    bad, kills = [], 0
+    for name, case in CASES.items():
+        wrong = attempt(folder / name, case)
+        bad += [f"{name}: {wrong}"] if wrong else []
+        kills += len(case.points)
+    doubled = attempt(folder / "control", CASES["padding_leakage"], without="rollback")
+    return Shown(
+        what="every experiment killed in its middle: restarts end in the summary of a whole run",
+        good=len(CASES) - len(bad),
+        tried=len(CASES),
+        control="restart without rollback: rows are doubled",
+        control_found=int(bool(doubled)),
+        control_tried=1,
+        settings=f"{', '.join(CASES)}; {kills} kills, one pinned core",
+        bad=tuple(bad),
+    )
+
+
+def attempt(folder: Path, case: Case, without: str = "") -> str:
+    """What went wrong; "" if nothing did."""
+    folder.mkdir()
+    Child(folder / "whole", config=case.config).wait()
+    for point in case.points:
+        killed = Child(folder / "run", config=case.config, failpoint=point).wait()
+        if killed.status != -9:
+            return f"not killed at {point}: status {killed.status} {killed.err}"
+    last = Child(folder / "run", config=case.config, without=without).wait()
+    if last.status or last.traceback:
+        return f"status {last.status} at the restart: {last.err}"
+    whole, found = (_timeless(folder / name) for name in ("whole", "run"))
+    return ", ".join(part for part in whole if whole[part] != found.get(part))
+
+
+def _timeless(workdir: Path) -> dict[str, Any]:
+    """The records and the summary of a finished run, without wall-clock times."""
+    lines = (workdir / "metrics.jsonl").read_text("utf-8").splitlines()
+    summary = json.loads((workdir / "summary.json").read_text("utf-8"))
+    records = sorted(line for line in lines if '"metric": "time/' not in line)
+    return {"records": records, **{k: _without(v) for k, v in summary.items() if k != "starts"}}
+
+
+def _without(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {k: _without(v) for k, v in value.items() if k not in TIMES}
+    return value

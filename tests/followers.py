@@ -1,0 +1,12 @@
+"""A worker that ends with its parent, or does not; in a module of its own, which it is found by."""
+
+import time
+
+from posenc_jax import interrupts
+
+
+def work(follows: str) -> None:
+    if follows == "on":
+        interrupts.follow_parent()
+    print("working", flush=True)
+    time.sleep(60)

@@ -1,0 +1,150 @@
+"""Experiments that go on row by row: killed between rows, or stopped by one that diverges."""
+
+import contextlib
+import importlib
+import time
+from concurrent.futures import Future
+
+import numpy as np
+import pytest
+
+import experiments
+from experiments import rows
+from experiments.leaderboard import workers
+from experiments.padding_leakage import measuring as padding
+from experiments.permutation import measuring as order
+from experiments.rows import Workers, fitted
+from posenc_jax import failpoints, runs, schema
+from posenc_jax.stops import Diverged, Interrupted
+from tests.test_resume import Killed
+
+MODEL = schema.ModelConfig(kind="encoder", width=8, heads=1, layers=1, mlp=1)
+WILD = 1e38  # a rate that no model stands
+ORDER = order.Setting(
+    MODEL,
+    order.OrderConfig(symbols=3, steps=4, lr=WILD),
+    order.EquivarianceConfig(lengths=(2,), permutations=1, float64=()),
+    (3,),
+)
+PADDING = padding.Setting(
+    MODEL,
+    padding.Data(symbols=2, min_length=2, length=3, measured=2, amounts=(1,), sides=("left",),
+                 examples=2),
+    padding.Learning(steps=4, batch=2, lr=WILD),
+    (3,),
+)  # fmt: skip
+
+
+def ordered(setting, subject):
+    """What stands in for a row of `permutation`: numbers that tell rows apart."""
+    number, seeds = float(len(subject.label)), len(setting.seeds)
+    errors = np.full((2, len(setting.equivariance.lengths)), number)
+    seen = np.full((2, seeds), number)
+    return order.Measured(seen, seen, {"float32": (errors, errors)})
+
+
+def leaked(setting, subject):
+    """The same for `padding_leakage`."""
+    shape = (len(setting.data.amounts), 2, len(setting.data.sides), len(setting.seeds))
+    return {("content/outputs", "none"): np.full(shape, float(len(subject.label)))}
+
+
+def run(experiment, workdir, patch, kill=0):
+    """The lines of a run with stand-ins for what is slow, killed after so many rows if asked."""
+    reached = []
+
+    def reach(name):
+        reached.append(name)
+        if kill and reached.count("measured") == kill:
+            raise Killed
+
+    module = getattr(experiments, experiment)
+    for name, stand_in in {
+        "measure": {"permutation": ordered, "padding_leakage": leaked}[experiment],
+        "show": lambda workdir: None,
+    }.items():
+        patch.setattr(module, name, stand_in)
+    patch.setattr(experiments.length_extrapolation, "measure", lambda text, task, record: None)
+    patch.setattr(module.pages, "summarise", lambda *args: {"said": len(args[0])})
+    patch.setattr(failpoints, "reach", reach)
+    config = importlib.import_module(f"configs.{experiment}").get_config("nope,rope,alibi,quick")
+    experiments.prepare(config.to_dict(), str(workdir))()
+    return (workdir / "metrics.jsonl").read_text(), runs.read(workdir).summary["said"]
+
+
+@pytest.mark.parametrize("experiment", ["permutation", "padding_leakage"])
+def test_killed_between_rows_it_ends_as_if_it_had_not_been(experiment, tmp_path, monkeypatch):
+    whole = run(experiment, tmp_path / "whole", monkeypatch)
+    for kill in (1, 2):
+        with pytest.raises(Killed):
+            run(experiment, tmp_path / "run", monkeypatch, kill)
+    left = (tmp_path / "run" / "metrics.jsonl").read_text()
+    assert run(experiment, tmp_path / "run", monkeypatch) == whole
+    assert 0 < len(left) < len(whole[0])
+    assert "nope" in left, "control: without what was kept it had nothing to go on from"
+
+
+@pytest.mark.parametrize(
+    ("module", "setting", "subject", "line"),
+    [
+        (order, ORDER, order.Subject(*fitted("nope", {}), "encoder", 1), "nope, 2 tokens,"),
+        (padding, PADDING, padding.Subject(*fitted("nope", {})), "nope, none with the loss mask"),
+    ],
+    ids=["permutation", "padding_leakage"],
+)
+def test_a_row_that_diverges_is_no_result(module, setting, subject, line, monkeypatch):
+    monkeypatch.setitem(rows.EFFORT, "train", 0)
+    with pytest.raises(Diverged, match=rf"^{line}[^\n]* step \d, seed 3: loss [^\n]* not made$"):
+        module.measure(setting, subject)
+    if module is order:  # the control: numbers, as if nothing had happened
+        monkeypatch.setattr(module, "refuse_not_finite", lambda *args: None)
+        assert np.isfinite(module.measure(setting, subject).right_NS).all()
+
+
+def work_through(count, error=None):
+    """How many rows were done of those handed over before the error came."""
+    done = []
+
+    def work(number):
+        time.sleep(0.01)
+        done.append(number)
+
+    with contextlib.suppress(Diverged), Workers(1) as pool:
+        for number in range(count):
+            pool.submit(work, number)
+        if error is not None:
+            raise error
+    return len(done)
+
+
+def test_rows_that_have_not_begun_are_let_go_after_an_error():
+    assert work_through(50, Diverged("first")) < 50
+    assert work_through(5) == 5, "control"
+
+
+class Lost:
+    """A pool of processes whose workers were ended from outside."""
+
+    def __init__(self, *args):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def submit(self, work, name):
+        future = Future()
+        future.set_exception(workers.BrokenProcessPool("a worker was lost"))
+        return future
+
+
+def test_a_worker_that_is_lost_is_a_reason_to_start_again(monkeypatch):
+    monkeypatch.setattr(workers, "ProcessPoolExecutor", Lost)
+    config = importlib.import_module("configs.leaderboard").get_config("quick")
+    with config.unlocked():
+        config.processes = 2
+    checked = experiments.check(config.to_dict())
+    with pytest.raises(Interrupted, match="a worker was lost; start it again"):
+        list(workers.measured(checked, ["nope", "rope"]))
