@@ -11,14 +11,15 @@ import os
 import pathlib
 import re
 import sys
+from collections.abc import Callable
 
 import jax
 from absl import flags
 from ml_collections import config_flags
 
 import experiments
-from posenc_jax import interrupts, stops
-from posenc_jax.devices import join_processes, use_cores
+from posenc_jax import interrupts, processes, stops
+from posenc_jax.devices import use_cores
 
 CONFIG = config_flags.DEFINE_config_file(
     "config", None, "The config file, PATH or PATH:ARGUMENT.",
@@ -65,28 +66,50 @@ def main(argv: list[str]) -> int:
     try:
         config, workdir = parse(argv)
         use_cores(_rows(config))
-        join_processes()
+        processes.join()
+        if processes.several():
+            _be_one_of_several()
         run = experiments.prepare(config, workdir)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
+        interrupts.leave_within(LEAVE_SECONDS, 2)
         return 2
     _cache_compilations()
     interrupts.install()
-    status = 0
-    try:
-        run()
-    except stops.Stop as stop:
-        print(f"error: {stop}", file=sys.stderr)
-        status = stop.status
-    except jax.errors.JaxRuntimeError as error:
-        if jax.process_count() == 1:
-            raise
-        # Leaving in order would wait for the process that is gone.
-        print(f"error: a process was lost: {stops.first_line(error)}", file=sys.stderr, flush=True)
-        os._exit(stops.Interrupted.status)
+    status = _status_of(run)
     sys.stdout.flush()
     interrupts.leave_within(LEAVE_SECONDS, status)
     return status
+
+
+def _be_one_of_several() -> None:
+    """Only the first process prints. ValueError: each would choose a folder of its own."""
+    if not WORKDIR.value:
+        raise ValueError("--workdir: must be given where several processes make one run")
+    if not processes.first():
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+
+
+def _status_of(run: Callable[[], None]) -> int:
+    """Runs to an end of any kind; the exit status."""
+    try:
+        run()
+        processes.part()
+    except stops.Stop as stop:
+        print(f"error: {stop}", file=sys.stderr)
+        return stop.status
+    except Exception as error:
+        if not processes.several():
+            raise
+        full = "RESOURCE_EXHAUSTED" in str(error)
+        if isinstance(error, jax.errors.JaxRuntimeError) and not full:
+            # Leaving in order would wait for the process that is gone.
+            print(f"error: a process was lost: {stops.first_line(error)}", file=sys.stderr)
+            sys.stderr.flush()
+            os._exit(stops.Interrupted.status)
+        interrupts.leave_within(LEAVE_SECONDS, 1)
+        raise
+    return 0
 
 
 def _cache_compilations() -> None:

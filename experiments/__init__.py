@@ -13,7 +13,7 @@ from experiments import (
     padding_leakage,
     permutation,
 )
-from posenc_jax import report, runs, schema
+from posenc_jax import processes, report, runs, schema
 from posenc_jax.choices import choices_for
 
 EXPERIMENTS = {
@@ -24,6 +24,7 @@ EXPERIMENTS = {
     "padding_leakage": padding_leakage,
     "permutation": permutation,
 }
+SEVERAL = ("length_extrapolation",)  # those that may run as several processes
 
 
 def check(config: dict[str, Any]) -> schema.ExperimentConfig:
@@ -53,6 +54,9 @@ def prepare(config: dict[str, Any], workdir: str) -> Callable[[], None]:
       ValueError: one line names the field, the value and the choices.
     """
     checked = check(config)
+    if processes.several() and checked.experiment not in SEVERAL:
+        name = checked.experiment
+        raise ValueError(f"config.experiment: {name} is for one process; several: {SEVERAL[0]}")
     if runs.standing(workdir, checked.model_dump()) == "finished":
         return partial(_say_finished, workdir)
     return partial(EXPERIMENTS[checked.experiment].run, checked, workdir)
@@ -60,7 +64,10 @@ def prepare(config: dict[str, Any], workdir: str) -> Callable[[], None]:
 
 def _say_finished(workdir: str) -> None:
     print(f"{workdir}: finished already; nothing to do", flush=True)
-    if not (Path(workdir) / "report.html").exists():  # it was killed right after its last record
+    unseen = not (
+        Path(workdir) / "report.html"
+    ).exists()  # it was killed right after its last record
+    if unseen and processes.first():
         show(workdir)
 
 
