@@ -64,10 +64,8 @@ def prepare(config: dict[str, Any], workdir: str) -> Callable[[], None]:
 
 def _say_finished(workdir: str) -> None:
     print(f"{workdir}: finished already; nothing to do", flush=True)
-    unseen = not (
-        Path(workdir) / "report.html"
-    ).exists()  # it was killed right after its last record
-    if unseen and processes.first():
+    unseen = not (Path(workdir) / "report.html").exists()
+    if unseen and processes.first():  # it was killed right after its last record
         show(workdir)
 
 
