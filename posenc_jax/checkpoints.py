@@ -68,7 +68,7 @@ class Checkpoints:
           Diverged: a leaf is not finite; nothing is written.
         """
         self.wait()
-        leaves = {name: np.array(processes.fetch(leaf)) for name, leaf in named(tree)}
+        leaves = {k: np.array(leaf) for k, leaf in processes.fetch(dict(named(tree))).items()}
         for name, leaf in leaves.items():
             if np.issubdtype(leaf.dtype, np.inexact) and not np.isfinite(leaf).all():
                 raise Diverged(f"step {step}: {name} is not finite; no checkpoint is made of it")

@@ -7,16 +7,18 @@ of these functions must be called by all processes, in the same order.
 
 import importlib.util
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
+from jax.sharding import NamedSharding, PartitionSpec
 
 HEARTBEAT = 30  # seconds until a process that is lost counts as such
 SHUTDOWN = 600  # seconds that a process which is done waits for the others
+GATHERED = 1 << 28  # bytes that are put together on each device at a time, or one leaf
 # What launchers call the number of processes; jax.distributed finds the rest by itself.
 LAUNCHERS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
 OURS = ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_COORDINATOR_ADDRESS")
@@ -89,12 +91,17 @@ def fetch(tree: Any) -> Any:
     """The values of a tree, whole, on this host, however they are spread over devices."""
     if not several():
         return jax.device_get(tree)
-
-    def one(x: Any) -> Any:
-        here = not isinstance(x, jax.Array) or x.is_fully_addressable or x.is_fully_replicated
-        return jax.device_get(x) if here else multihost_utils.process_allgather(x, tiled=True)
-
-    return jax.tree.map(one, tree)
+    leaves, structure = jax.tree.flatten(tree)
+    group, size = [], 0
+    for at, leaf in enumerate(leaves):
+        if not isinstance(leaf, jax.Array) or leaf.is_fully_replicated or leaf.is_fully_addressable:
+            continue
+        group, size = [*group, at], size + leaf.nbytes
+        if size >= GATHERED:
+            _gather(leaves, group)
+            group, size = [], 0
+    _gather(leaves, group)
+    return jax.device_get(structure.unflatten(leaves))
 
 
 def place(x: Any, sharding: jax.sharding.Sharding) -> jax.Array:
@@ -103,6 +110,19 @@ def place(x: Any, sharding: jax.sharding.Sharding) -> jax.Array:
         return jax.device_put(x, sharding)
     host = np.asarray(x)
     return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
+
+
+def _gather(leaves: list[Any], group: Sequence[int]) -> None:
+    """Makes these leaves whole, in one program, and brings them to the host."""
+    spread = [leaves[at] for at in group]
+    shardings = [NamedSharding(leaf.sharding.mesh, PartitionSpec()) for leaf in spread]
+    whole = jax.device_get(jax.jit(_same, out_shardings=shardings)(spread))
+    for at, leaf in zip(group, whole, strict=True):
+        leaves[at] = leaf
+
+
+def _same(leaves: list[jax.Array]) -> list[jax.Array]:
+    return leaves
 
 
 def _all_values(value: float) -> np.ndarray:
