@@ -59,9 +59,9 @@ def collectives(program: str) -> Iterator[Collective]:
 
 
 def on_first_device(tree: Any) -> int:
-    """Bytes that the first device has of a tree."""
+    """Bytes that the first device of this process has of a tree."""
     shards = [shard for leaf in jax.tree.leaves(tree) for shard in leaf.addressable_shards]
-    return sum(shard.data.nbytes for shard in shards if shard.device == jax.devices()[0])
+    return sum(shard.data.nbytes for shard in shards if shard.device == jax.local_devices()[0])
 
 
 def measured(name: str, seeds: int, fsdp: bool) -> Way:
