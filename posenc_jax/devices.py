@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from posenc_jax import processes
@@ -61,6 +62,42 @@ def spread_parameters(tree: Any) -> Any:
 def gathered(tree: Any) -> Any:
     """The leaves whole on each device of the seed."""
     return _constrained(tree, lambda shape, n: None)
+
+
+def lookup(table_VD: jax.Array, index_BT: jax.Array) -> jax.Array:
+    """`table_VD[index_BT]`, whose gradient each device sums over its own rows before all are added
+    up; XLA would bring the gradients of all rows to every device.
+    """
+    devices = _row_devices()
+    if devices == 1 or index_BT.shape[0] % devices:
+        return table_VD[index_BT]
+    return _lookup(table_VD, index_BT)
+
+
+@jax.custom_vjp
+def _lookup(table_VD: jax.Array, index_BT: jax.Array) -> jax.Array:
+    return table_VD[index_BT]
+
+
+def _lookup_forward(table_VD: jax.Array, index_BT: jax.Array):
+    return table_VD[index_BT], (index_BT, table_VD)
+
+
+def _lookup_backward(kept: tuple[jax.Array, jax.Array], g_BTD: jax.Array):
+    index_BT, table_VD = kept
+
+    def own(index_BT, g_BTD):
+        zero = jnp.zeros(table_VD.shape, g_BTD.dtype)
+        return jax.lax.psum(zero.at[index_BT].add(g_BTD), "rows")
+
+    by_row = PartitionSpec("rows")
+    added = jax.shard_map(
+        own, in_specs=by_row, out_specs=PartitionSpec(), axis_names={"rows"}, check_vma=False
+    )  # fmt: skip
+    return added(index_BT, g_BTD), None
+
+
+_lookup.defvjp(_lookup_forward, _lookup_backward)
 
 
 def by_seed(tree: Any, fsdp: bool) -> Any:
@@ -116,11 +153,16 @@ def _free_on_host() -> float:
 
 def _constrained(tree: Any, spec: Callable[[tuple[int, ...], int], PartitionSpec | None]) -> Any:
     """The leaves as `spec` says of their shape and the number of devices; None: whole on each."""
-    devices = jax.sharding.get_abstract_mesh().shape.get("rows", 1)
+    devices = _row_devices()
     if devices == 1:
         return tree
     constrain = jax.lax.with_sharding_constraint
     return jax.tree.map(lambda x: constrain(x, spec(x.shape, devices) or PartitionSpec()), tree)
+
+
+def _row_devices() -> int:
+    """How many devices share the rows, inside `spread_seeds`; 1 elsewhere."""
+    return jax.sharding.get_abstract_mesh().shape.get("rows", 1)
 
 
 def _largest(shape: tuple[int, ...], devices: int) -> PartitionSpec | None:

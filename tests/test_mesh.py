@@ -5,11 +5,13 @@ import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from posenc_jax import processes
+from scripts.collectives import KINDS
 from tests.mesh_runs import HALF, trained
 
 RELATIVE = 1e-5  # of a loss: sums in another order
@@ -37,7 +39,7 @@ def runs(tmp_path_factory):
     """The cases trained on 1 device, on 8, and on 2 processes of 2 devices each."""
     folder = tmp_path_factory.mktemp("mesh")
     one = {name: trained(folder, name) for name in ("rows", "seeds")}
-    eight = said(started(folder, ["seeds", "fsdp", "rows to fsdp"], devices=8))
+    eight = said(started(folder, ["rows", "seeds", "fsdp", "rows to fsdp"], devices=8))
     one["fsdp to rows"] = trained(folder, "fsdp to rows")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -57,7 +59,9 @@ def close(found, wanted, key="losses", first=0):
     return np.allclose(found[key], np.array(wanted[key])[..., first:], rtol=RELATIVE)
 
 
-@pytest.mark.parametrize(("case", "wanted"), [("fsdp", "rows"), ("seeds", "seeds")])
+@pytest.mark.parametrize(
+    ("case", "wanted"), [("rows", "rows"), ("fsdp", "rows"), ("seeds", "seeds")]
+)
 def test_eight_devices_give_the_losses_of_one(runs, case, wanted):
     assert runs["eight"]["devices"] == 8
     found, one = runs["eight"][case], runs["one"][wanted]
@@ -92,11 +96,17 @@ def test_a_checkpoint_goes_on_with_any_number_of_devices(runs):
         assert not close(found, fresh), "control: begun anew"
 
 
-def test_seeds_say_nothing_to_each_other(runs):
-    assert runs["eight"]["seeds"]["each step"] == []
-    said = runs["eight"]["fsdp"]["each step"]
-    assert {"all-reduce", "all-gather"} <= set(said), "control: what is said is counted"
-    assert runs["one"]["seeds"]["each step"] == []
+def test_what_is_said_in_a_step(runs):
+    """Nothing between seeds; sums of gradients alone between rows; with FSDP parameters too."""
+    said = {name: set(runs["eight"][name]["each step"]) for name in ("seeds", "rows", "fsdp")}
+    assert said["seeds"] == set()
+    assert said["rows"] == {"all-reduce"}
+    assert {"all-reduce", "all-gather"} <= said["fsdp"]
+    page = Path("docs/devices.md").read_text("utf-8")
+    row = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("| ")}
+    for name, shown in {"seeds": "seeds spread", "rows": "rows spread",
+                        "fsdp": "rows spread, FSDP"}.items():  # fmt: skip
+        assert {kind for kind in KINDS if kind in row[shown]} == said[name], "the page"
 
 
 def test_fsdp_leaves_each_device_its_share_of_the_state(runs):
