@@ -27,7 +27,7 @@ def use_cores(rows: int) -> None:
     number of devices that JAX_NUM_CPU_DEVICES or XLA_FLAGS asks for stays.
     """
     forced = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
-    if forced or jax.config.jax_num_cpu_devices >= 0:
+    if forced or "JAX_NUM_CPU_DEVICES" in os.environ:
         return
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1

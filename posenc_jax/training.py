@@ -139,7 +139,7 @@ def chunk_sizes(steps: int, chunk: int) -> list[int]:
     return [chunk] * (steps // chunk) + ([steps % chunk] if steps % chunk else [])
 
 
-def chunk_runner(model: Model, task: Task, config: TrainConfig, loss_mask: bool) -> Callable:
+def chunk_runner(model: Model, task: Task, config: TrainConfig, loss_mask: bool) -> Any:
     """(state, data, steps) -> (state, metrics): that many steps of every seed in one program.
 
     The state is donated; each metric is [S, steps].
