@@ -12,14 +12,16 @@ import os
 import pathlib
 import re
 import sys
+from collections.abc import Callable
 
 import jax
 from absl import flags
 from ml_collections import config_flags
 
 import experiments
-from posenc_jax import interrupts, runs, stops
-from posenc_jax.devices import join_processes, use_cores
+from posenc_jax import interrupts, processes, runs, stops
+from posenc_jax.compiling import compile_lightly
+from posenc_jax.devices import use_cores
 
 CONFIG = config_flags.DEFINE_config_file(
     "config", None, "The config file, PATH or PATH:ARGUMENT.",
@@ -86,42 +88,57 @@ def main(argv: list[str]) -> int:
     try:
         config, workdir = parse(argv)
         use_cores(_rows(config))
-        join_processes()
+        if config.get("experiment") in experiments.MANY_PROGRAMS:
+            compile_lightly()
+        processes.join()
         interrupts.install()
+        if processes.several():
+            _be_one_of_several()
         run = experiments.prepare(config, workdir)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
+        interrupts.leave_within(LEAVE_SECONDS, 2)
         return 2
     _cache_compilations()
-    status = 0
-    try:
-        run()
-    except stops.Stop as stop:
-        print(f"error: {stop}", file=sys.stderr)
-        status = stop.status
-    except jax.errors.JaxRuntimeError as error:
-        status = _runtime_error(error)
-    except OSError as error:
-        if error.errno not in DISK:
-            raise
-        print(f"error: {error.filename or workdir}: {error.strerror}", file=sys.stderr)
-        status = stops.NotWritten.status
+    status = _status_of(run, workdir)
     sys.stdout.flush()
     interrupts.leave_within(LEAVE_SECONDS, status)
     return status
 
 
-def _runtime_error(error: Exception) -> int:
-    """The exit status where memory is short or a process of several is gone; a fault goes on."""
-    line = stops.first_line(error)
-    if "RESOURCE_EXHAUSTED" in line:
-        print(f"error: out of memory: {line}", file=sys.stderr)
-        return stops.Stop.status
-    if jax.process_count() == 1:
-        raise error
-    # Leaving in order would wait for the process that is gone.
-    print(f"error: a process was lost: {line}", file=sys.stderr, flush=True)
-    os._exit(stops.Interrupted.status)
+def _be_one_of_several() -> None:
+    """Only the first process prints. ValueError: each would choose a folder of its own."""
+    if not WORKDIR.value:
+        raise ValueError("--workdir: must be given where several processes make one run")
+    if not processes.first():
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+
+
+def _status_of(run: Callable[[], None], workdir: str) -> int:
+    """Runs to an end of any kind; the exit status. What is no fault of ours is one line."""
+    try:
+        run()
+        processes.part()
+    except stops.Stop as stop:
+        print(f"error: {stop}", file=sys.stderr)
+        return stop.status
+    except Exception as error:
+        line = stops.first_line(error)
+        if "RESOURCE_EXHAUSTED" in line:
+            print(f"error: out of memory: {line}", file=sys.stderr)
+            return stops.Stop.status
+        if isinstance(error, OSError) and error.errno in DISK:
+            print(f"error: {error.filename or workdir}: {error.strerror}", file=sys.stderr)
+            return stops.NotWritten.status
+        if not processes.several():
+            raise
+        if isinstance(error, jax.errors.JaxRuntimeError):
+            # Leaving in order would wait for the process that is gone.
+            print(f"error: a process was lost: {line}", file=sys.stderr, flush=True)
+            os._exit(stops.Interrupted.status)
+        interrupts.leave_within(LEAVE_SECONDS, 1)
+        raise
+    return 0
 
 
 def _cache_compilations() -> None:

@@ -31,7 +31,7 @@ def get_config(argument=""):
     )
     if quick:
         config.text.model.update(width=32)
-        config.text.train.update(length=32, min_length=32, batch=16, steps=150, warmup=15, chunk=50)
+        config.text.train.update(length=32, min_length=32, batch=16, steps=120, warmup=15, chunk=40)
     else:
         config.text.model.update(width=64)
         config.text.train.update(length=64, min_length=64, batch=32, steps=600, warmup=50, chunk=50)

@@ -29,6 +29,7 @@ def length_extrapolation() -> ConfigDict:
                 "decay": 0.01,
                 "clip": 1.0,
                 "chunk": 20,
+                "fsdp": False,
             },
             "eval": {
                 "lengths": (128, 256, 512, 1024, 2048),

@@ -14,7 +14,7 @@ from experiments import (
     padding_leakage,
     permutation,
 )
-from posenc_jax import report, runs, schema
+from posenc_jax import processes, report, runs, schema
 from posenc_jax.choices import choices_for
 from posenc_jax.stops import Refused
 
@@ -26,6 +26,8 @@ EXPERIMENTS = {
     "padding_leakage": padding_leakage,
     "permutation": permutation,
 }
+SEVERAL = ("length_extrapolation",)  # those that may run as several processes
+MANY_PROGRAMS = ("claims",)  # those that compile for longer than they run
 
 
 def check(config: dict[str, Any]) -> schema.ExperimentConfig:
@@ -55,6 +57,9 @@ def prepare(config: dict[str, Any], workdir: str) -> Callable[[], None]:
       ValueError: one line names the field, the value and the choices.
     """
     checked = check(config)
+    if processes.several() and checked.experiment not in SEVERAL:
+        name = checked.experiment
+        raise ValueError(f"config.experiment: {name} is for one process; several: {SEVERAL[0]}")
     if runs.standing(workdir, checked.model_dump()) == "finished":
         return partial(_say_finished, checked, workdir)
     return partial(EXPERIMENTS[checked.experiment].run, checked, workdir)
@@ -63,7 +68,8 @@ def prepare(config: dict[str, Any], workdir: str) -> Callable[[], None]:
 def _say_finished(config: schema.ExperimentConfig, workdir: str) -> None:
     """And does what is left to do where it was killed right after its last record."""
     print(f"{workdir}: finished already; nothing to do", flush=True)
-    if not (Path(workdir) / "report.html").exists():
+    unseen = not (Path(workdir) / "report.html").exists()
+    if unseen and processes.first():
         show(workdir)
     with contextlib.suppress(Refused):  # its own process is still there, and does that
         runs.send(workdir, config.model_dump(), config.wandb.model_dump())

@@ -23,7 +23,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from posenc_jax import failpoints
+from posenc_jax import failpoints, processes
 from posenc_jax.stops import Diverged, NotWritten, Refused, first_line
 
 MANIFEST = "sha256.json"
@@ -65,18 +65,18 @@ class Checkpoints:
             print(f"{self._folder / str(step)}: not used: {problem}", file=sys.stderr, flush=True)
 
     def save(self, step: int, tree: Any, note: Mapping[str, Any]) -> None:
-        """Copies the tree (global arrays must be whole on each process) and starts its commit.
+        """Copies the tree, however it is spread, and starts its commit; for all processes to call.
 
         Raises:
           NotWritten: the save before this one failed.
           Diverged: a leaf is not finite; nothing is written.
         """
         self.wait()
-        leaves = {name: np.array(jax.device_get(leaf)) for name, leaf in named(tree)}
+        leaves = {k: np.array(leaf) for k, leaf in processes.fetch(dict(named(tree))).items()}
         for name, leaf in leaves.items():
             if np.issubdtype(leaf.dtype, np.inexact) and not np.isfinite(leaf).all():
                 raise Diverged(f"step {step}: {name} is not finite; no checkpoint is made of it")
-        if jax.process_index() == 0:
+        if processes.first():
             self._saving = self._worker.submit(self._commit, step, leaves, dict(note))
             failpoints.reach("saving")
 
@@ -93,8 +93,9 @@ class Checkpoints:
 
     def drop_after(self, step: int) -> None:
         """Removes all newer than `step`: bad, or of a future that is not to be."""
-        for newer in [other for other in self._steps() if other > step]:
-            self._remove(newer)
+        if processes.first():
+            for newer in [other for other in self._steps() if other > step]:
+                self._remove(newer)
 
     def read(self, step: int) -> Kept:
         """One step, as it is."""
@@ -180,7 +181,7 @@ def fill(tree: Any, leaves: Mapping[str, np.ndarray]) -> Any:
             has, needs = getattr(leaves[name], what), getattr(leaf, what)
             if has != needs:
                 raise Refused(f"checkpoint: {name} has {what} {has}; the model has {needs}")
-    placed = [jax.device_put(leaves[name], leaf.sharding) for name, leaf in wanted.items()]
+    placed = [processes.place(leaves[name], leaf.sharding) for name, leaf in wanted.items()]
     return jax.tree.unflatten(jax.tree.structure(tree), placed)
 
 

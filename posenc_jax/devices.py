@@ -1,86 +1,148 @@
-"""Several devices: the rows of a batch are spread over them, everything else is on each."""
+"""Several devices: one mesh with the axes "seeds" and "rows".
 
+The seeds of a run are spread as far as devices and seeds have a common factor; the devices of one
+seed share the rows of its batches, and with FSDP its state too. Seeds never speak to each other.
+"""
+
+import functools
+import math
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
-import numpy as np
-from jax.experimental import multihost_utils
-from jax.sharding import NamedSharding, PartitionSpec
+import jax.numpy as jnp
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from posenc_jax import processes
 
 MOST_CPU_DEVICES = 8
-HEARTBEAT = 30  # seconds
-Number = TypeVar("Number", int, bool)
 
 
 def use_cores(rows: int) -> None:
     """Makes cores of a CPU devices, as many as divide `rows`; before JAX starts its backend.
 
-    Two halves of a batch on two cores train faster than one batch on a pool of two threads.
+    Two halves of a batch on two cores train faster than one batch on a pool of two threads. A
+    number of devices that JAX_NUM_CPU_DEVICES or XLA_FLAGS asks for stays.
     """
+    forced = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    if forced or "JAX_NUM_CPU_DEVICES" in os.environ:
+        return
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
     divisors = [n for n in range(1, min(cores, MOST_CPU_DEVICES) + 1) if rows % n == 0]
     jax.config.update("jax_num_cpu_devices", divisors[-1])
 
 
-def join_processes() -> None:
-    """Joins the processes of one run, where the environment names them all: the coordinator's
-    address (JAX_COORDINATOR_ADDRESS), JAX_NUM_PROCESSES and JAX_PROCESS_ID; before JAX starts.
-
-    A process whose peer is lost ends within HEARTBEAT seconds.
+def spread_seeds(function: Callable, *trees: Any) -> Any:
+    """The function of trees whose leaves lead with S, as it would be without devices: each calls it
+    on its share of the seeds. What it reads besides is on every device.
     """
-    if "JAX_NUM_PROCESSES" in os.environ:
-        jax.distributed.initialize(
-            num_processes=int(os.environ["JAX_NUM_PROCESSES"]),
-            process_id=int(os.environ["JAX_PROCESS_ID"]),
-            heartbeat_timeout_seconds=HEARTBEAT,
-            shutdown_timeout_seconds=HEARTBEAT,
-        )
+    if jax.device_count() == 1:
+        return function(*trees)
+    seeds = jax.tree.leaves(trees)[0].shape[0]
+    by_seed = PartitionSpec("seeds")
+    return jax.shard_map(
+        function, mesh=_mesh(seeds), in_specs=by_seed, out_specs=by_seed, axis_names={"seeds"},
+        check_vma=False,
+    )(*trees)  # fmt: skip
 
 
 def spread_rows(tree: Any) -> Any:
-    """The arrays of [B, ...] with B over all devices, where it divides; for use under jit."""
+    """The arrays of [B, ...] with B over the devices of the seed, where it divides."""
+    return _constrained(tree, lambda shape, n: PartitionSpec("rows") if shape[0] % n == 0 else None)
+
+
+def spread_parameters(tree: Any) -> Any:
+    """The leaves over the devices of the seed, each along its largest dimension that divides."""
+    return _constrained(tree, _largest)
+
+
+def gathered(tree: Any) -> Any:
+    """The leaves whole on each device of the seed."""
+    return _constrained(tree, lambda shape, n: None)
+
+
+def lookup(table_VD: jax.Array, index_BT: jax.Array) -> jax.Array:
+    """`table_VD[index_BT]`, whose gradient each device sums over its own rows before all are added
+    up; XLA would bring the gradients of all rows to every device.
+    """
+    devices = _row_devices()
+    if devices == 1 or index_BT.shape[0] % devices:
+        return table_VD[index_BT]
+    return _lookup(table_VD, index_BT)
+
+
+@jax.custom_vjp
+def _lookup(table_VD: jax.Array, index_BT: jax.Array) -> jax.Array:
+    return table_VD[index_BT]
+
+
+def _lookup_forward(table_VD: jax.Array, index_BT: jax.Array):
+    return table_VD[index_BT], (index_BT, table_VD)
+
+
+def _lookup_backward(kept: tuple[jax.Array, jax.Array], g_BTD: jax.Array):
+    index_BT, table_VD = kept
+
+    def own(index_BT, g_BTD):
+        zero = jnp.zeros(table_VD.shape, g_BTD.dtype)
+        return jax.lax.psum(zero.at[index_BT].add(g_BTD), "rows")
+
+    by_row = PartitionSpec("rows")
+    added = jax.shard_map(
+        own, in_specs=by_row, out_specs=PartitionSpec(), axis_names={"rows"}, check_vma=False
+    )  # fmt: skip
+    return added(index_BT, g_BTD), None
+
+
+_lookup.defvjp(_lookup_forward, _lookup_backward)
+
+
+def by_seed(tree: Any, fsdp: bool) -> Any:
+    """Leaves that lead with S as a program is to leave them: each on the devices of its seed; with
+    `fsdp` spread over those, as `spread_parameters` does. For use under jit.
+    """
     if jax.device_count() == 1:
         return tree
 
-    def spread(x_B: jax.Array) -> jax.Array:
-        spec = PartitionSpec("rows") if x_B.shape[0] % jax.device_count() == 0 else PartitionSpec()
-        return jax.lax.with_sharding_constraint(x_B, NamedSharding(_mesh(), spec))
+    def one(x: jax.Array) -> jax.Array:
+        mesh = _mesh(x.shape[0])
+        rest = _largest(x.shape[1:], mesh.shape["rows"]) if fsdp else None
+        spec = PartitionSpec("seeds", *(rest or ()))
+        return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, spec))
 
-    return jax.tree.map(spread, tree)
+    return jax.tree.map(one, tree)
 
 
 def on_every_device(tree: Any) -> Any:
-    """The arrays with a copy on each device."""
+    """The arrays, the same in all processes, with a copy on each device."""
     if jax.device_count() == 1:
         return tree
-    if jax.process_count() > 1:
-        tree = jax.device_get(tree)
-    return jax.device_put(tree, NamedSharding(_mesh(), PartitionSpec()))
+    return jax.tree.map(lambda x: processes.place(x, _everywhere()), tree)
 
 
 def whole() -> NamedSharding | None:
-    """How results are kept that every process reads; None: as the compiler likes."""
-    return NamedSharding(_mesh(), PartitionSpec()) if jax.process_count() > 1 else None
+    """How results are kept that every process reads while others are made; None: as they are."""
+    return _everywhere() if processes.several() else None
 
 
-def free_bytes() -> int | None:
-    """What a program may still take: of a device's memory, or the machine's; None: not known."""
+def free_bytes() -> float:
+    """What a program may still take: of a device's memory, or the machine's; inf: not known."""
     stats = jax.local_devices()[0].memory_stats() or {}
     if "bytes_limit" in stats:
         return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
-    return _free_on_host() if jax.default_backend() == "cpu" else None
+    return _free_on_host() if jax.default_backend() == "cpu" else math.inf
 
 
-def _free_on_host() -> int | None:
+def _free_on_host() -> float:
     """What Linux says is available, to the machine and to this group of processes."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         kilobytes = next(line.split()[1] for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration):
-        return None
+        return math.inf
     free, group = 1024 * int(kilobytes), Path("/sys/fs/cgroup")
     try:
         most, used = ((group / f"memory.{name}").read_text() for name in ("max", "current"))
@@ -89,12 +151,34 @@ def _free_on_host() -> int | None:
         return free
 
 
-def agree(value: Number) -> Number:
-    """The first process's value, in every process."""
-    if jax.process_count() == 1:
-        return value
-    return type(value)(multihost_utils.broadcast_one_to_all(np.int32(value)))
+def _constrained(tree: Any, spec: Callable[[tuple[int, ...], int], PartitionSpec | None]) -> Any:
+    """The leaves as `spec` says of their shape and the number of devices; None: whole on each."""
+    devices = _row_devices()
+    if devices == 1:
+        return tree
+    constrain = jax.lax.with_sharding_constraint
+    return jax.tree.map(lambda x: constrain(x, spec(x.shape, devices) or PartitionSpec()), tree)
 
 
-def _mesh() -> jax.sharding.Mesh:
-    return jax.sharding.Mesh(jax.devices(), ("rows",))
+def _row_devices() -> int:
+    """How many devices share the rows, inside `spread_seeds`; 1 elsewhere."""
+    return jax.sharding.get_abstract_mesh().shape.get("rows", 1)
+
+
+def _largest(shape: tuple[int, ...], devices: int) -> PartitionSpec | None:
+    sizes = [size if size % devices == 0 else 0 for size in shape]
+    if not any(sizes):
+        return None
+    return PartitionSpec(*[None] * sizes.index(max(sizes)), "rows")
+
+
+def _everywhere() -> NamedSharding:
+    return NamedSharding(_mesh(1), PartitionSpec())
+
+
+@functools.cache
+def _mesh(seeds: int) -> Mesh:
+    """All devices, in the order that suits their network, as [seeds apart, devices of a seed]."""
+    line = jax.make_mesh((jax.device_count(),), ("all",), axis_types=(AxisType.Auto,))
+    grid = line.devices.reshape(math.gcd(seeds, jax.device_count()), -1)
+    return Mesh(grid, ("seeds", "rows"), axis_types=(AxisType.Auto,) * 2)

@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.devices import agree, free_bytes, on_every_device, spread_rows, whole
+from posenc_jax.devices import free_bytes, gathered, on_every_device, spread_rows, whole
+from posenc_jax.processes import fetch, least, several
 from posenc_jax.schema import EvalConfig
 from posenc_jax.tasks import Task
 from posenc_jax.training import cross_entropy, over_seeds
@@ -55,7 +56,7 @@ class Evaluator:
 
     def __init__(self, model: Model, task: Task, config: EvalConfig):
         self._model, self._task, self._config = model, task, config
-        self._data = on_every_device(task.data) if jax.process_count() > 1 else task.data
+        self._data = on_every_device(task.data) if several() else task.data
         self._score = jax.jit(self._score_all, static_argnames="width", out_shardings=whole())
         self._compiled: dict[tuple[int, int, int], Any] = {}
 
@@ -86,7 +87,7 @@ class Evaluator:
         examples = self._examples(size)
         index_GB = np.full(groups_rows, -1, np.int32)
         index_GB.flat[:examples] = np.arange(examples)
-        scores = jax.device_get(program(params, self._data, index_GB, np.int32(size)))
+        scores = fetch(program(params, self._data, index_GB, np.int32(size)))
         per_example = [s.reshape(s.shape[0], -1)[:, :examples] for s in scores[:4]]
         return Scores(*per_example, *(s.sum(axis=1) for s in scores[4:]))
 
@@ -102,9 +103,9 @@ class Evaluator:
                     params, self._data, index_GB, np.int32(size), width=width
                 )
                 self._compiled[shape] = lowered.compile()
-            program, free = self._compiled[shape], free_bytes()
+            program, free = self._compiled[shape], least(free_bytes())
             needs = _needs(program)
-            if free is None or agree(needs <= free):
+            if needs <= free:
                 return program, shape
             if self.shape(size, 2 * part) == shape:
                 raise DoesNotFit(
@@ -118,7 +119,7 @@ class Evaluator:
 
     def _score_all(self, params, data, index_GB, size, *, width: int):
         group = partial(self._score_group, data=data, size=size, width=width)
-        return over_seeds(lambda p: jax.lax.map(partial(group, p), index_GB), params)
+        return over_seeds(lambda p: jax.lax.map(partial(group, gathered(p)), index_GB), params)
 
     def _score_group(self, params, index_B, data, size, width):
         batch = spread_rows(self._task.test(data, jnp.maximum(index_B, 0), size, width))

@@ -2,8 +2,8 @@
 
 The first signal raises a flag that is looked at between chunks of steps, between evaluations and
 after saves. A program that is compiling cannot look: a thread waits GRACE seconds, or for a second
-signal, and then ends the process, for which the newest checkpoint on disk is what counts. SIGTERM
-under `jax.distributed` is JAX's: it makes all processes agree on a moment, and waits for it.
+signal, and then ends the process, for which the newest checkpoint on disk is what counts. Of
+several processes one that is asked is enough: all look at the same moments, and leave together.
 """
 
 import multiprocessing
@@ -12,25 +12,22 @@ import select
 import signal
 import threading
 
-import jax
-from jax.experimental import multihost_utils
-
+from posenc_jax import processes
 from posenc_jax.stops import Interrupted
 
 GRACE = 8.0  # seconds
 ASKS = (signal.SIGTERM, signal.SIGINT)
 
 _asked = threading.Event()
-_looks = 0  # under jax.distributed: how often all processes have looked
 
 
 def install() -> None:
-    """Takes SIGTERM and SIGINT over, from the main thread; after `jax.distributed` has started."""
+    """Takes SIGTERM and SIGINT over, from the main thread."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     # Handlers in Python wait for the main thread; what writes here is the one in C.
     signal.set_wakeup_fd(writing)
-    for number in ASKS[jax.process_count() > 1 :]:
+    for number in ASKS:
         signal.signal(number, lambda number, frame: None)
     threading.Thread(target=_watch, args=(reading,), daemon=True, name="interrupts").start()
 
@@ -53,12 +50,8 @@ def follow_parent() -> None:
 
 
 def asked() -> bool:
-    """Whether the process was asked to leave; the same answer in all processes."""
-    global _looks
-    if jax.process_count() == 1:
-        return _asked.is_set()
-    _looks += 1
-    return multihost_utils.reached_preemption_sync_point(_looks)
+    """Whether any process was asked to leave; of several, all must call it in step."""
+    return processes.any_of(_asked.is_set())
 
 
 def leave_if_asked() -> None:

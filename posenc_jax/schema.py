@@ -96,7 +96,9 @@ class ModelConfig(Part):
 
 
 class TrainConfig(Part):
-    """Training; `length` is the task's size (tokens of a window, symbols of a string)."""
+    """Training; `length` is the task's size (tokens of a window, symbols of a string). `fsdp`
+    spreads parameters and optimizer over the devices that share a batch.
+    """
 
     length: Count
     min_length: Count
@@ -107,6 +109,7 @@ class TrainConfig(Part):
     decay: NonNegativeFloat = 0.01
     clip: PositiveFloat = 1.0
     chunk: Count = 50
+    fsdp: bool = False
 
     @pydantic.model_validator(mode="after")
     def _lengths_in_order(self):

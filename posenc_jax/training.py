@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from posenc_jax import failpoints
-from posenc_jax.devices import on_every_device, spread_rows, whole
+from posenc_jax import devices, failpoints, processes
+from posenc_jax.compiling import brief
 from posenc_jax.schema import TrainConfig
 from posenc_jax.stops import Diverged
 from posenc_jax.tasks import Batch, Task
@@ -76,13 +76,19 @@ def make_batch(task: Task, data: Any, config: TrainConfig, state: State) -> Batc
     )
     key = random_key(state.seed, BATCH, state.step)
     data = data if task.feed is None else data.at(state.seed, state.step)
-    return spread_rows(task.sample(data, key, size_B, task.width(config.length)))
+    return devices.spread_rows(task.sample(data, key, size_B, task.width(config.length)))
 
 
 def train_step(model: Model, task: Task, tx, config: TrainConfig, loss_mask: bool) -> Callable:
-    """The step (data, state) -> (state, {"loss", "grad_norm", "step"}), pure; see `advance`."""
+    """The step (data, state) -> (state, {"loss", "grad_norm", "step"}), pure; see `advance`.
+
+    With FSDP the state lies over the devices of its seed, and its parameters are put together for
+    the length of a step.
+    """
+    spread = devices.spread_parameters if config.fsdp else lambda tree: tree
 
     def loss_of(params, batch: Batch, key):
+        params = devices.gathered(params) if config.fsdp else params
         weights_BT = batch.weights_BT
         if not loss_mask:
             weights_BT = jnp.where(batch.layout.segment_BT > 0, weights_BT, 1.0)
@@ -93,7 +99,8 @@ def train_step(model: Model, task: Task, tx, config: TrainConfig, loss_mask: boo
         batch = make_batch(task, data, config, state)
         key = random_key(state.seed, PLACE, state.step)
         loss, grads = jax.value_and_grad(loss_of)(state.params, batch, key)
-        return advance(tx, state, loss, grads)
+        state, metrics = advance(tx, state, loss, spread(grads))
+        return spread(state), metrics
 
     return step
 
@@ -114,20 +121,26 @@ def advance(tx, state: State, loss: jax.Array, grads: Any) -> tuple[State, dict[
 
 
 def over_seeds(function: Callable, *trees: Any) -> Any:
-    """The function for each seed: one after another on a CPU, which is faster there, else vmap."""
+    """The function for each seed, and the seeds spread over devices.
+
+    A device takes its own one after another on a CPU, which is faster there, else by vmap.
+    """
     if jax.default_backend() == "cpu":
-        return jax.lax.map(lambda args: function(*args), trees)
-    return jax.vmap(function)(*trees)
+        return devices.spread_seeds(
+            lambda *own: jax.lax.map(lambda args: function(*args), own), *trees
+        )
+    return devices.spread_seeds(jax.vmap(function), *trees)
 
 
-def init_states(model: Model, tx, seeds: int, first_seed: int = 0) -> State:
-    """Fresh states for `seeds` seeds, stacked."""
+def init_states(model: Model, tx, seeds: int, first_seed: int = 0, fsdp: bool = False) -> State:
+    """Fresh states for `seeds` seeds, stacked, made where they are to lie."""
 
     def init(seed):
         params = model.init(random_key(seed, INIT))
         return State(params, tx.init(params), jnp.zeros((), jnp.int32), seed)
 
-    return jax.jit(lambda s: over_seeds(init, s))(jnp.arange(seeds) + first_seed)
+    make = lambda: devices.by_seed(over_seeds(init, jnp.arange(seeds) + first_seed), fsdp)
+    return brief(make)()
 
 
 def chunk_sizes(steps: int, chunk: int) -> list[int]:
@@ -135,7 +148,7 @@ def chunk_sizes(steps: int, chunk: int) -> list[int]:
     return [chunk] * (steps // chunk) + ([steps % chunk] if steps % chunk else [])
 
 
-def chunk_runner(model: Model, task: Task, config: TrainConfig, loss_mask: bool) -> Callable:
+def chunk_runner(model: Model, task: Task, config: TrainConfig, loss_mask: bool) -> Any:
     """(state, data, steps) -> (state, metrics): that many steps of every seed in one program.
 
     The state is donated; each metric is [S, steps].
@@ -144,9 +157,11 @@ def chunk_runner(model: Model, task: Task, config: TrainConfig, loss_mask: bool)
 
     def run(state: State, data: Any, steps: int):
         one = lambda s: jax.lax.scan(lambda s, _: step(data, s), s, length=steps)
-        return over_seeds(one, state)
+        state, metrics = over_seeds(one, state)
+        return devices.by_seed(state, config.fsdp), metrics
 
-    return jax.jit(run, donate_argnums=0, static_argnums=2, out_shardings=whole())
+    shardings = (None, devices.whole())  # those of the state are what it came with
+    return jax.jit(run, donate_argnums=0, static_argnums=2, out_shardings=shardings)
 
 
 class Keeps(Protocol):
@@ -178,15 +193,15 @@ def train(
         has been read.
     """
     run_chunk = chunk_runner(model, task, config, loss_mask)
-    state = on_every_device(init_states(model, optimizer(config), seeds, first_seed))
+    state = init_states(model, optimizer(config), seeds, first_seed, config.fsdp)
     state = keeper.restore(state) if keeper else state
-    data = on_every_device(task.data)
-    done, started, waiting = int(state.step[0]), time.perf_counter(), None
+    data = devices.on_every_device(task.data)
+    done, started, waiting = int(processes.fetch(state.step)[0]), time.perf_counter(), None
 
     def read_waiting():
         nonlocal started, waiting
         if waiting is not None:
-            metrics = jax.device_get(waiting)
+            metrics = processes.fetch(waiting)
             read(metrics, time.perf_counter() - started)
             refuse_not_finite(metrics, range(first_seed, first_seed + seeds))
             started, waiting = time.perf_counter(), None
@@ -195,7 +210,8 @@ def train(
     for steps in chunk_sizes(config.steps, config.chunk)[math.ceil(done / config.chunk) :]:
         if task.feed is not None:  # while the device is busy with the chunk before
             which = range(first_seed, first_seed + seeds), range(done, done + steps)
-            data = on_every_device(task.feed(*which, config.batch, task.width(config.length)))
+            rows = task.feed(*which, config.batch, task.width(config.length))
+            data = devices.on_every_device(rows)
         state, metrics = run_chunk(state, data, steps)
         read_waiting()
         waiting, done = metrics, done + steps

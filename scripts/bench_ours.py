@@ -49,7 +49,7 @@ def step(job: dict):
     options = encodings.taken_by(job["encoding"], job.get("options", {}))
     model = transformer.build(shape, encodings.make(job["encoding"], **options), task.vocab)
     run_chunk = training.chunk_runner(model, task, config, loss_mask=True)
-    state = on_every_device(training.init_states(model, training.optimizer(config), seeds=1))
+    state = training.init_states(model, training.optimizer(config), seeds=1)
     data = on_every_device(task.data)
 
     def call():

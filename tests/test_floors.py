@@ -17,6 +17,7 @@ FLOORS = [
         "posenc_jax.exhibits",
         "posenc_jax.failpoints",
         "posenc_jax.layout",
+        "posenc_jax.processes",
         "posenc_jax.stops",
     },
     {

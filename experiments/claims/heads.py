@@ -72,7 +72,7 @@ def rope_3(lab: Lab) -> Measured:
     thousand on: the line at positions that begin at 1,000.
     """
     length = 4 * PERIOD
-    how = {"length": length, "min_length": length, "steps": lab.pick(300, 600)}
+    how = {"length": length, "min_length": length, "steps": lab.pick(200, 600)}
     task = periodic(PERIOD)
     numbers, curves = {}, {}
     for name, factor in (("suited", SUITED), ("unsuited", UNSUITED)):

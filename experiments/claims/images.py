@@ -90,9 +90,9 @@ def img_1(lab: Lab) -> Measured:
     if lab.full:
         asked["learned"] = "learned", "line", row
         asked["learned_2d"] = "learned_2d", "grid", grid
-    drawn = patches(lab.pick(1000, 4000), lab.pick(256, 512))
+    drawn = patches(lab.pick(600, 4000), lab.pick(256, 512))
     kind = {"kind": "encoder", "width": 32}
-    how = {"length": SMALL, "min_length": SMALL, "batch": 16, "steps": lab.pick(150, 500)}
+    how = {"length": SMALL, "min_length": SMALL, "batch": 16, "steps": lab.pick(120, 500)}
     found: dict[str, dict[int, np.ndarray]] = {}
     for name, (encoding, order, options) in asked.items():
         task = printed(drawn, order)

@@ -4,7 +4,7 @@ import sys
 import time
 from typing import Any
 
-from posenc_jax import devices, interrupts
+from posenc_jax import interrupts, processes
 from posenc_jax.checkpoints import Checkpoints, Kept, fill
 from posenc_jax.runs.files import folder_name
 from posenc_jax.runs.run import Run
@@ -44,7 +44,7 @@ class Keeper:
           Refused: names a leaf that does not fit `fresh`.
         """
         found = self._find()
-        self.step = devices.agree(found.step if found else 0)
+        self.step = processes.agree(found.step if found else 0)
         whole = self.step == self._steps and self._run.ended(self._stage)
         if not whole:
             self._run.go_back(self._stage, found.note["mark"] if found else None)
@@ -58,7 +58,7 @@ class Keeper:
     def due(self) -> bool:
         """Whether to save now: the time has come, or the process was asked to leave."""
         late = time.monotonic() - self._time >= self._every
-        return interrupts.asked() or devices.agree(late)
+        return interrupts.asked() or processes.agree(late)
 
     def save(self, step: int, state: Any) -> None:
         """Starts to write the state after so many steps, all of whose records are logged.

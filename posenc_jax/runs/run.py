@@ -5,9 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
-
-from posenc_jax import devices, failpoints, mirror
+from posenc_jax import failpoints, mirror, processes
 from posenc_jax.runs.environment import changes, environment
 from posenc_jax.runs.files import write_json, write_text
 from posenc_jax.runs.journal import Journal, Mark
@@ -45,17 +43,24 @@ class Run:
         content = plain("config", config)
         self._said = False
         self._mirror, self._journal = mirror.Mirror(), None
-        if jax.process_index() > 0:
-            return
+        refusal = None
+        if processes.first():
+            try:
+                self._start(config, content, wandb or {"mode": "disabled"})
+            except (ValueError, NotWritten) as error:
+                refusal = error
+        if processes.agree(refusal is not None):
+            raise refusal or Refused(f"workdir: {self.path}: the first process refuses it")
+
+    def _start(self, config: Mapping, content: dict, wandb: Mapping) -> None:
         standing(self.path, config)  # a folder that is not ours gets no lock
         try:
             self._journal = self._locked(config, content)
         except OSError as error:
             raise NotWritten(f"workdir: {self.path}: {error.strerror}") from error
-        given = wandb or {"mode": "disabled"}
-        self._mirrored = given.get("mode", "disabled") != "disabled"
-        self._checkpoint = bool(given.get("checkpoint"))
-        self._mirror = mirror.start(self.path, content, given, self._journal.id)
+        self._mirrored = wandb.get("mode", "disabled") != "disabled"
+        self._checkpoint = bool(wandb.get("checkpoint"))
+        self._mirror = mirror.start(self.path, content, wandb, self._journal.id)
 
     def _locked(self, config: Mapping, content: dict) -> Journal:
         self.path.mkdir(parents=True, exist_ok=True)
@@ -124,7 +129,7 @@ class Run:
 
     def ended(self, stage: str) -> bool:
         """Whether a stage ended before this start; its records are there, it is not repeated."""
-        return devices.agree(self._journal is not None and self._journal.ended(stage))
+        return processes.agree(self._journal is not None and self._journal.ended(stage))
 
     def begin(self, stage: str) -> None:
         """Says, once in a run that goes on, where it does."""

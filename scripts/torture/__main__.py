@@ -35,6 +35,7 @@ CHECKS: dict[str, Callable[[Path], Shown]] = {
     "starts": lambda folder: starts.show(folder, starts=100),
     "mirrors": mirrors.show,
     "distributed": distributed.show,
+    "distributed signals": distributed.show_asked,
     "configs": lambda folder: configs.show(folder, bad=2000, good=500),
     "threads": threads.show,
     "experiments": experiments.show,

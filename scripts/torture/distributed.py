@@ -1,14 +1,24 @@
-"""Two processes under jax.distributed on the CPU: one is killed, the other leaves, both restart."""
+"""Two processes under jax.distributed on the CPU: one is killed or asked to leave, both restart.
+
+They share the rows of every batch, and by FSDP the parameters and the optimizer's state: none can
+do a step without the other.
+"""
 
 import socket
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
-from scripts.torture.child import Child, Ended, outcome
+from scripts.torture.child import TINY, Child, Ended, outcome
 from scripts.torture.shown import Shown
 
-LIMIT = 60.0  # seconds
+LIMIT, ASKED_LIMIT = 60.0, 10.0  # seconds: after a loss, after a signal
 PROCESSES = 2
+SHARED = (
+    *TINY, "--config.encoding.name=rope", "--config.seeds=1", "--config.train.fsdp=True",
+    "--config.eval.lengths=(8,)",
+)  # fmt: skip
+NEVER = ("--config.checkpoint.seconds=3600.0",)  # but when asked to leave, and at the end
 
 
 def show(folder: Path) -> Shown:
@@ -28,8 +38,33 @@ def show(folder: Path) -> Shown:
         control="restart without rollback",
         control_found=int("records" in doubled),
         control_tried=1,
-        settings="gloo on one machine, a core each, killed at the third chunk",
+        settings="gloo on one machine, a core each, one model shared by FSDP, killed at the third "
+        "chunk",
         figures=f"left after {max(took):.0f} s at most",
+        bad=tuple(bad),
+    )
+
+
+def show_asked(folder: Path) -> Shown:
+    """SIGTERM to the first, to the second, to both; the only save is the one that it brings."""
+    ends(start(folder / "whole", flags=NEVER))
+    wanted, took, bad = outcome(folder / "whole"), [], []
+    cases = ((0,), (1,), (0, 1))
+    for which in cases:
+        seconds, wrong = asked(folder / f"asked{which}", which, wanted)
+        took.append(seconds)
+        bad += [f"SIGTERM to {which}: {wrong}"] if wrong else []
+    _, lost = asked(folder / "control", (1,), wanted, without="signals")
+    return Shown(
+        what=f"SIGTERM to one of two processes, or both: a checkpoint and status 75 from both "
+        f"within {ASKED_LIMIT:.0f} s, the restart ends in the same bits",
+        good=len(cases) - len(bad),
+        tried=len(cases),
+        control="no handler: no checkpoint",
+        control_found=int("no checkpoint" in lost),
+        control_tried=1,
+        settings="as above; the signal comes at the second chunk",
+        figures=f"left after {max(took):.1f} s at most",
         bad=tuple(bad),
     )
 
@@ -38,43 +73,69 @@ def attempt(
     workdir: Path, lost: int, wanted: dict[str, str], without: str = ""
 ) -> tuple[float, str]:
     """Seconds from the loss of one process to the end of the other; what was wrong."""
-    children = start(workdir, lost)
-    children[lost].wait()
-    since = time.monotonic()
+    children = start(workdir, {lost: "training:3"})
+    since = children[lost].wait().at
     left = children[1 - lost].wait()
     seconds = left.at - since
-    again = ends(start(workdir, without=without))
-    wrong = [f"status {one.status} at the restart: {one.err}" for one in again if one.status]
-    wrong += [f"status {left.status}, as if all were well"] if not left.status else []
+    wrong = [f"status {left.status}, as if all were well"] if not left.status else []
     wrong += [f"{seconds:.0f} s"] if seconds > LIMIT else []
-    if not wrong:
-        found = outcome(workdir)
-        wrong += [name for name in wanted if wanted[name] != found.get(name)]
-    return seconds, ", ".join(wrong)
+    return seconds, ", ".join(wrong + restart(workdir, wanted, without))
 
 
-def start(workdir: Path, lost: int | None = None, without: str = "") -> list[Child]:
-    """The processes of one run; process `lost` is killed at the third chunk."""
+def asked(
+    workdir: Path, which: tuple[int, ...], wanted: dict[str, str], without: str = ""
+) -> tuple[float, str]:
+    """Seconds from SIGTERM to the end of both; what was wrong."""
+    at = dict.fromkeys(which, "training:2@TERM")
+    children = start(workdir, at, without, NEVER)
+    signalled = [children[process] for process in which]
+    while all("SIGTERM" not in c.said() and c.process.poll() is None for c in signalled):
+        time.sleep(0.02)
+    since, ended = time.monotonic(), ends(children)
+    seconds = max(one.at for one in ended) - since
+    wrong = [f"status {one.status}: {one.err}" for one in ended if one.status != 75]
+    wrong += [f"{seconds:.0f} s"] if seconds > ASKED_LIMIT else []
+    wrong += [] if list(workdir.glob("checkpoints/*/*/sha256.json")) else ["no checkpoint"]
+    return seconds, ", ".join(wrong + restart(workdir, wanted, "", NEVER))
+
+
+def restart(
+    workdir: Path, wanted: dict[str, str], without: str, flags: tuple[str, ...] = ()
+) -> list[str]:
+    """What was wrong with both after a restart, or with what they made."""
+    again = ends(start(workdir, without=without, flags=flags))
+    wrong = [f"status {one.status} at the restart: {one.err}" for one in again if one.status]
+    found = {} if wrong else outcome(workdir)
+    return wrong or [name for name in wanted if wanted[name] != found.get(name)]
+
+
+def start(
+    workdir: Path,
+    failpoints: Mapping[int, str] | None = None,
+    without: str = "",
+    flags: tuple[str, ...] = (),
+) -> list[Child]:
+    """The processes of one run, with the failpoint of each that has one."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    children = []
-    for process in range(PROCESSES):
-        children.append(
-            Child(
-                workdir,
-                cores=(process,),
-                log=f"{workdir}.{process}",
-                without=without,
-                failpoint="training:3" if process == lost else "",
-                environment={
-                    "JAX_NUM_PROCESSES": str(PROCESSES),
-                    "JAX_PROCESS_ID": str(process),
-                    "JAX_COORDINATOR_ADDRESS": address,
-                },
-            )
+    return [
+        Child(
+            workdir,
+            *flags,
+            config=SHARED,
+            cores=(process,),
+            log=f"{workdir}.{process}",
+            without=without,
+            failpoint=(failpoints or {}).get(process, ""),
+            environment={
+                "JAX_NUM_PROCESSES": str(PROCESSES),
+                "JAX_PROCESS_ID": str(process),
+                "JAX_COORDINATOR_ADDRESS": address,
+            },
         )
-    return children
+        for process in range(PROCESSES)
+    ]
 
 
 def ends(children: list[Child]) -> list[Ended]:

@@ -1,0 +1,129 @@
+"""What devices say to each other in a training step, counted in the compiled program.
+
+python scripts/collectives.py [--out=docs/devices.md]
+
+Compiles the training of a small decoder for 8 forced devices of a CPU, three times: the rows of a
+batch spread, seeds spread, and FSDP. Writes the table between its marks in the page.
+"""
+
+import argparse
+import datetime
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from posenc_jax import encodings, tasks, training, transformer
+from posenc_jax.schema import ModelConfig, TrainConfig
+
+DEVICES, STEPS = 8, 5
+BEGIN, END = "<!-- table: python scripts/collectives.py -->", "<!-- end of table -->"
+KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
+WAYS = {"rows spread": (1, False), "seeds spread": (8, False), "rows spread, FSDP": (1, True)}
+
+
+class Collective(NamedTuple):
+    """One instruction: its kind, the bytes that each device has of it afterwards, and whether it
+    stands in the loop over steps or runs once a chunk."""
+
+    kind: str
+    bytes: int
+    each_step: bool
+
+
+class Way(NamedTuple):
+    """A way to spread training: bytes of state, in all and on one device, and what is said."""
+
+    name: str
+    state: int
+    on_device: int
+    said: list[Collective]
+
+
+def collectives(program: str) -> Iterator[Collective]:
+    """The collectives in the text of a compiled program."""
+    found = re.compile(rf"= (?P<type>.+?) (?P<kind>{'|'.join(KINDS)})(-start)?\(")
+    entry = False
+    for line in program.splitlines():
+        if line.endswith("{") and not line.startswith(" "):
+            entry = line.startswith("ENTRY")
+        elif match := found.search(line):
+            yield Collective(match["kind"], _bytes(match["type"]), not entry)
+
+
+def on_first_device(tree: Any) -> int:
+    """Bytes that the first device of this process has of a tree."""
+    shards = [shard for leaf in jax.tree.leaves(tree) for shard in leaf.addressable_shards]
+    return sum(shard.data.nbytes for shard in shards if shard.device == jax.local_devices()[0])
+
+
+def measured(name: str, seeds: int, fsdp: bool) -> Way:
+    """One way, compiled but not run."""
+    task = tasks.make("copy")
+    config = TrainConfig(length=20, min_length=1, batch=16, steps=STEPS, fsdp=fsdp)
+    shape = ModelConfig(width=64, heads=8, layers=2)
+    model = transformer.build(shape, encodings.make("rope"), task.vocab)
+    state = training.init_states(model, training.optimizer(config), seeds, fsdp=fsdp)
+    run = training.chunk_runner(model, task, config, loss_mask=True)
+    program = run.lower(state, task.data, STEPS).compile().as_text()
+    whole = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+    return Way(name, whole, on_first_device(state), list(collectives(program)))
+
+
+def table(ways: Sequence[Way]) -> str:
+    """The ways as Markdown."""
+    head = ["", "state, KB", "on each device, KB", "in every step", "KB", "once a chunk"]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for way in ways:
+        step = [one for one in way.said if one.each_step]
+        cells = [
+            way.name, f"{way.state / 1e3:.0f}", f"{way.on_device / 1e3:.0f}", _count(step),
+            f"{sum(one.bytes for one in step) / 1e3:.1f}",
+            _count([one for one in way.said if not one.each_step]),
+        ]  # fmt: skip
+        lines.append("| " + " | ".join(cells) + " |")
+    made = f"JAX {jax.__version__}, {jax.device_count()} forced devices of a CPU"
+    return "\n".join([*lines, "", f"Made on {datetime.date.today().isoformat()} with {made}."])
+
+
+def write(path: Path, content: str) -> None:
+    """Puts the table between its marks; the text around them is written by hand."""
+    before, _, rest = path.read_text("utf-8").partition(BEGIN)
+    _, _, after = rest.partition(END)
+    path.write_text(f"{before}{BEGIN}\n\n{content}\n\n{END}{after}", "utf-8")
+
+
+def _count(said: Sequence[Collective]) -> str:
+    counted = Counter(one.kind for one in said)
+    return ", ".join(f"{counted[kind]} {kind}" for kind in KINDS if counted[kind]) or "0"
+
+
+def _bytes(type: str) -> int:
+    """Bytes of the arrays in a type such as (f32[8,16]{1,0}, s32[])."""
+    total = 0
+    for kind, bits, shape in re.findall(r"\b(pred|[a-z]+?(\d+))\[([\d,]*)\]", type):
+        sizes = [int(size) for size in shape.split(",") if size]
+        total += int(np.prod(sizes, dtype=np.int64)) * (1 if kind == "pred" else int(bits) // 8)
+    return total
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("docs/devices.md"))
+    out = parser.parse_args().out
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", DEVICES)
+    made = table([measured(name, *way) for name, way in WAYS.items()])
+    print(made)
+    write(out, made)
+
+
+if __name__ == "__main__":
+    main()

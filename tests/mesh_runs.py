@@ -1,0 +1,145 @@
+"""`python -m tests.mesh_runs FOLDER CASE...`: short trainings over the devices that there are.
+
+Prints what tests/test_mesh.py compares, as JSON. JAX_NUM_CPU_DEVICES says how many devices; with
+JAX_NUM_PROCESSES and its like the run is shared by several processes, and each prints.
+"""
+
+import functools
+import json
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from posenc_jax import evaluation, make, processes, tasks, training, transformer
+from posenc_jax.checkpoints import Checkpoints, fill
+from posenc_jax.schema import EvalConfig, ModelConfig, TrainConfig
+from scripts.collectives import collectives, on_first_device
+
+HALF, STEPS = 3, 6
+TASK = tasks.make("copy", alphabet=8)
+
+
+class Case(NamedTuple):
+    """What is trained; `goes_on` from the checkpoint of that case at half the steps."""
+
+    name: str
+    seeds: int = 1
+    fsdp: bool = False
+    goes_on: str = ""
+
+
+CASES = {
+    case.name: case
+    for case in (
+        Case("rows"),
+        Case("seeds", seeds=8),
+        Case("fsdp", fsdp=True),
+        Case("rows to fsdp", fsdp=True, goes_on="rows"),
+        Case("fsdp to rows", goes_on="fsdp"),
+    )
+}
+
+
+class Half:
+    """Keeps the state at half the steps, and starts from another case's."""
+
+    def __init__(self, folder: Path, case: Case):
+        self._folder, self._case = folder, case
+
+    def restore(self, fresh: Any) -> Any:
+        if not self._case.goes_on:
+            return fresh
+        return fill(fresh, Checkpoints(self._folder / self._case.goes_on).read(HALF).leaves)
+
+    def due(self) -> bool:
+        return True
+
+    def save(self, step: int, state: Any) -> None:
+        if step == HALF and not self._case.goes_on:
+            checkpoints = Checkpoints(self._folder / self._case.name)
+            checkpoints.save(step, state, {})
+            checkpoints.wait()
+
+
+class Trainer:
+    """Trains and tests; each program is compiled once, and a state placed otherwise is refused."""
+
+    def __init__(self, seeds: int, fsdp: bool):
+        self._seeds, self._programs = seeds, {}
+        shape = ModelConfig(width=16, heads=2, layers=1)
+        self._model = transformer.build(shape, make("nope"), TASK.vocab)
+        self._config = TrainConfig(
+            length=6, min_length=1, batch=8, steps=STEPS, chunk=HALF, lr=1e-2, warmup=2, fsdp=fsdp
+        )
+        limits = EvalConfig(lengths=(6,), examples=7, tokens=1)
+        self.evaluator = evaluation.Evaluator(self._model, TASK, limits)
+
+    def runner(self, *args: Any) -> Any:
+        """In place of `training.chunk_runner`."""
+        run = CHUNK_RUNNER(*args)
+
+        def call(state, data, steps):
+            if steps not in self._programs:
+                self._programs[steps] = run.lower(state, data, steps).compile()
+            return self._programs[steps](state, data)
+
+        return call
+
+    def __call__(self, folder: Path, case: Case) -> dict[str, Any]:
+        """Losses [S, steps], summed losses of 7 test examples [S], bytes of state, collectives."""
+        losses, training.chunk_runner = [], self.runner
+        try:
+            self.state = training.train(
+                self._model, TASK, self._config, self._seeds, 0, True,
+                lambda metrics, seconds: losses.append(metrics["loss"]), Half(folder, case),
+            )  # fmt: skip
+        finally:
+            training.chunk_runner = CHUNK_RUNNER
+        whole = sum(leaf.nbytes for leaf in jax.tree.leaves(self.state))
+        said = list(collectives(self._programs[HALF].as_text()))
+        return {
+            "losses": np.concatenate(losses, axis=1).tolist(),
+            "scores": self.evaluator(self.state.params, 6).loss_SE.sum(axis=1).tolist(),
+            "bytes": [whole, on_first_device(self.state)],
+            "each step": [one.kind for one in said if one.each_step],
+            "once": [one.kind for one in said if not one.each_step],
+        }
+
+    def does_not_fit(self) -> str:
+        """What an evaluation says where the last process has no memory left."""
+        free = 100.0 if jax.process_index() == jax.process_count() - 1 else 1e12
+        evaluation.free_bytes = lambda: free
+        try:
+            self.evaluator(self.state.params, 6)
+        except evaluation.DoesNotFit as reason:
+            return str(reason)
+        return ""
+
+
+CHUNK_RUNNER = training.chunk_runner
+trainer = functools.cache(Trainer)
+
+
+def trained(folder: Path, name: str) -> dict[str, Any]:
+    """What one case gives; cases of one shape share their programs."""
+    case = CASES[name]
+    return trainer(case.seeds, case.fsdp)(folder, case)
+
+
+def main() -> None:
+    processes.join()
+    folder, *names = sys.argv[1:]
+    found: dict[str, Any] = {name: trained(Path(folder), name) for name in names}
+    found["devices"], found["first"] = jax.device_count(), processes.first()
+    if processes.several():
+        found["does not fit"] = trainer(1, True).does_not_fit()
+        found["asked"] = [processes.any_of(jax.process_index() == 1), processes.any_of(False)]
+    print(json.dumps(found))
+    processes.part()
+
+
+if __name__ == "__main__":
+    main()

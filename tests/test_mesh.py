@@ -1,0 +1,179 @@
+"""The same run on 8 devices, and on 2 processes of 2 devices, as on one."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from posenc_jax import processes
+from scripts.collectives import KINDS
+from tests.mesh_runs import HALF, trained
+
+RELATIVE = 1e-5  # of a loss: sums in another order
+
+
+def started(folder, cases, devices, environment=()):
+    settings = {
+        "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices),
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "JAX_ENABLE_COMPILATION_CACHE": "0",
+    }  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.mesh_runs", str(folder), *cases],
+        stdout=subprocess.PIPE, text=True, env={**os.environ, **settings, **dict(environment)},
+    )  # fmt: skip
+
+
+def said(process):
+    out, _ = process.communicate(timeout=300)
+    assert process.returncode == 0
+    return json.loads(out.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """The cases trained on 1 device, on 8, and on 2 processes of 2 devices each."""
+    folder = tmp_path_factory.mktemp("mesh")
+    one = {name: trained(folder, name) for name in ("rows", "seeds")}
+    eight = said(started(folder, ["rows", "seeds", "fsdp", "rows to fsdp"], devices=8))
+    one["fsdp to rows"] = trained(folder, "fsdp to rows")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    both = [
+        started(
+            folder, ["fsdp", "rows to fsdp"], 2,
+            zip(processes.OURS, ("2", str(process), address), strict=True),
+        )
+        for process in range(2)
+    ]  # fmt: skip
+    return {"one": one, "eight": eight, "two": [said(process) for process in both]}
+
+
+def close(found, wanted, key="losses", first=0):
+    """Whether losses, or scores, are those of one device, from step `first` on."""
+    return np.allclose(found[key], np.array(wanted[key])[..., first:], rtol=RELATIVE)
+
+
+@pytest.mark.parametrize(
+    ("case", "wanted"), [("rows", "rows"), ("fsdp", "rows"), ("seeds", "seeds")]
+)
+def test_eight_devices_give_the_losses_of_one(runs, case, wanted):
+    assert runs["eight"]["devices"] == 8
+    found, one = runs["eight"][case], runs["one"][wanted]
+    other = {key: one[key][::-1] for key in ("losses", "scores")} if wanted == "seeds" else {
+        key: runs["one"]["seeds"][key][1:2] for key in ("losses", "scores")}  # fmt: skip
+    for key in ("losses", "scores"):
+        assert close(found, one, key)
+        assert not close(found, other, key), "control: other seeds"
+
+
+def test_two_processes_of_two_devices_give_them_too(runs):
+    """The rows of one seed over both, with FSDP; both read the same."""
+    first, second = runs["two"]
+    assert [first["first"], second["first"]] == [True, False]
+    assert first["devices"] == second["devices"] == 4
+    assert first["fsdp"] == second["fsdp"]
+    for key in ("losses", "scores"):
+        assert close(first["fsdp"], runs["one"]["rows"], key)
+        control = {key: runs["one"]["seeds"][key][1:2]}
+        assert not close(first["fsdp"], control, key), "control: another seed"
+
+
+def test_a_checkpoint_goes_on_with_any_number_of_devices(runs):
+    """1 to 8, 8 to 1, and 1 to two processes of 2; over many, the state is spread."""
+    wanted = runs["one"]["rows"]
+    for found in (
+        runs["eight"]["rows to fsdp"], runs["one"]["fsdp to rows"], runs["two"][1]["rows to fsdp"]
+    ):  # fmt: skip
+        assert close(found, wanted, first=HALF)
+        assert close(found, wanted, "scores")
+        fresh = {"losses": np.array(wanted["losses"])[:, :HALF]}
+        assert not close(found, fresh), "control: begun anew"
+
+
+def test_what_is_said_in_a_step(runs):
+    """Nothing between seeds; sums of gradients alone between rows; with FSDP parameters too."""
+    said = {name: set(runs["eight"][name]["each step"]) for name in ("seeds", "rows", "fsdp")}
+    assert said["seeds"] == set()
+    assert said["rows"] == {"all-reduce"}
+    assert {"all-reduce", "all-gather"} <= said["fsdp"]
+    page = Path("docs/devices.md").read_text("utf-8")
+    row = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("| ")}
+    for name, shown in {"seeds": "seeds spread", "rows": "rows spread",
+                        "fsdp": "rows spread, FSDP"}.items():  # fmt: skip
+        assert {kind for kind in KINDS if kind in row[shown]} == said[name], "the page"
+
+
+def test_fsdp_leaves_each_device_its_share_of_the_state(runs):
+    whole, own = runs["eight"]["fsdp"]["bytes"]
+    assert own < 1.1 * whole / 8
+    whole, own = runs["one"]["rows"]["bytes"]
+    assert own == whole, "control"
+
+
+def test_processes_agree_on_memory_and_on_signals(runs):
+    first, second = runs["two"]
+    assert first["does not fit"] == second["does not fit"]
+    assert "9.31e-08 GiB are free" in first["does not fit"]
+    assert first["asked"] == second["asked"] == [True, False]
+
+
+@pytest.fixture
+def joined(monkeypatch):
+    """The arguments that jax.distributed would be started with; None: it is not."""
+
+    def join(**environment):
+        calls = []
+        monkeypatch.setattr(processes.jax.distributed, "initialize", lambda **k: calls.append(k))
+        monkeypatch.setattr(processes.jax.config, "update", lambda *change: None)
+        processes.join(environment)
+        return calls[0] if calls else None
+
+    return join
+
+
+ARRAY_JOB = {"SLURM_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3", "SLURM_PROCID": "0"}
+
+
+def test_a_plain_machine_and_a_job_of_one_task_start_nothing(joined):
+    assert joined() is None
+    assert joined(**ARRAY_JOB, SLURM_STEP_NUM_TASKS="1") is None
+    assert joined(SLURM_NTASKS="4") is None, "the batch script itself: no step of several"
+    assert joined(JAX_NUM_PROCESSES="1", JAX_PROCESS_ID="0", JAX_COORDINATOR_ADDRESS="a:1") is None
+
+
+def test_launchers_of_several_tasks_are_joined(joined):
+    asked = joined(JAX_NUM_PROCESSES="2", JAX_PROCESS_ID="1", JAX_COORDINATOR_ADDRESS="a:1")
+    assert asked is not None
+    assert (asked["num_processes"], asked["process_id"]) == (2, 1)
+    for name in processes.LAUNCHERS:
+        asked = joined(**ARRAY_JOB, **{name: "4"})
+        assert asked is not None
+        assert "num_processes" not in asked, "JAX reads the rest itself"
+
+
+def test_a_tpu_asks_its_slice(joined, monkeypatch):
+    monkeypatch.setattr(processes, "_on_tpu", lambda environment: True)
+    assert joined() is not None
+    assert joined(JAX_NUM_PROCESSES="1", JAX_PROCESS_ID="0", JAX_COORDINATOR_ADDRESS="a:1") is None
+
+
+@pytest.mark.parametrize(
+    ("environment", "line"),
+    [
+        ({"JAX_NUM_PROCESSES": "2"}, "^JAX_PROCESS_ID: must be set, as JAX_NUM_PROCESSES is$"),
+        ({"SLURM_STEP_NUM_TASKS": "two"}, "^SLURM_STEP_NUM_TASKS: 'two' is not a number of proc"),
+        (
+            dict(zip(processes.OURS, ("2", "2", "a:1"), strict=True)),
+            "^JAX_PROCESS_ID: 2 is not one of 0 to 1$",
+        ),
+    ],
+)
+def test_what_does_not_name_a_process_is_refused_in_one_line(joined, environment, line):
+    with pytest.raises(ValueError, match=line):
+        joined(**environment)
