@@ -174,7 +174,7 @@ def rope_4(lab: Lab) -> Measured:
         numbers[f"slow minus fast heads, {label}"] = apart
         curves[label] = Curve(range(4), distance_SH)
         if name == "headwise":
-            cost = _ablated(trained, lab.train.length)
+            cost = _ablated(lab, trained, lab.train.length)
             for half, lost in cost.items():
                 for where, value_S in zip(("near", "far"), lost, strict=True):
                     numbers[f"bits lost without {half} heads, {where}"] = value_S
@@ -194,7 +194,7 @@ def mean_distance(lab: Lab, trained: Trained) -> np.ndarray:
     return (distance_SHQ / (np.arange(time // 2, time) / 2)).mean(axis=-1)
 
 
-def _ablated(trained: Trained, length: int) -> dict[str, np.ndarray]:
+def _ablated(lab: Lab, trained: Trained, length: int) -> dict[str, np.ndarray]:
     """Bits lost at places (near, far) without the fast and without the slow heads: [2, S]."""
     heads, head = trained.config.heads, trained.config.width // trained.config.heads
 
