@@ -54,7 +54,7 @@ def errors(rows: Mapping) -> Figure:
     """The equivariance error by length on logarithmic axes."""
     figure = Figure(figsize=(8, 4.6))
     axes = figure.subplots()
-    labels: dict[str, Label] = {}
+    labels: dict[str, list[Label]] = {}
 
     def curve(name, by_length, color, text="", **style):
         known = [(int(n), v) for n, v in by_length.items() if v is not None and math.isfinite(v)]
@@ -62,7 +62,7 @@ def errors(rows: Mapping) -> Figure:
             x, y = zip(*((n, max(v, FLOOR)) for n, v in known), strict=True)
             axes.plot(x, y, color=color, **style)
             if text:
-                labels[text] = Label(text, x[-1], y[-1], color)
+                labels.setdefault(text, []).append(Label(text, x[-1], y[-1], color))
 
     for name, row in rows.items():
         thin = {"linewidth": 0.8, "alpha": 0.5}
@@ -83,7 +83,9 @@ def errors(rows: Mapping) -> Figure:
     axes.set_xticks(lengths, [str(n) for n in lengths])
     axes.set_xlabel("length (tokens, log scale)")
     axes.set_ylabel("largest |f(Px) - P f(x)|")
-    look.margin_labels(axes, list(labels.values()))
+    # A bundle of curves is named at the one in its middle.
+    middle = lambda found: sorted(found, key=lambda label: label.y)[len(found) // 2]
+    look.margin_labels(axes, [middle(found) for found in labels.values()])
     look.head(
         axes,
         "Permuted input, permuted output?",

@@ -30,7 +30,9 @@ caption { caption-side: bottom; text-align: left; font-size: .85rem; padding-top
 th, td { padding: .4rem .7rem; text-align: right; font-weight: normal; vertical-align: top;
   line-height: 1.3; }
 td { white-space: nowrap; }
-.words :is(th, td) { white-space: normal; text-align: left; }
+.words td { white-space: normal; }
+.words th { white-space: nowrap; }
+.words :is(th, td), th.words { text-align: left; }
 sup { line-height: 0; }
 td small { display: block; }
 th:first-child, td:first-child { padding-left: 0; text-align: left; }

@@ -218,9 +218,9 @@ def grid(
     columns: Sequence[str], rows: Iterable[Sequence[str]], caption: str, words: bool = False
 ) -> str:
     """A table of texts; the first cell of each row names it. `words`: its cells are sentences."""
-    head = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
-    body = _rows((row[0], [escape(cell) for cell in row[1:]]) for row in rows)
     kind = ' class="words"' if words else ""
+    head = "".join(f'<th scope="col"{kind}>{escape(column)}</th>' for column in columns)
+    body = _rows((row[0], [escape(cell) for cell in row[1:]]) for row in rows)
     return _wide(caption, head, f"<tbody{kind}>{body}</tbody>")
 
 
