@@ -82,7 +82,7 @@ def test_tables_as_data_read_what_programs_read(lab, untrained):
         "pi": encodings.make("pi", factor=2.0),
         "dynamic_ntk": encodings.make("dynamic_ntk", length=16),
     }
-    found = bits_under(trained, length, ways)
+    found = bits_under(lab, trained, length, ways)
     assert list(found) == list(ways)
     np.testing.assert_allclose(found["rope"], lab.bits(trained, length), rtol=1e-5)
     expected = lab.bits(trained, length, read_as="pi", factor=2.0)

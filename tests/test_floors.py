@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 FLOORS = [
     {
         "posenc_jax.choices",
+        "posenc_jax.compiling",
         "posenc_jax.exhibits",
         "posenc_jax.failpoints",
         "posenc_jax.layout",

@@ -26,10 +26,8 @@ SETTING = Setting(MODEL, ORDER, EQUIVARIANCE, (0, 1))
 @pytest.fixture(scope="module")
 def measured():
     """nope and rope in an encoder, nope under a causal mask."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(rows.EFFORT, "train", 0)
-        found = {n: measuring.measure(SETTING, row(n)) for n in ("nope", "rope", "alibi")}
-        return {**found, CAUSAL: measuring.measure(SETTING, row("nope", CAUSAL, "decoder"))}
+    found = {n: measuring.measure(SETTING, row(n)) for n in ("nope", "rope", "alibi")}
+    return {**found, CAUSAL: measuring.measure(SETTING, row("nope", CAUSAL, "decoder"))}
 
 
 def test_the_largest_does_not_pass_over_a_nan():
@@ -79,9 +77,8 @@ def test_without_positions_a_permuted_input_permutes_the_output(measured):
     ("name", "options"),
     [("learned", {"length": 6, "beyond": "error"}), ("abacus", {"limit": 6, "offset": 0})],
 )
-def test_past_its_range_a_method_is_not_measured(name, options, monkeypatch):
+def test_past_its_range_a_method_is_not_measured(name, options):
     """Whether it states the range for plain positions, or shows NaN from there on."""
-    monkeypatch.setitem(rows.EFFORT, "train", 0)
     subject = row(name)._replace(encoding=fitted(name, options)[1])
     setting = SETTING._replace(seeds=(0,), order=ORDER.model_copy(update={"steps": 2}))
     error_2L, _ = measuring.measure(setting, subject).errors["float32"]
@@ -165,9 +162,8 @@ def test_the_run_ends_in_its_tables_and_page(measured, tmp_path, capsys, monkeyp
     assert "<svg" in (tmp_path / "report.html").read_text()
 
 
-def test_an_lstm_is_a_row_like_any_other(monkeypatch):
+def test_an_lstm_is_a_row_like_any_other():
     """It needs no positions: an untrained one tells pairs apart, and no permutation leaves it."""
-    monkeypatch.setitem(rows.EFFORT, "train", 0)
     setting = SETTING._replace(seeds=(0,), order=ORDER.model_copy(update={"steps": 2}))
     found = measuring.measure(setting, row("nope", "lstm", "lstm"))
     assert (found.twins_2S > 1e-2).all()
