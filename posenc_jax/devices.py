@@ -35,18 +35,18 @@ def use_cores(rows: int) -> None:
     jax.config.update("jax_num_cpu_devices", divisors[-1])
 
 
-def spread_seeds(function: Callable, *trees: Any) -> Any:
-    """The function of trees whose leaves lead with S, as it would be without devices: each calls it
-    on its share of the seeds. What it reads besides is on every device.
+def spread_seeds(function: Callable, given: Any, *trees: Any) -> Any:
+    """function(given, *trees), where the leaves of `trees` lead with S: each device calls it on its
+    share of the seeds. Arrays that lie on every device must be `given`, not closed over.
     """
     if jax.device_count() == 1:
-        return function(*trees)
+        return function(given, *trees)
     seeds = jax.tree.leaves(trees)[0].shape[0]
     by_seed = PartitionSpec("seeds")
     return jax.shard_map(
-        function, mesh=_mesh(seeds), in_specs=by_seed, out_specs=by_seed, axis_names={"seeds"},
-        check_vma=False,
-    )(*trees)  # fmt: skip
+        function, mesh=_mesh(seeds), in_specs=(PartitionSpec(), *[by_seed] * len(trees)),
+        out_specs=by_seed, axis_names={"seeds"}, check_vma=False,
+    )(given, *trees)  # fmt: skip
 
 
 def spread_rows(tree: Any) -> Any:

@@ -118,8 +118,11 @@ class Evaluator:
         return self._task.examples(size) or self._config.examples
 
     def _score_all(self, params, data, index_GB, size, *, width: int):
-        group = partial(self._score_group, data=data, size=size, width=width)
-        return over_seeds(lambda p: jax.lax.map(partial(group, gathered(p)), index_GB), params)
+        def one(data, index_GB, size, params):
+            group = partial(self._score_group, gathered(params), data=data, size=size, width=width)
+            return jax.lax.map(group, index_GB)
+
+        return over_seeds(one, params, given=(data, index_GB, size))
 
     def _score_group(self, params, index_B, data, size, width):
         batch = spread_rows(self._task.test(data, jnp.maximum(index_B, 0), size, width))

@@ -120,16 +120,20 @@ def advance(tx, state: State, loss: jax.Array, grads: Any) -> tuple[State, dict[
     return jax.tree.map(partial(jnp.where, finite), after, state), metrics
 
 
-def over_seeds(function: Callable, *trees: Any) -> Any:
-    """The function for each seed, and the seeds spread over devices.
+def over_seeds(function: Callable, *trees: Any, given: tuple = ()) -> Any:
+    """function(*given, *leaves of one seed) for each seed, and the seeds spread over devices.
 
-    A device takes its own one after another on a CPU, which is faster there, else by vmap.
+    A device takes its own one after another on a CPU, which is faster there, else by vmap. Arrays
+    that lie on every device, such as a task's data, must be `given`, not closed over.
     """
-    if jax.default_backend() == "cpu":
-        return devices.spread_seeds(
-            lambda *own: jax.lax.map(lambda args: function(*args), own), *trees
-        )
-    return devices.spread_seeds(jax.vmap(function), *trees)
+
+    def own(given, *trees):
+        one = partial(function, *given)
+        if jax.default_backend() == "cpu":
+            return jax.lax.map(lambda args: one(*args), trees)
+        return jax.vmap(one)(*trees)
+
+    return devices.spread_seeds(own, given, *trees)
 
 
 def init_states(model: Model, tx, seeds: int, first_seed: int = 0, fsdp: bool = False) -> State:
@@ -156,8 +160,8 @@ def chunk_runner(model: Model, task: Task, config: TrainConfig, loss_mask: bool)
     step = train_step(model, task, optimizer(config), config, loss_mask)
 
     def run(state: State, data: Any, steps: int):
-        one = lambda s: jax.lax.scan(lambda s, _: step(data, s), s, length=steps)
-        state, metrics = over_seeds(one, state)
+        one = lambda data, s: jax.lax.scan(lambda s, _: step(data, s), s, length=steps)
+        state, metrics = over_seeds(one, state, given=(data,))
         return devices.by_seed(state, config.fsdp), metrics
 
     shardings = (None, devices.whole())  # those of the state are what it came with
