@@ -19,7 +19,6 @@ from posenc_jax.schema import EvalConfig, ModelConfig, TrainConfig
 from scripts.collectives import collectives, on_first_device
 
 HALF, STEPS = 3, 6
-TASK = tasks.make("copy", alphabet=8)
 
 
 class Case(NamedTuple):
@@ -41,6 +40,12 @@ CASES = {
         Case("fsdp to rows", goes_on="fsdp"),
     )
 }
+
+
+@functools.cache
+def text() -> tasks.Task:
+    """A task whose data lie on every device; made once JAX knows of the other processes."""
+    return tasks.make(f"file:{Path(__file__).parent}")._replace(examples=lambda size: 7)
 
 
 class Half:
@@ -70,12 +75,12 @@ class Trainer:
     def __init__(self, seeds: int, fsdp: bool):
         self._seeds, self._programs = seeds, {}
         shape = ModelConfig(width=16, heads=2, layers=1)
-        self._model = transformer.build(shape, make("nope"), TASK.vocab)
+        self._model = transformer.build(shape, make("nope"), text().vocab)
         self._config = TrainConfig(
             length=6, min_length=1, batch=8, steps=STEPS, chunk=HALF, lr=1e-2, warmup=2, fsdp=fsdp
         )
         limits = EvalConfig(lengths=(6,), examples=7, tokens=1)
-        self.evaluator = evaluation.Evaluator(self._model, TASK, limits)
+        self.evaluator = evaluation.Evaluator(self._model, text(), limits)
 
     def runner(self, *args: Any) -> Any:
         """In place of `training.chunk_runner`."""
@@ -93,7 +98,7 @@ class Trainer:
         losses, training.chunk_runner = [], self.runner
         try:
             self.state = training.train(
-                self._model, TASK, self._config, self._seeds, 0, True,
+                self._model, text(), self._config, self._seeds, 0, True,
                 lambda metrics, seconds: losses.append(metrics["loss"]), Half(folder, case),
             )  # fmt: skip
         finally:
