@@ -59,8 +59,8 @@ def main() -> int:
         took = time.monotonic() - started
         print(
             f"{name}: {shown.good} of {shown.tried}; control, {shown.control}: "
-            f"{shown.control_found} of {shown.control_tried}; {took:.0f} s\n  {shown.figures}",
-            *shown.bad, sep="\n  ", flush=True,
+            f"{shown.control_found} of {shown.control_tried}; {took:.0f} s",
+            *filter(None, [shown.figures, *shown.bad]), sep="\n  ", flush=True,
         )  # fmt: skip
         write(arguments.out, name, shown, took, CHECKS)
         passed.append(shown.passed)
