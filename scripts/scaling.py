@@ -82,7 +82,7 @@ SETTINGS = (
     Setting("107M", 768, 12, 12, 32_128, 42, 64, 40_000, METHODS * 10 * SEEDS),
     Setting("247M, words", 1024, 8, 16, 267_735, 512, 144, 286_000, METHODS * SEEDS),
     Setting("247M, bytes", 1024, 8, 16, 256, 512, 144, 286_000, METHODS * SEEDS),
-    Setting("randomized", 64, 8, 5, 34, 82, 128, 2_000_000, 15 * 11 * RESULT_SEEDS),
+    TINY := Setting("randomized", 64, 8, 5, 34, 82, 128, 2_000_000, 15 * 11 * RESULT_SEEDS),
 )
 V5E = Chip("v5e", 197e12, 16e9, 819e9, 200e9)
 V6E = Chip("v6e", 918e12, 32e9, 1640e9, 400e9)
@@ -96,10 +96,9 @@ def parts(setting: Setting) -> tuple[Any, tasks.Task, TrainConfig]:
     task = tasks.make("copy")._replace(vocab=setting.vocab)
     length = setting.time // 2 - 1
     config = TrainConfig(length=length, min_length=length, batch=setting.batch, steps=setting.steps)
-    shape = ModelConfig(
-        width=setting.width, heads=setting.heads, layers=setting.layers, dtype=setting.dtype
-    )
-    return transformer.build(shape, encodings.make("rope"), setting.vocab), task, config
+    _, width, heads, layers, vocab, *_ = setting
+    shape = ModelConfig(width=width, heads=heads, layers=layers, dtype=setting.dtype)
+    return transformer.build(shape, encodings.make("rope"), vocab), task, config
 
 
 def step_and_state(setting: Setting) -> tuple[Callable, Callable]:
@@ -171,16 +170,19 @@ def hours(setting: Setting, cost: Cost, chip: Chip, chips: int, share: float) ->
     return setting.runs * setting.steps * cost.flops / (chips * chip.flops * share) / 3600
 
 
-def tiny_hours(setting: Setting, cost: Cost, chip: Chip, chips: int) -> tuple[float, float]:
-    """Bound by memory and launches: the seeds of a program in one step, programs in rounds."""
+def tiny_step(cost: Cost, rows: int, chip: Chip) -> list[tuple[float, float]]:
+    """At best and at worst, seconds of a step of all seeds: its launches, its bytes, its FLOPs."""
+    least = 2 * (PER_PARAMETER * cost.parameters + rows * cost.activations)
+    bytes = [RESULT_SEEDS * each / chip.bandwidth for each in (least, cost.moved)]
+    flops = [RESULT_SEEDS * cost.flops / (chip.flops * u) for u in reversed(UTILISATION)]
+    return list(zip(GAP, bytes, flops, strict=True))
+
+
+def tiny_hours(setting: Setting, cost: Cost, chip: Chip, chips: int) -> list[float]:
+    """The slowest of these, the seeds of a program in one step, programs in rounds."""
     rounds = math.ceil(setting.runs / RESULT_SEEDS / chips)
-    least = 2 * (PER_PARAMETER * cost.parameters + setting.batch * cost.activations)
-    seconds = [
-        max(gap, RESULT_SEEDS * bytes / chip.bandwidth)
-        for gap, bytes in zip(GAP, (least, cost.moved), strict=True)
-    ]
-    low, high = (rounds * setting.steps * each / 3600 for each in seconds)
-    return low, high
+    step = tiny_step(cost, setting.batch, chip)
+    return [rounds * setting.steps * max(each) / 3600 for each in step]
 
 
 def said_per_parameter(page: str) -> dict[str, float]:
@@ -193,8 +195,8 @@ def said_per_parameter(page: str) -> dict[str, float]:
     }
 
 
-def rate(run: Callable, flops: float, repeats: int = 5) -> float:
-    """FLOP per second of processor time, the best of some: other processes do not count."""
+def rate(run: Callable, flops: float, repeats: int = 3) -> float:
+    """FLOP per second of processor time, the best of a few: other processes do not count."""
     run()
     best = math.inf
     for _ in range(repeats):
@@ -269,23 +271,28 @@ def time_table(costs: dict[Setting, Cost]) -> str:
     for s, c in costs.items():
         cells = []
         for chip, chips in MACHINES.values():
-            tiny = s.name == "randomized"
-            low, high = tiny_hours(s, c, chip, chips) if tiny else (
-                hours(s, c, chip, chips, u) for u in reversed(UTILISATION))  # fmt: skip
+            spread = [hours(s, c, chip, chips, u) for u in reversed(UTILISATION)]
+            low, high = tiny_hours(s, c, chip, chips) if s == TINY else spread
             cells.append(f"{low:,.1f} to {high:,.1f}")
         rows.append([s.name, *cells])
     return table(["hours for all runs", *MACHINES], rows)
+
+
+def tiny_table(cost: Cost) -> str:
+    rows = []
+    for chip in (V5E, V6E, H200):
+        best, worst = tiny_step(cost, TINY.batch, chip)
+        pairs = zip(best, worst, strict=True)
+        rows.append([chip.name, *(f"{1e3 * a:.2f} to {1e3 * b:.2f}" for a, b in pairs)])
+    return table(["ms a step of 10 seeds", "launches", "bytes", "FLOP"], rows)
 
 
 def measured_table(widths: Sequence[int] = (64, 256, 512)) -> str:
     rows = []
     for width in widths:
         flops, ours, peak = reached(width)
-        rows.append(
-            [str(width), f"{flops:.2f}", f"{ours:.1f}", f"{peak:.1f}", f"{ours / peak:.2f}"]
-        )
-    head = ["width", "GFLOP a step", "GFLOP/s, step", "GFLOP/s, products", "utilisation"]
-    return table(head, rows)
+        rows.append([str(width), *(f"{x:.2f}" for x in (flops, ours, peak, ours / peak))])
+    return table(["width", "GFLOP a step", "GFLOP/s", "of products", "utilisation"], rows)
 
 
 def main() -> None:
@@ -295,11 +302,13 @@ def main() -> None:
     jax.config.update("jax_platforms", "cpu")
     costs = {setting: counted(setting) for setting in SETTINGS}
     said = said_per_parameter(Path("docs/devices.md").read_text("utf-8"))
-    made = f"Made on {datetime.date.today().isoformat()} with JAX {jax.__version__}, 2 cores of an AMD EPYC."
+    today = datetime.date.today().isoformat()
+    made = f"Made on {today} with JAX {jax.__version__}, 2 cores of an AMD EPYC."
     sections = {
         "What a step takes": sizes_table(costs),
         "What is measured here": measured_table(),
         "Whether it fits, and what chips say": fit_table(costs, said),
+        "A step of the tiny model": tiny_table(costs[TINY]),
         "Hours": time_table(costs),
     }
     content = "\n\n".join([*(f"### {title}\n\n{text}" for title, text in sections.items()), made])
