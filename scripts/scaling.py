@@ -1,17 +1,18 @@
 """What the leaderboard at published sizes takes, on paper: the tables of docs/scaling.md.
 
-python scripts/scaling.py [--out=docs/scaling.md]
+python scripts/scaling.py
 
 Nothing of a published size is run. Parameters, FLOPs and bytes are counted in our training step,
 traced for shapes alone; what share of a machine's matrix rate it reaches is measured, at small
 widths. The formulas stand in the page.
 """
 
-import argparse
 import datetime
 import math
+import re
 import sys
 import time
+import timeit
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from posenc_jax.schema import ModelConfig, TrainConfig
 from scripts.collectives import write
 
 BEGIN, END = "<!-- tables: python scripts/scaling.py -->", "<!-- end of tables -->"
+PAGE = Path("docs/scaling.md")
 UTILISATION = 0.2, 0.5  # of the peak, on accelerators: assumed
 GAP = 1e-4, 1e-3  # seconds that a step of a tiny model may wait for its launches: assumed
 PER_PARAMETER = 12  # bytes of state: a parameter and AdamW's two moments, float32
@@ -47,14 +49,9 @@ class Setting(NamedTuple):
     runs: int
     dtype: Any = "bfloat16"
 
-    @property
-    def tokens(self) -> int:
-        """Tokens of a step."""
-        return self.batch * self.time
-
 
 class Chip(NamedTuple):
-    """Per chip: FLOP/s in bfloat16, bytes of memory, bytes/s to it and, one way, to other chips."""
+    """FLOP/s in bfloat16, bytes of memory, bytes/s to it and, one way, to other chips."""
 
     name: str
     flops: float
@@ -96,9 +93,9 @@ def parts(setting: Setting) -> tuple[Any, tasks.Task, TrainConfig]:
     task = tasks.make("copy")._replace(vocab=setting.vocab)
     length = setting.time // 2 - 1
     config = TrainConfig(length=length, min_length=length, batch=setting.batch, steps=setting.steps)
-    _, width, heads, layers, vocab, *_ = setting
-    shape = ModelConfig(width=width, heads=heads, layers=layers, dtype=setting.dtype)
-    return transformer.build(shape, encodings.make("rope"), vocab), task, config
+    sizes: Any = {name: getattr(setting, name) for name in ("width", "heads", "layers", "dtype")}
+    model = transformer.build(ModelConfig(**sizes), encodings.make("rope"), setting.vocab)
+    return model, task, config
 
 
 def step_and_state(setting: Setting) -> tuple[Callable, Callable]:
@@ -147,8 +144,9 @@ def counted(setting: Setting) -> Cost:
 
 def by_formula(setting: Setting, parameters: float) -> float:
     """6 N D, N without the table that is looked up, and attention's six products of T x T."""
-    dense = 6 * (parameters - setting.vocab * setting.width) * setting.tokens
-    return dense + 12 * setting.layers * setting.tokens * setting.time * setting.width
+    tokens = setting.batch * setting.time
+    dense = 6 * (parameters - setting.vocab * setting.width) * tokens
+    return dense + 12 * setting.layers * tokens * setting.time * setting.width
 
 
 def held(setting: Setting, cost: Cost, chips: int, fsdp: bool) -> float:
@@ -165,9 +163,10 @@ def least_chips(setting: Setting, cost: Cost, chip: Chip, most: int, fsdp: bool)
     return fits[0] if fits else None
 
 
-def hours(setting: Setting, cost: Cost, chip: Chip, chips: int, share: float) -> float:
-    """All runs at a share of the peak, chips never idle."""
-    return setting.runs * setting.steps * cost.flops / (chips * chip.flops * share) / 3600
+def hours(setting: Setting, cost: Cost, chip: Chip, chips: int) -> list[float]:
+    """All runs at the most and the least of the peak, chips never idle."""
+    seconds = setting.runs * setting.steps * cost.flops / (chips * chip.flops)
+    return [seconds / u / 3600 for u in reversed(UTILISATION)]
 
 
 def tiny_step(cost: Cost, rows: int, chip: Chip) -> list[tuple[float, float]]:
@@ -187,27 +186,18 @@ def tiny_hours(setting: Setting, cost: Cost, chip: Chip, chips: int) -> list[flo
 
 def said_per_parameter(page: str) -> dict[str, float]:
     """Bytes a parameter said in a step, from the table of docs/devices.md."""
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines()]
-    return {
-        row[0]: PER_PARAMETER * float(row[4]) / float(row[1])
-        for row in rows
-        if len(row) == 6 and row[0].startswith("rows spread")
-    }
+    row = r"^\| (rows spread.*?) \| (\d+) \| \d+ \| [^|]* \| ([\d.]+) "
+    found = re.findall(row, page, re.MULTILINE)
+    return {way: PER_PARAMETER * float(said) / float(state) for way, state, said in found}
 
 
-def rate(run: Callable, flops: float, repeats: int = 3) -> float:
-    """FLOP per second of processor time, the best of a few: other processes do not count."""
-    run()
-    best = math.inf
-    for _ in range(repeats):
-        start = time.process_time()
-        run()
-        best = min(best, time.process_time() - start)
-    return flops / best
+def rate(run: Callable, flops: float) -> float:
+    """GFLOP per second of processor time, the best of a few: other processes do not count."""
+    return flops / min(timeit.repeat(run, timer=time.process_time, repeat=4, number=1)) / 1e9
 
 
 def matrix_rate(size: int = 1024, times: int = 10) -> float:
-    """FLOP per second of processor time of float32 matrix products."""
+    """Of float32 matrix products."""
     a = jnp.ones((size, size)) / size
     chain = jax.jit(lambda a: jax.lax.fori_loop(0, times, lambda _, x: x @ a, a))
     return rate(lambda: jax.block_until_ready(chain(a)), 2 * size**3 * times)
@@ -222,7 +212,7 @@ def reached(width: int) -> tuple[float, float, float]:
     times = max(1, 256 // width)
     many = jax.jit(lambda s: jax.lax.scan(lambda s, _: step(s), s, length=times)[0])
     ours = rate(lambda: jax.block_until_ready(many(state)), flops * times)
-    return flops / 1e9, ours / 1e9, matrix_rate() / 1e9
+    return flops / 1e9, ours, matrix_rate()
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -233,12 +223,12 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def sizes_table(costs: dict[Setting, Cost]) -> str:
     rows = []
     for s, c in costs.items():
-        formula = by_formula(s, c.parameters)
+        formula, tokens = by_formula(s, c.parameters), s.batch * s.time
         rows.append([
-            s.name, f"{c.parameters / 1e6:,.2f}", f"{s.batch} x {s.time} = {s.tokens:,}",
+            s.name, f"{c.parameters / 1e6:,.2f}", f"{s.batch} x {s.time} = {tokens:,}",
             f"{formula / 1e9:,.1f}", f"{c.flops / 1e9:,.1f}", f"{c.flops / formula:.3f}",
             f"{PER_PARAMETER * c.parameters / 1e9:.3f}", f"{c.activations / 1e6:.2f}",
-            f"{s.steps:,}", f"{s.tokens * s.steps / 1e9:.2f}", f"{s.runs:,}",
+            f"{s.steps:,}", f"{tokens * s.steps / 1e9:.2f}", f"{s.runs:,}",
             f"{s.runs * s.steps * c.flops:.2e}",
         ])  # fmt: skip
     head = ["setting", "N, M", "tokens a step, D", "6 (N - VW) D + 12 L D T W, GFLOP",
@@ -269,12 +259,9 @@ def fit_table(costs: dict[Setting, Cost], said: dict[str, float]) -> str:
 def time_table(costs: dict[Setting, Cost]) -> str:
     rows = []
     for s, c in costs.items():
-        cells = []
-        for chip, chips in MACHINES.values():
-            spread = [hours(s, c, chip, chips, u) for u in reversed(UTILISATION)]
-            low, high = tiny_hours(s, c, chip, chips) if s == TINY else spread
-            cells.append(f"{low:,.1f} to {high:,.1f}")
-        rows.append([s.name, *cells])
+        span = tiny_hours if s == TINY else hours
+        found = [span(s, c, *machine) for machine in MACHINES.values()]
+        rows.append([s.name, *(f"{low:,.1f} to {high:,.1f}" for low, high in found)])
     return table(["hours for all runs", *MACHINES], rows)
 
 
@@ -296,9 +283,6 @@ def measured_table(widths: Sequence[int] = (64, 256, 512)) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("docs/scaling.md"))
-    out = parser.parse_args().out
     jax.config.update("jax_platforms", "cpu")
     costs = {setting: counted(setting) for setting in SETTINGS}
     said = said_per_parameter(Path("docs/devices.md").read_text("utf-8"))
@@ -313,7 +297,7 @@ def main() -> None:
     }
     content = "\n\n".join([*(f"### {title}\n\n{text}" for title, text in sections.items()), made])
     print(content)
-    write(out, content, BEGIN, END)
+    write(PAGE, content, BEGIN, END)
 
 
 if __name__ == "__main__":

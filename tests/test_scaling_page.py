@@ -39,8 +39,11 @@ def test_by_hand():
     assert scaling.least_chips(SMALL, COST, tight, 8, fsdp=False) == 4
     assert scaling.least_chips(SMALL, COST, tight, 2, fsdp=False) is None
     # 3 runs x 10 steps x 2 MFLOP over 2 chips at half of 1 GFLOP/s: 0.06 s.
-    assert scaling.hours(SMALL, COST, CHIP, 2, 0.5) * 3600 == pytest.approx(0.06)
-    # One program of 10 seeds: 10 x 2 (12,000 + 8 x 500) bytes at 1 MB/s, or 10 x 9 MB, ten times.
+    # And at a fifth of it 0.15 s.
+    seconds = [3600 * hours for hours in scaling.hours(SMALL, COST, CHIP, 2)]
+    assert seconds == pytest.approx([0.06, 0.15])
+    # One program of 10 seeds: 10 x 2 (12,000 + 8 x 500) bytes at 1 MB/s, or 10 x 9 MB, ten times:
+    # longer than 10 x 2 MFLOP.
     low, high = scaling.tiny_hours(SMALL, COST, CHIP, 2)
     assert (low * 3600, high * 3600) == pytest.approx((3.2, 900))
 
