@@ -159,8 +159,7 @@ def held(setting: Setting, cost: Cost, chips: int, fsdp: bool) -> float:
 def least_chips(setting: Setting, cost: Cost, chip: Chip, most: int, fsdp: bool) -> int | None:
     """How many chips a run has to be spread over to fit; None: more than there are."""
     sizes = [2**n for n in range(9) if 2**n <= min(most, setting.batch)]
-    fits = [n for n in sizes if held(setting, cost, n, fsdp) <= chip.memory]
-    return fits[0] if fits else None
+    return next((n for n in sizes if held(setting, cost, n, fsdp) <= chip.memory), None)
 
 
 def hours(setting: Setting, cost: Cost, chip: Chip, chips: int) -> list[float]:
@@ -203,8 +202,8 @@ def matrix_rate(size: int = 1024, times: int = 10) -> float:
     return rate(lambda: jax.block_until_ready(chain(a)), 2 * size**3 * times)
 
 
-def reached(width: int) -> tuple[float, float, float]:
-    """GFLOP of a small step, and GFLOP/s of it and of matrix products right after it."""
+def reached(width: int) -> tuple[float, ...]:
+    """GFLOP of a small step, GFLOP/s of it and of matrix products right after it, their ratio."""
     setting = Setting("small", width, 8, 2, 34, 82, 24, 100, 1, dtype="float32")
     step, fresh = step_and_state(setting)
     state = jax.jit(fresh)(jnp.zeros((), jnp.int32))
@@ -212,7 +211,8 @@ def reached(width: int) -> tuple[float, float, float]:
     times = max(1, 256 // width)
     many = jax.jit(lambda s: jax.lax.scan(lambda s, _: step(s), s, length=times)[0])
     ours = rate(lambda: jax.block_until_ready(many(state)), flops * times)
-    return flops / 1e9, ours, matrix_rate()
+    products = matrix_rate()
+    return flops / 1e9, ours, products, ours / products
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -246,7 +246,7 @@ def fit_table(costs: dict[Setting, Cost], said: dict[str, float]) -> str:
                 n = least_chips(s, c, chip, chips, fsdp)
                 cells.append(f"{n}: {held(s, c, n, fsdp) / 1e9:.2f}" if n else "does not fit")
             for bytes in said.values():
-                around = 2 * (chips - 1) / chips * 4 + (chips - 1) / chips * (bytes - 4)
+                around = (chips - 1) / chips * (2 * 4 + bytes - 4)
                 cells.append(f"{1e3 * around * c.parameters / chip.link:.3f}" if chips > 1 else "0")
             steps = [1e3 * c.flops / (chips * chip.flops * u) for u in reversed(UTILISATION)]
             rows.append([s.name, name, *cells, f"{steps[0]:.3f} to {steps[1]:.3f}"])
@@ -260,25 +260,25 @@ def time_table(costs: dict[Setting, Cost]) -> str:
     rows = []
     for s, c in costs.items():
         span = tiny_hours if s == TINY else hours
-        found = [span(s, c, *machine) for machine in MACHINES.values()]
-        rows.append([s.name, *(f"{low:,.1f} to {high:,.1f}" for low, high in found)])
+        cells = []
+        for machine in MACHINES.values():
+            fits = any(least_chips(s, c, *machine, fsdp) for fsdp in (False, True))
+            low, high = span(s, c, *machine)
+            cells.append(f"{low:,.1f} to {high:,.1f}" + ("" if fits else " (does not fit)"))
+        rows.append([s.name, *cells])
     return table(["hours for all runs", *MACHINES], rows)
 
 
 def tiny_table(cost: Cost) -> str:
     rows = []
     for chip in (V5E, V6E, H200):
-        best, worst = tiny_step(cost, TINY.batch, chip)
-        pairs = zip(best, worst, strict=True)
+        pairs = zip(*tiny_step(cost, TINY.batch, chip), strict=True)
         rows.append([chip.name, *(f"{1e3 * a:.2f} to {1e3 * b:.2f}" for a, b in pairs)])
     return table(["ms a step of 10 seeds", "launches", "bytes", "FLOP"], rows)
 
 
 def measured_table(widths: Sequence[int] = (64, 256, 512)) -> str:
-    rows = []
-    for width in widths:
-        flops, ours, peak = reached(width)
-        rows.append([str(width), *(f"{x:.2f}" for x in (flops, ours, peak, ours / peak))])
+    rows = [[str(width), *(f"{x:.2f}" for x in reached(width))] for width in widths]
     return table(["width", "GFLOP a step", "GFLOP/s", "of products", "utilisation"], rows)
 
 
@@ -286,8 +286,7 @@ def main() -> None:
     jax.config.update("jax_platforms", "cpu")
     costs = {setting: counted(setting) for setting in SETTINGS}
     said = said_per_parameter(Path("docs/devices.md").read_text("utf-8"))
-    today = datetime.date.today().isoformat()
-    made = f"Made on {today} with JAX {jax.__version__}, 2 cores of an AMD EPYC."
+    made = f"Made on {datetime.date.today()} with JAX {jax.__version__}, 2 cores of an AMD EPYC."
     sections = {
         "What a step takes": sizes_table(costs),
         "What is measured here": measured_table(),
