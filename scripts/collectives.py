@@ -93,11 +93,11 @@ def table(ways: Sequence[Way]) -> str:
     return "\n".join([*lines, "", f"Made on {datetime.date.today().isoformat()} with {made}."])
 
 
-def write(path: Path, content: str) -> None:
-    """Puts the table between its marks; the text around them is written by hand."""
-    before, _, rest = path.read_text("utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    path.write_text(f"{before}{BEGIN}\n\n{content}\n\n{END}{after}", "utf-8")
+def write(path: Path, content: str, begin: str = BEGIN, end: str = END) -> None:
+    """Puts the content between its marks; the text around them is written by hand."""
+    before, _, rest = path.read_text("utf-8").partition(begin)
+    _, _, after = rest.partition(end)
+    path.write_text(f"{before}{begin}\n\n{content}\n\n{end}{after}", "utf-8")
 
 
 def _count(said: Sequence[Collective]) -> str:

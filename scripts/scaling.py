@@ -1,0 +1,303 @@
+"""What the leaderboard at published sizes takes, on paper: the tables of docs/scaling.md.
+
+python scripts/scaling.py
+
+Nothing of a published size is run. Parameters, FLOPs and bytes are counted in our training step,
+traced for shapes alone; what share of a machine's matrix rate it reaches is measured, at small
+widths. The formulas stand in the page.
+"""
+
+import datetime
+import math
+import re
+import sys
+import time
+import timeit
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from posenc_jax import encodings, tasks, training, transformer
+from posenc_jax.schema import ModelConfig, TrainConfig
+from scripts.collectives import write
+
+BEGIN, END = "<!-- tables: python scripts/scaling.py -->", "<!-- end of tables -->"
+PAGE = Path("docs/scaling.md")
+UTILISATION = 0.2, 0.5  # of the peak, on accelerators: assumed
+GAP = 1e-4, 1e-3  # seconds that a step of a tiny model may wait for its launches: assumed
+PER_PARAMETER = 12  # bytes of state: a parameter and AdamW's two moments, float32
+SEEDS, RESULT_SEEDS = 3, 10  # of the leaderboard; of the randomized positions
+
+
+class Setting(NamedTuple):
+    """A published model and training; `time` tokens a row, `runs` trainings of one seed each."""
+
+    name: str
+    width: int
+    heads: int
+    layers: int
+    vocab: int
+    time: int
+    batch: int
+    steps: int
+    runs: int
+    dtype: Any = "bfloat16"
+
+
+class Chip(NamedTuple):
+    """FLOP/s in bfloat16, bytes of memory, bytes/s to it and, one way, to other chips."""
+
+    name: str
+    flops: float
+    memory: float
+    bandwidth: float
+    link: float
+
+
+class Cost(NamedTuple):
+    """What one step of one seed takes: parameters, FLOPs, and bytes.
+
+    activations: what the backward pass keeps of one row.
+    moved: what all operations read and write if none is fused.
+    """
+
+    parameters: float
+    flops: float
+    activations: float
+    moved: float
+
+
+CARDS = [encodings.card(name) for name in encodings.CATALOG]
+METHODS = sum(card.axes <= 1 and card.groups is None for card in CARDS)  # as the leaderboard
+SETTINGS = (
+    Setting("107M", 768, 12, 12, 32_128, 42, 64, 40_000, METHODS * 10 * SEEDS),
+    Setting("247M, words", 1024, 8, 16, 267_735, 512, 144, 286_000, METHODS * SEEDS),
+    Setting("247M, bytes", 1024, 8, 16, 256, 512, 144, 286_000, METHODS * SEEDS),
+    TINY := Setting("randomized", 64, 8, 5, 34, 82, 128, 2_000_000, 15 * 11 * RESULT_SEEDS),
+)
+V5E = Chip("v5e", 197e12, 16e9, 819e9, 200e9)
+V6E = Chip("v6e", 918e12, 32e9, 1640e9, 400e9)
+H200 = Chip("H200", 989e12, 141e9, 4800e9, 450e9)
+MACHINES = {"v5e-8": (V5E, 8), "v6e-8": (V6E, 8), "one H200": (H200, 1),
+            "v5e-256": (V5E, 256), "v6e-256": (V6E, 256)}  # fmt: skip
+
+
+def parts(setting: Setting) -> tuple[Any, tasks.Task, TrainConfig]:
+    """Model, task and training. A line of n symbols to copy takes 2n + 2 tokens."""
+    task = tasks.make("copy")._replace(vocab=setting.vocab)
+    length = setting.time // 2 - 1
+    config = TrainConfig(length=length, min_length=length, batch=setting.batch, steps=setting.steps)
+    sizes: Any = {name: getattr(setting, name) for name in ("width", "heads", "layers", "dtype")}
+    model = transformer.build(ModelConfig(**sizes), encodings.make("rope"), setting.vocab)
+    return model, task, config
+
+
+def step_and_state(setting: Setting) -> tuple[Callable, Callable]:
+    """Our training step of one seed, state -> (state, metrics), and seed -> its first state."""
+    model, task, config = parts(setting)
+    tx = training.optimizer(config)
+
+    def fresh(seed):
+        params = model.init(training.random_key(seed, training.INIT))
+        return training.State(params, tx.init(params), jnp.zeros((), jnp.int32), seed)
+
+    return partial(training.train_step(model, task, tx, config, True), task.data), fresh
+
+
+def kept(setting: Setting) -> int:
+    """Bytes that the backward pass is given, for the whole batch, parameters among them."""
+    model, task, config = parts(setting)
+
+    def pull(key):
+        size_B = jnp.full(setting.batch, config.length, jnp.int32)
+        batch = task.sample(task.data, key, size_B, setting.time)
+        logits = lambda p: model.apply(p, batch.tokens_BT, batch.layout, aligned=True)
+        loss = lambda p: training.mean_loss(logits(p), batch.targets_BT, batch.weights_BT)
+        return jax.vjp(loss, model.init(key))[1]
+
+    leaves = jax.tree.leaves(jax.eval_shape(pull, jax.random.key(0)))
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+
+
+def traced(setting: Setting) -> Cost:
+    """The cost of one step, all layers traced, nothing run."""
+    step, fresh = step_and_state(setting)
+    state = jax.eval_shape(fresh, jax.ShapeDtypeStruct((), jnp.int32))
+    found: Any = jax.jit(step).lower(state).cost_analysis()
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(state.params))
+    row = kept(setting._replace(batch=2)) - kept(setting._replace(batch=1))
+    return Cost(parameters, found["flops"], row, found["bytes accessed"])
+
+
+def counted(setting: Setting) -> Cost:
+    """The same from one layer and from two: all layers are alike."""
+    one, two = (traced(setting._replace(layers=n)) for n in (1, 2))
+    more = setting.layers - 1
+    return Cost(*(a + more * (b - a) for a, b in zip(one, two, strict=True)))
+
+
+def by_formula(setting: Setting, parameters: float) -> float:
+    """6 N D, N without the table that is looked up, and attention's six products of T x T."""
+    tokens = setting.batch * setting.time
+    dense = 6 * (parameters - setting.vocab * setting.width) * tokens
+    return dense + 12 * setting.layers * tokens * setting.time * setting.width
+
+
+def held(setting: Setting, cost: Cost, chips: int, fsdp: bool) -> float:
+    """Bytes on each of the chips that share a run: state, gradients, a bfloat16 copy, and rows."""
+    state = PER_PARAMETER / chips + 4 if fsdp else PER_PARAMETER
+    rows = math.ceil(setting.batch / chips)
+    return (state + 4 + 2) * cost.parameters + rows * cost.activations
+
+
+def least_chips(setting: Setting, cost: Cost, chip: Chip, most: int, fsdp: bool) -> int | None:
+    """How many chips a run has to be spread over to fit; None: more than there are."""
+    sizes = [2**n for n in range(9) if 2**n <= min(most, setting.batch)]
+    return next((n for n in sizes if held(setting, cost, n, fsdp) <= chip.memory), None)
+
+
+def hours(setting: Setting, cost: Cost, chip: Chip, chips: int) -> list[float]:
+    """All runs at the most and the least of the peak, chips never idle."""
+    seconds = setting.runs * setting.steps * cost.flops / (chips * chip.flops)
+    return [seconds / u / 3600 for u in reversed(UTILISATION)]
+
+
+def tiny_step(cost: Cost, rows: int, chip: Chip) -> list[tuple[float, float]]:
+    """At best and at worst, seconds of a step of all seeds: its launches, its bytes, its FLOPs."""
+    least = 2 * (PER_PARAMETER * cost.parameters + rows * cost.activations)
+    bytes = [RESULT_SEEDS * each / chip.bandwidth for each in (least, cost.moved)]
+    flops = [RESULT_SEEDS * cost.flops / (chip.flops * u) for u in reversed(UTILISATION)]
+    return list(zip(GAP, bytes, flops, strict=True))
+
+
+def tiny_hours(setting: Setting, cost: Cost, chip: Chip, chips: int) -> list[float]:
+    """The slowest of these, the seeds of a program in one step, programs in rounds."""
+    rounds = math.ceil(setting.runs / RESULT_SEEDS / chips)
+    step = tiny_step(cost, setting.batch, chip)
+    return [rounds * setting.steps * max(each) / 3600 for each in step]
+
+
+def said_per_parameter(page: str) -> dict[str, float]:
+    """Bytes a parameter said in a step, from the table of docs/devices.md."""
+    row = r"^\| (rows spread.*?) \| (\d+) \| \d+ \| [^|]* \| ([\d.]+) "
+    found = re.findall(row, page, re.MULTILINE)
+    return {way: PER_PARAMETER * float(said) / float(state) for way, state, said in found}
+
+
+def rate(run: Callable, flops: float) -> float:
+    """GFLOP per second of processor time, the best of a few: other processes do not count."""
+    return flops / min(timeit.repeat(run, timer=time.process_time, repeat=4, number=1)) / 1e9
+
+
+def matrix_rate(size: int = 1024, times: int = 10) -> float:
+    """Of float32 matrix products."""
+    a = jnp.ones((size, size)) / size
+    chain = jax.jit(lambda a: jax.lax.fori_loop(0, times, lambda _, x: x @ a, a))
+    return rate(lambda: jax.block_until_ready(chain(a)), 2 * size**3 * times)
+
+
+def reached(width: int) -> tuple[float, ...]:
+    """GFLOP of a small step, GFLOP/s of it and of matrix products right after it, their ratio."""
+    setting = Setting("small", width, 8, 2, 34, 82, 24, 100, 1, dtype="float32")
+    step, fresh = step_and_state(setting)
+    state = jax.jit(fresh)(jnp.zeros((), jnp.int32))
+    flops = jax.jit(step).lower(state).cost_analysis()["flops"]
+    times = max(1, 256 // width)
+    many = jax.jit(lambda s: jax.lax.scan(lambda s, _: step(s), s, length=times)[0])
+    ours = rate(lambda: jax.block_until_ready(many(state)), flops * times)
+    products = matrix_rate()
+    return flops / 1e9, ours, products, ours / products
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def sizes_table(costs: dict[Setting, Cost]) -> str:
+    rows = []
+    for s, c in costs.items():
+        formula, tokens = by_formula(s, c.parameters), s.batch * s.time
+        rows.append([
+            s.name, f"{c.parameters / 1e6:,.2f}", f"{s.batch} x {s.time} = {tokens:,}",
+            f"{formula / 1e9:,.1f}", f"{c.flops / 1e9:,.1f}", f"{c.flops / formula:.3f}",
+            f"{PER_PARAMETER * c.parameters / 1e9:.3f}", f"{c.activations / 1e6:.2f}",
+            f"{s.steps:,}", f"{tokens * s.steps / 1e9:.2f}", f"{s.runs:,}",
+            f"{s.runs * s.steps * c.flops:.2e}",
+        ])  # fmt: skip
+    head = ["setting", "N, M", "tokens a step, D", "6 (N - VW) D + 12 L D T W, GFLOP",
+            "counted, GFLOP", "ratio", "state, 12 N, GB", "kept a row, A, MB", "steps",
+            "tokens a run, G", "runs", "FLOP in all"]  # fmt: skip
+    return table(head, rows)
+
+
+def fit_table(costs: dict[Setting, Cost], said: dict[str, float]) -> str:
+    rows = []
+    for s, c in costs.items():
+        for name, (chip, chips) in MACHINES.items():
+            cells = []
+            for fsdp in (False, True):
+                n = least_chips(s, c, chip, chips, fsdp)
+                cells.append(f"{n}: {held(s, c, n, fsdp) / 1e9:.2f}" if n else "does not fit")
+            for bytes in said.values():
+                around = (chips - 1) / chips * (2 * 4 + bytes - 4)
+                cells.append(f"{1e3 * around * c.parameters / chip.link:.3f}" if chips > 1 else "0")
+            steps = [1e3 * c.flops / (chips * chip.flops * u) for u in reversed(UTILISATION)]
+            rows.append([s.name, name, *cells, f"{steps[0]:.3f} to {steps[1]:.3f}"])
+    ways = [f"{way}, ms ({bytes:.1f} N bytes)" for way, bytes in said.items()]
+    head = ["setting", "machine", "least chips a run: GB on each", "the same, FSDP", *ways,
+            "computing, ms"]  # fmt: skip
+    return table(head, rows)
+
+
+def time_table(costs: dict[Setting, Cost]) -> str:
+    rows = []
+    for s, c in costs.items():
+        span = tiny_hours if s == TINY else hours
+        cells = []
+        for machine in MACHINES.values():
+            fits = any(least_chips(s, c, *machine, fsdp) for fsdp in (False, True))
+            low, high = span(s, c, *machine)
+            cells.append(f"{low:,.1f} to {high:,.1f}" + ("" if fits else " (does not fit)"))
+        rows.append([s.name, *cells])
+    return table(["hours for all runs", *MACHINES], rows)
+
+
+def tiny_table(cost: Cost) -> str:
+    rows = []
+    for chip in (V5E, V6E, H200):
+        pairs = zip(*tiny_step(cost, TINY.batch, chip), strict=True)
+        rows.append([chip.name, *(f"{1e3 * a:.2f} to {1e3 * b:.2f}" for a, b in pairs)])
+    return table(["ms a step of 10 seeds", "launches", "bytes", "FLOP"], rows)
+
+
+def measured_table(widths: Sequence[int] = (64, 256, 512)) -> str:
+    rows = [[str(width), *(f"{x:.2f}" for x in reached(width))] for width in widths]
+    return table(["width", "GFLOP a step", "GFLOP/s", "of products", "utilisation"], rows)
+
+
+def main() -> None:
+    jax.config.update("jax_platforms", "cpu")
+    costs = {setting: counted(setting) for setting in SETTINGS}
+    said = said_per_parameter(Path("docs/devices.md").read_text("utf-8"))
+    made = f"Made on {datetime.date.today()} with JAX {jax.__version__}, 2 cores of an AMD EPYC."
+    sections = {
+        "What a step takes": sizes_table(costs),
+        "What is measured here": measured_table(),
+        "Whether it fits, and what chips say": fit_table(costs, said),
+        "A step of the tiny model": tiny_table(costs[TINY]),
+        "Hours": time_table(costs),
+    }
+    content = "\n\n".join([*(f"### {title}\n\n{text}" for title, text in sections.items()), made])
+    print(content)
+    write(PAGE, content, BEGIN, END)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""The arithmetic of docs/scaling.md, on cases by hand, and FLOPs counted against the formula."""
+
+from pathlib import Path
+
+import pytest
+
+from scripts import scaling
+from scripts.scaling import Chip, Cost, Setting
+
+SMALL = Setting("small", 64, 4, 2, 32, 42, 8, 10, 3)
+COST = Cost(parameters=1000, flops=2e6, activations=500, moved=9e6)
+CHIP = Chip("chip", flops=1e9, memory=25_000, bandwidth=1e6, link=1e6)
+
+
+def close(counted, formula):
+    return abs(counted / formula - 1) < 0.15
+
+
+def test_flops_counted_are_those_of_the_formula():
+    cost = scaling.counted(SMALL)
+    assert close(cost.flops, scaling.by_formula(SMALL, cost.parameters))
+    assert not close(cost.flops, scaling.by_formula(SMALL, cost.parameters) / 3), (
+        "control: the forward pass alone"
+    )
+
+
+def test_layers_are_alike():
+    """Two layers, continued from one and two, are two layers traced."""
+    assert scaling.counted(SMALL) == pytest.approx(scaling.traced(SMALL))
+    assert scaling.counted(SMALL) != pytest.approx(scaling.traced(SMALL._replace(layers=1)))
+
+
+def test_by_hand():
+    # 8 rows on 2 chips: 18 x 1000 + 4 x 500; with FSDP (6 + 4 + 4 + 2) x 1000 + 4 x 500.
+    assert scaling.held(SMALL, COST, 2, fsdp=False) == 20_000
+    assert scaling.held(SMALL, COST, 2, fsdp=True) == 18_000
+    assert scaling.least_chips(SMALL, COST, CHIP, 8, fsdp=False) == 1
+    tight = CHIP._replace(memory=19_000)
+    assert scaling.least_chips(SMALL, COST, tight, 8, fsdp=False) == 4
+    assert scaling.least_chips(SMALL, COST, tight, 2, fsdp=False) is None
+    # 3 runs x 10 steps x 2 MFLOP over 2 chips at half of 1 GFLOP/s: 0.06 s.
+    # And at a fifth of it 0.15 s.
+    seconds = [3600 * hours for hours in scaling.hours(SMALL, COST, CHIP, 2)]
+    assert seconds == pytest.approx([0.06, 0.15])
+    # One program of 10 seeds: 10 x 2 (12,000 + 8 x 500) bytes at 1 MB/s, or 10 x 9 MB, ten times:
+    # longer than 10 x 2 MFLOP.
+    low, high = scaling.tiny_hours(SMALL, COST, CHIP, 2)
+    assert (low * 3600, high * 3600) == pytest.approx((3.2, 900))
+
+
+def test_what_chips_say_is_read_from_the_page():
+    said = scaling.said_per_parameter(Path("docs/devices.md").read_text("utf-8"))
+    assert said["rows spread"] == pytest.approx(4, rel=0.01)
+    assert said["rows spread, FSDP"] == pytest.approx(8, rel=0.01)
+    assert not scaling.said_per_parameter("| rows | 1 |")
