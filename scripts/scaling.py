@@ -168,7 +168,7 @@ def hours(setting: Setting, cost: Cost, chip: Chip, chips: int) -> list[float]:
     return [seconds / u / 3600 for u in reversed(UTILISATION)]
 
 
-def tiny_step(cost: Cost, rows: int, chip: Chip) -> list[tuple[float, float]]:
+def tiny_step(cost: Cost, rows: int, chip: Chip) -> list[tuple[float, ...]]:
     """At best and at worst, seconds of a step of all seeds: its launches, its bytes, its FLOPs."""
     least = 2 * (PER_PARAMETER * cost.parameters + rows * cost.activations)
     bytes = [RESULT_SEEDS * each / chip.bandwidth for each in (least, cost.moved)]
@@ -207,7 +207,9 @@ def reached(width: int) -> tuple[float, ...]:
     setting = Setting("small", width, 8, 2, 34, 82, 24, 100, 1, dtype="float32")
     step, fresh = step_and_state(setting)
     state = jax.jit(fresh)(jnp.zeros((), jnp.int32))
-    flops = jax.jit(step).lower(state).cost_analysis()["flops"]
+    counted = jax.jit(step).lower(state).cost_analysis()
+    assert counted is not None
+    flops = counted["flops"]
     times = max(1, 256 // width)
     many = jax.jit(lambda s: jax.lax.scan(lambda s, _: step(s), s, length=times)[0])
     ours = rate(lambda: jax.block_until_ready(many(state)), flops * times)
