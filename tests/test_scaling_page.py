@@ -3,6 +3,7 @@
 import functools
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from scripts import scaling
@@ -32,10 +33,11 @@ def test_flops_counted_are_those_of_the_formula():
 
 
 def test_layers_are_alike():
-    """Three layers, continued from one and two, are three layers traced."""
+    """Three layers, continued from one and two, are three layers traced, to 1e-4."""
     three = scaling.traced(SMALL)
-    assert three == pytest.approx(scaling.counted(SMALL))
-    assert three != pytest.approx(scaling.counted(SMALL._replace(layers=2))), "control"
+    same = functools.partial(np.allclose, three, rtol=1e-4)
+    assert same(scaling.counted(SMALL))
+    assert not same(scaling.counted(SMALL._replace(layers=2))), "control: one layer less"
 
 
 def test_by_hand():
