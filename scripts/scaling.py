@@ -3,8 +3,7 @@
 python scripts/scaling.py
 
 Nothing of a published size is run. Parameters, FLOPs and bytes are counted in our training step,
-traced for shapes alone; what share of a machine's matrix rate it reaches is measured, at small
-widths. The formulas stand in the page.
+traced for shapes alone; its share of a machine's matrix rate is measured, at small widths.
 """
 
 import datetime
@@ -27,8 +26,8 @@ from posenc_jax import encodings, tasks, training, transformer
 from posenc_jax.schema import ModelConfig, TrainConfig
 from scripts.collectives import write
 
+PAGE, DEVICES = Path("docs/scaling.md"), Path("docs/devices.md")
 BEGIN, END = "<!-- tables: python scripts/scaling.py -->", "<!-- end of tables -->"
-PAGE = Path("docs/scaling.md")
 UTILISATION = 0.2, 0.5  # of the peak, on accelerators: assumed
 GAP = 1e-4, 1e-3  # seconds that a step of a tiny model may wait for its launches: assumed
 PER_PARAMETER = 12  # bytes of state: a parameter and AdamW's two moments, float32
@@ -61,11 +60,7 @@ class Chip(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What one step of one seed takes: parameters, FLOPs, and bytes.
-
-    activations: what the backward pass keeps of one row.
-    moved: what all operations read and write if none is fused.
-    """
+    """Of a step of one seed; bytes kept of a row, and bytes that unfused operations move."""
 
     parameters: float
     flops: float
@@ -117,8 +112,8 @@ def kept(setting: Setting) -> int:
     def pull(key):
         size_B = jnp.full(setting.batch, config.length, jnp.int32)
         batch = task.sample(task.data, key, size_B, setting.time)
-        logits = lambda p: model.apply(p, batch.tokens_BT, batch.layout, aligned=True)
-        loss = lambda p: training.mean_loss(logits(p), batch.targets_BT, batch.weights_BT)
+        apply = lambda p: model.apply(p, batch.tokens_BT, batch.layout, aligned=True)
+        loss = lambda p: training.mean_loss(apply(p), batch.targets_BT, batch.weights_BT)
         return jax.vjp(loss, model.init(key))[1]
 
     leaves = jax.tree.leaves(jax.eval_shape(pull, jax.random.key(0)))
@@ -287,12 +282,13 @@ def measured_table(widths: Sequence[int] = (64, 256, 512)) -> str:
 def main() -> None:
     jax.config.update("jax_platforms", "cpu")
     costs = {setting: counted(setting) for setting in SETTINGS}
-    said = said_per_parameter(Path("docs/devices.md").read_text("utf-8"))
     made = f"Made on {datetime.date.today()} with JAX {jax.__version__}, 2 cores of an AMD EPYC."
     sections = {
         "What a step takes": sizes_table(costs),
         "What is measured here": measured_table(),
-        "Whether it fits, and what chips say": fit_table(costs, said),
+        "Whether it fits, and what chips say": fit_table(
+            costs, said_per_parameter(DEVICES.read_text("utf-8"))
+        ),
         "A step of the tiny model": tiny_table(costs[TINY]),
         "Hours": time_table(costs),
     }
