@@ -144,8 +144,10 @@ def _status_of(run: Callable[[], None], workdir: str) -> int:
 def _cache_compilations() -> None:
     """Keeps compiled programs between runs, unless the environment names a place of its own."""
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        folder = pathlib.Path.home() / ".cache" / "posenc_jax"
-        jax.config.update("jax_compilation_cache_dir", str(folder))
+        folder = str(pathlib.Path.home() / ".cache" / "posenc_jax")
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = folder  # for workers, which read it as they start
+        jax.config.update("jax_compilation_cache_dir", folder)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 
 if __name__ == "__main__":

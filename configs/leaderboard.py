@@ -9,8 +9,6 @@ Each method is trained on each task in windows of 32 tokens and tested in window
 Takes about 30 minutes on 2 cores (3 seeds), one process a core; `quick` about 20 seconds.
 """
 
-import os
-
 from ml_collections import ConfigDict
 
 from configs import common
@@ -34,7 +32,6 @@ def get_config(argument=""):
             "examples": 64,
             "model": common.length_extrapolation().model,
             "train": common.length_extrapolation().train,
-            "processes": os.cpu_count() or 1,
             "seeds": 3,
             "first_seed": 0,
             "wandb": common.length_extrapolation().wandb,
@@ -44,7 +41,7 @@ def get_config(argument=""):
     config.train.update(length=32, min_length=32, batch=16, steps=500, warmup=50, lr=4e-3)
     if quick:
         config.encoding.name = ",".join(names) or "nope,rope,alibi"
-        config.update(tasks=config.tasks[:1], multiples=(1, 2), pool=1024, processes=1, seeds=2)
+        config.update(tasks=config.tasks[:1], multiples=(1, 2), pool=1024, seeds=2)
         config.model.update(width=32)
         config.train.update(batch=16, steps=60, warmup=10)
     return config

@@ -28,7 +28,7 @@ def get_config(argument=""):
             "experiment": "permutation",
             "encoding": {"name": ",".join(names or (QUICK if quick else CATALOG))},
             "model": {**base.model.to_dict(), "kind": "encoder"},
-            "order": {"symbols": 4, "steps": 140, "lr": 1e-2},
+            "order": {"symbols": 3, "steps": 180, "lr": 1e-2},
             "equivariance": {
                 "lengths": (2, 32, 512),
                 "permutations": 2,

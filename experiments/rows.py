@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -11,13 +10,6 @@ import jax.numpy as jnp
 from posenc_jax import encodings
 from posenc_jax.encoding import Encoding
 from posenc_jax.layout import Layout, layout
-
-
-class Workers(ThreadPoolExecutor):
-    """Threads that rows are measured in; after an error those not yet begun are let go."""
-
-    def __exit__(self, kind, error, trace) -> None:
-        self.shutdown(cancel_futures=kind is not None)
 
 
 def fitted(name: str, options: Mapping[str, Any]) -> tuple[str, Encoding]:

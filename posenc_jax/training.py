@@ -17,6 +17,7 @@ import optax
 
 from posenc_jax import devices, failpoints, processes
 from posenc_jax.compiling import brief
+from posenc_jax.packing import Packed, pack, unpack
 from posenc_jax.schema import TrainConfig
 from posenc_jax.stops import Diverged
 from posenc_jax.tasks import Batch, Task
@@ -83,7 +84,7 @@ def train_step(model: Model, task: Task, tx, config: TrainConfig, loss_mask: boo
     """The step (data, state) -> (state, {"loss", "grad_norm", "step"}), pure; see `advance`.
 
     With FSDP the state lies over the devices of its seed, and its parameters are put together for
-    the length of a step.
+    the length of a step. A packed state stays packed.
     """
     spread = devices.spread_parameters if config.fsdp else lambda tree: tree
 
@@ -98,11 +99,18 @@ def train_step(model: Model, task: Task, tx, config: TrainConfig, loss_mask: boo
     def step(data, state: State):
         batch = make_batch(task, data, config, state)
         key = random_key(state.seed, PLACE, state.step)
-        loss, grads = jax.value_and_grad(loss_of)(state.params, batch, key)
+        loss, grads = value_and_grad(loss_of, state.params, batch, key)
         state, metrics = advance(tx, state, loss, spread(grads))
         return spread(state), metrics
 
     return step
+
+
+def value_and_grad(loss_of: Callable, params: Any, *args: Any, has_aux: bool = False) -> Any:
+    """`jax.value_and_grad` of what reads parameters; of packed ones the gradient is packed too."""
+    tree = unpack(params)
+    value, grads = jax.value_and_grad(loss_of, has_aux=has_aux)(tree, *args)
+    return value, pack(grads, tree) if isinstance(params, Packed) else grads
 
 
 def advance(tx, state: State, loss: jax.Array, grads: Any) -> tuple[State, dict[str, jax.Array]]:
@@ -159,9 +167,13 @@ def chunk_runner(model: Model, task: Task, config: TrainConfig, loss_mask: bool)
     """
     step = train_step(model, task, optimizer(config), config, loss_mask)
 
+    packed = jax.default_backend() == "cpu" and not config.fsdp
+
     def run(state: State, data: Any, steps: int):
         one = lambda data, s: jax.lax.scan(lambda s, _: step(data, s), s, length=steps)
+        state = jax.vmap(lambda s: pack(s, s.params))(state) if packed else state
         state, metrics = over_seeds(one, state, given=(data,))
+        state = jax.vmap(unpack)(state) if packed else state
         return devices.by_seed(state, config.fsdp), metrics
 
     shardings = (None, devices.whole())  # those of the state are what it came with

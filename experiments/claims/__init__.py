@@ -13,22 +13,19 @@ under way alone: started again, it measures what is missing. `scripts/claims.py`
 folders.
 """
 
-from collections.abc import Iterator
-from concurrent.futures import as_completed
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
+from experiments import workers
 from experiments.claims.entries import Entry, load, made, save
 from experiments.claims.lab import Lab
 from experiments.claims.pages import markdown, publish, sections
 from experiments.claims.register import LEDGER
-from experiments.rows import Workers
 from posenc_jax import failpoints, interrupts, report, runs, schema, tasks
 from posenc_jax.choices import choices_for
 from posenc_jax.progress import Progress
 from posenc_jax.stops import Unmeasured
-
-WORKERS = 2  # claims at a time: while one compiles, another runs
 
 
 class TextConfig(schema.Part):
@@ -75,15 +72,14 @@ def run(config: Config, workdir: str) -> None:
         found = {entry.claim.id: entry for entry in (load(workdir) if ended else [])}
         missing = [id for id in ids if id not in ended]
         record.begin(f"{len(ended)} of {len(ids)} claims")
-        with Progress(len(missing), "claims") as progress, Workers(WORKERS) as pool:
-            waiting = [pool.submit(made, LEDGER[id], lab, config) for id in missing]
-            for done, future in enumerate(as_completed(waiting), 1):
-                entry = future.result()
-                found[entry.claim.id] = entry
-                record.log(_records(entry, lab.seeds))
+        with Progress(len(missing), "claims") as progress:
+            measured = workers.measured(_measurer, config, missing)
+            for done, (id, rest) in enumerate(zip(missing, measured, strict=True), 1):
+                found[id] = Entry(LEDGER[id], *rest)
+                record.log(_records(found[id], lab.seeds))
                 save(record.path / "claims.json", [found[id] for id in ids if id in found])
                 failpoints.reach("measured")
-                record.end(entry.claim.id)
+                record.end(id)
                 progress.update(done)
                 interrupts.leave_if_asked()
         record.finish({"claims": {id: str(found[id].verdict) for id in ids}})
@@ -98,6 +94,12 @@ def show(workdir: str) -> None:
     entries = load(workdir)
     (Path(workdir) / "claims.md").write_text(markdown(entries, "figures"), "utf-8")
     report.present(workdir, f"{len(entries)} claims, measured", sections(entries))
+
+
+def _measurer(config: Config) -> Callable[[str], tuple]:
+    """What gives an entry by its claim's id, but for the claim, whose functions cannot travel."""
+    lab = Lab(config)
+    return lambda id: made(LEDGER[id], lab, config)[1:]
 
 
 def _ids(config: Config) -> list[str]:

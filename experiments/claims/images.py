@@ -91,7 +91,7 @@ def img_1(lab: Lab) -> Measured:
         asked["learned"] = "learned", "line", row
         asked["learned_2d"] = "learned_2d", "grid", grid
     drawn = patches(lab.pick(600, 4000), lab.pick(256, 512))
-    kind = {"kind": "encoder", "width": 32}
+    kind = {"kind": "encoder", "width": 32, "layers": lab.pick(1, 2)}
     how = {"length": SMALL, "min_length": SMALL, "batch": 16, "steps": lab.pick(120, 500)}
     found: dict[str, dict[int, np.ndarray]] = {}
     for name, (encoding, order, options) in asked.items():
@@ -136,7 +136,11 @@ def printed(drawn: dict, order: Order) -> Task:
     or the row and column of another patch, the same one in all images.
     """
     data = {
-        name: {"tokens_NT": tokens_NT, "label_N": (label_N + SYMBOL + INK).astype(np.int32)}
+        name: {
+            "tokens_NT": tokens_NT,
+            "label_N": (label_N + SYMBOL + INK).astype(np.int32),
+            "pos_T": _places(tokens_NT.shape[1], order),
+        }
         for name, (tokens_NT, label_N) in drawn.items()
     }
 
@@ -145,7 +149,7 @@ def printed(drawn: dict, order: Order) -> Task:
         real_BT = tokens_BT != PAD
         label_B = jnp.asarray(images["label_N"])[index_B]
         targets_BT = jnp.where(real_BT, label_B[:, None], PAD)
-        pos_T = _places(tokens_BT.shape[1], order)
+        pos_T = jnp.asarray(images["pos_T"])[: tokens_BT.shape[1]]
         pos_BT = jnp.broadcast_to(pos_T[None], (len(tokens_BT), *pos_T.shape))
         place = layout(real_BT.astype(jnp.int32), pos_BT)
         return Batch(tokens_BT, targets_BT, real_BT.astype(jnp.float32), place)
@@ -165,12 +169,12 @@ def printed(drawn: dict, order: Order) -> Task:
     )  # fmt: skip
 
 
-def _places(width: int, order: Order) -> jax.Array:
+def _places(width: int, order: Order) -> np.ndarray:
     """The positions of patches, [T] or [T, 2], and anything for padding."""
     side = LARGE if width == bucket(LARGE * LARGE) else SMALL
     number_T = np.arange(width) % side**2
     if order == "line":
-        return jnp.asarray(number_T, jnp.int32)
+        return number_T.astype(np.int32)
     if order == "shuffled grid":
         number_T = np.random.default_rng(side).permutation(side**2)[number_T]
-    return jnp.asarray(np.stack(np.divmod(number_T, side), axis=-1), jnp.int32)
+    return np.stack(np.divmod(number_T, side), axis=-1).astype(np.int32)

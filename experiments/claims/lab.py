@@ -1,13 +1,11 @@
 """Where claims are measured: one budget, one set of seeds, models trained once and shared.
 
-A claim asks for a model by what it is trained on and how; the first to ask pays for it. All seeds
-of a model are trained in one program, and every leaf of its parameters leads with S.
+A claim asks for a model by what it is trained on and how; in each process the first to ask pays for
+it. All seeds of a model are trained in one program, and every leaf of its parameters leads with S.
 """
 
 import math
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future
-from threading import Lock
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -54,8 +52,7 @@ class Lab:
         self.model: ModelConfig = config.text.model
         self.train: TrainConfig = config.text.train
         self.text = tasks.make(config.text.task.name, **config.text.task.options)
-        self._made: dict[Hashable, Future] = {}
-        self._lock = Lock()
+        self._made: dict[Hashable, Any] = {}
 
     def pick(self, quick: T, full: T) -> T:
         """What this budget allows."""
@@ -100,8 +97,8 @@ class Lab:
         return self.once(key, make)
 
     def examples(self, size: int) -> int:
-        """Test examples of one size; in the quick ledger no more than 2**16 tokens of them."""
-        return 128 if self.full else max(8, min(128, 2**16 // size))
+        """Test examples of one size; in the quick ledger no more than 2**15 tokens of them."""
+        return 128 if self.full else max(4, min(128, 2**15 // size))
 
     def windows(self, count: int, length: int | None = None) -> jax.Array:
         """The first test windows of the text: tokens [count, length]."""
@@ -138,16 +135,15 @@ class Lab:
         return scores.loss_SE.sum(axis=1) / scores.count_SE.sum(axis=1) / math.log(2)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What `make` gave the first time, or raised, by key; claims that ask at once wait."""
-        with self._lock:
-            mine = key not in self._made
-            made = self._made.setdefault(key, Future())
-        if mine:
+        """What `make` gave the first time, or raised, by key."""
+        if key not in self._made:
             try:
-                made.set_result(make())
-            except BaseException as error:
-                made.set_exception(error)
-        return made.result()
+                self._made[key] = make()
+            except Exception as error:
+                self._made[key] = error
+        if isinstance(self._made[key], Exception):
+            raise self._made[key]
+        return self._made[key]
 
 
 def misplaced(trained: Trained) -> Trained:

@@ -50,7 +50,7 @@ def mm_1(lab: Lab) -> Measured:
     model otherwise, seconds that count up with the index.
     """
     how = {"length": FRAMES, "min_length": FRAMES, "steps": lab.pick(100, 600)}
-    kind = {"kind": "encoder", "heads": 2}
+    kind = {"kind": "encoder", "heads": 2, "layers": lab.pick(1, 2)}
     pairs = lab.model.width // 4
     options = {"base": 1000.0, "sections": (pairs - 2, 1, 1), "rate": RATE}
     found = {}
@@ -97,10 +97,10 @@ def moments(name: str) -> Task:
 
     name: "ids from time", or anything else for seconds that count up with the index.
     """
-    timed = name == "ids from time"
+    data = {"timed": np.asarray(name == "ids from time")}
     wide = FRAMES + SOUNDS
 
-    def example(key):
+    def example(timed, key):
         frame_key, sound_key, symbol_key = jax.random.split(key, 3)
         place_T = jnp.arange(wide, dtype=jnp.int32)
         sound_T = place_T >= FRAMES
@@ -112,26 +112,27 @@ def moments(name: str) -> Task:
         tokens_T = SYMBOL + jnp.where(sound_T, WORDS, shown_T)
         targets_T = SYMBOL + shown_T[jnp.minimum(on_screen_T, FRAMES - 1)]
         weights_T = (sound_T & (on_screen_T < FRAMES)).astype(jnp.float32)
-        id_T = when_T if timed else place_T
+        id_T = jnp.where(timed, when_T, place_T)
         # As the streams of the catalogue: three equal numbers for sound, patch 0, 0 for a frame.
         space_T = jnp.where(sound_T, id_T, 0).astype(float)
         seconds_T = (id_T.astype(float) + 0.5) / RATE
         return tokens_T, targets_T, weights_T, jnp.stack([seconds_T, space_T, space_T], axis=-1)
 
-    def batch(key_B):
-        tokens_BT, targets_BT, weights_BT, pos_BTA = jax.vmap(example)(key_B)
+    def batch(data, key_B):
+        made = jax.vmap(partial(example, data["timed"]))(key_B)
+        tokens_BT, targets_BT, weights_BT, pos_BTA = made
         place = layout(jnp.ones_like(tokens_BT), pos_BTA)
         return Batch(tokens_BT, targets_BT, weights_BT, place)
 
     def sample(data, key, size_B, width):
-        return batch(jax.random.split(key, len(size_B)))
+        return batch(data, jax.random.split(key, len(size_B)))
 
     def test(data, index_B, size, width):
         key = jax.random.key(1, impl="threefry2x32")
-        return batch(jax.vmap(partial(jax.random.fold_in, key))(index_B))
+        return batch(data, jax.vmap(partial(jax.random.fold_in, key))(index_B))
 
     return Task(
         name=f"moments, {name}", vocab=SYMBOL + WORDS + 1, metric="exact_match", least=FRAMES,
-        most=FRAMES, width=lambda size: wide, examples=lambda size: 256, data=(), sample=sample,
+        most=FRAMES, width=lambda size: wide, examples=lambda size: 256, data=data, sample=sample,
         test=test, valid=test, baselines=dict, facts={},
     )  # fmt: skip

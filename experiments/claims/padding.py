@@ -50,7 +50,7 @@ def leaks(lab: Lab) -> Leaks:
         sides=lab.pick(SIDES[:1], SIDES), examples=16,
     )  # fmt: skip
     learning = Learning(steps=lab.pick(60, 300), batch=lab.pick(16, 32), lr=3e-3)
-    model = ModelConfig(kind="encoder", width=32, heads=4, layers=2)
+    model = ModelConfig(kind="encoder", width=32, heads=4, layers=lab.pick(1, 2))
     setting = Setting(model, data, learning, tuple(lab.seeds))
     return lab.once("leaks", lambda: measure(setting, Subject("rope", make("rope"))))
 
@@ -194,10 +194,10 @@ ALONE: dict[str, dict[str, Any]] = {
     figure=dots("What goes through the padding", "log10 of the change", "log10 of the change"),
 )
 def pad_2(lab: Lab) -> Measured:
-    """The shared rotary decoder, two layers, on rows of 12 bytes, 8 of padding, 12 bytes of another
-    text, packed as documents; the first text is exchanged. Largest change over 32 rows.
+    """A rotary decoder of two layers, trained on text, on rows of 12 bytes, 8 of padding, 12 bytes
+    of another text, packed as documents; the first text is exchanged. Largest change over 32 rows.
     """
-    trained = lab.trained("rope")
+    trained = lab.trained("rope", model={"layers": 2})
     absorbed, passed = relayed(lab, trained)
     numbers = {
         "log10 of the change, states of the padding": absorbed,

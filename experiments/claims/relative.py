@@ -208,17 +208,16 @@ def rel_3(lab: Lab) -> Measured:
     model, params = _train_recurrent(lab, task, config, how, segment)
     batch = task.test(task.data, jnp.arange(128, dtype=jnp.int32), length, length)
 
-    def recall(remembers: bool) -> np.ndarray:
-        def run(params):
-            apply = segmentwise(model, config, segment, remembers).apply
-            said_BT = apply(params, batch.tokens_BT, batch.layout).argmax(axis=-1)
-            right_BT = (said_BT == batch.targets_BT) * batch.weights_BT
-            by_segment = lambda x_BT: x_BT.sum(axis=0).reshape(SEGMENTS, segment).sum(axis=1)
-            return by_segment(right_BT) / by_segment(batch.weights_BT)
+    def recall(params, remembers):
+        apply = segmentwise(model, config, segment, remembers).apply
+        said_BT = apply(params, batch.tokens_BT, batch.layout).argmax(axis=-1)
+        right_BT = (said_BT == batch.targets_BT) * batch.weights_BT
+        by_segment = lambda x_BT: x_BT.sum(axis=0).reshape(SEGMENTS, segment).sum(axis=1)
+        return by_segment(right_BT) / by_segment(batch.weights_BT)
 
-        return np.asarray(jax.jit(lambda p: over_seeds(run, p))(params), np.float64)
-
-    with_SK, without_SK = recall(True), recall(False)
+    both = lambda params: jax.lax.map(partial(recall, params), jnp.array([True, False]))
+    recall_S2K = np.asarray(jax.jit(lambda p: over_seeds(both, p))(params), np.float64)
+    with_SK, without_SK = recall_S2K[:, 0], recall_S2K[:, 1]
     numbers = {f"recall {k} segments later": with_SK[:, k] for k in range(SEGMENTS)}
     for k in range(SEGMENTS):
         numbers[f"recall {k} segments later, without memory (control)"] = without_SK[:, k]
@@ -262,7 +261,9 @@ def _train_recurrent(
     return model, state.params
 
 
-def segmentwise(model: Model, config: ModelConfig, segment: int, remembers: bool = True) -> Model:
+def segmentwise(
+    model: Model, config: ModelConfig, segment: int, remembers: bool | jax.Array = True
+) -> Model:
     """The model reading each line in segments, with the last one as memory or without."""
     extend = model.extend
     assert extend is not None
@@ -276,7 +277,7 @@ def segmentwise(model: Model, config: ModelConfig, segment: int, remembers: bool
 
         def step(memory, inputs):
             logits, after = extend(params, *inputs, memory)
-            return after if remembers else empty, logits
+            return jax.tree.map(partial(jnp.where, remembers), after, empty), logits
 
         inputs = cut(tokens_BT), Layout(*map(cut, layout))
         _, logits_KBTV = jax.lax.scan(step, empty, inputs)

@@ -1,12 +1,13 @@
 """Every method on the same tasks at one budget: what it costs in range, what it gains beyond.
 
 A task is posed at the largest size that a window of tokens holds, and tested in windows 1, 2, 4, 8
-times as wide. On a CPU methods are measured in processes of their own, one for each core.
+times as wide.
 """
 
 from pydantic import Field
 
-from experiments.leaderboard import measure, standings, workers
+from experiments import workers
+from experiments.leaderboard import measure, standings
 from posenc_jax import encodings, failpoints, interrupts, report, runs, schema, tasks
 from posenc_jax.progress import Progress
 
@@ -30,7 +31,6 @@ class Config(schema.ExperimentConfig):
     examples: schema.Count
     model: schema.ModelConfig
     train: schema.TrainConfig
-    processes: schema.Count
 
 
 def _groups(config: Config) -> set[str | None]:
@@ -81,7 +81,7 @@ def run(config: Config, workdir: str) -> None:
             record.begin(name)
         reasons = record.facts.get("reasons", {})
         with Progress(len(methods), "leaderboard") as progress:
-            for done, result in enumerate(workers.measured(config, methods), 1):
+            for done, result in enumerate(workers.measured(measure.measurer, config, methods), 1):
                 record.log(result.records)
                 if result.reason:
                     reasons[result.name] = result.reason

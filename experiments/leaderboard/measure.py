@@ -4,9 +4,9 @@ The examples of every task are drawn beforehand into a pool of one shape, which 
 an argument: what compiles for one task serves the others.
 """
 
-import functools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +15,7 @@ import numpy as np
 
 from posenc_jax import encodings, schema, tasks, transformer
 from posenc_jax.encoding import Encoding
+from posenc_jax.stops import Diverged
 from posenc_jax.tasks import Batch, Task
 from posenc_jax.training import (
     chunk_runner,
@@ -36,6 +37,14 @@ class Pool(NamedTuple):
     test: tuple[Batch, ...]
 
 
+class Result(NamedTuple):
+    """A method's records; or the reason why there are none."""
+
+    name: str
+    records: list[dict[str, Any]]
+    reason: str
+
+
 def largest(width: Any, least: int, most: int | None, window: int) -> int:
     """The largest size that a window holds; below `least` where it holds none."""
     size = least - 1
@@ -51,7 +60,7 @@ def draw_pools(config: Any) -> list[Pool]:
 
 def _draw_pool(config: Any, entry: schema.TaskConfig) -> Pool:
     task = tasks.make(entry.name, **entry.options)
-    fits = functools.partial(largest, task.width, task.least, task.most)
+    fits = partial(largest, task.width, task.least, task.most)
     size, window = fits(config.window), config.window
     least = max(task.least, size // 4)
 
@@ -102,6 +111,24 @@ def encoding_of(config: Any, name: str, multiple: int | None = None) -> Encoding
     return encodings.make(name, **encodings.taken_by(name, {**asked, **config.encoding.options}))
 
 
+def measurer(config: Any) -> Callable[[str], Result]:
+    """What measures a method by its name; the examples are drawn once."""
+    return partial(_attempt, config, draw_pools(config))
+
+
+def _attempt(config: Any, pools: Sequence[Pool], name: str) -> Result:
+    """The method's result; running out of memory and diverging are two, any other failure is a
+    fault of ours."""
+    try:
+        return Result(name, list(measure(config, name, pools)), "")
+    except Diverged as reason:
+        return Result(name, [], str(reason))
+    except Exception as error:
+        if "RESOURCE_EXHAUSTED" not in str(error) and not isinstance(error, MemoryError):
+            raise
+        return Result(name, [], "out of memory")
+
+
 def measure(config: Any, name: str, pools: Sequence[Pool]) -> Iterator[dict[str, Any]]:
     """The records of one method: every task, seed and window."""
     started = time.perf_counter()
@@ -124,7 +151,7 @@ def measure(config: Any, name: str, pools: Sequence[Pool]) -> Iterator[dict[str,
     same = "factor" not in encodings.options([name])
     for n, multiple in enumerate(config.multiples):
         reader = model if same else build(encoding_of(config, name, multiple))
-        score = jax.jit(functools.partial(_score, reader))
+        score = jax.jit(partial(_score, reader))
         for pool, state in zip(pools, states, strict=True):
             scores = jax.device_get(score(state.params, pool.test[n]))
             labels = {**record, "split": "test", "length": config.window * multiple}

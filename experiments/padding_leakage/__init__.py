@@ -13,11 +13,11 @@ of the tokens, the gradient of that loss. Beside them stands the share of attent
 pay to padding, and the accuracy with no padding, as in training, with other content, with more.
 """
 
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from experiments import workers
 from experiments.padding_leakage import pages
 from experiments.padding_leakage.measuring import (
     Data,
@@ -27,11 +27,9 @@ from experiments.padding_leakage.measuring import (
     Subject,
     measure,
 )
-from experiments.rows import Workers, fitted
+from experiments.rows import fitted
 from posenc_jax import encodings, failpoints, interrupts, report, runs, schema
 from posenc_jax.progress import Progress
-
-WORKERS = 2  # programs that compile at a time
 
 
 class Config(schema.ExperimentConfig):
@@ -66,18 +64,15 @@ def check(config: Config) -> None:
 def run(config: Config, workdir: str) -> None:
     """Measures every encoding under every subset, and writes and prints the report."""
     with runs.Run(workdir, config.model_dump(), config.wandb.model_dump()) as record:
-        seeds = range(config.first_seed, config.first_seed + config.seeds)
-        setting = Setting(config.model, config.data, config.learning, tuple(seeds))
-        rows = [Subject(*fitted(n, config.encoding.options)) for n in config.encoding.names]
-        rows = [row for row in rows if not record.ended(row.label)]
+        rows = [name for name in config.encoding.names if not record.ended(name)]
         for row in rows[:1]:
-            record.begin(row.label)
-        with Progress(len(rows), "padding") as progress, Workers(WORKERS) as pool:
-            found = pool.map(partial(measure, setting), rows)
-            for done, (subject, leaks) in enumerate(zip(rows, found, strict=True), 1):
-                record.log(_records(setting, subject.label, leaks))
+            record.begin(row)
+        with Progress(len(rows), "padding") as progress:
+            found = workers.measured(_measurer, config, rows)
+            for done, (row, records) in enumerate(zip(rows, found, strict=True), 1):
+                record.log(records)
                 failpoints.reach("measured")
-                record.end(subject.label)
+                record.end(row)
                 progress.update(done)
                 interrupts.leave_if_asked()
         record.finish(pages.summarise(record.records()))
@@ -87,6 +82,18 @@ def run(config: Config, workdir: str) -> None:
 def show(workdir: str) -> None:
     """The report of a finished run again, from its folder."""
     report.present(workdir, *pages.sections(runs.read(workdir)))
+
+
+def _measurer(config: Config) -> Callable[[str], list[dict]]:
+    """What gives the records of an encoding by its name."""
+    seeds = range(config.first_seed, config.first_seed + config.seeds)
+    setting = Setting(config.model, config.data, config.learning, tuple(seeds))
+
+    def records(name):
+        subject = Subject(*fitted(name, config.encoding.options))
+        return list(_records(setting, subject.label, measure(setting, subject)))
+
+    return records
 
 
 def _records(setting: Setting, label: str, leaks: Leaks) -> Iterator[dict]:

@@ -19,6 +19,7 @@ from posenc_jax import schema, transformer
 from posenc_jax.compiling import brief
 from posenc_jax.encoding import Encoding
 from posenc_jax.layout import Layout
+from posenc_jax.packing import pack, unpack
 from posenc_jax.tasks import PAD
 from posenc_jax.training import (
     BATCH,
@@ -31,6 +32,7 @@ from posenc_jax.training import (
     over_seeds,
     random_key,
     refuse_not_finite,
+    value_and_grad,
 )
 from posenc_jax.transformer import Model
 
@@ -174,7 +176,7 @@ def measure(setting: Setting, subject: Subject) -> Leaks:
     found: Leaks = {}
     for masks, trial in trials.items():
         learn = partial(_learn, setting, trial)
-        learned, metrics = brief(partial(over_seeds, learn), 1)(fresh, *runs)
+        learned, metrics = brief(partial(over_seeds, learn))(fresh, *runs)
         where = f"{subject.label}, {subset((*masks, False))} with the loss mask off and on: "
         refuse_not_finite(jax.device_get(metrics), seed_R.tolist(), where)
         both = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), fresh, learned)
@@ -239,12 +241,13 @@ def _learn(setting: Setting, trial: Trial, params, loss_mask, left, seed):
         key = random_key(seed, BATCH, state.step)
         batch = sequences(key, data, learning.batch, size_B, data.length, left)
         place = random_key(seed, PLACE, state.step) if trial.random else None
-        loss, grads = jax.value_and_grad(loss_of)(state.params, batch, place)
+        loss, grads = value_and_grad(loss_of, state.params, batch, place)
         return advance(tx, state, loss, grads)
 
+    params = pack(params, params)
     state = State(params, tx.init(params), jnp.zeros((), jnp.int32), seed)
     state, metrics = jax.lax.scan(step, state, length=learning.steps)
-    return state.params, metrics
+    return unpack(state.params), metrics
 
 
 def _read(setting: Setting, trial: Trial, amount: int, params, loss_mask, left, seed):

@@ -14,11 +14,11 @@ Methods are taken with their card's `example` options, which fit a small model. 
 positions stands before `rope`; positions of several axes lie on a near-square grid.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from experiments import length_extrapolation
+from experiments import length_extrapolation, workers
 from experiments.permutation import pages
 from experiments.permutation.measuring import (
     CAUSAL,
@@ -31,11 +31,9 @@ from experiments.permutation.measuring import (
     Subject,
     measure,
 )
-from experiments.rows import Workers, fitted
+from experiments.rows import fitted
 from posenc_jax import encodings, failpoints, interrupts, report, runs, schema, tasks
 from posenc_jax.progress import Progress
-
-WORKERS = 2  # methods that compile at a time
 
 
 class TextConfig(schema.Part):
@@ -81,17 +79,16 @@ def check(config: Config) -> None:
 def run(config: Config, workdir: str) -> None:
     """Measures every row, then the text, and writes and prints the report."""
     with runs.Run(workdir, config.model_dump(), config.wandb.model_dump()) as record:
-        rows = [row for row in subjects(config) if not record.ended(f"row {row.label}")]
+        rows = [row.label for row in subjects(config)]
+        rows = [row for row in rows if not record.ended(f"row {row}")]
         for row in rows[:1]:
-            record.begin(f"row {row.label}")
-        seeds = range(config.first_seed, config.first_seed + config.seeds)
-        setting = Setting(config.model, config.order, config.equivariance, tuple(seeds))
-        with Progress(len(rows), "order") as progress, Workers(WORKERS) as pool:
-            found = pool.map(lambda subject: measure(setting, subject), rows)
-            for done, (subject, measured) in enumerate(zip(rows, found, strict=True), 1):
-                record.log(_records(setting, subject.label, measured))
+            record.begin(f"row {row}")
+        with Progress(len(rows), "order") as progress:
+            found = workers.measured(_measurer, config, rows)
+            for done, (row, records) in enumerate(zip(rows, found, strict=True), 1):
+                record.log(records)
                 failpoints.reach("measured")
-                record.end(f"row {subject.label}")
+                record.end(f"row {row}")
                 progress.update(done)
                 interrupts.leave_if_asked()
         text = _text(config)
@@ -119,6 +116,14 @@ def subjects(config: Config) -> list[Subject]:
         Subject(CAUSAL, nothing, "decoder", 1),
         Subject(LSTM, nothing, "lstm", 1),
     ]
+
+
+def _measurer(config: Config) -> Callable[[str], list[dict]]:
+    """What gives the records of a row by its label."""
+    seeds = range(config.first_seed, config.first_seed + config.seeds)
+    setting = Setting(config.model, config.order, config.equivariance, tuple(seeds))
+    by_label = {subject.label: subject for subject in subjects(config)}
+    return lambda label: list(_records(setting, label, measure(setting, by_label[label])))
 
 
 def _text(config: Config) -> length_extrapolation.Config:

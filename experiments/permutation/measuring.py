@@ -15,6 +15,7 @@ from experiments.rows import largest, standing
 from posenc_jax import schema, transformer
 from posenc_jax.compiling import brief
 from posenc_jax.encoding import Encoding
+from posenc_jax.packing import pack, unpack
 from posenc_jax.training import (
     INIT,
     PLACE,
@@ -23,6 +24,7 @@ from posenc_jax.training import (
     cross_entropy,
     random_key,
     refuse_not_finite,
+    value_and_grad,
 )
 from posenc_jax.transformer import Model
 
@@ -174,13 +176,14 @@ def _solve(config: OrderConfig, subject: Subject, model: Model, params: Any, see
 
     def step(state, _):
         key = random_key(seed, PLACE, state.step) if random else None
-        (loss, logits_BV), grads = jax.value_and_grad(loss_of, has_aux=True)(state.params, key)
+        (loss, logits_BV), grads = value_and_grad(loss_of, state.params, key, has_aux=True)
         state, metrics = advance(tx, state, loss, grads)
         return state, (logits_BV, metrics)
 
-    state = State(params, tx.init(params), jnp.zeros((), jnp.int32), seed)
+    packed = pack(params, params)
+    state = State(packed, tx.init(packed), jnp.zeros((), jnp.int32), seed)
     state, (logits_NBV, metrics) = jax.lax.scan(step, state, length=config.steps)
-    fresh, params, logits_2BV = params, state.params, logits_NBV[jnp.array([0, -1])]
+    fresh, params, logits_2BV = params, unpack(state.params), logits_NBV[jnp.array([0, -1])]
     if random:  # a step may have been shown positions that evaluation is not
         both = jax.tree.map(lambda *leaves: jnp.stack(leaves), fresh, params)
         logits_2BV = jax.lax.map(lambda p: model.apply(p, task.tokens_BT, at), both)

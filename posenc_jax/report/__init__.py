@@ -33,8 +33,6 @@ def show(workdir: str | Path, console: Console | None = None) -> None:
       ValueError: the folder holds no finished run.
     """
     console = console or Console()
-    run = runs.read(workdir)
-    figures(workdir)
-    path = page(workdir)
+    run, path = runs.read(workdir), page(workdir)
     console.print(table(run.summary, console.width))
     console.print(f"report: {path}", highlight=False, soft_wrap=True)

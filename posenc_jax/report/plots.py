@@ -1,6 +1,5 @@
 """The figures of a run, drawn from its folder, as PNG and SVG."""
 
-import io
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -31,22 +30,17 @@ def figures(workdir: str | Path) -> list[Path]:
 
 
 def save(folder: Path, name: str, draw: Callable[[], Figure]) -> list[Path]:
-    """Writes one figure as PNG and SVG into a folder, made where it does not exist."""
+    """Writes one figure as PNG, and as SVG on no background, into a folder, made where it does not
+    exist; the same bytes every time.
+    """
     folder.mkdir(exist_ok=True)
     paths = [folder / f"{name}.png", folder / f"{name}.svg"]
     with look.look(name):
         figure = draw()
         figure.savefig(paths[0], dpi=200)
-        figure.savefig(paths[1], metadata={"Date": None})
+        figure.set_layout_engine("none")  # everything has its place now
+        figure.savefig(paths[1], transparent=True, metadata={"Date": None})
     return paths
-
-
-def svg(name: str, draw: Callable[[], Figure]) -> str:
-    """One figure as SVG text on no background, the same bytes every time."""
-    buffer = io.StringIO()
-    with look.look(name):
-        draw().savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    return buffer.getvalue()
 
 
 def drawings(run: Stored) -> dict[str, Callable[[], Figure]]:

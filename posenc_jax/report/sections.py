@@ -62,14 +62,15 @@ def present(
       ValueError: the folder holds no finished run.
     """
     run, console = runs.read(workdir), console or Console()
+    folder, path = run.path / "figures", run.path / "report.html"
     for section in sections:
         for part in section.parts:
             if isinstance(part, Picture):
-                plots.save(run.path / "figures", part.name, part.draw)
+                plots.save(folder, part.name, part.draw)
         if not section.folded:
             _print(section, console)
-    path = run.path / "report.html"
-    webpage.write(path, webpage.document(run, lead, [_html(section) for section in sections]))
+    shown = [_html(section, folder) for section in sections]
+    webpage.write(path, webpage.document(run, lead, shown))
     console.print(f"report: {path}", highlight=False, soft_wrap=True)
 
 
@@ -93,11 +94,11 @@ def _terminal(grid: Grid) -> Table:
     return shown
 
 
-def _html(section: Section) -> str:
+def _html(section: Section, folder: Path) -> str:
     parts = [
         f"<p>{escape(part)}</p>" if isinstance(part, str)
         else webpage.grid(*part) if isinstance(part, Grid)
-        else webpage.figure(part.name, part.draw, part.caption)
+        else webpage.figure(folder / f"{part.name}.svg", part.caption)
         for part in section.parts
     ]  # fmt: skip
     show = webpage.folded if section.folded else webpage.section

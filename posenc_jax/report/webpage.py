@@ -2,12 +2,10 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
-
-from matplotlib.figure import Figure
 
 from posenc_jax import runs
 from posenc_jax.report import look, plots, summaries
@@ -26,7 +24,8 @@ CAPTIONS = {
 
 
 def page(workdir: str | Path) -> Path:
-    """Writes workdir/report.html, which opens with no network, and returns its path.
+    """Draws the figures, writes workdir/report.html, which opens with no network, and returns its
+    path.
 
     Raises:
       ValueError: the folder holds no finished run.
@@ -46,11 +45,11 @@ def write(path: Path, text: str) -> None:
 
 def html(run: Stored) -> str:
     """The page as text; whatever comes from the run is escaped."""
-    drawings = plots.drawings(run).items()
+    drawn = [path for path in plots.figures(run.path) if path.suffix == ".svg"]
     return document(run, _subtitle(run), [
         section("Results", _how_read(run.summary), _results(run.summary), _every_seed(run.summary),
                 _differences(run)),
-        section("Figures", *(figure(name, draw, CAPTIONS[name]) for name, draw in drawings)),
+        section("Figures", *(figure(path, CAPTIONS[path.stem]) for path in drawn)),
     ])  # fmt: skip
 
 
@@ -224,9 +223,9 @@ def grid(
     return _wide(caption, head, f"<tbody{kind}>{body}</tbody>")
 
 
-def figure(name: str, draw: Callable[[], Figure], caption: str) -> str:
-    """A drawing as SVG inside the page, with its caption."""
-    drawn = inline(name, plots.svg(name, draw), caption)
+def figure(path: Path, caption: str) -> str:
+    """A drawing, an SVG file, inside the page, with its caption."""
+    drawn = inline(path.stem, path.read_text("utf-8"), caption)
     return f"<figure>{drawn}<figcaption>{escape(caption)}</figcaption></figure>"
 
 

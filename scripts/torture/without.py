@@ -6,7 +6,7 @@ The controls of the torture tests: what each protection prevents must then be se
 import sys
 
 import train
-from experiments.leaderboard import workers
+from experiments import workers
 from posenc_jax import checkpoints, interrupts, mirror
 from posenc_jax.runs import journal, keeper, lock
 
@@ -59,9 +59,9 @@ def following() -> None:
     workers._start = _start_alone
 
 
-def _start_alone(config, cores):
+def _start_alone(prepare, config, free):
     interrupts.follow_parent = lambda: None
-    workers._start(config, cores)  # of the worker, where nothing is changed
+    workers._start(prepare, config, free)  # of the worker, where nothing is changed
 
 
 PROTECTIONS = {

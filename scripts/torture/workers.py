@@ -10,7 +10,7 @@ from scripts.torture.shown import Shown
 
 LIMIT = 10.0  # seconds
 LONG = (
-    "--config=configs/leaderboard.py:quick", "--config.processes=2", "--config.train.steps=100000",
+    "--config=configs/leaderboard.py:nope,rope,alibi,t5,quick", "--config.train.steps=100000",
 )  # fmt: skip
 ENDS = {signal.SIGKILL: -signal.SIGKILL, signal.SIGTERM: 75, signal.SIGINT: 75}  # -> its status
 
