@@ -30,6 +30,7 @@ def get_config(argument=""):
         }
     )
     if quick:
+        config.text.task.update(stretch=8192)
         config.text.model.update(width=32, layers=1)
         config.text.train.update(length=32, min_length=32, batch=16, steps=120, warmup=15, chunk=40)
     else:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import experiments
-from experiments import leaderboard
+from experiments import leaderboard, workers
 from experiments.leaderboard import measure, standings
 from posenc_jax import runs
 
@@ -102,12 +102,14 @@ def test_board_compares_in_pairs_with_the_reference():
     assert summary["tasks"]["sort"]["far"]["64"] == pytest.approx([0.503, 0.5, 0.497])
 
 
-def test_run_in_processes_of_their_own(tmp_path, capsys):
+def test_run_in_processes_of_their_own(tmp_path, capsys, monkeypatch):
     """Two workers give what one gives, and the folder holds every seed, the page and the board."""
     found = []
-    for processes in (1, 2):
-        workdir = tmp_path / str(processes)
-        config = config_of("rope,nope,quick", processes=processes, examples=8, pool=64)
+    for cores in ([0], [0, 1]):
+        monkeypatch.setattr(workers, "cores", lambda cores=cores: cores)
+        monkeypatch.setattr(workers, "ROWS", 1)
+        workdir = tmp_path / str(len(cores))
+        config = config_of("rope,nope,quick", examples=8, pool=64)
         experiments.prepare(config.to_dict(), str(workdir))()
         stored = runs.read(workdir)
         kept = [r for r in stored.records if not r["metric"].startswith("time/")]

@@ -1,18 +1,16 @@
 """Experiments that go on row by row: killed between rows, or stopped by one that diverges."""
 
-import contextlib
 import importlib
-import time
 from concurrent.futures import Future
 
 import numpy as np
 import pytest
 
 import experiments
-from experiments.leaderboard import workers
+from experiments import workers
 from experiments.padding_leakage import measuring as padding
 from experiments.permutation import measuring as order
-from experiments.rows import Workers, fitted
+from experiments.rows import fitted
 from posenc_jax import failpoints, runs, schema
 from posenc_jax.stops import Diverged, Interrupted
 from tests.test_resume import Killed
@@ -66,6 +64,7 @@ def run(experiment, workdir, patch, kill=0):
     patch.setattr(experiments.length_extrapolation, "measure", lambda text, task, record: None)
     patch.setattr(module.pages, "summarise", lambda *args: {"said": len(args[0])})
     patch.setattr(failpoints, "reach", reach)
+    patch.setattr(workers, "cores", lambda: [0])  # stand-ins are of this process
     config = importlib.import_module(f"configs.{experiment}").get_config("nope,rope,alibi,quick")
     experiments.prepare(config.to_dict(), str(workdir))()
     return (workdir / "metrics.jsonl").read_text(), runs.read(workdir).summary["said"]
@@ -99,27 +98,6 @@ def test_a_row_that_diverges_is_no_result(module, setting, subject, line, monkey
         assert np.isfinite(module.measure(setting, subject).right_NS).all()
 
 
-def work_through(count, error=None):
-    """How many rows were done of those handed over before the error came."""
-    done = []
-
-    def work(number):
-        time.sleep(0.01)
-        done.append(number)
-
-    with contextlib.suppress(Diverged), Workers(1) as pool:
-        for number in range(count):
-            pool.submit(work, number)
-        if error is not None:
-            raise error
-    return len(done)
-
-
-def test_rows_that_have_not_begun_are_let_go_after_an_error():
-    assert work_through(50, Diverged("first")) < 50
-    assert work_through(5) == 5, "control"
-
-
 class Lost:
     """A pool of processes whose workers were ended from outside."""
 
@@ -138,11 +116,15 @@ class Lost:
         return future
 
 
+def echo(config):
+    return lambda name: f"{config}: {name}"
+
+
 def test_a_worker_that_is_lost_is_a_reason_to_start_again(monkeypatch):
-    monkeypatch.setattr(workers, "ProcessPoolExecutor", Lost)
-    config = importlib.import_module("configs.leaderboard").get_config("quick")
-    with config.unlocked():
-        config.processes = 2
-    checked = experiments.check(config.to_dict())
-    with pytest.raises(Interrupted, match="a worker was lost; start it again"):
-        list(workers.measured(checked, ["nope", "rope"]))
+    monkeypatch.setattr(workers, "cores", lambda: [0, 1])
+    names = list("abcde")
+    with monkeypatch.context() as patch:
+        patch.setattr(workers, "ProcessPoolExecutor", Lost)
+        with pytest.raises(Interrupted, match="a worker was lost; start it again"):
+            list(workers.measured(echo, "row", names))
+    assert list(workers.measured(echo, "row", names)) == [f"row: {n}" for n in names], "control"

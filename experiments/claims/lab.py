@@ -22,6 +22,7 @@ from posenc_jax.training import init_states, train
 from posenc_jax.transformer import Model
 
 T = TypeVar("T")
+EXAMPLES = 128  # test examples of one size, of a task that does not say how many it has
 
 
 class Trained(NamedTuple):
@@ -96,10 +97,6 @@ class Lab:
 
         return self.once(key, make)
 
-    def examples(self, size: int) -> int:
-        """Test examples of one size; in the quick ledger no more than 2**15 tokens of them."""
-        return 128 if self.full else max(4, min(128, 2**15 // size))
-
     def windows(self, count: int, length: int | None = None) -> jax.Array:
         """The first test windows of the text: tokens [count, length]."""
         length = length or self.train.length
@@ -124,7 +121,7 @@ class Lab:
             if read_as is not None:
                 other = encodings.make(read_as, **options)
                 model = transformer.build(trained.config, other, trained.task.vocab)
-            config = EvalConfig(lengths=(size,), examples=self.examples(size))
+            config = EvalConfig(lengths=(size,), examples=EXAMPLES)
             return Evaluator(model, trained.task, config)(trained.params, size)
 
         return self.once(("scores", key), make)

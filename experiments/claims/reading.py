@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.claims.lab import Lab, Trained
+from experiments.claims.lab import EXAMPLES, Lab, Trained
 from posenc_jax import make, transformer
 from posenc_jax.encoding import Encoding, place
 from posenc_jax.evaluation import Evaluator, Scores
@@ -51,7 +51,7 @@ def bits_under(
 def scores_of(lab: Lab, trained: Trained, params: list, length: int) -> Scores:
     """Scores of several sets of parameters in one program; those of the first set's seeds first."""
     stacked = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *params)
-    config = EvalConfig(lengths=(length,), examples=lab.examples(length))
+    config = EvalConfig(lengths=(length,), examples=EXAMPLES)
     return Evaluator(trained.model, trained.task, config)(stacked, length)
 
 

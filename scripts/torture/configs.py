@@ -84,7 +84,7 @@ KINDS: dict[str, Kind] = {
     "budget": _one_of("quick", "full"),
     "reference": Kind(st.just("nope"), _text.map("no_{}".format)),
     "window": Kind(st.integers(8, 64).map(str), _count(1).bad | st.sampled_from("123")),
-    "multiples": _many, "pool": _count(1), "examples": _count(1), "processes": _count(1),
+    "multiples": _many, "pool": _count(1), "examples": _count(1),
 }  # fmt: skip
 # Where an experiment is narrower than its parts.
 NARROWER = {"padding_leakage": {"masks.loss": Kind(st.just("true"), _flag.bad)}}
