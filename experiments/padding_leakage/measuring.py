@@ -176,7 +176,7 @@ def measure(setting: Setting, subject: Subject) -> Leaks:
     found: Leaks = {}
     for masks, trial in trials.items():
         learn = partial(_learn, setting, trial)
-        learned, metrics = brief(partial(over_seeds, learn))(fresh, *runs)
+        learned, metrics = jax.jit(partial(over_seeds, learn))(fresh, *runs)
         where = f"{subject.label}, {subset((*masks, False))} with the loss mask off and on: "
         refuse_not_finite(jax.device_get(metrics), seed_R.tolist(), where)
         both = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), fresh, learned)
