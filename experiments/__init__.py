@@ -27,7 +27,7 @@ EXPERIMENTS = {
     "permutation": permutation,
 }
 SEVERAL = ("length_extrapolation",)  # those that may run as several processes
-MANY_PROGRAMS = ("claims",)  # those that compile for longer than they run
+MANY_PROGRAMS = ("claims", "images")  # those that compile for about as long as they run
 
 
 def check(config: dict[str, Any]) -> schema.ExperimentConfig:
