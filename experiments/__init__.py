@@ -27,11 +27,8 @@ EXPERIMENTS = {
     "permutation": permutation,
 }
 SEVERAL = ("length_extrapolation",)  # those that may run as several processes
-MANY_PROGRAMS = (
-    "claims",
-    "padding_leakage",
-    "permutation",
-)  # those that compile for longer than they run
+# Those that compile for about as long as they run.
+MANY_PROGRAMS = ("claims", "images", "padding_leakage", "permutation")
 
 
 def check(config: dict[str, Any]) -> schema.ExperimentConfig:

@@ -244,9 +244,9 @@ def fit_table(costs: dict[Setting, Cost], said: dict[str, float]) -> str:
                 cells.append(f"{n}: {held(s, c, n, fsdp) / 1e9:.2f}" if n else "does not fit")
             for bytes in said.values():
                 around = (chips - 1) / chips * (2 * 4 + bytes - 4)
-                cells.append(f"{1e3 * around * c.parameters / chip.link:.3f}" if chips > 1 else "0")
+                cells.append(f"{1e3 * around * c.parameters / chip.link:.4g}")
             steps = [1e3 * c.flops / (chips * chip.flops * u) for u in reversed(UTILISATION)]
-            rows.append([s.name, name, *cells, f"{steps[0]:.3f} to {steps[1]:.3f}"])
+            rows.append([s.name, name, *cells, f"{steps[0]:.4g} to {steps[1]:.4g}"])
     ways = [f"{way}, ms ({bytes:.1f} N bytes)" for way, bytes in said.items()]
     head = ["setting", "machine", "least chips a run: GB on each", "the same, FSDP", *ways,
             "computing, ms"]  # fmt: skip

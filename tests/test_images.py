@@ -14,6 +14,7 @@ import experiments
 from experiments.images import figures, pages
 from posenc_jax import failpoints, runs, tasks
 from posenc_jax.tasks.images import SPLITS, VIEWS, patches
+from tests.browser import ask
 from tests.test_resume import Killed
 
 
@@ -157,6 +158,17 @@ def test_it_ends_in_a_report(run):
     said = " ".join(part for part in sections[0].parts if isinstance(part, str))
     assert "Shuffled patches, the control: with positions accuracy falls by 0." in said
     assert "4 × 4 shuffled" in sections[1].parts[0].columns
+
+
+@pytest.mark.browser
+def test_a_browser_shows_the_pictures(run, tmp_path):
+    """The page lets no script run; what looks for trouble is one."""
+    page = (run[0] / "report.html").read_text()
+    page = page.replace("default-src 'none'", "default-src 'none'; script-src 'unsafe-inline'")
+    count = "return document.querySelectorAll('svg image').length"
+    assert ask(page, count, tmp_path) == (3, [])
+    _, trouble = ask(page.replace("img-src data:", ""), count, tmp_path)
+    assert trouble, "the control: pictures that the page does not let through"
 
 
 @pytest.mark.parametrize(

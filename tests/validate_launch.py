@@ -69,7 +69,7 @@ def enumerated(python: str, path: Path) -> list[dict]:
     command = [python, "-c", CHECKER, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise ValueError(next(l for l in done.stderr.splitlines() if "ValidationError" in l))
+        raise ValueError(next(l for l in done.stderr.splitlines() if "ValidationError:" in l))
     return [by_name(row) for row in json.loads(done.stdout)]
 
 

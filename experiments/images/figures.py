@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from posenc_jax.report import look, summaries
@@ -32,7 +33,7 @@ def by_resolution(summary: Mapping, names: Sequence[str]) -> Figure:
     """Accuracy by patches a side, a panel for each way to count positions."""
     shared, styles = sizes(summary), look.styles(names)
     figure = Figure(figsize=(8, 4.8))
-    panels = figure.subplots(1, 2, sharey=True)
+    panels = figure.subplots(1, 2, sharey=True, gridspec_kw={"wspace": 0.06})
     for axes, view in zip(panels, (COUNTED, INTERPOLATED), strict=True):
         for name in names:
             key = name if view == COUNTED else f"{name}, {view}"
@@ -80,21 +81,26 @@ def control(summary: Mapping, names: Sequence[str]) -> Figure:
 
 
 def shown(file: Path) -> Figure:
-    """Patches [side, side, P, P, C] of one image, a panel each, with a gap between patches."""
+    """Patches [side, side, P, P, C] of one image at each resolution, a panel each."""
     with np.load(file) as stored:
         panels = {title: stored[title] for title in stored.files}
     figure = Figure(figsize=(8, 0.6 + 8 / len(panels)))
     for axes, (title, patch_RCPPC) in zip(
         figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
     ):
-        gap = np.pad(patch_RCPPC, ((0, 0), (0, 0), (0, 1), (0, 1), (0, 0)), constant_values=np.nan)
-        rows, columns, high, wide, channels = gap.shape
-        whole = gap.transpose(0, 2, 1, 3, 4).reshape(rows * high, columns * wide, channels)[
-            :-1, :-1
-        ]
-        axes.imshow(whole[..., 0] if channels == 1 else whole, cmap="gray_r", vmin=0, vmax=1)
+        axes.imshow(_put_together(patch_RCPPC), interpolation="nearest")
         axes.set_title(title, fontsize="small")
-        axes.set_facecolor(look.GRID)  # shows in the gaps
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set_visible(False)
     return figure
+
+
+def _put_together(patch_RCPPC: np.ndarray) -> np.ndarray:
+    """The image of the patches in colours, a third of a pixel between them; one channel is ink."""
+    ink = patch_RCPPC.shape[-1] == 1
+    color_RCPP3 = 1 - patch_RCPPC.repeat(3, axis=-1) if ink else patch_RCPPC
+    fine = color_RCPP3.repeat(3, axis=2).repeat(3, axis=3)
+    gap = ((0, 0), (0, 0), (0, 1), (0, 1), (0, 0))
+    rows, columns, high, wide, _ = (apart := np.pad(fine, gap, constant_values=np.nan)).shape
+    whole = apart.transpose(0, 2, 1, 3, 4).reshape(rows * high, columns * wide, 3)[:-1, :-1]
+    return np.where(np.isnan(whole), to_rgb(look.GRID), whole)
