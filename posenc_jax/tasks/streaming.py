@@ -3,7 +3,8 @@
 The documents of a step are neighbours in storage, where TFDS has shuffled them; which block of them
 a step gets is Grain's shuffle, anew in every epoch. A row begins in a document of its own, at a
 random byte where that is longer than the window, and goes on with the documents behind it. Nothing
-is kept between steps: any step can be read first.
+is kept between steps: any step can be read first. Where blocks are few, several epochs are shuffled
+as one.
 """
 
 import dataclasses
@@ -15,6 +16,8 @@ import numpy as np
 
 from posenc_jax.tasks.task import Fed
 from posenc_jax.tasks.windows import document
+
+FEW = 1024  # blocks; Grain's shuffle takes microseconds of so many, milliseconds of 40
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,8 +56,9 @@ def feeder(
         """Grain's pipeline: [step] -> rows."""
         size = min(batch * max(1, round(length / mean)), len(source))
         blocks = grain.MapDataset.source(Blocks(source, feature, size)).seed(seed)
+        epochs = -(-FEW // len(blocks))
         cut = lambda documents, rng: filled(documents, rng, batch, length)
-        return blocks.shuffle().repeat().random_map(cut)
+        return blocks.repeat(epochs).shuffle().repeat().random_map(cut)
 
     def feed(seeds: range, steps: range, batch: int, width: int) -> Fed:
         of_seed = [batches(seed, batch, width + 1) for seed in seeds]
