@@ -1,10 +1,11 @@
 """Damaged checkpoints of a real run, and the whole run afterwards."""
 
+import itertools
 import shutil
 from pathlib import Path
 
 from scripts.torture import files
-from scripts.torture.child import Child, outcome
+from scripts.torture.child import Child, outcome, side_by_side
 from scripts.torture.shown import Shown
 
 
@@ -17,10 +18,12 @@ def show(folder: Path) -> Shown:
     tried = list(files.attempts(kept, folder / "scratch"))
     bad = [f"{file} {damage}" for file, damage, what in tried if what == "wrong"]
     named = sorted({file for file, *_ in tried})
-    for number, file in enumerate(named):
-        damage = list(files.DAMAGE)[number % len(files.DAMAGE)]
-        bad += [f"{file} {damage}, run to its end: {what}" for what in
-                _ended(folder, file, damage, wanted)]  # fmt: skip
+
+    def one(case: tuple[str, str], core: int) -> list[str]:
+        return _ended(folder, *case, core, wanted)
+
+    ends = zip(named, itertools.cycle(files.DAMAGE), strict=False)
+    bad += itertools.chain(*side_by_side(one, ends))
     unseen = files.unseen(kept, folder / "scratch")
     same = sum(what == "same" for *_, what in tried)
     return Shown(
@@ -38,16 +41,17 @@ def show(folder: Path) -> Shown:
     )
 
 
-def _ended(folder: Path, file: str, damage: str, wanted: dict[str, str]) -> list[str]:
-    workdir = folder / "again"
-    shutil.rmtree(workdir, ignore_errors=True)
+def _ended(folder: Path, file: str, damage: str, core: int, wanted: dict[str, str]) -> list[str]:
+    """What was wrong after a damage to the run that was killed, and a restart."""
+    workdir = folder / file.replace("/", "-")
     shutil.copytree(folder / "killed", workdir)
     steps = workdir / "checkpoints" / "alibi"
     target = steps / str(max(int(step.name) for step in steps.iterdir())) / file
     content = files.DAMAGE[damage](target.read_bytes())
     target.unlink() if content is None else target.write_bytes(content)
-    ended = Child(workdir).wait()
+    ended = Child(workdir, cores=(core,)).wait()
     if ended.status:
-        return [f"status {ended.status}: {ended.err}"]
+        return [f"{file} {damage}, run to its end: status {ended.status}: {ended.err}"]
     found = outcome(workdir)
-    return [name for name in wanted if wanted[name] != found.get(name)]
+    wrong = [name for name in wanted if wanted[name] != found.get(name)]
+    return [f"{file} {damage}, run to its end: {what}" for what in wrong]
