@@ -19,16 +19,29 @@ class Case(NamedTuple):
 # "measured" is after the records of a row are on disk, before the row has ended.
 CASES = {
     "images": Case(
-        ("--config=configs/images.py:nope,axial,quick", "--config.checkpoint.seconds=0.0"),
-        ("training:2", "evaluating:2", "training"),
+        (
+            "--config=configs/images.py:nope,axial,quick", "--config.eval.lengths=(4,)",
+            "--config.checkpoint.seconds=0.0",
+        ),
+        ("training:2", "evaluating"),
     ),
     "permutation": Case(
-        ("--config=configs/permutation.py:nope,quick", "--config.text.train.steps=20"),
+        (
+            "--config=configs/permutation.py:nope,quick", "--config.equivariance.lengths=(2,)",
+            "--config.order.steps=20", "--config.text.encoding.name=nope",
+            "--config.text.train.steps=20",
+        ),
         ("measured:2", "evaluating"),
     ),
-    "padding_leakage": Case(("--config=configs/padding_leakage.py:quick",), ("measured:2",)),
+    "padding_leakage": Case(
+        ("--config=configs/padding_leakage.py:rope,alibi,quick", "--config.data.amounts=(4,)"),
+        ("measured:2",),
+    ),
     "claims": Case(("--config=configs/claims.py:sin-2,abs-2,num-1,quick",), ("measured:2",)),
-    "leaderboard": Case(("--config=configs/leaderboard.py:quick",), ("measured:2", "measured")),
+    "leaderboard": Case(
+        ("--config=configs/leaderboard.py:nope,rope,quick", "--config.train.steps=20"),
+        ("measured", "measured:2"),
+    ),
 }  # fmt: skip
 TIMES = ("seconds", "started")  # of the wall clock, in summaries
 

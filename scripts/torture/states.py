@@ -35,7 +35,7 @@ def show(folder: Path) -> Shown:
         control_found=int(unseen > 0),
         control_tried=1,
         settings=f"{len(named)} files; {len(tried)} restores, and {len(named)} runs to their end",
-        figures=f"{same} the same (an empty file cut in half), {len(tried) - same} fell back; "
+        figures=f"{same} restored the same, {len(tried) - same} fell back; "
         f"without the manifest {unseen} flipped bytes of arrays went unseen",
         bad=tuple(bad),
     )
