@@ -105,7 +105,7 @@ def environment(workdir: Path, server: Server) -> dict[str, str]:
 
 def _overstays(workdir: Path, server: Server) -> bool:
     child = Child(workdir, ONLINE, without="bounds", environment=environment(workdir, server))
-    while not (workdir / "summary.json").exists() and child.process.poll() is None:
+    while not (workdir / "report.html").exists() and child.process.poll() is None:
         time.sleep(0.1)
     try:
         child.wait(1.5 * LIMIT)
