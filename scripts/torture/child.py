@@ -109,6 +109,14 @@ def side_by_side(attempt: Callable[[Case, int], Result], cases: Iterable[Case]) 
         return list(pool.map(one, cases))
 
 
+def undisturbed(workdir: Path, *flags: str) -> dict[str, str]:
+    """What a run leaves that nothing happens to. RuntimeError: it did not end well."""
+    ended = Child(workdir, *flags).wait()
+    if ended.status:
+        raise RuntimeError(ended.err)
+    return outcome(workdir)
+
+
 def outcome(workdir: Path) -> dict[str, str]:
     """What must not depend on how often a run was ended: hashes of the parameters and optimizer
     states of all stages, and of the records but for wall-clock times."""

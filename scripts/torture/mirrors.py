@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from scripts.torture import signals
-from scripts.torture.child import Child, outcome, side_by_side
+from scripts.torture.child import Child, outcome, side_by_side, undisturbed
 from scripts.torture.servers import KINDS, Server, serving
 from scripts.torture.shown import Shown
 
@@ -29,8 +29,7 @@ SECRETS = {
 
 def show(folder: Path) -> Shown:
     """One run against each kind of server."""
-    Child(folder / "whole").wait()
-    wanted = outcome(folder / "whole")
+    wanted = undisturbed(folder / "whole")
 
     def one(kind: str, core: int) -> tuple[float, str]:
         tried = interrupted if kind == SIGNALLED else attempt

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from posenc_jax.interrupts import ASKS
-from scripts.torture.child import Child, outcome, pinned, side_by_side
+from scripts.torture.child import Child, outcome, pinned, side_by_side, undisturbed
 from scripts.torture.shown import Shown
 
 LIMIT = 10.0  # seconds
@@ -21,8 +21,7 @@ Case = tuple[str | float, signal.Signals]  # a failpoint, or seconds after compi
 def show(folder: Path, signals: int, seed: int = 0) -> Shown:
     """So many signals, at failpoints and at random moments; each run is then ended and compared."""
     rng = random.Random(seed)
-    Child(folder / "whole").wait()
-    wanted = outcome(folder / "whole")
+    wanted = undisturbed(folder / "whole")
     moments = [rng.uniform(0.0, 4.0) for _ in range(signals - 2 * len(AT))]
     ats = [*(at for at in AT for _ in ASKS), *moments]
     cases: list[Case] = list(zip(ats, itertools.cycle(ASKS), strict=False))

@@ -5,14 +5,13 @@ import shutil
 from pathlib import Path
 
 from scripts.torture import files
-from scripts.torture.child import Child, outcome, side_by_side
+from scripts.torture.child import Child, outcome, side_by_side, undisturbed
 from scripts.torture.shown import Shown
 
 
 def show(folder: Path) -> Shown:
     """Every damage is restored from; after one damage to each file the run is also ended."""
-    Child(folder / "whole").wait()
-    wanted = outcome(folder / "whole")
+    wanted = undisturbed(folder / "whole")
     Child(folder / "killed", failpoint="training:4").wait()
     kept = folder / "killed" / "checkpoints" / "alibi"
     tried = list(files.attempts(kept, folder / "scratch"))
