@@ -12,7 +12,7 @@ import pytest
 from experiments import stages
 from posenc_jax import evaluation, runs
 from scripts.torture import configs, mirrors, page, starts
-from scripts.torture.child import ROOT, TINY, Child, outcome
+from scripts.torture.child import ROOT, TINY, Child, outcome, pinned, side_by_side
 from scripts.torture.servers import serving
 from scripts.torture.shown import Shown
 from tests.test_runs import CONFIG, RECORD
@@ -43,6 +43,29 @@ def test_a_run_killed_and_interrupted_ends_in_the_same_bits(tmp_path):
     metrics = tmp_path / "run" / "metrics.jsonl"
     metrics.write_text(metrics.read_text().replace('"value": ', '"value": 1', 1))
     assert outcome(tmp_path / "run") != wanted, "control"
+
+
+def test_cases_side_by_side_never_share_a_core():
+    busy, most = set(), []
+
+    def attempt(case, core):
+        assert core not in busy
+        busy.add(core)
+        time.sleep(0.02)
+        most.append(len(busy))
+        busy.remove(core)
+        return -case
+
+    assert side_by_side(attempt, range(5)) == [0, -1, -2, -3, -4]
+    assert max(most) == min(2, os.cpu_count() or 1)
+
+
+@pytest.mark.parametrize(
+    ("at", "fresh"), [("training:2", False), ("compiling+1", True), (1.5, True)]
+)
+def test_what_may_be_ended_in_compiling_finds_nothing_compiled(tmp_path, at, fresh):
+    compiled = pinned(tmp_path / "run", 1, at)["compiled"]
+    assert compiled == (tmp_path / "run.compiled" if fresh else None)
 
 
 def test_one_of_many_simultaneous_starts_wins(tmp_path):

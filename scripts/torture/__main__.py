@@ -6,7 +6,6 @@ Each check writes its figures as it ends and leaves those of the others: it may 
 """
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
@@ -31,13 +30,13 @@ from scripts.torture.page import write
 from scripts.torture.shown import Shown
 
 CHECKS: dict[str, Callable[[Path], Shown]] = {
-    "kills": lambda folder: kills.show(folder, kills=50, cores=min(2, os.cpu_count() or 1)),
+    "kills": lambda folder: kills.show(folder, kills=50),
     "files": states.show,
     "signals": lambda folder: signals.show(folder, signals=20),
     "starts": lambda folder: starts.show(folder, starts=100),
     "mirrors": mirrors.show,
     "distributed": distributed.show,
-    "distributed signals": distributed.show_asked,
+    "distributed-signals": distributed.show_asked,
     "configs": lambda folder: configs.show(folder, bad=2000, good=500),
     "threads": threads.show,
     "experiments": experiments.show,

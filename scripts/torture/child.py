@@ -6,14 +6,17 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from posenc_jax.checkpoints import Checkpoints
 from posenc_jax.runs.records import parse
 
 ROOT = Path(__file__).parents[2]
+Case = TypeVar("Case")
+Result = TypeVar("Result")
 
 # Two encodings, so that stages follow one another; a save after every chunk.
 TINY = (
@@ -40,7 +43,7 @@ class Ended(NamedTuple):
 class Child:
     """`train.py` on a folder, with one protection switched off if `without` names it.
 
-    Its compilations are not kept: what a kill leaves behind is the run's folder alone.
+    Compiled programs are kept in `compiled`, a folder of all runs beside this one if not given.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class Child:
         without: str = "",
         log: str = "",
         failpoint: str = "",
+        compiled: Path | None = None,
         environment: Mapping[str, str] | None = None,
     ):
         program = ["-m", "scripts.torture.without", without] if without else ["train.py"]
@@ -61,8 +65,10 @@ class Child:
             self.process = subprocess.Popen(
                 [sys.executable, *program, *config, f"--workdir={workdir}", *flags],
                 cwd=ROOT, stdout=out, stderr=err,
-                env={**os.environ, "JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "0",
-                     "MPLBACKEND": "Agg", "POSENC_JAX_FAILPOINT": failpoint, **(environment or {})},
+                env={**os.environ, "JAX_PLATFORMS": "cpu", "MPLBACKEND": "Agg",
+                     "JAX_COMPILATION_CACHE_DIR": str(compiled or workdir.parent / "compiled"),
+                     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+                     "POSENC_JAX_FAILPOINT": failpoint, **(environment or {})},
             )  # fmt: skip
         os.sched_setaffinity(self.process.pid, {usable[core % len(usable)] for core in cores})
 
@@ -77,6 +83,38 @@ class Child:
     def said(self) -> str:
         """What it has printed so far, on both streams."""
         return self._out.read_text() + self._err.read_text()
+
+
+def pinned(workdir: Path, core: int, at: str | float) -> dict[str, Any]:
+    """How a run starts that will be ended at a failpoint, or a moment: on one core, and where the
+    end may come in compiling, with nothing compiled before.
+    """
+    compiles = not isinstance(at, str) or at.startswith("compiling")
+    own = workdir.with_name(f"{workdir.name}.compiled")
+    return {"cores": (core,), "compiled": own if compiles else None}
+
+
+def side_by_side(attempt: Callable[[Case, int], Result], cases: Iterable[Case]) -> list[Result]:
+    """What comes of each case, in their order; two at a time, each with a core of its own."""
+    free = list(range(min(2, os.cpu_count() or 1)))
+
+    def one(case: Case) -> Result:
+        core = free.pop()
+        try:
+            return attempt(case, core)
+        finally:
+            free.append(core)
+
+    with ThreadPoolExecutor(len(free)) as pool:
+        return list(pool.map(one, cases))
+
+
+def undisturbed(workdir: Path, *flags: str) -> dict[str, str]:
+    """What a run leaves that nothing happens to. RuntimeError: it did not end well."""
+    ended = Child(workdir, *flags).wait()
+    if ended.status:
+        raise RuntimeError(ended.err)
+    return outcome(workdir)
 
 
 def outcome(workdir: Path) -> dict[str, str]:

@@ -23,8 +23,7 @@ NEVER = ("--config.checkpoint.seconds=3600.0",)  # but when asked to leave, and 
 
 def show(folder: Path) -> Shown:
     """Each of the two is the one killed, once."""
-    ends(start(folder / "whole"))
-    wanted, took, bad = outcome(folder / "whole"), [], []
+    wanted, took, bad = undisturbed(folder / "whole"), [], []
     for lost in range(PROCESSES):
         seconds, wrong = attempt(folder / f"lost{lost}", lost, wanted)
         took.append(seconds)
@@ -47,8 +46,7 @@ def show(folder: Path) -> Shown:
 
 def show_asked(folder: Path) -> Shown:
     """SIGTERM to the first, to the second, to both; the only save is the one that it brings."""
-    ends(start(folder / "whole", flags=NEVER))
-    wanted, took, bad = outcome(folder / "whole"), [], []
+    wanted, took, bad = undisturbed(folder / "whole", NEVER), [], []
     cases = ((0,), (1,), (0, 1))
     for which in cases:
         seconds, wrong = asked(folder / f"asked{which}", which, wanted)
@@ -107,6 +105,15 @@ def restart(
     wrong = [f"status {one.status} at the restart: {one.err}" for one in again if one.status]
     found = {} if wrong else outcome(workdir)
     return wrong or [name for name in wanted if wanted[name] != found.get(name)]
+
+
+def undisturbed(workdir: Path, flags: tuple[str, ...] = ()) -> dict[str, str]:
+    """What a run leaves that nothing happens to. RuntimeError: it did not end well."""
+    wrong = [f"status {one.status}: {one.err}" for one in ends(start(workdir, flags=flags))
+             if one.status]  # fmt: skip
+    if wrong:
+        raise RuntimeError(", ".join(wrong))
+    return outcome(workdir)
 
 
 def start(

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scripts.torture.child import Child
+from scripts.torture.child import Child, side_by_side
 from scripts.torture.shown import Shown
 
 
@@ -19,28 +19,39 @@ class Case(NamedTuple):
 # "measured" is after the records of a row are on disk, before the row has ended.
 CASES = {
     "images": Case(
-        ("--config=configs/images.py:nope,axial,quick", "--config.checkpoint.seconds=0.0"),
-        ("training:2", "evaluating:2", "training"),
+        (
+            "--config=configs/images.py:nope,axial,quick", "--config.eval.lengths=(4,)",
+            "--config.checkpoint.seconds=0.0",
+        ),
+        ("training:2", "evaluating"),
     ),
     "permutation": Case(
-        ("--config=configs/permutation.py:nope,quick", "--config.text.train.steps=20"),
+        (
+            "--config=configs/permutation.py:nope,quick", "--config.equivariance.lengths=(2,)",
+            "--config.order.steps=20", "--config.text.encoding.name=nope",
+            "--config.text.train.steps=20",
+        ),
         ("measured:2", "evaluating"),
     ),
-    "padding_leakage": Case(("--config=configs/padding_leakage.py:quick",), ("measured:2",)),
+    "padding_leakage": Case(
+        ("--config=configs/padding_leakage.py:rope,alibi,quick", "--config.data.amounts=(4,)"),
+        ("measured:2",),
+    ),
     "claims": Case(("--config=configs/claims.py:sin-2,abs-2,num-1,quick",), ("measured:2",)),
-    "leaderboard": Case(("--config=configs/leaderboard.py:quick",), ("measured:2", "measured")),
+    "leaderboard": Case(
+        ("--config=configs/leaderboard.py:nope,rope,quick", "--config.train.steps=20"),
+        ("measured", "measured:2"),
+    ),
 }  # fmt: skip
 TIMES = ("seconds", "started")  # of the wall clock, in summaries
 
 
 def show(folder: Path) -> Shown:
     """Each experiment once whole, once killed at each of its points."""
-    bad, kills = [], 0
-    for name, case in CASES.items():
-        wrong = attempt(folder / name, case)
-        bad += [f"{name}: {wrong}"] if wrong else []
-        kills += len(case.points)
-    doubled = attempt(folder / "control", CASES["padding_leakage"], without="rollback")
+    tried = side_by_side(lambda name, core: attempt(folder, name, core), CASES)
+    bad = [f"{name}: {wrong}" for name, wrong in zip(CASES, tried, strict=True) if wrong]
+    kills = sum(len(case.points) for case in CASES.values())
+    doubled = attempt(folder, "padding_leakage", 0, without="rollback")
     return Shown(
         what="every experiment killed in its middle: restarts end in the summary of a whole run",
         good=len(CASES) - len(bad),
@@ -48,24 +59,26 @@ def show(folder: Path) -> Shown:
         control="restart without rollback: rows are doubled",
         control_found=int(bool(doubled)),
         control_tried=1,
-        settings=f"{', '.join(CASES)}; {kills} kills, one pinned core",
+        settings=f"{', '.join(CASES)}; {kills} kills; two at a time, one pinned core each",
         bad=tuple(bad),
     )
 
 
-def attempt(folder: Path, case: Case, without: str = "") -> str:
+def attempt(folder: Path, name: str, core: int, without: str = "") -> str:
     """What went wrong; "" if nothing did."""
-    folder.mkdir()
-    Child(folder / "whole", config=case.config).wait()
-    for point in case.points:
-        killed = Child(folder / "run", config=case.config, failpoint=point).wait()
+    config, points = CASES[name]
+    whole, run = folder / name, folder / f"{name}-killed{without}"
+    if not whole.exists():
+        Child(whole, config=config, cores=(core,)).wait()
+    for point in points:
+        killed = Child(run, config=config, cores=(core,), failpoint=point).wait()
         if killed.status != -9:
             return f"not killed at {point}: status {killed.status} {killed.err}"
-    last = Child(folder / "run", config=case.config, without=without).wait()
+    last = Child(run, config=config, cores=(core,), without=without).wait()
     if last.status or last.traceback:
         return f"status {last.status} at the restart: {last.err}"
-    whole, found = (_timeless(folder / name) for name in ("whole", "run"))
-    return ", ".join(part for part in whole if whole[part] != found.get(part))
+    wanted, found = _timeless(whole), _timeless(run)
+    return ", ".join(part for part in wanted if wanted[part] != found.get(part))
 
 
 def _timeless(workdir: Path) -> dict[str, Any]:

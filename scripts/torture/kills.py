@@ -3,12 +3,10 @@
 import random
 import shutil
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from scripts.torture.child import Child, outcome
+from scripts.torture.child import Child, outcome, pinned, side_by_side, undisturbed
 from scripts.torture.shown import Shown
 
 # Before, in and after each part of a save; in compiling, training, evaluating, and in the report.
@@ -29,16 +27,21 @@ class Case(NamedTuple):
     without: str = ""
 
 
-def show(folder: Path, kills: int, cores: int, seed: int = 0) -> Shown:
+def show(folder: Path, kills: int, seed: int = 0) -> Shown:
     """So many kills, the failpoints first."""
     started = time.monotonic()
-    whole = _whole(folder / "whole", core=0)
-    seconds, wanted = time.monotonic() - started, outcome(folder / "whole")
+    wanted = undisturbed(folder / "whole")
+    seconds = time.monotonic() - started
     rng = random.Random(seed)
     cases = [Case(point) for point in POINTS[:kills]]
     cases += [Case(rng.uniform(0.1, 1.0) * seconds) for _ in range(kills - len(cases))]
     controls = [Case("training:3", without) for without in CONTROLS]
-    tried = _try(folder, [*cases, *controls], cores, wanted)
+
+    def one(numbered: tuple[int, Case], core: int) -> str:
+        number, case = numbered
+        return attempt(folder / f"kill{number}", case, core, wanted)
+
+    tried = side_by_side(one, enumerate([*cases, *controls]))
     bad = [f"{case.at}: {what}" for case, what in zip(cases, tried, strict=False) if what]
     points = sum(isinstance(case.at, str) for case in cases)
     return Shown(
@@ -49,53 +52,32 @@ def show(folder: Path, kills: int, cores: int, seed: int = 0) -> Shown:
         control_found=sum(bool(what) for what in tried[len(cases) :]),
         control_tried=len(controls),
         settings=f"{points} at failpoints, {len(cases) - points} at random moments of a run of "
-        f"{seconds:.0f} s; one pinned core each; {whole}",
+        f"{seconds:.0f} s; one pinned core each; two encodings, two seeds, a save after every 6 of "
+        "24 steps; these moments and those of compiling with nothing compiled before",
         bad=tuple(bad),
     )
 
 
-def _whole(workdir: Path, core: int) -> str:
-    ended = Child(workdir, cores=(core,)).wait()
-    if ended.status:
-        raise RuntimeError(ended.err)
-    return "two encodings, two seeds, a save after every 6 of 24 steps"
-
-
-def _try(folder: Path, cases: Sequence[Case], cores: int, wanted: dict[str, str]) -> list[str]:
-    """What went wrong in each case; "" if nothing did."""
-    free = list(range(cores))
-
-    def one(numbered: tuple[int, Case]) -> str:
-        number, case = numbered
-        core = free.pop()
-        try:
-            return attempt(folder / f"kill{number}", case, core, wanted)
-        finally:
-            free.append(core)
-
-    with ThreadPoolExecutor(cores) as pool:
-        return list(pool.map(one, enumerate(cases)))
-
-
-def _kill_after(workdir: Path, seconds: float, core: int) -> None:
+def _kill_after(workdir: Path, seconds: float, **how: Any) -> None:
     """Earlier, in a fresh folder, where the run was over by then."""
-    child = Child(workdir, cores=(core,))
+    child = Child(workdir, **how)
     time.sleep(seconds)
     child.process.kill()
     if child.wait().status != -9:
         shutil.rmtree(workdir)
-        _kill_after(workdir, seconds / 2, core)
+        _kill_after(workdir, seconds / 2, **how)
 
 
 def attempt(workdir: Path, case: Case, core: int, wanted: dict[str, str]) -> str:
     """What went wrong after this kill and one restart; "" if nothing did."""
+    how = pinned(workdir, core, case.at)
     if isinstance(case.at, str):
-        killed = Child(workdir, cores=(core,), failpoint=case.at).wait()
+        killed = Child(workdir, failpoint=case.at, **how).wait()
         if killed.status != -9:
             return f"not killed: status {killed.status} {killed.err}"
     else:
-        _kill_after(workdir, case.at, core)
-    again = Child(workdir, cores=(core,), without=case.without).wait()
+        _kill_after(workdir, case.at, **how)
+    again = Child(workdir, without=case.without, **how).wait()
     if again.status or again.traceback:
         return f"status {again.status} at the restart: {again.err}"
     found = outcome(workdir)

@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from scripts.torture import signals
-from scripts.torture.child import Child, outcome
+from scripts.torture.child import Child, outcome, side_by_side, undisturbed
 from scripts.torture.servers import KINDS, Server, serving
 from scripts.torture.shown import Shown
 
 LIMIT = 10.0  # seconds from the finished page to the end of the process
+SIGNALLED = "silent at a SIGTERM"
 ONLINE = "--config.wandb.mode=online"
 SECRETS = {
     "WANDB_API_KEY": "5e5a3e" * 6 + "abcd",
@@ -28,27 +29,25 @@ SECRETS = {
 
 def show(folder: Path) -> Shown:
     """One run against each kind of server."""
-    Child(folder / "whole").wait()
-    wanted, took, bad = outcome(folder / "whole"), [], []
-    for kind in KINDS:
-        workdir = folder / kind.replace(" ", "_")
-        with serving(kind) as server:
-            seconds, wrong = attempt(workdir, server, wanted)
-        took.append(seconds)
-        if wrong:
-            bad.append(f"{kind}: {wrong}")
-    with serving("going silent") as server:
-        seconds, wrong = interrupted(folder / "interrupted", server, wanted)
-    took.append(seconds)
-    bad += [f"SIGTERM while a server is silent: {wrong}"] if wrong else []
+    wanted = undisturbed(folder / "whole")
+
+    def one(kind: str, core: int) -> tuple[float, str]:
+        tried = interrupted if kind == SIGNALLED else attempt
+        with serving("going silent" if kind == SIGNALLED else kind) as server:
+            return tried(folder / kind.replace(" ", "_"), server, wanted, core)
+
+    cases = (*KINDS, SIGNALLED)
+    tried = side_by_side(one, cases)
+    took = [seconds for seconds, _ in tried]
+    bad = [f"{kind}: {wrong}" for kind, (_, wrong) in zip(cases, tried, strict=True) if wrong]
     with serving("going silent") as server:
         late = _overstays(folder / "control", server)
     return Shown(
         what="W&B "
         + ", ".join(KINDS)
-        + f", or silent at a SIGTERM: the same bits, out within {LIMIT:.0f} s, no secret kept",
-        good=len(KINDS) + 1 - len(bad),
-        tried=len(KINDS) + 1,
+        + f", or {SIGNALLED}: the same bits, out within {LIMIT:.0f} s, no secret kept",
+        good=len(cases) - len(bad),
+        tried=len(cases),
         control="no bound on W&B: overstays",
         control_found=int(late),
         control_tried=1,
@@ -58,9 +57,10 @@ def show(folder: Path) -> Shown:
     )
 
 
-def attempt(workdir: Path, server: Server, wanted: dict[str, str]) -> tuple[float, str]:
+def attempt(workdir: Path, server: Server, wanted: dict[str, str], core: int) -> tuple[float, str]:
     """Seconds from the end of our own work, the page, to that of the process; what was wrong."""
-    ended = Child(workdir, ONLINE, environment=environment(workdir, server)).wait()
+    where = environment(workdir, server)
+    ended = Child(workdir, ONLINE, cores=(core,), environment=where).wait()
     seconds = time.time() - (workdir / "report.html").stat().st_mtime
     found = outcome(workdir)
     wrong = [name for name in wanted if wanted[name] != found.get(name)]
@@ -70,13 +70,15 @@ def attempt(workdir: Path, server: Server, wanted: dict[str, str]) -> tuple[floa
     return seconds, ", ".join(wrong)
 
 
-def interrupted(workdir: Path, server: Server, wanted: dict[str, str]) -> tuple[float, str]:
+def interrupted(
+    workdir: Path, server: Server, wanted: dict[str, str], core: int
+) -> tuple[float, str]:
     """Seconds from a SIGTERM in training to the end; what was wrong, then or after a restart."""
     where = environment(workdir, server)
     seconds, wrong = signals.at_point(
-        workdir, "training:2", signal.SIGTERM, ONLINE, environment=where
+        workdir, "training:2", signal.SIGTERM, ONLINE, cores=(core,), environment=where
     )
-    again = Child(workdir).wait()
+    again = Child(workdir, cores=(core,)).wait()
     found = outcome(workdir) if not again.status else {}
     parts = [wrong, *(name for name in wanted if wanted[name] != found.get(name))]
     parts += [f"{seconds:.1f} s"] if seconds > LIMIT else []
@@ -102,7 +104,7 @@ def environment(workdir: Path, server: Server) -> dict[str, str]:
 
 def _overstays(workdir: Path, server: Server) -> bool:
     child = Child(workdir, ONLINE, without="bounds", environment=environment(workdir, server))
-    while not (workdir / "summary.json").exists() and child.process.poll() is None:
+    while not (workdir / "report.html").exists() and child.process.poll() is None:
         time.sleep(0.1)
     try:
         child.wait(1.5 * LIMIT)

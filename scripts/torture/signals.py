@@ -1,37 +1,41 @@
 """SIGTERM and SIGINT: a checkpoint, a status of its own, and out within seconds."""
 
+import itertools
 import random
 import signal
 import time
 from pathlib import Path
 from typing import Any
 
-from scripts.torture.child import Child, outcome
+from posenc_jax.interrupts import ASKS
+from scripts.torture.child import Child, outcome, pinned, side_by_side, undisturbed
 from scripts.torture.shown import Shown
 
 LIMIT = 10.0  # seconds
 AT = ("compiling+0.3", "training:2", "saving:2", "writing:3+0.01", "committed:2", "evaluating:2")
 LONG = ("--config.train.steps=60000", "--config.checkpoint.seconds=3600.0")
 
+Case = tuple[str | float, signal.Signals]  # a failpoint, or seconds after compiling began
+
 
 def show(folder: Path, signals: int, seed: int = 0) -> Shown:
     """So many signals, at failpoints and at random moments; each run is then ended and compared."""
-    rng, took, bad = random.Random(seed), [], []
-    Child(folder / "whole").wait()
-    wanted = outcome(folder / "whole")
-    for number in range(signals):
-        workdir = folder / f"signal{number}"
-        name = (signal.SIGTERM, signal.SIGINT)[number % 2]
-        if number < 2 * len(AT):
-            seconds, wrong = at_point(workdir, AT[number // 2], name)
-        else:
-            seconds, wrong = at_moment(workdir, rng.uniform(0.0, 4.0), name)
-        again = Child(workdir).wait()
-        if again.status or outcome(workdir) != wanted:
-            wrong += " other bits after the restart"
-        took.append(seconds)
-        if wrong or seconds > LIMIT:
-            bad.append(f"{workdir.name}: {seconds:.1f} s {wrong}")
+    rng = random.Random(seed)
+    wanted = undisturbed(folder / "whole")
+    moments = [rng.uniform(0.0, 4.0) for _ in range(signals - 2 * len(AT))]
+    ats = [*(at for at in AT for _ in ASKS), *moments]
+    cases: list[Case] = list(zip(ats, itertools.cycle(ASKS), strict=False))
+
+    def one(case: Case, core: int) -> tuple[float, str]:
+        return attempt(folder / f"{case[1].name}-{case[0]}", case, core, wanted)
+
+    tried = side_by_side(one, cases)
+    took = [seconds for seconds, _ in tried]
+    bad = [
+        f"{name.name} {at}: {seconds:.1f} s {wrong}"
+        for (at, name), (seconds, wrong) in zip(cases, tried, strict=True)
+        if wrong or seconds > LIMIT
+    ]
     return Shown(
         what=f"SIGTERM and SIGINT: status 75 within {LIMIT:.0f} s, a restart ends in the same bits",
         good=signals - len(bad),
@@ -40,10 +44,24 @@ def show(folder: Path, signals: int, seed: int = 0) -> Shown:
         control_found=int(loses_work(folder / "control", without="signals")),
         control_tried=1,
         settings=f"at {', '.join(AT)} by either signal, then at random moments of "
-        "compiling and training",
+        "compiling and training; two runs at a time, a core each",
         figures=f"{max(took):.1f} s at most, {sorted(took)[len(took) // 2]:.1f} s in the median",
         bad=tuple(bad),
     )
+
+
+def attempt(workdir: Path, case: Case, core: int, wanted: dict[str, str]) -> tuple[float, str]:
+    """Seconds from a signal to the end of the run; what was wrong, then or after a restart."""
+    at, name = case
+    how = pinned(workdir, core, at)
+    if isinstance(at, str):
+        seconds, wrong = at_point(workdir, at, name, **how)
+    else:
+        seconds, wrong = at_moment(workdir, at, name, **how)
+    again = Child(workdir, **how).wait()
+    if again.status or outcome(workdir) != wanted:
+        wrong += " other bits after the restart"
+    return seconds, wrong
 
 
 def at_point(
@@ -57,9 +75,9 @@ def at_point(
     return _leaves(child, time.monotonic())
 
 
-def at_moment(workdir: Path, after: float, name: signal.Signals) -> tuple[float, str]:
+def at_moment(workdir: Path, after: float, name: signal.Signals, **how: Any) -> tuple[float, str]:
     """A signal so long after the first compilation began."""
-    child = Child(workdir)
+    child = Child(workdir, **how)
     while not (workdir / "progress.json").exists() and child.process.poll() is None:
         time.sleep(0.02)
     time.sleep(after)

@@ -1,26 +1,28 @@
 """Damaged checkpoints of a real run, and the whole run afterwards."""
 
+import itertools
 import shutil
 from pathlib import Path
 
 from scripts.torture import files
-from scripts.torture.child import Child, outcome
+from scripts.torture.child import Child, outcome, side_by_side, undisturbed
 from scripts.torture.shown import Shown
 
 
 def show(folder: Path) -> Shown:
     """Every damage is restored from; after one damage to each file the run is also ended."""
-    Child(folder / "whole").wait()
-    wanted = outcome(folder / "whole")
+    wanted = undisturbed(folder / "whole")
     Child(folder / "killed", failpoint="training:4").wait()
     kept = folder / "killed" / "checkpoints" / "alibi"
     tried = list(files.attempts(kept, folder / "scratch"))
     bad = [f"{file} {damage}" for file, damage, what in tried if what == "wrong"]
     named = sorted({file for file, *_ in tried})
-    for number, file in enumerate(named):
-        damage = list(files.DAMAGE)[number % len(files.DAMAGE)]
-        bad += [f"{file} {damage}, run to its end: {what}" for what in
-                _ended(folder, file, damage, wanted)]  # fmt: skip
+
+    def one(case: tuple[str, str], core: int) -> list[str]:
+        return _ended(folder, *case, core, wanted)
+
+    ends = zip(named, itertools.cycle(files.DAMAGE), strict=False)
+    bad += itertools.chain(*side_by_side(one, ends))
     unseen = files.unseen(kept, folder / "scratch")
     same = sum(what == "same" for *_, what in tried)
     return Shown(
@@ -32,22 +34,23 @@ def show(folder: Path) -> Shown:
         control_found=int(unseen > 0),
         control_tried=1,
         settings=f"{len(named)} files; {len(tried)} restores, and {len(named)} runs to their end",
-        figures=f"{same} the same (an empty file cut in half), {len(tried) - same} fell back; "
+        figures=f"{same} restored the same, {len(tried) - same} fell back; "
         f"without the manifest {unseen} flipped bytes of arrays went unseen",
         bad=tuple(bad),
     )
 
 
-def _ended(folder: Path, file: str, damage: str, wanted: dict[str, str]) -> list[str]:
-    workdir = folder / "again"
-    shutil.rmtree(workdir, ignore_errors=True)
+def _ended(folder: Path, file: str, damage: str, core: int, wanted: dict[str, str]) -> list[str]:
+    """What was wrong after a damage to the run that was killed, and a restart."""
+    workdir = folder / file.replace("/", "-")
     shutil.copytree(folder / "killed", workdir)
     steps = workdir / "checkpoints" / "alibi"
     target = steps / str(max(int(step.name) for step in steps.iterdir())) / file
     content = files.DAMAGE[damage](target.read_bytes())
     target.unlink() if content is None else target.write_bytes(content)
-    ended = Child(workdir).wait()
+    ended = Child(workdir, cores=(core,)).wait()
     if ended.status:
-        return [f"status {ended.status}: {ended.err}"]
+        return [f"{file} {damage}, run to its end: status {ended.status}: {ended.err}"]
     found = outcome(workdir)
-    return [name for name in wanted if wanted[name] != found.get(name)]
+    wrong = [name for name in wanted if wanted[name] != found.get(name)]
+    return [f"{file} {damage}, run to its end: {what}" for what in wrong]
