@@ -18,6 +18,7 @@ FLOORS = [
         "posenc_jax.exhibits",
         "posenc_jax.failpoints",
         "posenc_jax.layout",
+        "posenc_jax.packing",
         "posenc_jax.processes",
         "posenc_jax.stops",
     },
