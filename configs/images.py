@@ -47,7 +47,7 @@ def get_config(argument=""):
         }
     )
     config.model.update(width=48, heads=4, layers=2, mlp=2)
-    config.train.update(length=4, min_length=4, batch=32, steps=600, lr=5e-3, decay=0.3, chunk=100)
+    config.train.update(length=4, min_length=4, batch=32, steps=800, lr=5e-3, decay=0.3, chunk=100)
     if quick:
         config.model.update(width=16, layers=1)
         config.train.update(steps=40, warmup=5, chunk=20)

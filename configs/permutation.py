@@ -9,7 +9,7 @@ mask or an LSTM at 1, and the encodings at 1 except those whose bias is the same
 j - i, as ALiBi's for an encoder is: they tell how far, not which way. On hidden bytes `nope`
 stays near the unigram.
 
-Takes about 3 minutes on 2 cores, most of it compiling a program or two for each method.
+Takes under 3 minutes on 2 cores, most of it compiling a program or two for each method.
 """
 
 from ml_collections import ConfigDict

@@ -170,9 +170,8 @@ def _roles(summary: Mapping) -> Grid:
         for change, by_quantity in summary["verdicts"].items()
         for quantity, v in by_quantity.items()
     ]
-    return Grid(
-        ("what moves", *MASKS), rows, "What each mask is for each quantity, by the rule above."
-    )
+    caption = "What each mask is for each quantity, by the rule above."
+    return Grid(("what moves", *MASKS), rows, caption, words=True)
 
 
 def _largest(by_encoding: Mapping[str, float | None]) -> float:
