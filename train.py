@@ -142,12 +142,17 @@ def _status_of(run: Callable[[], None], workdir: str) -> int:
 
 
 def _cache_compilations() -> None:
-    """Keeps compiled programs between runs, unless the environment names a place of its own."""
-    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        folder = str(pathlib.Path.home() / ".cache" / "posenc_jax")
-        os.environ["JAX_COMPILATION_CACHE_DIR"] = folder  # for workers, which read it as they start
-        jax.config.update("jax_compilation_cache_dir", folder)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    """Keeps compiled programs between runs, and between workers, which read the environment as they
+    start, unless it says otherwise already.
+    """
+    wanted: dict[str, str | float] = {
+        "jax_compilation_cache_dir": str(pathlib.Path.home() / ".cache" / "posenc_jax"),
+        "jax_persistent_cache_min_compile_time_secs": 0.2,
+    }
+    for name, value in wanted.items():
+        if name.upper() not in os.environ:
+            os.environ[name.upper()] = str(value)
+            jax.config.update(name, value)
 
 
 if __name__ == "__main__":
