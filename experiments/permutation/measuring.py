@@ -104,8 +104,10 @@ def measure(setting: Setting, subject: Subject) -> Measured:
     build = partial(transformer.build, encoding=subject.encoding, vocab=vocab, axes=subject.axes)
     model = build(config, pooled=True)
     seed_S = jnp.asarray(setting.seeds, jnp.int32)
+    # Apart from learning: most methods have no parameters, and share this program.
+    fresh = brief(jax.vmap(lambda seed: model.init(random_key(seed, INIT))))(seed_S)
     learn = brief(partial(_learn, setting, subject, model))
-    states, right_NS, logits_2SBV, metrics = jax.device_get(learn(seed_S))
+    states, right_NS, logits_2SBV, metrics = jax.device_get(learn(seed_S, fresh))
     for n, length in enumerate(LENGTHS):
         of_task = jax.tree.map(lambda leaf, n=n: leaf[n], metrics)
         refuse_not_finite(of_task, setting.seeds, f"{subject.label}, {length} tokens, ")
@@ -143,7 +145,7 @@ def orders(symbols: int) -> list[Orders]:
     return found
 
 
-def _learn(setting: Setting, subject: Subject, model: Model, seed_S: jax.Array):
+def _learn(setting: Setting, subject: Subject, model: Model, seed_S: jax.Array, fresh: Any):
     """Both tasks, all seeds: (states, share right [N, S], logits of pairs [2, S, B, V],
     metrics [N, S, steps]).
 
@@ -151,7 +153,6 @@ def _learn(setting: Setting, subject: Subject, model: Model, seed_S: jax.Array):
     """
     tasks = [Orders(*map(jnp.asarray, task)) for task in orders(setting.order.symbols)]
     tasks = jax.tree.map(lambda *leaves: jnp.stack(leaves), *tasks)
-    fresh = jax.vmap(lambda seed: model.init(random_key(seed, INIT)))(seed_S)
     solve = partial(_solve, setting.order, subject, model)
     each_seed = jax.vmap(solve, in_axes=(0, 0, None))
     each_task = jax.vmap(each_seed, in_axes=(None, None, 0))
@@ -202,36 +203,36 @@ def _twins(symbols: int, logits_2SBV: np.ndarray) -> np.ndarray:
 def _errors(setting: Setting, subject: Subject, model: Model, states: Any):
     """(error, carried), each [2, lengths], of parameters with a leading axis of 2.
 
-    All lengths run in one program, as wide as the longest; what is past a length is padding.
+    One row holds a sequence of each length, one after the other, as documents are packed.
     """
-    lengths = jnp.asarray(setting.equivariance.lengths, jnp.int32)
-
-    def of_length(params, length):
-        key = random_key(setting.seeds[0], INIT, length)
-        error, carried = _error(setting, subject, model, params, length, key)
-        limit = subject.encoding.limit
-        in_range = jnp.asarray(True) if limit is None else length <= limit
-        return tuple(jnp.where(in_range, e, jnp.nan) for e in (error, carried))
-
-    return jax.lax.map(lambda params: jax.lax.map(partial(of_length, params), lengths), states)
+    lengths = setting.equivariance.lengths
+    limit = math.inf if subject.encoding.limit is None else subject.encoding.limit
+    past_N = jnp.asarray([length > limit for length in lengths])
+    key = random_key(setting.seeds[0], INIT, max(lengths))
+    found = jax.lax.map(lambda params: _gaps(setting, subject, model, params, key), states)
+    return tuple(jnp.where(past_N, jnp.nan, gap_2N) for gap_2N in found)
 
 
-def _error(setting: Setting, subject: Subject, model: Model, params: Any, length, key):
-    """Largest |f(Px) - P f(x)|, with positions by storage, and with those each token had in x."""
-    count, wide = setting.equivariance.permutations, max(setting.equivariance.lengths)
-    place_T = jnp.arange(wide, dtype=jnp.int32)
+def _gaps(setting: Setting, subject: Subject, model: Model, params: Any, key):
+    """Largest |f(Px) - P f(x)| at each length, with positions by storage, and with those each token
+    had in x.
+    """
+    lengths, count = setting.equivariance.lengths, setting.equivariance.permutations
+    ends = np.cumsum(lengths)
+    start_T = jnp.asarray(np.repeat(ends - lengths, lengths), jnp.int32)
+    segment_T = jnp.asarray(np.repeat(np.arange(1, len(lengths) + 1), lengths), jnp.int32)
+    place_T = jnp.arange(ends[-1], dtype=jnp.int32)
     token_key, order_key = jax.random.split(key)
-    token_T = jax.random.randint(token_key, (wide,), 0, setting.order.symbols, jnp.int32)
-    lot_PT = jax.random.uniform(order_key, (count, wide), jnp.float32)
-    lot_PT = jnp.where(place_T[None] < length, lot_PT, 1 + place_T[None].astype(jnp.float32))
-    order_PT = jnp.argsort(lot_PT, axis=1).astype(jnp.int32)
+    token_T = jax.random.randint(token_key, place_T.shape, 0, setting.order.symbols, jnp.int32)
+    lot_PT = jax.random.uniform(order_key, (count, *place_T.shape), jnp.float32)
+    order_PT = jnp.lexsort((lot_PT, jnp.broadcast_to(segment_T, lot_PT.shape))).astype(jnp.int32)
     # Rows: x itself, x permuted, and x permuted with its positions.
     order_RT = jnp.concatenate([place_T[None], order_PT, order_PT])
-    straight_RT = jnp.broadcast_to(place_T[None], (1 + count, wide))
-    inside_RT = jnp.broadcast_to(place_T[None] < length, order_RT.shape)
-    pos_RT = jnp.where(inside_RT, jnp.concatenate([straight_RT, order_PT]), 0)
-    at = standing(inside_RT.astype(jnp.int32), subject.axes, pos_RT)
+    straight_RT = jnp.broadcast_to(place_T[None], (1 + count, *place_T.shape))
+    pos_RT = jnp.concatenate([straight_RT, order_PT]) - start_T
+    at = standing(jnp.broadcast_to(segment_T, order_RT.shape), subject.axes, pos_RT)
     out_RTV = model.apply(params, token_T[order_RT], at)
     gap_RTV = jnp.abs(out_RTV - out_RTV[0][order_RT])
-    gap_RTV = jnp.where(inside_RT[..., None], gap_RTV, 0)
-    return largest(gap_RTV[1 : 1 + count]), largest(gap_RTV[1 + count :])
+    gaps = [gap_RTV[:, end - length : end] for end, length in zip(ends, lengths, strict=True)]
+    moved = jnp.stack([largest(gap[1 : 1 + count]) for gap in gaps])
+    return moved, jnp.stack([largest(gap[1 + count :]) for gap in gaps])
