@@ -220,8 +220,7 @@ def _read_out(module, x_BTD, layout: Layout):
     """Logits in float32 for each token, or for the mean over tokens if pooled."""
     x_BTD = Norm(name="norm")(x_BTD)
     real_BT1 = jnp.broadcast_to(layout.segment_BT, x_BTD.shape[:2])[..., None] > 0
-    if not module.config.masks.output:
-        real_BT1 = jnp.ones_like(real_BT1)
+    real_BT1 |= jnp.logical_not(module.config.masks.output)
     x_BTD = jnp.where(real_BT1, x_BTD, 0)
     if module.pooled:
         x_BTD = x_BTD.sum(axis=1) / jnp.maximum(real_BT1.sum(axis=1), 1).astype(x_BTD.dtype)

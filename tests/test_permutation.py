@@ -56,7 +56,7 @@ def test_a_symmetric_bias_tells_how_far_but_not_which_way(measured):
     assert (measured["alibi"].right_NS[0] == 0.5).all()
     error_2L, _ = measured["alibi"].errors["float32"]
     assert (error_2L[:, 0] < 1e-6).all()
-    assert (error_2L[:, 1:] > 1e-2).all(), "control: among more tokens it does break the symmetry"
+    assert (error_2L[:, 1:] > 1e-3).all(), "control: among more tokens it does break the symmetry"
 
 
 def test_without_positions_a_permuted_input_permutes_the_output(measured):

@@ -86,7 +86,7 @@ def test_killed_between_rows_it_ends_as_if_it_had_not_been(experiment, tmp_path,
     ("module", "setting", "subject", "line"),
     [
         (order, ORDER, order.Subject(*fitted("nope", {}), "encoder", 1), "nope, 2 tokens,"),
-        (padding, PADDING, padding.Subject(*fitted("nope", {})), "nope, none with the loss mask"),
+        (padding, PADDING, padding.Subject(*fitted("nope", {})), "nope, attention mask off"),
     ],
     ids=["permutation", "padding_leakage"],
 )

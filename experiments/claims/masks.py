@@ -79,22 +79,22 @@ def _guarded(n: Numbers, mask: str) -> list[str]:
     return [q for q in READ if leaky("content", q) or leaky("amount", q)]
 
 
-SUBSETS_OF_ALL = [subset((*both, loss)) for both in SUBSETS for loss in (False, True)]
+NAMES = [subset(used) for used in SUBSETS]
 
 
 def grid(measured: Measured) -> Figure:
     """A row for each subset of the masks, a column for each quantity: its largest change."""
     figure = Figure(figsize=(8, 4.2))
     axes = figure.subplots()
-    for row, column in np.ndindex(len(SUBSETS_OF_ALL), len(READ)):
-        names = [_name(c, READ[column], SUBSETS_OF_ALL[row]) for c in ("content", "amount")]
+    for row, column in np.ndindex(len(NAMES), len(READ)):
+        names = [_name(c, READ[column], NAMES[row]) for c in ("content", "amount")]
         change = max((measured.intervals[name] for name in names), key=lambda i: i.mean)
         color = look.COLORS[1] if over(change, SHOWN) else look.MUTED
         axes.text(column, row, power(change), ha="center", va="center", color=color)
     axes.set_xticks(range(len(READ)), READ)
-    axes.set_yticks(range(len(SUBSETS_OF_ALL)), SUBSETS_OF_ALL)
+    axes.set_yticks(range(len(NAMES)), NAMES)
     axes.set_xlim(-0.5, len(READ) - 0.5)
-    axes.set_ylim(len(SUBSETS_OF_ALL) - 0.5, -0.5)
+    axes.set_ylim(len(NAMES) - 0.5, -0.5)
     axes.grid(False)
     axes.set_ylabel("masks that are on")
     look.head(axes, "What padding changes", "by its content or by its amount, the larger")
@@ -122,7 +122,7 @@ def pad_3(lab: Lab) -> Measured:
         _name(change, quantity, masks): decades(largest(found, f"{change}/{quantity}", masks))
         for change in ("content", "amount")
         for quantity in READ
-        for masks in SUBSETS_OF_ALL
+        for masks in NAMES
     }
     for attention, on in ((False, ""), (True, MASK_ON)):
         name = f"log10 of the change, zeroed padding{on}"

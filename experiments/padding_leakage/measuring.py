@@ -1,10 +1,11 @@
 """One encoding under every subset of the masks: trained, then measured.
 
-Letters besides the house's: A amounts of padding, 2 states (untrained, trained), L loss mask off
-and on, D sides, S seeds; R all runs of a program, L x D x S.
+Letters besides the house's: A amounts of padding, 2 states (untrained, trained), O output mask and
+L loss mask off and on, D sides, S seeds; R all runs of a program, O x L x D x S.
 """
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -38,7 +39,8 @@ from posenc_jax.transformer import Model
 
 MASKS = ("attention", "output", "loss")
 TEST = 2**31 - 1  # the seed of the sequences that are measured
-SUBSETS = tuple((a, o) for a in (False, True) for o in (False, True))  # of the first two masks
+SUBSETS = tuple(itertools.product((False, True), repeat=len(MASKS)))
+ModelOf = Callable[[Any], Model]  # of the output mask
 Leaks = dict[tuple[str, str], np.ndarray]  # (quantity, subset of the masks) -> [A, 2, D, S]
 
 
@@ -109,12 +111,13 @@ class Reading(NamedTuple):
     gradient: Any
 
 
-class Trial(NamedTuple):
-    """A model with two of the masks built in; `random`: training is shown random positions."""
+class Run(NamedTuple):
+    """What the runs of a program differ in, each [R]; inside the program of one run."""
 
-    model: Model
-    output_mask: bool
-    random: bool
+    output_mask: jax.Array
+    loss_mask: jax.Array
+    left: jax.Array
+    seed: jax.Array
 
 
 def subset(used: Sequence[bool]) -> str:
@@ -142,10 +145,10 @@ def sequences(key, data: Data, count: int, size_B: jax.Array, width: int, left) 
     return Batch(roll(symbol_BT), roll(before_BT), favourite_B, standing(segment_BT))
 
 
-def pool(out_BTV: jax.Array, batch: Batch, output_mask: bool) -> jax.Array:
+def pool(out_BTV: jax.Array, batch: Batch, output_mask: jax.Array | bool) -> jax.Array:
     """The mean output [B, V], over real tokens or over all: that of a `pooled` model."""
     real_BT = batch.layout.segment_BT > 0
-    counts_BT1 = (real_BT | (not output_mask))[..., None]
+    counts_BT1 = (real_BT | jnp.logical_not(output_mask))[..., None]
     total_BV = jnp.where(counts_BT1, out_BTV, 0).sum(axis=1)
     return total_BV / counts_BT1.sum(axis=1).astype(out_BTV.dtype)
 
@@ -156,44 +159,42 @@ def measure(setting: Setting, subject: Subject) -> Leaks:
     Raises:
       Diverged: names the row, the masks, the step and the seed of a loss that is not finite.
     """
-    shape = (2, len(setting.data.sides), len(setting.seeds))
-    loss_R, side_R, seed_R = (jnp.asarray(x.reshape(-1), jnp.int32) for x in np.indices(shape))
-    seed_R = jnp.asarray(setting.seeds, jnp.int32)[seed_R]
-    left_R = jnp.asarray([side == "left" for side in setting.data.sides])[side_R]
-    runs = loss_R > 0, left_R, seed_R
-    twice = [jnp.concatenate([run, run]) for run in runs]
+    shape = (2, 2, len(setting.data.sides), len(setting.seeds))
+    output_R, loss_R, side_R, seed_R = (x.reshape(-1) for x in np.indices(shape))
+    left_R = np.asarray(setting.data.sides)[side_R] == "left"
+    seed_R = np.asarray(setting.seeds, np.int32)[seed_R]
+    runs = Run(*map(jnp.asarray, (output_R > 0, loss_R > 0, left_R, seed_R)))
+    twice = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf]), runs)
 
-    def reader(trial: Trial, amount: int):
-        one = partial(_read, setting, trial, amount)
-        read = brief(lambda params: over_seeds(one, params, *twice))
+    def reader(attention: bool, amount: int):
+        one = partial(_read, setting, partial(_model, setting, subject, attention), amount)
+        read = brief(lambda params: over_seeds(one, params, twice))
         return lambda params: jax.device_get(read(params))
 
-    trials = {masks: _trial(setting, subject, masks) for masks in SUBSETS}
-    all_on = trials[True, True]
-    init = lambda seed: all_on.model.init(random_key(seed, INIT))
-    fresh = brief(jax.vmap(init))(seed_R)
-    read_plain = reader(all_on, 0)  # without padding there is nothing to mask
+    init = lambda seed: _model(setting, subject, True, True).init(random_key(seed, INIT))
+    fresh = brief(jax.vmap(init))(runs.seed)
+    read_plain = reader(True, 0)  # without padding there is nothing to mask
     found: Leaks = {}
-    for masks, trial in trials.items():
-        learn = partial(_learn, setting, trial)
-        learned, metrics = jax.jit(partial(over_seeds, learn))(fresh, *runs)
-        where = f"{subject.label}, {subset((*masks, False))} with the loss mask off and on: "
+    for attention in (False, True):
+        learn = partial(_learn, setting, subject, partial(_model, setting, subject, attention))
+        learned, metrics = jax.jit(partial(over_seeds, learn))(fresh, runs)
+        where = f"{subject.label}, attention mask {'on' if attention else 'off'}, "
         refuse_not_finite(jax.device_get(metrics), seed_R.tolist(), where)
         both = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), fresh, learned)
         plain = read_plain(both)
-        padded = [reader(trial, amount)(both) for amount in setting.data.amounts]
+        padded = [reader(attention, amount)(both) for amount in setting.data.amounts]
         for name, rows in _quantities(plain, padded).items():
-            value_A2LDS = np.stack(rows).reshape(-1, 2, *shape)
-            for loss in (False, True):
-                found[name, subset((*masks, loss))] = value_A2LDS[:, :, int(loss)]
+            value_A2OLDS = np.stack(rows).reshape(-1, 2, *shape)
+            for output, loss in np.ndindex(2, 2):
+                found[name, subset((attention, output, loss))] = value_A2OLDS[:, :, output, loss]
     return found
 
 
-def _trial(setting: Setting, subject: Subject, masks: tuple[bool, bool]) -> Trial:
-    on = schema.MaskConfig(attention=masks[0], output=masks[1])
-    config = setting.model.model_copy(update={"masks": on})
-    model = transformer.build(config, subject.encoding, setting.data.symbols + 1)
-    return Trial(model, masks[1], subject.encoding.place is not None)
+def _model(setting: Setting, subject: Subject, attention: bool, output: Any) -> Model:
+    """The model with masks on or off; that of the output may be traced, and is one program then."""
+    masks = schema.MaskConfig.model_construct(attention=attention, output=output)
+    config = setting.model.model_copy(update={"masks": masks})
+    return transformer.build(config, subject.encoding, setting.data.symbols + 1)
 
 
 def _quantities(plain, padded: list) -> dict[str, list[np.ndarray]]:
@@ -222,54 +223,54 @@ def _token_loss(logits_BTV, batch: Batch, loss_mask):
     return mean_loss(logits_BTV, batch.before_BT, (real_BT | ~loss_mask).astype(jnp.float32))
 
 
-def _learn(setting: Setting, trial: Trial, params, loss_mask, left, seed):
+def _learn(setting: Setting, subject: Subject, model_of: ModelOf, params, run: Run):
     """One run's training on the loss of tokens plus that of sequences: parameters, metrics."""
-    data, learning = setting.data, setting.learning
+    data, learning, model = setting.data, setting.learning, model_of(run.output_mask)
+    random = subject.encoding.place is not None
     tx = optax.adam(optax.cosine_decay_schedule(learning.lr, learning.steps))
 
     def loss_of(params, batch, key):
-        logits_BTV = trial.model.apply(params, batch.tokens_BT, batch.layout, key)
-        logits_BV = pool(logits_BTV, batch, trial.output_mask)
+        logits_BTV = model.apply(params, batch.tokens_BT, batch.layout, key)
+        logits_BV = pool(logits_BTV, batch, run.output_mask)
         whole = jnp.ones_like(batch.favourite_B, jnp.float32)[:, None]
         favourite = mean_loss(logits_BV[:, None], batch.favourite_B[:, None], whole)
-        return _token_loss(logits_BTV, batch, loss_mask) + favourite
+        return _token_loss(logits_BTV, batch, run.loss_mask) + favourite
 
     def step(state, _):
         least, most = data.min_length, data.length + 1
-        key = random_key(seed, SIZE, state.step)
+        key = random_key(run.seed, SIZE, state.step)
         size_B = jax.random.randint(key, (learning.batch,), least, most, jnp.int32)
-        key = random_key(seed, BATCH, state.step)
-        batch = sequences(key, data, learning.batch, size_B, data.length, left)
-        place = random_key(seed, PLACE, state.step) if trial.random else None
+        key = random_key(run.seed, BATCH, state.step)
+        batch = sequences(key, data, learning.batch, size_B, data.length, run.left)
+        place = random_key(run.seed, PLACE, state.step) if random else None
         loss, grads = value_and_grad(loss_of, state.params, batch, place)
         return advance(tx, state, loss, grads)
 
     params = pack(params, params)
-    state = State(params, tx.init(params), jnp.zeros((), jnp.int32), seed)
+    state = State(params, tx.init(params), jnp.zeros((), jnp.int32), run.seed)
     state, metrics = jax.lax.scan(step, state, length=learning.steps)
     return unpack(state.params), metrics
 
 
-def _read(setting: Setting, trial: Trial, amount: int, params, loss_mask, left, seed):
+def _read(setting: Setting, model_of: ModelOf, amount: int, params, run: Run):
     """One run on the measured sequences: (reading with zeros as padding, scores, content gaps)."""
-    del seed
-    data = setting.data
+    data, model = setting.data, model_of(run.output_mask)
     count, width = data.examples, data.measured + amount
     size_B = jnp.full((count,), data.measured, jnp.int32)
     key = random_key(TEST, BATCH)
-    batch = sequences(key, data, count, size_B, width, left)
+    batch = sequences(key, data, count, size_B, width, run.left)
     junk_BT = jax.random.randint(key, (count, width), 1, data.symbols + 1, jnp.int32)
     real_BT = batch.layout.segment_BT > 0
-    start = jnp.where(left, amount, 0)
+    start = jnp.where(run.left, amount, 0)
     cut = lambda x: jax.lax.dynamic_slice_in_dim(x, start, data.measured, axis=1)
 
     def read(tokens_BT):
         def loss_of(params):
-            logits_BTV = trial.model.apply(params, tokens_BT, batch.layout)
-            return _token_loss(logits_BTV, batch, loss_mask), logits_BTV
+            logits_BTV = model.apply(params, tokens_BT, batch.layout)
+            return _token_loss(logits_BTV, batch, run.loss_mask), logits_BTV
 
         (loss, logits_BTV), grads = jax.value_and_grad(loss_of, has_aux=True)(params)
-        logits_BV = pool(logits_BTV, batch, trial.output_mask)
+        logits_BV = pool(logits_BTV, batch, run.output_mask)
         reading = Reading(cut(logits_BTV), logits_BV, loss, grads)
         right_BN = reading.outputs.argmax(axis=-1) == cut(batch.before_BT)
         right_B = logits_BV.argmax(axis=-1) == batch.favourite_B
@@ -280,8 +281,8 @@ def _read(setting: Setting, trial: Trial, amount: int, params, loss_mask, left, 
     gap_of = lambda leaf: largest(jnp.abs(leaf[0] - leaf[1]))
     gaps = [jax.tree.leaves(jax.tree.map(gap_of, field)) for field in readings]
     gaps = Reading(*(largest(jnp.stack(gap)) for gap in gaps))
-    assert trial.model.attention is not None
-    weights = trial.model.attention(params, batch.tokens_BT, batch.layout)
+    assert model.attention is not None
+    weights = model.attention(params, batch.tokens_BT, batch.layout)
     pads_BK = (~real_BT).astype(jnp.float32)
     mass_BQ = sum(jnp.einsum("bhqk,bk->bq", w, pads_BK) / w.shape[1] for w in weights)
     mass = cut(mass_BQ / len(weights)).mean()

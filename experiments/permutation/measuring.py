@@ -111,14 +111,13 @@ def measure(setting: Setting, subject: Subject) -> Measured:
     for n, length in enumerate(LENGTHS):
         of_task = jax.tree.map(lambda leaf, n=n: leaf[n], metrics)
         refuse_not_finite(of_task, setting.seeds, f"{subject.label}, {length} tokens, ")
-    error = lambda c: brief(partial(_errors, setting, subject, build(c)))
-    errors = {"float32": jax.device_get(error(config)(states))}
+    errors = {"float32": _errors(setting, subject, build(config), states)}
     if subject.label in setting.equivariance.float64:
         with jax.enable_x64(True):
             # Not among a config's choices: without x64 JAX would quietly compute in float32.
             wide = config.model_copy(update={"dtype": "float64"})
             states = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), states)
-            errors["float64"] = jax.device_get(error(wide)(states))
+            errors["float64"] = _errors(setting, subject, build(wide), states)
     return Measured(right_NS, _twins(setting.order.symbols, logits_2SBV), errors)
 
 
@@ -201,38 +200,44 @@ def _twins(symbols: int, logits_2SBV: np.ndarray) -> np.ndarray:
 
 
 def _errors(setting: Setting, subject: Subject, model: Model, states: Any):
-    """(error, carried), each [2, lengths], of parameters with a leading axis of 2.
+    """(error, carried), each [2, lengths], of parameters with a leading axis of 2; NaN past the
+    method's range.
 
-    One row holds a sequence of each length, one after the other, as documents are packed.
+    A NaN reaches all sequences of its row: without the longest, until none is left.
     """
-    lengths = setting.equivariance.lengths
-    limit = math.inf if subject.encoding.limit is None else subject.encoding.limit
-    past_N = jnp.asarray([length > limit for length in lengths])
-    key = random_key(setting.seeds[0], INIT, max(lengths))
-    found = jax.lax.map(lambda params: _gaps(setting, subject, model, params, key), states)
-    return tuple(jnp.where(past_N, jnp.nan, gap_2N) for gap_2N in found)
+    lengths, limit = setting.equivariance.lengths, subject.encoding.limit
+    found_2N2 = np.full((2, len(lengths), 2), np.nan)
+    tried = [length for length in lengths if limit is None or length <= limit]
+    while tried:
+        one = partial(_gaps, setting, subject, model, tried)
+        gaps_2N2 = np.asarray(brief(partial(jax.lax.map, one))(states))
+        if not np.isnan(gaps_2N2).any():
+            found_2N2[:, [lengths.index(length) for length in tried]] = gaps_2N2
+            break
+        tried.remove(max(tried))
+    return found_2N2[..., 0], found_2N2[..., 1]
 
 
-def _gaps(setting: Setting, subject: Subject, model: Model, params: Any, key):
-    """Largest |f(Px) - P f(x)| at each length, with positions by storage, and with those each token
-    had in x.
+def _gaps(setting: Setting, subject: Subject, model: Model, lengths: list[int], params: Any):
+    """Largest |f(Px) - P f(x)|, [lengths, 2]: with positions by storage, and with those each token
+    had in x. One row holds a sequence of each length, one after the other, as documents are packed.
     """
-    lengths, count = setting.equivariance.lengths, setting.equivariance.permutations
+    count = setting.equivariance.permutations
     ends = np.cumsum(lengths)
     start_T = jnp.asarray(np.repeat(ends - lengths, lengths), jnp.int32)
     segment_T = jnp.asarray(np.repeat(np.arange(1, len(lengths) + 1), lengths), jnp.int32)
     place_T = jnp.arange(ends[-1], dtype=jnp.int32)
-    token_key, order_key = jax.random.split(key)
+    token_key, order_key = jax.random.split(random_key(setting.seeds[0], INIT))
     token_T = jax.random.randint(token_key, place_T.shape, 0, setting.order.symbols, jnp.int32)
     lot_PT = jax.random.uniform(order_key, (count, *place_T.shape), jnp.float32)
     order_PT = jnp.lexsort((lot_PT, jnp.broadcast_to(segment_T, lot_PT.shape))).astype(jnp.int32)
     # Rows: x itself, x permuted, and x permuted with its positions.
     order_RT = jnp.concatenate([place_T[None], order_PT, order_PT])
     straight_RT = jnp.broadcast_to(place_T[None], (1 + count, *place_T.shape))
-    pos_RT = jnp.concatenate([straight_RT, order_PT]) - start_T
+    pos_RT = jnp.concatenate([straight_RT, order_PT]) - start_T[None]
     at = standing(jnp.broadcast_to(segment_T, order_RT.shape), subject.axes, pos_RT)
     out_RTV = model.apply(params, token_T[order_RT], at)
     gap_RTV = jnp.abs(out_RTV - out_RTV[0][order_RT])
     gaps = [gap_RTV[:, end - length : end] for end, length in zip(ends, lengths, strict=True)]
-    moved = jnp.stack([largest(gap[1 : 1 + count]) for gap in gaps])
-    return moved, jnp.stack([largest(gap[1 + count :]) for gap in gaps])
+    both = [(largest(gap[1 : 1 + count]), largest(gap[1 + count :])) for gap in gaps]
+    return jnp.stack([jnp.stack(pair) for pair in both])
