@@ -49,7 +49,7 @@ def mm_1(lab: Lab) -> Measured:
     each sound has to name the symbol of the frame on screen. tmrope reads seconds; or, the same
     model otherwise, seconds that count up with the index.
     """
-    how = {"length": FRAMES, "min_length": FRAMES, "steps": lab.pick(100, 600)}
+    how = {"length": FRAMES, "min_length": FRAMES, "steps": lab.pick(120, 600)}
     kind = {"kind": "encoder", "heads": 2, "layers": lab.pick(1, 2)}
     pairs = lab.model.width // 4
     options = {"base": 1000.0, "sections": (pairs - 2, 1, 1), "rate": RATE}

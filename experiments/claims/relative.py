@@ -203,7 +203,7 @@ def rel_3(lab: Lab) -> Measured:
     config = lab.model.model_copy(update={"layers": 2})
     length = SEGMENTS * segment
     how = lab.train.model_copy(
-        update={"length": length, "min_length": length, "steps": lab.pick(150, 250), "warmup": 20}
+        update={"length": length, "min_length": length, "steps": lab.pick(160, 250), "warmup": 20}
     )
     model, params = _train_recurrent(lab, task, config, how, segment)
     batch = task.test(task.data, jnp.arange(128, dtype=jnp.int32), length, length)
