@@ -67,7 +67,7 @@ def present(
         for part in section.parts:
             if isinstance(part, Picture):
                 plots.save(folder, part.name, part.draw)
-        if not section.folded:
+        if not section.folded and not all(isinstance(part, Picture) for part in section.parts):
             _print(section, console)
     shown = [_html(section, folder) for section in sections]
     webpage.write(path, webpage.document(run, lead, shown))
