@@ -60,6 +60,52 @@ def step(job: dict):
     return (), call
 
 
+def products(job: dict):
+    """The matrix products of the same steps and nothing else, each core on its share of the rows:
+    what a step of these products cannot be faster than.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    from posenc_jax.devices import use_cores
+    from posenc_jax.training import over_seeds
+
+    use_cores(job["batch"])
+    width, heads, shares = job["width"], job["heads"], jax.device_count()
+    shape = {"qkv": (width, 3 * width), "out": (width, width), "up": (width, 4 * width),
+             "down": (4 * width, width)}  # fmt: skip
+
+    def init(key):
+        normal = lambda shape: jax.random.normal(key, shape) / shape[0] ** 0.5
+        layer = {name: normal(s) for name, s in shape.items()}
+        layer["out"] /= (width // heads * job["length"]) ** 0.5  # values stay about 1
+        layers = [layer] * job["layers"]
+        rows = (job["batch"] // shares, job["length"], width)
+        return {"layers": layers, "read_out": normal((width, 256)), "x": normal(rows)}
+
+    def logits(params):
+        x_BTD = params["x"]
+        for layer in params["layers"]:
+            qkv_BTE = x_BTD @ layer["qkv"]
+            q, k, v = jnp.split(qkv_BTE.reshape(*x_BTD.shape[:2], 3 * heads, -1), 3, axis=2)
+            s_BHQK = jnp.einsum("bqhc,bkhc->bhqk", q, k)
+            o_BTHC = jnp.einsum("bhqk,bkhc->bqhc", s_BHQK, v)
+            x_BTD = o_BTHC.reshape(x_BTD.shape) @ layer["out"] @ layer["up"] @ layer["down"]
+        return x_BTD @ params["read_out"]
+
+    def run(params):
+        def one(params, _):
+            out_BTV, pull = jax.vjp(logits, params)
+            moved = lambda p, g: p - 1e-6 * g
+            return jax.tree.map(moved, params, pull(jnp.ones_like(out_BTV))[0]), None
+
+        return jax.lax.scan(one, params, length=job["steps"])[0]
+
+    params = jax.vmap(init)(jax.random.split(jax.random.key(0), shares))
+    chunk = jax.jit(lambda params: over_seeds(run, params))
+    return (params,), lambda params: jax.block_until_ready(chunk(params))
+
+
 def attention(job: dict):
     """One causal pass over one long sequence with a T5 bias, forward or with gradients."""
     import jax
@@ -102,4 +148,4 @@ def materialised(encoding, params, q, k, v):
 
 if __name__ == "__main__":
     job = json.loads(sys.argv[1])
-    serve(job, {"step": step, "attention": attention}[job["what"]])
+    serve(job, {"step": step, "products": products, "attention": attention}[job["what"]])

@@ -91,6 +91,34 @@ def step(job: dict):
     return (), call
 
 
+def products(job: dict):
+    """The matrix products of the same steps and nothing else; see bench_ours.py."""
+    width, heads = job["width"], job["heads"]
+    scale = (width // heads * job["length"]) ** 0.5  # values stay about 1
+    draw = lambda shape: torch.randn(shape, device=DEVICE) / shape[0] ** 0.5
+    normal = lambda *shape, by=1.0: (draw(shape) / by).requires_grad_()
+    layers = [
+        (normal(width, 3 * width), normal(width, width, by=scale), normal(width, 4 * width),
+         normal(4 * width, width)) for _ in range(job["layers"])
+    ]  # fmt: skip
+    read_out, first = normal(width, 256), normal(job["batch"], job["length"], width)
+    split = lambda t: t.view(*t.shape[:2], heads, -1).transpose(1, 2)
+
+    def call():
+        for _ in range(job["steps"]):
+            x = first
+            for qkv, out, up, down in layers:
+                q, k, v = map(split, (x @ qkv).chunk(3, dim=-1))
+                o = (q @ k.transpose(2, 3)) @ v
+                x = o.transpose(1, 2).reshape(x.shape) @ out @ up @ down
+            logits = x @ read_out
+            logits.backward(torch.ones_like(logits))
+            for leaf in (first, read_out, *(w for layer in layers for w in layer)):
+                leaf.grad = None
+
+    return (), call
+
+
 def attention(job: dict):
     """Causal attention over one long sequence: flex_attention with a T5 bias, or with a mask."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
@@ -132,4 +160,4 @@ def attention(job: dict):
 
 if __name__ == "__main__":
     job = json.loads(sys.argv[1])
-    serve(job, {"step": step, "attention": attention}[job["what"]])
+    serve(job, {"step": step, "products": products, "attention": attention}[job["what"]])
