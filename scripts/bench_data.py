@@ -4,7 +4,10 @@
 
 The sets are made here, in a temporary folder: the standard library's files, about 16 kB each, and
 the same text cut into documents of 150 bytes, as long as a sentence. Rivals train in turn, a round
-each; a step is one update of one seed.
+each, every second round in the opposite order; a step is one update of one seed. Two things are
+measured: how long the device had nothing to do because its next rows were not there; and how much
+longer a step took than with the text in memory, which counts what making rows takes from a device
+that is the same cores. The control makes rows slower than the device uses them.
 """
 
 import argparse
@@ -17,7 +20,11 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
 
 # The package need not be installed: it is found beside this folder.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -25,10 +32,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import jax
 import tensorflow_datasets as tfds
 
-from posenc_jax import encodings, schema, tasks, transformer
+from posenc_jax import encodings, schema, tasks, training, transformer
 from posenc_jax.devices import use_cores
+from posenc_jax.statistics import interval
 from posenc_jax.tasks import builders, corpus, sets
-from posenc_jax.training import train
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,6 +43,8 @@ SENTENCE = 150
 # The main job's size.
 MODEL = schema.ModelConfig(width=128, heads=4, layers=2, mlp=4)
 BATCH, LENGTH, CHUNK, SEEDS = 32, 128, 20, 3
+MEMORY, FILES, SENTENCES = "in memory", "streamed, 16 kB documents", "streamed, 150 byte documents"
+CONTROL = "control: rows that take 1.5 times a chunk's training"
 
 
 class Sentences(tfds.core.GeneratorBasedBuilder):
@@ -68,68 +77,120 @@ def prepare(folder: str) -> None:
 
 def rivals() -> dict[str, tasks.Task]:
     """The same text from memory, and streamed as if it did not fit."""
-    found = {"in memory": tasks.make("tfds:posenc_jax/stdlib")}
+    found = {MEMORY: tasks.make("tfds:posenc_jax/stdlib")}
     sets.FITS = 0
-    found["streamed, 16 kB documents"] = tasks.make("tfds:posenc_jax/stdlib")
-    found["streamed, 150 byte documents"] = tasks.make("tfds:sentences")
+    found[FILES] = tasks.make("tfds:posenc_jax/stdlib")
+    found[SENTENCES] = tasks.make("tfds:sentences")
     return found
 
 
-def measured(task: tasks.Task, steps: int) -> tuple[float, float]:
-    """Seconds a step, and of them the host's in reading rows; the first chunk compiles."""
+class Watched:
+    """A chunk runner that knows how long the device had nothing to do between two chunks."""
+
+    def __init__(self, run_chunk: Callable):
+        self.run_chunk, self.done, self.idle = run_chunk, None, []
+        self.watch = ThreadPoolExecutor(1)
+
+    def __call__(self, state, data, steps: int):
+        asked = time.perf_counter()
+        if self.done is not None:
+            idle = asked - self.done.result() if self.done.done() else 0.0
+            self.idle.append(max(0.0, idle))
+        state, metrics = self.run_chunk(state, data, steps)
+        self.done = self.watch.submit(self.when_ready, metrics)
+        return state, metrics
+
+    @staticmethod
+    def when_ready(metrics) -> float:
+        jax.block_until_ready(metrics)
+        return time.perf_counter()
+
+
+class Measured(NamedTuple):
+    """Seconds for each step of one seed."""
+
+    step: float
+    waiting: float  # the device had no data
+    reading: float  # the host made rows, most of it beside the device
+
+
+def measured(task: tasks.Task, steps: int, delay: float = 0.0) -> Measured:
+    """Of the chunks beside which rows are made: not the first, which compiles, nor the last.
+
+    `delay` is how many seconds longer the rows of a chunk take.
+    """
     model = transformer.build(MODEL, encodings.make("rope"), task.vocab)
     config = schema.TrainConfig(
         length=LENGTH, min_length=LENGTH, batch=BATCH, steps=steps, chunk=CHUNK
     )
-    seconds, reading = [], []
+    seconds, reading, watched, chunk_runner = [], [], [], training.chunk_runner
 
     if (feed := task.feed) is not None:
 
         def timed(*asked):
             started = time.perf_counter()
             fed = feed(*asked)
+            time.sleep(delay)
             reading.append(time.perf_counter() - started)
             return fed
 
         task = task._replace(feed=timed)
-    train(model, task, config, SEEDS, 0, True, lambda _, s: seconds.append(s))
-    chunk = CHUNK * SEEDS
-    return statistics.median(seconds[1:]) / chunk, statistics.median(reading or [0.0]) / chunk
+
+    def watching(*asked):
+        watched.append(Watched(chunk_runner(*asked)))
+        return watched[0]
+
+    with mock.patch.object(training, "chunk_runner", watching):
+        training.train(model, task, config, SEEDS, 0, True, lambda _, s: seconds.append(s))
+    parts = seconds[1:-1], watched[0].idle[1:], reading[2:] or [0.0]
+    return Measured(*(statistics.mean(part) / (CHUNK * SEEDS) for part in parts))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--out", type=Path, default=DOCS / "data.json")
     flags = parser.parse_args()
     use_cores(BATCH)
     with tempfile.TemporaryDirectory() as folder:
         prepare(folder)
+        jax.config.update("jax_compilation_cache_dir", folder)
         contestants = rivals()
-        rounds: dict[str, list] = {name: [] for name in contestants}
-        for _ in range(flags.rounds):
-            for name, task in contestants.items():
+        rounds: dict[str, list[Measured]] = {name: [] for name in contestants}
+        for turn in range(flags.rounds):
+            for name, task in list(contestants.items())[:: -1 if turn % 2 else 1]:
                 rounds[name].append(measured(task, flags.steps))
-    results = {}
-    base = rounds["in memory"]
-    for name, found in rounds.items():
-        more = [100 * (a[0] / b[0] - 1) for a, b in zip(found, base, strict=True)]
-        results[name] = {
-            "ms_per_step": round(1e3 * statistics.median(s for s, _ in found), 3),
-            "ms_reading": round(1e3 * statistics.median(r for _, r in found), 3),
-            "more_than_in_memory_percent": [round(m, 1) for m in more],
-        }
-        print(name, results[name])
+        usual = statistics.median(found.step for found in rounds[MEMORY]) * CHUNK * SEEDS
+        rounds[CONTROL] = [measured(contestants[FILES], flags.steps, delay=1.5 * usual)]
+    results = {name: summed_up(found, rounds[MEMORY]) for name, found in rounds.items()}
+    for name, found in results.items():
+        print(f"{name}: {found}")
     machine = {
         "date": datetime.date.today().isoformat(),
         "backend": jax.devices()[0].device_kind,
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "jax": importlib.metadata.version("jax"),
+        "rounds": flags.rounds,
         "steps": flags.steps,
     }
     flags.out.write_text(json.dumps({"machine": machine, "results": results}, indent=1) + "\n")
+
+
+def summed_up(found: list[Measured], base: list[Measured]) -> dict[str, Any]:
+    """Medians over the rounds, the wait as a share of all steps, and the difference to `base`."""
+    more = [100 * (a.step / b.step - 1) for a, b in zip(found, base, strict=False)]
+    total = Measured(*(sum(part) for part in zip(*found, strict=True)))
+    return {
+        "ms_per_step": round(1e3 * statistics.median(one.step for one in found), 3),
+        "ms_reading": round(1e3 * statistics.median(one.reading for one in found), 3),
+        "waiting_percent": round(100 * total.waiting / total.step, 3),
+        "more_than_in_memory_percent": [round(m, 1) for m in more],
+        "more_mean_and_95_interval": [
+            None if m is None else round(m, 2) for m in interval(more)[:3]
+        ],
+    }
 
 
 if __name__ == "__main__":
