@@ -1,6 +1,9 @@
 """Tests run strictly: no silent dtype or rank promotion, and every warning is an error."""
 
+import functools
+import gc
 import os
+import threading
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "Agg")
@@ -10,6 +13,7 @@ os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusi
 import jax
 import pytest
 from hypothesis import settings
+from jax._src.interpreters import mlir
 
 from tests.browser import browser
 
@@ -17,6 +21,11 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_enable_compilation_cache", False)
 jax.config.update("jax_disable_most_optimizations", True)
+
+# A quarter of compiling a small program is making its MLIR context, and a kept program keeps it.
+_context = functools.cache(lambda thread, make=mlir.make_ir_context: make())
+mlir.make_ir_context = lambda: _context(threading.get_ident())
+gc.set_threshold(50_000, 20, 50)
 
 settings.register_profile("default", max_examples=2, deadline=None, derandomize=True)
 settings.register_profile("thorough", max_examples=100, deadline=None)
@@ -41,14 +50,3 @@ def pytest_collection_modifyitems(config, items):
 def pytest_terminal_summary(terminalreporter):
     if not browser():
         terminalreporter.write_line("NOT RUN: the page in a browser; apt-get install chromium")
-
-
-_ended = 0
-
-
-def pytest_runtest_teardown():
-    """Now and then all programs are let go: thousands of them slow each other down."""
-    global _ended
-    _ended += 1
-    if _ended % 300 == 0:
-        jax.clear_caches()

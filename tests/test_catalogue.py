@@ -110,10 +110,7 @@ def test_catalogue_padding_side(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_catalogue_blockwise(name):
     """The blockwise form equals the dense one, in values and in gradients."""
-    c, at = (
-        case(name, compiled=True),
-        where(name, np.array([[1] * 9 + [2] * 15, [1] * 20 + [0] * 4])),
-    )
+    c, at = case(name), where(name, np.array([[1] * 9 + [2] * 15, [1] * 20 + [0] * 4]))
     real = at.segment_BT[..., None] > 0
     weights = jnp.where(real, jax.random.normal(jax.random.key(8), (2, TIME, 11)), 0.0)
 
@@ -132,10 +129,7 @@ def test_catalogue_blockwise(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_catalogue_decode(name):
     """Token by token with a cache equals the full pass, prompt on the left padded or not."""
-    c, at = (
-        case(name, compiled=True),
-        where(name, np.array([[1] * TIME, [0] * 5 + [1] * (TIME - 5)])),
-    )
+    c, at = case(name), where(name, np.array([[1] * TIME, [0] * 5 + [1] * (TIME - 5)]))
     full = c.apply(c.params, tokens(10), at)
     decode = jax.jit(c.model.decode)
     cut = lambda a, b: jax.tree.map(lambda leaf: leaf[:, a:b], at)

@@ -13,7 +13,7 @@ import pytest
 from posenc_jax import Dims, at_layer, attend, frame
 from posenc_jax.encoding import place
 from posenc_jax.encodings import card
-from tests.catalogue import CONFIG, NAMES, TIME, build, encoding_of, gap, stir, tokens, where, whole
+from tests.catalogue import NAMES, TIME, build, encoding_of, gap, stir, tokens, where, whole
 
 DIMS = Dims(32, 4, 8, 2)
 LENGTHS = (1, 5, TIME)
@@ -110,7 +110,7 @@ def cases_of_options():
 
 def outputs(name, **options):
     """Logits near, of two documents, and far out; in training where positions may be random."""
-    c = build(encoding_of(name, **options), CONFIG, card(name).axes, name)
+    c = build(name, encoding_of(name, **options))
     near = where(name, np.array([[1] * 7 + [2] * 17] * 2))
     found = [c.apply(c.params, tokens(20), at) for at in (near, whole(name, stretch=FAR))]
     if card(name).kind == "positions":
@@ -179,7 +179,7 @@ def test_catalogue_range(name):
     )
     for policy in policies:
         options = {"beyond": policy} if method.beyond == "option" else {}
-        c = build(encoding_of(name, **options), CONFIG, method.axes, name)
+        c = build(name, encoding_of(name, **options))
         near, far, further = (
             c.apply(c.params, tokens(21), whole(name, stretch=n)) for n in (1, FAR, 3 * FAR)
         )
