@@ -75,7 +75,7 @@ def test_catalogue_padding(name, side):
 
     def change(attention_mask):
         c = case(name, "encoder", attention_mask)
-        segment_BT = padded(side)
+        segment_BT = padded(side, pads=12)
         other = jnp.where(segment_BT > 0, tokens(5), tokens(6))
         at = where(name, segment_BT)
         real = np.asarray(segment_BT) > 0
