@@ -7,7 +7,8 @@ import threading
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "Agg")
-# The programs are small and run once: what takes time is compiling them.
+# The programs are small and run once, here and in what tests start: compiling takes the time.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false"
 
 import jax
@@ -20,7 +21,6 @@ from tests.browser import browser
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_enable_compilation_cache", False)
-jax.config.update("jax_disable_most_optimizations", True)
 
 # A quarter of compiling a small program is making its MLIR context, and a kept program keeps it.
 _context = functools.cache(lambda thread, make=mlir.make_ir_context: make())

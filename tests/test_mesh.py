@@ -20,7 +20,7 @@ RELATIVE = 1e-5  # of a loss: sums in another order
 def started(folder, cases, devices, environment=()):
     settings = {
         "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices),
-        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "JAX_ENABLE_COMPILATION_CACHE": "0",
+        "JAX_ENABLE_COMPILATION_CACHE": "0",
     }  # fmt: skip
     return subprocess.Popen(
         [sys.executable, "-m", "tests.mesh_runs", str(folder), *cases],

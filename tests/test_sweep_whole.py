@@ -37,7 +37,6 @@ def home(tmp_path_factory, server):
     (home / "mine.py").write_text(CONFIG)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAX_COMPILATION_CACHE_DIR", str(home / "cache"))
-        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
         patch.setenv("WANDB_BASE_URL", server.url)
         patch.setenv("WANDB_API_KEY", "sesame" * 7)
         patch.setenv("HOME", str(home))

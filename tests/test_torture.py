@@ -21,11 +21,10 @@ SMALL = (
     *TINY, "--config.encoding.name=nope", "--config.seeds=1", "--config.train.steps=12",
     "--config.eval.lengths=(8,)",
 )  # fmt: skip
-QUICKLY = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # it is compiling that takes time
 
 
 def run(workdir, failpoint=""):
-    return Child(workdir, config=SMALL, failpoint=failpoint, environment=QUICKLY).wait()
+    return Child(workdir, config=SMALL, failpoint=failpoint).wait()
 
 
 def test_a_run_killed_and_interrupted_ends_in_the_same_bits(tmp_path):
