@@ -61,6 +61,21 @@ class Model(NamedTuple):
     attention: Callable[..., tuple[jax.Array, ...]] | None = None
 
 
+def weight(module: nn.Module, name: str, init: Callable, shape: tuple[int, ...]) -> jax.Array:
+    """`module.param`, which traces the initialiser in every pass to learn a shape that is known.
+
+    Raises:
+      ValueError: names the weight that has another shape.
+    """
+    given = module.get_variable("params", name)
+    if given is None:
+        return module.param(name, init, shape)
+    if given.shape != shape:
+        where = "/".join((*module.path, name))
+        raise ValueError(f"{where}: a weight of shape {given.shape}, where {shape} is read")
+    return given
+
+
 class Dense(nn.Module):
     """An affine map of the last axis; `gain` scales the variance of its first weights."""
 
@@ -71,8 +86,8 @@ class Dense(nn.Module):
     @nn.compact
     def __call__(self, x):
         init = nn.initializers.variance_scaling(self.gain, "fan_in", "truncated_normal")
-        w = self.param("kernel", init, (x.shape[-1], self.features))
-        b = self.param("bias", nn.initializers.zeros_init(), (self.features,))
+        w = weight(self, "kernel", init, (x.shape[-1], self.features))
+        b = weight(self, "bias", nn.initializers.zeros_init(), (self.features,))
         return linear(x.astype(self.dtype), w.astype(self.dtype), b.astype(self.dtype))
 
 
@@ -82,8 +97,8 @@ class Norm(nn.Module):
     @nn.compact
     def __call__(self, x):
         shape = (1,) * (x.ndim - 1) + x.shape[-1:]
-        scale = self.param("scale", nn.initializers.ones_init(), x.shape[-1:]).reshape(shape)
-        bias = self.param("bias", nn.initializers.zeros_init(), x.shape[-1:]).reshape(shape)
+        scale = weight(self, "scale", nn.initializers.ones_init(), x.shape[-1:]).reshape(shape)
+        bias = weight(self, "bias", nn.initializers.zeros_init(), x.shape[-1:]).reshape(shape)
         wide = x.astype(widest(x.dtype))
         wide = wide - wide.mean(axis=-1, keepdims=True)
         wide = wide * jax.lax.rsqrt(jnp.square(wide).mean(axis=-1, keepdims=True) + 1e-6)
@@ -212,7 +227,7 @@ def _embed(module, tokens_BT):
     if tokens_BT.ndim == 3:  # vectors [B, T, F], such as patches of an image
         return Dense(module.config.width, jnp.dtype(module.config.dtype), name="embed")(tokens_BT)
     init = nn.initializers.normal(1.0)
-    table_VD = module.param("embed", init, (module.vocab, module.config.width))
+    table_VD = weight(module, "embed", init, (module.vocab, module.config.width))
     return lookup(table_VD.astype(module.config.dtype), tokens_BT)
 
 

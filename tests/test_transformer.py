@@ -37,6 +37,18 @@ def test_padding_content_never_matters(kind):
     assert change(MaskConfig(output=False), pooled=True) > 1e-4
 
 
+@pytest.mark.parametrize("kind", ["decoder", "lstm"])
+def test_a_weight_of_another_shape_is_named(kind):
+    m, params = model(kind)
+    assert m.apply(params, tokens(1), PADDED).shape == (2, 24, 11), "control"
+    short = {**params, "embed": params["embed"][:9]}
+    with pytest.raises(ValueError, match=r"^embed: a weight of shape \(9, 32\), where \(11, 32\)"):
+        m.apply(short, tokens(1), PADDED)
+    norm = {**params["norm"], "scale": params["norm"]["scale"][:1]}
+    with pytest.raises(ValueError, match=r"^norm/scale: "):
+        m.apply({**params, "norm": norm}, tokens(1), PADDED)
+
+
 def test_pooled_output_is_one_a_sequence():
     m, params = model("encoder", pooled=True)
     assert m.apply(params, tokens(1), PADDED).shape == (2, 11)
