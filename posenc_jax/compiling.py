@@ -9,20 +9,34 @@ import jax
 LEVEL, EMITTERS = "xla_backend_optimization_level", "xla_cpu_use_fusion_emitters"
 
 
+def effort(level: int) -> dict[str, Any]:
+    """XLA's options for compiling on a CPU with so much effort, 0 or 1, and no fusion emitters.
+
+    From JAX 0.11 on XLA always uses its emitters, and ends a process that names the option.
+    """
+    optional = {EMITTERS: False} if jax.__version_info__ < (0, 11) else {}
+    return {LEVEL: level, **optional}
+
+
+def flags(level: int) -> str:
+    """The same as words of XLA_FLAGS."""
+    return " ".join(f"--{name}={str(value).lower()}" for name, value in effort(level).items())
+
+
 def brief(function: Callable) -> Callable:
     """The function under jit, with the least effort of compiling.
 
     On a CPU that takes a third of the time, and a program runs three times as long; elsewhere
     nothing changes.
     """
-    options: dict[str, Any] = {LEVEL: 0, EMITTERS: False}
-    return jax.jit(function, compiler_options=options if jax.default_backend() == "cpu" else None)
+    options = effort(0) if jax.default_backend() == "cpu" else None
+    return jax.jit(function, compiler_options=options)
 
 
 def compile_lightly() -> None:
     """All programs of this process with little effort, unless XLA_FLAGS says how much; before JAX
     starts its backend.
     """
-    flags = os.environ.get("XLA_FLAGS", "")
-    if LEVEL not in flags:
-        os.environ["XLA_FLAGS"] = f"{flags} --{LEVEL}=1 --{EMITTERS}=false".strip()
+    given = os.environ.get("XLA_FLAGS", "")
+    if LEVEL not in given:
+        os.environ["XLA_FLAGS"] = f"{given} {flags(1)}".strip()
