@@ -17,7 +17,7 @@ others below 0.3 (`swin_2d` 0.44). At 8 patches a side, interpolated: 0.88 to 0.
 (`swin_2d` 0.71), 0.33 to 0.58 in one. Positions that go on counting are
 mostly worse than none.
 
-Takes under 4 minutes on 2 cores, much of it compiling.
+Takes 3 to 5 minutes on 2 cores, by their rate; much of it is compiling.
 """
 
 from ml_collections import ConfigDict

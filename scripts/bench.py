@@ -165,7 +165,7 @@ def page(raw: dict) -> str:
     if any("products alone" in results for results in raw["contests"].values()):
         lines += [
             "`products alone` is a step's matrix products, forward and backward, and nothing else:",
-            "no step made of these can be faster.",
+            "no step that the same library makes of them can be faster.",
             "",
         ]
     for name, results in raw["contests"].items():
