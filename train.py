@@ -87,9 +87,10 @@ def _no_field(said: str) -> str:
 def main(argv: list[str]) -> int:
     try:
         config, workdir = parse(argv)
-        use_cores(_rows(config))
         if config.get("experiment") in experiments.MANY_PROGRAMS:
             compile_lightly()
+        else:
+            use_cores(_rows(config))
         processes.join()
         interrupts.install()
         if processes.several():

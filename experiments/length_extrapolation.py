@@ -76,7 +76,7 @@ def measure(config: Config, task: tasks.Task, record: runs.Run) -> None:
         programs += len({(one.model, one.evaluator.shape(one.length)) for one in plan})
         if not all(record.ended(one.stage) for one in plan):
             model = transformer.build(config.model, trained_encoding(config, name), task.vocab)
-            state = fit(config, model, task, name, record)
+            state = fit(config, model, task, name, plan, record)
             evaluate(plan, record, partial(_read, config, task, state, record))
     record.fact(evaluation_programs=programs)
 

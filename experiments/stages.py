@@ -4,8 +4,10 @@ What an earlier start of the run has done is not repeated.
 """
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from posenc_jax import failpoints, interrupts, runs, schema, tasks
@@ -15,10 +17,27 @@ from posenc_jax.training import State, train
 from posenc_jax.transformer import Model
 
 
+class Reading(NamedTuple):
+    """The trained weights read at one length, as one label; `model` is what readings share."""
+
+    label: str
+    length: int
+    model: Any
+    evaluator: Evaluator
+    stage: str
+
+
 def fit(
-    config: schema.TrainedConfig, model: Model, task: tasks.Task, name: str, record: runs.Run
+    config: schema.TrainedConfig,
+    model: Model,
+    task: tasks.Task,
+    name: str,
+    plan: Sequence[Reading],
+    record: runs.Run,
 ) -> State:
     """The state after the stage `name`, all seeds: trained, from where an earlier start left it.
+
+    What the readings that follow run is compiled meanwhile.
 
     Raises:
       Diverged: names the step and the seed of a loss that is not finite.
@@ -41,27 +60,27 @@ def fit(
         )
         progress.update(step, float(values["loss"].mean()))
 
-    steps = config.train.steps
+    def begun(state):
+        like = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
+        params = jax.tree.map(like, state.params)
+        for one in plan:
+            if not record.ended(one.stage):
+                ahead.submit(one.evaluator.compile, params, one.length)
+
+    steps, ahead = config.train.steps, ThreadPoolExecutor(1, "compiling")
     with (
         runs.Keeper(record, name, steps, config.checkpoint) as keeper,
         Progress(steps, f"train {name}") as progress,
     ):
-        state = train(
-            model, task, config.train, config.seeds, config.first_seed,
-            config.model.masks.loss, read, keeper,
-        )  # fmt: skip
+        try:
+            state = train(
+                model, task, config.train, config.seeds, config.first_seed,
+                config.model.masks.loss, read, keeper, begun,
+            )  # fmt: skip
+        finally:  # what failed to compile fails again, and is told, where it is read
+            ahead.shutdown(wait=False, cancel_futures=True)
         record.end(name)
     return state
-
-
-class Reading(NamedTuple):
-    """The trained weights read at one length, as one label; `model` is what readings share."""
-
-    label: str
-    length: int
-    model: Any
-    evaluator: Evaluator
-    stage: str
 
 
 def evaluate(plan: Sequence[Reading], record: runs.Run, read: Callable[[Reading], None]) -> None:

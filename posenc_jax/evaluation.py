@@ -5,6 +5,7 @@ Lengths are padded up to a few widths, so many lengths share one compiled progra
 
 import itertools
 import math
+import threading
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -52,13 +53,14 @@ def _needs(program: Any) -> int:
 
 
 class Evaluator:
-    """Scores weights on a task at any size."""
+    """Scores weights on a task at any size; `compile` may run in a thread beforehand."""
 
     def __init__(self, model: Model, task: Task, config: EvalConfig):
         self._model, self._task, self._config = model, task, config
         self._data = on_every_device(task.data) if several() else task.data
         self._score = jax.jit(self._score_all, static_argnames="width", out_shardings=whole())
         self._compiled: dict[tuple[int, int, int], Any] = {}
+        self._compiling = threading.Lock()
 
     @property
     def programs(self) -> int:
@@ -76,6 +78,19 @@ class Evaluator:
         rows = max(1, rows // part)
         rows += -rows % jax.device_count()
         return width, math.ceil(examples / rows), rows
+
+    def compile(self, params: Any, size: int, part: int = 1) -> Any:
+        """The program for one size, compiled if it is not yet; see `shape`.
+
+        `params` are like those to score: arrays, or their shapes, dtypes and shardings.
+        """
+        width, *groups_rows = shape = self.shape(size, part)
+        index_GB = jax.ShapeDtypeStruct(tuple(groups_rows), np.int32)
+        with self._compiling:
+            if shape not in self._compiled:
+                given = params, self._data, index_GB, np.int32(size)
+                self._compiled[shape] = self._score.lower(*given, width=width).compile()
+            return self._compiled[shape]
 
     def __call__(self, params: Any, size: int) -> Scores:
         """Scores of `params` (leaves lead with S) on every test example of one size.
@@ -95,16 +110,8 @@ class Evaluator:
         """The compiled program of one size, in as few groups as the memory holds; its shape."""
         part = 1
         while True:
-            shape = self.shape(size, part)
-            if shape not in self._compiled:
-                width, *groups_rows = shape
-                index_GB = jax.ShapeDtypeStruct(tuple(groups_rows), np.int32)
-                lowered = self._score.lower(
-                    params, self._data, index_GB, np.int32(size), width=width
-                )
-                self._compiled[shape] = lowered.compile()
-            program, free = self._compiled[shape], least(free_bytes())
-            needs = _needs(program)
+            program, shape = self.compile(params, size, part), self.shape(size, part)
+            needs, free = _needs(program), least(free_bytes())
             if needs <= free:
                 return program, shape
             if self.shape(size, 2 * part) == shape:

@@ -197,12 +197,14 @@ def train(
     loss_mask: bool,
     read: Callable[[dict[str, np.ndarray], float], None],
     keeper: Keeps | None = None,
+    begun: Callable[[State], None] = lambda state: None,
 ) -> State:
     """Trains all seeds and returns their final state, stacked.
 
     `read(metrics, seconds)` gets each chunk's metrics, [S, steps of the chunk], once the next chunk
     has been dispatched, so the device never waits for the host; and the time since the last one.
-    With a keeper, training goes on from the state it has, at the end of some chunk.
+    With a keeper, training goes on from the state it has, at the end of some chunk. `begun` gets
+    the state once, when the first chunk is under way; its arrays do not outlive that.
 
     Raises:
       Diverged: names the first step, and the seed, whose loss or gradient is not finite, once it
@@ -223,12 +225,15 @@ def train(
             started, waiting = time.perf_counter(), None
 
     failpoints.reach("compiling")
-    for steps in chunk_sizes(config.steps, config.chunk)[math.ceil(done / config.chunk) :]:
+    left = chunk_sizes(config.steps, config.chunk)[math.ceil(done / config.chunk) :]
+    for n, steps in enumerate(left):
         if task.feed is not None:  # while the device is busy with the chunk before
             which = range(first_seed, first_seed + seeds), range(done, done + steps)
             rows = task.feed(*which, config.batch, task.width(config.length))
             data = devices.on_every_device(rows)
         state, metrics = run_chunk(state, data, steps)
+        if n == 0:
+            begun(state)
         read_waiting()
         waiting, done = metrics, done + steps
         failpoints.reach("training")

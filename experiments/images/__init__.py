@@ -123,7 +123,7 @@ def _measure(config: Config, name: str, record: runs.Run) -> None:
     ]
     if all(record.ended(one.stage) for one in plan):
         return
-    state = fit(config, model, task, name, record)
+    state = fit(config, model, task, name, plan, record)
     seeds = list(range(config.first_seed, config.first_seed + config.seeds))
 
     def read(one: Reading) -> None:

@@ -1,0 +1,54 @@
+"""Stages of an experiment: what is read after training is compiled while it runs."""
+
+import threading
+from typing import Any
+
+import experiments
+from configs import common
+from posenc_jax import failpoints, runs
+from posenc_jax.evaluation import Evaluator
+
+SIZES = (16, 40)
+
+
+def trained(workdir, monkeypatch, wait):
+    """Trains a small model and reads it at two lengths; the threads that asked for each program."""
+    config: Any = common.quick(common.length_extrapolation())
+    config.encoding.name = "rope"
+    config.task = {"name": "periodic"}
+    config.model.update(width=8, heads=1, layers=1)
+    config.train.update(length=16, min_length=16, steps=4, chunk=2, batch=2, warmup=1)
+    config.eval.update(lengths=SIZES, examples=4)
+    config.seeds = 1
+    asked, compiled, compile = [], threading.Event(), Evaluator.compile
+
+    def seen(self, params, size, part=1):
+        found = compile(self, params, size, part)
+        asked.append((size, threading.current_thread() is threading.main_thread()))
+        if len(asked) == len(SIZES):
+            compiled.set()
+        return found
+
+    monkeypatch.setattr(Evaluator, "compile", seen)
+    at = lambda name: name == wait and compiled.wait(60)
+    monkeypatch.setattr(failpoints, "reach", at)
+    experiments.prepare(config.to_dict(), str(workdir))()
+    return asked, runs.read(workdir)
+
+
+def test_readings_are_compiled_while_training_runs(tmp_path, monkeypatch):
+    asked, run = trained(tmp_path, monkeypatch, "training")
+    assert asked == [*((size, False) for size in SIZES), *((size, True) for size in SIZES)]
+    read = {r["length"] for r in run.records if r["metric"] == "exact_match"}
+    assert read == set(SIZES)
+
+
+def test_a_program_is_compiled_once(tmp_path, monkeypatch):
+    lowered = []
+    score = Evaluator._score_all
+    monkeypatch.setattr(
+        Evaluator, "_score_all",
+        lambda self, *args, width: lowered.append(width) or score(self, *args, width=width),
+    )  # fmt: skip
+    _, run = trained(tmp_path, monkeypatch, "training")
+    assert len(lowered) == run.summary["facts"]["evaluation_programs"] == len(SIZES)
