@@ -9,7 +9,7 @@ run: $(VENV)/.ready
 	$(PY) train.py --config=configs/rope_extrap.py
 
 test: $(VENV)/.ready-dev
-	$(PY) -m pytest -n 2 --dist loadgroup
+	$(PY) -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 
 torture: $(VENV)/.ready-dev  ## kills, faults, bad input, bad luck: writes docs/reliability.md
 	$(PY) -m scripts.torture $(if $(ONLY),--only=$(ONLY))

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax import CATALOG, Encoding, make, transformer
+from posenc_jax import CATALOG, Encoding, attend, frame, make, transformer
 from posenc_jax.encodings import card
 from posenc_jax.encodings.card import Card
 from posenc_jax.layout import Layout, full, layout
@@ -96,6 +96,14 @@ def standing(pos_BT: jax.Array, length_BT: Any = None) -> Layout:
     if length_BT is None:
         return found
     return found._replace(length_BT=jnp.broadcast_to(length_BT, pos_BT.shape[:2]))
+
+
+def attention(encoding: Encoding, params: Any, q, k, v, at: Layout, layer: int = 0, **form: Any):
+    """What one layer makes of queries, keys and values [B, T, H, C]; `form` goes to `frame`."""
+    view = frame(encoding, params, at, heads=q.shape[2], head=q.shape[3], **form).at(layer)
+    walk = view.encoding.walk
+    feat = walk.prepare(view.params, q.reshape(*q.shape[:2], -1)) if walk and walk.prepare else None
+    return attend(q, k, v, view, feat, feat)
 
 
 def gap(a: jax.Array, b: jax.Array) -> float:

@@ -10,10 +10,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax import Dims, at_layer, attend, frame
+from posenc_jax import Dims, at_layer
 from posenc_jax.encoding import place
 from posenc_jax.encodings import card
-from tests.catalogue import NAMES, TIME, build, encoding_of, gap, stir, tokens, where, whole
+from tests.catalogue import (
+    NAMES,
+    TIME,
+    attention,
+    build,
+    encoding_of,
+    gap,
+    stir,
+    tokens,
+    where,
+    whole,
+)
 
 DIMS = Dims(32, 4, 8, 2)
 LENGTHS = (1, 5, TIME)
@@ -29,15 +40,6 @@ def wide_params(encoding):
     init = encoding.init(jax.random.key(0), DIMS)
     params = stir({"encoding": init}, 1)["encoding"]
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, float), params)
-
-
-def attention_of(name, encoding, params, q, k, v, at, layer=0):
-    causal = card(name).axes == 0
-    view = frame(encoding, params, at, heads=4, head=8, causal=causal, form="dense").at(layer)
-    walk = view.encoding.walk
-    x = q.reshape(*q.shape[:2], -1)
-    feat = walk.prepare(view.params, x) if walk and walk.prepare else None
-    return attend(q, k, v, view, feat, feat)
 
 
 def softmax(s):
@@ -72,7 +74,8 @@ def test_catalogue_parity(name, time):
         q, k, v = rng.normal(size=(3, 1, time, 4, 8))
         for layer in range(1 if encoding.at is None else DIMS.layers):
             o.layer = layer
-            got = attention_of(name, encoding, params, *map(jnp.asarray, (q, k, v)), at, layer)[0]
+            form = {"causal": method.axes == 0, "form": "dense"}
+            got = attention(encoding, params, *map(jnp.asarray, (q, k, v)), at, layer, **form)[0]
             used, own = at_layer(encoding, layer, params)
             s_HTT = method.scores(o, jax.tree.map(np.asarray, own), q[0], k[0], pos_T, time)
             if method.axes == 0:
@@ -154,7 +157,8 @@ def test_catalogue_precision(name):
             x = jnp.zeros((1, TIME, 32), float)
             return encoding.embed(params, x, place(encoding, None, at))
         q, k, v = (jnp.asarray(a, float) for a in qkv)
-        return attention_of(name, encoding, params, q, k, v, at)
+        causal = card(name).axes == 0
+        return attention(encoding, params, q, k, v, at, causal=causal, form="dense")
 
     qkv = rng.normal(size=(3, 1, TIME, 4, 8)).astype(np.float32)
     values = stir({"encoding": encoding.init(jax.random.key(0), DIMS)}, 1)["encoding"]

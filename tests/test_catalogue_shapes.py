@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posenc_jax import Dims, attend, frame
+from posenc_jax import Dims
 from posenc_jax.encoding import place
-from tests.catalogue import NAMES, encoding_of, gap, stir, where
+from tests.catalogue import NAMES, attention, encoding_of, gap, stir, where
 
 
 class Shape(NamedTuple):
@@ -63,11 +63,7 @@ def outputs(name, shape: Shape, side: str, mask: bool = True, **form):
     if encoding.embed is not None:
         found.append(encoding.embed(params, x, place(encoding, None, at)))
     for layer in range(1 if encoding.at is None else dims.layers):
-        view = frame(encoding, params, at, heads=shape.heads, head=shape.head, mask=mask, **form)
-        view = view.at(layer)
-        walk = view.encoding.walk
-        feat = walk.prepare(view.params, x) if walk and walk.prepare else None
-        found.append(attend(q, k, v, view, feat, feat))
+        found.append(attention(encoding, params, q, k, v, at, layer, mask=mask, **form))
     return np.concatenate([np.asarray(out)[:, real_T].reshape(-1) for out in found])
 
 

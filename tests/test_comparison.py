@@ -14,8 +14,6 @@ from scripts.report import main
 from tests.browser import ask
 from tests.test_report import NASTY, make_records, summarise
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 
 def write(path, records, **config):
     base = {

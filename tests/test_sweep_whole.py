@@ -14,8 +14,6 @@ from scripts.report import main
 from tests import sweep_kills
 from tests.fake_wandb import FakeWandb
 
-pytestmark = pytest.mark.xdist_group("sweep")  # the sweep below is run once
-
 # The points differ in what leaves their programs the same, which are compiled once.
 CONFIG = sweep_kills.CONFIG.format(
     task={"name": "copy"}, model={"width": 8, "heads": 1, "layers": 1, "mlp": 1},
