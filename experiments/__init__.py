@@ -27,7 +27,7 @@ EXPERIMENTS = {
     "permutation": permutation,
 }
 SEVERAL = ("length_extrapolation",)  # those that may run as several processes
-# Those that compile for about as long as they run.
+# Those that compile for about as long as they run; halves of their batches on two cores are slower.
 MANY_PROGRAMS = ("claims", "images", "padding_leakage", "permutation")
 
 

@@ -34,6 +34,9 @@ settings.register_profile("thorough", max_examples=100, deadline=None)
 settings.load_profile("default")
 
 
+_worker_of: dict[str, str] = {}  # by group
+
+
 class Grouped(LoadScopeScheduling):
     """Tests of one group go to one worker, which makes what they share once."""
 
@@ -52,10 +55,10 @@ def pytest_xdist_make_scheduler(config, log):
     return Grouped(config, log)
 
 
-def pytest_runtest_logreport(report, worker_of={}):  # noqa: B006
+def pytest_runtest_logreport(report):
     """That groups hold: with pytest 9.2 the mark that xdist has for them does nothing, unseen."""
     if hasattr(report, "worker_id"):
-        known = worker_of.setdefault(group(report.nodeid), report.worker_id)
+        known = _worker_of.setdefault(group(report.nodeid), report.worker_id)
         assert known == report.worker_id, f"{group(report.nodeid)} is on two workers"
 
 

@@ -11,7 +11,7 @@ from posenc_jax.evaluation import Evaluator
 SIZES = (16, 40)
 
 
-def trained(workdir, monkeypatch, wait):
+def trained(workdir, monkeypatch):
     """Trains a small model and reads it at two lengths; the threads that asked for each program."""
     config: Any = common.quick(common.length_extrapolation())
     config.encoding.name = "rope"
@@ -30,14 +30,14 @@ def trained(workdir, monkeypatch, wait):
         return found
 
     monkeypatch.setattr(Evaluator, "compile", seen)
-    at = lambda name: name == wait and compiled.wait(60)
-    monkeypatch.setattr(failpoints, "reach", at)
+    hold = lambda name: name == "training" and compiled.wait(60)
+    monkeypatch.setattr(failpoints, "reach", hold)
     experiments.prepare(config.to_dict(), str(workdir))()
     return asked, runs.read(workdir)
 
 
 def test_readings_are_compiled_while_training_runs(tmp_path, monkeypatch):
-    asked, run = trained(tmp_path, monkeypatch, "training")
+    asked, run = trained(tmp_path, monkeypatch)
     assert asked == [*((size, False) for size in SIZES), *((size, True) for size in SIZES)]
     read = {r["length"] for r in run.records if r["metric"] == "exact_match"}
     assert read == set(SIZES)
@@ -50,5 +50,5 @@ def test_a_program_is_compiled_once(tmp_path, monkeypatch):
         Evaluator, "_score_all",
         lambda self, *args, width: lowered.append(width) or score(self, *args, width=width),
     )  # fmt: skip
-    _, run = trained(tmp_path, monkeypatch, "training")
+    _, run = trained(tmp_path, monkeypatch)
     assert len(lowered) == run.summary["facts"]["evaluation_programs"] == len(SIZES)
