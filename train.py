@@ -7,28 +7,21 @@ or SIGINT, start it again; 1 it cannot go on, in one line.
 """
 
 import datetime
-import errno
 import os
 import pathlib
 import re
 import sys
-from collections.abc import Callable
 
-import jax
 from absl import flags
 from ml_collections import config_flags
 
-import experiments
-from posenc_jax import interrupts, processes, runs, stops
-from posenc_jax.compiling import compile_lightly
-from posenc_jax.devices import use_cores
+from posenc_jax import prepared
+from posenc_jax.files import folder_name
 
 CONFIG = config_flags.DEFINE_config_file(
     "config", None, "The config file, PATH or PATH:ARGUMENT.",
     lock_config=False, accept_new_attributes=True,
 )  # fmt: skip
-DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)  # no fault of ours
-LEAVE_SECONDS = 3.0  # for what others do at exit, such as W&B
 WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; default runs/CONFIG/TIME.")
 
 
@@ -49,15 +42,12 @@ def parse(argv: list[str]) -> tuple[dict, str]:
         raise ValueError(f"--config: {path}: {error}") from None
     if rest[1:]:
         raise ValueError(f"{rest[1]}: not a flag; a field is set as --config.FIELD=VALUE")
+    config = CONFIG.value.to_dict()
+    _look_for_set(config)
     stem = pathlib.Path(path).stem
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     name = os.environ.get("WANDB_RUN_ID") or now  # agents of a sweep may start in one second
-    return CONFIG.value.to_dict(), WORKDIR.value or f"runs/{stem}/{runs.folder_name(name)}"
-
-
-def _rows(config: dict) -> int:
-    batch = config.get("train", {}).get("batch")
-    return batch if type(batch) is int and batch > 0 else 1
+    return config, WORKDIR.value or f"runs/{stem}/{folder_name(name)}"
 
 
 def _config_path(argv: list[str]) -> str:
@@ -84,76 +74,26 @@ def _no_field(said: str) -> str:
     return "; ".join([message, *map(str.lower, hint)])
 
 
+def _look_for_set(config: dict) -> None:
+    """ValueError: the task is a TFDS set that is not prepared. All else is checked with JAX."""
+    task = config.get("task")
+    name = task.get("name") if isinstance(task, dict) else None
+    if isinstance(name, str) and name.startswith(prepared.PREFIX):
+        try:
+            prepared.find(name.removeprefix(prepared.PREFIX))
+        except ValueError as error:
+            raise ValueError(f"config.{error}") from None
+
+
 def main(argv: list[str]) -> int:
     try:
         config, workdir = parse(argv)
-        if config.get("experiment") in experiments.MANY_PROGRAMS:
-            compile_lightly()
-        else:
-            use_cores(_rows(config))
-        processes.join()
-        interrupts.install()
-        if processes.several():
-            _be_one_of_several()
-        run = experiments.prepare(config, workdir)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
-        interrupts.leave_within(LEAVE_SECONDS, 2)
         return 2
-    _cache_compilations()
-    status = _status_of(run, workdir)
-    sys.stdout.flush()
-    interrupts.leave_within(LEAVE_SECONDS, status)
-    return status
+    from experiments import job  # and JAX, for seconds: what is wrong above is said before
 
-
-def _be_one_of_several() -> None:
-    """Only the first process prints. ValueError: each would choose a folder of its own."""
-    if not WORKDIR.value:
-        raise ValueError("--workdir: must be given where several processes make one run")
-    if not processes.first():
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-
-
-def _status_of(run: Callable[[], None], workdir: str) -> int:
-    """Runs to an end of any kind; the exit status. What is no fault of ours is one line."""
-    try:
-        run()
-        processes.part()
-    except stops.Stop as stop:
-        print(f"error: {stop}", file=sys.stderr)
-        return stop.status
-    except Exception as error:
-        line = stops.first_line(error)
-        if "RESOURCE_EXHAUSTED" in line:
-            print(f"error: out of memory: {line}", file=sys.stderr)
-            return stops.Stop.status
-        if isinstance(error, OSError) and error.errno in DISK:
-            print(f"error: {error.filename or workdir}: {error.strerror}", file=sys.stderr)
-            return stops.NotWritten.status
-        if not processes.several():
-            raise
-        if isinstance(error, jax.errors.JaxRuntimeError):
-            # Leaving in order would wait for the process that is gone.
-            print(f"error: a process was lost: {line}", file=sys.stderr, flush=True)
-            os._exit(stops.Interrupted.status)
-        interrupts.leave_within(LEAVE_SECONDS, 1)
-        raise
-    return 0
-
-
-def _cache_compilations() -> None:
-    """Keeps compiled programs between runs, and between workers, which read the environment as they
-    start, unless it says otherwise already.
-    """
-    wanted: dict[str, str | float] = {
-        "jax_compilation_cache_dir": str(pathlib.Path.home() / ".cache" / "posenc_jax"),
-        "jax_persistent_cache_min_compile_time_secs": 0.2,
-    }
-    for name, value in wanted.items():
-        if name.upper() not in os.environ:
-            os.environ[name.upper()] = str(value)
-            jax.config.update(name, value)
+    return job.run(config, workdir, named=bool(WORKDIR.value))
 
 
 if __name__ == "__main__":

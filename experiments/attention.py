@@ -11,6 +11,7 @@ import experiments
 from experiments import length_extrapolation
 from posenc_jax import runs, tasks, transformer
 from posenc_jax.checkpoints import Checkpoints
+from posenc_jax.files import folder_name
 
 TOKENS, EXAMPLES = 64, 8
 
@@ -30,7 +31,7 @@ def look(workdir: str | Path) -> list[Path]:
         return []
     task, written = tasks.make(config.task.name, **config.task.options), []
     for name in config.encoding.names:
-        folder = run.path / "checkpoints" / runs.folder_name(name)
+        folder = run.path / "checkpoints" / folder_name(name)
         kept = next(Checkpoints(folder).newest(), None) if folder.is_dir() else None
         if kept is not None:
             path = run.path / "attention" / f"{name}.npy"

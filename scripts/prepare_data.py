@@ -20,8 +20,8 @@ from typing import Any
 # The package need not be installed: it is found beside this folder.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from posenc_jax import prepared
 from posenc_jax.choices import choices_for
-from posenc_jax.tasks import prepared
 
 EXTRA = "pip install '.[prepare]'"
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from posenc_jax import failpoints, runs, tasks, training
+from posenc_jax.files import folder_name
 from posenc_jax.runs.lock import Lock
 from posenc_jax.schema import CheckpointConfig, TrainConfig
 from posenc_jax.stops import Diverged, NotWritten
@@ -155,8 +156,8 @@ def test_a_lock_of_a_dead_process_is_no_lock(tmp_path):
 )
 def test_a_name_that_leads_elsewhere_is_no_folder(name):
     with pytest.raises(ValueError, match="cannot be a folder"):
-        runs.folder_name(name)
-    assert runs.folder_name("randomized+rope_2.d") == "randomized+rope_2.d"
+        folder_name(name)
+    assert folder_name("randomized+rope_2.d") == "randomized+rope_2.d"
 
 
 def attempt(workdir, kill="", count=0, model=MODEL):

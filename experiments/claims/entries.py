@@ -14,6 +14,7 @@ from experiments.claims.ledger import Claim, Curve, Measured, Verdict, unmeasure
 from experiments.claims.register import LEDGER
 from posenc_jax import runs
 from posenc_jax.evaluation import DoesNotFit
+from posenc_jax.files import write_json
 from posenc_jax.statistics import interval
 from posenc_jax.stops import Diverged
 
@@ -98,7 +99,7 @@ def save(path: Path, entries: Iterable[Entry]) -> None:
         }
         for e in entries
     ]
-    runs.write_json(path, runs.plain("claims", rows))
+    write_json(path, runs.plain("claims", rows))
 
 
 def load(*workdirs: str | Path) -> list[Entry]:

@@ -10,7 +10,6 @@ not repeated (progress.json), and those that train long keep their state (checkp
 """
 
 from posenc_jax.runs.environment import environment
-from posenc_jax.runs.files import folder_name, write_json
 from posenc_jax.runs.keeper import Keeper
 from posenc_jax.runs.records import FIELDS, SPLITS, Record, check, plain
 from posenc_jax.runs.run import Run, send
@@ -19,5 +18,5 @@ from posenc_jax.runs.stored import Stored, finished, read
 
 __all__ = [
     "FIELDS", "SPLITS", "Keeper", "Record", "Run", "Stored", "check", "environment", "finished",
-    "folder_name", "plain", "read", "send", "standing", "write_json",
+    "plain", "read", "send", "standing",
 ]  # fmt: skip

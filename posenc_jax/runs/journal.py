@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from posenc_jax.runs.files import write_json
+from posenc_jax.files import write_json
 from posenc_jax.stops import NotWritten
 
 Mark = dict[str, Any]  # {"bytes": int, "sha256": str}

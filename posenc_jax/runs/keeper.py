@@ -6,7 +6,7 @@ from typing import Any
 
 from posenc_jax import interrupts, processes
 from posenc_jax.checkpoints import Checkpoints, Kept, fill
-from posenc_jax.runs.files import folder_name
+from posenc_jax.files import folder_name
 from posenc_jax.runs.run import Run
 from posenc_jax.schema import CheckpointConfig
 from posenc_jax.stops import NotWritten

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from posenc_jax import failpoints, mirror, processes
+from posenc_jax.files import write_json, write_text
 from posenc_jax.runs.environment import changes, environment
-from posenc_jax.runs.files import write_json, write_text
 from posenc_jax.runs.journal import Journal, Mark
 from posenc_jax.runs.lock import Lock
 from posenc_jax.runs.records import Record, check, parse, plain

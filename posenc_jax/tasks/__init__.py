@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+from posenc_jax import prepared
 from posenc_jax.choices import checked, choices_for
 from posenc_jax.tasks import (
     arithmetic,
@@ -16,7 +17,6 @@ from posenc_jax.tasks import (
     corpus,
     images,
     periodic,
-    prepared,
     recall,
     sets,
 )
@@ -62,7 +62,7 @@ TASKS: dict[str, Callable[..., Task]] = {
 
 IMAGES: dict[str, Callable[..., Task]] = {"digits": images.digits}
 
-_FILE, _TFDS = "file:", "tfds:"
+_FILE, _TFDS = "file:", prepared.PREFIX
 _PATTERNS = ("file:PATH", "tfds:NAME")
 # Tasks that cost something to make are planned first; a plan knows its sizes, as a task does.
 _PLANS: dict[Callable, Callable] = {

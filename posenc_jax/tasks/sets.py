@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posenc_jax.choices import choices_for
+from posenc_jax.prepared import Prepared, source, split_named
 from posenc_jax.tasks import images, pairs
 from posenc_jax.tasks.masked import check_share
-from posenc_jax.tasks.prepared import Prepared, source, split_named
 from posenc_jax.tasks.streaming import feeder
 from posenc_jax.tasks.task import Task, check_least
 from posenc_jax.tasks.windows import SMALLEST, SPLITS, document, windowed

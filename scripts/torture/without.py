@@ -6,7 +6,7 @@ The controls of the torture tests: what each protection prevents must then be se
 import sys
 
 import train
-from experiments import workers
+from experiments import job, workers
 from posenc_jax import checkpoints, interrupts, mirror
 from posenc_jax.runs import journal, keeper, lock
 
@@ -51,7 +51,7 @@ def bounds() -> None:
     """W&B may take the time that it wants."""
     mirror.FINISH_SECONDS = 0.0
     mirror._bounded = lambda seconds, call, *arguments: call(*arguments)
-    train.LEAVE_SECONDS = 3600.0
+    job.LEAVE_SECONDS = 3600.0
 
 
 def following() -> None:

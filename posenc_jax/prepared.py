@@ -3,7 +3,7 @@
 A name is that of TFDS, "lm1b", "wiki40b/en" or "scan/length_split", with ":1.2.0" after it for a
 version other than the newest prepared. Sets lie where TFDS puts them: in the folder that the
 environment variable TFDS_DATA_DIR names, or ~/tensorflow_datasets. Looking one up reads two small
-files and imports nothing, so a set that is not there is refused at once.
+files and imports neither TFDS nor JAX, so a set that is not there is refused at once.
 """
 
 import importlib.util
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from posenc_jax.choices import choices_for
 
+PREFIX = "tfds:"  # of a task's name
 READABLE = "array_record"
 
 
@@ -116,7 +117,7 @@ def _read(name: str, folder: Path) -> Prepared:
                 f"{split['name']}; remove {folder} and prepare it again: {command(name)}",
             )
     features = stored.get("featuresDict", {}).get("features", {})
-    return Prepared(f"tfds:{name}", folder, splits, features)
+    return Prepared(f"{PREFIX}{name}", folder, splits, features)
 
 
 def source(found: Prepared, split: str) -> Sequence[dict[str, Any]]:
@@ -194,7 +195,7 @@ def _near(name: str, known: set[str]) -> str:
 
 
 def _refuse(name: str, why: str) -> NoReturn:
-    raise ValueError(f"task.name: tfds:{name} {why}")
+    raise ValueError(f"task.name: {PREFIX}{name} {why}")
 
 
 def _line(error: Exception) -> str:

@@ -1,0 +1,103 @@
+"""A run as a process: its devices, its signals, its compiled programs, its exit status."""
+
+import errno
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+
+import experiments
+from posenc_jax import interrupts, processes, stops
+from posenc_jax.compiling import compile_lightly
+from posenc_jax.devices import use_cores
+
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)  # no fault of ours
+LEAVE_SECONDS = 3.0  # for what others do at exit, such as W&B
+
+
+def run(config: dict[str, Any], workdir: str, named: bool) -> int:
+    """Makes the run that a config asks for, or goes on with it; the exit status.
+
+    Args:
+      config: as a config file gives it.
+      workdir: the run's folder.
+      named: whether somebody chose that folder, so that each of several processes has the same.
+    """
+    try:
+        if config.get("experiment") in experiments.MANY_PROGRAMS:
+            compile_lightly()
+        else:
+            use_cores(_rows(config))
+        processes.join()
+        interrupts.install()
+        if processes.several():
+            _be_one_of_several(named)
+        prepared = experiments.prepare(config, workdir)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return _leave(stops.Refused.status)
+    _cache_compilations()
+    return _leave(_status_of(prepared, workdir))
+
+
+def _rows(config: dict[str, Any]) -> int:
+    batch = config.get("train", {}).get("batch")
+    return batch if type(batch) is int and batch > 0 else 1
+
+
+def _leave(status: int) -> int:
+    sys.stdout.flush()
+    interrupts.leave_within(LEAVE_SECONDS, status)
+    return status
+
+
+def _be_one_of_several(named: bool) -> None:
+    """Only the first process prints. ValueError: each would choose a folder of its own."""
+    if not named:
+        raise ValueError("--workdir: must be given where several processes make one run")
+    if not processes.first():
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+
+
+def _status_of(run: Callable[[], None], workdir: str) -> int:
+    """Runs to an end of any kind; the exit status. What is no fault of ours is one line."""
+    try:
+        run()
+        processes.part()
+    except stops.Stop as stop:
+        print(f"error: {stop}", file=sys.stderr)
+        return stop.status
+    except Exception as error:
+        line = stops.first_line(error)
+        if "RESOURCE_EXHAUSTED" in line:
+            print(f"error: out of memory: {line}", file=sys.stderr)
+            return stops.Stop.status
+        if isinstance(error, OSError) and error.errno in DISK:
+            print(f"error: {error.filename or workdir}: {error.strerror}", file=sys.stderr)
+            return stops.NotWritten.status
+        if not processes.several():
+            raise
+        if isinstance(error, jax.errors.JaxRuntimeError):
+            # Leaving in order would wait for the process that is gone.
+            print(f"error: a process was lost: {line}", file=sys.stderr, flush=True)
+            os._exit(stops.Interrupted.status)
+        interrupts.leave_within(LEAVE_SECONDS, 1)
+        raise
+    return 0
+
+
+def _cache_compilations() -> None:
+    """Keeps compiled programs between runs, and between workers, which read the environment as they
+    start, unless it says otherwise already.
+    """
+    wanted: dict[str, str | float] = {
+        "jax_compilation_cache_dir": str(Path.home() / ".cache" / "posenc_jax"),
+        "jax_persistent_cache_min_compile_time_secs": 0.2,
+    }
+    for name, value in wanted.items():
+        if name.upper() not in os.environ:
+            os.environ[name.upper()] = str(value)
+            jax.config.update(name, value)
