@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from posenc_jax import processes
@@ -64,40 +63,38 @@ def gathered(tree: Any) -> Any:
     return _constrained(tree, lambda shape, n: None)
 
 
-def lookup(table_VD: jax.Array, index_BT: jax.Array) -> jax.Array:
-    """`table_VD[index_BT]`, whose gradient each device sums over its own rows before all are added
-    up; XLA would bring the gradients of all rows to every device.
+def sum_over_rows(function: Callable, given: Any, batch: Any) -> Any:
+    """function(given, batch), called by each device of the seed on its own rows and added up.
+
+    All sums are then said at once. XLA by itself says the gradient of each parameter as it is made,
+    and on a CPU devices wait for each other each time.
+
+    Args:
+      function: its values are sums over the rows that it is given.
+      given: the same for all devices.
+      batch: leaves [B, ...]; where the devices do not divide B each of them does it all.
     """
     devices = _row_devices()
-    if devices == 1 or index_BT.shape[0] % devices:
-        return table_VD[index_BT]
-    return _lookup(table_VD, index_BT)
+    if devices == 1 or jax.tree.leaves(batch)[0].shape[0] % devices:
+        return function(given, batch)
+    own = lambda given, batch: jax.lax.psum(function(given, batch), "rows")
+    return jax.shard_map(
+        own, in_specs=(PartitionSpec(), PartitionSpec("rows")), out_specs=PartitionSpec(),
+        axis_names={"rows"}, check_vma=False,
+    )(given, batch)  # fmt: skip
 
 
-@jax.custom_vjp
-def _lookup(table_VD: jax.Array, index_BT: jax.Array) -> jax.Array:
-    return table_VD[index_BT]
-
-
-def _lookup_forward(table_VD: jax.Array, index_BT: jax.Array):
-    return table_VD[index_BT], (index_BT, table_VD)
-
-
-def _lookup_backward(kept: tuple[jax.Array, jax.Array], g_BTD: jax.Array):
-    index_BT, table_VD = kept
-
-    def own(index_BT, g_BTD):
-        zero = jnp.zeros(table_VD.shape, g_BTD.dtype)
-        return jax.lax.psum(zero.at[index_BT].add(g_BTD), "rows")
-
-    by_row = PartitionSpec("rows")
-    added = jax.shard_map(
-        own, in_specs=by_row, out_specs=PartitionSpec(), axis_names={"rows"}, check_vma=False
-    )  # fmt: skip
-    return added(index_BT, g_BTD), None
-
-
-_lookup.defvjp(_lookup_forward, _lookup_backward)
+def with_all_rows(function: Callable, tree: Any) -> Any:
+    """function(tree) of leaves [B, ...] whose rows depend on the others, as random draws do: inside
+    `sum_over_rows` it is shown the rows of all devices, and each keeps its own.
+    """
+    if "rows" not in jax.sharding.get_abstract_mesh().manual_axes:
+        return function(tree)
+    own = jax.tree.leaves(tree)[0].shape[0]
+    everyone = jax.tree.map(lambda x: jax.lax.all_gather(x, "rows", tiled=True), tree)
+    first, rows = jax.lax.axis_index("rows") * own, own * _row_devices()
+    cut = lambda x: jax.lax.dynamic_slice_in_dim(x, first, own) if x.shape[0] == rows else x
+    return jax.tree.map(cut, function(everyone))
 
 
 def by_seed(tree: Any, fsdp: bool) -> Any:

@@ -53,10 +53,18 @@ def optimizer(config: TrainConfig) -> optax.GradientTransformation:
     )
 
 
-def mean_loss(logits_BTV: jax.Array, targets_BT: jax.Array, weights_BT: jax.Array) -> jax.Array:
-    """Weighted mean cross entropy in nats; 0 where no target counts."""
+def mean_loss(
+    logits_BTV: jax.Array,
+    targets_BT: jax.Array,
+    weights_BT: jax.Array,
+    total: jax.Array | None = None,
+) -> jax.Array:
+    """Weighted mean cross entropy in nats; 0 where no target counts. Of rows that are a share of a
+    batch, with the `total` weight of the batch, their share of its mean.
+    """
     loss_BT = cross_entropy(logits_BTV, targets_BT)
-    return jnp.sum(loss_BT * weights_BT) / jnp.maximum(jnp.sum(weights_BT), 1.0)
+    total = jnp.sum(weights_BT) if total is None else total
+    return jnp.sum(loss_BT * weights_BT) / jnp.maximum(total, 1.0)
 
 
 def cross_entropy(logits_BTV: jax.Array, targets_BT: jax.Array) -> jax.Array:
@@ -88,18 +96,22 @@ def train_step(model: Model, task: Task, tx, config: TrainConfig, loss_mask: boo
     """
     spread = devices.spread_parameters if config.fsdp else lambda tree: tree
 
-    def loss_of(params, batch: Batch, key):
-        params = devices.gathered(params) if config.fsdp else params
-        weights_BT = batch.weights_BT
-        if not loss_mask:
-            weights_BT = jnp.where(batch.layout.segment_BT > 0, weights_BT, 1.0)
+    def loss_of(params, batch: Batch, total, key):
         logits_BTV = model.apply(params, batch.tokens_BT, batch.layout, key, aligned=True)
-        return mean_loss(logits_BTV, batch.targets_BT, weights_BT)
+        return mean_loss(logits_BTV, batch.targets_BT, batch.weights_BT, total)
+
+    def own_rows(given, batch: Batch):
+        params, *rest = given
+        return value_and_grad(loss_of, params, batch, *rest)
 
     def step(data, state: State):
         batch = make_batch(task, data, config, state)
+        if not loss_mask:
+            counts_BT = jnp.where(batch.layout.segment_BT > 0, batch.weights_BT, 1.0)
+            batch = batch._replace(weights_BT=counts_BT)
         key = random_key(state.seed, PLACE, state.step)
-        loss, grads = value_and_grad(loss_of, state.params, batch, key)
+        given = state.params, batch.weights_BT.sum(), key
+        loss, grads = devices.sum_over_rows(own_rows, given, batch)
         state, metrics = advance(tx, state, loss, spread(grads))
         return spread(state), metrics
 

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 
 from posenc_jax.attention import Frame, attend, frame
-from posenc_jax.devices import lookup
 from posenc_jax.encoding import Dims, Encoding
 from posenc_jax.layout import Layout, full, join
 from posenc_jax.linear import linear, widest
@@ -228,7 +227,7 @@ def _embed(module, tokens_BT):
         return Dense(module.config.width, jnp.dtype(module.config.dtype), name="embed")(tokens_BT)
     init = nn.initializers.normal(1.0)
     table_VD = weight(module, "embed", init, (module.vocab, module.config.width))
-    return lookup(table_VD.astype(module.config.dtype), tokens_BT)
+    return table_VD.astype(module.config.dtype)[tokens_BT]
 
 
 def _read_out(module, x_BTD, layout: Layout):

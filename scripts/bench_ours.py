@@ -61,13 +61,16 @@ def step(job: dict):
 
 
 def products(job: dict):
-    """The matrix products of the same steps and nothing else, each core on its share of the rows:
-    what a step of these products cannot be faster than.
+    """The matrix products of the same steps and nothing else, each core on its share of the rows
+    and each product in the form that a step has found fastest: what such a step cannot be faster
+    than. Queries, keys and values are one product here.
     """
     import jax
     import jax.numpy as jnp
 
+    from posenc_jax.attention.dense import heads_first, product, transposed
     from posenc_jax.devices import use_cores
+    from posenc_jax.linear import linear
     from posenc_jax.training import over_seeds
 
     use_cores(job["batch"])
@@ -83,15 +86,33 @@ def products(job: dict):
         rows = (job["batch"] // shares, job["length"], width)
         return {"layers": layers, "read_out": normal((width, 256)), "x": normal(rows)}
 
+    @jax.custom_vjp
+    def attended(q_BHQC, k_BHKC, v_BHKC):
+        return product(product(q_BHQC, transposed(k_BHKC)), v_BHKC)
+
+    def forward(q_BHQC, k_BHKC, v_BHKC):
+        s_BHQK = product(q_BHQC, transposed(k_BHKC))
+        return product(s_BHQK, v_BHKC), (q_BHQC, k_BHKC, v_BHKC, s_BHQK)
+
+    def backward(kept, g_BHQC):
+        q_BHQC, k_BHKC, v_BHKC, s_BHQK = kept
+        dv_BHCK = product(transposed(g_BHQC), s_BHQK)
+        ds_BHQK = product(g_BHQC, transposed(v_BHKC))
+        dk_BHCK = product(transposed(q_BHQC), ds_BHQK)
+        return product(ds_BHQK, k_BHKC), jnp.swapaxes(dk_BHCK, 2, 3), jnp.swapaxes(dv_BHCK, 2, 3)
+
+    attended.defvjp(forward, backward)
+    times = lambda x, w: linear(x, w, jnp.zeros(w.shape[1]))
+
     def logits(params):
         x_BTD = params["x"]
         for layer in params["layers"]:
-            qkv_BTE = x_BTD @ layer["qkv"]
-            q, k, v = jnp.split(qkv_BTE.reshape(*x_BTD.shape[:2], 3 * heads, -1), 3, axis=2)
-            s_BHQK = jnp.einsum("bqhc,bkhc->bhqk", q, k)
-            o_BTHC = jnp.einsum("bhqk,bkhc->bqhc", s_BHQK, v)
-            x_BTD = o_BTHC.reshape(x_BTD.shape) @ layer["out"] @ layer["up"] @ layer["down"]
-        return x_BTD @ params["read_out"]
+            qkv_BTEC = times(x_BTD, layer["qkv"]).reshape(*x_BTD.shape[:2], 3 * heads, -1)
+            o_BHTC = attended(*map(heads_first, jnp.split(qkv_BTEC, 3, axis=2)))
+            x_BTD = heads_first(o_BHTC).reshape(x_BTD.shape)
+            for name in ("out", "up", "down"):
+                x_BTD = times(x_BTD, layer[name])
+        return times(x_BTD, params["read_out"])
 
     def run(params):
         def one(params, _):

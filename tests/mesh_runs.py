@@ -28,6 +28,7 @@ class Case(NamedTuple):
     seeds: int = 1
     fsdp: bool = False
     goes_on: str = ""
+    encoding: str = "nope"
 
 
 CASES = {
@@ -38,6 +39,7 @@ CASES = {
         Case("fsdp", fsdp=True),
         Case("rows to fsdp", fsdp=True, goes_on="rows"),
         Case("fsdp to rows", goes_on="fsdp"),
+        Case("random", seeds=2, encoding="randomized+rope"),
     )
 }
 
@@ -72,10 +74,10 @@ class Half:
 class Trainer:
     """Trains and tests; each program is compiled once, and a state placed otherwise is refused."""
 
-    def __init__(self, seeds: int, fsdp: bool):
+    def __init__(self, seeds: int, fsdp: bool, encoding: str):
         self._seeds, self._programs = seeds, {}
         shape = ModelConfig(width=16, heads=2, layers=1)
-        self._model = transformer.build(shape, make("nope"), text().vocab)
+        self._model = transformer.build(shape, make(encoding), text().vocab)
         self._config = TrainConfig(
             length=6, min_length=1, batch=8, steps=STEPS, chunk=HALF, lr=1e-2, warmup=2, fsdp=fsdp
         )
@@ -131,7 +133,7 @@ trainer = functools.cache(Trainer)
 def trained(folder: Path, name: str) -> dict[str, Any]:
     """What one case gives; cases of one shape share their programs."""
     case = CASES[name]
-    return trainer(case.seeds, case.fsdp)(folder, case)
+    return trainer(case.seeds, case.fsdp, case.encoding)(folder, case)
 
 
 def main() -> None:
@@ -140,7 +142,7 @@ def main() -> None:
     found: dict[str, Any] = {name: trained(Path(folder), name) for name in names}
     found["devices"], found["first"] = jax.device_count(), processes.first()
     if processes.several():
-        found["does not fit"] = trainer(1, True).does_not_fit()
+        found["does not fit"] = trainer(1, True, "nope").does_not_fit()
         found["asked"] = [processes.any_of(jax.process_index() == 1), processes.any_of(False)]
     print(json.dumps(found))
     processes.part()

@@ -38,8 +38,8 @@ def said(process):
 def runs(tmp_path_factory):
     """The cases trained on 1 device, on 8, and on 2 processes of 2 devices each."""
     folder = tmp_path_factory.mktemp("mesh")
-    one = {name: trained(folder, name) for name in ("rows", "seeds")}
-    eight = said(started(folder, ["rows", "seeds", "fsdp", "rows to fsdp"], devices=8))
+    one = {name: trained(folder, name) for name in ("rows", "seeds", "random")}
+    eight = said(started(folder, ["rows", "seeds", "fsdp", "rows to fsdp", "random"], devices=8))
     one["fsdp to rows"] = trained(folder, "fsdp to rows")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -70,6 +70,14 @@ def test_eight_devices_give_the_losses_of_one(runs, case, wanted):
     for key in ("losses", "scores"):
         assert close(found, one, key)
         assert not close(found, other, key), "control: other seeds"
+
+
+def test_a_random_draw_is_that_of_the_whole_batch(runs):
+    """Two seeds, four devices each, which show every row the positions that one device does."""
+    for key in ("losses", "scores"):
+        assert close(runs["eight"]["random"], runs["one"]["random"], key)
+    swapped = {"losses": runs["one"]["random"]["losses"][::-1]}
+    assert not close(runs["eight"]["random"], swapped), "control: other seeds"
 
 
 def test_two_processes_of_two_devices_give_them_too(runs):

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from posenc_jax.attention.window import bias_row, skew, straight
+from posenc_jax.devices import with_all_rows
 from posenc_jax.encoding import Encoding, Params, Placed, Table, at_layer, place
 from posenc_jax.layout import Layout
 
@@ -124,6 +125,10 @@ def frame(
         raise ValueError(f"attention.form: {form!r} is not known; choose from {', '.join(FORMS)}")
     keys = q_layout if k_layout is None else k_layout
     placed = place(encoding, key, keys)
+    # A `place` that leaves the positions alone hands on the very array.
+    kept = all(leaf is keys.pos_BT for leaf in jax.tree.leaves(placed))
+    if key is not None and not kept:
+        placed = with_all_rows(partial(place, encoding, key), keys)
     k = Tokens(placed, keys.index_BT, keys.segment_BT)
     size_q, size_k = q_layout.index_BT.shape[1], keys.index_BT.shape[1]
     first = size_k - size_q if start is None else start
@@ -132,8 +137,6 @@ def frame(
     else:
         cut = lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, size_q, axis=1)
         q = Tokens(jax.tree.map(cut, placed), q_layout.index_BT, q_layout.segment_BT)
-    # A `place` that leaves the positions alone hands on the very array.
-    kept = all(leaf is keys.pos_BT for leaf in jax.tree.leaves(placed))
     promised = aligned and kept and mask and keys.pos_BT.ndim == 2
     if form == "auto":
         most = DENSE_LOGITS.get(jax.default_backend(), DENSE_LOGITS_ELSEWHERE)
