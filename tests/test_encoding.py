@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import posenc_jax
 from posenc_jax import CATALOG, Dims, Encoding, Side, Walk, at_layer, chain, describe, make
 from posenc_jax.encoding import each_layer, only_places, per_layer, place
 from posenc_jax.encodings import card, options
@@ -310,3 +311,12 @@ def test_describe_says_what_a_method_is(name):
     assert text.startswith(f"{name}: ")
     for line in (card(name).formula, card(name).paper, *card(name).options):
         assert line in text
+
+
+def test_the_face_has_what_it_names():
+    for name in posenc_jax.__all__:
+        assert name in dir(posenc_jax)
+        getattr(posenc_jax, name)
+    assert posenc_jax.encodings.make is posenc_jax.make
+    with pytest.raises(AttributeError, match="module 'posenc_jax' has no attribute 'maek'"):
+        _ = posenc_jax.maek
