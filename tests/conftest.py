@@ -4,7 +4,9 @@ import functools
 import gc
 import os
 import re
+import tempfile
 import threading
+from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "Agg")
@@ -13,6 +15,7 @@ os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 import jax
 from hypothesis import settings
+from jax._src import lru_cache
 from jax._src.interpreters import mlir
 from xdist.scheduler import LoadScopeScheduling
 
@@ -22,7 +25,7 @@ from tests.browser import browser
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags(0)}"  # no backend runs yet
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
-jax.config.update("jax_enable_compilation_cache", False)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 # A quarter of compiling a small program is making its MLIR context, and a kept program keeps it.
 _context = functools.cache(lambda thread, make=mlir.make_ir_context: make())
@@ -34,7 +37,26 @@ settings.register_profile("thorough", max_examples=100, deadline=None)
 settings.load_profile("default")
 
 
+def _put(cache, key, value):
+    """As JAX does, but an entry is whole when another worker can see it."""
+    part = Path(cache.path) / f"{key}.{os.getpid()}"
+    part.write_bytes(value)
+    part.rename(part.with_name(f"{key}-cache"))
+
+
+lru_cache.LRUCache.put = _put
+_compiled = tempfile.TemporaryDirectory(prefix="posenc_jax-")  # lives as long as the process
 _worker_of: dict[str, str] = {}  # by group
+
+
+def pytest_configure(config):
+    """What a worker compiles no other compiles again: a third of all programs."""
+    shared = getattr(config, "workerinput", {}).get("compiled", _compiled.name)
+    jax.config.update("jax_compilation_cache_dir", shared)
+
+
+def pytest_configure_node(node):
+    node.workerinput["compiled"] = _compiled.name
 
 
 class Grouped(LoadScopeScheduling):
