@@ -62,8 +62,7 @@ def step(job: dict):
 
 def products(job: dict):
     """The matrix products of the same steps and nothing else, each core on its share of the rows
-    and each product in the form that a step has found fastest: what such a step cannot be faster
-    than. Queries, keys and values are one product here.
+    and each product in the form that the step has it in; but queries, keys and values are one.
     """
     import jax
     import jax.numpy as jnp

@@ -50,7 +50,7 @@ _worker_of: dict[str, str] = {}  # by group
 
 
 def pytest_configure(config):
-    """What a worker compiles no other compiles again: a third of all programs."""
+    """What a worker has compiled is not compiled again, by it or by another."""
     shared = getattr(config, "workerinput", {}).get("compiled", _compiled.name)
     jax.config.update("jax_compilation_cache_dir", shared)
 
