@@ -7,6 +7,7 @@ extensions: one that takes a `factor` gets what the length asks for, and the tra
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -51,8 +52,12 @@ def check(config: Config) -> None:
 def run(config: Config, workdir: str) -> None:
     """Trains and evaluates every encoding, then writes and prints the report."""
     wandb = config.wandb.model_dump()
-    with runs.Run(workdir, config.model_dump(), wandb) as record:
+    with (
+        runs.Run(workdir, config.model_dump(), wandb) as record,
+        ThreadPoolExecutor(1, "baselines") as meanwhile,  # compressors leave Python to others
+    ):
         task = tasks.make(config.task.name, **config.task.options)
+        baselines = meanwhile.submit(task.baselines)
         record.fact(task=dict(task.facts))
         measure(config, task, record)
         if record.leads:
@@ -61,7 +66,7 @@ def run(config: Config, workdir: str) -> None:
                 metric=task.metric,
                 better="lower" if task.metric == "bits_per_byte" else "higher",
                 train_length=config.train.length,
-                baselines=task.baselines(),
+                baselines=baselines.result(),
                 not_measured=record.facts.get("not_measured", ()),
             )
             record.finish(summary)
