@@ -67,7 +67,7 @@ def products(job: dict):
     import jax
     import jax.numpy as jnp
 
-    from posenc_jax.attention.dense import heads_first, product, transposed
+    from posenc_jax.attention.dense import heads_first
     from posenc_jax.devices import use_cores
     from posenc_jax.linear import linear
     from posenc_jax.training import over_seeds
@@ -85,22 +85,7 @@ def products(job: dict):
         rows = (job["batch"] // shares, job["length"], width)
         return {"layers": layers, "read_out": normal((width, 256)), "x": normal(rows)}
 
-    @jax.custom_vjp
-    def attended(q_BHQC, k_BHKC, v_BHKC):
-        return product(product(q_BHQC, transposed(k_BHKC)), v_BHKC)
-
-    def forward(q_BHQC, k_BHKC, v_BHKC):
-        s_BHQK = product(q_BHQC, transposed(k_BHKC))
-        return product(s_BHQK, v_BHKC), (q_BHQC, k_BHKC, v_BHKC, s_BHQK)
-
-    def backward(kept, g_BHQC):
-        q_BHQC, k_BHKC, v_BHKC, s_BHQK = kept
-        dv_BHCK = product(transposed(g_BHQC), s_BHQK)
-        ds_BHQK = product(g_BHQC, transposed(v_BHKC))
-        dk_BHCK = product(transposed(q_BHQC), ds_BHQK)
-        return product(ds_BHQK, k_BHKC), jnp.swapaxes(dk_BHCK, 2, 3), jnp.swapaxes(dv_BHCK, 2, 3)
-
-    attended.defvjp(forward, backward)
+    attended = attention_products()
     times = lambda x, w: linear(x, w, jnp.zeros(w.shape[1]))
 
     def logits(params):
@@ -124,6 +109,29 @@ def products(job: dict):
     params = jax.vmap(init)(jax.random.split(jax.random.key(0), shares))
     chunk = jax.jit(lambda params: over_seeds(run, params))
     return (params,), lambda params: jax.block_until_ready(chunk(params))
+
+
+def attention_products():
+    """(q, k, v), each [B, H, T, C], to q k v: two products, and four backward."""
+    import jax
+    import jax.numpy as jnp
+
+    from posenc_jax.attention.dense import product, transposed
+
+    def forward(q_BHQC, k_BHKC, v_BHKC):
+        s_BHQK = product(q_BHQC, transposed(k_BHKC))
+        return product(s_BHQK, v_BHKC), (q_BHQC, k_BHKC, v_BHKC, s_BHQK)
+
+    def backward(kept, g_BHQC):
+        q_BHQC, k_BHKC, v_BHKC, s_BHQK = kept
+        dv_BHCK = product(transposed(g_BHQC), s_BHQK)
+        ds_BHQK = product(g_BHQC, transposed(v_BHKC))
+        dk_BHCK = product(transposed(q_BHQC), ds_BHQK)
+        return product(ds_BHQK, k_BHKC), jnp.swapaxes(dk_BHCK, 2, 3), jnp.swapaxes(dv_BHCK, 2, 3)
+
+    attended = jax.custom_vjp(lambda q, k, v: forward(q, k, v)[0])
+    attended.defvjp(forward, backward)
+    return attended
 
 
 def attention(job: dict):

@@ -1,5 +1,6 @@
 """The command line: every wrong input gets one line that names it, before anything is read."""
 
+import os
 import subprocess
 import sys
 
@@ -109,3 +110,23 @@ def test_wrong_command_is_one_line_and_status_2(arguments, words):
     assert error.count("\n") == 0, error
     for word in words:
         assert word in error, error
+
+
+def test_a_run_on_a_set_that_is_not_prepared_is_refused_before_jax_loads(tmp_path):
+    """Loading JAX takes longer than all of it. Here that is an error; the control gets to it."""
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "__init__.py").write_text("raise ImportError('JAX loads')")
+    paths = {"PYTHONPATH": str(tmp_path), "TFDS_DATA_DIR": str(tmp_path)}
+    command = [sys.executable, "train.py", "--config=configs/extrap.py"]
+    said = {}
+    for name in ("tfds:lm1b", "stdlib"):
+        done = subprocess.run(
+            [*command, f"--config.task.name={name}"],
+            env={**os.environ, **paths}, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        said[name] = (done.returncode, done.stderr.splitlines()[-1])
+    assert said == {
+        "tfds:lm1b": (2, f"error: config.task.name: tfds:lm1b is not prepared in {tmp_path}; once, "
+                         "type: python scripts/prepare_data.py lm1b"),
+        "stdlib": (1, "ImportError: JAX loads"),
+    }  # fmt: skip

@@ -289,26 +289,6 @@ def test_what_cannot_be_read_is_refused_at_once(data_dir, name, options, message
     assert "\n" not in str(caught.value)
 
 
-def test_a_run_on_a_set_that_is_not_prepared_is_refused_before_jax_loads(tmp_path):
-    """Loading JAX takes longer than all of it. Here that is an error; the control gets to it."""
-    (tmp_path / "jax").mkdir()
-    (tmp_path / "jax" / "__init__.py").write_text("raise ImportError('JAX loads')")
-    paths = {"PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}", "TFDS_DATA_DIR": str(tmp_path)}
-    command = [sys.executable, "train.py", "--config=configs/extrap.py"]
-    said = {}
-    for name in ("tfds:lm1b", "stdlib"):
-        done = subprocess.run(
-            [*command, f"--config.task.name={name}"],
-            cwd=ROOT, env={**os.environ, **paths}, capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
-        said[name] = (done.returncode, done.stderr.splitlines()[-1])
-    assert said == {
-        "tfds:lm1b": (2, f"error: config.task.name: tfds:lm1b is not prepared in {tmp_path}; once, "
-                         "type: python scripts/prepare_data.py lm1b"),
-        "stdlib": (1, "ImportError: JAX loads"),
-    }  # fmt: skip
-
-
 def test_a_set_left_half_prepared_is_refused(own_copy):
     tasks.check("tfds:documents")
     (own_copy / "1.0.0").rename(own_copy / "incomplete.ABC123_1.0.0")
