@@ -1,31 +1,24 @@
 """One file for each experiment, with a `Config`, a `check(config)` and a `run(config, workdir)`."""
 
 import contextlib
+import importlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from experiments import (
-    claims,
-    images,
-    leaderboard,
-    length_extrapolation,
-    padding_leakage,
-    permutation,
-)
 from posenc_jax import processes, report, runs, schema
 from posenc_jax.choices import choices_for
 from posenc_jax.stops import Refused
 
-EXPERIMENTS = {
-    "claims": claims,
-    "images": images,
-    "leaderboard": leaderboard,
-    "length_extrapolation": length_extrapolation,
-    "padding_leakage": padding_leakage,
-    "permutation": permutation,
-}
+EXPERIMENTS = (
+    "claims",
+    "images",
+    "leaderboard",
+    "length_extrapolation",
+    "padding_leakage",
+    "permutation",
+)
 SEVERAL = ("length_extrapolation",)  # those that may run as several processes
 # Those that compile for about as long as they run; halves of their batches on two cores are slower.
 MANY_PROGRAMS = ("claims", "images", "padding_leakage", "permutation")
@@ -41,7 +34,7 @@ def check(config: dict[str, Any]) -> schema.ExperimentConfig:
     if name not in EXPERIMENTS:
         hint = choices_for(str(name), EXPERIMENTS)
         raise ValueError(f"config.experiment: no experiment {name!r}{hint}")
-    experiment = EXPERIMENTS[name]
+    experiment = _experiment(name)
     checked = schema.check(experiment.Config, config)
     try:
         experiment.check(checked)
@@ -63,7 +56,7 @@ def prepare(config: dict[str, Any], workdir: str) -> Callable[[], None]:
         raise ValueError(f"config.experiment: {name} is for one process; several: {SEVERAL[0]}")
     if runs.standing(workdir, checked.model_dump()) == "finished":
         return partial(_say_finished, checked, workdir)
-    return partial(EXPERIMENTS[checked.experiment].run, checked, workdir)
+    return partial(_experiment(checked.experiment).run, checked, workdir)
 
 
 def _say_finished(config: schema.ExperimentConfig, workdir: str) -> None:
@@ -83,5 +76,11 @@ def show(workdir: str) -> None:
     Raises:
       ValueError: the folder holds no finished run.
     """
-    experiment = EXPERIMENTS.get(runs.read(workdir).config.get("experiment", ""))
+    name = runs.read(workdir).config.get("experiment", "")
+    experiment = _experiment(name) if name in EXPERIMENTS else None
     getattr(experiment, "show", report.show)(workdir)
+
+
+def _experiment(name: str) -> Any:
+    """The experiment's module; the others are not loaded."""
+    return importlib.import_module(f"experiments.{name}")

@@ -3,8 +3,9 @@
 Names are loaded when they are first used: what only reads a config does not wait for JAX.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from posenc_jax.faces import face
 
 if TYPE_CHECKING:
     from posenc_jax.attention import Frame, attend, frame
@@ -37,19 +38,4 @@ __all__ = [
     "per_layer",
 ]
 
-_HOMES = ("attention", "encoding", "encodings")
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return importlib.import_module(f"{__name__}.{name}")
-    if name in __all__:
-        for home in _HOMES:
-            module = importlib.import_module(f"{__name__}.{home}")
-            if hasattr(module, name):
-                return getattr(module, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+__getattr__, __dir__ = face(__name__, ("attention", "encoding", "encodings"), __all__)

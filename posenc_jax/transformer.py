@@ -160,18 +160,20 @@ class Transformer(nn.Module):
         c, dtype = self.config, jnp.dtype(self.config.dtype)
         dims = Dims(c.width, c.heads, c.width // c.heads, c.layers)
         params = self.param("encoding", lambda k: self.encoding.init(k, dims))
+        # To be initialised, the other weights need no positions.
+        encoding = Encoding() if self.is_initializing() else self.encoding
         everyone, column = None, None
         if memory is not None:
             everyone = join(memory.layout, layout)
         elif cache is not None:
             everyone, column = cache.layout, cache.filled
         view = frame(
-            self.encoding, params, layout, everyone, heads=dims.heads, head=dims.head,
+            encoding, params, layout, everyone, heads=dims.heads, head=dims.head,
             causal=c.kind == "decoder", key=key, mask=c.masks.attention, start=column, **form,
         )  # fmt: skip
         x_BTD = _embed(self, tokens_BT)
-        if self.encoding.embed is not None:
-            x_BTD = self.encoding.embed(params, x_BTD, view.q.placed)
+        if encoding.embed is not None:
+            x_BTD = encoding.embed(params, x_BTD, view.q.placed)
         inputs, kept = [], []
         for n in range(c.layers):
             inputs.append(x_BTD)

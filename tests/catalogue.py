@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax import CATALOG, Encoding, attend, frame, make, transformer
+from posenc_jax import CATALOG, Dims, Encoding, attend, frame, make, transformer
 from posenc_jax.encodings import card
 from posenc_jax.encodings.card import Card
 from posenc_jax.layout import Layout, full, layout
@@ -42,30 +42,53 @@ def encoding_of(name: str, **options: Any) -> Encoding:
     return make(f"{name}+sinusoidal+rope" if only_places else name, **options)
 
 
-def build(name: str, encoding: Encoding, config: ModelConfig = CONFIG) -> Case:
-    """A model with the method's encoding: of one layer, or two where the method tells layers apart.
-
-    That layers repeat what one does is shown for models, not for methods: test_transformer.py.
-    """
-    config = config.model_copy(update={"layers": 1 if encoding.at is None else 2})
-    model = transformer.build(config, encoding, VOCAB, axes=card(name).axes)
-    params = stir(model.init(jax.random.key(0)), zlib.crc32(name.encode()))
+@functools.cache
+def case(name: str, kind: str = "decoder", attention_mask: bool = True) -> Case:
+    """The method's case; cached. All kinds have the weights that the decoder begins with."""
+    masks = CONFIG.masks.model_copy(update={"attention": attention_mask})
+    encoding = encoding_of(name)
+    model = model_of(name, encoding, CONFIG.model_copy(update={"kind": kind, "masks": masks}))
+    if (kind, attention_mask) != ("decoder", True):
+        return Case(card(name), encoding, model, case(name).params, model.apply)
+    fresh = model.init(jax.random.key(0))
+    params = {**fresh, "encoding": stir(fresh["encoding"], zlib.crc32(name.encode()))}
     return Case(card(name), encoding, model, params, model.apply)
 
 
+def with_options(name: str, **options: Any) -> Case:
+    """The method with other options, in a model whose other weights are the same for all."""
+    encoding = encoding_of(name, **options)
+    config = CONFIG.model_copy(update={"layers": layers(encoding)})
+    dims = Dims(config.width, config.heads, config.width // config.heads, config.layers)
+    own = stir(encoding.init(jax.random.key(0), dims), zlib.crc32(name.encode()))
+    model = model_of(name, encoding, config)
+    return Case(card(name), encoding, model, {**stem(config), "encoding": own}, model.apply)
+
+
 @functools.cache
-def case(name: str, kind: str = "decoder", attention_mask: bool = True) -> Case:
-    """The method's case; cached."""
-    masks = CONFIG.masks.model_copy(update={"attention": attention_mask})
-    config = CONFIG.model_copy(update={"kind": kind, "masks": masks})
-    return build(name, encoding_of(name), config)
+def stem(config: ModelConfig) -> Any:
+    return transformer.build(config, Encoding(), VOCAB).init(jax.random.key(0))
+
+
+def model_of(name: str, encoding: Encoding, config: ModelConfig) -> transformer.Model:
+    config = config.model_copy(update={"layers": layers(encoding)})
+    return transformer.build(config, encoding, VOCAB, axes=card(name).axes)
+
+
+def layers(encoding: Encoding) -> int:
+    """One, or two where the method tells layers apart.
+
+    That layers repeat what one does is shown for models, not for methods: test_transformer.py.
+    """
+    return 1 if encoding.at is None else 2
 
 
 def stir(params: Any, seed: int) -> Any:
-    """The parameters with noise on the encoding's, so that one that starts at 0 is seen at work."""
+    """An encoding's parameters with noise, so that one that starts at 0 is seen at work."""
     rng = np.random.default_rng(seed)
-    noisy = lambda leaf: leaf + np.asarray(0.3 * rng.normal(size=leaf.shape), leaf.dtype)
-    return {**params, "encoding": jax.tree.map(noisy, params["encoding"])}
+    return jax.tree.map(
+        lambda leaf: leaf + np.asarray(0.3 * rng.normal(size=leaf.shape), leaf.dtype), params
+    )
 
 
 def tokens(seed: int, batch: int = 2, time: int = TIME) -> jax.Array:

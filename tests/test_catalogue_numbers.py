@@ -17,13 +17,13 @@ from tests.catalogue import (
     NAMES,
     TIME,
     attention,
-    build,
     encoding_of,
     gap,
     stir,
     tokens,
     where,
     whole,
+    with_options,
 )
 
 DIMS = Dims(32, 4, 8, 2)
@@ -37,8 +37,7 @@ def namespace(name):
 
 def wide_params(encoding):
     """Parameters in float64, with noise; one layer's."""
-    init = encoding.init(jax.random.key(0), DIMS)
-    params = stir({"encoding": init}, 1)["encoding"]
+    params = stir(encoding.init(jax.random.key(0), DIMS), 1)
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, float), params)
 
 
@@ -113,7 +112,7 @@ def cases_of_options():
 
 def outputs(name, **options):
     """Logits near, of two documents, and far out; in training where positions may be random."""
-    c = build(name, encoding_of(name, **options))
+    c = with_options(name, **options)
     near = where(name, np.array([[1] * 7 + [2] * 17] * 2))
     found = [c.apply(c.params, tokens(20), at) for at in (near, whole(name, stretch=FAR))]
     if card(name).kind == "positions":
@@ -161,7 +160,7 @@ def test_catalogue_precision(name):
         return attention(encoding, params, q, k, v, at, causal=causal, form="dense")
 
     qkv = rng.normal(size=(3, 1, TIME, 4, 8)).astype(np.float32)
-    values = stir({"encoding": encoding.init(jax.random.key(0), DIMS)}, 1)["encoding"]
+    values = stir(encoding.init(jax.random.key(0), DIMS), 1)
     values = jax.tree.map(np.asarray, values)
     single = run()
     with jax.enable_x64(True):
@@ -183,7 +182,7 @@ def test_catalogue_range(name):
     )
     for policy in policies:
         options = {"beyond": policy} if method.beyond == "option" else {}
-        c = build(name, encoding_of(name, **options))
+        c = with_options(name, **options)
         near, far, further = (
             c.apply(c.params, tokens(21), whole(name, stretch=n)) for n in (1, FAR, 3 * FAR)
         )

@@ -47,7 +47,7 @@ def outputs(name, shape: Shape, side: str, mask: bool = True, **form):
     """What the method makes of the real tokens, in float64: embeddings, and attention by layer."""
     dims = Dims(shape.heads * shape.head, shape.heads, shape.head, 2)
     encoding = encoding_of(name)
-    params = stir({"encoding": encoding.init(jax.random.key(0), dims)}, 1)["encoding"]
+    params = stir(encoding.init(jax.random.key(0), dims), 1)
     params = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), params)
     real_T = np.arange(shape.width) < shape.real
     real_T = real_T if side == "right" else real_T[::-1]

@@ -16,6 +16,7 @@ FLOORS = [
         "posenc_jax.choices",
         "posenc_jax.compiling",
         "posenc_jax.exhibits",
+        "posenc_jax.faces",
         "posenc_jax.failpoints",
         "posenc_jax.layout",
         "posenc_jax.packing",

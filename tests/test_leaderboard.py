@@ -16,8 +16,9 @@ from posenc_jax import runs
 def config_of(argument="quick", **changes):
     config = importlib.import_module("configs.leaderboard").get_config(argument)
     with config.unlocked():
-        config.update(changes)
+        config.model.update(width=16, heads=2, layers=1)
         config.train.update(steps=4, chunk=4)
+        config.update(changes)
     return config
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import experiments
-from experiments import rows
+from experiments import rows, workers
 from experiments.permutation import measuring, pages, subjects
 from experiments.permutation.measuring import CAUSAL, Setting, Subject
 from experiments.rows import fitted, standing
@@ -142,6 +142,7 @@ def test_wrong_fields_are_refused_in_one_line(field, value, words, tmp_path):
 
 
 def test_the_run_ends_in_its_tables_and_page(measured, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(workers, "cores", lambda: [0])  # stand-ins are of this process
     monkeypatch.setattr(
         experiments.permutation,
         "measure",

@@ -43,8 +43,7 @@ def spread(pos_BT: jax.Array, axes: int) -> jax.Array:
 def first_layer(name: str, **options):
     """The method and its parameters, learned ones with noise, as the first layer uses them."""
     encoding = CATALOG[name](**options)
-    params = encoding.init(jax.random.key(0), DIMS)
-    stirred = stir({"encoding": params}, 1)["encoding"]
+    stirred = stir(encoding.init(jax.random.key(0), DIMS), 1)
     return at_layer(encoding, 0, jax.tree.map(lambda leaf: leaf.astype(float), stirred))
 
 

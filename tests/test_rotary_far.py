@@ -52,8 +52,8 @@ def test_far_table(name, options, top):
         made = encoding.table(own, place(encoding, None, standing(pos)), DIMS.head)
         return jax.tree.leaves(made)
 
-    stirred = {"encoding": CATALOG[name](**options).init(jax.random.key(0), DIMS)}
-    params = jax.tree.map(np.asarray, stir(stirred, 1)["encoding"])
+    fresh = CATALOG[name](**options).init(jax.random.key(0), DIMS)
+    params = jax.tree.map(np.asarray, stir(fresh, 1))
     single = table(top)
     with jax.enable_x64(True):
         double, next_to = table(top), table(top + 1)
