@@ -68,7 +68,7 @@ def only_quick(argument: str) -> bool:
 
 def quick(config: ConfigDict) -> ConfigDict:
     """The same experiment, small enough to end in under 20 seconds on two cores."""
-    config.model.update(width=32, heads=4, layers=2)
+    config.model.update(width=32, heads=4, layers=1)
     config.train.update(length=32, min_length=32, batch=16, steps=60, warmup=10, chunk=20)
     config.eval.update(lengths=(32, 128), examples=32)
     config.seeds = 2

@@ -10,16 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from posenc_jax import processes
+from posenc_jax import devices, processes
 from scripts.collectives import KINDS
 from tests.mesh_runs import HALF, trained
 
 RELATIVE = 1e-5  # of a loss: sums in another order
 
 
-def started(folder, cases, devices, environment=()):
+def started(folder, cases, count, environment=()):
     settings = {
-        "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices),
+        "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(count),
         "JAX_ENABLE_COMPILATION_CACHE": "0",
     }  # fmt: skip
     return subprocess.Popen(
@@ -39,7 +39,7 @@ def runs(tmp_path_factory):
     """The cases trained on 1 device, on 8, and on 2 processes of 2 devices each."""
     folder = tmp_path_factory.mktemp("mesh")
     one = {name: trained(folder, name) for name in ("rows", "seeds", "random")}
-    eight = said(started(folder, ["rows", "seeds", "fsdp", "rows to fsdp", "random"], devices=8))
+    eight = said(started(folder, ["rows", "seeds", "fsdp", "rows to fsdp", "random"], 8))
     one["fsdp to rows"] = trained(folder, "fsdp to rows")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -129,6 +129,26 @@ def test_processes_agree_on_memory_and_on_signals(runs):
     assert first["does not fit"] == second["does not fit"]
     assert "9.31e-08 GiB are free" in first["does not fit"]
     assert first["asked"] == second["asked"] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("rows", "environment", "asked"),
+    [
+        (128, {}, [("jax_num_cpu_devices", 4)]),
+        (6, {}, [("jax_num_cpu_devices", 3)]),
+        (7, {}, [("jax_num_cpu_devices", 1)]),
+        (128, {"JAX_NUM_CPU_DEVICES": "2"}, []),
+        (128, {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}, []),
+    ],
+)
+def test_cores_that_divide_the_rows_become_devices(rows, environment, asked, monkeypatch):
+    """But for a number that the environment gives, which stays."""
+    updates = []
+    monkeypatch.setattr(devices.jax.config, "update", lambda *change: updates.append(change))
+    monkeypatch.setattr(devices.os, "sched_getaffinity", lambda process: range(4), raising=False)
+    monkeypatch.setattr(devices.os, "environ", environment)
+    devices.use_cores(rows)
+    assert updates == asked
 
 
 @pytest.fixture
