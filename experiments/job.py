@@ -15,6 +15,7 @@ from posenc_jax.compiling import compile_lightly
 from posenc_jax.devices import use_cores
 
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)  # no fault of ours
+FEW_STEPS = 100  # such as a quick variant's
 LEAVE_SECONDS = 3.0  # for what others do at exit, such as W&B
 
 
@@ -27,7 +28,7 @@ def run(config: dict[str, Any], workdir: str, named: bool) -> int:
       named: whether somebody chose that folder, so that each of several processes has the same.
     """
     try:
-        if config.get("experiment") in experiments.MANY_PROGRAMS:
+        if _mostly_compiles(config):
             compile_lightly()
         else:
             use_cores(_rows(config))
@@ -46,6 +47,13 @@ def run(config: dict[str, Any], workdir: str, named: bool) -> int:
 def _rows(config: dict[str, Any]) -> int:
     batch = config.get("train", {}).get("batch")
     return batch if type(batch) is int and batch > 0 else 1
+
+
+def _mostly_compiles(config: dict[str, Any]) -> bool:
+    """Whether the run takes about as long to compile as to compute, or longer."""
+    steps = config.get("train", {}).get("steps")
+    few = type(steps) is int and steps <= FEW_STEPS
+    return few or config.get("experiment") in experiments.MANY_PROGRAMS
 
 
 def _leave(status: int) -> int:

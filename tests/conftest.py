@@ -10,8 +10,6 @@ from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "Agg")
-# What tests start has one device: two, of a core each, wait for each other on cores that are busy.
-os.environ.setdefault("JAX_NUM_CPU_DEVICES", "1")
 # The programs are small and run once, here and in what tests start: compiling takes the time.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 

@@ -1,4 +1,4 @@
-"""XLA's options for how much effort to compile with exist in the XLA that is installed."""
+"""How much effort goes into compiling: XLA's options for it exist, and who asks for less."""
 
 import os
 import subprocess
@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from configs import rope_extrap
+from experiments import job
 from posenc_jax.compiling import flags
 
 
@@ -23,3 +25,29 @@ def test_xla_knows_its_flags(level):
 
 def test_a_flag_that_xla_does_not_know_ends_the_process():
     assert started(f"{flags(0)} --xla_cpu_use_fusion_emittery=false").returncode != 0
+
+
+@pytest.mark.parametrize(
+    ("argument", "changes", "wanted"),
+    [
+        ("", {}, 32),
+        ("quick", {}, "lightly"),
+        ("quick", {"train.steps": job.FEW_STEPS + 1, "train.batch": 6}, 6),
+        ("", {"experiment": "images"}, "lightly"),
+    ],
+)
+def test_a_run_that_mostly_compiles_does_so_lightly(argument, changes, wanted, monkeypatch):
+    """And has one device; another has cores for devices, as its rows allow."""
+
+    def stop(*_):
+        raise ValueError("far enough")
+
+    asked = []
+    monkeypatch.setattr(job, "compile_lightly", lambda: asked.append("lightly"))
+    monkeypatch.setattr(job, "use_cores", asked.append)
+    monkeypatch.setattr(job.processes, "join", stop)
+    monkeypatch.setattr(job, "_leave", lambda status: status)
+    config = rope_extrap.get_config(argument)
+    config.update_from_flattened_dict(changes)
+    assert job.run(config.to_dict(), "", named=False) == 2
+    assert asked == [wanted]
