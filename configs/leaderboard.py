@@ -6,7 +6,7 @@
     python scripts/leaderboard.py RUN    # writes docs/leaderboard.md from a finished run
 
 Each method is trained on each task in windows of 32 tokens and tested in windows of 32 to 256.
-Takes about 30 minutes on 2 cores (3 seeds), one process a core; `quick` about 20 seconds.
+Takes about 30 minutes on 2 cores (3 seeds), one process a core; `quick` 20 to 30 seconds.
 """
 
 from ml_collections import ConfigDict
