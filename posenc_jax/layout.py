@@ -5,6 +5,7 @@ recurrence memory are one code path. Masks read `index` and `segment`, never pos
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -31,6 +32,7 @@ class Layout(NamedTuple):
     group_BT: jax.Array
 
 
+@partial(jax.jit, inline=True)
 def layout(
     segment_BT: jax.Array,
     pos_BT: jax.Array | None = None,

@@ -43,28 +43,31 @@ SHAPES = st.builds(
 )
 
 
-def outputs(name, shape: Shape, side: str, mask: bool = True, **form):
-    """What the method makes of the real tokens, in float64: embeddings, and attention by layer."""
+def outputs(name, shape: Shape, mask: bool = True, **form):
+    """What the method makes of the real tokens, in float64: embeddings, and attention by layer.
+
+    Of one sequence in two rows, padded on the right and on the left: [2, N].
+    """
     dims = Dims(shape.heads * shape.head, shape.heads, shape.head, 2)
     encoding = encoding_of(name)
     params = stir(encoding.init(jax.random.key(0), dims), 1)
     params = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), params)
-    real_T = np.arange(shape.width) < shape.real
-    real_T = real_T if side == "right" else real_T[::-1]
-    at = where(name, real_T[None].astype(np.int32), shift=shape.shift)
+    right_T = np.arange(shape.width) < shape.real
+    real_BT = np.stack([right_T, right_T[::-1]])
+    at = where(name, real_BT.astype(np.int32), shift=shape.shift)
     at = at._replace(length_BT=at.length_BT + shape.shift)
-    sizes = (3, 1, shape.width, shape.heads, shape.head)
-    qkv = np.random.default_rng(1).normal(size=sizes) * 3  # what stands in the padding
-    content = np.random.default_rng(0).normal(size=sizes)
-    qkv[:, :, real_T] = content[:, :, : shape.real]
+    heads = (shape.heads, shape.head)
+    qkv = np.random.default_rng(1).normal(size=(3, 2, shape.width, *heads)) * 3  # the padding's
+    content = np.random.default_rng(0).normal(size=(3, shape.real, *heads))
+    qkv[:, real_BT] = np.concatenate([content, content], axis=1)
     q, k, v = map(jnp.asarray, qkv)
-    x = q.reshape(1, shape.width, -1)
+    x = q.reshape(2, shape.width, -1)
     found = []
     if encoding.embed is not None:
         found.append(encoding.embed(params, x, place(encoding, None, at)))
     for layer in range(1 if encoding.at is None else dims.layers):
         found.append(attention(encoding, params, q, k, v, at, layer, mask=mask, **form))
-    return np.concatenate([np.asarray(out)[:, real_T].reshape(-1) for out in found])
+    return np.concatenate([np.asarray(out)[real_BT].reshape(2, -1) for out in found], axis=1)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -72,9 +75,9 @@ def outputs(name, shape: Shape, side: str, mask: bool = True, **form):
 def test_catalogue_shapes(name, shape):
     """Padding on the left or on the right, in one piece or in blocks: the same, at any shape."""
     with jax.enable_x64(True):
-        right = outputs(name, shape, "right", form="dense")
-        assert np.isfinite(right).all()
-        assert gap(right, outputs(name, shape, "left", form="dense")) < 1e-9
-        assert gap(right, outputs(name, shape, "left", form="blockwise", block=shape.block)) < 1e-9
-        leak = outputs(name, shape, "left", mask=False, form="dense")
-        assert gap(right, leak) > 1e-6, "control: padding that is not masked must be seen"
+        right, left = dense = outputs(name, shape, form="dense")
+        assert np.isfinite(dense).all()
+        assert gap(right, left) < 1e-9
+        assert gap(dense, outputs(name, shape, form="blockwise", block=shape.block)) < 1e-9
+        leak = outputs(name, shape, mask=False, form="dense")
+        assert gap(right, leak[1]) > 1e-6, "control: padding that is not masked must be seen"

@@ -12,7 +12,6 @@ from pathlib import Path
 import pydantic
 import pytest
 import yaml
-from wandb.sdk.launch.sweeps import utils as wandb_sweeps
 
 from posenc_jax import sweeps
 from posenc_jax.launch import agents, skypilot, slurm
@@ -34,6 +33,8 @@ def make(description, config="configs/extrap.py:rope,quick"):
 
 def agent_command(content, arguments):
     """What `wandb agent` would run, put together by W&B's own code where it has a function."""
+    from wandb.sdk.launch.sweeps import utils as wandb_sweeps  # a second: one worker alone
+
     parts = wandb_sweeps.create_sweep_command_args(
         {"args": {name: {"value": value} for name, value in arguments.items()}}
     )

@@ -32,7 +32,7 @@ def test_new_encoding_is_short():
 
 def test_new_encoding_passes_the_battery(root):
     battery.test_catalogue_causal(root)
-    battery.test_catalogue_padding(root, "left")
+    battery.test_catalogue_padding(root)
     battery.test_catalogue_blockwise(root)
     battery.test_catalogue_decode(root)
     battery.test_catalogue_packed(root)

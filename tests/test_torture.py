@@ -69,7 +69,8 @@ def test_what_may_be_ended_in_compiling_finds_nothing_compiled(tmp_path, at, fre
 
 def test_one_of_many_simultaneous_starts_wins(tmp_path):
     assert starts.count(5, tmp_path / "run") == (1, 4, 0)
-    assert starts.count(3, tmp_path / "control", without=True)[0] > 1
+    # The control: with no lock nobody is refused; they win, or fail over each other's files.
+    assert starts.count(3, tmp_path / "control", without=True) != (1, 2, 0)
 
 
 @pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # of ml_collections

@@ -5,6 +5,7 @@ the number of channel pairs of a head that turn.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal, NamedTuple
 
 import jax
@@ -49,16 +50,22 @@ def angles(pos_BT: jax.Array, freq: np.ndarray | jax.Array) -> jax.Array:
     freq = freq if freq.ndim == 4 else freq[None, None]
     if jnp.result_type(float) == jnp.float64:
         return pos.astype(float) * freq.astype(float)
-    whole = jnp.floor(pos).astype(jnp.int32)
     still = freq if isinstance(freq, np.ndarray) else jax.lax.stop_gradient(freq)
-    word, rest = _words(still)
+    angle = _phase(pos, *_words(still), still.astype(np.float32))
+    if still is not freq:  # adds 0; its derivative is the position, which int32 has lost
+        angle = angle + pos.astype(jnp.float32) * (freq - still)
+    return angle
+
+
+@partial(jax.jit, inline=True)
+def _phase(pos, word, rest, freq):
+    """Position times frequency, less whole turns, from the frequency's `_words`."""
+    whole = jnp.floor(pos).astype(jnp.int32)
     phase = whole * word + (whole.astype(jnp.float32) * rest).astype(jnp.int32)
     angle = phase.astype(jnp.float32) * np.float32(TURN / 2**32)
     if jnp.issubdtype(pos.dtype, jnp.floating):
         part = pos.astype(jnp.float32) - whole.astype(jnp.float32)
-        angle = angle + part * still.astype(np.float32)
-    if still is not freq:  # adds 0; its derivative is the position, which int32 has lost
-        angle = angle + pos.astype(jnp.float32) * (freq - still)
+        angle = angle + part * freq
     return angle
 
 
@@ -110,10 +117,12 @@ def whole_turns(freq_F: np.ndarray, length: float) -> np.ndarray:
     return whole_F
 
 
+@partial(jax.jit, inline=True)
 def turns(angle: jax.Array) -> Turn:
     return Turn(jnp.cos(angle), jnp.sin(angle))
 
 
+@partial(jax.jit, static_argnames="pairing", inline=True)
 def turn(table: Turn, x_BTHC: jax.Array, pairing: Pairing) -> jax.Array:
     """The first 2F channels turned in pairs, the rest as they are; x's shape and dtype.
 

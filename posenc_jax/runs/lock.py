@@ -35,7 +35,7 @@ class Lock:
             self._file.close()
 
     def _holder(self) -> str:
-        for _ in range(20):  # it writes its name right after it got the lock
+        for _ in range(100):  # it writes its name right after it got the lock
             self._file.seek(0)
             if name := self._file.read():
                 return name
