@@ -39,7 +39,7 @@ CASES = {
         Case("fsdp", fsdp=True),
         Case("rows to fsdp", fsdp=True, goes_on="rows"),
         Case("fsdp to rows", goes_on="fsdp"),
-        Case("random", seeds=2, encoding="randomized+sinusoidal"),
+        Case("random", seeds=2, encoding="shifted+sinusoidal"),
     )
 }
 

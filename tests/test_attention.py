@@ -78,6 +78,7 @@ def gap(a, b) -> float:
 def reference(q, k, v, score, q_at: Layout, k_at: Layout, causal: bool) -> np.ndarray:
     """Attention, one query, key and head at a time, in float64."""
     q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
+    q_at, k_at = jax.tree.map(np.asarray, (q_at, k_at))
     out = np.zeros(q.shape)
     for b, i, h in np.ndindex(q.shape[:3]):
         seen = [

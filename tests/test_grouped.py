@@ -150,7 +150,7 @@ def test_groups_reach_the_model_and_its_training(name):
         return model, model.init(jax.random.key(1))
 
     def change(model, params):
-        run = lambda at: model.apply(params, batch.tokens_BT, at, key=KEY)
+        run = jax.jit(lambda at: model.apply(params, batch.tokens_BT, at, key=KEY))
         return float(jnp.abs(run(batch.layout) - run(shuffled)).max())
 
     model, params = build(name)
@@ -161,7 +161,7 @@ def test_groups_reach_the_model_and_its_training(name):
         logits = model.apply(params, batch.tokens_BT, batch.layout, key=KEY)
         return (logits * batch.weights_BT[..., None]).sum()
 
-    table = np.asarray(jax.grad(loss)(params)["encoding"][-1]["table"])
+    table = np.asarray(jax.jit(jax.grad(loss))(params)["encoding"][-1]["table"])
     reached = np.flatnonzero(np.abs(table).max(axis=1))
     shown = np.asarray(place(make(name), KEY, batch.layout)[-1])
     real = np.asarray(batch.layout.segment_BT) > 0
