@@ -53,7 +53,7 @@ def test_catalogue_parity(name, time):
     rng = np.random.default_rng(time)
     method, o = card(name), namespace(name)
     with jax.enable_x64(True):
-        at = whole(name, batch=1, time=time)
+        at = whole(name, time=time)
         pos_T = np.asarray(at.pos_BT[0])
         if method.shows:
             mover = method.build(**method.example)
@@ -66,11 +66,11 @@ def test_catalogue_parity(name, time):
         if method.embeds:
             x_TD = rng.normal(size=(time, DIMS.model))
             placed = place(encoding, None, at)
-            got = encoding.embed(params, jnp.asarray(x_TD)[None], placed)[0]
+            got = encoding.embed(params, jnp.asarray(np.stack([x_TD, x_TD])), placed)[0]
             plain = jax.tree.map(np.asarray, params)
             np.testing.assert_allclose(got, method.embeds(o, plain, x_TD, pos_T, time), atol=1e-9)
             return
-        q, k, v = rng.normal(size=(3, 1, time, 4, 8))
+        q, k, v = rng.normal(size=(3, 2, time, 4, 8))
         for layer in range(1 if encoding.at is None else DIMS.layers):
             o.layer = layer
             form = {"causal": method.axes == 0, "form": "dense"}
@@ -150,16 +150,16 @@ def test_catalogue_precision(name):
         return  # refuses such positions: test_catalogue_range
 
     def run():
-        at = whole(name, batch=1, shift=1000 if card(name).kind == "positions" else 1_000_000)
+        at = whole(name, shift=1000 if card(name).kind == "positions" else 1_000_000)
         params = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), values)
         if encoding.embed is not None:
-            x = jnp.zeros((1, TIME, 32), float)
+            x = jnp.zeros((2, TIME, 32), float)
             return encoding.embed(params, x, place(encoding, None, at))
         q, k, v = (jnp.asarray(a, float) for a in qkv)
         causal = card(name).axes == 0
         return attention(encoding, params, q, k, v, at, causal=causal, form="dense")
 
-    qkv = rng.normal(size=(3, 1, TIME, 4, 8)).astype(np.float32)
+    qkv = rng.normal(size=(3, 2, TIME, 4, 8)).astype(np.float32)
     values = stir(encoding.init(jax.random.key(0), DIMS), 1)
     values = jax.tree.map(np.asarray, values)
     single = run()
