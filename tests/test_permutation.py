@@ -4,6 +4,7 @@ import importlib
 import itertools
 import json
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from experiments import rows, workers
 from experiments.permutation import measuring, pages, subjects
 from experiments.permutation.measuring import CAUSAL, Setting, Subject
 from experiments.rows import fitted, standing
-from posenc_jax import CATALOG, schema
+from posenc_jax import CATALOG, schema, transformer
 
 MODEL = schema.ModelConfig(kind="encoder", width=16, heads=2, layers=1, mlp=1)
 ORDER = measuring.OrderConfig(symbols=4, steps=60, lr=2e-2)
@@ -80,8 +81,10 @@ def test_without_positions_a_permuted_input_permutes_the_output(measured):
 def test_past_its_range_a_method_is_not_measured(name, options):
     """Whether it states the range for plain positions, or shows NaN from there on."""
     subject = row(name)._replace(encoding=fitted(name, options)[1])
-    setting = SETTING._replace(seeds=(0,), order=ORDER.model_copy(update={"steps": 2}))
-    error_2L, _ = measuring.measure(setting, subject).errors["float32"]
+    model = transformer.build(MODEL, subject.encoding, measuring.KINDS)
+    params = jax.jit(model.init)(jax.random.key(0))
+    twice = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), params)
+    error_2L, _ = measuring._errors(SETTING, subject, model, twice)
     assert np.isfinite(error_2L[:, :2]).all()
     assert np.isnan(error_2L[:, 2]).all()
 
