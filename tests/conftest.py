@@ -10,6 +10,8 @@ from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "Agg")
+# NumPy's products are small too, and its second thread would wait by spinning.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # The programs are small and run once, here and in what tests start: compiling takes the time.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
@@ -30,7 +32,7 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 # A quarter of compiling a small program is making its MLIR context, and a kept program keeps it.
 _context = functools.cache(lambda thread, make=mlir.make_ir_context: make())
 mlir.make_ir_context = lambda: _context(threading.get_ident())
-gc.set_threshold(50_000, 20, 50)
+gc.set_threshold(500_000, 50, 1000)
 
 settings.register_profile("default", max_examples=2, deadline=None, derandomize=True)
 settings.register_profile("thorough", max_examples=100, deadline=None)
