@@ -32,7 +32,6 @@ class Layout(NamedTuple):
     group_BT: jax.Array
 
 
-@partial(jax.jit, inline=True)
 def layout(
     segment_BT: jax.Array,
     pos_BT: jax.Array | None = None,
@@ -47,6 +46,12 @@ def layout(
       start: storage index of the first column.
       group_BT: which tokens belong together, int [B, T]; none by default.
     """
+    return _layout(segment_BT, pos_BT, start, group_BT)
+
+
+@partial(jax.jit, inline=True)
+def _layout(segment_BT, pos_BT, start, group_BT) -> Layout:
+    """One program where it runs op by op."""
     segment_BT = segment_BT.astype(jnp.int32)
     time = segment_BT.shape[1]
     index_BT = jnp.broadcast_to(jnp.arange(time, dtype=jnp.int32), segment_BT.shape)
