@@ -84,19 +84,6 @@ def sum_over_rows(function: Callable, given: Any, batch: Any) -> Any:
     )(given, batch)  # fmt: skip
 
 
-def with_all_rows(function: Callable, tree: Any) -> Any:
-    """function(tree) of leaves [B, ...] whose rows depend on the others, as random draws do: inside
-    `sum_over_rows` it is shown the rows of all devices, and each keeps its own.
-    """
-    if "rows" not in jax.sharding.get_abstract_mesh().manual_axes:
-        return function(tree)
-    own = jax.tree.leaves(tree)[0].shape[0]
-    everyone = jax.tree.map(lambda x: jax.lax.all_gather(x, "rows", tiled=True), tree)
-    first, rows = jax.lax.axis_index("rows") * own, own * _row_devices()
-    cut = lambda x: jax.lax.dynamic_slice_in_dim(x, first, own) if x.shape[0] == rows else x
-    return jax.tree.map(cut, function(everyone))
-
-
 def by_seed(tree: Any, fsdp: bool) -> Any:
     """Leaves that lead with S as a program is to leave them: each on the devices of its seed; with
     `fsdp` spread over those, as `spread_parameters` does. For use under jit.

@@ -102,6 +102,11 @@ def place(encoding: Encoding, key: jax.Array | None, layout: Layout) -> Placed:
     return layout.pos_BT if encoding.place is None else encoding.place(key, layout)
 
 
+def unmoved(placed: Placed, layout: Layout) -> bool:
+    """Whether `place` left the positions alone: it then hands on the very array."""
+    return all(leaf is layout.pos_BT for leaf in jax.tree.leaves(placed))
+
+
 def at_layer(encoding: Encoding, layer: int, params: Params, *placed: Placed) -> tuple:
     """(encoding, params, *placed) as layer number `layer` uses them."""
     if encoding.at is None:

@@ -17,7 +17,8 @@ import optax
 
 from posenc_jax import devices, failpoints, processes
 from posenc_jax.compiling import brief
-from posenc_jax.packing import Packed, pack, unpack
+from posenc_jax.gradients import value_and_grad_in_parts
+from posenc_jax.packing import pack, unpack
 from posenc_jax.schema import TrainConfig
 from posenc_jax.stops import Diverged
 from posenc_jax.tasks import Batch, Task
@@ -96,33 +97,27 @@ def train_step(model: Model, task: Task, tx, config: TrainConfig, loss_mask: boo
     """
     spread = devices.spread_parameters if config.fsdp else lambda tree: tree
 
-    def loss_of(params, batch: Batch, total, key):
-        logits_BTV = model.apply(params, batch.tokens_BT, batch.layout, key, aligned=True)
+    def loss_of(params, rows, total):
+        batch, placed = rows
+        logits_BTV = model.apply(params, batch.tokens_BT, batch.layout, placed, aligned=True)
         return mean_loss(logits_BTV, batch.targets_BT, batch.weights_BT, total)
 
-    def own_rows(given, batch: Batch):
-        params, *rest = given
-        return value_and_grad(loss_of, params, batch, *rest)
+    def own_rows(given, rows):
+        params, total = given
+        return value_and_grad_in_parts(loss_of, params, rows, total)
 
     def step(data, state: State):
         batch = make_batch(task, data, config, state)
         if not loss_mask:
             counts_BT = jnp.where(batch.layout.segment_BT > 0, batch.weights_BT, 1.0)
             batch = batch._replace(weights_BT=counts_BT)
-        key = random_key(state.seed, PLACE, state.step)
-        given = state.params, batch.weights_BT.sum(), key
-        loss, grads = devices.sum_over_rows(own_rows, given, batch)
+        placed = model.place(random_key(state.seed, PLACE, state.step), batch.layout)
+        given = state.params, batch.weights_BT.sum()
+        loss, grads = devices.sum_over_rows(own_rows, given, (batch, placed))
         state, metrics = advance(tx, state, loss, spread(grads))
         return spread(state), metrics
 
     return step
-
-
-def value_and_grad(loss_of: Callable, params: Any, *args: Any, has_aux: bool = False) -> Any:
-    """`jax.value_and_grad` of what reads parameters; of packed ones the gradient is packed too."""
-    tree = unpack(params)
-    value, grads = jax.value_and_grad(loss_of, has_aux=has_aux)(tree, *args)
-    return value, pack(grads, tree) if isinstance(params, Packed) else grads
 
 
 def advance(tx, state: State, loss: jax.Array, grads: Any) -> tuple[State, dict[str, jax.Array]]:

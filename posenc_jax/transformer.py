@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from posenc_jax.attention import Frame, attend, frame
-from posenc_jax.encoding import Dims, Encoding
+from posenc_jax.encoding import Dims, Encoding, Placed, place, unmoved
 from posenc_jax.layout import Layout, full, join
 from posenc_jax.linear import linear, widest
 from posenc_jax.schema import ModelConfig
@@ -41,9 +41,11 @@ class Model(NamedTuple):
     """A model as pure functions of explicit parameters; an LSTM has `init` and `apply` alone.
 
     init:   (key) -> params.
-    apply:  (params, tokens_BT, layout, key=None, **form) -> logits [B, T, V], or [B, V] if pooled.
-            The key is for random positions, in training alone; `form` goes to `attention.frame`.
-            A model may be built to read vectors [B, T, F] in place of token ids.
+    apply:  (params, tokens_BT, layout, placed=None, **form) -> logits [B, T, V], or [B, V] if
+            pooled. `placed` is what `place` gave, in training alone; `form` goes to
+            `attention.frame`. A model may be built to read vectors [B, T, F] in place of token ids.
+    place:  (key, layout) -> placed, [B, T, ...]: where the encoding draws the tokens of a batch to
+            stand, in training; None where they stand as the layout says.
     extend: (params, tokens_BT, layout, memory=None, keep=None) -> (logits, memory): a segment after
             those remembered. The memory returned holds the newest `keep` tokens, by default this
             segment's; no gradient flows into it.
@@ -54,6 +56,7 @@ class Model(NamedTuple):
 
     init: Callable[[jax.Array], Any]
     apply: Callable[..., jax.Array]
+    place: Callable[[jax.Array, Layout], Placed] = lambda key, layout: None
     extend: Callable[..., tuple[jax.Array, Memory]] | None = None
     decode: Callable[..., tuple[jax.Array, Cache]] | None = None
     start: Callable[..., Cache] | None = None
@@ -155,7 +158,7 @@ class Transformer(nn.Module):
     pooled: bool
 
     @nn.compact
-    def __call__(self, tokens_BT, layout, key=None, memory=None, cache=None, **form):
+    def __call__(self, tokens_BT, layout, placed=None, memory=None, cache=None, **form):
         """(logits, hidden states at each layer's input, what each layer keeps for a cache)."""
         c, dtype = self.config, jnp.dtype(self.config.dtype)
         dims = Dims(c.width, c.heads, c.width // c.heads, c.layers)
@@ -169,7 +172,8 @@ class Transformer(nn.Module):
             everyone, column = cache.layout, cache.filled
         view = frame(
             encoding, params, layout, everyone, heads=dims.heads, head=dims.head,
-            causal=c.kind == "decoder", key=key, mask=c.masks.attention, start=column, **form,
+            causal=c.kind == "decoder", placed=placed, mask=c.masks.attention, start=column,
+            **form,
         )  # fmt: skip
         x_BTD = _embed(self, tokens_BT)
         if encoding.embed is not None:
@@ -193,7 +197,7 @@ class LSTM(nn.Module):
     pooled: bool
 
     @nn.compact
-    def __call__(self, tokens_BT, layout, key=None, **form):
+    def __call__(self, tokens_BT, layout, placed=None, **form):
         segment_BT = jnp.broadcast_to(layout.segment_BT, tokens_BT.shape)
         before_BT = jnp.pad(segment_BT, ((0, 0), (1, 0)))[:, :-1]
         real_BT, fresh_BT = segment_BT > 0, segment_BT != before_BT
@@ -285,11 +289,18 @@ def build(
     def run(params, tokens_BT, layout, **rest) -> Any:
         return module.apply({"params": params}, tokens_BT, layout, **rest)
 
-    def apply(params, tokens_BT, layout, key=None, **form):
-        return run(params, tokens_BT, layout, key=key, **form)[0]
+    def apply(params, tokens_BT, layout, placed=None, **form):
+        return run(params, tokens_BT, layout, placed=placed, **form)[0]
 
     if config.kind == "lstm":
         return Model(init, apply)
+
+    def place_all(key, layout):
+        placed = place(encoding, key, layout)
+        if unmoved(placed, layout):
+            return None
+        rows = len(layout.segment_BT)
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, (rows, *x.shape[1:])), placed)
 
     def extend(params, tokens_BT, layout, memory=None, keep=None):
         logits, inputs, _ = run(params, tokens_BT, layout, memory=memory)
@@ -324,4 +335,4 @@ def build(
         blocks = found["intermediates"]
         return tuple(blocks[f"block_{n}"]["attention"][0] for n in range(config.layers))
 
-    return Model(init, apply, extend, decode, start, attention)
+    return Model(init, apply, place_all, extend, decode, start, attention)

@@ -116,7 +116,8 @@ def outputs(name, **options):
     near = where(name, np.array([[1] * 7 + [2] * 17] * 2))
     found = [c.apply(c.params, tokens(20), at) for at in (near, whole(name, stretch=FAR))]
     if card(name).kind == "positions":
-        found.append(c.apply(c.params, tokens(20), whole(name), jax.random.key(1)))
+        placed = c.model.place(jax.random.key(1), whole(name))
+        found.append(c.apply(c.params, tokens(20), whole(name), placed))
     return found
 
 

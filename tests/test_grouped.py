@@ -150,7 +150,7 @@ def test_groups_reach_the_model_and_its_training(name):
         return model, model.init(jax.random.key(1))
 
     def change(model, params):
-        run = jax.jit(lambda at: model.apply(params, batch.tokens_BT, at, key=KEY))
+        run = jax.jit(lambda at: model.apply(params, batch.tokens_BT, at, model.place(KEY, at)))
         return float(jnp.abs(run(batch.layout) - run(shuffled)).max())
 
     model, params = build(name)
@@ -158,7 +158,8 @@ def test_groups_reach_the_model_and_its_training(name):
     assert change(*build("fire+learned")) == 0, "control: what reads no groups"
 
     def loss(params):
-        logits = model.apply(params, batch.tokens_BT, batch.layout, key=KEY)
+        placed = model.place(KEY, batch.layout)
+        logits = model.apply(params, batch.tokens_BT, batch.layout, placed)
         return (logits * batch.weights_BT[..., None]).sum()
 
     table = np.asarray(jax.jit(jax.grad(loss))(params)["encoding"][-1]["table"])

@@ -153,9 +153,9 @@ def misplaced(trained: Trained) -> Trained:
         pos_BT = (place.pos_BT * 11 + 3) % place.length_BT
         return batch._replace(layout=place._replace(pos_BT=pos_BT))
 
-    def apply(params, tokens_BT, layout, key=None, **form):
+    def apply(params, tokens_BT, layout, placed=None, **form):
         # Without the promise, in `form`, that positions count up along storage.
-        return trained.model.apply(params, tokens_BT, layout, key)
+        return trained.model.apply(params, tokens_BT, layout, placed)
 
     task, model = trained.task._replace(test=test), trained.model._replace(apply=apply)
     return trained._replace(key=("misplaced", trained.key), task=task, model=model)

@@ -103,9 +103,9 @@ def _model(config: Config, name: str, classes: int, features: int) -> Model:
         pooled=True, axes=max(1, encodings.axes(name)), features=features,
     )  # fmt: skip
 
-    def apply(params, patch_BTF, layout, key=None, **promises):
+    def apply(params, patch_BTF, layout, placed=None, **promises):
         del promises  # positions do not count up along storage in every view
-        return model.apply(params, patch_BTF, layout, key)[:, None]
+        return model.apply(params, patch_BTF, layout, placed)[:, None]
 
     return model._replace(apply=apply)
 

@@ -19,6 +19,7 @@ from experiments.rows import largest, standing
 from posenc_jax import schema, transformer
 from posenc_jax.compiling import brief
 from posenc_jax.encoding import Encoding
+from posenc_jax.gradients import value_and_grad
 from posenc_jax.layout import Layout
 from posenc_jax.packing import pack, unpack
 from posenc_jax.tasks import PAD
@@ -33,7 +34,6 @@ from posenc_jax.training import (
     over_seeds,
     random_key,
     refuse_not_finite,
-    value_and_grad,
 )
 from posenc_jax.transformer import Model
 
@@ -226,11 +226,10 @@ def _token_loss(logits_BTV, batch: Batch, loss_mask):
 def _learn(setting: Setting, subject: Subject, model_of: ModelOf, params, run: Run):
     """One run's training on the loss of tokens plus that of sequences: parameters, metrics."""
     data, learning, model = setting.data, setting.learning, model_of(run.output_mask)
-    random = subject.encoding.place is not None
     tx = optax.adam(optax.cosine_decay_schedule(learning.lr, learning.steps))
 
-    def loss_of(params, batch, key):
-        logits_BTV = model.apply(params, batch.tokens_BT, batch.layout, key)
+    def loss_of(params, batch, placed):
+        logits_BTV = model.apply(params, batch.tokens_BT, batch.layout, placed)
         logits_BV = pool(logits_BTV, batch, run.output_mask)
         whole = jnp.ones_like(batch.favourite_B, jnp.float32)[:, None]
         favourite = mean_loss(logits_BV[:, None], batch.favourite_B[:, None], whole)
@@ -242,8 +241,8 @@ def _learn(setting: Setting, subject: Subject, model_of: ModelOf, params, run: R
         size_B = jax.random.randint(key, (learning.batch,), least, most, jnp.int32)
         key = random_key(run.seed, BATCH, state.step)
         batch = sequences(key, data, learning.batch, size_B, data.length, run.left)
-        place = random_key(run.seed, PLACE, state.step) if random else None
-        loss, grads = value_and_grad(loss_of, state.params, batch, place)
+        placed = model.place(random_key(run.seed, PLACE, state.step), batch.layout)
+        loss, grads = value_and_grad(loss_of, state.params, batch, placed)
         return advance(tx, state, loss, grads)
 
     params = pack(params, params)

@@ -15,6 +15,7 @@ from experiments.rows import largest, standing
 from posenc_jax import schema, transformer
 from posenc_jax.compiling import brief
 from posenc_jax.encoding import Encoding
+from posenc_jax.gradients import value_and_grad
 from posenc_jax.packing import pack, unpack
 from posenc_jax.training import (
     INIT,
@@ -24,7 +25,6 @@ from posenc_jax.training import (
     cross_entropy,
     random_key,
     refuse_not_finite,
-    value_and_grad,
 )
 from posenc_jax.transformer import Model
 
@@ -169,14 +169,14 @@ def _solve(config: OrderConfig, subject: Subject, model: Model, params: Any, see
     # The rate ends at 0: the last step leaves the parameters as its logits saw them.
     tx = optax.adam(optax.cosine_decay_schedule(config.lr, max(config.steps - 1, 1)))
 
-    def loss_of(params, key):
-        logits_BV = model.apply(params, task.tokens_BT, at, key)
+    def loss_of(params, placed):
+        logits_BV = model.apply(params, task.tokens_BT, at, placed)
         loss_B = cross_entropy(logits_BV[:, None], task.label_B[:, None])[:, 0]
         return (loss_B * task.weight_B).sum() / task.weight_B.sum(), logits_BV
 
     def step(state, _):
-        key = random_key(seed, PLACE, state.step) if random else None
-        (loss, logits_BV), grads = value_and_grad(loss_of, state.params, key, has_aux=True)
+        placed = model.place(random_key(seed, PLACE, state.step), at)
+        (loss, logits_BV), grads = value_and_grad(loss_of, state.params, placed, has_aux=True)
         state, metrics = advance(tx, state, loss, grads)
         return state, (logits_BV, metrics)
 

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from posenc_jax.attention.window import bias_row, skew, straight
-from posenc_jax.devices import with_all_rows
-from posenc_jax.encoding import Encoding, Params, Placed, Table, at_layer, place
+from posenc_jax.encoding import Encoding, Params, Placed, Table, at_layer, place, unmoved
+from posenc_jax.fusion import once
 from posenc_jax.layout import Layout
 
 Form = Literal["auto", "dense", "blockwise"]
@@ -90,7 +90,7 @@ def frame(
     heads: int,
     head: int,
     causal: bool = True,
-    key: jax.Array | None = None,
+    placed: Placed = None,
     form: Form = "auto",
     block: int = 512,
     mask: bool = True,
@@ -101,7 +101,7 @@ def frame(
 
     Keys are the queries' own tokens, or those of `k_layout`, which then holds the queries too:
     memory and current tokens joined, or a whole cache. Positions are placed once, on the keys'
-    side, and the queries' are read from there: a random `place` shows both sides the same draw.
+    side, and the queries' are read from there: random ones are the same draw on both sides.
 
     Args:
       encoding: what tells positions.
@@ -111,7 +111,8 @@ def frame(
       heads: number of heads.
       head: width of a head before rotation, C.
       causal: whether a query sees only keys with an index up to its own.
-      key: randomness of `place`; given in training alone.
+      placed: what `place` drew for the keys' tokens, in training; None: it is asked here, without
+        a key.
       form: "dense", "blockwise" (nothing of size Q x K outlives a block), or "auto", by size.
       block: side of the square blocks of the blockwise form.
       mask: False switches the padding mask off, as an experiment on leakage: padding is visible
@@ -124,11 +125,8 @@ def frame(
     if form not in FORMS:
         raise ValueError(f"attention.form: {form!r} is not known; choose from {', '.join(FORMS)}")
     keys = q_layout if k_layout is None else k_layout
-    placed = place(encoding, key, keys)
-    # A `place` that leaves the positions alone hands on the very array.
-    kept = all(leaf is keys.pos_BT for leaf in jax.tree.leaves(placed))
-    if key is not None and not kept:
-        placed = with_all_rows(partial(place, encoding, key), keys)
+    placed = place(encoding, None, keys) if placed is None else placed
+    kept = unmoved(placed, keys)
     k = Tokens(placed, keys.index_BT, keys.segment_BT)
     size_q, size_k = q_layout.index_BT.shape[1], keys.index_BT.shape[1]
     first = size_k - size_q if start is None else start
@@ -164,12 +162,13 @@ def _fill(frame: Frame) -> Frame:
     """The frame with its tables, and in dense form its bias and mask."""
     encoding, params, q, k = frame.encoding, frame.params, frame.q, frame.k
     q_table = k_table = bias_BHQK = visible_BHQK = row_BHN = None
-    if encoding.table is not None:
-        q_table = k_table = encoding.table(params, k.placed, frame.head)
+    if (table := encoding.table) is not None:
+        made = lambda placed: table(params, placed, frame.head)
+        q_table = k_table = once(made, k.placed)
         if q.index_BT is not k.index_BT:
-            q_table = encoding.table(params, q.placed, frame.head)
+            q_table = once(made, q.placed)
     if frame.form == "dense":
-        visible_BHQK = visible(q, k, frame.causal, frame.mask)
+        visible_BHQK = once(lambda q, k: visible(q, k, frame.causal, frame.mask), q, k)
     if encoding.bias is not None:
         size_q, size_k = q.index_BT.shape[1], k.index_BT.shape[1]
         by_row = frame.straight is not None and encoding.relative
