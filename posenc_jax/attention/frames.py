@@ -173,12 +173,14 @@ def _fill(frame: Frame) -> Frame:
         size_q, size_k = q.index_BT.shape[1], k.index_BT.shape[1]
         by_row = frame.straight is not None and encoding.relative
         if by_row and frame.form == "dense":
-            bias_BHQK = skew(_row(frame, encoding.bias, size_q, size_k), size_q)
+            row_BHN = _row(frame, encoding.bias, size_q, size_k)
+            bias_BHQK = once(partial(skew, queries=size_q), row_BHN)
+            row_BHN = None
         elif by_row:
             whole = lambda size: size + -size % min(frame.block, size)
             row_BHN = _row(frame, encoding.bias, whole(size_q), whole(size_k))
         elif frame.form == "dense":
-            bias_BHQK = encoding.bias(params, q.placed, k.placed)
+            bias_BHQK = once(partial(encoding.bias, params), q.placed, k.placed)
     return dataclasses.replace(
         frame,
         q_table=q_table,

@@ -1,0 +1,100 @@
+"""The gradient of a batch taken in parts is that of the whole."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from posenc_jax import gradients, make, tasks, transformer
+from posenc_jax.gradients import value_and_grad, value_and_grad_in_parts
+from posenc_jax.packing import Packed, pack, unpack
+from posenc_jax.schema import ModelConfig, TrainConfig
+from posenc_jax.training import train
+
+ROWS = jax.random.normal(jax.random.key(0), (12, 5, 4)), jnp.arange(60.0).reshape(12, 5)
+PARAMS = {
+    "w": jax.random.normal(jax.random.key(1), (4, 8)),
+    "b": jnp.zeros(8),
+    "scale": jnp.float32(1.5),
+}
+
+
+def total(params, rows, over):
+    """A sum over rows."""
+    x_BTD, weight_BT = rows
+    h_BTF = jnp.tanh(x_BTD @ params["w"] + params["b"][None, None]) * params["scale"]
+    return (jnp.square(h_BTF).sum(axis=-1) * weight_BT).sum() / over
+
+
+def mean(params, rows, over):
+    """What is no sum over rows: a part's mean is not its share of the whole's."""
+    return total(params, rows, over) / rows[1].sum()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(("widest", "parts"), [(480, 1), (240, 2), (100, 6), (1, 12)])
+def test_parts_add_up(packed, widest, parts, monkeypatch):
+    monkeypatch.setattr(gradients, "WIDEST", widest)
+    params = pack(PARAMS, PARAMS) if packed else PARAMS
+    program = jax.jit(lambda p: value_and_grad_in_parts(total, p, ROWS, 60.0))
+    assert f"length={parts}" in str(jax.make_jaxpr(program)(params)) or parts == 1
+    value, grads = program(params)
+    wanted, wanted_grads = value_and_grad(total, PARAMS, ROWS, 60.0)
+    np.testing.assert_allclose(value, wanted, rtol=1e-6)
+    assert isinstance(grads, Packed) == packed
+    for name, wanted in wanted_grads.items():
+        np.testing.assert_allclose(unpack(grads)[name], wanted, rtol=1e-5, atol=1e-4)
+    value, _ = value_and_grad_in_parts(mean, PARAMS, ROWS, 60.0)
+    other, _ = value_and_grad(mean, PARAMS, ROWS, 60.0)
+    assert bool(jnp.isclose(value, other, rtol=1e-2)) == (parts == 1), "control"
+
+
+def test_an_accelerator_takes_them_at_once(monkeypatch):
+    monkeypatch.setattr(gradients, "WIDEST", 1)
+    program = lambda: str(
+        jax.make_jaxpr(lambda p: value_and_grad_in_parts(total, p, ROWS, 1.0))(PARAMS)
+    )
+    assert "scan" in program()
+    monkeypatch.setattr(gradients.jax, "default_backend", lambda: "gpu")
+    assert "scan" not in program()
+
+
+@pytest.mark.parametrize("name", ["shifted+sinusoidal", "randomized+t5"])
+def test_positions_are_drawn_for_the_whole_batch(name, monkeypatch):
+    """Whatever the parts; what is drawn for each of them apart is something else."""
+    task, shape = tasks.make("copy", alphabet=8), ModelConfig(width=16, heads=2, layers=1)
+    config = TrainConfig(length=6, min_length=1, batch=8, steps=3, lr=1e-2, warmup=1, chunk=3)
+    model = transformer.build(shape, make(name), task.vocab)
+
+    def run(model, widest):
+        monkeypatch.setattr(gradients, "WIDEST", widest)
+        losses = []
+        train(model, task, config, 1, 0, True, lambda m, seconds: losses.append(m["loss"]))
+        return np.concatenate(losses, axis=1)
+
+    np.testing.assert_allclose(run(model, 2**19), run(model, 2**9), rtol=1e-5)
+
+    def apart(params, tokens_BT, layout, key_B, **form):
+        return model.apply(params, tokens_BT, layout, model.place(key_B[0], layout), **form)
+
+    keys = lambda key, layout: jax.random.split(key, len(layout.pos_BT))
+    own = model._replace(apply=apart, place=keys)
+    assert abs(run(own, 2**19) - run(own, 2**9)).max() > 1e-3, "control"
+
+
+def test_parts_take_less_memory(monkeypatch):
+    def needed(widest):
+        monkeypatch.setattr(gradients, "WIDEST", widest)
+        rows = jnp.ones((64, 5, 4)), jnp.ones((64, 5))
+        program = jax.jit(lambda p: value_and_grad_in_parts(deep, p, rows, 1.0))
+        return program.lower(PARAMS).compile().memory_analysis().temp_size_in_bytes
+
+    def deep(params, rows, over):
+        for _ in range(4):
+            x_BTD, weight_BT = rows
+            rows = jnp.tanh(x_BTD @ params["w"]) @ params["w"].T, weight_BT
+        return total(params, rows, over)
+
+    whole = needed(64 * 5 * 8)
+    assert needed(64 * 5) < whole / 2
+    assert needed(2 * 64 * 5 * 8) == whole, "control"
