@@ -7,9 +7,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from posenc_jax.devices import cores
+from posenc_jax.fusion import tuned_for_cpu
 from posenc_jax.packing import Packed, pack, unpack
 
-WIDEST = 2**19  # numbers in the widest activation of a part; in float32 2 MB
+WIDEST = 2**19  # numbers in a core's share of the widest activation of a part; in float32 2 MB
 
 
 def value_and_grad(loss_of: Callable, params: Any, *args: Any, has_aux: bool = False) -> Any:
@@ -38,11 +40,12 @@ def _packed_as(params: Any, grads: Any) -> Any:
 
 
 def _part_count(params: Any, rows: Any) -> int:
-    if jax.default_backend() != "cpu":
+    if not tuned_for_cpu():
         return 1
     count, time = jax.tree.leaves(rows)[0].shape[:2]
     widest = max(leaf.shape[-1] for leaf in jax.tree.leaves(params) if leaf.ndim)
-    wanted = min(count, math.ceil(count * time * widest / WIDEST))
+    most = WIDEST * max(1, cores() // jax.local_device_count())
+    wanted = min(count, math.ceil(count * time * widest / most))
     return next(n for n in range(max(1, wanted), count + 1) if count % n == 0)
 
 

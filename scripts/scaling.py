@@ -23,6 +23,7 @@ import jax.numpy as jnp
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from posenc_jax import encodings, tasks, training, transformer
+from posenc_jax.fusion import plainly
 from posenc_jax.schema import ModelConfig, TrainConfig
 from scripts.collectives import write
 
@@ -124,7 +125,8 @@ def traced(setting: Setting) -> Cost:
     """The cost of one step, all layers traced, nothing run."""
     step, fresh = step_and_state(setting)
     state = jax.eval_shape(fresh, jax.ShapeDtypeStruct((), jnp.int32))
-    found: Any = jax.jit(step).lower(state).cost_analysis()
+    with plainly():
+        found: Any = jax.jit(step).lower(state).cost_analysis()
     parameters = sum(leaf.size for leaf in jax.tree.leaves(state.params))
     row = kept(setting._replace(batch=2)) - kept(setting._replace(batch=1))
     return Cost(parameters, found["flops"], row, found["bytes accessed"])
@@ -202,7 +204,8 @@ def reached(width: int) -> tuple[float, ...]:
     setting = Setting("small", width, 8, 2, 34, 82, 24, 100, 1, dtype="float32")
     step, fresh = step_and_state(setting)
     state = jax.jit(fresh)(jnp.zeros((), jnp.int32))
-    counted = jax.jit(step).lower(state).cost_analysis()
+    with plainly():
+        counted = jax.jit(step).lower(state).cost_analysis()
     assert counted is not None
     flops = counted["flops"]
     times = max(1, 256 // width)

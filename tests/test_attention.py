@@ -245,9 +245,8 @@ def test_a_random_draw_serves_both_sides():
     params, (q, k, v, _) = ((), jnp.array([0.3, 0.5])), draw()
     at = full(2, TIME)
     tail = jax.tree.map(lambda x: x[:, 13:], at)
-    go = lambda q, at, keys, seed: run(
-        encoding, params, q, k, v, at, keys, key=jax.random.key(seed)
-    )
+    drawn = lambda seed: encoding.place(jax.random.key(seed), full(2, TIME))
+    go = lambda q, at, keys, seed: run(encoding, params, q, k, v, at, keys, placed=drawn(seed))
     assert gap(go(q, at, None, 0)[:, 13:], go(q[:, 13:], tail, at, 0)) < 1e-6
     assert gap(go(q, at, None, 0), go(q, at, None, 1)) > 1e-3, "control: another key, another draw"
 

@@ -19,7 +19,7 @@ SEEDS = 2
 def oracle(right: float) -> Model:
     """Says each target of a periodic line with certainty, or spreads its bets evenly."""
 
-    def apply(params, tokens_BT, layout, key=None, **form):
+    def apply(params, tokens_BT, layout, placed=None, **form):
         back = jnp.roll(tokens_BT, params.astype(jnp.int32) - 1, axis=1)
         return 50.0 * right * jax.nn.one_hot(back, 64)
 

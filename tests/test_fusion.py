@@ -8,7 +8,7 @@ import numpy as np
 
 from posenc_jax import fusion, make, transformer
 from posenc_jax.attention import frames
-from posenc_jax.fusion import once
+from posenc_jax.fusion import once, plainly
 from posenc_jax.layout import full
 from posenc_jax.schema import ModelConfig
 
@@ -43,5 +43,8 @@ def test_it_is_plain_op_by_op_and_on_accelerators(monkeypatch):
     calls = []
     assert float(once(lambda x: calls.append(x) or x + 1, jnp.ones(()))) == 2.0
     assert len(calls) == 1
+    with plainly():
+        assert "cond" not in program()
+    assert "cond" in program()
     monkeypatch.setattr(fusion.jax, "default_backend", lambda: "gpu")
     assert "cond" not in program()

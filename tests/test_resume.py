@@ -22,7 +22,7 @@ TASK = tasks.make("copy", alphabet=4)
 TRAIN = TrainConfig(length=4, min_length=1, batch=2, steps=8, lr=1e-2, warmup=2, chunk=2)
 MODEL = Model(  # what comes after each token, as a table: it compiles in no time
     lambda key: {"after": jax.random.normal(key, (TASK.vocab, TASK.vocab))},
-    lambda params, tokens_BT, layout, key=None, **form: params["after"][tokens_BT],
+    lambda params, tokens_BT, layout, placed=None, **form: params["after"][tokens_BT],
 )
 RUNNER = functools.cache(lambda model: chunk_runner(model, TASK, TRAIN, True))  # compiled once
 OFTEN = CheckpointConfig(seconds=0.0)
@@ -220,7 +220,7 @@ def test_a_damaged_final_checkpoint_takes_the_end_of_the_stage_back(tmp_path, ca
 
 def test_a_loss_that_is_not_finite_stops_before_its_update(tmp_path):
     """Not finite from the sixth step on, for one seed; what is kept is of finite steps."""
-    broken = MODEL._replace(apply=_breaking(after=5))
+    broken = _breaking(after=5)
     with pytest.raises(Diverged, match=r"^step 6, seed 0: loss nan [^\n]* the update was not made"):
         attempt(tmp_path, model=broken)
     assert [line["step"] for line in lines(tmp_path)] == [1, 2, 3, 4, 5, 6]
@@ -231,7 +231,7 @@ def test_a_loss_that_is_not_finite_stops_before_its_update(tmp_path):
 def test_the_state_before_the_bad_step_is_kept():
     kept = []
     for after, steps in ((5, 8), (99, 5)):
-        model = MODEL._replace(apply=_breaking(after))
+        model = _breaking(after)
         state = init_states(model, optimizer(TRAIN), 1)
         kept.append(RUNNER(model)(state, TASK.data, steps)[0])
     assert int(kept[0].step[0]) == 5
@@ -242,9 +242,12 @@ def test_the_state_before_the_bad_step_is_kept():
 def _breaking(after):
     """The model, with outputs that are not finite after so many steps of training."""
 
-    def apply(params, tokens_BT, layout, key, **form):
+    def place(key, layout):
         later = jax.vmap(lambda n: jax.random.key_data(random_key(0, training.PLACE, n)))
         bad = (later(jnp.arange(after, 20)) == jax.random.key_data(key)[None]).all(axis=1).any()
-        return jnp.where(bad, jnp.nan, MODEL.apply(params, tokens_BT, layout))
+        return jnp.broadcast_to(bad, layout.pos_BT.shape)
 
-    return apply
+    def apply(params, tokens_BT, layout, bad_BT, **form):
+        return jnp.where(bad_BT[..., None], jnp.nan, MODEL.apply(params, tokens_BT, layout))
+
+    return MODEL._replace(apply=apply, place=place)

@@ -12,6 +12,7 @@ from posenc_jax.attention import attend, frame
 from posenc_jax.encoding import Dims, Encoding, place
 from posenc_jax.encodings import card, make
 from posenc_jax.encodings.card import Card
+from posenc_jax.fusion import plainly
 from posenc_jax.gallery.measure import grid, line
 
 STATED = Dims(model=512, heads=8, head=64, layers=12)
@@ -108,7 +109,8 @@ def _counted(method: Card, encoding: Encoding, dims: Dims) -> Cost:
         return attend(x_BTHC, x_BTHC, x_BTHC, view, feat, feat)
 
     params = encoding.init(jax.random.key(0), dims)
-    made = jax.jit(run).lower(params, jnp.zeros((1, TIME, dims.model)), at).compile()
+    with plainly():
+        made = jax.jit(run).lower(params, jnp.zeros((1, TIME, dims.model)), at).compile()
     found = made.cost_analysis() or {}
     operations = found.get("flops", 0.0) + found.get("transcendentals", 0.0)
     return Cost(operations, found.get("bytes accessed", 0.0), " while(" in (made.as_text() or ""))
