@@ -222,6 +222,15 @@ class LSTM(nn.Module):
         return (_read_out(self, x_BTD, layout),)
 
 
+def _drawn(encoding, key, layout):
+    """See `Model.place`."""
+    placed = place(encoding, key, layout)
+    if unmoved(placed, layout):
+        return None
+    rows = len(layout.segment_BT)
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (rows, *x.shape[1:])), placed)
+
+
 def _write(old, new, column):
     """The new rows [B|1, T, ...] written over the old [B, K, ...] from a column on."""
     new = jnp.broadcast_to(new, old.shape[:1] + new.shape[1:])
@@ -295,13 +304,6 @@ def build(
     if config.kind == "lstm":
         return Model(init, apply)
 
-    def place_all(key, layout):
-        placed = place(encoding, key, layout)
-        if unmoved(placed, layout):
-            return None
-        rows = len(layout.segment_BT)
-        return jax.tree.map(lambda x: jnp.broadcast_to(x, (rows, *x.shape[1:])), placed)
-
     def extend(params, tokens_BT, layout, memory=None, keep=None):
         logits, inputs, _ = run(params, tokens_BT, layout, memory=memory)
         keep = tokens_BT.shape[1] if keep is None else keep
@@ -335,4 +337,4 @@ def build(
         blocks = found["intermediates"]
         return tuple(blocks[f"block_{n}"]["attention"][0] for n in range(config.layers))
 
-    return Model(init, apply, place_all, extend, decode, start, attention)
+    return Model(init, apply, partial(_drawn, encoding), extend, decode, start, attention)

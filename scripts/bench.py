@@ -165,7 +165,7 @@ def page(raw: dict) -> str:
     if any("products alone" in results for results in raw["contests"].values()):
         lines += [
             "`products alone` is a step's matrix products, forward and backward, and nothing else.",
-            "JAX makes them in the form that our step has them in: such a step takes longer.",
+            "JAX makes them as our step does, but of all rows at once, where our step takes parts.",
             "",
         ]
     for name, results in raw["contests"].items():

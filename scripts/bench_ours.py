@@ -62,7 +62,8 @@ def step(job: dict):
 
 def products(job: dict):
     """The matrix products of the same steps and nothing else, each core on its share of the rows
-    and each product in the form that the step has it in; but queries, keys and values are one.
+    and each product in the form that the step has it in; but queries, keys and values are one,
+    and all rows are taken at once.
     """
     import jax
     import jax.numpy as jnp

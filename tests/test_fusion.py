@@ -14,7 +14,7 @@ from posenc_jax.schema import ModelConfig
 
 
 def cosines(monkeypatch, keep):
-    """How often a gradient's program says cosine, the gradient, and whether `once` was kept."""
+    """How often a gradient's program says cosine with `keep` for `once`, and the gradient."""
     monkeypatch.setattr(frames, "once", keep)
     model = transformer.build(ModelConfig(width=16, heads=2, layers=2), make("rope"), 11)
     params = model.init(jax.random.key(0))

@@ -42,9 +42,8 @@ def mean(params, rows, over):
 def test_parts_add_up(packed, widest, parts, monkeypatch):
     monkeypatch.setattr(gradients, "WIDEST", widest)
     params = pack(PARAMS, PARAMS) if packed else PARAMS
-    program = jax.jit(lambda p: value_and_grad_in_parts(total, p, ROWS, 60.0))
-    assert f"length={parts}" in str(jax.make_jaxpr(program)(params)) or parts == 1
-    value, grads = program(params)
+    assert f"length={parts}" in program() or parts == 1
+    value, grads = jax.jit(lambda p: value_and_grad_in_parts(total, p, ROWS, 60.0))(params)
     wanted, wanted_grads = value_and_grad(total, PARAMS, ROWS, 60.0)
     np.testing.assert_allclose(value, wanted, rtol=1e-6)
     assert isinstance(grads, Packed) == packed
@@ -55,11 +54,12 @@ def test_parts_add_up(packed, widest, parts, monkeypatch):
     assert bool(jnp.isclose(value, other, rtol=1e-2)) == (parts == 1), "control"
 
 
+def program():
+    return str(jax.make_jaxpr(lambda p: value_and_grad_in_parts(total, p, ROWS, 1.0))(PARAMS))
+
+
 def test_a_device_of_many_cores_takes_more_at_once(monkeypatch):
     monkeypatch.setattr(gradients, "WIDEST", 100)
-    program = lambda: str(
-        jax.make_jaxpr(lambda p: value_and_grad_in_parts(total, p, ROWS, 1.0))(PARAMS)
-    )
     assert "length=6" in program()
     monkeypatch.setattr(gradients, "cores", lambda: 2)
     assert "length=3" in program()
@@ -67,9 +67,6 @@ def test_a_device_of_many_cores_takes_more_at_once(monkeypatch):
 
 def test_an_accelerator_takes_them_at_once(monkeypatch):
     monkeypatch.setattr(gradients, "WIDEST", 1)
-    program = lambda: str(
-        jax.make_jaxpr(lambda p: value_and_grad_in_parts(total, p, ROWS, 1.0))(PARAMS)
-    )
     assert "scan" in program()
     with plainly():
         assert "scan" not in program()

@@ -173,9 +173,8 @@ def _fill(frame: Frame) -> Frame:
         size_q, size_k = q.index_BT.shape[1], k.index_BT.shape[1]
         by_row = frame.straight is not None and encoding.relative
         if by_row and frame.form == "dense":
-            row_BHN = _row(frame, encoding.bias, size_q, size_k)
-            bias_BHQK = once(partial(skew, queries=size_q), row_BHN)
-            row_BHN = None
+            row = _row(frame, encoding.bias, size_q, size_k)
+            bias_BHQK = once(partial(skew, queries=size_q), row)
         elif by_row:
             whole = lambda size: size + -size % min(frame.block, size)
             row_BHN = _row(frame, encoding.bias, whole(size_q), whole(size_k))
