@@ -14,6 +14,7 @@ its answer. `generated` turns it into batches. Special tokens are the same in al
 
 import zlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -133,26 +134,8 @@ def generated(
       chance: exact match of a guesser, where that is simple.
       group: (size, place_L) -> group_L, which tokens of a line belong together; see `Layout`.
     """
-
-    none = lambda size, place_L: jnp.zeros_like(place_L)
-
-    def examples(key_B, size_B, width):
-        place_L = jnp.arange(width + 1, dtype=jnp.int32)
-        token_BL, answer_BL = jax.vmap(line, (0, 0, None))(key_B, size_B, place_L)
-        group_BL = jax.vmap(group or none, (0, None))(size_B, place_L)
-        width_B = length(size_B) - 1  # the last token is only ever a target
-        inside_BT = place_L[None, :-1] < width_B[:, None]
-        rows = (
-            jnp.where(inside_BT, token_BL[:, :-1], PAD),
-            jnp.where(inside_BT, token_BL[:, 1:], PAD),
-            (inside_BT & answer_BL[:, 1:]).astype(jnp.float32),
-            inside_BT.astype(jnp.int32),
-            jnp.where(inside_BT, group_BL[:, :-1], 0),
-        )
-        if padding == "left":
-            rows = [jax.vmap(jnp.roll)(row_BT, width - width_B) for row_BT in rows]
-        *content, segment_BT, group_BT = rows
-        return Batch(*content, layout(segment_BT, group_BT=group_BT))
+    group = group or (lambda size, place_L: jnp.zeros_like(place_L))
+    examples = partial(_batch_of_lines, line, length, group, padding)
 
     def sample(data, key, size_B, width):
         del data
@@ -187,6 +170,26 @@ def generated(
         baselines=lambda: {} if chance is None else {"chance": chance},
         facts={},
     )
+
+
+def _batch_of_lines(line, length, group, padding, key_B, size_B, width) -> Batch:
+    """A line for each key, of its own size, in a batch of one width."""
+    place_L = jnp.arange(width + 1, dtype=jnp.int32)
+    token_BL, answer_BL = jax.vmap(line, (0, 0, None))(key_B, size_B, place_L)
+    group_BL = jax.vmap(group, (0, None))(size_B, place_L)
+    width_B = length(size_B) - 1  # the last token is only ever a target
+    inside_BT = place_L[None, :-1] < width_B[:, None]
+    rows = (
+        jnp.where(inside_BT, token_BL[:, :-1], PAD),
+        jnp.where(inside_BT, token_BL[:, 1:], PAD),
+        (inside_BT & answer_BL[:, 1:]).astype(jnp.float32),
+        inside_BT.astype(jnp.int32),
+        jnp.where(inside_BT, group_BL[:, :-1], 0),
+    )
+    if padding == "left":
+        rows = [jax.vmap(jnp.roll)(row_BT, width - width_B) for row_BT in rows]
+    *content, segment_BT, group_BT = rows
+    return Batch(*content, layout(segment_BT, group_BT=group_BT))
 
 
 def check_size(name: str, size: Any, least: int, most: int | None, field: str = "size") -> None:
