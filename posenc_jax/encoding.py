@@ -6,6 +6,7 @@ nothing. `chain`, `per_layer` and `each_layer` return the same type, so combinat
 Letters in names: B batch, T time, Q query time, K key time, H heads, C head width, D model width.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -25,6 +26,15 @@ class Dims(NamedTuple):
     heads: int
     head: int
     layers: int = 1
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class Heads:
+    """How many heads a method serves: kept among parameters without being an array, so never
+    trained."""
+
+    count: int
 
 
 class Side(NamedTuple):
@@ -275,7 +285,8 @@ def _chain_walk(walks: Sequence[Walk | None]) -> Walk:
             carries.append(c)
         return s_BHQK, tuple(carries)
 
-    return Walk(score=score, prepare=prepare, start=start, weighs=last.weighs)
+    prepares = any(w is not None and w.prepare is not None for w in walks)
+    return Walk(score, prepare if prepares else None, start, last.weighs)
 
 
 def _chain_limit(parts: Sequence[Encoding]) -> int | None:

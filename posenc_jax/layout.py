@@ -45,7 +45,18 @@ def layout(
       pos_BT: positions to use instead, [B, T] or [B, T, A].
       start: storage index of the first column.
       group_BT: which tokens belong together, int [B, T]; none by default.
+
+    Raises:
+      ValueError: shapes that do not fit together.
     """
+    shape = segment_BT.shape
+    if len(shape) != 2:
+        raise ValueError(f"segment_BT: shape {shape} is not [B, T]")
+    for name, given in (("pos_BT", pos_BT), ("group_BT", group_BT)):
+        if given is not None and given.shape[:2] != shape:
+            raise ValueError(
+                f"{name}: shape {given.shape} does not begin with {shape}, the segments'"
+            )
     return _layout(segment_BT, pos_BT, start, group_BT)
 
 

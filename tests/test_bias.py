@@ -44,13 +44,14 @@ def test_logits_are_the_papers(name, options):
     o = SimpleNamespace(**{**card.defaults, **options})
     with jax.enable_x64(True):
         encoding, params = layer_of(name, options)
-        sides = [(jnp.asarray(q_THC), "q"), (jnp.asarray(k_THC), "k")]
+        sides = [(jnp.asarray(q_THC)[None], "q"), (jnp.asarray(k_THC)[None], "k")]
         if encoding.rotate is not None:
-            sides = [(encoding.rotate(None, x, side), side) for x, side in sides]
+            table = encoding.table(params, None, sides[0][0].shape[-1])
+            sides = [(encoding.rotate(table, x_BTHC, side), side) for x_BTHC, side in sides]
         pos = jnp.asarray(pos_T)[None]
         bias = jax.jit(encoding.bias)(params, pos, pos)
         assert bias.dtype == jnp.float64
-        found = np.einsum("qhc,khc->hqk", sides[0][0], sides[1][0]) / 2 + np.asarray(bias)[0]
+        found = np.einsum("qhc,khc->hqk", sides[0][0][0], sides[1][0][0]) / 2 + np.asarray(bias)[0]
         params = jax.tree.map(np.asarray, params)
     wanted = card.scores(o, params, q_THC, k_THC, pos_T, len(pos_T))
     np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
@@ -130,9 +131,10 @@ def test_t5_buckets_do_not_depend_on_rounding():
 def test_t5_unscaled_undoes_the_scale_on_queries_alone():
     encoding = make("t5", scaled=False)
     x_BTHC = jnp.ones((1, 2, 3, 4), jnp.bfloat16)
-    np.testing.assert_array_equal(encoding.rotate(None, x_BTHC, "q"), 2 * x_BTHC)
-    assert encoding.rotate(None, x_BTHC, "q").dtype == jnp.bfloat16
-    np.testing.assert_array_equal(encoding.rotate(None, x_BTHC, "k"), x_BTHC)
+    root = encoding.table({}, None, 4)
+    np.testing.assert_array_equal(encoding.rotate(root, x_BTHC, "q"), 2 * x_BTHC)
+    assert encoding.rotate(root, x_BTHC, "q").dtype == jnp.bfloat16
+    np.testing.assert_array_equal(encoding.rotate(root, x_BTHC, "k"), x_BTHC)
     assert make("t5").rotate is None
 
 

@@ -71,7 +71,7 @@ CASES = [
     ("pi", {"factor": 3.0}),
     ("ntk", {"factor": 3.0, "pairing": "interleaved"}),
     ("dynamic_ntk", {"length": 5}),
-    ("dynamic_ntk", {"length": 5, "factor": 2.0}),
+    ("dynamic_ntk", {"length": 5, "alpha": 2.0}),
     ("ntk_by_parts", {"length": 100}),
     ("ntk_by_parts", {"length": 100, "ramp": "pairs", "beta_slow": 0.5}),
     ("yarn", {"length": 100, "beta_fast": 8.0}),

@@ -34,7 +34,7 @@ FROZEN = [
          0.001442776645751933, 0.000389976937586229, 0.00010540925533894597],
     ),
     (
-        scaling.dynamic_ntk(length=2048, factor=2.0),
+        scaling.dynamic_ntk(length=2048, alpha=2.0),
         [1.0, 0.25127376217164404, 0.06313850355589193, 0.01586504932637669, 0.003986470631277377,
          0.0010016954733078351, 0.0002516997901283654, 6.324555320336759e-05],
     ),
@@ -88,11 +88,12 @@ def test_frozen_frequencies(encoding, wanted_F):
 
 @pytest.mark.parametrize("build", METHODS)
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
-def test_factor_1_is_rope(build, pairing):
+def test_nothing_to_extend_is_rope(build, pairing):
     """With nothing to extend, every method is rope to the bit: one set of weights serves all."""
     q, k = vectors(1)
     assert build().init(jax.random.key(0), Dims(24, 3, 8)) == {}
-    same = build(factor=1.0, base=500.0, pairing=pairing)
+    nothing = {"length": 1000} if build is scaling.dynamic_ntk else {"factor": 1.0}
+    same = build(base=500.0, pairing=pairing, **nothing)
     rope = rotary.rope(base=500.0, pairing=pairing)
     pos = counted(1000)
     assert gap(logits(same, {}, q, k, pos), logits(rope, {}, q, k, pos)) == 0.0
@@ -177,6 +178,7 @@ def test_dynamic_ntk_length_of_each_sequence():
         (scaling.ntk, {"factor": float("inf")}, "encoding.factor: inf must be 1 or more"),
         (scaling.ntk, {"base": 0.0}, "encoding.base: 0.0 must be positive"),
         (scaling.dynamic_ntk, {"length": 0}, "encoding.length: 0 must be positive"),
+        (scaling.dynamic_ntk, {"alpha": 0.0}, "encoding.alpha: 0.0 must be positive"),
         (scaling.yarn, {"beta_slow": 40.0}, "encoding.beta_fast: 32.0 must be above beta_slow"),
         (scaling.yarn, {"ramp": "none"}, "encoding.ramp: 'none' is not one of: 'turns'"),
         (scaling.yarn, {"ramp": "pairs", "base": 1.0}, "encoding.base: 1.0 must be above 1"),

@@ -217,7 +217,6 @@ def rope_2(lab: Lab) -> Measured:
     for k in TIMES:
         stretch = {"factor": float(k), "length": length}
         ways = {name: make(name, **taken_by(name, stretch)) for name in EXTENSIONS}
-        ways["dynamic_ntk"] = make("dynamic_ntk", length=length)  # finds the factor itself
         for name, found in bits_under(lab, trained, k * length, ways).items():
             bits[name].append(found)
         bits["rope"].append(lab.bits(trained, k * length))

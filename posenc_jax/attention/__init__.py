@@ -1,8 +1,9 @@
 """Attention with positional encodings: one contract, a dense and a blockwise form.
 
 A query sees the keys of its own segment (0 is padding, which nobody sees) with an index up to its
-own if attention is causal. Keys it does not see contribute exactly 0; a query that sees none gives
-exactly 0. Logits and softmax are float32 or wider.
+own if attention is causal. Keys it does not see contribute exactly 0, if their values are finite; a
+query that sees none gives exactly 0. NaN, by which a method refuses a position, may spoil the whole
+row. Logits and softmax are float32 or wider.
 """
 
 import jax
@@ -24,9 +25,15 @@ def attend(q_BQHC, k_BKHC, v_BKHC, frame: Frame, q_feat=None, k_feat=None) -> ja
       k_BKHC: keys, not rotated.
       v_BKHC: values.
       frame: from `frame`, or from its `at` for an encoding that differs by layer.
-      q_feat: features of the queries' tokens from the encoding's `walk.prepare`.
+      q_feat: features of the queries' tokens from the encoding's `walk.prepare`, if it has that:
+        `frame.encoding.walk.prepare(frame.params, x_BTD)` of the layer's input.
       k_feat: features of the keys' tokens.
+
+    Raises:
+      ValueError: q, k and v differ in heads or dtype, the encoding differs by layer, or its
+        features are missing.
     """
+    _check_alike(q_BQHC, k_BKHC, v_BKHC)
     q_BQHC, k_BKHC, q_side, k_side = _sides(q_BQHC, k_BKHC, frame, q_feat, k_feat)
     walk = frame.encoding.walk
     if walk is not None:
@@ -53,9 +60,14 @@ def logits(q_BQHC, k_BKHC, frame: Frame, q_feat=None, k_feat=None) -> jax.Array:
 
 def _sides(q_BQHC, k_BKHC, frame: Frame, q_feat, k_feat):
     """Queries, scaled, and keys, both rotated, and both sides as a walk sees them."""
-    encoding = frame.encoding
+    encoding, walk = frame.encoding, frame.encoding.walk
     if encoding.at is not None:
         raise ValueError("frame: its encoding differs by layer; choose one with frame.at(layer)")
+    if walk is not None and walk.prepare is not None and (q_feat is None or k_feat is None):
+        raise ValueError(
+            "q_feat, k_feat: missing; the encoding's scores read features of tokens, which "
+            "frame.encoding.walk.prepare(frame.params, x_BTD) makes"
+        )
     q_side = Side(q_BQHC, frame.q.placed, q_feat, frame.q.index_BT)
     k_side = Side(k_BKHC, frame.k.placed, k_feat, frame.k.index_BT)
     scale = q_BQHC.shape[-1] ** -0.5
@@ -63,3 +75,12 @@ def _sides(q_BQHC, k_BKHC, frame: Frame, q_feat, k_feat):
         q_BQHC = encoding.rotate(frame.q_table, q_BQHC, "q")
         k_BKHC = encoding.rotate(frame.k_table, k_BKHC, "k")
     return q_BQHC * scale, k_BKHC, q_side, k_side
+
+
+def _check_alike(q_BQHC, k_BKHC, v_BKHC) -> None:
+    for what, found in (
+        ("heads", [x.shape[2] for x in (q_BQHC, k_BKHC, v_BKHC)]),
+        ("dtypes", [x.dtype.name for x in (q_BQHC, k_BKHC, v_BKHC)]),
+    ):
+        if len(set(found)) > 1:
+            raise ValueError(f"q, k, v: {what} {', '.join(map(str, found))}; give all three alike")

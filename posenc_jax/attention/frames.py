@@ -117,10 +117,16 @@ def frame(
       block: side of the square blocks of the blockwise form.
       mask: False switches the padding mask off, as an experiment on leakage: padding is visible
         as if it were real. Causality still holds.
-      start: column of `k_layout` where the queries begin, maybe traced; None: they are the last.
+      start: column of `k_layout` where the queries begin, maybe traced, and then not checked;
+        None: they are the last.
       aligned: a promise that positions count up by one along storage inside each segment, as
         `layout` makes them when it is given none. A relative bias is then made from one row of
         Q + K - 1 offsets. Where the promise is broken the output is NaN.
+
+    The blockwise form gives positions no gradient through a bias, the dense form does.
+
+    Raises:
+      ValueError: an unknown form, or queries that do not lie within the keys.
     """
     if form not in FORMS:
         raise ValueError(f"attention.form: {form!r} is not known; choose from {', '.join(FORMS)}")
@@ -130,6 +136,8 @@ def frame(
     k = Tokens(placed, keys.index_BT, keys.segment_BT)
     size_q, size_k = q_layout.index_BT.shape[1], keys.index_BT.shape[1]
     first = size_k - size_q if start is None else start
+    if isinstance(first, int) and not 0 <= first <= size_k - size_q:
+        raise ValueError(f"start: {first} puts {size_q} queries outside of {size_k} keys")
     if k_layout is None:
         q = k
     else:

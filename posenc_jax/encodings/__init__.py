@@ -120,14 +120,16 @@ def make(name: str, **options: Any) -> Encoding:
     parts = cards(name)
     _check_composes(parts)
     check_used([name], options)
-    encodings = []
+    encodings, shows = [], None
     for part in parts:
         own = {
             option: checked("encoding", part.options[option], value)
             for option, value in options.items()
             if option in part.options
         }
+        _check_squeezes(part, part.defaults | own, shows)
         encodings.append(part.build(**own))
+        shows = encodings[-1].shows if part.kind == "positions" else shows
     return encodings[0] if len(encodings) == 1 else chain(*encodings)
 
 
@@ -173,6 +175,16 @@ def describe(name: str) -> str:
     )  # fmt: skip
 
 
+def _check_squeezes(part: Card, own: Mapping[str, Any], shows: int | None) -> None:
+    """`shows`: every position that the part is shown is below this; None: those of the sequence."""
+    if own.get("beyond") == "interpolate" and shows is not None and shows > own["length"]:
+        raise ValueError(
+            f"encoding.beyond: 'interpolate' fits a sequence's own positions into the "
+            f"{own['length']} that {part.name} has; it is shown others, up to {shows - 1}: raise "
+            "length, or clamp"
+        )
+
+
 def _check_composes(parts: list[Card]) -> None:
     axes = {part.axes for part in parts if part.kind not in ("none", "positions")} - {0}
     rotary = [part.name for part in parts if part.kind in ("rotary", "layout")]
@@ -182,6 +194,19 @@ def _check_composes(parts: list[Card]) -> None:
             f"encoding.name: {names}: {' and '.join(rotary)} both turn the same "
             "channels; keep one rotary part"
         )
+    acting = [part for part in parts if part.kind not in ("input", "positions")]
+    for i, part in enumerate(acting):
+        turning = [other.name for other in acting[i + 1 :] if other.kind in ("rotary", "layout")]
+        if part.order == "first" and i > 0:
+            raise ValueError(
+                f"encoding.name: {names}: {part.name} is not linear in queries and keys; put it "
+                f"before {acting[0].name}"
+            )
+        if part.order == "last" and turning:
+            raise ValueError(
+                f"encoding.name: {names}: {part.name} adds channels, which {turning[0]} would "
+                "turn; put it last"
+            )
     if len(axes) > 1:
         raise ValueError(
             f"encoding.name: {names}: parts read positions of {sorted(axes)} axes; "

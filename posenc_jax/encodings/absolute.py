@@ -13,8 +13,8 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.inputs import (
     Beyond,
+    Channels,
     How,
-    Layout,
     Spacing,
     at_input,
     bounded,
@@ -161,7 +161,7 @@ def one_hot(length: int = 512, beyond: Beyond = "error", how: How = "add") -> En
 )
 def sinusoidal(
     base: float = 10_000.0,
-    layout: Layout = "interleaved",
+    layout: Channels = "interleaved",
     spacing: Spacing = "paper",
     start: Start = 0,
     scale: float | None = None,
@@ -183,7 +183,7 @@ def sinusoidal(
     ValueError: base or width is not positive.
     """
     require(0 < base < np.inf, "base", base, "must be positive and finite")
-    one_of("layout", layout, Layout)
+    one_of("layout", layout, Channels)
     one_of("spacing", spacing, Spacing)
     one_of("start", start, Start)
 

@@ -12,8 +12,8 @@ import numpy as np
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.inputs import (
+    Channels,
     How,
-    Layout,
     bounded,
     coded,
     joined,
@@ -91,7 +91,7 @@ def learned_2d(
     reference="positional-encodings, transformers",
 )
 def sinusoidal_2d(
-    base: float = 10_000.0, layout: Layout = "halves", how: How = "add", width: int | None = None
+    base: float = 10_000.0, layout: Channels = "halves", how: How = "add", width: int | None = None
 ) -> Encoding:
     """Sines of the row, then sines of the column, each in half of the channels.
 
@@ -106,7 +106,7 @@ def sinusoidal_2d(
     ValueError: base or width is not positive.
     """
     require(0 < base < np.inf, "base", base, "must be positive and finite")
-    one_of("layout", layout, Layout)
+    one_of("layout", layout, Channels)
 
     def code(params, pos_BT2, width):
         row_BTW = sines(pos_BT2[..., 0], width // 2, base, layout, "paper")

@@ -13,7 +13,7 @@ import numpy as np
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.inputs import require
-from posenc_jax.encodings.positions import one_axis
+from posenc_jax.encodings.positions import require_one_axis
 from posenc_jax.layout import Layout
 
 
@@ -53,7 +53,7 @@ def shifted(shift: int = 500, still: int = 0) -> Encoding:
 
     def place(key, layout):
         pos_BT = layout.pos_BT
-        one_axis("shifted", pos_BT)
+        require_one_axis("shifted", pos_BT)
         if key is None:
             return pos_BT + still
         draw = lambda k: jax.random.randint(k, (), 0, shift + 1, jnp.int32)
@@ -92,7 +92,7 @@ def cape(
     require(1 <= scale < np.inf, "scale", scale, "must be 1 or more, and finite")
 
     def place(key, layout):
-        one_axis("cape", layout.pos_BT)
+        require_one_axis("cape", layout.pos_BT)
         pos_BT = layout.pos_BT.astype(float)
         if normalize:
             pos_BT = pos_BT - (layout.length_BT - 1).astype(float) / 2

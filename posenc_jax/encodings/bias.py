@@ -1,7 +1,6 @@
 """Relative methods: a bias added to the logits, a function of positions alone; D = i - j."""
 
 import bisect
-import dataclasses
 import math
 from typing import Literal
 
@@ -9,12 +8,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.encoding import Encoding, each_layer
+from posenc_jax.encoding import Encoding, Heads, each_layer
 from posenc_jax.encodings.card import method
+from posenc_jax.encodings.inputs import one_of, require
 
 
-def offsets(q_placed, k_placed) -> jax.Array:
-    """D = i - j: [B, Q, K] from [B, Q] and [B, K]; [B, Q, K, A] from [B, Q, A] and [B, K, A]."""
+def offsets(q_placed, k_placed, axes: int = 1) -> jax.Array:
+    """D = i - j: [B, Q, K] from [B, Q] and [B, K]; [B, Q, K, A] from [B, Q, A] and [B, K, A].
+
+    ValueError: positions of another number of axes.
+    """
+    if k_placed.shape[2:] != ((axes,) if axes > 1 else ()):
+        wanted = "[B, T]" if axes == 1 else f"[B, T, {axes}]"
+        raise ValueError(f"positions: shape {k_placed.shape} is not {wanted}")
     return q_placed[:, :, None] - k_placed[:, None]
 
 
@@ -23,15 +29,22 @@ def clipped_row(offset, distance: int) -> jax.Array:
     return jnp.round(jnp.clip(offset, -distance, distance)).astype(jnp.int32) + distance
 
 
-def check_positive(field: str, value: int) -> None:
-    if value < 1:
-        raise ValueError(f"encoding.{field}: {value} must be 1 or more")
+def refusing(made: jax.Array, offset: jax.Array) -> jax.Array:
+    """What was made of offsets, NaN where one is: that of a position which was refused."""
+    if jnp.issubdtype(offset.dtype, jnp.integer):
+        return made
+    return jnp.where(jnp.isnan(offset), jnp.nan, made)
+
+
+def at_least_1(field: str, value: int) -> None:
+    require(value >= 1, field, value, "must be 1 or more")
 
 
 # A gather, forward and backward, beat a one-hot product 2 to 8 times at 128 x 128 and 512 x 512
 # on the CPU: the one-hot array costs more to write than the scatter-add it saves.
-def _look_up(table_RH, row_BQK) -> jax.Array:
-    return jnp.moveaxis(table_RH.astype(float)[row_BQK], -1, 1)
+def _look_up(table_RH, row_BQK, offset_BQK) -> jax.Array:
+    found_BHQK = jnp.moveaxis(table_RH.astype(float)[row_BQK], -1, 1)
+    return refusing(found_BHQK, offset_BQK[:, None])
 
 
 def by_offset(value, q_THC, k_THC, pos_T):
@@ -66,14 +79,17 @@ def clipped(distance: int = 16, shared: bool = False) -> Encoding:
     Args:
       distance: offsets further apart than this, on either side, share the last scalar.
       shared: one table for all layers; as in the paper, each layer has its own by default.
+
+    ValueError: distance is not positive.
     """
-    check_positive("distance", distance)
+    at_least_1("distance", distance)
 
     def init(key, dims):
         return {"table": 0.02 * jax.random.normal(key, (2 * distance + 1, dims.heads))}
 
     def bias(params, q_placed, k_placed):
-        return _look_up(params["table"], clipped_row(offsets(q_placed, k_placed), distance))
+        offset_BQK = offsets(q_placed, k_placed)
+        return _look_up(params["table"], clipped_row(offset_BQK, distance), offset_BQK)
 
     encoding = Encoding(init=init, bias=bias, relative=True)
     return encoding if shared else each_layer(encoding)
@@ -94,6 +110,10 @@ def bucket_starts(buckets: int, distance: int) -> list[int]:
         return bisect.bisect_left(range(distance), edge, key=lambda d: d**steps)
 
     return [*range(1, exact), *(start(k) for k in range(steps))]
+
+
+def _unscaled(root, x_BTHC, side):
+    return x_BTHC if side == "k" else (x_BTHC.astype(root.dtype) * root).astype(x_BTHC.dtype)
 
 
 def _t5_scores(o, params, q_THC, k_THC, pos_T, n):
@@ -141,6 +161,9 @@ def t5(
         as in its decoder: all for keys behind it, and every key ahead counts as offset 0.
       scaled: False drops the 1/sqrt(C) of the logits, as T5 does.
       shared: as in the paper, one table for all layers; False: each layer has its own.
+
+    ValueError: buckets is odd or below 4 (one-sided: below 2), or distance is not above the number
+    of distances that have a bucket of their own.
     """
     behind = buckets // 2 if bidirectional else buckets
     if behind < 2 or (bidirectional and buckets % 2):
@@ -163,21 +186,14 @@ def t5(
         row_BQK = passed.sum(-1, dtype=jnp.int32)
         if bidirectional:
             row_BQK = row_BQK + jnp.where(offset_BQK < 0, behind, 0)
-        return _look_up(params["table"], row_BQK)
+        return _look_up(params["table"], row_BQK, offset_BQK)
 
-    def unscale(table, x_BTHC, side):
-        return x_BTHC * x_BTHC.shape[-1] ** 0.5 if side == "q" else x_BTHC
-
-    encoding = Encoding(init=init, rotate=None if scaled else unscale, bias=bias, relative=True)
+    encoding = Encoding(init=init, bias=bias, relative=True)
+    if not scaled:
+        # A table knows the head's own width, whatever a part before this one made of it.
+        table = lambda params, placed, head: jnp.full((1, 1, 1, 1), head**0.5)
+        encoding = encoding._replace(table=table, rotate=_unscaled)
     return encoding if shared else each_layer(encoding)
-
-
-@jax.tree_util.register_static
-@dataclasses.dataclass(frozen=True)
-class Heads:
-    """How many heads a bias serves: kept in params without being an array, so never trained."""
-
-    count: int
 
 
 def alibi_slopes(heads: int) -> np.ndarray:
@@ -269,8 +285,11 @@ def swin_2d(
       window: side of the window; the table has 2 `window` - 1 offsets on each axis.
       beyond: offsets that do not fit in a window read the nearest that does, or give NaN.
       shared: one table for all layers; as in the paper, each layer has its own by default.
+
+    ValueError: window is not positive, or an unknown beyond.
     """
-    check_positive("window", window)
+    at_least_1("window", window)
+    one_of("beyond", beyond, Literal["clamp", "error"])
     last = window - 1
 
     def init(key, dims):
@@ -278,10 +297,11 @@ def swin_2d(
         return {"table": 0.02 * jax.random.truncated_normal(key, -2.0, 2.0, shape)}
 
     def bias(params, q_placed, k_placed):
-        offset_BQK2 = offsets(q_placed, k_placed)
+        offset_BQK2 = offsets(q_placed, k_placed, axes=2)
         row_BQK2 = clipped_row(offset_BQK2, last)
         table_RH = params["table"].reshape(-1, params["table"].shape[-1])
-        found = _look_up(table_RH, row_BQK2[..., 0] * (2 * window - 1) + row_BQK2[..., 1])
+        flat_BQK = row_BQK2[..., 0] * (2 * window - 1) + row_BQK2[..., 1]
+        found = _look_up(table_RH, flat_BQK, offset_BQK2.sum(-1))
         if beyond == "clamp":
             return found
         outside_BQK = (jnp.abs(offset_BQK2) > last).any(-1)

@@ -13,6 +13,7 @@ from typing import Any, Literal
 Kind = Literal["none", "input", "positions", "rotary", "layout", "bias", "content"]
 Policy = Literal["unbounded", "clamp", "interpolate", "error", "option"]
 Groups = Literal["place", "significance"]
+Order = Literal["first", "last"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +35,8 @@ class Card:
               the options, and as o.layer the layer whose logits are asked.
     shows:    definition in float64 NumPy, (o, pos_T, n) -> positions shown in evaluation; a method
               that reads groups has group_T for pos_T.
+    order:    where it stands in a chain among what acts on queries and keys: "first", as it is not
+              linear in them, or "last", behind what turns them, as it adds channels; None: either.
     groups:   what `Layout.group_BT` must hold, for a method that reads it: a digit's place in its
               number in the order of writing, or its significance; None: it reads none.
     example:  options for a small model of 24 tokens, where the defaults do not fit one.
@@ -54,6 +57,7 @@ class Card:
     embeds: Callable[..., Any] | None
     scores: Callable[..., Any] | None
     shows: Callable[..., Any] | None
+    order: Order | None
     groups: Groups | None
     example: Mapping[str, Any]
     vary: Mapping[str, Any]
@@ -79,6 +83,7 @@ def method(
     embeds: Callable[..., Any] | None = None,
     scores: Callable[..., Any] | None = None,
     shows: Callable[..., Any] | None = None,
+    order: Order | None = None,
     groups: Groups | None = None,
     example: Mapping[str, Any] | None = None,
     vary: Mapping[str, Any] | None = None,
@@ -91,7 +96,7 @@ def method(
             raise TypeError(f"{build.__name__}: a method needs its definition in float64")
         build.card = Card(
             build.__name__, build, kind, formula, paper, beyond, relative, axes,
-            embeds, scores, shows, groups, example or {}, vary or {}, reference,
+            embeds, scores, shows, order, groups, example or {}, vary or {}, reference,
         )  # fmt: skip
         return build
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding, Walk, each_layer
 from posenc_jax.encodings.angles import angles
-from posenc_jax.encodings.bias import check_positive, clipped_row, offsets
+from posenc_jax.encodings.bias import at_least_1, clipped_row, offsets, refusing
 from posenc_jax.encodings.card import method
 
 
@@ -40,8 +40,10 @@ def shaw(distance: int = 16, shared: bool = False) -> Encoding:
     Args:
       distance: offsets further apart than this, on either side, share the last vector.
       shared: one table for all layers; as in the paper, each layer has its own by default.
+
+    ValueError: distance is not positive.
     """
-    check_positive("distance", distance)
+    at_least_1("distance", distance)
 
     def init(key, dims):
         draw = jax.nn.initializers.glorot_uniform(batch_axis=0)
@@ -51,9 +53,11 @@ def shaw(distance: int = 16, shared: bool = False) -> Encoding:
         x_BQHC = q.x_BTHC
         a_HRC = params["keys"].astype(x_BQHC.dtype)
         s_BHQR = jnp.einsum("bqhc,hrc->bhqr", x_BQHC, a_HRC, preferred_element_type=s_BHQK.dtype)
-        row_BQK = clipped_row(offsets(q.placed, k.placed), distance)
+        offset_BQK = offsets(q.placed, k.placed)
+        row_BQK = clipped_row(offset_BQK, distance)
         # A gather is 4 to 10 times faster than a one-hot product here, backward included (CPU).
         found_BHQK = jnp.take_along_axis(s_BHQR, row_BQK[:, None], axis=-1)
+        found_BHQK = refusing(found_BHQK, offset_BQK[:, None])
         return s_BHQK + found_BHQK * x_BQHC.shape[-1] ** -0.5, carry
 
     encoding = Encoding(init=init, walk=Walk(score=score))

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding, Walk, at_layer
-from posenc_jax.encodings.bias import alibi, check_positive
+from posenc_jax.encodings.bias import alibi, at_least_1
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.inputs import one_of
 from posenc_jax.encodings.kernels import kerple_log
@@ -45,7 +45,7 @@ def dape(bias: Bias = "alibi", width: int = 32) -> Encoding:
 
     For each query and key the MLP reads the logits and the bias of all heads, 2 H numbers, and
     gives one for each head: two affine maps with a leaky ReLU between them. What else adds a bias
-    in a chain counts as logits here.
+    in a chain counts as logits here; -inf, as of a window, stays and is read as 0.
 
     Args:
       bias: the method that makes B, with its default options; "fire" reads positions besides
@@ -55,7 +55,7 @@ def dape(bias: Bias = "alibi", width: int = 32) -> Encoding:
     ValueError: width is not positive.
     """
     one_of("bias", bias, Bias)
-    check_positive("width", width)
+    at_least_1("width", width)
     inner = BIASES[bias]()
 
     def init(key, dims):
@@ -94,7 +94,8 @@ def _adapted(inner: Encoding) -> Encoding:
         mlp = {name: leaf.astype(s_BHQK.dtype) for name, leaf in params["mlp"].items()}
         b_BHQK = bias(params["bias"], q.placed, k.placed).astype(s_BHQK.dtype)
         b_BHQK = jnp.broadcast_to(b_BHQK, s_BHQK.shape)
-        both_BHQK = jnp.concatenate([s_BHQK, b_BHQK], axis=1)
+        finite_BHQK = jnp.where(jnp.isneginf(s_BHQK), 0, s_BHQK)
+        both_BHQK = jnp.concatenate([finite_BHQK, b_BHQK], axis=1)
         hidden_BWQK = _over_heads(both_BHQK, mlp["in"], mlp["in_bias"])
         hidden_BWQK = jax.nn.leaky_relu(hidden_BWQK, SLOPE)
         made_BHQK = _over_heads(hidden_BWQK, mlp["out"], mlp["out_bias"])

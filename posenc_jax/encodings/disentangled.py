@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding, Walk
-from posenc_jax.encodings.bias import check_positive, offsets
+from posenc_jax.encodings.bias import at_least_1, offsets, refusing
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.inputs import Beyond, bounded, normal, read, require, table_rows
 
@@ -112,7 +112,8 @@ def deberta(buckets: int = 256, distance: int = 512, flipped: bool = True) -> En
         row_B1QK = row_of(-ahead_BQK) if flipped else row_B1QK
         s_BHKR = scores(k.x_BTHC, params["queries"])
         to_content = jnp.take_along_axis(s_BHKR, row_B1QK.swapaxes(-1, -2), axis=-1)
-        return s_BHQK + scale * (to_position + to_content.swapaxes(-1, -2)), carry
+        position_BHQK = to_position + to_content.swapaxes(-1, -2)
+        return s_BHQK + scale * refusing(position_BHQK, ahead_BQK[:, None]), carry
 
     # Of the logits' sqrt(3 C), attention divides by sqrt(C).
     shrink = lambda table, x_BTHC, side: x_BTHC * 3**-0.5 if side == "q" else x_BTHC
@@ -144,6 +145,7 @@ def _tupe_scores(o, params, q_THC, k_THC, pos_T, n):
     paper="Ke et al. 2021, arXiv 2006.15595",
     beyond="option",
     scores=_tupe_scores,
+    order="last",
     example={"length": 64, "beyond": "clamp"},
     vary={"length": 12, "beyond": "interpolate"},
 )
@@ -161,7 +163,7 @@ def tupe(length: int = 512, beyond: Beyond = "error") -> Encoding:
 
     ValueError: length is not positive.
     """
-    check_positive("length", length)
+    at_least_1("length", length)
 
     def init(key, dims):
         table_key, *keys = jax.random.split(key, 3)
@@ -176,7 +178,8 @@ def tupe(length: int = 512, beyond: Beyond = "error") -> Encoding:
         return {"q": project("queries"), "k": project("keys")}
 
     def beside(table, x_BTHC, side):
-        p_BTHC = jnp.broadcast_to(table[side], x_BTHC.shape).astype(x_BTHC.dtype)
+        p_BTHC = table[side].astype(x_BTHC.dtype)
+        p_BTHC = jnp.broadcast_to(p_BTHC, (*x_BTHC.shape[:-1], p_BTHC.shape[-1]))
         both = jnp.concatenate([x_BTHC, p_BTHC], axis=-1)
         # Of the logits' sqrt(2 C), attention divides by sqrt(C).
         return both * 2**-0.5 if side == "q" else both

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding, Walk, each_layer
-from posenc_jax.encodings.bias import check_positive
+from posenc_jax.encodings.bias import at_least_1
 from posenc_jax.encodings.card import method
 from posenc_jax.linear import widest
 
@@ -93,7 +93,7 @@ def cope(length: int = 64, scaled: bool = True, shared: bool = False) -> Encodin
 
     ValueError: length is not positive.
     """
-    check_positive("length", length)
+    at_least_1("length", length)
     last = length - 1
 
     def init(key, dims):

@@ -20,7 +20,7 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.angles import angles
 
 How = Literal["add", "concat"]
-Layout = Literal["interleaved", "halves"]
+Channels = Literal["interleaved", "halves"]
 Spacing = Literal["paper", "tensor2tensor"]
 Beyond = Literal["clamp", "interpolate", "error"]
 
@@ -133,7 +133,7 @@ def bounded(length: int, beyond: Beyond) -> dict[str, Any]:
 
 
 def sines(
-    pos_BT: jax.Array, width: int, base: float, layout: Layout, spacing: Spacing
+    pos_BT: jax.Array, width: int, base: float, layout: Channels, spacing: Spacing
 ) -> jax.Array:
     """Sines and cosines [B, T, W] of positions; an odd last channel is zero."""
     pairs = width // 2

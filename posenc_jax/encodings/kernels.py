@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.encoding import Encoding, each_layer
+from posenc_jax.encoding import Encoding, Heads, each_layer
 from posenc_jax.encodings.angles import angles
-from posenc_jax.encodings.bias import Heads, by_offset, check_positive, offsets
+from posenc_jax.encodings.bias import at_least_1, by_offset, offsets
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.inputs import one_of, require
 
@@ -136,7 +136,7 @@ def sandwich(channels: int = 128, base: float = 10_000.0, first: Literal[0, 1] =
       first: the first k; 0 is that of sinusoidal codes, so of the paper's listing, 1 that of the
         sum in its text, and of NeMo.
     """
-    check_positive("channels", channels)
+    at_least_1("channels", channels)
     require(channels % 2 == 0, "channels", channels, "must be even")
     require(0 < base < np.inf, "base", base, "must be positive and finite")
     one_of("first", first, Literal[0, 1])
@@ -175,7 +175,7 @@ def window(distance: int = 128) -> Encoding:
 
     A query always sees itself. For comparison: what a model does that cannot look far.
     """
-    check_positive("distance", distance)
+    at_least_1("distance", distance)
 
     def bias(params, q_placed, k_placed):
         apart_B1QK = distances(q_placed, k_placed)

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding, each_layer
-from posenc_jax.encodings.bias import by_offset, check_positive, offsets
+from posenc_jax.encodings.bias import at_least_1, by_offset, offsets
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.inputs import one_of, require
 
-Spacing = Literal["log", "linear"]
+Inputs = Literal["log", "linear"]
 
 
 def network(params, x_BQK: jax.Array) -> jax.Array:
@@ -69,7 +69,7 @@ def fire(
     """
     require(0 < c < np.inf, "c", c, "must be positive and finite")
     require(0 < threshold < np.inf, "threshold", threshold, "must be positive and finite")
-    check_positive("hidden", hidden)
+    at_least_1("hidden", hidden)
 
     def init(key, dims):
         shapes = {"w1": (hidden,), "b1": (hidden,), "w2": (hidden, dims.heads), "b2": (dims.heads,)}
@@ -114,7 +114,7 @@ def _mlp_scores(o, params, q_THC, k_THC, pos_T, n):
     reference="timm",
 )
 def mlp(
-    spacing: Spacing = "log",
+    spacing: Inputs = "log",
     reach: int | None = None,
     squash: bool = False,
     hidden: int = 32,
@@ -135,9 +135,9 @@ def mlp(
 
     ValueError: hidden is below 1 or reach below 2.
     """
-    one_of("spacing", spacing, Spacing)
+    one_of("spacing", spacing, Inputs)
     require(reach is None or reach > 1, "reach", reach, "must be 2 or more")
-    check_positive("hidden", hidden)
+    at_least_1("hidden", hidden)
 
     def init(key, dims):
         w1_key, w2_key = jax.random.split(key)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding, Walk, each_layer
-from posenc_jax.encodings.bias import check_positive
+from posenc_jax.encodings.bias import at_least_1
 from posenc_jax.encodings.card import method
 from posenc_jax.linear import widest
 
@@ -56,7 +56,7 @@ def path(rank: int = 32) -> Encoding:
 
     ValueError: rank is not positive.
     """
-    check_positive("rank", rank)
+    at_least_1("rank", rank)
 
     def init(key, dims):
         down_key, up_key, beta_key = jax.random.split(key, 3)

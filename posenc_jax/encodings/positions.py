@@ -19,7 +19,7 @@ Evaluate = Literal["spread", "random", "plain"]
 Per = Literal["example", "batch"]
 
 
-def one_axis(name: str, pos_BT: jax.Array) -> None:
+def require_one_axis(name: str, pos_BT: jax.Array) -> None:
     if pos_BT.ndim != 2:
         raise ValueError(f"positions: shape {pos_BT.shape} is not [B, T], all that {name} can move")
 
@@ -104,7 +104,7 @@ def randomized(
     """Random positions out of a range longer than any sequence, in order, anew at every step.
 
     In training each document of each example has a draw of its own. A sequence of more than `limit`
-    tokens is shown NaN, and so is a position outside its sequence.
+    tokens is shown NaN, and so is a position outside its sequence; padding, of any size, 0.
 
     Args:
       limit: positions are below this.
@@ -123,7 +123,7 @@ def randomized(
 
     def place(key, layout):
         pos_BT, length_BT = layout.pos_BT, layout.length_BT
-        one_axis("randomized", pos_BT)
+        require_one_axis("randomized", pos_BT)
         token_BT = pos_BT.astype(jnp.int32)
         if key is not None:
             group_BT = documents(token_BT, length_BT)
@@ -133,7 +133,8 @@ def randomized(
         else:
             shown_BT = token_BT if evaluate == "plain" else spread(token_BT, length_BT, limit)
         held_BT = (token_BT < length_BT) & (length_BT <= limit)
-        return jnp.where(held_BT, shown_BT.astype(float), jnp.nan)
+        held_BT = jnp.where(held_BT, shown_BT.astype(float), jnp.nan)
+        return jnp.where(layout.segment_BT > 0, held_BT, 0.0)
 
     return Encoding(place=place, limit=limit, shows=limit)
 
@@ -158,7 +159,7 @@ def interpolated(length: int = 512) -> Encoding:
     require(length > 0, "length", length, "must be positive")
 
     def place(key, layout):
-        one_axis("interpolated", layout.pos_BT)
+        require_one_axis("interpolated", layout.pos_BT)
         pos_BT, n_BT = layout.pos_BT.astype(float), layout.length_BT.astype(float)
         return jnp.where(n_BT > length, pos_BT * length / n_BT, pos_BT)
 

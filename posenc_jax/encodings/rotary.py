@@ -1,12 +1,10 @@
 """Rotary methods: pairs of channels of queries and keys turn by an angle of the position."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.encoding import Encoding
+from posenc_jax.encoding import Encoding, Heads
 from posenc_jax.encodings.angles import (
     Pairing,
     Turn,
@@ -166,14 +164,6 @@ def hope(base: float = 10_000.0, pairing: Pairing = "half", length: int = 2048) 
     return turning(frequencies, pairing)
 
 
-@jax.tree_util.register_static
-@dataclasses.dataclass(frozen=True)
-class Heads:
-    """A number of heads that stands among parameters without being one: it has no arrays."""
-
-    count: int
-
-
 def _bands(heads: int, head: int, base: float) -> np.ndarray:
     pairs = head // 2
     return np.stack([ladder(head, base, h * pairs, heads * pairs) for h in range(heads)])
@@ -236,10 +226,10 @@ def _xpos_scores(o, params, q, k, pos, n):
 def xpos(base: float = 10_000.0, pairing: Pairing = "half", span: float = 512.0) -> Encoding:
     """Rotary and a decay: queries carry zeta^(t / span), keys its inverse, so that distance decays.
 
-    Exponents count from the middle of the row's positions, one number for queries and keys, so
-    `place` must see the keys' side once, as `frame` has it. Rows of up to 63 * span tokens are
-    exact; further from the middle the decay stands still, and nothing overflows. Meant for causal
-    attention: looking ahead, distance amplifies.
+    Exponents count from the middle of the positions of the row's tokens, one number for queries and
+    keys, so `place` must see the keys' side once, as `frame` has it. Rows whose positions span up
+    to 63 * span are exact; further from the middle the decay stands still, so that nothing
+    overflows in float32 or bfloat16. Meant for causal attention: looking ahead, distance amplifies.
 
     Raises:
       ValueError: base or span not positive, an unknown pairing; later, an odd width of a head.
@@ -251,7 +241,11 @@ def xpos(base: float = 10_000.0, pairing: Pairing = "half", span: float = 512.0)
 
     def place(key, layout):
         pos_BT = one_axis(layout.pos_BT)
-        low, high = (pick(pos_BT, axis=1, keepdims=True) for pick in (jnp.min, jnp.max))
+        real_BT = layout.segment_BT > 0
+        within = lambda pick, ends: pick(
+            pos_BT, axis=1, keepdims=True, where=real_BT, initial=ends(pos_BT)
+        )
+        low, high = within(jnp.min, jnp.max), within(jnp.max, jnp.min)
         return pos_BT, pos_BT - (low + (high - low) // 2)
 
     def table(params, placed, head):

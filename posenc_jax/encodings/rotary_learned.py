@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.encoding import Encoding, each_layer
+from posenc_jax.encoding import Encoding, Heads, each_layer
 from posenc_jax.encodings.angles import (
     Pairing,
     Turn,
@@ -20,7 +20,6 @@ from posenc_jax.encodings.angles import (
     whole_turns,
 )
 from posenc_jax.encodings.card import method
-from posenc_jax.encodings.rotary import Heads
 
 EXACT = jax.lax.Precision.HIGHEST  # tensor cores would cut cosines and sines to ten bits
 
@@ -136,6 +135,7 @@ def _pope_scores(o, params, q, k, pos, n):
     paper="Gopalakrishnan et al. 2025, arXiv 2509.10534",
     relative=True,
     scores=_pope_scores,
+    order="first",
     reference="x-transformers",
 )
 def pope(base: float = 10_000.0, uniform: bool = False) -> Encoding:

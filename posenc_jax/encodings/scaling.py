@@ -1,7 +1,7 @@
 """Context extension of rotary: rope with other frequencies, to read past the trained length.
 
 Every method here is `rope` of the same weights, and has no parameters: train with `rope`, evaluate
-with any. With factor 1 (`dynamic_ntk`: within the trained length) it is `rope`, bit for bit.
+with any. With factor 1, and `dynamic_ntk` within the trained length, it is `rope`, bit for bit.
 """
 
 from typing import Literal
@@ -89,14 +89,14 @@ def ntk(base: float = 10_000.0, pairing: Pairing = "half", factor: float = 4.0) 
 
 def _dynamic_scores(o, params, q, k, pos, n):
     width = q.shape[-1]
-    stretch = o.factor * max(n, o.length) / o.length - (o.factor - 1)
+    stretch = o.alpha * max(n, o.length) / o.length - (o.alpha - 1)
     theta = powers(o.base * stretch ** (width / (width - 2)), width)
     return turned_scores(q, k, offsets(pos) * theta, o.pairing)
 
 
 @method(
     kind="rotary",
-    formula="rope of base * s^(C/(C-2)), s = factor * max(1, n / length) - (factor - 1)",
+    formula="rope of base * s^(C/(C-2)), s = alpha * max(1, n / length) - (alpha - 1)",
     paper="emozilla 2023, in Peng et al. 2023, arXiv 2309.00071",
     relative=True,
     scores=_dynamic_scores,
@@ -104,21 +104,21 @@ def _dynamic_scores(o, params, q, k, pos, n):
     reference="transformers",
 )
 def dynamic_ntk(
-    base: float = 10_000.0, pairing: Pairing = "half", length: int = 2048, factor: float = 1.0
+    base: float = 10_000.0, pairing: Pairing = "half", length: int = 2048, alpha: float = 1.0
 ) -> Encoding:
     """NTK-aware scaling by the current length n: rope as trained up to `length`, more base beyond.
 
-    Factor 1 is the paper's s = max(1, n / length); others are the form of its authors' code and of
-    Hugging Face. n is the layout's `length_BT`: keys are turned anew for each n (a cache keeps them
-    unturned), so decoding token by token equals the full pass where the layout states the same
-    length, and changes with n where that grows. Beyond `length` a frequency is itself a float32:
-    far out queries and keys are off by one angle, which cancels.
+    Alpha 1 is the paper's s = max(1, n / length), `ntk` with the factor that n asks for; others
+    are the form of its authors' code, and of Hugging Face, which calls it `factor`. n is the
+    layout's `length_BT`: keys are turned anew for each n (a cache keeps them unturned), so decoding
+    token by token equals the full pass where the layout states the same length, and changes with n
+    where that grows. Beyond `length` a frequency is itself a float32: far out queries and keys are
+    off by one angle, which cancels.
 
     Raises:
-      ValueError: base or length not positive, factor below 1, an unknown pairing; later, an odd
-        width of a head.
+      ValueError: base, length or alpha not positive, an unknown pairing; later, an odd head width.
     """
-    check_extension(base, factor, length)
+    check_positive(base=base, length=length, alpha=alpha)
 
     def frequencies(head):
         return ladder(head, base)
@@ -129,7 +129,7 @@ def dynamic_ntk(
     def table(params, placed, head):
         pos_BT, length_BT = placed
         past = jnp.maximum(length_BT - length, 0).astype(float)
-        stretch = 1 + factor / length * past[:, :, None, None]
+        stretch = 1 + alpha / length * past[:, :, None, None]
         slower = jnp.exp(
             jnp.log(stretch) * _ntk_power(head).astype(stretch.dtype)[None, None, None]
         )

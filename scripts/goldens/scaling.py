@@ -51,11 +51,11 @@ def ntk() -> Iterator[Golden]:
 
 
 def dynamic_ntk() -> Iterator[Golden]:
-    for factor, time in ((1.0, 13), (2.0, 21), (2.0, 5)):
-        wrong = {"length": 4} if time < 8 else {"factor": 4.0}
+    for alpha, time in ((1.0, 13), (2.0, 21), (2.0, 5)):
+        wrong = {"length": 4} if time < 8 else {"alpha": 4.0}
         yield llama(
-            f"dynamic_ntk/llama {factor} {time}", {"length": 8, "factor": factor}, wrong,
-            count(time), 8, {"rope_type": "dynamic", "factor": factor}, length=8,
+            f"dynamic_ntk/llama {alpha} {time}", {"length": 8, "alpha": alpha}, wrong,
+            count(time), 8, {"rope_type": "dynamic", "factor": alpha}, length=8,
         )  # fmt: skip
 
 

@@ -1,0 +1,157 @@
+"""What refuses a position, and what does not: NaN reaches the output, padding refuses nothing."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from posenc_jax import Dims, attend, frame, make
+from posenc_jax.attention import logits
+from posenc_jax.layout import full, layout
+from tests.catalogue import attention
+
+DIMS = Dims(model=16, heads=2, head=8, layers=2)
+PADDED = layout(jnp.array([[1] * 6 + [0] * 12]))
+
+
+def drawn(time: int, rows: int = 3) -> jax.Array:
+    return jax.random.normal(jax.random.key(0), (rows, 1, time, DIMS.heads, DIMS.head))
+
+
+def attended(name: str, where, **options):
+    encoding = make(name, **options)
+    params = encoding.init(jax.random.key(1), DIMS)
+    return attention(encoding, params, *drawn(where.pos_BT.shape[1]), where, form="dense")
+
+
+@pytest.mark.parametrize("name", ["rope", "alibi", "t5", "clipped", "window", "shaw", "deberta"])
+def test_a_refused_position_reaches_the_output(name):
+    """A table read at NaN is not its row 0."""
+    assert np.isnan(attended(f"randomized+{name}", full(1, 20), limit=16)).all()
+    assert np.isfinite(attended(f"randomized+{name}", full(1, 16), limit=16)).all(), "control"
+
+
+@pytest.mark.parametrize("evaluate", ["spread", "random", "plain"])
+@pytest.mark.parametrize("key", [None, jax.random.key(0)])
+def test_padding_of_any_size_is_shown_0(evaluate, key):
+    encoding = make("randomized", limit=8, evaluate=evaluate)
+    shown_T = np.asarray(encoding.place(key, PADDED))[0]
+    assert (shown_T[6:] == 0).all()
+    assert (np.diff(shown_T[:6]) > 0).all()
+    longer = layout(jnp.array([[1] * 6 + [2] * 12]))
+    assert np.isnan(np.asarray(encoding.place(key, longer))[0, 6:]).all(), "control: a document"
+
+
+@pytest.mark.parametrize("name", ["randomized+rope", "randomized+xpos", "randomized+t5"])
+def test_padding_past_the_limit_leaves_tokens_and_gradients_finite(name):
+    encoding = make(name, limit=8)
+    params = encoding.init(jax.random.key(1), DIMS)
+
+    def total(qkv, where):
+        return attention(encoding, params, *qkv, where, form="dense").sum()
+
+    slope = jax.grad(total)
+    assert np.isfinite(slope(drawn(18), PADDED)).all()
+    assert not np.isfinite(slope(drawn(18), full(1, 18))).all(), "control: as many tokens"
+
+
+def test_xpos_counts_from_the_middle_of_its_tokens_alone():
+    """Where padding stands changes nothing, where a token stands does."""
+    q, k = drawn(6, 2)
+    encoding = make("xpos", span=4.0)
+    where = layout(jnp.array([[1] * 5 + [0]]))
+
+    def scores(pos_T):
+        view = frame(encoding, {}, where._replace(pos_BT=jnp.array([pos_T])), heads=2, head=8)
+        return np.asarray(logits(q, k, view))[0, :, 4, :5]
+
+    near = scores([0, 1, 2, 3, 300, 0])
+    np.testing.assert_array_equal(scores([0, 1, 2, 3, 300, 10**6]), near)
+    assert not np.allclose(scores([0, 1, 2, 3, 301, 0]), near), "control: a token moved"
+    far = scores([f + 10**5 for f in (0, 1, 2, 3, 300)] + [0])
+    np.testing.assert_allclose(far, near, rtol=1e-3, atol=1e-3)
+
+
+def test_dape_reads_around_a_window():
+    """Keys outside have no weight and make no NaN, forward or backward; alone DAPE sees them."""
+    unseen = np.subtract.outer(np.arange(12), np.arange(12)) > 3
+
+    def scores(name, k, **options):
+        encoding = make(name, **options)
+        params = encoding.init(jax.random.key(1), DIMS)
+        view = frame(encoding, params, full(1, 12), heads=2, head=8, form="dense").at(0)
+        return logits(drawn(12)[0], k, view)
+
+    k = drawn(12)[1]
+    both = np.asarray(scores("window+dape", k, distance=3))
+    seen = np.tril(np.ones((12, 12), bool)) & ~unseen
+    assert np.isneginf(both[:, :, unseen]).all()
+    assert np.isfinite(both[:, :, seen]).all()
+    weighed = lambda k: jax.nn.softmax(scores("window+dape", k, distance=3), axis=-1)[0, :, :, 0]
+    assert np.isfinite(jax.grad(lambda k: weighed(k).sum())(k)).all()
+    alone = np.asarray(scores("dape", k))
+    assert np.isfinite(alone[:, :, unseen]).all(), "control"
+
+
+def test_unscaled_logits_know_the_heads_own_width():
+    """Behind a part that doubles the channels of queries and keys."""
+    q, k = drawn(7, 2)
+
+    def scores(name, **options):
+        encoding = make(name, **options)
+        params = encoding.init(jax.random.key(1), DIMS)
+        view = frame(encoding, params, full(1, 7), heads=2, head=8, form="dense").at(0)
+        found = np.asarray(logits(q, k, view))[0]
+        return np.where(np.isfinite(found), found, 0)
+
+    pope, both = scores("pope"), scores("pope+t5", scaled=False)
+    bias = scores("pope+t5") - pope
+    np.testing.assert_allclose(both, pope * 8**0.5 + bias, rtol=1e-5, atol=1e-5)
+    assert not np.allclose(both, pope * 16**0.5 + bias, atol=1e-2), "control: the doubled width"
+
+
+def test_tupe_rides_beside_what_widens():
+    assert np.isfinite(attended("pope+tupe", full(1, 7), length=8)).all()
+
+
+X = jnp.ones((1, 3, 2, 4))
+NOPE = frame(make("nope"), {}, full(1, 3), heads=2, head=4)
+FOX = make("fox")
+FOX_VIEW = frame(FOX, FOX.init(jax.random.key(0), Dims(8, 2, 4)), full(1, 3), heads=2, head=4).at(0)
+ASK_FRAME = lambda **rest: frame(make("nope"), {}, full(1, 2), heads=2, head=4, **rest)
+REFUSED = [
+    (lambda: attend(X, X[:, :, :1], X, NOPE), "q, k, v: heads 2, 1, 2; give all three alike"),
+    (lambda: attend(X, X, X.astype(jnp.bfloat16), NOPE), "q, k, v: dtypes float32, float32, bf"),
+    (lambda: attend(X, X, X, FOX_VIEW), "q_feat, k_feat: missing; the encoding's scores read"),
+    (lambda: ASK_FRAME(start=1), "start: 1 puts 2 queries outside of 2 keys"),
+    (lambda: ASK_FRAME(k_layout=full(1, 8), start=7), "start: 7 puts 2 queries outside of 8 keys"),
+    (lambda: ASK_FRAME(k_layout=full(1, 8), start=-1), "start: -1 puts 2 queries outside of 8"),
+    (lambda: layout(jnp.ones(5, int)), "segment_BT: shape (5,) is not [B, T]"),
+    (lambda: layout(jnp.ones((2, 5), int), jnp.ones(5)), "pos_BT: shape (5,) does not begin with"),
+    (lambda: attended("t5", full(1, 4)._replace(pos_BT=jnp.ones((1, 4, 2)))), "positions: shape"),
+    (lambda: attended("swin_2d", full(1, 4)), "positions: shape (1, 4) is not [B, T, 2]"),
+    (lambda: make("t5+pope"), "encoding.name: t5 + pope: pope is not linear in queries and keys"),
+    (lambda: make("tupe+rope"), "encoding.name: tupe + rope: tupe adds channels, which rope would"),
+    (
+        lambda: make("randomized+learned", beyond="interpolate"),
+        "encoding.beyond: 'interpolate' fits a sequence's own positions into the 512 that learned",
+    ),
+]
+
+
+@pytest.mark.parametrize(("ask", "message"), REFUSED, ids=[message for _, message in REFUSED])
+def test_what_is_wrong_is_said_in_one_line(ask, message):
+    with pytest.raises(ValueError, match=":") as refusal:
+        ask()
+    assert str(refusal.value).startswith(message)
+    assert "\n" not in str(refusal.value)
+
+
+def test_their_neighbours_are_taken():
+    """Controls of the refusals above."""
+    assert attend(X, X, X, NOPE).shape == X.shape
+    assert ASK_FRAME(k_layout=full(1, 8), start=6).first == 6
+    assert layout(jnp.ones((2, 5), int), jnp.ones((2, 5))).pos_BT.shape == (2, 5)
+    for name in ("pope+t5", "rope+tupe", "tupe+t5", "sinusoidal+pope"):
+        assert make(name).init is not None
+    assert make("randomized+learned", beyond="interpolate", limit=512).limit == 512
