@@ -1,4 +1,4 @@
-"""What devices say to each other in a training step, counted in the compiled program.
+"""What devices communicate in a training step, counted in the compiled program.
 
 python scripts/collectives.py [--out=docs/devices.md]
 
@@ -39,12 +39,12 @@ class Collective(NamedTuple):
 
 
 class Way(NamedTuple):
-    """A way to spread training: bytes of state, in all and on one device, and what is said."""
+    """A way to spread training: bytes of state, in all and on one device, and communication."""
 
     name: str
     state: int
     on_device: int
-    said: list[Collective]
+    collectives: list[Collective]
 
 
 def collectives(program: str) -> Iterator[Collective]:
@@ -82,11 +82,11 @@ def table(ways: Sequence[Way]) -> str:
     head = ["", "state, KB", "on each device, KB", "in every step", "KB", "once a chunk"]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for way in ways:
-        step = [one for one in way.said if one.each_step]
+        step = [one for one in way.collectives if one.each_step]
         cells = [
             way.name, f"{way.state / 1e3:.0f}", f"{way.on_device / 1e3:.0f}", _count(step),
             f"{sum(one.bytes for one in step) / 1e3:.1f}",
-            _count([one for one in way.said if not one.each_step]),
+            _count([one for one in way.collectives if not one.each_step]),
         ]  # fmt: skip
         lines.append("| " + " | ".join(cells) + " |")
     made = f"JAX {jax.__version__}, {jax.device_count()} forced devices of a CPU"
@@ -100,8 +100,8 @@ def write(path: Path, content: str, begin: str = BEGIN, end: str = END) -> None:
     path.write_text(f"{before}{begin}\n\n{content}\n\n{end}{after}", "utf-8")
 
 
-def _count(said: Sequence[Collective]) -> str:
-    counted = Counter(one.kind for one in said)
+def _count(found: Sequence[Collective]) -> str:
+    counted = Counter(one.kind for one in found)
     return ", ".join(f"{counted[kind]} {kind}" for kind in KINDS if counted[kind]) or "0"
 
 

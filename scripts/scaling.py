@@ -181,11 +181,11 @@ def tiny_hours(setting: Setting, cost: Cost, chip: Chip, chips: int) -> list[flo
     return [rounds * setting.steps * max(each) / 3600 for each in step]
 
 
-def said_per_parameter(page: str) -> dict[str, float]:
-    """Bytes a parameter said in a step, from the table of docs/devices.md."""
+def sent_per_parameter(page: str) -> dict[str, float]:
+    """Bytes a parameter communicated in a step, from the table of docs/devices.md."""
     row = r"^\| (rows spread.*?) \| (\d+) \| \d+ \| [^|]* \| ([\d.]+) "
     found = re.findall(row, page, re.MULTILINE)
-    return {way: PER_PARAMETER * float(said) / float(state) for way, state, said in found}
+    return {way: PER_PARAMETER * float(sent) / float(state) for way, state, sent in found}
 
 
 def rate(run: Callable, flops: float) -> float:
@@ -238,7 +238,7 @@ def sizes_table(costs: dict[Setting, Cost]) -> str:
     return table(head, rows)
 
 
-def fit_table(costs: dict[Setting, Cost], said: dict[str, float]) -> str:
+def fit_table(costs: dict[Setting, Cost], sent: dict[str, float]) -> str:
     rows = []
     for s, c in costs.items():
         for name, (chip, chips) in MACHINES.items():
@@ -246,12 +246,12 @@ def fit_table(costs: dict[Setting, Cost], said: dict[str, float]) -> str:
             for fsdp in (False, True):
                 n = least_chips(s, c, chip, chips, fsdp)
                 cells.append(f"{n}: {held(s, c, n, fsdp) / 1e9:.2f}" if n else "does not fit")
-            for bytes in said.values():
+            for bytes in sent.values():
                 around = (chips - 1) / chips * (2 * 4 + bytes - 4)
                 cells.append(f"{1e3 * around * c.parameters / chip.link:.4g}")
             steps = [1e3 * c.flops / (chips * chip.flops * u) for u in reversed(UTILISATION)]
             rows.append([s.name, name, *cells, f"{steps[0]:.4g} to {steps[1]:.4g}"])
-    ways = [f"{way}, ms ({bytes:.1f} N bytes)" for way, bytes in said.items()]
+    ways = [f"{way}, ms ({bytes:.1f} N bytes)" for way, bytes in sent.items()]
     head = ["setting", "machine", "least chips a run: GB on each", "the same, FSDP", *ways,
             "computing, ms"]  # fmt: skip
     return table(head, rows)
@@ -290,8 +290,8 @@ def main() -> None:
     sections = {
         "What a step takes": sizes_table(costs),
         "What is measured here": measured_table(),
-        "Whether it fits, and what chips say": fit_table(
-            costs, said_per_parameter(DEVICES.read_text("utf-8"))
+        "Whether it fits, and communication": fit_table(
+            costs, sent_per_parameter(DEVICES.read_text("utf-8"))
         ),
         "A step of the tiny model": tiny_table(costs[TINY]),
         "Hours": time_table(costs),

@@ -92,6 +92,19 @@ def test_every_kind_has_a_card(name, small):
     assert {panel.title for panel in drawn} <= set(titles)
 
 
+@pytest.mark.parametrize(
+    ("name", "title", "below"),
+    [
+        ("rope", "Longer sequences", "the last token's expected score"),
+        ("randomized", "Longer sequences", "the last token's expected score, with rope"),
+        ("fox", "Longer sequences", "what position adds at the last token"),
+        ("tupe", "Beyond: error", "what position adds at the last token; refused: 16"),
+    ],
+)
+def test_the_last_panel_says_what_it_draws(name, title, below, small):
+    assert cards.panels(name)[-1][:2] == (title, below)
+
+
 def test_gallery(tmp_path, small):
     stale = tmp_path / "other.png"
     stale.write_bytes(b"")

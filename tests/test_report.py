@@ -150,6 +150,12 @@ def test_one_seed_has_no_interval_and_says_so():
     assert "±" in printed(summarise(make_records(seeds=2)), 80)
 
 
+def test_the_best_is_bold_with_all_that_are_written_alike():
+    means = {"rope": 2.1351, "yarn": 2.1354, "alibi": 2.136, "nope": math.nan}
+    found = summaries.cells(summarise([record(0, name, 8, mean) for name, mean in means.items()]))
+    assert [found[name][8].best for name in means] == [True, True, False, False]
+
+
 def test_a_missing_seed_and_a_diverged_one_are_shown():
     records = [r for r in make_records() if (r["seed"], r["length"]) != (2, 16)]
     records = [{**r, "value": math.nan} if (r["seed"], r["length"]) == (1, 32) else r
@@ -194,6 +200,16 @@ def test_figures_leave_matplotlib_as_they_found_it(workdir):
 def test_only_figures_with_something_to_draw_are_drawn(tmp_path):
     plain = [r for r in make_records() if "position" not in r and r["split"] == "test"]
     assert list(plots.drawings(runs.read(write_run(tmp_path, plain)))) == ["by_length"]
+
+
+@pytest.mark.parametrize(("seeds", "bands"), [(2, 0), (3, 2)])
+def test_a_band_takes_three_seeds(tmp_path, seeds, bands):
+    run = runs.read(write_run(tmp_path, make_records(seeds)))
+    by_length = plots.by_length(run.summary).axes[0]
+    for axes in (by_length, *plots.by_position(run).axes):
+        assert len(axes.collections) == bands
+    below = "band: 95% t interval" if bands else "no band: fewer than 3 seeds"
+    assert any(f"each a dot · {below}" in text.get_text() for text in by_length.texts)
 
 
 @pytest.mark.parametrize("value", [math.nan, 0.0])

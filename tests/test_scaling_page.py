@@ -58,8 +58,8 @@ def test_by_hand():
     assert (low * 3600, high * 3600) == pytest.approx((3.2, 900))
 
 
-def test_what_chips_say_is_read_from_the_page():
-    said = scaling.said_per_parameter(Path("docs/devices.md").read_text("utf-8"))
-    assert said["rows spread"] == pytest.approx(4, rel=0.01)
-    assert said["rows spread, FSDP"] == pytest.approx(8, rel=0.01)
-    assert not scaling.said_per_parameter("| rows | 1 |")
+def test_communication_is_read_from_the_page():
+    sent = scaling.sent_per_parameter(Path("docs/devices.md").read_text("utf-8"))
+    assert sent["rows spread"] == pytest.approx(4, rel=0.01)
+    assert sent["rows spread, FSDP"] == pytest.approx(8, rel=0.01)
+    assert not scaling.sent_per_parameter("| rows | 1 |")

@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
-from experiments import workers
+from experiments import checks, workers
 from experiments.claims.entries import Entry, load, made, save
 from experiments.claims.lab import Lab
 from experiments.claims.pages import markdown, publish, sections
 from experiments.claims.register import LEDGER
-from posenc_jax import failpoints, interrupts, report, runs, schema, tasks
+from posenc_jax import failpoints, interrupts, make, report, runs, schema, tasks
 from posenc_jax.choices import choices_for
 from posenc_jax.progress import Progress
 from posenc_jax.stops import Unmeasured
@@ -53,6 +53,9 @@ def check(config: Config) -> None:
     text = config.text
     if text.model.kind != "decoder":
         raise ValueError(f"text.model.kind: {text.model.kind!r}: the shared models are 'decoder'")
+    checks.width("text.model.width", "rope", make("rope"), text.model)
+    if "rope-4" in _ids(config) and text.model.heads != 4:
+        raise ValueError(f"text.model.heads: {text.model.heads}: rope-4 compares the four of 4")
     try:
         tasks.check(text.task.name, {"train.length": [text.train.length]}, **text.task.options)
     except ValueError as error:  # it names the fields that it knows

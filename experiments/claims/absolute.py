@@ -54,8 +54,8 @@ def abs_1_rule(n):
     ),
 )  # fmt: skip
 def abs_1(lab: Lab) -> Measured:
-    """A decoder trained on text with a learned table as long as its windows, read at 1 and 4 times
-    their length (full: 1, 2, 4 and 8) with the table clamped and interpolated, the same weights;
+    """A decoder trained on text with a learned table as long as its windows, read at 1, 2, 4 and 8
+    times their length (quick: 1 and 4) with the table clamped and interpolated, the same weights;
     ALiBi beside it. The third policy, `error`, leaves nothing to measure.
     """
     length, times = lab.train.length, lab.pick((1, 4), (1, 2, 4, 8))

@@ -146,10 +146,9 @@ METHODS = ("sinusoidal", "rope")
     figure=lines("Position in the keys, by layer", "layer", "share of variance read linearly"),
 )
 def add_2(lab: Lab) -> Measured:
-    """Decoders on text, 4 layers deep (quick: the shared ones, of 2): how much of the variance of
-    the position a linear map reads from the keys of each layer after any rotation, all heads side
-    by side; fitted on 192 windows of test text and scored on 64 others. The same from the input of
-    the first layer.
+    """Decoders of 4 layers (quick: 1) on text: how much of the variance of the position a linear
+    map reads from the keys of each layer after any rotation, all heads side by side; fitted on 192
+    windows of test text and scored on 64 others. The same from the input of the first layer.
     """
     layers = lab.pick(lab.model.layers, 4)
     tokens_BT, numbers, curves = lab.windows(256), {}, {}

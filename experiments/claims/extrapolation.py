@@ -85,8 +85,8 @@ def rope_5(lab: Lab) -> Measured:
     standard deviation of their score. Equal: q = k, all ones. Bound: the mean of |S_j|, S_j the sum
     of the first j phases, that bounds the score in the paper (arXiv 2104.09864, 3.4.3). Works: the
     shared rotary model on windows of 4,096 bytes, plain and read as ntk and yarn with the factor
-    that the length asks for; it was trained at a small part of that. The full ledger also trains a
-    model of one layer on windows of 4,096.
+    that the length asks for; it was trained at a small part of that. Beside it a model of one layer
+    that is trained on windows of 4,096 (quick: none).
     """
     pairs = [np.random.default_rng(s).normal(size=(2, 1000, 64)) for s in lab.seeds]
     spread_SX = np.array([spread("rope", *sides) for sides in pairs])

@@ -19,21 +19,24 @@ def lines(
     x: str,
     y: str,
     *,
-    below: str = "bold: mean over seeds · band: 95% t interval",
+    below: str = "",
     log_x: bool = False,
     log_y: bool = False,
 ) -> Draw:
-    """All curves over one axis: mean, band and label for each; a log x axis counts in octaves."""
+    """All curves over one axis: mean, band and label for each; a log x axis counts in octaves.
+
+    `below` says how to read it; "": mean and band.
+    """
 
     def draw(measured: Measured) -> Figure:
         figure = Figure(figsize=(8, 4.2))
         axes = figure.subplots()
         styles, labels = look.styles(list(measured.curves)), []
         for name, curve in measured.curves.items():
-            spread = [interval(column) for column in zip(*curve.y, strict=True)]
-            x_X, mean, color = [*curve.x], [i.mean for i in spread], styles[name]["color"]
+            seeds = [*zip(*curve.y, strict=True)]
+            x_X, mean, color = [*curve.x], np.mean(seeds, axis=1), styles[name]["color"]
             axes.plot(x_X, mean, **{**styles[name], "marker": ""})
-            look.band(axes, x_X, [(i.low, i.high) for i in spread], color)
+            look.band(axes, x_X, seeds, color)
             known = np.flatnonzero(np.isfinite(mean))
             if len(known):
                 labels.append(Label(name, x_X[known[-1]], mean[known[-1]], color))
@@ -49,7 +52,8 @@ def lines(
         axes.set_ylabel(y)
         axes.set_ylim(axes.get_ylim())
         look.margin_labels(axes, labels)
-        look.head(axes, title, below)
+        count = max((len(curve.y) for curve in measured.curves.values()), default=0)
+        look.head(axes, title, below or f"bold: mean over seeds · {look.banded(count)}")
         return figure
 
     return draw

@@ -68,8 +68,8 @@ def rope_3(lab: Lab) -> Measured:
     """Decoders of one layer that go on with a random motif of 8 symbols; attention of the head that
     gives most to the token one period before the one to be said, queries from the third period on.
     Suited: the fastest pair of each head turns once in a period; unsuited: pairs turn once in 25
-    and 253 tokens and slower. Past it: the last half of lines twice as long as any trained on. A
-    thousand on: the line at positions that begin at 1,000.
+    and 80 tokens (quick: 25 and 253) and slower. Past it: the last half of lines twice as long as
+    any trained on. A thousand on: the line at positions that begin at 1,000.
     """
     length = 4 * PERIOD
     how = {"length": length, "min_length": length, "steps": lab.pick(200, 600)}

@@ -30,7 +30,7 @@ Order = Literal["grid", "line", "shuffled grid"]
 
 def img_1_rule(n):
     """Models alike but for their positions: rotary ones by row and column (`axial`) or by the
-    number of the patch (`rope`), and in the full ledger learned tables of both kinds. Beat: more
+    number of the patch (`rope`), and learned tables of both kinds (quick: none). Beat: more
     patches right, seed by seed, at the resolution of training and at a larger one; what is beaten
     in part is made a condition. `axial` must be right twice as often as by chance, one of ten.
     Where patches are shuffled in the same way in all images, the control, rows and columns mean
@@ -76,9 +76,9 @@ LEARNED = "gain, learned_2d over learned,"
 def img_1(lab: Lab) -> Measured:
     """Encoders in which every patch has to name the digit: printed digits from the typefaces that
     come with matplotlib, each turned, slanted, stretched and moved a little, in 6 x 6 patches of
-    two by two pixels, black or white; tested on other typefaces, at 9 x 9 patches as well. The full
-    ledger also trains learned tables of both kinds; at 9 x 9 one is interpolated, the other, which
-    cannot be, clamped.
+    two by two pixels, black or white; tested on other typefaces, at 9 x 9 patches as well.
+    Positions are rotary, and learned tables of both kinds (quick: none); at 9 x 9 one table is
+    interpolated, the other, which cannot be, clamped.
     """
     row = {"length": SMALL * SMALL, "beyond": "interpolate"}
     grid = {"length": SMALL, "beyond": "clamp"}

@@ -73,7 +73,7 @@ def order_1_rule(n):
 )  # fmt: skip
 def order_1(lab: Lab) -> Measured:
     """Encoders before and after training on order: the largest difference of logits over three
-    random permutations at lengths 2 to 32 (full: 512).
+    random permutations at lengths 2 to 512 (quick: 32).
     """
     nope, sine = row(lab, "nope").errors, row(lab, "sinusoidal").errors
     lengths = lab.pick((2, 8, 32), (2, 8, 32, 128, 512))

@@ -258,14 +258,15 @@ def _past(method: Card) -> Iterator[Panel]:
             if np.isfinite(y).any()
         ]
         gone = [str(n) for n, y in found.items() if not np.isfinite(y).any()]
-        title = f"Longer sequences{_partner(method)}"
+        title = "Longer sequences"
         if made:
             title = f"Beyond: {policy}" if policy != "unbounded" else "Beyond its length"
-        what = "the last token's expected score"
+        what = f"the last token's expected score{_partner(method)}"
+        if method.kind == "content":
+            what = "what position adds at the last token"
         at = f", made for {TRAINED}" if made else ""
-        below = f"refused: {', '.join(gone)} tokens{at}" if gone else f"{what}{at}"
-        least = 0.5 if method.kind == "content" else 1e-3
-        yield curves(title, below, drawn, "distance", "score", mark=TRAINED, least=least)
+        below = f"{what}; refused: {', '.join(gone)}" if gone else f"{what}{at}"
+        yield curves(title, below, drawn, "distance", "score", mark=TRAINED)
 
 
 def _images(method: Card) -> Iterator[Panel]:

@@ -16,6 +16,7 @@ SIGNED = matplotlib.colormaps["RdBu_r"].with_extremes(bad=GRID)
 RISING = matplotlib.colormaps["YlGnBu"].with_extremes(bad=GRID)
 ORDERED = LinearSegmentedColormap.from_list("ordered", [COLORS[0], COLORS[2], COLORS[4]])
 THIN = {"linewidth": 1.2}
+FLAT = 1e-3  # what varies by less, or by less than this share of it, is drawn flat
 LEGEND = 5  # lines that are all named; of more, the first and the last
 
 
@@ -47,7 +48,6 @@ def curves(
     y: str,
     mark: float | None = None,
     level: float | None = None,
-    least: float = 1e-3,
 ) -> Panel:
     """Curves over a common axis.
 
@@ -56,7 +56,6 @@ def curves(
       x, y: labels of the axes.
       mark: where along x a dotted line stands.
       level: where a dotted line goes across.
-      least: what varies by less than this, or this share of it, is drawn flat.
     """
 
     def draw(axes: Axes) -> None:
@@ -71,7 +70,7 @@ def curves(
             axes.axvline(mark, color=MUTED, linewidth=0.9, linestyle=":", zorder=1)
         axes.margins(x=0.01, y=0.08)
         low, high = axes.get_ylim()
-        if high - low < least * max(1.0, abs(high)):
+        if high - low < FLAT * max(1.0, abs(high)):
             axes.set_ylim((low + high) / 2 - 0.5, (low + high) / 2 + 0.5)
         axes.set_xlabel(x)
         axes.set_ylabel(y)

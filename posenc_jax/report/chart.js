@@ -19,6 +19,9 @@ function number(value) {
   return size < 10 ? value.toFixed(3) : size < 100 ? value.toFixed(2) : value.toPrecision(4);
 }
 
+// Of two seeds the t interval, 12.7 standard errors either way, fills the chart.
+const banded = (row) => row[4].length >= 3;
+
 function ticks(low, high, log) {
   if (log) {
     const found = [];
@@ -41,7 +44,8 @@ function chart(rowsOf, options) {
   const plot = element("div", { class: "plot" });
   const curves = shown().map((line) => ({ line, rows: rowsOf(line) })).filter((c) => c.rows.length);
   const every = curves.flatMap((curve) => curve.rows);
-  const values = every.flatMap((row) => view.seeds ? [row[1], ...row[4]] : [row[1], row[2], row[3]])
+  const ends = (row) => view.seeds ? row[4] : banded(row) ? [row[2], row[3]] : [];
+  const values = every.flatMap((row) => [row[1], ...ends(row)])
     .filter((value) => value != null && (!view.log || value > 0));
   if (!values.length) {
     plot.append(element("p", { class: "empty" }, "Nothing to draw: choose a line above."));
@@ -88,7 +92,7 @@ function chart(rowsOf, options) {
     "text-anchor": "middle" }, options.yAxis));
   const ok = (value) => value != null && (!view.log || value > 0);
   for (const { line, rows } of curves) {
-    const band = rows.filter((row) => ok(row[2]) && ok(row[3]));
+    const band = rows.filter((row) => banded(row) && ok(row[2]) && ok(row[3]));
     if (view.band && band.length > 1) {
       const clamp = (y) => Math.max(top, Math.min(H - bottom, Y(y)));
       const upper = band.map((row) => `${X(row[0])},${clamp(row[3])}`);

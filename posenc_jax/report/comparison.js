@@ -27,15 +27,16 @@ function table() {
   const lengths = [...new Set(shown().flatMap((line) =>
     (line.cells[view.metric] ?? []).map((row) => row[0])))].sort((a, b) => a - b);
   const sign = metric().better === "higher" ? -1 : 1;
-  const best = lengths.map((n) => Math.min(...shown().map((line) =>
-    sign * ((line.cells[view.metric] ?? []).find((row) => row[0] === n)?.[1] ?? Infinity * sign))));
+  const mean = (line, n) => (line.cells[view.metric] ?? []).find((row) => row[0] === n)?.[1];
+  const best = lengths.map((n) => number(sign * Math.min(...shown().map((line) =>
+    sign * (mean(line, n) ?? Infinity * sign)))));
   const rows = shown().map((line) => element("tr", {},
     element("th", { scope: "row" }, element("span", { class: "key",
       style: `background:${line.color}` }), line.label),
     ...lengths.map((n, i) => {
       const row = (line.cells[view.metric] ?? []).find((found) => found[0] === n);
       if (!row) return element("td", { class: "muted" }, "—");
-      const value = number(row[1]), top = row[1] != null && sign * row[1] === best[i];
+      const value = number(row[1]), top = value === best[i];
       const half = row[2] == null ? null : element("small", {}, `±${number(row[1] - row[2])}`);
       const title = `seeds: ${row[4].map(number).join(", ")}`;
       return element("td", { title }, top && shown().length > 1 ? element("b", {}, value) : value,
@@ -44,7 +45,8 @@ function table() {
   const head = element("tr", {}, element("th", {}, "length"),
     ...lengths.map((n) => element("th", { scope: "col" }, String(n))));
   const caption = `${metric().label}, ${metric().better} is better: mean ± half of a 95% t ` +
-    "interval over seeds; bold: the best of the lines shown; point at a cell for its seeds";
+    "interval over seeds; bold: the best of the lines shown, and all written alike; point at a " +
+    "cell for its seeds";
   return element("div", { class: "wide" }, element("table", {}, element("caption", {}, caption),
     element("thead", {}, head), element("tbody", {}, ...rows)));
 }
@@ -170,7 +172,8 @@ function build() {
     const tools = element("div", { class: "bar" },
       choice("metric", data.metrics.map((m) => [m.name, m.label]), view.metric,
         (value) => { view.metric = value; }),
-      toggle("seeds", "seeds"), toggle("intervals", "band"), toggle("log scale", "log"),
+      toggle("seeds", "seeds"), toggle("intervals of 3 seeds or more", "band"),
+      toggle("log scale", "log"),
       search, button("all", all(true)), button("none", all(false)));
     main.append(element("div", { class: "lines" }, tools, slots.chips),
       section("By test length", slots.length, slots.table), section("Training", slots.training));

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from posenc_jax.report import summaries
+from posenc_jax.statistics import interval
 
 INK, MUTED, GRID = "#1f2328", "#667080", "#e2e6ea"
 # Okabe and Ito's colours (2008) without black and yellow, which vanish on a dark or a light page.
@@ -19,6 +20,7 @@ PALETTE = {"ink": INK, "muted": MUTED, "grid": GRID} | {f"c{i}": c for i, c in e
 MARKERS = "osD^vPX"
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)))
 TICKS = 9
+BAND_SEEDS = 3  # of two seeds the t interval, 12.7 standard errors either way, fills a figure
 LABEL_GAP = 0.055  # of the axes' height, between two labels in the margin
 
 STYLE: dict[Any, Any] = {
@@ -76,12 +78,21 @@ def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     }
 
 
-def band(axes: Axes, x: Sequence[float], ends: Sequence[tuple], color: str) -> None:
-    """Shades between (low, high), where there is an interval."""
-    known = [(at, low, high) for at, (low, high) in zip(x, ends, strict=True) if low is not None]
+def band(axes: Axes, x: Sequence[float], seeds: Sequence[Sequence[float]], color: str) -> None:
+    """Shades the 95% t interval of the seeds at each x; none of fewer than BAND_SEEDS."""
+    enough = [(at, own) for at, own in zip(x, seeds, strict=True) if len(own) >= BAND_SEEDS]
+    spread = [(at, *interval(own)[1:3]) for at, own in enough]
+    known = [row for row in spread if row[1] is not None]
     if known:
         at, low, high = zip(*known, strict=True)
         axes.fill_between(at, low, high, color=color, alpha=0.16, linewidth=0)
+
+
+def banded(seeds: int) -> str:
+    """What the band is, or why there is none."""
+    if seeds < BAND_SEEDS:
+        return f"no band: fewer than {BAND_SEEDS} seeds"
+    return "band: 95% t interval"
 
 
 def limits(values: Sequence[float], baselines: Sequence[float]) -> tuple[float, float]:

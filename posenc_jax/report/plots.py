@@ -12,7 +12,6 @@ from posenc_jax import runs
 from posenc_jax.report import look, summaries
 from posenc_jax.report.look import Label
 from posenc_jax.runs import Stored
-from posenc_jax.statistics import interval
 
 PANELS, POINTS = 6, 400
 
@@ -55,7 +54,7 @@ def drawings(run: Stored) -> dict[str, Callable[[], Figure]]:
 
 
 def by_length(summary: Mapping) -> Figure:
-    """The metric by length: mean, t interval and every seed of each encoding."""
+    """The metric by length: mean, band and every seed of each encoding."""
     metric, trained = summary["metric"], summary["train_length"]
     lengths, styles = summaries.lengths(summary), look.styles(summaries.encodings(summary))
     figure = Figure(figsize=(8, 4.6))
@@ -70,7 +69,7 @@ def by_length(summary: Mapping) -> Figure:
             continue
         x, mean = [length for length, _ in rows], [cell["mean"] for _, cell in rows]
         axes.plot(x, mean, zorder=3, **style)
-        look.band(axes, x, [(cell["low"], cell["high"]) for _, cell in rows], style["color"])
+        look.band(axes, x, [cell["seeds"] for _, cell in rows], style["color"])
         for length, cell in rows:
             seen += cell["seeds"]
             dots = [length] * len(cell["seeds"])
@@ -104,9 +103,9 @@ def by_position(run: Stored) -> Figure:
             style = {**styles[encoding], "marker": ""}
             # Positions count from 0, which a log axis does not have.
             x = [position + 1 for position in curve]
-            spread = [interval(list(by_seed.values())) for by_seed in curve.values()]
-            (drawn[encoding],) = axes.plot(x, [i.mean for i in spread], **style)
-            look.band(axes, x, [(i.low, i.high) for i in spread], style["color"])
+            seeds = [list(by_seed.values()) for by_seed in curve.values()]
+            (drawn[encoding],) = axes.plot(x, [np.mean(own) for own in seeds], **style)
+            look.band(axes, x, seeds, style["color"])
         look.position_axis(axes, trained)
         axes.set_title(f"length {length} · {summaries.multiple(length, trained)}")
     below = f"position in the window ({_unit(metric)}, log scale) · dotted line: trained length"
@@ -164,10 +163,8 @@ def _curves(records: Sequence[Mapping], x: str) -> Iterator[tuple[str, dict[int,
 def _spread(summary: Mapping) -> str:
     better = f"{summary['metric_better']} is better"
     count = summaries.seed_count(summary)
-    seeds = (
-        "one seed" if count == 1 else f"mean of {count} seeds, each a dot · band: 95% t interval"
-    )
-    return f"{better} · {seeds} · dotted line: trained length"
+    many = f"mean of {count} seeds, each a dot · {look.banded(count)}"
+    return f"{better} · {'one seed' if count == 1 else many} · dotted line: trained length"
 
 
 def _capital(metric: str) -> str:

@@ -155,20 +155,21 @@ def cells(summary: Mapping) -> dict[str, dict[int, Cell]]:
                 "" if result["low"] is None else f"±{number(result['mean'] - result['low'])}",
                 "" if len(seeds) == most else f"{len(seeds)} of {most} seeds",
                 seeds,
-                best.get(length) == result["mean"] is not None,
+                best.get(length) == number(result["mean"]),
             )
     return found
 
 
-def _best(summary: Mapping) -> dict[int, float]:
-    """The best mean at each length, where there is a choice."""
+def _best(summary: Mapping) -> dict[int, str]:
+    """The best mean at each length as it is written, where there is a choice."""
     choose = min if summary["metric_better"] == "lower" else max
     found = {}
     for length in lengths(summary):
         rows = [by_length.get(str(length)) for by_length in summary["results"].values()]
         means = [row["mean"] for row in rows if row is not None and row["mean"] is not None]
-        if len(means) > 1:
-            found[length] = choose(means)
+        finite = [mean for mean in means if math.isfinite(mean)]
+        if len(means) > 1 and finite:
+            found[length] = number(choose(finite))
     return found
 
 

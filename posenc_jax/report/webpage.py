@@ -15,10 +15,11 @@ from posenc_jax.statistics import Interval
 
 CAPTIONS = {
     "by_length": "The metric at each test length: lines are means over seeds, dots are seeds, "
-    "bands 95% t intervals. Training saw nothing to the right of the dotted line. Dashed lines "
-    "are baselines.",
+    f"bands 95% t intervals of {look.BAND_SEEDS} seeds or more. Training saw nothing to the right "
+    "of the dotted line. Dashed lines are baselines.",
     "by_position": "The metric at each place in the window, one panel for each test length. "
-    "Training saw no position to the right of the dotted line.",
+    f"Bands are 95% t intervals of {look.BAND_SEEDS} seeds or more. Training saw no position to "
+    "the right of the dotted line.",
     "training": "The training loss as it fell.",
 }
 
@@ -112,7 +113,7 @@ def _how_read(summary: Mapping) -> str:
     parts = [
         f"Each row is an encoding, each column a length that the same weights were tested at. They "
         f"were trained at length {trained}; the columns to its right are extrapolation. A cell is "
-        f"{metric}, {better} is better; the best mean of a column is bold.",
+        f"{metric}, {better} is better; the best mean of a column is bold, and all written alike.",
         "One seed was run, so there is no interval and no claim about other seeds."
         if summaries.seed_count(summary) == 1
         else "After the mean comes half the width of its 95% t interval over seeds.",
