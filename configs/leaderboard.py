@@ -1,4 +1,4 @@
-"""Every sequence method of the catalogue on the same tasks at one budget: cost within, gain beyond.
+"""Sequence methods of the catalogue on the same tasks at one budget: cost within, gain beyond.
 
     python train.py --config=configs/leaderboard.py
     python train.py --config=configs/leaderboard.py:rope,alibi,nope    # rope must be one

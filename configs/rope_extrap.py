@@ -1,8 +1,9 @@
 """RoPE trained on windows of 128 bytes, evaluated to 2,048 with and without context extension.
 
 The same weights are read plain and under position interpolation, NTK, dynamic NTK and YaRN, with
-the factor that the length asks for (length / 128). Expect plain RoPE to be best at 128 and to lose
-bits per byte with every doubling beyond; the extensions to lose less.
+the factor that the length asks for (length / 128), which dynamic NTK finds itself. At 128 all are
+one. Expect plain RoPE to lose bits per byte with every doubling beyond, NTK to lose less, position
+interpolation more, YaRN more at first and less from 8 times on.
 
     python train.py --config=configs/rope_extrap.py
     python train.py --config=configs/rope_extrap.py:quick

@@ -38,10 +38,17 @@ def check(config: dict[str, Any]) -> schema.ExperimentConfig:
     checked = schema.check(experiment.Config, config)
     try:
         experiment.check(checked)
-    except ValueError as error:  # the library names its own fields: encoding.base, task.name
-        inside = str(error).split(".")[0] in experiment.Config.model_fields
-        raise ValueError(f"config.{error}" if inside else str(error)) from None
+    except ValueError as error:
+        raise ValueError(_in_full(checked, error)) from None
     return checked
+
+
+def _in_full(config: schema.ExperimentConfig, error: ValueError) -> str:
+    """What an error says: the library names its own fields, encoding.base or task.name."""
+    part, known = str(error).split(".")[0], type(config).model_fields
+    if part == "task" and "tasks" in known:
+        return f"config.tasks: {error}"
+    return f"config.{error}" if part in known else str(error)
 
 
 def prepare(config: dict[str, Any], workdir: str) -> Callable[[], None]:
@@ -56,7 +63,17 @@ def prepare(config: dict[str, Any], workdir: str) -> Callable[[], None]:
         raise ValueError(f"config.experiment: {name} is for one process; several: {SEVERAL[0]}")
     if runs.standing(workdir, checked.model_dump()) == "finished":
         return partial(_say_finished, checked, workdir)
-    return partial(_experiment(checked.experiment).run, checked, workdir)
+    return partial(_run, checked, workdir)
+
+
+def _run(config: schema.ExperimentConfig, workdir: str) -> None:
+    """Refused: a field is found wrong when the data is read, such as a text that is too small."""
+    try:
+        _experiment(config.experiment).run(config, workdir)
+    except ValueError as error:
+        if isinstance(error, Refused) or (said := _in_full(config, error)) == str(error):
+            raise
+        raise Refused(said) from None
 
 
 def _say_finished(config: schema.ExperimentConfig, workdir: str) -> None:

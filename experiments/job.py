@@ -45,15 +45,20 @@ def run(config: dict[str, Any], workdir: str, named: bool) -> int:
 
 
 def _rows(config: dict[str, Any]) -> int:
-    batch = config.get("train", {}).get("batch")
-    return batch if type(batch) is int and batch > 0 else 1
+    return max(_of_training(config, "batch"), 1)
 
 
 def _mostly_compiles(config: dict[str, Any]) -> bool:
     """Whether the run takes about as long to compile as to compute, or longer."""
-    steps = config.get("train", {}).get("steps")
-    few = type(steps) is int and steps <= FEW_STEPS
+    few = 0 < _of_training(config, "steps") <= FEW_STEPS
     return few or config.get("experiment") in experiments.MANY_PROGRAMS
+
+
+def _of_training(config: dict[str, Any], field: str) -> int:
+    """A number of the config, which nobody has checked; 0 where there is none."""
+    train = config.get("train")
+    value = train.get(field) if isinstance(train, dict) else None
+    return value if type(value) is int else 0
 
 
 def _leave(status: int) -> int:

@@ -2,7 +2,8 @@
 
 Each encoding named in the config is trained in turn, on the same batches for the same seeds. With
 `eval.variants` the trained weights are read under other encodings as well, such as RoPE's context
-extensions: one that takes a `factor` gets what the length asks for, and the trained length.
+extensions: one that takes a `factor` gets what the length asks for, one that takes a `length` the
+trained one.
 """
 
 import time
@@ -13,11 +14,13 @@ from typing import Any
 
 import jax
 
+from experiments import checks
 from experiments.stages import Reading, evaluate, fit
 from posenc_jax import encodings, report, runs, schema, tasks, transformer
 from posenc_jax.encoding import Encoding
 from posenc_jax.evaluation import Evaluator, records
 from posenc_jax.training import State
+from posenc_jax.transformer import Model
 
 
 class Config(schema.TrainedConfig):
@@ -36,17 +39,25 @@ def check(config: Config) -> None:
         "config.eval.lengths": config.eval.lengths,
     }
     width = tasks.check(config.task.name, sizes, **config.task.options)
-    encodings.check_used(config.encoding.names, config.encoding.options)
-    for name in config.encoding.names:
-        if (axes := encodings.axes(name)) > 1:
-            raise ValueError(f"config.encoding.name: {name} reads positions of {axes} axes; the "
-                             f"task {config.task.name} is a sequence, with 1")  # fmt: skip
+    checks.kind("config.model.kind", config.model, config.task)
+    names, variants = config.encoding.names, config.eval.variants
+    encodings.check_used(names, config.encoding.options)
+    if variants and len(names) > 1:
+        raise ValueError(
+            f"config.eval.variants: {', '.join(variants)} read the weights of one encoding, not of "
+            f"{', '.join(names)}; train one"
+        )
+    for name in names:
+        trained = trained_encoding(config, name)
+        _check_method(config, name, trained)
+        for label in variants:
+            _check_variant(config, name, label)
         for field, lengths in sizes.items():
             for length in lengths:
-                for label, encoding in _variants(config, name, length):
-                    _check_reach(field, label, encoding, width(length))
-        _check_groups(config, name)
-        _check_width(config, name)
+                in_training = field != "config.eval.lengths"
+                read = [(name, trained)] if in_training else _variants(config, name, length)
+                for label, encoding in read:
+                    checks.reach(field, label, encoding, width(length))
 
 
 def run(config: Config, workdir: str) -> None:
@@ -93,12 +104,33 @@ def trained_encoding(config: Config, name: str) -> Encoding:
 
 def _variants(config: Config, name: str, length: int) -> Iterator[tuple[str, Encoding]]:
     """What the weights trained with `name` are read under at one length, and its label."""
-    stretch = {"factor": max(1.0, length / config.train.length), "length": config.train.length}
     for label in config.eval.variants or (name,):
-        options: dict[str, Any] = dict(config.encoding.options)
-        if label != name and "factor" in encodings.options([label]):
-            options = {**stretch, **options}
-        yield label, encodings.make(label, **encodings.taken_by(label, options))
+        yield label, _read_as(config, name, label, length)
+
+
+def _read_as(config: Config, name: str, label: str, length: int) -> Encoding:
+    """The encoding `label` as it reads the weights trained with `name` at one length."""
+    stretch = {"factor": max(1.0, length / config.train.length), "length": config.train.length}
+    options: dict[str, Any] = dict(config.encoding.options)
+    if label != name:
+        options = {**stretch, **options}
+    return encodings.make(label, **encodings.taken_by(label, options))
+
+
+def _reader(config: Config, encoding: Encoding, vocab: int) -> Model:
+    """The model under an encoding that its weights may not have been trained with: what arrays
+    there are stand where this one looks for them.
+    """
+    model = transformer.build(config.model, encoding, vocab)
+    if config.model.kind == "lstm":
+        return model
+    own = jax.tree.structure(checks.params(encoding, config.model))
+
+    def apply(params, *given, **form):
+        arrays = jax.tree.leaves(params["encoding"])[: own.num_leaves]
+        return model.apply({**params, "encoding": own.unflatten(arrays)}, *given, **form)
+
+    return model._replace(apply=apply)
 
 
 def _plan(config: Config, task: tasks.Task, name: str) -> list[Reading]:
@@ -108,7 +140,7 @@ def _plan(config: Config, task: tasks.Task, name: str) -> list[Reading]:
         for label, encoding in _variants(config, name, length):
             shared = label if label == name else (label, length)
             if shared not in evaluators:
-                model = transformer.build(config.model, encoding, task.vocab)
+                model = _reader(config, encoding, task.vocab)
                 evaluators[shared] = Evaluator(model, task, config.eval)
             stage = f"{name}: read as {label} at {length}"
             plan.append(Reading(label, length, shared, evaluators[shared], stage))
@@ -128,31 +160,21 @@ def _read(config: Config, task: tasks.Task, state: State, record: runs.Run, one:
     record.log({**labels, "seed": seed, **took} for seed in seeds)
 
 
-def _check_groups(config: Config, name: str) -> None:
-    task, wanted = config.task, {part.name: part.groups for part in encodings.cards(name)}
-    stated = (tasks.options(task.name) | task.options).get("groups")
-    for part, groups in wanted.items():
-        if groups is not None and groups != stated:
-            raise ValueError(
-                f"config.task.groups: {part} reads the groups {groups!r}; the task {task.name} "
-                f"states {repr(stated) if stated else 'none'}"
-            )
+def _check_method(config: Config, name: str, encoding: Encoding, field: str = "") -> None:
+    """`field` is to blame; or that of each reason where none is given."""
+    checks.sequence(field or "config.encoding.name", name)
+    checks.groups(field or "config.task.groups", name, config.task)
+    checks.width(field or "config.model.width", name, encoding, config.model)
 
 
-def _check_width(config: Config, name: str) -> None:
-    model = transformer.build(config.model, trained_encoding(config, name), 256)
+def _check_variant(config: Config, name: str, label: str) -> None:
+    field = "config.eval.variants"
     try:
-        jax.eval_shape(model.init, jax.random.key(0))
+        encoding = _read_as(config, name, label, max(config.eval.lengths))
     except ValueError as error:
-        width, heads = config.model.width, config.model.heads
-        raise ValueError(
-            f"config.model.width: {width} over {heads} heads does not suit {name}: {error}"
-        ) from None
-
-
-def _check_reach(field: str, label: str, encoding: Encoding, length: int) -> None:
-    if encoding.limit is not None and length > encoding.limit:
-        raise ValueError(
-            f"{field}: {length} is past what {label} reaches, {encoding.limit}; shorten it, or let "
-            "the method clamp or interpolate where it has the option `beyond`"
-        )
+        reason = str(error).removeprefix("encoding.name: ")
+        raise ValueError(f"{field}: {label}: {reason}") from None
+    _check_method(config, label, encoding, field)
+    if config.model.kind != "lstm":
+        trained = (name, trained_encoding(config, name))
+        checks.weights(field, (label, encoding), trained, config.model)

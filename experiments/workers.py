@@ -17,7 +17,7 @@ T = TypeVar("T")
 Prepare = Callable[[Any], Callable[[str], T]]
 ROWS = 3  # a process that measures fewer takes longer to start than it saves
 
-_mine: dict[str, Callable[[str], Any]] = {}  # what this process measures rows with
+_mine: dict[str, Any] = {}  # what this process measures rows with, or why it cannot
 
 
 def cores() -> list[int]:
@@ -30,7 +30,7 @@ def measured(prepare: Prepare[T], config: Any, names: Sequence[str]) -> Iterator
     """What `prepare(config)` gives for each name, in their order, each as soon as it is there.
 
     `prepare`, a function of a module, is called once in each process; what it gives for a name has
-    to be picklable.
+    to be picklable. What either raises is raised here.
 
     Raises:
       Interrupted: a process was ended from outside.
@@ -56,12 +56,18 @@ def measured(prepare: Prepare[T], config: Any, names: Sequence[str]) -> Iterator
 
 
 def _start(prepare: Prepare[Any], config: Any, free: Any) -> None:
+    """What goes wrong here would break the pool, as if the process had been ended: it is kept."""
     interrupts.follow_parent()
     core = free.get()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {core})
-    _mine["measure"] = prepare(config)
+    try:
+        _mine["measure"] = prepare(config)
+    except Exception as error:
+        _mine["error"] = error
 
 
 def _measure(name: str) -> Any:
+    if "error" in _mine:
+        raise _mine["error"]
     return _mine["measure"](name)

@@ -2,8 +2,11 @@
 
 import difflib
 import inspect
+import sys
 from collections.abc import Iterable
 from typing import Any, Literal, get_args, get_origin
+
+MOST = 2**31 - 1  # devices count in 32 bits
 
 
 def choices_for(word: str, known: Iterable[str]) -> str:
@@ -18,27 +21,43 @@ def checked(where: str, option: inspect.Parameter, value: Any) -> Any:
     """The value as the option's annotation wants it: an int given for a float becomes one.
 
     Raises:
-      ValueError: a value of another type, or outside a Literal's choices.
+      ValueError: a value of another type, outside a Literal's choices, not finite, or past MOST.
     """
     kinds = [option.annotation]
     if get_origin(option.annotation) not in (None, Literal, tuple):
         kinds = list(get_args(option.annotation))  # a union
     for kind in kinds:
-        if get_origin(kind) is Literal:
-            if any(value == choice and type(value) is type(choice) for choice in get_args(kind)):
-                return value
-        elif get_origin(kind) is tuple:
-            if isinstance(value, tuple | list):
-                return tuple(value)
-        elif kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
-        elif (kind is type(None) and value is None) or type(value) is kind:
-            return value
-    wanted = " | ".join(_named(kind) for kind in kinds)
-    raise ValueError(f"{where}.{option.name}: {value!r} is not one of: {wanted}")
+        if _is(value, kind):
+            return _as(value, kind)
+    wrong = f"is not one of: {' | '.join(_named(kind) for kind in kinds)}"
+    if type(value) in kinds and isinstance(value, int | float):
+        wrong = "is not finite" if isinstance(value, float) else f"is not in -{MOST} to {MOST}"
+    raise ValueError(f"{where}.{option.name}: {value!r} {wrong}")
+
+
+def _is(value: Any, kind: Any) -> bool:
+    if get_origin(kind) is Literal:
+        return any(value == choice and type(value) is type(choice) for choice in get_args(kind))
+    if get_origin(kind) is tuple:
+        of = get_args(kind)[0]
+        return isinstance(value, tuple | list) and all(_is(one, of) for one in value)
+    if kind is float:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return number and abs(value) <= sys.float_info.max
+    if kind is int:
+        return type(value) is int and abs(value) <= MOST
+    return value is None if kind is type(None) else type(value) is kind
+
+
+def _as(value: Any, kind: Any) -> Any:
+    if get_origin(kind) is tuple:
+        return tuple(_as(one, get_args(kind)[0]) for one in value)
+    return float(value) if kind is float else value
 
 
 def _named(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return ", ".join(repr(choice) for choice in get_args(kind))
+    if get_origin(kind) is tuple:
+        return f"tuple of {_named(get_args(kind)[0])}"
     return "None" if kind is type(None) else getattr(kind, "__name__", str(kind))

@@ -1,7 +1,9 @@
 """Less time spent on compiling, for programs that run for about as long as they are compiled."""
 
+import importlib.util
 import os
 from collections.abc import Callable
+from importlib.metadata import entry_points
 from typing import Any
 
 import jax
@@ -35,8 +37,18 @@ def brief(function: Callable) -> Callable:
 
 def compile_lightly() -> None:
     """All programs of this process with little effort, unless XLA_FLAGS says how much; before JAX
-    starts its backend.
+    starts its backend. Only where that is a CPU's: XLA for a GPU has no levels below 2.
     """
     given = os.environ.get("XLA_FLAGS", "")
-    if LEVEL not in given:
+    if LEVEL not in given and surely_cpu():
         os.environ["XLA_FLAGS"] = f"{given} {flags(1)}".strip()
+
+
+def surely_cpu() -> bool:
+    """Whether JAX can only take a CPU, known before it starts a backend: it is told to, or no
+    plugin for anything else is installed.
+    """
+    if told := os.environ.get("JAX_PLATFORMS"):
+        return told == "cpu"
+    plugins = (importlib.util.find_spec(name) for name in ("jax_plugins", "libtpu"))
+    return not entry_points(group="jax_plugins") and not any(plugins)

@@ -17,6 +17,7 @@ import numpy as np
 from posenc_jax.devices import free_bytes, gathered, on_every_device, spread_rows, whole
 from posenc_jax.processes import fetch, least, several
 from posenc_jax.schema import EvalConfig
+from posenc_jax.stops import Unmeasured
 from posenc_jax.tasks import Task
 from posenc_jax.training import cross_entropy, over_seeds
 from posenc_jax.transformer import Model
@@ -144,8 +145,14 @@ class Evaluator:
 
 
 def records(scores: Scores, task: Task, seeds: list[int], **labels: Any) -> Iterator[dict]:
-    """One record for each seed and metric, and for each seed and stretch of the window."""
+    """One record for each seed and metric, and for each seed and stretch of the window.
+
+    Raises:
+      Unmeasured: no target counts, as where so few bytes are hidden that no test example has one.
+    """
     count_S = scores.count_SE.sum(axis=1)
+    if not count_S.all():
+        raise Unmeasured(f"{task.name}: no test example has anything to say; hide more of it")
     loss_S = scores.loss_SE.sum(axis=1) / count_S
     metrics = {"loss": loss_S, "token_accuracy": scores.right_SE.sum(axis=1) / count_S}
     if task.metric == "bits_per_byte":
@@ -163,8 +170,10 @@ def _by_position(scores: Scores, seeds: list[int], labels: dict[str, Any]) -> It
     used = int(np.flatnonzero(scores.count_ST.sum(axis=0)).max()) + 1
     edges = position_bins(used)
     for start, stop in itertools.pairwise(edges):
-        loss_S = scores.loss_ST[:, start:stop].sum(axis=1)
-        value_S = loss_S / scores.count_ST[:, start:stop].sum(axis=1) / math.log(2)
+        loss_S, count_S = (x[:, start:stop].sum(axis=1) for x in (scores.loss_ST, scores.count_ST))
+        if not count_S.all():  # no byte is hidden there
+            continue
+        value_S = loss_S / count_S / math.log(2)
         for seed, value in zip(seeds, value_S, strict=True):
             record = {**labels, "seed": seed, "metric": "bits_per_byte", "value": float(value)}
             yield {**record, "position": start}

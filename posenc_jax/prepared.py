@@ -121,28 +121,39 @@ def _read(name: str, folder: Path) -> Prepared:
 
 
 def source(found: Prepared, split: str) -> Sequence[dict[str, Any]]:
-    """The examples of a split, or of part of one ("train[:10%]"), with random access.
+    """The examples of a split, or of part of one ("train[:10%]"), with random access."""
+    return _builder(found).as_data_source(split)
 
-    ValueError: TFDS cannot make sense of the split.
+
+def examples(found: Prepared, split: str, field: str) -> int:
+    """How many there are in a split in TFDS's words, one or more.
+
+    ValueError: the set has no such split, TFDS cannot make sense of it, or nothing is in it.
     """
-    import tensorflow_datasets as tfds  # a second, and only where a set is read
-
-    open_folder: Any = tfds.builder_from_directory
-    builder = open_folder(found.folder)
-    try:
-        return builder.as_data_source(split)
-    except (ValueError, AssertionError) as error:
-        raise ValueError(f"task.split: {split!r} of {found.name}: {_line(error)}") from None
-
-
-def split_named(found: Prepared, asked: str, field: str) -> str:
-    """The split asked for, in TFDS's own words. ValueError: the set has none of that name."""
-    base = re.split(r"[\[+]", asked)[0]
+    base = re.split(r"[\[+]", split)[0]
     if base not in found.splits:
         raise ValueError(
             f"task.{field}: {found.name} has no split {base!r}{choices_for(base, found.splits)}"
         )
-    return asked
+    count = found.splits[base].examples if base == split else _counted(found, split, field)
+    if count < 1:
+        raise ValueError(f"task.{field}: {split!r} of {found.name} holds no examples")
+    return count
+
+
+def _counted(found: Prepared, split: str, field: str) -> int:
+    try:
+        return _builder(found).info.splits[split].num_examples
+    except Exception as error:  # of any kind, as the words are
+        said = " ".join(str(error.args[0] if error.args else error).split())
+        raise ValueError(f"task.{field}: {split!r} of {found.name}: {said}") from None
+
+
+def _builder(found: Prepared) -> Any:
+    import tensorflow_datasets as tfds  # a second, and only where a set is read, or part of one
+
+    open_folder: Any = tfds.builder_from_directory
+    return open_folder(found.folder)
 
 
 def _versions(folder: Path) -> list[str]:
@@ -196,7 +207,3 @@ def _near(name: str, known: set[str]) -> str:
 
 def _refuse(name: str, why: str) -> NoReturn:
     raise ValueError(f"task.name: {PREFIX}{name} {why}")
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())

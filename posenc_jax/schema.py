@@ -5,13 +5,14 @@ or raises `ValueError` with one line for the first thing that is wrong. An exper
 is put together from these parts.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 import pydantic
 from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat
 
-from posenc_jax.choices import choices_for
+from posenc_jax.choices import MOST, choices_for
 
 
 def distinct(values: Sequence) -> Sequence:
@@ -30,10 +31,12 @@ def distinct_in(field: str, values: Sequence) -> None:
         raise ValueError(f"{field}: {error}") from None
 
 
-# Devices count in 32 bits.
-MOST = 2**31 - 1
-Count = Annotated[int, Field(gt=0, lt=MOST + 1)]
-Whole = Annotated[int, Field(ge=0, lt=MOST + 1)]
+Count = Annotated[int, Field(gt=0, le=MOST)]
+Whole = Annotated[int, Field(ge=0, le=MOST)]
+# Past these an array of bytes alone would not fit in any memory, or what counts them overflows.
+Length = Annotated[int, Field(gt=0, le=2**24)]
+Rows = Annotated[int, Field(gt=0, le=2**20)]
+Few = Annotated[int, Field(gt=0, le=2**12)]
 Distinct = AfterValidator(distinct)
 
 
@@ -45,26 +48,34 @@ class Part(pydantic.BaseModel):
     )
 
 
-class EncodingConfig(pydantic.BaseModel):
-    """`name` and, beside it, options of the method.
-
-    "a,b" names several encodings to run one after another, "a+b" chains two.
-    """
+class TaskConfig(pydantic.BaseModel):
+    """`name` and, beside it, options of the task."""
 
     model_config = pydantic.ConfigDict(extra="allow", frozen=True, strict=True)
-    name: Annotated[str, AfterValidator(lambda name: ",".join(distinct(name.split(","))))]
-
-    @property
-    def names(self) -> list[str]:
-        return self.name.split(",")
+    name: str
 
     @property
     def options(self) -> dict[str, Any]:
         return dict(self.model_extra or {})
 
 
-class TaskConfig(EncodingConfig):
-    """`name` and, beside it, options of the task."""
+def _several(name: str) -> str:
+    if "" in re.split("[,+]", name):
+        raise ValueError(f"{name!r} holds an empty name")
+    return ",".join(distinct(name.split(",")))
+
+
+class EncodingConfig(TaskConfig):
+    """`name` and, beside it, options of the method.
+
+    "a,b" names several encodings to run one after another, "a+b" chains two.
+    """
+
+    name: Annotated[str, AfterValidator(_several)]
+
+    @property
+    def names(self) -> list[str]:
+        return self.name.split(",")
 
 
 class MaskConfig(Part):
@@ -79,10 +90,10 @@ class ModelConfig(Part):
     """The model; `mlp` is the hidden width as a multiple of `width`."""
 
     kind: Literal["decoder", "encoder", "lstm"] = "decoder"
-    width: Count = Field(128, le=2**20)
-    heads: Count = 4
-    layers: Count = Field(2, le=2**10)
-    mlp: Count = 4
+    width: Rows = 128
+    heads: Rows = 4
+    layers: Few = 2
+    mlp: Few = 4
     dtype: Literal["float32", "bfloat16"] = "float32"
     masks: MaskConfig = MaskConfig()
 
@@ -100,15 +111,15 @@ class TrainConfig(Part):
     spreads parameters and optimizer over the devices that share a batch.
     """
 
-    length: Count
-    min_length: Count
-    batch: Count = 32
+    length: Length
+    min_length: Length
+    batch: Rows = 32
     steps: Count
     lr: PositiveFloat = 1e-3
     warmup: Whole = 50
     decay: NonNegativeFloat = 0.01
     clip: PositiveFloat = 1.0
-    chunk: Count = 50
+    chunk: Rows = 50
     fsdp: bool = False
 
     @pydantic.model_validator(mode="after")
@@ -122,7 +133,7 @@ class CheckpointConfig(Part):
     """How often training is saved, in seconds (0: after every chunk), and how many saves stay."""
 
     seconds: NonNegativeFloat = 60.0
-    keep: Count = 2
+    keep: Few = 2
 
 
 class EvalConfig(Part):
@@ -130,9 +141,9 @@ class EvalConfig(Part):
     set. `variants` names encodings to read the trained weights under; empty: the trained one.
     """
 
-    lengths: tuple[Count, ...] = Field(min_length=1)
+    lengths: tuple[Length, ...] = Field(min_length=1)
     variants: tuple[str, ...] = ()
-    examples: Count = 256
+    examples: Rows = 256
     tokens: Count = 8192
 
 
@@ -151,7 +162,7 @@ class ExperimentConfig(Part):
     """What every experiment has."""
 
     experiment: str
-    seeds: Count = 3
+    seeds: Few = 3
     first_seed: Whole = 0
     wandb: WandbConfig = WandbConfig()
 

@@ -1,13 +1,18 @@
 """The command line: every wrong input gets one line that names it, before anything is read."""
 
+import importlib
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
 
 import experiments
 from configs import rope_extrap
+from experiments import job, length_extrapolation
+from posenc_jax import schema, stops, tasks
+from scripts.torture import configs
 
 MAIN = "--config=configs/rope_extrap.py"
 
@@ -51,12 +56,35 @@ CASES = [
     ({"eval__lengths": ()}, ["config.eval.lengths"]),
     ({"eval__lengths": (0,)}, ["config.eval.lengths", "0"]),
     ({"eval__lengths": (2**20,)}, ["config.eval.lengths", str(2**20)]),
-    ({"eval__variants": ("yarm",)}, ["yarm", "yarn"]),
+    ({"eval__variants": ("yarm",)}, ["config.eval.variants", "yarm", "yarn"]),
+    ({"encoding__name": "rope,nope"}, ["config.eval.variants", "rope, nope", "train one"]),
+    (
+        {"eval__variants": ("rope", "learned")},
+        ["config.eval.variants", "learned", "table [32, 32]"],
+    ),
+    ({"eval__variants": ("t5+rope",)}, ["config.eval.variants", "t5+rope", "table", "none"]),
+    ({"eval__variants": ("axial",)}, ["config.eval.variants", "axial", "2 axes"]),
+    ({"eval__variants": ("abacus+rope",)}, ["config.eval.variants", "abacus", "groups"]),
+    ({"encoding__name": "nope", "model__width": 36}, ["config.eval.variants", "36", "rope", "9"]),
+    ({"model__kind": "encoder"}, ["config.model.kind", "encoder", "stdlib", "decoder", "masked"]),
+    ({"model__kind": "encoder", "task": {"name": "copy"}}, ["config.model.kind", "copy"]),
+    ({"task__masked": 1e-6}, ["config.task.masked", "1e-06", "1.53e-05"]),
     ({"task__name": "stdlb"}, ["config.task.name", "stdlb", "stdlib"]),
     ({"task__name": "file:/no/such/corpus"}, ["task.name", "/no/such/corpus"]),
     ({"task__symbols": 3}, ["config.task.symbols", "stretch"]),
     ({"wandb__mode": "on"}, ["config.wandb.mode", "on", "offline"]),
     ({"seeds": 0}, ["config.seeds", "0"]),
+    ({"seeds": 2**31 - 1}, ["config.seeds", "4096"]),
+    ({"eval__lengths": (2**31 - 1,)}, ["config.eval.lengths", str(2**24)]),
+    ({"encoding__name": ","}, ["config.encoding.name", "','", "empty"]),
+    ({"encoding__name": "rope+"}, ["config.encoding.name", "'rope+'", "empty"]),
+    ({"encoding__base": float("inf")}, ["config.encoding.base", "inf", "finite"]),
+    ({"encoding__name": "irope", "encoding__every": 10**12}, ["encoding.every", str(2**31 - 1)]),
+    ({"encoding__name": "longrope", "encoding__short": ("a", "b")}, ["encoding.short", "float"]),
+    ({"task__name": "copy", "task__stretch": 8}, ["config.task.stretch", "alphabet"]),
+    ({"train": 3}, ["config.train", "3"]),
+    ({"workdir": "/dev/null/x"}, ["workdir: /dev/null/x"]),
+    ({"workdir": "/proc/x"}, ["workdir: /proc/x"]),
 ]
 
 
@@ -79,8 +107,152 @@ def test_a_taken_workdir_is_refused(tmp_path):
 
 
 def test_a_good_config_is_accepted(tmp_path):
-    """The control of all refusals above."""
-    assert callable(experiments.prepare(rope_extrap.get_config("quick").to_dict(), str(tmp_path)))
+    """The control of all refusals above, and values that are close to them."""
+    config = rope_extrap.get_config("quick").to_dict()
+    assert callable(experiments.prepare(config, str(tmp_path)))
+    config["encoding"]["base"] = 10**12  # a float, given as an int
+    assert callable(experiments.prepare(config, str(tmp_path / "new" / "folder")))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("alphabet", [10**12, 2**31 - 1, 2**20 + 1, 2**20])
+def test_an_alphabet_has_a_largest_size(alphabet):
+    refused = alphabet > 2**20
+    with pytest.raises(ValueError, match=r"^task.alphabet: ") if refused else nullcontext():
+        tasks.check("copy", alphabet=alphabet)
+
+
+def test_commas_part_methods_and_not_the_path_of_a_text():
+    assert schema.TaskConfig(name="file:a,,b,b").name == "file:a,,b,b"
+    for name in ("rope,,nope", "rope,rope"):
+        with pytest.raises(ValueError, match="name"):
+            schema.EncodingConfig(name=name)
+
+
+@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # of ml_collections
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ("encoding.name.x=1", "config.encoding.name.x: no such field; config.encoding.name has"),
+        ("multiples[9]=3", "config.multiples[9]: no such entry; config.multiples has 2"),
+        ("multiples[1]=3", "config.multiples[1]: cannot be set by itself; set config.multiples"),
+        ("tasks[5].name=copy", "config.tasks[5]: no such entry; config.tasks has 1"),
+        ("tasks[0].alphabett=3", "config.tasks[0].alphabett: no such field; did you mean alphabet"),
+        ("tasks[:].name=copy", "config.tasks["),
+        ("train[0]=1", "config.train[0]: no such field; choices: batch"),
+        ("a-b=1", "config.a-b: no such field"),
+        ("tasks[0].alphabet=8", ""),  # the control
+    ],
+)
+def test_a_field_that_is_not_there_is_named_in_full(argument, said):
+    line = configs.refusal("configs/leaderboard.py:quick", configs.Line((f"--config.{argument}",)))
+    assert line.startswith(said)
+    assert bool(line) == bool(said), line
+    assert "\n" not in line
+
+
+FILE = "from ml_collections import ConfigDict\ndef get_config():\n    return "
+
+
+@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # of ml_collections
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def get_config(\n", "'(' was never closed"),
+        ("import nosuchthing\n", "No module named 'nosuchthing'"),
+        ("x = 1\n", "module has no get_config"),
+        (FILE + "{'experiment': 'claims'}\n", "get_config gives a dict, not a ConfigDict"),
+        (FILE + "None\n", "get_config gives a NoneType"),
+        (FILE + "1 / 0\n", "division by zero"),
+    ],
+)
+def test_a_file_that_gives_no_config_is_one_line(text, said, tmp_path):
+    path = tmp_path / "config.py"
+    path.write_text(text)
+    base, line = str(path), configs.Line(())
+    told = configs.refusal(base, line)
+    assert told.startswith(f"--config: {path}: {said}")
+    assert "\n" not in told
+    path.write_text(FILE + "ConfigDict({'experiment': 'none', 'train': 3})\n")
+    assert configs.refusal(base, line).startswith("config.experiment: no experiment 'none'")
+
+
+@pytest.mark.parametrize(
+    ("train", "rows", "lightly"),
+    [(3, 1, False), ({"batch": "x", "steps": None}, 1, False), ({"batch": 6, "steps": 5}, 6, True)],
+)
+def test_what_is_wrong_in_train_is_left_to_the_schema(train, rows, lightly):
+    """By what looks at its steps and its batch before."""
+    config = {"train": train}
+    assert (job._rows(config), job._mostly_compiles(config)) == (rows, lightly)
+
+
+def test_data_found_wrong_in_the_run_is_the_input_s_fault(tmp_path, monkeypatch):
+    """Sizes promise enough text; all of it is copies of one file."""
+    for i in range(120):
+        (tmp_path / f"{i}.txt").write_bytes(b"the same" * 400)
+    config = rope_extrap.get_config("quick").to_dict()
+    config["task"] = {"name": f"file:{tmp_path}"}
+    start = experiments.prepare(config, str(tmp_path / "run"))
+    with pytest.raises(stops.Refused, match=r"^config.task.name: file:\S+ is too small: [^\n]+$"):
+        start()
+
+    def broken(config, workdir):
+        raise ValueError("shapes do not fit")
+
+    monkeypatch.setattr(length_extrapolation, "run", broken)
+    with pytest.raises(ValueError, match="shapes") as caught:
+        start()
+    assert not isinstance(caught.value, stops.Refused), "control: a fault of ours stays one"
+
+
+ROTARY = (
+    "rope", "pi", "ntk", "dynamic_ntk", "ntk_by_parts", "yarn", "llama3", "longrope", "drope",
+    "nope", "fope", "alibi", "interpolated+rope", "clamped+rope",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "variants", "kind", "masked"),
+    [
+        ("rope", ROTARY, "decoder", 0.0),
+        ("t5", ("t5", "clamped+t5", "rope+t5", "nope"), "decoder", 0.0),
+        ("rope,nope", (), "decoder", 0.0),
+        ("rope", (), "encoder", 0.15),
+        ("rope", (), "decoder", 0.15),
+        ("rope", (), "lstm", 2**-16),
+    ],
+)
+def test_what_stands_next_to_the_refused_is_accepted(name, variants, kind, masked):
+    config = rope_extrap.get_config("quick")
+    config.encoding.name, config.eval.variants = name, variants
+    config.model.kind = kind
+    config.task.masked = masked
+    experiments.check(config.to_dict())
+
+
+@pytest.mark.parametrize(
+    ("stem", "model"),
+    [
+        ("extrap", "model"),
+        ("leaderboard", "model"),
+        ("padding_leakage", "model"),
+        ("permutation", "model"),
+        ("permutation", "text.model"),
+        ("claims", "text.model"),
+        ("images", "model"),
+    ],
+)
+def test_heads_too_narrow_for_a_method_are_refused_by_every_experiment(stem, model):
+    argument = "rope-1,quick" if stem == "claims" else "rope,quick"
+    config = importlib.import_module(f"configs.{stem}").get_config(argument)
+    width = config.to_dict()["text"]["model"] if model == "text.model" else config.model
+    config.update_from_flattened_dict({f"{model}.heads": width["width"] // 2})
+    experiments.check(config.to_dict())  # control: two channels a head
+    config.update_from_flattened_dict({f"{model}.heads": width["width"]})
+    message = rf"^config\.{model}\.width: (\d+) over \1 heads does not suit rope: [^\n]*even width$"
+    with pytest.raises(ValueError, match=message):
+        experiments.check(config.to_dict())
 
 
 def command(*arguments):

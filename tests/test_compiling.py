@@ -8,6 +8,7 @@ import pytest
 
 from configs import rope_extrap
 from experiments import job
+from posenc_jax import compiling
 from posenc_jax.compiling import flags
 
 
@@ -51,3 +52,23 @@ def test_a_run_that_mostly_compiles_does_so_lightly(argument, changes, wanted, m
     config.update_from_flattened_dict(changes)
     assert job.run(config.to_dict(), "", named=False) == 2
     assert asked == [wanted]
+
+
+@pytest.mark.parametrize(
+    ("told", "plugins", "lightly"),
+    [
+        ("cpu", ["cuda"], True),
+        ("", [], True),
+        ("", ["cuda"], False),
+        ("cuda", [], False),
+        ("cuda,cpu", [], False),
+    ],
+)
+def test_little_effort_only_where_the_backend_is_surely_a_cpu(told, plugins, lightly, monkeypatch):
+    """XLA for a GPU has no such level, and the flag is read by whichever backend starts."""
+    monkeypatch.setattr(compiling, "entry_points", lambda group: plugins)
+    monkeypatch.setattr(compiling.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setenv("JAX_PLATFORMS", told)
+    monkeypatch.setenv("XLA_FLAGS", "--other")
+    compiling.compile_lightly()
+    assert os.environ["XLA_FLAGS"] == (f"--other {flags(1)}" if lightly else "--other")

@@ -7,11 +7,16 @@ import io
 import json
 import pathlib
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import experiments
-from posenc_jax import CATALOG, Encoding
+from experiments import length_extrapolation
+from posenc_jax import CATALOG, Encoding, make, transformer
 from posenc_jax.encodings.card import method
+from posenc_jax.layout import full
 
 FILES = sorted(path.stem for path in pathlib.Path("configs").glob("*.py") if path.stem != "common")
 # The other experiments are run to their reports by their own tests.
@@ -89,3 +94,20 @@ def test_a_new_method_needs_one_function_and_one_line(tmp_path, monkeypatch, cap
     monkeypatch.setitem(CATALOG, "silent", silent)
     run("extrap", "silent,quick", tmp_path, seeds=1)
     assert "silent" in json.loads((tmp_path / "summary.json").read_text())["results"]
+
+
+def test_weights_are_read_under_an_encoding_that_keeps_them_elsewhere():
+    """A chain holds its parts' weights in a tuple; one that has none may still look for heads."""
+    config = importlib.import_module("configs.extrap").get_config("t5,quick")
+    checked = experiments.check(config.to_dict())
+    model = transformer.build(checked.model, make("t5"), 256)
+    params = jax.jit(model.init)(jax.random.key(0))
+    tokens_BT, at = jnp.arange(8, dtype=jnp.int32)[None], full(1, 8)
+
+    def read(name):
+        reader = length_extrapolation._reader(checked, make(name), 256)
+        return np.asarray(jax.jit(reader.apply)(params, tokens_BT, at))
+
+    wanted = np.asarray(jax.jit(model.apply)(params, tokens_BT, at))
+    np.testing.assert_allclose(read("clamped+t5"), wanted, atol=1e-6)
+    assert np.abs(read("alibi") - wanted).max() > 1e-3, "control: another reads other logits"

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from posenc_jax import evaluation, make, tasks, transformer
-from posenc_jax.evaluation import Evaluator, bucket, position_bins, records
+from posenc_jax.evaluation import Evaluator, Scores, bucket, position_bins, records
 from posenc_jax.schema import EvalConfig, ModelConfig
+from posenc_jax.stops import Unmeasured
 from posenc_jax.transformer import Model
 
 SEEDS = 2
@@ -90,6 +91,25 @@ def test_curve_by_position_averages_to_the_scalar(tmp_path):
         mean = sum(curve[p] * sizes[p] for p in curve) / 32
         assert math.isclose(mean, whole[seed], rel_tol=1e-5)
     assert evaluation.position_bins(1) == [0, 1]
+
+
+def test_a_stretch_of_the_window_without_targets_is_left_out():
+    """It has no mean, and where there is no target at all there is nothing to measure."""
+    task = tasks.make("periodic", period=4)._replace(metric="bits_per_byte")
+    count_ST = np.array([[1.0, 0.0, 2.0, 0.0, 0.0, 1.0, 0.0]])
+    per_example = [np.ones((1, 2)), np.zeros((1, 2)), np.zeros((1, 2)), np.full((1, 2), 2.0)]
+
+    def curve(count_ST):
+        rows = records(Scores(*per_example, 3 * count_ST, count_ST), task, [0], encoding="x")
+        return {row["position"]: row["value"] for row in rows if "position" in row}
+
+    edges, bits = position_bins(6), pytest.approx(3 / math.log(2))
+    assert edges == [0, 1, 2, 3, 4, 6]
+    assert curve(count_ST) == {0: bits, 2: bits, 4: bits}
+    assert list(curve(np.ones_like(count_ST))) == position_bins(7)[:-1], "control: all of them"
+    per_example[3] = np.zeros((1, 2))
+    with pytest.raises(Unmeasured, match=r"^periodic: no test example has anything to say"):
+        curve(np.zeros_like(count_ST))
 
 
 def test_what_does_not_fit_is_taken_in_parts_or_refused(monkeypatch):

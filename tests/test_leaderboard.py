@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 
 import jax
 import numpy as np
@@ -10,7 +11,12 @@ import pytest
 import experiments
 from experiments import leaderboard, workers
 from experiments.leaderboard import measure, standings
-from posenc_jax import runs
+from posenc_jax import CATALOG, encodings, runs, stops, tasks
+from posenc_jax.encoding import Dims, at_layer
+from posenc_jax.layout import full
+from tests.test_rotary import counted, logits, vectors
+
+DIMS = Dims(64, 4, 16, 2)
 
 
 def config_of(argument="quick", **changes):
@@ -27,12 +33,36 @@ def checked(argument="quick", **changes):
 
 
 def test_all_is_what_the_tasks_can_be_read_by():
-    """Methods for images are left out, and those whose groups no task states."""
-    found = leaderboard.names(checked(""))
+    """What is left out is named with its reason: nothing of the catalogue is passed over."""
+    found, why = leaderboard.names(checked("")), leaderboard.left_out(checked(""))
     assert {"nope", "rope", "randomized+rope", "fox", "irope"} <= set(found)
-    assert not {"axial", "mrope", "swin_2d", "abacus+rope", "coupled+rope"} & set(found)
+    assert (
+        why["axial"] == why["mrope"] == why["swin_2d"] == "since their positions have several axes"
+    )
+    assert "groups" in why["abacus"]
+    assert {"drope", "coupled"} <= set(why)
+    assert len(found) + len(why) == len(CATALOG)
     sums = ({"name": "addition", "groups": "place"},)
     assert "abacus+rope" in leaderboard.names(checked("", tasks=sums))
+
+
+def test_a_method_is_posed_so_that_it_differs():
+    """The last layer is the one unlike others, which the defaults would leave out of a small model;
+    what a method may read ends where it does; one that finds its stretch itself is given none."""
+    config = checked("", model={**checked("").model.model_dump(), "layers": 2})
+    built = lambda name, *multiple: measure.encoding_of(config, name, *multiple)
+    assert encodings.CATALOG["irope"].card.defaults["every"] > config.model.layers == 2
+    for name in ("irope", "local_global"):
+        encoding, pos = built(name), full(1, 64)
+        params, placed = encoding.init(jax.random.key(0), DIMS), encoding.place(None, pos)
+        made = [at_layer(encoding, layer, params, placed)[0] for layer in (0, 1)]
+        assert made[0] is not made[1], name
+    assert built("learned").limit == config.window
+    assert built("clamped+learned").limit is None
+    turned = lambda encoding: logits(encoding, {}, *vectors(0, 64), counted(0, 64))
+    wanted = turned(encodings.make("ntk", factor=2.0))
+    for name, same in (("ntk", True), ("dynamic_ntk", True), ("pi", False)):
+        assert np.allclose(turned(built(name, 2)), wanted, atol=1e-4) == same, name
 
 
 @pytest.mark.parametrize(
@@ -103,6 +133,34 @@ def test_board_compares_in_pairs_with_the_reference():
     assert summary["tasks"]["sort"]["far"]["64"] == pytest.approx([0.503, 0.5, 0.497])
 
 
+def test_a_method_that_ends_at_the_trained_window_is_not_compared_beyond_it():
+    """It has no score there, which is not a score of 0, and is no comparison to correct for."""
+    values = {"rope": (0.9, 0.3), "ends": (0.7, 0.0), "near": (0.7, 0.2)}
+    every = list(records(values))
+    for record in every:
+        if record["encoding"] == "near" and record["split"] == "test":
+            record["value"] += 0.001 * (-1) ** record["seed"]
+    told = [r for r in every if r["encoding"] != "ends" or r["length"] == 32]
+    summary = standings.summarise(told, "rope", {}, {"axial": "since it cannot"})
+    assert list(summary["rows"]) == ["rope", "near", "ends"]
+    row = summary["rows"]["ends"]
+    assert (row["beyond"], row["scores"]["64"], "gain" in row) == (None, None, False)
+    assert standings._clear(row["cost"]) == 1
+    found = " ".join(standings._findings(summary))
+    assert "0 of 1 methods are better than rope, 1 worse" in found
+    assert "Not defined beyond the trained window: ends." in found
+    assert "Left out, since it cannot: axial." in found
+    cells = {row[0]: row for row in standings._board(summary).rows}
+    assert (cells["ends"][3], cells["ends"][5], cells["rope"][5]) == ("–", "–", "reference")
+    assert standings._task(summary, "copy")[1].rows[2] == ("ends", ".696 .700 .704", "–")
+    as_zero = standings.summarise(every, "rope", {})
+    assert "0 of 2 methods are better than rope, 2 worse" in standings._findings(as_zero)[0]
+    width = lambda summary: np.ptp(
+        [summary["rows"]["near"]["gain"][end] for end in ("low", "high")]
+    )
+    assert width(as_zero) > width(summary), "control: one comparison more, wider intervals"
+
+
 def test_run_in_processes_of_their_own(tmp_path, capsys, monkeypatch):
     """Two workers give what one gives, and the folder holds every seed, the page and the board."""
     found = []
@@ -110,7 +168,7 @@ def test_run_in_processes_of_their_own(tmp_path, capsys, monkeypatch):
         monkeypatch.setattr(workers, "cores", lambda cores=cores: cores)
         monkeypatch.setattr(workers, "ROWS", 1)
         workdir = tmp_path / str(len(cores))
-        config = config_of("rope,nope,quick", examples=8, pool=64)
+        config = config_of("rope,learned,quick", examples=8, pool=64)
         experiments.prepare(config.to_dict(), str(workdir))()
         stored = runs.read(workdir)
         kept = [r for r in stored.records if not r["metric"].startswith("time/")]
@@ -118,9 +176,130 @@ def test_run_in_processes_of_their_own(tmp_path, capsys, monkeypatch):
             {(r["encoding"], r["metric"], r["seed"], r["length"]): r["value"] for r in kept}
         )
     assert found[0].keys() == found[1].keys()
+    lengths = {name: {key[3] for key in found[0] if key[0] == name} for name in ("rope", "learned")}
+    assert lengths == {"rope": {32, 64}, "learned": {32}}
     assert all(found[1][key] == pytest.approx(found[0][key], abs=0.02) for key in found[0])
     assert "gain beyond" in capsys.readouterr().out
     assert (workdir / "report.html").stat().st_size > 10_000
     text = standings.markdown(stored, "leaderboard.png")
     assert "| rope |" in text
-    assert json.loads((workdir / "summary.json").read_text())["rows"]["nope"]["parameters"] == 0
+    rows = json.loads((workdir / "summary.json").read_text())["rows"]
+    assert (rows["rope"]["parameters"], rows["learned"]["parameters"]) == (0, 32 * 16)
+
+
+def posed(**changes):
+    """The config of a run in windows of so many tokens."""
+    window = changes.setdefault("window", 32)
+    config = config_of("rope,quick", **changes)
+    config.train.update(length=window, min_length=window)
+    return config
+
+
+@pytest.mark.parametrize(
+    ("changes", "train", "message"),
+    [
+        (
+            {"tasks": ({"name": "periodic"},), "window": 8},
+            {},
+            "config.window: 8 tokens hold no .*9",
+        ),
+        ({"tasks": ({"name": "copyy"},)}, {}, r"config.tasks\[0\].name: no task 'copyy'"),
+        (
+            {"encoding": {"name": "rope,coupled+rope"}},
+            {},
+            r"config.tasks\[0\].groups: coupled reads",
+        ),
+        (
+            {"encoding": {"name": "rope,learned", "length": 31}},
+            {},
+            "config.window: 32 is past what",
+        ),
+        ({}, {"length": 16, "min_length": 16}, "config.train.length: 16 is not config.window, 32"),
+        ({}, {"min_length": 16}, "config.train.min_length: 16 is not config.window, 32"),
+    ],
+)
+def test_what_the_tasks_do_not_hold_or_state_is_refused(changes, train, message):
+    config = posed(**changes)
+    config.train.update(train)
+    with pytest.raises(ValueError, match=f"^{message}") as caught:
+        experiments.check(config.to_dict())
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tasks": ({"name": "periodic"},), "window": 9},
+        {
+            "tasks": ({"name": "addition", "groups": "significance"},),
+            "encoding": {"name": "rope,coupled+rope"},
+        },
+        {"encoding": {"name": "rope,learned", "length": 32}},
+    ],
+)
+def test_what_they_just_hold_is_accepted(changes):
+    experiments.check(posed(**changes).to_dict())
+
+
+def test_a_kind_of_model_that_makes_no_sense_is_refused():
+    masked = ({"name": "stdlib", "masked": 0.15},)
+    config = posed()
+    config.model.kind = "encoder"
+    with pytest.raises(
+        ValueError, match=r"^config.model.kind: 'encoder' sees .* copy .*'decoder'$"
+    ):
+        experiments.check(config.to_dict())
+    config.tasks = masked
+    experiments.check(config.to_dict())  # control: hidden bytes are not seen
+    config.model.kind = "lstm"
+    with pytest.raises(ValueError, match=r"^config.model.kind: 'lstm' reads no positions"):
+        experiments.check(config.to_dict())
+
+
+def test_a_text_read_step_by_step_is_refused(monkeypatch):
+    """Its examples cannot be drawn beforehand; which it is, is known from the set's size."""
+    monkeypatch.setattr(tasks, "streamed", lambda name, **options: name == "stdlib")
+    with pytest.raises(ValueError, match=r"^config.tasks\[0\].name: stdlib is read step by step"):
+        experiments.check(posed(tasks=({"name": "stdlib"},)).to_dict())
+    experiments.check(posed().to_dict())
+
+
+def test_a_board_without_its_reference_has_scores_and_no_comparisons():
+    """As where the reference diverged: the others' scores are not lost with it."""
+    values = {"rope": (0.9, 0.3), "near": (0.7, 0.2)}
+    told = [record for record in records(values) if record["encoding"] != "rope"]
+    summary = standings.summarise(told, "rope", {"rope": "a loss that is not finite"})
+    (row,) = standings._board(summary).rows
+    assert row[2].startswith(".700 ")
+    assert row[-2:] == ("–", "–")
+    said = standings._findings(summary)
+    assert "nothing can be compared" in said[0]
+    assert "rope: not measured, a loss that is not finite." in said
+    whole = standings.summarise(records(values), "rope", {})  # control
+    assert "cost" in whole["rows"]["near"]
+    assert "nothing can be compared" not in " ".join(standings._findings(whole))
+
+
+def test_a_board_of_nothing_says_why(tmp_path, capsys):
+    with runs.Run(tmp_path, checked().model_dump()) as run:
+        run.finish(standings.summarise([], "rope", {"rope": "out of memory", "nope": "diverged"}))
+    leaderboard.show(tmp_path)
+    shown = capsys.readouterr().out
+    assert "rope: not measured, out of memory." in shown
+    assert "nope: not measured, diverged." in shown
+    assert "gain beyond" not in shown
+    assert (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("prepare", "given", "error"), [(int, "x", ValueError), (os._exit, 1, stops.Interrupted)]
+)
+def test_what_goes_wrong_in_a_worker_is_raised_and_only_a_lost_one_interrupts(
+    prepare, given, error, monkeypatch
+):
+    """An error would come again at every start; "start it again" would be said for ever."""
+    monkeypatch.setattr(workers, "cores", lambda: [0, 1])
+    monkeypatch.setattr(workers, "ROWS", 1)
+    with pytest.raises(error) as caught:
+        list(workers.measured(prepare, given, ["a", "b"]))
+    assert type(caught.value) is error

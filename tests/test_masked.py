@@ -68,3 +68,10 @@ def test_the_task_has_one_more_token_and_one_baseline(texts):
 def test_a_share_outside_the_range_is_refused(share):
     with pytest.raises(ValueError, match=rf"^task.masked: {share} must be at least 0 and below 1$"):
         tasks.check("stdlib", masked=share)
+
+
+def test_a_share_that_rounds_to_none_is_refused():
+    with pytest.raises(ValueError, match=r"^task.masked: 1e-06 hides nothing; 0, or 1.53e-05 or"):
+        tasks.check("stdlib", masked=1e-6)
+    for share in (0.0, 1.53e-5):
+        tasks.check("stdlib", masked=share)

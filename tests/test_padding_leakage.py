@@ -147,6 +147,7 @@ def config(argument="quick"):
         ("model.masks.loss", False, ["config.model.masks"]),
         ("encoding.name", "axial", ["config.encoding.name", "axial"]),
         ("encoding.name", "rop", ["config.encoding.name", "rop", "rope"]),
+        ("encoding.name", "clamped,clamped+rope", ["config.encoding.name", "'clamped+rope'"]),
         ("encoding.base", -1.0, ["config.encoding.base", "-1.0"]),
         ("data.sides", ("up",), ["config.data.sides", "left", "right"]),
         ("data.amounts", (), ["config.data.amounts"]),
@@ -162,6 +163,11 @@ def test_wrong_fields_are_refused_in_one_line(field, value, words, tmp_path):
     with pytest.raises(ValueError, match=r"^[^\n]+$") as refused:
         experiments.prepare(wrong.to_dict(), str(tmp_path))
     assert all(word in str(refused.value) for word in words), str(refused.value)
+
+
+def test_positions_moved_for_rope_stand_beside_it():
+    """The control of a name refused above: these two are rows of their own."""
+    experiments.check(config("clamped,rope,quick").to_dict())
 
 
 def test_padding_past_the_range_of_a_method_is_refused(tmp_path):

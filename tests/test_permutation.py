@@ -133,6 +133,7 @@ def test_the_catalogue_is_the_table():
         ("equivariance.float64", ("rop",), ["config.equivariance.float64", "rop", "rope"]),
         ("order.symbols", 2, ["config.order.symbols", "2"]),
         ("encoding.name", "rop", ["config.encoding.name", "rope"]),
+        ("encoding.name", "clamped,rope,clamped+rope", ["config.encoding.name", "'clamped+rope'"]),
     ],
 )
 def test_wrong_fields_are_refused_in_one_line(field, value, words, tmp_path):
@@ -142,6 +143,12 @@ def test_wrong_fields_are_refused_in_one_line(field, value, words, tmp_path):
     with pytest.raises(ValueError, match=r"^[^\n]+$") as refused:
         experiments.prepare(wrong.to_dict(), str(tmp_path))
     assert all(word in str(refused.value) for word in words), str(refused.value)
+
+
+def test_a_method_and_the_chain_it_is_shown_in_are_two_names_of_one_row():
+    """The control of the last refusal above: alone, either is a row."""
+    for name in ("clamped,rope,quick", "clamped+rope,rope,quick"):
+        experiments.check(config(name).to_dict())
 
 
 def test_the_run_ends_in_its_tables_and_page(measured, tmp_path, capsys, monkeypatch):

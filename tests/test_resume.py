@@ -13,7 +13,7 @@ from posenc_jax import failpoints, runs, tasks, training
 from posenc_jax.files import folder_name
 from posenc_jax.runs.lock import Lock
 from posenc_jax.schema import CheckpointConfig, TrainConfig
-from posenc_jax.stops import Diverged, NotWritten
+from posenc_jax.stops import Diverged, NotWritten, Refused
 from posenc_jax.training import chunk_runner, init_states, optimizer, random_key, train
 from posenc_jax.transformer import Model
 from tests.test_runs import CONFIG, RECORD, lines
@@ -74,7 +74,7 @@ def test_a_full_disk_stops_with_one_line_and_leaves_no_half_record(tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(NotWritten, match=r"^workdir: [^\n]*: Not a directory$"):
+    with pytest.raises(Refused, match=r"^workdir: [^\n]*: Not a directory$"):
         runs.Run(tmp_path / "file" / "run", CONFIG)
 
 

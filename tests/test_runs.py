@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax import failpoints, mirror, runs
+from posenc_jax import failpoints, mirror, runs, stops
 
 CONFIG = {"experiment": "e", "train": {"length": 8}, "eval": {"lengths": (8, 16)}}
 RECORD = {
@@ -367,3 +367,18 @@ def test_what_w_and_b_refuses_stays_unsent_and_what_it_took_does_not(tmp_path, w
     runs.send(tmp_path / "refused", CONFIG, {"mode": "online"})
     assert len(fake.modes) == 2
     assert not (tmp_path / "refused" / "unsent").exists()
+
+
+def test_a_run_does_not_go_on_with_other_data(tmp_path):
+    """Known from the first start on, though that ended before any stage did."""
+    with runs.Run(tmp_path, CONFIG) as run:
+        run.fact(task={"sha256": "ab", "bytes": 7}, programs=1)
+    with runs.Run(tmp_path, CONFIG) as run:
+        said = r"^workdir: [^\n]* holds a run, with task\.sha256 ab, not cd; bring[^\n]*$"
+        with pytest.raises(stops.Refused, match=said):
+            run.fact(task={"sha256": "cd", "bytes": 7})
+        assert run.facts["task"]["sha256"] == "ab"
+    with runs.Run(tmp_path, CONFIG) as run:
+        # The control: all else may change.
+        run.fact(task={"sha256": "ab", "python": "3.12"}, programs=2)
+        assert run.facts == {"task": {"sha256": "ab", "python": "3.12"}, "programs": 2}

@@ -17,6 +17,7 @@ import tensorflow_datasets as tfds
 
 from posenc_jax import encodings, prepared, schema, tasks, transformer
 from posenc_jax.tasks import builders, corpus, sets
+from posenc_jax.tasks.pairs import answered
 from posenc_jax.tasks.task import BOS, EOS, SEP, SYMBOL
 from posenc_jax.training import State, make_batch, train
 
@@ -171,6 +172,13 @@ def streamed(data_dir, monkeypatch):
     return tasks.make("tfds:documents", stretch=256)
 
 
+def test_that_rows_will_be_fed_is_known_before_any_is_read(data_dir, monkeypatch):
+    assert not tasks.streamed("tfds:documents")
+    assert not tasks.streamed("copy")
+    monkeypatch.setattr(sets, "FITS", 0)
+    assert tasks.streamed("tfds:documents")
+
+
 CONFIG = schema.TrainConfig(length=32, min_length=32, batch=6, steps=4, chunk=2, warmup=1)
 
 
@@ -277,6 +285,12 @@ def test_mock_data_is_read_like_any_other(data_dir, monkeypatch):
          "text 'txt'; did you mean text? choices: path, text"),
         ("documents", {"train": "trian"}, "task.train: tfds:documents has no split 'trian'; did "),
         ("documents", {"test": "dev"}, "task.test: tfds:documents has no split 'dev'; choices: t"),
+        ("documents", {"train": ""}, "task.train: tfds:documents has no split ''; choices: train"),
+        ("documents", {"test": "test[:banana]"}, "task.test: 'test[:banana]' of tfds:documents: "),
+        ("documents", {"test": "test+dev"}, "task.test: 'test+dev' of tfds:documents: Unknown sp"),
+        ("documents", {"test": "test[:0%]"}, "task.test: 'test[:0%]' of tfds:documents holds no "),
+        ("documents", {"valid": "train[:0]"}, "task.valid: 'train[:0]' of tfds:documents holds n"),
+        ("commands", {"test": "test[5:5]"}, "task.test: 'test[5:5]' of tfds:commands holds no ex"),
         ("documents", {"train": "train[:50%]"}, "no splits for validation and test to go with"),
         ("posenc_jax/digits", {}, "tfds:posenc_jax/digits is a task of images; choices: stdlib"),
     ],
@@ -386,3 +400,21 @@ def test_no_tensorflow_in_the_lock(file):
 
 def test_the_record_is_json(data_dir):
     json.dumps(tasks.make("tfds:documents", stretch=256).facts)
+
+
+def test_a_part_of_a_split_counts_as_what_it_holds(data_dir, monkeypatch):
+    """The control of the refusals of parts: those that hold something are taken."""
+    parts = {"train": "train[:40%]+train[60%:]", "valid": "train[40%:50%]", "test": "test[-12:]"}
+    found = prepared.find("documents")
+    sizes = sets._sizes(found, sets.plan_text(found, **parts).splits)
+    assert [count for count, _ in sizes.values()] == [960, 120, 12]
+    share = found.splits["train"].bytes / 1200
+    assert sizes["train"][1] == pytest.approx(960 * share)
+
+
+def test_the_hash_of_questions_and_answers_is_of_all_of_them():
+    sha256 = lambda *pairs: answered("x", dict.fromkeys(sets.SPLITS, pairs), {}).facts["sha256"]
+    whole = sha256((b"ab", b"c"), (b"d", b"e"))
+    assert whole == sha256((b"ab", b"c"), (b"d", b"e"))
+    for other in [((b"a", b"bc"), (b"d", b"e")), ((b"ab", b"c"),), ((b"ab", b"c"), (b"d", b"f"))]:
+        assert sha256(*other) != whole

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from pydantic import Field
 
+from experiments import checks
 from experiments.images import pages
 from experiments.stages import Reading, evaluate, fit
 from posenc_jax import encodings, report, runs, schema, tasks, transformer
@@ -174,10 +175,4 @@ def _check_method(config: Config, name: str) -> None:
                 f"eval.lengths: {size} shows positions up to {last - 1}, past what {name} reaches, "
                 f"{encoding.limit - 1}; shorten it, or set encoding.beyond"
             )
-    try:
-        jax.eval_shape(_model(config, name, 2, 4).init, jax.random.key(0))
-    except ValueError as error:
-        raise ValueError(
-            f"model.width: {config.model.width} over {config.model.heads} heads does not suit "
-            f"{name}: {error}"
-        ) from None
+    checks.width("model.width", name, encoding, config.model)

@@ -6,17 +6,17 @@ times as wide.
 
 from pydantic import Field
 
-from experiments import workers
+from experiments import checks, workers
 from experiments.leaderboard import measure, standings
 from posenc_jax import encodings, failpoints, interrupts, report, runs, schema, tasks
 from posenc_jax.progress import Progress
 
 ALL = "all"
+TRAINED_TWICE = ("drope",)
 
 
 class Config(schema.ExperimentConfig):
-    """`encoding.name` "all" is the catalogue, but for methods that read images or video, or
-    groups of tokens that the tasks do not state.
+    """`encoding.name` "all" is the catalogue, but for what `left_out` names.
 
     `reference` is the method that the others are compared with, in pairs. Window and pool count
     tokens and training examples of a task, `multiples` trained windows.
@@ -43,9 +43,23 @@ def names(config: Config) -> list[str]:
     """The methods to measure; one that only places stands before rope."""
     if config.encoding.name != ALL:
         return config.encoding.names
-    cards = map(encodings.card, encodings.CATALOG)
-    found = [card for card in cards if card.axes <= 1 and _groups(config) >= {card.groups}]
+    found = [encodings.card(name) for name in encodings.CATALOG if name not in left_out(config)]
     return [f"{card.name}+rope" if card.kind == "positions" else card.name for card in found]
+
+
+def left_out(config: Config) -> dict[str, str]:
+    """Why "all" does not hold a method of the catalogue, by its name."""
+    if config.encoding.name != ALL:
+        return {}
+    found = {}
+    for card in map(encodings.card, encodings.CATALOG):
+        if card.axes > 1:
+            found[card.name] = "since their positions have several axes"
+        elif card.groups not in _groups(config):
+            found[card.name] = "since no task states the groups of tokens they read"
+        elif card.name in TRAINED_TWICE:
+            found[card.name] = "since it takes another's place after training"
+    return found
 
 
 def check(config: Config) -> None:
@@ -55,22 +69,42 @@ def check(config: Config) -> None:
       ValueError: one line names the field, the value and the choices.
     """
     for name in names(config):
-        if encodings.axes(name) > 1:
-            raise ValueError(f"config.encoding.name: {name} reads positions of several axes; the "
-                             "tasks are sequences, with 1")  # fmt: skip
-        measure.encoding_of(config, name)
+        checks.sequence("config.encoding.name", name)
+        encoding = measure.encoding_of(config, name)
+        checks.width("config.model.width", name, encoding, config.model)
+        checks.reach("config.window", name, encoding, config.window)
     encodings.check_used(names(config), config.encoding.options)
+    if config.model.kind == "lstm":
+        raise ValueError("config.model.kind: 'lstm' reads no positions; choices: decoder, encoder")
     if config.reference not in names(config):
         raise ValueError(f"config.reference: {config.reference!r} is not measured; choose one of: "
                          f"{', '.join(names(config))}")  # fmt: skip
     if config.multiples[0] != 1 or sorted(set(config.multiples)) != list(config.multiples):
         raise ValueError(f"config.multiples: {config.multiples} must rise from 1")
     schema.distinct_in("config.tasks", [entry.name for entry in config.tasks])
-    for entry in config.tasks:
-        width = tasks.check(entry.name, **entry.options)
-        if width(1) > config.window:
-            raise ValueError(f"config.window: {config.window} tokens hold no {entry.name}; "
-                             f"{width(1)} or more")  # fmt: skip
+    for n, entry in enumerate(config.tasks):
+        _check_task(config, f"config.tasks[{n}]", entry)
+    for field in ("length", "min_length"):
+        if (length := getattr(config.train, field)) != config.window:
+            raise ValueError(f"config.train.{field}: {length} is not config.window, "
+                             f"{config.window}, which is what is trained in")  # fmt: skip
+
+
+def _check_task(config: Config, field: str, task: schema.TaskConfig) -> None:
+    try:
+        width = tasks.check(task.name, **task.options)
+    except ValueError as error:
+        raise ValueError(f"{field}{str(error).removeprefix('task')}") from None
+    least = width(tasks.least(task.name, **task.options))
+    if least > config.window:
+        raise ValueError(f"config.window: {config.window} tokens hold no {task.name}; "
+                         f"{least} or more")  # fmt: skip
+    if tasks.streamed(task.name, **task.options):
+        raise ValueError(f"{field}.name: {task.name} is read step by step, and examples are drawn "
+                         "beforehand; take a part, such as train 'train[:1%]'")  # fmt: skip
+    checks.kind("config.model.kind", config.model, task)
+    for name in names(config):
+        checks.groups(f"{field}.groups", name, task)
 
 
 def run(config: Config, workdir: str) -> None:
@@ -90,7 +124,9 @@ def run(config: Config, workdir: str) -> None:
                 record.end(result.name)
                 progress.update(done)
                 interrupts.leave_if_asked()
-        record.finish(standings.summarise(record.records(), config.reference, reasons))
+        record.finish(
+            standings.summarise(record.records(), config.reference, reasons, left_out(config))
+        )
         show(workdir)
 
 

@@ -101,12 +101,15 @@ def encoding_of(config: Any, name: str, multiple: int | None = None) -> Encoding
     """The method in training, or as it reads a window so many times the trained one.
 
     An option `length` is the trained window, `limit` the longest window tested, `factor` 1 in
-    training and then the multiple; what the config gives comes first.
+    training and then the multiple; `every` is such that the last layer is the one unlike others,
+    `window` half the trained one. What the config gives comes first.
     """
     asked = {
         "length": config.window,
         "limit": config.window * max(config.multiples),
         "factor": float(multiple or 1),
+        "every": max(2, config.model.layers),
+        "window": max(2, config.window // 2),
     }
     return encodings.make(name, **encodings.taken_by(name, {**asked, **config.encoding.options}))
 
@@ -130,7 +133,7 @@ def _attempt(config: Any, pools: Sequence[Pool], name: str) -> Result:
 
 
 def measure(config: Any, name: str, pools: Sequence[Pool]) -> Iterator[dict[str, Any]]:
-    """The records of one method: every task, seed and window."""
+    """The records of one method: every task, seed and window within its reach."""
     started = time.perf_counter()
     vocab = max(pool.task.vocab for pool in pools)
     build = lambda encoding: transformer.build(config.model, encoding, vocab)
@@ -150,7 +153,10 @@ def measure(config: Any, name: str, pools: Sequence[Pool]) -> Iterator[dict[str,
                "metric": "parameters", "value": float(count)}  # fmt: skip
     same = "factor" not in encodings.options([name])
     for n, multiple in enumerate(config.multiples):
-        reader = model if same else build(encoding_of(config, name, multiple))
+        encoding = encoding_of(config, name, multiple)
+        if encoding.limit is not None and config.window * multiple > encoding.limit:
+            continue
+        reader = model if same else build(encoding)
         score = jax.jit(partial(_score, reader))
         for pool, state in zip(pools, states, strict=True):
             scores = jax.device_get(score(state.params, pool.test[n]))

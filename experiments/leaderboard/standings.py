@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from posenc_jax.runs import Record, Stored
 from posenc_jax.statistics import interval, paired
 
 METRIC = "token_accuracy"
+NOWHERE = "–"  # in place of a score where a method is not defined
 Scores = dict[str, dict[str, dict[int, dict[int, float]]]]  # task -> method -> window -> seed
 
 
@@ -27,13 +29,19 @@ def collect(records: Iterable[Record], metric: str) -> Scores:
     return found
 
 
-def summarise(records: Iterable[Record], reference: str, missing: Mapping[str, str]) -> dict:
+def summarise(
+    records: Iterable[Record],
+    reference: str,
+    missing: Mapping[str, str],
+    left_out: Mapping[str, str] = MappingProxyType({}),
+) -> dict:
     """The board as summary.json holds it.
 
     A method's score at a window is the share of answer tokens that are right, the mean over tasks;
-    its interval is over seeds. `cost` is reference minus method in the trained window, `gain`
-    method minus reference in the longer ones, both over all pairs of (task, seed) and corrected
-    for all methods and both tests.
+    its interval is over seeds; None where the method is not defined so far. `cost` is reference
+    minus method in the trained window, `gain` method minus reference in the longer ones, both over
+    all pairs of (task, seed) and corrected for all such tests; neither where the reference has no
+    records.
     """
     records = list(records)
     scores = collect(records, METRIC)
@@ -45,15 +53,20 @@ def summarise(records: Iterable[Record], reference: str, missing: Mapping[str, s
     rows = {}
     for method in methods:
         by_window = {str(n): _mean_over_tasks(scores, method, n) for n in windows}
+        longer = [cell["mean"] for n in windows[1:] if (cell := by_window[str(n)])]
         rows[method] = {
             "parameters": parameters[method],
             "seconds": seconds[method],
             "scores": by_window,
-            "beyond": float(np.mean([by_window[str(n)]["mean"] for n in windows[1:]])),
+            "beyond": float(np.mean(longer)) if len(longer) == len(windows) - 1 else None,
         }
-        if method != reference:
-            rows[method] |= _against(scores, method, reference, windows, 2 * (len(methods) - 1))
-    order = sorted(methods, key=lambda method: -rows[method]["beyond"])
+    others = [method for method in methods if method != reference and reference in rows]
+    reached = reference in rows and rows[reference]["beyond"] is not None
+    comparisons = len(others) + sum(reached and rows[m]["beyond"] is not None for m in others)
+    for method in others:
+        rows[method] |= _against(scores, method, reference, windows, comparisons)
+    best_first = lambda method: (rows[method]["beyond"] is None, -(rows[method]["beyond"] or 0.0))
+    order = sorted(methods, key=best_first)
     return {
         "reference": reference,
         "windows": windows,
@@ -63,11 +76,14 @@ def summarise(records: Iterable[Record], reference: str, missing: Mapping[str, s
             for task in tasks
         },
         "not_measured": dict(missing),
+        "left_out": dict(left_out),
     }
 
 
-def _mean_over_tasks(scores: Scores, method: str, window: int) -> dict[str, Any]:
-    seeds = next(iter(scores.values()))[method][window]
+def _mean_over_tasks(scores: Scores, method: str, window: int) -> dict[str, Any] | None:
+    seeds = next(iter(scores.values()))[method].get(window)
+    if seeds is None:
+        return None
     values = [float(np.mean([scores[t][method][window][s] for t in scores])) for s in seeds]
     mean, low, high, _ = interval(values)
     return {"mean": mean, "low": low, "high": high, "seeds": values}
@@ -86,6 +102,9 @@ def _against(
         ]
 
     cost = paired(values(reference, [trained]), values(method, [trained]), comparisons)
+    ends = [scores[task][name] for task in scores for name in (method, reference)]
+    if any(n not in row for row in ends for n in longer):
+        return {"cost": cost._asdict()}
     gain = paired(values(method, longer), values(reference, longer), comparisons)
     return {"cost": cost._asdict(), "gain": gain._asdict()}
 
@@ -94,33 +113,49 @@ def sections(run: Stored) -> tuple[str, list[Section]]:
     """The line under the page's title, and what `report.present` shows."""
     summary = run.summary
     started = str(run.environment.get("started", ""))[:10]
-    board = Picture("board", partial(figures.board, summary), figures.BOARD)
+    picture = Picture("board", partial(figures.board, summary), figures.BOARD)
+    board = [_board(summary), picture] if summary["rows"] else []
     by_task = [_task(summary, task) for task in summary["tasks"]]
     lead = f"{len(summary['rows'])} methods · {len(summary['tasks'])} tasks · {started}"
     return lead, [
-        Section("Every method on the same budget", [*_findings(summary), _board(summary), board]),
+        Section("Every method on the same budget", [*_findings(summary), *board]),
         *(Section(f"Every seed: {grid[0]}", [grid[1]], folded=True) for grid in by_task),
     ]
 
 
 def _findings(summary: Mapping) -> list[str]:
-    """What follows from the intervals."""
+    """What follows from the intervals, and what is not on the board."""
+    reference = summary["reference"]
+    said = [f"{reference}, the reference, was not measured: nothing can be compared with it."]
+    if reference in summary["rows"]:
+        said = _compared(summary)
+    for name, reason in summary["not_measured"].items():
+        said.append(f"{name}: not measured, {reason}.")
+    for reason in dict.fromkeys(summary["left_out"].values()):
+        names = [name for name, why in summary["left_out"].items() if why == reason]
+        said.append(f"Left out, {reason}: {', '.join(names)}.")
+    return said
+
+
+def _compared(summary: Mapping) -> list[str]:
     rows, reference = summary["rows"], summary["reference"]
     others = {name: row for name, row in rows.items() if name != reference}
-    better = [name for name, row in others.items() if _clear(row["gain"]) > 0]
-    worse = [name for name, row in others.items() if _clear(row["gain"]) < 0]
+    reach = {name: row for name, row in others.items() if "gain" in row}
+    better = [name for name, row in reach.items() if _clear(row["gain"]) > 0]
+    worse = [name for name, row in reach.items() if _clear(row["gain"]) < 0]
     costly = [name for name, row in others.items() if _clear(row["cost"]) > 0]
     said = [
-        f"Beyond the trained window {len(better)} of {len(others)} methods are better than "
+        f"Beyond the trained window {len(better)} of {len(reach)} methods are better than "
         f"{reference}, {len(worse)} worse, and the others cannot be told from it at this budget."
     ]
+    if len(reach) < len(others):
+        ends = ", ".join(name for name in others if name not in reach)
+        said.append(f"Not defined beyond the trained window: {ends}.")
     if better:
         free = [name for name in better if name not in costly]
         said.append(f"Better beyond without a measured cost within: {', '.join(free) or 'none'}.")
     if costly:
         said.append(f"Worse than {reference} within the trained window: {', '.join(costly)}.")
-    for name, reason in summary["not_measured"].items():
-        said.append(f"{name}: not measured, {reason}.")
     return said
 
 
@@ -139,8 +174,10 @@ def _board(summary: Mapping) -> Grid:
             name,
             f"{row['parameters']:,}",
             *(_score(row["scores"][str(n)]) for n in summary["windows"]),
-            _difference(row.get("cost")),
-            _difference(row.get("gain")),
+            *(
+                "reference" if name == summary["reference"] else _difference(row.get(test))
+                for test in ("cost", "gain")
+            ),
         )
         for name, row in summary["rows"].items()
     ]
@@ -149,29 +186,33 @@ def _board(summary: Mapping) -> Grid:
 
 CAPTION = (
     "Share of answer tokens that are right, the mean over tasks, ± half of a 95% t interval over "
-    "seeds, in the trained window and in longer ones; by the mean of the longer ones. params: of "
-    "the encoding, all layers. cost, gain: against the reference, paired over tasks and seeds; a * "
-    "where the interval, corrected for all methods, leaves 0 out."
+    "seeds, in the trained window and in longer ones, – where a method is not defined so far. Rows "
+    "are sorted by the mean over the longer windows. params: of the encoding, all layers. cost, "
+    "gain: against the reference, paired over tasks and seeds; a * where the interval, corrected "
+    "for all comparisons, leaves 0 out."
 )
 
 
-def _score(cell: Mapping) -> str:
+def _score(cell: Mapping | None) -> str:
+    if cell is None:
+        return NOWHERE
     half = "" if cell["low"] is None else f" ±{cell['mean'] - cell['low']:.3f}"
     return f"{cell['mean']:.3f}{half}".replace("0.", ".")
 
 
 def _difference(difference: Mapping | None) -> str:
     if difference is None:
-        return "reference"
+        return NOWHERE
     mark = "*" if _clear(difference) else ""
     return f"{difference['mean']:+.3f}{mark}".replace("0.", ".", 1)
 
 
 def _task(summary: Mapping, task: str) -> tuple[str, Grid]:
-    trained = summary["windows"][0]
-    columns = ["method", *(f"{n // trained}×" for n in summary["windows"])]
+    trained, windows = summary["windows"][0], summary["windows"]
+    columns = ["method", *(f"{n // trained}×" for n in windows)]
+    said = lambda seeds: " ".join(f"{v:.3f}" for v in seeds).replace("0.", ".") or NOWHERE
     rows = [
-        (name, *(" ".join(f"{v:.3f}" for v in seeds).replace("0.", ".") for seeds in row.values()))
+        (name, *(said(row.get(str(n), ())) for n in windows))
         for name, row in summary["tasks"][task].items()
     ]
     return task, Grid(columns, rows, f"{task}: share of answer tokens that are right, every seed")
@@ -195,7 +236,7 @@ def markdown(run: Stored, figure: str) -> str:
         f"{train['steps']} steps of {train['batch']} examples, learning rate {train['lr']:g}; a "
         f"{model['kind']} of {model['layers']} layers, width {model['width']}, {model['heads']} "
         f"heads; {config['seeds']} seeds, {config['examples']} test examples a task and window. "
-        "At this size tasks are partly learned: what is compared is how methods order at one "
+        "At this size tasks are partly learned: what is compared is how methods rank at one "
         "budget, not what a large model reaches.", "",
     ]  # fmt: skip
     for part in first.parts:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from experiments import workers
+from experiments import checks, workers
 from experiments.padding_leakage import pages
 from experiments.padding_leakage.measuring import (
     Data,
@@ -52,10 +52,11 @@ def check(config: Config) -> None:
         raise ValueError("model.masks: all subsets are measured; leave every mask True")
     longest = max(config.data.length, config.data.measured + max(config.data.amounts))
     for name in config.encoding.names:
-        if encodings.axes(name) > 1:
-            raise ValueError(f"encoding.name: {name} reads positions of several axes; these are "
-                             "sequences, with 1")  # fmt: skip
-        label, encoding = fitted(name, config.encoding.options)
+        checks.sequence("encoding.name", name)
+    rows = [fitted(name, config.encoding.options) for name in config.encoding.names]
+    schema.distinct_in("encoding.name", [label for label, _ in rows])
+    for label, encoding in rows:
+        checks.width("model.width", label, encoding, config.model)
         if encoding.limit is not None and longest > encoding.limit:
             raise ValueError(f"data.amounts: {longest} tokens are past what {label} reaches, "
                              f"{encoding.limit}")  # fmt: skip

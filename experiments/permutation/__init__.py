@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from experiments import length_extrapolation, workers
+from experiments import checks, length_extrapolation, workers
 from experiments.permutation import pages
 from experiments.permutation.measuring import (
     CAUSAL,
@@ -61,7 +61,11 @@ def check(config: Config) -> None:
       ValueError: one line names the field, the value and the choices.
     """
     encodings.check_used(config.encoding.names, config.encoding.options)
-    labels = [subject.label for subject in subjects(config)]
+    rows = subjects(config)
+    labels = [row.label for row in rows]
+    schema.distinct_in("encoding.name", labels)
+    for row in rows:
+        checks.width("model.width", row.label, row.encoding, config.model)
     for name in config.equivariance.float64:
         if name not in labels:
             raise ValueError(f"equivariance.float64: no row {name!r}; choices: {', '.join(labels)}")

@@ -37,7 +37,7 @@ to its card in the [gallery](gallery/README.md).
   and write; ≥ where a loop's body is counted once. Below zero: the compiler fused better with the
   method than without. Counted {date} with JAX {jax} for a {device}, Python {python}.
 - **past the range**: what becomes of positions past what a bounded method was made for. `error`: a
-  run refuses such lengths before it starts; under `jit`, where nothing can be raised, NaN comes out.
+  run refuses such lengths before it starts; under `jit`, which cannot raise, NaN comes out.
 - **shift**: invariant where moving all positions provably changes nothing; otherwise the tests hold
   a counterexample. For methods that only place it is that of the methods behind them.
 - **held to**: the definition in float64 NumPy, written from the paper, at 1, 5 and 24 tokens; and

@@ -38,7 +38,7 @@ class Journal:
             if not self.go_to(mark):
                 break
             self._stages[stage] = mark
-        self._write()
+        self.write()
 
     def append(self, text: str) -> None:
         """Adds lines after the last one, cutting off what a stage that did not end had left."""
@@ -84,7 +84,7 @@ class Journal:
     def end(self, stage: str) -> None:
         """Says that a stage has ended, with all that it recorded."""
         self._stages[stage] = self.mark()
-        self._write()
+        self.write()
 
     def reopen(self, stage: str) -> None:
         """Takes back that a stage ended, and all that came after it."""
@@ -94,7 +94,7 @@ class Journal:
         before = names[: names.index(stage)]
         self._stages = {name: self._stages[name] for name in before}
         self.go_to(self._stages[before[-1]] if before else {"bytes": 0, "sha256": _NOTHING})
-        self._write()
+        self.write()
 
     def cut(self) -> None:
         """Ends the file where the records end."""
@@ -103,7 +103,8 @@ class Journal:
     def close(self) -> None:
         self._file.close()
 
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Puts the progress and the facts on disk."""
         content = {
             "id": self.id,
             "starts": self.starts,

@@ -118,9 +118,35 @@ class Run:
         return parse(text, self.path / "metrics.jsonl")
 
     def fact(self, **facts: Any) -> None:
-        """Keeps facts about the run (a corpus's hash, a count of programs) for its summary."""
+        """Keeps facts about the run (a corpus's hash, a count of programs) for its summary.
+
+        One with a `sha256` is of data that the run reads: it is on disk before this returns, and an
+        earlier start must have read the same. All processes have to keep it.
+
+        Raises:
+          Refused: names the two hashes.
+        """
+        content = {name: plain(f"fact.{name}", fact) for name, fact in facts.items()}
+        dicts = {name: fact for name, fact in content.items() if isinstance(fact, dict)}
+        hashes = {name: fact["sha256"] for name, fact in dicts.items() if "sha256" in fact}
+        if hashes:
+            self._check_data(hashes)
         if self._journal is not None:
-            self._journal.facts.update({k: plain(f"fact.{k}", fact) for k, fact in facts.items()})
+            self._journal.facts.update(content)
+            if hashes:
+                self._journal.write()
+
+    def _check_data(self, hashes: Mapping[str, str]) -> None:
+        refusal = ""
+        for name, now in hashes.items():
+            before = self.facts.get(name, {}).get("sha256", now)
+            if before != now:
+                refusal = (
+                    f"workdir: {self.path} holds a run, with {name}.sha256 {before}, not {now}; "
+                    "bring that data back, or choose another"
+                )
+        if processes.agree(bool(refusal)):
+            raise Refused(refusal or f"workdir: {self.path}: the first process refuses its data")
 
     @property
     def facts(self) -> dict[str, Any]:

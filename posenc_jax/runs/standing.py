@@ -1,6 +1,8 @@
 """What a run's folder holds already: nothing, a part of this run, all of it, or something else."""
 
+import errno
 import json
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -19,12 +21,15 @@ def standing(path: str | Path, config: Mapping) -> Standing:
     did anything counts as new, whatever its config was.
 
     Raises:
-      Refused: the folder is a file or holds something else; or a run whose config differs, with the
-        first field that does.
+      Refused: the folder is a file or holds something else; a run whose config differs, with the
+        first field that does; or nothing can be written there and it is not finished.
     """
     path = Path(path)
     try:
-        return _standing(path, config)
+        where = _standing(path, config)
+        if where != "finished":
+            _try_to_write(path)
+        return where
     except OSError as error:
         raise Refused(f"workdir: {path}: {error.strerror}") from None
 
@@ -52,6 +57,16 @@ def _standing(path: Path, config: Mapping) -> Standing:
     if difference:
         return "new"
     return "finished" if (path / "summary.json").exists() else "begun"
+
+
+def _try_to_write(path: Path) -> None:
+    """OSError: no file can be made in the folder, or in what there is of the way to it."""
+    there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    try:
+        tempfile.TemporaryFile(dir=there).close()
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):  # a disk that is full may be emptied
+            raise
 
 
 def _differences(field: str, stored: Any, asked: Any) -> Iterator[str]:

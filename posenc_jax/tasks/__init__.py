@@ -44,8 +44,10 @@ __all__ = [
     "Batch",
     "Task",
     "check",
+    "least",
     "make",
     "options",
+    "streamed",
 ]
 
 TASKS: dict[str, Callable[..., Task]] = {
@@ -105,12 +107,21 @@ def check(
       reads: what the model is to read; a task of the other kind is refused.
     """
     _check_kind(name, reads)
-    build, arguments = _resolve(name, options)
-    found = _PLANS.get(build, build)(**arguments)
+    found = _planned(name, options)
     for field, asked in (sizes or {}).items():
         for size in asked:
             check_size(name, size, found.least, found.most, field)
     return found.width
+
+
+def least(name: str, **options: Any) -> int:
+    """The smallest size that a task has. ValueError: as `check`."""
+    return _planned(name, options).least
+
+
+def streamed(name: str, **options: Any) -> bool:
+    """Whether training rows are fed step by step, see `Task.feed`. ValueError: as `check`."""
+    return getattr(_planned(name, options), "streamed", False)
 
 
 def options(name: str) -> dict[str, Any]:
@@ -140,6 +151,12 @@ def _check_kind(name: str, reads: str) -> None:
 def _parameters(name: str) -> dict[str, inspect.Parameter]:
     parameters = inspect.signature(_builder(name)).parameters
     return {option: p for option, p in parameters.items() if option not in ("path", "found")}
+
+
+def _planned(name: str, given: Mapping[str, Any]) -> Any:
+    """What is known of a task before a text is read: its sizes, and what tokens they take."""
+    build, arguments = _resolve(name, given)
+    return _PLANS.get(build, build)(**arguments)
 
 
 def _resolve(name: str, given: Mapping[str, Any]) -> tuple[Callable[..., Task], dict[str, Any]]:

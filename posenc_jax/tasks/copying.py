@@ -22,7 +22,7 @@ from posenc_jax.tasks.task import (
     SYMBOL,
     Padding,
     Task,
-    check_least,
+    check_symbols,
     draw,
     generated,
 )
@@ -52,7 +52,7 @@ def reverse(
 
 def sort(alphabet: int = 50, padding: Padding = "right") -> Task:
     """Say the symbols in order, repeats included (Kazemnejad et al. 2023, arXiv 2305.19466)."""
-    check_least("alphabet", alphabet, 2)
+    check_symbols("alphabet", alphabet)
 
     def line(key, n, place_L):
         shown_L = draw(key, place_L, alphabet)
@@ -85,7 +85,7 @@ def missing_duplicate_string(padding: Padding = "right") -> Task:
 
 def _said_again(name, source, symbols, alphabet, padding) -> Task:
     """A task whose answer number i is the symbol number source(i, n) of the question."""
-    check_least("alphabet", alphabet, 2)
+    check_symbols("alphabet", alphabet)
 
     def line(key, n, place_L):
         answer_L = source(place_L - n - 2, n)

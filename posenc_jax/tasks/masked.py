@@ -16,9 +16,11 @@ STEPS = 2**16  # a share is counted in so many parts
 
 
 def check_share(share: float) -> None:
-    """ValueError: a share of bytes outside [0, 1)."""
+    """ValueError: a share of bytes outside [0, 1), or so small that none is hidden."""
     if not 0 <= share < 1:
         raise ValueError(f"task.masked: {share} must be at least 0 and below 1")
+    if 0 < share < 1 / STEPS:
+        raise ValueError(f"task.masked: {share} hides nothing; 0, or {1 / STEPS:.3g} or more")
 
 
 def masked(task: Task, share: float) -> Task:

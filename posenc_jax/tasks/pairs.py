@@ -5,6 +5,7 @@ fewer; the test examples of a size are all such lines, the shortest first.
 """
 
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from typing import Any
 
 import jax
@@ -67,8 +68,21 @@ def answered(
         examples=lambda size: int(np.searchsorted(widths["test"], size, side="right")),
         data=jax.tree.map(jnp.asarray, lines), sample=sample, test=fixed("test"),
         valid=fixed("valid"), baselines=dict,
-        facts={"examples": {split: len(read[split]) for split in SPLITS}, **facts},
+        facts={
+            "sha256": _sha256(lines),
+            "examples": {split: len(read[split]) for split in SPLITS},
+            **facts,
+        },
     )  # fmt: skip
+
+
+def _sha256(lines: Mapping[str, Mapping[str, np.ndarray]]) -> str:
+    """Of the sizes of the three splits in tokens, and then their tokens."""
+    tokens = [lines[split]["tokens"].astype("<u2") for split in SPLITS]
+    digest = sha256(repr([len(token_N) for token_N in tokens]).encode())
+    for token_N in tokens:
+        digest.update(token_N.tobytes())
+    return digest.hexdigest()
 
 
 def _lines(read: Sequence[tuple[bytes, bytes]]) -> dict[str, np.ndarray]:

@@ -9,13 +9,22 @@ model is given. The line has no end of its own, so there is no EOS.
 
 import jax.numpy as jnp
 
-from posenc_jax.tasks.task import BOS, SYMBOL, Padding, Task, check_least, draw, generated
+from posenc_jax.tasks.task import (
+    BOS,
+    SYMBOL,
+    Padding,
+    Task,
+    check_least,
+    check_symbols,
+    draw,
+    generated,
+)
 
 
 def periodic(period: int = 8, alphabet: int = 16, padding: Padding = "right") -> Task:
     """Go on with a random motif of `period` symbols; a size is the length of the whole line."""
     check_least("period", period, 1)
-    check_least("alphabet", alphabet, 2)
+    check_symbols("alphabet", alphabet)
 
     def line(key, n, place_L):
         del n

@@ -16,7 +16,7 @@ from posenc_jax.tasks.task import (
     SYMBOL,
     Padding,
     Task,
-    check_least,
+    check_symbols,
     draw,
     generated,
 )
@@ -28,10 +28,10 @@ def associative_recall(keys: int = 256, values: int = 16, padding: Padding = "ri
     keys, values: how many of each there are; a problem takes at most `keys` pairs. Values may
     repeat.
     """
-    check_least("keys", keys, 2)
+    check_symbols("keys", keys)
     if keys > 4096:
         raise ValueError(f"task.keys: {keys} is too large; 4096 or fewer")
-    check_least("values", values, 2)
+    check_symbols("values", values)
 
     def line(key, n, place_L):
         order_key, value_key, query_key = jax.random.split(key, 3)

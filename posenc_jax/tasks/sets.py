@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posenc_jax.choices import choices_for
-from posenc_jax.prepared import Prepared, source, split_named
+from posenc_jax.prepared import Prepared, examples, source
 from posenc_jax.tasks import images, pairs
 from posenc_jax.tasks.masked import check_share
 from posenc_jax.tasks.streaming import feeder
@@ -34,7 +34,7 @@ _VALID = ("validation", "valid", "val", "dev")
 
 
 class Plan(NamedTuple):
-    """What will be read of a set, known from its two small files."""
+    """What will be read of a set, known from its two small files; `streamed`: step by step."""
 
     found: Prepared
     splits: dict[str, str]
@@ -42,6 +42,7 @@ class Plan(NamedTuple):
     most: int | None
     width: Callable[[int], int]
     chosen: Any
+    streamed: bool = False
 
 
 def kind(found: Prepared) -> str:
@@ -78,7 +79,9 @@ def plan_text(
         asked = f"no text {chosen!r}" if chosen else "several texts; name one"
         raise ValueError(f"task.feature: {found.name} has {asked}{choices_for(chosen, texts)}")
     splits = _splits(found, train, valid, test)
-    return Plan(found, splits, 1, stretch, lambda size: size, chosen)
+    sizes = _sizes(found, splits).values()
+    fits = sum(stored for _, stored in sizes) <= FITS and sum(count for count, _ in sizes) <= MANY
+    return Plan(found, splits, 1, stretch, lambda size: size, chosen, streamed=not fits)
 
 
 def text(
@@ -98,24 +101,22 @@ def text(
     masked: the share of bytes that are hidden and predicted; 0: the next byte is.
     """
     plan = plan_text(found, feature, train, valid, test, stretch, masked)
-    size = {split: _size(found, plan.splits[split]) for split in SPLITS}
-    examples = sum(examples for examples, _ in size.values())
-    fits = sum(stored for _, stored in size.values()) <= FITS and examples <= MANY
     sources = {split: source(found, plan.splits[split]) for split in SPLITS}
     head = max(stretch + 1, SMALLEST)
     limits = {"train": HEAD, "valid": head, "test": head}
     read = {
-        split: _joined(sources[split], plan.chosen, np.inf if fits else limits[split])
+        split: _joined(sources[split], plan.chosen, limits[split] if plan.streamed else np.inf)
         for split in SPLITS
     }
     facts = {"splits": plan.splits, "examples": {s: len(sources[s]) for s in SPLITS}}
     task = windowed(
-        found.name, read, stretch, masked, packed=True, streamed=not fits,
-        facts={**facts, "streamed": not fits},
+        found.name, read, stretch, masked, packed=True, streamed=plan.streamed,
+        facts={**facts, "streamed": plan.streamed},
     )  # fmt: skip
-    if fits:
+    if not plan.streamed:
         return task
-    mean = size["train"][1] / max(1, size["train"][0])
+    count, stored = _sizes(found, plan.splits)["train"]
+    mean = stored / max(1, count)
     return task._replace(feed=feeder(sources["train"], plan.chosen, mean))
 
 
@@ -137,8 +138,8 @@ def answers(found: Prepared, train: str = "train", valid: str = "", test: str = 
     question, answer = plan.chosen
     read = {}
     for split in SPLITS:
-        examples = source(found, plan.splits[split])
-        rows = (examples[i] for i in range(len(examples)))
+        stored = source(found, plan.splits[split])
+        rows = (stored[i] for i in range(len(stored)))
         read[split] = [(row[question], row[answer]) for row in rows]
     return pairs.answered(found.name, read, {"splits": plan.splits})
 
@@ -189,8 +190,8 @@ def pictures(
     image, label = plan.chosen
     pixels, labels = {}, {}
     for split in SPLITS:
-        examples = source(found, plan.splits[split])
-        rows = [examples[i] for i in range(len(examples))]
+        stored = source(found, plan.splits[split])
+        rows = [stored[i] for i in range(len(stored))]
         pixels[split] = np.stack([row[image] for row in rows])
         labels[split] = np.array([row[label] for row in rows], np.int32)
     classes = int(found.features[label]["classLabel"]["numClasses"])
@@ -205,12 +206,12 @@ def _first(names: list[str], usual: str) -> str:
 
 def _splits(found: Prepared, train: str, valid: str, test: str) -> dict[str, str]:
     """Train, valid and test in TFDS's words."""
-    train = split_named(found, train, "train")
+    for field, asked in (("train", train), ("valid", valid), ("test", test)):
+        if asked or field == "train":
+            examples(found, asked, field)
     own_valid = next((name for name in _VALID if name in found.splits), "")
     own_test = "test" if "test" in found.splits else ""
-    valid = split_named(found, valid, "valid") if valid else own_valid
-    test = split_named(found, test, "test") if test else own_test
-    stop = 100
+    valid, test, stop = valid or own_valid, test or own_test, 100
     if not test:
         test, stop = f"{train}[{stop - 5}%:{stop}%]", stop - 5
     if not valid:
@@ -223,25 +224,24 @@ def _splits(found: Prepared, train: str, valid: str, test: str) -> dict[str, str
     return {"train": train if stop == 100 else f"{train}[:{stop}%]", "valid": valid, "test": test}
 
 
-def _size(found: Prepared, split: str) -> tuple[float, float]:
-    """Examples and bytes of a split, about: a part of it counts by its percentages."""
-    base, percents = re.split(r"[\[+]", split)[0], re.fullmatch(r".*\[(\d*)%?:(\d*)%?\]", split)
-    share = 1.0
-    if percents and "%" in split:
-        start, stop = (int(p) if p else d for p, d in zip(percents.groups(), (0, 100), strict=True))
-        share = (stop - start) / 100
-    whole = found.splits[base]
-    return whole.examples * share, whole.bytes * share
+def _sizes(found: Prepared, splits: Mapping[str, str]) -> dict[str, tuple[int, float]]:
+    """Examples of each split, and bytes, about. ValueError: there are none."""
+    sizes = {}
+    for field, split in splits.items():
+        count = examples(found, split, field)
+        whole = found.splits[re.split(r"[\[+]", split)[0]]
+        sizes[field] = (count, whole.bytes / max(1, whole.examples) * count)
+    return sizes
 
 
 def _check_fits(found: Prepared, splits: Mapping[str, str], each: int | None = None) -> None:
     """ValueError: too much to read at the start; `each`: bytes of an example once it is read."""
-    sizes = [_size(found, split) for split in splits.values()]
-    examples = sum(examples for examples, _ in sizes)
-    size = examples * each if each else sum(stored for _, stored in sizes)
-    if size > 4 * FITS or examples > MANY:
+    sizes = _sizes(found, splits).values()
+    count = sum(count for count, _ in sizes)
+    size = count * each if each else sum(stored for _, stored in sizes)
+    if size > 4 * FITS or count > MANY:
         raise ValueError(
-            f"task.name: {found.name} has {examples:,.0f} examples, {size / 2**20:,.0f} MiB; at "
+            f"task.name: {found.name} has {count:,} examples, {size / 2**20:,.0f} MiB; at "
             f"most {MANY:,} and {4 * FITS >> 20:,} MiB are read; take a part as train, valid and "
             "test, such as 'train[:10%]'"
         )

@@ -24,6 +24,7 @@ import numpy as np
 from posenc_jax.layout import Layout, layout
 
 PAD, BOS, SEP, EOS, EXTRA, SYMBOL = range(6)
+MOST_SYMBOLS = 2**20
 
 Integer = int | np.integer
 Metric = Literal["bits_per_byte", "exact_match", "accuracy"]
@@ -209,6 +210,13 @@ def check_least(option: str, value: int, least: int) -> None:
     """ValueError for an option of a task that is too small."""
     if value < least:
         raise ValueError(f"task.{option}: {value} is too small; {least} or more")
+
+
+def check_symbols(option: str, value: int) -> None:
+    """ValueError for a number of symbols that says nothing, or that no table has rows for."""
+    check_least(option, value, 2)
+    if value > MOST_SYMBOLS:
+        raise ValueError(f"task.{option}: {value} is too large; {MOST_SYMBOLS} or less")
 
 
 def _fold_each(key: jax.Array, index_B: jax.Array) -> jax.Array:
