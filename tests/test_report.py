@@ -16,6 +16,7 @@ from posenc_jax import report, runs
 from posenc_jax.report import look, plots, summaries, webpage
 from posenc_jax.report.style import CSS
 from posenc_jax.statistics import interval
+from posenc_jax.stops import Unmeasured
 from scripts.report import main
 
 LENGTHS = (8, 16, 32)
@@ -107,6 +108,9 @@ def test_a_summary_of_nothing_is_refused():
         report.summarise(make_records(), metric="exact_match", better="higher", train_length=8)
     with pytest.raises(ValueError, match=r"^better: 'up'; choices: lower, higher$"):
         report.summarise(make_records(), metric="bits_per_byte", better="up", train_length=8)
+    lost = [{"encoding": "rope", "length": n, "reason": "out of memory"} for n in (64, 32)]
+    with pytest.raises(Unmeasured, match=r"^nothing was measured: rope at 32: out of memory$"):
+        report.summarise([], metric="loss", better="lower", train_length=8, not_measured=lost)
 
 
 def test_differences_are_paired_by_seed():

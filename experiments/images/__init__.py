@@ -29,7 +29,7 @@ from posenc_jax.transformer import Model
 class EvalConfig(schema.Part):
     """Resolutions to test at, in patches a side; `tokens` bounds one forward pass."""
 
-    lengths: tuple[schema.Count, ...] = Field(min_length=1)
+    lengths: tuple[schema.Few, ...] = Field(min_length=1)
     tokens: schema.Count = 8192
 
 

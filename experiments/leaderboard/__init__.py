@@ -25,10 +25,10 @@ class Config(schema.ExperimentConfig):
     encoding: schema.EncodingConfig
     reference: str
     tasks: tuple[schema.TaskConfig, ...] = Field(min_length=1)
-    window: schema.Count
-    multiples: tuple[schema.Count, ...] = Field(min_length=2)
-    pool: schema.Count
-    examples: schema.Count
+    window: schema.Length
+    multiples: tuple[schema.Few, ...] = Field(min_length=2)
+    pool: schema.Rows
+    examples: schema.Rows
     model: schema.ModelConfig
     train: schema.TrainConfig
 

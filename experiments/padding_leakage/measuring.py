@@ -52,13 +52,13 @@ class Data(schema.Part):
     amounts of padding on each of the sides, in what is measured.
     """
 
-    symbols: schema.Count = Field(ge=2)
-    min_length: schema.Count
-    length: schema.Count
-    measured: schema.Count
-    amounts: Annotated[tuple[schema.Count, ...], schema.Distinct] = Field(min_length=1)
+    symbols: schema.Rows = Field(ge=2)
+    min_length: schema.Length
+    length: schema.Length
+    measured: schema.Rows
+    amounts: Annotated[tuple[schema.Length, ...], schema.Distinct] = Field(min_length=1)
     sides: Annotated[tuple[Side, ...], schema.Distinct] = Field(min_length=1)
-    examples: schema.Count
+    examples: schema.Rows
 
     @model_validator(mode="after")
     def _lengths_in_order(self):
@@ -71,7 +71,7 @@ class Learning(schema.Part):
     """How the model learns: Adam, the rate falling to 0."""
 
     steps: schema.Count
-    batch: schema.Count
+    batch: schema.Rows
     lr: PositiveFloat
 
 

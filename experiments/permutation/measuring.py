@@ -44,8 +44,8 @@ class OrderConfig(schema.Part):
 class EquivarianceConfig(schema.Part):
     """Lengths and permutations of the general form; `float64`: rows measured in that as well."""
 
-    lengths: Annotated[tuple[schema.Count, ...], schema.Distinct] = Field(min_length=1)
-    permutations: schema.Count
+    lengths: Annotated[tuple[schema.Few, ...], schema.Distinct] = Field(min_length=1)
+    permutations: schema.Rows
     float64: tuple[str, ...]
 
 

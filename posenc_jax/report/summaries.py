@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 
 from posenc_jax.runs import Record
 from posenc_jax.statistics import Interval, interval, paired
+from posenc_jax.stops import Unmeasured
 
 NOT_MEASURED = "not measured"
 NOT_FINITE = "not finite"
@@ -39,6 +40,7 @@ def summarise(
 
     Raises:
       ValueError: no record of the metric, or a better that is no direction.
+      Unmeasured: no record of it, for the reasons in `not_measured`.
     """
     if better not in ("lower", "higher"):
         raise ValueError(f"better: {better!r}; choices: lower, higher")
@@ -48,6 +50,9 @@ def summarise(
         mean, low, high, _ = interval(values)
         cell = {"mean": mean, "low": low, "high": high, "seeds": values}
         results.setdefault(encoding, {})[str(length)] = cell
+    if not results and not_measured:
+        first = min(not_measured, key=lambda entry: entry["length"])
+        raise Unmeasured("nothing was measured: {encoding} at {length}: {reason}".format(**first))
     if not results:
         raise ValueError(f"metric: no record of {metric!r} on the test split")
     return {
