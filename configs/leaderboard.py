@@ -38,7 +38,9 @@ def get_config(argument=""):
         }
     )
     config.model.update(width=64, heads=4, layers=2, mlp=2)
-    config.train.update(length=32, min_length=32, batch=16, steps=500, warmup=50, lr=4e-3)
+    config.train.update(batch=16, steps=500, warmup=50, lr=4e-3)
+    for field in ("length", "min_length"):  # follow the window
+        config.train[field] = config.get_ref("window").identity()
     if quick:
         config.encoding.name = ",".join(names) or "nope,rope,alibi"
         config.update(tasks=config.tasks[:1], multiples=(1, 2), pool=1024, seeds=2)

@@ -238,6 +238,7 @@ def test_what_the_tasks_do_not_hold_or_state_is_refused(changes, train, message)
     ],
 )
 def test_what_they_just_hold_is_accepted(changes):
+    """Lengths in training follow the window, where the config does not set them apart."""
     experiments.check(posed(**changes).to_dict())
 
 
