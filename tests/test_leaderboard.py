@@ -188,11 +188,7 @@ def test_run_in_processes_of_their_own(tmp_path, capsys, monkeypatch):
 
 
 def posed(**changes):
-    """The config of a run in windows of so many tokens."""
-    window = changes.setdefault("window", 32)
-    config = config_of("rope,quick", **changes)
-    config.train.update(length=window, min_length=window)
-    return config
+    return config_of("rope,quick", **changes)
 
 
 @pytest.mark.parametrize(
