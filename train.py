@@ -18,10 +18,10 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 from ml_collections.config_flags import config_path
 
-from posenc_jax import prepared
-from posenc_jax.choices import choices_for
-from posenc_jax.files import folder_name
-from posenc_jax.stops import first_line
+from posenc_jax.lab.hosts.exit_status import first_line
+from posenc_jax.lab.hosts.files import folder_name
+from posenc_jax.lab.tasks import tfds_folder
+from posenc_jax.options import choices_for
 
 CONFIG = config_flags.DEFINE_config_file(
     "config", None, "The config file, PATH or PATH:ARGUMENT.",
@@ -119,9 +119,9 @@ def _look_for_set(config: dict) -> None:
     """ValueError: the task is a TFDS set that is not prepared. All else is checked with JAX."""
     task = config.get("task")
     name = task.get("name") if isinstance(task, dict) else None
-    if isinstance(name, str) and name.startswith(prepared.PREFIX):
+    if isinstance(name, str) and name.startswith(tfds_folder.PREFIX):
         try:
-            prepared.find(name.removeprefix(prepared.PREFIX))
+            tfds_folder.find(name.removeprefix(tfds_folder.PREFIX))
         except ValueError as error:
             raise ValueError(f"config.{error}") from None
 

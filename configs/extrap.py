@@ -15,7 +15,7 @@ The same names as a sweep, each at two learning rates with 3 seeds, a run for ea
 """
 
 from configs import common
-from posenc_jax import sweeps
+from posenc_jax.lab.config import sweeps
 
 DEFAULT = ("nope", "sinusoidal", "rope", "alibi", "t5", "xpos", "randomized+rope")
 

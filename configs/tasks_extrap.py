@@ -17,7 +17,7 @@ point.
 """
 
 from configs import common
-from posenc_jax import sweeps
+from posenc_jax.lab.config import sweeps
 
 TASKS = ("copy", "reverse", "sort", "addition")
 

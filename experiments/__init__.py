@@ -7,9 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from posenc_jax import processes, report, runs, schema
-from posenc_jax.choices import choices_for
-from posenc_jax.stops import Refused
+from posenc_jax.lab import report, runs
+from posenc_jax.lab.config import schema
+from posenc_jax.lab.hosts import processes
+from posenc_jax.lab.hosts.exit_status import Refused
+from posenc_jax.options import choices_for
 
 EXPERIMENTS = (
     "claims",

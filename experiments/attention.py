@@ -9,9 +9,10 @@ import numpy as np
 
 import experiments
 from experiments import length_extrapolation
-from posenc_jax import runs, tasks, transformer
-from posenc_jax.checkpoints import Checkpoints
-from posenc_jax.files import folder_name
+from posenc_jax.lab import runs, tasks
+from posenc_jax.lab.hosts.files import folder_name
+from posenc_jax.lab.model import transformer
+from posenc_jax.lab.runs.checkpoints import Checkpoints
 
 TOKENS, EXAMPLES = 64, 8
 

@@ -7,8 +7,10 @@ from typing import Any
 
 import jax
 
-from posenc_jax import encodings, schema, tasks
+from posenc_jax import encodings
 from posenc_jax.encoding import Dims, Encoding
+from posenc_jax.lab import tasks
+from posenc_jax.lab.config import schema
 
 
 def sequence(field: str, name: str) -> None:

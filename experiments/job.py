@@ -10,9 +10,9 @@ from typing import Any
 import jax
 
 import experiments
-from posenc_jax import interrupts, processes, stops
-from posenc_jax.compiling import compile_lightly
-from posenc_jax.devices import use_cores
+from posenc_jax.lab.hosts import exit_status, processes, signals
+from posenc_jax.lab.hosts.compiling import compile_lightly
+from posenc_jax.lab.hosts.devices import use_cores
 
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)  # no fault of ours
 FEW_STEPS = 100  # such as a quick variant's
@@ -33,13 +33,13 @@ def run(config: dict[str, Any], workdir: str, named: bool) -> int:
         else:
             use_cores(_rows(config))
         processes.join()
-        interrupts.install()
+        signals.install()
         if processes.several():
             _be_one_of_several(named)
         prepared = experiments.prepare(config, workdir)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
-        return _leave(stops.Refused.status)
+        return _leave(exit_status.Refused.status)
     _cache_compilations()
     return _leave(_status_of(prepared, workdir))
 
@@ -63,7 +63,7 @@ def _of_training(config: dict[str, Any], field: str) -> int:
 
 def _leave(status: int) -> int:
     sys.stdout.flush()
-    interrupts.leave_within(LEAVE_SECONDS, status)
+    signals.leave_within(LEAVE_SECONDS, status)
     return status
 
 
@@ -80,24 +80,24 @@ def _status_of(run: Callable[[], None], workdir: str) -> int:
     try:
         run()
         processes.part()
-    except stops.Stop as stop:
+    except exit_status.Stop as stop:
         print(f"error: {stop}", file=sys.stderr)
         return stop.status
     except Exception as error:
-        line = stops.first_line(error)
+        line = exit_status.first_line(error)
         if "RESOURCE_EXHAUSTED" in line:
             print(f"error: out of memory: {line}", file=sys.stderr)
-            return stops.Stop.status
+            return exit_status.Stop.status
         if isinstance(error, OSError) and error.errno in DISK:
             print(f"error: {error.filename or workdir}: {error.strerror}", file=sys.stderr)
-            return stops.NotWritten.status
+            return exit_status.NotWritten.status
         if not processes.several():
             raise
         if isinstance(error, jax.errors.JaxRuntimeError):
             # Leaving in order would wait for the process that is gone.
             print(f"error: a process was lost: {line}", file=sys.stderr, flush=True)
-            os._exit(stops.Interrupted.status)
-        interrupts.leave_within(LEAVE_SECONDS, 1)
+            os._exit(exit_status.Interrupted.status)
+        signals.leave_within(LEAVE_SECONDS, 1)
         raise
     return 0
 

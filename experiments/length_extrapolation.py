@@ -16,11 +16,14 @@ import jax
 
 from experiments import checks
 from experiments.stages import Reading, evaluate, fit
-from posenc_jax import encodings, report, runs, schema, tasks, transformer
+from posenc_jax import encodings
 from posenc_jax.encoding import Encoding
-from posenc_jax.evaluation import Evaluator, records
-from posenc_jax.training import State
-from posenc_jax.transformer import Model
+from posenc_jax.lab import report, runs, tasks
+from posenc_jax.lab.config import schema
+from posenc_jax.lab.model import transformer
+from posenc_jax.lab.model.transformer import Model
+from posenc_jax.lab.training.evaluation import Evaluator, records
+from posenc_jax.lab.training.loop import State
 
 
 class Config(schema.TrainedConfig):

@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from posenc_jax import failpoints, interrupts, runs, schema, tasks
-from posenc_jax.evaluation import DoesNotFit, Evaluator
-from posenc_jax.progress import Progress
-from posenc_jax.training import State, train
-from posenc_jax.transformer import Model
+from posenc_jax.lab import runs, tasks
+from posenc_jax.lab.config import schema
+from posenc_jax.lab.hosts import failpoints, signals
+from posenc_jax.lab.model.transformer import Model
+from posenc_jax.lab.training.evaluation import DoesNotFit, Evaluator
+from posenc_jax.lab.training.loop import State, train
+from posenc_jax.lab.training.progress import Progress
 
 
 class Reading(NamedTuple):
@@ -102,4 +104,4 @@ def evaluate(plan: Sequence[Reading], record: runs.Run, read: Callable[[Reading]
             failpoints.reach("evaluating")
             record.end(one.stage)
             progress.update(done)
-            interrupts.leave_if_asked()
+            signals.leave_if_asked()

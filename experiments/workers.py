@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import jax
 
-from posenc_jax import interrupts
-from posenc_jax.stops import Interrupted
+from posenc_jax.lab.hosts import signals
+from posenc_jax.lab.hosts.exit_status import Interrupted
 
 T = TypeVar("T")
 Prepare = Callable[[Any], Callable[[str], T]]
@@ -57,7 +57,7 @@ def measured(prepare: Prepare[T], config: Any, names: Sequence[str]) -> Iterator
 
 def _start(prepare: Prepare[Any], config: Any, free: Any) -> None:
     """What goes wrong here would break the pool, as if the process had been ended: it is kept."""
-    interrupts.follow_parent()
+    signals.follow_parent()
     core = free.get()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {core})

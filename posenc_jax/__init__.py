@@ -1,31 +1,27 @@
-"""Positional encodings for JAX: pure functions on one interface.
+"""Positional encodings for JAX: pure functions of explicit positions on one interface."""
 
-Names are loaded when they are first used: what only reads a config does not wait for JAX.
-"""
+from posenc_jax.attention import Frame, attend, frame, logits
+from posenc_jax.encoding import (
+    Dims,
+    Encoding,
+    Side,
+    Walk,
+    at_layer,
+    chain,
+    each_layer,
+    per_layer,
+)
+from posenc_jax.encodings import CATALOG, describe, make
+from posenc_jax.layout import Layout, full, layout
 
-from typing import TYPE_CHECKING
-
-from posenc_jax.faces import face
-
-if TYPE_CHECKING:
-    from posenc_jax.attention import Frame, attend, frame
-    from posenc_jax.encoding import (
-        Dims,
-        Encoding,
-        Side,
-        Walk,
-        at_layer,
-        chain,
-        each_layer,
-        per_layer,
-    )
-    from posenc_jax.encodings import CATALOG, describe, make
+__version__ = "0.2.0"
 
 __all__ = [
     "CATALOG",
     "Dims",
     "Encoding",
     "Frame",
+    "Layout",
     "Side",
     "Walk",
     "at_layer",
@@ -34,8 +30,9 @@ __all__ = [
     "describe",
     "each_layer",
     "frame",
+    "full",
+    "layout",
+    "logits",
     "make",
     "per_layer",
 ]
-
-__getattr__, __dir__ = face(__name__, ("attention", "encoding", "encodings"), __all__)

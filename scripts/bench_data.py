@@ -32,10 +32,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import jax
 import tensorflow_datasets as tfds
 
-from posenc_jax import encodings, schema, tasks, training, transformer
-from posenc_jax.devices import use_cores
-from posenc_jax.statistics import interval
-from posenc_jax.tasks import builders, corpus, sets
+from posenc_jax import encodings
+from posenc_jax.lab import tasks
+from posenc_jax.lab.config import schema
+from posenc_jax.lab.hosts.devices import use_cores
+from posenc_jax.lab.model import transformer
+from posenc_jax.lab.report.statistics import interval
+from posenc_jax.lab.tasks import builders, corpus, sets
+from posenc_jax.lab.training import loop
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 ROOT = Path(__file__).resolve().parents[1]
@@ -123,7 +127,7 @@ def measured(task: tasks.Task, steps: int, delay: float = 0.0) -> Measured:
     config = schema.TrainConfig(
         length=LENGTH, min_length=LENGTH, batch=BATCH, steps=steps, chunk=CHUNK
     )
-    seconds, reading, watched, chunk_runner = [], [], [], training.chunk_runner
+    seconds, reading, watched, chunk_runner = [], [], [], loop.chunk_runner
 
     if (feed := task.feed) is not None:
 
@@ -140,8 +144,8 @@ def measured(task: tasks.Task, steps: int, delay: float = 0.0) -> Measured:
         watched.append(Watched(chunk_runner(*asked)))
         return watched[0]
 
-    with mock.patch.object(training, "chunk_runner", watching):
-        training.train(model, task, config, SEEDS, 0, True, lambda _, s: seconds.append(s))
+    with mock.patch.object(loop, "chunk_runner", watching):
+        loop.train(model, task, config, SEEDS, 0, True, lambda _, s: seconds.append(s))
     parts = seconds[1:-1], watched[0].idle[1:], reading[2:] or [0.0]
     return Measured(*(statistics.mean(part) / (CHUNK * SEEDS) for part in parts))
 

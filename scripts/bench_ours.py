@@ -35,9 +35,12 @@ def step(job: dict):
     import jax
     import numpy as np
 
-    from posenc_jax import encodings, tasks, training, transformer
-    from posenc_jax.devices import on_every_device, use_cores
-    from posenc_jax.schema import ModelConfig, TrainConfig
+    from posenc_jax import encodings
+    from posenc_jax.lab import tasks
+    from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
+    from posenc_jax.lab.hosts.devices import on_every_device, use_cores
+    from posenc_jax.lab.model import transformer
+    from posenc_jax.lab.training import loop
 
     use_cores(job["batch"])
 
@@ -48,8 +51,8 @@ def step(job: dict):
     shape = ModelConfig(width=job["width"], heads=job["heads"], layers=job["layers"])
     options = encodings.taken_by(job["encoding"], job.get("options", {}))
     model = transformer.build(shape, encodings.make(job["encoding"], **options), task.vocab)
-    run_chunk = training.chunk_runner(model, task, config, loss_mask=True)
-    state = training.init_states(model, training.optimizer(config), seeds=1)
+    run_chunk = loop.chunk_runner(model, task, config, loss_mask=True)
+    state = loop.init_states(model, loop.optimizer(config), seeds=1)
     data = on_every_device(task.data)
 
     def call():
@@ -69,9 +72,9 @@ def products(job: dict):
     import jax.numpy as jnp
 
     from posenc_jax.attention.dense import heads_first
-    from posenc_jax.devices import use_cores
-    from posenc_jax.linear import linear
-    from posenc_jax.training import over_seeds
+    from posenc_jax.lab.hosts.devices import use_cores
+    from posenc_jax.lab.hosts.linear import linear
+    from posenc_jax.lab.training.loop import over_seeds
 
     use_cores(job["batch"])
     width, heads, shares = job["width"], job["heads"], jax.device_count()

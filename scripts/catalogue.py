@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import jax
 
-from posenc_jax.gallery import catalogue
+from posenc_jax.lab.gallery import catalogue
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "encodings.md"
 

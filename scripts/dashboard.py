@@ -14,7 +14,8 @@ from pathlib import Path
 # The package need not be installed: it is found beside this folder.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from posenc_jax import dashboard, runs
+from posenc_jax.lab import runs
+from posenc_jax.lab.report import dashboard
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from posenc_jax import CATALOG
-from posenc_jax.gallery import gallery
+from posenc_jax.lab.gallery import gallery
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "gallery"
 

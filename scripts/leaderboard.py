@@ -11,7 +11,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from experiments.leaderboard import standings
-from posenc_jax import runs
+from posenc_jax.lab import runs
 
 DOCS = Path(__file__).parents[1] / "docs"
 

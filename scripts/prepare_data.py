@@ -20,8 +20,8 @@ from typing import Any
 # The package need not be installed: it is found beside this folder.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from posenc_jax import prepared
-from posenc_jax.choices import choices_for
+from posenc_jax.lab.tasks import tfds_folder
+from posenc_jax.options import choices_for
 
 EXTRA = "pip install '.[prepare]'"
 
@@ -42,11 +42,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 def prepare(name: str, dry_run: bool) -> None:
     """Prepares the set, unless it is there. ValueError: one line says why it cannot be."""
-    prepared.check_name(name)
-    if prepared.is_there(name):
-        print(f"{name} is prepared already, in {prepared.data_dir()}")
+    tfds_folder.check_name(name)
+    if tfds_folder.is_there(name):
+        print(f"{name} is prepared already, in {tfds_folder.data_dir()}")
         return
-    prepared.check_known(name)
+    tfds_folder.check_known(name)
     builder = _builder(name)
     for line in takes(builder):
         print(line, flush=True)
@@ -77,8 +77,8 @@ def _builder(name: str) -> Any:
     """The builder of a set. ValueError: TFDS has no such config or version of it."""
     base, _, config = name.partition(":")[0].partition("/")
     if _own(name):
-        import posenc_jax.tasks.builders  # noqa: F401 - registers our sets
-    elif base not in prepared.registered():
+        import posenc_jax.lab.tasks.builders  # noqa: F401 - registers our sets
+    elif base not in tfds_folder.registered():
         raise ValueError(f"{name}: TFDS shows this set only where TensorFlow is: {EXTRA}")
     import tensorflow_datasets as tfds
 
@@ -86,7 +86,7 @@ def _builder(name: str) -> Any:
     if config and config not in configs:
         raise ValueError(f"{name}: no config {config!r}{choices_for(config, configs)}")
     try:
-        return tfds.builder(name, data_dir=prepared.data_dir(), file_format=prepared.READABLE)
+        return tfds.builder(name, data_dir=tfds_folder.data_dir(), file_format=tfds_folder.READABLE)
     except (ValueError, AssertionError) as error:
         raise ValueError(f"{name}: {' '.join(str(error).split())}") from None
 

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import experiments
 from experiments import attention
-from posenc_jax import report, runs
+from posenc_jax.lab import report, runs
 
 
 def main(arguments: list[str] | None = None) -> int:

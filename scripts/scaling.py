@@ -22,9 +22,12 @@ import jax.numpy as jnp
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from posenc_jax import encodings, tasks, training, transformer
-from posenc_jax.fusion import plainly
-from posenc_jax.schema import ModelConfig, TrainConfig
+from posenc_jax import encodings
+from posenc_jax.lab import tasks
+from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
+from posenc_jax.lab.model import transformer
+from posenc_jax.lab.training import loop
+from posenc_jax.tuning import plainly
 from scripts.collectives import write
 
 PAGE, DEVICES = Path("docs/scaling.md"), Path("docs/devices.md")
@@ -97,13 +100,13 @@ def parts(setting: Setting) -> tuple[Any, tasks.Task, TrainConfig]:
 def step_and_state(setting: Setting) -> tuple[Callable, Callable]:
     """Our training step of one seed, state -> (state, metrics), and seed -> its first state."""
     model, task, config = parts(setting)
-    tx = training.optimizer(config)
+    tx = loop.optimizer(config)
 
     def fresh(seed):
-        params = model.init(training.random_key(seed, training.INIT))
-        return training.State(params, tx.init(params), jnp.zeros((), jnp.int32), seed)
+        params = model.init(loop.random_key(seed, loop.INIT))
+        return loop.State(params, tx.init(params), jnp.zeros((), jnp.int32), seed)
 
-    return partial(training.train_step(model, task, tx, config, True), task.data), fresh
+    return partial(loop.train_step(model, task, tx, config, True), task.data), fresh
 
 
 def kept(setting: Setting) -> int:
@@ -114,7 +117,7 @@ def kept(setting: Setting) -> int:
         size_B = jnp.full(setting.batch, config.length, jnp.int32)
         batch = task.sample(task.data, key, size_B, setting.time)
         apply = lambda p: model.apply(p, batch.tokens_BT, batch.layout, aligned=True)
-        loss = lambda p: training.mean_loss(apply(p), batch.targets_BT, batch.weights_BT)
+        loss = lambda p: loop.mean_loss(apply(p), batch.targets_BT, batch.weights_BT)
         return jax.vjp(loss, model.init(key))[1]
 
     with plainly():

@@ -31,10 +31,11 @@ from rich.text import Text
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import experiments
-from posenc_jax import report, sweeps
-from posenc_jax.choices import choices_for
-from posenc_jax.launch import AGAIN, agents, local, skypilot, slurm
-from posenc_jax.sweeps import Point, Sweep
+from posenc_jax.lab import report
+from posenc_jax.lab.config import sweeps
+from posenc_jax.lab.config.sweeps import Point, Sweep
+from posenc_jax.lab.launch import AGAIN, agents, local, skypilot, slurm
+from posenc_jax.options import choices_for
 
 ROOT = Path(__file__).resolve().parents[1]
 COLORS = {"waiting": "dim", "running": "cyan", "finished": "green", "failed": "bold red"}

@@ -8,11 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax import CATALOG, Dims, Encoding, attend, frame, make, transformer
+from posenc_jax import CATALOG, Dims, Encoding, attend, frame, make
 from posenc_jax.encodings import card
 from posenc_jax.encodings.card import Card
+from posenc_jax.lab.config.schema import ModelConfig
+from posenc_jax.lab.model import transformer
 from posenc_jax.layout import Layout, full, layout
-from posenc_jax.schema import ModelConfig
 
 VOCAB, TIME, COLUMNS, GROUPS = 11, 24, 6, 5
 NAMES = sorted(CATALOG)

@@ -21,7 +21,7 @@ from jax._src import lru_cache
 from jax._src.interpreters import mlir
 from xdist.scheduler import LoadScopeScheduling
 
-from posenc_jax.compiling import flags
+from posenc_jax.lab.hosts.compiling import flags
 from tests.browser import browser
 
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags(0)}"  # no backend runs yet

@@ -2,11 +2,11 @@
 
 import time
 
-from posenc_jax import interrupts
+from posenc_jax.lab.hosts import signals
 
 
 def work(follows: str) -> None:
     if follows == "on":
-        interrupts.follow_parent()
+        signals.follow_parent()
     print("working", flush=True)
     time.sleep(60)

@@ -13,9 +13,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from posenc_jax import evaluation, make, processes, tasks, training, transformer
-from posenc_jax.checkpoints import Checkpoints, fill
-from posenc_jax.schema import EvalConfig, ModelConfig, TrainConfig
+from posenc_jax import make
+from posenc_jax.lab import tasks
+from posenc_jax.lab.config.schema import EvalConfig, ModelConfig, TrainConfig
+from posenc_jax.lab.hosts import processes
+from posenc_jax.lab.model import transformer
+from posenc_jax.lab.runs.checkpoints import Checkpoints, fill
+from posenc_jax.lab.training import evaluation, loop
 from scripts.collectives import collectives, on_first_device
 
 HALF, STEPS = 3, 6
@@ -85,7 +89,7 @@ class Trainer:
         self.evaluator = evaluation.Evaluator(self._model, text(), limits)
 
     def runner(self, *args: Any) -> Any:
-        """In place of `training.chunk_runner`."""
+        """In place of `loop.chunk_runner`."""
         run = CHUNK_RUNNER(*args)
 
         def call(state, data, steps):
@@ -97,14 +101,14 @@ class Trainer:
 
     def __call__(self, folder: Path, case: Case) -> dict[str, Any]:
         """Losses [S, steps], summed losses of 7 test examples [S], bytes of state, collectives."""
-        losses, training.chunk_runner = [], self.runner
+        losses, loop.chunk_runner = [], self.runner
         try:
-            self.state = training.train(
+            self.state = loop.train(
                 self._model, text(), self._config, self._seeds, 0, True,
                 lambda metrics, seconds: losses.append(metrics["loss"]), Half(folder, case),
             )  # fmt: skip
         finally:
-            training.chunk_runner = CHUNK_RUNNER
+            loop.chunk_runner = CHUNK_RUNNER
         whole = sum(leaf.nbytes for leaf in jax.tree.leaves(self.state))
         said = list(collectives(self._programs[HALF].as_text()))
         return {
@@ -126,7 +130,7 @@ class Trainer:
         return ""
 
 
-CHUNK_RUNNER = training.chunk_runner
+CHUNK_RUNNER = loop.chunk_runner
 trainer = functools.cache(Trainer)
 
 

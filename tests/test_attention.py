@@ -169,7 +169,7 @@ def test_a_broken_promise_is_loud():
 
 def test_straight_sees_a_gap_behind_padding():
     """Slots of a cache between a prompt and the next tokens do not count up in step."""
-    from posenc_jax.attention.window import straight
+    from posenc_jax.attention.toeplitz import straight
 
     segment_BT = jnp.array([[1, 1, 0, 0, 1]])
     assert straight(layout(SEGMENT))

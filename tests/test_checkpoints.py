@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax import checkpoints, make
-from posenc_jax.checkpoints import Checkpoints, fill, named
+from posenc_jax import make
 from posenc_jax.encoding import Dims
-from posenc_jax.stops import Diverged, NotWritten, Refused
+from posenc_jax.lab.hosts.exit_status import Diverged, NotWritten, Refused
+from posenc_jax.lab.runs import checkpoints
+from posenc_jax.lab.runs.checkpoints import Checkpoints, fill, named
 from scripts.torture import files
 
 

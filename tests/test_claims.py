@@ -15,9 +15,12 @@ from experiments.claims import inside
 from experiments.claims.entries import judged
 from experiments.claims.lab import Lab, Trained, misplaced
 from experiments.claims.ledger import Measured
-from posenc_jax import make, runs, schema, transformer
-from posenc_jax.linear import linear
-from posenc_jax.stops import Diverged, Unmeasured
+from posenc_jax import make
+from posenc_jax.lab import runs
+from posenc_jax.lab.config import schema
+from posenc_jax.lab.hosts.exit_status import Diverged, Unmeasured
+from posenc_jax.lab.hosts.linear import linear
+from posenc_jax.lab.model import transformer
 
 CLOSED = {
     "sin-1": "holds when",

@@ -17,9 +17,11 @@ from experiments.claims.lab import Lab, Trained
 from experiments.claims.modal import from_rope, moments
 from experiments.claims.padding import relayed
 from experiments.claims.reading import bits_under
-from posenc_jax import encodings, schema, transformer
+from posenc_jax import encodings
+from posenc_jax.lab.config import schema
+from posenc_jax.lab.model import transformer
+from posenc_jax.lab.tasks.task import PAD, SYMBOL
 from posenc_jax.layout import full
-from posenc_jax.tasks.task import PAD, SYMBOL
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 
 from experiments.claims import LEDGER
 from experiments.claims.ledger import Claim, Measured, over, said, under
-from posenc_jax.statistics import interval
+from posenc_jax.lab.report.statistics import interval
 from tests import claims_absolute, claims_rotary
 
 IDS = [

@@ -11,7 +11,9 @@ import pytest
 import experiments
 from configs import rope_extrap
 from experiments import job, length_extrapolation
-from posenc_jax import schema, stops, tasks
+from posenc_jax.lab import tasks
+from posenc_jax.lab.config import schema
+from posenc_jax.lab.hosts import exit_status
 from scripts.torture import configs
 
 MAIN = "--config=configs/rope_extrap.py"
@@ -194,7 +196,9 @@ def test_data_found_wrong_in_the_run_is_the_input_s_fault(tmp_path, monkeypatch)
     config = rope_extrap.get_config("quick").to_dict()
     config["task"] = {"name": f"file:{tmp_path}"}
     start = experiments.prepare(config, str(tmp_path / "run"))
-    with pytest.raises(stops.Refused, match=r"^config.task.name: file:\S+ is too small: [^\n]+$"):
+    with pytest.raises(
+        exit_status.Refused, match=r"^config.task.name: file:\S+ is too small: [^\n]+$"
+    ):
         start()
 
     def broken(config, workdir):
@@ -203,7 +207,7 @@ def test_data_found_wrong_in_the_run_is_the_input_s_fault(tmp_path, monkeypatch)
     monkeypatch.setattr(length_extrapolation, "run", broken)
     with pytest.raises(ValueError, match="shapes") as caught:
         start()
-    assert not isinstance(caught.value, stops.Refused), "control: a fault of ours stays one"
+    assert not isinstance(caught.value, exit_status.Refused), "control: a fault of ours stays one"
 
 
 ROTARY = (

@@ -7,9 +7,9 @@ import struct
 import numpy as np
 import pytest
 
-from posenc_jax import report, runs
-from posenc_jax.report import comparison, merging
-from posenc_jax.statistics import interval
+from posenc_jax.lab import report, runs
+from posenc_jax.lab.report import comparison, merging
+from posenc_jax.lab.report.statistics import interval
 from scripts.report import main
 from tests.browser import ask
 from tests.test_report import NASTY, make_records, summarise

@@ -8,8 +8,8 @@ import pytest
 
 from configs import rope_extrap
 from experiments import job
-from posenc_jax import compiling
-from posenc_jax.compiling import flags
+from posenc_jax.lab.hosts import compiling
+from posenc_jax.lab.hosts.compiling import flags
 
 
 def started(words: str) -> subprocess.CompletedProcess:

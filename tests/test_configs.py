@@ -14,8 +14,9 @@ import pytest
 
 import experiments
 from experiments import length_extrapolation
-from posenc_jax import CATALOG, Encoding, make, transformer
+from posenc_jax import CATALOG, Encoding, make
 from posenc_jax.encodings.card import method
+from posenc_jax.lab.model import transformer
 from posenc_jax.layout import full
 
 FILES = sorted(path.stem for path in pathlib.Path("configs").glob("*.py") if path.stem != "common")

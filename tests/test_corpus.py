@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax import tasks
-from posenc_jax.tasks import baselines, corpus
-from posenc_jax.tasks.windows import text_sha256
+from posenc_jax.lab import tasks
+from posenc_jax.lab.tasks import baselines, corpus
+from posenc_jax.lab.tasks.windows import text_sha256
 
 STRETCH = 4096
 

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from posenc_jax import dashboard, report, runs
+from posenc_jax.lab import report, runs
+from posenc_jax.lab.report import dashboard
 from scripts.dashboard import main
 from tests.test_report import make_records, write_run
 

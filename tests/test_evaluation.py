@@ -8,11 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax import evaluation, make, tasks, transformer
-from posenc_jax.evaluation import Evaluator, Scores, bucket, position_bins, records
-from posenc_jax.schema import EvalConfig, ModelConfig
-from posenc_jax.stops import Unmeasured
-from posenc_jax.transformer import Model
+from posenc_jax import make
+from posenc_jax.lab import tasks
+from posenc_jax.lab.config.schema import EvalConfig, ModelConfig
+from posenc_jax.lab.hosts.exit_status import Unmeasured
+from posenc_jax.lab.model import transformer
+from posenc_jax.lab.model.transformer import Model
+from posenc_jax.lab.training import evaluation
+from posenc_jax.lab.training.evaluation import Evaluator, Scores, bucket, position_bins, records
 
 SEEDS = 2
 

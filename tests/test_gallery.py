@@ -12,7 +12,7 @@ import pytest
 from posenc_jax import Dims, attend, frame, make
 from posenc_jax.attention import logits
 from posenc_jax.encodings import card
-from posenc_jax.gallery import cards, gallery, measure, page
+from posenc_jax.lab.gallery import cards, gallery, measure, page
 from posenc_jax.layout import full
 from scripts.gallery import main
 

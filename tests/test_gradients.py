@@ -5,12 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax import gradients, make, tasks, transformer
-from posenc_jax.fusion import plainly
-from posenc_jax.gradients import value_and_grad, value_and_grad_in_parts
-from posenc_jax.packing import Packed, pack, unpack
-from posenc_jax.schema import ModelConfig, TrainConfig
-from posenc_jax.training import train
+from posenc_jax import make
+from posenc_jax.lab import tasks
+from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
+from posenc_jax.lab.hosts.packing import Packed, pack, unpack
+from posenc_jax.lab.model import transformer
+from posenc_jax.lab.training import gradients
+from posenc_jax.lab.training.gradients import value_and_grad, value_and_grad_in_parts
+from posenc_jax.lab.training.loop import train
+from posenc_jax.tuning import plainly
 
 ROWS = jax.random.normal(jax.random.key(0), (12, 5, 4)), jnp.arange(60.0).reshape(12, 5)
 PARAMS = {

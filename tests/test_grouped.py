@@ -7,11 +7,13 @@ import pytest
 
 import experiments
 from configs import tasks_extrap
-from posenc_jax import make, tasks, transformer
+from posenc_jax import make
 from posenc_jax.encoding import place
+from posenc_jax.lab import tasks
+from posenc_jax.lab.config.schema import ModelConfig
+from posenc_jax.lab.model import transformer
+from posenc_jax.lab.tasks import EXTRA, SEP, SYMBOL
 from posenc_jax.layout import digit_places, full, layout
-from posenc_jax.schema import ModelConfig
-from posenc_jax.tasks import EXTRA, SEP, SYMBOL
 
 KEY = jax.random.key(0)
 DIGITS = range(SYMBOL, SYMBOL + 10)

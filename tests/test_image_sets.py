@@ -12,7 +12,7 @@ import tensorflow_datasets as tfds
 from PIL import Image
 
 import experiments
-from posenc_jax import tasks
+from posenc_jax.lab import tasks
 
 CLASSES, COUNTS = 10, {"train": 320, "test": 100}
 

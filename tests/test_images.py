@@ -12,8 +12,9 @@ import pytest
 
 import experiments
 from experiments.images import figures, pages
-from posenc_jax import failpoints, runs, tasks
-from posenc_jax.tasks.images import SPLITS, VIEWS, patches
+from posenc_jax.lab import runs, tasks
+from posenc_jax.lab.hosts import failpoints
+from posenc_jax.lab.tasks.images import SPLITS, VIEWS, patches
 from tests.browser import ask
 from tests.test_resume import Killed
 

@@ -13,9 +13,9 @@ import pydantic
 import pytest
 import yaml
 
-from posenc_jax import sweeps
-from posenc_jax.launch import agents, skypilot, slurm
-from posenc_jax.sweeps import Point, Sweep, expand
+from posenc_jax.lab.config import sweeps
+from posenc_jax.lab.config.sweeps import Point, Sweep, expand
+from posenc_jax.lab.launch import agents, skypilot, slurm
 from scripts import sweep as script
 from tests.test_sweeps import parsed
 

@@ -11,8 +11,10 @@ import pytest
 import experiments
 from experiments import leaderboard, workers
 from experiments.leaderboard import measure, standings
-from posenc_jax import CATALOG, encodings, runs, stops, tasks
+from posenc_jax import CATALOG, encodings
 from posenc_jax.encoding import Dims, at_layer
+from posenc_jax.lab import runs, tasks
+from posenc_jax.lab.hosts import exit_status
 from posenc_jax.layout import full
 from tests.test_rotary import counted, logits, vectors
 
@@ -289,7 +291,7 @@ def test_a_board_of_nothing_says_why(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("prepare", "given", "error"), [(int, "x", ValueError), (os._exit, 1, stops.Interrupted)]
+    ("prepare", "given", "error"), [(int, "x", ValueError), (os._exit, 1, exit_status.Interrupted)]
 )
 def test_what_goes_wrong_in_a_worker_is_raised_and_only_a_lost_one_interrupts(
     prepare, given, error, monkeypatch

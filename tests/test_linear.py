@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from posenc_jax.linear import linear
+from posenc_jax.lab.hosts.linear import linear
 
 
 @pytest.mark.parametrize(("wide", "narrow"), [(3, 8), (8, 3), (5, 5)])

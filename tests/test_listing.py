@@ -8,7 +8,7 @@ import pytest
 
 from posenc_jax import CATALOG, describe, make
 from posenc_jax.encodings import card
-from posenc_jax.gallery import costs, listing
+from posenc_jax.lab.gallery import costs, listing
 
 DOCS = Path(__file__).parents[1] / "docs"
 AGAIN = "out of date: run python scripts/catalogue.py (and scripts/gallery.py for cards)"

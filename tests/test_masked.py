@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax import tasks
-from posenc_jax.tasks.baselines import unigram_bits
+from posenc_jax.lab import tasks
+from posenc_jax.lab.tasks.baselines import unigram_bits
 
 SHARE, MASK = 0.25, 256
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from posenc_jax import devices, processes
+from posenc_jax.lab.hosts import devices, processes
 from scripts.collectives import KINDS
 from tests.mesh_runs import HALF, trained
 

@@ -6,9 +6,9 @@ import numpy as np
 import optax
 import pytest
 
-from posenc_jax.gradients import value_and_grad
-from posenc_jax.packing import Packed, pack, unpack
-from posenc_jax.training import State, advance
+from posenc_jax.lab.hosts.packing import Packed, pack, unpack
+from posenc_jax.lab.training.gradients import value_and_grad
+from posenc_jax.lab.training.loop import State, advance
 
 TREE = {
     "kernel": jnp.arange(6.0).reshape(2, 3),

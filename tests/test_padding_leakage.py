@@ -12,8 +12,10 @@ import experiments
 from experiments.padding_leakage import measuring, pages
 from experiments.padding_leakage.measuring import Data, Learning, Reading, Setting, Subject
 from experiments.rows import fitted
-from posenc_jax import make, schema, transformer
-from posenc_jax.compiling import brief
+from posenc_jax import make
+from posenc_jax.lab.config import schema
+from posenc_jax.lab.hosts.compiling import brief
+from posenc_jax.lab.model import transformer
 from posenc_jax.layout import layout
 from tests.catalogue import gap
 

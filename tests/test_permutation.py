@@ -14,7 +14,9 @@ from experiments import rows, workers
 from experiments.permutation import measuring, pages, subjects
 from experiments.permutation.measuring import CAUSAL, Setting, Subject
 from experiments.rows import fitted, standing
-from posenc_jax import CATALOG, schema, transformer
+from posenc_jax import CATALOG
+from posenc_jax.lab.config import schema
+from posenc_jax.lab.model import transformer
 
 MODEL = schema.ModelConfig(kind="encoder", width=16, heads=2, layers=1, mlp=1)
 ORDER = measuring.OrderConfig(symbols=4, steps=60, lr=2e-2)

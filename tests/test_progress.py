@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from posenc_jax.progress import Progress
+from posenc_jax.lab.training.progress import Progress
 
 
 def show(terminal, seconds, steps=100, **environment):

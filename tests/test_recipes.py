@@ -7,11 +7,13 @@ import pytest
 
 import experiments
 from configs import extrap
-from posenc_jax import Dims, chain, make, per_layer, tasks, transformer
+from posenc_jax import Dims, chain, make, per_layer
 from posenc_jax.encoding import place
+from posenc_jax.lab import tasks
+from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
+from posenc_jax.lab.model import transformer
+from posenc_jax.lab.training.loop import chunk_runner, init_states, optimizer
 from posenc_jax.layout import full
-from posenc_jax.schema import ModelConfig, TrainConfig
-from posenc_jax.training import chunk_runner, init_states, optimizer
 from tests.catalogue import gap, tokens
 
 MODEL = ModelConfig(width=32, heads=4, layers=2, mlp=2)

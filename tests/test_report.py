@@ -12,11 +12,11 @@ import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from posenc_jax import report, runs
-from posenc_jax.report import look, plots, summaries, webpage
-from posenc_jax.report.style import CSS
-from posenc_jax.statistics import interval
-from posenc_jax.stops import Unmeasured
+from posenc_jax.lab import report, runs
+from posenc_jax.lab.hosts.exit_status import Unmeasured
+from posenc_jax.lab.report import look, plots, summaries, webpage
+from posenc_jax.lab.report.statistics import interval
+from posenc_jax.lab.report.style import CSS
 from scripts.report import main
 
 LENGTHS = (8, 16, 32)

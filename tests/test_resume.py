@@ -9,13 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax import failpoints, runs, tasks, training
-from posenc_jax.files import folder_name
-from posenc_jax.runs.lock import Lock
-from posenc_jax.schema import CheckpointConfig, TrainConfig
-from posenc_jax.stops import Diverged, NotWritten, Refused
-from posenc_jax.training import chunk_runner, init_states, optimizer, random_key, train
-from posenc_jax.transformer import Model
+from posenc_jax.lab import runs, tasks
+from posenc_jax.lab.config.schema import CheckpointConfig, TrainConfig
+from posenc_jax.lab.hosts import failpoints
+from posenc_jax.lab.hosts.exit_status import Diverged, NotWritten, Refused
+from posenc_jax.lab.hosts.files import folder_name
+from posenc_jax.lab.model.transformer import Model
+from posenc_jax.lab.runs.lock import Lock
+from posenc_jax.lab.training import loop
+from posenc_jax.lab.training.loop import chunk_runner, init_states, optimizer, random_key, train
 from tests.test_runs import CONFIG, RECORD, lines
 
 TASK = tasks.make("copy", alphabet=4)
@@ -175,7 +177,7 @@ def attempt(workdir, kill="", count=0, model=MODEL):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(failpoints, "reach", reach)
-        patch.setattr(training, "chunk_runner", lambda model, *rest: RUNNER(model))
+        patch.setattr(train, "chunk_runner", lambda model, *rest: RUNNER(model))
         with runs.Run(workdir, CONFIG) as run, runs.Keeper(run, "nope", 8, OFTEN) as keeper:
             state = train(model, TASK, TRAIN, 1, 0, True, read, keeper)
             run.end("nope")
@@ -243,7 +245,7 @@ def _breaking(after):
     """The model, with outputs that are not finite after so many steps of training."""
 
     def place(key, layout):
-        later = jax.vmap(lambda n: jax.random.key_data(random_key(0, training.PLACE, n)))
+        later = jax.vmap(lambda n: jax.random.key_data(random_key(0, loop.PLACE, n)))
         bad = (later(jnp.arange(after, 20)) == jax.random.key_data(key)[None]).all(axis=1).any()
         return jnp.broadcast_to(bad, layout.pos_BT.shape)
 

@@ -11,8 +11,10 @@ from experiments import workers
 from experiments.padding_leakage import measuring as padding
 from experiments.permutation import measuring as order
 from experiments.rows import fitted
-from posenc_jax import failpoints, runs, schema
-from posenc_jax.stops import Diverged, Interrupted
+from posenc_jax.lab import runs
+from posenc_jax.lab.config import schema
+from posenc_jax.lab.hosts import failpoints
+from posenc_jax.lab.hosts.exit_status import Diverged, Interrupted
 from tests.test_resume import Killed
 
 MODEL = schema.ModelConfig(kind="encoder", width=8, heads=1, layers=1, mlp=1)

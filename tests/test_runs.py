@@ -11,7 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax import failpoints, mirror, runs, stops
+from posenc_jax.lab import runs
+from posenc_jax.lab.hosts import exit_status, failpoints
+from posenc_jax.lab.wandb import logger
 
 CONFIG = {"experiment": "e", "train": {"length": 8}, "eval": {"lengths": (8, 16)}}
 RECORD = {
@@ -201,7 +203,7 @@ def test_a_wrong_mode_is_refused():
     with pytest.raises(
         ValueError, match=r"^wandb\.mode: 'on'; choices: disabled, offline, online$"
     ):
-        mirror.start(None, {}, {"mode": "on"})
+        logger.start(None, {}, {"mode": "on"})
 
 
 class Fake:
@@ -375,7 +377,7 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path):
         run.fact(task={"sha256": "ab", "bytes": 7}, programs=1)
     with runs.Run(tmp_path, CONFIG) as run:
         said = r"^workdir: [^\n]* holds a run, with task\.sha256 ab, not cd; bring[^\n]*$"
-        with pytest.raises(stops.Refused, match=said):
+        with pytest.raises(exit_status.Refused, match=said):
             run.fact(task={"sha256": "cd", "bytes": 7})
         assert run.facts["task"]["sha256"] == "ab"
     with runs.Run(tmp_path, CONFIG) as run:

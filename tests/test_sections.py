@@ -6,7 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from posenc_jax import report, runs
+from posenc_jax.lab import report, runs
 from tests.test_report import NASTY, Page
 
 

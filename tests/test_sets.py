@@ -15,11 +15,14 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from posenc_jax import encodings, prepared, schema, tasks, transformer
-from posenc_jax.tasks import builders, corpus, sets
-from posenc_jax.tasks.pairs import answered
-from posenc_jax.tasks.task import BOS, EOS, SEP, SYMBOL
-from posenc_jax.training import State, make_batch, train
+from posenc_jax import encodings
+from posenc_jax.lab import tasks
+from posenc_jax.lab.config import schema
+from posenc_jax.lab.model import transformer
+from posenc_jax.lab.tasks import builders, corpus, sets, tfds_folder
+from posenc_jax.lab.tasks.pairs import answered
+from posenc_jax.lab.tasks.task import BOS, EOS, SEP, SYMBOL
+from posenc_jax.lab.training.loop import State, make_batch, train
 
 ROOT = pathlib.Path(__file__).parents[1]
 RNG = np.random.default_rng(0)
@@ -258,7 +261,7 @@ def test_questions_and_answers(data_dir):
 
 def test_mock_data_is_read_like_any_other(data_dir, monkeypatch):
     """Random examples of the same features; under the mock a builder cannot be opened from disk."""
-    folders = [prepared.find(name).folder for name in ("posenc_jax/digits", "documents")]
+    folders = [tfds_folder.find(name).folder for name in ("posenc_jax/digits", "documents")]
     opened = {folder: tfds.builder_from_directory(folder) for folder in folders}
     monkeypatch.setattr(tfds, "builder_from_directory", opened.get)
     with tfds.testing.mock_data(num_examples=300):
@@ -357,7 +360,7 @@ def test_prepare_data_says_what_it_takes_first(tmp_path, monkeypatch, capsys):
     assert "download: nothing" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ValueError, match=r"type: python scripts/prepare_data.py posenc_jax/parity"):
-        prepared.find("posenc_jax/parity")
+        tfds_folder.find("posenc_jax/parity")
 
 
 LOADS = """
@@ -405,7 +408,7 @@ def test_the_record_is_json(data_dir):
 def test_a_part_of_a_split_counts_as_what_it_holds(data_dir, monkeypatch):
     """The control of the refusals of parts: those that hold something are taken."""
     parts = {"train": "train[:40%]+train[60%:]", "valid": "train[40%:50%]", "test": "test[-12:]"}
-    found = prepared.find("documents")
+    found = tfds_folder.find("documents")
     sizes = sets._sizes(found, sets.plan_text(found, **parts).splits)
     assert [count for count, _ in sizes.values()] == [960, 120, 12]
     share = found.splits["train"].bytes / 1200

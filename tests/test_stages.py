@@ -5,8 +5,9 @@ from typing import Any
 
 import experiments
 from configs import common
-from posenc_jax import failpoints, runs
-from posenc_jax.evaluation import Evaluator
+from posenc_jax.lab import runs
+from posenc_jax.lab.hosts import failpoints
+from posenc_jax.lab.training.evaluation import Evaluator
 
 SIZES = (16, 40)
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from posenc_jax.statistics import interval, paired
+from posenc_jax.lab.report.statistics import interval, paired
 
 
 def test_interval_equals_one_worked_out_by_hand():

@@ -10,8 +10,8 @@ import time
 import pytest
 from rich.console import Console
 
-from posenc_jax.launch import AGAIN, local
-from posenc_jax.sweeps import Sweep, expand, grid
+from posenc_jax.lab.config.sweeps import Sweep, expand, grid
+from posenc_jax.lab.launch import AGAIN, local
 from scripts import sweep as script
 
 # A run that takes no time: it counts its starts, and fails where its folder says so.

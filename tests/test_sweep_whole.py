@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments import attention
-from posenc_jax import report, runs
+from posenc_jax.lab import report, runs
 from scripts.report import main
 from tests import sweep_kills
 from tests.fake_wandb import FakeWandb

@@ -7,8 +7,8 @@ import pytest
 from absl import flags
 
 import train
-from posenc_jax import sweeps
-from posenc_jax.sweeps import Point, expand, grid, product, zipped
+from posenc_jax.lab.config import sweeps
+from posenc_jax.lab.config.sweeps import Point, expand, grid, product, zipped
 from scripts.sweep import main, overrides, read
 
 

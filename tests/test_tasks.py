@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax import tasks
-from posenc_jax.tasks import BOS, EOS, EXTRA, PAD, SEP, SYMBOL, TASKS, arithmetic, recall
+from posenc_jax.lab import tasks
+from posenc_jax.lab.tasks import BOS, EOS, EXTRA, PAD, SEP, SYMBOL, TASKS, arithmetic, recall
 
 # name, options, and what the answer to a question is: (symbols of the question, options) -> tokens
 CASES = {

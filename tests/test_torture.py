@@ -10,7 +10,8 @@ import time
 import pytest
 
 from experiments import stages
-from posenc_jax import evaluation, runs
+from posenc_jax.lab import runs
+from posenc_jax.lab.training import evaluation
 from scripts.torture import configs, mirrors, page, starts
 from scripts.torture.child import ROOT, TINY, Child, outcome, pinned, side_by_side
 from scripts.torture.servers import serving

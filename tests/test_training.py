@@ -7,9 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax import make, tasks, transformer
-from posenc_jax.schema import ModelConfig, TrainConfig
-from posenc_jax.training import chunk_sizes, cross_entropy, train
+from posenc_jax import make
+from posenc_jax.lab import tasks
+from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
+from posenc_jax.lab.model import transformer
+from posenc_jax.lab.training.loop import chunk_sizes, cross_entropy, train
 from tests.catalogue import gap
 
 TASK = tasks.make("copy", alphabet=8)

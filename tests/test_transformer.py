@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax import make, per_layer, transformer
+from posenc_jax import make, per_layer
+from posenc_jax.lab.config.schema import MaskConfig, ModelConfig
+from posenc_jax.lab.model import transformer
 from posenc_jax.layout import full, layout
-from posenc_jax.schema import MaskConfig, ModelConfig
 from tests.catalogue import gap, tokens
 
 CONFIG = ModelConfig(width=32, heads=4, layers=2, mlp=2)

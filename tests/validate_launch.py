@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from posenc_jax.launch import agents, skypilot
+from posenc_jax.lab.launch import agents, skypilot
 from tests.test_launch import GRID, OPTIONS, ROOT, ZIP, combinations, hundred, make, written
 
 CHECKER = """

@@ -22,10 +22,13 @@ from experiments.claims.entries import Entry, load, made, save
 from experiments.claims.lab import Lab
 from experiments.claims.pages import markdown, publish, sections
 from experiments.claims.register import LEDGER
-from posenc_jax import failpoints, interrupts, make, report, runs, schema, tasks
-from posenc_jax.choices import choices_for
-from posenc_jax.progress import Progress
-from posenc_jax.stops import Unmeasured
+from posenc_jax import make
+from posenc_jax.lab import report, runs, tasks
+from posenc_jax.lab.config import schema
+from posenc_jax.lab.hosts import failpoints, signals
+from posenc_jax.lab.hosts.exit_status import Unmeasured
+from posenc_jax.lab.training.progress import Progress
+from posenc_jax.options import choices_for
 
 
 class TextConfig(schema.Part):
@@ -85,7 +88,7 @@ def run(config: Config, workdir: str) -> None:
                 failpoints.reach("measured")
                 record.end(id)
                 progress.update(done)
-                interrupts.leave_if_asked()
+                signals.leave_if_asked()
         record.finish({"claims": {id: str(found[id].verdict) for id in ids}})
         show(workdir)
     lost = {id: found[id].verdict for id in ids if found[id].verdict.word == "not measured"}

@@ -21,7 +21,7 @@ from experiments.claims.ledger import (
     under,
 )
 from posenc_jax.encodings import card
-from posenc_jax.tasks.task import SYMBOL, Task, draw, generated
+from posenc_jax.lab.tasks.task import SYMBOL, Task, draw, generated
 
 
 def abs_1_rule(n):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from experiments.claims.ledger import Values
-from posenc_jax.statistics import Interval
+from posenc_jax.lab.report.statistics import Interval
 
 NONE = -9.0  # stands for no change at all
 

@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 from experiments.claims.lab import Lab
 from experiments.claims.ledger import Claim, Curve, Measured, Verdict, unmeasured
 from experiments.claims.register import LEDGER
-from posenc_jax import runs
-from posenc_jax.evaluation import DoesNotFit
-from posenc_jax.files import write_json
-from posenc_jax.statistics import interval
-from posenc_jax.stops import Diverged
+from posenc_jax.lab import runs
+from posenc_jax.lab.hosts.exit_status import Diverged
+from posenc_jax.lab.hosts.files import write_json
+from posenc_jax.lab.report.statistics import interval
+from posenc_jax.lab.training.evaluation import DoesNotFit
 
 
 class Entry(NamedTuple):

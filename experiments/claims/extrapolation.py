@@ -23,8 +23,8 @@ from experiments.claims.reading import bits_under, table_of
 from posenc_jax import make
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.angles import ladder
+from posenc_jax.lab.training.loop import cross_entropy, over_seeds
 from posenc_jax.layout import full, layout
-from posenc_jax.training import cross_entropy, over_seeds
 
 LONG = 4096
 READ = ("ntk", "yarn")

@@ -7,9 +7,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from experiments.claims.ledger import Measured
-from posenc_jax.report import look
-from posenc_jax.report.look import Label
-from posenc_jax.statistics import interval
+from posenc_jax.lab.report import look
+from posenc_jax.lab.report.look import Label
+from posenc_jax.lab.report.statistics import interval
 
 Draw = Callable[[Measured], Figure]
 

@@ -19,8 +19,8 @@ from experiments.claims.ledger import (
     under,
 )
 from experiments.claims.reading import scores_of
+from posenc_jax.lab.tasks.periodic import periodic
 from posenc_jax.layout import full
-from posenc_jax.tasks.periodic import periodic
 
 PERIOD = 8
 # pi divides all frequencies: the fastest pair then turns once in a period, or in 3.2 periods.

@@ -19,9 +19,9 @@ from experiments.claims.ledger import (
     said,
 )
 from experiments.claims.toys import accuracy
-from posenc_jax.evaluation import bucket
+from posenc_jax.lab.tasks.task import PAD, SYMBOL, Batch, Task
+from posenc_jax.lab.training.evaluation import bucket
 from posenc_jax.layout import layout
-from posenc_jax.tasks.task import PAD, SYMBOL, Batch, Task
 
 SMALL, LARGE = 6, 9  # patches a side, in training and beyond
 INK = 16  # patches of two by two pixels, black or white

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 
 from experiments.claims.lab import Trained
 from posenc_jax.attention import attend, frame
+from posenc_jax.lab.training.loop import over_seeds
 from posenc_jax.layout import Layout, full
-from posenc_jax.training import over_seeds
 
 
 def hidden(trained: Trained, tokens_BT: jax.Array, layout: Layout | None = None) -> tuple:

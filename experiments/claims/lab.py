@@ -13,13 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from posenc_jax import encodings, tasks, transformer
+from posenc_jax import encodings
 from posenc_jax.encoding import Encoding
-from posenc_jax.evaluation import Evaluator, Scores
-from posenc_jax.schema import EvalConfig, ModelConfig, TrainConfig
-from posenc_jax.tasks import Task
-from posenc_jax.training import init_states, train
-from posenc_jax.transformer import Model
+from posenc_jax.lab import tasks
+from posenc_jax.lab.config.schema import EvalConfig, ModelConfig, TrainConfig
+from posenc_jax.lab.model import transformer
+from posenc_jax.lab.model.transformer import Model
+from posenc_jax.lab.tasks import Task
+from posenc_jax.lab.training.evaluation import Evaluator, Scores
+from posenc_jax.lab.training.loop import init_states, train
 
 T = TypeVar("T")
 EXAMPLES = 128  # test examples of one size, of a task that does not say how many it has

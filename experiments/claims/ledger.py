@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from posenc_jax.statistics import Interval, interval
+from posenc_jax.lab.report.statistics import Interval, interval
 
 if TYPE_CHECKING:
     from experiments.claims.lab import Lab

@@ -28,9 +28,9 @@ from experiments.claims.padding import (
     padded,
 )
 from experiments.padding_leakage.measuring import MASKS, SUBSETS, subset
+from posenc_jax.lab.report import look
+from posenc_jax.lab.tasks import PAD
 from posenc_jax.layout import full
-from posenc_jax.report import look
-from posenc_jax.tasks import PAD
 
 ROUNDING = -4  # a power of ten; what order-1 allows for rounding logits of size 10 in float32
 READ = ("outputs", "pooled", "loss", "gradient")

@@ -12,8 +12,8 @@ from experiments.claims.ledger import Measured, claim, either, over, said
 from experiments.claims.toys import accuracy
 from posenc_jax import make
 from posenc_jax.encoding import Encoding, place
+from posenc_jax.lab.tasks.task import SYMBOL, Batch, Task, draw
 from posenc_jax.layout import full, layout
-from posenc_jax.tasks.task import SYMBOL, Batch, Task, draw
 
 FRAMES, SOUNDS, WORDS, RATE = 8, 12, 8, 25
 

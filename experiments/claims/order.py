@@ -26,8 +26,9 @@ from experiments.permutation.measuring import (
     measure,
 )
 from experiments.permutation.measuring import Measured as Row
-from posenc_jax import encodings, tasks
-from posenc_jax.schema import ModelConfig
+from posenc_jax import encodings
+from posenc_jax.lab import tasks
+from posenc_jax.lab.config.schema import ModelConfig
 
 KINDS = {CAUSAL: "decoder", LSTM: "lstm"}  # of the rows without an encoding; the rest: encoders
 

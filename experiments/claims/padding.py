@@ -30,12 +30,13 @@ from experiments.padding_leakage.measuring import (
     measure,
     subset,
 )
-from posenc_jax import make, transformer
+from posenc_jax import make
+from posenc_jax.lab.config.schema import MaskConfig, ModelConfig
+from posenc_jax.lab.model import transformer
+from posenc_jax.lab.model.transformer import Model
+from posenc_jax.lab.tasks import PAD
+from posenc_jax.lab.training.loop import over_seeds
 from posenc_jax.layout import Layout, layout
-from posenc_jax.schema import MaskConfig, ModelConfig
-from posenc_jax.tasks import PAD
-from posenc_jax.training import over_seeds
-from posenc_jax.transformer import Model
 
 SHOWN = -3  # a power of ten; float32 rounds logits to about 1e-6
 SIDES = ("left", "right")

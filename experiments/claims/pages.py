@@ -7,7 +7,7 @@ from pathlib import Path
 
 from experiments.claims.entries import Entry
 from experiments.claims.ledger import said
-from posenc_jax.report import Grid, Picture, Section, look
+from posenc_jax.lab.report import Grid, Picture, Section, look
 
 HEAD = """\
 # What is said of positional encodings, measured

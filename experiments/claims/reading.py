@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.claims.lab import EXAMPLES, Lab, Trained
-from posenc_jax import make, transformer
+from posenc_jax import make
 from posenc_jax.encoding import Encoding, place
-from posenc_jax.evaluation import Evaluator, Scores
+from posenc_jax.lab.config.schema import EvalConfig
+from posenc_jax.lab.model import transformer
+from posenc_jax.lab.training.evaluation import Evaluator, Scores
 from posenc_jax.layout import Layout, full
-from posenc_jax.schema import EvalConfig
 
 
 def table_of(encoding: Encoding, where: Layout | jax.Array, head: int) -> Any:

@@ -23,12 +23,13 @@ from experiments.claims.ledger import (
     under,
 )
 from experiments.claims.toys import relabelled
-from posenc_jax import encodings, transformer
+from posenc_jax import encodings
+from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
+from posenc_jax.lab.model import transformer
+from posenc_jax.lab.model.transformer import Memory, Model
+from posenc_jax.lab.tasks.task import SYMBOL, Task, draw, generated
+from posenc_jax.lab.training.loop import over_seeds, train
 from posenc_jax.layout import Layout, full
-from posenc_jax.schema import ModelConfig, TrainConfig
-from posenc_jax.tasks.task import SYMBOL, Task, draw, generated
-from posenc_jax.training import over_seeds, train
-from posenc_jax.transformer import Memory, Model
 
 RELATIVE, ABSOLUTE = ("rope", "alibi", "clipped", "xpos"), ("sinusoidal", "learned")
 SHIFTS = (1, 3, 10, 30, 100, 1000)

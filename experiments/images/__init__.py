@@ -1,7 +1,7 @@
 """A small vision Transformer with every kind of position: none, flattened, and by row and column.
 
 Each method trains on images of one resolution and is tested at that and at larger ones, in the
-three views of `posenc_jax.tasks.images`. The control is the shuffled view: a model that reads
+three views of `posenc_jax.lab.tasks.images`. The control is the shuffled view: a model that reads
 positions must be visibly worse there, and one without them as right as before.
 
 A method of two axes is shown (row, column), every other the number of the patch, row after row.
@@ -19,11 +19,14 @@ from pydantic import Field
 from experiments import checks
 from experiments.images import pages
 from experiments.stages import Reading, evaluate, fit
-from posenc_jax import encodings, report, runs, schema, tasks, transformer
+from posenc_jax import encodings
 from posenc_jax.encoding import Encoding
-from posenc_jax.evaluation import Evaluator, Scores, records
-from posenc_jax.tasks.images import VIEWS
-from posenc_jax.transformer import Model
+from posenc_jax.lab import report, runs, tasks
+from posenc_jax.lab.config import schema
+from posenc_jax.lab.model import transformer
+from posenc_jax.lab.model.transformer import Model
+from posenc_jax.lab.tasks.images import VIEWS
+from posenc_jax.lab.training.evaluation import Evaluator, Scores, records
 
 
 class EvalConfig(schema.Part):

@@ -7,8 +7,8 @@ import numpy as np
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from posenc_jax.report import look, summaries
-from posenc_jax.tasks.images import VIEWS
+from posenc_jax.lab.report import look, summaries
+from posenc_jax.lab.tasks.images import VIEWS
 
 COUNTED, INTERPOLATED, SHUFFLED = VIEWS
 

@@ -5,10 +5,10 @@ from functools import partial
 from pathlib import Path
 
 from experiments.images import figures
-from posenc_jax.report import Grid, Picture, Section, summaries
-from posenc_jax.runs import Stored
-from posenc_jax.statistics import paired
-from posenc_jax.tasks.images import VIEWS
+from posenc_jax.lab.report import Grid, Picture, Section, summaries
+from posenc_jax.lab.report.statistics import paired
+from posenc_jax.lab.runs import Stored
+from posenc_jax.lab.tasks.images import VIEWS
 
 COUNTED, INTERPOLATED, SHUFFLED = VIEWS
 # The same kind of position, flattened and by row and column.

@@ -8,8 +8,11 @@ from pydantic import Field
 
 from experiments import checks, workers
 from experiments.leaderboard import measure, standings
-from posenc_jax import encodings, failpoints, interrupts, report, runs, schema, tasks
-from posenc_jax.progress import Progress
+from posenc_jax import encodings
+from posenc_jax.lab import report, runs, tasks
+from posenc_jax.lab.config import schema
+from posenc_jax.lab.hosts import failpoints, signals
+from posenc_jax.lab.training.progress import Progress
 
 ALL = "all"
 TRAINED_TWICE = ("drope",)
@@ -123,7 +126,7 @@ def run(config: Config, workdir: str) -> None:
                 failpoints.reach("measured")
                 record.end(result.name)
                 progress.update(done)
-                interrupts.leave_if_asked()
+                signals.leave_if_asked()
         record.finish(
             standings.summarise(record.records(), config.reference, reasons, left_out(config))
         )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
-from posenc_jax.report import look
+from posenc_jax.lab.report import look
 
 BOARD = (
     "Share of answer tokens that are right in the trained window and in the longest one, every "

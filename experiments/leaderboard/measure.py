@@ -13,18 +13,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax import encodings, schema, tasks, transformer
+from posenc_jax import encodings
 from posenc_jax.encoding import Encoding
-from posenc_jax.stops import Diverged
-from posenc_jax.tasks import Batch, Task
-from posenc_jax.training import (
+from posenc_jax.lab import tasks
+from posenc_jax.lab.config import schema
+from posenc_jax.lab.hosts.exit_status import Diverged
+from posenc_jax.lab.model import transformer
+from posenc_jax.lab.tasks import Batch, Task
+from posenc_jax.lab.training.loop import (
     chunk_runner,
     cross_entropy,
     init_states,
     optimizer,
     over_seeds,
     refuse_not_finite,
-)  # fmt: skip
+)
 
 DRAWN = 1024  # examples drawn at a time
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from experiments.leaderboard import figures
-from posenc_jax.report import Grid, Picture, Section
-from posenc_jax.runs import Record, Stored
-from posenc_jax.statistics import interval, paired
+from posenc_jax.lab.report import Grid, Picture, Section
+from posenc_jax.lab.report.statistics import interval, paired
+from posenc_jax.lab.runs import Record, Stored
 
 METRIC = "token_accuracy"
 NOWHERE = "–"  # in place of a score where a method is not defined

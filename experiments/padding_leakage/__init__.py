@@ -28,8 +28,11 @@ from experiments.padding_leakage.measuring import (
     measure,
 )
 from experiments.rows import fitted
-from posenc_jax import encodings, failpoints, interrupts, report, runs, schema
-from posenc_jax.progress import Progress
+from posenc_jax import encodings
+from posenc_jax.lab import report, runs
+from posenc_jax.lab.config import schema
+from posenc_jax.lab.hosts import failpoints, signals
+from posenc_jax.lab.training.progress import Progress
 
 
 class Config(schema.ExperimentConfig):
@@ -75,7 +78,7 @@ def run(config: Config, workdir: str) -> None:
                 failpoints.reach("measured")
                 record.end(row)
                 progress.update(done)
-                interrupts.leave_if_asked()
+                signals.leave_if_asked()
         record.finish(pages.summarise(record.records()))
         show(workdir)
 

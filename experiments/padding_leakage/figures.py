@@ -7,7 +7,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from experiments.padding_leakage.measuring import Reading
-from posenc_jax.report import look
+from posenc_jax.lab.report import look
 
 LEAK = (
     "Largest change of each quantity when the padding changes, of any encoding, side, amount and "

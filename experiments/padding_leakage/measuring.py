@@ -16,14 +16,15 @@ import optax
 from pydantic import Field, PositiveFloat, model_validator
 
 from experiments.rows import largest, standing
-from posenc_jax import schema, transformer
-from posenc_jax.compiling import brief
 from posenc_jax.encoding import Encoding
-from posenc_jax.gradients import value_and_grad
-from posenc_jax.layout import Layout
-from posenc_jax.packing import pack, unpack
-from posenc_jax.tasks import PAD
-from posenc_jax.training import (
+from posenc_jax.lab.config import schema
+from posenc_jax.lab.hosts.compiling import brief
+from posenc_jax.lab.hosts.packing import pack, unpack
+from posenc_jax.lab.model import transformer
+from posenc_jax.lab.model.transformer import Model
+from posenc_jax.lab.tasks import PAD
+from posenc_jax.lab.training.gradients import value_and_grad
+from posenc_jax.lab.training.loop import (
     BATCH,
     INIT,
     PLACE,
@@ -35,7 +36,7 @@ from posenc_jax.training import (
     random_key,
     refuse_not_finite,
 )
-from posenc_jax.transformer import Model
+from posenc_jax.layout import Layout
 
 MASKS = ("attention", "output", "loss")
 TEST = 2**31 - 1  # the seed of the sequences that are measured

@@ -8,9 +8,9 @@ import numpy as np
 
 from experiments.padding_leakage import figures
 from experiments.padding_leakage.measuring import MASKS, Reading, subset
-from posenc_jax.report import Grid, Picture, Section
-from posenc_jax.runs import Record, Stored
-from posenc_jax.statistics import interval, paired
+from posenc_jax.lab.report import Grid, Picture, Section
+from posenc_jax.lab.report.statistics import interval, paired
+from posenc_jax.lab.runs import Record, Stored
 
 NAMES = [subset([bool(i & bit) for bit in (1, 2, 4)]) for i in range(8)]
 ALL = NAMES[-1]

@@ -32,8 +32,11 @@ from experiments.permutation.measuring import (
     measure,
 )
 from experiments.rows import fitted
-from posenc_jax import encodings, failpoints, interrupts, report, runs, schema, tasks
-from posenc_jax.progress import Progress
+from posenc_jax import encodings
+from posenc_jax.lab import report, runs, tasks
+from posenc_jax.lab.config import schema
+from posenc_jax.lab.hosts import failpoints, signals
+from posenc_jax.lab.training.progress import Progress
 
 
 class TextConfig(schema.Part):
@@ -94,7 +97,7 @@ def run(config: Config, workdir: str) -> None:
                 failpoints.reach("measured")
                 record.end(f"row {row}")
                 progress.update(done)
-                interrupts.leave_if_asked()
+                signals.leave_if_asked()
         text = _text(config)
         task = tasks.make(text.task.name, **text.task.options)
         record.fact(task=dict(task.facts))

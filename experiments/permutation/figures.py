@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from matplotlib.figure import Figure
 
 from experiments.permutation.measuring import CAUSAL, LSTM
-from posenc_jax.report import look
-from posenc_jax.report.look import Label
+from posenc_jax.lab.report import look
+from posenc_jax.lab.report.look import Label
 
 FLOOR = 1e-17  # where a logarithmic axis shows 0
 

@@ -12,12 +12,14 @@ import optax
 from pydantic import Field, PositiveFloat
 
 from experiments.rows import largest, standing
-from posenc_jax import schema, transformer
-from posenc_jax.compiling import brief
 from posenc_jax.encoding import Encoding
-from posenc_jax.gradients import value_and_grad
-from posenc_jax.packing import pack, unpack
-from posenc_jax.training import (
+from posenc_jax.lab.config import schema
+from posenc_jax.lab.hosts.compiling import brief
+from posenc_jax.lab.hosts.packing import pack, unpack
+from posenc_jax.lab.model import transformer
+from posenc_jax.lab.model.transformer import Model
+from posenc_jax.lab.training.gradients import value_and_grad
+from posenc_jax.lab.training.loop import (
     INIT,
     PLACE,
     State,
@@ -26,7 +28,6 @@ from posenc_jax.training import (
     random_key,
     refuse_not_finite,
 )
-from posenc_jax.transformer import Model
 
 CAUSAL, LSTM = "nope, causal mask", "lstm"  # the rows that need no encoding
 LENGTHS = (2, 3)  # of the order tasks

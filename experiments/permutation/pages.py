@@ -7,9 +7,9 @@ from typing import Any
 
 from experiments.permutation import figures
 from experiments.permutation.measuring import CAUSAL, LSTM
-from posenc_jax.report import Grid, Picture, Section, summaries
-from posenc_jax.runs import Record, Stored
-from posenc_jax.statistics import interval, paired
+from posenc_jax.lab.report import Grid, Picture, Section, summaries
+from posenc_jax.lab.report.statistics import interval, paired
+from posenc_jax.lab.runs import Record, Stored
 
 STATES = ("untrained", "trained")
 EQUIVARIANT = 3e-4  # trained outputs reach 20, which float32 rounds to 1e-5 and sums to 1e-4

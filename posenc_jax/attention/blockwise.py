@@ -13,9 +13,9 @@ import jax.numpy as jnp
 
 from posenc_jax.attention.dense import FLOOR, masked, product, sum_to, transposed
 from posenc_jax.attention.frames import Frame, Tokens, visible
-from posenc_jax.attention.window import skew
+from posenc_jax.attention.toeplitz import skew
+from posenc_jax.dtypes import widest
 from posenc_jax.encoding import Encoding
-from posenc_jax.linear import widest
 
 NEVER = 2**31 - 1  # storage index of a filler key: after every query
 

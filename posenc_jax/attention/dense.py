@@ -10,7 +10,7 @@ that keeps XLA from folding it into a product.
 import jax
 import jax.numpy as jnp
 
-from posenc_jax.linear import widest
+from posenc_jax.dtypes import widest
 
 FLOOR = -1e30  # stands for the largest logit of a query that sees nothing
 

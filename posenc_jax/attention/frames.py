@@ -8,10 +8,10 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from posenc_jax.attention.window import bias_row, skew, straight
+from posenc_jax.attention.toeplitz import bias_row, skew, straight
 from posenc_jax.encoding import Encoding, Params, Placed, Table, at_layer, place, unmoved
-from posenc_jax.fusion import once
 from posenc_jax.layout import Layout
+from posenc_jax.tuning import once
 
 Form = Literal["auto", "dense", "blockwise"]
 FORMS = ("auto", "dense", "blockwise")

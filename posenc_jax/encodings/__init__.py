@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from posenc_jax.choices import checked, choices_for
 from posenc_jax.encoding import Encoding, chain
 from posenc_jax.encodings import (
     absolute,
     absolute_2d,
     augmented,
     bias,
+    by_layer,
     contextual,
     dape,
     disentangled,
@@ -19,7 +19,6 @@ from posenc_jax.encodings import (
     generators,
     grouped,
     kernels,
-    layouts,
     mlps,
     path,
     positions,
@@ -29,7 +28,8 @@ from posenc_jax.encodings import (
     scaling,
 )
 from posenc_jax.encodings.card import Card
-from posenc_jax.encodings.describing import facts, option_lines, summary
+from posenc_jax.encodings.describe import facts, option_lines, summary
+from posenc_jax.options import checked, choices_for
 
 CATALOG: dict[str, Callable[..., Encoding]] = {
     "nope": absolute.nope,
@@ -72,8 +72,8 @@ CATALOG: dict[str, Callable[..., Encoding]] = {
     "llama3": extension.llama3,
     "longrope": extension.longrope,
     "drope": extension.drope,
-    "irope": layouts.irope,
-    "local_global": layouts.local_global,
+    "irope": by_layer.irope,
+    "local_global": by_layer.local_global,
     "clipped": bias.clipped,
     "t5": bias.t5,
     "alibi": bias.alibi,

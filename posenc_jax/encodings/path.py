@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posenc_jax.dtypes import widest
 from posenc_jax.encoding import Encoding, Walk, each_layer
 from posenc_jax.encodings.bias import at_least_1
 from posenc_jax.encodings.card import method
-from posenc_jax.linear import widest
 
 STRETCH = 64  # keys whose product is found by one triangular solve
 TINY = 1e-6  # added to a squared length before it divides

@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from posenc_jax.checkpoints import Checkpoints
-from posenc_jax.runs.records import parse
+from posenc_jax.lab.runs.checkpoints import Checkpoints
+from posenc_jax.lab.runs.records import parse
 
 ROOT = Path(__file__).parents[2]
 Case = TypeVar("Case")

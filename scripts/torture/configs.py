@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import experiments
 import train
-from posenc_jax import schema
+from posenc_jax.lab.config import schema
 from scripts.torture.shown import Shown
 
 HEALTH = (hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.filter_too_much)

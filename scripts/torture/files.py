@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from posenc_jax import checkpoints
-from posenc_jax.checkpoints import Checkpoints
+from posenc_jax.lab.runs import checkpoints
+from posenc_jax.lab.runs.checkpoints import Checkpoints
 
 Leaves = Mapping[str, np.ndarray]
 

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from posenc_jax.interrupts import ASKS
+from posenc_jax.lab.hosts.signals import ASKS
 from scripts.torture.child import Child, outcome, pinned, side_by_side, undisturbed
 from scripts.torture.shown import Shown
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from posenc_jax import runs
+from posenc_jax.lab import runs
 from scripts.torture.child import ROOT
 from scripts.torture.shown import Shown
 from scripts.torture.without import locking

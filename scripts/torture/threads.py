@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from posenc_jax.checkpoints import Checkpoints
+from posenc_jax.lab.runs.checkpoints import Checkpoints
 from scripts.torture.child import Child
 from scripts.torture.shown import Shown
 

@@ -7,8 +7,9 @@ import sys
 
 import train
 from experiments import job, workers
-from posenc_jax import checkpoints, interrupts, mirror
-from posenc_jax.runs import journal, keeper, lock
+from posenc_jax.lab.hosts import signals
+from posenc_jax.lab.runs import checkpoints, journal, lock, resume
+from posenc_jax.lab.wandb import logger
 
 
 def rollback() -> None:
@@ -29,7 +30,7 @@ def optimizer() -> None:
         full = checkpoints.fill(tree, leaves)
         return full._replace(opt=tree.opt)
 
-    keeper.fill = fill
+    resume.fill = fill
 
 
 def manifest() -> None:
@@ -37,9 +38,9 @@ def manifest() -> None:
     checkpoints.verify = lambda folder: ""
 
 
-def signals() -> None:
+def default_signals() -> None:
     """SIGTERM is what it is by default."""
-    interrupts.install = lambda: None
+    signals.install = lambda: None
 
 
 def locking() -> None:
@@ -49,8 +50,8 @@ def locking() -> None:
 
 def bounds() -> None:
     """W&B may take the time that it wants."""
-    mirror.FINISH_SECONDS = 0.0
-    mirror._bounded = lambda seconds, call, *arguments: call(*arguments)
+    logger.FINISH_SECONDS = 0.0
+    logger._bounded = lambda seconds, call, *arguments: call(*arguments)
     job.LEAVE_SECONDS = 3600.0
 
 
@@ -60,13 +61,13 @@ def following() -> None:
 
 
 def _start_alone(prepare, config, free):
-    interrupts.follow_parent = lambda: None
+    signals.follow_parent = lambda: None
     workers._start(prepare, config, free)  # of the worker, where nothing is changed
 
 
 PROTECTIONS = {
     made.__name__: made
-    for made in (rollback, optimizer, manifest, signals, locking, bounds, following)
+    for made in (rollback, optimizer, manifest, default_signals, locking, bounds, following)
 }
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""The lab: everything that measures encodings, from a config to a report."""

@@ -1,0 +1,1 @@
+"""The shape of a config, and sweeps over it."""

@@ -1,0 +1,68 @@
+"""The catalogue in pictures: a card for each method, a page of all cards, and a table of all."""
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import jax
+
+from posenc_jax.encodings import CATALOG, card
+from posenc_jax.lab.gallery import cards, costs, listing, page
+
+__all__ = ["catalogue", "gallery"]
+
+
+def gallery(names: Sequence[str], out: Path, workers: int | None = None) -> Iterator[str]:
+    """Writes out/NAME.png for each method, index.html and README.md; yields each name when drawn.
+
+    Where all methods are asked for, cards of others are removed from the folder.
+
+    Args:
+      names: methods of the catalogue.
+      workers: processes; None: one for each core, at most four.
+
+    Raises:
+      ValueError: no such method.
+    """
+    names = [card(name).name for name in names]
+    out.mkdir(parents=True, exist_ok=True)
+    if set(names) == set(CATALOG):
+        for old in out.glob("*.png"):
+            old.unlink()
+    drawn = {}
+    for name, png, svg in _drawn(names, workers or min(os.cpu_count() or 1, 4)):
+        (out / f"{name}.png").write_bytes(png)
+        drawn[name] = svg
+        yield name
+    (out / "index.html").write_text(page.html(drawn), "utf-8")
+    (out / "README.md").write_text(page.readme(names), "utf-8")
+
+
+def catalogue(path: Path) -> Iterator[str]:
+    """Writes the table of the whole catalogue; yields each name when its cost is counted."""
+    measured = {}
+    for name in CATALOG:
+        measured[name] = costs.cost(name)
+        yield name
+    path.write_text(listing.markdown(measured, costs.base()), "utf-8")
+
+
+def _drawn(names: Sequence[str], workers: int) -> Iterator[tuple[str, bytes, str]]:
+    if workers == 1 or len(names) == 1:
+        yield from map(_draw, names)
+        return
+    # A fresh interpreter each: JAX does not survive a fork.
+    with ProcessPoolExecutor(workers, get_context("spawn"), _on_cpu) as pool:
+        yield from pool.map(_draw, names)
+
+
+def _on_cpu() -> None:
+    """What is drawn is small, and processes cannot share an accelerator."""
+    jax.config.update("jax_platforms", "cpu")
+
+
+def _draw(name: str) -> tuple[str, bytes, str]:
+    drawn = cards.panels(name)
+    return name, cards.png(name, drawn), cards.svg(name, drawn)

@@ -1,0 +1,159 @@
+"""Kinds of panels: curves with a spread, and heatmaps. Each draws on axes that it is given."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.ticker import MaxNLocator
+
+from posenc_jax.lab.report.look import COLORS, GRID, INK, MUTED
+
+SMALL = 7.5
+SIGNED = matplotlib.colormaps["RdBu_r"].with_extremes(bad=GRID)
+RISING = matplotlib.colormaps["YlGnBu"].with_extremes(bad=GRID)
+ORDERED = LinearSegmentedColormap.from_list("ordered", [COLORS[0], COLORS[2], COLORS[4]])
+THIN = {"linewidth": 1.2}
+FLAT = 1e-3  # what varies by less, or by less than this share of it, is drawn flat
+LEGEND = 5  # lines that are all named; of more, the first and the last
+
+
+class Curve(NamedTuple):
+    """y over x, maybe between low and high; NaN is left out."""
+
+    x: Sequence[float] | np.ndarray
+    y: np.ndarray
+    label: str = ""
+    color: str | tuple = COLORS[0]
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
+    style: dict[str, Any] = {}  # noqa: RUF012, never changed
+
+
+class Panel(NamedTuple):
+    """A title, a line below it that says how to read the panel, and what draws it."""
+
+    title: str
+    below: str
+    draw: Callable[[Axes], None]
+
+
+def curves(
+    title: str,
+    below: str,
+    drawn: Sequence[Curve],
+    x: str,
+    y: str,
+    mark: float | None = None,
+    level: float | None = None,
+) -> Panel:
+    """Curves over a common axis.
+
+    Args:
+      drawn: what to draw.
+      x, y: labels of the axes.
+      mark: where along x a dotted line stands.
+      level: where a dotted line goes across.
+    """
+
+    def draw(axes: Axes) -> None:
+        for curve in drawn:
+            axes.plot(curve.x, curve.y, color=curve.color, label=curve.label, **curve.style)
+            if curve.low is not None and curve.high is not None:
+                axes.fill_between(curve.x, curve.low, curve.high, color=curve.color, alpha=0.22,
+                                  linewidth=0)  # fmt: skip
+        if level is not None:
+            axes.axhline(level, color=MUTED, linewidth=0.9, linestyle=":", zorder=1)
+        if mark is not None:
+            axes.axvline(mark, color=MUTED, linewidth=0.9, linestyle=":", zorder=1)
+        axes.margins(x=0.01, y=0.08)
+        low, high = axes.get_ylim()
+        if high - low < FLAT * max(1.0, abs(high)):
+            axes.set_ylim((low + high) / 2 - 0.5, (low + high) / 2 + 0.5)
+        axes.set_xlabel(x)
+        axes.set_ylabel(y)
+        if any(curve.label for curve in drawn):
+            axes.legend(loc="lower right", bbox_to_anchor=(1, 1.09), ncols=LEGEND, fontsize=SMALL,
+                        handlelength=1, columnspacing=0.8, handletextpad=0.4, borderpad=0,
+                        borderaxespad=0)  # fmt: skip
+
+    return Panel(title, below, draw)
+
+
+def in_order(x: np.ndarray, y_NX: np.ndarray, name: str) -> list[Curve]:
+    """Curves of numbered things, from blue to orange; those that are the same are one."""
+    close = 1e-5 * max(float(np.nanmax(np.abs(y_NX), initial=0.0)), 1.0)
+    groups: list[list[int]] = []
+    for i, y in enumerate(y_NX):
+        like = [g for g in groups if np.nanmax(np.abs(y - y_NX[g[0]]), initial=0.0) <= close]
+        if like:
+            like[0].append(i)
+        else:
+            groups.append([i])
+    if len(groups) == 1:
+        return [Curve(x, y_NX[0], f"all {len(y_NX)} {name}s" if len(y_NX) > 1 else "")]
+    last, drawn = len(groups) - 1, []
+    for n, group in enumerate(groups):
+        numbers = ", ".join(str(i + 1) for i in group)
+        label = f"{name} {numbers}" if n == 0 else numbers if last < LEGEND or n == last else ""
+        drawn.append(Curve(x, y_NX[group[0]], label, ORDERED(n / last), style=THIN))
+    return drawn
+
+
+def heat(
+    title: str,
+    below: str,
+    values: np.ndarray,
+    extent: tuple[float, float, float, float],
+    x: str,
+    y: str,
+    square: bool = False,
+) -> Panel:
+    """A heatmap [rows, columns], the first row at the bottom; what is NaN is grey.
+
+    Where there are values on both sides of zero, blue is below and red above it.
+
+    Args:
+      values: what is drawn, a pixel each, with nothing smoothed.
+      extent: left, right, bottom, top of the outer pixels' edges; bottom above top: from the top.
+      x, y: labels of the axes.
+      square: pixels are square.
+    """
+
+    def draw(axes: Axes) -> None:
+        low, high = float(np.nanmin(values)), float(np.nanmax(values))
+        if high - low < 1e-5 * abs(high):  # what is flat up to rounding looks flat
+            low, high = min(0.0, low), max(0.0, high)
+        signed = low < 0 < high
+        if signed:
+            high = max(-low, high)
+            low = -high
+        shown = axes.imshow(
+            values, cmap=SIGNED if signed else RISING, vmin=low, vmax=high, interpolation="none",
+            origin="lower", extent=extent, aspect="equal" if square else "auto",
+        )  # fmt: skip
+        axes.grid(False)
+        axes.set_xlabel(x)
+        axes.set_ylabel(y)
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+        if len(values) < 9:
+            axes.set_yticks(np.arange(len(values)) + round(min(extent[2:]) + 0.5))
+        assert axes.figure is not None
+        bar = axes.figure.colorbar(shown, cax=axes.inset_axes((1.02, 0, 0.04, 1)))
+        bar.outline.set_visible(False)  # type: ignore[operator]
+        bar.ax.tick_params(length=0, labelsize=SMALL - 0.5)
+        bar.locator = MaxNLocator(4)
+        bar.update_ticks()
+
+    return Panel(title, below, draw)
+
+
+def put(panel: Panel, axes: Axes) -> None:
+    """Draws a panel with its title."""
+    panel.draw(axes)
+    axes.set_title(panel.title, fontweight="bold", color=INK, pad=15)
+    axes.annotate(panel.below, (0, 1), (0, 4.5), xycoords="axes fraction", color=MUTED,
+                  textcoords="offset points", fontsize=SMALL)  # fmt: skip

@@ -1,0 +1,1 @@
+"""The machine: devices, processes, signals, files, compiling."""

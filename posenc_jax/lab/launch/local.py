@@ -1,0 +1,124 @@
+"""A sweep on this machine: its points one after another, each a process of its own."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from posenc_jax.lab import runs
+from posenc_jax.lab.config.sweeps import Point, Sweep
+
+TICK, GRACE = 0.5, 60.0  # seconds between two looks at a running point; for it to leave
+TAIL = 4096  # bytes of a log or a record that are read for its last line
+
+
+class Status(NamedTuple):
+    """How far a point is; `note` is for people, `seconds` of this process."""
+
+    state: Literal["waiting", "running", "finished", "failed"]
+    note: str = ""
+    seconds: float = 0.0
+
+
+def statuses(
+    sweep: Sweep, folder: Path, configs: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Status]:
+    """What stands in the sweep's folder: a point is finished, or waits to be run or to go on.
+
+    Args:
+      configs: the checked config of each point by name, as a run records it.
+
+    Raises:
+      ValueError: a folder holds a run with another config.
+    """
+    found = {}
+    for point in sweep.points:
+        workdir = folder / point.name
+        there = runs.standing(workdir, configs[point.name])
+        done = there == "finished" and (workdir / "report.html").is_file()
+        begun = "" if there == "new" else "begun"
+        found[point.name] = Status("finished", "before") if done else Status("waiting", begun)
+    return found
+
+
+def run(
+    sweep: Sweep,
+    folder: Path,
+    script: Path,
+    board: dict[str, Status],
+    show: Callable[[], None],
+) -> None:
+    """Runs what is not finished, in order; `board` is kept up to date and `show` called on change.
+
+    A point that fails leaves its output in FOLDER/NAME.log and the others go on. Whatever stops
+    this process first ends the point that runs, by SIGTERM.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for point in sweep.points:
+        if board[point.name].state == "finished":
+            continue
+        workdir, log = folder / point.name, folder / f"{point.name}.log"
+        command = [sys.executable, str(script), *sweep.command(point, workdir)[1:]]
+        started = time.monotonic()
+
+        def running(point=point, workdir=workdir, started=started):
+            spent = time.monotonic() - started
+            board[point.name] = Status("running", _progress(workdir), spent)
+            show()
+
+        status = _wait(command, log, running)
+        spent = time.monotonic() - started
+        if status == 0 and (workdir / "summary.json").is_file():
+            board[point.name] = Status("finished", "", spent)
+        else:
+            board[point.name] = Status("failed", f"status {status}: {_last_line(log)}", spent)
+        show()
+
+
+def _wait(command: list[str], log: Path, running: Callable[[], None]) -> int:
+    """The exit status of the command; `running` is called while it runs."""
+    with log.open("ab") as out:
+        child = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
+        try:
+            while True:
+                running()
+                try:
+                    return child.wait(TICK)
+                except subprocess.TimeoutExpired:
+                    continue
+        finally:
+            if child.poll() is None:
+                child.terminate()
+                try:
+                    child.wait(GRACE)
+                except subprocess.TimeoutExpired:
+                    child.kill()
+                    child.wait()
+
+
+def _progress(workdir: Path) -> str:
+    """ "rope: step 40" or "rope: tested at 128", from the last record."""
+    try:
+        record = json.loads(_last_line(workdir / "metrics.jsonl"))
+        at = f"step {record['step']}"
+        if record["split"] == "test":
+            at = f"tested at {record['length']}"
+        return f"{record['encoding']}: {at}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "starting"
+
+
+def _last_line(path: Path) -> str:
+    """The last whole line that is not blank."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - TAIL))
+        lines = file.read().decode("utf-8", "replace").splitlines()
+    return next((line.strip() for line in reversed(lines) if line.strip()), "no output")
+
+
+def waiting(board: Mapping[str, Status], points: list[Point]) -> int:
+    """How many points are not finished."""
+    return sum(board[point.name].state != "finished" for point in points)

@@ -1,0 +1,1 @@
+"""A small Transformer and an LSTM as pure functions."""

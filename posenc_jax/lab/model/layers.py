@@ -1,0 +1,201 @@
+"""The layers of a small Transformer, and an LSTM; the only file that imports Flax."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from posenc_jax.attention import Frame, attend, frame
+from posenc_jax.dtypes import widest
+from posenc_jax.encoding import Dims, Encoding
+from posenc_jax.lab.config.schema import ModelConfig
+from posenc_jax.lab.hosts.linear import linear
+from posenc_jax.layout import Layout, join
+
+
+def weight(module: nn.Module, name: str, init: Callable, shape: tuple[int, ...]) -> jax.Array:
+    """`module.param`, which traces the initialiser in every pass to learn a shape that is known.
+
+    Raises:
+      ValueError: names the weight that has another shape.
+    """
+    given = module.get_variable("params", name)
+    if given is None:
+        return module.param(name, init, shape)
+    if given.shape != shape:
+        where = "/".join((*module.path, name))
+        raise ValueError(f"{where}: a weight of shape {given.shape}, where {shape} is read")
+    return given
+
+
+class Dense(nn.Module):
+    """An affine map of the last axis; `gain` scales the variance of its first weights."""
+
+    features: int
+    dtype: Any
+    gain: float = 1.0
+
+    @nn.compact
+    def __call__(self, x):
+        init = nn.initializers.variance_scaling(self.gain, "fan_in", "truncated_normal")
+        w = weight(self, "kernel", init, (x.shape[-1], self.features))
+        b = weight(self, "bias", nn.initializers.zeros_init(), (self.features,))
+        return linear(x.astype(self.dtype), w.astype(self.dtype), b.astype(self.dtype))
+
+
+class Norm(nn.Module):
+    """Layer normalisation of the last axis, in float32."""
+
+    @nn.compact
+    def __call__(self, x):
+        shape = (1,) * (x.ndim - 1) + x.shape[-1:]
+        scale = weight(self, "scale", nn.initializers.ones_init(), x.shape[-1:]).reshape(shape)
+        bias = weight(self, "bias", nn.initializers.zeros_init(), x.shape[-1:]).reshape(shape)
+        wide = x.astype(widest(x.dtype))
+        wide = wide - wide.mean(axis=-1, keepdims=True)
+        wide = wide * jax.lax.rsqrt(jnp.square(wide).mean(axis=-1, keepdims=True) + 1e-6)
+        return (wide * scale.astype(wide.dtype) + bias.astype(wide.dtype)).astype(x.dtype)
+
+
+class Block(nn.Module):
+    """Pre-norm attention and MLP, each added to the residual stream."""
+
+    heads: int
+    mlp: int
+    gain: float
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, x_BTD, frame: Frame, past_BMD=None, cached=None, column=None):
+        """The new hidden states, and (keys, values, features) of all tokens they could see.
+
+        past_BMD: hidden states of earlier tokens, which serve as keys and values alone.
+        cached: such keys, values and features; the new tokens' are written into it at `column`.
+        """
+        time, width = x_BTD.shape[1:]
+        dense = partial(Dense, dtype=self.dtype)
+        heads = lambda x, name: dense(width, name=name)(x).reshape(
+            *x.shape[:2], self.heads, width // self.heads
+        )
+        seen = x_BTD if past_BMD is None else jnp.concatenate([past_BMD, x_BTD], axis=1)
+        h_BKD = Norm(name="attention_norm")(seen)
+        q_BQHC = heads(h_BKD[:, -time:], "query")
+        walk = frame.encoding.walk
+        feat = walk.prepare(frame.params, h_BKD) if walk and walk.prepare else None
+        kept = heads(h_BKD, "key"), heads(h_BKD, "value"), feat
+        q_feat = jax.tree.map(lambda f: f[:, -time:], feat)
+        if cached is not None:
+            kept = jax.tree.map(partial(write, column=column), cached, kept)
+        k_BKHC, v_BKHC, k_feat = kept
+        o_BQHC = attend(q_BQHC, k_BKHC, v_BKHC, frame, q_feat, k_feat)
+        if self.is_mutable_collection("intermediates"):  # see `Model.attention`
+            # The weights are what attention makes of values that are unit vectors.
+            unit_KK = jnp.eye(k_BKHC.shape[1], dtype=v_BKHC.dtype)
+            unit_BKHK = jnp.broadcast_to(unit_KK[None, :, None], (*k_BKHC.shape[:3], len(unit_KK)))
+            p_BQHK = attend(q_BQHC, k_BKHC, unit_BKHK, frame, q_feat, k_feat)
+            self.sow("intermediates", "attention", p_BQHK.transpose(0, 2, 1, 3))
+        x_BTD = x_BTD + dense(width, gain=self.gain, name="out")(o_BQHC.reshape(x_BTD.shape))
+        h_BTF = nn.gelu(dense(self.mlp * width, name="up")(Norm(name="mlp_norm")(x_BTD)))
+        return x_BTD + dense(width, gain=self.gain, name="down")(h_BTF), kept
+
+
+class Transformer(nn.Module):
+    """Token embedding, blocks, norm and read-out; an encoder if not `causal`."""
+
+    encoding: Encoding
+    vocab: int
+    config: ModelConfig
+    pooled: bool
+
+    @nn.compact
+    def __call__(self, tokens_BT, layout, placed=None, memory=None, cache=None, **form):
+        """(logits, hidden states at each layer's input, what each layer keeps for a cache)."""
+        c, dtype = self.config, jnp.dtype(self.config.dtype)
+        dims = Dims(c.width, c.heads, c.width // c.heads, c.layers)
+        params = self.param("encoding", lambda k: self.encoding.init(k, dims))
+        # To be initialised, the other weights need no positions.
+        encoding = Encoding() if self.is_initializing() else self.encoding
+        everyone, column = None, None
+        if memory is not None:
+            everyone = join(memory.layout, layout)
+        elif cache is not None:
+            everyone, column = cache.layout, cache.filled
+        view = frame(
+            encoding, params, layout, everyone, heads=dims.heads, head=dims.head,
+            causal=c.kind == "decoder", placed=placed, mask=c.masks.attention, start=column,
+            **form,
+        )  # fmt: skip
+        x_BTD = _embed(self, tokens_BT)
+        if encoding.embed is not None:
+            x_BTD = encoding.embed(params, x_BTD, view.q.placed)
+        inputs, kept = [], []
+        for n in range(c.layers):
+            inputs.append(x_BTD)
+            block = Block(c.heads, c.mlp, 1 / (2 * c.layers), dtype, name=f"block_{n}")
+            past = None if memory is None else memory.x[n]
+            cached = None if cache is None else cache.kept[n]
+            x_BTD, keep = block(x_BTD, view.at(n), past, cached, column)
+            kept.append(keep)
+        return _read_out(self, x_BTD, layout), tuple(inputs), tuple(kept)
+
+
+class LSTM(nn.Module):
+    """A stacked LSTM: the baseline that needs no positions. State restarts at each segment."""
+
+    vocab: int
+    config: ModelConfig
+    pooled: bool
+
+    @nn.compact
+    def __call__(self, tokens_BT, layout, placed=None, **form):
+        segment_BT = jnp.broadcast_to(layout.segment_BT, tokens_BT.shape)
+        before_BT = jnp.pad(segment_BT, ((0, 0), (1, 0)))[:, :-1]
+        real_BT, fresh_BT = segment_BT > 0, segment_BT != before_BT
+        if not self.config.masks.attention:  # padding is read on as if it were text
+            real_BT, fresh_BT = jnp.ones_like(real_BT), fresh_BT & real_BT & (before_BT > 0)
+
+        def step(cell, carry, inputs):
+            x_BD, real_B, fresh_B = inputs
+            carry = jax.tree.map(lambda s: jnp.where(fresh_B[:, None], jnp.zeros_like(s), s), carry)
+            after, y_BD = cell(carry, x_BD)
+            hold = lambda new, old: jnp.where(real_B[:, None], new, old)
+            return jax.tree.map(hold, after, carry), y_BD
+
+        run = nn.scan(
+            step, variable_broadcast="params", split_rngs={"params": False}, in_axes=1, out_axes=1
+        )
+        x_BTD = _embed(self, tokens_BT)
+        for n in range(self.config.layers):
+            cell = nn.OptimizedLSTMCell(self.config.width, dtype=x_BTD.dtype, name=f"lstm_{n}")
+            zeros = jnp.zeros((len(tokens_BT), self.config.width), x_BTD.dtype)
+            _, x_BTD = run(cell, (zeros, zeros), (x_BTD, real_BT, fresh_BT))
+        return (_read_out(self, x_BTD, layout),)
+
+
+def write(old, new, column):
+    """The new rows [B|1, T, ...] written over the old [B, K, ...] from a column on."""
+    new = jnp.broadcast_to(new, old.shape[:1] + new.shape[1:])
+    return jax.lax.dynamic_update_slice_in_dim(old, new, column, axis=1)
+
+
+def _embed(module, tokens_BT):
+    if tokens_BT.ndim == 3:  # vectors [B, T, F], such as patches of an image
+        return Dense(module.config.width, jnp.dtype(module.config.dtype), name="embed")(tokens_BT)
+    init = nn.initializers.normal(1.0)
+    table_VD = weight(module, "embed", init, (module.vocab, module.config.width))
+    return table_VD.astype(module.config.dtype)[tokens_BT]
+
+
+def _read_out(module, x_BTD, layout: Layout):
+    """Logits in float32 for each token, or for the mean over tokens if pooled."""
+    x_BTD = Norm(name="norm")(x_BTD)
+    real_BT1 = jnp.broadcast_to(layout.segment_BT, x_BTD.shape[:2])[..., None] > 0
+    real_BT1 |= jnp.logical_not(module.config.masks.output)
+    x_BTD = jnp.where(real_BT1, x_BTD, 0)
+    if module.pooled:
+        x_BTD = x_BTD.sum(axis=1) / jnp.maximum(real_BT1.sum(axis=1), 1).astype(x_BTD.dtype)
+    logits = Dense(module.vocab, x_BTD.dtype, name="read_out")(x_BTD)
+    return logits.astype(widest(logits.dtype))

@@ -1,0 +1,166 @@
+"""A small Transformer as a bundle of pure functions, and an LSTM on the same interface.
+
+Nothing outside sees a Flax module: `build` wraps those of `modules`.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from posenc_jax.encoding import Encoding, Placed, place, unmoved
+from posenc_jax.lab.config.schema import ModelConfig
+from posenc_jax.lab.model.layers import LSTM, Transformer, write
+from posenc_jax.layout import Layout, full, join
+
+
+class Memory(NamedTuple):
+    """Hidden states of earlier segments at each layer's input, [B, M, D] (arXiv 1901.02860)."""
+
+    layout: Layout
+    x: tuple[jax.Array, ...]
+
+
+class Cache(NamedTuple):
+    """Keys, values and walk features of all tokens so far, for decoding; slots fill from column 0.
+
+    Slots not yet written have segment 0. Keys are kept unrotated, so a method whose rotation
+    depends on the current length stays right.
+    """
+
+    layout: Layout
+    kept: tuple[Any, ...]  # (k_BKHC, v_BKHC, feat) of each layer
+    filled: jax.Array
+
+
+class Model(NamedTuple):
+    """A model as pure functions of explicit parameters; an LSTM has `init` and `apply` alone.
+
+    init:   (key) -> params.
+    apply:  (params, tokens_BT, layout, placed=None, **form) -> logits [B, T, V], or [B, V] if
+            pooled. `placed` is what `place` gave, in training alone; `form` goes to
+            `attention.frame`. A model may be built to read vectors [B, T, F] in place of token ids.
+    place:  (key, layout) -> placed, [B, T, ...]: where the encoding draws the tokens of a batch to
+            stand, in training; None where they stand as the layout says.
+    extend: (params, tokens_BT, layout, memory=None, keep=None) -> (logits, memory): a segment after
+            those remembered. The memory returned holds the newest `keep` tokens, by default this
+            segment's; no gradient flows into it.
+    decode: (params, tokens_BT, layout, cache) -> (logits, cache): the next tokens, one or many.
+    start:  (params, batch, capacity) -> an empty cache.
+    attention: (params, tokens_BT, layout, **form) -> the weights of each layer, [B, H, Q, K].
+    """
+
+    init: Callable[[jax.Array], Any]
+    apply: Callable[..., jax.Array]
+    place: Callable[[jax.Array, Layout], Placed] = lambda key, layout: None
+    extend: Callable[..., tuple[jax.Array, Memory]] | None = None
+    decode: Callable[..., tuple[jax.Array, Cache]] | None = None
+    start: Callable[..., Cache] | None = None
+    attention: Callable[..., tuple[jax.Array, ...]] | None = None
+
+
+def build(
+    config: ModelConfig,
+    encoding: Encoding,
+    vocab: int,
+    *,
+    pooled: bool = False,
+    axes: int = 1,
+    features: int | None = None,
+) -> Model:
+    """The model that the config describes.
+
+    Args:
+      config: kind, widths, masks and dtype.
+      encoding: what tells positions; an LSTM uses none.
+      vocab: number of token ids, which is also the number of logits.
+      pooled: one output a sequence, from the mean over its tokens.
+      axes: axes of the positions: 1 for sequences, 2 for (row, column).
+      features: for a model that reads vectors [B, T, features] in place of token ids, through a
+        linear map: the width of those.
+
+    Raises:
+      ValueError: the encoding does not fit the model's widths.
+    """
+    module: Any = (
+        LSTM(vocab, config, pooled)
+        if config.kind == "lstm"
+        else Transformer(encoding, vocab, config, pooled)
+    )
+    run = lambda params, *given, **rest: module.apply({"params": params}, *given, **rest)
+
+    def init(key):
+        tokens = jnp.zeros((1, 2), jnp.int32)
+        if features is not None:
+            tokens = jnp.zeros((1, 2, features))
+        return module.init(key, tokens, _unpadded(1, 2, axes))["params"]
+
+    def apply(params, tokens_BT, layout, placed=None, **form):
+        return run(params, tokens_BT, layout, placed=placed, **form)[0]
+
+    if config.kind == "lstm":
+        return Model(init, apply)
+
+    def attention(params, tokens_BT, layout, **form):
+        found = run(params, tokens_BT, layout, mutable=["intermediates"], **form)[1]
+        blocks = found["intermediates"]
+        return tuple(blocks[f"block_{n}"]["attention"][0] for n in range(config.layers))
+
+    return Model(
+        init,
+        apply,
+        place=partial(_drawn, encoding),
+        extend=partial(_extend, run),
+        decode=partial(_decode, run),
+        start=partial(_start, run, axes),
+        attention=attention,
+    )
+
+
+def _drawn(encoding, key, layout):
+    """See `Model.place`."""
+    placed = place(encoding, key, layout)
+    if unmoved(placed, layout):
+        return None
+    rows = len(layout.segment_BT)
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (rows, *x.shape[1:])), placed)
+
+
+def _extend(run, params, tokens_BT, layout, memory=None, keep=None):
+    """See `Model.extend`."""
+    logits, inputs, _ = run(params, tokens_BT, layout, memory=memory)
+    keep = tokens_BT.shape[1] if keep is None else keep
+    if memory is not None:
+        layout = join(memory.layout, layout)
+        both = zip(memory.x, inputs, strict=True)
+        inputs = tuple(jnp.concatenate(pair, axis=1) for pair in both)
+    newest = jax.tree.map(lambda leaf: leaf[:, -keep:], Memory(layout, inputs))
+    return logits, jax.lax.stop_gradient(newest)
+
+
+def _decode(run, params, tokens_BT, layout, cache):
+    """See `Model.decode`."""
+    seen = jax.tree.map(partial(write, column=cache.filled), cache.layout, layout)
+    cache = cache._replace(layout=seen)
+    logits, _, kept = run(params, tokens_BT, layout, cache=cache)
+    return logits, cache._replace(kept=kept, filled=cache.filled + tokens_BT.shape[1])
+
+
+def _start(run, axes, params, batch, capacity):
+    """See `Model.start`."""
+    tokens = jnp.zeros((batch, capacity), jnp.int32)
+    everywhere = _unpadded(batch, capacity, axes)
+    kept = jax.eval_shape(run, params, tokens, everywhere)[2]
+    empty = lambda leaf: jnp.zeros((batch, *leaf.shape[1:]), leaf.dtype)
+    layout, kept = jax.tree.map(empty, (everywhere, kept))
+    return Cache(layout, kept, jnp.zeros((), jnp.int32))
+
+
+def _unpadded(batch, time, axes):
+    """A layout of full rows, with positions of so many axes."""
+    rows = full(batch, time)
+    if axes > 1:
+        rows = rows._replace(pos_BT=jnp.stack([rows.pos_BT] * axes, axis=-1))
+    return rows

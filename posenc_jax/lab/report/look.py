@@ -1,0 +1,178 @@
+"""One look for every figure: colours, type, labels beside the axes."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from posenc_jax.lab.report import summaries
+from posenc_jax.lab.report.statistics import interval
+
+INK, MUTED, GRID = "#1f2328", "#667080", "#e2e6ea"
+# Okabe and Ito's colours (2008) without black and yellow, which vanish on a dark or a light page.
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a6d3b")
+# What report.html calls these colours, which it has for light and dark.
+PALETTE = {"ink": INK, "muted": MUTED, "grid": GRID} | {f"c{i}": c for i, c in enumerate(COLORS)}
+MARKERS = "osD^vPX"
+DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)))
+TICKS = 9
+BAND_SEEDS = 3  # of two seeds the t interval, 12.7 standard errors either way, fills a figure
+LABEL_GAP = 0.055  # of the axes' height, between two labels in the margin
+
+STYLE: dict[Any, Any] = {
+    "figure.constrained_layout.use": True,
+    "figure.facecolor": "white",
+    "font.family": "DejaVu Sans",
+    "font.size": 10.5,
+    "text.color": INK,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": INK,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 5,
+    "legend.frameon": False,
+    "svg.fonttype": "none",  # text stays text: it can be searched, read aloud and coloured
+}
+
+
+class Label(NamedTuple):
+    """Text in the right margin, joined to the point (x, y) by a line of its colour."""
+
+    text: str
+    x: float
+    y: float
+    color: str
+
+
+@contextmanager
+def look(name: str) -> Iterator[None]:
+    """The style while one figure is made and saved; `name` seeds the ids inside its SVG."""
+    with matplotlib.rc_context({**STYLE, "svg.hashsalt": name}):
+        yield
+
+
+def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """One colour, marker and dash for each encoding, the same in every figure of a run."""
+    return {
+        name: {
+            "color": COLORS[i % len(COLORS)],
+            "marker": MARKERS[i % len(MARKERS)],
+            "linestyle": DASHES[i // len(COLORS) % len(DASHES)],
+        }
+        for i, name in enumerate(names)
+    }
+
+
+def band(axes: Axes, x: Sequence[float], seeds: Sequence[Sequence[float]], color: str) -> None:
+    """Shades the 95% t interval of the seeds at each x; none of fewer than BAND_SEEDS."""
+    enough = [(at, own) for at, own in zip(x, seeds, strict=True) if len(own) >= BAND_SEEDS]
+    spread = [(at, *interval(own)[1:3]) for at, own in enough]
+    known = [row for row in spread if row[1] is not None]
+    if known:
+        at, low, high = zip(*known, strict=True)
+        axes.fill_between(at, low, high, color=color, alpha=0.16, linewidth=0)
+
+
+def banded(seeds: int) -> str:
+    """What the band is, or why there is none."""
+    if seeds < BAND_SEEDS:
+        return f"no band: fewer than {BAND_SEEDS} seeds"
+    return "band: 95% t interval"
+
+
+def limits(values: Sequence[float], baselines: Sequence[float]) -> tuple[float, float]:
+    """The range of every seed, with the baselines that lie near enough not to squeeze it."""
+    finite = [value for value in values if value is not None and math.isfinite(value)] or [0.0, 1.0]
+    low, high = min(finite), max(finite)
+    reach = max(high - low, 0.05 * abs(high), 1e-3)
+    near = [b for b in baselines if low - reach <= b <= high + reach]
+    low, high = min([low, *near]), max([high, *near])
+    room = 0.06 * max(high - low, reach)
+    return low - room, high + room
+
+
+def baselines(axes: Axes, values: Mapping[str, float], right: float) -> list[Label]:
+    """Dashed lines, and labels for them; an arrow says that one lies outside the axes."""
+    low, high = axes.get_ylim()
+    labels = []
+    for name, value in values.items():
+        arrow = "↑ " if value > high else "↓ " if value < low else ""
+        if not arrow:
+            axes.axhline(value, color=MUTED, linewidth=1, linestyle="--", zorder=1)
+        at = min(max(value, low), high)
+        labels.append(Label(f"{arrow}{name} {summaries.number(value)}", right, at, MUTED))
+    return labels
+
+
+def margin_labels(axes: Axes, labels: Sequence[Label]) -> None:
+    """Writes labels beside the axes, as high as their points, pushed apart where they touch."""
+    ordered = sorted(labels, key=lambda label: (label.y, label.color != MUTED))
+    within = axes.transScale + axes.transLimits
+    heights = [within.transform((label.x, label.y))[1] for label in ordered]
+    for i in range(1, len(heights)):
+        heights[i] = max(heights[i], heights[i - 1] + LABEL_GAP)
+    ceiling = 1.0
+    for i in reversed(range(len(heights))):
+        heights[i] = min(heights[i], ceiling)
+        ceiling = heights[i] - LABEL_GAP
+    joint = {"arrowstyle": "-", "linewidth": 1, "shrinkB": 4, "relpos": (0, 0.5)}
+    for label, height in zip(ordered, heights, strict=True):
+        axes.annotate(
+            label.text,
+            (label.x, label.y),
+            (1.045, height),
+            textcoords="axes fraction",
+            va="center",
+            color=MUTED if label.color == MUTED else INK,
+            fontsize="small",
+            annotation_clip=False,
+            arrowprops={**joint, "color": label.color},
+        )
+
+
+def length_axis(axes: Axes, lengths: Sequence[int], trained: int) -> None:
+    """A log axis with a tick at each length that says how it stands to the trained one."""
+    every = math.ceil(len(lengths) / TICKS)
+    shown = [length for i, length in enumerate(lengths) if i % every == 0 or length == trained]
+    texts = {length: f"{length}\n{summaries.multiple(length, trained)}" for length in shown}
+    axes.set_xscale("log", base=2)
+    axes.set_xlim(lengths[0] / 1.12, lengths[-1] * 1.12)
+    axes.xaxis.set_major_locator(FixedLocator(shown))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: texts.get(round(x), "")))
+    axes.xaxis.set_minor_locator(NullLocator())
+    trained_line(axes, trained)
+
+
+def position_axis(axes: Axes, trained: int) -> None:
+    """A log axis of positions with plain numbers."""
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    axes.xaxis.set_minor_locator(NullLocator())
+    trained_line(axes, trained)
+
+
+def trained_line(axes: Axes, trained: int) -> None:
+    """A dotted line where training ended."""
+    axes.axvline(trained, color=MUTED, linewidth=1, linestyle=":", zorder=1)
+
+
+def head(axes: Axes, title: str, below: str) -> None:
+    """A title, and a line in small type that says how to read the figure."""
+    axes.set_title(title, fontweight="bold", fontsize="large", pad=24)
+    axes.annotate(below, (0, 1), (0, 8), xycoords="axes fraction", textcoords="offset points",
+                  color=MUTED, fontsize="small")  # fmt: skip

@@ -1,0 +1,221 @@
+"""Many runs as one: lines that are comparable, what their configs differ in, and their seeds.
+
+Runs whose configs differ in the seeds alone are pooled. Everything is computed here; the page only
+draws it.
+"""
+
+import base64
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from posenc_jax.lab.config.sweeps import dotted
+from posenc_jax.lab.report import summaries
+from posenc_jax.lab.report.statistics import interval
+from posenc_jax.lab.runs import Record, Stored
+
+# What says nothing about the result: where it was mirrored, and which seeds were run.
+ASIDE = ("wandb", "seeds", "first_seed")
+POINTS, DIGITS = 200, 6  # of a training curve; of a number on the page
+
+
+class Line(NamedTuple):
+    """One encoding under one config, with the seeds of all runs that have it.
+
+    folder: of the first of these runs, for what is no record.
+    """
+
+    label: str
+    encoding: str
+    trained: int
+    metric: str
+    folder: Path
+    records: list[Record]
+
+
+def merge(runs: Sequence[Stored], names: Sequence[str]) -> dict[str, Any]:
+    """What the page shows of the runs, as JSON can hold it.
+
+    Args:
+      runs: finished runs; those that are not a table by length are listed only.
+      names: what each is called, no two the same.
+    """
+    configs = [dotted(run.config) for run in runs]
+    fields = differing(configs)
+    found = lines(runs, names, configs, fields)
+    metrics = list(dict.fromkeys(name for line in found for name in _metrics(line)))
+    return {
+        "metrics": [
+            {
+                "name": name,
+                "label": summaries.axis_label(name),
+                "better": _better(name, runs),
+            }
+            for name in metrics
+        ],
+        "baselines": _baselines(runs),
+        "lines": [
+            {
+                "label": line.label,
+                "encoding": line.encoding,
+                "trained": line.trained,
+                "cells": {name: _cells(line, name) for name in metrics},
+                "training": _training(line),
+                "positions": _positions(line),
+                "attention": _attention(line),
+            }
+            for line in found
+        ],
+        "fields": [_short(field, fields) for field in fields],
+        "runs": [
+            {"name": name, "values": [_shown(config.get(field, "")) for field in fields]}
+            for name, config in zip(names, configs, strict=True)
+        ],
+    }
+
+
+def differing(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The dotted fields that are not the same in all configs, in the order they are met."""
+    fields = dict.fromkeys(field for config in configs for field in config)
+    return [
+        field
+        for field in fields
+        if field.split(".")[0] not in ASIDE
+        and len({repr(config.get(field)) for config in configs}) > 1
+    ]
+
+
+def lines(
+    runs: Sequence[Stored],
+    names: Sequence[str],
+    configs: Sequence[Mapping[str, Any]],
+    fields: Sequence[str],
+) -> list[Line]:
+    """The lines of the runs that are tables by length; the same label twice means more seeds.
+
+    Where two runs would give one line the same seed, their names tell them apart.
+    """
+    told = [field for field in fields if field != "encoding.name"]
+    parts: list[tuple[str, str, Stored, list[Record]]] = []
+    for run, name, config in zip(runs, names, configs, strict=True):
+        if "train_length" not in run.summary:
+            continue
+        by_encoding: dict[str, list[Record]] = {}
+        for record in run.records:
+            by_encoding.setdefault(record["encoding"], []).append(record)
+        values = [f"{_short(field, fields)} {_shown(config.get(field))}" for field in told
+                  if field in config]  # fmt: skip
+        for encoding, records in by_encoding.items():
+            parts.append((" · ".join([encoding, *values]), name, run, records))
+    taken: dict[tuple[str, int], set[str]] = {}
+    for label, name, _, records in parts:
+        for seed in {record["seed"] for record in records}:
+            taken.setdefault((label, seed), set()).add(name)
+    doubled = {label for (label, _), by in taken.items() if len(by) > 1}
+    found: dict[str, Line] = {}
+    for label, name, run, records in parts:
+        label = f"{label} ({name})" if label in doubled else label
+        trained, metric = run.summary["train_length"], run.summary["metric"]
+        fresh = Line(label, records[0]["encoding"], trained, metric, run.path, [])
+        found.setdefault(label, fresh).records.extend(records)
+    return [line for line in found.values() if _metrics(line) or _training(line)]
+
+
+def _baselines(runs: Sequence[Stored]) -> dict[str, dict[str, float]]:
+    """Metric -> name -> value, those that all runs of the metric agree on."""
+    found: dict[str, list[dict[str, float]]] = {}
+    for run in runs:
+        if "train_length" in run.summary:
+            found.setdefault(run.summary["metric"], []).append(run.summary["baselines"])
+    return {
+        metric: {name: value for name, value in first.items()
+                 if all(other.get(name) == value for other in rest)}
+        for metric, (first, *rest) in found.items()
+    }  # fmt: skip
+
+
+def _metrics(line: Line) -> list[str]:
+    """The metrics by length, the run's own first."""
+    records = [r for r in line.records if r["split"] == "test" and "position" not in r]
+    names = dict.fromkeys(r["metric"] for r in records if not r["metric"].startswith("time/"))
+    return sorted(names, key=lambda name: name != line.metric)
+
+
+def _cells(line: Line, metric: str) -> list:
+    """[length, mean, low, high, seeds] at each length."""
+    return [
+        [length, *_spread(by_seed.values()), [_round(value) for value in by_seed.values()]]
+        for (_, length), by_seed in summaries.final(line.records, metric).items()
+    ]
+
+
+def _training(line: Line) -> list:
+    """[step, mean, low, high, seeds] of the training loss, thinned to POINTS."""
+    wanted = [r for r in line.records if r["split"] == "train" and r["metric"] == "loss"]
+    curve = _by(wanted, "step")
+    every = math.ceil(len(curve) / POINTS) or 1
+    return [row for i, row in enumerate(curve) if i % every == 0 or i == len(curve) - 1]
+
+
+def _positions(line: Line) -> dict[str, list]:
+    """Length -> [position, mean, low, high, seeds] of the run's own metric."""
+    wanted = [r for r in line.records if "position" in r and r["metric"] == line.metric]
+    wanted = summaries.last_step(wanted)
+    lengths = sorted({record["length"] for record in wanted})
+    return {str(n): _by([r for r in wanted if r["length"] == n], "position") for n in lengths}
+
+
+def _attention(line: Line) -> dict[str, Any] | None:
+    """The weights of each layer and head, [N, H, T, T], as a byte each: 255 times the root."""
+    path = line.folder / "attention" / f"{line.encoding}.npy"
+    if not path.is_file():
+        return None
+    weights_NHTT = np.load(path, allow_pickle=False).astype(np.float32)
+    scaled = np.round(255 * np.sqrt(np.clip(weights_NHTT, 0, 1))).astype(np.uint8)
+    return {"shape": scaled.shape[:3], "bytes": base64.b64encode(scaled.tobytes()).decode()}
+
+
+def _by(records: Iterable[Record], axis: str) -> list:
+    found: dict[int, dict[int, float]] = {}
+    for record in records:
+        found.setdefault(record[axis], {})[record["seed"]] = record["value"]
+    return [
+        [at, *_spread(found[at].values()), [_round(found[at][seed]) for seed in sorted(found[at])]]
+        for at in sorted(found)
+    ]
+
+
+def _spread(values: Iterable[float]) -> list[float | None]:
+    mean, low, high, _ = interval(list(values))
+    return [_round(mean), _round(low), _round(high)]
+
+
+def _round(value: float | None) -> float | None:
+    """A few digits, and null for what is not finite."""
+    if value is None or not math.isfinite(value):
+        return None
+    return float(f"{value:.{DIGITS}g}")
+
+
+def _better(metric: str, runs: Sequence[Stored]) -> str:
+    for run in runs:
+        if run.summary.get("metric") == metric:
+            return run.summary["metric_better"]
+    return "lower" if metric in ("loss", "bits_per_byte") else "higher"
+
+
+def _short(field: str, fields: Sequence[str]) -> str:
+    """The end of a dotted field that tells it from the others; task.name is the task."""
+    field = field.removesuffix(".name")
+    last = field.split(".")[-1]
+    ends = [other.removesuffix(".name").split(".")[-1] for other in fields]
+    return last if ends.count(last) == 1 else field
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "none"
+    return str(value)

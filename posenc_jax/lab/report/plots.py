@@ -1,0 +1,182 @@
+"""The figures of a run, drawn from its folder, as PNG and SVG."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from posenc_jax.lab import runs
+from posenc_jax.lab.report import look, summaries
+from posenc_jax.lab.report.look import Label
+from posenc_jax.lab.runs import Stored
+
+PANELS, POINTS = 6, 400
+
+
+def figures(workdir: str | Path) -> list[Path]:
+    """Draws the run's figures into workdir/figures, each as PNG and SVG; returns their paths.
+
+    Raises:
+      ValueError: the folder holds no finished run.
+    """
+    run, written = runs.read(workdir), []
+    for name, draw in drawings(run).items():
+        written += save(run.path / "figures", name, draw)
+    return written
+
+
+def save(folder: Path, name: str, draw: Callable[[], Figure]) -> list[Path]:
+    """Writes one figure as PNG, and as SVG on no background, into a folder, made where it does not
+    exist; the same bytes every time.
+    """
+    folder.mkdir(exist_ok=True)
+    paths = [folder / f"{name}.png", folder / f"{name}.svg"]
+    with look.look(name):
+        figure = draw()
+        figure.savefig(paths[0], dpi=200)
+        figure.set_layout_engine("none")  # everything has its place now
+        figure.savefig(paths[1], transparent=True, metadata={"Date": None})
+    return paths
+
+
+def drawings(run: Stored) -> dict[str, Callable[[], Figure]]:
+    """The figures there is something to draw for, by file name."""
+    metric = run.summary["metric"]
+    found: dict[str, Callable[[], Figure]] = {"by_length": lambda: by_length(run.summary)}
+    if any("position" in r and r["metric"] == metric for r in run.records):
+        found["by_position"] = lambda: by_position(run)
+    if any(r["split"] == "train" and r["metric"] == "loss" for r in run.records):
+        found["training"] = lambda: training(run)
+    return found
+
+
+def by_length(summary: Mapping) -> Figure:
+    """The metric by length: mean, band and every seed of each encoding."""
+    metric, trained = summary["metric"], summary["train_length"]
+    lengths, styles = summaries.lengths(summary), look.styles(summaries.encodings(summary))
+    figure = Figure(figsize=(8, 4.6))
+    axes = figure.subplots()
+    look.length_axis(axes, lengths, trained)
+    labels, seen = [], []
+    for encoding, cells in summary["results"].items():
+        style = styles[encoding]
+        rows = [(int(n), cell) for n, cell in cells.items() if cell["mean"] is not None]
+        rows = [(n, cell) for n, cell in rows if math.isfinite(cell["mean"])]
+        if not rows:
+            continue
+        x, mean = [length for length, _ in rows], [cell["mean"] for _, cell in rows]
+        axes.plot(x, mean, zorder=3, **style)
+        look.band(axes, x, [cell["seeds"] for _, cell in rows], style["color"])
+        for length, cell in rows:
+            seen += cell["seeds"]
+            dots = [length] * len(cell["seeds"])
+            axes.plot(dots, cell["seeds"], ".", ms=4, alpha=0.6, color=style["color"], zorder=4)
+        labels.append(Label(encoding, x[-1], mean[-1], style["color"]))
+    axes.set_ylim(*look.limits(seen, summary["baselines"].values()))
+    labels += look.baselines(axes, summary["baselines"], axes.get_xlim()[1])
+    look.margin_labels(axes, labels)
+    axes.set_xlabel(f"test length ({_unit(metric)}, log scale)")
+    axes.set_ylabel(summaries.axis_label(metric))
+    look.head(axes, f"{_capital(metric)} by test length", _spread(summary))
+    return figure
+
+
+def by_position(run: Stored) -> Figure:
+    """The metric by position in the window, one panel for each of the longest lengths."""
+    metric, trained = run.summary["metric"], run.summary["train_length"]
+    records = [r for r in run.records if r["metric"] == metric and "position" in r]
+    records = [r for r in summaries.last_step(records) if math.isfinite(r["value"])]
+    lengths = sorted({r["length"] for r in records})[-PANELS:]
+    styles = look.styles(summaries.encodings(run.summary))
+    columns = max(1, min(3, len(lengths)))
+    rows = max(1, math.ceil(len(lengths) / columns))
+    figure = Figure(figsize=(8, 1.4 + (3.0 if rows == 1 else 2.4 * rows)))
+    grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
+    for spare in grid.flat[len(lengths) :]:
+        spare.set_visible(False)
+    drawn: dict[str, Line2D] = {}
+    for axes, length in zip(grid.flat, lengths, strict=False):
+        for encoding, curve in _curves([r for r in records if r["length"] == length], "position"):
+            style = {**styles[encoding], "marker": ""}
+            # Positions count from 0, which a log axis does not have.
+            x = [position + 1 for position in curve]
+            seeds = [list(by_seed.values()) for by_seed in curve.values()]
+            (drawn[encoding],) = axes.plot(x, [np.mean(own) for own in seeds], **style)
+            look.band(axes, x, seeds, style["color"])
+        look.position_axis(axes, trained)
+        axes.set_title(f"length {length} · {summaries.multiple(length, trained)}")
+    below = f"position in the window ({_unit(metric)}, log scale) · dotted line: trained length"
+    figure.supxlabel(below, fontsize="medium")
+    figure.supylabel(summaries.axis_label(metric), fontsize="medium")
+    figure.legend(
+        drawn.values(),
+        drawn.keys(),
+        loc="outside upper left",
+        ncols=min(5, len(drawn)),
+        title=f"{_capital(metric)} by position in the window",
+        title_fontproperties={"weight": "bold", "size": "large"},
+        alignment="left",
+    )
+    return figure
+
+
+def training(run: Stored) -> Figure:
+    """The training loss by step: every seed thin, their mean bold."""
+    records = [r for r in run.records if r["split"] == "train" and r["metric"] == "loss"]
+    records = [r for r in records if math.isfinite(r["value"])]
+    known = [*summaries.encodings(run.summary), *(r["encoding"] for r in records)]
+    styles, labels = look.styles(list(dict.fromkeys(known))), []
+    figure = Figure(figsize=(8, 4.2))
+    axes = figure.subplots()
+    for encoding, curve in _curves(records, "step"):
+        color, line = styles[encoding]["color"], styles[encoding]["linestyle"]
+        steps = _thin(list(curve))
+        for seed in sorted({seed for by_seed in curve.values() for seed in by_seed}):
+            own = [step for step in steps if seed in curve[step]]
+            values = [curve[step][seed] for step in own]
+            axes.plot(own, values, color=color, linewidth=0.7, alpha=0.45)
+        mean = [float(np.mean(list(curve[step].values()))) for step in steps]
+        axes.plot(steps, mean, color=color, linestyle=line, zorder=3)
+        labels.append(Label(encoding, steps[-1], mean[-1], color))
+    axes.margins(x=0.02)
+    axes.set_xlabel("step (optimizer updates)")
+    axes.set_ylabel(summaries.axis_label("loss"))
+    axes.set_ylim(axes.get_ylim())
+    look.margin_labels(axes, labels)
+    look.head(axes, "Training loss", "thin: every seed · bold: their mean")
+    return figure
+
+
+def _curves(records: Sequence[Mapping], x: str) -> Iterator[tuple[str, dict[int, dict]]]:
+    """For each encoding, x -> seed -> value, x ascending."""
+    for encoding in dict.fromkeys(record["encoding"] for record in records):
+        curve: dict[int, dict[int, float]] = {}
+        own = [record for record in records if record["encoding"] == encoding]
+        for record in sorted(own, key=lambda record: record[x]):
+            curve.setdefault(record[x], {})[record["seed"]] = record["value"]
+        yield encoding, curve
+
+
+def _spread(summary: Mapping) -> str:
+    better = f"{summary['metric_better']} is better"
+    count = summaries.seed_count(summary)
+    many = f"mean of {count} seeds, each a dot · {look.banded(count)}"
+    return f"{better} · {'one seed' if count == 1 else many} · dotted line: trained length"
+
+
+def _capital(metric: str) -> str:
+    name = summaries.label(metric)
+    return name[0].upper() + name[1:]
+
+
+def _unit(metric: str) -> str:
+    return "bytes" if metric == "bits_per_byte" else "symbols"
+
+
+def _thin(steps: list[int]) -> list[int]:
+    """At most about POINTS of the steps, the last one among them."""
+    every = math.ceil(len(steps) / POINTS)
+    return steps[::-1][::every][::-1]

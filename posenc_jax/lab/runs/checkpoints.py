@@ -1,0 +1,221 @@
+"""Checkpoints that are believed only if every byte is what was written.
+
+    FOLDER/STEP/             one atomic commit by Orbax: the arrays by name, and a note in JSON
+    FOLDER/STEP/sha256.json  the hash of every file in it, written last: without it the step is
+                             a save that did not finish
+
+A tree is kept as its leaves under their names, so it may hold nodes that no serialiser knows.
+Nothing is ever unpickled.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+from posenc_jax.lab.hosts import failpoints, processes
+from posenc_jax.lab.hosts.exit_status import Diverged, NotWritten, Refused, first_line
+
+MANIFEST = "sha256.json"
+
+# What fails in Orbax it raises, and logs with a traceback too; here it is said in one line.
+logging.getLogger("absl").addFilter(lambda record: "orbax" not in record.pathname)
+
+
+class Kept(NamedTuple):
+    """A checkpoint that holds: leaves by name, and its note."""
+
+    step: int
+    leaves: dict[str, np.ndarray]
+    note: dict[str, Any]
+
+
+class Checkpoints:
+    """The newest `keep` steps of one tree in a folder.
+
+    A save returns once the values are copied, and is written in the background; one that failed
+    surfaces at the next save, or at `wait`. Of several processes the first one writes.
+    """
+
+    def __init__(self, folder: Path, keep: int = 2):
+        self._folder, self._keep = folder, keep
+        self._worker = ThreadPoolExecutor(1, "checkpoints")
+        self._saving: Future | None = None
+
+    def newest(self) -> Iterator[Kept]:
+        """The steps that hold, newest first; one line on standard error for each that does not."""
+        for step in sorted(self._steps(), reverse=True):
+            problem = verify(self._folder / str(step))
+            if not problem:
+                try:
+                    yield self.read(step)
+                    continue
+                except Exception as error:  # of whatever Orbax and TensorStore raise
+                    problem = first_line(error)
+            print(f"{self._folder / str(step)}: not used: {problem}", file=sys.stderr, flush=True)
+
+    def save(self, step: int, tree: Any, note: Mapping[str, Any]) -> None:
+        """Copies the tree, however it is spread, and starts its commit; for all processes to call.
+
+        Raises:
+          NotWritten: the save before this one failed.
+          Diverged: a leaf is not finite; nothing is written.
+        """
+        self.wait()
+        leaves = {k: np.array(leaf) for k, leaf in processes.fetch(dict(named(tree))).items()}
+        for name, leaf in leaves.items():
+            if np.issubdtype(leaf.dtype, np.inexact) and not np.isfinite(leaf).all():
+                raise Diverged(f"step {step}: {name} is not finite; no checkpoint is made of it")
+        if processes.first():
+            self._saving = self._worker.submit(self._commit, step, leaves, dict(note))
+            failpoints.reach("saving")
+
+    def wait(self) -> None:
+        """Returns once the last save is on disk. NotWritten: it failed."""
+        saving, self._saving = self._saving, None
+        if saving is not None:
+            try:
+                saving.result()
+            except Exception as error:
+                reason = first_line(error)
+                raise NotWritten(f"{self._folder}: the last checkpoint was not written: {reason}") \
+                    from error  # fmt: skip
+
+    def drop_after(self, step: int) -> None:
+        """Removes all newer than `step`: bad, or of a future that is not to be."""
+        if processes.first():
+            for newer in [other for other in self._steps() if other > step]:
+                self._remove(newer)
+
+    def read(self, step: int) -> Kept:
+        """One step, as it is."""
+        with self._manager(write=False) as manager:
+            args = ocp.args.Composite(
+                state=ocp.args.StandardRestore(), note=ocp.args.JsonRestore()
+            )  # fmt: skip
+            found = manager.restore(step, args=args)
+        note = dict(found["note"])
+        empty = {name: np.zeros(*kind) for name, kind in note.pop("empty").items()}
+        return Kept(step, {**found["state"], **empty}, note)
+
+    def _commit(self, step: int, leaves: dict[str, np.ndarray], note: dict) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        failpoints.reach("writing")
+        with self._manager(write=True) as manager:
+            full = {name: leaf for name, leaf in leaves.items() if leaf.size}
+            empty = {  # Orbax takes no array of size 0
+                name: [leaf.shape, str(leaf.dtype)]
+                for name, leaf in leaves.items()
+                if not leaf.size
+            }
+            manager.save(
+                step,
+                args=ocp.args.Composite(
+                    state=ocp.args.StandardSave(full),
+                    note=ocp.args.JsonSave({"empty": empty, **note}),
+                ),
+            )
+        failpoints.reach("committed")
+        write_manifest(self._folder / str(step))
+        failpoints.reach("sealed")
+        for old in sorted(self._steps())[: -self._keep]:
+            self._remove(old)
+
+    def _manager(self, write: bool) -> ocp.CheckpointManager:
+        alone = jax.process_index()
+        return ocp.CheckpointManager(
+            self._folder.absolute(),
+            options=ocp.CheckpointManagerOptions(
+                create=False,
+                enable_async_checkpointing=False,
+                cleanup_tmp_directories=write,
+                multiprocessing_options=ocp.options.MultiprocessingOptions(
+                    primary_host=alone, active_processes={alone}, barrier_sync_key_prefix=str(alone)
+                ),
+            ),
+        )
+
+    def _steps(self) -> list[int]:
+        if not self._folder.is_dir():
+            return []
+        return [int(path.name) for path in self._folder.iterdir() if path.name.isdecimal()]
+
+    def _remove(self, step: int) -> None:
+        """Without its manifest first: half a removal is a save that did not finish."""
+        (self._folder / str(step) / MANIFEST).unlink(missing_ok=True)
+        failpoints.reach("deleting")
+        shutil.rmtree(self._folder / str(step))
+
+
+def named(tree: Any) -> list[tuple[str, Any]]:
+    """The leaves of a tree with their names, such as ".params['encoding']['slope']"."""
+    return [
+        (jax.tree_util.keystr(p), leaf) for p, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    ]
+
+
+def fill(tree: Any, leaves: Mapping[str, np.ndarray]) -> Any:
+    """The tree with the leaves kept under its names, placed on devices as its own are.
+
+    Raises:
+      Refused: names the first leaf that is missing, unknown, or of another shape or dtype.
+    """
+    wanted = dict(named(tree))
+    for name in leaves:
+        if name not in wanted:
+            raise Refused(f"checkpoint: {name} is not in this model")
+    for name, leaf in wanted.items():
+        if name not in leaves:
+            raise Refused(f"checkpoint: {name} is missing")
+        for what in ("shape", "dtype"):
+            has, needs = getattr(leaves[name], what), getattr(leaf, what)
+            if has != needs:
+                raise Refused(f"checkpoint: {name} has {what} {has}; the model has {needs}")
+    placed = [processes.place(leaves[name], leaf.sharding) for name, leaf in wanted.items()]
+    return jax.tree.unflatten(jax.tree.structure(tree), placed)
+
+
+def write_manifest(folder: Path) -> None:
+    """Seals a folder: the SHA-256 of every file in it, on disk before this returns."""
+    part = folder / f"{MANIFEST}.part"
+    with part.open("w", encoding="utf-8") as file:
+        json.dump(_hashes(folder), file, indent=0)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(folder / MANIFEST)
+
+
+def verify(folder: Path) -> str:
+    """What is wrong with a sealed folder; "" if nothing is."""
+    try:
+        wanted = json.loads((folder / MANIFEST).read_text("utf-8"))
+    except FileNotFoundError:
+        return "the save did not finish"
+    except ValueError:
+        return f"{MANIFEST} is damaged"
+    found = _hashes(folder)
+    for name in sorted({*wanted, *found}):
+        if name not in found:
+            return f"{name} is missing"
+        if wanted.get(name) != found[name]:
+            return f"{name} is not what was written"
+    return ""
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+        if path.name not in (MANIFEST, f"{MANIFEST}.part")
+    }

@@ -1,0 +1,230 @@
+"""A run open for writing: its folder, its lock, its journal, and its mirror in W&B."""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from posenc_jax.lab.hosts import failpoints, processes
+from posenc_jax.lab.hosts.exit_status import NotWritten, Refused
+from posenc_jax.lab.hosts.files import write_json, write_text
+from posenc_jax.lab.runs.environment import changes, environment
+from posenc_jax.lab.runs.journal import Journal, Mark
+from posenc_jax.lab.runs.lock import Lock
+from posenc_jax.lab.runs.records import Record, check, parse, plain
+from posenc_jax.lab.runs.status import standing
+from posenc_jax.lab.runs.stored import read
+from posenc_jax.lab.wandb import logger
+
+# Names a finished run in W&B, for as long as W&B has not been given its report.
+UNSENT = "unsent"
+
+
+class Run:
+    """The folder of one run; opened again after any end, it goes on from what is on disk.
+
+    With several processes the first one alone writes; the others are told what it reads.
+
+    Args:
+      workdir: the run's folder; made where it does not exist.
+      config: the resolved configuration, plain values in nested dictionaries.
+      wandb: {"mode": "disabled" | "offline" | "online", "checkpoint": whether checkpoints go there,
+        ...}; the other entries (project, group, ...) are arguments of `wandb.init`.
+
+    Raises:
+      ValueError: the folder holds another run, a finished one, or one that another process is in;
+        or the config holds a value JSON cannot.
+      NotWritten: the folder cannot be written.
+    """
+
+    def __init__(self, workdir: str | Path, config: Mapping, wandb: Mapping | None = None):
+        self.path = Path(workdir)
+        if "environment" in config:
+            raise ValueError("config.environment: the name is taken by the record of the machine")
+        content = plain("config", config)
+        self._said = False
+        self._mirror, self._journal = logger.Mirror(), None
+        refusal = None
+        if processes.first():
+            try:
+                self._start(config, content, wandb or {"mode": "disabled"})
+            except (ValueError, NotWritten) as error:
+                refusal = error
+        if processes.agree(refusal is not None):
+            raise refusal or Refused(f"workdir: {self.path}: the first process refuses it")
+
+    def _start(self, config: Mapping, content: dict, wandb: Mapping) -> None:
+        standing(self.path, config)  # a folder that is not ours gets no lock
+        try:
+            self._journal = self._locked(config, content)
+        except OSError as error:
+            raise NotWritten(f"workdir: {self.path}: {error.strerror}") from error
+        self._mirrored = wandb.get("mode", "disabled") != "disabled"
+        self._checkpoint = bool(wandb.get("checkpoint"))
+        self._mirror = logger.start(self.path, content, wandb, self._journal.id)
+
+    def _locked(self, config: Mapping, content: dict) -> Journal:
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._lock = Lock(self.path)
+        try:
+            content["environment"] = environment()
+            return self._open(config, content)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _open(self, config: Mapping, content: dict) -> Journal:
+        where = standing(self.path, config)
+        if where == "finished":
+            raise Refused(f"workdir: {self.path} holds this run, finished; choose another")
+        (self.path / "metrics.jsonl").touch()
+        if where == "new":
+            (self.path / "progress.json").unlink(missing_ok=True)
+            write_json(self.path / "config.json", content)
+        else:
+            stored = json.loads((self.path / "config.json").read_text("utf-8"))["environment"]
+            if changed := changes(stored, content["environment"]):
+                print(f"{self.path}: goes on with {changed}: bits may differ", flush=True)
+        self._said = where == "new"
+        return Journal(self.path)
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(self, kind, error, trace) -> None:
+        if self._journal is not None:
+            if kind is None and (self.path / "summary.json").is_file():
+                _publish(self._mirror, self.path, self.records(), self._checkpoint)
+            self._journal.close()
+        self._mirror.finish(failed=kind is not None)
+        if self._journal is not None:
+            self._lock.release()
+
+    def log(self, records: Iterable[Mapping]) -> None:
+        """Appends records, all or none of them, and flushes.
+
+        Raises:
+          ValueError: a field missing, unknown or of the wrong type, by its name.
+          NotWritten: the disk refuses.
+        """
+        checked = [check(record) for record in records]
+        lines = (json.dumps(plain("record", record), ensure_ascii=False) for record in checked)
+        if self._journal is not None:
+            self._journal.append("".join(line + "\n" for line in lines))
+            self._mirror.log(checked)
+
+    def records(self) -> list[Record]:
+        """All records so far, read back from disk; none but in the first process."""
+        text = "" if self._journal is None else self._journal.text()
+        return parse(text, self.path / "metrics.jsonl")
+
+    def fact(self, **facts: Any) -> None:
+        """Keeps facts about the run (a corpus's hash, a count of programs) for its summary.
+
+        One with a `sha256` is of data that the run reads: it is on disk before this returns, and an
+        earlier start must have read the same. All processes have to keep it.
+
+        Raises:
+          Refused: names the two hashes.
+        """
+        content = {name: plain(f"fact.{name}", fact) for name, fact in facts.items()}
+        dicts = {name: fact for name, fact in content.items() if isinstance(fact, dict)}
+        hashes = {name: fact["sha256"] for name, fact in dicts.items() if "sha256" in fact}
+        if hashes:
+            self._check_data(hashes)
+        if self._journal is not None:
+            self._journal.facts.update(content)
+            if hashes:
+                self._journal.write()
+
+    def _check_data(self, hashes: Mapping[str, str]) -> None:
+        refusal = ""
+        for name, now in hashes.items():
+            before = self.facts.get(name, {}).get("sha256", now)
+            if before != now:
+                refusal = (
+                    f"workdir: {self.path} holds a run, with {name}.sha256 {before}, not {now}; "
+                    "bring that data back, or choose another"
+                )
+        if processes.agree(bool(refusal)):
+            raise Refused(refusal or f"workdir: {self.path}: the first process refuses its data")
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The facts so far, those of earlier starts among them."""
+        return {} if self._journal is None else dict(self._journal.facts)
+
+    def ended(self, stage: str) -> bool:
+        """Whether a stage ended before this start; its records are there, it is not repeated."""
+        return processes.agree(self._journal is not None and self._journal.ended(stage))
+
+    def begin(self, stage: str) -> None:
+        """Says, once in a run that goes on, where it does."""
+        if not self._said and self._journal is not None:
+            print(f"{self.path}: goes on from {stage}", flush=True)
+        self._said = True
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process is the one that writes."""
+        return self._journal is not None
+
+    def mark(self) -> Mark:
+        """Where the records are, for a checkpoint to note."""
+        return self._journal.mark() if self._journal is not None else {}
+
+    def holds(self, mark: Mark) -> bool:
+        """Whether the records up to a mark are there."""
+        return self._journal is not None and self._journal.holds(mark)
+
+    def go_back(self, stage: str, mark: Mark | None) -> None:
+        """Takes back the end of a stage, and all records after its start, or after the mark."""
+        if self._journal is not None:
+            self._journal.reopen(stage)
+            if mark is not None:
+                self._journal.go_to(mark)
+
+    def end(self, stage: str) -> None:
+        """Says that a stage has ended, with all that it recorded."""
+        if self._journal is not None:
+            self._journal.end(stage)
+
+    def finish(self, summary: Mapping) -> dict:
+        """Writes summary.json, with the facts and the count of starts; returns what it wrote."""
+        content = plain("summary", summary)
+        if self._journal is None:
+            return content
+        self._journal.cut()
+        content["facts"] = {**self._journal.facts, **content.get("facts", {})}
+        content["starts"] = self._journal.starts
+        if self._mirrored:
+            write_text(self.path / UNSENT, self._journal.id)
+        write_json(self.path / "summary.json", content)
+        failpoints.reach("finished")
+        self._mirror.summarise(content)
+        return content
+
+
+def send(workdir: str | Path, config: Mapping, wandb: Mapping) -> None:
+    """Sends W&B the report of a finished run whose own process was ended before it had done so.
+
+    Raises:
+      Refused: another process is in the folder, perhaps to do the same.
+    """
+    path = Path(workdir)
+    if not (path / UNSENT).is_file() or wandb["mode"] == "disabled":
+        return
+    lock = Lock(path)
+    try:
+        run, id = read(path), (path / UNSENT).read_text("utf-8")
+        sent = logger.start(path, plain("config", config), wandb, id)
+        sent.summarise(run.summary)
+        _publish(sent, path, run.records, bool(wandb.get("checkpoint")))
+        sent.finish(failed=False)
+    finally:
+        lock.release()
+
+
+def _publish(to: logger.Mirror, path: Path, records: Iterable[Record], checkpoint: bool) -> None:
+    if to.publish(path, list(records), checkpoint):
+        (path / UNSENT).unlink(missing_ok=True)

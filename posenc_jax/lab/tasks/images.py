@@ -1,0 +1,234 @@
+"""Naming what an image shows: patches of the image are the tokens, as in a vision Transformer.
+
+    task    images                                                           split
+    digits  scikit-learn's handwritten digits, 1,797 of 8 x 8, 10 classes    by hash: 60, 10, 30
+
+A size is the number of patches a side. The images' own size shows a patch of their own pixels at
+each place; at a larger one the image is first enlarged (bilinear, centres of pixels aligned), so
+that more patches of as many pixels show it. There are no smaller sizes.
+
+Test images come in three views, VIEWS, one block of numbers after the other:
+
+    counted       the patches at their row and column, counted from 0 at every size
+    interpolated  the same, with rows and columns squeezed into those of the images' own size
+    shuffled      as counted, and in each image the patches lie in another order: what tells an
+                  image by its patches alone is as right as before, what reads positions is not
+"""
+
+import zlib
+from functools import cache
+from hashlib import sha256
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posenc_jax.lab.tasks.task import Batch, Task, check_least, check_size, check_width
+from posenc_jax.layout import layout
+
+Order = Literal["grid", "line"]
+VIEWS = ("counted", "interpolated", "shuffled")
+SPLITS = ("train", "valid", "test")
+
+
+class Images(NamedTuple):
+    """A labelled set: pixels uint8 [N, side, side, C] and labels int32 [N] of each split."""
+
+    name: str
+    pixels: dict[str, np.ndarray]
+    labels: dict[str, np.ndarray]
+    classes: int
+
+    @property
+    def side(self) -> int:
+        return self.pixels["train"].shape[1]
+
+
+def digits(patch: int = 2, order: Order = "grid", moved: float = 0.1) -> Task:
+    """Handwritten digits (Alpaydin and Kaynak 1998), as scikit-learn brings them along.
+
+    The same 13 people wrote the digits of all splits.
+
+    patch: pixels a side of a patch; it divides 8.
+    order: what a patch's position is: its row and column, or its number, row after row.
+    moved: every second training image is moved and stretched by up to this share of its side, along
+      rows and along columns.
+    """
+    return classified(_digits(), patch, order, moved)
+
+
+@cache
+def _digits() -> Images:
+    from sklearn.datasets import load_digits  # takes a second
+
+    found: Any = load_digits()
+    pixels = found.images.astype(np.uint8)[..., None]
+    split_N = np.array([_split(image.tobytes()) for image in pixels])
+    own = lambda array: {split: array[split_N == split] for split in SPLITS}
+    return Images("digits", own(pixels), own(found.target.astype(np.int32)), 10)
+
+
+def _split(image: bytes) -> str:
+    """By content, so that an image that occurs twice is in one split alone."""
+    percent = int.from_bytes(sha256(image).digest()[:8], "big") % 100
+    return "train" if percent < 60 else "valid" if percent < 70 else "test"
+
+
+def check_patch(name: str, side: int, patch: int) -> None:
+    """ValueError: patches that do not fill an image of `side` pixels a side."""
+    check_least("patch", patch, 1)
+    if side % patch:
+        fits = [str(p) for p in range(1, side + 1) if side % p == 0]
+        raise ValueError(
+            f"task.patch: {patch} does not divide the {side} pixels of {name}; choices: "
+            f"{', '.join(fits)}"
+        )
+
+
+def classified(images: Images, patch: int, order: Order, moved: float) -> Task:
+    """The task of naming images. The model gives one answer an image, [B, 1, classes].
+
+    ValueError: patches that do not fill the images.
+    """
+    check_patch(images.name, images.side, patch)
+    own, channels = images.side // patch, images.pixels["train"].shape[-1]
+    counts = {split: len(labels) for split, labels in images.labels.items()}
+
+    def batch(data, split, index_B, size_B, width, squeeze_B, order_BT=None, moves_2B2=None):
+        """Rows of one split; `order_BT` says which patch lies at each place."""
+        place_BT = jnp.broadcast_to(jnp.arange(width, dtype=jnp.int32), (len(size_B), width))
+        real_BT = place_BT < (size_B * size_B)[:, None]
+        pixels = data[split]["pixels"][index_B].astype(jnp.float32)
+        pixels = (pixels - data["mean"]) / data["deviation"]
+        shown_BT = place_BT if order_BT is None else order_BT
+        patch_BTF = patches(pixels, shown_BT, size_B, patch, moves_2B2)
+        return Batch(
+            jnp.where(real_BT[..., None], patch_BTF, 0.0),
+            data[split]["labels"][index_B][:, None],
+            jnp.ones((len(index_B), 1), jnp.float32),
+            layout(real_BT.astype(jnp.int32), _positions(place_BT, size_B, own, order, squeeze_B)),
+        )
+
+    def sample(data, key, size_B, width):
+        index_key, move_key = jax.random.split(key)
+        index_B = jax.random.randint(index_key, size_B.shape, 0, counts["train"])
+        moves_2B2 = moved * jax.random.uniform(move_key, (2, len(size_B), 2), minval=-1, maxval=1)
+        moves_2B2 = moves_2B2.at[:, ::2].set(0)
+        never_B = jnp.zeros(size_B.shape, bool)
+        return batch(data, "train", index_B, size_B, width, never_B, moves_2B2=moves_2B2)
+
+    def fixed(split):
+        def numbered(data, index_B, size, width):
+            check_size(images.name, size, own, None)
+            check_width(images.name, size, size * size, width)
+            # The implementation is pinned: these orders outlive JAX's default.
+            key = jax.random.key(zlib.crc32(images.name.encode()), impl="threefry2x32")
+            size_B = jnp.broadcast_to(jnp.asarray(size, jnp.int32), index_B.shape)
+            view_B, shown_B = jnp.divmod(index_B, counts[split])
+            place_T = jnp.arange(width, dtype=jnp.int32)
+            order_BT = jax.vmap(_shuffled, (0, 0, None))(_numbered(key, shown_B), size_B, place_T)
+            shuffle_B1 = (view_B == VIEWS.index("shuffled"))[:, None]
+            order_BT = jnp.where(shuffle_B1, order_BT, place_T[None])
+            squeeze_B = view_B == VIEWS.index("interpolated")
+            rows = batch(data, split, shown_B, size_B, width, squeeze_B, order_BT)
+            exists_B1 = (view_B < len(VIEWS))[:, None]
+            return rows._replace(weights_BT=jnp.where(exists_B1, rows.weights_BT, 0.0))
+
+        return numbered
+
+    return Task(
+        name=images.name, vocab=images.classes, metric="accuracy", least=own, most=None,
+        width=lambda size: size * size, examples=lambda size: len(VIEWS) * counts["test"],
+        data=_data(images), sample=sample, test=fixed("test"), valid=fixed("valid"),
+        baselines=lambda: {"most_frequent": _most_frequent(images)},
+        facts={"sha256": _sha256(images), "images": counts, "pixels": images.side,
+               "channels": channels, "classes": images.classes},
+        features=patch * patch * channels,
+    )  # fmt: skip
+
+
+def patches(
+    pixels_BHWC: jax.Array,
+    shown_BT: jax.Array,
+    side_B: jax.Array,
+    patch: int,
+    moves_2B2: jax.Array | None = None,
+) -> jax.Array:
+    """Patches by number, [B, T, patch * patch * C], of images enlarged to side * patch pixels.
+
+    Each pixel made lies between two of the image's own on either axis, and is read on the line
+    between them; at the image's own size it is one of them.
+
+    moves_2B2: how far each image is moved, and how much it is stretched, along rows and columns,
+      as shares of its side. What lies outside reads as the edge.
+    """
+    height = pixels_BHWC.shape[1]
+    pixel_P, own_H = jnp.arange(patch, dtype=jnp.float32), jnp.arange(height, dtype=jnp.float32)
+
+    def weights(line_BT, axis):
+        """What each own line of pixels gives to those of a patch: [B, T, P, H]."""
+        made_BTP = line_BT.astype(jnp.float32)[..., None] * patch + pixel_P[None, None]
+        scale_B11 = (height / (side_B * patch).astype(jnp.float32))[:, None, None]
+        at_BTP = (made_BTP + 0.5) * scale_B11 - 0.5
+        if moves_2B2 is not None:
+            move_B11, stretch_B11 = moves_2B2[..., axis, None, None]
+            middle = (height - 1) / 2
+            at_BTP = middle + (at_BTP - middle) * (1 + stretch_B11) + height * move_B11
+        at_BTP = jnp.clip(at_BTP, 0, height - 1)
+        return jnp.maximum(0, 1 - jnp.abs(at_BTP[..., None] - own_H[None, None, None]))
+
+    row_BT, column_BT = jnp.divmod(shown_BT, side_B[:, None])
+    rows = jnp.einsum("btph,bhwc->btpwc", weights(row_BT, 0), pixels_BHWC)
+    made = (rows[..., None, :, :] * weights(column_BT, 1)[..., None, :, :, None]).sum(axis=-2)
+    return made.reshape(*shown_BT.shape, -1)
+
+
+def _positions(place_BT, size_B, own, order, squeeze_B):
+    """Positions [B, T, 2] on the grid, [B, T] on the line, float32; squeezed where it is said."""
+    line = order == "line"
+    axes = [place_BT] if line else jnp.divmod(place_BT, size_B[:, None])
+    share_B1 = (own / size_B.astype(jnp.float32))[:, None] ** (2 if line else 1)
+    found = []
+    for axis_BT in axes:
+        counted_BT = axis_BT.astype(jnp.float32)
+        squeezed_BT = (counted_BT + 0.5) * share_B1 - 0.5  # centres of patches on those of larger
+        found.append(jnp.where(squeeze_B[:, None], squeezed_BT, counted_BT))
+    return found[0] if line else jnp.stack(found, axis=-1)
+
+
+def _shuffled(key, size, place_T):
+    """The places of size * size patches in a random order, padding behind them."""
+    lot_T = jax.random.uniform(key, place_T.shape)
+    return jnp.argsort(jnp.where(place_T < size * size, lot_T, 2.0)).astype(jnp.int32)
+
+
+def _numbered(key: jax.Array, index_B: jax.Array) -> jax.Array:
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, index_B)
+
+
+def _data(images: Images) -> dict[str, Any]:
+    """What batches are made of; mean and deviation are of the training pixels, by channel."""
+    train = images.pixels["train"].astype(np.float32)
+    of_channels = {"axis": (0, 1, 2), "keepdims": True}
+    data: dict[str, Any] = {
+        split: {"pixels": images.pixels[split], "labels": images.labels[split]} for split in SPLITS
+    }
+    data["mean"] = train.mean(**of_channels)
+    data["deviation"] = np.maximum(train.std(**of_channels), 1e-6)
+    return jax.tree.map(jnp.asarray, data)
+
+
+def _most_frequent(images: Images) -> float:
+    """Accuracy of the label most frequent in training."""
+    label = np.bincount(images.labels["train"]).argmax()
+    return float((images.labels["test"] == label).mean())
+
+
+def _sha256(images: Images) -> str:
+    """Of the pixels and the labels of the three splits."""
+    digest = sha256(repr([images.pixels[split].shape for split in SPLITS]).encode())
+    for split in SPLITS:
+        digest.update(images.pixels[split].tobytes())
+        digest.update(images.labels[split].astype("<i4").tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,115 @@
+"""A question and its answer, in bytes: BOS question SEP answer EOS; what follows SEP counts.
+
+A byte b is token SYMBOL + b. A size n is the set of all lines that the model reads in n tokens or
+fewer; the test examples of a size are all such lines, the shortest first.
+"""
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posenc_jax.lab.tasks.task import (
+    BOS,
+    EOS,
+    PAD,
+    SEP,
+    SYMBOL,
+    Batch,
+    Task,
+    check_size,
+    check_width,
+)
+from posenc_jax.layout import layout
+
+SPLITS = ("train", "valid", "test")
+
+
+def answered(
+    source: str, read: Mapping[str, Sequence[tuple[bytes, bytes]]], facts: Mapping[str, Any]
+) -> Task:
+    """The task of (question, answer) pairs for each split."""
+    lines = {split: _lines(read[split]) for split in SPLITS}
+    widths = {split: lines[split]["width"] for split in SPLITS}
+    least = max(int(width_N[0]) for width_N in widths.values())
+    most = max(int(width_N[-1]) for width_N in widths.values())
+
+    def count(data, split, size):
+        return jnp.searchsorted(data[split]["width"], size, side="right").astype(jnp.int32)
+
+    def batch(lines, index_B, width):
+        start_B, width_B = lines["start"][index_B], lines["width"][index_B]
+        place_L = jnp.arange(width + 1, dtype=jnp.int32)
+        at_BL = jnp.minimum(start_B[:, None] + place_L[None], len(lines["tokens"]) - 1)
+        token_BL = lines["tokens"][at_BL].astype(jnp.int32)
+        inside_BT = place_L[None, :-1] < width_B[:, None]
+        answer_BT = place_L[None, :-1] >= lines["asked"][index_B][:, None]
+        return Batch(
+            jnp.where(inside_BT, token_BL[:, :-1], PAD),
+            jnp.where(inside_BT, token_BL[:, 1:], PAD),
+            (inside_BT & answer_BT).astype(jnp.float32),
+            layout(inside_BT.astype(jnp.int32)),
+        )
+
+    def sample(data, key, size_B, width):
+        return batch(
+            data["train"],
+            jax.random.randint(key, size_B.shape, 0, count(data, "train", size_B)),
+            width,
+        )
+
+    def fixed(split):
+        def numbered(data, index_B, size, width):
+            check_size(source, size, least, most)
+            check_width(source, size, size, width)
+            known = count(data, split, jnp.asarray(size, jnp.int32))
+            rows = batch(data[split], jnp.minimum(index_B, known - 1), width)
+            exists_B1 = (index_B < known)[:, None]
+            return rows._replace(weights_BT=jnp.where(exists_B1, rows.weights_BT, 0.0))
+
+        return numbered
+
+    return Task(
+        name=source, vocab=SYMBOL + 256, metric="exact_match", least=least, most=most,
+        width=lambda size: size,
+        examples=lambda size: int(np.searchsorted(widths["test"], size, side="right")),
+        data=jax.tree.map(jnp.asarray, lines), sample=sample, test=fixed("test"),
+        valid=fixed("valid"), baselines=dict,
+        facts={
+            "sha256": _sha256(lines),
+            "examples": {split: len(read[split]) for split in SPLITS},
+            **facts,
+        },
+    )  # fmt: skip
+
+
+def _sha256(lines: Mapping[str, Mapping[str, np.ndarray]]) -> str:
+    """Of the sizes of the three splits in tokens, and then their tokens."""
+    tokens = [lines[split]["tokens"].astype("<u2") for split in SPLITS]
+    digest = sha256(repr([len(token_N) for token_N in tokens]).encode())
+    for token_N in tokens:
+        digest.update(token_N.tobytes())
+    return digest.hexdigest()
+
+
+def _lines(read: Sequence[tuple[bytes, bytes]]) -> dict[str, np.ndarray]:
+    """Lines, the shortest first, in one array: where each starts, its width, where it answers."""
+    ordered = sorted(read, key=lambda pair: len(pair[0]) + len(pair[1]))
+    symbols = lambda text: SYMBOL + np.frombuffer(text, np.uint8).astype(np.uint16)
+    parts, asked = [], []
+    for question, answer in ordered:
+        special = lambda token: np.array([token], np.uint16)
+        parts.append(np.concatenate(
+            [special(BOS), symbols(question), special(SEP), symbols(answer), special(EOS)]
+        ))  # fmt: skip
+        asked.append(len(question) + 1)
+    start = np.cumsum([0, *map(len, parts)])
+    return {
+        "tokens": np.concatenate(parts),
+        "start": start.astype(np.int32),
+        "width": (np.diff(start) - 1).astype(np.int32),
+        "asked": np.array(asked, np.int32),
+    }

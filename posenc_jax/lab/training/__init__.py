@@ -1,0 +1,1 @@
+"""Train and evaluate: the step, the loop, scores by length."""

@@ -1,0 +1,185 @@
+"""Evaluation at any length: per-example sums and counts, divided once at the end.
+
+Lengths are padded up to a few widths, so many lengths share one compiled program.
+"""
+
+import itertools
+import math
+import threading
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posenc_jax.lab.config.schema import EvalConfig
+from posenc_jax.lab.hosts.devices import free_bytes, gathered, on_every_device, spread_rows, whole
+from posenc_jax.lab.hosts.exit_status import Unmeasured
+from posenc_jax.lab.hosts.processes import fetch, least, several
+from posenc_jax.lab.model.transformer import Model
+from posenc_jax.lab.tasks import Task
+from posenc_jax.lab.training.loop import cross_entropy, over_seeds
+
+
+class Scores(NamedTuple):
+    """Sums over the targets that count; E examples, S seeds, T places in the window."""
+
+    loss_SE: Any  # nats
+    right_SE: Any  # targets that are the argmax
+    exact_SE: Any  # 1 where all targets of the example are
+    count_SE: Any  # targets
+    loss_ST: Any
+    count_ST: Any
+
+
+def bucket(width: int) -> int:
+    """The padded width: the next of 2^k and 3 * 2^(k-1), so at most half again as wide."""
+    power = 1 << max(width - 1, 1).bit_length()
+    return power * 3 // 4 if width <= power * 3 // 4 else power
+
+
+class DoesNotFit(Exception):
+    """An evaluation that needs more memory than there is, with both numbers."""
+
+
+def _needs(program: Any) -> int:
+    """Bytes that a compiled program takes beyond its arguments, on all of this host's devices."""
+    memory = program.memory_analysis()
+    if memory is None:
+        return 0
+    each = memory.temp_size_in_bytes + memory.output_size_in_bytes
+    return each * (jax.local_device_count() if jax.default_backend() == "cpu" else 1)
+
+
+class Evaluator:
+    """Scores weights on a task at any size; `compile` may run in a thread beforehand."""
+
+    def __init__(self, model: Model, task: Task, config: EvalConfig):
+        self._model, self._task, self._config = model, task, config
+        self._data = on_every_device(task.data) if several() else task.data
+        self._score = jax.jit(self._score_all, static_argnames="width", out_shardings=whole())
+        self._compiled: dict[tuple[int, int, int], Any] = {}
+        self._compiling = threading.Lock()
+
+    @property
+    def programs(self) -> int:
+        """How many had to be compiled so far."""
+        return len(self._compiled)
+
+    def shape(self, size: int, part: int = 1) -> tuple[int, int, int]:
+        """(width, groups, rows) of the program for one size; equal shapes share a program.
+
+        `part` 2 has half as many rows at a time, and so on.
+        """
+        width = bucket(self._task.width(size))
+        examples = self._examples(size)
+        rows = min(max(1, self._config.tokens // width), examples)
+        rows = max(1, rows // part)
+        rows += -rows % jax.device_count()
+        return width, math.ceil(examples / rows), rows
+
+    def compile(self, params: Any, size: int, part: int = 1) -> Any:
+        """The program for one size, compiled if it is not yet; see `shape`.
+
+        `params` are like those to score: arrays, or their shapes, dtypes and shardings.
+        """
+        width, *groups_rows = shape = self.shape(size, part)
+        index_GB = jax.ShapeDtypeStruct(tuple(groups_rows), np.int32)
+        with self._compiling:
+            if shape not in self._compiled:
+                given = params, self._data, index_GB, np.int32(size)
+                self._compiled[shape] = self._score.lower(*given, width=width).compile()
+            return self._compiled[shape]
+
+    def __call__(self, params: Any, size: int) -> Scores:
+        """Scores of `params` (leaves lead with S) on every test example of one size.
+
+        Raises:
+          DoesNotFit: not even a row at a time fits into the memory that is free.
+        """
+        program, (_, *groups_rows) = self._program(params, size)
+        examples = self._examples(size)
+        index_GB = np.full(groups_rows, -1, np.int32)
+        index_GB.flat[:examples] = np.arange(examples)
+        scores = fetch(program(params, self._data, index_GB, np.int32(size)))
+        per_example = [s.reshape(s.shape[0], -1)[:, :examples] for s in scores[:4]]
+        return Scores(*per_example, *(s.sum(axis=1) for s in scores[4:]))
+
+    def _program(self, params: Any, size: int) -> tuple[Any, tuple[int, int, int]]:
+        """The compiled program of one size, in as few groups as the memory holds; its shape."""
+        part = 1
+        while True:
+            program, shape = self.compile(params, size, part), self.shape(size, part)
+            needs, free = _needs(program), least(free_bytes())
+            if needs <= free:
+                return program, shape
+            if self.shape(size, 2 * part) == shape:
+                raise DoesNotFit(
+                    f"{shape[2]} examples of {shape[0]} tokens need {needs / 2**30:.3g} GiB more; "
+                    f"{free / 2**30:.3g} GiB are free"
+                )
+            part *= 2
+
+    def _examples(self, size: int) -> int:
+        return self._task.examples(size) or self._config.examples
+
+    def _score_all(self, params, data, index_GB, size, *, width: int):
+        def one(data, index_GB, size, params):
+            group = partial(self._score_group, gathered(params), data=data, size=size, width=width)
+            return jax.lax.map(group, index_GB)
+
+        return over_seeds(one, params, given=(data, index_GB, size))
+
+    def _score_group(self, params, index_B, data, size, width):
+        batch = spread_rows(self._task.test(data, jnp.maximum(index_B, 0), size, width))
+        weights_BT = batch.weights_BT * (index_B >= 0).astype(jnp.float32)[:, None]
+        logits_BTV = self._model.apply(params, batch.tokens_BT, batch.layout, aligned=True)
+        loss_BT = cross_entropy(logits_BTV, batch.targets_BT) * weights_BT
+        right_BT = jnp.where(logits_BTV.argmax(axis=-1) == batch.targets_BT, weights_BT, 0.0)
+        right_B, count_B = right_BT.sum(axis=1), weights_BT.sum(axis=1)
+        exact_B = (right_B == count_B).astype(jnp.float32)
+        sums = loss_BT.sum(axis=0), weights_BT.sum(axis=0)
+        return Scores(loss_BT.sum(axis=1), right_B, exact_B, count_B, *sums)
+
+
+def records(scores: Scores, task: Task, seeds: list[int], **labels: Any) -> Iterator[dict]:
+    """One record for each seed and metric, and for each seed and stretch of the window.
+
+    Raises:
+      Unmeasured: no target counts, as where so few bytes are hidden that no test example has one.
+    """
+    count_S = scores.count_SE.sum(axis=1)
+    if not count_S.all():
+        raise Unmeasured(f"{task.name}: no test example has anything to say; hide more of it")
+    loss_S = scores.loss_SE.sum(axis=1) / count_S
+    metrics = {"loss": loss_S, "token_accuracy": scores.right_SE.sum(axis=1) / count_S}
+    if task.metric == "bits_per_byte":
+        metrics["bits_per_byte"] = loss_S / math.log(2)
+    else:
+        metrics[task.metric] = scores.exact_SE.mean(axis=1)
+    for metric, value_S in metrics.items():
+        for seed, value in zip(seeds, value_S, strict=True):
+            yield {**labels, "seed": seed, "metric": metric, "value": float(value)}
+    if task.metric == "bits_per_byte":
+        yield from _by_position(scores, seeds, labels)
+
+
+def _by_position(scores: Scores, seeds: list[int], labels: dict[str, Any]) -> Iterator[dict]:
+    used = int(np.flatnonzero(scores.count_ST.sum(axis=0)).max()) + 1
+    edges = position_bins(used)
+    for start, stop in itertools.pairwise(edges):
+        loss_S, count_S = (x[:, start:stop].sum(axis=1) for x in (scores.loss_ST, scores.count_ST))
+        if not count_S.all():  # no byte is hidden there
+            continue
+        value_S = loss_S / count_S / math.log(2)
+        for seed, value in zip(seeds, value_S, strict=True):
+            record = {**labels, "seed": seed, "metric": "bits_per_byte", "value": float(value)}
+            yield {**record, "position": start}
+
+
+def position_bins(width: int) -> list[int]:
+    """Edges of stretches of the window, each about 1.4 times as far out as the one before."""
+    edges = [0, *sorted({round(2 ** (k / 2)) for k in range(0, 64)})]
+    return [edge for edge in edges if edge < width] + [width]

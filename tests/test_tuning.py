@@ -1,0 +1,51 @@
+"""What is to be worked out once is worked out once."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posenc_jax import make, tuning
+from posenc_jax.attention import frames
+from posenc_jax.lab.config.schema import ModelConfig
+from posenc_jax.lab.model import transformer
+from posenc_jax.layout import full
+from posenc_jax.tuning import once, plainly
+
+
+def cosines(monkeypatch, keep):
+    """How often a gradient's program says cosine with `keep` for `once`, and the gradient."""
+    monkeypatch.setattr(frames, "once", keep)
+    model = transformer.build(ModelConfig(width=16, heads=2, layers=2), make("rope"), 11)
+    params = model.init(jax.random.key(0))
+
+    def loss(params, pos_BT):
+        at = full(2, 6)._replace(pos_BT=pos_BT)
+        return jnp.square(model.apply(params, jnp.ones((2, 6), jnp.int32), at)).sum()
+
+    pos_BT = jnp.arange(12).reshape(2, 6)
+    program = jax.jit(jax.grad(loss)).lower(params, pos_BT).compile()
+    return len(re.findall(r" cosine\(", program.as_text())), program(params, pos_BT)
+
+
+def test_a_table_is_made_once(monkeypatch):
+    """Twice in the program's text, in two branches of which one runs."""
+    count, grads = cosines(monkeypatch, once)
+    assert count == 2
+    plain_count, plain = cosines(monkeypatch, lambda make, *given: make(*given))
+    assert plain_count > 4, "control: queries and keys of two layers, forward and backward"
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), grads, plain)
+
+
+def test_it_is_plain_op_by_op_and_on_accelerators(monkeypatch):
+    program = lambda: str(jax.make_jaxpr(lambda x: once(jnp.cos, x))(jnp.ones(3)))
+    assert "cond" in program(), "control"
+    calls = []
+    assert float(once(lambda x: calls.append(x) or x + 1, jnp.ones(()))) == 2.0
+    assert len(calls) == 1
+    with plainly():
+        assert "cond" not in program()
+    assert "cond" in program()
+    monkeypatch.setattr(tuning.jax, "default_backend", lambda: "gpu")
+    assert "cond" not in program()
