@@ -1,12 +1,13 @@
 """A bias that adapts to content: an MLP over the heads of the logits and of a bias."""
 
+import functools
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.encoding import Encoding, Walk, at_layer
+from posenc_jax.encoding import Dims, Encoding, Walk, at_layer, pick_layer
 from posenc_jax.encodings.bias import alibi, at_least_1
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.inputs import one_of
@@ -63,11 +64,14 @@ def dape(bias: Bias = "alibi", width: int = 32) -> Encoding:
         mlps = tuple(_mlp(k, 2 * dims.heads, width, dims.heads) for k in keys)
         return {"bias": inner.init(bias_key, dims), "mlp": mlps}
 
+    adapted = functools.cache(_adapted)
+
     def at(layer, params, *placed):
         own, own_params, *placed = at_layer(inner, layer, params["bias"], *placed)
-        return _adapted(own), {"bias": own_params, "mlp": params["mlp"][layer]}, *placed
+        mlp = pick_layer(params["mlp"], layer)
+        return adapted(own), {"bias": own_params, "mlp": mlp}, *placed
 
-    return _adapted(inner)._replace(init=init, place=inner.place, limit=inner.limit, at=at)
+    return _adapted(inner)._replace(init=init, place=inner.place, at=at)
 
 
 def _mlp(key, inputs: int, width: int, outputs: int) -> dict[str, jax.Array]:
@@ -92,7 +96,9 @@ def _adapted(inner: Encoding) -> Encoding:
 
     def score(params, s_BHQK, q, k, visible_BHQK, carry):
         mlp = {name: leaf.astype(s_BHQK.dtype) for name, leaf in params["mlp"].items()}
-        b_BHQK = bias(params["bias"], q.placed, k.placed).astype(s_BHQK.dtype)
+        heads, head = q.x_BTHC.shape[2:]
+        dims = Dims(heads * head, heads, head)
+        b_BHQK = bias(params["bias"], q.placed, k.placed, dims).astype(s_BHQK.dtype)
         b_BHQK = jnp.broadcast_to(b_BHQK, s_BHQK.shape)
         finite_BHQK = jnp.where(jnp.isneginf(s_BHQK), 0, s_BHQK)
         both_BHQK = jnp.concatenate([finite_BHQK, b_BHQK], axis=1)
