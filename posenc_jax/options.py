@@ -1,12 +1,32 @@
-"""Refusals of a wrong name or value: one line with the field, the value and the choices."""
+"""Options by name: their types, and refusals in one line with the field, value and choices."""
 
 import difflib
 import inspect
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, get_args, get_origin
 
 MOST = 2**31 - 1  # devices count in 32 bits
+
+
+class FieldError(ValueError):
+    """A field that is wrong, and why: `path` and `reason` as data, one line as text.
+
+    path:   the field's name and those it lies in, ("train", "length").
+    reason: the value, what is wrong with it, and the choices.
+    """
+
+    def __init__(self, path: Sequence[str] | str, reason: str):
+        self.path = tuple(path.split(".")) if isinstance(path, str) else tuple(path)
+        self.reason = reason
+        super().__init__(f"{'.'.join(self.path)}: {reason}")
+
+    def inside(self, *path: str) -> "FieldError":
+        """The same error of the field as part of a larger one."""
+        return FieldError((*path, *self.path), self.reason)
+
+    def __reduce__(self):
+        return FieldError, (self.path, self.reason)
 
 
 def choices_for(word: str, known: Iterable[str]) -> str:
