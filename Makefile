@@ -31,7 +31,7 @@ $(VENV)/.ready-dev: $(VENV)/.ready requirements-dev.txt
 lock: $(VENV)/.ready  ## resolve the two lock files again, for every platform and Python at once
 	$(PY) -m pip install --quiet uv
 	$(PY) -m uv pip compile --universal --python-version 3.11 --no-header --no-annotate \
-	  --no-emit-index-url --no-emit-find-links pyproject.toml -o requirements.txt
+	  --no-emit-index-url --no-emit-find-links --extra lab pyproject.toml -o requirements.txt
 	$(PY) -m uv pip compile --universal --python-version 3.11 --no-header --no-annotate \
 	  --no-emit-index-url --no-emit-find-links --extra dev -c requirements.txt pyproject.toml -o requirements-dev.txt
 
