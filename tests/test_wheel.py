@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -107,6 +109,13 @@ def test_the_wheel_has_the_version_and_every_public_name(installed):
     """
     done = installed.run(f"{textwrap.dedent(code)}\n{NO_LAB}")
     assert done.stdout.split() == [posenc_jax.__version__] * 2, done.stderr
+
+
+def test_the_version_is_the_same_everywhere():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    newest = re.search(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    assert newest is not None
+    assert posenc_jax.__version__ == citation["version"] == newest[1]
 
 
 @pytest.mark.parametrize("snippet", BLOCKS, ids=range(len(BLOCKS)))
