@@ -242,9 +242,7 @@ def test_every_derivative_of_the_dense_form():
     for form in ("auto", "blockwise"):
         assert gap(jax.grad(loss)(q, form), slope) < 1e-5
         assert gap(jax.jvp(jax.grad(lambda q, f=form: loss(q, f)), (q,), (ones,))[1], twice) < 1e-4
-        with pytest.raises(
-            TypeError, match=r"^attend: this form has reverse-mode .* form='dense'"
-        ):
+        with pytest.raises(TypeError, match=r"^attend: this form has reverse-mode .* form='dense'"):
             jax.jvp(lambda q, f=form: loss(q, f), (q,), (ones,))
 
 
