@@ -20,10 +20,10 @@ ROOT = Path(__file__).parents[1]
 
 CONFIG = """
 from configs import common
-from posenc_jax import sweeps
+from posenc_jax.lab.config import sweeps
 
 def get_config(argument=""):
-    config = common.quick(common.length_extrapolation())
+    config = common.quick(common.config("length_extrapolation"))
     config.task = {task!r}
     config.model.update({model!r})
     config.train.update({train!r})

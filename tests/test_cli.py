@@ -10,7 +10,8 @@ import pytest
 
 import experiments
 from configs import rope_extrap
-from experiments import job, length_extrapolation
+from experiments import job
+from experiments.length_extrapolation import run as length_extrapolation
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.hosts import exit_status

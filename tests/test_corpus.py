@@ -10,7 +10,7 @@ import pytest
 
 from posenc_jax.lab import tasks
 from posenc_jax.lab.tasks import baselines, corpus
-from posenc_jax.lab.tasks.windows import text_sha256
+from posenc_jax.lab.tasks.text_windows import text_sha256
 
 STRETCH = 4096
 

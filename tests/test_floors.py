@@ -25,7 +25,8 @@ FLOORS = [
     {"posenc_jax.lab.report"},
     {"posenc_jax.lab.gallery"},
     {"posenc_jax.lab"},
-    {"experiments", "configs"},
+    {"experiments"},
+    {"configs"},
     {"train"},
     {"scripts"},
 ]
@@ -33,6 +34,7 @@ FLAX = {"posenc_jax.lab.model.layers"}
 LIBRARY = {"jax", "numpy", "posenc_jax"} | sys.stdlib_module_names
 CONFIGS = {
     "configs",
+    "experiments",
     "ml_collections",
     "posenc_jax.encodings",
     "posenc_jax.lab.config",

@@ -20,7 +20,7 @@ from posenc_jax.lab import tasks
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.tasks import builders, corpus, sets, tfds_folder
-from posenc_jax.lab.tasks.pairs import answered
+from posenc_jax.lab.tasks.question_answer import answered
 from posenc_jax.lab.tasks.task import BOS, EOS, SEP, SYMBOL
 from posenc_jax.lab.training.loop import State, make_batch, train
 

@@ -77,10 +77,10 @@ def test_a_wrong_description_is_refused_in_one_line(describe, words):
 
 CONFIG = """
 from configs import common
-from posenc_jax import sweeps
+from posenc_jax.lab.config import sweeps
 
 def get_config(argument=""):
-    return common.quick(common.length_extrapolation())
+    return common.quick(common.config("length_extrapolation"))
 
 def get_sweep(argument=""):
     return {}

@@ -2,7 +2,7 @@
 
 A new task is one function that returns a `Task` and one line in `TASKS`; its options are the
 function's arguments. `file:PATH` names the text at a path, and `tfds:NAME` a set of TFDS, see
-`sets.py`. Of images, in `IMAGES` and in TFDS, the model reads patches in place of token ids.
+`tfds_tasks.py`. Of images, in `IMAGES` and in TFDS, the model reads patches in place of token ids.
 """
 
 import inspect

@@ -8,7 +8,7 @@
 A file's split is a hash of its path inside the folder, so it is the same on every machine; no file
 and no copy of one is in two splits. Files stand in the order of that hash, so that the head of a
 split is a sample of it, with a 0 byte between two. Windows are cut from the plain stream, see
-`windows.py`, and may cross from one file into the next.
+`text_windows.py`, and may cross from one file into the next.
 """
 
 import os
@@ -24,7 +24,7 @@ import numpy as np
 
 from posenc_jax.lab.tasks.masked import check_share
 from posenc_jax.lab.tasks.task import Task, check_least
-from posenc_jax.lab.tasks.windows import SEPARATOR, SPLITS, check_sizes, largest_window, windowed
+from posenc_jax.lab.tasks.text_windows import SEPARATOR, SPLITS, check_sizes, largest_window, windowed
 
 # Folders of the standard library left out: tests, what is not part of it, generated tables.
 _NOT_SOURCE = ("test*", "idle_test", "*-packages", "__pycache__", "encodings", "pydoc_data")

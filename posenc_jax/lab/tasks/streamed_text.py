@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from posenc_jax.lab.tasks.task import Fed
-from posenc_jax.lab.tasks.windows import document
+from posenc_jax.lab.tasks.text_windows import document
 
 FEW = 1024  # blocks; Grain's shuffle takes microseconds of so many, milliseconds of 40
 

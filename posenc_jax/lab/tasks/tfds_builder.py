@@ -1,7 +1,7 @@
 """The tasks of this package as TFDS sets, so that others read them by name.
 
     import tensorflow_datasets as tfds
-    import posenc_jax.lab.tasks.builders
+    import posenc_jax.lab.tasks.tfds_builder
 
     tfds.builder("posenc_jax/copy", file_format="array_record").download_and_prepare()
     source = tfds.data_source("posenc_jax/copy", split="test")

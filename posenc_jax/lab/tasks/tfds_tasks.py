@@ -2,14 +2,14 @@
 
     holds                      task                                                  sizes
     images with labels         naming them, see `images.py`                          patches a side
-    a question and its answer  saying the answer byte by byte, see `pairs.py`        tokens
-    text                       next-byte prediction, documents packed, `windows.py`  bytes
+    a question and its answer  saying the answer byte by byte, see `question_answer.py`        tokens
+    text                       next-byte prediction, documents packed, `text_windows.py`  bytes
 
 Splits are the set's own; where it has none for validation or test, the last 5% of what is left of
 its training split serve. `train`, `valid` and `test` name others, in TFDS's words: "train[:10%]".
 
 A set of up to FITS bytes and MANY examples is read once at the start and lies on the device, as the
-embedded text does. Of a larger text the training windows are read step by step, see `streaming.py`.
+embedded text does. Of a larger text the training windows are read step by step, see `streamed_text.py`.
 """
 
 import re
@@ -20,10 +20,10 @@ import numpy as np
 
 from posenc_jax.lab.tasks import images, pairs
 from posenc_jax.lab.tasks.masked import check_share
-from posenc_jax.lab.tasks.streaming import feeder
+from posenc_jax.lab.tasks.streamed_text import feeder
 from posenc_jax.lab.tasks.task import Task, check_least
 from posenc_jax.lab.tasks.tfds_folder import Prepared, examples, source
-from posenc_jax.lab.tasks.windows import SMALLEST, SPLITS, document, windowed
+from posenc_jax.lab.tasks.text_windows import SMALLEST, SPLITS, document, windowed
 from posenc_jax.options import choices_for
 
 FITS, MANY = 2**28, 200_000  # an example takes about 70 microseconds to read: 15 seconds at most
