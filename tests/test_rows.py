@@ -9,10 +9,10 @@ import pytest
 import experiments
 from experiments import workers
 from experiments.length_extrapolation import run as length_extrapolation
-from experiments.padding_leakage import config as padding_config
 from experiments.padding_leakage import measuring as padding
-from experiments.permutation import config as order_config
+from experiments.padding_leakage.config import Data, Learning
 from experiments.permutation import measuring as order
+from experiments.permutation.config import EquivarianceConfig, OrderConfig
 from experiments.rows import fitted
 from posenc_jax.lab import runs
 from posenc_jax.lab.config import schema
@@ -24,15 +24,15 @@ MODEL = schema.ModelConfig(kind="encoder", width=8, heads=1, layers=1, mlp=1)
 WILD = 1e38  # a rate that no model stands
 ORDER = order.Setting(
     MODEL,
-    order_config.OrderConfig(symbols=3, steps=4, lr=WILD),
-    order_config.EquivarianceConfig(lengths=(2,), permutations=1, float64=()),
+    OrderConfig(symbols=3, steps=4, lr=WILD),
+    EquivarianceConfig(lengths=(2,), permutations=1, float64=()),
     (3,),
 )
 PADDING = padding.Setting(
     MODEL,
-    padding_config.Data(symbols=2, min_length=2, length=3, measured=2, amounts=(1,), sides=("left",),
+    Data(symbols=2, min_length=2, length=3, measured=2, amounts=(1,), sides=("left",),
                  examples=2),
-    padding_config.Learning(steps=4, batch=2, lr=WILD),
+    Learning(steps=4, batch=2, lr=WILD),
     (3,),
 )  # fmt: skip
 
