@@ -11,8 +11,9 @@ import pytest
 
 import experiments
 from configs import rope_extrap
-from experiments import job
+from experiments import job, workers
 from experiments.length_extrapolation import run as length_extrapolation
+from experiments.permutation import run as permutation
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.hosts import exit_status
@@ -196,12 +197,17 @@ def test_what_is_wrong_in_train_is_left_to_the_schema(train, rows, lightly):
     assert (job._rows(config), job._mostly_compiles(config)) == (rows, lightly)
 
 
-def test_data_found_wrong_in_the_run_is_the_input_s_fault(tmp_path, monkeypatch):
-    """Sizes promise enough text; all of it is copies of one file."""
+@pytest.fixture
+def copies(tmp_path):
+    """A folder whose sizes promise enough text; all of it is copies of one file."""
     for i in range(120):
         (tmp_path / f"{i}.txt").write_bytes(b"the same" * 400)
+    return f"file:{tmp_path}"
+
+
+def test_data_found_wrong_in_the_run_is_the_input_s_fault(copies, tmp_path, monkeypatch):
     config = rope_extrap.get_config("quick").to_dict()
-    config["task"] = {"name": f"file:{tmp_path}"}
+    config["task"] = {"name": copies}
     start = experiments.prepare(config, str(tmp_path / "run"))
     with pytest.raises(
         exit_status.Refused, match=r"^config.task.name: file:\S+ is too small: [^\n]+$"
@@ -214,7 +220,27 @@ def test_data_found_wrong_in_the_run_is_the_input_s_fault(tmp_path, monkeypatch)
     monkeypatch.setattr(length_extrapolation, "run", broken)
     with pytest.raises(ValueError, match="shapes") as caught:
         start()
-    assert not isinstance(caught.value, exit_status.Refused), "control: a fault of ours stays one"
+    assert not isinstance(caught.value, exit_status.Refused), "control: a bug stays one"
+
+
+@pytest.mark.parametrize(
+    ("stem", "field"),
+    [("permutation", "text.task"), ("claims", "text.task"), ("leaderboard", "tasks[1]")],
+)
+def test_data_found_wrong_has_its_task_s_place_in_the_config(
+    stem, field, copies, tmp_path, monkeypatch
+):
+    config = importlib.import_module(f"configs.{stem}").get_config("quick").to_dict()
+    if stem == "leaderboard":
+        config["tasks"] = (*config["tasks"], {"name": copies})
+    else:
+        config["text"]["task"]["name"] = copies
+    monkeypatch.setattr(permutation, "subjects", lambda config: [])  # they come before the text
+    monkeypatch.setattr(workers, "cores", lambda: [0])
+    start = experiments.prepare(config, str(tmp_path / "run"))
+    with pytest.raises(exit_status.Refused) as caught:
+        start()
+    assert str(caught.value).startswith(f"config.{field}.name: {copies} is too small: ")
 
 
 ROTARY = (
