@@ -35,16 +35,16 @@ def parse(argv: list[str]) -> tuple[dict, str]:
     """The config as a dictionary, and the folder of the run. ValueError: a wrong argument."""
     path, *argument = _config_path(argv)
     if not path:
-        raise ValueError("--config: must be given, for example --config=configs/rope_extrap.py")
+        raise FieldError("--config", "must be given, as in --config=configs/rope_extrap.py")
     if not pathlib.Path(path).is_file():
-        raise ValueError(f"--config: no such file: {path}")
+        raise FieldError("--config", f"no such file: {path}")
     _check_fields(_loaded(path, argument), argv)
     try:
         rest = flags.FLAGS(argv)
     except flags.Error as error:
         raise ValueError(" ".join(str(error).split())) from None
     if rest[1:]:
-        raise ValueError(f"{rest[1]}: not a flag; a field is set as --config.FIELD=VALUE")
+        raise FieldError(rest[1], "not a flag; a field is set as --config.FIELD=VALUE")
     stem = pathlib.Path(path).stem
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     name = os.environ.get("WANDB_RUN_ID") or now  # agents of a sweep may start in one second
@@ -60,7 +60,7 @@ def _config_path(argv: list[str]) -> list[str]:
 
 
 def _loaded(path: str, argument: list[str]) -> ConfigDict:
-    """The ConfigDict that the file's `get_config` returns. ValueError: why there is none."""
+    """The ConfigDict that the file's `get_config` returns. FieldError: why there is none."""
     try:
         get_config = runpy.run_path(path).get("get_config")
         if get_config is None:
@@ -68,12 +68,11 @@ def _loaded(path: str, argument: list[str]) -> ConfigDict:
         config = get_config(*argument)
         if not isinstance(config, ConfigDict):
             raise ValueError(f"get_config gives a {type(config).__name__}, not a ConfigDict")
+    except FieldError:
+        raise
     except Exception as error:
-        said = first_line(error)
-        if isinstance(error, FieldError) or said.startswith("--config"):
-            raise
         kind = "" if isinstance(error, ValueError) else f" ({type(error).__name__})"
-        raise ValueError(f"--config: {path}: {said}{kind}") from None
+        raise FieldError("--config", f"{path}: {first_line(error)}{kind}") from None
     return config
 
 

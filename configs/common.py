@@ -7,6 +7,7 @@ from ml_collections import ConfigDict
 import experiments
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.config.errors import inside
+from posenc_jax.options import FieldError
 
 
 def config(experiment: str, **fields: Any) -> ConfigDict:
@@ -34,10 +35,10 @@ def words(argument: str) -> tuple[list[str], bool]:
 
 
 def only_quick(argument: str) -> bool:
-    """Whether the argument is "quick". ValueError: it is another word."""
+    """Whether the argument is "quick". FieldError: it is another word."""
     rest, quick = words(argument)
     if rest:
-        raise ValueError(f"--config: argument {rest[0]!r} is not known; choices: quick")
+        raise FieldError("--config", f"argument {rest[0]!r} is not known; choices: quick")
     return quick
 
 

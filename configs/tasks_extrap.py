@@ -18,6 +18,7 @@ the experiment shows how fast.
 
 from configs import common
 from posenc_jax.lab.config import sweeps
+from posenc_jax.options import FieldError
 
 TASKS = ("copy", "reverse", "sort", "addition")
 
@@ -25,7 +26,7 @@ TASKS = ("copy", "reverse", "sort", "addition")
 def get_config(argument=""):
     names, quick = common.words(argument)
     if len(names) > 1:
-        raise ValueError(f"--config: one task at a time, not {', '.join(names)}")
+        raise FieldError("--config", f"one task at a time, not {', '.join(names)}")
     config = common.config(
         "length_extrapolation",
         encoding={"name": "nope,sinusoidal,rope,alibi,t5,randomized+rope"},

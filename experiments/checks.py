@@ -3,6 +3,7 @@
 Each raises a FieldError that names `field`, the one to change, as the experiment's config has it.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -12,6 +13,15 @@ from posenc_jax.encoding import Dims, Encoding
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config import schema
 from posenc_jax.options import FieldError
+
+
+def sizes(config: Any) -> dict[str, Sequence[int]]:
+    """The sizes that a config asks its task for, by field."""
+    return {
+        "train.min_length": (config.train.min_length,),
+        "train.length": (config.train.length,),
+        "eval.lengths": config.eval.lengths,
+    }
 
 
 def sequence(field: str, name: str) -> None:

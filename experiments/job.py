@@ -13,6 +13,7 @@ import experiments
 from posenc_jax.lab.hosts import exit_status, processes, signals
 from posenc_jax.lab.hosts.compiling import compile_lightly
 from posenc_jax.lab.hosts.devices import use_cores
+from posenc_jax.options import FieldError
 
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)  # not a bug
 FEW_STEPS = 100  # as a quick variant has
@@ -68,9 +69,9 @@ def _leave(status: int) -> int:
 
 
 def _be_one_of_several(named: bool) -> None:
-    """Lets the first process alone print. ValueError: each would choose a folder of its own."""
+    """Lets the first process alone print. FieldError: each would choose a folder of its own."""
     if not named:
-        raise ValueError("--workdir: must be given where several processes make one run")
+        raise FieldError("--workdir", "must be given where several processes make one run")
     if not processes.first():
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
 

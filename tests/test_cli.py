@@ -16,7 +16,7 @@ from experiments.length_extrapolation import run as length_extrapolation
 from experiments.permutation import run as permutation
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config import schema
-from posenc_jax.lab.hosts import exit_status
+from posenc_jax.lab.hosts import exit_status, processes
 from posenc_jax.options import FieldError
 from scripts.torture import configs
 
@@ -241,6 +241,16 @@ def test_data_found_wrong_has_its_task_s_place_in_the_config(
     with pytest.raises(exit_status.Refused) as caught:
         start()
     assert str(caught.value).startswith(f"config.{field}.name: {copies} is too small: ")
+
+
+def test_an_experiment_of_one_process_is_refused_to_several(tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "several", lambda: True)
+    for stem in STEMS:
+        config = importlib.import_module(f"configs.{stem}").get_config("quick")
+        several = config.experiment == "length_extrapolation"  # the others are refused
+        said = f"config.experiment: {config.experiment} runs as one process; those that run as "
+        with nullcontext() if several else pytest.raises(FieldError, match=f"^{said}several: len"):
+            experiments.prepare(config.to_dict(), str(tmp_path))
 
 
 ROTARY = (

@@ -38,6 +38,7 @@ CONFIGS = {
     "ml_collections",
     "posenc_jax.encodings",
     "posenc_jax.lab.config",
+    "posenc_jax.options",
 } | sys.stdlib_module_names
 LEVEL = {row: level for level, rows in enumerate(FLOORS) for row in rows}
 

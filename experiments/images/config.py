@@ -44,12 +44,7 @@ def check(config: Config) -> None:
         raise FieldError("model.kind", reason)
     if "order" in config.task.options:
         raise FieldError("task.order", "each method gets its own order; leave it out")
-    sizes = {
-        "train.min_length": (config.train.min_length,),
-        "train.length": (config.train.length,),
-        "eval.lengths": config.eval.lengths,
-    }
-    tasks.check(config.task.name, sizes, "patches", **config.task.options)
+    tasks.check(config.task.name, checks.sizes(config), "patches", **config.task.options)
     if config.train.length not in config.eval.lengths:
         raise FieldError("eval.lengths", f"must hold the trained one, {config.train.length}")
     encodings.check_used(config.encoding.names, config.encoding.options)

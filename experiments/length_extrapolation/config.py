@@ -44,11 +44,7 @@ def variant(config: Config, name: str, label: str, length: int) -> Encoding:
 
 def check(config: Config) -> None:
     """Raises FieldError for what cannot run, before data is read or anything compiled."""
-    sizes = {
-        "train.min_length": (config.train.min_length,),
-        "train.length": (config.train.length,),
-        "eval.lengths": config.eval.lengths,
-    }
+    sizes = checks.sizes(config)
     width = tasks.check(config.task.name, sizes, **config.task.options)
     checks.kind(config.model, config.task)
     names = config.encoding.names

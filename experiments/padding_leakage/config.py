@@ -26,11 +26,7 @@ class Data(schema.Part):
     sides: Annotated[tuple[Side, ...], Field(min_length=1), schema.Distinct]
     examples: schema.Rows
 
-    @model_validator(mode="after")
-    def _lengths_in_order(self):
-        if self.min_length > self.length:
-            raise ValueError(f"min_length {self.min_length} is larger than length {self.length}")
-        return self
+    _in_order = model_validator(mode="after")(schema.lengths_in_order)
 
 
 class Learning(schema.Part):

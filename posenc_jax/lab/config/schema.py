@@ -1,7 +1,7 @@
 """The fields of a config: their types, their defaults, and the values that each may take.
 
 `check` turns a config, as nested dictionaries, into one of these frozen models. An experiment puts
-its own `Config` together from these parts. A default stands here alone; a config file names only
+its own `Config` together from these parts. Defaults are written here alone; a config file has only
 what differs from it.
 """
 
@@ -39,6 +39,13 @@ Rows = Annotated[int, Field(gt=0, le=2**20)]
 Few = Annotated[int, Field(gt=0, le=2**12)]
 Distinct = AfterValidator(distinct)
 Lengths = Annotated[tuple[Length, ...], Field(min_length=1), Distinct]
+
+
+def lengths_in_order(config: Any) -> Any:
+    """The config. ValueError: its `min_length` is larger than its `length`."""
+    if config.min_length > config.length:
+        raise ValueError(f"min_length {config.min_length} is larger than length {config.length}")
+    return config
 
 
 class Part(pydantic.BaseModel):
@@ -125,11 +132,7 @@ class TrainConfig(Part):
     chunk: Rows = 20
     fsdp: bool = False
 
-    @pydantic.model_validator(mode="after")
-    def _lengths_in_order(self):
-        if self.min_length > self.length:
-            raise ValueError(f"min_length {self.min_length} is larger than length {self.length}")
-        return self
+    _in_order = pydantic.model_validator(mode="after")(lengths_in_order)
 
 
 class CheckpointConfig(Part):
