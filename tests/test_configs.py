@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import experiments
-from experiments import length_extrapolation
+from experiments.length_extrapolation import run as length_extrapolation
 from posenc_jax import CATALOG, Encoding, make
 from posenc_jax.encodings.card import method
 from posenc_jax.lab.model import transformer

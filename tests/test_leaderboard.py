@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import experiments
-from experiments import leaderboard, workers
+from experiments import workers
+from experiments.leaderboard import config as leaderboard
 from experiments.leaderboard import measure, standings
+from experiments.leaderboard.run import show
 from posenc_jax import CATALOG, encodings
 from posenc_jax.encoding import Dims, at_layer
 from posenc_jax.lab import runs, tasks
@@ -282,7 +284,7 @@ def test_a_board_without_its_reference_has_scores_and_no_comparisons():
 def test_a_board_of_nothing_says_why(tmp_path, capsys):
     with runs.Run(tmp_path, checked().model_dump()) as run:
         run.finish(standings.summarise([], "rope", {"rope": "out of memory", "nope": "diverged"}))
-    leaderboard.show(tmp_path)
+    show(tmp_path)
     shown = capsys.readouterr().out
     assert "rope: not measured, out of memory." in shown
     assert "nope: not measured, diverged." in shown

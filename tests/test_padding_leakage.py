@@ -10,7 +10,9 @@ import pytest
 
 import experiments
 from experiments.padding_leakage import measuring, pages
-from experiments.padding_leakage.measuring import Data, Learning, Reading, Setting, Subject
+from experiments.padding_leakage import run as padding_leakage
+from experiments.padding_leakage.config import Data, Learning
+from experiments.padding_leakage.measuring import Reading, Setting, Subject
 from experiments.rows import fitted
 from posenc_jax import make
 from posenc_jax.lab.config import schema
@@ -181,7 +183,7 @@ def test_padding_past_the_range_of_a_method_is_refused(tmp_path):
 
 
 def test_the_run_ends_in_its_tables_and_page(leaks, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(experiments.padding_leakage, "measure", lambda setting, subject: leaks)
+    monkeypatch.setattr(padding_leakage, "measure", lambda setting, subject: leaks)
     small = config("rope,quick")
     small.seeds = 1
     small.data.update({**DATA.model_dump()})

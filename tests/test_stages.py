@@ -14,7 +14,7 @@ SIZES = (16, 40)
 
 def trained(workdir, monkeypatch):
     """Trains a small model and reads it at two lengths; the threads that asked for each program."""
-    config: Any = common.quick(common.length_extrapolation())
+    config: Any = common.quick(common.config("length_extrapolation"))
     config.encoding.name = "rope"
     config.task = {"name": "periodic"}
     config.model.update(width=8, heads=1, layers=1)

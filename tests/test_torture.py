@@ -94,7 +94,7 @@ def test_wrong_lines_are_refused_and_good_ones_accepted():
         ("--config.train.steps.x=3", "config.train.steps.x: no such field"),
         ("--config.train.steps=3000000000", "config.train.steps: 3000000000 is wrong"),
         ("--config.first_seed=2147483647", "config: first_seed 2147483647 and 2 seeds go past"),
-        ("--config.encoding.name=rope,nope,rope", "config.encoding.name: 'rope' stands twice"),
+        ("--config.encoding.name=rope,nope,rope", "config.encoding.name: 'rope' is given twice"),
         (f"--workdir={'x' * 300}", f"workdir: {'x' * 300}: File name too long"),
     ],
 )

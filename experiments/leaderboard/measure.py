@@ -13,10 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.leaderboard.config import encoding_of, of_task
 from posenc_jax import encodings
-from posenc_jax.encoding import Encoding
 from posenc_jax.lab import tasks
-from posenc_jax.lab.config import schema
 from posenc_jax.lab.hosts.exit_status import Diverged
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.tasks import Batch, Task
@@ -58,11 +57,13 @@ def largest(width: Any, least: int, most: int | None, window: int) -> int:
 
 def draw_pools(config: Any) -> list[Pool]:
     """Every task's examples: the same in every process, and for every method."""
-    return [_draw_pool(config, entry) for entry in config.tasks]
+    return [_draw_pool(config, number) for number in range(len(config.tasks))]
 
 
-def _draw_pool(config: Any, entry: schema.TaskConfig) -> Pool:
-    task = tasks.make(entry.name, **entry.options)
+def _draw_pool(config: Any, number: int) -> Pool:
+    entry = config.tasks[number]
+    with of_task(number):
+        task = tasks.make(entry.name, **entry.options)
     fits = partial(largest, task.width, task.least, task.most)
     size, window = fits(config.window), config.window
     least = max(task.least, size // 4)
@@ -98,23 +99,6 @@ def pooled(vocab: int, window: int) -> Task:
         "pool", vocab, "exact_match", 1, None, lambda size: window, lambda size: None, (),
         sample, untested, untested, dict, {},
     )  # fmt: skip
-
-
-def encoding_of(config: Any, name: str, multiple: int | None = None) -> Encoding:
-    """The method in training, or as it reads a window so many times the trained one.
-
-    An option `length` is the trained window, `limit` the longest window tested, `factor` 1 in
-    training and then the multiple; `every` is such that the last layer is the one unlike others,
-    `window` half the trained one. What the config gives comes first.
-    """
-    asked = {
-        "length": config.window,
-        "limit": config.window * max(config.multiples),
-        "factor": float(multiple or 1),
-        "every": max(2, config.model.layers),
-        "window": max(2, config.window // 2),
-    }
-    return encodings.make(name, **encodings.taken_by(name, {**asked, **config.encoding.options}))
 
 
 def measurer(config: Any) -> Callable[[str], Result]:

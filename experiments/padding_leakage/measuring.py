@@ -7,14 +7,14 @@ L loss mask off and on, D sides, S seeds; R all runs of a program, O x L x D x S
 import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from pydantic import Field, PositiveFloat, model_validator
 
+from experiments.padding_leakage.config import Data, Learning
 from experiments.rows import largest, standing
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab.config import schema
@@ -42,37 +42,6 @@ TEST = 2**31 - 1  # the seed of the sequences that are measured
 SUBSETS = tuple(itertools.product((False, True), repeat=len(MASKS)))
 ModelOf = Callable[[Any], Model]  # of the output mask
 Leaks = dict[tuple[str, str], np.ndarray]  # (quantity, subset of the masks) -> [A, 2, D, S]
-
-
-Side = Literal["left", "right"]
-
-
-class Data(schema.Part):
-    """Sequences of min_length to length tokens in training; of `measured` tokens, with each of the
-    amounts of padding on each of the sides, in what is measured.
-    """
-
-    symbols: schema.Rows = Field(ge=2)
-    min_length: schema.Length
-    length: schema.Length
-    measured: schema.Rows
-    amounts: Annotated[tuple[schema.Length, ...], schema.Distinct] = Field(min_length=1)
-    sides: Annotated[tuple[Side, ...], schema.Distinct] = Field(min_length=1)
-    examples: schema.Rows
-
-    @model_validator(mode="after")
-    def _lengths_in_order(self):
-        if self.min_length > self.length:
-            raise ValueError(f"min_length {self.min_length} is over length {self.length}")
-        return self
-
-
-class Learning(schema.Part):
-    """How the model learns: Adam, the rate falling to 0."""
-
-    steps: schema.Count
-    batch: schema.Rows
-    lr: PositiveFloat
 
 
 class Setting(NamedTuple):

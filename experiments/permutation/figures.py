@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
-from experiments.permutation.measuring import CAUSAL, LSTM
+from experiments.permutation.config import CAUSAL, LSTM
 from posenc_jax.lab.report import look
 from posenc_jax.lab.report.look import Label
 

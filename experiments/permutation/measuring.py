@@ -3,14 +3,14 @@
 import itertools
 import math
 from functools import partial
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from pydantic import Field, PositiveFloat
 
+from experiments.permutation.config import LENGTHS, EquivarianceConfig, OrderConfig
 from experiments.rows import largest, standing
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab.config import schema
@@ -28,25 +28,7 @@ from posenc_jax.lab.training.loop import (
     refuse_not_finite,
 )
 
-CAUSAL, LSTM = "nope, causal mask", "lstm"  # the rows that need no encoding
-LENGTHS = (2, 3)  # of the order tasks
 KINDS = math.factorial(LENGTHS[-1])
-
-
-class OrderConfig(schema.Part):
-    """Symbols of the order tasks, and how they are learned: all examples at every step."""
-
-    symbols: schema.Count = Field(ge=LENGTHS[-1], le=64)
-    steps: schema.Count
-    lr: PositiveFloat
-
-
-class EquivarianceConfig(schema.Part):
-    """Lengths and permutations of the general form; `float64`: rows measured in that as well."""
-
-    lengths: Annotated[tuple[schema.Few, ...], schema.Distinct] = Field(min_length=1)
-    permutations: schema.Rows
-    float64: tuple[str, ...]
 
 
 class Setting(NamedTuple):

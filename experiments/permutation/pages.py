@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from experiments.permutation import figures
-from experiments.permutation.measuring import CAUSAL, LSTM
+from experiments.permutation.config import CAUSAL, LSTM
 from posenc_jax.lab.report import Grid, Picture, Section, summaries
 from posenc_jax.lab.report.statistics import interval, paired
 from posenc_jax.lab.runs import Record, Stored

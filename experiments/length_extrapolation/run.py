@@ -1,13 +1,6 @@
-"""Train at one length, evaluate the same weights at many longer ones.
-
-Each encoding named in the config is trained in turn, on the same batches for the same seeds. With
-`eval.variants` the trained weights are read under other encodings as well, such as RoPE's context
-extensions: one that takes a `factor` gets what the length asks for, one that takes a `length` the
-trained one.
-"""
+"""Trains and evaluates the encodings of a length extrapolation, and reports the results."""
 
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -15,52 +8,14 @@ from typing import Any
 import jax
 
 from experiments import checks
+from experiments.length_extrapolation.config import Config, trained_encoding, variants
 from experiments.stages import Reading, evaluate, fit
-from posenc_jax import encodings
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab import report, runs, tasks
-from posenc_jax.lab.config import schema
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.training.evaluation import Evaluator, records
 from posenc_jax.lab.training.loop import State
-
-
-class Config(schema.TrainedConfig):
-    eval: schema.EvalConfig
-
-
-def check(config: Config) -> None:
-    """Refuses what cannot run, before data is read or anything compiled.
-
-    Raises:
-      ValueError: one line names the field, the value and the choices.
-    """
-    sizes = {
-        "config.train.min_length": [config.train.min_length],
-        "config.train.length": [config.train.length],
-        "config.eval.lengths": config.eval.lengths,
-    }
-    width = tasks.check(config.task.name, sizes, **config.task.options)
-    checks.kind("config.model.kind", config.model, config.task)
-    names, variants = config.encoding.names, config.eval.variants
-    encodings.check_used(names, config.encoding.options)
-    if variants and len(names) > 1:
-        raise ValueError(
-            f"config.eval.variants: {', '.join(variants)} read the weights of one encoding, not of "
-            f"{', '.join(names)}; train one"
-        )
-    for name in names:
-        trained = trained_encoding(config, name)
-        _check_method(config, name, trained)
-        for label in variants:
-            _check_variant(config, name, label)
-        for field, lengths in sizes.items():
-            for length in lengths:
-                in_training = field != "config.eval.lengths"
-                read = [(name, trained)] if in_training else _variants(config, name, length)
-                for label, encoding in read:
-                    checks.reach(field, label, encoding, width(length))
 
 
 def run(config: Config, workdir: str) -> None:
@@ -100,26 +55,6 @@ def measure(config: Config, task: tasks.Task, record: runs.Run) -> None:
     record.fact(evaluation_programs=programs)
 
 
-def trained_encoding(config: Config, name: str) -> Encoding:
-    """The encoding that `name` is trained with."""
-    return encodings.make(name, **encodings.taken_by(name, config.encoding.options))
-
-
-def _variants(config: Config, name: str, length: int) -> Iterator[tuple[str, Encoding]]:
-    """What the weights trained with `name` are read under at one length, and its label."""
-    for label in config.eval.variants or (name,):
-        yield label, _read_as(config, name, label, length)
-
-
-def _read_as(config: Config, name: str, label: str, length: int) -> Encoding:
-    """The encoding `label` as it reads the weights trained with `name` at one length."""
-    stretch = {"factor": max(1.0, length / config.train.length), "length": config.train.length}
-    options: dict[str, Any] = dict(config.encoding.options)
-    if label != name:
-        options = {**stretch, **options}
-    return encodings.make(label, **encodings.taken_by(label, options))
-
-
 def _reader(config: Config, encoding: Encoding, vocab: int) -> Model:
     """The model under an encoding that its weights may not have been trained with: what arrays
     there are stand where this one looks for them.
@@ -140,7 +75,7 @@ def _plan(config: Config, task: tasks.Task, name: str) -> list[Reading]:
     evaluators: dict[Any, Evaluator] = {}
     plan = []
     for length in config.eval.lengths:
-        for label, encoding in _variants(config, name, length):
+        for label, encoding in variants(config, name, length):
             shared = label if label == name else (label, length)
             if shared not in evaluators:
                 model = _reader(config, encoding, task.vocab)
@@ -161,23 +96,3 @@ def _read(config: Config, task: tasks.Task, state: State, record: runs.Run, one:
     record.log(records(scores, task, seeds, **labels))
     took = {"metric": "time/evaluation_seconds", "value": seconds / len(seeds)}
     record.log({**labels, "seed": seed, **took} for seed in seeds)
-
-
-def _check_method(config: Config, name: str, encoding: Encoding, field: str = "") -> None:
-    """`field` is to blame; or that of each reason where none is given."""
-    checks.sequence(field or "config.encoding.name", name)
-    checks.groups(field or "config.task.groups", name, config.task)
-    checks.width(field or "config.model.width", name, encoding, config.model)
-
-
-def _check_variant(config: Config, name: str, label: str) -> None:
-    field = "config.eval.variants"
-    try:
-        encoding = _read_as(config, name, label, max(config.eval.lengths))
-    except ValueError as error:
-        reason = str(error).removeprefix("encoding.name: ")
-        raise ValueError(f"{field}: {label}: {reason}") from None
-    _check_method(config, label, encoding, field)
-    if config.model.kind != "lstm":
-        trained = (name, trained_encoding(config, name))
-        checks.weights(field, (label, encoding), trained, config.model)
