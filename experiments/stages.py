@@ -53,13 +53,9 @@ def fit(
         values = {
             "loss": metrics["loss"].mean(axis=1),
             "grad_norm": metrics["grad_norm"].mean(axis=1),
-            "time/steps_per_second": rate_S,
+            "steps_per_second": rate_S,
         }
-        record.log(
-            {"step": step, **labels, "seed": seed, "metric": metric, "value": float(value)}
-            for metric, value_S in values.items()
-            for seed, value in zip(seeds, value_S, strict=True)
-        )
+        record.log(runs.seed_records(step, seeds, labels, values))
         progress.update(step, float(values["loss"].mean()))
 
     def begun(state):

@@ -83,7 +83,7 @@ def test_a_run_is_written(run):
     summary = json.loads((run / "summary.json").read_text())
     assert summary["claims"] == {row["id"]: row["verdict"] for row in rows}
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert {r["encoding"] for r in records} == {"sin-5", TRAINED}
+    assert {r["labels"]["claim"] for r in records} == {"sin-5", TRAINED}
     assert {r["seed"] for r in records} == {0, 1, 2}
 
 

@@ -17,7 +17,6 @@ from posenc_jax.lab.hosts.files import folder_name
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.runs.lock import Lock
 from posenc_jax.lab.training import loop
-from posenc_jax.lab.training import loop
 from posenc_jax.lab.training.loop import chunk_runner, init_states, optimizer, random_key, train
 from tests.test_runs import CONFIG, RECORD, lines
 
@@ -211,7 +210,7 @@ def test_training_goes_on_from_the_newest_good_checkpoint(tmp_path, whole, kill,
 def test_a_damaged_final_checkpoint_takes_the_end_of_the_stage_back(tmp_path, capsys):
     attempt(tmp_path)
     with runs.Run(tmp_path, CONFIG) as run:
-        step(run, 8, split="valid")
+        step(run, 8)
         run.end("later")
     (tmp_path / "checkpoints/nope/8/note/metadata").write_text("{}")
     _, run = attempt(tmp_path)

@@ -16,10 +16,13 @@ from posenc_jax.lab.hosts import exit_status, failpoints
 from posenc_jax.lab.wandb import logger
 
 CONFIG = {"experiment": "e", "train": {"length": 8}, "eval": {"lengths": (8, 16)}}
-RECORD = {
-    "step": 10, "seed": 0, "encoding": "rope", "split": "test", "length": 8,
-    "metric": "bits_per_byte", "value": 2.5,
-}  # fmt: skip
+LABELS = {"encoding": "rope", "split": "test", "length": 8}
+RECORD = {"step": 10, "seed": 0, "labels": LABELS, "metric": "bits_per_byte", "value": 2.5}
+
+
+def labelled(**labels):
+    """The record with some labels added or changed."""
+    return {**RECORD, "labels": {**LABELS, **labels}}
 
 
 def lines(path):
@@ -29,13 +32,13 @@ def lines(path):
 def test_a_run_leaves_what_it_was_given(tmp_path):
     workdir = tmp_path / "deep" / "run"
     with runs.Run(workdir, CONFIG) as run:
-        run.log([RECORD, {**RECORD, "position": 4}])
+        run.log([RECORD, labelled(position=4)])
         assert len(lines(workdir)) == 2  # on disk at once, not at the end
         run.fact(corpus={"bytes": np.int64(7)}, hash="é")
         run.finish({"metric": "bits_per_byte", "low": math.nan})
     stored = runs.read(workdir)
     assert stored.config == {**CONFIG, "eval": {"lengths": [8, 16]}}
-    assert stored.records == [RECORD, {**RECORD, "position": 4}]
+    assert stored.records == [RECORD, labelled(position=4)]
     assert stored.summary["facts"] == {"corpus": {"bytes": 7}, "hash": "é"}
     assert stored.summary["low"] is None
     assert {"jax", "jaxlib", "flax", "python", "device", "started", "command"} <= set(
@@ -87,12 +90,16 @@ def test_numbers_of_numpy_and_jax_become_plain(value):
         ("value", {"value": np.zeros(2)}),
         ("step", {"step": 1.5}),
         ("step", {"step": -1}),
-        ("length", {"length": 0}),
         ("seed", {"seed": None}),
-        ("encoding", {"encoding": ""}),
-        ("split", {"split": "dev"}),
+        ("labels", {"labels": "rope"}),
+        (r"labels\.length", labelled(length=0)),
+        (r"labels\.encoding", labelled(encoding="")),
+        (r"labels\.split", labelled(split="dev")),
+        (r"labels\.split", {"labels": {"encoding": "rope"}}),
+        (r"labels\.position", labelled(position=-1)),
+        (r"labels\.side", labelled(side=0.5)),
         ("metric", {"metric": 3}),
-        ("position", {"position": "0"}),
+        ("metric", {"metric": "copy/loss"}),
         ("loss", {"loss": 1.0}),
     ],
 )
@@ -309,7 +316,7 @@ def test_no_failure_of_the_mirror_stops_a_run(tmp_path, wandb, capsys, refuses, 
 def test_by_position_records_have_names_and_an_axis_of_their_own(wandb, tmp_path):
     fake = wandb()
     with runs.Run(tmp_path, CONFIG, {"mode": "offline"}) as run:
-        run.log([RECORD, {**RECORD, "position": 0}, {**RECORD, "position": 4}])
+        run.log([RECORD, labelled(position=0), labelled(position=4)])
     scalar, first, second = fake.rows
     assert "position" not in scalar
     key = "by_position/test/bits_per_byte/rope/L8/seed0"

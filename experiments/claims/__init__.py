@@ -115,12 +115,10 @@ def _ids(config: Config) -> list[str]:
 
 def _records(entry: Entry, seeds: list[int]) -> Iterator[dict]:
     """One record for each number and seed; a single value stands under the first seed."""
-    for metric, values in entry.measured.numbers.items():
+    for name, values in entry.measured.numbers.items():
         for seed, value in zip(seeds, values, strict=False):
-            yield {
-                "step": 0, "seed": seed, "encoding": entry.claim.id, "split": "test", "length": 1,
-                "metric": metric, "value": float(value),
-            }  # fmt: skip
+            labels = {"claim": entry.claim.id, "number": name, "split": "test"}
+            yield from runs.seed_records(0, [seed], labels, {"measured": [value]})
 
 
 __all__ = ["LEDGER", "Config", "check", "load", "publish", "run", "show"]

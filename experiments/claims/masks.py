@@ -119,7 +119,7 @@ def pad_3(lab: Lab) -> Measured:
     """
     found, trained = leaks(lab), lab.trained("rope")
     numbers = {
-        _name(change, quantity, masks): decades(largest(found, f"{change}/{quantity}", masks))
+        _name(change, quantity, masks): decades(largest(found, (change, quantity), masks))
         for change in ("content", "amount")
         for quantity in READ
         for masks in NAMES

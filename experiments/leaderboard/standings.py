@@ -22,10 +22,10 @@ def collect(records: Iterable[Record], metric: str) -> Scores:
     """Test values of one metric by task, method, window and seed, in the order recorded."""
     found: Scores = {}
     for record in records:
-        task, _, measured = record["metric"].rpartition("/")
-        if measured == metric and record["split"] == "test":
-            row = found.setdefault(task, {}).setdefault(record["encoding"], {})
-            row.setdefault(record["length"], {})[record["seed"]] = record["value"]
+        labels = record["labels"]
+        if record["metric"] == metric and labels["split"] == "test":
+            row = found.setdefault(labels["task"], {}).setdefault(labels["encoding"], {})
+            row.setdefault(labels["length"], {})[record["seed"]] = record["value"]
     return found
 
 
@@ -48,14 +48,16 @@ def summarise(
     tasks = list(scores)
     methods = list(dict.fromkeys(method for task in tasks for method in scores[task]))
     windows = sorted({length for task in tasks for row in scores[task].values() for length in row})
-    parameters = {r["encoding"]: int(r["value"]) for r in records if r["metric"] == "parameters"}
-    seconds = {r["encoding"]: r["value"] for r in records if r["metric"] == "time/seconds"}
+    of_method = lambda metric: {
+        r["labels"]["encoding"]: r["value"] for r in records if r["metric"] == metric
+    }
+    parameters, seconds = of_method("parameters"), of_method("seconds")
     rows = {}
     for method in methods:
         by_window = {str(n): _mean_over_tasks(scores, method, n) for n in windows}
         longer = [cell["mean"] for n in windows[1:] if (cell := by_window[str(n)])]
         rows[method] = {
-            "parameters": parameters[method],
+            "parameters": int(parameters[method]),
             "seconds": seconds[method],
             "scores": by_window,
             "beyond": float(np.mean(longer)) if len(longer) == len(windows) - 1 else None,

@@ -35,23 +35,24 @@ def summarise(records: Iterable[Record]) -> dict:
     leaks: dict[str, dict] = {change: {} for change in CLEAN}
     mass: Values = {}
     scores: dict[str, dict[str, dict]] = {"token": {}, "pooled": {}}
-    lengths = sorted({r["length"] for r in records})
+    lengths = sorted({r["labels"]["length"] for r in records})
     last = max(r["step"] for r in records)
     for r in records:
-        kind, *rest = r["metric"].split("/")
-        masks = rest[-2]
-        if kind in leaks:
-            by_masks = leaks[kind].setdefault(rest[0], {})
-            known = by_masks.setdefault(masks, {}).get(r["encoding"], 0.0)
-            by_masks[masks][r["encoding"]] = _larger(known, r["value"])
-        elif kind == "mass" and masks == NAMES[-2]:
-            key = r["encoding"], r["length"], "trained" if r["step"] else "untrained", r["seed"]
+        metric, labels = r["metric"], r["labels"]
+        encoding, masks, length = labels["encoding"], labels["masks"], labels["length"]
+        if metric == "leak":
+            by_masks = leaks[labels["change"]].setdefault(labels["quantity"], {})
+            known = by_masks.setdefault(masks, {}).get(encoding, 0.0)
+            by_masks[masks][encoding] = _larger(known, r["value"])
+        elif metric == "attention_on_padding" and masks == NAMES[-2]:
+            key = encoding, length, "trained" if r["step"] else "untrained", r["seed"]
             mass.setdefault(key, []).append(r["value"])
-        elif kind in scores and r["step"] == last:
-            condition = _condition(rest[0], r["length"], lengths)
+        elif metric == "accuracy" and r["step"] == last:
+            condition = _condition(labels["condition"], length, lengths)
             if condition:
-                by_pair = scores[kind].setdefault(masks, {}).setdefault(condition, {})
-                by_pair.setdefault((r["encoding"], r["seed"]), []).append(r["value"])
+                by_masks = scores[labels["answer"]].setdefault(masks, {})
+                by_pair = by_masks.setdefault(condition, {})
+                by_pair.setdefault((encoding, r["seed"]), []).append(r["value"])
     return {
         "verdicts": {change: {q: verdict(change, by) for q, by in by_quantity.items()}
                      for change, by_quantity in leaks.items()},

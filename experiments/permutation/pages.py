@@ -23,14 +23,13 @@ def summarise(records: Iterable[Record], baselines: Mapping[str, float]) -> dict
     found: dict[tuple, list[float]] = {}
     records = list(records)
     for r in records:
-        kind, _, what = r["metric"].partition("/")
-        state = STATES[r["step"] > 0]
-        if kind == "order" and what == "right":
-            key = r["encoding"], {2: "pairs", 3: "triples"}[r["length"]]
-        elif kind == "order":
-            key = r["encoding"], "twins", state
-        elif kind in ("error", "carried"):
-            key = r["encoding"], kind, what, state, str(r["length"])
+        metric, labels, state = r["metric"], r["labels"], STATES[r["step"] > 0]
+        if metric == "order_accuracy":
+            key = labels["encoding"], {2: "pairs", 3: "triples"}[labels["length"]]
+        elif metric == "twins":
+            key = labels["encoding"], "twins", state
+        elif metric in ("error", "carried"):
+            key = labels["encoding"], metric, labels["dtype"], state, str(labels["length"])
         else:
             continue
         found.setdefault(key, []).append(r["value"])

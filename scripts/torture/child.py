@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from posenc_jax.lab.runs.checkpoints import Checkpoints
-from posenc_jax.lab.runs.records import parse
+from posenc_jax.lab.runs.records import TIMES, parse
 
 ROOT = Path(__file__).parents[2]
 Case = TypeVar("Case")
@@ -127,12 +127,11 @@ def outcome(workdir: Path) -> dict[str, str]:
             part = f"{folder.name} {name.split('[')[0]}"  # "rope .params"
             found.setdefault(part, hashlib.sha256()).update(name.encode() + leaf.tobytes())
     path = workdir / "metrics.jsonl"
-    text = path.read_text("utf-8")
-    parse(text, path)
-    timeless = [line for line in text.splitlines(True) if '"metric": "time/' not in line]
-    found["records"] = hashlib.sha256("".join(timeless).encode())
+    records = parse(path.read_text("utf-8"), path)
+    timeless = [record for record in records if record["metric"] not in TIMES]
+    found["records"] = hashlib.sha256(repr(timeless).encode())
     hashes = {name: found[name].hexdigest()[:16] for name in found}
-    return hashes | {"lines": str(len(text.splitlines())), "results": _results(workdir)}
+    return hashes | {"lines": str(len(records)), "results": _results(workdir)}
 
 
 def _results(workdir: Path) -> str:

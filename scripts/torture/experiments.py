@@ -1,10 +1,10 @@
 """Every experiment killed in its middle, and started again: its summary is that of a whole run."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from posenc_jax.lab import runs
 from scripts.torture.child import Child, side_by_side
 from scripts.torture.shown import Shown
 
@@ -83,10 +83,9 @@ def attempt(folder: Path, name: str, core: int, without: str = "") -> str:
 
 def _timeless(workdir: Path) -> dict[str, Any]:
     """The records and the summary of a finished run, without wall-clock times."""
-    lines = (workdir / "metrics.jsonl").read_text("utf-8").splitlines()
-    summary = json.loads((workdir / "summary.json").read_text("utf-8"))
-    records = sorted(line for line in lines if '"metric": "time/' not in line)
-    return {"records": records, **{k: _without(v) for k, v in summary.items() if k != "starts"}}
+    run = runs.read(workdir)
+    records = sorted(repr(r) for r in run.records if r["metric"] not in runs.TIMES)
+    return {"records": records} | {k: _without(v) for k, v in run.summary.items() if k != "starts"}
 
 
 def _without(value: Any) -> Any:

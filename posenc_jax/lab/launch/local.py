@@ -103,10 +103,10 @@ def _progress(workdir: Path) -> str:
     """ "rope: step 40" or "rope: tested at 128", from the last record."""
     try:
         record = json.loads(_last_line(workdir / "metrics.jsonl"))
-        at = f"step {record['step']}"
-        if record["split"] == "test":
-            at = f"tested at {record['length']}"
-        return f"{record['encoding']}: {at}"
+        at, labels = f"step {record['step']}", record["labels"]
+        if labels["split"] == "test":
+            at = f"tested at {labels['length']}"
+        return f"{labels['encoding']}: {at}"
     except (OSError, ValueError, KeyError, TypeError):
         return "starting"
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from posenc_jax.lab.report import summaries
-from posenc_jax.lab.runs import Stored
+from posenc_jax.lab.runs import TIMES, Stored
 from posenc_jax.lab.wandb import logger
 
 with warnings.catch_warnings():
@@ -90,10 +90,10 @@ def _extrapolation(runs: Sequence[Stored]) -> Iterable[Any]:
             )
         )
         found.append(_lines(f"{summaries.label(metric)} by position", "position",
-                            _keys(own, lambda r, m=metric: "position" in r and r["metric"] == m),
-                            log_x=True))  # fmt: skip
-    losses = _keys(runs, lambda r: r["split"] == "train" and r["metric"] == "loss")
-    found.append(_lines("training loss, every seed", "step", losses))
+                            _keys(own, lambda r, m=metric: "position" in r["labels"]
+                                  and r["metric"] == m), log_x=True))  # fmt: skip
+    losses = [logger.name(r) for run in runs for r in summaries.training_loss(run.records)]
+    found.append(_lines("training loss, every seed", "step", _unique(losses)))
     return [panel for panel in found if panel is not None] + _media(runs)
 
 
@@ -104,9 +104,9 @@ def _pages(runs: Sequence[Stored], experiment: str) -> list[Any]:
 def _speed(runs: Sequence[Stored]) -> list[Any]:
     metrics = _unique(r["metric"] for run in runs for r in run.records)
     found = [
-        _lines(name.removeprefix("time/").replace("_", " "), "step",
+        _lines(name.replace("_", " "), "step",
                _keys(runs, lambda r, name=name: r["metric"] == name))
-        for name in metrics if name.startswith("time/")
+        for name in metrics if name in TIMES
     ]  # fmt: skip
     return found or [_missing("rope_extrap")]
 

@@ -1,7 +1,7 @@
 """The figures of a run, drawn from its folder, as PNG and SVG."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from posenc_jax.lab import runs
 from posenc_jax.lab.report import look, summaries
 from posenc_jax.lab.report.look import Label
-from posenc_jax.lab.runs import Stored
+from posenc_jax.lab.runs import Record, Stored
 
 PANELS, POINTS = 6, 400
 
@@ -46,9 +46,9 @@ def drawings(run: Stored) -> dict[str, Callable[[], Figure]]:
     """The figures there is something to draw for, by file name."""
     metric = run.summary["metric"]
     found: dict[str, Callable[[], Figure]] = {"by_length": lambda: by_length(run.summary)}
-    if any("position" in r and r["metric"] == metric for r in run.records):
+    if summaries.by_position(run.records, metric):
         found["by_position"] = lambda: by_position(run)
-    if any(r["split"] == "train" and r["metric"] == "loss" for r in run.records):
+    if summaries.training_loss(run.records):
         found["training"] = lambda: training(run)
     return found
 
@@ -87,9 +87,9 @@ def by_length(summary: Mapping) -> Figure:
 def by_position(run: Stored) -> Figure:
     """The metric by position in the window, one panel for each of the longest lengths."""
     metric, trained = run.summary["metric"], run.summary["train_length"]
-    records = [r for r in run.records if r["metric"] == metric and "position" in r]
-    records = [r for r in summaries.last_step(records) if math.isfinite(r["value"])]
-    lengths = sorted({r["length"] for r in records})[-PANELS:]
+    finite = [r for r in run.records if math.isfinite(r["value"])]
+    by_length = summaries.by_position(finite, metric)
+    lengths = list(by_length)[-PANELS:]
     styles = look.styles(summaries.encodings(run.summary))
     columns = max(1, min(3, len(lengths)))
     rows = max(1, math.ceil(len(lengths) / columns))
@@ -99,7 +99,8 @@ def by_position(run: Stored) -> Figure:
         spare.set_visible(False)
     drawn: dict[str, Line2D] = {}
     for axes, length in zip(grid.flat, lengths, strict=False):
-        for encoding, curve in _curves([r for r in records if r["length"] == length], "position"):
+        at = lambda record: record["labels"]["position"]
+        for encoding, curve in _curves(by_length[length], at).items():
             style = {**styles[encoding], "marker": ""}
             # Positions count from 0, which a log axis does not have.
             x = [position + 1 for position in curve]
@@ -125,13 +126,12 @@ def by_position(run: Stored) -> Figure:
 
 def training(run: Stored) -> Figure:
     """The training loss by step: every seed thin, their mean bold."""
-    records = [r for r in run.records if r["split"] == "train" and r["metric"] == "loss"]
-    records = [r for r in records if math.isfinite(r["value"])]
-    known = [*summaries.encodings(run.summary), *(r["encoding"] for r in records)]
+    records = [r for r in summaries.training_loss(run.records) if math.isfinite(r["value"])]
+    known = [*summaries.encodings(run.summary), *(r["labels"]["encoding"] for r in records)]
     styles, labels = look.styles(list(dict.fromkeys(known))), []
     figure = Figure(figsize=(8, 4.2))
     axes = figure.subplots()
-    for encoding, curve in _curves(records, "step"):
+    for encoding, curve in _curves(records, lambda record: record["step"]).items():
         color, line = styles[encoding]["color"], styles[encoding]["linestyle"]
         steps = _thin(list(curve))
         for seed in sorted({seed for by_seed in curve.values() for seed in by_seed}):
@@ -150,14 +150,13 @@ def training(run: Stored) -> Figure:
     return figure
 
 
-def _curves(records: Sequence[Mapping], x: str) -> Iterator[tuple[str, dict[int, dict]]]:
-    """For each encoding, x -> seed -> value, x ascending."""
-    for encoding in dict.fromkeys(record["encoding"] for record in records):
-        curve: dict[int, dict[int, float]] = {}
-        own = [record for record in records if record["encoding"] == encoding]
-        for record in sorted(own, key=lambda record: record[x]):
-            curve.setdefault(record[x], {})[record["seed"]] = record["value"]
-        yield encoding, curve
+def _curves(records: Sequence[Record], x: Callable[[Record], int]) -> dict[str, dict[int, dict]]:
+    """Encoding -> x, ascending -> seed -> value."""
+    found = {record["labels"]["encoding"]: {} for record in records}
+    for record in sorted(records, key=x):
+        curve = found[record["labels"]["encoding"]]
+        curve.setdefault(x(record), {})[record["seed"]] = record["value"]
+    return found
 
 
 def _spread(summary: Mapping) -> str:

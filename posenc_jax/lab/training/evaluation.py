@@ -6,7 +6,7 @@ Lengths are padded up to a few widths, so many lengths share one compiled progra
 import itertools
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from posenc_jax.lab.hosts.devices import free_bytes, gathered, on_every_device, 
 from posenc_jax.lab.hosts.exit_status import Unmeasured
 from posenc_jax.lab.hosts.processes import fetch, least, several
 from posenc_jax.lab.model.transformer import Model
+from posenc_jax.lab.runs import Record, seed_records
 from posenc_jax.lab.tasks import Task
 from posenc_jax.lab.training.loop import cross_entropy, over_seeds
 
@@ -144,8 +145,10 @@ class Evaluator:
         return Scores(loss_BT.sum(axis=1), right_B, exact_B, count_B, *sums)
 
 
-def records(scores: Scores, task: Task, seeds: list[int], **labels: Any) -> Iterator[dict]:
-    """One record for each seed and metric, and for each seed and stretch of the window.
+def records(
+    scores: Scores, task: Task, step: int, seeds: Sequence[int], labels: Mapping[str, str | int]
+) -> Iterator[Record]:
+    """One record for each metric and seed, and for each stretch of the window and seed.
 
     Raises:
       Unmeasured: no target counts, as where so few bytes are hidden that no test example has one.
@@ -159,24 +162,22 @@ def records(scores: Scores, task: Task, seeds: list[int], **labels: Any) -> Iter
         metrics["bits_per_byte"] = loss_S / math.log(2)
     else:
         metrics[task.metric] = scores.exact_SE.mean(axis=1)
-    for metric, value_S in metrics.items():
-        for seed, value in zip(seeds, value_S, strict=True):
-            yield {**labels, "seed": seed, "metric": metric, "value": float(value)}
+    yield from seed_records(step, seeds, labels, metrics)
     if task.metric == "bits_per_byte":
-        yield from _by_position(scores, seeds, labels)
+        for position, bits_S in _by_position(scores):
+            at = {**labels, "position": position}
+            yield from seed_records(step, seeds, at, {"bits_per_byte": bits_S})
 
 
-def _by_position(scores: Scores, seeds: list[int], labels: dict[str, Any]) -> Iterator[dict]:
+def _by_position(scores: Scores) -> Iterator[tuple[int, np.ndarray]]:
+    """The first position of each stretch of the window that has targets, and its bits, [S]."""
     used = int(np.flatnonzero(scores.count_ST.sum(axis=0)).max()) + 1
     edges = position_bins(used)
     for start, stop in itertools.pairwise(edges):
         loss_S, count_S = (x[:, start:stop].sum(axis=1) for x in (scores.loss_ST, scores.count_ST))
         if not count_S.all():  # no byte is hidden there
             continue
-        value_S = loss_S / count_S / math.log(2)
-        for seed, value in zip(seeds, value_S, strict=True):
-            record = {**labels, "seed": seed, "metric": "bits_per_byte", "value": float(value)}
-            yield {**record, "position": start}
+        yield start, loss_S / count_S / math.log(2)
 
 
 def position_bins(width: int) -> list[int]:

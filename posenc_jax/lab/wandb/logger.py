@@ -93,9 +93,13 @@ class Mirror:
 
 
 def name(record: Mapping) -> str:
-    """What a record is called in W&B."""
-    base = "{split}/{metric}/{encoding}/L{length}/seed{seed}".format_map(record)
-    return f"by_position/{base}" if "position" in record else base
+    """The name of a record's curve in W&B: split, metric, other labels, encoding, length, seed."""
+    labels = dict(record["labels"])
+    split, position = labels.pop("split"), labels.pop("position", None)
+    last = [str(labels.pop("encoding"))] if "encoding" in labels else []
+    last += [f"L{labels.pop('length')}"] if "length" in labels else []
+    parts = [split, record["metric"], *map(str, labels.values()), *last, f"seed{record['seed']}"]
+    return "/".join(parts if position is None else ["by_position", *parts])
 
 
 def start(folder: Path, config: Mapping, options: Mapping, id: str | None = None) -> Mirror:
@@ -185,7 +189,7 @@ def _ask(run: Any) -> None:
 
 
 def _axis(record: Mapping) -> tuple[int, int | None]:
-    return record["step"], record.get("position")
+    return record["step"], record["labels"].get("position")
 
 
 def _bounded(seconds: float, call: Callable[..., Any], *arguments: Any) -> Any:

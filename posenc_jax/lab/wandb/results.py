@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-COLUMNS = ("encoding", "length", "seed", "metric", "value")
 FILES = ("report.html", "config.json", "metrics.jsonl", "summary.json", "figures/*")
 
 
@@ -28,9 +27,9 @@ def publish(run: Any, folder: Path, records: Sequence[Mapping], checkpoint: bool
 
     for row in by_length(json.loads((folder / "summary.json").read_text("utf-8"))):
         run.log(row)
-    rows = table(records)
+    columns, rows = table(records)
     if rows:
-        run.log({"results": wandb.Table(columns=list(COLUMNS), data=rows)})
+        run.log({"results": wandb.Table(columns=[*columns], data=rows)})
     for path in sorted(folder.glob("figures/*.png")):
         run.log({f"figures/{path.stem}": wandb.Image(str(path))})
     if (folder / "report.html").is_file():
@@ -57,17 +56,23 @@ def by_length(summary: Mapping) -> list[dict[str, float]]:
     return [rows[length] for length in sorted(rows)]
 
 
-def table(records: Sequence[Mapping]) -> list[list]:
-    """The test metrics of every seed at its last step, but for curves by position."""
-    tested = [r for r in records if r["split"] == "test" and "position" not in r]
-    last: dict[str, int] = {}
+def table(records: Sequence[Mapping]) -> tuple[list[str], list[list]]:
+    """The columns and rows of all test metrics at each encoding's last step, without curves by
+    position; a row for each seed, a column for each label.
+    """
+    tested = [r for r in records if r["labels"]["split"] == "test"]
+    tested = [r for r in tested if "position" not in r["labels"]]
+    last: dict[Any, int] = {}
     for record in tested:
-        last[record["encoding"]] = max(record["step"], last.get(record["encoding"], 0))
-    return [
-        [record[column] for column in COLUMNS]
-        for record in tested
-        if record["step"] == last[record["encoding"]]
+        encoding = record["labels"].get("encoding")
+        last[encoding] = max(record["step"], last.get(encoding, 0))
+    tested = [r for r in tested if r["step"] == last[r["labels"].get("encoding")]]
+    labels = list(dict.fromkeys(name for r in tested for name in r["labels"] if name != "split"))
+    rows = [
+        [*(r["labels"].get(name) for name in labels), r["seed"], r["metric"], r["value"]]
+        for r in tested
     ]
+    return [*labels, "seed", "metric", "value"], rows
 
 
 def _artifact(run: Any, artifact: Any, folder: Path, patterns: Sequence[str]) -> list[Any]:
