@@ -5,6 +5,8 @@ import itertools
 import math
 import re
 import struct
+import subprocess
+import sys
 from html.parser import HTMLParser
 
 import matplotlib
@@ -14,9 +16,9 @@ from rich.console import Console
 
 from posenc_jax.lab import report, runs
 from posenc_jax.lab.hosts.exit_status import Unmeasured
-from posenc_jax.lab.report import look, plots, summaries, webpage
+from posenc_jax.lab.report import drawing, plots, summaries, webpage
+from posenc_jax.lab.report.page_css import CSS
 from posenc_jax.lab.report.statistics import interval
-from posenc_jax.lab.report.style import CSS
 from scripts.report import main
 
 LENGTHS = (8, 16, 32)
@@ -197,6 +199,18 @@ def test_figures_come_as_png_and_as_svg_that_is_the_same_every_time(workdir, tmp
     assert files[0] != files[1]
 
 
+def test_matplotlib_is_imported_when_a_figure_is_drawn_and_not_before():
+    code = (
+        "import sys, experiments.length_extrapolation\n"
+        "from posenc_jax.lab.report import plots\n"
+        "print('matplotlib' in sys.modules)\n"
+        "plots.new_figure(4.0)\n"
+        "print('matplotlib' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
+
+
 def test_figures_leave_matplotlib_as_they_found_it(workdir):
     before = dict(matplotlib.rcParams)
     report.figures(workdir)
@@ -230,17 +244,17 @@ def test_labels_in_the_margin_do_not_touch():
     def heights(gap):
         axes = Figure().subplots()
         axes.set_ylim(0, 1)
-        labels = [look.Label(str(y), 0.5, y, look.COLORS[0]) for y in (0, 0, 0.5, 0.51, 1, 1)]
-        original, look.LABEL_GAP = look.LABEL_GAP, gap
+        labels = [drawing.Label(str(y), 0.5, y, drawing.COLORS[0]) for y in (0, 0, 0.5, 0.51, 1, 1)]
+        original, drawing.LABEL_GAP = drawing.LABEL_GAP, gap
         try:
-            look.margin_labels(axes, labels)
+            drawing.margin_labels(axes, labels)
         finally:
-            look.LABEL_GAP = original
+            drawing.LABEL_GAP = original
         at = sorted(text.xyann[1] for text in axes.texts)
         return at, min(b - a for a, b in itertools.pairwise(at))
 
-    at, nearest = heights(look.LABEL_GAP)
-    assert nearest >= look.LABEL_GAP - 1e-9
+    at, nearest = heights(drawing.LABEL_GAP)
+    assert nearest >= drawing.LABEL_GAP - 1e-9
     assert min(at) >= 0
     assert max(at) <= 1
     assert heights(0.0)[1] == 0
@@ -248,7 +262,7 @@ def test_labels_in_the_margin_do_not_touch():
 
 def test_every_color_of_a_figure_has_its_name_on_the_page():
     light, dark = CSS.split("prefers-color-scheme: dark")
-    for name in look.PALETTE:
+    for name in drawing.PALETTE:
         assert f"--{name}: #" in light
         assert f"--{name}: #" in dark
     assert "--c9: #" not in light

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from posenc_jax.lab.hosts import devices
 from posenc_jax.lab.runs.checkpoints import Checkpoints
 from posenc_jax.lab.runs.records import TIMES, parse
 
@@ -59,7 +60,7 @@ class Child:
         environment: Mapping[str, str] | None = None,
     ):
         program = ["-m", "scripts.torture.without", without] if without else ["train.py"]
-        usable = sorted(os.sched_getaffinity(0))
+        usable = devices.cores()
         self._out, self._err = Path(f"{log or workdir}.out"), Path(f"{log or workdir}.err")
         with self._out.open("w") as out, self._err.open("w") as err:
             self.process = subprocess.Popen(
@@ -96,7 +97,7 @@ def pinned(workdir: Path, core: int, at: str | float) -> dict[str, Any]:
 
 def side_by_side(attempt: Callable[[Case, int], Result], cases: Iterable[Case]) -> list[Result]:
     """What comes of each case, in their order; two at a time, each with a core of its own."""
-    free = list(range(min(2, os.cpu_count() or 1)))
+    free = list(range(min(2, len(devices.cores()))))
 
     def one(case: Case) -> Result:
         core = free.pop()

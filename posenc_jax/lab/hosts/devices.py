@@ -28,14 +28,14 @@ def use_cores(rows: int) -> None:
     forced = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if forced or "JAX_NUM_CPU_DEVICES" in os.environ:
         return
-    divisors = [n for n in range(1, min(cores(), MOST_CPU_DEVICES) + 1) if rows % n == 0]
+    divisors = [n for n in range(1, min(len(cores()), MOST_CPU_DEVICES) + 1) if rows % n == 0]
     jax.config.update("jax_num_cpu_devices", divisors[-1])
 
 
-def cores() -> int:
-    """Cores that this process may run on."""
+def cores() -> list[int]:
+    """The numbers of the CPU cores that this process may run on, ascending."""
     affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+    return sorted(affinity(0)) if affinity else list(range(os.cpu_count() or 1))
 
 
 def spread_seeds(function: Callable, given: Any, *trees: Any) -> Any:

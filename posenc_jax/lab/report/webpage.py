@@ -8,19 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from posenc_jax.lab import runs
-from posenc_jax.lab.report import look, plots, summaries
+from posenc_jax.lab.hosts.files import write_text
+from posenc_jax.lab.report import drawing, plots, summaries
+from posenc_jax.lab.report.page_css import CSS
 from posenc_jax.lab.report.statistics import Interval
-from posenc_jax.lab.report.style import CSS
 from posenc_jax.lab.runs import Stored
 
 CAPTIONS = {
     "by_length": "The metric at each test length: lines are means over seeds, dots are seeds, "
-    f"bands 95% t intervals of {look.BAND_SEEDS} seeds or more. Training saw nothing to the right "
-    "of the dotted line. Dashed lines are baselines.",
+    f"bands 95% t intervals of {drawing.BAND_SEEDS} seeds or more. The dotted line is the longest "
+    "length in training. Dashed lines are baselines.",
     "by_position": "The metric at each place in the window, one panel for each test length. "
-    f"Bands are 95% t intervals of {look.BAND_SEEDS} seeds or more. Training saw no position to "
-    "the right of the dotted line.",
-    "training": "The training loss as it fell.",
+    f"Bands are 95% t intervals of {drawing.BAND_SEEDS} seeds or more. The dotted line is "
+    "the last position in training.",
+    "training": "The training loss at each step.",
 }
 
 
@@ -33,15 +34,8 @@ def page(workdir: str | Path) -> Path:
     """
     run = runs.read(workdir)
     path = run.path / "report.html"
-    write(path, html(run))
+    write_text(path, html(run))
     return path
-
-
-def write(path: Path, text: str) -> None:
-    """Writes a page: a reader sees the old one or the new one, never half of one."""
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(text, "utf-8")
-    part.replace(path)
 
 
 def html(run: Stored) -> str:
@@ -242,7 +236,7 @@ def inline(name: str, svg: str, caption: str) -> str:
     svg = svg.replace("xlink:href", "href")
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
     svg = re.sub(r'href="#|url\(#', lambda found: f"{found.group()}{name}-", svg)
-    for variable, color in look.PALETTE.items():
+    for variable, color in drawing.PALETTE.items():
         svg = svg.replace(color, f"var(--{variable})")
     return svg
 

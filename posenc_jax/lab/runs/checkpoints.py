@@ -11,7 +11,6 @@ Nothing is ever unpickled.
 import hashlib
 import json
 import logging
-import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -25,6 +24,7 @@ import orbax.checkpoint as ocp
 
 from posenc_jax.lab.hosts import failpoints, processes
 from posenc_jax.lab.hosts.exit_status import Diverged, NotWritten, Refused, first_line
+from posenc_jax.lab.hosts.files import write_json
 
 MANIFEST = "sha256.json"
 
@@ -186,13 +186,8 @@ def fill(tree: Any, leaves: Mapping[str, np.ndarray]) -> Any:
 
 
 def write_manifest(folder: Path) -> None:
-    """Seals a folder: the SHA-256 of every file in it, on disk before this returns."""
-    part = folder / f"{MANIFEST}.part"
-    with part.open("w", encoding="utf-8") as file:
-        json.dump(_hashes(folder), file, indent=0)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(folder / MANIFEST)
+    """Writes the SHA-256 of every file in a checkpoint's folder, which completes the checkpoint."""
+    write_json(folder / MANIFEST, _hashes(folder))
 
 
 def verify(folder: Path) -> str:

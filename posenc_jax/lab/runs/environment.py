@@ -2,7 +2,6 @@
 
 import datetime
 import importlib.metadata
-import os
 import platform
 import shlex
 import subprocess
@@ -11,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import jax
+
+from posenc_jax.lab.hosts.devices import cores
 
 
 def environment() -> dict:
@@ -26,7 +27,7 @@ def environment() -> dict:
         "backend": device.platform,
         "device": device.device_kind,
         "devices": jax.device_count(),
-        "cpus": os.cpu_count(),
+        "cpus": len(cores()),
         "random": str(jax.random.key_impl(jax.random.key(0))),
     }
 
