@@ -60,10 +60,10 @@ def prepare(config: dict[str, Any], workdir: str) -> Callable[[], None]:
       ValueError: one line names the field, the value and the choices.
     """
     checked = check(config)
-    if processes.several() and checked.experiment not in SEVERAL:
+    if processes.is_multiprocess() and checked.experiment not in SEVERAL:
         name = checked.experiment
         raise ValueError(f"config.experiment: {name} is for one process; several: {SEVERAL[0]}")
-    if runs.standing(workdir, checked.model_dump()) == "finished":
+    if runs.run_status(workdir, checked.model_dump()) == "finished":
         return partial(_say_finished, checked, workdir)
     return partial(_run, checked, workdir)
 
@@ -82,10 +82,10 @@ def _say_finished(config: schema.ExperimentConfig, workdir: str) -> None:
     """And does what is left to do where it was killed right after its last record."""
     print(f"{workdir}: finished already; nothing to do", flush=True)
     unseen = not (Path(workdir) / "report.html").exists()
-    if unseen and processes.first():
+    if unseen and processes.is_first():
         show(workdir)
     with contextlib.suppress(Refused):  # its own process is still there, and does that
-        runs.send(workdir, config.model_dump(), config.wandb.model_dump())
+        runs.send_report(workdir, config.model_dump(), config.wandb.model_dump())
 
 
 def show(workdir: str) -> None:

@@ -74,7 +74,7 @@ def run(config: Config, workdir: str) -> None:
         baselines = meanwhile.submit(task.baselines)
         record.fact(task=dict(task.facts))
         measure(config, task, record)
-        if record.leads:
+        if record.is_writer:
             summary = report.summarise(
                 record.records(),
                 metric=task.metric,

@@ -67,7 +67,7 @@ def fit(
 
     steps, ahead = config.train.steps, ThreadPoolExecutor(1, "compiling")
     with (
-        runs.Keeper(record, name, steps, config.checkpoint) as keeper,
+        runs.StageCheckpoints(record, name, steps, config.checkpoint) as keeper,
         Progress(steps, f"train {name}") as progress,
     ):
         try:
@@ -100,4 +100,4 @@ def evaluate(plan: Sequence[Reading], record: runs.Run, read: Callable[[Reading]
             failpoints.reach("evaluating")
             record.end(one.stage)
             progress.update(done)
-            signals.leave_if_asked()
+            signals.stop_if_requested()

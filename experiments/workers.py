@@ -52,7 +52,7 @@ def measured(prepare: Prepare[T], config: Any, names: Sequence[str]) -> Iterator
 
 def _start(prepare: Prepare[Any], config: Any, free: Any) -> None:
     """What goes wrong here would break the pool, as if the process had been ended: it is kept."""
-    signals.follow_parent()
+    signals.end_with_parent()
     core = free.get()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {core})

@@ -14,7 +14,7 @@ from experiments.padding_leakage.measuring import Data, Learning, Reading, Setti
 from experiments.rows import fitted
 from posenc_jax import make
 from posenc_jax.lab.config import schema
-from posenc_jax.lab.hosts.compiling import brief
+from posenc_jax.lab.hosts.compiling import jit_quick
 from posenc_jax.lab.model import transformer
 from posenc_jax.layout import layout
 from tests.catalogue import gap
@@ -29,7 +29,7 @@ ALL = "attention+output+loss"
 @pytest.fixture(scope="module")
 def leaks():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measuring, "brief", lambda function, effort=0: brief(function))
+        patch.setattr(measuring, "jit_quick", lambda function, effort=0: jit_quick(function))
         return measuring.measure(SETTING, Subject(*fitted("rope", {})))
 
 

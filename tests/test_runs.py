@@ -132,7 +132,7 @@ def test_a_folder_with_another_run_is_refused_and_left_alone(tmp_path):
     said = r"^workdir: [^\n]* holds a run, with config\.train\.length 8, not 9; choose another$"
     with pytest.raises(ValueError, match=said):
         runs.Run(tmp_path, other)
-    assert runs.standing(tmp_path, CONFIG) == "begun"
+    assert runs.run_status(tmp_path, CONFIG) == "begun"
     assert lines(tmp_path) == [RECORD]
 
 
@@ -148,13 +148,13 @@ def test_the_first_field_that_differs_is_named(tmp_path, change, said):
     with runs.Run(tmp_path, CONFIG) as run:
         run.log([RECORD])
     with pytest.raises(ValueError, match=said):
-        runs.standing(tmp_path, CONFIG | change)
+        runs.run_status(tmp_path, CONFIG | change)
 
 
 def test_a_finished_run_is_said_to_be_and_not_opened(tmp_path):
     with runs.Run(tmp_path, CONFIG) as run:
         run.finish({})
-    assert runs.standing(tmp_path, CONFIG) == "finished"
+    assert runs.run_status(tmp_path, CONFIG) == "finished"
     with pytest.raises(ValueError, match="finished"):
         runs.Run(tmp_path, CONFIG)
 
@@ -353,13 +353,13 @@ def test_a_report_that_was_not_sent_is_sent_at_the_next_start_once(tmp_path, wan
     monkeypatch.setattr(failpoints, "reach", killed)
     with pytest.raises(KeyboardInterrupt):
         run_mirrored(tmp_path)
-    assert runs.standing(tmp_path, CONFIG) == "finished"
+    assert runs.run_status(tmp_path, CONFIG) == "finished"
     assert tables(fake) == []
-    runs.send(tmp_path, CONFIG, {"mode": "disabled"})
+    runs.send_report(tmp_path, CONFIG, {"mode": "disabled"})
     (_, first), *rest = fake.modes
     assert not rest
     for _ in range(2):
-        runs.send(tmp_path, CONFIG, {"mode": "online"})
+        runs.send_report(tmp_path, CONFIG, {"mode": "online"})
     assert len(tables(fake)) == 1
     assert [given["id"] for _, given in fake.modes] == [first["id"]] * 2, "the same run, once more"
     assert fake.summary == {"test/bits_per_byte/rope/L8/mean": 2.5}
@@ -370,10 +370,10 @@ def test_what_w_and_b_refuses_stays_unsent_and_what_it_took_does_not(tmp_path, w
     run_mirrored(tmp_path / "taken")
     fake = wandb("artifact")
     run_mirrored(tmp_path / "refused")
-    runs.send(tmp_path / "taken", CONFIG, {"mode": "online"})
+    runs.send_report(tmp_path / "taken", CONFIG, {"mode": "online"})
     assert len(fake.modes) == 1, "control: nothing was left to send"
     fake.refuses = ()
-    runs.send(tmp_path / "refused", CONFIG, {"mode": "online"})
+    runs.send_report(tmp_path / "refused", CONFIG, {"mode": "online"})
     assert len(fake.modes) == 2
     assert not (tmp_path / "refused" / "unsent").exists()
 

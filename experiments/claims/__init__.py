@@ -88,7 +88,7 @@ def run(config: Config, workdir: str) -> None:
                 failpoints.reach("measured")
                 record.end(id)
                 progress.update(done)
-                signals.leave_if_asked()
+                signals.stop_if_requested()
         record.finish({"claims": {id: str(found[id].verdict) for id in ids}})
         show(workdir)
     lost = {id: found[id].verdict for id in ids if found[id].verdict.word == "not measured"}

@@ -11,7 +11,7 @@ import numpy as np
 from experiments.leaderboard import figures
 from posenc_jax.lab.report import Grid, Picture, Section
 from posenc_jax.lab.report.statistics import interval, paired
-from posenc_jax.lab.runs import Record, Stored
+from posenc_jax.lab.runs import Record, StoredRun
 
 METRIC = "token_accuracy"
 NOWHERE = "–"  # in place of a score where a method is not defined
@@ -111,7 +111,7 @@ def _against(
     return {"cost": cost._asdict(), "gain": gain._asdict()}
 
 
-def sections(run: Stored) -> tuple[str, list[Section]]:
+def sections(run: StoredRun) -> tuple[str, list[Section]]:
     """The line under the page's title, and what `report.present` shows."""
     summary = run.summary
     started = str(run.environment.get("started", ""))[:10]
@@ -220,7 +220,7 @@ def _task(summary: Mapping, task: str) -> tuple[str, Grid]:
     return task, Grid(columns, rows, f"{task}: share of answer tokens that are right, every seed")
 
 
-def markdown(run: Stored, figure: str) -> str:
+def markdown(run: StoredRun, figure: str) -> str:
     """The board as Markdown; `figure` is where its picture lies."""
     lead, (first, *folded) = sections(run)
     config, environment = run.config, run.environment

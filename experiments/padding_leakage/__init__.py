@@ -79,7 +79,7 @@ def run(config: Config, workdir: str) -> None:
                 failpoints.reach("measured")
                 record.end(row)
                 progress.update(done)
-                signals.leave_if_asked()
+                signals.stop_if_requested()
         record.finish(pages.summarise(record.records()))
         show(workdir)
 

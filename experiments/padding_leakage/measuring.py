@@ -18,7 +18,7 @@ from pydantic import Field, PositiveFloat, model_validator
 from experiments.rows import largest, standing
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab.config import schema
-from posenc_jax.lab.hosts.compiling import brief
+from posenc_jax.lab.hosts.compiling import jit_quick
 from posenc_jax.lab.hosts.packing import pack, unpack
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
@@ -172,11 +172,11 @@ def measure(setting: Setting, subject: Subject) -> Leaks:
 
     def reader(attention: bool, amount: int):
         one = partial(_read, setting, partial(_model, setting, subject, attention), amount)
-        read = brief(lambda params: over_seeds(one, params, twice))
+        read = jit_quick(lambda params: over_seeds(one, params, twice))
         return lambda params: jax.device_get(read(params))
 
     init = lambda seed: _model(setting, subject, True, True).init(random_key(seed, INIT))
-    fresh = brief(jax.vmap(init))(runs.seed)
+    fresh = jit_quick(jax.vmap(init))(runs.seed)
     read_plain = reader(True, 0)  # without padding there is nothing to mask
     found: Leaks = {}
     for attention in (False, True):

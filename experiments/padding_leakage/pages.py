@@ -10,7 +10,7 @@ from experiments.padding_leakage import figures
 from experiments.padding_leakage.measuring import MASKS, Reading, subset
 from posenc_jax.lab.report import Grid, Picture, Section
 from posenc_jax.lab.report.statistics import interval, paired
-from posenc_jax.lab.runs import Record, Stored
+from posenc_jax.lab.runs import Record, StoredRun
 
 NAMES = [subset([bool(i & bit) for bit in (1, 2, 4)]) for i in range(8)]
 ALL = NAMES[-1]
@@ -131,7 +131,7 @@ def _accuracy(by_masks: Mapping[str, Mapping[str, Mapping]]) -> dict:
     return found
 
 
-def sections(run: Stored) -> tuple[str, list[Section]]:
+def sections(run: StoredRun) -> tuple[str, list[Section]]:
     """The line under the page's title, and what `report.present` shows."""
     summary = run.summary
     names, kind = list(summary["mass"]), run.config["model"]["kind"]

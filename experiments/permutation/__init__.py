@@ -97,7 +97,7 @@ def run(config: Config, workdir: str) -> None:
                 failpoints.reach("measured")
                 record.end(f"row {row}")
                 progress.update(done)
-                signals.leave_if_asked()
+                signals.stop_if_requested()
         text = _text(config)
         task = tasks.make(text.task.name, **text.task.options)
         record.fact(task=dict(task.facts))

@@ -59,7 +59,7 @@ class Child:
         compiled: Path | None = None,
         environment: Mapping[str, str] | None = None,
     ):
-        program = ["-m", "scripts.torture.without", without] if without else ["train.py"]
+        program = ["-m", "scripts.torture.unprotected", without] if without else ["train.py"]
         usable = devices.cores()
         self._out, self._err = Path(f"{log or workdir}.out"), Path(f"{log or workdir}.err")
         with self._out.open("w") as out, self._err.open("w") as err:

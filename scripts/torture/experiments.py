@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from posenc_jax.lab import runs
+from scripts.torture.check_result import CheckResult
 from scripts.torture.child import Child, side_by_side
-from scripts.torture.shown import Shown
 
 
 class Case(NamedTuple):
@@ -46,13 +46,13 @@ CASES = {
 TIMES = ("seconds", "started")  # of the wall clock, in summaries
 
 
-def show(folder: Path) -> Shown:
+def show(folder: Path) -> CheckResult:
     """Each experiment once whole, once killed at each of its points."""
     tried = side_by_side(lambda name, core: attempt(folder, name, core), CASES)
     bad = [f"{name}: {wrong}" for name, wrong in zip(CASES, tried, strict=True) if wrong]
     kills = sum(len(case.points) for case in CASES.values())
     doubled = attempt(folder, "padding_leakage", 0, without="rollback")
-    return Shown(
+    return CheckResult(
         what="every experiment killed in its middle: restarts end in the summary of a whole run",
         good=len(CASES) - len(bad),
         tried=len(CASES),

@@ -13,13 +13,13 @@ import jax
 
 from posenc_jax.lab.hosts.devices import cores
 from posenc_jax.lab.hosts.files import write_text
-from scripts.torture.shown import Shown
+from scripts.torture.check_result import CheckResult
 
 BEGIN, END = "<!-- figures: make torture -->", "<!-- end of figures -->"
 HEAD = "| check | what | good | control | found |\n|---|---|---|---|---|\n"
 
 
-def write(path: Path, name: str, shown: Shown, seconds: float, order: Iterable[str]) -> None:
+def write(path: Path, name: str, shown: CheckResult, seconds: float, order: Iterable[str]) -> None:
     """Puts one check's figures between the marks, in the order of the names."""
     before, _, rest = path.read_text("utf-8").partition(BEGIN)
     old, _, after = rest.partition(END)
@@ -44,14 +44,14 @@ def _parts(text: str) -> dict[str, tuple[str, str]]:
     return {name: (rows[name], notes[name]) for name in rows if name in notes}
 
 
-def _row(name: str, shown: Shown) -> str:
+def _row(name: str, shown: CheckResult) -> str:
     return (
         f"| {name} | {shown.what} | {shown.good} of {shown.tried} | {shown.control} | "
         f"{shown.control_found} of {shown.control_tried} |\n"
     )
 
 
-def _note(name: str, shown: Shown, seconds: float) -> str:
+def _note(name: str, shown: CheckResult, seconds: float) -> str:
     said = ". ".join(part for part in (shown.settings, shown.figures) if part)
     wrong = "".join(f"  - went wrong: {' '.join(line.split())}\n" for line in shown.bad)
     command = f"`python -m scripts.torture --only={name}`"

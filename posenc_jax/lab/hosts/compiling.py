@@ -25,7 +25,7 @@ def flags(level: int) -> str:
     return " ".join(f"--{name}={str(value).lower()}" for name, value in effort(level).items())
 
 
-def brief(function: Callable) -> Callable:
+def jit_quick(function: Callable) -> Callable:
     """The function under jit, with the least effort of compiling.
 
     On a CPU that takes a third of the time, and a program runs three times as long; elsewhere
@@ -40,11 +40,11 @@ def compile_lightly() -> None:
     starts its backend. Only where that is a CPU's: XLA for a GPU has no levels below 2.
     """
     given = os.environ.get("XLA_FLAGS", "")
-    if LEVEL not in given and surely_cpu():
+    if LEVEL not in given and only_cpu():
         os.environ["XLA_FLAGS"] = f"{given} {flags(1)}".strip()
 
 
-def surely_cpu() -> bool:
+def only_cpu() -> bool:
     """Whether JAX can only take a CPU, known before it starts a backend: it is told to, or no
     plugin for anything else is installed.
     """

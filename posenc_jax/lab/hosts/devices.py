@@ -111,9 +111,9 @@ def on_every_device(tree: Any) -> Any:
     return jax.tree.map(lambda x: processes.place(x, _everywhere()), tree)
 
 
-def whole() -> NamedSharding | None:
+def replicated() -> NamedSharding | None:
     """How results are kept that every process reads while others are made; None: as they are."""
-    return _everywhere() if processes.several() else None
+    return _everywhere() if processes.is_multiprocess() else None
 
 
 def free_bytes() -> float:

@@ -54,42 +54,42 @@ def join(environment: Mapping[str, str] = os.environ) -> None:
             raise  # else a TPU that is in no slice JAX knows of: one host
 
 
-def several() -> bool:
+def is_multiprocess() -> bool:
     """Whether this is one of several processes; does not start JAX's backend where it is not."""
     return jax.distributed.is_initialized() and jax.process_count() > 1
 
 
-def first() -> bool:
+def is_first() -> bool:
     """Whether this process is the one that writes."""
-    return not several() or jax.process_index() == 0
+    return not is_multiprocess() or jax.process_index() == 0
 
 
-def part() -> None:
+def leave() -> None:
     """Waits for all processes to come here; for the end of a run."""
-    if several():
+    if is_multiprocess():
         jax.distributed.shutdown()
 
 
-def agree(value: Number) -> Number:
+def from_first(value: Number) -> Number:
     """The first process's value."""
-    if not several():
+    if not is_multiprocess():
         return value
     return type(value)(multihost_utils.broadcast_one_to_all(np.int32(value)))
 
 
-def any_of(value: bool) -> bool:
+def any_process(value: bool) -> bool:
     """Whether it is so in any process."""
-    return bool(_all_values(float(value)).any()) if several() else value
+    return bool(_all_values(float(value)).any()) if is_multiprocess() else value
 
 
-def least(value: float) -> float:
+def minimum(value: float) -> float:
     """The smallest value of all processes, in single precision where there are several."""
-    return float(_all_values(value).min()) if several() else value
+    return float(_all_values(value).min()) if is_multiprocess() else value
 
 
 def fetch(tree: Any) -> Any:
     """The values of a tree, whole, on this host, however they are spread over devices."""
-    if not several():
+    if not is_multiprocess():
         return jax.device_get(tree)
     leaves, structure = jax.tree.flatten(tree)
     group, size = [], 0

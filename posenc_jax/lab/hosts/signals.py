@@ -16,7 +16,7 @@ from posenc_jax.lab.hosts import processes
 from posenc_jax.lab.hosts.exit_status import Interrupted
 
 GRACE = 8.0  # seconds
-ASKS = (signal.SIGTERM, signal.SIGINT)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 _asked = threading.Event()
 
@@ -27,17 +27,17 @@ def install() -> None:
     os.set_blocking(writing, False)
     # Handlers in Python wait for the main thread; what writes here is the one in C.
     signal.set_wakeup_fd(writing)
-    for number in ASKS:
+    for number in STOP_SIGNALS:
         signal.signal(number, lambda number, frame: None)
     threading.Thread(target=_watch, args=(reading,), daemon=True, name="interrupts").start()
 
 
-def follow_parent() -> None:
+def end_with_parent() -> None:
     """In a process of `multiprocessing`: leaves signals to its parent, and ends when that does.
 
     However the parent ends, SIGKILL too, its end of a pipe between them is closed.
     """
-    for number in ASKS:
+    for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None, "only for a process that another started"
@@ -49,18 +49,18 @@ def follow_parent() -> None:
     threading.Thread(target=follow, daemon=True, name="parent").start()
 
 
-def asked() -> bool:
+def stop_requested() -> bool:
     """Whether any process was asked to leave; of several, all must call it in step."""
-    return processes.any_of(_asked.is_set())
+    return processes.any_process(_asked.is_set())
 
 
-def leave_if_asked() -> None:
+def stop_if_requested() -> None:
     """Raises Interrupted where the process was asked to leave; for moments with all on disk."""
-    if asked():
+    if stop_requested():
         raise Interrupted("interrupted; start it again to go on from here")
 
 
-def leave_within(seconds: float, status: int) -> None:
+def exit_within(seconds: float, status: int) -> None:
     """Ends the process with this status, should it still be there after so many seconds."""
     timer = threading.Timer(seconds, os._exit, (status,))
     timer.daemon = True
@@ -68,7 +68,7 @@ def leave_within(seconds: float, status: int) -> None:
 
 
 def _watch(reading: int) -> None:
-    while (number := os.read(reading, 1)[0]) not in ASKS:
+    while (number := os.read(reading, 1)[0]) not in STOP_SIGNALS:
         pass
     _say(f"{signal.Signals(number).name}: leaving within {GRACE:.0f} s, at once if it comes again")
     _asked.set()

@@ -37,7 +37,7 @@ def statuses(
     found = {}
     for point in sweep.points:
         workdir = folder / point.name
-        there = runs.standing(workdir, configs[point.name])
+        there = runs.run_status(workdir, configs[point.name])
         done = there == "finished" and (workdir / "report.html").is_file()
         begun = "" if there == "new" else "begun"
         found[point.name] = Status("finished", "before") if done else Status("waiting", begun)

@@ -159,7 +159,7 @@ def length_axis(axes: Axes, lengths: Sequence[int], trained: int) -> None:
 
     every = math.ceil(len(lengths) / TICKS)
     shown = [length for i, length in enumerate(lengths) if i % every == 0 or length == trained]
-    texts = {length: f"{length}\n{summaries.multiple(length, trained)}" for length in shown}
+    texts = {length: f"{length}\n{summaries.length_ratio(length, trained)}" for length in shown}
     axes.set_xscale("log", base=2)
     axes.set_xlim(lengths[0] / 1.12, lengths[-1] * 1.12)
     axes.xaxis.set_major_locator(FixedLocator(shown))

@@ -15,7 +15,7 @@ import numpy as np
 from posenc_jax.lab.config.sweeps import dotted
 from posenc_jax.lab.report import summaries
 from posenc_jax.lab.report.statistics import interval
-from posenc_jax.lab.runs import TIMES, Record, Stored
+from posenc_jax.lab.runs import TIMES, Record, StoredRun
 
 # What says nothing about the result: where it was mirrored, and which seeds were run.
 ASIDE = ("wandb", "seeds", "first_seed")
@@ -36,7 +36,7 @@ class Line(NamedTuple):
     records: list[Record]
 
 
-def merge(runs: Sequence[Stored], names: Sequence[str]) -> dict[str, Any]:
+def merge(runs: Sequence[StoredRun], names: Sequence[str]) -> dict[str, Any]:
     """What the page shows of the runs, as JSON can hold it.
 
     Args:
@@ -89,7 +89,7 @@ def differing(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def lines(
-    runs: Sequence[Stored],
+    runs: Sequence[StoredRun],
     names: Sequence[str],
     configs: Sequence[Mapping[str, Any]],
     fields: Sequence[str],
@@ -99,7 +99,7 @@ def lines(
     Where two runs would give one line the same seed, their names tell them apart.
     """
     told = [field for field in fields if field != "encoding.name"]
-    parts: list[tuple[str, str, Stored, list[Record]]] = []
+    parts: list[tuple[str, str, StoredRun, list[Record]]] = []
     for run, name, config in zip(runs, names, configs, strict=True):
         if "train_length" not in run.summary:
             continue
@@ -125,7 +125,7 @@ def lines(
     return [line for line in found.values() if _metrics(line) or _training(line)]
 
 
-def _baselines(runs: Sequence[Stored]) -> dict[str, dict[str, float]]:
+def _baselines(runs: Sequence[StoredRun]) -> dict[str, dict[str, float]]:
     """Metric -> name -> value, those that all runs of the metric agree on."""
     found: dict[str, list[dict[str, float]]] = {}
     for run in runs:
@@ -149,7 +149,7 @@ def _cells(line: Line, metric: str) -> list:
     """[length, mean, low, high, seeds] at each length."""
     return [
         [length, *_spread(by_seed.values()), [_round(value) for value in by_seed.values()]]
-        for (_, length), by_seed in summaries.final(line.records, metric).items()
+        for (_, length), by_seed in summaries.final_values(line.records, metric).items()
     ]
 
 
@@ -198,7 +198,7 @@ def _round(value: float | None) -> float | None:
     return float(f"{value:.{DIGITS}g}")
 
 
-def _better(metric: str, runs: Sequence[Stored]) -> str:
+def _better(metric: str, runs: Sequence[StoredRun]) -> str:
     for run in runs:
         if run.summary.get("metric") == metric:
             return run.summary["metric_better"]

@@ -12,7 +12,7 @@ import numpy as np
 from posenc_jax.lab import runs
 from posenc_jax.lab.report import drawing, summaries
 from posenc_jax.lab.report.drawing import Label
-from posenc_jax.lab.runs import Record, Stored
+from posenc_jax.lab.runs import Record, StoredRun
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,7 +54,7 @@ def save(folder: Path, name: str, draw: Callable[[], Figure]) -> list[Path]:
     return paths
 
 
-def drawings(run: Stored) -> dict[str, Callable[[], Figure]]:
+def drawings(run: StoredRun) -> dict[str, Callable[[], Figure]]:
     """The figures there is something to draw for, by file name."""
     metric = run.summary["metric"]
     found: dict[str, Callable[[], Figure]] = {"by_length": lambda: by_length(run.summary)}
@@ -99,7 +99,7 @@ def by_length(summary: Mapping) -> Figure:
     return figure
 
 
-def by_position(run: Stored) -> Figure:
+def by_position(run: StoredRun) -> Figure:
     """The metric by position in the window, one panel for each of the longest lengths."""
     metric, trained = run.summary["metric"], run.summary["train_length"]
     finite = [r for r in run.records if math.isfinite(r["value"])]
@@ -123,7 +123,7 @@ def by_position(run: Stored) -> Figure:
             (drawn[encoding],) = axes.plot(x, [np.mean(own) for own in seeds], **style)
             drawing.shade_interval(axes, x, seeds, style["color"])
         drawing.position_axis(axes, trained)
-        axes.set_title(f"length {length} · {summaries.multiple(length, trained)}")
+        axes.set_title(f"length {length} · {summaries.length_ratio(length, trained)}")
     below = f"position in the window ({_unit(metric)}, log scale) · dotted line: trained length"
     figure.supxlabel(below, fontsize="medium")
     figure.supylabel(summaries.axis_label(metric), fontsize="medium")
@@ -139,7 +139,7 @@ def by_position(run: Stored) -> Figure:
     return figure
 
 
-def training(run: Stored) -> Figure:
+def training(run: StoredRun) -> Figure:
     """The training loss by step: every seed thin, their mean bold."""
     records = [r for r in summaries.training_loss(run.records) if math.isfinite(r["value"])]
     known = [*summaries.encodings(run.summary), *(r["labels"]["encoding"] for r in records)]

@@ -45,7 +45,7 @@ def summarise(
     if better not in ("lower", "higher"):
         raise ValueError(f"better: {better!r}; choices: lower, higher")
     results: dict[str, dict] = {}
-    for (encoding, length), by_seed in final(records, metric).items():
+    for (encoding, length), by_seed in final_values(records, metric).items():
         values = list(by_seed.values())
         mean, low, high, _ = interval(values)
         cell = {"mean": mean, "low": low, "high": high, "seeds": values}
@@ -65,7 +65,7 @@ def summarise(
     }
 
 
-def final(records: Iterable[Record], metric: str) -> dict[tuple[str, int], dict[int, float]]:
+def final_values(records: Iterable[Record], metric: str) -> dict[tuple[str, int], dict[int, float]]:
     """(encoding, length) -> seed -> value, on the test split, at each encoding's last step.
 
     Encodings stand in the order they were recorded in, lengths and seeds in ascending order.
@@ -108,7 +108,7 @@ def by_position(records: Iterable[Record], metric: str) -> dict[int, list[Record
 
 def differences(records: Iterable[Record], metric: str) -> dict[str, dict[int, Interval]]:
     """Encoding minus the first encoding, paired by seed, all intervals together at 95%."""
-    cells = final(records, metric)
+    cells = final_values(records, metric)
     first = next((encoding for encoding, _ in cells), "")
     pairs = {}
     for (encoding, length), by_seed in cells.items():
@@ -219,12 +219,12 @@ def axis_label(metric: str) -> str:
     return name if unit in ("", name) else f"{name} ({unit})"
 
 
-def multiple(length: int, train_length: int) -> str:
+def length_ratio(length: int, train_length: int) -> str:
     """How a length stands to the trained one: "trained", "16×", "0.5×"."""
     return "trained" if length == train_length else f"{length / train_length:.3g}×"
 
 
-def how_read(summary: Mapping) -> str:
+def reading_note(summary: Mapping) -> str:
     """What a cell of the table is, in one sentence."""
     count = seed_count(summary)
     spread = (

@@ -10,12 +10,25 @@ not repeated (progress.json), and those that train long keep their state (checkp
 
 from posenc_jax.lab.runs.environment import environment
 from posenc_jax.lab.runs.records import FIELDS, SPLITS, TIMES, Record, check, plain, seed_records
-from posenc_jax.lab.runs.resume import Keeper
-from posenc_jax.lab.runs.run import Run, send
-from posenc_jax.lab.runs.status import standing
-from posenc_jax.lab.runs.stored import Stored, finished, read
+from posenc_jax.lab.runs.resume import StageCheckpoints
+from posenc_jax.lab.runs.run import Run, send_report
+from posenc_jax.lab.runs.status import run_status
+from posenc_jax.lab.runs.stored import StoredRun, finished, read
 
 __all__ = [
-    "FIELDS", "SPLITS", "TIMES", "Keeper", "Record", "Run", "Stored", "check", "environment",
-    "finished", "plain", "read", "seed_records", "send", "standing",
+    "FIELDS",
+    "SPLITS",
+    "TIMES",
+    "Record",
+    "Run",
+    "StageCheckpoints",
+    "StoredRun",
+    "check",
+    "environment",
+    "finished",
+    "plain",
+    "read",
+    "run_status",
+    "seed_records",
+    "send_report",
 ]  # fmt: skip

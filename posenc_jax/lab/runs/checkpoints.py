@@ -32,7 +32,7 @@ MANIFEST = "sha256.json"
 logging.getLogger("absl").addFilter(lambda record: "orbax" not in record.pathname)
 
 
-class Kept(NamedTuple):
+class Checkpoint(NamedTuple):
     """A checkpoint that holds: leaves by name, and its note."""
 
     step: int
@@ -52,7 +52,7 @@ class Checkpoints:
         self._worker = ThreadPoolExecutor(1, "checkpoints")
         self._saving: Future | None = None
 
-    def newest(self) -> Iterator[Kept]:
+    def newest(self) -> Iterator[Checkpoint]:
         """The steps that hold, newest first; one line on standard error for each that does not."""
         for step in sorted(self._steps(), reverse=True):
             problem = verify(self._folder / str(step))
@@ -72,11 +72,13 @@ class Checkpoints:
           Diverged: a leaf is not finite; nothing is written.
         """
         self.wait()
-        leaves = {k: np.array(leaf) for k, leaf in processes.fetch(dict(named(tree))).items()}
+        leaves = {
+            k: np.array(leaf) for k, leaf in processes.fetch(dict(named_leaves(tree))).items()
+        }
         for name, leaf in leaves.items():
             if np.issubdtype(leaf.dtype, np.inexact) and not np.isfinite(leaf).all():
                 raise Diverged(f"step {step}: {name} is not finite; no checkpoint is made of it")
-        if processes.first():
+        if processes.is_first():
             self._saving = self._worker.submit(self._commit, step, leaves, dict(note))
             failpoints.reach("saving")
 
@@ -91,13 +93,13 @@ class Checkpoints:
                 raise NotWritten(f"{self._folder}: the last checkpoint was not written: {reason}") \
                     from error  # fmt: skip
 
-    def drop_after(self, step: int) -> None:
+    def delete_after(self, step: int) -> None:
         """Removes all newer than `step`: bad, or of a future that is not to be."""
-        if processes.first():
+        if processes.is_first():
             for newer in [other for other in self._steps() if other > step]:
                 self._remove(newer)
 
-    def read(self, step: int) -> Kept:
+    def read(self, step: int) -> Checkpoint:
         """One step, as it is."""
         with self._manager(write=False) as manager:
             args = ocp.args.Composite(
@@ -106,7 +108,7 @@ class Checkpoints:
             found = manager.restore(step, args=args)
         note = dict(found["note"])
         empty = {name: np.zeros(*kind) for name, kind in note.pop("empty").items()}
-        return Kept(step, {**found["state"], **empty}, note)
+        return Checkpoint(step, {**found["state"], **empty}, note)
 
     def _commit(self, step: int, leaves: dict[str, np.ndarray], note: dict) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -157,7 +159,7 @@ class Checkpoints:
         shutil.rmtree(self._folder / str(step))
 
 
-def named(tree: Any) -> list[tuple[str, Any]]:
+def named_leaves(tree: Any) -> list[tuple[str, Any]]:
     """The leaves of a tree with their names, such as ".params['encoding']['slope']"."""
     return [
         (jax.tree_util.keystr(p), leaf) for p, leaf in jax.tree_util.tree_leaves_with_path(tree)
@@ -170,7 +172,7 @@ def fill(tree: Any, leaves: Mapping[str, np.ndarray]) -> Any:
     Raises:
       Refused: names the first leaf that is missing, unknown, or of another shape or dtype.
     """
-    wanted = dict(named(tree))
+    wanted = dict(named_leaves(tree))
     for name in leaves:
         if name not in wanted:
             raise Refused(f"checkpoint: {name} is not in this model")

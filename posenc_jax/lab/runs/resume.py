@@ -8,11 +8,11 @@ from posenc_jax.lab.config.schema import CheckpointConfig
 from posenc_jax.lab.hosts import processes, signals
 from posenc_jax.lab.hosts.exit_status import NotWritten
 from posenc_jax.lab.hosts.files import folder_name
-from posenc_jax.lab.runs.checkpoints import Checkpoints, Kept, fill
+from posenc_jax.lab.runs.checkpoints import Checkpoint, Checkpoints, fill
 from posenc_jax.lab.runs.run import Run
 
 
-class Keeper:
+class StageCheckpoints:
     """Keeps the state of a stage of `steps` steps; a restart goes on from the newest that holds.
 
     A checkpoint notes where the records were, so that both come back together. Use it as a context
@@ -26,7 +26,7 @@ class Keeper:
         self._checkpoints = Checkpoints(folder, config.keep)
         self.step = 0
 
-    def __enter__(self) -> "Keeper":
+    def __enter__(self) -> "StageCheckpoints":
         return self
 
     def __exit__(self, kind, error, trace) -> None:
@@ -44,11 +44,11 @@ class Keeper:
           Refused: names a leaf that does not fit `fresh`.
         """
         found = self._find()
-        self.step = processes.agree(found.step if found else 0)
+        self.step = processes.from_first(found.step if found else 0)
         whole = self.step == self._steps and self._run.ended(self._stage)
         if not whole:
             self._run.go_back(self._stage, found.note["mark"] if found else None)
-            self._checkpoints.drop_after(self.step)
+            self._checkpoints.delete_after(self.step)
         if self.step < self._steps:
             self._run.begin(f"{self._stage}, step {self.step} of {self._steps}")
         if not self.step:
@@ -58,7 +58,7 @@ class Keeper:
     def due(self) -> bool:
         """Whether to save now: the time has come, or the process was asked to leave."""
         late = time.monotonic() - self._time >= self._every
-        return signals.asked() or processes.agree(late)
+        return signals.stop_requested() or processes.from_first(late)
 
     def save(self, step: int, state: Any) -> None:
         """Starts to write the state after so many steps, all of whose records are logged.
@@ -70,12 +70,12 @@ class Keeper:
         if step > self.step:
             self._checkpoints.save(step, state, {"mark": self._run.mark()})
             self.step, self._time = step, time.monotonic()
-        if step == self._steps or signals.asked():
+        if step == self._steps or signals.stop_requested():
             self._checkpoints.wait()
-        signals.leave_if_asked()
+        signals.stop_if_requested()
 
-    def _find(self) -> Kept | None:
-        if not self._run.leads:
+    def _find(self) -> Checkpoint | None:
+        if not self._run.is_writer:
             return None
         for kept in self._checkpoints.newest():
             if self._run.holds(kept.note["mark"]):

@@ -12,7 +12,7 @@ from posenc_jax.lab.runs.environment import changes, environment
 from posenc_jax.lab.runs.journal import Journal, Mark
 from posenc_jax.lab.runs.lock import Lock
 from posenc_jax.lab.runs.records import Record, check, parse, plain
-from posenc_jax.lab.runs.status import standing
+from posenc_jax.lab.runs.status import run_status
 from posenc_jax.lab.runs.stored import read
 from posenc_jax.lab.wandb import logger
 
@@ -43,18 +43,18 @@ class Run:
             raise ValueError("config.environment: the name is taken by the record of the machine")
         content = plain("config", config)
         self._said = False
-        self._mirror, self._journal = logger.Mirror(), None
+        self._mirror, self._journal = logger.WandbLogger(), None
         refusal = None
-        if processes.first():
+        if processes.is_first():
             try:
                 self._start(config, content, wandb or {"mode": "disabled"})
             except (ValueError, NotWritten) as error:
                 refusal = error
-        if processes.agree(refusal is not None):
+        if processes.from_first(refusal is not None):
             raise refusal or Refused(f"workdir: {self.path}: the first process refuses it")
 
     def _start(self, config: Mapping, content: dict, wandb: Mapping) -> None:
-        standing(self.path, config)  # a folder that is not ours gets no lock
+        run_status(self.path, config)  # a folder that is not ours gets no lock
         try:
             self._journal = self._locked(config, content)
         except OSError as error:
@@ -74,7 +74,7 @@ class Run:
             raise
 
     def _open(self, config: Mapping, content: dict) -> Journal:
-        where = standing(self.path, config)
+        where = run_status(self.path, config)
         if where == "finished":
             raise Refused(f"workdir: {self.path} holds this run, finished; choose another")
         (self.path / "metrics.jsonl").touch()
@@ -146,7 +146,7 @@ class Run:
                     f"workdir: {self.path} holds a run, with {name}.sha256 {before}, not {now}; "
                     "bring that data back, or choose another"
                 )
-        if processes.agree(bool(refusal)):
+        if processes.from_first(bool(refusal)):
             raise Refused(refusal or f"workdir: {self.path}: the first process refuses its data")
 
     @property
@@ -156,7 +156,7 @@ class Run:
 
     def ended(self, stage: str) -> bool:
         """Whether a stage ended before this start; its records are there, it is not repeated."""
-        return processes.agree(self._journal is not None and self._journal.ended(stage))
+        return processes.from_first(self._journal is not None and self._journal.ended(stage))
 
     def begin(self, stage: str) -> None:
         """Says, once in a run that goes on, where it does."""
@@ -165,7 +165,7 @@ class Run:
         self._said = True
 
     @property
-    def leads(self) -> bool:
+    def is_writer(self) -> bool:
         """Whether this process is the one that writes."""
         return self._journal is not None
 
@@ -205,7 +205,7 @@ class Run:
         return content
 
 
-def send(workdir: str | Path, config: Mapping, wandb: Mapping) -> None:
+def send_report(workdir: str | Path, config: Mapping, wandb: Mapping) -> None:
     """Sends W&B the report of a finished run whose own process was ended before it had done so.
 
     Raises:
@@ -225,6 +225,8 @@ def send(workdir: str | Path, config: Mapping, wandb: Mapping) -> None:
         lock.release()
 
 
-def _publish(to: logger.Mirror, path: Path, records: Iterable[Record], checkpoint: bool) -> None:
+def _publish(
+    to: logger.WandbLogger, path: Path, records: Iterable[Record], checkpoint: bool
+) -> None:
     if to.publish(path, list(records), checkpoint):
         (path / UNSENT).unlink(missing_ok=True)

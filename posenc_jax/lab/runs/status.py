@@ -11,10 +11,10 @@ from posenc_jax.lab.hosts.exit_status import Refused
 from posenc_jax.lab.runs.records import plain
 from posenc_jax.options import choices_for
 
-Standing = Literal["new", "begun", "finished"]
+RunStatus = Literal["new", "begun", "finished"]
 
 
-def standing(path: str | Path, config: Mapping) -> Standing:
+def run_status(path: str | Path, config: Mapping) -> RunStatus:
     """How far the run of this config is in its folder.
 
     A run makes metrics.jsonl first, so a config.json alone is not of a run. One that died before it
@@ -26,7 +26,7 @@ def standing(path: str | Path, config: Mapping) -> Standing:
     """
     path = Path(path)
     try:
-        where = _standing(path, config)
+        where = _run_status(path, config)
         if where != "finished":
             _try_to_write(path)
         return where
@@ -34,7 +34,7 @@ def standing(path: str | Path, config: Mapping) -> Standing:
         raise Refused(f"workdir: {path}: {error.strerror}") from None
 
 
-def _standing(path: Path, config: Mapping) -> Standing:
+def _run_status(path: Path, config: Mapping) -> RunStatus:
     if path.exists() and not path.is_dir():
         raise Refused(f"workdir: {path} is a file; choose a folder")
     metrics, written = path / "metrics.jsonl", path / "config.json"

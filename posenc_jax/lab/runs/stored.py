@@ -8,7 +8,7 @@ from typing import NamedTuple
 from posenc_jax.lab.runs.records import Record, parse
 
 
-class Stored(NamedTuple):
+class StoredRun(NamedTuple):
     """A finished run as read from its folder; `config` is without the environment."""
 
     path: Path
@@ -18,7 +18,7 @@ class Stored(NamedTuple):
     summary: dict
 
 
-def read(workdir: str | Path) -> Stored:
+def read(workdir: str | Path) -> StoredRun:
     """Reads a finished run; a last line that a kill cut short is left out.
 
     Raises:
@@ -31,7 +31,7 @@ def read(workdir: str | Path) -> Stored:
     config = json.loads((path / "config.json").read_text("utf-8"))
     summary = json.loads((path / "summary.json").read_text("utf-8"))
     records = parse((path / "metrics.jsonl").read_text("utf-8"), path / "metrics.jsonl")
-    return Stored(path, config, config.pop("environment", {}), records, summary)
+    return StoredRun(path, config, config.pop("environment", {}), records, summary)
 
 
 def finished(folders: Iterable[Path]) -> list[Path]:

@@ -15,9 +15,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.lab.config.schema import EvalConfig
-from posenc_jax.lab.hosts.devices import free_bytes, gathered, on_every_device, spread_rows, whole
+from posenc_jax.lab.hosts.devices import (
+    free_bytes,
+    gathered,
+    on_every_device,
+    replicated,
+    spread_rows,
+)
 from posenc_jax.lab.hosts.exit_status import Unmeasured
-from posenc_jax.lab.hosts.processes import fetch, least, several
+from posenc_jax.lab.hosts.processes import fetch, is_multiprocess, minimum
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.runs import Record, seed_records
 from posenc_jax.lab.tasks import Task
@@ -59,8 +65,8 @@ class Evaluator:
 
     def __init__(self, model: Model, task: Task, config: EvalConfig):
         self._model, self._task, self._config = model, task, config
-        self._data = on_every_device(task.data) if several() else task.data
-        self._score = jax.jit(self._score_all, static_argnames="width", out_shardings=whole())
+        self._data = on_every_device(task.data) if is_multiprocess() else task.data
+        self._score = jax.jit(self._score_all, static_argnames="width", out_shardings=replicated())
         self._compiled: dict[tuple[int, int, int], Any] = {}
         self._compiling = threading.Lock()
 
@@ -113,7 +119,7 @@ class Evaluator:
         part = 1
         while True:
             program, shape = self.compile(params, size, part), self.shape(size, part)
-            needs, free = _needs(program), least(free_bytes())
+            needs, free = _needs(program), minimum(free_bytes())
             if needs <= free:
                 return program, shape
             if self.shape(size, 2 * part) == shape:

@@ -26,7 +26,7 @@ OURS = ("mode", "checkpoint")  # options that are not wandb.init's
 TAG = 64  # characters that W&B allows a tag
 
 
-class Mirror:
+class WandbLogger:
     """Forwards to a W&B run; after the first error, or with no run, does nothing."""
 
     def __init__(self, run: Any = None):
@@ -39,8 +39,8 @@ class Mirror:
         try:
             for (step, position), rows in itertools.groupby(records, _axis):
                 axis = {"step": step} if position is None else {"position": position}
-                row = axis | {name(record): record["value"] for record in rows}
-                _bounded(LOG_SECONDS, self._run.log, row)
+                row = axis | {curve_name(record): record["value"] for record in rows}
+                _with_timeout(LOG_SECONDS, self._run.log, row)
         except Exception as error:
             self._stop("logging", error)
 
@@ -66,11 +66,11 @@ class Mirror:
         try:
             online = not self._run.offline
             if online:
-                _bounded(ANSWER_SECONDS, _ask, self._run)
+                _with_timeout(ANSWER_SECONDS, _ask, self._run)
             given = self._run, folder, records, checkpoint
-            sent = _bounded(UPLOAD_SECONDS, results.publish, *given)
+            sent = _with_timeout(UPLOAD_SECONDS, results.publish, *given)
             if online:
-                _bounded(UPLOAD_SECONDS, lambda: [artifact.wait() for artifact in sent])
+                _with_timeout(UPLOAD_SECONDS, lambda: [artifact.wait() for artifact in sent])
             return True
         except TimeoutError as error:
             self._stop("sending the report", error)
@@ -83,7 +83,7 @@ class Mirror:
         if self._run is None:
             return
         try:
-            _bounded(FINISH_SECONDS + 1.0, self._run.finish, int(failed))
+            _with_timeout(FINISH_SECONDS + 1.0, self._run.finish, int(failed))
         except Exception as error:
             self._stop("the end", error)
 
@@ -92,7 +92,7 @@ class Mirror:
         self._run = None
 
 
-def name(record: Mapping) -> str:
+def curve_name(record: Mapping) -> str:
     """The name of a record's curve in W&B: split, metric, other labels, encoding, length, seed."""
     labels = dict(record["labels"])
     split, position = labels.pop("split"), labels.pop("position", None)
@@ -102,7 +102,7 @@ def name(record: Mapping) -> str:
     return "/".join(parts if position is None else ["by_position", *parts])
 
 
-def start(folder: Path, config: Mapping, options: Mapping, id: str | None = None) -> Mirror:
+def start(folder: Path, config: Mapping, options: Mapping, id: str | None = None) -> WandbLogger:
     """A mirror of the run in `folder`; offline, or none, where W&B refuses or does not answer.
 
     Args:
@@ -133,8 +133,8 @@ def start(folder: Path, config: Mapping, options: Mapping, id: str | None = None
             print(f"W&B: {run.url}", flush=True)
         else:
             print(f"W&B: offline; upload with: wandb sync {Path(run.dir).parent}", flush=True)
-        return Mirror(run)
-    return Mirror()
+        return WandbLogger(run)
+    return WandbLogger()
 
 
 def _init(folder: Path, config: Mapping, mode: str, options: Mapping) -> Any:
@@ -192,7 +192,7 @@ def _axis(record: Mapping) -> tuple[int, int | None]:
     return record["step"], record["labels"].get("position")
 
 
-def _bounded(seconds: float, call: Callable[..., Any], *arguments: Any) -> Any:
+def _with_timeout(seconds: float, call: Callable[..., Any], *arguments: Any) -> Any:
     """What the call returns; what comes of it after so many seconds is nobody's business any more.
 
     Raises:
