@@ -296,8 +296,8 @@ def test_an_agent_of_a_sweep_names_the_run(tmp_path, wandb, monkeypatch, capsys)
 @pytest.mark.parametrize(
     ("refuses", "modes", "warnings"),
     [
-        (("online",), ["online", "offline"], ["mirroring offline"]),
-        (("online", "offline"), ["online", "offline"], ["mirroring offline", "no mirror"]),
+        (("online",), ["online", "offline"], ["logging offline"]),
+        (("online", "offline"), ["online", "offline"], ["logging offline", "not logging"]),
         (("log",), ["online"], ["logging failed (full)"]),
         (("artifact",), ["online"], ["sending the report failed (too large)"]),
         (("finish",), ["online"], ["the end failed (gone)"]),

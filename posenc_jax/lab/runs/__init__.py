@@ -1,11 +1,12 @@
-"""A run on disk: config.json, metrics.jsonl, summary.json. What is on disk is the truth.
+"""A run on disk: config.json, metrics.jsonl, summary.json.
 
 A line of metrics.jsonl is one record: step, seed, labels, metric, value; see `records`. JSON has no
 NaN and no infinity: a value that is not finite is written as null and read back as NaN, so a run
 that diverged keeps its records.
 
-A run may end at any instant and be started again: it is a sequence of stages, those that ended are
-not repeated (progress.json), and those that train long keep their state (checkpoints/).
+A run is a sequence of stages. A run that was interrupted at any instant can be resumed: stages that
+ended are not repeated (progress.json), and a stage that trains resumes from a checkpoint
+(checkpoints/).
 """
 
 from posenc_jax.lab.runs.environment import environment

@@ -1,4 +1,4 @@
-"""The checkpoints of one stage that trains, in step with the run's records."""
+"""Saves and restores the training state of one stage together with the run's records."""
 
 import sys
 import time
@@ -13,10 +13,10 @@ from posenc_jax.lab.runs.run import Run
 
 
 class StageCheckpoints:
-    """Keeps the state of a stage of `steps` steps; a restart goes on from the newest that holds.
+    """The checkpoints of a stage of `steps` training steps.
 
-    A checkpoint notes where the records were, so that both come back together. Use it as a context
-    manager: what is being written when it ends is waited for.
+    Each checkpoint notes the mark of the records, so that state and records are restored together.
+    Use it as a context manager: it waits for the last write.
     """
 
     def __init__(self, run: Run, stage: str, steps: int, config: CheckpointConfig):
@@ -38,7 +38,8 @@ class StageCheckpoints:
             print(late, file=sys.stderr, flush=True)
 
     def restore(self, fresh: Any) -> Any:
-        """The state to go on from: the newest that holds, or `fresh`; `step` says of which step.
+        """Returns the state of the newest valid checkpoint, or `fresh` if there is none; sets
+        `step` to its step.
 
         Raises:
           Refused: names a leaf that does not fit `fresh`.
@@ -56,16 +57,16 @@ class StageCheckpoints:
         return fill(fresh, (found or self._checkpoints.read(self.step)).leaves)
 
     def due(self) -> bool:
-        """Whether to save now: the time has come, or the process was asked to leave."""
+        """Returns whether to save now: `seconds` have passed, or a stop was requested."""
         late = time.monotonic() - self._time >= self._every
         return signals.stop_requested() or processes.from_first(late)
 
     def save(self, step: int, state: Any) -> None:
-        """Starts to write the state after so many steps, all of whose records are logged.
+        """Starts to write the state after `step` steps; their records must be logged already.
 
         Raises:
           NotWritten, Diverged: as `Checkpoints.save`.
-          Interrupted: the process was asked to leave; the state is on disk.
+          Interrupted: a stop was requested; the state is on disk.
         """
         if step > self.step:
             self._checkpoints.save(step, state, {"mark": self._run.mark()})

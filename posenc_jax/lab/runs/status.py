@@ -1,4 +1,4 @@
-"""What a run's folder holds already: nothing, a part of this run, all of it, or something else."""
+"""Tells whether a folder holds no run, a part of a given run, or all of it."""
 
 import errno
 import json
@@ -15,14 +15,14 @@ RunStatus = Literal["new", "begun", "finished"]
 
 
 def run_status(path: str | Path, config: Mapping) -> RunStatus:
-    """How far the run of this config is in its folder.
+    """Returns how far the run of this config is in a folder.
 
-    A run makes metrics.jsonl first, so a config.json alone is not of a run. One that died before it
-    did anything counts as new, whatever its config was.
+    A run without records and checkpoints counts as "new", whatever its config was.
 
     Raises:
-      Refused: the folder is a file or holds something else; a run whose config differs, with the
-        first field that does; or nothing can be written there and it is not finished.
+      Refused: the path is a file; the folder holds something else, or a run with another config,
+        whose first different field is named; or the run is not finished and the folder cannot be
+        written to.
     """
     path = Path(path)
     try:
@@ -43,7 +43,7 @@ def _run_status(path: Path, config: Mapping) -> RunStatus:
     try:
         stored = json.loads(written.read_text("utf-8"))
         stored.pop("environment")
-        stored.pop("wandb", None)  # a run may go on with another mirror, or none
+        stored.pop("wandb", None)  # a run may be resumed with other W&B settings
     except (OSError, ValueError, KeyError):
         if metrics.exists() and not written.exists() and not metrics.stat().st_size:
             return "new"
@@ -60,12 +60,12 @@ def _run_status(path: Path, config: Mapping) -> RunStatus:
 
 
 def _try_to_write(path: Path) -> None:
-    """OSError: no file can be made in the folder, or in what there is of the way to it."""
+    """Raises OSError if no file can be made in the folder, or in its nearest existing parent."""
     there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
     try:
         tempfile.TemporaryFile(dir=there).close()
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):  # a disk that is full may be emptied
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):  # a full disk may have room later
             raise
 
 

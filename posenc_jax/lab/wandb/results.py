@@ -1,8 +1,8 @@
-"""What a finished run shows in W&B beside its curves: a chart by length, a table, its report.
+"""Uploads the results of a finished run to W&B: a chart by length, a table, figures, artifacts.
 
 Names in W&B: "by_length/bits_per_byte/rope" with "/low" and "/high" of its interval, over the axis
-"length"; the table "results", a row for each seed; the figures; and artifacts, "...-report" with
-all that is in the run's folder and, when asked, "...-checkpoint".
+"length"; the table "results" with a row for each seed; the figures; the artifact "...-report" with
+the run's files and, if asked, "...-checkpoint".
 """
 
 import json
@@ -15,15 +15,15 @@ FILES = ("report.html", "config.json", "metrics.jsonl", "summary.json", "figures
 
 
 def publish(run: Any, folder: Path, records: Sequence[Mapping], checkpoint: bool) -> list[Any]:
-    """Hands all of it to the W&B run and returns the artifacts, which W&B sends as it can.
+    """Logs the results to an open W&B run and returns the artifacts, which W&B uploads later.
 
     Args:
-      run: of W&B, still open.
-      folder: of the finished run; what it does not hold is left out.
+      run: an open W&B run.
+      folder: of the finished run; files that are missing are left out.
       records: as in metrics.jsonl.
-      checkpoint: whether the checkpoints go too.
+      checkpoint: whether to upload the checkpoints too.
     """
-    import wandb  # not before a mirror has: it takes a second
+    import wandb  # takes a second; the logger has imported it already
 
     for row in by_length(json.loads((folder / "summary.json").read_text("utf-8"))):
         run.log(row)
@@ -43,7 +43,7 @@ def publish(run: Any, folder: Path, records: Sequence[Mapping], checkpoint: bool
 
 
 def by_length(summary: Mapping) -> list[dict[str, float]]:
-    """A row for each length: the mean of every encoding and the ends of its interval."""
+    """Returns a row for each length: the mean of every encoding and the ends of its interval."""
     if "train_length" not in summary:
         return []
     rows: dict[int, dict[str, float]] = {}
@@ -57,7 +57,7 @@ def by_length(summary: Mapping) -> list[dict[str, float]]:
 
 
 def table(records: Sequence[Mapping]) -> tuple[list[str], list[list]]:
-    """The columns and rows of all test metrics at each encoding's last step, without curves by
+    """Returns columns and rows of all test metrics at each encoding's last step, without curves by
     position; a row for each seed, a column for each label.
     """
     tested = [r for r in records if r["labels"]["split"] == "test"]
@@ -76,7 +76,7 @@ def table(records: Sequence[Mapping]) -> tuple[list[str], list[list]]:
 
 
 def _artifact(run: Any, artifact: Any, folder: Path, patterns: Sequence[str]) -> list[Any]:
-    """Logs the files that the patterns find, under their paths in the folder; [] for none."""
+    """Logs the files that match, under their paths in the folder; returns [] if there are none."""
     paths = [path for pattern in patterns for path in sorted(folder.glob(pattern))]
     paths = [path for path in paths if path.is_file()]
     for path in paths:
