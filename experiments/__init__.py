@@ -50,14 +50,14 @@ def prepare(config: dict[str, Any], workdir: str) -> Callable[[], None]:
       ValueError: a field that is wrong, see `check`, or a folder that cannot hold this run.
     """
     checked = check(config)
-    if processes.several() and not checked.several_processes:
+    if processes.is_multiprocess() and not checked.several_processes:
         can = ", ".join(name for name in names() if config_class(name).several_processes)
         reason = f"{checked.experiment} runs as one process; those that run as several: {can}"
         raise FieldError("config.experiment", reason)
 
     from posenc_jax.lab import runs
 
-    if runs.standing(workdir, checked.model_dump()) == "finished":
+    if runs.run_status(workdir, checked.model_dump()) == "finished":
         return partial(_say_finished, checked, workdir)
     return partial(_run, checked, workdir)
 
@@ -78,10 +78,10 @@ def _say_finished(config: schema.ExperimentConfig, workdir: str) -> None:
 
     print(f"{workdir}: finished already; nothing to do", flush=True)
     unseen = not (Path(workdir) / "report.html").exists()
-    if unseen and processes.first():
+    if unseen and processes.is_first():
         show(workdir)
     with contextlib.suppress(Refused):  # the process of the run is alive, and will do it
-        runs.send(workdir, config.model_dump(), config.wandb.model_dump())
+        runs.send_report(workdir, config.model_dump(), config.wandb.model_dump())
 
 
 def show(workdir: str) -> None:

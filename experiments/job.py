@@ -35,7 +35,7 @@ def run(config: dict[str, Any], workdir: str, named: bool) -> int:
             use_cores(_rows(config))
         processes.join()
         signals.install()
-        if processes.several():
+        if processes.is_multiprocess():
             _be_one_of_several(named)
         prepared = experiments.prepare(config, workdir)
     except ValueError as error:
@@ -64,7 +64,7 @@ def _of_training(config: dict[str, Any], field: str) -> int:
 
 def _leave(status: int) -> int:
     sys.stdout.flush()
-    signals.leave_within(LEAVE_SECONDS, status)
+    signals.exit_within(LEAVE_SECONDS, status)
     return status
 
 
@@ -72,7 +72,7 @@ def _be_one_of_several(named: bool) -> None:
     """Lets the first process alone print. FieldError: each would choose a folder of its own."""
     if not named:
         raise FieldError("--workdir", "must be given where several processes make one run")
-    if not processes.first():
+    if not processes.is_first():
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
 
 
@@ -80,7 +80,7 @@ def _status_of(run: Callable[[], None], workdir: str) -> int:
     """Runs, and returns the exit status; a failure that is not a bug is printed as one line."""
     try:
         run()
-        processes.part()
+        processes.leave()
     except exit_status.Stop as stop:
         print(f"error: {stop}", file=sys.stderr)
         return stop.status
@@ -92,13 +92,13 @@ def _status_of(run: Callable[[], None], workdir: str) -> int:
         if isinstance(error, OSError) and error.errno in DISK:
             print(f"error: {error.filename or workdir}: {error.strerror}", file=sys.stderr)
             return exit_status.NotWritten.status
-        if not processes.several():
+        if not processes.is_multiprocess():
             raise
         if isinstance(error, jax.errors.JaxRuntimeError):
             # An orderly exit would wait for the lost process.
             print(f"error: a process was lost: {line}", file=sys.stderr, flush=True)
             os._exit(exit_status.Interrupted.status)
-        signals.leave_within(LEAVE_SECONDS, 1)
+        signals.exit_within(LEAVE_SECONDS, 1)
         raise
     return 0
 

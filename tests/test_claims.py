@@ -84,7 +84,7 @@ def test_a_run_is_written(run):
     summary = json.loads((run / "summary.json").read_text())
     assert summary["claims"] == {row["id"]: row["verdict"] for row in rows}
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert {r["encoding"] for r in records} == {"sin-5", TRAINED}
+    assert {r["labels"]["claim"] for r in records} == {"sin-5", TRAINED}
     assert {r["seed"] for r in records} == {0, 1, 2}
 
 
@@ -206,7 +206,7 @@ def test_a_claim_whose_model_diverges_is_not_measured_and_the_rest_is(tmp_path):
     assert (str(lost.verdict), lost.verdict.reason) == ("not measured", rows[TRAINED]["reason"])
     assert found.verdict.word == "holds", "control: the others are measured"
     assert "Not measured" in (tmp_path / "claims.md").read_text()
-    assert runs.standing(tmp_path, experiments.check(config.to_dict()).model_dump()) == "finished"
+    assert runs.run_status(tmp_path, experiments.check(config.to_dict()).model_dump()) == "finished"
 
 
 def test_a_number_that_is_not_finite_makes_no_verdict(lab):

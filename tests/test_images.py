@@ -238,12 +238,14 @@ def test_killed_in_training_and_in_evaluation_it_goes_on(tmp_path, capsys):
     again = small(tmp_path / "run")
     assert "goes on from nope: read at 4" in capsys.readouterr().out
     assert again.summary["starts"] == 3
-    key = lambda r: (r["encoding"], r["split"], r["metric"], r["step"])
+    key = lambda r: (r["labels"], r["metric"], r["step"])
     for a, b in zip(again.records, whole.records, strict=True):
         assert key(a) == key(b)
-        assert a["value"] == pytest.approx(b["value"], rel=1e-3) or "time/" in a["metric"]
+        assert a["value"] == pytest.approx(b["value"], rel=1e-3) or a["metric"] in runs.TIMES
     trained = [record for record in again.records if record["metric"] == "loss"]
-    assert [r["step"] for r in trained if r["split"] == "train"] == [2, 4], "none twice, none lost"
+    assert [r["step"] for r in trained if r["labels"]["split"] == "train"] == [2, 4], (
+        "none twice, none lost"
+    )
 
 
 def test_a_resolution_that_does_not_fit_leaves_the_others(run):

@@ -48,7 +48,7 @@ def ordered(setting, subject):
 def leaked(setting, subject):
     """The same for `padding_leakage`."""
     shape = (len(setting.data.amounts), 2, len(setting.data.sides), len(setting.seeds))
-    return {("content/outputs", "none"): np.full(shape, float(len(subject.label)))}
+    return {(("content", "outputs"), "none"): np.full(shape, float(len(subject.label)))}
 
 
 def run(experiment, workdir, patch, kill=0):

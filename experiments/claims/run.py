@@ -38,7 +38,7 @@ def run(config: Config, workdir: str) -> None:
                 failpoints.reach("measured")
                 record.end(id)
                 progress.update(done)
-                signals.leave_if_asked()
+                signals.stop_if_requested()
         record.finish({"claims": {id: str(found[id].verdict) for id in ids}})
         show(workdir)
     lost = {id: found[id].verdict for id in ids if found[id].verdict.word == "not measured"}
@@ -61,9 +61,7 @@ def _measurer(config: Config) -> Callable[[str], tuple]:
 
 def _records(entry: Entry, seeds: list[int]) -> Iterator[dict]:
     """One record for each number and seed; a single value stands under the first seed."""
-    for metric, values in entry.measured.numbers.items():
+    for name, values in entry.measured.numbers.items():
         for seed, value in zip(seeds, values, strict=False):
-            yield {
-                "step": 0, "seed": seed, "encoding": entry.claim.id, "split": "test", "length": 1,
-                "metric": metric, "value": float(value),
-            }  # fmt: skip
+            labels = {"claim": entry.claim.id, "number": name, "split": "test"}
+            yield from runs.seed_records(0, [seed], labels, {"measured": [value]})

@@ -73,13 +73,13 @@ def _measure(config: Config, name: str, record: runs.Run) -> None:
     if all(record.ended(one.stage) for one in plan):
         return
     state = fit(config, model, task, name, plan, record)
-    seeds = list(range(config.first_seed, config.first_seed + config.seeds))
+    seeds = range(config.first_seed, config.first_seed + config.seeds)
 
     def read(one: Reading) -> None:
         scores = evaluator(state.params, one.length)
         for view, seen in zip(VIEWS, by_view(scores), strict=True):
-            label = {"encoding": pages.row(name, view), "split": "test", "length": one.length}
-            record.log(records(seen, task, seeds, step=config.train.steps, **label))
+            labels = {"encoding": pages.row(name, view), "split": "test", "length": one.length}
+            record.log(records(seen, task, config.train.steps, seeds, labels))
 
     evaluate(plan, record, read)
 

@@ -24,7 +24,7 @@ def run(config: Config, workdir: str) -> None:
                 failpoints.reach("measured")
                 record.end(result.name)
                 progress.update(done)
-                signals.leave_if_asked()
+                signals.stop_if_requested()
         record.finish(
             standings.summarise(record.records(), config.reference, reasons, left_out(config))
         )

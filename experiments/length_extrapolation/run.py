@@ -29,7 +29,7 @@ def run(config: Config, workdir: str) -> None:
         baselines = meanwhile.submit(task.baselines)
         record.fact(task=dict(task.facts))
         measure(config, task, record)
-        if record.leads:
+        if record.is_writer:
             summary = report.summarise(
                 record.records(),
                 metric=task.metric,
@@ -86,13 +86,11 @@ def _plan(config: Config, task: tasks.Task, name: str) -> list[Reading]:
 
 
 def _read(config: Config, task: tasks.Task, state: State, record: runs.Run, one: Reading) -> None:
-    seeds = list(range(config.first_seed, config.first_seed + config.seeds))
+    seeds, step = range(config.first_seed, config.first_seed + config.seeds), config.train.steps
     started = time.perf_counter()
     scores = one.evaluator(state.params, one.length)
     seconds = time.perf_counter() - started
-    labels = {
-        "step": config.train.steps, "encoding": one.label, "split": "test", "length": one.length
-    }  # fmt: skip
-    record.log(records(scores, task, seeds, **labels))
-    took = {"metric": "time/evaluation_seconds", "value": seconds / len(seeds)}
-    record.log({**labels, "seed": seed, **took} for seed in seeds)
+    labels = {"encoding": one.label, "split": "test", "length": one.length}
+    record.log(records(scores, task, step, seeds, labels))
+    took = {"evaluation_seconds": [seconds / len(seeds)] * len(seeds)}
+    record.log(runs.seed_records(step, seeds, labels, took))

@@ -7,7 +7,7 @@ import numpy as np
 from experiments import workers
 from experiments.padding_leakage import pages
 from experiments.padding_leakage.config import Config
-from experiments.padding_leakage.measuring import Leaks, Setting, Subject, measure
+from experiments.padding_leakage.measuring import Leaks, Quantity, Setting, Subject, measure
 from experiments.rows import fitted
 from posenc_jax.lab import report, runs
 from posenc_jax.lab.hosts import failpoints, signals
@@ -27,7 +27,7 @@ def run(config: Config, workdir: str) -> None:
                 failpoints.reach("measured")
                 record.end(row)
                 progress.update(done)
-                signals.leave_if_asked()
+                signals.stop_if_requested()
         record.finish(pages.summarise(record.records()))
         show(workdir)
 
@@ -50,12 +50,25 @@ def _measurer(config: Config) -> Callable[[str], list[dict]]:
 
 
 def _records(setting: Setting, label: str, leaks: Leaks) -> Iterator[dict]:
-    """One record for each number; `metric` is quantity/subset/side, step 0 the untrained model."""
+    """One record for each number; step 0 is the untrained model."""
     steps, data = (0, setting.learning.steps), setting.data
     for (quantity, masks), value_A2DS in leaks.items():
+        metric, more = _metric(quantity)
         for (a, state, side, s), value in np.ndenumerate(value_A2DS):
-            yield {
-                "step": steps[state], "seed": setting.seeds[s], "encoding": label, "split": "test",
-                "length": data.measured + data.amounts[a],
-                "metric": f"{quantity}/{masks}/{data.sides[side]}", "value": float(value),
-            }  # fmt: skip
+            length = data.measured + data.amounts[a]
+            labels = {"encoding": label, "split": "test", "length": length, **more,
+                      "masks": masks, "side": data.sides[side]}  # fmt: skip
+            yield {"step": steps[state], "seed": setting.seeds[s], "labels": labels,
+                   "metric": metric, "value": float(value)}  # fmt: skip
+
+
+def _metric(quantity: Quantity) -> tuple[str, dict[str, str]]:
+    """What a quantity is called in the records: a metric and labels."""
+    match quantity:
+        case ("mass",):
+            return "attention_on_padding", {}
+        case ("token" | "pooled" as answer, condition):
+            return "accuracy", {"answer": answer, "condition": condition}
+        case (change, name):
+            return "leak", {"change": change, "quantity": name}
+    raise ValueError(f"quantity: {quantity}")

@@ -14,7 +14,7 @@ from experiments.permutation.config import LENGTHS, EquivarianceConfig, OrderCon
 from experiments.rows import largest, standing
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab.config import schema
-from posenc_jax.lab.hosts.compiling import brief
+from posenc_jax.lab.hosts.compiling import jit_quick
 from posenc_jax.lab.hosts.tuning import pack, unpack, value_and_grad
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
@@ -87,8 +87,8 @@ def measure(setting: Setting, subject: Subject) -> Measured:
     model = build(config, pooled=True)
     seed_S = jnp.asarray(setting.seeds, jnp.int32)
     # Apart from learning: most methods have no parameters, and share this program.
-    fresh = brief(jax.vmap(lambda seed: model.init(random_key(seed, INIT))))(seed_S)
-    learn = brief(partial(_learn, setting, subject, model))
+    fresh = jit_quick(jax.vmap(lambda seed: model.init(random_key(seed, INIT))))(seed_S)
+    learn = jit_quick(partial(_learn, setting, subject, model))
     states, right_NS, logits_2SBV, metrics = jax.device_get(learn(seed_S, fresh))
     for n, length in enumerate(LENGTHS):
         of_task = jax.tree.map(lambda leaf, n=n: leaf[n], metrics)
@@ -192,7 +192,7 @@ def _errors(setting: Setting, subject: Subject, model: Model, states: Any):
     tried = [length for length in lengths if limit is None or length <= limit]
     while tried:
         one = partial(_gaps, setting, subject, model, tried)
-        gaps_2N2 = np.asarray(brief(partial(jax.lax.map, one))(states))
+        gaps_2N2 = np.asarray(jit_quick(partial(jax.lax.map, one))(states))
         if not np.isnan(gaps_2N2).any():
             found_2N2[:, [lengths.index(length) for length in tried]] = gaps_2N2
             break

@@ -31,7 +31,7 @@ def run(config: Config, workdir: str) -> None:
                 failpoints.reach("measured")
                 record.end(f"row {row}")
                 progress.update(done)
-                signals.leave_if_asked()
+                signals.stop_if_requested()
         text = text_config(config)
         with inside("text"):
             task = tasks.make(text.task.name, **text.task.options)
@@ -72,16 +72,17 @@ def _records(setting: Setting, label: str, measured: Measured) -> Iterator[dict]
     """One record for each number and seed; step 0 is the untrained model."""
     states, first = (0, setting.order.steps), setting.seeds[0]
 
-    def record(metric, value, step, seed, length):
-        return {"step": step, "seed": seed, "encoding": label, "split": "test", "length": length,
-                "metric": metric, "value": float(value)}  # fmt: skip
+    def record(metric, value, step, seed, length, **more):
+        labels = {"encoding": label, "split": "test", "length": length, **more}
+        return {"step": step, "seed": seed, "labels": labels, "metric": metric,
+                "value": float(value)}  # fmt: skip
 
     for (n, s), right in np.ndenumerate(measured.right_NS):
-        yield record("order/right", right, states[1], setting.seeds[s], LENGTHS[n])
+        yield record("order_accuracy", right, states[1], setting.seeds[s], LENGTHS[n])
     for (state, s), gap in np.ndenumerate(measured.twins_2S):
-        yield record("order/twins", gap, states[state], setting.seeds[s], LENGTHS[0])
+        yield record("twins", gap, states[state], setting.seeds[s], LENGTHS[0])
     for dtype, both in measured.errors.items():
         for name, error_2L in zip(("error", "carried"), both, strict=True):
             for (state, n), error in np.ndenumerate(error_2L):
                 length = setting.equivariance.lengths[n]
-                yield record(f"{name}/{dtype}", error, states[state], first, length)
+                yield record(name, error, states[state], first, length, dtype=dtype)
