@@ -1,32 +1,27 @@
 """Absolute methods over grids: positions are (row, column), [B, T, 2].
 
-Rows and columns may be fractions, so a table made for one resolution reads another when the layout
-gives positions in the table's own units (row * table rows / image rows).
+Rows and columns may be fractions. A table made for one resolution reads another if positions are
+given in the table's units (row * table rows / image rows).
 """
-
-from typing import Literal
 
 import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.card import method
-from posenc_jax.encodings.inputs import (
-    Channels,
+from posenc_jax.encodings.angles import Pairing
+from posenc_jax.encodings.card import Edge, method
+from posenc_jax.encodings.checks import at_least, one_of, positive
+from posenc_jax.encodings.input_codes import (
     How,
-    bounded,
     coded,
     joined,
     normal,
-    one_of,
     read,
-    require,
     sine_code,
     sines,
+    table_reads,
     table_rows,
 )
-
-Edge = Literal["clamp", "error"]
 
 
 @method(
@@ -35,6 +30,7 @@ Edge = Literal["clamp", "error"]
     paper="Carion et al. 2020 (DETR), arXiv 2005.12872",
     beyond="option",
     axes=2,
+    reads=table_reads,
     embeds=lambda o, params, x_TD, pos_T, n: joined(
         o,
         params,
@@ -56,13 +52,13 @@ def learned_2d(
 ) -> Encoding:
     """A learned vector for each column and one for each row, side by side.
 
-    Positions are (row, column), yet the column's half of the channels comes first, as in DETR's
-    code; where the width is odd the row's half is one wider. There is no `interpolate`: a token
-    knows how many tokens its grid has, not how many rows.
+    Positions are (row, column), but the column's half of the channels comes first, as in DETR's
+    code. If the width is odd, the row's half is one channel wider. There is no `interpolate`,
+    because a layout has the number of tokens in a grid, not the number of rows.
 
-    ValueError: length or width is not positive.
+    FieldError: length or width is not positive.
     """
-    require(length > 0, "length", length, "must be positive")
+    at_least(1, length=length)
     one_of("beyond", beyond, Edge)
 
     def code(params, pos_BT2, width):
@@ -76,7 +72,7 @@ def learned_2d(
         table = normal(key, (length, width))
         return {"column": table[:, : width // 2], "row": table[:, width // 2 :]}
 
-    return coded(how, width, code, init, axes=2, **bounded(length, beyond))
+    return coded(how, width, code, init, axes=2)
 
 
 @method(
@@ -91,33 +87,34 @@ def learned_2d(
     reference="positional-encodings, transformers",
 )
 def sinusoidal_2d(
-    base: float = 10_000.0, layout: Channels = "halves", how: How = "add", width: int | None = None
+    base: float = 10_000.0, pairing: Pairing = "half", how: How = "add", width: int | None = None
 ) -> Encoding:
     """Sines of the row, then sines of the column, each in half of the channels.
 
-    The order is that of MoCo v3's code, whose names say column first but whose grid is made with
-    the row along the first axis. Its widths are multiples of 4; at others each half is as in
-    `sinusoidal`, and the column's is the wider.
+    The row comes first, as in MoCo v3's code, though the names in that code say the opposite. Its
+    widths are multiples of 4. For other widths each half is as in `sinusoidal`, and the column's
+    half is wider if the width is odd.
 
     Args:
-      layout: within a half, all sines, then all cosines (MoCo v3), or a pair side by side.
+      pairing: within each half, "half": all sines, then all cosines (MoCo v3); "interleaved": sine
+        and cosine of a pair side by side.
       width: the code's own width; None is the model's.
 
-    ValueError: base or width is not positive.
+    FieldError: base or width is not positive, or an unknown pairing.
     """
-    require(0 < base < np.inf, "base", base, "must be positive and finite")
-    one_of("layout", layout, Channels)
+    positive(base=base)
+    one_of("pairing", pairing, Pairing)
 
     def code(params, pos_BT2, width):
-        row_BTW = sines(pos_BT2[..., 0], width // 2, base, layout, "paper")
-        column_BTW = sines(pos_BT2[..., 1], width - width // 2, base, layout, "paper")
+        row_BTW = sines(pos_BT2[..., 0], width // 2, base, pairing, "paper")
+        column_BTW = sines(pos_BT2[..., 1], width - width // 2, base, pairing, "paper")
         return jnp.concatenate([row_BTW, column_BTW], axis=-1)
 
     return coded(how, width, code, axes=2)
 
 
 def grid_code(o, pos_T2, width):
-    """Definition of `sinusoidal_2d`: the table of one axis, twice."""
-    row = sine_code(pos_T2[:, 0], width // 2, o.base, o.layout, "paper")
-    column = sine_code(pos_T2[:, 1], width - width // 2, o.base, o.layout, "paper")
+    """Definition of `sinusoidal_2d`: the table of each axis, side by side."""
+    row = sine_code(pos_T2[:, 0], width // 2, o.base, o.pairing, "paper")
+    column = sine_code(pos_T2[:, 1], width - width // 2, o.base, o.pairing, "paper")
     return np.concatenate([row, column], axis=1)

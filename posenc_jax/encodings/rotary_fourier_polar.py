@@ -1,4 +1,4 @@
-"""Rotary methods that turn otherwise than pair by pair: by sums of waves, in polar coordinates."""
+"""Rotary methods that do not turn by one angle a pair: FoPE (sums of waves), PoPE (polar)."""
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +9,9 @@ from posenc_jax.encodings.angles import (
     Pairing,
     Turn,
     angles,
-    check_positive,
+    check_width,
     ladder,
     offsets,
-    one_axis,
     powers,
     rotary,
     turned_scores,
@@ -20,12 +19,13 @@ from posenc_jax.encodings.angles import (
     whole_turns,
 )
 from posenc_jax.encodings.card import method
+from posenc_jax.encodings.checks import positive, with_axes
 
-EXACT = jax.lax.Precision.HIGHEST  # tensor cores would cut cosines and sines to ten bits
+EXACT = jax.lax.Precision.HIGHEST  # tensor cores would round cosines and sines to ten bits
 
 
 def _noise(seed: int, heads: int, waves: int, sigma: float) -> np.ndarray:
-    """What is added to the identity: float64 [2, H, G, G], for cosines and for sines."""
+    """Noise to add to the identity: float64 [2, H, G, G], for cosines and for sines."""
     spread = sigma * np.sqrt(2 / (waves * waves + heads * waves))
     return spread * np.random.default_rng(seed).standard_normal((2, heads, waves, waves))
 
@@ -64,27 +64,27 @@ def fope(
     learned: bool = False,
     seed: int = 0,
 ) -> Encoding:
-    """FoPE: each pair turns by a sum of all frequencies, and the slow ones not at all.
+    """FoPE: each pair turns by a sum of all frequencies, and slow pairs do not turn.
 
-    Scores tell more than i - j, since products of two frequencies do. The authors' code further
-    gives a sum to no more than half of the pairs, and to those that stand still the sine 1, which
-    doubles their logits; here, as in the paper, each pair that turns has its sum and the others
-    keep their content as it is.
+    Scores depend on more than i - j, because products of two frequencies do. The authors' code
+    gives a sum to at most half of the pairs, and the pairs that do not turn have a sine of 1, which
+    doubles their logits. Here, as in the paper, each pair that turns has its sum, and the others
+    keep their content.
 
     Args:
       base, pairing: as in `rope`.
       length: tokens trained on; frequencies that make no whole turn within it become 0.
-      sigma: size of the noise: G frequencies and H heads make the standard deviation
-        sigma sqrt(2 / (G^2 + H G)), as the authors' code draws it.
-      learned: whether the sums are parameters of each layer, cos and sin [H, G, G]; as in the
-        paper they are fixed, here the same in all layers.
+      sigma: size of the noise. For G frequencies and H heads its standard deviation is
+        sigma sqrt(2 / (G^2 + H G)), as in the authors' code.
+      learned: the sums are parameters of each layer, cos and sin [H, G, G]; False, as in the paper:
+        they are fixed, and here the same in all layers.
       seed: of the noise that is not learned.
 
     Raises:
-      ValueError: base, length or sigma not positive, an unknown pairing; later, an odd width of a
+      FieldError: base, length or sigma not positive, an unknown pairing; later, an odd width of a
         head, or a length within which no pair makes a turn.
     """
-    check_positive(base=base, length=length, sigma=sigma)
+    positive(base=base, length=length, sigma=sigma)
 
     def kept(head):
         freq_F = ladder(head, base)
@@ -105,7 +105,7 @@ def fope(
         else:
             noise = _noise(seed, dims.heads, len(freq_G), sigma)
             sums = tuple(jnp.asarray(np.eye(len(freq_G)) + noise, float))
-        waves = turns(angles(one_axis(pos_BT), freq_G[None]))
+        waves = turns(angles(with_axes(pos_BT), freq_G[None]))
         still = [(0, 0)] * 3 + [(0, dims.head // 2 - len(freq_G))]
 
         def summed(wave, sum_HGG, rest):
@@ -133,26 +133,25 @@ def _pope_scores(o, params, q, k, pos, n):
     formula="sum_c softplus(q_c) softplus(k_c) cos(D theta_c - delta_c) / sqrt(C), "
     "theta_c = base^(-c/C)",
     paper="Gopalakrishnan et al. 2025, arXiv 2509.10534",
-    relative=True,
+    shift_invariant=True,
     scores=_pope_scores,
-    order="first",
+    in_chain="first",
     reference="x-transformers",
 )
 def pope(base: float = 10_000.0, uniform: bool = False) -> Encoding:
-    """PoPE: content sets how long a channel is, position alone in which direction it points.
+    """PoPE: content sets the length of a channel, and position alone its angle.
 
-    Every channel is a number in polar coordinates with a frequency of its own, so that nothing
-    pairs: turned queries and keys have 2C channels, values keep theirs. Keys are turned on by the
-    parameters delta_HC [H, C] of each layer, held within -2 pi .. 0.
+    Every channel is a number in polar coordinates with a frequency of its own; channels do not make
+    pairs. The queries and keys that result have 2C channels; values are not changed. The angles of
+    keys have the parameters delta_HC [H, C] of each layer added, clipped to -2 pi .. 0.
 
     Args:
       base: frequencies go from 1 down to nearly 1/base.
-      uniform: whether delta begins anywhere in its range; else at 0.
+      uniform: delta starts uniform in its range; False: at 0.
 
-    Raises:
-      ValueError: base not positive.
+    FieldError: base is not positive; later, a table made for another width of head.
     """
-    check_positive(base=base)
+    positive(base=base)
 
     def init(key, dims):
         shape = dims.heads, dims.head
@@ -161,16 +160,12 @@ def pope(base: float = 10_000.0, uniform: bool = False) -> Encoding:
 
     def table(params, pos_BT, dims):
         freq_C = base ** (-np.arange(dims.head) / dims.head)
-        angle = angles(one_axis(pos_BT), freq_C[None])
+        angle = angles(with_axes(pos_BT), freq_C[None])
         delta_HC = jnp.clip(params["delta_HC"].astype(angle.dtype), -2 * np.pi, 0)
         return {"q": turns(angle), "k": turns(angle + delta_HC[None, None])}
 
     def rotate(table, x_BTHC, side):
-        if x_BTHC.shape[-1] != table[side].cos.shape[-1]:
-            raise ValueError(
-                f"head: a table of {table[side].cos.shape[-1]} channels cannot turn vectors of "
-                f"{x_BTHC.shape[-1]}; make the table with the width of q and k"
-            )
+        check_width(table[side], x_BTHC.shape[-1], "channels")
         size = jax.nn.softplus(x_BTHC.astype(table[side].cos.dtype))
         ends = [size * table[side].cos, size * table[side].sin]
         return jnp.concatenate(ends, axis=-1).astype(x_BTHC.dtype)
