@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from posenc_jax import encodings
-from posenc_jax.encoding import Dims, Encoding
+from posenc_jax.encoding import Encoding
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config import schema
 
@@ -64,8 +64,7 @@ def kind(field: str, model: schema.ModelConfig, task: schema.TaskConfig) -> None
 
 def params(encoding: Encoding, model: schema.ModelConfig) -> Any:
     """The encoding's parameters in a model, as shapes."""
-    dims = Dims(model.width, model.heads, model.width // model.heads, model.layers)
-    return jax.eval_shape(lambda: encoding.init(jax.random.key(0), dims))
+    return jax.eval_shape(lambda: encoding.init(jax.random.key(0), model.dims))
 
 
 def weights(

@@ -235,8 +235,8 @@ def _chain(parts: Sequence[Encoding], places: bool) -> Encoding:
 
     def bias(params, q_placed, k_placed, dims):
         every = rows(params, q_placed, k_placed)
-        first, *rest = [part.bias(p, q, k, dims) for part, p, q, k in every if part.bias]
-        return sum(rest, first)
+        made = [part.bias(p, q, k, dims) for part, p, q, k in every if part.bias]
+        return functools.reduce(jnp.add, made)
 
     of_layer = functools.cache(lambda narrowed: _chain(narrowed, places))
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 
 CONFIG = """
 from configs import common
-from posenc_jax import sweeps
+from posenc_jax.lab.config import sweeps
 
 def get_config(argument=""):
     config = common.quick(common.length_extrapolation())

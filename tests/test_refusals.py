@@ -62,7 +62,7 @@ def test_xpos_counts_from_the_middle_of_its_tokens_alone():
     where = layout(jnp.array([[1] * 5 + [0]]))
 
     def scores(pos_T):
-        view = frame(encoding, {}, where._replace(pos_BT=jnp.array([pos_T])), heads=2, head=8)
+        view = frame(encoding, {}, where.replace(pos_BT=jnp.array([pos_T])), heads=2, head=8)
         return np.asarray(logits(q, k, view))[0, :, 4, :5]
 
     near = scores([0, 1, 2, 3, 300, 0])
@@ -128,7 +128,7 @@ REFUSED = [
     (lambda: ASK_FRAME(k_layout=full(1, 8), start=-1), "start: -1 puts 2 queries outside of 8"),
     (lambda: layout(jnp.ones(5, int)), "segment_BT: shape (5,) is not [B, T]"),
     (lambda: layout(jnp.ones((2, 5), int), jnp.ones(5)), "pos_BT: shape (5,) does not begin with"),
-    (lambda: attended("t5", full(1, 4)._replace(pos_BT=jnp.ones((1, 4, 2)))), "positions: shape"),
+    (lambda: attended("t5", full(1, 4).replace(pos_BT=jnp.ones((1, 4, 2)))), "positions: shape"),
     (lambda: attended("swin_2d", full(1, 4)), "positions: shape (1, 4) is not [B, T, 2]"),
     (lambda: make("t5+pope"), "encoding.name: t5 + pope: pope is not linear in queries and keys"),
     (lambda: make("tupe+rope"), "encoding.name: tupe + rope: tupe adds channels, which rope would"),

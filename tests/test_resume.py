@@ -17,6 +17,7 @@ from posenc_jax.lab.hosts.files import folder_name
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.runs.lock import Lock
 from posenc_jax.lab.training import loop
+from posenc_jax.lab.training import loop
 from posenc_jax.lab.training.loop import chunk_runner, init_states, optimizer, random_key, train
 from tests.test_runs import CONFIG, RECORD, lines
 
@@ -177,7 +178,7 @@ def attempt(workdir, kill="", count=0, model=MODEL):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(failpoints, "reach", reach)
-        patch.setattr(train, "chunk_runner", lambda model, *rest: RUNNER(model))
+        patch.setattr(loop, "chunk_runner", lambda model, *rest: RUNNER(model))
         with runs.Run(workdir, CONFIG) as run, runs.Keeper(run, "nope", 8, OFTEN) as keeper:
             state = train(model, TASK, TRAIN, 1, 0, True, read, keeper)
             run.end("nope")

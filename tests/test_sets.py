@@ -365,7 +365,7 @@ def test_prepare_data_says_what_it_takes_first(tmp_path, monkeypatch, capsys):
 
 LOADS = """
 import importlib, pathlib, sys
-import train, experiments, posenc_jax.gallery
+import train, experiments, posenc_jax.lab.gallery
 from posenc_jax import tasks
 from posenc_jax.tasks import builders, sets
 for path in sorted(pathlib.Path("configs").glob("*.py")):

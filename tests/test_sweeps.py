@@ -77,7 +77,7 @@ def test_a_wrong_description_is_refused_in_one_line(describe, words):
 
 CONFIG = """
 from configs import common
-from posenc_jax import sweeps
+from posenc_jax.lab.config import sweeps
 
 def get_config(argument=""):
     return common.quick(common.length_extrapolation())
