@@ -10,7 +10,7 @@ import pytest
 
 from posenc_jax.encoding import Dims, at_layer, chain, place
 from posenc_jax.encodings import CATALOG, rotary, scaling
-from posenc_jax.encodings.angles import angles, ladder
+from posenc_jax.encodings.rotation import angles, ladder
 from tests.catalogue import gap, standing, stir
 
 DIMS = Dims(model=24, heads=3, head=8)

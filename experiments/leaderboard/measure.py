@@ -154,7 +154,7 @@ def measure(config: Any, name: str, pools: Sequence[Pool]) -> Iterator[dict[str,
         count = sum(leaf[0].size for leaf in jax.tree.leaves(states[0].params["encoding"]))
         yield {**record, "seed": seed, "split": "train", "length": config.window,
                "metric": "parameters", "value": float(count)}  # fmt: skip
-    same = "factor" not in encodings.options([name])
+    same = not any("factor" in part.options for part in encodings.cards(name))
     for n, multiple in enumerate(config.multiples):
         encoding = encoding_of(config, name, multiple)
         if encoding.limit is not None and config.window * multiple > encoding.limit:

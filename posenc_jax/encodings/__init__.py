@@ -168,16 +168,6 @@ def check_used(names: Sequence[str], options: Iterable[str]) -> None:
             )
 
 
-def options(names: Iterable[str]) -> dict[str, Any]:
-    """The options of the named methods with their defaults, if all that have one agree on it."""
-    found: dict[str, list[Any]] = {}
-    for name in names:
-        for part in cards(name):
-            for option, default in part.defaults.items():
-                found.setdefault(option, []).append(default)
-    return {o: seen[0] for o, seen in found.items() if all(d == seen[0] for d in seen)}
-
-
 def describe(name: str) -> str:
     """A method's formula, paper, range policy and options, as text to print."""
     method = card(name)

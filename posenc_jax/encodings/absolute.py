@@ -10,26 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.angles import Pairing
+from posenc_jax.encodings import input_codes as codes
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least, one_of, positive
-from posenc_jax.encodings.input_codes import (
-    Beyond,
-    How,
-    Spacing,
-    at_input,
-    coded,
-    joined,
-    normal,
-    read,
-    refused,
-    sine_code,
-    sines,
-    squeezed,
-    table_reads,
-    table_rows,
-    within,
-)
+from posenc_jax.encodings.input_codes import Beyond, How, Spacing
+from posenc_jax.encodings.rotation import Pairing
 
 Start = Literal[0, 1]
 
@@ -52,21 +37,19 @@ def nope() -> Encoding:
     kind="input",
     formula="c(t) = t",
     paper="textbook",
-    embeds=lambda o, params, x_TD, pos_T, n: joined(
-        o, params, x_TD, pos_T.astype(np.float64)[:, None]
-    ),
+    embeds=codes.embeds_by(lambda o, params, pos_T, n, width: np.asarray(pos_T, float)[:, None]),
 )
 def index(how: How = "add") -> Encoding:
     """The position itself, in one channel; at far positions it is much larger than the token."""
-    return coded(how, 1, lambda params, pos_BT, width: pos_BT.astype(float)[..., None])
+    return codes.coded(how, 1, lambda params, pos_BT, width: pos_BT.astype(float)[..., None])
 
 
 @method(
     kind="input",
     formula="c(t) = t / (n - 1), and 0 where n = 1",
     paper="textbook",
-    embeds=lambda o, params, x_TD, pos_T, n: joined(
-        o, params, x_TD, np.array([[t / (n - 1) if n > 1 else 0.0] for t in pos_T])
+    embeds=codes.embeds_by(
+        lambda o, params, pos_T, n, width: np.array([[t / max(n - 1, 1)] for t in pos_T])
     ),
 )
 def normalized(how: How = "add") -> Encoding:
@@ -75,7 +58,7 @@ def normalized(how: How = "add") -> Encoding:
     def share(key, layout):
         return layout.pos_BT.astype(float) / jnp.maximum(layout.length_BT - 1, 1).astype(float)
 
-    return coded(how, 1, lambda params, share_BT, width: share_BT[..., None], place=share)
+    return codes.coded(how, 1, lambda params, share_BT, width: share_BT[..., None], place=share)
 
 
 def bit_rows(length):
@@ -93,10 +76,8 @@ def bits_below(length: int) -> int:
     formula="c_k(t) = floor(t / 2^k) mod 2, as many bits as length - 1 needs",
     paper="textbook",
     beyond="option",
-    reads=table_reads,
-    embeds=lambda o, params, x_TD, pos_T, n: joined(
-        o, params, x_TD, table_rows(bit_rows(o.length), o.beyond, pos_T, n)
-    ),
+    reads=codes.table_reads,
+    embeds=codes.rows_of(lambda o, params: bit_rows(o.length)),
     example={"length": 64, "beyond": "clamp"},
     vary={"length": 12, "beyond": "interpolate"},
 )
@@ -112,9 +93,9 @@ def binary(length: int = 512, beyond: Beyond = "error", how: How = "add") -> Enc
         return pos_BT[..., None] >> jnp.arange(width, dtype=jnp.int32)[None, None] & 1
 
     def code(params, pos_BT, width):
-        return read(rows, pos_BT, length, beyond)
+        return codes.read(rows, pos_BT, length, beyond)
 
-    return coded(how, width, code, place=squeezed(length, beyond))
+    return codes.coded(how, width, code, place=codes.squeezed(length, beyond))
 
 
 @method(
@@ -122,10 +103,8 @@ def binary(length: int = 512, beyond: Beyond = "error", how: How = "add") -> Enc
     formula="c(t) = the t-th unit vector of `length`",
     paper="textbook",
     beyond="option",
-    reads=table_reads,
-    embeds=lambda o, params, x_TD, pos_T, n: joined(
-        o, params, x_TD, table_rows(np.eye(o.length), o.beyond, pos_T, n)
-    ),
+    reads=codes.table_reads,
+    embeds=codes.rows_of(lambda o, params: np.eye(o.length)),
     example={"length": 64, "beyond": "clamp"},
     vary={"length": 12, "beyond": "interpolate"},
 )
@@ -138,24 +117,23 @@ def one_hot(length: int = 512, beyond: Beyond = "error", how: How = "add") -> En
 
     def code(params, pos_BT, model):
         # The product of a unit vector and a matrix is one of its rows.
-        return read(lambda i: params["code"][i], pos_BT, length, beyond)
+        return codes.read(lambda i: params["code"][i], pos_BT, length, beyond)
 
     def init(key, model):
-        return {"code": normal(key, (length, model))}
+        return {"code": codes.normal(key, (length, model))}
 
-    return at_input(how, code, init, place=squeezed(length, beyond))
+    return codes.at_input(how, code, init, place=codes.squeezed(length, beyond))
 
 
 @method(
     kind="input",
     formula="c_2k(t), c_2k+1(t) = sin, cos of t / base^(2k/W)",
     paper="Vaswani et al. 2017, arXiv 1706.03762",
-    embeds=lambda o, params, x_TD, pos_T, n: joined(
-        o,
-        params,
-        x_TD,
-        sine_code(pos_T + o.start, o.width or x_TD.shape[1], o.base, o.pairing, o.spacing)
-        * (1.0 if o.scale is None else params["scale"]),
+    embeds=codes.embeds_by(
+        lambda o, params, pos_T, n, width: (
+            codes.sine_code(pos_T + o.start, width, o.base, o.pairing, o.spacing)
+            * (1.0 if o.scale is None else params["scale"])
+        )
     ),
     vary={"width": 8, "scale": 0.5},
     reference="positional-encodings, transformers, x-transformers",
@@ -189,13 +167,13 @@ def sinusoidal(
     one_of("start", start, Start)
 
     def code(params, pos_BT, width):
-        code_BTW = sines(pos_BT + start, width, base, pairing, spacing)
+        code_BTW = codes.sines(pos_BT + start, width, base, pairing, spacing)
         return code_BTW if scale is None else params["scale"].astype(float) * code_BTW
 
     def init(key, width):
         return {} if scale is None else {"scale": jnp.asarray(scale, float)}
 
-    return coded(how, width, code, init)
+    return codes.coded(how, width, code, init)
 
 
 @method(
@@ -203,10 +181,8 @@ def sinusoidal(
     formula="c(t) = E[t], a learned table of `length` rows",
     paper="Gehring et al. 2017, arXiv 1705.03122",
     beyond="option",
-    reads=table_reads,
-    embeds=lambda o, params, x_TD, pos_T, n: joined(
-        o, params, x_TD, table_rows(params["table"], o.beyond, pos_T, n)
-    ),
+    reads=codes.table_reads,
+    embeds=codes.rows_of(lambda o, params: params["table"]),
     example={"length": 64, "beyond": "clamp"},
     vary={"length": 12, "beyond": "interpolate", "width": 8},
     reference="transformers, x-transformers",
@@ -225,20 +201,19 @@ def learned(
     at_least(1, length=length)
 
     def code(params, pos_BT, width):
-        return read(lambda i: params["table"][i], pos_BT, length, beyond)
+        return codes.read(lambda i: params["table"][i], pos_BT, length, beyond)
 
     def init(key, width):
-        return {"table": normal(key, (length, width))}
+        return {"table": codes.normal(key, (length, width))}
 
-    return coded(how, width, code, init, place=squeezed(length, beyond))
+    return codes.coded(how, width, code, init, place=codes.squeezed(length, beyond))
 
 
-def bump_code(o, x_TD, pos_T, n):
+def bump_code(o, params, pos_T, n, width):
     """Definition: the bumps of `rbf`, one at a time."""
-    width = o.width or x_TD.shape[1]
     centres = np.linspace(0, o.length - 1, width)
     s = o.bump or (o.length - 1) / max(width - 1, 1)
-    at = [within(o.length, o.beyond, t, n) for t in pos_T]
+    at = [codes.within(o.length, o.beyond, t, n) for t in pos_T]
     return np.array([[np.exp(-((t - g) ** 2) / (2 * s**2)) for g in centres] for t in at])
 
 
@@ -247,8 +222,8 @@ def bump_code(o, x_TD, pos_T, n):
     formula="c_k(t) = exp(-(t - g_k)^2 / 2 s^2), centres g_k even over 0 .. length - 1",
     paper="textbook",
     beyond="option",
-    reads=table_reads,
-    embeds=lambda o, params, x_TD, pos_T, n: joined(o, params, x_TD, bump_code(o, x_TD, pos_T, n)),
+    reads=codes.table_reads,
+    embeds=codes.embeds_by(bump_code),
     example={"length": 64, "beyond": "clamp"},
     vary={"length": 12, "beyond": "interpolate", "width": 8, "bump": 2.0},
 )
@@ -276,6 +251,6 @@ def rbf(
         centre_W = jnp.asarray(np.arange(width) * step, float)[None, None]
         inside_BT = jnp.clip(pos_BT.astype(float), 0, length - 1)
         code_BTW = jnp.exp(-(((inside_BT[..., None] - centre_W) / (bump or step)) ** 2) / 2)
-        return refused(code_BTW, pos_BT, length) if beyond == "error" else code_BTW
+        return codes.refused(code_BTW, pos_BT, length) if beyond == "error" else code_BTW
 
-    return coded(how, width, code, place=squeezed(length, beyond))
+    return codes.coded(how, width, code, place=codes.squeezed(length, beyond))

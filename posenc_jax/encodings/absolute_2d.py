@@ -8,20 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.angles import Pairing
+from posenc_jax.encodings import input_codes as codes
 from posenc_jax.encodings.card import Edge, method
 from posenc_jax.encodings.checks import at_least, one_of, positive
-from posenc_jax.encodings.input_codes import (
-    How,
-    coded,
-    joined,
-    normal,
-    read,
-    sine_code,
-    sines,
-    table_reads,
-    table_rows,
-)
+from posenc_jax.encodings.input_codes import How
+from posenc_jax.encodings.rotation import Pairing
+
+
+def _rows_and_columns(o, params, pos_T2, n, width):
+    column = codes.table_rows(params["column"], o.beyond, pos_T2[:, 1], n)
+    row = codes.table_rows(params["row"], o.beyond, pos_T2[:, 0], n)
+    return np.concatenate([column, row], axis=1)
 
 
 @method(
@@ -30,19 +27,8 @@ from posenc_jax.encodings.input_codes import (
     paper="Carion et al. 2020 (DETR), arXiv 2005.12872",
     beyond="option",
     axes=2,
-    reads=table_reads,
-    embeds=lambda o, params, x_TD, pos_T, n: joined(
-        o,
-        params,
-        x_TD,
-        np.concatenate(
-            [
-                table_rows(params["column"], o.beyond, pos_T[:, 1], n),
-                table_rows(params["row"], o.beyond, pos_T[:, 0], n),
-            ],
-            axis=1,
-        ),
-    ),
+    reads=codes.table_reads,
+    embeds=codes.embeds_by(_rows_and_columns),
     example={"length": 64, "beyond": "clamp"},
     vary={"length": 2, "width": 8},
     reference="transformers",
@@ -63,16 +49,23 @@ def learned_2d(
 
     def code(params, pos_BT2, width):
         halves = [
-            read(lambda i: params["column"][i], pos_BT2[..., 1], length, beyond),
-            read(lambda i: params["row"][i], pos_BT2[..., 0], length, beyond),
+            codes.read(lambda i: params["column"][i], pos_BT2[..., 1], length, beyond),
+            codes.read(lambda i: params["row"][i], pos_BT2[..., 0], length, beyond),
         ]
         return jnp.concatenate(halves, axis=-1)
 
     def init(key, width):
-        table = normal(key, (length, width))
+        table = codes.normal(key, (length, width))
         return {"column": table[:, : width // 2], "row": table[:, width // 2 :]}
 
-    return coded(how, width, code, init, axes=2)
+    return codes.coded(how, width, code, init, axes=2)
+
+
+def _grid_code(o, params, pos_T2, n, width):
+    """Definition: the table of each axis, side by side."""
+    row = codes.sine_code(pos_T2[:, 0], width // 2, o.base, o.pairing, "paper")
+    column = codes.sine_code(pos_T2[:, 1], width - width // 2, o.base, o.pairing, "paper")
+    return np.concatenate([row, column], axis=1)
 
 
 @method(
@@ -80,9 +73,7 @@ def learned_2d(
     formula="c = (sin w_k row, cos w_k row, sin w_k column, cos w_k column), w_k = base^(-4k/W)",
     paper="Dosovitskiy et al. 2020, arXiv 2010.11929; Chen et al. 2021 (MoCo v3), arXiv 2104.02057",
     axes=2,
-    embeds=lambda o, params, x_TD, pos_T, n: joined(
-        o, params, x_TD, grid_code(o, pos_T, o.width or x_TD.shape[1])
-    ),
+    embeds=codes.embeds_by(_grid_code),
     vary={"width": 8},
     reference="positional-encodings, transformers",
 )
@@ -106,15 +97,8 @@ def sinusoidal_2d(
     one_of("pairing", pairing, Pairing)
 
     def code(params, pos_BT2, width):
-        row_BTW = sines(pos_BT2[..., 0], width // 2, base, pairing, "paper")
-        column_BTW = sines(pos_BT2[..., 1], width - width // 2, base, pairing, "paper")
+        row_BTW = codes.sines(pos_BT2[..., 0], width // 2, base, pairing, "paper")
+        column_BTW = codes.sines(pos_BT2[..., 1], width - width // 2, base, pairing, "paper")
         return jnp.concatenate([row_BTW, column_BTW], axis=-1)
 
-    return coded(how, width, code, axes=2)
-
-
-def grid_code(o, pos_T2, width):
-    """Definition of `sinusoidal_2d`: the table of each axis, side by side."""
-    row = sine_code(pos_T2[:, 0], width // 2, o.base, o.pairing, "paper")
-    column = sine_code(pos_T2[:, 1], width - width // 2, o.base, o.pairing, "paper")
-    return np.concatenate([row, column], axis=1)
+    return codes.coded(how, width, code, axes=2)

@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.angles import angles
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least, positive, require
-from posenc_jax.encodings.input_codes import How, coded, joined
+from posenc_jax.encodings.input_codes import How, coded, embeds_by
+from posenc_jax.encodings.rotation import angles
 
 
-def _fourier_code(o, params, pos_T):
+def _fourier_code(o, params, pos_T, n, width):
     """Definition: algorithm 1 of the paper, one position at a time."""
     gelu = np.vectorize(lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2)
     rows = []
@@ -29,9 +29,7 @@ def _fourier_code(o, params, pos_T):
     kind="input",
     formula="c(t) = W2 gelu(W1 [cos(w t), sin(w t)] / sqrt(features) + b1) + b2, w learned",
     paper="Li et al. 2021, arXiv 2106.02795",
-    embeds=lambda o, params, x_TD, pos_T, n: joined(
-        o, params, x_TD, _fourier_code(o, params, pos_T)
-    ),
+    embeds=embeds_by(_fourier_code),
     vary={"width": 8},
 )
 def fourier(

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding, each_layer
-from posenc_jax.encodings.angles import angles
 from posenc_jax.encodings.bias import by_offset, offsets
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least, one_of, positive, require
+from posenc_jax.encodings.rotation import angles
 
 LEAST = 0.01  # smallest start of KERPLE's parameters: the authors' code clamps them there
 

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding, chain, per_layer
-from posenc_jax.encodings.angles import Pairing, offsets, powers, turned_scores
 from posenc_jax.encodings.bias_formulas import window as windowed
 from posenc_jax.encodings.card import Range, method
 from posenc_jax.encodings.checks import at_least, positive, with_axes
 from posenc_jax.encodings.rotary import rope
+from posenc_jax.encodings.rotation import Pairing, offsets, powers, turned_scores
 from posenc_jax.encodings.temperature import sharpened
 
 

@@ -28,7 +28,7 @@ class Range(NamedTuple):
 ANYWHERE = Range(-math.inf, math.inf)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Card:
     """What a method declares about itself.
 
@@ -72,19 +72,19 @@ class Card:
     kind: Kind
     formula: str
     paper: str
-    beyond: Policy
-    shift_invariant: bool
-    axes: int
-    embeds: Callable[..., Any] | None
-    scores: Callable[..., Any] | None
-    places: Callable[..., Any] | None
-    reads: Callable[[Any, int], Range]
-    moves: Callable[[Any, int, Range, bool], Range] | None
-    in_chain: InChain | None
-    groups: Groups | None
-    example: Mapping[str, Any]
-    vary: Mapping[str, Any]
-    reference: str | None
+    beyond: Policy = "unbounded"
+    shift_invariant: bool = False
+    axes: int = 1
+    embeds: Callable[..., Any] | None = None
+    scores: Callable[..., Any] | None = None
+    places: Callable[..., Any] | None = None
+    reads: Callable[[Any, int], Range] = lambda o, n: ANYWHERE
+    moves: Callable[[Any, int, Range, bool], Range] | None = None
+    in_chain: InChain | None = None
+    groups: Groups | None = None
+    example: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    vary: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    reference: str | None = None
 
     @property
     def options(self) -> dict[str, inspect.Parameter]:
@@ -95,40 +95,20 @@ class Card:
         return {name: option.default for name, option in self.options.items()}
 
 
-def method(
-    *,
-    kind: Kind,
-    formula: str,
-    paper: str,
-    beyond: Policy = "unbounded",
-    shift_invariant: bool = False,
-    axes: int = 1,
-    embeds: Callable[..., Any] | None = None,
-    scores: Callable[..., Any] | None = None,
-    places: Callable[..., Any] | None = None,
-    reads: Callable[[Any, int], Range] = lambda o, n: ANYWHERE,
-    moves: Callable[[Any, int, Range, bool], Range] | None = None,
-    in_chain: InChain | None = None,
-    groups: Groups | None = None,
-    example: Mapping[str, Any] | None = None,
-    vary: Mapping[str, Any] | None = None,
-    reference: str | None = None,
-):
-    """Puts a `Card` on a function that builds an encoding from keyword options.
+def method(**fields: Any) -> Callable[[Any], Any]:
+    """Puts a `Card` with these fields on a function that builds an encoding from keyword options.
 
     Raises:
-      TypeError: no definition, or a method that places positions without `moves`.
+      TypeError: a field that a card does not have, no definition, or a method that places positions
+        without `moves`.
     """
 
     def decorate(build):
-        if not (embeds or scores or places):
-            raise TypeError(f"{build.__name__}: a method needs its definition in float64")
-        if (kind == "positions") != (moves is not None):
-            raise TypeError(f"{build.__name__}: `moves` is for kind 'positions', which needs it")
-        build.card = Card(
-            build.__name__, build, kind, formula, paper, beyond, shift_invariant, axes, embeds,
-            scores, places, reads, moves, in_chain, groups, example or {}, vary or {}, reference,
-        )  # fmt: skip
+        build.card = card = Card(name=build.__name__, build=build, **fields)
+        if not (card.embeds or card.scores or card.places):
+            raise TypeError(f"{card.name}: a method needs its definition in float64")
+        if (card.kind == "positions") != (card.moves is not None):
+            raise TypeError(f"{card.name}: `moves` is for kind 'positions', which needs it")
         return build
 
     return decorate

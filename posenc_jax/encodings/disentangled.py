@@ -7,17 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding, Walk, pick_layer
+from posenc_jax.encodings import input_codes as codes
 from posenc_jax.encodings.bias import by_pair, offsets, refusing
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least, require
-from posenc_jax.encodings.input_codes import (
-    Beyond,
-    normal,
-    read,
-    squeezed,
-    table_reads,
-    table_rows,
-)
+from posenc_jax.encodings.input_codes import Beyond
 
 
 def deberta_rows(buckets: int, distance: int) -> np.ndarray:
@@ -131,7 +125,7 @@ def deberta(buckets: int = 256, distance: int = 512, flipped: bool = True) -> En
 
 
 def _tupe_scores(o, params, q_THC, k_THC, pos_T, n):
-    p_TD = table_rows(params["table"], o.beyond, pos_T, n)
+    p_TD = codes.table_rows(params["table"], o.beyond, pos_T, n)
 
     def score(h, i, j):
         content = np.dot(q_THC[i, h], k_THC[j, h])
@@ -147,7 +141,7 @@ def _tupe_scores(o, params, q_THC, k_THC, pos_T, n):
     paper="Ke et al. 2021, arXiv 2006.15595",
     beyond="option",
     scores=_tupe_scores,
-    reads=table_reads,
+    reads=codes.table_reads,
     in_chain="last",
     example={"length": 64, "beyond": "clamp"},
     vary={"length": 12, "beyond": "interpolate"},
@@ -172,11 +166,11 @@ def tupe(length: int = 512, beyond: Beyond = "error") -> Encoding:
         table_key, *keys = jax.random.split(key, 3)
         shape = dims.model, dims.heads, dims.head
         q_DHC, k_DHC = (dims.model**-0.5 * jax.random.normal(key, shape) for key in keys)
-        table_LD = normal(table_key, (length, dims.model))
+        table_LD = codes.normal(table_key, (length, dims.model))
         return {"table": table_LD, "queries": q_DHC, "keys": k_DHC}
 
     def table(params, placed, dims):
-        p_BTD = read(lambda i: params["table"][i], placed, length, beyond)
+        p_BTD = codes.read(lambda i: params["table"][i], placed, length, beyond)
         project = lambda name: jnp.einsum("btd,dhc->bthc", p_BTD, params[name].astype(float))
         return {"q": project("queries"), "k": project("keys")}
 
@@ -187,4 +181,4 @@ def tupe(length: int = 512, beyond: Beyond = "error") -> Encoding:
         # Attention divides by sqrt(C); the factor sqrt(2) is left.
         return both * 2**-0.5 if side == "q" else both
 
-    return Encoding(init=init, table=table, rotate=beside, place=squeezed(length, beyond))
+    return Encoding(init=init, table=table, rotate=beside, place=codes.squeezed(length, beyond))

@@ -19,9 +19,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.angles import Pairing, angles
 from posenc_jax.encodings.card import ANYWHERE, Range
 from posenc_jax.encodings.checks import at_least, one_of, with_axes
+from posenc_jax.encodings.rotation import Pairing, angles
 
 How = Literal["add", "concat"]
 Spacing = Literal["paper", "tensor2tensor"]
@@ -149,12 +149,21 @@ def sines(
 # Definitions in float64 NumPy, written from the papers.
 
 
-def joined(o, params, x_TD, code_TW):
-    """x with its code, by the formulas in the module's docstring."""
-    if o.how == "concat":
-        mix = np.concatenate([params["x"], params["code"]])
-        return np.concatenate([x_TD, code_TW], axis=1) @ mix
-    return x_TD + (code_TW @ params["code"] if "code" in params else code_TW)
+def embeds_by(code: Callable) -> Callable:
+    """A card's `embeds`, by the formulas above: code(o, params, pos_T, n, width) -> [T, W].
+
+    The code's own width is the option `width`, or the model's.
+    """
+
+    def embeds(o, params, x_TD, pos_T, n):
+        width = getattr(o, "width", None) or x_TD.shape[1]
+        code_TW = code(o, params, pos_T, n, width)
+        if o.how == "concat":
+            mix = np.concatenate([params["x"], params["code"]])
+            return np.concatenate([x_TD, code_TW], axis=1) @ mix
+        return x_TD + (code_TW @ params["code"] if "code" in params else code_TW)
+
+    return embeds
 
 
 def within(length, beyond, t, n):
@@ -176,6 +185,12 @@ def table_rows(table_LW, beyond, pos_T, n):
         low, high = table_LW[int(t)], table_LW[min(int(t) + 1, length - 1)]
         rows.append((1 - t % 1) * low + t % 1 * high)
     return np.stack(rows)
+
+
+def rows_of(table: Callable) -> Callable:
+    """A card's `embeds` by the rows of table(o, params), [length, W]."""
+    rows = lambda o, params, pos_T, n, width: table_rows(table(o, params), o.beyond, pos_T, n)
+    return embeds_by(rows)
 
 
 def sine_code(pos_T, width, base, pairing, spacing):

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding, Walk, each_layer, pick_layer
-from posenc_jax.encodings.angles import angles
 from posenc_jax.encodings.bias import by_pair, clipped_row, offsets, refusing
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least
+from posenc_jax.encodings.rotation import angles
 
 
 def _shaw_scores(o, params, q_THC, k_THC, pos_T, n):

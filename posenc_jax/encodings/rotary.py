@@ -5,22 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.angles import (
-    Pairing,
-    Turn,
-    angles,
-    ladder,
-    offsets,
-    powers,
-    rotary,
-    scores_of,
-    turned_scores,
-    turning,
-    turns,
-    whole_turns,
-)
+from posenc_jax.encodings import rotation
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import positive, require, with_axes
+from posenc_jax.encodings.rotation import Pairing, Turn
 from posenc_jax.options import FieldError
 
 XPOS_GAMMA = 0.4
@@ -32,7 +20,7 @@ XPOS_REACH = 40.0  # largest exponent: e^(2 * 40) is 6000 times below the larges
     formula="s_ij = Re sum_k q_k conj(k_k) e^(i D theta_k) / sqrt(C), theta_k = base^(-2k/C)",
     paper="Su et al. 2021, arXiv 2104.09864",
     shift_invariant=True,
-    scores=scores_of(lambda o, width, n: powers(o.base, width)),
+    scores=rotation.scores_of(lambda o, width, n: rotation.powers(o.base, width)),
     reference="rotary-embedding-torch, transformers, x-transformers",
 )
 def rope(base: float = 10_000.0, pairing: Pairing = "half") -> Encoding:
@@ -46,7 +34,7 @@ def rope(base: float = 10_000.0, pairing: Pairing = "half") -> Encoding:
       FieldError: base not positive, an unknown pairing; later, an odd width of a head.
     """
     positive(base=base)
-    return turning(lambda head: ladder(head, base), pairing)
+    return rotation.turning(lambda head: rotation.ladder(head, base), pairing)
 
 
 def _check_share(share: float) -> None:
@@ -58,7 +46,7 @@ def _check_share(share: float) -> None:
     formula="as rope on the first R = int(share C) channels of a head, theta_k = base^(-2k/R)",
     paper="Black et al. 2022 (GPT-NeoX-20B), arXiv 2204.06745",
     shift_invariant=True,
-    scores=scores_of(lambda o, width, n: powers(o.base, int(width * o.share))),
+    scores=rotation.scores_of(lambda o, width, n: rotation.powers(o.base, int(width * o.share))),
     example={"share": 0.5},
     vary={"share": 1.0},
     reference="transformers",
@@ -77,9 +65,9 @@ def partial(share: float = 0.25, base: float = 10_000.0, pairing: Pairing = "hal
         width = int(head * share)
         rule = f"of a head of {head} is {width} channels; choose a share of an even number of them"
         require(width >= 2 and width % 2 == 0, "share", share, rule)
-        return ladder(width, base)
+        return rotation.ladder(width, base)
 
-    return turning(frequencies, pairing)
+    return rotation.turning(frequencies, pairing)
 
 
 def _fastest(theta_F, kept):
@@ -92,8 +80,8 @@ def _fastest(theta_F, kept):
     formula="as rope, theta_k = base^(-2k/C) for k < int(share C/2), else 0",
     paper="Barbero et al. 2024, arXiv 2410.06205",
     shift_invariant=True,
-    scores=scores_of(
-        lambda o, width, n: _fastest(powers(o.base, width), int(width // 2 * o.share))
+    scores=rotation.scores_of(
+        lambda o, width, n: _fastest(rotation.powers(o.base, width), int(width // 2 * o.share))
     ),
     vary={"share": 0.5},
     reference="transformers",
@@ -116,13 +104,13 @@ def p_rope(share: float = 0.75, base: float = 10_000.0, pairing: Pairing = "half
     def frequencies(head):
         kept = int(head // 2 * share)
         require(kept > 0, "share", share, f"of the pairs of a head of {head} is none")
-        return np.where(np.arange(head // 2) < kept, ladder(head, base), 0.0)
+        return np.where(np.arange(head // 2) < kept, rotation.ladder(head, base), 0.0)
 
-    return turning(frequencies, pairing)
+    return rotation.turning(frequencies, pairing)
 
 
 def _hope_theta(o, width, n):
-    theta_F = powers(o.base, width)
+    theta_F = rotation.powers(o.base, width)
     return _fastest(theta_F, sum(theta * o.length >= 2 * np.pi for theta in theta_F))
 
 
@@ -131,7 +119,7 @@ def _hope_theta(o, width, n):
     formula="as rope, theta_k = base^(-2k/C) where that is 2 pi / length or more, else 0",
     paper="Chen et al. 2024 (high-frequency rotary), arXiv 2410.21216",
     shift_invariant=True,
-    scores=scores_of(_hope_theta),
+    scores=rotation.scores_of(_hope_theta),
     example={"base": 100.0, "length": 24},
     vary={"length": 8},
 )
@@ -148,23 +136,23 @@ def hope(base: float = 10_000.0, pairing: Pairing = "half", length: int = 2048) 
     positive(base=base, length=length)
 
     def frequencies(head):
-        freq_F = ladder(head, base)
-        return np.where(whole_turns(freq_F, length), freq_F, 0.0)
+        freq_F = rotation.ladder(head, base)
+        return np.where(rotation.whole_turns(freq_F, length), freq_F, 0.0)
 
-    return turning(frequencies, pairing)
+    return rotation.turning(frequencies, pairing)
 
 
 def _bands(heads: int, head: int, base: float) -> np.ndarray:
     pairs = head // 2
-    return np.stack([ladder(head, base, h * pairs, heads * pairs) for h in range(heads)])
+    return np.stack([rotation.ladder(head, base, h * pairs, heads * pairs) for h in range(heads)])
 
 
 def _headwise_scores(o, params, q, k, pos, n):
     _, heads, width = q.shape
-    theta_HF = powers(o.base, heads * width).reshape(heads, width // 2)
+    theta_HF = rotation.powers(o.base, heads * width).reshape(heads, width // 2)
     if o.learned:
         theta_HF = np.asarray(params["freq_HF"], np.float64)
-    return turned_scores(q, k, offsets(pos) * theta_HF, o.pairing)
+    return rotation.turned_scores(q, k, rotation.offsets(pos) * theta_HF, o.pairing)
 
 
 @method(
@@ -191,17 +179,17 @@ def headwise(base: float = 10_000.0, pairing: Pairing = "half", learned: bool = 
 
     def table(params, pos_BT, dims):
         freq_HF = params["freq_HF"] if learned else _bands(dims.heads, dims.head, base)
-        return turns(angles(with_axes(pos_BT), freq_HF))
+        return rotation.turns(rotation.angles(with_axes(pos_BT), freq_HF))
 
-    return rotary(lambda head: ladder(head, base), pairing, table, init=init)
+    return rotation.rotary(lambda head: rotation.ladder(head, base), pairing, table, init=init)
 
 
 def _xpos_scores(o, params, q, k, pos, n):
     pairs = np.arange(q.shape[-1] // 2)
     zeta_F = (2 * pairs / q.shape[-1] + 0.4) / (1 + 0.4)
-    gain_QKHF = zeta_F ** (offsets(pos) / o.span)
-    angle_QKHF = offsets(pos) * powers(o.base, q.shape[-1])
-    return turned_scores(q, k, angle_QKHF, o.pairing, gain_QKHF=gain_QKHF)
+    gain_QKHF = zeta_F ** (rotation.offsets(pos) / o.span)
+    angle_QKHF = rotation.offsets(pos) * rotation.powers(o.base, q.shape[-1])
+    return rotation.turned_scores(q, k, angle_QKHF, o.pairing, gain_QKHF=gain_QKHF)
 
 
 @method(
@@ -225,9 +213,7 @@ def xpos(base: float = 10_000.0, pairing: Pairing = "half", span: float = 512.0)
       FieldError: base or span not positive, an unknown pairing; later, an odd width of a head.
     """
     positive(base=base, span=span)
-
-    def frequencies(head):
-        return ladder(head, base)
+    frequencies = lambda head: rotation.ladder(head, base)
 
     def place(key, layout):
         pos_BT = with_axes(layout.pos_BT)
@@ -244,10 +230,10 @@ def xpos(base: float = 10_000.0, pairing: Pairing = "half", span: float = 512.0)
         spans = centred_BT.astype(float)[:, :, None, None] / span
         rate = np.log(zeta_F)[None, None, None].astype(spans.dtype)
         gain = jnp.exp(jnp.clip(spans * rate, -XPOS_REACH, XPOS_REACH))
-        cos, sin = turns(angles(pos_BT, frequencies(dims.head)[None]))
+        cos, sin = rotation.turns(rotation.angles(pos_BT, frequencies(dims.head)[None]))
         return {"q": Turn(cos * gain, sin * gain), "k": Turn(cos / gain, sin / gain)}
 
-    return rotary(frequencies, pairing, table, place=place)
+    return rotation.rotary(frequencies, pairing, table, place=place)
 
 
 def convert_pairing(

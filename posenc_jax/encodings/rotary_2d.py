@@ -7,19 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding, each_layer
-from posenc_jax.encodings.angles import (
-    Pairing,
-    Turn,
-    angles,
-    ladder,
-    offsets,
-    powers,
-    rotary,
-    turned_scores,
-    turns,
-)
+from posenc_jax.encodings import rotation
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import positive, with_axes
+from posenc_jax.encodings.rotation import Pairing, Turn
 from posenc_jax.options import FieldError
 
 
@@ -31,21 +22,21 @@ def split_axes(pos_BTA: jax.Array, axes: int) -> list[jax.Array]:
 def angles_by_axis(pos_A: Sequence[jax.Array], freq_F: np.ndarray, axis_F: np.ndarray) -> jax.Array:
     """Angles [B, T, 1, F]: pair f turns by position axis_F[f] of those given, each [B, T]."""
     rows_A = [np.flatnonzero(axis_F == a) for a in range(len(pos_A))]
-    found = [angles(p, freq_F[rows_F][None]) for p, rows_F in zip(pos_A, rows_A, strict=True)]
+    found = [rotation.angles(pos_A[a], freq_F[rows_F][None]) for a, rows_F in enumerate(rows_A)]
     return jnp.concatenate(found, axis=-1)[..., np.argsort(np.concatenate(rows_A))]
 
 
 def turns_2d(pos_BTA: jax.Array, freq_AHF: jax.Array) -> Turn:
     """The table of angles row * frequency + column * frequency, [B, T, H, F]."""
     pairs = zip(split_axes(pos_BTA, 2), freq_AHF, strict=True)
-    row, column = (angles(pos_BT, freq_HF.astype(float)) for pos_BT, freq_HF in pairs)
-    return turns(row + column)
+    row, column = (rotation.angles(pos_BT, freq_HF.astype(float)) for pos_BT, freq_HF in pairs)
+    return rotation.turns(row + column)
 
 
 def _axial_scores(o, params, q, k, pos, n):
-    theta = powers(o.base, q.shape[-1] // 2)
-    angle_QKHF = np.concatenate([offsets(pos[:, axis]) * theta for axis in (0, 1)], axis=-1)
-    return turned_scores(q, k, angle_QKHF, o.pairing)
+    theta = rotation.powers(o.base, q.shape[-1] // 2)
+    angle_QKHF = np.concatenate([rotation.offsets(p) * theta for p in pos.T], axis=-1)
+    return rotation.turned_scores(q, k, angle_QKHF, o.pairing)
 
 
 def _check_quarters(head: int) -> None:
@@ -77,13 +68,13 @@ def axial(base: float = 100.0, pairing: Pairing = "half") -> Encoding:
 
     def frequencies(head):
         _check_quarters(head)
-        return np.tile(ladder(head // 2, base), 2)
+        return np.tile(rotation.ladder(head // 2, base), 2)
 
     def table(params, pos_BTA, dims):
-        axis_F = np.arange(dims.head // 2) // (dims.head // 4)
-        return turns(angles_by_axis(split_axes(pos_BTA, 2), frequencies(dims.head), axis_F))
+        freq_F, axis_F = frequencies(dims.head), np.repeat((0, 1), dims.head // 4)
+        return rotation.turns(angles_by_axis(split_axes(pos_BTA, 2), freq_F, axis_F))
 
-    return rotary(frequencies, pairing, table)
+    return rotation.rotary(frequencies, pairing, table)
 
 
 def crossed(key: jax.Array, heads: int, head: int, base: float) -> jax.Array:
@@ -94,7 +85,7 @@ def crossed(key: jax.Array, heads: int, head: int, base: float) -> jax.Array:
     """
     _check_quarters(head)
     tilt_H1 = jax.random.uniform(key, (heads, 1), float, 0, 2 * np.pi)
-    size_1K = jnp.asarray(ladder(head // 2, base)[None], float)
+    size_1K = jnp.asarray(rotation.ladder(head // 2, base)[None], float)
     along = lambda wave: jnp.concatenate(
         [size_1K * wave(tilt_H1), size_1K * wave(tilt_H1 + np.pi / 2)], axis=-1
     )
@@ -103,8 +94,8 @@ def crossed(key: jax.Array, heads: int, head: int, base: float) -> jax.Array:
 
 def _mixed_scores(o, params, q, k, pos, n):
     row_HF, column_HF = np.asarray(params["freq_AHF"], np.float64)
-    angle_QKHF = offsets(pos[:, 0]) * row_HF + offsets(pos[:, 1]) * column_HF
-    return turned_scores(q, k, angle_QKHF, o.pairing)
+    angle_QKHF = rotation.offsets(pos[:, 0]) * row_HF + rotation.offsets(pos[:, 1]) * column_HF
+    return rotation.turned_scores(q, k, angle_QKHF, o.pairing)
 
 
 @method(
@@ -128,6 +119,7 @@ def mixed(base: float = 10.0, pairing: Pairing = "half") -> Encoding:
         divide, positions of another shape.
     """
     positive(base=base)
+    frequencies = lambda head: rotation.ladder(head, base)
 
     def init(key, dims):
         return {"freq_AHF": crossed(key, dims.heads, dims.head, base)}
@@ -135,4 +127,4 @@ def mixed(base: float = 10.0, pairing: Pairing = "half") -> Encoding:
     def table(params, pos_BTA, dims):
         return turns_2d(pos_BTA, params["freq_AHF"])
 
-    return each_layer(rotary(lambda head: ladder(head, base), pairing, table, init=init))
+    return each_layer(rotation.rotary(frequencies, pairing, table, init=init))

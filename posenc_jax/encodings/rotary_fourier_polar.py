@@ -5,21 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding, each_layer
-from posenc_jax.encodings.angles import (
-    Pairing,
-    Turn,
-    angles,
-    check_width,
-    ladder,
-    offsets,
-    powers,
-    rotary,
-    turned_scores,
-    turns,
-    whole_turns,
-)
+from posenc_jax.encodings import rotation
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import positive, with_axes
+from posenc_jax.encodings.rotation import Pairing, Turn
 
 EXACT = jax.lax.Precision.HIGHEST  # tensor cores would round cosines and sines to ten bits
 
@@ -31,7 +20,7 @@ def _noise(seed: int, heads: int, waves: int, sigma: float) -> np.ndarray:
 
 
 def _fope_scores(o, params, q, k, pos, n):
-    theta_F = powers(o.base, q.shape[-1])
+    theta_F = rotation.powers(o.base, q.shape[-1])
     kept_G = theta_F[theta_F * o.length >= 2 * np.pi]
     waves, heads = len(kept_G), q.shape[1]
     if o.learned:
@@ -44,7 +33,7 @@ def _fope_scores(o, params, q, k, pos, n):
             wave_THF[t, h, :waves] = np.cos(at * kept_G) @ cos_HGG[h]
             wave_THF[t, h, :waves] += 1j * (np.sin(at * kept_G) @ sin_HGG[h])
     gain_QKHF = wave_THF[:, None] * wave_THF[None].conj()
-    return turned_scores(q, k, np.zeros(gain_QKHF.shape), o.pairing, gain_QKHF=gain_QKHF)
+    return rotation.turned_scores(q, k, np.zeros(gain_QKHF.shape), o.pairing, gain_QKHF=gain_QKHF)
 
 
 @method(
@@ -87,8 +76,8 @@ def fope(
     positive(base=base, length=length, sigma=sigma)
 
     def kept(head):
-        freq_F = ladder(head, base)
-        return freq_F[whole_turns(freq_F, length)]
+        freq_F = rotation.ladder(head, base)
+        return freq_F[rotation.whole_turns(freq_F, length)]
 
     def init(key, dims):
         waves = len(kept(dims.head))
@@ -105,7 +94,7 @@ def fope(
         else:
             noise = _noise(seed, dims.heads, len(freq_G), sigma)
             sums = tuple(jnp.asarray(np.eye(len(freq_G)) + noise, float))
-        waves = turns(angles(with_axes(pos_BT), freq_G[None]))
+        waves = rotation.turns(rotation.angles(with_axes(pos_BT), freq_G[None]))
         still = [(0, 0)] * 3 + [(0, dims.head // 2 - len(freq_G))]
 
         def summed(wave, sum_HGG, rest):
@@ -115,14 +104,14 @@ def fope(
 
         return Turn(summed(waves.cos, sums[0], 1), summed(waves.sin, sums[1], 0))
 
-    made = rotary(lambda head: ladder(head, base), pairing, table, init=init)
+    made = rotation.rotary(lambda head: rotation.ladder(head, base), pairing, table, init=init)
     return each_layer(made) if learned else made
 
 
 def _pope_scores(o, params, q, k, pos, n):
     theta_C = np.array([float(o.base) ** (-c / q.shape[-1]) for c in range(q.shape[-1])])
     delta_HC = np.clip(np.asarray(params["delta_HC"], np.float64), -2 * np.pi, 0)
-    phase_QKHC = offsets(pos) * theta_C - delta_HC
+    phase_QKHC = rotation.offsets(pos) * theta_C - delta_HC
     size_q, size_k = (np.log1p(np.exp(x)) for x in (q, k))
     found_HQK = np.einsum("qhc,khc,qkhc->hqk", size_q, size_k, np.cos(phase_QKHC))
     return found_HQK / np.sqrt(q.shape[-1])
@@ -160,12 +149,12 @@ def pope(base: float = 10_000.0, uniform: bool = False) -> Encoding:
 
     def table(params, pos_BT, dims):
         freq_C = base ** (-np.arange(dims.head) / dims.head)
-        angle = angles(with_axes(pos_BT), freq_C[None])
+        angle = rotation.angles(with_axes(pos_BT), freq_C[None])
         delta_HC = jnp.clip(params["delta_HC"].astype(angle.dtype), -2 * np.pi, 0)
-        return {"q": turns(angle), "k": turns(angle + delta_HC[None, None])}
+        return {"q": rotation.turns(angle), "k": rotation.turns(angle + delta_HC[None, None])}
 
     def rotate(table, x_BTHC, side):
-        check_width(table[side], x_BTHC.shape[-1], "channels")
+        rotation.check_width(table[side], x_BTHC.shape[-1], "channels")
         size = jax.nn.softplus(x_BTHC.astype(table[side].cos.dtype))
         ends = [size * table[side].cos, size * table[side].sin]
         return jnp.concatenate(ends, axis=-1).astype(x_BTHC.dtype)

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding, each_layer
-from posenc_jax.encodings.angles import Turn, turn
 from posenc_jax.encodings.card import Range, method
 from posenc_jax.encodings.checks import at_least, one_of, positive, require, with_axes
 from posenc_jax.encodings.rotary_2d import crossed, turns_2d
+from posenc_jax.encodings.rotation import Turn, turn
 
 Basis = Literal["cayley", "circulant"]
 EXACT = jax.lax.Precision.HIGHEST  # tensor cores would round a rotation to ten bits

@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.angles import Pairing, ladder, powers, rotary, turned_scores, turns
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import one_of, positive, require
 from posenc_jax.encodings.rotary_2d import angles_by_axis, split_axes
+from posenc_jax.encodings.rotation import Pairing, ladder, powers, rotary, turned_scores, turns
 
 Order = Literal["sections", "interleaved"]
 # Fraction of an id that is added before rounding down: 0.12 seconds are id 3 at 40 ms each, though

@@ -7,27 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.angles import (
-    TURN,
-    Pairing,
-    Turn,
-    angles,
-    ladder,
-    powers,
-    rotary,
-    scores_of,
-    turned_scores,
-    turning,
-    turns,
-)
+from posenc_jax.encodings import rotation
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least, positive, require, with_axes
 from posenc_jax.encodings.rotary_scaling import check_extension
+from posenc_jax.encodings.rotation import TURN, Pairing, Turn
 
 
 def _llama3_theta(o, width, n):
     """Definition: one wavelength at a time, as in the released code."""
-    theta_F = powers(o.base, width)
+    theta_F = rotation.powers(o.base, width)
     for k_pair, theta in enumerate(theta_F):
         wavelength = 2 * np.pi / theta
         if wavelength > o.length / o.low:
@@ -44,7 +33,7 @@ def _llama3_theta(o, width, n):
     "in [0, 1]",
     paper="Dubey et al. 2024 (Llama 3.1), arXiv 2407.21783 and its released code",
     shift_invariant=True,
-    scores=scores_of(_llama3_theta),
+    scores=rotation.scores_of(_llama3_theta),
     example={"base": 100.0, "length": 64},
     reference="transformers",
 )
@@ -77,15 +66,15 @@ def llama3(
     require(low < high, "high", high, f"must be above low {low}")
 
     def frequencies(head):
-        freq_F = ladder(head, base)
+        freq_F = rotation.ladder(head, base)
         kept_F = np.clip((length * freq_F / TURN - low) / (high - low), 0, 1)
         return freq_F * (kept_F + (1 - kept_F) / factor)
 
-    return turning(frequencies, pairing)
+    return rotation.turning(frequencies, pairing)
 
 
 def _longrope_scores(o, params, q, k, pos, n):
-    theta_F = powers(o.base, q.shape[-1])
+    theta_F = rotation.powers(o.base, q.shape[-1])
     ones = [1.0] * len(theta_F)
     stretch_F = (o.long or [o.factor] * len(ones)) if n > o.length else (o.short or ones)
     angle_TF = np.array([
@@ -94,7 +83,7 @@ def _longrope_scores(o, params, q, k, pos, n):
     ])  # fmt: skip
     angle_QKHF = (angle_TF[:, None] - angle_TF[None])[:, :, None]
     temperature = 1 + np.log(o.factor) / np.log(o.length)
-    return temperature * turned_scores(q, k, angle_QKHF, o.pairing)
+    return temperature * rotation.turned_scores(q, k, angle_QKHF, o.pairing)
 
 
 @method(
@@ -145,7 +134,7 @@ def longrope(
         require(good, name, given, "must be positive and finite")
 
     def divided(head, name, given, usual):
-        freq_F = ladder(head, base)
+        freq_F = rotation.ladder(head, base)
         rule = f"has {len(given)} numbers; a head of {head} has {len(freq_F)} pairs"
         require(len(given) in (0, len(freq_F)), name, given, rule)
         return freq_F / np.array(given or [usual] * len(freq_F))
@@ -161,13 +150,13 @@ def longrope(
         pos_BT, length_BT = placed
         angle = jnp.where(
             (length_BT > length)[:, :, None, None],
-            angles(pos_BT, divided(dims.head, "long", long, factor)[None]),
-            angles(pos_BT, frequencies(dims.head)[None]),
+            rotation.angles(pos_BT, divided(dims.head, "long", long, factor)[None]),
+            rotation.angles(pos_BT, frequencies(dims.head)[None]),
         )
         if start:
-            plain = angles(pos_BT, ladder(dims.head, base)[None])
+            plain = rotation.angles(pos_BT, rotation.ladder(dims.head, base)[None])
             angle = jnp.where((pos_BT < start)[:, :, None, None], plain, angle)
         amplitude = float(np.sqrt(1 + np.log(factor) / np.log(length)))
-        return Turn(*(leaf * amplitude for leaf in turns(angle)))
+        return Turn(*(leaf * amplitude for leaf in rotation.turns(angle)))
 
-    return rotary(frequencies, pairing, table, place=place)
+    return rotation.rotary(frequencies, pairing, table, place=place)

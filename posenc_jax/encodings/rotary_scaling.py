@@ -10,19 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.angles import (
-    TURN,
-    Pairing,
-    angles,
-    ladder,
-    powers,
-    rotary,
-    scores_of,
-    turning,
-    turns,
-)
+from posenc_jax.encodings import rotation
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least, one_of, positive, require, with_axes
+from posenc_jax.encodings.rotation import TURN, Pairing
 
 Ramp = Literal["turns", "pairs", "pairs_truncated"]
 
@@ -38,7 +29,7 @@ def check_extension(base: float, factor: float, length: int = 1) -> None:
     formula="rope at t / factor",
     paper="Chen et al. 2023, arXiv 2306.15595",
     shift_invariant=True,
-    scores=scores_of(lambda o, width, n: powers(o.base, width) / o.factor),
+    scores=rotation.scores_of(lambda o, width, n: rotation.powers(o.base, width) / o.factor),
     reference="transformers, x-transformers",
 )
 def pi(base: float = 10_000.0, pairing: Pairing = "half", factor: float = 4.0) -> Encoding:
@@ -50,7 +41,7 @@ def pi(base: float = 10_000.0, pairing: Pairing = "half", factor: float = 4.0) -
       FieldError: base not positive, factor below 1, an unknown pairing; later, an odd head width.
     """
     check_extension(base, factor)
-    return turning(lambda head: ladder(head, base) / factor, pairing)
+    return rotation.turning(lambda head: rotation.ladder(head, base) / factor, pairing)
 
 
 def _ntk_power(head: int) -> np.ndarray:
@@ -63,7 +54,9 @@ def _ntk_power(head: int) -> np.ndarray:
     formula="rope of base * factor^(C/(C-2))",
     paper="bloc97 2023, in Peng et al. 2023, arXiv 2309.00071",
     shift_invariant=True,
-    scores=scores_of(lambda o, width, n: powers(o.base * o.factor ** (width / (width - 2)), width)),
+    scores=rotation.scores_of(
+        lambda o, width, n: rotation.powers(o.base * o.factor ** (width / (width - 2)), width)
+    ),
     reference="rotary-embedding-torch, x-transformers",
 )
 def ntk(base: float = 10_000.0, pairing: Pairing = "half", factor: float = 4.0) -> Encoding:
@@ -75,12 +68,13 @@ def ntk(base: float = 10_000.0, pairing: Pairing = "half", factor: float = 4.0) 
       FieldError: base not positive, factor below 1, an unknown pairing; later, an odd head width.
     """
     check_extension(base, factor)
-    return turning(lambda head: ladder(head, base) * factor ** _ntk_power(head), pairing)
+    slower = lambda head: rotation.ladder(head, base) * factor ** _ntk_power(head)
+    return rotation.turning(slower, pairing)
 
 
 def _dynamic_theta(o, width, n):
     stretch = o.alpha * max(n, o.length) / o.length - (o.alpha - 1)
-    return powers(o.base * stretch ** (width / (width - 2)), width)
+    return rotation.powers(o.base * stretch ** (width / (width - 2)), width)
 
 
 @method(
@@ -88,7 +82,7 @@ def _dynamic_theta(o, width, n):
     formula="rope of base * s^(C/(C-2)), s = alpha * max(1, n / length) - (alpha - 1)",
     paper="emozilla 2023, in Peng et al. 2023, arXiv 2309.00071",
     shift_invariant=True,
-    scores=scores_of(_dynamic_theta),
+    scores=rotation.scores_of(_dynamic_theta),
     example={"length": 8},
     reference="transformers",
 )
@@ -108,9 +102,7 @@ def dynamic_ntk(
       FieldError: base, length or alpha not positive, an unknown pairing; later, an odd head width.
     """
     positive(base=base, length=length, alpha=alpha)
-
-    def frequencies(head):
-        return ladder(head, base)
+    frequencies = lambda head: rotation.ladder(head, base)
 
     def place(key, layout):
         return with_axes(layout.pos_BT), layout.length_BT
@@ -124,16 +116,16 @@ def dynamic_ntk(
         )
         trained = frequencies(dims.head)[None]
         longer = trained.astype(stretch.dtype)[None, None] * slower
-        angle = jnp.where(stretch > 1, angles(pos_BT, longer), angles(pos_BT, trained))
-        return turns(angle)
+        far, near = rotation.angles(pos_BT, longer), rotation.angles(pos_BT, trained)
+        return rotation.turns(jnp.where(stretch > 1, far, near))
 
-    return rotary(frequencies, pairing, table, place=place)
+    return rotation.rotary(frequencies, pairing, table, place=place)
 
 
 def _kept(head, base, length, beta_fast, beta_slow, ramp: Ramp) -> np.ndarray:
     """The share of each frequency that is kept as trained: 1 for fast pairs, 0 for slow ones."""
     if ramp == "turns":
-        count = length * ladder(head, base) / TURN
+        count = length * rotation.ladder(head, base) / TURN
         return np.clip((count - beta_slow) / (beta_fast - beta_slow), 0, 1)
     ends = [head * np.log(length / (TURN * b)) / (2 * np.log(base)) for b in (beta_fast, beta_slow)]
     if ramp == "pairs_truncated":
@@ -151,14 +143,14 @@ def _by_parts(base, pairing, factor, length, beta_fast, beta_slow, ramp, amplitu
 
     def frequencies(head):
         kept = _kept(head, base, length, beta_fast, beta_slow, ramp)
-        return ladder(head, base) * (kept + (1 - kept) / factor)
+        return rotation.ladder(head, base) * (kept + (1 - kept) / factor)
 
-    return turning(frequencies, pairing, amplitude)
+    return rotation.turning(frequencies, pairing, amplitude)
 
 
 def _by_parts_theta(o, width, n):
     """Definition: section 3.2 of the paper; for the other ramps, its code."""
-    theta = powers(o.base, width)
+    theta = rotation.powers(o.base, width)
     if o.ramp == "turns":
         wavelength = 2 * np.pi / theta
         r = o.length / wavelength
@@ -185,7 +177,7 @@ def _by_parts_theta(o, width, n):
     "in [0, 1]",
     paper="bloc97 2023, in Peng et al. 2023, arXiv 2309.00071",
     shift_invariant=True,
-    scores=scores_of(_by_parts_theta),
+    scores=rotation.scores_of(_by_parts_theta),
     example={"length": 64},
     reference="transformers",
 )
@@ -219,7 +211,7 @@ def ntk_by_parts(
     paper="Peng et al. 2023, arXiv 2309.00071",
     shift_invariant=True,
     scores=lambda o, *given: (
-        (0.1 * np.log(o.factor) + 1) ** 2 * scores_of(_by_parts_theta)(o, *given)
+        (0.1 * np.log(o.factor) + 1) ** 2 * rotation.scores_of(_by_parts_theta)(o, *given)
     ),
     example={"length": 64},
     reference="transformers",

@@ -110,7 +110,7 @@ def ladder(head: int, base: float, start: int = 0, of: int | None = None) -> np.
 def whole_turns(freq_F: np.ndarray, length: float) -> np.ndarray:
     """Which frequencies make a whole turn within `length` tokens: bool [F]. FieldError: none."""
     whole_F = freq_F * length >= TURN
-    require(whole_F.any(), "length", length, "tokens are less than one turn of any pair")
+    require(bool(whole_F.any()), "length", length, "tokens are less than one turn of any pair")
     return whole_F
 
 
