@@ -3,6 +3,7 @@
 `field` is the one to blame, as the experiment names it.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -30,13 +31,20 @@ def groups(field: str, name: str, task: schema.TaskConfig) -> None:
             )
 
 
-def reach(field: str, name: str, encoding: Encoding, length: int) -> None:
-    """ValueError: more tokens than the method has positions."""
-    if encoding.limit is not None and length > encoding.limit:
+def reach(field: str, name: str, options: Mapping[str, Any], length: int) -> None:
+    """ValueError: the method has fewer positions than there are tokens."""
+    most = encodings.reach(name, **options)
+    if most is not None and length > most:
         raise ValueError(
-            f"{field}: {length} is past what {name} reaches, {encoding.limit}; shorten it, or let "
-            "the method clamp or interpolate where it has the option `beyond`"
+            f"{field}: {length} is past what {name} reaches, {most}; shorten it, or let the method "
+            "clamp or interpolate if it has the option `beyond`"
         )
+
+
+def training(field: str, name: str, options: Mapping[str, Any], length: int) -> None:
+    """ValueError: as `reach`, or in training a part is given positions that it cannot read."""
+    reach(field, name, options, length)
+    encodings.check(name, options, length)
 
 
 def width(field: str, name: str, encoding: Encoding, model: schema.ModelConfig) -> None:

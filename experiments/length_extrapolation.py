@@ -56,11 +56,12 @@ def check(config: Config) -> None:
         for label in variants:
             _check_variant(config, name, label)
         for field, lengths in sizes.items():
+            in_training = field != "config.eval.lengths"
+            check_length = checks.training if in_training else checks.reach
             for length in lengths:
-                in_training = field != "config.eval.lengths"
-                read = [(name, trained)] if in_training else _variants(config, name, length)
-                for label, encoding in read:
-                    checks.reach(field, label, encoding, width(length))
+                for label in (name,) if in_training else variants or (name,):
+                    options = _options_as(config, name, label, length)
+                    check_length(field, label, options, width(length))
 
 
 def run(config: Config, workdir: str) -> None:
@@ -113,11 +114,16 @@ def _variants(config: Config, name: str, length: int) -> Iterator[tuple[str, Enc
 
 def _read_as(config: Config, name: str, label: str, length: int) -> Encoding:
     """The encoding `label` as it reads the weights trained with `name` at one length."""
+    return encodings.make(label, **_options_as(config, name, label, length))
+
+
+def _options_as(config: Config, name: str, label: str, length: int) -> dict[str, Any]:
+    """The options of `_read_as`."""
     stretch = {"factor": max(1.0, length / config.train.length), "length": config.train.length}
     options: dict[str, Any] = dict(config.encoding.options)
     if label != name:
         options = {**stretch, **options}
-    return encodings.make(label, **encodings.taken_by(label, options))
+    return encodings.taken_by(label, options)
 
 
 def _reader(config: Config, encoding: Encoding, vocab: int) -> Model:

@@ -10,6 +10,7 @@ beyond it, unless the config says otherwise.
 """
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -87,12 +88,17 @@ def show(workdir: str) -> None:
 
 def sized(config: Config, name: str) -> Encoding:
     """The method of that name with tables that fit the grid it is trained on."""
+    return encodings.make(name, **_options(config, name))
+
+
+def _options(config: Config, name: str) -> dict[str, Any]:
+    """The options of `sized`."""
     side = config.train.length
     flat = encodings.axes(name) < 2
     fits = {"length": side * side if flat else side, "beyond": "clamp"}
     if not flat:
         fits["window"] = side
-    return encodings.make(name, **encodings.taken_by(name, fits | config.encoding.options))
+    return encodings.taken_by(name, fits | config.encoding.options)
 
 
 def _task(config: Config, name: str) -> tasks.Task:
@@ -170,12 +176,15 @@ def _check_method(config: Config, name: str) -> None:
     for part in encodings.cards(name):
         if part.groups is not None:
             raise ValueError(f"encoding.name: {part.name} reads groups; images state none")
-    encoding, grid = sized(config, name), axes == 2
+    encoding, options = sized(config, name), _options(config, name)
+    positions = lambda size: size if axes == 2 else size * size
+    encodings.check(name, options, positions(config.train.length))
+    most = encodings.reach(name, **options)
     for size in config.eval.lengths:
-        last = size if grid else size * size
-        if encoding.limit is not None and last > encoding.limit:
+        last = positions(size)
+        if most is not None and last > most:
             raise ValueError(
                 f"eval.lengths: {size} shows positions up to {last - 1}, past what {name} reaches, "
-                f"{encoding.limit - 1}; shorten it, or set encoding.beyond"
+                f"{most - 1}; shorten it, or set encoding.beyond"
             )
     checks.width("model.width", name, encoding, config.model)

@@ -75,7 +75,8 @@ def check(config: Config) -> None:
         checks.sequence("config.encoding.name", name)
         encoding = measure.encoding_of(config, name)
         checks.width("config.model.width", name, encoding, config.model)
-        checks.reach("config.window", name, encoding, config.window)
+        options = measure.options_of(config, name)
+        checks.training("config.window", name, options, config.window)
     encodings.check_used(names(config), config.encoding.options)
     if config.model.kind == "lstm":
         raise ValueError("config.model.kind: 'lstm' reads no positions; choices: decoder, encoder")

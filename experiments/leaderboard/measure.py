@@ -101,7 +101,12 @@ def pooled(vocab: int, window: int) -> Task:
 
 
 def encoding_of(config: Any, name: str, multiple: int | None = None) -> Encoding:
-    """The method in training, or as it reads a window so many times the trained one.
+    """The method in training, or as it reads a window so many times the trained one."""
+    return encodings.make(name, **options_of(config, name, multiple))
+
+
+def options_of(config: Any, name: str, multiple: int | None = None) -> dict[str, Any]:
+    """The options of `encoding_of`.
 
     An option `length` is the trained window, `limit` the longest window tested, `factor` 1 in
     training and then the multiple; `every` is such that the last layer is the one unlike others,
@@ -114,7 +119,7 @@ def encoding_of(config: Any, name: str, multiple: int | None = None) -> Encoding
         "every": max(2, config.model.layers),
         "window": max(2, config.window // 2),
     }
-    return encodings.make(name, **encodings.taken_by(name, {**asked, **config.encoding.options}))
+    return encodings.taken_by(name, {**asked, **config.encoding.options})
 
 
 def measurer(config: Any) -> Callable[[str], Result]:
@@ -156,10 +161,10 @@ def measure(config: Any, name: str, pools: Sequence[Pool]) -> Iterator[dict[str,
                "metric": "parameters", "value": float(count)}  # fmt: skip
     same = not any("factor" in part.options for part in encodings.cards(name))
     for n, multiple in enumerate(config.multiples):
-        encoding = encoding_of(config, name, multiple)
-        if encoding.limit is not None and config.window * multiple > encoding.limit:
+        most = encodings.reach(name, **options_of(config, name, multiple))
+        if most is not None and config.window * multiple > most:
             continue
-        reader = model if same else build(encoding)
+        reader = model if same else build(encoding_of(config, name, multiple))
         score = jax.jit(partial(_score, reader))
         for pool, state in zip(pools, states, strict=True):
             scores = jax.device_get(score(state.params, pool.test[n]))

@@ -27,7 +27,7 @@ from experiments.padding_leakage.measuring import (
     Subject,
     measure,
 )
-from experiments.rows import fitted
+from experiments.rows import fitted, fitted_options
 from posenc_jax import encodings
 from posenc_jax.lab import report, runs
 from posenc_jax.lab.config import schema
@@ -58,11 +58,14 @@ def check(config: Config) -> None:
         checks.sequence("encoding.name", name)
     rows = [fitted(name, config.encoding.options) for name in config.encoding.names]
     schema.distinct_in("encoding.name", [label for label, _ in rows])
-    for label, encoding in rows:
+    for name, (label, encoding) in zip(config.encoding.names, rows, strict=True):
         checks.width("model.width", label, encoding, config.model)
-        if encoding.limit is not None and longest > encoding.limit:
+        _, options = fitted_options(name, config.encoding.options)
+        encodings.check(label, options, config.data.length)
+        most = encodings.reach(label, **options)
+        if most is not None and longest > most:
             raise ValueError(f"data.amounts: {longest} tokens are past what {label} reaches, "
-                             f"{encoding.limit}")  # fmt: skip
+                             f"{most}")  # fmt: skip
 
 
 def run(config: Config, workdir: str) -> None:

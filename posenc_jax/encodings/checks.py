@@ -38,7 +38,8 @@ def at_least(least: float, **options: float) -> None:
 
 def with_axes(placed: jax.Array, axes: int = 1) -> jax.Array:
     """The positions as they are. FieldError: not [B, T], or [B, T, axes] for several axes."""
-    if placed.ndim != (2 if axes == 1 else 3) or placed.shape[2:] not in ((), (axes,)):
-        wanted = "[B, T]" if axes == 1 else f"[B, T, {axes}]"
+    if placed.ndim < 2 or placed.shape[2:] != (() if axes == 1 else (axes,)):
+        named = ", ".join(("time", "row", "column")[-axes:])
+        wanted = "[B, T]" if axes == 1 else f"[B, T, {axes}], ({named})"
         raise FieldError("positions", f"shape {placed.shape} is not {wanted}")
     return placed

@@ -38,7 +38,8 @@ def refusal(parts: Parts, tokens: int, training: bool) -> FieldError | None:
         reads = card.reads(o, tokens)
         if given.low < reads.low or given.below > reads.below:
             when = "training" if training else "evaluation"
-            source = f"{mover.name} gives it" if mover else f"{tokens} tokens give it"
+            when += f" on {tokens} tokens" if tokens > 1 else ""
+            source = f"{mover.name} gives it those" if mover else "it is given those"
             return FieldError(
                 ("encoding", "name"),
                 f"{' + '.join(part.name for part, _ in parts)}: {card.name} reads positions "
