@@ -3,7 +3,7 @@
 Each raises a FieldError that names `field`, the one to change, as the experiment's config has it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -42,14 +42,21 @@ def groups(field: str, name: str, task: schema.TaskConfig) -> None:
             )
 
 
-def reach(field: str, name: str, encoding: Encoding, length: int) -> None:
+def reach(field: str, name: str, options: Mapping[str, Any], length: int) -> None:
     """FieldError: the method has fewer positions than there are tokens."""
-    if encoding.limit is not None and length > encoding.limit:
+    most = encodings.reach(name, **options)
+    if most is not None and length > most:
         raise FieldError(
             field,
-            f"{length} is past what {name} reaches, {encoding.limit}; shorten it, or let the "
-            "method clamp or interpolate where it has the option `beyond`",
+            f"{length} is past what {name} reaches, {most}; shorten it, or let the method clamp or "
+            "interpolate if it has the option `beyond`",
         )
+
+
+def training(field: str, name: str, options: Mapping[str, Any], length: int) -> None:
+    """FieldError: as `reach`, or in training a part is given positions that it cannot read."""
+    reach(field, name, options, length)
+    encodings.check(name, options, length)
 
 
 def width(field: str, name: str, encoding: Encoding, model: schema.ModelConfig) -> None:

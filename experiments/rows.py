@@ -17,12 +17,17 @@ def fitted(name: str, options: Mapping[str, Any]) -> tuple[str, Encoding]:
 
     One that only moves positions is put before `rope`.
     """
+    label, chosen = fitted_options(name, options)
+    return label, encodings.make(label, **chosen)
+
+
+def fitted_options(name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The name and the options of `fitted`."""
     label = f"{name}+rope" if encodings.cards(name)[-1].kind == "positions" else name
     chosen: dict[str, Any] = {}
     for card in encodings.cards(label):
         chosen.update(card.example)
-    chosen.update(encodings.taken_by(label, options))
-    return label, encodings.make(label, **chosen)
+    return label, chosen | encodings.taken_by(label, options)
 
 
 def standing(segment_BT: jax.Array, axes: int = 1, pos_BT: jax.Array | None = None) -> Layout:

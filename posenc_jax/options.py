@@ -1,4 +1,4 @@
-"""Options by name: their types, and refusals in one line with the field, value and choices."""
+"""Options by name: checks of their types, and errors that name the field, value and choices."""
 
 import difflib
 import inspect
@@ -6,7 +6,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, get_args, get_origin
 
-MOST = 2**31 - 1  # devices count in 32 bits
+import numpy as np
+
+MOST = 2**31 - 1  # the largest whole number of an option: devices count in 32 bits
 
 
 class FieldError(ValueError):
@@ -30,7 +32,7 @@ class FieldError(ValueError):
 
 
 def choices_for(word: str, known: Iterable[str]) -> str:
-    """ "; did you mean rope? choices: nope, rope", the first part where a choice is close."""
+    """The choices as text: "; did you mean rope? choices: nope, rope"."""
     known = [str(name) for name in known]
     near = difflib.get_close_matches(word, known, n=3)
     hint = f"did you mean {', '.join(near)}? " if near else ""
@@ -38,12 +40,14 @@ def choices_for(word: str, known: Iterable[str]) -> str:
 
 
 def checked(where: str, option: inspect.Parameter, value: Any) -> Any:
-    """The value as the option's annotation wants it: an int given for a float becomes one.
+    """The value as a Python value of the option's annotation.
+
+    An int given for a float becomes a float, and a NumPy scalar the Python number.
 
     Raises:
-      ValueError: a value of another type, outside a Literal's choices, not finite, or past MOST.
+      FieldError: a value of another type, outside a Literal's choices, not finite, or past MOST.
     """
-    kinds = [option.annotation]
+    kinds, value = [option.annotation], _plain(value)
     if get_origin(option.annotation) not in (None, Literal, tuple):
         kinds = list(get_args(option.annotation))  # a union
     for kind in kinds:
@@ -52,7 +56,13 @@ def checked(where: str, option: inspect.Parameter, value: Any) -> Any:
     wrong = f"is not one of: {' | '.join(_named(kind) for kind in kinds)}"
     if type(value) in kinds and isinstance(value, int | float):
         wrong = "is not finite" if isinstance(value, float) else f"is not in -{MOST} to {MOST}"
-    raise ValueError(f"{where}.{option.name}: {value!r} {wrong}")
+    raise FieldError((where, option.name), f"{value!r} {wrong}")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return tuple(map(_plain, value))
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _is(value: Any, kind: Any) -> bool:

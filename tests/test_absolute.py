@@ -21,8 +21,8 @@ PARITY = [
     *[("one_hot", {"length": 16, "beyond": beyond}) for beyond in BOUNDED],
     ("one_hot", {"length": 30, "how": "concat"}),
     *[
-        ("sinusoidal", {"layout": wave, "spacing": spacing, "width": width})
-        for wave in ("interleaved", "halves")
+        ("sinusoidal", {"pairing": wave, "spacing": spacing, "width": width})
+        for wave in ("interleaved", "half")
         for spacing in ("paper", "tensor2tensor")
         for width in (None, 7, 2)
     ],
@@ -35,8 +35,8 @@ PARITY = [
     *[("learned_2d", {"length": 3, "beyond": beyond}) for beyond in ("clamp", "error")],
     ("learned_2d", {"width": 5, "how": "concat"}),
     *[
-        ("sinusoidal_2d", {"layout": wave, "width": width})
-        for wave in ("interleaved", "halves")
+        ("sinusoidal_2d", {"pairing": wave, "width": width})
+        for wave in ("interleaved", "half")
         for width in (None, 8, 11)
     ],
     ("sinusoidal_2d", {"base": 50.0, "how": "concat"}),
@@ -103,26 +103,26 @@ def test_the_worked_example_that_circulates_wrongly():
 
 
 def test_halves_and_interleaved_are_permutations():
-    pairs, halves = codes("sinusoidal"), codes("sinusoidal", layout="halves")
+    pairs, halves = codes("sinusoidal"), codes("sinusoidal", pairing="half")
     np.testing.assert_array_equal(
         pairs, halves.reshape(TIME, 2, 16).swapaxes(1, 2).reshape(TIME, 32)
     )
     assert not np.array_equal(pairs, halves)
 
 
-@pytest.mark.parametrize("wave", ["interleaved", "halves"])
+@pytest.mark.parametrize("wave", ["interleaved", "half"])
 def test_an_odd_last_channel_is_zero(wave):
-    out = shown(make("sinusoidal", layout=wave), full(1, TIME), model=7, x=jnp.zeros((1, TIME, 7)))[
-        0
-    ]
+    out = shown(
+        make("sinusoidal", pairing=wave), full(1, TIME), model=7, x=jnp.zeros((1, TIME, 7))
+    )[0]
     assert np.all(out[0, :, 6] == 0)
     assert np.all(np.any(np.asarray(out[0, :, :6]) != 0, axis=0))
 
 
 def test_tensor2tensor_spacing_reaches_the_base_and_the_papers_does_not():
-    slowest = codes("sinusoidal", layout="halves", spacing="tensor2tensor")[:, 15]
+    slowest = codes("sinusoidal", pairing="half", spacing="tensor2tensor")[:, 15]
     np.testing.assert_allclose(slowest, np.sin(np.arange(TIME) / 10_000.0), atol=1e-7)
-    paper = codes("sinusoidal", layout="halves")[:, 15]
+    paper = codes("sinusoidal", pairing="half")[:, 15]
     assert np.max(np.abs(paper - slowest)) > 1e-4
 
 
@@ -143,7 +143,7 @@ def test_the_scale_is_learned_where_one_is_given():
 
 def test_far_positions_keep_their_sines():
     pos = np.array([[1_000_000, 1_000_001, 16_000_001]])
-    out = make("sinusoidal", layout="halves").embed({}, jnp.zeros((1, 3, 32)), jnp.asarray(pos))
+    out = make("sinusoidal", pairing="half").embed({}, jnp.zeros((1, 3, 32)), jnp.asarray(pos))
     exact = np.sin(pos[0][:, None] / 10_000.0 ** (np.arange(16) / 16))
     assert np.max(np.abs(np.asarray(out)[0, :, :16] - exact)) < 1e-6
     rates = np.float32(10_000.0 ** (-np.arange(16) / 16))
@@ -304,7 +304,7 @@ def test_refuses_bad_values_in_one_line(name, options, line):
 
 
 @pytest.mark.parametrize(
-    ("name", "option"), [("sinusoidal", "layout"), ("learned", "beyond"), ("index", "how")]
+    ("name", "option"), [("sinusoidal", "pairing"), ("learned", "beyond"), ("index", "how")]
 )
 def test_refuses_an_unknown_choice_of_a_direct_call(name, option):
     with pytest.raises(ValueError, match=f"encoding.{option}: 'other' is not one of: '"):

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax.encodings.angles import angles, ladder
+from posenc_jax.encodings.rotation import angles, ladder
 from tests.catalogue import gap
 from tests.test_rotary import FAR
 

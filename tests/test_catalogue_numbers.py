@@ -55,11 +55,11 @@ def test_catalogue_parity(name, time):
     with jax.enable_x64(True):
         at = whole(name, time=time)
         pos_T = np.asarray(at.pos_BT[0])
-        if method.shows:
+        if method.places:
             mover = method.build(**method.example)
             shown = np.asarray(place(mover, None, at)[0], np.float64)
             read_T = np.asarray(at.group_BT[0]) if method.groups else pos_T
-            np.testing.assert_allclose(shown, method.shows(o, read_T, time), atol=1e-9)
+            np.testing.assert_allclose(shown, method.places(o, read_T, time), atol=1e-9)
             return
         encoding = encoding_of(name)
         params = wide_params(encoding)

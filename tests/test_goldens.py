@@ -13,7 +13,7 @@ import pytest
 
 from posenc_jax import CATALOG, Dims, at_layer, attend, frame, make
 from posenc_jax.encoding import place
-from posenc_jax.encodings import card, streams
+from posenc_jax.encodings import card, multimodal_ids
 from posenc_jax.layout import full
 from tests.catalogue import gap
 
@@ -34,8 +34,8 @@ def asked(row, inputs, moved=1, **other):
     """What our method gives in float64, by the names of the golden's outputs."""
     options = {**row["options"], **other}
     if row["hook"] == "stream":
-        parts = [getattr(streams, kind)(*sizes) for kind, *sizes in options.pop("parts")]
-        return {"ids": streams.ids(parts, **options)}
+        parts = [getattr(multimodal_ids, kind)(*sizes) for kind, *sizes in options.pop("parts")]
+        return {"ids": multimodal_ids.ids(parts, **options)}
     tuples = {o: tuple(v) if isinstance(v, list) else v for o, v in options.items()}
     encoding = make(row["case"].split("/")[0], **tuples)
     params = filled(encoding.init(jax.random.key(0), Dims(*row["dims"])), inputs)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from posenc_jax.encoding import Dims, at_layer, chain, place
-from posenc_jax.encodings import CATALOG, rotary, scaling
-from posenc_jax.encodings.angles import angles, ladder
+from posenc_jax.encodings import CATALOG, rotary, rotary_scaling
+from posenc_jax.encodings.rotation import angles, ladder
 from tests.catalogue import gap, standing, stir
 
 DIMS = Dims(model=24, heads=3, head=8)
@@ -149,8 +149,8 @@ def test_convert_pairing_refuses():
         (rotary.headwise(), 5, 1),
         (rotary.headwise(learned=True), 5, 1),
         (rotary.xpos(), 7, 1),
-        (scaling.dynamic_ntk(), 7, 1),
-        (scaling.yarn(), 7, 1),
+        (rotary_scaling.dynamic_ntk(), 7, 1),
+        (rotary_scaling.yarn(), 7, 1),
     ],
 )
 def test_odd_width(encoding, head, axes):

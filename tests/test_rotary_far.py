@@ -7,7 +7,7 @@ import pytest
 
 from posenc_jax.encoding import at_layer, place
 from posenc_jax.encodings import CATALOG
-from posenc_jax.encodings.angles import ladder, turn, turns
+from posenc_jax.encodings.rotation import ladder, turn, turns
 from tests.catalogue import gap, standing, stir
 from tests.test_rotary import DIMS, FAR, counted, first_layer, logits, spread, vectors
 
@@ -37,7 +37,7 @@ EXACT = [
 ]
 
 
-RELATIVE = [row for row in EXACT if CATALOG[row[0]].card.relative]
+RELATIVE = [row for row in EXACT if CATALOG[row[0]].card.shift_invariant]
 
 
 @pytest.mark.parametrize("top", FAR)

@@ -7,7 +7,7 @@ import pytest
 
 from posenc_jax import attend, frame
 from posenc_jax.encoding import at_layer
-from posenc_jax.encodings import generators, rotary, rotary_axes, rotary_learned
+from posenc_jax.encodings import rotary, rotary_2d, rotary_fourier_polar, rotary_generators
 from posenc_jax.layout import full
 from tests.catalogue import gap
 from tests.test_rotary import DIMS, counted, first_layer, logits, spread, vectors
@@ -18,16 +18,16 @@ def test_fope_without_noise_is_hope():
     q, k = vectors(1)
     hope = rotary.hope(base=100.0, length=64)
     wanted = logits(hope, {}, q, k, counted(3))
-    fope = rotary_learned.fope(base=100.0, length=64, sigma=1e-9)
+    fope = rotary_fourier_polar.fope(base=100.0, length=64, sigma=1e-9)
     params = fope.init(jax.random.key(0), DIMS)
     assert jax.tree.leaves(params) == []
     assert gap(logits(fope, params, q, k, counted(3)), wanted) < 1e-5
-    loud = rotary_learned.fope(base=100.0, length=64)
+    loud = rotary_fourier_polar.fope(base=100.0, length=64)
     assert gap(logits(loud, params, q, k, counted(3)), wanted) > 1e-2
 
 
 def test_fope_keeps_slow_pairs_as_they_are():
-    fope = rotary_learned.fope(base=100.0, length=64)
+    fope = rotary_fourier_polar.fope(base=100.0, length=64)
     params = fope.init(jax.random.key(0), DIMS)
     q, _ = vectors(2)
     turned = fope.rotate(fope.table(params, counted(5), 8), q, "q")
@@ -44,7 +44,7 @@ def test_fope_tells_more_than_the_distance():
 
 def test_pope_is_content_times_position():
     """At distance 0 and delta 0 the score is content alone; equal content tells distance alone."""
-    encoding = at_layer(rotary_learned.pope(), 0, ({},))[0]
+    encoding = at_layer(rotary_fourier_polar.pope(), 0, ({},))[0]
     params = {"delta_HC": jnp.zeros((3, 8))}
     q, k = vectors(4)
     found = logits(encoding, params, q, k, counted(7))
@@ -119,7 +119,7 @@ def test_liere_within_its_range():
 
 def test_string_begins_as_mixed():
     """With S at 0 the basis is the identity; then the scores are those of `mixed`."""
-    string, mixed = generators.string(), rotary_axes.mixed()
+    string, mixed = rotary_generators.string(), rotary_2d.mixed()
     params, same = (e.init(jax.random.key(3), DIMS) for e in (string, mixed))
     keep = {"freq_AHF": params[0]["freq_AHF"]}
     q, k = vectors(8)
@@ -145,21 +145,21 @@ def test_string_turns_and_does_not_stretch(basis):
 
 def test_circulant_begins_with_the_frequencies_of_mixed():
     """The first columns are made so that the Fourier basis turns by them."""
-    string = generators.string(basis="circulant")
+    string = rotary_generators.string(basis="circulant")
     params = string.init(jax.random.key(3), DIMS)[0]
     waves_CF = np.sin(2 * np.pi * np.outer(np.arange(8), [1, 2, 3]) / 8).astype(np.float32)
-    given = generators.string().init(jax.random.key(3), DIMS)[0]["freq_AHF"]
+    given = rotary_generators.string().init(jax.random.key(3), DIMS)[0]["freq_AHF"]
     assert gap(2 * params["first"] @ waves_CF, given[..., :3]) < 1e-5
 
 
 @pytest.mark.parametrize(
     ("build", "options", "message"),
     [
-        (rotary_learned.fope, {"sigma": 0.0}, "encoding.sigma: 0.0 must be positive"),
-        (rotary_learned.fope, {"pairing": "x"}, "encoding.pairing: 'x' is not one of"),
-        (rotary_learned.pope, {"base": -1.0}, "encoding.base: -1.0 must be positive"),
-        (generators.liere, {"block": 1}, "encoding.block, size: 1, 14 must be 2 or more"),
-        (generators.string, {"basis": "x"}, "encoding.basis: 'x' is not one of: 'cayley'"),
+        (rotary_fourier_polar.fope, {"sigma": 0.0}, "encoding.sigma: 0.0 must be positive"),
+        (rotary_fourier_polar.fope, {"pairing": "x"}, "encoding.pairing: 'x' is not one of"),
+        (rotary_fourier_polar.pope, {"base": -1.0}, "encoding.base: -1.0 must be positive"),
+        (rotary_generators.liere, {"block": 1}, "encoding.block, size: 1, 14 must be 2 or more"),
+        (rotary_generators.string, {"basis": "x"}, "encoding.basis: 'x' is not one of: 'cayley'"),
     ],
 )
 def test_refused_options(build, options, message):
@@ -171,11 +171,11 @@ def test_refused_options(build, options, message):
 @pytest.mark.parametrize(
     ("encoding", "message"),
     [
-        (rotary_learned.fope(length=6), "encoding.length: 6 tokens are less than one turn"),
+        (rotary_fourier_polar.fope(length=6), "encoding.length: 6 tokens are less than one turn"),
         (rotary.hope(length=6), "encoding.length: 6 tokens are less than one turn"),
         (rotary.p_rope(share=0.2), "encoding.share: 0.2 of the pairs of a head of 8 is none"),
-        (generators.liere(block=3), "encoding.block: 3 does not divide a head of 8"),
-        (generators.string(), "head: 6 channels; string needs"),
+        (rotary_generators.liere(block=3), "encoding.block: 3 does not divide a head of 8"),
+        (rotary_generators.string(), "head: 6 channels; string needs"),
     ],
 )
 def test_refused_widths(encoding, message):

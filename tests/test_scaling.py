@@ -6,66 +6,66 @@ import numpy as np
 import pytest
 
 from posenc_jax.encoding import Dims, place
-from posenc_jax.encodings import CATALOG, extension, rotary, scaling
+from posenc_jax.encodings import CATALOG, rotary, rotary_released, rotary_scaling
 from tests.catalogue import gap, standing
 from tests.test_rotary import counted, logits, vectors
 
 METHODS = [
-    scaling.pi,
-    scaling.ntk,
-    scaling.dynamic_ntk,
-    scaling.ntk_by_parts,
-    scaling.yarn,
-    extension.llama3,
-    extension.longrope,
+    rotary_scaling.pi,
+    rotary_scaling.ntk,
+    rotary_scaling.dynamic_ntk,
+    rotary_scaling.ntk_by_parts,
+    rotary_scaling.yarn,
+    rotary_released.llama3,
+    rotary_released.longrope,
 ]
 
 # 1 / inv_freq formulas of the authors' code and of Hugging Face, computed apart in float64 for a
 # head of 16, base 10000, length 2048.
 FROZEN = [
     (
-        scaling.ntk(factor=4.0),
+        rotary_scaling.ntk(factor=4.0),
         [1.0, 0.2594128170149228, 0.06729500963161782, 0.017457188019584336, 0.004528618321319533,
          0.0011747816359188909, 0.00030475341355111886, 7.905694150420948e-05],
     ),
     (
-        scaling.dynamic_ntk(length=2048),  # at 6144 tokens
+        rotary_scaling.dynamic_ntk(length=2048),  # at 6144 tokens
         [1.0, 0.27029612569240363, 0.07305999556432365, 0.019747833744140873, 0.005337762951858991,
          0.001442776645751933, 0.000389976937586229, 0.00010540925533894597],
     ),
     (
-        scaling.dynamic_ntk(length=2048, alpha=2.0),
+        rotary_scaling.dynamic_ntk(length=2048, alpha=2.0),
         [1.0, 0.25127376217164404, 0.06313850355589193, 0.01586504932637669, 0.003986470631277377,
          0.0010016954733078351, 0.0002516997901283654, 6.324555320336759e-05],
     ),
     (
-        scaling.yarn(factor=4.0, length=2048, ramp="pairs_truncated"),
+        rotary_scaling.yarn(factor=4.0, length=2048, ramp="pairs_truncated"),
         [1.0, 0.31622776601683794, 0.1, 0.02569350598886808, 0.00625, 0.0013834964763236662,
          0.00025, 7.905694150420948e-05],
     ),
     (
-        scaling.yarn(factor=4.0, length=2048, ramp="pairs"),
+        rotary_scaling.yarn(factor=4.0, length=2048, ramp="pairs"),
         [1.0, 0.31622776601683794, 0.1, 0.023870192321736323, 0.005056971521129435,
          0.0008112903817014311, 0.00025, 7.905694150420948e-05],
     ),
     (
-        extension.llama3(),
+        rotary_released.llama3(),
         [1.0, 0.19392274474868576, 0.03760603093086393, 0.0072926647372171085,
          0.0005248461609929547, 3.428102195952591e-05, 6.647869871181236e-06,
          1.2891731721515574e-06],
     ),
     (
-        extension.llama3(base=10_000.0, length=600),
+        rotary_released.llama3(base=10_000.0, length=600),
         [1.0, 0.31622776601683794, 0.1, 0.022581652274134386, 0.00125, 0.00039528470752104737,
          0.000125, 3.952847075210474e-05],
     ),
     (
-        extension.longrope(long=(1.0, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 3.75)),
+        rotary_released.longrope(long=(1.0, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 3.75)),
         [1.0, 0.31622776601683794, 0.08, 0.021081851067789197, 0.005, 0.0012649110640673518,
          0.0003333333333333333, 8.432740427115677e-05],
     ),
     (
-        scaling.yarn(factor=4.0, length=2048),
+        rotary_scaling.yarn(factor=4.0, length=2048),
         [1.0, 0.31622776601683794, 0.1, 0.015026497703256057, 0.0030466515889972625,
          0.000792921404744199, 0.00025, 7.905694150420948e-05],
     ),
@@ -92,14 +92,14 @@ def test_nothing_to_extend_is_rope(build, pairing):
     """With nothing to extend, every method is rope to the bit: one set of weights serves all."""
     q, k = vectors(1)
     assert build().init(jax.random.key(0), Dims(24, 3, 8)) == {}
-    nothing = {"length": 1000} if build is scaling.dynamic_ntk else {"factor": 1.0}
+    nothing = {"length": 1000} if build is rotary_scaling.dynamic_ntk else {"factor": 1.0}
     same = build(base=500.0, pairing=pairing, **nothing)
     rope = rotary.rope(base=500.0, pairing=pairing)
     pos = counted(1000)
     assert gap(logits(same, {}, q, k, pos), logits(rope, {}, q, k, pos)) == 0.0
     option = {
-        scaling.dynamic_ntk: {"length": 6},
-        extension.llama3: {"factor": 1.5, "length": 64},
+        rotary_scaling.dynamic_ntk: {"length": 6},
+        rotary_released.llama3: {"factor": 1.5, "length": 64},
     }.get(build, {"factor": 1.5})
     other = build(base=500.0, pairing=pairing, **option)
     assert gap(logits(other, {}, q, k, pos), logits(rope, {}, q, k, pos)) > 1e-3, "control"
@@ -107,7 +107,7 @@ def test_nothing_to_extend_is_rope(build, pairing):
 
 def test_pi_is_rope_at_divided_positions():
     at, spread = counted(7), 5 * counted(7)
-    pi, rope = scaling.pi(factor=5.0), rotary.rope()
+    pi, rope = rotary_scaling.pi(factor=5.0), rotary.rope()
     for one, other in zip(table_of(pi, spread, 12), table_of(rope, at, 12), strict=True):
         assert gap(one, other) < 1e-6
     assert gap(table_of(pi, at, 12).cos, table_of(rope, at, 12).cos) > 1e-2
@@ -118,7 +118,7 @@ def test_ntk_ends():
     with jax.enable_x64(True):
         one, rope = (
             np.arctan2(t.sin, t.cos)[0, 0, 0]
-            for t in (table_of(e, counted(1, 1), 1) for e in (scaling.ntk(), rotary.rope()))
+            for t in (table_of(e, counted(1, 1), 1) for e in (rotary_scaling.ntk(), rotary.rope()))
         )
     assert abs(one[0] / rope[0] - 1) < 1e-12
     assert abs(one[-1] / rope[-1] - 1 / 4) < 1e-12
@@ -137,7 +137,7 @@ def test_yarn_temperature_is_applied_once():
     """q and k each carry 0.1 ln s + 1, so logits carry its square, and no more."""
     q, k = vectors(3)
     options = {"factor": 8.0, "length": 64}
-    yarn, parts = scaling.yarn(**options), scaling.ntk_by_parts(**options)
+    yarn, parts = rotary_scaling.yarn(**options), rotary_scaling.ntk_by_parts(**options)
     root = 0.1 * np.log(8.0) + 1
     table = table_of(yarn, counted(0), 12, 8)
     assert gap(np.hypot(table.cos, table.sin), root) < 1e-6
@@ -150,7 +150,7 @@ def test_yarn_temperature_is_applied_once():
 
 def test_dynamic_ntk_decodes_as_it_reads():
     """One token at a time with the length stated equals the full pass; a growing one does not."""
-    encoding = scaling.dynamic_ntk(length=4)
+    encoding = rotary_scaling.dynamic_ntk(length=4)
     full = table_of(encoding, counted(0), 12)
     for t in range(12):
         step = table_of(encoding, counted(t, 1), 12)
@@ -160,7 +160,7 @@ def test_dynamic_ntk_decodes_as_it_reads():
 
 def test_dynamic_ntk_length_of_each_sequence():
     """Packed documents are stretched each by its own length; short ones are rope to the bit."""
-    encoding = scaling.dynamic_ntk(length=4)
+    encoding = rotary_scaling.dynamic_ntk(length=4)
     pos = jnp.asarray([[0, 1, 2, 0, 1, 2, 3, 4, 5]], jnp.int32)
     length = jnp.asarray([[3] * 3 + [6] * 6], jnp.int32)
     table = encoding.table({}, place(encoding, None, standing(pos, length)), 16)
@@ -173,16 +173,20 @@ def test_dynamic_ntk_length_of_each_sequence():
 @pytest.mark.parametrize(
     ("build", "options", "message"),
     [
-        (scaling.pi, {"factor": 0.5}, "encoding.factor: 0.5 must be 1 or more"),
-        (scaling.yarn, {"factor": 0.0}, "encoding.factor: 0.0 must be 1 or more"),
-        (scaling.ntk, {"factor": float("inf")}, "encoding.factor: inf must be 1 or more"),
-        (scaling.ntk, {"base": 0.0}, "encoding.base: 0.0 must be positive"),
-        (scaling.dynamic_ntk, {"length": 0}, "encoding.length: 0 must be positive"),
-        (scaling.dynamic_ntk, {"alpha": 0.0}, "encoding.alpha: 0.0 must be positive"),
-        (scaling.yarn, {"beta_slow": 40.0}, "encoding.beta_fast: 32.0 must be above beta_slow"),
-        (scaling.yarn, {"ramp": "none"}, "encoding.ramp: 'none' is not one of: 'turns'"),
-        (scaling.yarn, {"ramp": "pairs", "base": 1.0}, "encoding.base: 1.0 must be above 1"),
-        (scaling.ntk_by_parts, {"pairing": "x"}, "encoding.pairing: 'x' is not one of"),
+        (rotary_scaling.pi, {"factor": 0.5}, "encoding.factor: 0.5 must be 1 or more"),
+        (rotary_scaling.yarn, {"factor": 0.0}, "encoding.factor: 0.0 must be 1 or more"),
+        (rotary_scaling.ntk, {"factor": float("inf")}, "encoding.factor: inf must be 1 or more"),
+        (rotary_scaling.ntk, {"base": 0.0}, "encoding.base: 0.0 must be positive"),
+        (rotary_scaling.dynamic_ntk, {"length": 0}, "encoding.length: 0 must be positive"),
+        (rotary_scaling.dynamic_ntk, {"alpha": 0.0}, "encoding.alpha: 0.0 must be positive"),
+        (
+            rotary_scaling.yarn,
+            {"beta_slow": 40.0},
+            "encoding.beta_fast: 32.0 must be above beta_slow",
+        ),
+        (rotary_scaling.yarn, {"ramp": "none"}, "encoding.ramp: 'none' is not one of: 'turns'"),
+        (rotary_scaling.yarn, {"ramp": "pairs", "base": 1.0}, "encoding.base: 1.0 must be above 1"),
+        (rotary_scaling.ntk_by_parts, {"pairing": "x"}, "encoding.pairing: 'x' is not one of"),
     ],
 )
 def test_refused_options(build, options, message):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from posenc_jax.encoding import place
-from posenc_jax.encodings.rotary_axes import tmrope
-from posenc_jax.encodings.streams import Audio, Image, Text, Video, ids, positions
+from posenc_jax.encodings.multimodal_ids import Audio, Image, Text, Video, ids, positions
+from posenc_jax.encodings.rotary_multimodal import tmrope
 from tests.catalogue import standing
 
 

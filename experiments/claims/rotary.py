@@ -23,7 +23,7 @@ from experiments.claims.ledger import (
 from experiments.claims.reading import bits_under, table_of
 from posenc_jax import make
 from posenc_jax.encodings import taken_by
-from posenc_jax.encodings.angles import ladder, turn, turns
+from posenc_jax.encodings.rotation import ladder, turn, turns
 
 SHIFTS = (0, 1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
 KINDS = ("random weights", "trained weights")

@@ -1,6 +1,6 @@
 """The config of an image experiment, the encodings that it names, and what it refuses."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -29,12 +29,16 @@ class Config(schema.TrainedConfig):
 
 def sized(config: Config, name: str) -> Encoding:
     """The method of that name, with tables of the size of the grid it is trained on."""
+    return encodings.make(name, **_options(config, name))
+
+
+def _options(config: Config, name: str) -> dict[str, Any]:
     side = config.train.length
     flat = encodings.axes(name) < 2
     fits = {"length": side * side if flat else side, "beyond": "clamp"}
     if not flat:
         fits["window"] = side
-    return encodings.make(name, **encodings.taken_by(name, fits | config.encoding.options))
+    return encodings.taken_by(name, fits | config.encoding.options)
 
 
 def check(config: Config) -> None:
@@ -58,13 +62,9 @@ def _check_method(config: Config, name: str) -> None:
     for part in encodings.cards(name):
         if part.groups is not None:
             raise FieldError("encoding.name", f"{part.name} reads groups; images state none")
-    encoding, grid = sized(config, name), axes == 2
+    options = _options(config, name)
+    positions = lambda size: size if axes == 2 else size * size
+    checks.training("train.length", name, options, positions(config.train.length))
     for size in config.eval.lengths:
-        last = size if grid else size * size
-        if encoding.limit is not None and last > encoding.limit:
-            raise FieldError(
-                "eval.lengths",
-                f"{size} has positions up to {last - 1}, past what {name} reaches, "
-                f"{encoding.limit - 1}; shorten it, or set encoding.beyond",
-            )
-    checks.width("model.width", name, encoding, config.model)
+        checks.reach("eval.lengths", name, options, positions(size))
+    checks.width("model.width", name, sized(config, name), config.model)

@@ -68,7 +68,12 @@ def _groups(config: Config) -> set[str | None]:
 
 
 def encoding_of(config: Config, name: str, multiple: int | None = None) -> Encoding:
-    """The method in training, or for a window that is a multiple of the trained one.
+    """The method in training, or for a window that is a multiple of the trained one."""
+    return encodings.make(name, **options_of(config, name, multiple))
+
+
+def options_of(config: Config, name: str, multiple: int | None = None) -> dict[str, Any]:
+    """The options of `encoding_of`.
 
     An option `length` is the trained window, `limit` the longest window tested, `factor` 1 in
     training and `multiple` later; `every` is such that the last layer is the one unlike others,
@@ -81,7 +86,7 @@ def encoding_of(config: Config, name: str, multiple: int | None = None) -> Encod
         "every": max(2, config.model.layers),
         "window": max(2, config.window // 2),
     }
-    return encodings.make(name, **encodings.taken_by(name, {**asked, **config.encoding.options}))
+    return encodings.taken_by(name, {**asked, **config.encoding.options})
 
 
 @contextmanager
@@ -99,7 +104,7 @@ def check(config: Config) -> None:
         checks.sequence("encoding.name", name)
         encoding = encoding_of(config, name)
         checks.width("model.width", name, encoding, config.model)
-        checks.reach("window", name, encoding, config.window)
+        checks.training("window", name, options_of(config, name), config.window)
     encodings.check_used(names(config), config.encoding.options)
     if config.model.kind == "lstm":
         raise FieldError("model.kind", "'lstm' reads no positions; choices: decoder, encoder")

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.leaderboard.config import encoding_of, of_task
+from experiments.leaderboard.config import encoding_of, of_task, options_of
 from posenc_jax import encodings
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.hosts.exit_status import Diverged
@@ -137,12 +137,12 @@ def measure(config: Any, name: str, pools: Sequence[Pool]) -> Iterator[runs.Reco
         states.append(state)
     count = sum(leaf[0].size for leaf in jax.tree.leaves(states[0].params["encoding"]))
     yield from records({**labels, "split": "train"}, {"parameters": [count] * config.seeds})
-    same = "factor" not in encodings.options([name])
+    same = not any("factor" in part.options for part in encodings.cards(name))
     for n, multiple in enumerate(config.multiples):
-        encoding = encoding_of(config, name, multiple)
-        if encoding.limit is not None and config.window * multiple > encoding.limit:
+        most = encodings.reach(name, **options_of(config, name, multiple))
+        if most is not None and config.window * multiple > most:
             continue
-        reader = model if same else build(encoding)
+        reader = model if same else build(encoding_of(config, name, multiple))
         score = jax.jit(partial(_score, reader))
         for pool, state in zip(pools, states, strict=True):
             scores = jax.device_get(score(state.params, pool.test[n]))

@@ -1,5 +1,6 @@
 """The config of a length extrapolation, the encodings that it names, and what it refuses."""
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,11 +36,15 @@ def variants(config: Config, name: str, length: int) -> Iterator[tuple[str, Enco
 
 def variant(config: Config, name: str, label: str, length: int) -> Encoding:
     """The encoding `label` for the weights trained with `name`, evaluated at one length."""
+    return encodings.make(label, **_variant_options(config, name, label, length))
+
+
+def _variant_options(config: Config, name: str, label: str, length: int) -> dict[str, Any]:
     stretch = {"factor": max(1.0, length / config.train.length), "length": config.train.length}
     options: dict[str, Any] = dict(config.encoding.options)
     if label != name:
         options = {**stretch, **options}
-    return encodings.make(label, **encodings.taken_by(label, options))
+    return encodings.taken_by(label, options)
 
 
 def check(config: Config) -> None:
@@ -59,11 +64,12 @@ def check(config: Config) -> None:
         for label in config.eval.variants:
             _check_variant(config, name, label)
         for field, lengths in sizes.items():
-            for length in lengths:
-                in_training = field != "eval.lengths"
-                read = [(name, trained)] if in_training else variants(config, name, length)
-                for label, encoding in read:
-                    checks.reach(field, label, encoding, width(length))
+            in_training = field != "eval.lengths"
+            check_length = checks.training if in_training else checks.reach
+            labels = (name,) if in_training else config.eval.variants or (name,)
+            for length, label in itertools.product(lengths, labels):
+                options = _variant_options(config, name, label, length)
+                check_length(field, label, options, width(length))
 
 
 def _check_method(config: Config, name: str, encoding: Encoding, field: str = "") -> None:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveFloat, model_validator
 
 from experiments import checks
-from experiments.rows import fitted
+from experiments.rows import fitted, fitted_options
 from posenc_jax import encodings
 from posenc_jax.lab.config import schema
 from posenc_jax.options import FieldError
@@ -61,8 +61,8 @@ def check(config: Config) -> None:
         checks.sequence("encoding.name", name)
     rows = [fitted(name, config.encoding.options) for name in config.encoding.names]
     schema.check_distinct("encoding.name", [label for label, _ in rows])
-    for label, encoding in rows:
+    for name, (label, encoding) in zip(config.encoding.names, rows, strict=True):
         checks.width("model.width", label, encoding, config.model)
-        if encoding.limit is not None and longest > encoding.limit:
-            reason = f"{longest} tokens are past what {label} reaches, {encoding.limit}"
-            raise FieldError("data.amounts", reason)
+        _, options = fitted_options(name, config.encoding.options)
+        checks.training("data.length", label, options, config.data.length)
+        checks.reach("data.amounts", label, options, longest)

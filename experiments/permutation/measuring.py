@@ -185,11 +185,11 @@ def _errors(setting: Setting, subject: Subject, model: Model, states: Any):
     """(error, carried), each [2, lengths], of parameters with a leading axis of 2; NaN past the
     method's range.
 
-    A NaN reaches all sequences of its row: without the longest, until none is left.
+    A NaN reaches all sequences of its row, so the longest is left out until there is no NaN.
     """
-    lengths, limit = setting.equivariance.lengths, subject.encoding.limit
+    lengths = setting.equivariance.lengths
     found_2N2 = np.full((2, len(lengths), 2), np.nan)
-    tried = [length for length in lengths if limit is None or length <= limit]
+    tried = list(lengths)
     while tried:
         one = partial(_gaps, setting, subject, model, tried)
         gaps_2N2 = np.asarray(jit_quick(partial(jax.lax.map, one))(states))

@@ -1,4 +1,4 @@
-"""The catalogue: every method by name, and the three functions that read it."""
+"""The catalogue: every method by name, and the functions that read it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -7,29 +7,32 @@ from posenc_jax.encoding import Encoding, chain
 from posenc_jax.encodings import (
     absolute,
     absolute_2d,
-    augmented,
-    bias,
+    absolute_fourier,
+    bias_formulas,
+    bias_networks,
+    bias_tables,
     by_layer,
-    contextual,
     dape,
     disentangled,
-    extension,
-    fourier,
     gated,
-    generators,
-    grouped,
-    kernels,
-    mlps,
     path,
     positions,
+    positions_augmented,
+    positions_grouped,
+    ranges,
+    relative_keys,
     rotary,
-    rotary_axes,
-    rotary_learned,
-    scaling,
+    rotary_2d,
+    rotary_fourier_polar,
+    rotary_generators,
+    rotary_multimodal,
+    rotary_released,
+    rotary_scaling,
+    temperature,
 )
 from posenc_jax.encodings.card import Card
 from posenc_jax.encodings.describe import facts, option_lines, summary
-from posenc_jax.options import checked, choices_for
+from posenc_jax.options import FieldError, checked, choices_for
 
 CATALOG: dict[str, Callable[..., Encoding]] = {
     "nope": absolute.nope,
@@ -40,52 +43,52 @@ CATALOG: dict[str, Callable[..., Encoding]] = {
     "sinusoidal": absolute.sinusoidal,
     "learned": absolute.learned,
     "rbf": absolute.rbf,
-    "fourier": fourier.fourier,
+    "fourier": absolute_fourier.fourier,
     "learned_2d": absolute_2d.learned_2d,
     "sinusoidal_2d": absolute_2d.sinusoidal_2d,
     "randomized": positions.randomized,
     "interpolated": positions.interpolated,
     "clamped": positions.clamped,
-    "shifted": augmented.shifted,
-    "cape": augmented.cape,
-    "abacus": grouped.abacus,
-    "coupled": grouped.coupled,
+    "shifted": positions_augmented.shifted,
+    "cape": positions_augmented.cape,
+    "abacus": positions_grouped.abacus,
+    "coupled": positions_grouped.coupled,
     "rope": rotary.rope,
     "partial": rotary.partial,
     "p_rope": rotary.p_rope,
     "hope": rotary.hope,
     "headwise": rotary.headwise,
     "xpos": rotary.xpos,
-    "axial": rotary_axes.axial,
-    "mixed": rotary_axes.mixed,
-    "mrope": rotary_axes.mrope,
-    "tmrope": rotary_axes.tmrope,
-    "fope": rotary_learned.fope,
-    "pope": rotary_learned.pope,
-    "liere": generators.liere,
-    "string": generators.string,
-    "pi": scaling.pi,
-    "ntk": scaling.ntk,
-    "dynamic_ntk": scaling.dynamic_ntk,
-    "ntk_by_parts": scaling.ntk_by_parts,
-    "yarn": scaling.yarn,
-    "llama3": extension.llama3,
-    "longrope": extension.longrope,
-    "drope": extension.drope,
+    "axial": rotary_2d.axial,
+    "mixed": rotary_2d.mixed,
+    "mrope": rotary_multimodal.mrope,
+    "tmrope": rotary_multimodal.tmrope,
+    "fope": rotary_fourier_polar.fope,
+    "pope": rotary_fourier_polar.pope,
+    "liere": rotary_generators.liere,
+    "string": rotary_generators.string,
+    "pi": rotary_scaling.pi,
+    "ntk": rotary_scaling.ntk,
+    "dynamic_ntk": rotary_scaling.dynamic_ntk,
+    "ntk_by_parts": rotary_scaling.ntk_by_parts,
+    "yarn": rotary_scaling.yarn,
+    "llama3": rotary_released.llama3,
+    "longrope": rotary_released.longrope,
+    "drope": temperature.drope,
     "irope": by_layer.irope,
     "local_global": by_layer.local_global,
-    "clipped": bias.clipped,
-    "t5": bias.t5,
-    "alibi": bias.alibi,
-    "swin_2d": bias.swin_2d,
-    "kerple_log": kernels.kerple_log,
-    "kerple_power": kernels.kerple_power,
-    "sandwich": kernels.sandwich,
-    "window": kernels.window,
-    "fire": mlps.fire,
-    "mlp": mlps.mlp,
-    "shaw": contextual.shaw,
-    "transformer_xl": contextual.transformer_xl,
+    "clipped": bias_tables.clipped,
+    "t5": bias_tables.t5,
+    "alibi": bias_formulas.alibi,
+    "swin_2d": bias_tables.swin_2d,
+    "kerple_log": bias_formulas.kerple_log,
+    "kerple_power": bias_formulas.kerple_power,
+    "sandwich": bias_formulas.sandwich,
+    "window": bias_formulas.window,
+    "fire": bias_networks.fire,
+    "mlp": bias_networks.mlp,
+    "shaw": relative_keys.shaw,
+    "transformer_xl": relative_keys.transformer_xl,
     "deberta": disentangled.deberta,
     "tupe": disentangled.tupe,
     "dape": dape.dape,
@@ -97,9 +100,9 @@ CATALOG: dict[str, Callable[..., Encoding]] = {
 
 
 def card(name: str) -> Card:
-    """The card of a method. ValueError: no such method, with the nearest names."""
+    """The card of a method. FieldError: no such method, with the nearest names."""
     if name not in CATALOG:
-        raise ValueError(f"encoding.name: no method {name!r}{choices_for(name, CATALOG)}")
+        raise FieldError("encoding.name", f"no method {name!r}{choices_for(name, CATALOG)}")
     return CATALOG[name].card  # type: ignore[attr-defined]
 
 
@@ -114,22 +117,33 @@ def make(name: str, **options: Any) -> Encoding:
     A "+" chains methods; an option goes to every part that takes it.
 
     Raises:
-      ValueError: an unknown method or option, a value outside its choices, or parts that do not
-        compose, in one line that names the field, the value and the choices.
+      FieldError: an unknown method or option, a value outside its choices, parts that do not
+        compose, or a part that cannot read the positions that another part gives it, however short
+        the sequence; in one line that names the field, the value and the choices.
     """
-    parts = cards(name)
-    _check_composes(parts)
-    check_used([name], options)
-    encodings, shows = [], None
-    for part in parts:
-        own = {
-            option: checked("encoding", part.options[option], value)
-            for option, value in options.items()
-            if option in part.options
-        }
-        _check_squeezes(part, part.defaults | own, shows)
-        encodings.append(part.build(**own))
+    parts = _parts(name, options)
+    _check_composes([part for part, _ in parts])
+    encodings = [part.build(**own) for part, own in parts]
+    for training in (True, False):
+        ranges.check(parts, 1, training)
     return encodings[0] if len(encodings) == 1 else chain(*encodings)
+
+
+def check(name: str, options: Mapping[str, Any], tokens: int) -> None:
+    """Raises what `make` would, and refuses training on sequences of so many tokens.
+
+    FieldError: in training a part is given positions that it cannot read, which would make NaN.
+    """
+    make(name, **options)
+    ranges.check(_parts(name, options), tokens, training=True)
+
+
+def reach(name: str, **options: Any) -> int | None:
+    """The most tokens that a sequence may have in evaluation; None: any number.
+
+    For a method of several axes, it is the number of positions on each axis.
+    """
+    return ranges.reach(_parts(name, options))
 
 
 def axes(name: str) -> int:
@@ -138,29 +152,20 @@ def axes(name: str) -> int:
 
 
 def taken_by(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the options that a part of `name` takes."""
+    """The options that a part of `name` takes."""
     return {o: v for o, v in options.items() if any(o in part.options for part in cards(name))}
 
 
 def check_used(names: Sequence[str], options: Iterable[str]) -> None:
-    """ValueError: an option that none of the named methods takes, with those that they do."""
+    """FieldError: an option that none of the named methods takes, with those that they take."""
     known = sorted({option for name in names for part in cards(name) for option in part.options})
     for option in options:
         if option not in known:
-            raise ValueError(
-                f"encoding.{option}: {', '.join(names)} takes no such option; its options: "
-                f"{', '.join(known) or 'none'}"
+            raise FieldError(
+                ("encoding", option),
+                f"{', '.join(names)} takes no such option; its options: "
+                f"{', '.join(known) or 'none'}",
             )
-
-
-def options(names: Iterable[str]) -> dict[str, Any]:
-    """Options of the named methods with their defaults; those whose defaults disagree left out."""
-    found: dict[str, list[Any]] = {}
-    for name in names:
-        for part in cards(name):
-            for option, default in part.defaults.items():
-                found.setdefault(option, []).append(default)
-    return {o: seen[0] for o, seen in found.items() if all(d == seen[0] for d in seen)}
 
 
 def describe(name: str) -> str:
@@ -174,45 +179,41 @@ def describe(name: str) -> str:
     )  # fmt: skip
 
 
-def _check_squeezes(part: Card, own: Mapping[str, Any], shows: int | None) -> None:
-    """`shows`: every position that the part is shown is below this; None: those of the sequence."""
-    if own.get("beyond") == "interpolate" and shows is not None and shows > own["length"]:
-        raise ValueError(
-            f"encoding.beyond: 'interpolate' fits a sequence's own positions into the "
-            f"{own['length']} that {part.name} has; it is shown others, up to {shows - 1}: raise "
-            "length, or clamp"
-        )
+def _parts(name: str, options: Mapping[str, Any]) -> list[tuple[Card, dict[str, Any]]]:
+    """Each part's card and all of its options, those given checked against their types."""
+    parts = cards(name)
+    check_used([name], options)
+    return [
+        (part, part.defaults | {
+            option: checked("encoding", part.options[option], value)
+            for option, value in options.items()
+            if option in part.options
+        })
+        for part in parts
+    ]  # fmt: skip
 
 
 def _check_composes(parts: list[Card]) -> None:
-    axes = {part.axes for part in parts if part.kind not in ("none", "positions")} - {0}
-    rotary = [part.name for part in parts if part.kind in ("rotary", "layout")]
     names = " + ".join(part.name for part in parts)
-    if len(rotary) > 1:
-        raise ValueError(
-            f"encoding.name: {names}: {' and '.join(rotary)} both turn the same "
-            "channels; keep one rotary part"
-        )
+
+    def refuse(reason: str):
+        raise FieldError("encoding.name", f"{names}: {reason}")
+
+    turns = lambda part: part.kind in ("rotary", "by_layer")
+    if len(turning := [part.name for part in parts if turns(part)]) > 1:
+        refuse(f"{' and '.join(turning)} both turn the same channels; keep one rotary part")
     acting = [part for part in parts if part.kind not in ("input", "positions")]
     for i, part in enumerate(acting):
-        turning = [other.name for other in acting[i + 1 :] if other.kind in ("rotary", "layout")]
-        if part.order == "first" and i > 0:
-            raise ValueError(
-                f"encoding.name: {names}: {part.name} is not linear in queries and keys; put it "
-                f"before {acting[0].name}"
-            )
-        if part.order == "last" and turning:
-            raise ValueError(
-                f"encoding.name: {names}: {part.name} adds channels, which {turning[0]} would "
-                "turn; put it last"
-            )
+        later = [other.name for other in acting[i + 1 :] if turns(other)]
+        if part.in_chain == "first" and i > 0:
+            refuse(f"{part.name} is not linear in queries and keys; put it before {acting[0].name}")
+        if part.in_chain == "last" and later:
+            refuse(f"{part.name} adds channels, which {later[0]} would turn; put it last")
+    axes = {part.axes for part in parts if part.kind != "none"} - {0}
     if len(axes) > 1:
-        raise ValueError(
-            f"encoding.name: {names}: parts read positions of {sorted(axes)} axes; "
-            "keep parts of one kind of position"
-        )
+        refuse(f"parts read positions of {sorted(axes)} axes; keep parts of one kind of position")
     if len(parts) > 1 and parts[-1].kind == "positions":
-        raise ValueError(
-            f"encoding.name: {names}: {parts[-1].name} places positions for the parts "
-            "to its right, and there are none; put it before one of them"
+        refuse(
+            f"{parts[-1].name} places positions for the parts to its right, and there are none; "
+            "put it before one of them"
         )

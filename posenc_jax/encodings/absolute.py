@@ -1,7 +1,7 @@
 """Absolute methods over sequences: a code for each position, at the model's input.
 
-`inputs.py` says how a code joins the embeddings (`how`, `width`) and how tables are read past their
-end (`beyond`).
+The options `how` and `width` say how a code joins the embeddings, see `input_codes.py`; `beyond`
+says what positions past a table read, see `learned`.
 """
 
 from typing import Literal
@@ -10,26 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding
+from posenc_jax.encodings import input_codes as codes
 from posenc_jax.encodings.card import method
-from posenc_jax.encodings.inputs import (
-    Beyond,
-    Channels,
-    How,
-    Spacing,
-    at_input,
-    bounded,
-    coded,
-    joined,
-    normal,
-    one_of,
-    read,
-    refused,
-    require,
-    sine_code,
-    sines,
-    table_rows,
-    within,
-)
+from posenc_jax.encodings.checks import at_least, one_of, positive
+from posenc_jax.encodings.input_codes import Beyond, How, Spacing
+from posenc_jax.encodings.rotation import Pairing
 
 Start = Literal[0, 1]
 
@@ -38,13 +23,13 @@ Start = Literal[0, 1]
     kind="none",
     formula="x",
     paper="Haviv et al. 2022, arXiv 2203.16634; Kazemnejad et al. 2023, arXiv 2305.19466",
-    relative=True,
+    shift_invariant=True,
     scores=lambda o, params, q_THC, k_THC, pos_T, n: (
         np.einsum("qhc,khc->hqk", q_THC, k_THC) / np.sqrt(q_THC.shape[-1])
     ),
 )
 def nope() -> Encoding:
-    """No positional encoding: a causal mask still tells order, nothing else does."""
+    """No positional encoding: only a causal mask tells order."""
     return Encoding()
 
 
@@ -52,30 +37,28 @@ def nope() -> Encoding:
     kind="input",
     formula="c(t) = t",
     paper="textbook",
-    embeds=lambda o, params, x_TD, pos_T, n: joined(
-        o, params, x_TD, pos_T.astype(np.float64)[:, None]
-    ),
+    embeds=codes.embeds_by(lambda o, params, pos_T, n, width: np.asarray(pos_T, float)[:, None]),
 )
 def index(how: How = "add") -> Encoding:
-    """The position itself, in one channel: unbounded, so that far out it drowns the token."""
-    return coded(how, 1, lambda params, pos_BT, width: pos_BT.astype(float)[..., None])
+    """The position itself, in one channel; at far positions it is much larger than the token."""
+    return codes.coded(how, 1, lambda params, pos_BT, width: pos_BT.astype(float)[..., None])
 
 
 @method(
     kind="input",
     formula="c(t) = t / (n - 1), and 0 where n = 1",
     paper="textbook",
-    embeds=lambda o, params, x_TD, pos_T, n: joined(
-        o, params, x_TD, np.array([[t / (n - 1) if n > 1 else 0.0] for t in pos_T])
+    embeds=codes.embeds_by(
+        lambda o, params, pos_T, n, width: np.array([[t / max(n - 1, 1)] for t in pos_T])
     ),
 )
 def normalized(how: How = "add") -> Encoding:
-    """The share of the sequence passed, from 0 to 1: one step means less in a longer sequence."""
+    """The position's share of the sequence, from 0 to 1; steps are smaller in longer sequences."""
 
     def share(key, layout):
         return layout.pos_BT.astype(float) / jnp.maximum(layout.length_BT - 1, 1).astype(float)
 
-    return coded(how, 1, lambda params, share_BT, width: share_BT[..., None], place=share)
+    return codes.coded(how, 1, lambda params, share_BT, width: share_BT[..., None], place=share)
 
 
 def bit_rows(length):
@@ -93,27 +76,26 @@ def bits_below(length: int) -> int:
     formula="c_k(t) = floor(t / 2^k) mod 2, as many bits as length - 1 needs",
     paper="textbook",
     beyond="option",
-    embeds=lambda o, params, x_TD, pos_T, n: joined(
-        o, params, x_TD, table_rows(bit_rows(o.length), o.beyond, pos_T, n)
-    ),
+    reads=codes.table_reads,
+    embeds=codes.rows_of(lambda o, params: bit_rows(o.length)),
     example={"length": 64, "beyond": "clamp"},
     vary={"length": 12, "beyond": "interpolate"},
 )
 def binary(length: int = 512, beyond: Beyond = "error", how: How = "add") -> Encoding:
-    """The bits of the position, lowest first: neighbours differ by one bit, or by all of them.
+    """The bits of the position, lowest first: neighbours differ in one bit, or in up to all.
 
-    ValueError: length is not positive.
+    FieldError: length is not positive.
     """
-    require(length > 0, "length", length, "must be positive")
+    at_least(1, length=length)
     width = bits_below(length)
 
     def rows(pos_BT):
         return pos_BT[..., None] >> jnp.arange(width, dtype=jnp.int32)[None, None] & 1
 
     def code(params, pos_BT, width):
-        return read(rows, pos_BT, length, beyond)
+        return codes.read(rows, pos_BT, length, beyond)
 
-    return coded(how, width, code, **bounded(length, beyond))
+    return codes.coded(how, width, code, place=codes.squeezed(length, beyond))
 
 
 @method(
@@ -121,47 +103,44 @@ def binary(length: int = 512, beyond: Beyond = "error", how: How = "add") -> Enc
     formula="c(t) = the t-th unit vector of `length`",
     paper="textbook",
     beyond="option",
-    embeds=lambda o, params, x_TD, pos_T, n: joined(
-        o, params, x_TD, table_rows(np.eye(o.length), o.beyond, pos_T, n)
-    ),
+    reads=codes.table_reads,
+    embeds=codes.rows_of(lambda o, params: np.eye(o.length)),
     example={"length": 64, "beyond": "clamp"},
     vary={"length": 12, "beyond": "interpolate"},
 )
 def one_hot(length: int = 512, beyond: Beyond = "error", how: How = "add") -> Encoding:
-    """A unit vector for each position. Added, it is the same function as a `learned` table.
+    """A unit vector for each position. With how="add" it is the same function as `learned`.
 
-    ValueError: length is not positive.
+    FieldError: length is not positive.
     """
-
-    require(length > 0, "length", length, "must be positive")
+    at_least(1, length=length)
 
     def code(params, pos_BT, model):
         # The product of a unit vector and a matrix is one of its rows.
-        return read(lambda i: params["code"][i], pos_BT, length, beyond)
+        return codes.read(lambda i: params["code"][i], pos_BT, length, beyond)
 
     def init(key, model):
-        return {"code": normal(key, (length, model))}
+        return {"code": codes.normal(key, (length, model))}
 
-    return at_input(how, code, init, **bounded(length, beyond))
+    return codes.at_input(how, code, init, place=codes.squeezed(length, beyond))
 
 
 @method(
     kind="input",
     formula="c_2k(t), c_2k+1(t) = sin, cos of t / base^(2k/W)",
     paper="Vaswani et al. 2017, arXiv 1706.03762",
-    embeds=lambda o, params, x_TD, pos_T, n: joined(
-        o,
-        params,
-        x_TD,
-        sine_code(pos_T + o.start, o.width or x_TD.shape[1], o.base, o.layout, o.spacing)
-        * (1.0 if o.scale is None else params["scale"]),
+    embeds=codes.embeds_by(
+        lambda o, params, pos_T, n, width: (
+            codes.sine_code(pos_T + o.start, width, o.base, o.pairing, o.spacing)
+            * (1.0 if o.scale is None else params["scale"])
+        )
     ),
     vary={"width": 8, "scale": 0.5},
     reference="positional-encodings, transformers, x-transformers",
 )
 def sinusoidal(
     base: float = 10_000.0,
-    layout: Channels = "interleaved",
+    pairing: Pairing = "interleaved",
     spacing: Spacing = "paper",
     start: Start = 0,
     scale: float | None = None,
@@ -171,30 +150,30 @@ def sinusoidal(
     """Sines and cosines of geometric wavelengths.
 
     Args:
-      layout: sine and cosine of a pair side by side (the paper), or all sines, then all cosines
-        (tensor2tensor, fairseq). An odd last channel is zero, as it is in both.
-      spacing: exponents 2k/W (the paper), or k/(W/2 - 1), which reaches `base` itself
-        (tensor2tensor, fairseq).
+      pairing: "interleaved": sine and cosine of a pair side by side (the paper); "half": all sines,
+        then all cosines (tensor2tensor, fairseq). An odd last channel is zero, as in both.
+      spacing: exponents 2k/W (the paper), or k/(W/2 - 1), for which the longest wavelength is
+        exactly 2 pi base (tensor2tensor, fairseq).
       start: the number of the first position.
-      scale: factor of the code; a number is learned from there on (Li et al. 2018, arXiv
-        1809.08895, from 1), None is fixed at 1.
+      scale: first value of a learned factor of the code (Li et al. 2018, arXiv 1809.08895, has 1);
+        None: no factor.
       width: the code's own width; None is the model's.
 
-    ValueError: base or width is not positive.
+    FieldError: base or width is not positive, or an unknown choice.
     """
-    require(0 < base < np.inf, "base", base, "must be positive and finite")
-    one_of("layout", layout, Channels)
+    positive(base=base)
+    one_of("pairing", pairing, Pairing)
     one_of("spacing", spacing, Spacing)
     one_of("start", start, Start)
 
     def code(params, pos_BT, width):
-        code_BTW = sines(pos_BT + start, width, base, layout, spacing)
+        code_BTW = codes.sines(pos_BT + start, width, base, pairing, spacing)
         return code_BTW if scale is None else params["scale"].astype(float) * code_BTW
 
     def init(key, width):
         return {} if scale is None else {"scale": jnp.asarray(scale, float)}
 
-    return coded(how, width, code, init)
+    return codes.coded(how, width, code, init)
 
 
 @method(
@@ -202,9 +181,8 @@ def sinusoidal(
     formula="c(t) = E[t], a learned table of `length` rows",
     paper="Gehring et al. 2017, arXiv 1705.03122",
     beyond="option",
-    embeds=lambda o, params, x_TD, pos_T, n: joined(
-        o, params, x_TD, table_rows(params["table"], o.beyond, pos_T, n)
-    ),
+    reads=codes.table_reads,
+    embeds=codes.rows_of(lambda o, params: params["table"]),
     example={"length": 64, "beyond": "clamp"},
     vary={"length": 12, "beyond": "interpolate", "width": 8},
     reference="transformers, x-transformers",
@@ -214,29 +192,28 @@ def learned(
 ) -> Encoding:
     """A learned vector for each position.
 
-    Past the table: its last row (`clamp`); the sequence squeezed into it, read between rows, the
-    identity up to `length` tokens (`interpolate`); or NaN (`error`).
+    Positions past the table read its last row (beyond="clamp") or give NaN ("error"). With
+    "interpolate", a sequence of more than `length` tokens is squeezed into the table, and reads
+    between its rows.
 
-    ValueError: length or width is not positive.
+    FieldError: length or width is not positive.
     """
-
-    require(length > 0, "length", length, "must be positive")
+    at_least(1, length=length)
 
     def code(params, pos_BT, width):
-        return read(lambda i: params["table"][i], pos_BT, length, beyond)
+        return codes.read(lambda i: params["table"][i], pos_BT, length, beyond)
 
     def init(key, width):
-        return {"table": normal(key, (length, width))}
+        return {"table": codes.normal(key, (length, width))}
 
-    return coded(how, width, code, init, **bounded(length, beyond))
+    return codes.coded(how, width, code, init, place=codes.squeezed(length, beyond))
 
 
-def bump_code(o, x_TD, pos_T, n):
-    """The bumps of `rbf`, one at a time."""
-    width = o.width or x_TD.shape[1]
+def bump_code(o, params, pos_T, n, width):
+    """Definition: the bumps of `rbf`, one at a time."""
     centres = np.linspace(0, o.length - 1, width)
     s = o.bump or (o.length - 1) / max(width - 1, 1)
-    at = [within(o.length, o.beyond, t, n) for t in pos_T]
+    at = [codes.within(o.length, o.beyond, t, n) for t in pos_T]
     return np.array([[np.exp(-((t - g) ** 2) / (2 * s**2)) for g in centres] for t in at])
 
 
@@ -245,7 +222,8 @@ def bump_code(o, x_TD, pos_T, n):
     formula="c_k(t) = exp(-(t - g_k)^2 / 2 s^2), centres g_k even over 0 .. length - 1",
     paper="textbook",
     beyond="option",
-    embeds=lambda o, params, x_TD, pos_T, n: joined(o, params, x_TD, bump_code(o, x_TD, pos_T, n)),
+    reads=codes.table_reads,
+    embeds=codes.embeds_by(bump_code),
     example={"length": 64, "beyond": "clamp"},
     vary={"length": 12, "beyond": "interpolate", "width": 8, "bump": 2.0},
 )
@@ -256,23 +234,23 @@ def rbf(
     how: How = "add",
     width: int | None = None,
 ) -> Encoding:
-    """Gaussian bumps. Dot products of two codes are close to a Gaussian of t - u, sqrt(2) s wide.
+    """Gaussian bumps. The dot product of two codes is close to a Gaussian of width sqrt(2) s.
 
     Args:
       length: the grid of centres spans 0 .. length - 1.
       bump: s, in tokens; None is the distance between two centres.
       width: the number of centres; None is the model's width.
 
-    ValueError: bump or width is not positive, or length is below 2.
+    FieldError: bump or width is not positive, or length is below 2.
     """
-    require(length > 1, "length", length, "must be 2 or more")
-    require(bump is None or bump > 0, "bump", bump, "must be positive")
+    at_least(2, length=length)
+    positive(bump=1.0 if bump is None else bump)
 
     def code(params, pos_BT, width):
         step = (length - 1) / max(width - 1, 1)
         centre_W = jnp.asarray(np.arange(width) * step, float)[None, None]
         inside_BT = jnp.clip(pos_BT.astype(float), 0, length - 1)
         code_BTW = jnp.exp(-(((inside_BT[..., None] - centre_W) / (bump or step)) ** 2) / 2)
-        return refused(code_BTW, pos_BT, length) if beyond == "error" else code_BTW
+        return codes.refused(code_BTW, pos_BT, length) if beyond == "error" else code_BTW
 
-    return coded(how, width, code, **bounded(length, beyond))
+    return codes.coded(how, width, code, place=codes.squeezed(length, beyond))

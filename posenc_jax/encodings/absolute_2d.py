@@ -1,32 +1,24 @@
 """Absolute methods over grids: positions are (row, column), [B, T, 2].
 
-Rows and columns may be fractions, so a table made for one resolution reads another when the layout
-gives positions in the table's own units (row * table rows / image rows).
+Rows and columns may be fractions. A table made for one resolution reads another if positions are
+given in the table's units (row * table rows / image rows).
 """
-
-from typing import Literal
 
 import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.card import method
-from posenc_jax.encodings.inputs import (
-    Channels,
-    How,
-    bounded,
-    coded,
-    joined,
-    normal,
-    one_of,
-    read,
-    require,
-    sine_code,
-    sines,
-    table_rows,
-)
+from posenc_jax.encodings import input_codes as codes
+from posenc_jax.encodings.card import Edge, method
+from posenc_jax.encodings.checks import at_least, one_of, positive
+from posenc_jax.encodings.input_codes import How
+from posenc_jax.encodings.rotation import Pairing
 
-Edge = Literal["clamp", "error"]
+
+def _rows_and_columns(o, params, pos_T2, n, width):
+    column = codes.table_rows(params["column"], o.beyond, pos_T2[:, 1], n)
+    row = codes.table_rows(params["row"], o.beyond, pos_T2[:, 0], n)
+    return np.concatenate([column, row], axis=1)
 
 
 @method(
@@ -35,18 +27,8 @@ Edge = Literal["clamp", "error"]
     paper="Carion et al. 2020 (DETR), arXiv 2005.12872",
     beyond="option",
     axes=2,
-    embeds=lambda o, params, x_TD, pos_T, n: joined(
-        o,
-        params,
-        x_TD,
-        np.concatenate(
-            [
-                table_rows(params["column"], o.beyond, pos_T[:, 1], n),
-                table_rows(params["row"], o.beyond, pos_T[:, 0], n),
-            ],
-            axis=1,
-        ),
-    ),
+    reads=codes.table_reads,
+    embeds=codes.embeds_by(_rows_and_columns),
     example={"length": 64, "beyond": "clamp"},
     vary={"length": 2, "width": 8},
     reference="transformers",
@@ -56,27 +38,34 @@ def learned_2d(
 ) -> Encoding:
     """A learned vector for each column and one for each row, side by side.
 
-    Positions are (row, column), yet the column's half of the channels comes first, as in DETR's
-    code; where the width is odd the row's half is one wider. There is no `interpolate`: a token
-    knows how many tokens its grid has, not how many rows.
+    Positions are (row, column), but the column's half of the channels comes first, as in DETR's
+    code. If the width is odd, the row's half is one channel wider. There is no `interpolate`,
+    because a layout has the number of tokens in a grid, not the number of rows.
 
-    ValueError: length or width is not positive.
+    FieldError: length or width is not positive.
     """
-    require(length > 0, "length", length, "must be positive")
+    at_least(1, length=length)
     one_of("beyond", beyond, Edge)
 
     def code(params, pos_BT2, width):
         halves = [
-            read(lambda i: params["column"][i], pos_BT2[..., 1], length, beyond),
-            read(lambda i: params["row"][i], pos_BT2[..., 0], length, beyond),
+            codes.read(lambda i: params["column"][i], pos_BT2[..., 1], length, beyond),
+            codes.read(lambda i: params["row"][i], pos_BT2[..., 0], length, beyond),
         ]
         return jnp.concatenate(halves, axis=-1)
 
     def init(key, width):
-        table = normal(key, (length, width))
+        table = codes.normal(key, (length, width))
         return {"column": table[:, : width // 2], "row": table[:, width // 2 :]}
 
-    return coded(how, width, code, init, axes=2, **bounded(length, beyond))
+    return codes.coded(how, width, code, init, axes=2)
+
+
+def _grid_code(o, params, pos_T2, n, width):
+    """Definition: the table of each axis, side by side."""
+    row = codes.sine_code(pos_T2[:, 0], width // 2, o.base, o.pairing, "paper")
+    column = codes.sine_code(pos_T2[:, 1], width - width // 2, o.base, o.pairing, "paper")
+    return np.concatenate([row, column], axis=1)
 
 
 @method(
@@ -84,40 +73,32 @@ def learned_2d(
     formula="c = (sin w_k row, cos w_k row, sin w_k column, cos w_k column), w_k = base^(-4k/W)",
     paper="Dosovitskiy et al. 2020, arXiv 2010.11929; Chen et al. 2021 (MoCo v3), arXiv 2104.02057",
     axes=2,
-    embeds=lambda o, params, x_TD, pos_T, n: joined(
-        o, params, x_TD, grid_code(o, pos_T, o.width or x_TD.shape[1])
-    ),
+    embeds=codes.embeds_by(_grid_code),
     vary={"width": 8},
     reference="positional-encodings, transformers",
 )
 def sinusoidal_2d(
-    base: float = 10_000.0, layout: Channels = "halves", how: How = "add", width: int | None = None
+    base: float = 10_000.0, pairing: Pairing = "half", how: How = "add", width: int | None = None
 ) -> Encoding:
     """Sines of the row, then sines of the column, each in half of the channels.
 
-    The order is that of MoCo v3's code, whose names say column first but whose grid is made with
-    the row along the first axis. Its widths are multiples of 4; at others each half is as in
-    `sinusoidal`, and the column's is the wider.
+    The row comes first, as in MoCo v3's code, though the names in that code say the opposite. Its
+    widths are multiples of 4. For other widths each half is as in `sinusoidal`, and the column's
+    half is wider if the width is odd.
 
     Args:
-      layout: within a half, all sines, then all cosines (MoCo v3), or a pair side by side.
+      pairing: within each half, "half": all sines, then all cosines (MoCo v3); "interleaved": sine
+        and cosine of a pair side by side.
       width: the code's own width; None is the model's.
 
-    ValueError: base or width is not positive.
+    FieldError: base or width is not positive, or an unknown pairing.
     """
-    require(0 < base < np.inf, "base", base, "must be positive and finite")
-    one_of("layout", layout, Channels)
+    positive(base=base)
+    one_of("pairing", pairing, Pairing)
 
     def code(params, pos_BT2, width):
-        row_BTW = sines(pos_BT2[..., 0], width // 2, base, layout, "paper")
-        column_BTW = sines(pos_BT2[..., 1], width - width // 2, base, layout, "paper")
+        row_BTW = codes.sines(pos_BT2[..., 0], width // 2, base, pairing, "paper")
+        column_BTW = codes.sines(pos_BT2[..., 1], width - width // 2, base, pairing, "paper")
         return jnp.concatenate([row_BTW, column_BTW], axis=-1)
 
-    return coded(how, width, code, axes=2)
-
-
-def grid_code(o, pos_T2, width):
-    """Definition of `sinusoidal_2d`: the table of one axis, twice."""
-    row = sine_code(pos_T2[:, 0], width // 2, o.base, o.layout, "paper")
-    column = sine_code(pos_T2[:, 1], width - width // 2, o.base, o.layout, "paper")
-    return np.concatenate([row, column], axis=1)
+    return codes.coded(how, width, code, axes=2)

@@ -1,29 +1,18 @@
-"""Layouts over layers that released models use: each layer an encoding of its own.
+"""Methods by layer, as released models have them: layers use different encodings.
 
-Others are made with `per_layer`, which these are. Definitions read which layer is asked as o.layer.
+They are made with `per_layer`, as other such methods can be.
 """
 
 import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding, chain, per_layer
-from posenc_jax.encodings.angles import (
-    Pairing,
-    check_positive,
-    offsets,
-    one_axis,
-    powers,
-    turned_scores,
-)
-from posenc_jax.encodings.card import method
-from posenc_jax.encodings.extension import sharpened
-from posenc_jax.encodings.kernels import window as windowed
+from posenc_jax.encodings.bias_formulas import window as windowed
+from posenc_jax.encodings.card import Range, method
+from posenc_jax.encodings.checks import at_least, positive, with_axes
 from posenc_jax.encodings.rotary import rope
-
-
-def _check_every(every: int) -> None:
-    if every < 2:
-        raise ValueError(f"encoding.every: {every} must be 2 or more")
+from posenc_jax.encodings.rotation import Pairing, offsets, powers, turned_scores
+from posenc_jax.encodings.temperature import sharpened
 
 
 def _irope_scores(o, params, q, k, pos, n):
@@ -35,11 +24,12 @@ def _irope_scores(o, params, q, k, pos, n):
 
 
 @method(
-    kind="layout",
+    kind="by_layer",
     formula="rope, and in layers every - 1, 2 every - 1, ...: "
     "q.k / sqrt(C) (1 + temperature ln(1 + floor((i + 1) / floor)))",
     paper="Meta 2025 (Llama 4), released code; temperature after arXiv 2501.19399",
     scores=_irope_scores,
+    reads=lambda o, n: Range(0, np.inf),
     example={"every": 2, "floor": 8},
     reference="transformers",
 )
@@ -52,27 +42,26 @@ def irope(
 ) -> Encoding:
     """Llama 4's layers: rope in most, no positions in every fourth.
 
-    Layers without positions see all of a long text alike, so their attention is made sharper as the
-    query's position grows: a step at each multiple of `floor`. That alone tells more than i - j.
-    Llama 4 also cuts what its rope layers see into chunks of 8,192 tokens, which is not done here.
+    In layers without positions, attention is made sharper as the query's position grows, by a step
+    at each multiple of `floor`; for this alone, scores depend on more than i - j. Llama 4 also
+    limits its rope layers to chunks of 8,192 tokens, which is not done here.
 
     Args:
       every: the last of so many layers has no positions.
       base, pairing: as in `rope`; the released code pairs "interleaved".
-      temperature: growth of the logits' scale where there are no positions; 0 for none.
-      floor: positions of one step of it.
+      temperature: growth of the logits' scale in layers without positions; 0 for no growth.
+      floor: positions from one step to the next.
 
     Raises:
-      ValueError: every below 2, base or floor not positive, temperature below 0, an unknown
+      FieldError: every below 2, base or floor not positive, temperature below 0, an unknown
         pairing; later, an odd width of a head.
     """
-    _check_every(every)
-    check_positive(floor=floor)
-    if not 0 <= temperature < np.inf:
-        raise ValueError(f"encoding.temperature: {temperature} must be 0 or more, and finite")
+    at_least(2, every=every)
+    positive(floor=floor)
+    at_least(0, temperature=temperature)
 
     def beta(pos_BT):
-        steps_BT = jnp.floor((one_axis(pos_BT).astype(float) + 1) / floor)
+        steps_BT = jnp.floor((with_axes(pos_BT).astype(float) + 1) / floor)
         return 1 + temperature * jnp.log1p(steps_BT)
 
     return per_layer([rope(base, pairing)] * (every - 1) + [sharpened(beta)])
@@ -87,11 +76,11 @@ def _local_global_scores(o, params, q, k, pos, n):
 
 
 @method(
-    kind="layout",
+    kind="by_layer",
     formula="rope of local_base where |i - j| < window; in layers every - 1, 2 every - 1, ...: "
     "rope of base",
     paper="Gemma Team 2025 (Gemma 3), arXiv 2503.19786",
-    relative=True,
+    shift_invariant=True,
     scores=_local_global_scores,
     example={"every": 2, "window": 6},
     reference="transformers",
@@ -109,17 +98,15 @@ def local_global(
       every: the last of so many layers is global.
       base: of rope in global layers.
       local_base: of rope in the others.
-      window: tokens that a local layer sees up to and including the query's own, on both sides
-        where attention is not causal.
+      window: tokens that a local layer sees up to and including the query's own; on both sides
+        if attention is not causal.
       pairing: as in `rope`.
 
     Raises:
-      ValueError: every below 2, a base not positive, window below 2, an unknown pairing; later, an
+      FieldError: every below 2, a base not positive, window below 2, an unknown pairing; later, an
         odd width of a head.
     """
-    _check_every(every)
-    check_positive(local_base=local_base)
-    if window < 2:
-        raise ValueError(f"encoding.window: {window} must be 2 or more")
+    at_least(2, every=every, window=window)
+    positive(local_base=local_base)
     local = chain(rope(local_base, pairing), windowed(window - 1))
     return per_layer([local] * (every - 1) + [rope(base, pairing)])

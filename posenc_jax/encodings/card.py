@@ -1,49 +1,70 @@
-"""The card of a method: what it claims, where it comes from, and the formula as code.
+"""The card of a method: what it declares, its source, and its definition in float64.
 
-`@method(...)` puts a card on the function that builds an encoding. The battery in
-`tests/test_catalogue.py`, `describe` and the error messages all read it, so one decorated function
-and one line in the registry are a whole method.
+`@method(...)` puts a card on the function that builds an encoding. The test battery
+(`tests/test_catalogue.py`), `describe` and the error messages read the card, so a method is one
+decorated function and one line in the catalogue.
 """
 
 import dataclasses
 import inspect
+import math
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-Kind = Literal["none", "input", "positions", "rotary", "layout", "bias", "content"]
+Kind = Literal["none", "input", "positions", "rotary", "by_layer", "bias", "content"]
 Policy = Literal["unbounded", "clamp", "interpolate", "error", "option"]
+Edge = Literal["clamp", "error"]  # range policies of methods that cannot interpolate
 Groups = Literal["place", "significance"]
-Order = Literal["first", "last"]
+InChain = Literal["first", "last"]
 
 
-@dataclasses.dataclass(frozen=True)
+class Range(NamedTuple):
+    """Positions p with low <= p < below, on every axis."""
+
+    low: float
+    below: float
+
+
+ANYWHERE = Range(-math.inf, math.inf)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Card:
     """What a method declares about itself.
 
-    kind:     where it acts: at the input, on positions, on q and k, in some layers otherwise than
-              in others, on the logits; "none" where no position is told.
+    In the functions below, `o` has the method's options as attributes, and n is the number of
+    tokens in the sequence.
+
+    kind:     what it acts on: "input" embeddings, "positions" that other methods read, queries and
+              keys ("rotary"; "by_layer" if layers differ), logits ("bias" by position alone,
+              "content" by content too); "none" if no position is told.
     formula:  one line of plain text.
     paper:    authors, year and arXiv id, or "textbook".
-    beyond:   the range policy; "option" where the user chooses it by an option named `beyond`.
-    relative: the scores depend on positions through i - j alone, whatever the weights.
-    axes:     position axes it reads: 1 for sequences, 2 for (row, column); 0 where it reads none
-              but counts along storage, from a key up to a causal query.
-    embeds:   definition in float64 NumPy, (o, params, x_TD, pos_T, n) -> x_TD.
-    scores:   definition in float64 NumPy, (o, params, q_THC, k_THC, pos_T, n) -> logits [H, T, T]
-              before the mask, 1/sqrt(C) included; logarithms of weights where its walk weighs. A
-              method that reads the attention's input is given q, its heads side by side. `o` has
-              the options, and as o.layer the layer whose logits are asked.
-    shows:    definition in float64 NumPy, (o, pos_T, n) -> positions shown in evaluation; a method
-              that reads groups has group_T for pos_T.
-    order:    where it stands in a chain among what acts on queries and keys: "first", as it is not
-              linear in them, or "last", behind what turns them, as it adds channels; None: either.
+    beyond:   what happens to positions past its range; "option" if the user chooses it by the
+              option `beyond`.
+    shift_invariant: whether scores depend on positions through i - j alone, for all weights.
+    axes:     position axes that it reads: 1 for sequences, 2 for (row, column); 0 if it reads no
+              positions but sums along storage, from a key up to a causal query.
+    embeds:   definition of `embed` in float64 NumPy: (o, params, x_TD, pos_T, n) -> x_TD.
+    scores:   definition of the logits in float64 NumPy: (o, params, q_THC, k_THC, pos_T, n) ->
+              [H, T, T], 1/sqrt(C) included, without the mask; logarithms of weights if its walk
+              weighs. For a method that reads the attention's input, that input is q with its heads
+              side by side. o.layer is the layer.
+    places:   definition of `place` in evaluation in float64 NumPy: (o, pos_T, n) -> positions. A
+              method that reads groups gets group_T instead of pos_T.
+    reads:    (o, n) -> the `Range` of positions that it can read; it makes NaN of others.
+    moves:    for kind "positions": (o, n, given, training) -> the `Range` of the positions that it
+              places, if its own are in the `Range` given.
+    in_chain: its place among the parts of a chain that act on queries, keys and logits: "first" if
+              it is not linear in queries and keys, "last" if it adds channels that no other part
+              may turn; None: any.
     groups:   what `Layout.group_BT` must hold, for a method that reads it: a digit's place in its
-              number in the order of writing, or its significance; None: it reads none.
-    example:  options for a small model of 24 tokens, where the defaults do not fit one.
-    vary:     for an option, another value that must change the output, and for which a value of
-              the same type is not enough.
-    reference: the public package whose frozen values it is also held to, see tests/goldens; None:
-              no package has it, and the definition alone is its proof.
+              number in the order of writing, or its significance; None: it reads no groups.
+    example:  options for a small model of 24 tokens, if the defaults do not fit one.
+    vary:     for the tests, another value of an option that must change the output; needed if no
+              such value follows from the option's type.
+    reference: the public packages whose frozen values it is tested against, see tests/goldens;
+              None: no package has it, and the definition is its only test.
     """
 
     name: str
@@ -51,17 +72,19 @@ class Card:
     kind: Kind
     formula: str
     paper: str
-    beyond: Policy
-    relative: bool
-    axes: int
-    embeds: Callable[..., Any] | None
-    scores: Callable[..., Any] | None
-    shows: Callable[..., Any] | None
-    order: Order | None
-    groups: Groups | None
-    example: Mapping[str, Any]
-    vary: Mapping[str, Any]
-    reference: str | None
+    beyond: Policy = "unbounded"
+    shift_invariant: bool = False
+    axes: int = 1
+    embeds: Callable[..., Any] | None = None
+    scores: Callable[..., Any] | None = None
+    places: Callable[..., Any] | None = None
+    reads: Callable[[Any, int], Range] = lambda o, n: ANYWHERE
+    moves: Callable[[Any, int, Range, bool], Range] | None = None
+    in_chain: InChain | None = None
+    groups: Groups | None = None
+    example: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    vary: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    reference: str | None = None
 
     @property
     def options(self) -> dict[str, inspect.Parameter]:
@@ -72,32 +95,20 @@ class Card:
         return {name: option.default for name, option in self.options.items()}
 
 
-def method(
-    *,
-    kind: Kind,
-    formula: str,
-    paper: str,
-    beyond: Policy = "unbounded",
-    relative: bool = False,
-    axes: int = 1,
-    embeds: Callable[..., Any] | None = None,
-    scores: Callable[..., Any] | None = None,
-    shows: Callable[..., Any] | None = None,
-    order: Order | None = None,
-    groups: Groups | None = None,
-    example: Mapping[str, Any] | None = None,
-    vary: Mapping[str, Any] | None = None,
-    reference: str | None = None,
-):
-    """Puts a `Card` on a function that builds an encoding from keyword options."""
+def method(**fields: Any) -> Callable[[Any], Any]:
+    """Puts a `Card` with these fields on a function that builds an encoding from keyword options.
+
+    Raises:
+      TypeError: a field that a card does not have, no definition, or a method that places positions
+        without `moves`.
+    """
 
     def decorate(build):
-        if not (embeds or scores or shows):
-            raise TypeError(f"{build.__name__}: a method needs its definition in float64")
-        build.card = Card(
-            build.__name__, build, kind, formula, paper, beyond, relative, axes,
-            embeds, scores, shows, order, groups, example or {}, vary or {}, reference,
-        )  # fmt: skip
+        build.card = card = Card(name=build.__name__, build=build, **fields)
+        if not (card.embeds or card.scores or card.places):
+            raise TypeError(f"{card.name}: a method needs its definition in float64")
+        if (card.kind == "positions") != (card.moves is not None):
+            raise TypeError(f"{card.name}: `moves` is for kind 'positions', which needs it")
         return build
 
     return decorate

@@ -1,4 +1,4 @@
-"""A bias that adapts to content: an MLP over the heads of the logits and of a bias."""
+"""DAPE: a bias that adapts to content, by an MLP over the heads of the logits and of a bias."""
 
 import functools
 from typing import Literal
@@ -8,16 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Dims, Encoding, Walk, at_layer, pick_layer
-from posenc_jax.encodings.bias import alibi, at_least_1
+from posenc_jax.encodings.bias_formulas import alibi, kerple_log
+from posenc_jax.encodings.bias_networks import fire
 from posenc_jax.encodings.card import method
-from posenc_jax.encodings.inputs import one_of
-from posenc_jax.encodings.kernels import kerple_log
-from posenc_jax.encodings.mlps import fire
+from posenc_jax.encodings.checks import at_least, one_of
 from posenc_jax.tuning import barrier
 
 Bias = Literal["alibi", "kerple_log", "fire"]
 BIASES = {"alibi": alibi, "kerple_log": kerple_log, "fire": fire}
-SLOPE = 0.01  # of the leaky ReLU below 0
+SLOPE = 0.01  # slope of the leaky ReLU below 0
 
 
 def _dape_scores(o, params, q_THC, k_THC, pos_T, n):
@@ -39,25 +38,25 @@ def _dape_scores(o, params, q_THC, k_THC, pos_T, n):
     kind="content",
     formula="A + B + MLP([A, B]) over heads, A = q.k / sqrt(C), B a bias by position",
     paper="Zheng et al. 2024, arXiv 2405.14722",
-    relative=True,
+    shift_invariant=True,
     scores=_dape_scores,
 )
 def dape(bias: Bias = "alibi", width: int = 32) -> Encoding:
-    """Data-adaptive: logits plus a bias plus what an MLP makes of both, one for each layer.
+    """Data-adaptive: logits, plus a bias, plus an MLP of both; each layer has its own MLP.
 
     For each query and key the MLP reads the logits and the bias of all heads, 2 H numbers, and
-    gives one for each head: two affine maps with a leaky ReLU between them. What else adds a bias
-    in a chain counts as logits here; -inf, as of a window, stays and is read as 0.
+    gives one for each head: two affine maps with a leaky ReLU between them. Biases of other parts
+    of a chain count as logits here. A logit of -inf, as of a window, stays; the MLP reads 0 for it.
 
     Args:
-      bias: the method that makes B, with its default options; "fire" reads positions besides
-        i - j, and moving all of them then changes the scores.
+      bias: the method that makes B, with its default options. With "fire", which reads positions
+        besides i - j, moving all positions changes the scores.
       width: hidden units of the MLP.
 
-    ValueError: width is not positive.
+    FieldError: width is not positive, or an unknown bias.
     """
     one_of("bias", bias, Bias)
-    at_least_1("width", width)
+    at_least(1, width=width)
     inner = BIASES[bias]()
 
     def init(key, dims):
@@ -76,7 +75,7 @@ def dape(bias: Bias = "alibi", width: int = 32) -> Encoding:
 
 
 def _mlp(key, inputs: int, width: int, outputs: int) -> dict[str, jax.Array]:
-    """Drawn uniformly within 1 / sqrt(inputs of the map), the framework's default in the paper."""
+    """Parameters, uniform within 1 / sqrt(inputs of the map), as by default in the framework."""
 
     def affine(key, inputs, outputs):
         w_key, b_key = jax.random.split(key)
@@ -91,7 +90,7 @@ def _mlp(key, inputs: int, width: int, outputs: int) -> dict[str, jax.Array]:
 
 
 def _adapted(inner: Encoding) -> Encoding:
-    """One layer's encoding around one layer's bias."""
+    """One layer's encoding, from that layer's bias."""
     assert inner.bias is not None
     bias = inner.bias
 
@@ -114,8 +113,8 @@ def _adapted(inner: Encoding) -> Encoding:
 def _over_heads(x_BHQK, w_HW, b_W):
     """An affine map of the second axis, [B, W, Q, K].
 
-    XLA on the CPU would fold the transposes around a plain product into it, and take three times
-    as long, backward included.
+    With the barriers it takes a third of the time on the CPU, backward included: XLA would merge
+    the transposes around the product into it.
     """
     batch, _, queries, keys = x_BHQK.shape
     w_BWH = barrier(w_HW.T[None] + jnp.zeros_like(x_BHQK[:, :1, :1, 0]))

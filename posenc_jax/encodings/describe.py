@@ -1,4 +1,4 @@
-"""A card in words: what `describe` prints and the gallery shows."""
+"""A method's card as text: what `describe` prints and the gallery shows."""
 
 import inspect
 import re
@@ -9,9 +9,9 @@ from posenc_jax.encodings.card import Card
 ACTS = {
     "none": "nothing that tells positions",
     "input": "the embeddings at the model's input",
-    "positions": "the positions that the methods to its right are shown",
+    "positions": "the positions that the methods to its right read",
     "rotary": "queries and keys",
-    "layout": "queries and keys, differing by layer",
+    "by_layer": "queries and keys, not alike in all layers",
     "bias": "the logits, by position",
     "content": "the logits, by position and content",
 }
@@ -37,12 +37,12 @@ def facts(card: Card) -> dict[str, str]:
         "paper": card.paper,
         "acts on": ACTS[card.kind],
         "beyond": BEYOND[card.beyond],
-        "relative": "yes: scores depend on i - j alone" if card.relative else "no",
+        "relative": "yes: scores depend on i - j alone" if card.shift_invariant else "no",
     }
 
 
 def option_lines(card: Card) -> list[str]:
-    """A line for each option: its default, its choices, what the docstring's Args say of it."""
+    """A line for each option: its default, its choices, and its sentence in the docstring."""
     said, lines = _arguments(card.build.__doc__ or ""), []
     for name, option in card.options.items():
         choices = get_args(option.annotation) if get_origin(option.annotation) is Literal else ()

@@ -1,4 +1,4 @@
-"""Methods that keep positions apart from content, each with projections of its own."""
+"""DeBERTa and TUPE: positions apart from content, each with projections of its own."""
 
 import math
 
@@ -7,16 +7,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding, Walk, pick_layer
-from posenc_jax.encodings.bias import at_least_1, offsets, refusing
+from posenc_jax.encodings import input_codes as codes
+from posenc_jax.encodings.bias import by_pair, offsets, refusing
 from posenc_jax.encodings.card import method
-from posenc_jax.encodings.inputs import Beyond, bounded, normal, read, require, table_rows
+from posenc_jax.encodings.checks import at_least, require
+from posenc_jax.encodings.input_codes import Beyond
 
 
 def deberta_rows(buckets: int, distance: int) -> np.ndarray:
-    """The row of DeBERTa's table for D = -distance .. distance, int32; further out as at the ends.
+    """The row of DeBERTa's table for D = -distance .. distance, int32.
 
-    With `buckets` there are 2 `buckets` rows: offsets up to buckets / 2 on either side have one
-    each, the rest share log-spaced ones. With 0 there are 2 `distance`, one for each offset.
+    There are 2 `buckets` rows: offsets up to buckets / 2 on either side have one each, the others
+    share log-spaced ones. If `buckets` is 0, there are 2 `distance` rows, one for each offset.
     """
     side, exact = buckets or distance, buckets // 2
 
@@ -30,7 +32,6 @@ def deberta_rows(buckets: int, distance: int) -> np.ndarray:
 
 
 def _deberta_scores(o, params, q_THC, k_THC, pos_T, n):
-    time, heads, head = q_THC.shape
     half = o.buckets // 2
 
     def delta(d):
@@ -42,17 +43,14 @@ def _deberta_scores(o, params, q_THC, k_THC, pos_T, n):
             bucket = np.sign(d) * (np.ceil(log * (half - 1)) + half)
         return int(np.clip(bucket + o.buckets, 0, 2 * o.buckets - 1))
 
-    s_HTT = np.zeros((heads, time, time))
-    for h in range(heads):
-        for i in range(time):
-            for j in range(time):
-                ahead, behind = delta(pos_T[i] - pos_T[j]), delta(pos_T[j] - pos_T[i])
-                content = np.dot(q_THC[i, h], k_THC[j, h])
-                to_position = np.dot(q_THC[i, h], params["keys"][ahead, h])
-                row = behind if o.flipped else ahead
-                to_content = np.dot(k_THC[j, h], params["queries"][row, h])
-                s_HTT[h, i, j] = (content + to_position + to_content) / np.sqrt(3 * head)
-    return s_HTT
+    def score(h, i, j):
+        ahead, behind = delta(pos_T[i] - pos_T[j]), delta(pos_T[j] - pos_T[i])
+        content = np.dot(q_THC[i, h], k_THC[j, h])
+        to_position = np.dot(q_THC[i, h], params["keys"][ahead, h])
+        to_content = np.dot(k_THC[j, h], params["queries"][behind if o.flipped else ahead, h])
+        return (content + to_position + to_content) / np.sqrt(3 * q_THC.shape[-1])
+
+    return by_pair(score, q_THC)
 
 
 @method(
@@ -60,7 +58,7 @@ def _deberta_scores(o, params, q_THC, k_THC, pos_T, n):
     formula="(q.k + q.P[d(i - j)] W_K + k.P[d(j - i)] W_Q) / sqrt(3 C), d clips or buckets",
     paper="He et al. 2021, arXiv 2006.03654",
     beyond="clamp",
-    relative=True,
+    shift_invariant=True,
     scores=_deberta_scores,
     example={"buckets": 4, "distance": 8},
     reference="transformers",
@@ -68,23 +66,22 @@ def _deberta_scores(o, params, q_THC, k_THC, pos_T, n):
 def deberta(buckets: int = 256, distance: int = 512, flipped: bool = True) -> Encoding:
     """Content to position and position to content: offsets have keys and queries of their own.
 
-    As in the paper, layers share the table P and each projects it with a W_K and W_Q of its own;
-    versions 2 and 3 project it with the content's instead, after a layer norm: not offered here,
-    nor is their optional position to position. An offset with a fraction goes to the nearest.
+    As in the paper, layers share the table P and each has a W_K and W_Q of its own for it. Versions
+    2 and 3 project P by the content's W_K and W_Q, after a layer norm; that is left out, and so is
+    their optional position to position. Offsets with a fraction are rounded.
 
     Args:
       buckets: the table has 2 `buckets` rows, half of them log-spaced, as in versions 2 and 3. 0:
         a row for each offset from -distance to distance - 1, as in the paper and version 1.
-      distance: offsets further apart than this share the last rows.
-      flipped: position to content reads the row of j - i, as in the paper; False: that of i - j,
+      distance: larger offsets share the last rows.
+      flipped: position to content reads the row of j - i, as in the paper; False: the row of i - j,
         as the public code does in all versions.
 
-    ValueError: buckets is odd or below 4 (and not 0), or distance not above buckets / 2 + 1.
+    FieldError: buckets is odd or below 4 (and not 0), or distance not above buckets / 2 + 1.
     """
     ok = buckets == 0 or (buckets >= 4 and buckets % 2 == 0)
     require(ok, "buckets", buckets, "must be 0, or even and 4 or more")
-    least = buckets // 2 + 2 if buckets else 1
-    require(distance >= least, "distance", distance, f"must be {least} or more")
+    at_least(buckets // 2 + 2 if buckets else 1, distance=distance)
     rows = deberta_rows(buckets, distance)
 
     def init(key, dims):
@@ -115,7 +112,7 @@ def deberta(buckets: int = 256, distance: int = 512, flipped: bool = True) -> En
         position_BHQK = to_position + to_content.swapaxes(-1, -2)
         return s_BHQK + scale * refusing(position_BHQK, ahead_BQK[:, None]), carry
 
-    # Of the logits' sqrt(3 C), attention divides by sqrt(C).
+    # Attention divides by sqrt(C); the factor sqrt(3) is left.
     shrink = lambda table, x_BTHC, side: x_BTHC * 3**-0.5 if side == "q" else x_BTHC
     one_layer = Encoding(rotate=shrink, walk=Walk(score=score))
 
@@ -128,16 +125,14 @@ def deberta(buckets: int = 256, distance: int = 512, flipped: bool = True) -> En
 
 
 def _tupe_scores(o, params, q_THC, k_THC, pos_T, n):
-    time, heads, head = q_THC.shape
-    p_TD = table_rows(params["table"], o.beyond, pos_T, n)
-    s_HTT = np.zeros((heads, time, time))
-    for h in range(heads):
-        for i in range(time):
-            for j in range(time):
-                content = np.dot(q_THC[i, h], k_THC[j, h])
-                position = np.dot(p_TD[i] @ params["queries"][:, h], p_TD[j] @ params["keys"][:, h])
-                s_HTT[h, i, j] = (content + position) / np.sqrt(2 * head)
-    return s_HTT
+    p_TD = codes.table_rows(params["table"], o.beyond, pos_T, n)
+
+    def score(h, i, j):
+        content = np.dot(q_THC[i, h], k_THC[j, h])
+        position = np.dot(p_TD[i] @ params["queries"][:, h], p_TD[j] @ params["keys"][:, h])
+        return (content + position) / np.sqrt(2 * q_THC.shape[-1])
+
+    return by_pair(score, q_THC)
 
 
 @method(
@@ -146,35 +141,36 @@ def _tupe_scores(o, params, q_THC, k_THC, pos_T, n):
     paper="Ke et al. 2021, arXiv 2006.15595",
     beyond="option",
     scores=_tupe_scores,
-    order="last",
+    reads=codes.table_reads,
+    in_chain="last",
     example={"length": 64, "beyond": "clamp"},
     vary={"length": 12, "beyond": "interpolate"},
 )
 def tupe(length: int = 512, beyond: Beyond = "error") -> Encoding:
-    """Untied: positions meet positions by projections of their own, shared by all layers.
+    """Untied: products of positions with positions, by projections that all layers share.
 
-    TUPE-R, with a relative bias as well, is the chain "tupe+t5". Left out: the [CLS] token's own
-    untying, and the layer norm and projection biases that the public code has and the paper's
-    formula has not. Position vectors ride beside q and k as channels, so that products of them cost
-    as much as those of content; content and position are not mixed by it.
+    TUPE-R, which has a relative bias too, is the chain "tupe+t5". Left out: the special treatment
+    of the [CLS] token, and the layer norm and projection biases that the public code has and the
+    paper's formula has not. The position vectors are added to q and k as further channels, so that
+    their products cost as much as those of content.
 
     Args:
       length: rows of the table of positions.
-      beyond: past the table its last row, the sequence squeezed into it, or NaN; see `learned`.
+      beyond: what positions past the table read; see `learned`.
 
-    ValueError: length is not positive.
+    FieldError: length is not positive.
     """
-    at_least_1("length", length)
+    at_least(1, length=length)
 
     def init(key, dims):
         table_key, *keys = jax.random.split(key, 3)
         shape = dims.model, dims.heads, dims.head
         q_DHC, k_DHC = (dims.model**-0.5 * jax.random.normal(key, shape) for key in keys)
-        table_LD = normal(table_key, (length, dims.model))
+        table_LD = codes.normal(table_key, (length, dims.model))
         return {"table": table_LD, "queries": q_DHC, "keys": k_DHC}
 
     def table(params, placed, dims):
-        p_BTD = read(lambda i: params["table"][i], placed, length, beyond)
+        p_BTD = codes.read(lambda i: params["table"][i], placed, length, beyond)
         project = lambda name: jnp.einsum("btd,dhc->bthc", p_BTD, params[name].astype(float))
         return {"q": project("queries"), "k": project("keys")}
 
@@ -182,7 +178,7 @@ def tupe(length: int = 512, beyond: Beyond = "error") -> Encoding:
         p_BTHC = table[side].astype(x_BTHC.dtype)
         p_BTHC = p_BTHC + jnp.zeros_like(x_BTHC[..., :1])
         both = jnp.concatenate([x_BTHC, p_BTHC], axis=-1)
-        # Of the logits' sqrt(2 C), attention divides by sqrt(C).
+        # Attention divides by sqrt(C); the factor sqrt(2) is left.
         return both * 2**-0.5 if side == "q" else both
 
-    return Encoding(init=init, table=table, rotate=beside, **bounded(length, beyond))
+    return Encoding(init=init, table=table, rotate=beside, place=codes.squeezed(length, beyond))

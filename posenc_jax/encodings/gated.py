@@ -1,11 +1,11 @@
-"""Methods that count or decay along storage, over the tokens between a key and the query.
+"""Methods that sum gates of content over the tokens between a key and the query.
 
-They read no positions: the order of the keys that a query sees is all they need, so padding, other
-documents and later tokens count for nothing. The papers are causal. A query of a bidirectional
-encoder reads its keys as if it stood last of all.
+They read no positions, only the order of the keys that a query sees; padding, other documents and
+later tokens add nothing. The papers are causal. In a bidirectional encoder, a query sums over all
+of its keys, as if it were the last token.
 
-Sums run from the query back, over its own distance alone. A difference of two sums from the start
-would lose it among the digits of the position: half a unit at 1e7.
+Sums run backwards from the query to the key. The difference of two sums from the start would have a
+rounding error that grows with the position: half a unit at 1e7.
 """
 
 import jax
@@ -14,16 +14,17 @@ import numpy as np
 
 from posenc_jax.dtypes import widest
 from posenc_jax.encoding import Encoding, Walk, each_layer
-from posenc_jax.encodings.bias import at_least_1
 from posenc_jax.encodings.card import method
+from posenc_jax.encodings.checks import at_least
 
-# Keys summed by one product with a triangle of ones, and so are the sums of such stretches. Forward
-# and backward for 4 heads of 512 x 512 on the CPU: 2.3 ms; a cumulative sum 13, one triangle 40.
+# Keys whose sums are one product with a triangle of ones; the totals of such stretches are summed
+# in the same way. Forward and backward for 4 heads of 512 x 512 on the CPU this takes 2.3 ms, a
+# cumulative sum 13 ms, one triangle 40 ms.
 STRETCH = 32
 
 
 def sums_after(x_BHQK: jax.Array, carry_BHQ1: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """For each key the sum over all later ones, in the block and in `carry`; and the new carry."""
+    """For each key the sum over all later keys, in the block and in `carry`; and the new carry."""
     after_BHQK = _after(x_BHQK) + carry_BHQ1
     return after_BHQK, after_BHQK[..., :1] + x_BHQK[..., :1]
 
@@ -33,7 +34,7 @@ def _after(x_BHQK: jax.Array) -> jax.Array:
     stretch = min(size, STRETCH)
     x_BHQMS = jnp.pad(x_BHQK, [(0, 0)] * 3 + [(0, -size % stretch)])
     x_BHQMS = x_BHQMS.reshape(*x_BHQK.shape[:-1], -1, stretch)
-    # Tensor cores would cut the terms to a few bits.
+    # Tensor cores would round the terms to a few bits.
     later_SS = np.tril(np.ones((stretch, stretch), x_BHQK.dtype), -1)
     found_BHQMS = jnp.matmul(x_BHQMS, later_SS, precision=jax.lax.Precision.HIGHEST)
     if size > stretch:
@@ -71,28 +72,28 @@ def _cope_scores(o, params, q_THC, k_THC, pos_T, n):
     formula="q.(k + E[p]) / sqrt(C), p = sum of sigmoid(q.k[l] / sqrt(C)) over l = j .. i",
     paper="Golovneva et al. 2024, arXiv 2405.18719",
     beyond="clamp",
-    relative=True,
+    shift_invariant=True,
     axes=0,
     scores=_cope_scores,
     example={"length": 8},
     reference="x-transformers",
 )
 def cope(length: int = 64, scaled: bool = True, shared: bool = False) -> Encoding:
-    """A key's position is how many keys from it to the query the query counts, by soft gates.
+    """CoPE: a key's position is the number of tokens from it to the query, counted by soft gates.
 
-    All heads of a layer share the table, which starts at 0; between rows it is read on the line.
-    The gate is that of the logits as they stand, a bias of other methods included. Left out: gates
-    from values or from keys of their own, variants in the paper.
+    All heads of a layer share the table, which starts at 0 and is interpolated between rows. Gates
+    are made of the logits with the biases of other methods before this one. Left out: gates from
+    values or from separate keys, variants in the paper.
 
     Args:
-      length: rows of the table; counts from length - 1 on read the last.
-      scaled: False adds q.E[p] undivided by sqrt(C), as the listing in the paper's appendix does,
+      length: rows of the table; counts from length - 1 on read the last row.
+      scaled: False adds q.E[p] not divided by sqrt(C), as the listing in the paper's appendix does,
         unlike its formula and the released code.
       shared: one table for all layers; as in the paper, each layer has its own by default.
 
-    ValueError: length is not positive.
+    FieldError: length is not positive.
     """
-    at_least_1("length", length)
+    at_least(1, length=length)
     last = length - 1
 
     def init(key, dims):
@@ -132,16 +133,16 @@ def _fox_scores(o, params, q_THC, k_THC, pos_T, n):
     kind="content",
     formula="q.k / sqrt(C) + sum of ln sigmoid(w[h].x[l] + b[h]) over l = j + 1 .. i",
     paper="Lin et al. 2025, arXiv 2503.02130",
-    relative=True,
+    shift_invariant=True,
     axes=0,
     scores=_fox_scores,
     reference="fla-core, x-transformers",
 )
 def fox() -> Encoding:
-    """Forgetting attention: every token between a key and the query fades it, by its own gate.
+    """Forgetting attention: each token between a key and the query lowers its logit by a gate.
 
-    Each layer and head has its gate, a function of the attention's input x; weights start small
-    and the bias at 0. Left out: the "Pro" block's norms, output gate, and shifts of k and v.
+    Each layer and head has a gate, a function of the attention's input x. Its weights start small
+    and its bias at 0. Left out: the "Pro" block's norms, output gate, and shifts of k and v.
     """
 
     def init(key, dims):
@@ -177,20 +178,20 @@ def _stick_breaking_scores(o, params, q_THC, k_THC, pos_T, n):
     kind="content",
     formula="weight b[j] * product of 1 - b[l] over l = j + 1 .. i - 1, b = sigmoid(q.k / sqrt(C))",
     paper="Tan et al. 2025, arXiv 2410.17980",
-    relative=True,
+    shift_invariant=True,
     axes=0,
     scores=_stick_breaking_scores,
     reference="fla-core",
 )
 def stick_breaking(own: bool = False) -> Encoding:
-    """Weights without a softmax: each key, the nearest first, breaks its share off what is left.
+    """Weights without a softmax: each key, the nearest first, takes a share of what is left of 1.
 
-    Weights sum to less than 1, and what is left of the stick goes nowhere: the learned vector that
-    the public model gives it, and the norm after it, are left out, as in the paper's formula. The
-    first token of a sequence attends to nothing and gets 0.
+    Weights sum to less than 1. The public model gives the rest to a learned vector, with a norm
+    after it; as in the paper's formula, both are left out. The first token of a sequence attends to
+    nothing and gets 0.
 
     Args:
-      own: whether a query attends to its own token as well; in the paper it does not.
+      own: whether a query attends to its own token too; in the paper it does not.
     """
 
     def score(params, s_BHQK, q, k, visible_BHQK, carry):

@@ -1,4 +1,4 @@
-"""PaTH: between a key and the query stand reflections, one for each token, made from content."""
+"""PaTH: queries are turned by a reflection for each token between them and a key."""
 
 import jax
 import jax.numpy as jnp
@@ -6,11 +6,11 @@ import numpy as np
 
 from posenc_jax.dtypes import widest
 from posenc_jax.encoding import Encoding, Walk, each_layer
-from posenc_jax.encodings.bias import at_least_1
 from posenc_jax.encodings.card import method
+from posenc_jax.encodings.checks import at_least
 
-STRETCH = 64  # keys whose product is found by one triangular solve
-TINY = 1e-6  # added to a squared length before it divides
+STRETCH = 64  # keys whose product of reflections is made by one triangular solve
+TINY = 1e-6  # added to a squared norm before the division
 
 
 def _path_scores(o, params, q_THC, k_THC, pos_T, n):
@@ -35,28 +35,28 @@ def _path_scores(o, params, q_THC, k_THC, pos_T, n):
     kind="content",
     formula="k.(product of I - beta[l] w[l] w[l]^T over l = j + 1 .. i) q / sqrt(C)",
     paper="Yang et al. 2025, arXiv 2505.16381",
-    relative=True,
+    shift_invariant=True,
     axes=0,
     scores=_path_scores,
     reference="fla-core",
 )
 def path(rank: int = 32) -> Encoding:
-    """Every token between a key and the query turns or shrinks the query along a direction.
+    """PaTH: each token between a key and the query reflects or shrinks the query along a direction.
 
-    The direction w is a map of x of low rank, made a unit vector, and beta = 2 sigmoid(u.x + b); a
-    beta of 2 reflects, 1 projects, 0 leaves alone. Each layer and head has its own. Left out: the
-    convolution over three tokens that the paper puts on w, so that a cache needs one token's
-    features alone; what follows is the same. PaTH-FoX is the chain "path+fox".
+    The direction w is a unit vector, made of x by a map of low rank, and beta = 2 sigmoid(u.x + b).
+    A beta of 2 reflects, 1 projects, 0 does nothing. Each layer and head has its own w and beta.
+    Left out: the paper's convolution of w over three tokens, so that a cache needs the features of
+    one token alone. PaTH-FoX is the chain "path+fox".
 
-    It reads no positions: padding, other documents and later tokens turn nothing. A query of a
-    bidirectional encoder reads its keys as if it stood last of all.
+    It reads no positions; padding, other documents and later tokens do nothing. In a bidirectional
+    encoder, the tokens between a key and a query are all that follow the key.
 
     Args:
       rank: of the map from x to w; the public code has 32.
 
-    ValueError: rank is not positive.
+    FieldError: rank is not positive.
     """
-    at_least_1("rank", rank)
+    at_least(1, rank=rank)
 
     def init(key, dims):
         down_key, up_key, beta_key = jax.random.split(key, 3)
@@ -79,7 +79,7 @@ def path(rank: int = 32) -> Encoding:
         return jnp.zeros_like(q.x_BTHC.swapaxes(1, 2), widest(q.x_BTHC.dtype))
 
     def score(params, s_BHQK, q, k, visible_BHQK, moved_BHQC):
-        """`moved` is what the turns so far add to each query."""
+        """The carry `moved` is what the reflections so far have added to each query."""
         wide, size = s_BHQK.dtype, s_BHQK.shape[-1]
         heads_first = lambda x: jnp.moveaxis(x.astype(wide), 1, 2)
         q_BHQC, k_BHKC, w_BHKC, beta_BHK = map(heads_first, (q.x_BTHC, k.x_BTHC, *k.feat))
@@ -89,7 +89,7 @@ def path(rank: int = 32) -> Encoding:
         def step(moved_BHQC, stretch):
             return _turned(q_BHQC, moved_BHQC, *stretch)
 
-        # Many small products follow each other: tensor cores' few bits would add up.
+        # Rounding errors of tensor cores would add up over many products.
         with jax.default_matmul_precision("highest"):
             moved_BHQC, added_MBHQS = jax.lax.scan(step, moved_BHQC, keys_M, reverse=True)
         added_BHQK = jnp.moveaxis(added_MBHQS, 0, 3).reshape(*s_BHQK.shape[:3], -1)[..., :size]
@@ -99,7 +99,7 @@ def path(rank: int = 32) -> Encoding:
 
 
 def _stretches(x: jax.Array, axis: int) -> jax.Array:
-    """An axis of keys cut into stretches, which lead; filled up with zeros."""
+    """An axis of keys as stretches, padded with zeros; the number of stretches is axis 0."""
     size = x.shape[axis]
     stretch = min(STRETCH, size)
     pads = [(0, 0)] * x.ndim
@@ -109,12 +109,12 @@ def _stretches(x: jax.Array, axis: int) -> jax.Array:
 
 
 def _turned(q_BHQC, moved_BHQC, k_BHSC, w_BHSC, beta_BHS, visible_B1SQ):
-    """`moved` after the keys of a stretch have turned the queries, and what k.q gains by it.
+    """`moved` after the reflections of a stretch of keys, and what they add to k.q.
 
-    Going back from the last key, the query x loses a[s] w[s] at key s, where
+    From the last key back, key s takes a[s] w[s] from the query x, where
     a[s] = beta[s] w[s].x = beta[s] w[s].(q + moved - sum of a[t] w[t] over later t). This is one
-    triangular system for all queries (the UT transform). Keys that a query does not see get a 0:
-    later ones by the right side, other documents by `together`, earlier ones afterwards.
+    triangular system for all queries (the UT transform). a[s] is 0 for keys that a query does not
+    see: later keys by the right side, other documents by `together`, earlier keys afterwards.
     """
     dots = lambda a, b: jnp.einsum("bhsc,bhtc->bhst", a, b)
     dtype, stretch = q_BHQC.dtype, k_BHSC.shape[2]

@@ -1,7 +1,7 @@
-"""Which position a token is shown: methods that move positions for the parts to their right.
+"""Methods that change the positions which the parts to their right read.
 
-All read one-axis positions 0 .. n - 1 and the length n of the token's sequence, nothing else, so
-padding on either side, packed documents and cached decoding change nothing in evaluation.
+All read positions of one axis and the length n of the token's sequence. In evaluation they read
+nothing else, so that padding on either side, packed documents and cached decoding change nothing.
 """
 
 from functools import partial
@@ -12,23 +12,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.card import method
-from posenc_jax.encodings.inputs import one_of, require
+from posenc_jax.encodings.card import Range, method
+from posenc_jax.encodings.checks import at_least, one_of, with_axes
 
 Evaluate = Literal["spread", "random", "plain"]
 Per = Literal["example", "batch"]
 
 
-def require_one_axis(name: str, pos_BT: jax.Array) -> None:
-    if pos_BT.ndim != 2:
-        raise ValueError(f"positions: shape {pos_BT.shape} is not [B, T], all that {name} can move")
-
-
 def documents(pos_BT: jax.Array, length_BT: jax.Array) -> jax.Array:
     """A number for each document of a row, 0 for the last; -1 for padding of two or more tokens.
 
-    A document begins at a 0 that 1 follows, or is one token long. Counting from the right, queries
-    have the same numbers whether or not a memory of earlier keys stands before them.
+    A document begins at a position 0 that is followed by 1, or is one token long. Documents are
+    counted from the right, so that queries have the same numbers with and without a memory of
+    earlier keys before them.
     """
     after_BT = jnp.pad(pos_BT, ((0, 0), (0, 1)))[:, 1:]
     first_BT = (pos_BT == 0) & ((after_BT == 1) | (length_BT == 1))
@@ -38,11 +34,11 @@ def documents(pos_BT: jax.Array, length_BT: jax.Array) -> jax.Array:
 
 
 def drawn(key, group_BT, pos_BT, length_BT, limit: int, each_row: bool) -> jax.Array:
-    """Token p of n is shown the p-th of n sorted draws from range(limit), without replacement.
+    """For token p of n, the p-th of n sorted draws from range(limit), without replacement.
 
-    Tokens of a row with one group share a draw and must share a length; rows share draws unless
-    `each_row`. A draw is the n smallest of `limit` random numbers: exactly uniform over subsets
-    but for ties, one in 2^32. Time and memory: [B, limit] for each group in turn.
+    Tokens of a row with the same group share a draw and must have the same length; rows share draws
+    unless `each_row`. A draw takes the n smallest of `limit` random numbers, which is exactly
+    uniform over subsets except for ties, one in 2^32. Time and memory: [B, limit] for each group.
     """
     rows = len(group_BT) if each_row else 1
     ranks_of = jax.vmap(partial(jnp.searchsorted, side="right"))
@@ -63,20 +59,20 @@ def drawn(key, group_BT, pos_BT, length_BT, limit: int, each_row: bool) -> jax.A
 
 
 def fixed_draws(seed: int, pos_BT: jax.Array, length_BT: jax.Array, limit: int) -> jax.Array:
-    """One draw for each length, the same for every token of that length, whatever its row."""
+    """One draw for each length, the same for all sequences of that length."""
     pos_1M, length_1M = pos_BT.reshape(1, -1), length_BT.reshape(1, -1)
     shown_1M = drawn(jax.random.key(seed), length_1M, pos_1M, length_1M, limit, False)
     return shown_1M.reshape(pos_BT.shape)
 
 
 def spread(pos_BT: jax.Array, length_BT: jax.Array, limit: int) -> jax.Array:
-    """(p + 1)(limit + 1) // (n + 1) - 1, in a form that stays within 32 bits."""
+    """(p + 1)(limit + 1) // (n + 1) - 1, computed within 32 bits."""
     rank_BT, among_BT = (pos_BT + 1).astype(jnp.uint32), (length_BT + 1).astype(jnp.uint32)
     whole_BT, rest_BT = jnp.uint32(limit + 1) // among_BT, jnp.uint32(limit + 1) % among_BT
     return (rank_BT * whole_BT + rank_BT * rest_BT // among_BT).astype(jnp.int32) - 1
 
 
-def _randomized_shows(o, pos_T, n):
+def _randomized_places(o, pos_T, n):
     """Definition: the n smallest of `limit` random numbers, or the mean of such draws."""
     if n > o.limit:
         return np.full(len(pos_T), np.nan)
@@ -95,36 +91,39 @@ def _randomized_shows(o, pos_T, n):
     formula="p -> the p-th of n sorted draws from 0 .. limit - 1, without replacement",
     paper="Ruoss et al. 2023, arXiv 2305.16843",
     beyond="error",
-    shows=_randomized_shows,
+    places=_randomized_places,
+    reads=lambda o, n: Range(0, min(n, o.limit)),
+    moves=lambda o, n, given, training: Range(
+        0, n if o.evaluate == "plain" and not training else o.limit
+    ),
     example={"limit": 64, "evaluate": "random"},
 )
 def randomized(
     limit: int = 2048, evaluate: Evaluate = "spread", per: Per = "example", seed: int = 0
 ) -> Encoding:
-    """Random positions out of a range longer than any sequence, in order, anew at every step.
+    """Random sorted positions from a range longer than any sequence, drawn again at every step.
 
-    In training each document of each example has a draw of its own. A sequence of more than `limit`
-    tokens is shown NaN, and so is a position outside its sequence; padding, of any size, 0.
+    In training each document of each example has its own draw. A sequence of more than `limit`
+    tokens gets NaN, and so does a position outside of its sequence; padding, of any size, gets 0.
 
     Args:
       limit: positions are below this.
-      evaluate: what is shown where no key is given. "spread": the mean draw, rounded down,
+      evaluate: the positions in evaluation. "spread": the mean draw, rounded down,
         (p + 1)(limit + 1) // (n + 1) - 1, which is exact up to 65,534 tokens; "random": one draw
-        for each length, fixed by `seed`; "plain": the position itself. The public code draws anew
-        for each batch in evaluation too, which "random" is nearest to.
-      per: "batch" shares each draw between the rows, as the public code does.
+        for each length, fixed by `seed`; "plain": the token's own position. The public code draws
+        again for each batch in evaluation; "random" is nearest to it.
+      per: "example": each row draws for itself; "batch": rows share draws, as in the public code.
       seed: of evaluate="random".
 
-    ValueError: limit is not positive.
+    FieldError: limit is not positive.
     """
-    require(limit > 0, "limit", limit, "must be positive")
+    at_least(1, limit=limit)
     one_of("evaluate", evaluate, Evaluate)
     one_of("per", per, Per)
 
     def place(key, layout):
         pos_BT, length_BT = layout.pos_BT, layout.length_BT
-        require_one_axis("randomized", pos_BT)
-        token_BT = pos_BT.astype(jnp.int32)
+        token_BT = with_axes(pos_BT).astype(jnp.int32)
         if key is not None:
             group_BT = documents(token_BT, length_BT)
             shown_BT = drawn(key, group_BT, token_BT, length_BT, limit, per == "example")
@@ -144,23 +143,25 @@ def randomized(
     formula="t -> t length / n where n > length, else t",
     paper="Chen et al. 2023, arXiv 2306.15595",
     beyond="interpolate",
-    shows=lambda o, pos_T, n: np.array([t * o.length / n if n > o.length else t for t in pos_T]),
+    places=lambda o, pos_T, n: np.array([t * o.length / n if n > o.length else t for t in pos_T]),
+    moves=lambda o, n, given, training: (
+        Range(*(end * o.length / n for end in given)) if n > o.length else given
+    ),
     example={"length": 16},
     vary={"length": 12},
 )
 def interpolated(length: int = 512) -> Encoding:
     """Position interpolation: sequences longer than `length` are squeezed into it.
 
-    The paper's factor is that of the extended context, the same for all; here it is each
-    sequence's own, the identity up to `length` tokens.
+    In the paper all sequences have one factor, that of the extended context. Here each sequence has
+    its own, which is 1 up to `length` tokens.
 
-    ValueError: length is not positive.
+    FieldError: length is not positive.
     """
-    require(length > 0, "length", length, "must be positive")
+    at_least(1, length=length)
 
     def place(key, layout):
-        require_one_axis("interpolated", layout.pos_BT)
-        pos_BT, n_BT = layout.pos_BT.astype(float), layout.length_BT.astype(float)
+        pos_BT, n_BT = with_axes(layout.pos_BT).astype(float), layout.length_BT.astype(float)
         return jnp.where(n_BT > length, pos_BT * length / n_BT, pos_BT)
 
     return Encoding(place=place)
@@ -171,14 +172,17 @@ def interpolated(length: int = 512) -> Encoding:
     formula="t -> min(t, length - 1)",
     paper="textbook",
     beyond="clamp",
-    shows=lambda o, pos_T, n: np.array([min(t, o.length - 1) for t in pos_T]),
+    places=lambda o, pos_T, n: np.array([min(t, o.length - 1) for t in pos_T]),
+    moves=lambda o, n, given, training: Range(
+        min(given.low, o.length - 1), min(given.below, o.length)
+    ),
     example={"length": 16},
     vary={"length": 12},
 )
 def clamped(length: int = 512) -> Encoding:
-    """Every position past the range is shown as its last.
+    """Positions past the range are replaced by its last, length - 1.
 
-    ValueError: length is not positive.
+    FieldError: length is not positive.
     """
-    require(length > 0, "length", length, "must be positive")
-    return Encoding(place=lambda key, at: jnp.minimum(at.pos_BT, length - 1))
+    at_least(1, length=length)
+    return Encoding(place=lambda key, at: jnp.minimum(with_axes(at.pos_BT), length - 1))

@@ -5,92 +5,73 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.angles import (
-    Pairing,
-    Turn,
-    angles,
-    check_positive,
-    ladder,
-    offsets,
-    one_axis,
-    powers,
-    rotary,
-    turned_scores,
-    turning,
-    turns,
-    whole_turns,
-)
+from posenc_jax.encodings import rotation
 from posenc_jax.encodings.card import method
+from posenc_jax.encodings.checks import positive, require, with_axes
+from posenc_jax.encodings.rotation import Pairing, Turn
+from posenc_jax.options import FieldError
 
 XPOS_GAMMA = 0.4
-XPOS_REACH = 40.0  # e^(2 * 40) leaves a factor of 6000 to the largest float32
+XPOS_REACH = 40.0  # largest exponent: e^(2 * 40) is 6000 times below the largest float32
 
 
 @method(
     kind="rotary",
     formula="s_ij = Re sum_k q_k conj(k_k) e^(i D theta_k) / sqrt(C), theta_k = base^(-2k/C)",
     paper="Su et al. 2021, arXiv 2104.09864",
-    relative=True,
-    scores=lambda o, params, q, k, pos, n: turned_scores(
-        q, k, offsets(pos) * powers(o.base, q.shape[-1]), o.pairing
-    ),
+    shift_invariant=True,
+    scores=rotation.scores_of(lambda o, width, n: rotation.powers(o.base, width)),
     reference="rotary-embedding-torch, transformers, x-transformers",
 )
 def rope(base: float = 10_000.0, pairing: Pairing = "half") -> Encoding:
     """Rotary positions: channel pair k of queries and keys turns by t * base^(-2k/C).
 
     "interleaved" pairs neighbouring channels, as the paper does; "half" pairs channel k with
-    k + C/2, as GPT-NeoX and Llama in Hugging Face do. They are two functions of the same weights;
-    `convert_pairing` goes from one to the other.
+    k + C/2, as GPT-NeoX and Llama in Hugging Face do. With the same weights they are two different
+    functions; `convert_pairing` converts weights from one to the other.
 
     Raises:
-      ValueError: base not positive, an unknown pairing; later, an odd width of a head.
+      FieldError: base not positive, an unknown pairing; later, an odd width of a head.
     """
-    check_positive(base=base)
-    return turning(lambda head: ladder(head, base), pairing)
+    positive(base=base)
+    return rotation.turning(lambda head: rotation.ladder(head, base), pairing)
 
 
 def _check_share(share: float) -> None:
-    if not 0 < share <= 1:
-        raise ValueError(f"encoding.share: {share} must be above 0 and at most 1")
+    require(0 < share <= 1, "share", share, "must be above 0 and at most 1")
 
 
 @method(
     kind="rotary",
     formula="as rope on the first R = int(share C) channels of a head, theta_k = base^(-2k/R)",
     paper="Black et al. 2022 (GPT-NeoX-20B), arXiv 2204.06745",
-    relative=True,
-    scores=lambda o, params, q, k, pos, n: turned_scores(
-        q, k, offsets(pos) * powers(o.base, int(q.shape[-1] * o.share)), o.pairing
-    ),
+    shift_invariant=True,
+    scores=rotation.scores_of(lambda o, width, n: rotation.powers(o.base, int(width * o.share))),
     example={"share": 0.5},
     vary={"share": 1.0},
     reference="transformers",
 )
 def partial(share: float = 0.25, base: float = 10_000.0, pairing: Pairing = "half") -> Encoding:
-    """Partial rotary: the first share of a head's channels turn, the others carry content alone.
+    """Partial rotary: the first share of a head's channels turn; the others carry content alone.
 
     Raises:
-      ValueError: share outside (0, 1], base not positive, an unknown pairing; later, a share that
+      FieldError: share outside (0, 1], base not positive, an unknown pairing; later, a share that
         is not an even number of channels.
     """
-    check_positive(base=base)
+    positive(base=base)
     _check_share(share)
 
     def frequencies(head):
         width = int(head * share)
-        if width < 2 or width % 2:
-            raise ValueError(
-                f"encoding.share: {share} of a head of {head} is {width} channels; "
-                "choose a share that is an even number of them"
-            )
-        return ladder(width, base)
+        rule = f"of a head of {head} is {width} channels; choose a share of an even number of them"
+        require(width >= 2 and width % 2 == 0, "share", share, rule)
+        return rotation.ladder(width, base)
 
-    return turning(frequencies, pairing)
+    return rotation.turning(frequencies, pairing)
 
 
 def _fastest(theta_F, kept):
-    """Definition in float64: the first frequencies, and zeros."""
+    """Definition: the first frequencies, and zeros."""
     return np.array([theta if k < kept else 0.0 for k, theta in enumerate(theta_F)])
 
 
@@ -98,102 +79,99 @@ def _fastest(theta_F, kept):
     kind="rotary",
     formula="as rope, theta_k = base^(-2k/C) for k < int(share C/2), else 0",
     paper="Barbero et al. 2024, arXiv 2410.06205",
-    relative=True,
-    scores=lambda o, params, q, k, pos, n: turned_scores(
-        q, k, offsets(pos) * _fastest(
-            powers(o.base, q.shape[-1]), int(q.shape[-1] // 2 * o.share)
-        ), o.pairing
+    shift_invariant=True,
+    scores=rotation.scores_of(
+        lambda o, width, n: _fastest(rotation.powers(o.base, width), int(width // 2 * o.share))
     ),
     vary={"share": 0.5},
     reference="transformers",
-)  # fmt: skip
+)
 def p_rope(share: float = 0.75, base: float = 10_000.0, pairing: Pairing = "half") -> Encoding:
-    """p-RoPE: the share of pairs that turn fastest turn as in rope; the slowest carry content.
+    """p-RoPE: the fastest share of the pairs turns as in rope; the slowest pairs carry content.
 
-    Pairs are those of the whole head, so the weights are rope's, `convert_pairing` converts all
-    channels, and channels k and C/2 + k ("half") or 2k and 2k + 1 ("interleaved") turn for
-    k < int(share C/2). `partial` pairs within the first channels, with a whole ladder of its own.
+    Pairs are those of the whole head, so the weights are those of rope, and `convert_pairing`
+    converts all channels. Channels k and C/2 + k ("half") or 2k and 2k + 1 ("interleaved") turn for
+    k < int(share C/2). `partial` makes its pairs within the first channels, with all frequencies
+    from 1 to 1/base.
 
     Raises:
-      ValueError: share outside (0, 1], base not positive, an unknown pairing; later, an odd width
-        of a head, or a share that is not one pair of it.
+      FieldError: share outside (0, 1], base not positive, an unknown pairing; later, an odd width
+        of a head, or a share of less than one of its pairs.
     """
-    check_positive(base=base)
+    positive(base=base)
     _check_share(share)
 
     def frequencies(head):
         kept = int(head // 2 * share)
-        if not kept:
-            raise ValueError(f"encoding.share: {share} of the pairs of a head of {head} is none")
-        return np.where(np.arange(head // 2) < kept, ladder(head, base), 0.0)
+        require(kept > 0, "share", share, f"of the pairs of a head of {head} is none")
+        return np.where(np.arange(head // 2) < kept, rotation.ladder(head, base), 0.0)
 
-    return turning(frequencies, pairing)
+    return rotation.turning(frequencies, pairing)
 
 
-def _hope_scores(o, params, q, k, pos, n):
-    theta_F = powers(o.base, q.shape[-1])
-    kept = sum(theta * o.length >= 2 * np.pi for theta in theta_F)
-    return turned_scores(q, k, offsets(pos) * _fastest(theta_F, kept), o.pairing)
+def _hope_theta(o, width, n):
+    theta_F = rotation.powers(o.base, width)
+    return _fastest(theta_F, sum(theta * o.length >= 2 * np.pi for theta in theta_F))
 
 
 @method(
     kind="rotary",
     formula="as rope, theta_k = base^(-2k/C) where that is 2 pi / length or more, else 0",
     paper="Chen et al. 2024 (high-frequency rotary), arXiv 2410.21216",
-    relative=True,
-    scores=_hope_scores,
+    shift_invariant=True,
+    scores=rotation.scores_of(_hope_theta),
     example={"base": 100.0, "length": 24},
     vary={"length": 8},
 )
 def hope(base: float = 10_000.0, pairing: Pairing = "half", length: int = 2048) -> Encoding:
     """HoPE: pairs that make no whole turn within the trained length do not turn at all.
 
-    What is dropped are slow pairs, whose scores learn one shape of a wave and meet the rest of it
-    past `length`. Pairs and weights are rope's, as in `p_rope`, which states a share instead.
+    A slow pair learns only a part of its wave within `length`, and reads the unknown rest in longer
+    sequences. Pairs and weights are those of rope, as in `p_rope`, which has a share instead.
 
     Raises:
-      ValueError: base or length not positive, an unknown pairing; later, an odd width of a head, or
+      FieldError: base or length not positive, an unknown pairing; later, an odd width of a head, or
         a length within which no pair makes a turn.
     """
-    check_positive(base=base, length=length)
+    positive(base=base, length=length)
 
     def frequencies(head):
-        freq_F = ladder(head, base)
-        return np.where(whole_turns(freq_F, length), freq_F, 0.0)
+        freq_F = rotation.ladder(head, base)
+        return np.where(rotation.whole_turns(freq_F, length), freq_F, 0.0)
 
-    return turning(frequencies, pairing)
+    return rotation.turning(frequencies, pairing)
 
 
 def _bands(heads: int, head: int, base: float) -> np.ndarray:
     pairs = head // 2
-    return np.stack([ladder(head, base, h * pairs, heads * pairs) for h in range(heads)])
+    return np.stack([rotation.ladder(head, base, h * pairs, heads * pairs) for h in range(heads)])
 
 
 def _headwise_scores(o, params, q, k, pos, n):
     _, heads, width = q.shape
-    theta_HF = powers(o.base, heads * width).reshape(heads, width // 2)
+    theta_HF = rotation.powers(o.base, heads * width).reshape(heads, width // 2)
     if o.learned:
         theta_HF = np.asarray(params["freq_HF"], np.float64)
-    return turned_scores(q, k, offsets(pos) * theta_HF, o.pairing)
+    return rotation.turned_scores(q, k, rotation.offsets(pos) * theta_HF, o.pairing)
 
 
 @method(
     kind="rotary",
     formula="as rope with theta_hk = base^(-(h C/2 + k) / (H C/2)): a band for each head",
     paper="bands: textbook; learned: the 1-D form of Heo et al. 2024, arXiv 2403.13298",
-    relative=True,
+    shift_invariant=True,
     scores=_headwise_scores,
 )
 def headwise(base: float = 10_000.0, pairing: Pairing = "half", learned: bool = False) -> Encoding:
-    """Rotary with one ladder of frequencies, from 1 down to 1/base, cut into a band for each head.
+    """Rotary with a band of frequencies for each head: together the bands go from 1 to 1/base.
 
-    Head 0 turns fastest and tells near tokens apart, the last head slowest. If `learned`, the bands
-    are where the parameters freq_HF [H, F], in radians a token, begin.
+    Head 0 turns fastest, the last head slowest. If `learned`, the frequencies are parameters
+    freq_HF [H, F], in radians per token, which start at the bands.
 
     Raises:
-      ValueError: base not positive, an unknown pairing; later, an odd width of a head.
+      FieldError: base not positive, an unknown pairing; later, an odd width of a head.
     """
-    check_positive(base=base)
+    positive(base=base)
 
     def init(key, dims):
         band_HF = _bands(dims.heads, dims.head, base)
@@ -201,46 +179,44 @@ def headwise(base: float = 10_000.0, pairing: Pairing = "half", learned: bool = 
 
     def table(params, pos_BT, dims):
         freq_HF = params["freq_HF"] if learned else _bands(dims.heads, dims.head, base)
-        return turns(angles(one_axis(pos_BT), freq_HF))
+        return rotation.turns(rotation.angles(with_axes(pos_BT), freq_HF))
 
-    return rotary(lambda head: ladder(head, base), pairing, table, init=init)
+    return rotation.rotary(lambda head: rotation.ladder(head, base), pairing, table, init=init)
 
 
 def _xpos_scores(o, params, q, k, pos, n):
     pairs = np.arange(q.shape[-1] // 2)
     zeta_F = (2 * pairs / q.shape[-1] + 0.4) / (1 + 0.4)
-    gain_QKHF = zeta_F ** (offsets(pos) / o.span)
-    return turned_scores(
-        q, k, offsets(pos) * powers(o.base, q.shape[-1]), o.pairing, gain_QKHF=gain_QKHF
-    )
+    gain_QKHF = zeta_F ** (rotation.offsets(pos) / o.span)
+    angle_QKHF = rotation.offsets(pos) * rotation.powers(o.base, q.shape[-1])
+    return rotation.turned_scores(q, k, angle_QKHF, o.pairing, gain_QKHF=gain_QKHF)
 
 
 @method(
     kind="rotary",
     formula="as rope with each pair times zeta_k^(D / span), zeta_k = (2k/C + 0.4) / 1.4",
     paper="Sun et al. 2022, arXiv 2212.10554",
-    relative=True,
+    shift_invariant=True,
     scores=_xpos_scores,
     reference="torchscale, x-transformers",
 )
 def xpos(base: float = 10_000.0, pairing: Pairing = "half", span: float = 512.0) -> Encoding:
-    """Rotary and a decay: queries carry zeta^(t / span), keys its inverse, so that distance decays.
+    """Rotary with a decay: queries times zeta^(t / span), keys times its inverse.
 
-    Exponents count from the middle of the positions of the row's tokens, one number for queries and
-    keys, so `place` must see the keys' side once, as `frame` has it. Rows whose positions span up
-    to 63 * span are exact; further from the middle the decay stands still, so that nothing
-    overflows in float32 or bfloat16. Meant for causal attention: looking ahead, distance amplifies.
+    The exponent counts from the middle of the positions of the row's tokens. Queries and keys must
+    have the same middle, so `place` must get the layout of the keys, as `frame` does. Rows whose
+    positions span up to 63 * span are exact; further from the middle the factor stays constant, so
+    that nothing overflows in float32 or bfloat16. It is meant for causal attention: keys ahead of
+    the query are amplified.
 
     Raises:
-      ValueError: base or span not positive, an unknown pairing; later, an odd width of a head.
+      FieldError: base or span not positive, an unknown pairing; later, an odd width of a head.
     """
-    check_positive(base=base, span=span)
-
-    def frequencies(head):
-        return ladder(head, base)
+    positive(base=base, span=span)
+    frequencies = lambda head: rotation.ladder(head, base)
 
     def place(key, layout):
-        pos_BT = one_axis(layout.pos_BT)
+        pos_BT = with_axes(layout.pos_BT)
         real_BT = layout.segment_BT > 0
         within = lambda pick, ends: pick(
             pos_BT, axis=1, keepdims=True, where=real_BT, initial=ends(pos_BT)
@@ -254,10 +230,10 @@ def xpos(base: float = 10_000.0, pairing: Pairing = "half", span: float = 512.0)
         spans = centred_BT.astype(float)[:, :, None, None] / span
         rate = np.log(zeta_F)[None, None, None].astype(spans.dtype)
         gain = jnp.exp(jnp.clip(spans * rate, -XPOS_REACH, XPOS_REACH))
-        cos, sin = turns(angles(pos_BT, frequencies(dims.head)[None]))
+        cos, sin = rotation.turns(rotation.angles(pos_BT, frequencies(dims.head)[None]))
         return {"q": Turn(cos * gain, sin * gain), "k": Turn(cos / gain, sin / gain)}
 
-    return rotary(frequencies, pairing, table, place=place)
+    return rotation.rotary(frequencies, pairing, table, place=place)
 
 
 def convert_pairing(
@@ -265,28 +241,29 @@ def convert_pairing(
 ) -> jax.Array:
     """Weights of queries or keys for the other pairing: the channels of each head reordered.
 
-    A model trained with "interleaved" computes the same logits with "half" once the weights, and
-    biases, that make q and k are converted with to="half".
+    A model trained with "interleaved" computes the same logits with "half" after the weights and
+    biases that make q and k are converted with to="half".
 
     Args:
-      w: [..., heads * C], the last axis being what q or k is read from.
+      w: [..., heads * C]; its last axis is the one that q or k is made along.
       heads: number of heads in that axis.
       to: the pairing wanted; w has the other.
       channels: how many channels of a head are in pairs, the first ones: int(share C) for
-        `partial`; None, for all other methods: all, those of pairs that stand still included.
+        `partial`; None, for all other methods: all, those of pairs that do not turn included.
 
     Raises:
-      ValueError: an unknown pairing, a last axis that is not an even width for each head, or a
+      FieldError: an unknown pairing, a last axis that is not an even width for each head, or a
         number of channels that is odd or more than a head has.
     """
     if to not in ("half", "interleaved"):
-        raise ValueError(f"to: {to!r} is not one of: 'half', 'interleaved'")
+        raise FieldError("to", f"{to!r} is not one of: 'half', 'interleaved'")
     if w.shape[-1] % (2 * heads):
-        raise ValueError(f"heads: {heads} do not cut {w.shape[-1]} channels into even widths")
+        raise FieldError("heads", f"{heads} do not cut {w.shape[-1]} channels into even widths")
     head = w.shape[-1] // heads
     paired = head if channels is None else channels
     if paired % 2 or not 0 < paired <= head:
-        raise ValueError(f"channels: {paired} is not an even number of a head's {head} channels")
+        reason = f"{paired} is not an even number of a head's {head} channels"
+        raise FieldError("channels", reason)
     order = np.arange(paired).reshape((-1, 2) if to == "half" else (2, -1)).T.reshape(-1)
     order = np.append(order, np.arange(paired, head))
     return w.reshape(*w.shape[:-1], heads, head)[..., order].reshape(w.shape)

@@ -22,7 +22,7 @@ class Golden:
              and features.
     hook:    how the test asks: "embed" (the code alone, added to zeros), "rotate" (q and k turned),
              "bias", "attend" (the weights that the values are summed by), or "stream" (the ids of
-             options["parts"], by posenc_jax.encodings.streams).
+             options["parts"], by posenc_jax.encodings.multimodal_ids).
     dims:    widths: model, heads, head.
     inputs:  pos [B, T] or [B, T, A], of keys and queries; "q_pos" for a bias of other queries; "q"
              [B, Q, H, C] and "k" [B, T, H, C], the queries being the last of the tokens; "x", the

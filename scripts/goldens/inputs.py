@@ -36,7 +36,7 @@ def coded(case, package, function, options, wrong, pos, code, **params) -> Golde
 
 def sinusoidal() -> Iterator[Golden]:
     make = modeling_m2m_100.M2M100SinusoidalPositionalEmbedding.get_embedding
-    fairseq = {"layout": "halves", "spacing": "tensor2tensor"}
+    fairseq = {"pairing": "half", "spacing": "tensor2tensor"}
     for width, time in ((10, 7), (13, 5)):
         yield coded(
             f"sinusoidal/m2m_100 {width}", "transformers",
@@ -52,17 +52,17 @@ def sinusoidal() -> Iterator[Golden]:
     module = modeling_marian.MarianSinusoidalPositionalEmbedding(9, 12)
     yield coded(
         "sinusoidal/marian", "transformers", "MarianSinusoidalPositionalEmbedding",
-        {"layout": "halves"}, {"spacing": "tensor2tensor"}, count(9), module.create_weight(),
+        {"pairing": "half"}, {"spacing": "tensor2tensor"}, count(9), module.create_weight(),
     )  # fmt: skip
     module = positional_encodings.PositionalEncoding1D(10)
     yield coded(
         "sinusoidal/positional-encodings", "positional-encodings", "PositionalEncoding1D",
-        {}, {"layout": "halves"}, count(11), module(torch.zeros(1, 11, 10)),
+        {}, {"pairing": "half"}, count(11), module(torch.zeros(1, 11, 10)),
     )  # fmt: skip
     module = x_transformers.ScaledSinusoidalEmbedding(6, theta=300)
     yield coded(
         "sinusoidal/x-transformers", "x-transformers", "ScaledSinusoidalEmbedding",
-        {"layout": "halves", "base": 300.0, "scale": 1.0}, {"base": 1e4}, count(8),
+        {"pairing": "half", "base": 300.0, "scale": 1.0}, {"base": 1e4}, count(8),
         module(torch.zeros(1, 8)), params__scale=module.scale[0],
     )  # fmt: skip
 
@@ -72,13 +72,13 @@ def sinusoidal_2d() -> Iterator[Golden]:
     for rows, columns, width in ((3, 5, 8), (4, 2, 20)):
         yield coded(
             f"sinusoidal_2d/vit_mae {width}", "transformers",
-            "vit_mae.build_2d_sinusoidal_position_embedding", {}, {"layout": "interleaved"},
+            "vit_mae.build_2d_sinusoidal_position_embedding", {}, {"pairing": "interleaved"},
             grid(rows, columns), make(rows, columns, width),
         )  # fmt: skip
     module = positional_encodings.PositionalEncoding2D(12)
     yield coded(
         "sinusoidal_2d/positional-encodings", "positional-encodings", "PositionalEncoding2D",
-        {"layout": "interleaved"}, {"layout": "halves"}, grid(4, 3),
+        {"pairing": "interleaved"}, {"pairing": "half"}, grid(4, 3),
         module(torch.zeros(1, 4, 3, 12)),
     )  # fmt: skip
     module = modeling_detr.DetrSinePositionEmbedding(6, normalize=True)
@@ -86,7 +86,7 @@ def sinusoidal_2d() -> Iterator[Golden]:
     pos = (grid(3, 4) + 1) / (torch.tensor([[[3.0, 4.0]]]) + 1e-6) * 2 * math.pi
     yield coded(
         "sinusoidal_2d/detr", "transformers", "DetrSinePositionEmbedding(normalize=True)",
-        {"layout": "interleaved"}, {"layout": "halves"}, pos, code,
+        {"pairing": "interleaved"}, {"pairing": "half"}, pos, code,
     )  # fmt: skip
 
 

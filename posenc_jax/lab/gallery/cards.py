@@ -171,10 +171,10 @@ def _movers(method: Card) -> Iterator[Panel]:
 def _biases(method: Card) -> Iterator[Panel]:
     bias_HK = measure.bias(method.name, [REACH], 2 * REACH + 1)[:, 0]
     d = REACH - np.arange(2 * REACH + 1)
-    middle = f", query at {REACH} of {2 * REACH + 1}" if not method.relative else ""
+    middle = f", query at {REACH} of {2 * REACH + 1}" if not method.shift_invariant else ""
     yield curves("Bias by head", f"before (D > 0) and after (D < 0) the query{middle}",
                  in_order(d, bias_HK, "head"), "distance D = i - j", "bias")  # fmt: skip
-    if not method.relative:
+    if not method.shift_invariant:
         bias_HQK = measure.bias(method.name, range(TRAINED), TRAINED)
         for head in sorted({0, len(bias_HQK) - 1}):
             box = (-0.5, TRAINED - 0.5, TRAINED - 0.5, -0.5)
@@ -195,7 +195,7 @@ def _share(name: str) -> Panel:
 
 def _kernels(method: Card) -> Iterator[Panel]:
     """The expected score by distance: one panel; for layouts, one with the layers that differ."""
-    if method.kind == "layout":
+    if method.kind == "by_layer":
         bands = [measure.kernel(method.name, layer=n) for n in range(measure.LAYERS)]
         y_NX = np.stack([band.mean[0] for band in bands])
         yield curves("Score by layer", "expected, of a token with its like; mean over positions",

@@ -145,7 +145,7 @@ def _beyond(method: Card) -> str:
 def _shift(method: Card) -> str:
     if method.kind == "positions":
         return "as behind it"
-    return "invariant" if method.relative else "counterexample"
+    return "invariant" if method.shift_invariant else "counterexample"
 
 
 def _pairing(method: Card) -> str:

@@ -50,7 +50,7 @@ def fitted(name: str, **wanted: Any) -> Encoding:
 def dims_of(method: Card) -> Dims:
     """The widths to measure with: a code at the input is as wide as the one head."""
     heads = 1 if method.kind == "input" else HEADS
-    return Dims(heads * HEAD, heads, HEAD, LAYERS if method.kind == "layout" else 1)
+    return Dims(heads * HEAD, heads, HEAD, LAYERS if method.kind == "by_layer" else 1)
 
 
 def line(method: Card, length: int, axis: int = 0, beside: int = 0) -> Layout:

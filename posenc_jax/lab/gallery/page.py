@@ -15,7 +15,7 @@ FAMILIES = {
     "input": "At the input",
     "positions": "Positions shown",
     "rotary": "Rotary",
-    "layout": "By layer",
+    "by_layer": "By layer",
     "bias": "Bias",
     "content": "By content",
     "none": "No positions",

@@ -1,44 +1,35 @@
-"""What methods at the model's input share: how a code joins the embeddings, how tables are read.
+"""Shared by methods at the model's input: codes of positions, and tables read at positions.
 
-A method makes a code c(t) for position t and joins it to the embedding x as `how` says:
+A method makes a code c(t) of width W for position t. The option `how` says how the code joins the
+embedding x of width D:
 
-  add     x + c, where c is as wide as the model by its nature; else x + c P.
-  concat  [x, c] P: the input layer reads both and comes back to the model's width.
+  add     x + c if W = D; x + c P if the code has a width of its own.
+  concat  [x, c] P.
 
-P is learned. Its entries start with variance 1/D, which keeps lengths: at the start a code is as
-loud as its formula says. W is the code's own width.
+P is a learned matrix. Its entries start with variance 1/D, which keeps the code's norm at
+initialisation.
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from types import SimpleNamespace
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.angles import angles
+from posenc_jax.encodings.card import ANYWHERE, Range
+from posenc_jax.encodings.checks import at_least, one_of, with_axes
+from posenc_jax.encodings.rotation import Pairing, angles
 
 How = Literal["add", "concat"]
-Channels = Literal["interleaved", "halves"]
 Spacing = Literal["paper", "tensor2tensor"]
 Beyond = Literal["clamp", "interpolate", "error"]
 
 
-def require(ok: bool, field: str, value: Any, rule: str) -> None:
-    """ValueError, in one line that names the option, its value and the rule, unless ok."""
-    if not ok:
-        raise ValueError(f"encoding.{field}: {value!r} {rule}")
-
-
-def one_of(field: str, value: Any, choices: Any) -> None:
-    """ValueError unless the value is among those of a Literal type."""
-    listed = ", ".join(repr(choice) for choice in get_args(choices))
-    require(value in get_args(choices), field, value, f"is not one of: {listed}")
-
-
 def normal(key: jax.Array, shape: tuple[int, int]) -> jax.Array:
-    """A matrix or table of variance 1/D, D being its last axis."""
+    """A normal matrix or table of variance 1/D; D is the size of its last axis."""
     return jax.random.normal(key, shape) * shape[-1] ** -0.5
 
 
@@ -46,9 +37,9 @@ def at_input(how: How, code, init, axes=1, place=None) -> Encoding:
     """An encoding that joins codes of the model's width to the embeddings.
 
     Args:
-      code: (params, placed, D) -> code_BTD, projected already.
-      init: (key, D) -> the dict of what `code` reads.
-      axes: how many numbers a position has: [B, T] for one, else [B, T, axes].
+      code: (params, placed, D) -> code_BTD, already multiplied by P.
+      init: (key, D) -> the dict of arrays that `code` reads.
+      axes: axes of a position: [B, T] for one, [B, T, axes] for several.
       place: as in `Encoding`.
     """
     one_of("how", how, How)
@@ -59,9 +50,7 @@ def at_input(how: How, code, init, axes=1, place=None) -> Encoding:
         return init(code_key, dims.model) | beside
 
     def embed(params, x_BTD, placed):
-        if placed.shape[2:] != ((axes,) if axes > 1 else ()):
-            wanted = "[B, T]" if axes == 1 else f"[B, T, {axes}]"
-            raise ValueError(f"positions: shape {placed.shape} is not {wanted}")
+        with_axes(placed, axes)
         wide_BTD = x_BTD.astype(float)
         if how == "concat":
             wide_BTD = jnp.einsum("btd,de->bte", wide_BTD, params["x"].astype(float))
@@ -71,11 +60,11 @@ def at_input(how: How, code, init, axes=1, place=None) -> Encoding:
 
 
 def coded(how: How, width: int | None, code, init=lambda key, width: {}, **rest) -> Encoding:
-    """As `at_input`, for codes [B, T, W]; a width of None follows the model's.
+    """As `at_input`, for codes [B, T, W]; a width of None is the model's.
 
-    Only such a code, added, goes without a matrix P.
+    There is no matrix P if the width is None and the code is added.
     """
-    require(width is None or width > 0, "width", width, "must be positive")
+    at_least(1, width=1 if width is None else width)
 
     def init_all(key, model):
         code_key, mix_key = jax.random.split(key)
@@ -86,7 +75,7 @@ def coded(how: How, width: int | None, code, init=lambda key, width: {}, **rest)
         code_BTW = code(params, placed, width or model)
         if "code" not in params:
             return code_BTW
-        # Tensor cores would cut a large position to ten bits.
+        # Tensor cores would round a large position to ten bits.
         exact = jax.lax.Precision.HIGHEST
         return jnp.einsum("btw,wd->btd", code_BTW, params["code"].astype(float), precision=exact)
 
@@ -94,12 +83,15 @@ def coded(how: How, width: int | None, code, init=lambda key, width: {}, **rest)
 
 
 def read(rows: Callable, pos_BT: jax.Array, length: int, beyond: Beyond) -> jax.Array:
-    """Rows [B, T, W] of a table at positions, on the line between two rows at a fraction.
+    """Rows [B, T, W] of a table at positions; linear interpolation between rows at a fraction.
 
     Past the table: NaN for beyond="error", else its last row.
 
     Args:
       rows: int32 [B, T] in range(length) -> [B, T, W].
+      pos_BT: positions.
+      length: number of rows.
+      beyond: the range policy.
     """
     inside_BT = jnp.clip(pos_BT, 0, length - 1)
     low_BT = inside_BT.astype(jnp.int32)
@@ -117,27 +109,37 @@ def refused(code_BTW: jax.Array, pos_BT: jax.Array, length: int) -> jax.Array:
     return jnp.where(held_BT[..., None], code_BTW, jnp.nan)
 
 
-def bounded(length: int, beyond: Beyond) -> dict[str, Any]:
-    """`place` of a method that knows the positions 0 .. length - 1 alone."""
+def squeezed(length: int, beyond: Beyond) -> Callable | None:
+    """`place` of a method that has the positions 0 .. length - 1.
+
+    For beyond="interpolate", positions of sequences of more than `length` tokens are scaled so that
+    the last one is length - 1; otherwise the layout's positions are used (None).
+    """
     one_of("beyond", beyond, Beyond)
 
     def squeeze(key, layout):
         pos_BT, n_BT = layout.pos_BT.astype(float), layout.length_BT.astype(float)
-        squeezed_BT = pos_BT * (length - 1) / jnp.maximum(n_BT - 1, 1)
-        return jnp.where(n_BT > length, squeezed_BT, pos_BT)
+        return jnp.where(n_BT > length, pos_BT * (length - 1) / jnp.maximum(n_BT - 1, 1), pos_BT)
 
-    return {"place": squeeze if beyond == "interpolate" else None}
+    return squeeze if beyond == "interpolate" else None
+
+
+def table_reads(o: SimpleNamespace, n: int) -> Range:
+    """A card's `reads` of a method with the options `length` and `beyond`."""
+    if o.beyond == "clamp":
+        return ANYWHERE
+    return Range(0, max(o.length, n) if o.beyond == "interpolate" else o.length)
 
 
 def sines(
-    pos_BT: jax.Array, width: int, base: float, layout: Channels, spacing: Spacing
+    pos_BT: jax.Array, width: int, base: float, pairing: Pairing, spacing: Spacing
 ) -> jax.Array:
     """Sines and cosines [B, T, W] of positions; an odd last channel is zero."""
     pairs = width // 2
     per = width / 2 if spacing == "paper" else max(pairs - 1, 1)
     angle_BTK = angles(pos_BT, base ** (-np.arange(pairs)[None] / per))[:, :, 0]
     waves = jnp.sin(angle_BTK), jnp.cos(angle_BTK)
-    if layout == "halves":
+    if pairing == "half":
         code_BTW = jnp.concatenate(waves, axis=-1)
     else:
         code_BTW = jnp.stack(waves, axis=-1).reshape(*pos_BT.shape, 2 * pairs)
@@ -147,16 +149,25 @@ def sines(
 # Definitions in float64 NumPy, written from the papers.
 
 
-def joined(o, params, x_TD, code_TW):
-    """x with its code, as the module's docstring has it."""
-    if o.how == "concat":
-        mix = np.concatenate([params["x"], params["code"]])
-        return np.concatenate([x_TD, code_TW], axis=1) @ mix
-    return x_TD + (code_TW @ params["code"] if "code" in params else code_TW)
+def embeds_by(code: Callable) -> Callable:
+    """A card's `embeds`, by the formulas above: code(o, params, pos_T, n, width) -> [T, W].
+
+    The code's own width is the option `width`, or the model's.
+    """
+
+    def embeds(o, params, x_TD, pos_T, n):
+        width = getattr(o, "width", None) or x_TD.shape[1]
+        code_TW = code(o, params, pos_T, n, width)
+        if o.how == "concat":
+            mix = np.concatenate([params["x"], params["code"]])
+            return np.concatenate([x_TD, code_TW], axis=1) @ mix
+        return x_TD + (code_TW @ params["code"] if "code" in params else code_TW)
+
+    return embeds
 
 
 def within(length, beyond, t, n):
-    """Where in a table of `length` rows position t of n is read; NaN where it is refused."""
+    """The row of a table of `length` rows for position t of n tokens, a float; NaN if refused."""
     if beyond == "error" and not 0 <= t < length:
         return np.nan
     if beyond == "interpolate" and n > length:
@@ -165,7 +176,7 @@ def within(length, beyond, t, n):
 
 
 def table_rows(table_LW, beyond, pos_T, n):
-    """Rows of a table at positions, between two of them at a fraction."""
+    """Rows of a table at positions; between two rows at a fraction."""
     length, rows = len(table_LW), []
     for t in (within(length, beyond, t, n) for t in pos_T):
         if np.isnan(t):
@@ -176,13 +187,19 @@ def table_rows(table_LW, beyond, pos_T, n):
     return np.stack(rows)
 
 
-def sine_code(pos_T, width, base, layout, spacing):
+def rows_of(table: Callable) -> Callable:
+    """A card's `embeds` by the rows of table(o, params), [length, W]."""
+    rows = lambda o, params, pos_T, n, width: table_rows(table(o, params), o.beyond, pos_T, n)
+    return embeds_by(rows)
+
+
+def sine_code(pos_T, width, base, pairing, spacing):
     """The paper's table (or tensor2tensor's), one entry at a time."""
     code_TW, pairs = np.zeros((len(pos_T), width)), width // 2
     for i, t in enumerate(pos_T):
         for k in range(pairs):
             exponent = 2 * k / width if spacing == "paper" else k / max(pairs - 1, 1)
-            sin_at, cos_at = (2 * k, 2 * k + 1) if layout == "interleaved" else (k, pairs + k)
+            sin_at, cos_at = (2 * k, 2 * k + 1) if pairing == "interleaved" else (k, pairs + k)
             code_TW[i, sin_at] = np.sin(t / base**exponent)
             code_TW[i, cos_at] = np.cos(t / base**exponent)
     return code_TW

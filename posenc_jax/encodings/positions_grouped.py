@@ -1,7 +1,7 @@
-"""Positions that say which tokens belong together: the layout's groups, moved in training.
+"""Positions made of the layout's groups, which say what tokens belong together.
 
-The task, or `layout.digit_places`, states the groups; a token of none is shown 0. What stands
-beside these methods in a chain, on their left, sees plain positions: `make("fire+abacus+learned")`.
+The task, or `layout.digit_places`, makes the groups; a token of no group has position 0. Parts to
+the left of these methods read the layout's positions: `fire` in `make("fire+abacus+learned")`.
 """
 
 import jax
@@ -9,15 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.augmented import each, sequence_keys
-from posenc_jax.encodings.card import method
-from posenc_jax.encodings.inputs import one_of, require
+from posenc_jax.encodings.card import Range, method
+from posenc_jax.encodings.checks import at_least, one_of, require
 from posenc_jax.encodings.positions import Per
+from posenc_jax.encodings.positions_augmented import each, sequence_keys
 from posenc_jax.layout import Layout
 
 
 def moved(group_BT: jax.Array, offset_BT, limit: int) -> jax.Array:
-    """group + offset where there is a group, else 0; NaN from `limit` on."""
+    """group + offset for tokens of a group, else 0; NaN from `limit` on."""
     shown_BT = jnp.where(group_BT > 0, group_BT + offset_BT, 0)
     return jnp.where(shown_BT < limit, shown_BT.astype(float), jnp.nan)
 
@@ -31,8 +31,12 @@ def largest(layout: Layout) -> jax.Array:
     return jax.vmap(most)(layout.group_BT, run_BT)
 
 
-def _grouped_shows(o, group_T, n):
+def _grouped_places(o, group_T, n):
     return np.array([g if g < o.limit else np.nan for g in group_T], np.float64)
+
+
+def _grouped_moves(o, n, given, training):
+    return Range(0, o.limit)
 
 
 @method(
@@ -42,24 +46,25 @@ def _grouped_shows(o, group_T, n):
     paper="McLeish et al. 2024, arXiv 2405.17399",
     beyond="error",
     groups="place",
-    shows=_grouped_shows,
+    places=_grouped_places,
+    moves=_grouped_moves,
     example={"limit": 64, "offset": 20},
     vary={"limit": 100_000},
 )
 def abacus(offset: int = 99, limit: int = 512, per: Per = "example") -> Encoding:
-    """Abacus: digits at the same place of their numbers are shown one position.
+    """Abacus: digits at the same place of their numbers have the same position.
 
-    Places count in the order of writing; the paper writes numbers least significant digit first.
+    Places count in the order of writing; the paper writes the least significant digit first.
 
     Args:
-      offset: the largest k. Numbers of up to `offset` digits more than in training are then shown
-        positions known from there.
+      offset: the largest k. Numbers of up to `offset` digits more than in training then have
+        positions that were trained.
       limit: positions are below this, the rows of the paper's table; NaN from there on.
       per: "example": each sequence draws its k; "batch": one k for all, as in the public code.
 
-    ValueError: limit is not positive, or offset is not in 0 .. limit - 1.
+    FieldError: limit is not positive, or offset is not in 0 .. limit - 1.
     """
-    require(limit > 0, "limit", limit, "must be positive")
+    at_least(1, limit=limit)
     require(0 <= offset < limit, "offset", offset, f"must be 0 or more and below limit, {limit}")
     one_of("per", per, Per)
 
@@ -80,22 +85,23 @@ def abacus(offset: int = 99, limit: int = 512, per: Per = "example") -> Encoding
     paper="Cho et al. 2024, arXiv 2405.20671",
     beyond="error",
     groups="significance",
-    shows=_grouped_shows,
+    places=_grouped_places,
+    moves=_grouped_moves,
     example={"limit": 64},
     vary={"limit": 3},
 )
 def coupled(limit: int = 512) -> Encoding:
-    """Position coupling: tokens that play one part in the task are shown one position.
+    """Position coupling: tokens with the same role in the task have the same position.
 
-    For addition, digits of the same significance in all numbers. Each training sequence begins at
-    a random position, such that its largest is below `limit`.
+    For addition these are the digits of the same significance in all numbers. Each training
+    sequence starts at a random position, such that its largest is below `limit`.
 
     Args:
-      limit: positions are below this: the public code's `max_position` + 1; NaN from there on.
+      limit: positions are below this, the public code's `max_position` + 1; NaN from there on.
 
-    ValueError: limit is not positive.
+    FieldError: limit is not positive.
     """
-    require(limit > 0, "limit", limit, "must be positive")
+    at_least(1, limit=limit)
 
     def place(key, layout):
         if key is None:

@@ -1,37 +1,26 @@
-"""Rotary methods that turn otherwise than pair by pair: by sums of waves, in polar coordinates."""
+"""Rotary methods that do not turn by one angle a pair: FoPE (sums of waves), PoPE (polar)."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding, each_layer
-from posenc_jax.encodings.angles import (
-    Pairing,
-    Turn,
-    angles,
-    check_positive,
-    ladder,
-    offsets,
-    one_axis,
-    powers,
-    rotary,
-    turned_scores,
-    turns,
-    whole_turns,
-)
+from posenc_jax.encodings import rotation
 from posenc_jax.encodings.card import method
+from posenc_jax.encodings.checks import positive, with_axes
+from posenc_jax.encodings.rotation import Pairing, Turn
 
-EXACT = jax.lax.Precision.HIGHEST  # tensor cores would cut cosines and sines to ten bits
+EXACT = jax.lax.Precision.HIGHEST  # tensor cores would round cosines and sines to ten bits
 
 
 def _noise(seed: int, heads: int, waves: int, sigma: float) -> np.ndarray:
-    """What is added to the identity: float64 [2, H, G, G], for cosines and for sines."""
+    """Noise to add to the identity: float64 [2, H, G, G], for cosines and for sines."""
     spread = sigma * np.sqrt(2 / (waves * waves + heads * waves))
     return spread * np.random.default_rng(seed).standard_normal((2, heads, waves, waves))
 
 
 def _fope_scores(o, params, q, k, pos, n):
-    theta_F = powers(o.base, q.shape[-1])
+    theta_F = rotation.powers(o.base, q.shape[-1])
     kept_G = theta_F[theta_F * o.length >= 2 * np.pi]
     waves, heads = len(kept_G), q.shape[1]
     if o.learned:
@@ -44,7 +33,7 @@ def _fope_scores(o, params, q, k, pos, n):
             wave_THF[t, h, :waves] = np.cos(at * kept_G) @ cos_HGG[h]
             wave_THF[t, h, :waves] += 1j * (np.sin(at * kept_G) @ sin_HGG[h])
     gain_QKHF = wave_THF[:, None] * wave_THF[None].conj()
-    return turned_scores(q, k, np.zeros(gain_QKHF.shape), o.pairing, gain_QKHF=gain_QKHF)
+    return rotation.turned_scores(q, k, np.zeros(gain_QKHF.shape), o.pairing, gain_QKHF=gain_QKHF)
 
 
 @method(
@@ -64,31 +53,31 @@ def fope(
     learned: bool = False,
     seed: int = 0,
 ) -> Encoding:
-    """FoPE: each pair turns by a sum of all frequencies, and the slow ones not at all.
+    """FoPE: each pair turns by a sum of all frequencies, and slow pairs do not turn.
 
-    Scores tell more than i - j, since products of two frequencies do. The authors' code further
-    gives a sum to no more than half of the pairs, and to those that stand still the sine 1, which
-    doubles their logits; here, as in the paper, each pair that turns has its sum and the others
-    keep their content as it is.
+    Scores depend on more than i - j, because products of two frequencies do. The authors' code
+    gives a sum to at most half of the pairs, and the pairs that do not turn have a sine of 1, which
+    doubles their logits. Here, as in the paper, each pair that turns has its sum, and the others
+    keep their content.
 
     Args:
       base, pairing: as in `rope`.
       length: tokens trained on; frequencies that make no whole turn within it become 0.
-      sigma: size of the noise: G frequencies and H heads make the standard deviation
-        sigma sqrt(2 / (G^2 + H G)), as the authors' code draws it.
-      learned: whether the sums are parameters of each layer, cos and sin [H, G, G]; as in the
-        paper they are fixed, here the same in all layers.
+      sigma: size of the noise. For G frequencies and H heads its standard deviation is
+        sigma sqrt(2 / (G^2 + H G)), as in the authors' code.
+      learned: the sums are parameters of each layer, cos and sin [H, G, G]; False, as in the paper:
+        they are fixed, and here the same in all layers.
       seed: of the noise that is not learned.
 
     Raises:
-      ValueError: base, length or sigma not positive, an unknown pairing; later, an odd width of a
+      FieldError: base, length or sigma not positive, an unknown pairing; later, an odd width of a
         head, or a length within which no pair makes a turn.
     """
-    check_positive(base=base, length=length, sigma=sigma)
+    positive(base=base, length=length, sigma=sigma)
 
     def kept(head):
-        freq_F = ladder(head, base)
-        return freq_F[whole_turns(freq_F, length)]
+        freq_F = rotation.ladder(head, base)
+        return freq_F[rotation.whole_turns(freq_F, length)]
 
     def init(key, dims):
         waves = len(kept(dims.head))
@@ -105,7 +94,7 @@ def fope(
         else:
             noise = _noise(seed, dims.heads, len(freq_G), sigma)
             sums = tuple(jnp.asarray(np.eye(len(freq_G)) + noise, float))
-        waves = turns(angles(one_axis(pos_BT), freq_G[None]))
+        waves = rotation.turns(rotation.angles(with_axes(pos_BT), freq_G[None]))
         still = [(0, 0)] * 3 + [(0, dims.head // 2 - len(freq_G))]
 
         def summed(wave, sum_HGG, rest):
@@ -115,14 +104,14 @@ def fope(
 
         return Turn(summed(waves.cos, sums[0], 1), summed(waves.sin, sums[1], 0))
 
-    made = rotary(lambda head: ladder(head, base), pairing, table, init=init)
+    made = rotation.rotary(lambda head: rotation.ladder(head, base), pairing, table, init=init)
     return each_layer(made) if learned else made
 
 
 def _pope_scores(o, params, q, k, pos, n):
     theta_C = np.array([float(o.base) ** (-c / q.shape[-1]) for c in range(q.shape[-1])])
     delta_HC = np.clip(np.asarray(params["delta_HC"], np.float64), -2 * np.pi, 0)
-    phase_QKHC = offsets(pos) * theta_C - delta_HC
+    phase_QKHC = rotation.offsets(pos) * theta_C - delta_HC
     size_q, size_k = (np.log1p(np.exp(x)) for x in (q, k))
     found_HQK = np.einsum("qhc,khc,qkhc->hqk", size_q, size_k, np.cos(phase_QKHC))
     return found_HQK / np.sqrt(q.shape[-1])
@@ -133,26 +122,25 @@ def _pope_scores(o, params, q, k, pos, n):
     formula="sum_c softplus(q_c) softplus(k_c) cos(D theta_c - delta_c) / sqrt(C), "
     "theta_c = base^(-c/C)",
     paper="Gopalakrishnan et al. 2025, arXiv 2509.10534",
-    relative=True,
+    shift_invariant=True,
     scores=_pope_scores,
-    order="first",
+    in_chain="first",
     reference="x-transformers",
 )
 def pope(base: float = 10_000.0, uniform: bool = False) -> Encoding:
-    """PoPE: content sets how long a channel is, position alone in which direction it points.
+    """PoPE: content sets the length of a channel, and position alone its angle.
 
-    Every channel is a number in polar coordinates with a frequency of its own, so that nothing
-    pairs: turned queries and keys have 2C channels, values keep theirs. Keys are turned on by the
-    parameters delta_HC [H, C] of each layer, held within -2 pi .. 0.
+    Every channel is a number in polar coordinates with a frequency of its own; channels do not make
+    pairs. The queries and keys that result have 2C channels; values are not changed. The angles of
+    keys have the parameters delta_HC [H, C] of each layer added, clipped to -2 pi .. 0.
 
     Args:
       base: frequencies go from 1 down to nearly 1/base.
-      uniform: whether delta begins anywhere in its range; else at 0.
+      uniform: delta starts uniform in its range; False: at 0.
 
-    Raises:
-      ValueError: base not positive.
+    FieldError: base is not positive; later, a table made for another width of head.
     """
-    check_positive(base=base)
+    positive(base=base)
 
     def init(key, dims):
         shape = dims.heads, dims.head
@@ -161,16 +149,12 @@ def pope(base: float = 10_000.0, uniform: bool = False) -> Encoding:
 
     def table(params, pos_BT, dims):
         freq_C = base ** (-np.arange(dims.head) / dims.head)
-        angle = angles(one_axis(pos_BT), freq_C[None])
+        angle = rotation.angles(with_axes(pos_BT), freq_C[None])
         delta_HC = jnp.clip(params["delta_HC"].astype(angle.dtype), -2 * np.pi, 0)
-        return {"q": turns(angle), "k": turns(angle + delta_HC[None, None])}
+        return {"q": rotation.turns(angle), "k": rotation.turns(angle + delta_HC[None, None])}
 
     def rotate(table, x_BTHC, side):
-        if x_BTHC.shape[-1] != table[side].cos.shape[-1]:
-            raise ValueError(
-                f"head: a table of {table[side].cos.shape[-1]} channels cannot turn vectors of "
-                f"{x_BTHC.shape[-1]}; make the table with the width of q and k"
-            )
+        rotation.check_width(table[side], x_BTHC.shape[-1], "channels")
         size = jax.nn.softplus(x_BTHC.astype(table[side].cos.dtype))
         ends = [size * table[side].cos, size * table[side].sin]
         return jnp.concatenate(ends, axis=-1).astype(x_BTHC.dtype)

@@ -1,7 +1,7 @@
 """Context extension of rotary: rope with other frequencies, to read past the trained length.
 
-Every method here is `rope` of the same weights, and has no parameters: train with `rope`, evaluate
-with any. With factor 1, and `dynamic_ntk` within the trained length, it is `rope`, bit for bit.
+Every method here uses the weights of `rope` and has no parameters: train with `rope`, evaluate with
+any. With factor 1 it is `rope` to the bit, and so is `dynamic_ntk` within the trained length.
 """
 
 from typing import Literal
@@ -10,56 +10,42 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.angles import (
-    TURN,
-    Pairing,
-    angles,
-    check_positive,
-    ladder,
-    offsets,
-    one_axis,
-    powers,
-    rotary,
-    turned_scores,
-    turning,
-    turns,
-)
+from posenc_jax.encodings import rotation
 from posenc_jax.encodings.card import method
+from posenc_jax.encodings.checks import at_least, one_of, positive, require, with_axes
+from posenc_jax.encodings.rotation import TURN, Pairing
 
 Ramp = Literal["turns", "pairs", "pairs_truncated"]
 
 
 def check_extension(base: float, factor: float, length: int = 1) -> None:
-    """ValueError: an option outside what every extension takes."""
-    check_positive(base=base, length=length)
-    if not 1 <= factor < np.inf:
-        raise ValueError(f"encoding.factor: {factor} must be 1 or more, and finite")
+    """FieldError: base or length not positive, or factor below 1."""
+    positive(base=base, length=length)
+    at_least(1, factor=factor)
 
 
 @method(
     kind="rotary",
     formula="rope at t / factor",
     paper="Chen et al. 2023, arXiv 2306.15595",
-    relative=True,
-    scores=lambda o, params, q, k, pos, n: turned_scores(
-        q, k, offsets(pos) / o.factor * powers(o.base, q.shape[-1]), o.pairing
-    ),
+    shift_invariant=True,
+    scores=rotation.scores_of(lambda o, width, n: rotation.powers(o.base, width) / o.factor),
     reference="transformers, x-transformers",
 )
 def pi(base: float = 10_000.0, pairing: Pairing = "half", factor: float = 4.0) -> Encoding:
     """Position interpolation: positions divided by a factor, at every length.
 
-    The frequencies are divided instead, so that positions stay exact integers.
+    In fact the frequencies are divided, so that positions stay exact integers.
 
     Raises:
-      ValueError: base not positive, factor below 1, an unknown pairing; later, an odd head width.
+      FieldError: base not positive, factor below 1, an unknown pairing; later, an odd head width.
     """
     check_extension(base, factor)
-    return turning(lambda head: ladder(head, base) / factor, pairing)
+    return rotation.turning(lambda head: rotation.ladder(head, base) / factor, pairing)
 
 
 def _ntk_power(head: int) -> np.ndarray:
-    """What a stretch s is raised to, for each pair: (s^(C/(C-2)))^(-2k/C) = s^(-2k/(C-2))."""
+    """Each pair's exponent of a stretch s: (s^(C/(C-2)))^(-2k/C) = s^(-2k/(C-2))."""
     return -2 * np.arange(head // 2) / max(head - 2, 1)
 
 
@@ -67,64 +53,59 @@ def _ntk_power(head: int) -> np.ndarray:
     kind="rotary",
     formula="rope of base * factor^(C/(C-2))",
     paper="bloc97 2023, in Peng et al. 2023, arXiv 2309.00071",
-    relative=True,
-    scores=lambda o, params, q, k, pos, n: turned_scores(
-        q, k, offsets(pos) * powers(
-            o.base * o.factor ** (q.shape[-1] / (q.shape[-1] - 2)), q.shape[-1]
-        ), o.pairing
+    shift_invariant=True,
+    scores=rotation.scores_of(
+        lambda o, width, n: rotation.powers(o.base * o.factor ** (width / (width - 2)), width)
     ),
     reference="rotary-embedding-torch, x-transformers",
-)  # fmt: skip
+)
 def ntk(base: float = 10_000.0, pairing: Pairing = "half", factor: float = 4.0) -> Encoding:
     """NTK-aware scaling: a larger base, so that the slowest pair slows by the whole factor.
 
-    The fastest pair does not change at all.
+    The fastest pair does not change.
 
     Raises:
-      ValueError: base not positive, factor below 1, an unknown pairing; later, an odd head width.
+      FieldError: base not positive, factor below 1, an unknown pairing; later, an odd head width.
     """
     check_extension(base, factor)
-    return turning(lambda head: ladder(head, base) * factor ** _ntk_power(head), pairing)
+    slower = lambda head: rotation.ladder(head, base) * factor ** _ntk_power(head)
+    return rotation.turning(slower, pairing)
 
 
-def _dynamic_scores(o, params, q, k, pos, n):
-    width = q.shape[-1]
+def _dynamic_theta(o, width, n):
     stretch = o.alpha * max(n, o.length) / o.length - (o.alpha - 1)
-    theta = powers(o.base * stretch ** (width / (width - 2)), width)
-    return turned_scores(q, k, offsets(pos) * theta, o.pairing)
+    return rotation.powers(o.base * stretch ** (width / (width - 2)), width)
 
 
 @method(
     kind="rotary",
     formula="rope of base * s^(C/(C-2)), s = alpha * max(1, n / length) - (alpha - 1)",
     paper="emozilla 2023, in Peng et al. 2023, arXiv 2309.00071",
-    relative=True,
-    scores=_dynamic_scores,
+    shift_invariant=True,
+    scores=rotation.scores_of(_dynamic_theta),
     example={"length": 8},
     reference="transformers",
 )
 def dynamic_ntk(
     base: float = 10_000.0, pairing: Pairing = "half", length: int = 2048, alpha: float = 1.0
 ) -> Encoding:
-    """NTK-aware scaling by the current length n: rope as trained up to `length`, more base beyond.
+    """NTK-aware scaling by the current length n: rope up to `length`, a larger base beyond.
 
-    Alpha 1 is the paper's s = max(1, n / length), `ntk` with the factor that n asks for; others
-    are the form of its authors' code, and of Hugging Face, which calls it `factor`. n is the
-    layout's `length_BT`: keys are turned anew for each n (a cache keeps them unturned), so decoding
-    token by token equals the full pass where the layout states the same length, and changes with n
-    where that grows. Beyond `length` a frequency is itself a float32: far out queries and keys are
-    off by one angle, which cancels.
+    Alpha 1 is the paper's s = max(1, n / length), `ntk` with the factor n / length. Other values
+    follow the authors' code and Hugging Face, which calls alpha `factor`. n is the layout's
+    `length_BT`. Keys are turned again for each n (a cache keeps them unturned), so decoding token
+    by token equals the full pass if the layouts state the same length. Beyond `length` a frequency
+    is a float32; at far positions queries and keys have the same error in their angle, which
+    cancels.
 
     Raises:
-      ValueError: base, length or alpha not positive, an unknown pairing; later, an odd head width.
+      FieldError: base, length or alpha not positive, an unknown pairing; later, an odd head width.
     """
-    check_positive(base=base, length=length, alpha=alpha)
-
-    def frequencies(head):
-        return ladder(head, base)
+    positive(base=base, length=length, alpha=alpha)
+    frequencies = lambda head: rotation.ladder(head, base)
 
     def place(key, layout):
-        return one_axis(layout.pos_BT), layout.length_BT
+        return with_axes(layout.pos_BT), layout.length_BT
 
     def table(params, placed, dims):
         pos_BT, length_BT = placed
@@ -135,16 +116,16 @@ def dynamic_ntk(
         )
         trained = frequencies(dims.head)[None]
         longer = trained.astype(stretch.dtype)[None, None] * slower
-        angle = jnp.where(stretch > 1, angles(pos_BT, longer), angles(pos_BT, trained))
-        return turns(angle)
+        far, near = rotation.angles(pos_BT, longer), rotation.angles(pos_BT, trained)
+        return rotation.turns(jnp.where(stretch > 1, far, near))
 
-    return rotary(frequencies, pairing, table, place=place)
+    return rotation.rotary(frequencies, pairing, table, place=place)
 
 
 def _kept(head, base, length, beta_fast, beta_slow, ramp: Ramp) -> np.ndarray:
-    """The share of each frequency that stays as trained: 1 for fast pairs, 0 for slow ones."""
+    """The share of each frequency that is kept as trained: 1 for fast pairs, 0 for slow ones."""
     if ramp == "turns":
-        count = length * ladder(head, base) / TURN
+        count = length * rotation.ladder(head, base) / TURN
         return np.clip((count - beta_slow) / (beta_fast - beta_slow), 0, 1)
     ends = [head * np.log(length / (TURN * b)) / (2 * np.log(base)) for b in (beta_fast, beta_slow)]
     if ramp == "pairs_truncated":
@@ -155,26 +136,21 @@ def _kept(head, base, length, beta_fast, beta_slow, ramp: Ramp) -> np.ndarray:
 
 def _by_parts(base, pairing, factor, length, beta_fast, beta_slow, ramp, amplitude) -> Encoding:
     check_extension(base, factor, length)
-    check_positive(beta_slow=beta_slow)
-    if not beta_slow < beta_fast:
-        raise ValueError(f"encoding.beta_fast: {beta_fast} must be above beta_slow {beta_slow}")
-    if ramp not in ("turns", "pairs", "pairs_truncated"):
-        raise ValueError(
-            f"encoding.ramp: {ramp!r} is not one of: 'turns', 'pairs', 'pairs_truncated'"
-        )
-    if ramp != "turns" and base <= 1:
-        raise ValueError(f"encoding.base: {base} must be above 1 for ramp {ramp!r}")
+    positive(beta_slow=beta_slow)
+    require(beta_slow < beta_fast, "beta_fast", beta_fast, f"must be above beta_slow {beta_slow}")
+    one_of("ramp", ramp, Ramp)
+    require(ramp == "turns" or base > 1, "base", base, f"must be above 1 for ramp {ramp!r}")
 
     def frequencies(head):
         kept = _kept(head, base, length, beta_fast, beta_slow, ramp)
-        return ladder(head, base) * (kept + (1 - kept) / factor)
+        return rotation.ladder(head, base) * (kept + (1 - kept) / factor)
 
-    return turning(frequencies, pairing, amplitude)
+    return rotation.turning(frequencies, pairing, amplitude)
 
 
-def _by_parts_theta(o, width):
-    """Definition in float64, section 3.2 of the paper and, for the other ramps, its code."""
-    theta = powers(o.base, width)
+def _by_parts_theta(o, width, n):
+    """Definition: section 3.2 of the paper; for the other ramps, its code."""
+    theta = rotation.powers(o.base, width)
     if o.ramp == "turns":
         wavelength = 2 * np.pi / theta
         r = o.length / wavelength
@@ -200,10 +176,8 @@ def _by_parts_theta(o, width):
     formula="theta_k ((1 - g) / factor + g), g = (length theta_k / 2 pi - slow) / (fast - slow) "
     "in [0, 1]",
     paper="bloc97 2023, in Peng et al. 2023, arXiv 2309.00071",
-    relative=True,
-    scores=lambda o, params, q, k, pos, n: turned_scores(
-        q, k, offsets(pos) * _by_parts_theta(o, q.shape[-1]), o.pairing
-    ),
+    shift_invariant=True,
+    scores=rotation.scores_of(_by_parts_theta),
     example={"length": 64},
     reference="transformers",
 )
@@ -216,15 +190,16 @@ def ntk_by_parts(
     beta_slow: float = 1.0,
     ramp: Ramp = "turns",
 ) -> Encoding:
-    """Slow pairs interpolated, fast pairs left alone, a ramp between.
+    """NTK by parts: slow pairs interpolated, fast pairs as they are, a ramp between.
 
-    A pair that turns more than `beta_fast` times within the trained `length` keeps its frequency;
-    under `beta_slow` times it is divided by the factor. Between, the paper's ramp is linear in the
-    number of turns; the authors' code and Hugging Face have it linear in the index of the pair
-    ("pairs"), by default with its ends rounded outwards to whole pairs ("pairs_truncated").
+    A pair that turns more than `beta_fast` times within the trained `length` keeps its frequency.
+    That of a pair with fewer than `beta_slow` turns is divided by the factor. Between, the paper's
+    ramp is linear in the number of turns ("turns"). In the authors' code and Hugging Face it is
+    linear in the index of the pair ("pairs"), by default with its ends rounded outwards to whole
+    pairs ("pairs_truncated").
 
     Raises:
-      ValueError: base, length or beta_slow not positive, factor below 1, beta_fast not above
+      FieldError: base, length or beta_slow not positive, factor below 1, beta_fast not above
         beta_slow, an unknown pairing or ramp; later, an odd width of a head.
     """
     return _by_parts(base, pairing, factor, length, beta_fast, beta_slow, ramp, 1.0)
@@ -234,13 +209,13 @@ def ntk_by_parts(
     kind="rotary",
     formula="ntk_by_parts, and logits times (0.1 ln factor + 1)^2",
     paper="Peng et al. 2023, arXiv 2309.00071",
-    relative=True,
-    scores=lambda o, params, q, k, pos, n: (0.1 * np.log(o.factor) + 1) ** 2 * turned_scores(
-        q, k, offsets(pos) * _by_parts_theta(o, q.shape[-1]), o.pairing
+    shift_invariant=True,
+    scores=lambda o, *given: (
+        (0.1 * np.log(o.factor) + 1) ** 2 * rotation.scores_of(_by_parts_theta)(o, *given)
     ),
     example={"length": 64},
     reference="transformers",
-)  # fmt: skip
+)
 def yarn(
     base: float = 10_000.0,
     pairing: Pairing = "half",
@@ -252,12 +227,11 @@ def yarn(
 ) -> Encoding:
     """YaRN: the ramp of `ntk_by_parts`, and a temperature that sharpens attention.
 
-    Queries and keys are each multiplied by sqrt(1/t) = 0.1 ln(factor) + 1, once, through their
-    cosines and sines as in the authors' code, so the logits carry its square 1/t. Options and
-    errors are those of `ntk_by_parts`; the ramp Hugging Face has is "pairs_truncated".
+    Queries and keys are each multiplied by sqrt(1/t) = 0.1 ln(factor) + 1, through their cosines
+    and sines as in the authors' code, so the logits by its square 1/t. Options and errors are those
+    of `ntk_by_parts`; Hugging Face has the ramp "pairs_truncated".
 
-    Raises:
-      ValueError: as `ntk_by_parts`.
+    FieldError: as `ntk_by_parts`.
     """
     amplitude = 0.1 * float(np.log(factor)) + 1.0 if factor >= 1 else 1.0  # below 1: refused
     return _by_parts(base, pairing, factor, length, beta_fast, beta_slow, ramp, amplitude)

@@ -1,4 +1,4 @@
-"""Learned frequencies at the model's input, over one position axis."""
+"""Learned Fourier features: codes of learned frequencies, at the model's input."""
 
 import math
 
@@ -7,13 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.angles import angles
 from posenc_jax.encodings.card import method
-from posenc_jax.encodings.inputs import How, coded, joined, require
+from posenc_jax.encodings.checks import at_least, positive, require
+from posenc_jax.encodings.input_codes import How, coded, embeds_by
+from posenc_jax.encodings.rotation import angles
 
 
-def _fourier_code(o, params, pos_T):
-    """Algorithm 1 of the paper, one position at a time."""
+def _fourier_code(o, params, pos_T, n, width):
+    """Definition: algorithm 1 of the paper, one position at a time."""
     gelu = np.vectorize(lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2)
     rows = []
     for t in pos_T:
@@ -28,9 +29,7 @@ def _fourier_code(o, params, pos_T):
     kind="input",
     formula="c(t) = W2 gelu(W1 [cos(w t), sin(w t)] / sqrt(features) + b1) + b2, w learned",
     paper="Li et al. 2021, arXiv 2106.02795",
-    embeds=lambda o, params, x_TD, pos_T, n: joined(
-        o, params, x_TD, _fourier_code(o, params, pos_T)
-    ),
+    embeds=embeds_by(_fourier_code),
     vary={"width": 8},
 )
 def fourier(
@@ -42,21 +41,22 @@ def fourier(
 ) -> Encoding:
     """Learned Fourier features: sines and cosines of learned frequencies, through a small network.
 
-    Frequencies start Gaussian with deviation 1 / gamma, as in the paper, which scales positions to
-    a range of about 1; here a position is a token's number. Of the network's start the paper says
-    nothing: W1 has variance 1, since what it reads has length 1 / sqrt(2), and W2 1 / hidden.
+    Frequencies start normal with standard deviation 1 / gamma, as in the paper. The paper scales
+    positions to a range of about 1; here they are counted in tokens. The paper does not say how the
+    network starts: here W1 has variance 1, because its input has norm 1 / sqrt(2), and W2 variance
+    1 / hidden.
 
     Args:
-      gamma: tokens over which codes stay alike at the start.
-      features: sines and cosines, even; half as many frequencies.
+      gamma: number of tokens over which codes are alike at the start.
+      features: number of sines and cosines, even; half as many frequencies.
       hidden: width of the network.
       width: the code's own width; None is the model's.
 
-    ValueError: gamma, hidden or width is not positive, or features is not even and positive.
+    FieldError: gamma, hidden or width is not positive, or features is not even and positive.
     """
-    require(0 < gamma < np.inf, "gamma", gamma, "must be positive and finite")
+    positive(gamma=gamma)
     require(features > 0 and features % 2 == 0, "features", features, "must be even and positive")
-    require(hidden > 0, "hidden", hidden, "must be positive")
+    at_least(1, hidden=hidden)
 
     def init(key, width):
         freq_key, w1_key, w2_key = jax.random.split(key, 3)

@@ -1,7 +1,7 @@
-"""Positions augmented in training: a random shift, or shifts and a scale; each wraps a method.
+"""Positions augmented in training: a random shift, or shifts and a scale.
 
-All tokens of a sequence share their draw, whatever stands around them: packed documents have draws
-of their own, and padding on either side changes none.
+All tokens of a sequence share their draw; packed documents have draws of their own, and padding on
+either side changes none.
 """
 
 from collections.abc import Callable
@@ -11,14 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.card import method
-from posenc_jax.encodings.inputs import require
-from posenc_jax.encodings.positions import require_one_axis
+from posenc_jax.encodings.card import Range, method
+from posenc_jax.encodings.checks import at_least, with_axes
 from posenc_jax.layout import Layout
 
 
 def sequence_keys(key: jax.Array, layout: Layout, each_row: bool = True) -> jax.Array:
-    """A key for each token, [B, T], one within a sequence; rows share keys unless `each_row`."""
+    """A key for each token, [B, T], the same in a sequence; rows share keys unless `each_row`."""
     row_B = jnp.arange(len(layout.segment_BT), dtype=jnp.int32)
     fold = jax.vmap(jax.random.fold_in, (None, 0))
     key_B = fold(key, row_B if each_row else 0 * row_B)
@@ -34,7 +33,12 @@ def each(draw: Callable, key_BT: jax.Array, *args_BT: jax.Array) -> jax.Array:
     kind="positions",
     formula="t -> t + k, in training with one k for each sequence, uniform over 0 .. shift",
     paper="Kiyono et al. 2021, arXiv 2109.05644",
-    shows=lambda o, pos_T, n: pos_T + o.still,
+    places=lambda o, pos_T, n: pos_T + o.still,
+    moves=lambda o, n, given, training: (
+        Range(given.low, given.below + o.shift)
+        if training
+        else Range(given.low + o.still, given.below + o.still)
+    ),
     vary={"still": 3},
 )
 def shifted(shift: int = 500, still: int = 0) -> Encoding:
@@ -43,17 +47,15 @@ def shifted(shift: int = 500, still: int = 0) -> Encoding:
     A table to its right needs `shift` rows more than the longest training sequence has tokens.
 
     Args:
-      shift: the largest offset, which is drawn too; the public code draws smaller ones alone.
+      shift: the largest offset, itself included; the public code draws from 0 .. shift - 1.
       still: the offset in evaluation; `shift` in the public code.
 
-    ValueError: shift or still is negative.
+    FieldError: shift or still is negative.
     """
-    require(shift >= 0, "shift", shift, "must be 0 or more")
-    require(still >= 0, "still", still, "must be 0 or more")
+    at_least(0, shift=shift, still=still)
 
     def place(key, layout):
-        pos_BT = layout.pos_BT
-        require_one_axis("shifted", pos_BT)
+        pos_BT = with_axes(layout.pos_BT)
         if key is None:
             return pos_BT + still
         draw = lambda k: jax.random.randint(k, (), 0, shift + 1, jnp.int32)
@@ -62,38 +64,45 @@ def shifted(shift: int = 500, still: int = 0) -> Encoding:
     return Encoding(place=place)
 
 
+def _cape_moves(o, n, given, training):
+    low, below = (end - (n - 1) / 2 if o.normalize else end for end in given)
+    if not training:
+        return Range(low, below)
+    low, below = low - o.shift - o.jitter, below + o.shift + o.jitter
+    return Range(min(low * o.scale, low / o.scale), max(below * o.scale, below / o.scale))
+
+
 @method(
     kind="positions",
     formula="t -> s (t - (n - 1)/2 + k + e_t), in training |k| <= shift, |e_t| <= jitter, "
     "|ln s| <= ln scale",
     paper="Likhomanenko et al. 2021, arXiv 2106.03143",
-    shows=lambda o, pos_T, n: pos_T - (n - 1) / 2 if o.normalize else pos_T,
+    places=lambda o, pos_T, n: pos_T - (n - 1) / 2 if o.normalize else pos_T,
+    moves=_cape_moves,
 )
 def cape(
     shift: float = 5.0, jitter: float = 0.5, scale: float = 1.03, normalize: bool = True
 ) -> Encoding:
     """CAPE: positions from the sequence's middle, in training shifted, jittered and stretched.
 
-    All draws are uniform: k and ln s for each sequence, e_t for each token. The paper puts
-    sinusoidal codes to its right. Its settings for speech and images are other than these, which
-    are for text.
+    All draws are uniform: k and ln s for each sequence, e_t for each token. In the paper sinusoidal
+    codes read these positions. The defaults are its settings for text; those for speech and images
+    differ.
 
     Args:
-      shift: the largest global shift, in tokens.
-      jitter: the largest local shift, in tokens; up to 0.5 it leaves the order as it is.
+      shift: the largest shift of a sequence, in tokens.
+      jitter: the largest shift of a token, in tokens; up to 0.5 it keeps the order.
       scale: the largest factor; the smallest is 1 / scale.
-      normalize: positions count from the middle of the sequence; False: from its start, which
-        decoding needs when the length is not known ahead, as in the paper's translation.
+      normalize: positions count from the middle of the sequence. False: from its start, which
+        decoding needs if the length is not known in advance, as in the paper's translation.
 
-    ValueError: shift or jitter is negative, or scale is below 1.
+    FieldError: shift or jitter is negative, or scale is below 1.
     """
-    require(0 <= shift < np.inf, "shift", shift, "must be 0 or more, and finite")
-    require(0 <= jitter < np.inf, "jitter", jitter, "must be 0 or more, and finite")
-    require(1 <= scale < np.inf, "scale", scale, "must be 1 or more, and finite")
+    at_least(0, shift=shift, jitter=jitter)
+    at_least(1, scale=scale)
 
     def place(key, layout):
-        require_one_axis("cape", layout.pos_BT)
-        pos_BT = layout.pos_BT.astype(float)
+        pos_BT = with_axes(layout.pos_BT).astype(float)
         if normalize:
             pos_BT = pos_BT - (layout.length_BT - 1).astype(float) / 2
         if key is None:

@@ -1,7 +1,7 @@
 """Positions of a stream that mixes text, images, sound and video, for `mrope` and `tmrope`.
 
-Each part begins one after the largest id of all that came before. Marks around a part, such as
-begin and end of an image, are text. Lists are made on the host, in whole numbers.
+Each part starts one after the largest id of all parts before it. Marks around a part, such as begin
+and end of an image, are text. The functions run on the host, in NumPy.
 """
 
 from collections.abc import Iterable
@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from posenc_jax.encodings.rotary_axes import EARLY
+from posenc_jax.encodings.rotary_multimodal import EARLY
+from posenc_jax.options import FieldError
 
 
 class Text(NamedTuple):
@@ -19,13 +20,13 @@ class Text(NamedTuple):
 
 
 class Audio(NamedTuple):
-    """Tokens of sound, one for each unit of time: their three ids are equal."""
+    """Tokens of sound, one for each unit of time; their three ids are equal."""
 
     tokens: int
 
 
 class Image(NamedTuple):
-    """Patches, row by row, all at one moment."""
+    """Patches, row by row, all at the same time."""
 
     rows: int
     columns: int
@@ -46,22 +47,22 @@ Part = Text | Audio | Image | Video
 def ids(parts: Iterable[Part], rate: int = 25, chunk: int = 2) -> np.ndarray:
     """Ids (time, row, column) of a stream's tokens, int32 [T, 3], as `mrope` reads them.
 
-    Sound and picture of a video start together and are laid out in chunks of `chunk` seconds, the
-    frames of each before its sound (arXiv 2503.20215). Hugging Face's Qwen2.5-Omni agrees but in
-    two cases: it starts the next part after the video's last chunk instead of its largest id, and
-    where no frame falls into a chunk it lays later frames out too early.
+    Sound and picture of a video start together. They are ordered in chunks of `chunk` seconds, in
+    each the frames before the sound (arXiv 2503.20215). Hugging Face's Qwen2.5-Omni differs in two
+    cases: it starts the next part after the video's last chunk instead of its largest id, and if a
+    chunk has no frame, it puts later frames too early.
 
     Args:
-      parts: what the stream consists of.
-      rate: ids in a second.
-      chunk: seconds of a video that stand together.
+      parts: the parts of the stream, in order.
+      rate: ids per second.
+      chunk: seconds of a chunk of video.
 
     Raises:
-      ValueError: a part without tokens or a negative size, frames whose times do not rise from 0
+      FieldError: a part without tokens or of negative size, frames whose times do not rise from 0
         or more, a rate or a chunk that is not positive.
     """
     if rate < 1 or chunk < 1:
-        raise ValueError(f"rate, chunk: {rate}, {chunk} must be positive")
+        raise FieldError("rate, chunk", f"{rate}, {chunk} must be positive")
     start, found = 0, []
     for part in parts:
         offsets_TA = _offsets(part, rate, chunk)
@@ -73,7 +74,7 @@ def ids(parts: Iterable[Part], rate: int = 25, chunk: int = 2) -> np.ndarray:
 def positions(parts: Iterable[Part], rate: int = 25, chunk: int = 2) -> np.ndarray:
     """The same as (seconds, row, column), float32 [T, 3], as `tmrope` of that rate reads them.
 
-    Seconds are the middle of the id's unit, which float32 cannot take for another id's before
+    Seconds are those of the middle of the id's unit of time. In float32 they give the same id up to
     2^22 ids, 46 hours at 40 ms.
     """
     found = ids(parts, rate, chunk).astype(np.float64)
@@ -84,14 +85,14 @@ def positions(parts: Iterable[Part], rate: int = 25, chunk: int = 2) -> np.ndarr
 def _offsets(part: Part, rate: int, chunk: int) -> np.ndarray:
     """Ids of a part that starts at 0, int [T, 3]."""
     if any(size < 1 for name, size in part._asdict().items() if name not in ("seconds", "sound")):
-        raise ValueError(f"parts: {part} has a size that is not positive")
+        raise FieldError("parts", f"{part} has a size that is not positive")
     if isinstance(part, Text | Audio):
         return _equal(part.tokens)
     if isinstance(part, Image):
         return _grid(part, 0)
     steps = np.diff([0.0, *part.seconds])
     if part.sound < 0 or not part.seconds or part.seconds[0] < 0 or (steps[1:] <= 0).any():
-        raise ValueError(f"parts: {part} needs times that rise from 0 or more, and sound from 0 up")
+        raise FieldError("parts", f"{part} needs times that rise from 0 or more, and sound >= 0")
     times = [int(np.floor(moment * rate + EARLY)) for moment in part.seconds]
     both = np.concatenate([*(_grid(part, time) for time in times), _equal(part.sound)])
     frames = len(times) * part.rows * part.columns

@@ -1,9 +1,10 @@
-"""Relative biases in closed form: KERPLE's kernels, Sandwich's cosines, a plain window; D = i - j.
+"""Biases by a formula: ALiBi, KERPLE's kernels, Sandwich's cosines, a window; D = i - j.
 
-KERPLE and Sandwich are causal in their papers; keys ahead of the query get what those as far behind
-get.
+ALiBi, KERPLE and Sandwich are causal in their papers; here a key ahead of the query has the same
+bias as a key at the same distance behind it.
 """
 
+import math
 from typing import Literal
 
 import jax
@@ -11,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding, each_layer
-from posenc_jax.encodings.angles import angles
-from posenc_jax.encodings.bias import at_least_1, by_offset, offsets
+from posenc_jax.encodings.bias import by_offset, offsets
 from posenc_jax.encodings.card import method
-from posenc_jax.encodings.inputs import one_of, require
+from posenc_jax.encodings.checks import at_least, one_of, positive, require
+from posenc_jax.encodings.rotation import angles
 
-LEAST = 0.01  # of KERPLE's parameters at the start: where the authors' code clamps them
+LEAST = 0.01  # smallest start of KERPLE's parameters: the authors' code clamps them there
 
 
 def distances(q_placed, k_placed) -> jax.Array:
@@ -25,11 +26,68 @@ def distances(q_placed, k_placed) -> jax.Array:
 
 
 def per_head(x_H: jax.Array) -> jax.Array:
+    """One number for each head as float [1, H, 1, 1]."""
     return x_H.astype(float)[None, :, None, None]
 
 
 def _between(key: jax.Array, heads: int, most: float) -> jax.Array:
     return jax.random.uniform(key, (heads,), float, LEAST, most)
+
+
+def alibi_slopes(heads: int) -> np.ndarray:
+    """ALiBi's slopes [H]: 2^(-8/H), 2^(-16/H), ...; float64.
+
+    If H is not a power of 2, as in the authors' code: the slopes of the next lower power, then
+    every second slope of the next higher power.
+    """
+    geometric = lambda n: 2.0 ** (-8 * np.arange(1, n + 1) / n)
+    power = 2 ** int(math.log2(heads))
+    return np.concatenate([geometric(power), geometric(2 * power)[::2][: heads - power]])
+
+
+def _alibi_scores(o, params, q_THC, k_THC, pos_T, n):
+    def slopes(heads):
+        if o.learned:
+            return [2.0**x for x in params["log2_slopes"]]
+        if math.log2(heads).is_integer():
+            start = 2.0 ** (-(2.0 ** -(math.log2(heads) - 3)))
+            return [start * start**i for i in range(heads)]
+        power = 2 ** math.floor(math.log2(heads))
+        return slopes(power) + slopes(2 * power)[0::2][: heads - power]
+
+    m = slopes(q_THC.shape[1])
+    return by_offset(lambda h, d: -m[h] * abs(d), q_THC, k_THC, pos_T)
+
+
+@method(
+    kind="bias",
+    formula="q.k / sqrt(C) - m[h] |i - j|, m[h] = 2^(-8 h / H) for h = 1 .. H",
+    paper="Press et al. 2022, arXiv 2108.12409",
+    shift_invariant=True,
+    scores=_alibi_scores,
+    reference="transformers, x-transformers",
+)
+def alibi(learned: bool = False) -> Encoding:
+    """ALiBi: a penalty that grows linearly with distance, with a slope for each head.
+
+    Args:
+      learned: slopes are parameters that start at those of the paper and stay positive; all layers
+        share them.
+    """
+
+    def init(key, dims):
+        # The smallest slope is 1/256; a step that suits the largest would be too large for it.
+        log2_slopes = jnp.log2(jnp.asarray(alibi_slopes(dims.heads), float))
+        return {"log2_slopes": log2_slopes} if learned else {}
+
+    def bias(params, q_placed, k_placed, dims):
+        if learned:
+            slope_H = jnp.exp2(params["log2_slopes"].astype(float))
+        else:
+            slope_H = jnp.asarray(alibi_slopes(dims.heads), float)
+        return -per_head(slope_H) * distances(q_placed, k_placed)
+
+    return Encoding(init=init, bias=bias, relative=True)
 
 
 def _kerple_log_scores(o, params, q_THC, k_THC, pos_T, n):
@@ -41,11 +99,11 @@ def _kerple_log_scores(o, params, q_THC, k_THC, pos_T, n):
     kind="bias",
     formula="q.k / sqrt(C) - a[h] ln(1 + b[h] |i - j|), a, b > 0",
     paper="Chi et al. 2022, arXiv 2205.09921",
-    relative=True,
+    shift_invariant=True,
     scores=_kerple_log_scores,
 )
 def kerple_log(shared: bool = True) -> Encoding:
-    """KERPLE's logarithmic kernel: a penalty that grows ever slower with distance.
+    """KERPLE's logarithmic kernel: a penalty that grows like the logarithm of the distance.
 
     Parameters start as in the authors' code, a uniform up to 2 and b up to 1. Their logarithms are
     learned, which keeps them positive; the authors' code clamps them at 0.01 instead.
@@ -76,15 +134,15 @@ def _kerple_power_scores(o, params, q_THC, k_THC, pos_T, n):
     kind="bias",
     formula="q.k / sqrt(C) - a[h] |i - j|^p[h], a > 0, 0 < p < 2",
     paper="Chi et al. 2022, arXiv 2205.09921",
-    relative=True,
+    shift_invariant=True,
     scores=_kerple_power_scores,
 )
 def kerple_power(shared: bool = True) -> Encoding:
-    """KERPLE's power kernel, of which ALiBi is the one with p = 1.
+    """KERPLE's power kernel; with p = 1 it is ALiBi's.
 
-    Parameters start as in the authors' code, a uniform up to 1 and p up to 2. What is learned, ln a
-    and ln(p / (2 - p)), keeps both in range; the authors' code clamps a at 0.01 and p to 0.01 .. 2
-    instead.
+    Parameters start as in the authors' code, a uniform up to 1 and p up to 2. The parameters ln a
+    and ln(p / (2 - p)) are learned, which keeps a and p in range; the authors' code clamps a at
+    0.01 and p to 0.01 .. 2 instead.
 
     Args:
       shared: as in the authors' code, all layers share the parameters; False: each has its own.
@@ -121,24 +179,26 @@ def _sandwich_scores(o, params, q_THC, k_THC, pos_T, n):
     kind="bias",
     formula="q.k / sqrt(C) + H / (8 h) sum_k cos((i - j) / base^(2k / channels)) for h = 1 .. H",
     paper="Chi et al. 2023, arXiv 2212.10356",
-    relative=True,
+    shift_invariant=True,
     scores=_sandwich_scores,
 )
 def sandwich(channels: int = 128, base: float = 10_000.0, first: Literal[0, 1] = 0) -> Encoding:
-    """Dot products of two sinusoidal codes as a bias, weaker from head to head; nothing is learned.
+    """Sandwich: dot products of two sinusoidal codes as a bias, weaker from head to head.
 
-    Code that subtracts channels / 2 from the sum computes the same attention: the softmax does not
-    see it.
+    Nothing is learned. Code that subtracts channels / 2 from the sum computes the same attention,
+    since the softmax ignores constants.
 
     Args:
       channels: width of the codes, even; half as many cosines are summed.
       base: the longest wavelength is nearly 2 pi `base` tokens.
-      first: the first k; 0 is that of sinusoidal codes, so of the paper's listing, 1 that of the
-        sum in its text, and of NeMo.
+      first: the first k: 0 as in sinusoidal codes and the paper's listing, 1 as in the sum in its
+        text and in NeMo.
+
+    FieldError: channels is not positive and even, or base is not positive.
     """
-    at_least_1("channels", channels)
+    at_least(1, channels=channels)
     require(channels % 2 == 0, "channels", channels, "must be even")
-    require(0 < base < np.inf, "base", base, "must be positive and finite")
+    positive(base=base)
     one_of("first", first, Literal[0, 1])
     freq = base ** (-2 * np.arange(first, first + channels // 2)[None] / channels)
 
@@ -147,7 +207,7 @@ def sandwich(channels: int = 128, base: float = 10_000.0, first: Literal[0, 1] =
         return jnp.concatenate([jnp.cos(angle_BTW), jnp.sin(angle_BTW)], axis=-1)
 
     def bias(params, q_placed, k_placed, dims):
-        # cos(x - y) = cos x cos y + sin x sin y: one product, not a cosine for every Q x K x wave.
+        # cos(x - y) = cos x cos y + sin x sin y: one product instead of Q x K x waves cosines.
         exact = jax.lax.Precision.HIGHEST
         sum_BQK = jnp.einsum("bqw,bkw->bqk", code(q_placed), code(k_placed), precision=exact)
         factor_H = dims.heads / (8 * (1 + jnp.arange(dims.heads, dtype=float)))
@@ -165,21 +225,23 @@ def _window_scores(o, params, q_THC, k_THC, pos_T, n):
     kind="bias",
     formula="q.k / sqrt(C) where |i - j| <= distance, else -inf",
     paper="textbook",
-    relative=True,
+    shift_invariant=True,
     scores=_window_scores,
     example={"distance": 8},
     reference="transformers",
 )
 def window(distance: int = 128) -> Encoding:
-    """Nothing is seen from further away than `distance`; within it, no position is told.
+    """A window: keys further away than `distance` are hidden; within it, positions are not told.
 
-    A query always sees itself. For comparison: what a model does that cannot look far.
+    It is for comparison with methods that hide far tokens only in part.
+
+    FieldError: distance is not positive.
     """
-    at_least_1("distance", distance)
+    at_least(1, distance=distance)
 
     def bias(params, q_placed, k_placed, dims):
         apart_B1QK = distances(q_placed, k_placed)
-        # Not a plain 0, which would hide a position that is NaN.
+        # 0 times the distance instead of 0, which would hide a position that is NaN.
         return jnp.where(apart_B1QK > distance, -jnp.inf, 0 * apart_B1QK)
 
     return Encoding(bias=bias, relative=True)

@@ -1,6 +1,6 @@
-"""What rotary methods share: angles that stay right far out, their table, and the turning itself.
+"""Shared by rotary methods: angles that are exact at far positions, their table, the rotation.
 
-The table is cosines and sines [B, T, 1|H, F], float32 or wider, made once for a forward pass; F is
+The table is cosines and sines [B, T, 1|H, F], float32 or wider, made once for a forward pass. F is
 the number of channel pairs of a head that turn.
 """
 
@@ -13,34 +13,36 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding
+from posenc_jax.encodings.checks import one_of, require, with_axes
+from posenc_jax.options import FieldError
 
 Pairing = Literal["half", "interleaved"]
 TURN = 2 * np.pi
-# 1 / TURN in parts of 12 bits, the largest first: 48 bits in all.
+# 1 / TURN as a sum of four numbers of 12 bits each, the largest first.
 _CUTS = [np.floor(2.0 ** (14 + 12 * n) / TURN) / 2.0 ** (14 + 12 * n) for n in range(4)]
 PIECES = np.diff([0.0, *_CUTS]).astype(np.float32)
 
 
 class Turn(NamedTuple):
-    """What `turn` multiplies by: cosines and sines [B, T, 1|H, F]."""
+    """The factors of a rotation: cosines and sines [B, T, 1|H, F]."""
 
     cos: jax.Array
     sin: jax.Array
 
 
 def angles(pos_BT: jax.Array, freq: np.ndarray | jax.Array) -> jax.Array:
-    """Angles position * frequency, less whole turns where float32 is the widest float enabled.
+    """Angles position * frequency, without whole turns unless 64-bit floats are enabled.
 
-    A frequency becomes a 64-bit fixed-point fraction of a turn; multiplied by an integer position,
-    int32 overflow drops the whole turns, and the phase that remains is right to 2^-30 of a turn.
-    Largest error in radians for positions up to 1e3, 1e6, 2^24: 3.0e-7 at each (4.1e-7 for
-    positions with a fraction), where a float32 product is off by 3.6e-5, 3.9e-2, 0.62. With the
-    cosines and sines it takes 1.5 to 2 times as long as the product: 0.1 ms more for 128 x 40 x 4.
+    A frequency is made a 64-bit fixed-point fraction of a turn. In its product with an integer
+    position, int32 overflow drops the whole turns; the rest is exact to 2^-30 of a turn. The
+    largest error for positions up to 1e3, 1e6 and 2^24 is 3.0e-7 radians (4.1e-7 for positions with
+    a fraction); a float32 product has errors of 3.6e-5, 3.9e-2 and 0.62. With its cosines and sines
+    this takes 1.5 to 2 times as long as the product: 0.1 ms more for 128 x 40 x 4.
 
     Args:
       pos_BT: positions, int or float (whole or not), of magnitude below 2^31.
-      freq: radians a token, [1|H, F] or [B, T, 1|H, F]. NumPy's float64 is used in full, and so is
-        every bit of a traced float32: learned frequencies are as exact as fixed ones.
+      freq: radians per token, [1|H, F] or [B, T, 1|H, F]. All bits of a NumPy float64 are used,
+        and all of a traced float32, so learned frequencies are as exact as fixed ones.
 
     Returns:
       [B, T, 1|H, F], float32, or float64 where that is enabled. Differentiable in float positions
@@ -52,14 +54,14 @@ def angles(pos_BT: jax.Array, freq: np.ndarray | jax.Array) -> jax.Array:
         return pos.astype(float) * freq.astype(float)
     still = freq if isinstance(freq, np.ndarray) else jax.lax.stop_gradient(freq)
     angle = _phase(pos, *_words(still), still.astype(np.float32))
-    if still is not freq:  # adds 0; its derivative is the position, which int32 has lost
+    if still is not freq:  # adds 0, but has the derivative that the int32 product has not
         angle = angle + pos.astype(jnp.float32) * (freq - still)
     return angle
 
 
 @partial(jax.jit, inline=True)
 def _phase(pos, word, rest, freq):
-    """Position times frequency, less whole turns, from the frequency's `_words`."""
+    """Position times frequency without whole turns, from the frequency's `_words`."""
     whole = jnp.floor(pos).astype(jnp.int32)
     phase = whole * word + (whole.astype(jnp.float32) * rest).astype(jnp.int32)
     angle = phase.astype(jnp.float32) * np.float32(TURN / 2**32)
@@ -70,12 +72,12 @@ def _phase(pos, word, rest, freq):
 
 
 def _words(freq):
-    """A token's fraction of a turn times 2^32: the nearest int32, and what it misses as float32."""
+    """The fraction of a turn per token, times 2^32: the nearest int32, and the rest as float32."""
     if isinstance(freq, np.ndarray):
         scaled = _fraction(np, freq / TURN) * 2.0**32
         word = np.minimum(np.round(scaled), 2.0**31 - 1)
         return word.astype(np.int32), (scaled - word).astype(np.float32)
-    # A product of two 12-bit parts is exact in float32, and a sum of int32 drops whole turns.
+    # The product of two 12-bit numbers is exact in float32; int32 sums drop whole turns.
     bits = jax.lax.bitcast_convert_type(freq, jnp.int32)
     high = jax.lax.bitcast_convert_type(bits & np.int32(-(2**12)), jnp.float32)
     word, rest = jnp.zeros_like(bits), jnp.zeros_like(freq)
@@ -89,31 +91,26 @@ def _words(freq):
 
 
 def _fraction(xp, turns):
-    """What is left of whole turns, in [-1/2, 1/2)."""
+    """The turns without whole ones, in [-1/2, 1/2)."""
     left = turns - xp.round(turns)
     return xp.where(left == 0.5, -left, left)
 
 
 def ladder(head: int, base: float, start: int = 0, of: int | None = None) -> np.ndarray:
-    """Frequencies base^(-(start + k) / of) of the head / 2 pairs k; `of` is head / 2 unless given.
+    """Frequencies base^(-(start + k) / of) of the head / 2 pairs k; `of` is head / 2 by default.
 
-    Raises:
-      ValueError: a head width that is odd.
+    FieldError: the width of the head is odd.
     """
     if head < 2 or head % 2:
-        raise ValueError(f"head: {head} channels do not pair; rotary methods need an even width")
+        raise FieldError("head", f"{head} channels do not pair; rotary methods need an even width")
     pairs = head // 2
     return base ** (-(start + np.arange(pairs)) / (of or pairs))
 
 
 def whole_turns(freq_F: np.ndarray, length: float) -> np.ndarray:
-    """Which frequencies make a whole turn within `length` tokens: bool [F].
-
-    ValueError: none does.
-    """
+    """Which frequencies make a whole turn within `length` tokens: bool [F]. FieldError: none."""
     whole_F = freq_F * length >= TURN
-    if not whole_F.any():
-        raise ValueError(f"encoding.length: {length} tokens are less than one turn of any pair")
+    require(bool(whole_F.any()), "length", length, "tokens are less than one turn of any pair")
     return whole_F
 
 
@@ -124,7 +121,7 @@ def turns(angle: jax.Array) -> Turn:
 
 @partial(jax.jit, static_argnames="pairing", inline=True)
 def turn(table: Turn, x_BTHC: jax.Array, pairing: Pairing) -> jax.Array:
-    """The first 2F channels turned in pairs, the rest as they are; x's shape and dtype.
+    """x with its first 2F channels rotated in pairs; same shape and dtype.
 
     Pair k is channels (k, k + F) for "half", (2k, 2k + 1) for "interleaved".
     """
@@ -147,13 +144,16 @@ def turn(table: Turn, x_BTHC: jax.Array, pairing: Pairing) -> jax.Array:
 def turning(
     frequencies: Callable[[int], np.ndarray], pairing: Pairing, amplitude: float = 1.0
 ) -> Encoding:
-    """A rotary encoding without parameters from frequencies: head width -> float64 [F].
+    """A rotary encoding without parameters.
 
-    `amplitude` multiplies queries and keys alike, so the logits carry its square.
+    Args:
+      frequencies: head width -> float64 [F].
+      pairing: as for `turn`.
+      amplitude: factor of queries and keys alike, so of the logits its square.
     """
 
     def table(params, pos_BT, dims):
-        made = turns(angles(one_axis(pos_BT), frequencies(dims.head)[None]))
+        made = turns(angles(with_axes(pos_BT), frequencies(dims.head)[None]))
         return made if amplitude == 1.0 else Turn(*(leaf * amplitude for leaf in made))
 
     return rotary(frequencies, pairing, table)
@@ -162,8 +162,15 @@ def turning(
 def rotary(
     frequencies: Callable[[int], np.ndarray], pairing: Pairing, table: Callable, **hooks
 ) -> Encoding:
-    """An encoding that turns by `table`; `frequencies` counts the pairs of a head, or refuses."""
-    check_pairing(pairing)
+    """An encoding that rotates by `table`.
+
+    Args:
+      frequencies: head width -> an array with an entry for each pair, or an error.
+      pairing: as for `turn`.
+      table: as in `Encoding`; a `Turn`, or a dict of one for "q" and one for "k".
+      hooks: other hooks of the `Encoding`.
+    """
+    one_of("pairing", pairing, Pairing)
 
     def init(key, dims):
         frequencies(dims.head)
@@ -171,40 +178,29 @@ def rotary(
 
     def rotate(table, x_BTHC, side):
         made = table[side] if isinstance(table, dict) else table
-        pairs, wanted = made.cos.shape[-1], len(frequencies(x_BTHC.shape[-1]))
-        if pairs != wanted:
-            raise ValueError(
-                f"head: a table of {pairs} pairs cannot turn vectors of {wanted}; "
-                "make the table with the width of q and k"
-            )
+        check_width(made, len(frequencies(x_BTHC.shape[-1])), "pairs")
         return turn(made, x_BTHC, pairing)
 
     return Encoding(**{"init": init, "table": table, "rotate": rotate, **hooks})
 
 
-def one_axis(pos_BT: jax.Array) -> jax.Array:
-    if pos_BT.ndim != 2:
-        raise ValueError(
-            f"positions: shape {pos_BT.shape} is not [B, T]; for (row, column) choose axial"
+def check_width(table: Turn, wanted: int, what: str) -> None:
+    """FieldError unless the table has as many pairs (or channels) as queries and keys."""
+    if (made := table.cos.shape[-1]) != wanted:
+        raise FieldError(
+            "head",
+            f"a table of {made} {what} cannot turn vectors of {wanted}; make the table with the "
+            "width of q and k",
         )
-    return pos_BT
 
 
-def check_positive(**options: float) -> None:
-    for option, value in options.items():
-        if not 0 < value < np.inf:
-            raise ValueError(f"encoding.{option}: {value} must be positive and finite")
-
-
-def check_pairing(pairing: str) -> None:
-    if pairing not in ("half", "interleaved"):
-        raise ValueError(f"encoding.pairing: {pairing!r} is not one of: 'half', 'interleaved'")
+# Definitions in float64 NumPy.
 
 
 def turned_scores(q_THC, k_THC, angle_QKHF, pairing, gain_QKHF: float | np.ndarray = 1.0):
-    """Definition in float64: Re sum_f q_f conj(k_f) gain_f e^(i angle_f) / sqrt(C).
+    """Re sum_f q_f conj(k_f) gain_f e^(i angle_f) / sqrt(C), [H, Q, K].
 
-    Channels past the last pair add their plain product.
+    Channels after the last pair add their plain product.
     """
     width = 2 * angle_QKHF.shape[-1]
     real, imaginary = {
@@ -220,11 +216,21 @@ def turned_scores(q_THC, k_THC, angle_QKHF, pairing, gain_QKHF: float | np.ndarr
 
 
 def offsets(pos_T):
-    """Definition in float64: D = i - j, [Q, K, 1, 1]."""
+    """D = i - j, [Q, K, 1, 1]."""
     pos_T = np.asarray(pos_T, np.float64)
     return (pos_T[:, None] - pos_T[None, :])[:, :, None, None]
 
 
 def powers(base, width):
-    """Definition in float64: theta_k = base^(-2k / width), [F]."""
+    """theta_k = base^(-2k / width), [F]."""
     return np.array([float(base) ** (-2 * k / width) for k in range(width // 2)])
+
+
+def scores_of(theta: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+    """A card's `scores` of the rotary method with frequencies theta(o, head width, n), [F]."""
+
+    def scores(o, params, q_THC, k_THC, pos_T, n):
+        angle_QKHF = offsets(pos_T) * theta(o, q_THC.shape[-1], n)
+        return turned_scores(q_THC, k_THC, angle_QKHF, o.pairing)
+
+    return scores

@@ -1,4 +1,4 @@
-"""Biases that a small network makes of the offset: FIRE, and Swin V2's continuous bias; D = i - j.
+"""Biases by a small network of the offset: FIRE, and Swin V2's continuous bias; D = i - j.
 
 Both networks are w2 relu(w1 x + b1) of one number x, with an output for each head.
 """
@@ -10,15 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding, each_layer
-from posenc_jax.encodings.bias import at_least_1, by_offset, offsets
+from posenc_jax.encodings.bias import by_offset, by_pair, offsets
 from posenc_jax.encodings.card import method
-from posenc_jax.encodings.inputs import one_of, require
+from posenc_jax.encodings.checks import at_least, one_of, positive
 
 Inputs = Literal["log", "linear"]
 
 
 def network(params, x_BQK: jax.Array) -> jax.Array:
-    """[B, H, Q, K], without the bias of its last layer; float32 or wider."""
+    """The network's outputs [B, H, Q, K], without the bias of its last layer; float32 or wider."""
     w1_F, b1_F, w2_FH = (params[name].astype(float) for name in ("w1", "b1", "w2"))
     hidden = x_BQK[..., None] * w1_F[None, None, None] + b1_F[None, None, None]
     exact = jax.lax.Precision.HIGHEST
@@ -26,19 +26,20 @@ def network(params, x_BQK: jax.Array) -> jax.Array:
 
 
 def network_of(params, x, h):
-    """Definition: one output for one number."""
+    """Definition: the output of head h for one number."""
     return float(np.maximum(params["w1"] * x + params["b1"], 0) @ params["w2"][:, h])
 
 
 def _fire_scores(o, params, q_THC, k_THC, pos_T, n):
-    heads, psi = q_THC.shape[1], lambda x: np.log(abs(params["c"] * x) + 1)
-    s_HTT = np.einsum("qhc,khc->hqk", q_THC, k_THC) / np.sqrt(q_THC.shape[-1])
-    for i, j in np.ndindex(n, n):
+    psi = lambda x: np.log(abs(params["c"] * x) + 1)
+
+    def bias(h, i, j):
         most = max(pos_T[i], abs(params["stretch"] * o.threshold))
         x = psi(pos_T[i] - pos_T[j]) / (psi(most) + 1e-6)
-        for h in range(heads):
-            s_HTT[h, i, j] += network_of(params, x, h) + params["b2"][h]
-    return s_HTT
+        return network_of(params, x, h) + params["b2"][h]
+
+    s_HTT = np.einsum("qhc,khc->hqk", q_THC, k_THC) / np.sqrt(q_THC.shape[-1])
+    return s_HTT + by_pair(bias, q_THC)
 
 
 @method(
@@ -51,25 +52,24 @@ def _fire_scores(o, params, q_THC, k_THC, pos_T, n):
 def fire(
     c: float = 0.1, threshold: float = 512.0, hidden: int = 32, shared: bool = False
 ) -> Encoding:
-    """FIRE: a network of the share that a distance has of all that a query can look back on.
+    """FIRE: a network of the distance divided by the query's position, both as logarithms.
 
-    The share is at most 1 for keys behind the query, however long the sequence. A key ahead gets
-    what one as far behind would get, though its share may exceed 1: the paper is causal.
-    As in the paper's listing, absolute values keep c and L positive, the logarithm of L's share has
-    1e-6 added, and L is learned as a multiple of `threshold`. The network starts as its framework
-    would, uniform within 1 / sqrt(inputs).
+    This input is at most 1 for keys behind the query, in sequences of any length. The paper is
+    causal; here a key ahead has the same bias as a key at the same distance behind, and its input
+    may exceed 1. As in the paper's listing, absolute values keep c and L positive, 1e-6 is added to
+    the divisor, and L is learned as a multiple of `threshold`. The network starts as the default
+    of its framework, uniform within 1 / sqrt(inputs).
 
     Args:
-      c: first value of c; the larger, the more of the network's input near tokens get.
-      threshold: first value of L; queries before it are told distances as at L.
+      c: first value of c; larger values spread near tokens over more of the network's input.
+      threshold: first value of L; queries before L use the distances' shares of L.
       hidden: width of the network.
       shared: one network for all layers, the paper's FIRE-S; by default each layer has its own.
 
-    ValueError: c or threshold is not positive, or hidden is below 1.
+    FieldError: c or threshold is not positive, or hidden is below 1.
     """
-    require(0 < c < np.inf, "c", c, "must be positive and finite")
-    require(0 < threshold < np.inf, "threshold", threshold, "must be positive and finite")
-    at_least_1("hidden", hidden)
+    positive(c=c, threshold=threshold)
+    at_least(1, hidden=hidden)
 
     def init(key, dims):
         shapes = {"w1": (hidden,), "b1": (hidden,), "w2": (hidden, dims.heads), "b2": (dims.heads,)}
@@ -108,7 +108,7 @@ def _mlp_scores(o, params, q_THC, k_THC, pos_T, n):
     kind="bias",
     formula="q.k / sqrt(C) + MLP(sign(D) ln(1 + |D|))[h], or MLP(D)[h], D = i - j",
     paper="Liu et al. 2022, arXiv 2111.09883",
-    relative=True,
+    shift_invariant=True,
     scores=_mlp_scores,
     vary={"reach": 12},
     reference="timm",
@@ -120,24 +120,24 @@ def mlp(
     hidden: int = 32,
     shared: bool = False,
 ) -> Encoding:
-    """Swin V2's continuous bias, on one axis: a network of the offset instead of a table over it.
+    """Swin V2's continuous bias, on one axis: a network of the offset instead of a table.
 
-    The authors' code has 512 hidden units for offsets of two axes inside a small window; here every
-    pair of tokens is evaluated, and one axis needs fewer.
+    The authors' code has 512 hidden units for offsets on two axes inside a small window. Here the
+    network is evaluated for every pair of tokens, and one axis needs fewer units.
 
     Args:
-      spacing: of the network's input.
-      reach: the length that 8 stands for: the input is made of 8 D / (reach - 1), its logarithm to
-        base 8, as in the authors' code. None: of D itself, the logarithm natural, as in the paper.
+      spacing: "log": the network reads the logarithm of the offset; "linear": the offset.
+      reach: a length that becomes 8: the network reads 8 D / (reach - 1), or its logarithm to base
+        8, as in the authors' code. None: D itself, or its natural logarithm, as in the paper.
       squash: the bias is 16 sigmoid(MLP), as in the authors' code.
       hidden: width of the network.
       shared: one network for all layers; as in the paper, each has its own by default.
 
-    ValueError: hidden is below 1 or reach below 2.
+    FieldError: hidden is below 1 or reach below 2.
     """
     one_of("spacing", spacing, Inputs)
-    require(reach is None or reach > 1, "reach", reach, "must be 2 or more")
-    at_least_1("hidden", hidden)
+    at_least(2, reach=2 if reach is None else reach)
+    at_least(1, hidden=hidden)
 
     def init(key, dims):
         w1_key, w2_key = jax.random.split(key)

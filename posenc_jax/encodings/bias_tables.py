@@ -1,0 +1,210 @@
+"""Biases read from learned tables: by clipped offsets, T5's buckets, Swin's window; D = i - j."""
+
+import bisect
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posenc_jax.encoding import Encoding, each_layer
+from posenc_jax.encodings.bias import by_offset, clipped_row, offsets, refusing
+from posenc_jax.encodings.card import ANYWHERE, Edge, Range, method
+from posenc_jax.encodings.checks import at_least, one_of, require
+
+
+# On the CPU, forward and backward at 128 x 128 and 512 x 512, a gather is 2 to 8 times faster than
+# a product with one-hot rows: that array takes longer to write than the scatter-add it avoids.
+def _look_up(table_RH, row_BQK, offset_BQK) -> jax.Array:
+    found_BHQK = jnp.moveaxis(table_RH.astype(float)[row_BQK], -1, 1)
+    return refusing(found_BHQK, offset_BQK[:, None])
+
+
+def _clipped_scores(o, params, q_THC, k_THC, pos_T, n):
+    row = lambda d: int(min(max(d, -o.distance), o.distance)) + o.distance
+    return by_offset(lambda h, d: params["table"][row(d), h], q_THC, k_THC, pos_T)
+
+
+@method(
+    kind="bias",
+    formula="q.k / sqrt(C) + b[h, clip(i - j, -distance, distance)]",
+    paper="scalar form of Shaw et al. 2018, arXiv 1803.02155",
+    beyond="clamp",
+    shift_invariant=True,
+    scores=_clipped_scores,
+    reference="transformers",
+)
+def clipped(distance: int = 16, shared: bool = False) -> Encoding:
+    """A learned scalar for each offset, clipped on both sides, and head.
+
+    Args:
+      distance: larger offsets, on either side, share the last scalar.
+      shared: one table for all layers; as in the paper, each layer has its own by default.
+
+    FieldError: distance is not positive.
+    """
+    at_least(1, distance=distance)
+
+    def init(key, dims):
+        return {"table": 0.02 * jax.random.normal(key, (2 * distance + 1, dims.heads))}
+
+    def bias(params, q_placed, k_placed, dims):
+        offset_BQK = offsets(q_placed, k_placed)
+        return _look_up(params["table"], clipped_row(offset_BQK, distance), offset_BQK)
+
+    encoding = Encoding(init=init, bias=bias, relative=True)
+    return encoding if shared else each_layer(encoding)
+
+
+def bucket_starts(buckets: int, distance: int) -> list[int]:
+    """The smallest distance in T5's bucket 1, 2, ..., buckets - 1.
+
+    Each bucket of the first half, `exact`, holds one distance. Bucket `exact` + k starts where
+    log(d / exact) / log(distance / exact) * (buckets - exact) reaches k. This is decided by powers
+    of whole numbers, without rounding: float32 logarithms of frameworks differ at the edges.
+    """
+    exact = buckets // 2
+    steps = buckets - exact
+
+    def start(k: int) -> int:
+        edge = distance**k * exact ** (steps - k)
+        return bisect.bisect_left(range(distance), edge, key=lambda d: d**steps)
+
+    return [*range(1, exact), *(start(k) for k in range(steps))]
+
+
+def _unscaled(root, x_BTHC, side):
+    return x_BTHC if side == "k" else (x_BTHC.astype(root.dtype) * root).astype(x_BTHC.dtype)
+
+
+def _t5_scores(o, params, q_THC, k_THC, pos_T, n):
+    side = o.buckets // 2 if o.bidirectional else o.buckets
+    exact = side // 2
+
+    def bucket(d):
+        first = side if o.bidirectional and d < 0 else 0
+        d = abs(d) if o.bidirectional else max(d, 0)
+        d = math.floor(d)
+        if d < exact:
+            return first + d
+        share = math.log(d / exact) / math.log(o.distance / exact)
+        return first + min(exact + int(share * (side - exact)), side - 1)
+
+    factor = 1 if o.scaled else np.sqrt(q_THC.shape[-1])
+    value = lambda h, d: params["table"][bucket(d), h]
+    return by_offset(value, factor * q_THC, k_THC, pos_T)
+
+
+@method(
+    kind="bias",
+    formula="q.k / sqrt(C) + b[h, bucket(i - j)], half of the buckets exact, half logarithmic",
+    paper="Raffel et al. 2020, arXiv 1910.10683",
+    beyond="clamp",
+    shift_invariant=True,
+    scores=_t5_scores,
+    reference="transformers, x-transformers",
+)
+def t5(
+    buckets: int = 32,
+    distance: int = 128,
+    bidirectional: bool = True,
+    scaled: bool = True,
+    shared: bool = True,
+) -> Encoding:
+    """A learned scalar for each log-spaced bucket of offsets and head.
+
+    Distances are rounded down to whole numbers, as in T5.
+
+    Args:
+      buckets: number of buckets.
+      distance: offsets from here on share the last bucket.
+      bidirectional: half of the buckets are for keys ahead of the query, as in T5's encoder. False,
+        as in its decoder: all are for keys behind it, and a key ahead has offset 0.
+      scaled: False drops the 1/sqrt(C) of the logits, as T5 does.
+      shared: as in the paper, one table for all layers; False: each layer has its own.
+
+    FieldError: buckets is odd or below 4 (one-sided: below 2), or distance is not above the number
+    of distances that have a bucket of their own.
+    """
+    behind = buckets // 2 if bidirectional else buckets
+    wanted = "even and 4 or more" if bidirectional else "2 or more"
+    even = not bidirectional or buckets % 2 == 0
+    require(behind >= 2 and even, "buckets", buckets, f"must be {wanted}")
+    rule = f"must exceed {behind // 2}, the number of distances with a bucket of their own"
+    require(distance > behind // 2, "distance", distance, rule)
+    starts = np.asarray(bucket_starts(behind, distance))
+
+    def init(key, dims):
+        return {"table": dims.model**-0.5 * jax.random.normal(key, (buckets, dims.heads))}
+
+    def bias(params, q_placed, k_placed, dims):
+        offset_BQK = offsets(q_placed, k_placed)
+        apart_BQK = jnp.abs(offset_BQK) if bidirectional else offset_BQK
+        passed = apart_BQK[..., None] >= starts.astype(apart_BQK.dtype)[None, None, None]
+        row_BQK = passed.sum(-1, dtype=jnp.int32)
+        if bidirectional:
+            row_BQK = row_BQK + jnp.where(offset_BQK < 0, behind, 0)
+        return _look_up(params["table"], row_BQK, offset_BQK)
+
+    encoding = Encoding(init=init, bias=bias, relative=True)
+    if not scaled:
+        # C is the head's own width, also if a part before this one has widened q and k.
+        table = lambda params, placed, dims: jnp.full((1, 1, 1, 1), dims.head**0.5)
+        encoding = encoding._replace(table=table, rotate=_unscaled)
+    return encoding if shared else each_layer(encoding)
+
+
+def _swin_2d_scores(o, params, q_THC, k_THC, pos_T, n):
+    last = o.window - 1
+
+    def value(h, d):
+        if o.beyond == "error" and max(abs(d[0]), abs(d[1])) > last:
+            return np.nan
+        row, column = (int(min(max(x, -last), last)) + last for x in d)
+        return params["table"][row, column, h]
+
+    return by_offset(value, q_THC, k_THC, pos_T)
+
+
+@method(
+    kind="bias",
+    formula="q.k / sqrt(C) + b[h, row_i - row_j, column_i - column_j]",
+    paper="Liu et al. 2021, arXiv 2103.14030",
+    beyond="option",
+    shift_invariant=True,
+    axes=2,
+    scores=_swin_2d_scores,
+    reads=lambda o, n: Range(0, o.window) if o.beyond == "error" else ANYWHERE,
+    reference="timm, transformers",
+)
+def swin_2d(window: int = 7, beyond: Edge = "clamp", shared: bool = False) -> Encoding:
+    """A learned scalar for each (row, column) offset inside a square window, and head.
+
+    Args:
+      window: side of the window; the table has 2 `window` - 1 offsets on each axis.
+      beyond: offsets outside of the window read the nearest inside it, or give NaN.
+      shared: one table for all layers; as in the paper, each layer has its own by default.
+
+    FieldError: window is not positive, or an unknown beyond.
+    """
+    at_least(1, window=window)
+    one_of("beyond", beyond, Edge)
+    last = window - 1
+
+    def init(key, dims):
+        shape = (2 * window - 1, 2 * window - 1, dims.heads)
+        return {"table": 0.02 * jax.random.truncated_normal(key, -2.0, 2.0, shape)}
+
+    def bias(params, q_placed, k_placed, dims):
+        offset_BQK2 = offsets(q_placed, k_placed, axes=2)
+        row_BQK2 = clipped_row(offset_BQK2, last)
+        table_RH = params["table"].reshape(-1, params["table"].shape[-1])
+        flat_BQK = row_BQK2[..., 0] * (2 * window - 1) + row_BQK2[..., 1]
+        found = _look_up(table_RH, flat_BQK, offset_BQK2.sum(-1))
+        if beyond == "clamp":
+            return found
+        outside_BQK = (jnp.abs(offset_BQK2) > last).any(-1)
+        return jnp.where(outside_BQK[:, None], jnp.nan, found)
+
+    encoding = Encoding(init=init, bias=bias, relative=True)
+    return encoding if shared else each_layer(encoding)
