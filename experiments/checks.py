@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from posenc_jax import encodings
-from posenc_jax.encoding import Dims, Encoding
+from posenc_jax.encoding import Encoding
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config import schema
 from posenc_jax.options import FieldError
@@ -76,8 +76,7 @@ def kind(model: schema.ModelConfig, task: schema.TaskConfig) -> None:
 
 def params(encoding: Encoding, model: schema.ModelConfig) -> Any:
     """The shapes of the encoding's parameters in a model."""
-    dims = Dims(model.width, model.heads, model.width // model.heads, model.layers)
-    return jax.eval_shape(lambda: encoding.init(jax.random.key(0), dims))
+    return jax.eval_shape(lambda: encoding.init(jax.random.key(0), model.dims))
 
 
 def weights(

@@ -37,7 +37,7 @@ def standing(segment_BT: jax.Array, axes: int = 1, pos_BT: jax.Array | None = No
     if axes > 1:
         grid = [pos_BT, pos_BT // columns, pos_BT % columns]
         pos_BT = jnp.stack(grid[-axes:], axis=-1)
-    return found._replace(pos_BT=pos_BT, group_BT=group_BT)
+    return found.replace(pos_BT=pos_BT, group_BT=group_BT)
 
 
 def largest(gap: jax.Array) -> jax.Array:

@@ -1,6 +1,6 @@
 """Positional encodings for JAX: pure functions of explicit positions on one interface."""
 
-from posenc_jax.attention import Frame, attend, frame, logits
+from posenc_jax.attention import Frame, Layer, attend, frame, logits
 from posenc_jax.encoding import (
     Dims,
     Encoding,
@@ -21,6 +21,7 @@ __all__ = [
     "Dims",
     "Encoding",
     "Frame",
+    "Layer",
     "Layout",
     "Side",
     "Walk",

@@ -6,21 +6,23 @@ nothing. `chain`, `per_layer` and `each_layer` return the same type, so combinat
 Letters in names: B batch, T time, Q query time, K key time, H heads, C head width, D model width.
 """
 
-import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+import functools
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, Protocol
 
 import jax
+import jax.numpy as jnp
+from jax.core import Tracer
 
 from posenc_jax.layout import Layout
 
 Params = Any  # a pytree of arrays; {} where nothing is learned
-Placed = Any  # what a method is shown: positions [B, T] or [B, T, A], or a pytree of [B, T, ...]
+Placed = Any  # the positions a method reads: [B, T] or [B, T, A], or a pytree of [B, T, ...]
 Table = Any  # a pytree with leading axes [B, T], made once for a forward pass
 
 
 class Dims(NamedTuple):
-    """Widths that an `init` needs."""
+    """Sizes of a model: its width, the number of heads, the width of a head, and its layers."""
 
     model: int
     heads: int
@@ -28,22 +30,13 @@ class Dims(NamedTuple):
     layers: int = 1
 
 
-@jax.tree_util.register_static
-@dataclasses.dataclass(frozen=True)
-class Heads:
-    """How many heads a method serves: kept among parameters without being an array, so never
-    trained."""
-
-    count: int
-
-
 class Side(NamedTuple):
-    """Queries or keys as a `Walk` sees them.
+    """Queries or keys as a `Walk` reads them.
 
     x_BTHC:   vectors, not rotated.
     placed:   positions.
     feat:     content features, from `Walk.prepare`.
-    index_BT: order in storage, which tells a token from every other where positions may not.
+    index_BT: order in storage, which tells tokens apart whose positions are equal.
     """
 
     x_BTHC: jax.Array
@@ -52,86 +45,161 @@ class Side(NamedTuple):
     index_BT: jax.Array | None = None
 
 
-class Walk(NamedTuple):
-    """Scores that depend on content, made block by block, the latest keys first.
+class Init(Protocol):
+    """Draws the parameters: a pytree of arrays alone. ValueError: sizes that do not fit."""
 
-    prepare: (params, x_BTD) -> feat, a pytree of [B, T, ...]: what a token adds besides q and k.
-    start:   (params, q: Side) -> carry, a pytree of [B, H, Q, ...]: handed from block to block.
-    score:   (params, s_BHQK, q: Side, k: Side, visible_BHQK, carry) -> (s_BHQK, carry).
-    weighs:  whether the scores are logarithms of weights already, at most 0, which attention uses
-             as they are; otherwise a softmax makes weights of them.
+    def __call__(self, key: jax.Array, dims: Dims, /) -> Params: ...
+
+
+class Place(Protocol):
+    """Makes the positions that the other hooks read, in place of the layout's.
+
+    The key is given in training, for methods that draw positions, and is None in evaluation.
     """
 
-    score: Callable[..., tuple[jax.Array, Any]]
-    prepare: Callable[[Params, jax.Array], Any] | None = None
-    start: Callable[[Params, Side], Any] | None = None
+    def __call__(self, key: jax.Array | None, layout: Layout, /) -> Placed: ...
+
+
+class Embed(Protocol):
+    """Adds positions to the embeddings [B, T, D] at the model's input; same shape and dtype."""
+
+    def __call__(self, params: Params, x_BTD: jax.Array, placed: Placed, /) -> jax.Array: ...
+
+
+class MakeTable(Protocol):
+    """Makes the table that `rotate` reads, float32 or wider."""
+
+    def __call__(self, params: Params, placed: Placed, dims: Dims, /) -> Table: ...
+
+
+class Rotate(Protocol):
+    """Maps queries (side "q") or keys (side "k") [B, T, H, C] to [B, T, H, C']; same dtype."""
+
+    def __call__(
+        self, table: Table, x_BTHC: jax.Array, side: Literal["q", "k"], /
+    ) -> jax.Array: ...
+
+
+class Bias(Protocol):
+    """Gives what is added to the scaled logits: [B|1, H|1, Q, K], float32 or wider."""
+
+    def __call__(
+        self, params: Params, q_placed: Placed, k_placed: Placed, dims: Dims, /
+    ) -> jax.Array: ...
+
+
+class AtLayer(Protocol):
+    """Gives (encoding, params, *placed) of one layer.
+
+    It returns the same encoding each time it is asked for the same layer, so that nothing is
+    compiled again. The layer may be traced where layers differ in their parameters alone.
+    """
+
+    def __call__(self, layer: int | jax.Array, params: Params, /, *placed: Placed) -> tuple: ...
+
+
+class Prepare(Protocol):
+    """Makes a token's features besides q and k, a pytree of [B, T, ...], from x [B, T, D]."""
+
+    def __call__(self, params: Params, x_BTD: jax.Array, /) -> Any: ...
+
+
+class Start(Protocol):
+    """Makes the carry of queries that have met no key, a pytree of [B, H, Q, ...]."""
+
+    def __call__(self, params: Params, q: Side, /) -> Any: ...
+
+
+class Score(Protocol):
+    """Changes the logits of a block of keys, [B, H, Q, K], and hands the carry on."""
+
+    def __call__(
+        self,
+        params: Params,
+        s_BHQK: jax.Array,
+        q: Side,
+        k: Side,
+        visible_BHQK: jax.Array,
+        carry: Any,
+        /,
+    ) -> tuple[jax.Array, Any]: ...
+
+
+class Walk(NamedTuple):
+    """Scores that depend on content, made block by block from the latest keys to the earliest.
+
+    weighs: the scores are logarithms of weights, at most 0, which attention uses as they are;
+      otherwise a softmax makes weights of them.
+    """
+
+    score: Score
+    prepare: Prepare | None = None
+    start: Start | None = None
     weighs: bool = False
 
 
 class Encoding(NamedTuple):
-    """A positional encoding: pure functions of explicit positions.
+    """A positional encoding: pure functions of explicit positions. Each hook's type documents it.
 
-    init:   (key, dims) -> params.
-    place:  (key | None, layout) -> placed. What the other hooks are shown instead of the layout's
-            positions. The key is given in training alone.
-    embed:  (params, x_BTD, placed) -> x_BTD. At the model's input.
-    table:  (params, placed, head) -> table. What `rotate` reads on heads of `head` channels; made
-            once, float32 or better.
-    rotate: (table, x_BTHC, side) -> x_BTHC'. On queries (side "q") and keys (side "k").
-    bias:   (params, q_placed, k_placed) -> [B|1, H|1, Q, K] float32. Added to the scaled logits.
-    walk:   see `Walk`. After the bias.
-    at:     (layer, params, *placed) -> (Encoding, params, *placed). What one layer uses; None: all
-            layers use the same.
-
-    relative: `bias` depends on q_pos - k_pos alone, which lets a block be made from one window.
-    limit:  positions must be below this; None: any position. Past it the output is NaN.
-    shows:  for an encoding that only places: every position it shows is below this.
+    walk:     see `Walk`; it comes after the bias.
+    at:       gives one layer's encoding; None: all layers use the same.
+    relative: `bias` depends on q_placed - k_placed alone, so a block of it can be made from one
+      row of offsets.
     """
 
-    init: Callable[[jax.Array, Dims], Params] = lambda key, dims: {}
-    place: Callable[..., Placed] | None = None
-    embed: Callable[[Params, jax.Array, Placed], jax.Array] | None = None
-    table: Callable[[Params, Placed, int], Table] | None = None
-    rotate: Callable[[Table, jax.Array, Literal["q", "k"]], jax.Array] | None = None
-    bias: Callable[[Params, Placed, Placed], jax.Array] | None = None
+    init: Init = lambda key, dims: {}
+    place: Place | None = None
+    embed: Embed | None = None
+    table: MakeTable | None = None
+    rotate: Rotate | None = None
+    bias: Bias | None = None
     walk: Walk | None = None
-    at: Callable[..., tuple] | None = None
+    at: AtLayer | None = None
     relative: bool = False
-    limit: int | None = None
-    shows: int | None = None
 
 
 def only_places(encoding: Encoding) -> bool:
-    """Whether the encoding does nothing but change which positions others are shown."""
+    """Whether the encoding does nothing but change the positions that others read."""
     hooks = (encoding.embed, encoding.rotate, encoding.bias, encoding.walk, encoding.at)
     return encoding.place is not None and not any(hooks)
 
 
 def place(encoding: Encoding, key: jax.Array | None, layout: Layout) -> Placed:
-    """The positions as the encoding wants to see them; the layout's where it has no wish."""
+    """`encoding.place(key, layout)`, or the layout's positions if `place` is None."""
     return layout.pos_BT if encoding.place is None else encoding.place(key, layout)
 
 
-def unmoved(placed: Placed, layout: Layout) -> bool:
-    """Whether `place` left the positions alone: it then hands on the very array."""
-    return all(leaf is layout.pos_BT for leaf in jax.tree.leaves(placed))
-
-
-def at_layer(encoding: Encoding, layer: int, params: Params, *placed: Placed) -> tuple:
+def at_layer(encoding: Encoding, layer: int | jax.Array, params: Params, *placed: Placed) -> tuple:
     """(encoding, params, *placed) as layer number `layer` uses them."""
     if encoding.at is None:
         return encoding, params, *placed
     return encoding.at(layer, params, *placed)
 
 
+def pick_layer(params: Sequence[Params], layer: int | jax.Array) -> Params:
+    """One layer's parameters out of those of all layers, which have the same shapes."""
+    if not isinstance(layer, Tracer):
+        return params[int(layer)]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves)[layer], *params)
+
+
 def chain(*parts: Encoding) -> Encoding:
     """All parts together: embeddings, rotations and content scores in order, biases summed.
 
     A part that only places (`randomized`, `clamped`, `interpolated`) moves the positions for every
-    part to its right. Parameters, and what is placed, are tuples with one entry for each part.
+    part to its right. Parameters are a tuple with one entry for each part, and so are positions if
+    a part places.
+
+    Raises:
+      ValueError: no parts, or a part that makes attention weights before one that changes logits.
     """
     if not parts:
         raise ValueError("chain: no parts given; a chain takes one encoding or more")
+    return _chain(parts, any(part.place is not None for part in parts))
+
+
+def _chain(parts: Sequence[Encoding], places: bool) -> Encoding:
+    """`places`: positions come as a tuple, one entry for each part."""
     has = _hooks(parts)
 
     def init(key, dims):
@@ -139,52 +207,56 @@ def chain(*parts: Encoding) -> Encoding:
         return tuple(part.init(k, dims) for part, k in zip(parts, keys, strict=True))
 
     def place_all(key, layout):
-        shown = []
+        placed = []
         for i, part in enumerate(parts):
             part_key = None if key is None else jax.random.fold_in(key, i)
-            shown.append(place(part, part_key, layout))
+            placed.append(place(part, part_key, layout))
             if only_places(part):
-                layout = layout._replace(pos_BT=shown[-1])
-        return tuple(shown) if has else layout.pos_BT
+                layout = layout.replace(pos_BT=placed[-1])
+        return tuple(placed) if has else layout.pos_BT
+
+    def rows(params, *placed):
+        """(part, its parameters, its positions) of each part."""
+        columns = (each if places else (each,) * len(parts) for each in placed)
+        return zip(parts, params, *columns, strict=True)
 
     def embed(params, x_BTD, placed):
-        for part, p, seen in zip(parts, params, placed, strict=True):
-            x_BTD = x_BTD if part.embed is None else part.embed(p, x_BTD, seen)
+        for part, p, at in rows(params, placed):
+            x_BTD = x_BTD if part.embed is None else part.embed(p, x_BTD, at)
         return x_BTD
 
-    def table(params, placed, head):
-        rows = zip(parts, params, placed, strict=True)
-        return tuple(part.table and part.table(p, seen, head) for part, p, seen in rows)
+    def table(params, placed, dims):
+        return tuple(part.table and part.table(p, at, dims) for part, p, at in rows(params, placed))
 
     def rotate(tables, x_BTHC, side):
         for part, t in zip(parts, tables, strict=True):
             x_BTHC = x_BTHC if part.rotate is None else part.rotate(t, x_BTHC, side)
         return x_BTHC
 
-    def bias(params, q_placed, k_placed):
-        rows = zip(parts, params, q_placed, k_placed, strict=True)
-        first, *rest = [part.bias(p, q, k) for part, p, q, k in rows if part.bias is not None]
-        return sum(rest, first)
+    def bias(params, q_placed, k_placed, dims):
+        every = rows(params, q_placed, k_placed)
+        made = [part.bias(p, q, k, dims) for part, p, q, k in every if part.bias]
+        return functools.reduce(jnp.add, made)
+
+    of_layer = functools.cache(lambda narrowed: _chain(narrowed, places))
 
     def at(layer, params, *placed):
-        columns = zip(parts, params, *placed, strict=True)
-        rows = [at_layer(part, layer, *row) for part, *row in columns]
-        narrowed, *rest = zip(*rows, strict=True)
-        return chain(*narrowed), *rest
+        narrowed, params, *placed = zip(
+            *(at_layer(part, layer, *row) for part, *row in rows(params, *placed)), strict=True
+        )
+        placed = placed if places else (each[0] for each in placed)
+        return of_layer(narrowed), params, *placed
 
-    movers = [part for part in parts if only_places(part)]
     return Encoding(
         init=init,
-        place=place_all,
+        place=place_all if places else None,
         embed=embed if "embed" in has else None,
         table=table if "rotate" in has else None,
         rotate=rotate if "rotate" in has else None,
         bias=bias if "bias" in has else None,
-        walk=_chain_walk([part.walk for part in parts]) if "walk" in has else None,
+        walk=_chain_walk([part.walk for part in parts], places) if "walk" in has else None,
         at=at if "at" in has else None,
         relative=all(part.relative for part in parts if part.bias is not None),
-        limit=_chain_limit(parts),
-        shows=movers[-1].shows if movers and not has else None,
     )
 
 
@@ -195,15 +267,19 @@ def each_layer(encoding: Encoding) -> Encoding:
         return tuple(encoding.init(k, dims) for k in jax.random.split(key, dims.layers))
 
     def at(layer, params, *placed):
-        return at_layer(encoding, layer, params[layer], *placed)
+        return at_layer(encoding, layer, pick_layer(params, layer), *placed)
 
     return _by_layer("each_layer", [encoding], init, encoding.place, at)
 
 
 def per_layer(parts: Sequence[Encoding]) -> Encoding:
-    """A layout over layers: layer l uses parts[l % len(parts)].
+    """Layer n uses parts[n % len(parts)].
 
     The same object given twice is one encoding with one set of parameters; two objects have two.
+
+    Raises:
+      ValueError: no parts, or a part that acts at the input; later, a traced layer number where
+        layers use different encodings.
     """
     members: list[Encoding] = []
     for part in parts:
@@ -211,7 +287,8 @@ def per_layer(parts: Sequence[Encoding]) -> Encoding:
             members.append(part)
     slots = [next(i for i, m in enumerate(members) if m is part) for part in parts]
     if not slots:
-        raise ValueError("per_layer: no parts given; a layout takes one encoding or more")
+        raise ValueError("per_layer: no parts given; it takes one encoding or more")
+    places = any(member.place is not None for member in members)
 
     def init(key, dims):
         keys = jax.random.split(key, len(members))
@@ -223,14 +300,20 @@ def per_layer(parts: Sequence[Encoding]) -> Encoding:
         return tuple(place(member, k, layout) for member, k in rows)
 
     def at(layer, params, *placed):
-        slot = slots[layer % len(slots)]
-        return at_layer(members[slot], layer, params[slot], *(seen[slot] for seen in placed))
+        if isinstance(layer, Tracer) and len(members) > 1:
+            raise ValueError(
+                "per_layer: the layer is traced, and layers use different encodings; loop over "
+                "them in Python"
+            )
+        slot = 0 if len(members) == 1 else slots[int(layer) % len(slots)]
+        placed = (each[slot] for each in placed) if places else placed
+        return at_layer(members[slot], layer, params[slot], *placed)
 
-    return _by_layer("per_layer", members, init, place_all, at)
+    return _by_layer("per_layer", members, init, place_all if places else None, at)
 
 
 def _by_layer(name, members, init, place_all, at) -> Encoding:
-    """An encoding that must be asked `at_layer` before its hooks are used."""
+    """An encoding of which `at_layer` gives each layer's hooks."""
     has = _hooks(members)
     if "embed" in has:
         raise ValueError(f"{name}: an encoding at the input has no layer; chain it instead")
@@ -247,7 +330,6 @@ def _by_layer(name, members, init, place_all, at) -> Encoding:
         walk=Walk(score=ask) if "walk" in has else None,
         at=at,
         relative=all(m.relative for m in members if m.bias is not None),
-        limit=min((m.limit for m in members if m.limit is not None), default=None),
     )
 
 
@@ -256,7 +338,7 @@ def _hooks(parts: Sequence[Encoding]) -> set[str]:
     return {name for name in names if any(getattr(part, name) is not None for part in parts)}
 
 
-def _chain_walk(walks: Sequence[Walk | None]) -> Walk:
+def _chain_walk(walks: Sequence[Walk | None], places: bool) -> Walk:
     *earlier, last = [w for w in walks if w is not None]
     if any(w.weighs for w in earlier):
         raise ValueError(
@@ -265,8 +347,9 @@ def _chain_walk(walks: Sequence[Walk | None]) -> Walk:
         )
 
     def sides(side: Side) -> list[Side]:
+        placed = side.placed if places else [side.placed] * len(walks)
         feats = [None] * len(walks) if side.feat is None else side.feat
-        rows = zip(side.placed, feats, strict=True)
+        rows = zip(placed, feats, strict=True)
         return [side._replace(placed=placed, feat=feat) for placed, feat in rows]
 
     def prepare(params, x_BTD):
@@ -287,14 +370,3 @@ def _chain_walk(walks: Sequence[Walk | None]) -> Walk:
 
     prepares = any(w is not None and w.prepare is not None for w in walks)
     return Walk(score, prepare if prepares else None, start, last.weighs)
-
-
-def _chain_limit(parts: Sequence[Encoding]) -> int | None:
-    """The smallest limit that plain positions can break, given who moves them before."""
-    limits, shows = [], None
-    for part in parts:
-        if part.limit is not None and (shows is None or shows > part.limit):
-            limits.append(part.limit)
-        if only_places(part):
-            shows = part.shows
-    return min(limits, default=None)

@@ -4,22 +4,33 @@ Positions are explicit everywhere, so padding on either side, packed documents, 
 recurrence memory are one code path. Masks read `index` and `segment`, never positions.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 
-class Layout(NamedTuple):
-    """pos_BT: position in the token's own sequence, [B, T] or [B, T, A] (row, column, ...).
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["pos_BT", "length_BT", "index_BT", "segment_BT", "group_BT"],
+    meta_fields=["counted"],
+)
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """The tokens of a batch; a pytree of arrays, made by `layout` or `full`.
 
+    pos_BT:     position in the token's own sequence, [B, T] or [B, T, A] (row, column, ...).
     length_BT:  number of tokens in that sequence, int32.
     index_BT:   order in storage, int32: what causality reads.
     segment_BT: which sequence of the row the token belongs to, int32; 0 is padding.
     group_BT:   tokens that belong together have one number, int32, 0 for none: the digits of one
                 significance, as the task that wrote them knows it, or see `digit_places`.
+    counted:    whether positions count up by one along storage inside each sequence, as `layout`
+                makes them when it is given none. A relative bias is then made from one row of
+                offsets; the output is NaN if it is not so.
 
     B may be 1 where all rows are alike, in every field at once; a random `place` then draws once
     for all of them.
@@ -30,6 +41,27 @@ class Layout(NamedTuple):
     index_BT: jax.Array
     segment_BT: jax.Array
     group_BT: jax.Array
+    counted: bool = False
+
+    def replace(self, **fields: Any) -> "Layout":
+        """The layout with other fields; one with other positions is not `counted`."""
+        if "pos_BT" in fields:
+            fields = {"counted": False, **fields, "pos_BT": positions(fields["pos_BT"])}
+        return dataclasses.replace(self, **fields)
+
+
+def positions(pos_BT: jax.Array) -> jax.Array:
+    """The positions as int32, float32 or wider: offsets of narrower types would wrap or round.
+
+    ValueError: an unsigned type of 32 bits or more, or one that holds no numbers.
+    """
+    dtype = jnp.result_type(pos_BT)
+    if jnp.issubdtype(dtype, jnp.floating):
+        return pos_BT if jnp.finfo(dtype).bits >= 32 else pos_BT.astype(jnp.float32)
+    fits = jnp.issubdtype(dtype, jnp.integer) and jnp.iinfo(dtype).max < 2**32 - 1
+    if not fits and dtype != jnp.int64:
+        raise ValueError(f"pos_BT: dtype {dtype}; give int32 or float32")
+    return pos_BT if dtype == jnp.int64 else pos_BT.astype(jnp.int32)
 
 
 def layout(
@@ -47,7 +79,7 @@ def layout(
       group_BT: which tokens belong together, int [B, T]; none by default.
 
     Raises:
-      ValueError: shapes that do not fit together.
+      ValueError: shapes that do not fit together, or positions of an unsigned 32-bit type.
     """
     shape = segment_BT.shape
     if len(shape) != 2:
@@ -57,6 +89,7 @@ def layout(
             raise ValueError(
                 f"{name}: shape {given.shape} does not begin with {shape}, the segments'"
             )
+    pos_BT = None if pos_BT is None else positions(pos_BT)
     return _layout(segment_BT, pos_BT, start, group_BT)
 
 
@@ -72,10 +105,12 @@ def _layout(segment_BT, pos_BT, start, group_BT) -> Layout:
     last_BT = jax.lax.cummin(
         jnp.where(segment_BT != after, index_BT, time - 1), axis=1, reverse=True
     )
-    if pos_BT is None:
+    counted = pos_BT is None
+    if counted:
         pos_BT = jnp.where(segment_BT > 0, index_BT - first_BT, 0)
     group_BT = jnp.zeros_like(segment_BT) if group_BT is None else group_BT.astype(jnp.int32)
-    return Layout(pos_BT, last_BT - first_BT + 1, index_BT + start, segment_BT, group_BT)
+    length_BT = last_BT - first_BT + 1
+    return Layout(pos_BT, length_BT, index_BT + start, segment_BT, group_BT, counted)
 
 
 def full(batch: int, time: int) -> Layout:
@@ -85,7 +120,8 @@ def full(batch: int, time: int) -> Layout:
 
 def join(before: Layout, after: Layout) -> Layout:
     """Two stretches of storage, one after the other along time."""
-    return Layout(*(jnp.concatenate(pair, axis=1) for pair in zip(before, after, strict=True)))
+    both = lambda a, b: jnp.concatenate([a, b], axis=1)
+    return jax.tree.map(both, before.replace(counted=False), after.replace(counted=False))
 
 
 def digit_places(tokens_BT: jax.Array, digits: Sequence[int], from_end: bool = False) -> jax.Array:

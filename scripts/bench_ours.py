@@ -148,18 +148,16 @@ def attention(job: dict):
 
     heads, head, time_ = job["heads"], job["head"], job["length"]
     encoding = make(job["encoding"], **job.get("options", {}))
-    params = encoding.init(jax.random.key(0), Dims(heads * head, heads, head))
+    dims = Dims(heads * head, heads, head)
+    params = encoding.init(jax.random.key(0), dims)
     dtype = jnp.dtype(job.get("dtype", "float32"))
     qkv = jax.random.normal(jax.random.key(1), (3, 1, time_, heads, head), dtype)
 
     def forward(params, q, k, v):
         if job["form"] == "materialised":
-            return materialised(encoding, params, q, k, v)
-        view = frame(
-            encoding, params, full(1, time_), heads=heads, head=head, form=job["form"],
-            aligned=True,
-        )  # fmt: skip
-        return attend(q, k, v, view)
+            return materialised(encoding, params, dims, q, k, v)
+        view = frame(encoding, params, full(1, time_), dims, form=job["form"])
+        return attend(q, k, v, view.layer(0))
 
     def loss(params, q, k, v):
         return (forward(params, q, k, v).astype(jnp.float32) ** 2).sum()
@@ -168,13 +166,13 @@ def attention(job: dict):
     return (params, *qkv), lambda *args: jax.block_until_ready(run(*args))
 
 
-def materialised(encoding, params, q, k, v):
+def materialised(encoding, params, dims, q, k, v):
     """What one writes without this library: JAX's own attention, and the bias as an array."""
     import jax
     import jax.numpy as jnp
 
     pos_BT = jnp.arange(q.shape[1])[None]
-    bias_BHQK = encoding.bias(params, pos_BT, pos_BT).astype(q.dtype)
+    bias_BHQK = encoding.bias(params, pos_BT, pos_BT, dims).astype(q.dtype)
     return jax.nn.dot_product_attention(q, k, v, bias=bias_BHQK, is_causal=True)
 
 

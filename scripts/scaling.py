@@ -22,12 +22,11 @@ import jax.numpy as jnp
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from posenc_jax import encodings
+from posenc_jax import encodings, tuning
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.training import loop
-from posenc_jax.tuning import plainly
 from scripts.collectives import write
 
 PAGE, DEVICES = Path("docs/scaling.md"), Path("docs/devices.md")
@@ -116,11 +115,11 @@ def kept(setting: Setting) -> int:
     def pull(key):
         size_B = jnp.full(setting.batch, config.length, jnp.int32)
         batch = task.sample(task.data, key, size_B, setting.time)
-        apply = lambda p: model.apply(p, batch.tokens_BT, batch.layout, aligned=True)
+        apply = lambda p: model.apply(p, batch.tokens_BT, batch.layout)
         loss = lambda p: loop.mean_loss(apply(p), batch.targets_BT, batch.weights_BT)
         return jax.vjp(loss, model.init(key))[1]
 
-    with plainly():
+    with tuning.off():
         leaves = jax.tree.leaves(jax.eval_shape(pull, jax.random.key(0)))
     return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
@@ -129,7 +128,7 @@ def traced(setting: Setting) -> Cost:
     """The cost of one step, all layers traced, nothing run."""
     step, fresh = step_and_state(setting)
     state = jax.eval_shape(fresh, jax.ShapeDtypeStruct((), jnp.int32))
-    with plainly():
+    with tuning.off():
         found: Any = jax.jit(step).lower(state).cost_analysis()
     parameters = sum(leaf.size for leaf in jax.tree.leaves(state.params))
     row = kept(setting._replace(batch=2)) - kept(setting._replace(batch=1))
@@ -208,7 +207,7 @@ def reached(width: int) -> tuple[float, ...]:
     setting = Setting("small", width, 8, 2, 34, 82, 24, 100, 1, dtype="float32")
     step, fresh = step_and_state(setting)
     state = jax.jit(fresh)(jnp.zeros((), jnp.int32))
-    with plainly():
+    with tuning.off():
         counted = jax.jit(step).lower(state).cost_analysis()
     assert counted is not None
     flops = counted["flops"]

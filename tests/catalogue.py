@@ -60,8 +60,7 @@ def with_options(name: str, **options: Any) -> Case:
     """The method with other options, in a model whose other weights are the same for all."""
     encoding = encoding_of(name, **options)
     config = CONFIG.model_copy(update={"layers": layers(encoding)})
-    dims = Dims(config.width, config.heads, config.width // config.heads, config.layers)
-    own = stir(encoding.init(jax.random.key(0), dims), zlib.crc32(name.encode()))
+    own = stir(encoding.init(jax.random.key(0), config.dims), zlib.crc32(name.encode()))
     model = model_of(name, encoding, config)
     return Case(card(name), encoding, model, {**stem(config), "encoding": own}, model.apply)
 
@@ -102,12 +101,12 @@ def where(name: str, segment_BT: Any, shift: int = 0, stretch: int = 1) -> Layou
     Groups go round in each sequence, 0 1 2 3 4 0 1 and so on, as numbers of four digits would.
     """
     found = layout(jnp.asarray(segment_BT))
-    found = found._replace(group_BT=found.pos_BT % GROUPS * stretch)
+    found = found.replace(group_BT=found.pos_BT % GROUPS * stretch)
     pos = found.pos_BT
     grid = [pos // COLUMNS, pos % COLUMNS]
     if card(name).axes > 1:
         pos = jnp.stack([pos, *grid][-card(name).axes :], axis=-1)
-    return found._replace(pos_BT=pos * stretch + shift)
+    return found.replace(pos_BT=pos * stretch + shift)
 
 
 def whole(name: str, batch: int = 2, time: int = TIME, **moved: int) -> Layout:
@@ -116,18 +115,22 @@ def whole(name: str, batch: int = 2, time: int = TIME, **moved: int) -> Layout:
 
 def standing(pos_BT: jax.Array, length_BT: Any = None) -> Layout:
     """One sequence a row at these positions; `length_BT` is stated to be its length."""
-    found = full(*pos_BT.shape[:2])._replace(pos_BT=pos_BT)
+    found = full(*pos_BT.shape[:2]).replace(pos_BT=pos_BT)
     if length_BT is None:
         return found
-    return found._replace(length_BT=jnp.broadcast_to(length_BT, pos_BT.shape[:2]))
+    return found.replace(length_BT=jnp.broadcast_to(length_BT, pos_BT.shape[:2]))
 
 
 def attention(encoding: Encoding, params: Any, q, k, v, at: Layout, layer: int = 0, **form: Any):
-    """What one layer makes of queries, keys and values [B, T, H, C]; `form` goes to `frame`."""
-    view = frame(encoding, params, at, heads=q.shape[2], head=q.shape[3], **form).at(layer)
-    walk = view.encoding.walk
-    feat = walk.prepare(view.params, q.reshape(*q.shape[:2], -1)) if walk and walk.prepare else None
-    return attend(q, k, v, view, feat, feat)
+    """What one layer makes of queries, keys and values [B, T, H, C]; `form` goes to `frame`.
+
+    The parameters are those of two layers where the method tells layers apart, as `layers` has it.
+    """
+    heads, head = q.shape[2:]
+    dims = Dims(heads * head, heads, head, layers(encoding))
+    view = frame(encoding, params, at, dims, **form)
+    x = view.embed(q.reshape(*q.shape[:2], -1))
+    return attend(q, k, v, view.layer(layer, x))
 
 
 def gap(a: jax.Array, b: jax.Array) -> float:

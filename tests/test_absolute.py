@@ -91,7 +91,7 @@ def test_equals_its_definition_in_float64(name, options):
         assert out.dtype == jnp.float64
         expected = defined(name, options, params, x, where)
         np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
-        moved = where._replace(pos_BT=where.pos_BT + 1)
+        moved = where.replace(pos_BT=where.pos_BT + 1)
         control = defined(name, options, params, x, moved)
         assert not np.allclose(out, control, rtol=1e-6, atol=1e-6, equal_nan=True)
 

@@ -16,7 +16,7 @@ SEGMENT = jnp.array([[0] * 3 + [1] * 18, [1] * 9 + [2] * 8 + [0] * 4])
 def distance_bias() -> Encoding:
     """A toy: -slope[h] times the distance, learned."""
 
-    def bias(params, q_placed, k_placed):
+    def bias(params, q_placed, k_placed, dims):
         gap_BQK = jnp.abs(q_placed[:, :, None] - k_placed[:, None]).astype(float)
         return -params[None, :, None, None] * gap_BQK[:, None]
 
@@ -57,15 +57,13 @@ def stirred(encoding: Encoding):
     return jax.tree.map(lambda p: p + 0.3 * jax.random.normal(jax.random.key(2), p.shape), params)
 
 
-def run(encoding, params, q, k, v, at: Layout, keys: Layout | None = None, **options):
-    view = frame(encoding, params, at, keys, heads=HEADS, head=HEAD, **options).at(0)
-    q_feat = k_feat = None
-    if encoding.walk is not None and encoding.walk.prepare is not None:
-        q_feat, k_feat = (
-            encoding.walk.prepare(params, x.reshape(*x.shape[:2], -1))
-            for x in (k[:, -q.shape[1] :], k)
-        )
-    return attend(q, k, v, view, q_feat, k_feat)
+def run(encoding, params, q, k, v, at: Layout, **options):
+    """One layer's attention; with `queries` q are those columns of `at`."""
+    view = frame(encoding, params, at, DIMS, **options)
+    wide = lambda x: x.reshape(*x.shape[:2], -1)
+    some = "queries" in options
+    x = wide(k[:, -q.shape[1] :] if some else k)
+    return attend(q, k, v, view.layer(0, x, wide(k) if some else None))
 
 
 def gap(a, b) -> float:
@@ -131,15 +129,18 @@ def test_forms_agree(name, causal, mask):
 
     @jax.jit
     def every(params, q, k, v):
-        def of(form, aligned=False):
+        def of(form, counted=True):
+            at = layout(SEGMENT).replace(counted=counted)
+
             def f(*args):
-                options = {"form": form, "block": 8, "aligned": aligned}
-                return run(encoding, *args, layout(SEGMENT), causal=causal, mask=mask, **options)
+                options = {"form": form, "block": 8}
+                return run(encoding, *args, at, causal=causal, mask=mask, **options)
 
             out, pull = jax.vjp(f, params, q, k, v)
             return out, pull(g)
 
-        return [of(form, aligned) for form in ("dense", "blockwise") for aligned in (False, True)]
+        plain = [of("dense", False), of("auto"), of("blockwise", False)]
+        return [*plain, of("dense"), of("blockwise")]
 
     dense, *others = every(params, q, k, v)
     assert max(gap(dense, other) for other in others) < 2e-5
@@ -148,23 +149,15 @@ def test_forms_agree(name, causal, mask):
         assert gap(dense[0], every(shifted, q, k, v)[2][0]) > 1e-3, "control: parameters matter"
 
 
-def test_a_broken_promise_is_loud():
-    q, k, v, _ = draw()
+def test_positions_that_do_not_count_though_the_layout_says_so_give_nan():
+    (q, k, v, _), bias = draw(), distance_bias()
     scattered = layout(SEGMENT, pos_BT=jnp.broadcast_to(jnp.arange(TIME) * 2, SEGMENT.shape))
     for form in ("dense", "blockwise"):
-        go = lambda aligned, form=form: run(
-            distance_bias(),
-            jnp.ones(HEADS),
-            q,
-            k,
-            v,
-            scattered,
-            form=form,
-            block=8,
-            aligned=aligned,
-        )
-        assert jnp.isnan(go(True)).any()
-        assert not jnp.isnan(go(False)).any()
+        go = lambda at, form=form: run(bias, jnp.ones(HEADS), q, k, v, at, form=form, block=8)
+        assert jnp.isnan(go(scattered.replace(counted=True))).any()
+        assert not jnp.isnan(go(scattered)).any()
+    assert layout(SEGMENT).counted
+    assert not layout(SEGMENT).replace(pos_BT=scattered.pos_BT).counted
 
 
 def test_straight_sees_a_gap_behind_padding():
@@ -215,25 +208,26 @@ def test_a_query_that_sees_nothing_gives_zero(name, form):
     assert jnp.all(grads[1][SEGMENT == 0] == 0)
 
 
-@pytest.mark.parametrize("aligned", [False, True])
+@pytest.mark.parametrize("counted", [False, True])
 @pytest.mark.parametrize("form", ["dense", "blockwise"])
 @pytest.mark.parametrize("name", list(ENCODINGS))
-def test_memory_and_cache_give_the_full_pass(name, form, aligned):
-    """Queries that are the last tokens, or stand at a traced column of a larger cache."""
+def test_memory_and_cache_give_the_full_pass(name, form, counted):
+    """Queries that are the last tokens, or begin at a traced column of a larger cache."""
     encoding = ENCODINGS[name]
     params, (q, k, v, _) = stirred(encoding), draw()
-    options = {"form": form, "block": 8, "aligned": aligned}
-    whole = run(encoding, params, q, k, v, full(2, TIME), **options)
+    options, at = {"form": form, "block": 8}, full(2, TIME).replace(counted=counted)
+    whole = run(encoding, params, q, k, v, at, **options)
     part = lambda at, a, b: jax.tree.map(lambda x: x[:, a:b], at)
-    head, tail = part(full(2, TIME), 0, 13), part(full(2, TIME), 13, TIME)
-    memory = run(encoding, params, q[:, 13:], k, v, tail, join(head, tail), **options)
+    both = at if counted else join(part(at, 0, 13), part(at, 13, TIME))
+    new = TIME - 13
+    memory = run(encoding, params, q[:, 13:], k, v, both, queries=(13, new), **options)
     assert gap(whole[:, 13:], memory) < 1e-5
     if encoding.walk is not None:
         return  # `run` reads features off the last keys; the model's own tests cover its cache
-    spare = jax.tree.map(lambda x: jnp.pad(x, ((0, 0), (0, 6))), full(2, TIME))
+    spare = jax.tree.map(lambda x: jnp.pad(x, ((0, 0), (0, 6))), at)
     k, v = (jnp.pad(x, ((0, 0), (0, 6), (0, 0), (0, 0)), constant_values=9.0) for x in (k, v))
     cached = jax.jit(
-        lambda start: run(encoding, params, q[:, 13:], k, v, tail, spare, start=start, **options)
+        lambda start: run(encoding, params, q[:, 13:], k, v, spare, queries=(start, new), **options)
     )
     assert gap(whole[:, 13:], cached(13)) < 1e-5
     if encoding.bias is not None or encoding.rotate is not None:
@@ -242,24 +236,23 @@ def test_memory_and_cache_give_the_full_pass(name, form, aligned):
 
 def test_a_random_draw_serves_both_sides():
     encoding = chain(make("randomized", limit=64), distance_bias())
-    params, (q, k, v, _) = ((), jnp.array([0.3, 0.5])), draw()
-    at = full(2, TIME)
-    tail = jax.tree.map(lambda x: x[:, 13:], at)
-    drawn = lambda seed: encoding.place(jax.random.key(seed), full(2, TIME))
-    go = lambda q, at, keys, seed: run(encoding, params, q, k, v, at, keys, placed=drawn(seed))
-    assert gap(go(q, at, None, 0)[:, 13:], go(q[:, 13:], tail, at, 0)) < 1e-6
-    assert gap(go(q, at, None, 0), go(q, at, None, 1)) > 1e-3, "control: another key, another draw"
+    params, (q, k, v, _) = ({}, jnp.array([0.3, 0.5])), draw()
+    at, some = full(2, TIME), {"queries": (13, TIME - 13)}
+    drawn = lambda seed: encoding.place(jax.random.key(seed), at)
+    go = lambda q, seed, **some: run(encoding, params, q, k, v, at, placed=drawn(seed), **some)
+    assert gap(go(q, 0)[:, 13:], go(q[:, 13:], 0, **some)) < 1e-6
+    assert gap(go(q, 0), go(q, 1)) > 1e-3, "control: another key, another draw"
 
 
 def test_layers_of_their_own():
     q, k, v, _ = draw()
     encoding = per_layer([distance_bias(), Encoding()])
     params = encoding.init(jax.random.key(0), DIMS)
-    view = frame(encoding, params, full(2, TIME), heads=HEADS, head=HEAD)
+    view = frame(encoding, params, full(2, TIME), DIMS._replace(layers=2))
     plain = run(Encoding(), {}, q, k, v, full(2, TIME))
-    assert gap(attend(q, k, v, view.at(1)), plain) == 0.0
-    assert gap(attend(q, k, v, view.at(0)), plain) > 1e-3
-    with pytest.raises(ValueError, match=r"differs by layer; choose one with frame\.at"):
+    assert gap(attend(q, k, v, view.layer(1)), plain) == 0.0
+    assert gap(attend(q, k, v, view.layer(0)), plain) > 1e-3
+    with pytest.raises(TypeError, match=r"^layer: Frame; give frame\.layer\(n, x\)$"):
         attend(q, k, v, view)
 
 
@@ -267,15 +260,14 @@ def test_layers_of_their_own():
 def test_bfloat16_keeps_positions_and_softmax_wide(form):
     """Positions past 256, which bfloat16 cannot tell apart, through bias and rotation."""
     encoding = chain(make("rope"), distance_bias())
-    params, (q, k, v, _) = ((), jnp.array([0.3, 0.5])), draw()
-    params = ({}, params[1])
-    far = full(2, TIME)._replace(pos_BT=full(2, TIME).pos_BT + 1000)
+    params, (q, k, v, _) = ({}, jnp.array([0.3, 0.5])), draw()
+    far = full(2, TIME).replace(pos_BT=full(2, TIME).pos_BT + 1000)
     half = [x.astype(jnp.bfloat16) for x in (q, k, v)]
     exact = run(encoding, params, *(x.astype(jnp.float32) for x in half), far, form=form, block=8)
     out = run(encoding, params, *half, far, form=form, block=8)
     assert out.dtype == jnp.bfloat16
     assert gap(out.astype(jnp.float32), exact) < 0.03
-    rounded = far._replace(pos_BT=far.pos_BT.astype(jnp.bfloat16).astype(jnp.float32))
+    rounded = far.replace(pos_BT=far.pos_BT.astype(jnp.bfloat16).astype(jnp.float32))
     coarse = run(encoding, params, *half, rounded, form=form, block=8)
     assert gap(coarse.astype(jnp.float32), exact) > 0.1, "control: rounded positions must show"
 
@@ -284,12 +276,11 @@ def test_bfloat16_keeps_positions_and_softmax_wide(form):
 def test_blockwise_holds_nothing_as_large_as_the_logits(relative):
     time = 2048
     q = jax.ShapeDtypeStruct((1, time, HEADS, HEAD), jnp.float32)
+    at = full(1, time).replace(counted=relative)
 
     def size(form):
         encoding = distance_bias()
-        f = lambda params, q: run(
-            encoding, params, q, q, q, full(1, time), form=form, block=64, aligned=relative
-        ).sum()
+        f = lambda params, q: run(encoding, params, q, q, q, at, form=form, block=64).sum()
         step = jax.jit(jax.grad(f, (0, 1)))
         compiled = step.lower(jax.ShapeDtypeStruct((HEADS,), jnp.float32), q).compile()
         return compiled.memory_analysis().temp_size_in_bytes
@@ -299,7 +290,5 @@ def test_blockwise_holds_nothing_as_large_as_the_logits(relative):
 
 
 def test_unknown_form_is_refused():
-    with pytest.raises(
-        ValueError, match=r"^attention\.form: 'flash' is not known; choose from auto,"
-    ):
-        frame(Encoding(), {}, full(1, 2), heads=1, head=2, form="flash")
+    with pytest.raises(ValueError, match=r"^form: 'flash' is not known; choices: auto, dense, "):
+        frame(Encoding(), {}, full(1, 2), DIMS, form="flash")

@@ -131,6 +131,6 @@ def test_a_bad_option_is_refused_in_one_line(name, options, line):
 
 @BOTH
 def test_refuses_positions_of_two_axes(encoding):
-    at = full(1, 4)._replace(pos_BT=jnp.zeros((1, 4, 2), jnp.int32))
+    at = full(1, 4).replace(pos_BT=jnp.zeros((1, 4, 2), jnp.int32))
     with pytest.raises(ValueError, match=r"is not \[B, T\]"):
         encoding.place(None, at)

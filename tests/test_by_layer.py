@@ -20,7 +20,7 @@ V = jnp.broadcast_to(jnp.eye(TIME)[None, :, None], (1, TIME, 3, TIME))  # output
 def weights(encoding, layer, causal=True, start=0):
     """Attention of one layer, [1, Q, H, K]."""
     at = full(1, TIME)
-    at = at._replace(pos_BT=at.pos_BT + start)
+    at = at.replace(pos_BT=at.pos_BT + start)
     params = encoding.init(jax.random.key(0), DIMS)
     view = frame(encoding, params, at, heads=3, head=8, causal=causal).at(layer)
     return attend(Q, K, V, view)

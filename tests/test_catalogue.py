@@ -100,7 +100,7 @@ def test_catalogue_padding_side(name):
     assert gap(alone, left[-real:]) < 1e-5
     if card(name).kind != "none":
         row = whole(name, shift=1)  # counted from its start, the padding too
-        unaware = at._replace(pos_BT=row.pos_BT * 2, group_BT=row.group_BT)
+        unaware = at.replace(pos_BT=row.pos_BT * 2, group_BT=row.group_BT)
         changed = gap(left[-real:], c.apply(c.params, put, unaware)[1, -real:])
         assert changed > 1e-4 if card(name).axes else changed == 0.0
 

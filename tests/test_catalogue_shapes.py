@@ -55,7 +55,7 @@ def outputs(name, shape: Shape, mask: bool = True, **form):
     right_T = np.arange(shape.width) < shape.real
     real_BT = np.stack([right_T, right_T[::-1]])
     at = where(name, real_BT.astype(np.int32), shift=shape.shift)
-    at = at._replace(length_BT=at.length_BT + shape.shift)
+    at = at.replace(length_BT=at.length_BT + shape.shift)
     heads = (shape.heads, shape.head)
     qkv = np.random.default_rng(1).normal(size=(3, 2, shape.width, *heads)) * 3  # the padding's
     content = np.random.default_rng(0).normal(size=(3, shape.real, *heads))

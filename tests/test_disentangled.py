@@ -13,8 +13,8 @@ DIMS = Dims(model=6, heads=2, head=3, layers=2)
 
 
 def attention(encoding, params, q, k, v, at, layer=0):
-    view = frame(encoding, params, at, heads=2, head=3, causal=False).at(layer)
-    return np.asarray(attend(q, k, v, view))
+    view = frame(encoding, params, at, DIMS, causal=False)
+    return np.asarray(attend(q, k, v, view.layer(layer)))
 
 
 def softmax(s):

@@ -149,7 +149,7 @@ def test_a_stick_is_never_longer_than_one():
 
 def test_a_stick_tells_its_own_token_from_one_at_the_same_position():
     encoding, time = make("stick_breaking"), 6
-    still = full(1, time)._replace(pos_BT=jnp.zeros((1, time), jnp.int32))
+    still = full(1, time).replace(pos_BT=jnp.zeros((1, time), jnp.int32))
     q, k, v = draw(1, time)
     np.testing.assert_array_equal(
         run(encoding, {}, q, k, v, still), run(encoding, {}, q, k, v, full(1, time))

@@ -69,7 +69,7 @@ def weights(row, encoding, params, inputs, at, moved):
 
 
 def standing(pos_BT):
-    return full(*pos_BT.shape[:2])._replace(pos_BT=jnp.asarray(pos_BT))
+    return full(*pos_BT.shape[:2]).replace(pos_BT=jnp.asarray(pos_BT))
 
 
 def wide(array):

@@ -13,7 +13,7 @@ from posenc_jax.lab.model import transformer
 from posenc_jax.lab.training import gradients
 from posenc_jax.lab.training.gradients import value_and_grad, value_and_grad_in_parts
 from posenc_jax.lab.training.loop import train
-from posenc_jax.tuning import plainly
+from posenc_jax import tuning
 
 ROWS = jax.random.normal(jax.random.key(0), (12, 5, 4)), jnp.arange(60.0).reshape(12, 5)
 PARAMS = {
@@ -71,7 +71,7 @@ def test_a_device_of_many_cores_takes_more_at_once(monkeypatch):
 def test_an_accelerator_takes_them_at_once(monkeypatch):
     monkeypatch.setattr(gradients, "WIDEST", 1)
     assert "scan" in program()
-    with plainly():
+    with tuning.off():
         assert "scan" not in program()
 
 

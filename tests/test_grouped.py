@@ -28,7 +28,7 @@ def batch_of(**options):
 
 def grouped(groups):
     at = full(1, len(groups))
-    return at._replace(group_BT=jnp.asarray([groups], jnp.int32))
+    return at.replace(group_BT=jnp.asarray([groups], jnp.int32))
 
 
 @pytest.mark.parametrize("padding", ["left", "right"])
@@ -145,7 +145,7 @@ def test_groups_reach_the_model_and_its_training(name):
     batch = batch_of(reverse=True, groups=groups)
     config = ModelConfig(width=16, heads=2, layers=1, mlp=1)
     order = np.random.default_rng(0).permutation(batch.tokens_BT.shape[1])
-    shuffled = batch.layout._replace(group_BT=batch.layout.group_BT[:, order])
+    shuffled = batch.layout.replace(group_BT=batch.layout.group_BT[:, order])
 
     def build(name):
         model = transformer.build(config, make(name), 15)

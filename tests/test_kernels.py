@@ -97,7 +97,7 @@ def test_a_row_of_offsets_makes_the_blocks(name, options):
 
     def run(causal, shift=0, **form):
         at = full(1, 11)
-        at = at._replace(pos_BT=at.pos_BT * (1 + shift))
+        at = at.replace(pos_BT=at.pos_BT * (1 + shift))
         return attend(q, k, v, frame(encoding, params, at, heads=3, head=4, causal=causal,
                                      **form).at(0))  # fmt: skip
 

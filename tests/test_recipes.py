@@ -118,6 +118,6 @@ def test_dropped_positions_are_gone():
     model = transformer.build(MODEL, drope, vocab=11)
     params = model.init(jax.random.key(0))
     at = full(2, 24)
-    moved = at._replace(pos_BT=at.pos_BT * 3 + 1)
+    moved = at.replace(pos_BT=at.pos_BT * 3 + 1)
     assert gap(model.apply(params, tokens(0), at), model.apply(params, tokens(0), moved)) == 0.0
     assert drope.init(jax.random.key(0), Dims(32, 4, 8)) == {}

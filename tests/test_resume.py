@@ -177,7 +177,7 @@ def attempt(workdir, kill="", count=0, model=MODEL):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(failpoints, "reach", reach)
-        patch.setattr(train, "chunk_runner", lambda model, *rest: RUNNER(model))
+        patch.setattr(loop, "chunk_runner", lambda model, *rest: RUNNER(model))
         with runs.Run(workdir, CONFIG) as run, runs.Keeper(run, "nope", 8, OFTEN) as keeper:
             state = train(model, TASK, TRAIN, 1, 0, True, read, keeper)
             run.end("nope")

@@ -191,7 +191,7 @@ def test_a_torn_last_line_is_left_out_and_a_damaged_one_named(tmp_path):
 
 def test_a_disabled_mirror_does_not_import_wandb(tmp_path):
     code = (
-        "import sys; from posenc_jax import runs\n"
+        "import sys; from posenc_jax.lab import runs\n"
         "with runs.Run(sys.argv[1], {}, {'mode': sys.argv[2]}): pass\n"
         "sys.exit('wandb' in sys.modules)"
     )
@@ -319,7 +319,7 @@ def test_by_position_records_have_names_and_an_axis_of_their_own(wandb, tmp_path
 def test_the_real_wandb_keeps_an_offline_mirror(tmp_path):
     """In a process of its own: W&B leaves threads and a service behind."""
     code = (
-        "import json, sys; from posenc_jax import runs\n"
+        "import json, sys; from posenc_jax.lab import runs\n"
         "with runs.Run(sys.argv[1], {'a': (1,)}, {'mode': 'offline', 'project': 'p'}) as run:\n"
         "    run.log([json.loads(sys.argv[2])])\n"
     )

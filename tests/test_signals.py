@@ -15,7 +15,7 @@ from scripts.torture.workers import lives
 # A loop in C that lets other threads run, as a compilation does, for much longer than the test.
 BUSY = """
 import hashlib, sys
-from posenc_jax import interrupts
+from posenc_jax.lab.hosts import signals
 signals.GRACE = float(sys.argv[1])
 if sys.argv[2] == "on":
     signals.install()
@@ -24,7 +24,7 @@ hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
 """
 LOOKING = """
 import time
-from posenc_jax import interrupts
+from posenc_jax.lab.hosts import signals
 signals.install()
 print("ready", flush=True)
 while True:

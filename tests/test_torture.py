@@ -114,12 +114,13 @@ def test_a_sweep_s_agent_cannot_name_a_run_out_of_its_folder(monkeypatch):
 
 MIRRORED = """
 import json, sys
-from posenc_jax import interrupts, runs
+from posenc_jax.lab import runs
+from posenc_jax.lab.hosts import signals
 with runs.Run(sys.argv[1], {}, {"mode": "online", "project": "p"}) as run:
     for step in range(3):
         run.log([{**json.loads(sys.argv[2]), "step": step}])
     run.finish({"results": {}})
-interrupts.leave_within(3.0, 0)
+signals.leave_within(3.0, 0)
 """
 
 
@@ -140,18 +141,19 @@ def test_a_server_that_goes_silent_holds_nothing_up_and_learns_no_secret(tmp_pat
 
 INTERRUPTED = """
 import os, sys, time
-from posenc_jax import interrupts, runs, stops
-interrupts.install()
+from posenc_jax.lab import runs
+from posenc_jax.lab.hosts import exit_status, signals
+signals.install()
 status = 0
 try:
     with runs.Run(sys.argv[1], {}, {"mode": "online", "project": "p"}) as run:
         print("ready", flush=True)
         while True:
             time.sleep(0.01)
-            interrupts.leave_if_asked()
-except stops.Interrupted as stop:
+            signals.leave_if_asked()
+except exit_status.Interrupted as stop:
     status = stop.status
-interrupts.leave_within(3.0, status)
+signals.leave_within(3.0, status)
 sys.exit(status)
 """
 

@@ -7,21 +7,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax import make, tuning
-from posenc_jax.attention import frames
+from posenc_jax.attention import layers
 from posenc_jax.lab.config.schema import ModelConfig
 from posenc_jax.lab.model import transformer
 from posenc_jax.layout import full
-from posenc_jax.tuning import once, plainly
+from posenc_jax import tuning
+from posenc_jax.tuning import once
 
 
 def cosines(monkeypatch, keep):
     """How often a gradient's program says cosine with `keep` for `once`, and the gradient."""
-    monkeypatch.setattr(frames, "once", keep)
+    monkeypatch.setattr(layers, "once", keep)
     model = transformer.build(ModelConfig(width=16, heads=2, layers=2), make("rope"), 11)
     params = model.init(jax.random.key(0))
 
     def loss(params, pos_BT):
-        at = full(2, 6)._replace(pos_BT=pos_BT)
+        at = full(2, 6).replace(pos_BT=pos_BT)
         return jnp.square(model.apply(params, jnp.ones((2, 6), jnp.int32), at)).sum()
 
     pos_BT = jnp.arange(12).reshape(2, 6)
@@ -44,7 +45,7 @@ def test_it_is_plain_op_by_op_and_on_accelerators(monkeypatch):
     calls = []
     assert float(once(lambda x: calls.append(x) or x + 1, jnp.ones(()))) == 2.0
     assert len(calls) == 1
-    with plainly():
+    with tuning.off():
         assert "cond" not in program()
     assert "cond" in program()
     monkeypatch.setattr(tuning.jax, "default_backend", lambda: "gpu")

@@ -136,7 +136,7 @@ def spread(name: str, q_NC: np.ndarray, k_NC: np.ndarray) -> np.ndarray:
         encoding: Encoding = make(name)
         place = full(1, len(DISTANCES) + 1)
         pos_BT = jnp.asarray([0, *DISTANCES])[None]
-        table = table_of(encoding, place._replace(pos_BT=pos_BT), q_NC.shape[-1])
+        table = table_of(encoding, place.replace(pos_BT=pos_BT), q_NC.shape[-1])
         assert encoding.rotate is not None
         q_BTNC = jnp.broadcast_to(jnp.asarray(q_NC), (1, len(DISTANCES) + 1, *q_NC.shape))
         k_BTNC = jnp.broadcast_to(jnp.asarray(k_NC), q_BTNC.shape)

@@ -101,7 +101,7 @@ def _peaks(trained: Trained, length: int, place: str) -> tuple[np.ndarray, np.nd
     pos_BT = batch.layout.pos_BT + (1000 if place == PLACES[2] else 0)
     if place == "shuffled":
         pos_BT = pos_BT[:, np.random.default_rng(0).permutation(size)]
-    shown = batch.layout._replace(pos_BT=pos_BT)
+    shown = batch.layout.replace(pos_BT=pos_BT)
     (p_SBHQK,) = inside.attention(trained, batch.tokens_BT, shown)
     query_Q = np.arange(length if place == PLACES[1] else 2 * PERIOD, size)
     behind_QK = query_Q[:, None] + 1 - np.arange(size)

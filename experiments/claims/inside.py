@@ -27,11 +27,11 @@ def hidden(trained: Trained, tokens_BT: jax.Array, layout: Layout | None = None)
 def attention(trained: Trained, tokens_BT: jax.Array, layout: Layout | None = None) -> tuple:
     """Attention weights of each layer, [S, B, H, Q, K] for each of the N layers."""
 
-    def weights(view, q_BTHC, k_BTHC, feat):
+    def weights(layer, q_BTHC, k_BTHC):
         # What attention returns for values that are unit vectors.
         batch, time, heads, _ = q_BTHC.shape
         unit_BKHK = jnp.broadcast_to(jnp.eye(time)[None, :, None], (batch, time, heads, time))
-        return attend(q_BTHC, k_BTHC, unit_BKHK, view, feat, feat).transpose(0, 2, 1, 3)
+        return attend(q_BTHC, k_BTHC, unit_BKHK, layer).transpose(0, 2, 1, 3)
 
     return _each_layer(trained, tokens_BT, layout or full(*tokens_BT.shape), weights)
 
@@ -39,29 +39,27 @@ def attention(trained: Trained, tokens_BT: jax.Array, layout: Layout | None = No
 def keys(trained: Trained, tokens_BT: jax.Array, layout: Layout | None = None) -> tuple:
     """Keys as queries meet them, after any rotation: [S, B, T, H, C] for each of the N layers."""
 
-    def turned(view, q_BTHC, k_BTHC, feat):
-        rotate = view.encoding.rotate
-        return k_BTHC if rotate is None else rotate(view.k_table, k_BTHC, "k")
+    def turned(layer, q_BTHC, k_BTHC):
+        return layer.rotated(q_BTHC, k_BTHC)[1]
 
     return _each_layer(trained, tokens_BT, layout or full(*tokens_BT.shape), turned)
 
 
 def _each_layer(trained: Trained, tokens_BT, layout: Layout, read: Callable) -> tuple:
-    """read(frame, q_BTHC, k_BTHC, features) of each layer, with unrotated queries and keys."""
+    """read(layer, q_BTHC, k_BTHC) of each layer, with unrotated queries and keys."""
     c, extend = trained.config, trained.model.extend
     assert extend is not None
 
     def layer(params, x_BTD, n):
         block = params[f"block_{n}"]
         view = frame(
-            trained.encoding, params["encoding"], layout, heads=c.heads, head=c.width // c.heads,
-            causal=c.kind == "decoder", form="dense",
-        ).at(n)  # fmt: skip
+            trained.encoding, params["encoding"], layout, c.dims, causal=c.kind == "decoder",
+            form="dense",
+        )  # fmt: skip
+        view.embed(x_BTD)  # done already in the hidden states of the first layer
         h_BTD = normed(block["attention_norm"], x_BTD)
         q_BTHC, k_BTHC = (project(block, side, h_BTD, c.heads) for side in ("query", "key"))
-        walk = view.encoding.walk
-        feat = walk.prepare(view.params, h_BTD) if walk and walk.prepare else None
-        return read(view, q_BTHC, k_BTHC, feat)
+        return read(view.layer(n, h_BTD), q_BTHC, k_BTHC)
 
     def run(params):
         inputs = extend(params, tokens_BT, layout)[1].x

@@ -155,7 +155,7 @@ def misplaced(trained: Trained) -> Trained:
         place = batch.layout
         # 11 shares no factor with the lengths in use, so this is a permutation of 0 .. n - 1.
         pos_BT = (place.pos_BT * 11 + 3) % place.length_BT
-        return batch._replace(layout=place._replace(pos_BT=pos_BT))
+        return batch._replace(layout=place.replace(pos_BT=pos_BT))
 
     def apply(params, tokens_BT, layout, placed=None, **form):
         # Without the promise, in `form`, that positions count up along storage.

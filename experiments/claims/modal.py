@@ -11,7 +11,7 @@ from experiments.claims.lab import Lab
 from experiments.claims.ledger import Measured, claim, either, over, said
 from experiments.claims.toys import accuracy
 from posenc_jax import make
-from posenc_jax.encoding import Encoding, place
+from posenc_jax.encoding import Dims, Encoding, place
 from posenc_jax.lab.tasks.task import SYMBOL, Batch, Task, draw
 from posenc_jax.layout import full, layout
 
@@ -84,10 +84,11 @@ def from_rope(seed: int) -> tuple[float, float]:
 
 def _turned(encoding: Encoding, pos_BT: jax.Array, x_BTHC: jax.Array) -> list[jax.Array]:
     """Queries turned at some positions, in float32 and in bfloat16."""
-    where = full(1, x_BTHC.shape[1])._replace(pos_BT=pos_BT)
+    where = full(1, x_BTHC.shape[1]).replace(pos_BT=pos_BT)
     assert encoding.table is not None
     assert encoding.rotate is not None
-    table = encoding.table({}, place(encoding, None, where), x_BTHC.shape[-1])
+    heads, head = x_BTHC.shape[2:]
+    table = encoding.table({}, place(encoding, None, where), Dims(heads * head, heads, head))
     wide = [encoding.rotate(table, x_BTHC.astype(d), "q") for d in (jnp.float32, jnp.bfloat16)]
     return [x.astype(jnp.float32) for x in wide]
 

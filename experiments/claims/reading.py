@@ -10,7 +10,7 @@ import numpy as np
 
 from experiments.claims.lab import EXAMPLES, Lab, Trained
 from posenc_jax import make
-from posenc_jax.encoding import Encoding, place
+from posenc_jax.encoding import Dims, Encoding, place
 from posenc_jax.lab.config.schema import EvalConfig
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.training.evaluation import Evaluator, Scores
@@ -21,7 +21,7 @@ def table_of(encoding: Encoding, where: Layout | jax.Array, head: int) -> Any:
     """What a rotary encoding without parameters turns by, at a layout or at positions [B, T]."""
     assert encoding.table is not None
     placed = place(encoding, None, where) if isinstance(where, Layout) else where
-    return encoding.table({}, placed, head)
+    return encoding.table({}, placed, Dims(head, 1, head))
 
 
 def bits_under(
@@ -34,10 +34,11 @@ def bits_under(
     tables = [table_of(way, full(1, length), head) for way in ways.values()]
     both = [{"q": t, "k": t} if not isinstance(t, dict) else t for t in tables]
 
-    def table(params, pos_BT, head):
+    def table(params, pos_BT, dims):
         return jax.tree.map(lambda leaf_THF: leaf_THF[pos_BT], params)
 
-    reader = Encoding(table=table, rotate=make("xpos").rotate)
+    kept = jax.tree.map(lambda leaf_1THF: leaf_1THF[0], both[0])
+    reader = Encoding(init=lambda key, dims: kept, table=table, rotate=make("xpos").rotate)
     model = transformer.build(trained.config, reader, trained.task.vocab)
     seeds = len(jax.tree.leaves(trained.params)[0])
     rows = [

@@ -29,7 +29,7 @@ from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Memory, Model
 from posenc_jax.lab.tasks.task import SYMBOL, Task, draw, generated
 from posenc_jax.lab.training.loop import over_seeds, train
-from posenc_jax.layout import Layout, full
+from posenc_jax.layout import full
 
 RELATIVE, ABSOLUTE = ("rope", "alibi", "clipped", "xpos"), ("sinusoidal", "learned")
 SHIFTS = (1, 3, 10, 30, 100, 1000)
@@ -95,7 +95,7 @@ def moved(trained: Trained, tokens_BT: jax.Array, shift_XT: np.ndarray) -> np.nd
 
     def run(params):
         def read(shift_T):
-            shown = place._replace(pos_BT=place.pos_BT + 1 + shift_T[None])
+            shown = place.replace(pos_BT=place.pos_BT + 1 + shift_T[None])
             return trained.model.apply(params, tokens_BT, shown)
 
         shift_first = jnp.asarray(np.concatenate([0 * shift_XT[:1], shift_XT]), jnp.int32)
@@ -272,7 +272,8 @@ def segmentwise(
     def apply(params, tokens_BT, layout, key=None, **form):
         cut = partial(_in_segments, segment=segment)
         rows = len(tokens_BT)
-        nobody = Layout(*(0 * leaf[:, :segment] for leaf in layout))
+        layout = layout.replace(counted=False)
+        nobody = jax.tree.map(lambda leaf: 0 * leaf[:, :segment], layout)
         states_BMD = jnp.zeros((rows, segment, config.width))
         empty = Memory(nobody, (states_BMD,) * config.layers)
 
@@ -280,7 +281,7 @@ def segmentwise(
             logits, after = extend(params, *inputs, memory)
             return jax.tree.map(partial(jnp.where, remembers), after, empty), logits
 
-        inputs = cut(tokens_BT), Layout(*map(cut, layout))
+        inputs = cut(tokens_BT), jax.tree.map(cut, layout)
         _, logits_KBTV = jax.lax.scan(step, empty, inputs)
         return jnp.moveaxis(logits_KBTV, 0, 1).reshape(*tokens_BT.shape, -1)
 

@@ -34,8 +34,9 @@ def slopes() -> np.ndarray:
     """What one step of distance costs each of 8 heads under ALiBi."""
     encoding = make("alibi")
     assert encoding.bias is not None
-    params = encoding.init(jax.random.key(0), Dims(64, 8, 8))
-    bias_BHQK = encoding.bias(params, jnp.asarray([[1]]), jnp.asarray([[0]]))
+    dims = Dims(64, 8, 8)
+    params = encoding.init(jax.random.key(0), dims)
+    bias_BHQK = encoding.bias(params, jnp.asarray([[1]]), jnp.asarray([[0]]), dims)
     return -np.asarray(bias_BHQK, np.float64)[0, :, 0, 0]
 
 

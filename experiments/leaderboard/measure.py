@@ -162,7 +162,7 @@ def _score(model: transformer.Model, params: Any, batch: Batch) -> dict[str, jax
     """Each metric for every seed, [S]."""
 
     def one(params):
-        logits_BTV = model.apply(params, batch.tokens_BT, batch.layout, aligned=True)
+        logits_BTV = model.apply(params, batch.tokens_BT, batch.layout)
         counts_BT = batch.weights_BT > 0
         right_BT = (logits_BTV.argmax(axis=-1) == batch.targets_BT) & counts_BT
         loss_BT = cross_entropy(logits_BTV, batch.targets_BT) * batch.weights_BT

@@ -6,81 +6,108 @@ query that sees none gives exactly 0. NaN, by which a method refuses a position,
 row. Logits and softmax are float32 or wider.
 """
 
+from collections.abc import Callable
+
 import jax
+import jax.numpy as jnp
 
 from posenc_jax.attention.blockwise import blockwise
-from posenc_jax.attention.dense import dense, heads_first, masked, product, transposed
+from posenc_jax.attention.dense import dense, dense_for_cpu
 from posenc_jax.attention.frames import Frame, frame
+from posenc_jax.attention.layers import Layer, check_side
+from posenc_jax.attention.softmax import heads_first, masked, product, transposed
 from posenc_jax.attention.walks import blockwise_walk, dense_walk, walk_logits
+from posenc_jax.dtypes import vary_alike
 from posenc_jax.encoding import Side
 
-__all__ = ["Frame", "attend", "frame", "logits"]
+__all__ = ["Frame", "Layer", "attend", "frame", "logits"]
 
 
-def attend(q_BQHC, k_BKHC, v_BKHC, frame: Frame, q_feat=None, k_feat=None) -> jax.Array:
+def attend(q_BQHC: jax.Array, k_BKHC: jax.Array, v_BKHC: jax.Array, layer: Layer) -> jax.Array:
     """Attention of queries to keys; [B, Q, H, C'] with the values' width and dtype.
+
+    It has reverse-mode derivatives, and forward-mode ones of those (`jax.hessian`). All others,
+    such as `jax.jvp`, need a frame with form="dense".
 
     Args:
       q_BQHC: queries, not rotated.
       k_BKHC: keys, not rotated.
       v_BKHC: values.
-      frame: from `frame`, or from its `at` for an encoding that differs by layer.
-      q_feat: features of the queries' tokens from the encoding's `walk.prepare`, if it has that:
-        `frame.encoding.walk.prepare(frame.params, x_BTD)` of the layer's input.
-      k_feat: features of the keys' tokens.
+      layer: from `frame.layer(n, x)`.
 
     Raises:
-      ValueError: q, k and v differ in heads or dtype, the encoding differs by layer, or its
-        features are missing.
+      ValueError: shapes that are not the frame's, dtypes that differ, or features that are missing.
+      TypeError: a frame in place of its layer; a forward-mode derivative, but of form="dense".
     """
-    _check_alike(q_BQHC, k_BKHC, v_BKHC)
-    q_BQHC, k_BKHC, q_side, k_side = _sides(q_BQHC, k_BKHC, frame, q_feat, k_feat)
-    walk = frame.encoding.walk
-    if walk is not None:
-        run = dense_walk if frame.form == "dense" else blockwise_walk
-        return run(walk, q_BQHC, k_BKHC, v_BKHC, q_side, k_side, frame)
-    if frame.form == "dense":
-        return dense(q_BQHC, k_BKHC, v_BKHC, frame.bias_BHQK, frame.visible_BHQK)
-    return blockwise(q_BQHC, k_BKHC, v_BKHC, frame)
+    _check(q_BQHC, k_BKHC, v_BKHC, layer)
+    if 0 in (q_BQHC.size, k_BKHC.size):
+        return jnp.zeros((*q_BQHC.shape[:3], v_BKHC.shape[-1]), v_BKHC.dtype)
+    q_BQHC, k_BKHC, v_BKHC, layer = vary_alike((q_BQHC, k_BKHC, v_BKHC, layer))
+    q, k, q_side, k_side = _sides(q_BQHC, k_BKHC, layer)
+    if layer.encoding.walk is not None:
+        run = dense_walk if layer.form == "dense" else blockwise_walk
+        return run(q, k, v_BKHC, q_side, k_side, layer)
+    if layer.form == "blockwise":
+        return _reverse_mode(lambda: blockwise(q, k, v_BKHC, layer))
+    if layer.tuned:
+        bias, visible = layer.bias_BHQK, layer.visible_BHQK
+        return _reverse_mode(lambda: dense_for_cpu(q, k, v_BKHC, bias, visible))
+    return dense(q, k, v_BKHC, layer.bias_BHQK, layer.visible_BHQK)
 
 
-def logits(q_BQHC, k_BKHC, frame: Frame, q_feat=None, k_feat=None) -> jax.Array:
+def logits(q_BQHC: jax.Array, k_BKHC: jax.Array, layer: Layer) -> jax.Array:
     """What attention's softmax reads, [B, H, Q, K]; -inf where a query does not see a key.
 
     Arguments as of `attend`; ValueError: the frame is not of the dense form.
     """
-    if frame.form != "dense":
-        raise ValueError(f"frame.form: {frame.form!r} never holds all logits; make it 'dense'")
-    q_BQHC, k_BKHC, q_side, k_side = _sides(q_BQHC, k_BKHC, frame, q_feat, k_feat)
+    _check(q_BQHC, k_BKHC, k_BKHC, layer)
+    if layer.form != "dense":
+        raise ValueError(f"form: {layer.form!r} never holds all logits; make the frame 'dense'")
+    q_BQHC, k_BKHC, q_side, k_side = _sides(q_BQHC, k_BKHC, layer)
     q_BHQC, k_BHKC = heads_first(q_BQHC), heads_first(k_BKHC)
-    if frame.encoding.walk is not None:
-        return walk_logits(frame.encoding.walk, q_BHQC, k_BHKC, q_side, k_side, frame)
-    return masked(product(q_BHQC, transposed(k_BHKC)), frame.bias_BHQK, frame.visible_BHQK)
+    if layer.encoding.walk is not None:
+        return walk_logits(q_BHQC, k_BHKC, q_side, k_side, layer)
+    return masked(product(q_BHQC, transposed(k_BHKC)), layer.bias_BHQK, layer.visible())
 
 
-def _sides(q_BQHC, k_BKHC, frame: Frame, q_feat, k_feat):
-    """Queries, scaled, and keys, both rotated, and both sides as a walk sees them."""
-    encoding, walk = frame.encoding, frame.encoding.walk
-    if encoding.at is not None:
-        raise ValueError("frame: its encoding differs by layer; choose one with frame.at(layer)")
-    if walk is not None and walk.prepare is not None and (q_feat is None or k_feat is None):
-        raise ValueError(
-            "q_feat, k_feat: missing; the encoding's scores read features of tokens, which "
-            "frame.encoding.walk.prepare(frame.params, x_BTD) makes"
-        )
-    q_side = Side(q_BQHC, frame.q.placed, q_feat, frame.q.index_BT)
-    k_side = Side(k_BKHC, frame.k.placed, k_feat, frame.k.index_BT)
+def _sides(q_BQHC, k_BKHC, layer: Layer):
+    """Queries, scaled, and keys, both rotated, and both sides as a walk reads them."""
+    q_side = Side(q_BQHC, layer.q.placed, layer.q_feat, layer.q.index_BT)
+    k_side = Side(k_BKHC, layer.k.placed, layer.k_feat, layer.k.index_BT)
     scale = q_BQHC.shape[-1] ** -0.5
-    if encoding.rotate is not None:
-        q_BQHC = encoding.rotate(frame.q_table, q_BQHC, "q")
-        k_BKHC = encoding.rotate(frame.k_table, k_BKHC, "k")
+    q_BQHC, k_BKHC = layer.rotated(q_BQHC, k_BKHC)
     return q_BQHC * scale, k_BKHC, q_side, k_side
 
 
-def _check_alike(q_BQHC, k_BKHC, v_BKHC) -> None:
+def _check(q_BQHC, k_BKHC, v_BKHC, layer: Layer) -> None:
+    if not isinstance(layer, Layer):
+        raise TypeError(f"layer: {type(layer).__name__}; give frame.layer(n, x)")
+    for side, x in (("q", q_BQHC), ("k", k_BKHC)):
+        check_side(layer, side, x)
+    check_side(layer, "v", v_BKHC, width=v_BKHC.shape[-1])
     for what, found in (
-        ("heads", [x.shape[2] for x in (q_BQHC, k_BKHC, v_BKHC)]),
+        ("rows", [x.shape[0] for x in (q_BQHC, k_BKHC, v_BKHC)]),
         ("dtypes", [x.dtype.name for x in (q_BQHC, k_BKHC, v_BKHC)]),
     ):
         if len(set(found)) > 1:
             raise ValueError(f"q, k, v: {what} {', '.join(map(str, found))}; give all three alike")
+    walk = layer.encoding.walk
+    missing = layer.q_feat is None or layer.k_feat is None
+    if walk is not None and walk.prepare is not None and missing:
+        raise ValueError(
+            "layer: it has no features of x, which this method reads; make it by "
+            "frame.layer(n, x), or frame.layer(n, x, k_x) where keys are other tokens"
+        )
+
+
+def _reverse_mode(call: Callable[[], jax.Array]) -> jax.Array:
+    """call(), whose gradient is written out by hand. TypeError: it is differentiated forward."""
+    try:
+        return call()
+    except TypeError as error:
+        if "forward-mode" not in str(error):
+            raise
+        raise TypeError(
+            "attend: this form has reverse-mode derivatives alone; for jax.jvp make the frame with "
+            "form='dense'"
+        ) from None

@@ -1,7 +1,7 @@
 """Attention in square blocks: nothing of size Q x K outlives a block, forward or backward.
 
 The method of FlashAttention (arXiv 2205.14135) with a bias: softmax over the keys seen so far,
-rescaled as blocks arrive, and a backward pass that makes each block's logits, and its bias, anew.
+rescaled as blocks arrive, and a backward pass that makes each block's logits, and its bias, again.
 Key blocks that no query of a block sees are not visited.
 """
 
@@ -11,11 +11,21 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from posenc_jax.attention.dense import FLOOR, masked, product, sum_to, transposed
-from posenc_jax.attention.frames import Frame, Tokens, visible
+from posenc_jax.attention.layers import Layer, Tokens, visible
+from posenc_jax.attention.softmax import (
+    empty,
+    finish,
+    masked,
+    narrow,
+    product,
+    sum_to,
+    take_in,
+    transposed,
+)
 from posenc_jax.attention.toeplitz import skew
 from posenc_jax.dtypes import widest
-from posenc_jax.encoding import Encoding
+from posenc_jax.encoding import Dims, Encoding
+from posenc_jax.tuning import barrier
 
 NEVER = 2**31 - 1  # storage index of a filler key: after every query
 
@@ -23,10 +33,11 @@ NEVER = 2**31 - 1  # storage index of a filler key: after every query
 class Plan(NamedTuple):
     """What is known when tracing.
 
-    row: the bias is given as a row of offsets, see `window`, not by its parameters.
+    row: the bias is given as a row of offsets, see `toeplitz`, not by its parameters.
     """
 
     encoding: Encoding
+    dims: Dims
     row: bool
     causal: bool
     mask: bool
@@ -46,20 +57,34 @@ class Blocks(NamedTuple):
     end_I: jax.Array
 
 
-def blockwise(q_BQHC, k_BKHC, v_BKHC, frame: Frame) -> jax.Array:
-    """softmax(q k + bias) v over visible keys, [B, Q, H, C]; `q_BQHC` comes scaled."""
-    plan = plan_of(frame)
-    q, k, v = (cut_heads(x, size) for x, size in (
-        (q_BQHC, plan.queries), (k_BKHC, plan.keys), (v_BKHC, plan.keys)
-    ))  # fmt: skip
-    learned = frame.row_BHN if plan.row else frame.params
-    o_IBHQC = _blockwise(plan, q, k, v, learned, cut_tokens(frame, plan))
+def blockwise(q_BQHC, k_BKHC, v_BKHC, layer: Layer) -> jax.Array:
+    """softmax(q k + bias) v over visible keys, [B, Q, H, C]; `q_BQHC` is scaled."""
+    return _blockwise(plan_of(layer), q_BQHC, k_BKHC, v_BKHC, learned_of(layer), layer.q, layer.k)
+
+
+@partial(jax.jit, static_argnums=0, inline=True)
+def _blockwise(plan, q_BQHC, k_BKHC, v_BKHC, learned, q: Tokens, k: Tokens) -> jax.Array:
+    """Compiled once for each plan where it runs op by op."""
+    o_IBHQC = _attention(
+        plan,
+        cut_heads(q_BQHC, plan.queries),
+        cut_heads(k_BKHC, plan.keys),
+        cut_heads(v_BKHC, plan.keys),
+        learned,
+        cut_tokens(plan, q, k),
+    )
     return join_blocks(o_IBHQC, q_BQHC.shape[1])
 
 
-def plan_of(frame: Frame) -> Plan:
-    queries, keys = (min(frame.block, side.index_BT.shape[1]) for side in (frame.q, frame.k))
-    return Plan(frame.encoding, frame.row_BHN is not None, frame.causal, frame.mask, queries, keys)
+def plan_of(layer: Layer) -> Plan:
+    queries, keys = (min(layer.block, side.index_BT.shape[1]) for side in (layer.q, layer.k))
+    row = layer.row_BHN is not None
+    return Plan(layer.encoding, layer.dims, row, layer.causal, layer.mask, queries, keys)
+
+
+def learned_of(layer: Layer) -> Any:
+    """What blocks make their bias of: its row of offsets, or the parameters."""
+    return layer.params if layer.row_BHN is None else layer.row_BHN
 
 
 def fill(x: jax.Array, size: int, value=0) -> jax.Array:
@@ -76,7 +101,7 @@ def cut(x: jax.Array, size: int, value=0) -> jax.Array:
 
 def cut_heads(x_BTHC: jax.Array, size: int) -> jax.Array:
     """[B, T, H, C] to [I, B, H, size, C]."""
-    return jax.lax.optimization_barrier(jnp.swapaxes(cut(x_BTHC, size), 2, 3))
+    return barrier(jnp.swapaxes(cut(x_BTHC, size), 2, 3))
 
 
 def join_blocks(x_IBHTC, time: int) -> jax.Array:
@@ -85,10 +110,10 @@ def join_blocks(x_IBHTC, time: int) -> jax.Array:
     return x_BITHC.reshape(x_BITHC.shape[0], -1, *x_BITHC.shape[3:])[:, :time]
 
 
-def cut_tokens(frame: Frame, plan: Plan) -> Blocks:
+def cut_tokens(plan: Plan, q: Tokens, k: Tokens) -> Blocks:
     """Both sides' tokens in blocks. Fillers have segment -1, and come after every query."""
     sides = []
-    for side, size, index in ((frame.q, plan.queries, -1), (frame.k, plan.keys, NEVER)):
+    for side, size, index in ((q, plan.queries, -1), (k, plan.keys, NEVER)):
         placed = jax.tree.map(partial(cut, size=size), side.placed)
         sides.append(
             Tokens(placed, cut(side.index_BT, size, index), cut(side.segment_BT, size, -1))
@@ -129,10 +154,10 @@ def local(plan: Plan, learned, blocks: Blocks, i, j):
 
 
 def add_local(plan: Plan, total, part, blocks: Blocks, i, j):
-    """`total`, shaped as `learned`, plus the block's part of it."""
+    """`total`, shaped as `learned` but float32 or wider, plus the block's part of it."""
     if not plan.row:
-        return jax.tree.map(jnp.add, total, part)
-    part = part + local(plan, total, blocks, i, j)
+        return jax.tree.map(lambda t, p: t + p.astype(t.dtype), total, part)
+    part = part.astype(total.dtype) + local(plan, total, blocks, i, j)
     return jax.lax.dynamic_update_slice_in_dim(total, part, row_start(plan, blocks, i, j), axis=-1)
 
 
@@ -142,40 +167,16 @@ def block_bias(plan: Plan, part, q: Tokens, k: Tokens):
         return None
     if plan.row:
         return skew(part, plan.queries)
-    return plan.encoding.bias(part, q.placed, k.placed)
+    return plan.encoding.bias(part, q.placed, k.placed, plan.dims)
 
 
 def masked_scores(plan: Plan, q_BHQC, k_BHKC, bias_BHQK, q: Tokens, k: Tokens):
-    s_BHQK = jax.lax.optimization_barrier(product(q_BHQC, transposed(k_BHKC)))
+    s_BHQK = barrier(product(q_BHQC, transposed(k_BHKC)))
     return masked(s_BHQK, bias_BHQK, visible(q, k, plan.causal, plan.mask))
 
 
-def empty(q_BHQC, v_BHKC):
-    """Largest logit, sum of exponentials and weighted values of queries that saw nothing yet."""
-    wide = widest(q_BHQC.dtype)
-    one_BHQ1 = jnp.zeros((*q_BHQC.shape[:-1], 1), wide)
-    return one_BHQ1 + FLOOR, one_BHQ1, jnp.zeros((*q_BHQC.shape[:-1], v_BHKC.shape[-1]), wide)
-
-
-def take_in(state, s_BHQK, v_BHKC):
-    """The state after a block of masked logits and its values."""
-    top, total, o_BHQC = state
-    new = jax.lax.stop_gradient(jnp.maximum(top, s_BHQK.max(axis=-1, keepdims=True)))
-    p_BHQK = jnp.exp(s_BHQK - new)
-    shrink = jnp.exp(top - new)
-    total = total * shrink + p_BHQK.sum(axis=-1, keepdims=True)
-    return new, total, o_BHQC * shrink + product(p_BHQK, v_BHKC)
-
-
-def finish(state):
-    """Attention's output, and the logarithm of each query's sum of exponentials."""
-    top, total, o_BHQC = state
-    safe = jnp.where(total > 0, total, 1)
-    return o_BHQC / safe, jnp.where(total > 0, top + jnp.log(safe), 0)
-
-
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _blockwise(plan: Plan, q_IBHQC, k_JBHKC, v_JBHKC, learned, blocks: Blocks) -> jax.Array:
+def _attention(plan: Plan, q_IBHQC, k_JBHKC, v_JBHKC, learned, blocks: Blocks) -> jax.Array:
     return _forward(plan, q_IBHQC, k_JBHKC, v_JBHKC, learned, blocks)[0]
 
 
@@ -208,7 +209,7 @@ def _backward(plan: Plan, kept, g_IBHQC):
         q_BHQC, g_BHQC, log_BHQ1, drop_BHQ1, q = pick(
             (q_IBHQC, g_IBHQC, log_IBHQ1, drop_IBHQ1, blocks.q), i
         )
-        q_BHCQ, g_BHCQ = transposed(q_BHQC), transposed(g_BHQC)
+        q_BHCQ, g_BHCQ = (narrow(transposed(x), dtype) for x in (q_BHQC, g_BHQC))
 
         def key_block(j, state):
             dk_JBHCK, dv_JBHCK, d_learned, dq_BHQC = state
@@ -217,24 +218,27 @@ def _backward(plan: Plan, kept, g_IBHQC):
             bias_BHQK, pull = jax.vjp(bias_of, local(plan, learned, blocks, i, j))
             s_BHQK = masked_scores(plan, q_BHQC, k_BHKC, bias_BHQK, q, k)
             p_BHQK = jnp.exp(s_BHQK - log_BHQ1)
-            dp_BHQK = jax.lax.optimization_barrier(product(g_BHQC, transposed(v_BHKC)))
-            ds_BHQK = jax.lax.optimization_barrier(p_BHQK * (dp_BHQK - drop_BHQ1))
-            dv_JBHCK = dv_JBHCK.at[j].add(product(g_BHCQ, p_BHQK.astype(dtype)))
-            dk_JBHCK = dk_JBHCK.at[j].add(product(q_BHCQ, ds_BHQK.astype(dtype)))
+            dp_BHQK = barrier(product(g_BHQC, transposed(v_BHKC)))
+            ds_BHQK = barrier(p_BHQK * (dp_BHQK - drop_BHQ1))
+            near_BHQK = narrow(ds_BHQK, dtype)
+            dv_JBHCK = dv_JBHCK.at[j].add(product(g_BHCQ, narrow(p_BHQK, dtype)))
+            dk_JBHCK = dk_JBHCK.at[j].add(product(q_BHCQ, near_BHQK))
             if bias_BHQK is not None:
                 (part,) = pull(sum_to(ds_BHQK, bias_BHQK))
                 d_learned = add_local(plan, d_learned, part, blocks, i, j)
-            return dk_JBHCK, dv_JBHCK, d_learned, dq_BHQC + product(ds_BHQK, k_BHKC)
+            return dk_JBHCK, dv_JBHCK, d_learned, dq_BHQC + product(near_BHQK, k_BHKC)
 
-        state = (*totals, jnp.zeros(q_BHQC.shape, wide))
+        state = (*totals, jnp.zeros_like(q_BHQC, wide))
         state = jax.lax.fori_loop(blocks.first_I[i], blocks.end_I[i], key_block, state)
         return state[:-1], state[-1].astype(dtype)
 
-    zeros = lambda x: jnp.zeros(jnp.swapaxes(x, -1, -2).shape, wide)
-    totals = zeros(k_JBHKC), zeros(v_JBHKC), jax.tree.map(jnp.zeros_like, learned)
+    zeros = lambda x: jnp.zeros_like(jnp.swapaxes(x, -1, -2), wide)
+    sums = jax.tree.map(lambda x: jnp.zeros_like(x, widest(x.dtype)), learned)
+    totals = zeros(k_JBHKC), zeros(v_JBHKC), sums
     totals, dq_IBHQC = jax.lax.scan(query_block, totals, jnp.arange(len(q_IBHQC)))
     dk_JBHKC, dv_JBHKC = (jnp.swapaxes(x, -1, -2).astype(dtype) for x in totals[:2])
-    return dq_IBHQC, dk_JBHKC, dv_JBHKC, totals[2], None
+    d_learned = jax.tree.map(lambda total, x: total.astype(x.dtype), totals[2], learned)
+    return dq_IBHQC, dk_JBHKC, dv_JBHKC, d_learned, None
 
 
-_blockwise.defvjp(_forward, _backward)
+_attention.defvjp(_forward, _backward)

@@ -1,205 +1,243 @@
-"""Everything scores need besides q, k and v: made once for a forward pass, shared by all layers."""
+"""What attention needs besides q, k and v: made once for a forward pass, shared by all layers."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
-from posenc_jax.attention.toeplitz import bias_row, skew, straight
-from posenc_jax.encoding import Encoding, Params, Placed, Table, at_layer, place, unmoved
-from posenc_jax.layout import Layout
-from posenc_jax.tuning import once
+from posenc_jax.attention.layers import Layer, Tokens
+from posenc_jax.attention.toeplitz import straight
+from posenc_jax.encoding import Dims, Encoding, Params, Placed, at_layer, place
+from posenc_jax.layout import Layout, positions
+from posenc_jax.options import choices_for
+from posenc_jax.tuning import most_dense_logits, tuned_for_cpu
 
 Form = Literal["auto", "dense", "blockwise"]
-FORMS = ("auto", "dense", "blockwise")
-# Logits of one sequence, all heads, up to which "auto" is dense. A CPU is faster in blocks from
-# about 1,024 tokens on; elsewhere memory decides: 2^25 float32 logits are 128 MB.
-DENSE_LOGITS = {"cpu": 2**21}
-DENSE_LOGITS_ELSEWHERE = 2**25
-
-
-class Tokens(NamedTuple):
-    """One side, queries or keys: what the encoding is shown, storage order, sequence."""
-
-    placed: Placed
-    index_BT: jax.Array
-    segment_BT: jax.Array
 
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=[
-        *("params", "q", "k", "first", "straight"),
-        *("q_table", "k_table", "bias_BHQK", "visible_BHQK", "row_BHN"),
-    ],
-    meta_fields=["encoding", "head", "causal", "mask", "form", "block"],
+    data_fields=["params", "alike"],
+    meta_fields=["encoding", "embedded"],
 )
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Frame:
-    """What `attend` needs besides q, k and v. Made by `frame`; a pytree.
+    """Positions, tables, masks and biases of one forward pass. Made by `frame`; a pytree.
 
-    first:    column of the first query among the keys.
-    straight: bool scalar, whether positions count up along storage as was promised; None: no
-        promise.
-
-    Made for all layers at once, or by `at` where layers differ:
-    q_table, k_table: what rotations read.
-    bias_BHQK:    [B|1, H|1, Q, K], dense form, where the encoding has a bias.
-    visible_BHQK: bool [B|1, 1, Q, K], dense form.
-    row_BHN:      blockwise form, where the bias is relative and positions are straight: all its
-        values, see `window.bias_row`, for lengths filled up to whole blocks.
+    Example:
+      frame = posenc_jax.frame(encoding, params, layout, dims)
+      x = frame.embed(x)
+      for n in range(dims.layers):
+          ...  # q, k, v of x
+          out = posenc_jax.attend(q, k, v, frame.layer(n, x))
     """
 
     params: Params
-    q: Tokens
-    k: Tokens
-    first: int | jax.Array
-    straight: jax.Array | None
+    alike: Layer  # the layer that all are if they are alike; else without tables, bias and mask
     encoding: Encoding
-    head: int
-    causal: bool
-    mask: bool
-    form: str
-    block: int
-    q_table: Table = None
-    k_table: Table = None
-    bias_BHQK: jax.Array | None = None
-    visible_BHQK: jax.Array | None = None
-    row_BHN: jax.Array | None = None
+    embedded: bool = False
 
-    def at(self, layer: int) -> "Frame":
-        """The frame as layer number `layer` uses it; the same object where layers do not differ."""
-        if self.encoding.at is None:
-            return self
-        encoding, params, q_placed, k_placed = at_layer(
-            self.encoding, layer, self.params, self.q.placed, self.k.placed
-        )
-        q, k = self.q._replace(placed=q_placed), self.k._replace(placed=k_placed)
-        return _fill(dataclasses.replace(self, encoding=encoding, params=params, q=q, k=k))
+    def embed(self, x_BTD: jax.Array, side: Literal["q", "k"] = "q") -> jax.Array:
+        """The embeddings with positions added: [B, Q, D] to the same; x itself if none act there.
+
+        Args:
+          x_BTD: embeddings of the queries' tokens, or of the keys' for side "k", which a frame for
+            cross-attention has of its own.
+          side: which of the two.
+
+        Raises:
+          ValueError: a shape that is not that of the frame.
+        """
+        tokens: Tokens = getattr(self.alike, side)
+        rows, time = tokens.index_BT.shape
+        width = self.alike.dims.model
+        if x_BTD.ndim != 3 or x_BTD.shape[1:] != (time, width) or rows not in (1, len(x_BTD)):
+            raise ValueError(
+                f"frame.embed: x has shape {x_BTD.shape}; the frame is for [B, {time}, {width}]"
+            )
+        self.embedded = True
+        embed = self.encoding.embed
+        return x_BTD if embed is None else embed(self.params, x_BTD, tokens.placed)
+
+    def layer(
+        self,
+        n: int | jax.Array,
+        x_BQD: jax.Array | None = None,
+        k_x_BKD: jax.Array | None = None,
+    ) -> Layer:
+        """What `attend` needs in layer number n.
+
+        Some methods read a layer's input besides q and k (`fox`, `path`): its features of x are
+        made here. Other methods do not use x.
+
+        Args:
+          n: number of the layer, from 0; maybe traced (`lax.scan`) where layers differ in their
+            parameters alone.
+          x_BQD: the layer's input, of which q is made.
+          k_x_BKD: that of which k and v are made, if the keys are not the queries' tokens alone.
+
+        Raises:
+          ValueError: a layer that the model does not have; `embed` was not called though the
+            encoding acts at the input.
+        """
+        dims = self.alike.dims
+        if self.encoding.embed is not None and not self.embedded:
+            raise ValueError(
+                "frame.layer: the encoding acts at the input; call x = frame.embed(x) before the "
+                "first layer"
+            )
+        if not isinstance(n, Tracer) and not 0 <= int(n) < dims.layers:
+            raise ValueError(
+                f"frame.layer: no layer {int(n)}; dims.layers is {dims.layers}, counted from 0"
+            )
+        layer = self.alike
+        if self.encoding.at is not None:
+            encoding, params, q_placed, k_placed = at_layer(
+                self.encoding, n, self.params, layer.q.placed, layer.k.placed
+            )
+            q, k = layer.q._replace(placed=q_placed), layer.k._replace(placed=k_placed)
+            layer = dataclasses.replace(layer, encoding=encoding, params=params, q=q, k=k).filled()
+        return layer.with_features(x_BQD, k_x_BKD)
 
 
 def frame(
     encoding: Encoding,
     params: Params,
-    q_layout: Layout,
-    k_layout: Layout | None = None,
+    layout: Layout,
+    dims: Dims,
+    keys: Layout | None = None,
     *,
-    heads: int,
-    head: int,
-    causal: bool = True,
+    queries: tuple[int | jax.Array, int] | None = None,
+    causal: bool | None = None,
     placed: Placed = None,
     form: Form = "auto",
     block: int = 512,
     mask: bool = True,
-    start: int | jax.Array | None = None,
-    aligned: bool = False,
 ) -> Frame:
-    """Prepares a forward pass: positions placed, tables made, in dense form bias and mask as well.
+    """Prepares a forward pass: positions, tables, and in the dense form the bias and the mask.
 
-    Keys are the queries' own tokens, or those of `k_layout`, which then holds the queries too:
-    memory and current tokens joined, or a whole cache. Positions are placed once, on the keys'
-    side, and the queries' are read from there: random ones are the same draw on both sides.
+    Self-attention: keys are the queries' own tokens, `frame(encoding, params, layout, dims)`.
+    Memory or a key-value cache: `layout` is that of all tokens, and `queries` says which are new.
+    Cross-attention: `layout` is that of the queries, `keys` that of the keys, each with positions
+    of its own.
 
     Args:
-      encoding: what tells positions.
-      params: its parameters.
-      q_layout: the queries' tokens, fields [B|1, Q].
-      k_layout: the keys' tokens, fields [B|1, K]; None: the same tokens.
-      heads: number of heads.
-      head: width of a head before rotation, C.
-      causal: whether a query sees only keys with an index up to its own.
-      placed: what `place` drew for the keys' tokens, in training; None: it is asked here, without
-        a key.
-      form: "dense", "blockwise" (nothing of size Q x K outlives a block), or "auto", by size.
+      encoding: the positional encoding.
+      params: its parameters, from `encoding.init(key, dims)`.
+      layout: the tokens, fields [B|1, T].
+      dims: sizes of the model.
+      keys: the keys' tokens, fields [B|1, K], where they are others than the queries'.
+      queries: (start, size): the queries are the columns start .. start + size - 1 of `layout`;
+        None: all. The start may be traced, and is then not checked.
+      causal: whether a query sees only keys with an index up to its own. None: True, and False
+        where `keys` are given.
+      placed: positions that `encoding.place(key, layout)` drew, in training; None: it is asked
+        here, without a key. With `keys` a pair: the queries' and the keys'.
+      form: "dense", "blockwise" (nothing of size Q x K outlives a block), or "auto", by size. The
+        gradients of "auto" and "blockwise" are reverse-mode; "dense" has all derivatives.
       block: side of the square blocks of the blockwise form.
       mask: False switches the padding mask off, as an experiment on leakage: padding is visible
         as if it were real. Causality still holds.
-      start: column of `k_layout` where the queries begin, maybe traced, and then not checked;
-        None: they are the last.
-      aligned: a promise that positions count up by one along storage inside each segment, as
-        `layout` makes them when it is given none. A relative bias is then made from one row of
-        Q + K - 1 offsets. Where the promise is broken the output is NaN.
 
     The blockwise form gives positions no gradient through a bias, the dense form does.
 
     Raises:
-      ValueError: an unknown form, or queries that do not lie within the keys.
+      ValueError: an unknown form, queries that do not lie within the tokens, or parameters that
+        were made for other sizes.
     """
-    if form not in FORMS:
-        raise ValueError(f"attention.form: {form!r} is not known; choose from {', '.join(FORMS)}")
-    keys = q_layout if k_layout is None else k_layout
-    placed = place(encoding, None, keys) if placed is None else placed
-    kept = unmoved(placed, keys)
-    k = Tokens(placed, keys.index_BT, keys.segment_BT)
-    size_q, size_k = q_layout.index_BT.shape[1], keys.index_BT.shape[1]
-    first = size_k - size_q if start is None else start
-    if isinstance(first, int) and not 0 <= first <= size_k - size_q:
-        raise ValueError(f"start: {first} puts {size_q} queries outside of {size_k} keys")
-    if k_layout is None:
-        q = k
-    else:
-        cut = lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, size_q, axis=1)
-        q = Tokens(jax.tree.map(cut, placed), q_layout.index_BT, q_layout.segment_BT)
-    promised = aligned and kept and mask and keys.pos_BT.ndim == 2
+    if form not in get_args(Form):
+        raise ValueError(f"form: {form!r} is not known{choices_for(form, get_args(Form))}")
+    _check_params(encoding, params, dims)
+    q, k = _sides(encoding, layout, keys, queries, placed)
+    size_q, size_k = q.index_BT.shape[1], k.index_BT.shape[1]
+    tuned = form == "auto" and tuned_for_cpu()
     if form == "auto":
-        most = DENSE_LOGITS.get(jax.default_backend(), DENSE_LOGITS_ELSEWHERE)
-        form = "dense" if heads * size_q * size_k <= most else "blockwise"
-    made = Frame(
-        params, q, k, first, straight(keys) if promised else None,
-        encoding, head, causal, mask, form, block,
-    )  # fmt: skip
-    return made if encoding.at is not None else _fill(made)
-
-
-def visible(q: Tokens, k: Tokens, causal: bool, mask: bool) -> jax.Array:
-    """Which keys each query sees: bool [B|1, 1, Q, K]. Reads storage order, never positions."""
-    q_segment, k_segment = q.segment_BT[:, None, :, None], k.segment_BT[:, None, None, :]
-    seen = q_segment == k_segment
-    if not mask:
-        seen |= (k_segment == 0) | (q_segment == 0)
-    seen &= k_segment >= (1 if mask else 0)
-    if causal:
-        seen &= q.index_BT[:, None, :, None] >= k.index_BT[:, None, None, :]
-    return seen
-
-
-def _fill(frame: Frame) -> Frame:
-    """The frame with its tables, and in dense form its bias and mask."""
-    encoding, params, q, k = frame.encoding, frame.params, frame.q, frame.k
-    q_table = k_table = bias_BHQK = visible_BHQK = row_BHN = None
-    if (table := encoding.table) is not None:
-        made = lambda placed: table(params, placed, frame.head)
-        q_table = k_table = once(made, k.placed)
-        if q.index_BT is not k.index_BT:
-            q_table = once(made, q.placed)
-    if frame.form == "dense":
-        visible_BHQK = once(lambda q, k: visible(q, k, frame.causal, frame.mask), q, k)
-    if encoding.bias is not None:
-        size_q, size_k = q.index_BT.shape[1], k.index_BT.shape[1]
-        by_row = frame.straight is not None and encoding.relative
-        if by_row and frame.form == "dense":
-            row = _row(frame, encoding.bias, size_q, size_k)
-            bias_BHQK = once(partial(skew, queries=size_q), row)
-        elif by_row:
-            whole = lambda size: size + -size % min(frame.block, size)
-            row_BHN = _row(frame, encoding.bias, whole(size_q), whole(size_k))
-        elif frame.form == "dense":
-            bias_BHQK = once(partial(encoding.bias, params), q.placed, k.placed)
-    return dataclasses.replace(
-        frame,
-        q_table=q_table,
-        k_table=k_table,
-        bias_BHQK=bias_BHQK,
-        visible_BHQK=visible_BHQK,
-        row_BHN=row_BHN,
+        form = "dense" if _fits(dims.heads, size_q, size_k) else "blockwise"
+    own = keys is None and placed is None and encoding.place is None
+    counted = own and layout.counted and mask and size_k > 0 and q.placed.ndim == 2
+    layer = Layer(
+        params=params,
+        q=q,
+        k=k,
+        first=0 if queries is None else queries[0],
+        straight=straight(layout) if counted else None,
+        encoding=encoding,
+        dims=dims,
+        own=keys is None and queries is None,
+        causal=keys is None if causal is None else causal,
+        mask=mask,
+        form=form,
+        tuned=tuned,
+        block=block,
     )
+    layer = layer if encoding.at is not None else layer.filled()
+    return Frame(params, layer, encoding)
 
 
-def _row(frame: Frame, bias: Callable, queries: int, keys: int) -> jax.Array:
-    """The bias over all offsets; NaN where the promise of straight positions is broken."""
-    assert frame.straight is not None
-    row_BHN = bias_row(bias, frame.params, frame.k.placed, frame.first, queries, keys)
-    return jnp.where(frame.straight, row_BHN, jnp.nan)
+def _sides(
+    encoding: Encoding,
+    layout: Layout,
+    keys: Layout | None,
+    queries: tuple[int | jax.Array, int] | None,
+    placed: Placed,
+) -> tuple[Tokens, Tokens]:
+    """The queries' and the keys' tokens, with the positions that the encoding reads."""
+    if keys is not None:
+        if queries is not None:
+            raise ValueError("queries: columns of layout; with keys given, all of it are queries")
+        at = (None, None) if placed is None else placed
+        return _tokens(encoding, layout, at[0]), _tokens(encoding, keys, at[1])
+    k = _tokens(encoding, layout, placed)
+    if queries is None:
+        return k, k
+    start, size = queries
+    total = k.index_BT.shape[1]
+    if not 0 <= size <= total or (isinstance(start, int) and not 0 <= start <= total - size):
+        raise ValueError(f"queries: columns {start} to {start} + {size} of {total} tokens")
+    cut = lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, size, axis=1)
+    return jax.tree.map(cut, k), k
+
+
+def _tokens(encoding: Encoding, layout: Layout, placed: Placed) -> Tokens:
+    layout = dataclasses.replace(layout, pos_BT=positions(layout.pos_BT))
+    placed = place(encoding, None, layout) if placed is None else placed
+    return Tokens(placed, layout.index_BT, layout.segment_BT)
+
+
+def _fits(heads: int, size_q: Any, size_k: Any) -> bool:
+    """Whether the dense form suits; of symbolic sizes (`jax.export`) nothing else is known."""
+    if not isinstance(size_q, int) or not isinstance(size_k, int):
+        return True
+    return heads * size_q * size_k <= most_dense_logits()
+
+
+def _check_params(encoding: Encoding, params: Params, dims: Dims) -> None:
+    """ValueError: parameters of another structure or shape than `encoding.init` makes for dims."""
+    wanted = _shapes(encoding.init, dims)
+    found = jax.tree.map(jnp.shape, params)
+    is_shape = lambda x: isinstance(x, tuple) and all(isinstance(n, int) for n in x)
+    structures = (jax.tree.structure(tree, is_leaf=is_shape) for tree in (wanted, found))
+    if len(set(structures)) > 1:
+        raise ValueError(
+            f"params: they are not those of this encoding for {dims}; make them by "
+            "encoding.init(key, dims)"
+        )
+    named = jax.tree_util.tree_leaves_with_path(wanted, is_leaf=is_shape)
+    for (path, shape), other in zip(named, jax.tree.leaves(found, is_leaf=is_shape), strict=True):
+        if shape != other:
+            raise ValueError(
+                f"params{jax.tree_util.keystr(path)}: shape {other}; the encoding has {shape} for "
+                f"{dims}"
+            )
+
+
+@functools.lru_cache(maxsize=256)
+def _shapes(init: Callable, dims: Dims) -> Any:
+    """The shapes of the parameters."""
+    made = jax.eval_shape(lambda: init(jax.random.key(0), dims))
+    return jax.tree.map(lambda leaf: leaf.shape, made)

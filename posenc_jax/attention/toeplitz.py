@@ -10,18 +10,15 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from posenc_jax.encoding import Params, Placed
+from posenc_jax.encoding import Placed
 from posenc_jax.layout import Layout
 
 
-def bias_row(
-    bias: Callable, params: Params, placed: Placed, first, queries: int, keys: int
-) -> jax.Array:
+def bias_row(bias: Callable, placed: Placed, first, queries: int, keys: int) -> jax.Array:
     """The bias over all offsets, [1, H|1, Q + K]: entry n is that of D = first + Q - 1 - n.
 
     Args:
-      bias: the hook of an encoding whose bias is relative.
-      params: its parameters.
+      bias: (q_placed, k_placed) -> [1, H|1, Q, K], of an encoding whose bias is relative.
       placed: positions, for their structure and dtypes alone.
       first: column of the first query among the keys, maybe traced.
       queries: Q.
@@ -30,7 +27,7 @@ def bias_row(
     offset_N = first + queries - 1 - jnp.arange(queries + keys, dtype=jnp.int32)
     query = jax.tree.map(lambda leaf: jnp.zeros((1, 1), leaf.dtype), placed)
     key = jax.tree.map(lambda leaf: -offset_N[None].astype(leaf.dtype), placed)
-    return bias(params, query, key)[:, :, 0]
+    return bias(query, key)[:, :, 0]
 
 
 def skew(row_BHN: jax.Array, queries: int) -> jax.Array:

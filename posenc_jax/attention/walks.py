@@ -1,54 +1,75 @@
 """Scores that depend on content (see `Walk`): plain autodiff, remade block by block going back."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 
 from posenc_jax.attention.blockwise import (
+    Plan,
     block_bias,
     cut,
     cut_heads,
     cut_tokens,
-    empty,
-    finish,
     join_blocks,
+    learned_of,
     local,
     pick,
     plan_of,
-    take_in,
 )
-from posenc_jax.attention.dense import heads_first, product, transposed
-from posenc_jax.attention.frames import Frame, visible
-from posenc_jax.encoding import Side, Walk
+from posenc_jax.attention.layers import Layer, visible
+from posenc_jax.attention.softmax import (
+    empty,
+    finish,
+    heads_first,
+    product,
+    take_in,
+    transposed,
+)
+from posenc_jax.dtypes import vary_alike
+from posenc_jax.encoding import Params, Side, Walk
 
 
-def dense_walk(walk: Walk, q_BQHC, k_BKHC, v_BKHC, q: Side, k: Side, frame: Frame) -> jax.Array:
-    """Attention in one piece, [B, Q, H, C]; `q_BQHC` comes scaled, the sides as they are."""
+def dense_walk(q_BQHC, k_BKHC, v_BKHC, q: Side, k: Side, layer: Layer) -> jax.Array:
+    """Attention in one piece, [B, Q, H, C]; `q_BQHC` is scaled, the sides are not."""
     q_BHQC, k_BHKC, v_BHKC = heads_first(q_BQHC), heads_first(k_BKHC), heads_first(v_BKHC)
-    s_BHQK = walk_logits(walk, q_BHQC, k_BHKC, q, k, frame)
+    s_BHQK = walk_logits(q_BHQC, k_BHKC, q, k, layer)
+    walk = _walk_of(layer)
     o_BHQC = _output(walk, take_in(empty(q_BHQC, v_BHKC), s_BHQK, v_BHKC))
     return o_BHQC.astype(v_BKHC.dtype).transpose(0, 2, 1, 3)
 
 
-def walk_logits(walk: Walk, q_BHQC, k_BHKC, q: Side, k: Side, frame: Frame) -> jax.Array:
+def walk_logits(q_BHQC, k_BHKC, q: Side, k: Side, layer: Layer) -> jax.Array:
     """The masked logits of a dense frame in one piece, [B, H, Q, K]."""
-    carry, bias, seen = _start(walk, frame, q), frame.bias_BHQK, frame.visible_BHQK
-    return _score(walk, frame, q_BHQC, k_BHKC, bias, q, k, seen, carry)[0]
+    walk, params = _walk_of(layer), layer.params
+    bias, seen, carry = layer.bias_BHQK, layer.visible_BHQK, _start(walk, params, q)
+    return _score(walk, params, q_BHQC, k_BHKC, bias, q, k, seen, carry)[0]
 
 
-def blockwise_walk(walk: Walk, q_BQHC, k_BKHC, v_BKHC, q: Side, k: Side, frame: Frame) -> jax.Array:
-    """The same in blocks, the latest keys first; `visit` is remade in the backward pass."""
-    plan = plan_of(frame)
-    blocks = cut_tokens(frame, plan)
-    learned = frame.row_BHN if plan.row else frame.params
-    split = lambda side, size: jax.tree.map(lambda x: cut(x, size), (side.x_BTHC, side.feat))
-    q_JBHC = cut_heads(q_BQHC, plan.queries), split(q, plan.queries), blocks.q
+def blockwise_walk(q_BQHC, k_BKHC, v_BKHC, q: Side, k: Side, layer: Layer) -> jax.Array:
+    """The same in blocks, the latest keys first."""
+    sides = (q.x_BTHC, q.feat), (k.x_BTHC, k.feat)
+    return _blockwise_walk(
+        plan_of(layer), q_BQHC, k_BKHC, v_BKHC, sides, learned_of(layer), layer.params,
+        (layer.q, layer.k),
+    )  # fmt: skip
+
+
+@partial(jax.jit, static_argnums=0, inline=True)
+def _blockwise_walk(plan: Plan, q_BQHC, k_BKHC, v_BKHC, sides, learned, params, tokens):
+    """`visit` is remade in the backward pass."""
+    walk = plan.encoding.walk
+    assert walk is not None
+    blocks = cut_tokens(plan, *tokens)
+    split = lambda side, size: jax.tree.map(lambda x: cut(x, size), side)
+    q_IBHC = cut_heads(q_BQHC, plan.queries), split(sides[0], plan.queries), blocks.q
     k_JBHC = (
-        *(cut_heads(x, plan.keys) for x in (k_BKHC, v_BKHC)), split(k, plan.keys), blocks.k
+        *(cut_heads(x, plan.keys) for x in (k_BKHC, v_BKHC)), split(sides[1], plan.keys), blocks.k
     )  # fmt: skip
 
     @jax.checkpoint
     def query_block(i):
-        q_BHQC, (q_x, q_feat), q_tokens = pick(q_JBHC, i)
+        q_BHQC, (q_x, q_feat), q_tokens = pick(q_IBHC, i)
         q_side = Side(q_x, q_tokens.placed, q_feat, q_tokens.index_BT)
 
         @jax.checkpoint
@@ -58,23 +79,29 @@ def blockwise_walk(walk: Walk, q_BQHC, k_BKHC, v_BKHC, q: Side, k: Side, frame: 
             k_side = Side(k_x, k_tokens.placed, k_feat, k_tokens.index_BT)
             seen = visible(q_tokens, k_tokens, plan.causal, plan.mask)
             bias = block_bias(plan, local(plan, learned, blocks, i, j), q_tokens, k_tokens)
-            s, carry = _score(walk, frame, q_BHQC, k_BHKC, bias, q_side, k_side, seen, carry)
+            s, carry = _score(walk, params, q_BHQC, k_BHKC, bias, q_side, k_side, seen, carry)
             return take_in(state, s, v_BHKC), carry
 
         def key_block(state_carry, j):
             used = (blocks.first_I[i] <= j) & (j < blocks.end_I[i])
             return jax.lax.cond(used, visit, lambda held, j: held, state_carry, j), None
 
-        state = empty(q_BHQC, k_JBHC[1][0]), _start(walk, frame, q_side)
+        begin = empty(q_BHQC, k_JBHC[1][0]), _start(walk, params, q_side)
+        state, _ = vary_alike((begin, q_BHQC))
         (state, _), _ = jax.lax.scan(key_block, state, jnp.arange(len(k_JBHC[0])), reverse=True)
         return _output(walk, state).astype(v_BKHC.dtype)
 
-    o_IBHQC = jax.lax.map(query_block, jnp.arange(len(q_JBHC[0])))
+    o_IBHQC = jax.lax.map(query_block, jnp.arange(len(q_IBHC[0])))
     return join_blocks(o_IBHQC, q_BQHC.shape[1])
 
 
-def _start(walk: Walk, frame: Frame, q: Side):
-    return None if walk.start is None else walk.start(frame.params, q)
+def _walk_of(layer: Layer) -> Walk:
+    assert layer.encoding.walk is not None
+    return layer.encoding.walk
+
+
+def _start(walk: Walk, params: Params, q: Side):
+    return None if walk.start is None else walk.start(params, q)
 
 
 def _output(walk: Walk, state) -> jax.Array:
@@ -84,12 +111,12 @@ def _output(walk: Walk, state) -> jax.Array:
 
 
 def _score(
-    walk: Walk, frame: Frame, q_BHQC, k_BHKC, bias_BHQK, q: Side, k: Side, visible_BHQK, carry
+    walk: Walk, params: Params, q_BHQC, k_BHKC, bias_BHQK, q: Side, k: Side, visible_BHQK, carry
 ):
     """Masked logits of a block, and the carry after it."""
     s_BHQK = product(q_BHQC, transposed(k_BHKC))
     if bias_BHQK is not None:
         s_BHQK = s_BHQK + bias_BHQK.astype(s_BHQK.dtype)
-    seen = jnp.broadcast_to(visible_BHQK, s_BHQK.shape)
-    s_BHQK, carry = walk.score(frame.params, s_BHQK, q, k, seen, carry)
+    seen = visible_BHQK & jnp.ones_like(s_BHQK, bool)
+    s_BHQK, carry = walk.score(params, s_BHQK, q, k, seen, carry)
     return jnp.where(seen, s_BHQK, -jnp.inf), carry

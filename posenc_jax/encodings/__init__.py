@@ -129,7 +129,6 @@ def make(name: str, **options: Any) -> Encoding:
         }
         _check_squeezes(part, part.defaults | own, shows)
         encodings.append(part.build(**own))
-        shows = encodings[-1].shows if part.kind == "positions" else shows
     return encodings[0] if len(encodings) == 1 else chain(*encodings)
 
 

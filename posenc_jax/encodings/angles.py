@@ -152,8 +152,8 @@ def turning(
     `amplitude` multiplies queries and keys alike, so the logits carry its square.
     """
 
-    def table(params, pos_BT, head):
-        made = turns(angles(one_axis(pos_BT), frequencies(head)[None]))
+    def table(params, pos_BT, dims):
+        made = turns(angles(one_axis(pos_BT), frequencies(dims.head)[None]))
         return made if amplitude == 1.0 else Turn(*(leaf * amplitude for leaf in made))
 
     return rotary(frequencies, pairing, table)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.encoding import Encoding, Heads, each_layer
+from posenc_jax.encoding import Encoding, each_layer
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.inputs import one_of, require
 
@@ -87,7 +87,7 @@ def clipped(distance: int = 16, shared: bool = False) -> Encoding:
     def init(key, dims):
         return {"table": 0.02 * jax.random.normal(key, (2 * distance + 1, dims.heads))}
 
-    def bias(params, q_placed, k_placed):
+    def bias(params, q_placed, k_placed, dims):
         offset_BQK = offsets(q_placed, k_placed)
         return _look_up(params["table"], clipped_row(offset_BQK, distance), offset_BQK)
 
@@ -179,7 +179,7 @@ def t5(
     def init(key, dims):
         return {"table": dims.model**-0.5 * jax.random.normal(key, (buckets, dims.heads))}
 
-    def bias(params, q_placed, k_placed):
+    def bias(params, q_placed, k_placed, dims):
         offset_BQK = offsets(q_placed, k_placed)
         apart_BQK = jnp.abs(offset_BQK) if bidirectional else offset_BQK
         passed = apart_BQK[..., None] >= starts.astype(apart_BQK.dtype)[None, None, None]
@@ -191,7 +191,7 @@ def t5(
     encoding = Encoding(init=init, bias=bias, relative=True)
     if not scaled:
         # A table knows the head's own width, whatever a part before this one made of it.
-        table = lambda params, placed, head: jnp.full((1, 1, 1, 1), head**0.5)
+        table = lambda params, placed, dims: jnp.full((1, 1, 1, 1), dims.head**0.5)
         encoding = encoding._replace(table=table, rotate=_unscaled)
     return encoding if shared else each_layer(encoding)
 
@@ -241,13 +241,13 @@ def alibi(learned: bool = False) -> Encoding:
     def init(key, dims):
         # Logarithms: the smallest slope is 1/256, and a step that suits the largest would undo it.
         log2_slopes = jnp.log2(jnp.asarray(alibi_slopes(dims.heads), float))
-        return {"log2_slopes": log2_slopes} if learned else {"heads": Heads(dims.heads)}
+        return {"log2_slopes": log2_slopes} if learned else {}
 
-    def bias(params, q_placed, k_placed):
+    def bias(params, q_placed, k_placed, dims):
         if learned:
             slope_H = jnp.exp2(params["log2_slopes"].astype(float))
         else:
-            slope_H = jnp.asarray(alibi_slopes(params["heads"].count), float)
+            slope_H = jnp.asarray(alibi_slopes(dims.heads), float)
         apart_BQK = jnp.abs(offsets(q_placed, k_placed)).astype(float)
         return -slope_H[None, :, None, None] * apart_BQK[:, None]
 
@@ -296,7 +296,7 @@ def swin_2d(
         shape = (2 * window - 1, 2 * window - 1, dims.heads)
         return {"table": 0.02 * jax.random.truncated_normal(key, -2.0, 2.0, shape)}
 
-    def bias(params, q_placed, k_placed):
+    def bias(params, q_placed, k_placed, dims):
         offset_BQK2 = offsets(q_placed, k_placed, axes=2)
         row_BQK2 = clipped_row(offset_BQK2, last)
         table_RH = params["table"].reshape(-1, params["table"].shape[-1])
@@ -307,6 +307,5 @@ def swin_2d(
         outside_BQK = (jnp.abs(offset_BQK2) > last).any(-1)
         return jnp.where(outside_BQK[:, None], jnp.nan, found)
 
-    limit = window if beyond == "error" else None
-    encoding = Encoding(init=init, bias=bias, relative=True, limit=limit)
+    encoding = Encoding(init=init, bias=bias, relative=True)
     return encoding if shared else each_layer(encoding)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.encoding import Encoding, Walk, each_layer
+from posenc_jax.encoding import Encoding, Walk, each_layer, pick_layer
 from posenc_jax.encodings.angles import angles
 from posenc_jax.encodings.bias import at_least_1, clipped_row, offsets, refusing
 from posenc_jax.encodings.card import method
@@ -129,6 +129,6 @@ def transformer_xl() -> Encoding:
     one_layer = Encoding(walk=Walk(score=score))
 
     def at(layer, params, *placed):
-        return one_layer, {**params, "w": params["w"][layer]}, *placed
+        return one_layer, {**params, "w": pick_layer(params["w"], layer)}, *placed
 
     return Encoding(init=init, walk=one_layer.walk, at=at)

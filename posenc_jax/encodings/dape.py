@@ -1,17 +1,19 @@
 """A bias that adapts to content: an MLP over the heads of the logits and of a bias."""
 
+import functools
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.encoding import Encoding, Walk, at_layer
+from posenc_jax.encoding import Dims, Encoding, Walk, at_layer, pick_layer
 from posenc_jax.encodings.bias import alibi, at_least_1
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.inputs import one_of
 from posenc_jax.encodings.kernels import kerple_log
 from posenc_jax.encodings.mlps import fire
+from posenc_jax.tuning import barrier
 
 Bias = Literal["alibi", "kerple_log", "fire"]
 BIASES = {"alibi": alibi, "kerple_log": kerple_log, "fire": fire}
@@ -63,11 +65,14 @@ def dape(bias: Bias = "alibi", width: int = 32) -> Encoding:
         mlps = tuple(_mlp(k, 2 * dims.heads, width, dims.heads) for k in keys)
         return {"bias": inner.init(bias_key, dims), "mlp": mlps}
 
+    adapted = functools.cache(_adapted)
+
     def at(layer, params, *placed):
         own, own_params, *placed = at_layer(inner, layer, params["bias"], *placed)
-        return _adapted(own), {"bias": own_params, "mlp": params["mlp"][layer]}, *placed
+        mlp = pick_layer(params["mlp"], layer)
+        return adapted(own), {"bias": own_params, "mlp": mlp}, *placed
 
-    return _adapted(inner)._replace(init=init, place=inner.place, limit=inner.limit, at=at)
+    return _adapted(inner)._replace(init=init, place=inner.place, at=at)
 
 
 def _mlp(key, inputs: int, width: int, outputs: int) -> dict[str, jax.Array]:
@@ -92,8 +97,10 @@ def _adapted(inner: Encoding) -> Encoding:
 
     def score(params, s_BHQK, q, k, visible_BHQK, carry):
         mlp = {name: leaf.astype(s_BHQK.dtype) for name, leaf in params["mlp"].items()}
-        b_BHQK = bias(params["bias"], q.placed, k.placed).astype(s_BHQK.dtype)
-        b_BHQK = jnp.broadcast_to(b_BHQK, s_BHQK.shape)
+        heads, head = q.x_BTHC.shape[2:]
+        dims = Dims(heads * head, heads, head)
+        b_BHQK = bias(params["bias"], q.placed, k.placed, dims).astype(s_BHQK.dtype)
+        b_BHQK = b_BHQK + jnp.zeros_like(s_BHQK)
         finite_BHQK = jnp.where(jnp.isneginf(s_BHQK), 0, s_BHQK)
         both_BHQK = jnp.concatenate([finite_BHQK, b_BHQK], axis=1)
         hidden_BWQK = _over_heads(both_BHQK, mlp["in"], mlp["in_bias"])
@@ -110,7 +117,7 @@ def _over_heads(x_BHQK, w_HW, b_W):
     XLA on the CPU would fold the transposes around a plain product into it, and take three times
     as long, backward included.
     """
-    barrier, (batch, _, queries, keys) = jax.lax.optimization_barrier, x_BHQK.shape
-    w_BWH = barrier(jnp.broadcast_to(w_HW.T[None], (batch, *w_HW.T.shape)))
+    batch, _, queries, keys = x_BHQK.shape
+    w_BWH = barrier(w_HW.T[None] + jnp.zeros_like(x_BHQK[:, :1, :1, 0]))
     y_BWN = barrier(w_BWH @ x_BHQK.reshape(*x_BHQK.shape[:2], -1))
     return y_BWN.reshape(batch, -1, queries, keys) + b_W[None, :, None, None]

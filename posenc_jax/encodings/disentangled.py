@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.encoding import Encoding, Walk
+from posenc_jax.encoding import Encoding, Walk, pick_layer
 from posenc_jax.encodings.bias import at_least_1, offsets, refusing
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.inputs import Beyond, bounded, normal, read, require, table_rows
@@ -120,8 +120,9 @@ def deberta(buckets: int = 256, distance: int = 512, flipped: bool = True) -> En
     one_layer = Encoding(rotate=shrink, walk=Walk(score=score))
 
     def at(layer, params, *placed):
-        project = lambda name: jnp.einsum("rd,dhc->rhc", params["table"], params[name][layer])
-        return one_layer, {name: project(name) for name in ("keys", "queries")}, *placed
+        own = {name: pick_layer(params[name], layer) for name in ("keys", "queries")}
+        project = lambda w_DHC: jnp.einsum("rd,dhc->rhc", params["table"], w_DHC)
+        return one_layer, {name: project(w_DHC) for name, w_DHC in own.items()}, *placed
 
     return one_layer._replace(init=init, at=at)
 
@@ -172,14 +173,14 @@ def tupe(length: int = 512, beyond: Beyond = "error") -> Encoding:
         table_LD = normal(table_key, (length, dims.model))
         return {"table": table_LD, "queries": q_DHC, "keys": k_DHC}
 
-    def table(params, placed, head):
+    def table(params, placed, dims):
         p_BTD = read(lambda i: params["table"][i], placed, length, beyond)
         project = lambda name: jnp.einsum("btd,dhc->bthc", p_BTD, params[name].astype(float))
         return {"q": project("queries"), "k": project("keys")}
 
     def beside(table, x_BTHC, side):
         p_BTHC = table[side].astype(x_BTHC.dtype)
-        p_BTHC = jnp.broadcast_to(p_BTHC, (*x_BTHC.shape[:-1], p_BTHC.shape[-1]))
+        p_BTHC = p_BTHC + jnp.zeros_like(x_BTHC[..., :1])
         both = jnp.concatenate([x_BTHC, p_BTHC], axis=-1)
         # Of the logits' sqrt(2 C), attention divides by sqrt(C).
         return both * 2**-0.5 if side == "q" else both

@@ -166,15 +166,15 @@ def longrope(
     def place(key, layout):
         return one_axis(layout.pos_BT), layout.length_BT
 
-    def table(params, placed, head):
+    def table(params, placed, dims):
         pos_BT, length_BT = placed
         angle = jnp.where(
             (length_BT > length)[:, :, None, None],
-            angles(pos_BT, divided(head, "long", long, factor)[None]),
-            angles(pos_BT, frequencies(head)[None]),
+            angles(pos_BT, divided(dims.head, "long", long, factor)[None]),
+            angles(pos_BT, frequencies(dims.head)[None]),
         )
         if start:
-            plain = angles(pos_BT, ladder(head, base)[None])
+            plain = angles(pos_BT, ladder(dims.head, base)[None])
             angle = jnp.where((pos_BT < start)[:, :, None, None], plain, angle)
         amplitude = float(np.sqrt(1 + np.log(factor) / np.log(length)))
         return Turn(*(leaf * amplitude for leaf in turns(angle)))
@@ -195,7 +195,7 @@ def sharpened(beta: Callable[[Placed], jax.Array], place: Callable | None = None
 
     return Encoding(
         place=place,
-        table=lambda params, placed, head: beta(placed)[:, :, None, None],
+        table=lambda params, placed, dims: beta(placed)[:, :, None, None],
         rotate=rotate,
     )
 

@@ -71,8 +71,8 @@ def liere(block: int = 8, size: int = 14) -> Encoding:
         shape = 2, dims.heads, dims.head // block, block, block
         return {"skew": jax.random.uniform(key, shape, float, 0, 2 * np.pi)}
 
-    def table(params, pos_BTA, head):
-        _check_block(head, block)
+    def table(params, pos_BTA, dims):
+        _check_block(dims.head, block)
         pos_BTA = jnp.stack(split_axes("liere", pos_BTA, TIMED[1:]), axis=-1).astype(float)
         held_BT = ((pos_BTA >= 0) & (pos_BTA < REACH * size)).all(axis=-1)
         part_BTA = jnp.where(held_BT[..., None], pos_BTA, 0) / (size - 1)
@@ -87,7 +87,7 @@ def liere(block: int = 8, size: int = 14) -> Encoding:
         turned = jnp.matmul(matrix_BTHGUV, cut, precision=EXACT)
         return turned.reshape(x_BTHC.shape).astype(x_BTHC.dtype)
 
-    return each_layer(Encoding(init=init, table=table, rotate=rotate, limit=REACH * size))
+    return each_layer(Encoding(init=init, table=table, rotate=rotate))
 
 
 def _check_block(head: int, block: int) -> None:
@@ -164,16 +164,16 @@ def string(base: float = 10.0, basis: Basis = "cayley") -> Encoding:
             return {"first": freq_AHF[..., : len(waves_FC)] @ waves_FC / dims.head}
         return {"freq_AHF": freq_AHF, "skew": jnp.zeros((dims.heads, dims.head, dims.head), float)}
 
-    def table(params, pos_BTA, head):
+    def table(params, pos_BTA, dims):
         if basis == "circulant":
             freq_AHF = 2 * jnp.einsum(
                 "ahc,fc->ahf",
                 params["first"].astype(float),
-                jnp.asarray(_waves(head), float),
+                jnp.asarray(_waves(dims.head), float),
                 precision=EXACT,
             )
-            basis_CC = jnp.asarray(_fourier(head), float)
-            basis_HCC = jnp.broadcast_to(basis_CC[None], (freq_AHF.shape[1], head, head))
+            basis_CC = jnp.asarray(_fourier(dims.head), float)
+            basis_HCC = jnp.broadcast_to(basis_CC[None], (freq_AHF.shape[1], dims.head, dims.head))
         else:
             freq_AHF, basis_HCC = params["freq_AHF"].astype(float), _cayley(params["skew"])
         pairs = zip(split_axes("string", pos_BTA, TIMED[1:]), freq_AHF, strict=True)

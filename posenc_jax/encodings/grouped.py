@@ -70,7 +70,7 @@ def abacus(offset: int = 99, limit: int = 512, per: Per = "example") -> Encoding
         draw = lambda k: jax.random.randint(k, (), 0, offset + 1, jnp.int32)
         return moved(layout.group_BT, each(draw, key_BT), limit)
 
-    return Encoding(place=place, shows=limit)
+    return Encoding(place=place)
 
 
 @method(
@@ -104,4 +104,4 @@ def coupled(limit: int = 512) -> Encoding:
         draw = lambda k, room: jax.random.randint(k, (), 0, room, jnp.int32)
         return moved(layout.group_BT, each(draw, sequence_keys(key, layout), room_BT), limit)
 
-    return Encoding(place=place, shows=limit)
+    return Encoding(place=place)

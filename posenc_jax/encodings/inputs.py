@@ -42,14 +42,14 @@ def normal(key: jax.Array, shape: tuple[int, int]) -> jax.Array:
     return jax.random.normal(key, shape) * shape[-1] ** -0.5
 
 
-def at_input(how: How, code, init, axes=1, place=None, limit: int | None = None) -> Encoding:
+def at_input(how: How, code, init, axes=1, place=None) -> Encoding:
     """An encoding that joins codes of the model's width to the embeddings.
 
     Args:
       code: (params, placed, D) -> code_BTD, projected already.
       init: (key, D) -> the dict of what `code` reads.
       axes: how many numbers a position has: [B, T] for one, else [B, T, axes].
-      place, limit: as in `Encoding`.
+      place: as in `Encoding`.
     """
     one_of("how", how, How)
 
@@ -67,7 +67,7 @@ def at_input(how: How, code, init, axes=1, place=None, limit: int | None = None)
             wide_BTD = jnp.einsum("btd,de->bte", wide_BTD, params["x"].astype(float))
         return (wide_BTD + code(params, placed, x_BTD.shape[-1])).astype(x_BTD.dtype)
 
-    return Encoding(init=init_all, embed=embed, place=place, limit=limit)
+    return Encoding(init=init_all, embed=embed, place=place)
 
 
 def coded(how: How, width: int | None, code, init=lambda key, width: {}, **rest) -> Encoding:
@@ -118,7 +118,7 @@ def refused(code_BTW: jax.Array, pos_BT: jax.Array, length: int) -> jax.Array:
 
 
 def bounded(length: int, beyond: Beyond) -> dict[str, Any]:
-    """`place` and `limit` of a method that knows the positions 0 .. length - 1 alone."""
+    """`place` of a method that knows the positions 0 .. length - 1 alone."""
     one_of("beyond", beyond, Beyond)
 
     def squeeze(key, layout):
@@ -126,10 +126,7 @@ def bounded(length: int, beyond: Beyond) -> dict[str, Any]:
         squeezed_BT = pos_BT * (length - 1) / jnp.maximum(n_BT - 1, 1)
         return jnp.where(n_BT > length, squeezed_BT, pos_BT)
 
-    return {
-        "place": squeeze if beyond == "interpolate" else None,
-        "limit": length if beyond == "error" else None,
-    }
+    return {"place": squeeze if beyond == "interpolate" else None}
 
 
 def sines(

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.encoding import Encoding, Heads, each_layer
+from posenc_jax.encoding import Encoding, each_layer
 from posenc_jax.encodings.angles import angles
 from posenc_jax.encodings.bias import at_least_1, by_offset, offsets
 from posenc_jax.encodings.card import method
@@ -59,7 +59,7 @@ def kerple_log(shared: bool = True) -> Encoding:
         a_H, b_H = _between(a_key, dims.heads, 2.0), _between(b_key, dims.heads, 1.0)
         return {"log_a": jnp.log(a_H), "log_b": jnp.log(b_H)}
 
-    def bias(params, q_placed, k_placed):
+    def bias(params, q_placed, k_placed, dims):
         a, b = jnp.exp(per_head(params["log_a"])), jnp.exp(per_head(params["log_b"]))
         return -a * jnp.log1p(b * distances(q_placed, k_placed))
 
@@ -98,7 +98,7 @@ def kerple_power(shared: bool = True) -> Encoding:
             "logit_p": jnp.log(p_H / (2 - p_H)),
         }
 
-    def bias(params, q_placed, k_placed):
+    def bias(params, q_placed, k_placed, dims):
         a, p = jnp.exp(per_head(params["log_a"])), 2 * jax.nn.sigmoid(per_head(params["logit_p"]))
         return -a * distances(q_placed, k_placed) ** p
 
@@ -146,14 +146,14 @@ def sandwich(channels: int = 128, base: float = 10_000.0, first: Literal[0, 1] =
         angle_BTW = angles(pos_BT, freq)[:, :, 0]
         return jnp.concatenate([jnp.cos(angle_BTW), jnp.sin(angle_BTW)], axis=-1)
 
-    def bias(params, q_placed, k_placed):
+    def bias(params, q_placed, k_placed, dims):
         # cos(x - y) = cos x cos y + sin x sin y: one product, not a cosine for every Q x K x wave.
         exact = jax.lax.Precision.HIGHEST
         sum_BQK = jnp.einsum("bqw,bkw->bqk", code(q_placed), code(k_placed), precision=exact)
-        heads = params["heads"].count
-        return per_head(heads / (8 * (1 + jnp.arange(heads, dtype=float)))) * sum_BQK[:, None]
+        factor_H = dims.heads / (8 * (1 + jnp.arange(dims.heads, dtype=float)))
+        return per_head(factor_H) * sum_BQK[:, None]
 
-    return Encoding(init=lambda key, dims: {"heads": Heads(dims.heads)}, bias=bias, relative=True)
+    return Encoding(bias=bias, relative=True)
 
 
 def _window_scores(o, params, q_THC, k_THC, pos_T, n):
@@ -177,7 +177,7 @@ def window(distance: int = 128) -> Encoding:
     """
     at_least_1("distance", distance)
 
-    def bias(params, q_placed, k_placed):
+    def bias(params, q_placed, k_placed, dims):
         apart_B1QK = distances(q_placed, k_placed)
         # Not a plain 0, which would hide a position that is NaN.
         return jnp.where(apart_B1QK > distance, -jnp.inf, 0 * apart_B1QK)

@@ -79,7 +79,7 @@ def fire(
             params[name] = jax.random.uniform(k, shape, float, -most, most)
         return params
 
-    def bias(params, q_placed, k_placed):
+    def bias(params, q_placed, k_placed, dims):
         psi = lambda x: jnp.log1p(jnp.abs(params["c"].astype(float) * x))
         most_BQ = jnp.maximum(
             q_placed.astype(float), jnp.abs(params["stretch"].astype(float) * threshold)
@@ -145,7 +145,7 @@ def mlp(
         w1_F, w2_FH = small(w1_key, (hidden,)), small(w2_key, (hidden, dims.heads))
         return {"w1": w1_F, "b1": jnp.zeros_like(w1_F), "w2": w2_FH}
 
-    def bias(params, q_placed, k_placed):
+    def bias(params, q_placed, k_placed, dims):
         x_BQK = offsets(q_placed, k_placed).astype(float)
         if reach is not None:
             x_BQK = x_BQK * (8 / (reach - 1))

@@ -136,7 +136,7 @@ def randomized(
         held_BT = jnp.where(held_BT, shown_BT.astype(float), jnp.nan)
         return jnp.where(layout.segment_BT > 0, held_BT, 0.0)
 
-    return Encoding(place=place, limit=limit, shows=limit)
+    return Encoding(place=place)
 
 
 @method(
@@ -163,7 +163,7 @@ def interpolated(length: int = 512) -> Encoding:
         pos_BT, n_BT = layout.pos_BT.astype(float), layout.length_BT.astype(float)
         return jnp.where(n_BT > length, pos_BT * length / n_BT, pos_BT)
 
-    return Encoding(place=place, shows=length)
+    return Encoding(place=place)
 
 
 @method(
@@ -181,4 +181,4 @@ def clamped(length: int = 512) -> Encoding:
     ValueError: length is not positive.
     """
     require(length > 0, "length", length, "must be positive")
-    return Encoding(place=lambda key, at: jnp.minimum(at.pos_BT, length - 1), shows=length)
+    return Encoding(place=lambda key, at: jnp.minimum(at.pos_BT, length - 1))

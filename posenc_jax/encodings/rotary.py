@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.encoding import Encoding, Heads
+from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.angles import (
     Pairing,
     Turn,
@@ -197,10 +197,10 @@ def headwise(base: float = 10_000.0, pairing: Pairing = "half", learned: bool = 
 
     def init(key, dims):
         band_HF = _bands(dims.heads, dims.head, base)
-        return {"freq_HF": jnp.asarray(band_HF, float)} if learned else {"of": Heads(dims.heads)}
+        return {"freq_HF": jnp.asarray(band_HF, float)} if learned else {}
 
-    def table(params, pos_BT, head):
-        freq_HF = params["freq_HF"] if learned else _bands(params["of"].count, head, base)
+    def table(params, pos_BT, dims):
+        freq_HF = params["freq_HF"] if learned else _bands(dims.heads, dims.head, base)
         return turns(angles(one_axis(pos_BT), freq_HF))
 
     return rotary(lambda head: ladder(head, base), pairing, table, init=init)
@@ -248,13 +248,13 @@ def xpos(base: float = 10_000.0, pairing: Pairing = "half", span: float = 512.0)
         low, high = within(jnp.min, jnp.max), within(jnp.max, jnp.min)
         return pos_BT, pos_BT - (low + (high - low) // 2)
 
-    def table(params, placed, head):
+    def table(params, placed, dims):
         pos_BT, centred_BT = placed
-        zeta_F = (2 * np.arange(head // 2) / head + XPOS_GAMMA) / (1 + XPOS_GAMMA)
+        zeta_F = (2 * np.arange(dims.head // 2) / dims.head + XPOS_GAMMA) / (1 + XPOS_GAMMA)
         spans = centred_BT.astype(float)[:, :, None, None] / span
         rate = np.log(zeta_F)[None, None, None].astype(spans.dtype)
         gain = jnp.exp(jnp.clip(spans * rate, -XPOS_REACH, XPOS_REACH))
-        cos, sin = turns(angles(pos_BT, frequencies(head)[None]))
+        cos, sin = turns(angles(pos_BT, frequencies(dims.head)[None]))
         return {"q": Turn(cos * gain, sin * gain), "k": Turn(cos / gain, sin / gain)}
 
     return rotary(frequencies, pairing, table, place=place)

@@ -79,10 +79,10 @@ def axial(base: float = 100.0, pairing: Pairing = "half") -> Encoding:
         _check_quarters(head, "axial")
         return np.tile(ladder(head // 2, base), 2)
 
-    def table(params, pos_BTA, head):
+    def table(params, pos_BTA, dims):
         pos_A = split_axes("axial", pos_BTA, TIMED[1:])
-        axis_F = np.arange(head // 2) // (head // 4)
-        return turns(angles_by_axis(pos_A, frequencies(head), axis_F))
+        axis_F = np.arange(dims.head // 2) // (dims.head // 4)
+        return turns(angles_by_axis(pos_A, frequencies(dims.head), axis_F))
 
     return rotary(frequencies, pairing, table)
 
@@ -133,7 +133,7 @@ def mixed(base: float = 10.0, pairing: Pairing = "half") -> Encoding:
     def init(key, dims):
         return {"freq_AHF": crossed(key, dims.heads, dims.head, base, "mixed")}
 
-    def table(params, pos_BTA, head):
+    def table(params, pos_BTA, dims):
         pairs = zip(split_axes("mixed", pos_BTA, TIMED[1:]), params["freq_AHF"], strict=True)
         row, column = (angles(pos_BT, freq_HF.astype(float)) for pos_BT, freq_HF in pairs)
         return turns(row + column)
@@ -206,9 +206,9 @@ def _multimodal(base, pairing, sections, order, **hooks) -> Encoding:
         pair_axes(len(freq_F), sections, order)
         return freq_F
 
-    def table(params, placed, head):
-        axis_F = pair_axes(head // 2, sections, order)
-        return turns(angles_by_axis(placed, frequencies(head), axis_F))
+    def table(params, placed, dims):
+        axis_F = pair_axes(dims.head // 2, sections, order)
+        return turns(angles_by_axis(placed, frequencies(dims.head), axis_F))
 
     return rotary(frequencies, pairing, table, **hooks)
 

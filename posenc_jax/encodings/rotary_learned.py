@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.encoding import Encoding, Heads, each_layer
+from posenc_jax.encoding import Encoding, each_layer
 from posenc_jax.encodings.angles import (
     Pairing,
     Turn,
@@ -93,20 +93,20 @@ def fope(
     def init(key, dims):
         waves = len(kept(dims.head))
         if not learned:
-            return {"of": Heads(dims.heads)}
+            return {}
         spread = sigma * float(np.sqrt(2 / (waves * waves + dims.heads * waves)))
         noise = spread * jax.random.normal(key, (2, dims.heads, waves, waves))
         return {"cos": jnp.eye(waves)[None] + noise[0], "sin": jnp.eye(waves)[None] + noise[1]}
 
-    def table(params, pos_BT, head):
-        freq_G = kept(head)
+    def table(params, pos_BT, dims):
+        freq_G = kept(dims.head)
         if learned:
             sums = params["cos"], params["sin"]
         else:
-            noise = _noise(seed, params["of"].count, len(freq_G), sigma)
+            noise = _noise(seed, dims.heads, len(freq_G), sigma)
             sums = tuple(jnp.asarray(np.eye(len(freq_G)) + noise, float))
         waves = turns(angles(one_axis(pos_BT), freq_G[None]))
-        still = [(0, 0)] * 3 + [(0, head // 2 - len(freq_G))]
+        still = [(0, 0)] * 3 + [(0, dims.head // 2 - len(freq_G))]
 
         def summed(wave, sum_HGG, rest):
             sum_HGG = sum_HGG.astype(wave.dtype)
@@ -159,8 +159,8 @@ def pope(base: float = 10_000.0, uniform: bool = False) -> Encoding:
         low = jax.random.uniform(key, shape, float, -2 * np.pi, 0)
         return {"delta_HC": low if uniform else jnp.zeros(shape, float)}
 
-    def table(params, pos_BT, head):
-        freq_C = base ** (-np.arange(head) / head)
+    def table(params, pos_BT, dims):
+        freq_C = base ** (-np.arange(dims.head) / dims.head)
         angle = angles(one_axis(pos_BT), freq_C[None])
         delta_HC = jnp.clip(params["delta_HC"].astype(angle.dtype), -2 * np.pi, 0)
         return {"q": turns(angle), "k": turns(angle + delta_HC[None, None])}

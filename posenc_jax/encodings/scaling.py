@@ -126,14 +126,14 @@ def dynamic_ntk(
     def place(key, layout):
         return one_axis(layout.pos_BT), layout.length_BT
 
-    def table(params, placed, head):
+    def table(params, placed, dims):
         pos_BT, length_BT = placed
         past = jnp.maximum(length_BT - length, 0).astype(float)
         stretch = 1 + alpha / length * past[:, :, None, None]
         slower = jnp.exp(
-            jnp.log(stretch) * _ntk_power(head).astype(stretch.dtype)[None, None, None]
+            jnp.log(stretch) * _ntk_power(dims.head).astype(stretch.dtype)[None, None, None]
         )
-        trained = frequencies(head)[None]
+        trained = frequencies(dims.head)[None]
         longer = trained.astype(stretch.dtype)[None, None] * slower
         angle = jnp.where(stretch > 1, angles(pos_BT, longer), angles(pos_BT, trained))
         return turns(angle)

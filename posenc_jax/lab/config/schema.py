@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 import pydantic
 from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat
 
+from posenc_jax.encoding import Dims
 from posenc_jax.options import MOST, FieldError, choices_for
 
 
@@ -104,6 +105,11 @@ class ModelConfig(Part):
     mlp: Few = 4
     dtype: Literal["float32", "bfloat16"] = "float32"
     masks: MaskConfig = MaskConfig()
+
+    @property
+    def dims(self) -> Dims:
+        """The sizes as the library takes them."""
+        return Dims(self.width, self.heads, self.width // self.heads, self.layers)
 
     @pydantic.model_validator(mode="after")
     def _heads_divide_width(self):

@@ -8,12 +8,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from posenc_jax import tuning
 from posenc_jax.attention import attend, frame
 from posenc_jax.encoding import Dims, Encoding, place
 from posenc_jax.encodings import card, make
 from posenc_jax.encodings.card import Card
 from posenc_jax.lab.gallery.measure import grid, line
-from posenc_jax.tuning import plainly
 
 STATED = Dims(model=512, heads=8, head=64, layers=12)
 TIME, SIDE = 1024, 16  # tokens; patches along an image or a video's frame where positions have axes
@@ -98,18 +98,14 @@ def _counted(method: Card, encoding: Encoding, dims: Dims) -> Cost:
     def run(params, x_BTD, at):
         if method.kind == "positions":
             return place(encoding, None, at)
+        view = frame(encoding, params, at, dims, form="dense")
         if encoding.embed is not None:
-            return encoding.embed(params, x_BTD, place(encoding, None, at))
-        view = frame(
-            encoding, params, at, heads=dims.heads, head=dims.head, form="dense"
-        ).at(0)  # fmt: skip
-        walk = view.encoding.walk
-        feat = walk.prepare(view.params, x_BTD) if walk and walk.prepare else None
+            return view.embed(x_BTD)
         x_BTHC = x_BTD.reshape(1, TIME, dims.heads, dims.head)
-        return attend(x_BTHC, x_BTHC, x_BTHC, view, feat, feat)
+        return attend(x_BTHC, x_BTHC, x_BTHC, view.layer(0, x_BTD))
 
     params = encoding.init(jax.random.key(0), dims)
-    with plainly():
+    with tuning.off():
         made = jax.jit(run).lower(params, jnp.zeros((1, TIME, dims.model)), at).compile()
     found = made.cost_analysis() or {}
     operations = found.get("flops", 0.0) + found.get("transcendentals", 0.0)

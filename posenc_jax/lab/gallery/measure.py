@@ -56,11 +56,11 @@ def dims_of(method: Card) -> Dims:
 def line(method: Card, length: int, axis: int = 0, beside: int = 0) -> Layout:
     """One sequence, along one axis of the positions; the other axes stand still at `beside`."""
     at = full(1, length)
-    at = at._replace(group_BT=at.pos_BT % (DIGITS + 1))
+    at = at.replace(group_BT=at.pos_BT % (DIGITS + 1))
     if method.axes < 2:
         return at
     along = jnp.arange(method.axes, dtype=jnp.int32)[None, None] == axis
-    return at._replace(pos_BT=jnp.where(along, at.pos_BT[..., None], beside))
+    return at.replace(pos_BT=jnp.where(along, at.pos_BT[..., None], beside))
 
 
 def grid(method: Card, side: int, times: int = 1) -> Layout:
@@ -105,19 +105,16 @@ def scores(
     layer: int = 0,
 ) -> np.ndarray:
     """A layer's logits [B, H, Q, K] of a run of the tokens; NaN where a key is not seen."""
+    start, stop, _ = queries.indices(x_BTD.shape[1])
     if encoding.embed is not None:
         x_BTD = encoding.embed(params, x_BTD, place(encoding, None, at))
-    some = jax.tree.map(lambda leaf: leaf[:, queries], at)
     view = frame(
-        encoding, params, some, at, heads=dims.heads, head=dims.head, causal=causal, form="dense",
-        start=queries.indices(x_BTD.shape[1])[0],
-    ).at(layer)  # fmt: skip
-    walk = view.encoding.walk
-    feat = walk.prepare(view.params, x_BTD) if walk and walk.prepare else None
+        encoding, params, at, dims, queries=(start, stop - start), causal=causal, form="dense"
+    )
+    some_BTD = view.embed(x_BTD[:, queries]) if encoding.embed is None else x_BTD[:, queries]
     x_BTHC = x_BTD.reshape(*x_BTD.shape[:2], dims.heads, dims.head)
-    some_feat = jax.tree.map(lambda leaf: leaf[:, queries], feat)
-    found = np.asarray(logits(x_BTHC[:, queries], x_BTHC, view, some_feat, feat), np.float64)
-    return finite(found)
+    told = view.layer(layer, some_BTD, x_BTD)
+    return finite(np.asarray(logits(x_BTHC[:, queries], x_BTHC, told), np.float64))
 
 
 def finite(found: np.ndarray) -> np.ndarray:
@@ -239,8 +236,8 @@ def bias(name: str, queries: Sequence[int], length: int, heads: int = 8) -> np.n
     """The bias [H, Q, K] of these queries to all keys, before and after; NaN where not finite."""
     method, encoding, dims = card(name), fitted(name), Dims(heads * HEAD, heads, HEAD)
     at, params = line(method, length), drawn(encoding, dims)
-    view = frame(encoding, params, at, heads=heads, head=HEAD, form="dense").at(0)
-    return finite(np.asarray(view.bias_BHQK, np.float64)[0][:, list(queries)])
+    layer = frame(encoding, params, at, dims, form="dense").layer(0)
+    return finite(np.asarray(layer.bias(), np.float64)[0][:, list(queries)])
 
 
 def shown(name: str, length: int, seed: int | None = None) -> np.ndarray:

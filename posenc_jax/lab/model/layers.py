@@ -8,9 +8,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from posenc_jax.attention import Frame, attend, frame
+from posenc_jax.attention import attend, frame
 from posenc_jax.dtypes import widest
-from posenc_jax.encoding import Dims, Encoding
+from posenc_jax.encoding import Encoding
 from posenc_jax.lab.config.schema import ModelConfig
 from posenc_jax.lab.hosts.linear import linear
 from posenc_jax.layout import Layout, join
@@ -69,11 +69,16 @@ class Block(nn.Module):
     dtype: Any
 
     @nn.compact
-    def __call__(self, x_BTD, frame: Frame, past_BMD=None, cached=None, column=None):
-        """The new hidden states, and (keys, values, features) of all tokens they could see.
+    def __call__(self, x_BTD, at_layer, past_BMD=None, cached=None, column=None):
+        """The new hidden states, and (keys, values, features) of all tokens they can see.
 
-        past_BMD: hidden states of earlier tokens, which serve as keys and values alone.
-        cached: such keys, values and features; the new tokens' are written into it at `column`.
+        Args:
+          x_BTD: hidden states of the queries' tokens.
+          at_layer: `frame.layer` with the number of this layer given.
+          past_BMD: hidden states of earlier tokens, which are keys and values alone.
+          cached: keys, values and features of earlier tokens; those of the new ones are written
+            into them.
+          column: where the new ones begin in `cached`.
         """
         time, width = x_BTD.shape[1:]
         dense = partial(Dense, dtype=self.dtype)
@@ -82,20 +87,20 @@ class Block(nn.Module):
         )
         seen = x_BTD if past_BMD is None else jnp.concatenate([past_BMD, x_BTD], axis=1)
         h_BKD = Norm(name="attention_norm")(seen)
-        q_BQHC = heads(h_BKD[:, -time:], "query")
-        walk = frame.encoding.walk
-        feat = walk.prepare(frame.params, h_BKD) if walk and walk.prepare else None
-        kept = heads(h_BKD, "key"), heads(h_BKD, "value"), feat
-        q_feat = jax.tree.map(lambda f: f[:, -time:], feat)
+        h_BQD = h_BKD[:, -time:]
+        layer = at_layer(h_BQD, None if past_BMD is None else h_BKD)
+        q_BQHC = heads(h_BQD, "query")
+        kept = heads(h_BKD, "key"), heads(h_BKD, "value"), layer.q_feat
         if cached is not None:
             kept = jax.tree.map(partial(write, column=column), cached, kept)
-        k_BKHC, v_BKHC, k_feat = kept
-        o_BQHC = attend(q_BQHC, k_BKHC, v_BKHC, frame, q_feat, k_feat)
+            layer = layer.with_key_features(kept[2])
+        k_BKHC, v_BKHC, _ = kept
+        o_BQHC = attend(q_BQHC, k_BKHC, v_BKHC, layer)
         if self.is_mutable_collection("intermediates"):  # see `Model.attention`
             # The weights are what attention makes of values that are unit vectors.
             unit_KK = jnp.eye(k_BKHC.shape[1], dtype=v_BKHC.dtype)
             unit_BKHK = jnp.broadcast_to(unit_KK[None, :, None], (*k_BKHC.shape[:3], len(unit_KK)))
-            p_BQHK = attend(q_BQHC, k_BKHC, unit_BKHK, frame, q_feat, k_feat)
+            p_BQHK = attend(q_BQHC, k_BKHC, unit_BKHK, layer)
             self.sow("intermediates", "attention", p_BQHK.transpose(0, 2, 1, 3))
         x_BTD = x_BTD + dense(width, gain=self.gain, name="out")(o_BQHC.reshape(x_BTD.shape))
         h_BTF = nn.gelu(dense(self.mlp * width, name="up")(Norm(name="mlp_norm")(x_BTD)))
@@ -114,30 +119,36 @@ class Transformer(nn.Module):
     def __call__(self, tokens_BT, layout, placed=None, memory=None, cache=None, **form):
         """(logits, hidden states at each layer's input, what each layer keeps for a cache)."""
         c, dtype = self.config, jnp.dtype(self.config.dtype)
-        dims = Dims(c.width, c.heads, c.width // c.heads, c.layers)
+        dims = c.dims
         params = self.param("encoding", lambda k: self.encoding.init(k, dims))
-        # To be initialised, the other weights need no positions.
-        encoding = Encoding() if self.is_initializing() else self.encoding
-        everyone, column = None, None
+        encoding = self.encoding
+        if self.is_initializing():  # the other weights need no positions
+            encoding, params = Encoding(), {}
+        tokens, column, time = layout, None, tokens_BT.shape[1]
         if memory is not None:
-            everyone = join(memory.layout, layout)
+            tokens = join(memory.layout, layout)
+            column = tokens.index_BT.shape[1] - time
         elif cache is not None:
-            everyone, column = cache.layout, cache.filled
+            tokens, column = cache.layout, cache.filled
         view = frame(
-            encoding, params, layout, everyone, heads=dims.heads, head=dims.head,
-            causal=c.kind == "decoder", placed=placed, mask=c.masks.attention, start=column,
+            encoding,
+            params,
+            tokens,
+            dims,
+            queries=None if column is None else (column, time),
+            causal=c.kind == "decoder",
+            placed=placed,
+            mask=c.masks.attention,
             **form,
-        )  # fmt: skip
-        x_BTD = _embed(self, tokens_BT)
-        if encoding.embed is not None:
-            x_BTD = encoding.embed(params, x_BTD, view.q.placed)
+        )
+        x_BTD = view.embed(_embed(self, tokens_BT))
         inputs, kept = [], []
         for n in range(c.layers):
             inputs.append(x_BTD)
             block = Block(c.heads, c.mlp, 1 / (2 * c.layers), dtype, name=f"block_{n}")
             past = None if memory is None else memory.x[n]
             cached = None if cache is None else cache.kept[n]
-            x_BTD, keep = block(x_BTD, view.at(n), past, cached, column)
+            x_BTD, keep = block(x_BTD, partial(view.layer, n), past, cached, column)
             kept.append(keep)
         return _read_out(self, x_BTD, layout), tuple(inputs), tuple(kept)
 

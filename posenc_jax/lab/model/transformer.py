@@ -1,6 +1,6 @@
 """A small Transformer as a bundle of pure functions, and an LSTM on the same interface.
 
-Nothing outside sees a Flax module: `build` wraps those of `modules`.
+Nothing outside sees a Flax module: `build` wraps those of `layers`.
 """
 
 from collections.abc import Callable
@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
-from posenc_jax.encoding import Encoding, Placed, place, unmoved
+from posenc_jax.encoding import Encoding, Placed
 from posenc_jax.lab.config.schema import ModelConfig
 from posenc_jax.lab.model.layers import LSTM, Transformer, write
 from posenc_jax.layout import Layout, full, join
@@ -42,12 +43,14 @@ class Model(NamedTuple):
     apply:  (params, tokens_BT, layout, placed=None, **form) -> logits [B, T, V], or [B, V] if
             pooled. `placed` is what `place` gave, in training alone; `form` goes to
             `attention.frame`. A model may be built to read vectors [B, T, F] in place of token ids.
-    place:  (key, layout) -> placed, [B, T, ...]: where the encoding draws the tokens of a batch to
-            stand, in training; None where they stand as the layout says.
+    place:  (key, layout) -> placed, [B, T, ...]: the positions that the encoding reads, drawn in
+            training; None if it reads the layout's.
     extend: (params, tokens_BT, layout, memory=None, keep=None) -> (logits, memory): a segment after
             those remembered. The memory returned holds the newest `keep` tokens, by default this
             segment's; no gradient flows into it.
     decode: (params, tokens_BT, layout, cache) -> (logits, cache): the next tokens, one or many.
+            ValueError: they do not fit into the cache; where `cache.filled` is traced, the logits
+            are NaN.
     start:  (params, batch, capacity) -> an empty cache.
     attention: (params, tokens_BT, layout, **form) -> the weights of each layer, [B, H, Q, K].
     """
@@ -121,9 +124,9 @@ def build(
 
 def _drawn(encoding, key, layout):
     """See `Model.place`."""
-    placed = place(encoding, key, layout)
-    if unmoved(placed, layout):
+    if encoding.place is None:
         return None
+    placed = encoding.place(key, layout)
     rows = len(layout.segment_BT)
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (rows, *x.shape[1:])), placed)
 
@@ -136,16 +139,26 @@ def _extend(run, params, tokens_BT, layout, memory=None, keep=None):
         layout = join(memory.layout, layout)
         both = zip(memory.x, inputs, strict=True)
         inputs = tuple(jnp.concatenate(pair, axis=1) for pair in both)
-    newest = jax.tree.map(lambda leaf: leaf[:, -keep:], Memory(layout, inputs))
-    return logits, jax.lax.stop_gradient(newest)
+    newest = lambda leaf: leaf[:, max(leaf.shape[1] - keep, 0) :]
+    kept = jax.tree.map(newest, Memory(layout, inputs))
+    return logits, jax.lax.stop_gradient(kept)
 
 
 def _decode(run, params, tokens_BT, layout, cache):
     """See `Model.decode`."""
+    time, capacity = tokens_BT.shape[1], cache.layout.index_BT.shape[1]
+    if not isinstance(cache.filled, Tracer) and cache.filled + time > capacity:
+        raise ValueError(
+            f"cache: {time} tokens do not fit after {cache.filled} of {capacity}; start it with a "
+            "larger capacity"
+        )
+    layout = layout.replace(counted=False)
     seen = jax.tree.map(partial(write, column=cache.filled), cache.layout, layout)
     cache = cache._replace(layout=seen)
     logits, _, kept = run(params, tokens_BT, layout, cache=cache)
-    return logits, cache._replace(kept=kept, filled=cache.filled + tokens_BT.shape[1])
+    filled = cache.filled + time
+    logits = jnp.where(filled <= capacity, logits, jnp.nan)
+    return logits, cache._replace(kept=kept, filled=filled)
 
 
 def _start(run, axes, params, batch, capacity):
@@ -154,7 +167,7 @@ def _start(run, axes, params, batch, capacity):
     everywhere = _unpadded(batch, capacity, axes)
     kept = jax.eval_shape(run, params, tokens, everywhere)[2]
     empty = lambda leaf: jnp.zeros((batch, *leaf.shape[1:]), leaf.dtype)
-    layout, kept = jax.tree.map(empty, (everywhere, kept))
+    layout, kept = jax.tree.map(empty, (everywhere.replace(counted=False), kept))
     return Cache(layout, kept, jnp.zeros((), jnp.int32))
 
 
@@ -162,5 +175,5 @@ def _unpadded(batch, time, axes):
     """A layout of full rows, with positions of so many axes."""
     rows = full(batch, time)
     if axes > 1:
-        rows = rows._replace(pos_BT=jnp.stack([rows.pos_BT] * axes, axis=-1))
+        rows = rows.replace(pos_BT=jnp.stack([rows.pos_BT] * axes, axis=-1))
     return rows

@@ -135,7 +135,7 @@ class Evaluator:
     def _score_group(self, params, index_B, data, size, width):
         batch = spread_rows(self._task.test(data, jnp.maximum(index_B, 0), size, width))
         weights_BT = batch.weights_BT * (index_B >= 0).astype(jnp.float32)[:, None]
-        logits_BTV = self._model.apply(params, batch.tokens_BT, batch.layout, aligned=True)
+        logits_BTV = self._model.apply(params, batch.tokens_BT, batch.layout)
         loss_BT = cross_entropy(logits_BTV, batch.targets_BT) * weights_BT
         right_BT = jnp.where(logits_BTV.argmax(axis=-1) == batch.targets_BT, weights_BT, 0.0)
         right_B, count_B = right_BT.sum(axis=1), weights_BT.sum(axis=1)

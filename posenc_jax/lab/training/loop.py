@@ -99,7 +99,7 @@ def train_step(model: Model, task: Task, tx, config: TrainConfig, loss_mask: boo
 
     def loss_of(params, rows, total):
         batch, placed = rows
-        logits_BTV = model.apply(params, batch.tokens_BT, batch.layout, placed, aligned=True)
+        logits_BTV = model.apply(params, batch.tokens_BT, batch.layout, placed)
         return mean_loss(logits_BTV, batch.targets_BT, batch.weights_BT, total)
 
     def own_rows(given, rows):
