@@ -19,7 +19,7 @@ def vary_alike(tree: T) -> T:
     There an array that is the same on all devices has another type than one that is not, and a
     loop's carry must keep its type.
     """
-    axes_of = lambda leaf: getattr(jax.typeof(leaf), "vma", frozenset())
+    axes_of = lambda leaf: jax.typeof(leaf).manual_axis_type.varying
     axes = frozenset().union(*map(axes_of, jax.tree.leaves(tree)))
     if not axes:
         return tree

@@ -62,8 +62,8 @@ def test_xpos_counts_from_the_middle_of_its_tokens_alone():
     where = layout(jnp.array([[1] * 5 + [0]]))
 
     def scores(pos_T):
-        view = frame(encoding, {}, where.replace(pos_BT=jnp.array([pos_T])), heads=2, head=8)
-        return np.asarray(logits(q, k, view))[0, :, 4, :5]
+        view = frame(encoding, {}, where.replace(pos_BT=jnp.array([pos_T])), DIMS)
+        return np.asarray(logits(q, k, view.layer(0)))[0, :, 4, :5]
 
     near = scores([0, 1, 2, 3, 300, 0])
     np.testing.assert_array_equal(scores([0, 1, 2, 3, 300, 10**6]), near)
@@ -79,8 +79,8 @@ def test_dape_reads_around_a_window():
     def scores(name, k, **options):
         encoding = make(name, **options)
         params = encoding.init(jax.random.key(1), DIMS)
-        view = frame(encoding, params, full(1, 12), heads=2, head=8, form="dense").at(0)
-        return logits(drawn(12)[0], k, view)
+        layer = frame(encoding, params, full(1, 12), DIMS, form="dense").layer(0)
+        return logits(drawn(12)[0], k, layer)
 
     k = drawn(12)[1]
     both = np.asarray(scores("window+dape", k, distance=3))
@@ -100,8 +100,8 @@ def test_unscaled_logits_know_the_heads_own_width():
     def scores(name, **options):
         encoding = make(name, **options)
         params = encoding.init(jax.random.key(1), DIMS)
-        view = frame(encoding, params, full(1, 7), heads=2, head=8, form="dense").at(0)
-        found = np.asarray(logits(q, k, view))[0]
+        layer = frame(encoding, params, full(1, 7), DIMS, form="dense").layer(0)
+        found = np.asarray(logits(q, k, layer))[0]
         return np.where(np.isfinite(found), found, 0)
 
     pope, both = scores("pope"), scores("pope+t5", scaled=False)
@@ -115,21 +115,44 @@ def test_tupe_rides_beside_what_widens():
 
 
 X = jnp.ones((1, 3, 2, 4))
-NOPE = frame(make("nope"), {}, full(1, 3), heads=2, head=4)
-FOX = make("fox")
-FOX_VIEW = frame(FOX, FOX.init(jax.random.key(0), Dims(8, 2, 4)), full(1, 3), heads=2, head=4).at(0)
-ASK_FRAME = lambda **rest: frame(make("nope"), {}, full(1, 2), heads=2, head=4, **rest)
+SMALL = Dims(8, 2, 4, layers=2)
+
+
+def framed(name: str, of: Dims = SMALL, **options):
+    """A frame of three tokens, with parameters made for the sizes `of`."""
+    encoding = make(name)
+    return frame(encoding, encoding.init(jax.random.key(0), of), full(1, 3), SMALL, **options)
+
+
+NOPE, FOX = framed("nope").layer(0), framed("fox").layer(0)
 REFUSED = [
-    (lambda: attend(X, X[:, :, :1], X, NOPE), "q, k, v: heads 2, 1, 2; give all three alike"),
+    (lambda: attend(X, X[:, :, :1], X, NOPE), "k: shape (1, 3, 1, 4) is not [B, K, H, C] of the"),
+    (lambda: attend(X, X, X[:, :2], NOPE), "v: shape (1, 2, 2, 4) is not [B, K, H, C] of the lay"),
+    (lambda: attend(X[:, :2], X, X, NOPE), "q: shape (1, 2, 2, 4) is not [B, Q, H, C] of the lay"),
+    (lambda: attend(X[..., :2], X[..., :2], X, NOPE), "q: shape (1, 3, 2, 2) is not [B, Q, H, C]"),
+    (lambda: attend(X, jnp.ones((2, 3, 2, 4)), X, NOPE), "q, k, v: rows 1, 2, 1; give all three"),
     (lambda: attend(X, X, X.astype(jnp.bfloat16), NOPE), "q, k, v: dtypes float32, float32, bf"),
-    (lambda: attend(X, X, X, FOX_VIEW), "q_feat, k_feat: missing; the encoding's scores read"),
-    (lambda: ASK_FRAME(start=1), "start: 1 puts 2 queries outside of 2 keys"),
-    (lambda: ASK_FRAME(k_layout=full(1, 8), start=7), "start: 7 puts 2 queries outside of 8 keys"),
-    (lambda: ASK_FRAME(k_layout=full(1, 8), start=-1), "start: -1 puts 2 queries outside of 8"),
+    (lambda: attend(X, X, X, FOX), "layer: it has no features of x, which this method reads"),
+    (lambda: framed("nope").layer(2), "frame.layer: no layer 2; dims.layers is 2, counted from 0"),
+    (lambda: framed("rope").layer(-1), "frame.layer: no layer -1; dims.layers is 2, counted"),
+    (lambda: framed("sinusoidal").layer(0), "frame.layer: the encoding acts at the input; call x"),
+    (lambda: framed("sinusoidal").embed(X[..., 0]), "frame.embed: x has shape (1, 3, 2); the fra"),
+    (lambda: framed("fox").layer(0).bias(), "layer.bias: this method reads content block by"),
+    (lambda: framed("fox").layer(0).rotate(X, X), "layer.rotate: this method reads content block"),
+    (
+        lambda: framed("t5", of=Dims(8, 4, 2, 2)),
+        "params['table']: shape (32, 4); the encoding",
+    ),
+    (lambda: framed("clipped", of=Dims(8, 2, 4, 1)), "params: they are not those of this encoding"),
+    (lambda: framed("nope", queries=(2, 2)), "queries: columns 2 to 2 + 2 of 3 tokens"),
+    (lambda: framed("nope", queries=(-1, 2)), "queries: columns -1 to -1 + 2 of 3 tokens"),
+    (lambda: framed("nope", queries=(0, 4)), "queries: columns 0 to 0 + 4 of 3 tokens"),
+    (lambda: framed("nope", keys=full(1, 4), queries=(0, 1)), "queries: columns of layout; with"),
+    (lambda: layout(jnp.ones((1, 3), int), jnp.ones((1, 3), jnp.uint32)), "pos_BT: dtype uint32;"),
     (lambda: layout(jnp.ones(5, int)), "segment_BT: shape (5,) is not [B, T]"),
     (lambda: layout(jnp.ones((2, 5), int), jnp.ones(5)), "pos_BT: shape (5,) does not begin with"),
     (lambda: attended("t5", full(1, 4).replace(pos_BT=jnp.ones((1, 4, 2)))), "positions: shape"),
-    (lambda: attended("swin_2d", full(1, 4)), "positions: shape (1, 4) is not [B, T, 2]"),
+    (lambda: attended("swin_2d", full(1, 4)), "positions: shape (1, 8) is not [B, T, 2]"),
     (lambda: make("t5+pope"), "encoding.name: t5 + pope: pope is not linear in queries and keys"),
     (lambda: make("tupe+rope"), "encoding.name: tupe + rope: tupe adds channels, which rope would"),
     (
@@ -150,7 +173,11 @@ def test_what_is_wrong_is_said_in_one_line(ask, message):
 def test_their_neighbours_are_taken():
     """Controls of the refusals above."""
     assert attend(X, X, X, NOPE).shape == X.shape
-    assert ASK_FRAME(k_layout=full(1, 8), start=6).first == 6
+    assert framed("nope", queries=(1, 2)).layer(1).q.index_BT.shape == (1, 2)
+    assert framed("nope", keys=full(1, 4)).layer(0).k.index_BT.shape == (1, 4)
+    assert framed("sinusoidal").embed(X.reshape(1, 3, 8)).shape == (1, 3, 8)
+    for name in ("t5", "clipped"):
+        assert framed(name).layer(1).bias().shape == (1, 2, 3, 3)
     assert layout(jnp.ones((2, 5), int), jnp.ones((2, 5))).pos_BT.shape == (2, 5)
     for name in ("pope+t5", "rope+tupe", "tupe+t5", "sinusoidal+pope"):
         assert make(name).init is not None

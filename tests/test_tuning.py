@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax import make, tuning
-from posenc_jax.attention import frames
+from posenc_jax.attention import layers
 from posenc_jax.lab.config.schema import ModelConfig
 from posenc_jax.lab.model import transformer
 from posenc_jax.layout import full
@@ -17,7 +17,7 @@ from posenc_jax.tuning import once
 
 def cosines(monkeypatch, keep):
     """How often a gradient's program says cosine with `keep` for `once`, and the gradient."""
-    monkeypatch.setattr(frames, "once", keep)
+    monkeypatch.setattr(layers, "once", keep)
     model = transformer.build(ModelConfig(width=16, heads=2, layers=2), make("rope"), 11)
     params = model.init(jax.random.key(0))
 

@@ -26,6 +26,7 @@ from posenc_jax.attention.softmax import (
     take_in,
     transposed,
 )
+from posenc_jax.dtypes import vary_alike
 from posenc_jax.encoding import Params, Side, Walk
 
 
@@ -85,7 +86,8 @@ def _blockwise_walk(plan: Plan, q_BQHC, k_BKHC, v_BKHC, sides, learned, params, 
             used = (blocks.first_I[i] <= j) & (j < blocks.end_I[i])
             return jax.lax.cond(used, visit, lambda held, j: held, state_carry, j), None
 
-        state = empty(q_BHQC, k_JBHC[1][0]), _start(walk, params, q_side)
+        begin = empty(q_BHQC, k_JBHC[1][0]), _start(walk, params, q_side)
+        state, _ = vary_alike((begin, q_BHQC))
         (state, _), _ = jax.lax.scan(key_block, state, jnp.arange(len(k_JBHC[0])), reverse=True)
         return _output(walk, state).astype(v_BKHC.dtype)
 
@@ -115,6 +117,6 @@ def _score(
     s_BHQK = product(q_BHQC, transposed(k_BHKC))
     if bias_BHQK is not None:
         s_BHQK = s_BHQK + bias_BHQK.astype(s_BHQK.dtype)
-    seen = jnp.broadcast_to(visible_BHQK, s_BHQK.shape)
+    seen = visible_BHQK & jnp.ones_like(s_BHQK, bool)
     s_BHQK, carry = walk.score(params, s_BHQK, q, k, seen, carry)
     return jnp.where(seen, s_BHQK, -jnp.inf), carry

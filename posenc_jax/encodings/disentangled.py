@@ -176,7 +176,7 @@ def tupe(length: int = 512, beyond: Beyond = "error") -> Encoding:
 
     def beside(table, x_BTHC, side):
         p_BTHC = table[side].astype(x_BTHC.dtype)
-        p_BTHC = jnp.broadcast_to(p_BTHC, (*x_BTHC.shape[:-1], p_BTHC.shape[-1]))
+        p_BTHC = p_BTHC + jnp.zeros_like(x_BTHC[..., :1])
         both = jnp.concatenate([x_BTHC, p_BTHC], axis=-1)
         # Attention divides by sqrt(C); the factor sqrt(2) is left.
         return both * 2**-0.5 if side == "q" else both

@@ -44,8 +44,7 @@ def _after(x_BHQK: jax.Array) -> jax.Array:
 
 def no_sum(params, q) -> jax.Array:
     """The carry of queries that have met no key, [B, H, Q, 1]."""
-    batch, time, heads, _ = q.x_BTHC.shape
-    return jnp.zeros((batch, heads, time, 1), widest(q.x_BTHC.dtype))
+    return jnp.zeros_like(q.x_BTHC[..., :1].swapaxes(1, 2), widest(q.x_BTHC.dtype))
 
 
 def _dots(q_THC, k_THC):

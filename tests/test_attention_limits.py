@@ -1,0 +1,248 @@
+"""Attention where arithmetic, derivatives, devices or sizes are at their limits."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from posenc_jax import CATALOG, Dims, attend, frame, full, layout, make
+from posenc_jax.encodings import axes, card
+from tests.catalogue import encoding_of, gap, stir, whole
+
+DIMS = Dims(model=16, heads=2, head=8, layers=2)
+FORMS = ("auto", "dense", "blockwise")
+SEQUENCE = [name for name in CATALOG if axes(name) < 2 and card(name).kind not in ("positions",)]
+
+
+def framed(name: str, at, **options):
+    encoding = make(name)
+    return frame(encoding, encoding.init(jax.random.key(0), DIMS), at, DIMS, **options)
+
+
+def draw(time: int, dtype=jnp.float32, rows: int = 1) -> list[jax.Array]:
+    q, k, v = jax.random.normal(jax.random.key(1), (3, rows, time, DIMS.heads, DIMS.head))
+    return [x.astype(dtype) for x in (q, k, v)]
+
+
+# Sums and types.
+
+
+def test_gradients_of_narrow_parameters_are_summed_in_float32():
+    """528 blocks, whose parts would be lost one after the other in a bfloat16 sum."""
+    encoding = make("t5", bidirectional=False)
+    table = encoding.init(jax.random.key(0), DIMS)["table"]
+    q, k, v = draw(512)
+
+    def gradient(dtype):
+        def loss(params):
+            view = frame(encoding, params, full(1, 512), DIMS, form="blockwise", block=16)
+            return (attend(q, k, v, view.layer(0)) * v).sum()
+
+        at = full(1, 512).replace(counted=False)
+        del at
+        return jax.grad(loss)({"table": table.astype(dtype)})["table"].astype(jnp.float32)
+
+    exact, narrow = gradient(jnp.float32), gradient(jnp.bfloat16)
+    far = np.abs(exact) > 0.1 * np.abs(exact).max()
+    assert far.sum() > 10
+    np.testing.assert_allclose(narrow[far], exact[far], rtol=0.02)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_float16_gradients_keep_the_weights_of_many_keys(form):
+    """Each weight is about 1 / 4,096, which float16 holds with few digits."""
+    time = 4096
+    q, k, v = (0.1 * x for x in draw(time))
+    view = framed("nope", full(1, time), form=form, causal=False, block=1024)
+
+    def gradient(dtype):
+        loss = lambda v: (attend(q.astype(dtype), k.astype(dtype), v, view.layer(0)) ** 2).sum()
+        return jax.grad(lambda v: loss(v).astype(jnp.float32))(v.astype(dtype)).astype(jnp.float32)
+
+    exact, half = gradient(jnp.float32), gradient(jnp.float16)
+    assert gap(half, exact) < 0.005 * float(jnp.abs(exact).max())
+
+
+@pytest.mark.parametrize("name", ["alibi", "t5", "rope", "xpos", "sinusoidal", "clipped"])
+@pytest.mark.parametrize("dtype", [jnp.uint8, jnp.int8, jnp.int16, jnp.float16])
+def test_narrow_positions_do_not_wrap(name, dtype):
+    """Offsets of 100 - 120 and 120 - 100 in 8 bits would be others."""
+    pos_BT = jnp.array([[0, 20, 40, 100, 120]])
+    q, k, v = draw(5)
+
+    def out(pos_BT):
+        view = framed(name, layout(jnp.ones((1, 5), int), pos_BT), causal=False)
+        x = view.embed(q.reshape(1, 5, -1))
+        return attend(x.reshape(q.shape), k, v, view.layer(0, x))
+
+    assert gap(out(pos_BT.astype(dtype)), out(pos_BT)) == 0.0
+    assert gap(out(pos_BT * 2), out(pos_BT)) > 1e-4, "control: positions matter"
+
+
+# Sizes.
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("rows", "time"), [(0, 5), (2, 0), (1, 1)])
+def test_no_tokens_give_no_output(form, rows, time):
+    for name in ("rope", "t5", "fox", "sinusoidal"):
+        view = framed(name, full(rows, time), form=form)
+        x = view.embed(jnp.zeros((rows, time, DIMS.model)))
+        q = x.reshape(rows, time, DIMS.heads, DIMS.head)
+        assert attend(q, q, q, view.layer(0, x)).shape == q.shape
+
+
+def test_auto_can_be_exported_with_a_symbolic_batch_and_length():
+    (rows, time) = jax.export.symbolic_shape("b, t")
+    encoding = make("rope")
+
+    def run(x_BTHC):
+        segment_BT = jnp.ones(x_BTHC.shape[:2], jnp.int32)
+        view = frame(encoding, {}, layout(segment_BT), DIMS)
+        return attend(x_BTHC, x_BTHC, x_BTHC, view.layer(0))
+
+    shape = jax.ShapeDtypeStruct((rows, time, DIMS.heads, DIMS.head), jnp.float32)
+    exported = jax.export.export(jax.jit(run))(shape)
+    x = draw(7, rows=2)[0]
+    assert gap(exported.call(x), run(x)) < 1e-6
+
+
+def test_op_by_op_nothing_is_compiled_again():
+    """Two frames of the same encoding are one program."""
+    q, k, v = draw(40)
+    for name in ("alibi", "fox"):
+        encoding = make(name)
+        params = encoding.init(jax.random.key(0), DIMS)
+
+        def run(encoding=encoding, params=params):
+            view = frame(encoding, params, full(1, 40), DIMS, form="blockwise", block=16)
+            return attend(q, k, v, view.layer(1, q.reshape(1, 40, -1)))
+
+        run()
+        with jax.log_compiles(False), _compilations() as seen:
+            run()
+        assert seen == [], name
+        with _compilations() as seen:
+            jax.jit(lambda x: x * 3.0 + len(name))(jnp.ones(3))
+        assert seen, "control: a program that is new"
+
+
+class _compilations:
+    """The names of programs that are compiled inside."""
+
+    def __enter__(self):
+        self._seen: list[str] = []
+        jax.monitoring.register_event_duration_secs_listener(self._hear)
+        return self._seen
+
+    def _hear(self, event, seconds, **about):
+        if event.endswith("backend_compile_duration"):
+            self._seen.append(event)
+
+    def __exit__(self, *error):
+        jax.monitoring.unregister_event_duration_listener(self._hear)
+
+
+# Layers.
+
+
+@pytest.mark.parametrize("name", ["rope", "t5", "clipped", "fox", "transformer_xl", "deberta", "dape"])
+def test_a_traced_layer_is_the_layer_of_its_number(name):
+    encoding = make(name)
+    params = stir(encoding.init(jax.random.key(0), DIMS), 3)
+    q, k, v = draw(9)
+    view = frame(encoding, params, full(1, 9), DIMS)
+    one = lambda n: attend(q, k, v, view.layer(n, q.reshape(1, 9, -1)))
+    by_scan = jax.lax.scan(lambda _, n: (None, one(n)), None, jnp.arange(DIMS.layers))[1]
+    assert gap(by_scan, jnp.stack([one(n) for n in range(DIMS.layers)])) < 1e-6
+
+
+def test_a_traced_layer_is_refused_where_layers_use_different_encodings():
+    view = framed("irope", full(1, 9))
+    with pytest.raises(ValueError, match=r"^per_layer: the layer is traced, and layers use diff"):
+        jax.lax.scan(lambda _, n: (None, view.layer(n).q_table), None, jnp.arange(2))
+
+
+@pytest.mark.parametrize("name", ["rope", "clipped", "rope+clipped", "dape", "irope"])
+def test_a_layer_has_the_same_functions_each_time(name):
+    """As an argument of a compiled function it is then not compiled again."""
+    traces = []
+
+    @jax.jit
+    def run(layer, x):
+        traces.append(None)
+        return attend(x, x, x, layer)
+
+    encoding = make(name)
+    params = encoding.init(jax.random.key(0), DIMS)
+    for _ in range(2):
+        run(frame(encoding, params, full(1, 5), DIMS).layer(1), draw(5)[0])
+    assert len(traces) == 1
+
+
+def test_an_input_encoding_is_not_lost():
+    view = framed("sinusoidal+rope", full(1, 5))
+    with pytest.raises(ValueError, match=r"call x = frame\.embed\(x\) before"):
+        view.layer(0)
+    x = jnp.zeros((1, 5, DIMS.model))
+    assert gap(view.embed(x), x) > 0.1
+    assert view.layer(0).q_table is not None
+    assert framed("rope", full(1, 5)).layer(0) is not None, "control: nothing acts at the input"
+
+
+# Cross-attention.
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ["rope", "alibi", "t5", "shaw", "sinusoidal"])
+def test_queries_have_positions_of_their_own(name, form):
+    """Cross-attention equals the rows that self-attention has over both, one behind the other."""
+    encoding, keys, queries = make(name), 9, 4
+    params = stir(encoding.init(jax.random.key(0), DIMS), 3)
+    x = jax.random.normal(jax.random.key(1), (1, keys + queries, DIMS.model))
+    at = full(1, keys + queries)
+    part = lambda a, b: jax.tree.map(lambda leaf: leaf[:, a:b], at.replace(counted=False))
+    options = {"form": form, "block": 4}
+    heads = lambda x: x.reshape(1, -1, DIMS.heads, DIMS.head)
+    cross = frame(encoding, params, part(keys, None), DIMS, keys=part(0, keys), **options)
+    q_x, k_x = cross.embed(x[:, keys:]), cross.embed(x[:, :keys], side="k")
+    q, k = heads(q_x), heads(k_x)
+    found = attend(q, k, k, cross.layer(0, q_x, k_x))
+    both = frame(encoding, params, at, DIMS, queries=(keys, queries), **options)
+    hidden = at.replace(segment_BT=jnp.where(at.index_BT < keys, 1, 2))
+    apart = frame(encoding, params, at, DIMS, causal=False, form="dense")
+    del both, hidden
+    x_all = apart.embed(x)
+    layer = apart.layer(0, x_all)
+    seen = jnp.arange(keys + queries) < keys
+    only = layer.__class__(**{**vars(layer), "visible_BHQK": layer.visible_BHQK & seen})
+    wanted = attend(heads(x_all), heads(x_all), heads(x_all), only)[:, keys:]
+    assert gap(found, wanted) < 1e-5
+    moved = part(keys, None).replace(pos_BT=part(keys, None).pos_BT + 7)
+    other = frame(encoding, params, moved, DIMS, keys=part(0, keys), **options)
+    q_x = other.embed(x[:, keys:])
+    assert gap(attend(heads(q_x), k, k, other.layer(0, q_x, k_x)), found) > 1e-3, "control"
+
+
+# Derivatives.
+
+
+def test_every_derivative_of_the_dense_form():
+    q, k, v = draw(6)
+    loss = lambda q, form: (attend(q, k, v, framed("t5", full(1, 6), form=form).layer(0)) ** 2).sum()
+    dense = lambda q: loss(q, "dense")
+    slope, ones = jax.grad(dense)(q), jnp.ones_like(q)
+    assert abs(float(jax.jvp(dense, (q,), (ones,))[1] - slope.sum())) < 1e-4
+    twice = jax.grad(lambda q: jax.grad(dense)(q).sum())(q)
+    assert gap(twice, jax.jvp(jax.grad(dense), (q,), (ones,))[1]) < 1e-4
+    for form in ("auto", "blockwise"):
+        assert gap(jax.grad(loss)(q, form), slope) < 1e-5
+        assert gap(jax.jvp(jax.grad(lambda q, f=form: loss(q, f)), (q,), (ones,))[1], twice) < 1e-4
+        with pytest.raises(TypeError, match=r"^attend: this form has reverse-mode .* form='dense'$"):
+            jax.jvp(lambda q, f=form: loss(q, f), (q,), (ones,))
+
+
+# Devices.
+
+needs_two = pytest.mark.skipif(jax.device_count() < 2, reason="two devices")
