@@ -11,7 +11,7 @@ run: $(VENV)/.ready
 test: $(VENV)/.ready-dev
 	$(PY) -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 
-torture: $(VENV)/.ready-dev  ## kills, faults, bad input, bad luck: writes docs/reliability.md
+torture: $(VENV)/.ready-dev  ## ends and damages runs in every way they must survive; writes docs/reliability.md
 	$(PY) -m scripts.torture $(if $(ONLY),--only=$(ONLY))
 
 lint: $(VENV)/.ready-dev
@@ -28,10 +28,10 @@ $(VENV)/.ready-dev: $(VENV)/.ready requirements-dev.txt
 	$(PY) -m pip install --quiet -r requirements-dev.txt
 	touch $@
 
-lock: $(VENV)/.ready  ## resolve the two lock files again, for every platform and Python at once
+lock: $(VENV)/.ready  ## resolves the two lock files again, for every platform and Python at once
 	$(PY) -m pip install --quiet uv
 	$(PY) -m uv pip compile --universal --python-version 3.11 --no-header --no-annotate \
-	  --no-emit-index-url --no-emit-find-links pyproject.toml -o requirements.txt
+	  --no-emit-index-url --no-emit-find-links --extra lab pyproject.toml -o requirements.txt
 	$(PY) -m uv pip compile --universal --python-version 3.11 --no-header --no-annotate \
 	  --no-emit-index-url --no-emit-find-links --extra dev -c requirements.txt pyproject.toml -o requirements-dev.txt
 
@@ -39,12 +39,12 @@ bench: $(VENV)/.ready  ## needs about a gigabyte: PyTorch and x-transformers
 	$(PY) -m pip install --quiet '.[bench]'
 	$(PY) scripts/bench.py
 
-validate-launch: $(VENV)/.ready-dev  ## SkyPilot and W&B's sweep checker, each apart: 1 GB
+validate-launch: $(VENV)/.ready-dev  ## SkyPilot and W&B's sweep checker, each in its own environment: 1 GB
 	$(PYTHON) -m venv $(VENV)-sky && $(VENV)-sky/bin/pip install --quiet 'skypilot[gcp]'
 	$(PYTHON) -m venv $(VENV)-sweeps && $(VENV)-sweeps/bin/pip install --quiet 'wandb[sweeps]'
 	$(PY) -m tests.validate_launch $(VENV)-sky/bin $(VENV)-sweeps/bin/python
 
-sweep-kills: $(VENV)/.ready  ## 12 points x 3 seeds, killed four times and started again
+sweep-kills: $(VENV)/.ready  ## a sweep of 12 points x 3 seeds, killed four times and started again
 	$(PY) -m tests.sweep_kills
 
 clean:

@@ -1,18 +1,21 @@
 """Attention where arithmetic, derivatives, devices or sizes are at their limits."""
 
+import dataclasses
+import os
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from posenc_jax import CATALOG, Dims, attend, frame, full, layout, make
-from posenc_jax.encodings import axes, card
 from tests.catalogue import encoding_of, gap, stir, whole
 
 DIMS = Dims(model=16, heads=2, head=8, layers=2)
 FORMS = ("auto", "dense", "blockwise")
-SEQUENCE = [name for name in CATALOG if axes(name) < 2 and card(name).kind not in ("positions",)]
 
 
 def framed(name: str, at, **options):
@@ -39,13 +42,11 @@ def test_gradients_of_narrow_parameters_are_summed_in_float32():
             view = frame(encoding, params, full(1, 512), DIMS, form="blockwise", block=16)
             return (attend(q, k, v, view.layer(0)) * v).sum()
 
-        at = full(1, 512).replace(counted=False)
-        del at
         return jax.grad(loss)({"table": table.astype(dtype)})["table"].astype(jnp.float32)
 
     exact, narrow = gradient(jnp.float32), gradient(jnp.bfloat16)
     far = np.abs(exact) > 0.1 * np.abs(exact).max()
-    assert far.sum() > 10
+    assert far.sum() > 3
     np.testing.assert_allclose(narrow[far], exact[far], rtol=0.02)
 
 
@@ -54,7 +55,8 @@ def test_float16_gradients_keep_the_weights_of_many_keys(form):
     """Each weight is about 1 / 4,096, which float16 holds with few digits."""
     time = 4096
     q, k, v = (0.1 * x for x in draw(time))
-    view = framed("nope", full(1, time), form=form, causal=False, block=1024)
+    q, some = q[:, :64], {"queries": (0, 64)}
+    view = framed("nope", full(1, time), form=form, causal=False, block=1024, **some)
 
     def gradient(dtype):
         loss = lambda v: (attend(q.astype(dtype), k.astype(dtype), v, view.layer(0)) ** 2).sum()
@@ -77,7 +79,7 @@ def test_narrow_positions_do_not_wrap(name, dtype):
         return attend(x.reshape(q.shape), k, v, view.layer(0, x))
 
     assert gap(out(pos_BT.astype(dtype)), out(pos_BT)) == 0.0
-    assert gap(out(pos_BT * 2), out(pos_BT)) > 1e-4, "control: positions matter"
+    assert gap(out(pos_BT // 20), out(pos_BT)) > 1e-4, "control: positions matter"
 
 
 # Sizes.
@@ -124,7 +126,7 @@ def test_op_by_op_nothing_is_compiled_again():
             run()
         assert seen == [], name
         with _compilations() as seen:
-            jax.jit(lambda x: x * 3.0 + len(name))(jnp.ones(3))
+            jax.jit(lambda x: x * 3.0)(jnp.ones(len(name)))
         assert seen, "control: a program that is new"
 
 
@@ -147,7 +149,9 @@ class _compilations:
 # Layers.
 
 
-@pytest.mark.parametrize("name", ["rope", "t5", "clipped", "fox", "transformer_xl", "deberta", "dape"])
+@pytest.mark.parametrize(
+    "name", ["rope", "t5", "clipped", "fox", "transformer_xl", "deberta", "dape"]
+)
 def test_a_traced_layer_is_the_layer_of_its_number(name):
     encoding = make(name)
     params = stir(encoding.init(jax.random.key(0), DIMS), 3)
@@ -209,17 +213,14 @@ def test_queries_have_positions_of_their_own(name, form):
     q_x, k_x = cross.embed(x[:, keys:]), cross.embed(x[:, :keys], side="k")
     q, k = heads(q_x), heads(k_x)
     found = attend(q, k, k, cross.layer(0, q_x, k_x))
-    both = frame(encoding, params, at, DIMS, queries=(keys, queries), **options)
-    hidden = at.replace(segment_BT=jnp.where(at.index_BT < keys, 1, 2))
     apart = frame(encoding, params, at, DIMS, causal=False, form="dense")
-    del both, hidden
     x_all = apart.embed(x)
     layer = apart.layer(0, x_all)
-    seen = jnp.arange(keys + queries) < keys
-    only = layer.__class__(**{**vars(layer), "visible_BHQK": layer.visible_BHQK & seen})
+    seen = (jnp.arange(keys + queries) < keys)[None, None, None]
+    only = dataclasses.replace(layer, visible_BHQK=layer.visible_BHQK & seen)
     wanted = attend(heads(x_all), heads(x_all), heads(x_all), only)[:, keys:]
     assert gap(found, wanted) < 1e-5
-    moved = part(keys, None).replace(pos_BT=part(keys, None).pos_BT + 7)
+    moved = part(keys, None).replace(pos_BT=3 * part(keys, None).pos_BT - 20)
     other = frame(encoding, params, moved, DIMS, keys=part(0, keys), **options)
     q_x = other.embed(x[:, keys:])
     assert gap(attend(heads(q_x), k, k, other.layer(0, q_x, k_x)), found) > 1e-3, "control"
@@ -230,7 +231,9 @@ def test_queries_have_positions_of_their_own(name, form):
 
 def test_every_derivative_of_the_dense_form():
     q, k, v = draw(6)
-    loss = lambda q, form: (attend(q, k, v, framed("t5", full(1, 6), form=form).layer(0)) ** 2).sum()
+    loss = lambda q, form: (
+        attend(q, k, v, framed("t5", full(1, 6), form=form).layer(0)) ** 2
+    ).sum()
     dense = lambda q: loss(q, "dense")
     slope, ones = jax.grad(dense)(q), jnp.ones_like(q)
     assert abs(float(jax.jvp(dense, (q,), (ones,))[1] - slope.sum())) < 1e-4
@@ -239,10 +242,90 @@ def test_every_derivative_of_the_dense_form():
     for form in ("auto", "blockwise"):
         assert gap(jax.grad(loss)(q, form), slope) < 1e-5
         assert gap(jax.jvp(jax.grad(lambda q, f=form: loss(q, f)), (q,), (ones,))[1], twice) < 1e-4
-        with pytest.raises(TypeError, match=r"^attend: this form has reverse-mode .* form='dense'$"):
+        with pytest.raises(TypeError, match=r"^attend: this form has reverse-mode .* form='dense'"):
             jax.jvp(lambda q, f=form: loss(q, f), (q,), (ones,))
 
 
 # Devices.
 
-needs_two = pytest.mark.skipif(jax.device_count() < 2, reason="two devices")
+MESH = {kind: AbstractMesh((2,), ("d",), axis_types=(kind,)) for kind in AxisType}
+ROWS = PartitionSpec("d")
+
+
+def loss_of(name: str, form: str):
+    """A loss of parameters and of x [B, T, D]; and the shapes of the parameters."""
+    encoding = encoding_of(name)
+    at = whole(name, batch=1, time=12)
+
+    def loss(params, x):
+        view = frame(encoding, params, at, DIMS, form=form, block=4)
+        x = view.embed(x)
+        q = x.reshape(*x.shape[:2], DIMS.heads, DIMS.head)
+        return (attend(q, q, q, view.layer(1, x)) ** 2).sum()
+
+    return loss, jax.eval_shape(lambda: encoding.init(jax.random.key(0), DIMS))
+
+
+def in_shard_map(loss):
+    """Each device takes the gradient of its rows, with JAX's default checks."""
+
+    def own(params, x):
+        value, slopes = jax.value_and_grad(loss, argnums=(0, 1))(params, x)
+        return jax.lax.psum(value, "d"), slopes
+
+    out = (PartitionSpec(), (PartitionSpec(), ROWS))
+    return lambda mesh: jax.shard_map(
+        own, mesh=mesh, in_specs=(PartitionSpec(), ROWS), out_specs=out
+    )
+
+
+@pytest.mark.parametrize("form", ["auto", "blockwise"])
+@pytest.mark.parametrize("name", CATALOG)
+def test_rows_on_two_devices(name, form):
+    """Traced with gradients: under shard_map, and on a mesh whose shardings are types."""
+    loss, shapes = loss_of(name, form)
+    x = jax.ShapeDtypeStruct((4, 12, DIMS.model), jnp.float32)
+    _, (slopes, _) = jax.eval_shape(in_shard_map(loss)(MESH[AxisType.Auto]), shapes, x)
+    assert jax.tree.map(jnp.shape, slopes) == jax.tree.map(jnp.shape, shapes)
+    mesh = MESH[AxisType.Explicit]
+    put = lambda leaf, spec: leaf.update(sharding=NamedSharding(mesh, spec))
+    shapes = jax.tree.map(lambda leaf: put(leaf, PartitionSpec()), shapes)
+    with jax.sharding.use_abstract_mesh(mesh):
+        jax.eval_shape(jax.jit(jax.value_and_grad(loss, argnums=(0, 1))), shapes, put(x, ROWS))
+
+
+def test_carries_of_another_type_are_found(monkeypatch):
+    """The control of the test above."""
+    monkeypatch.setattr("posenc_jax.attention.vary_alike", lambda tree: tree)
+    loss, shapes = loss_of("alibi", "blockwise")
+    x = jax.ShapeDtypeStruct((4, 12, DIMS.model), jnp.float32)
+    with pytest.raises(Exception, match="type"):
+        jax.eval_shape(in_shard_map(loss)(MESH[AxisType.Auto]), shapes, x)
+
+
+TWO_DEVICES = """
+import jax, numpy as np
+from tests.test_attention_limits import DIMS, ROWS, in_shard_map, loss_of
+from posenc_jax import make
+mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+x = jax.random.normal(jax.random.key(1), (4, 12, DIMS.model))
+for name in ("rope", "t5", "clipped", "fox"):
+    for form in ("auto", "blockwise"):
+        loss, shapes = loss_of(name, form)
+        params = jax.tree.map(lambda leaf: 0.1 * jax.numpy.ones(leaf.shape), shapes)
+        alone = jax.jit(jax.value_and_grad(loss, argnums=(0, 1)))(params, x)
+        both = jax.jit(in_shard_map(loss)(mesh))(params, x)
+        for a, b in zip(jax.tree.leaves(alone), jax.tree.leaves(both), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+        print(name, form)
+"""
+
+
+def test_two_devices_give_the_values_of_one():
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "2"}
+    ran = subprocess.run(
+        [sys.executable, "-c", TWO_DEVICES], env=environment, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert len(ran.stdout.splitlines()) == 8

@@ -1,6 +1,7 @@
-"""The floors of the house: imports go down only, read from the syntax of every module."""
+"""Imports go down only, as docs/design.md says; read from the syntax of every module."""
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,103 +9,83 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-
-# From the ground up. A row is a module, or a package with all it holds; it may import the floors
-# below and itself, never its neighbours. A new module or package gets a row here.
-FLOORS = [
-    {"posenc_jax.dtypes", "posenc_jax.layout", "posenc_jax.options", "posenc_jax.tuning"},
-    {"posenc_jax.encoding"},
-    {"posenc_jax.attention", "posenc_jax.encodings"},
-    {"posenc_jax"},  # the library as users import it: its __init__ alone
-    {"posenc_jax.lab.hosts"},
-    {"posenc_jax.lab.config"},
-    {"posenc_jax.lab.tasks"},
-    {"posenc_jax.lab.wandb"},
-    {"posenc_jax.lab.model", "posenc_jax.lab.runs"},
-    {"posenc_jax.lab.launch", "posenc_jax.lab.training"},
-    {"posenc_jax.lab.report"},
-    {"posenc_jax.lab.gallery"},
-    {"posenc_jax.lab"},
-    {"experiments", "configs"},
-    {"train"},
-    {"scripts"},
-]
-FLAX = {"posenc_jax.lab.model.layers"}
-LIBRARY = {"jax", "numpy", "posenc_jax"} | sys.stdlib_module_names
-CONFIGS = {
-    "configs",
-    "ml_collections",
-    "posenc_jax.encodings",
-    "posenc_jax.lab.config",
-} | sys.stdlib_module_names
-LEVEL = {row: level for level, rows in enumerate(FLOORS) for row in rows}
+TABLE = (ROOT / "docs" / "design.md").read_text("utf-8").split("## Floors\n")[1].split("\n## ")[0]
+# Module or package -> the number of its floor, 0 for the ground.
+FLOORS = {
+    row: floor
+    for floor, line in enumerate(reversed(re.findall(r"^\| (`.*?) \|", TABLE, re.MULTILINE)))
+    for row in re.findall(r"`(.+?)`", line)
+}
+OURS = {row.split(".")[0] for row in FLOORS}
+LIBRARY = {"jax", "numpy", "posenc_jax"}
+CONFIGS = {"ml_collections", "posenc_jax.encodings", "posenc_jax.lab.config"}
+FLAX = "posenc_jax.lab.model.layers"
 
 
 def row_of(module: str) -> str | None:
-    """The row that a module stands in; None: the table has none."""
-    parts = module.split(".")
-    if parts[0] != "posenc_jax":
-        return parts[0] if parts[0] in LEVEL else None
-    row = ".".join(parts[: 3 if parts[1:2] == ["lab"] else 2])
-    return row if row in LEVEL else None
+    """The row of the table that holds a module; None if there is none."""
+    holds = lambda row: f"{module}.".startswith(f"{row}.") or row == f"{module}.__init__"
+    return next(filter(holds, FLOORS), None)
 
 
-def imports(source: str, package: str) -> Iterator[str]:
-    """Dotted names of what a module imports, inside functions too; `package` is its folder."""
+def imports(module: str, source: str) -> Iterator[str]:
+    """Dotted names of the modules that a module imports, inside functions too."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            parents = package.split(".")
-            above = parents[: len(parents) - node.level + 1] if node.level else []
-            base = ".".join([*above, *([node.module] if node.module else [])])
+            above = module.split(".")[: -node.level] if node.level else []
+            base = ".".join([*above, *filter(None, [node.module])])
             names = [f"{base}.{alias.name}" for alias in node.names]
-            # `from posenc_jax import runs` is the module; `from posenc_jax import attend` the face.
+            # `from posenc_jax.lab import runs` imports a module, `from posenc_jax import make` not.
             yield from (name if row_of(name) else base for name in names)
 
 
-def broken(module: str, source: str, package: str) -> list[str]:
+def broken(module: str, source: str) -> list[str]:
     """The rules that a module breaks, one line each."""
-    names = set(imports(source, package))
-    roots = {name.split(".")[0] for name in names}
-    rows = {row_of(name) or name for name in names}
-    lines = []
-    if "flax" in roots and module not in FLAX:
-        lines.append(f"{module} imports flax; only {', '.join(FLAX)} may")
-    if module.split(".")[0] == "posenc_jax" and not module.startswith("posenc_jax.lab"):
-        lines += [
-            f"{module} imports {root}; the library needs jax and numpy alone"
-            for root in sorted(roots - LIBRARY)
-        ]
-    if module.split(".")[0] == "configs":
-        strange = {row for row in rows if not {row, row.split(".")[0]} & CONFIGS}
-        return lines + [f"{module} imports {row}; configs hold data only" for row in strange]
     own = row_of(module)
     if own is None:
-        return [*lines, f"{module} has no floor; give it a row in FLOORS, {Path(__file__).name}"]
-    for row in rows - {own}:
-        ours = row.split(".")[0] in {"posenc_jax", "configs", "experiments", "scripts", "train"}
-        if ours and (row not in LEVEL or LEVEL[row] >= LEVEL[own]):
-            lines.append(f"{module} imports {row}, which is not on a floor below it")
-    return lines
+        return [f"{module} has no floor; give it a row in docs/design.md"]
+    checked = (complaint(module, own, name) for name in sorted(set(imports(module, source))))
+    return [f"{module} {line}" for line in checked if line]
 
 
-def house() -> list[tuple[str, Path]]:
+def complaint(module: str, own: str, name: str) -> str:
+    """What is wrong when `module`, of the row `own`, imports `name`; "" if nothing is."""
+    row, root = row_of(name) or name, name.split(".")[0]
+    if row == own or root in sys.stdlib_module_names:
+        return ""
+    if own == "configs" and (row if row in FLOORS else root) not in CONFIGS:
+        return f"imports {row}; configs hold data only"
+    library = own.startswith("posenc_jax.") and not own.startswith("posenc_jax.lab.")
+    if library and root not in LIBRARY:
+        return f"imports {root}; the library needs jax and numpy only"
+    if root == "flax" and module != FLAX:
+        return f"imports flax; only {FLAX} may"
+    if root in OURS and FLOORS.get(row, len(FLOORS)) >= FLOORS[own]:
+        return f"imports {row}, which is not on a floor below it"
+    return ""
+
+
+def modules() -> dict[str, Path]:
+    """Every module outside of tests/ by its dotted name; a package is `name.__init__`."""
     files = [ROOT / "train.py"]
     for folder in ("posenc_jax", "experiments", "configs", "scripts"):
         files += sorted((ROOT / folder).rglob("*.py"))
-    names = [".".join(file.relative_to(ROOT).with_suffix("").parts) for file in files]
-    return [(name.removesuffix(".__init__"), f) for name, f in zip(names, files, strict=True)]
+    return {".".join(file.relative_to(ROOT).with_suffix("").parts): file for file in files}
 
 
-@pytest.mark.parametrize(("module", "file"), house(), ids=[name for name, _ in house()])
+@pytest.mark.parametrize(("module", "file"), modules().items(), ids=modules())
 def test_imports_go_down_only(module, file):
-    package = ".".join(file.parent.relative_to(ROOT).parts)
-    assert broken(module, file.read_text(), package) == []
+    assert broken(module, file.read_text("utf-8")) == []
+
+
+def test_every_row_of_the_table_has_modules():
+    assert {row_of(module) for module in modules()} == set(FLOORS)
 
 
 @pytest.mark.parametrize(
-    ("module", "source", "complaint"),
+    ("module", "source", "expected"),
     [
         ("posenc_jax.layout", "from posenc_jax.encoding import Dims", "posenc_jax.encoding, which"),
         ("posenc_jax.encoding", "import posenc_jax.encodings.bias", "not on a floor below"),
@@ -112,7 +93,7 @@ def test_imports_go_down_only(module, file):
         ("posenc_jax.attention.new", "from posenc_jax.encodings import card", "encodings, which"),
         ("posenc_jax.attention.new", "from ..encodings.card import Card", "encodings, which"),
         ("posenc_jax.encodings.new", "import optax", "imports optax; the library needs jax"),
-        ("posenc_jax", "import flax", "imports flax; the library needs jax"),
+        ("posenc_jax.__init__", "import flax", "imports flax; the library needs jax"),
         ("posenc_jax.lab.tasks.new", "def f():\n    import posenc_jax.lab.runs", "runs, which"),
         ("posenc_jax.lab.runs", "from posenc_jax.lab import training", "lab.training, which"),
         ("posenc_jax.lab.runs", "from posenc_jax.lab.model import layers", "lab.model, which"),
@@ -123,13 +104,12 @@ def test_imports_go_down_only(module, file):
         ("train", "from flax import linen", "imports flax; only"),
         ("configs.new", "from posenc_jax.lab.training import loop", "configs hold data only"),
         ("configs.new", "import jax", "configs hold data only"),
-        ("posenc_jax.novelty", "", "posenc_jax.novelty has no floor; give it a row in FLOORS"),
-        ("posenc_jax.lab.novelty.new", "", "has no floor; give it a row in FLOORS"),
+        ("posenc_jax.novelty", "", "posenc_jax.novelty has no floor; give it a row in docs"),
+        ("posenc_jax.lab.novelty.new", "", "has no floor; give it a row in docs"),
     ],
 )
-def test_a_module_that_breaks_a_rule_is_found(module, source, complaint):
-    found = broken(module, source, module.rpartition(".")[0])
-    assert any(complaint in line for line in found)
+def test_a_module_that_breaks_a_rule_is_found(module, source, expected):
+    assert any(expected in line for line in broken(module, source))
 
 
 @pytest.mark.parametrize(
@@ -139,7 +119,7 @@ def test_a_module_that_breaks_a_rule_is_found(module, source, complaint):
         ("posenc_jax.encodings.new", "from . import card\nfrom .card import method"),
         ("posenc_jax.lab.model.layers", "import flax.linen as nn\nfrom posenc_jax import layout"),
         ("posenc_jax.lab.training.new", "from posenc_jax.lab.training.loop import State"),
-        ("posenc_jax", "from posenc_jax.attention import attend"),
+        ("posenc_jax.__init__", "from posenc_jax.attention import attend"),
         ("experiments.new", "from posenc_jax import attend\nfrom posenc_jax.lab import runs"),
         ("train", "import experiments"),
         ("configs.new", "import math\nfrom configs import common\nimport ml_collections as m"),
@@ -147,4 +127,4 @@ def test_a_module_that_breaks_a_rule_is_found(module, source, complaint):
     ],
 )
 def test_a_module_that_keeps_the_rules_is_not(module, source):
-    assert broken(module, source, module.rpartition(".")[0]) == []
+    assert broken(module, source) == []

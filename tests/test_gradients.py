@@ -8,12 +8,17 @@ import pytest
 from posenc_jax import make
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
-from posenc_jax.lab.hosts.packing import Packed, pack, unpack
+from posenc_jax.lab.hosts import tuning
+from posenc_jax.lab.hosts.tuning import (
+    Packed,
+    pack,
+    unpack,
+    value_and_grad,
+    value_and_grad_in_parts,
+)
 from posenc_jax.lab.model import transformer
-from posenc_jax.lab.training import gradients
-from posenc_jax.lab.training.gradients import value_and_grad, value_and_grad_in_parts
 from posenc_jax.lab.training.loop import train
-from posenc_jax import tuning
+from posenc_jax.tuning import off
 
 ROWS = jax.random.normal(jax.random.key(0), (12, 5, 4)), jnp.arange(60.0).reshape(12, 5)
 PARAMS = {
@@ -25,7 +30,7 @@ PARAMS = {
 
 @pytest.fixture(autouse=True)
 def one_core(monkeypatch):
-    monkeypatch.setattr(gradients, "cores", lambda: 1)
+    monkeypatch.setattr(tuning, "cores", lambda: 1)
 
 
 def total(params, rows, over):
@@ -43,7 +48,7 @@ def mean(params, rows, over):
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize(("widest", "parts"), [(480, 1), (240, 2), (100, 6), (1, 12)])
 def test_parts_add_up(packed, widest, parts, monkeypatch):
-    monkeypatch.setattr(gradients, "WIDEST", widest)
+    monkeypatch.setattr(tuning, "WIDEST", widest)
     params = pack(PARAMS, PARAMS) if packed else PARAMS
     assert f"length={parts}" in program() or parts == 1
     value, grads = jax.jit(lambda p: value_and_grad_in_parts(total, p, ROWS, 60.0))(params)
@@ -62,16 +67,16 @@ def program():
 
 
 def test_a_device_of_many_cores_takes_more_at_once(monkeypatch):
-    monkeypatch.setattr(gradients, "WIDEST", 100)
+    monkeypatch.setattr(tuning, "WIDEST", 100)
     assert "length=6" in program()
-    monkeypatch.setattr(gradients, "cores", lambda: 2)
+    monkeypatch.setattr(tuning, "cores", lambda: 2)
     assert "length=3" in program()
 
 
 def test_an_accelerator_takes_them_at_once(monkeypatch):
-    monkeypatch.setattr(gradients, "WIDEST", 1)
+    monkeypatch.setattr(tuning, "WIDEST", 1)
     assert "scan" in program()
-    with tuning.off():
+    with off():
         assert "scan" not in program()
 
 
@@ -82,7 +87,7 @@ def test_positions_are_drawn_for_the_whole_batch(monkeypatch):
     model = transformer.build(shape, make("shifted+sinusoidal"), task.vocab)
 
     def run(model, widest):
-        monkeypatch.setattr(gradients, "WIDEST", widest)
+        monkeypatch.setattr(tuning, "WIDEST", widest)
         losses = []
         train(model, task, config, 1, 0, True, lambda m, seconds: losses.append(m["loss"]))
         return np.concatenate(losses, axis=1)
@@ -99,7 +104,7 @@ def test_positions_are_drawn_for_the_whole_batch(monkeypatch):
 
 def test_parts_take_less_memory(monkeypatch):
     def needed(widest):
-        monkeypatch.setattr(gradients, "WIDEST", widest)
+        monkeypatch.setattr(tuning, "WIDEST", widest)
         rows = jnp.ones((64, 5, 4)), jnp.ones((64, 5))
         program = jax.jit(lambda p: value_and_grad_in_parts(deep, p, rows, 1.0))
         return program.lower(PARAMS).compile().memory_analysis().temp_size_in_bytes

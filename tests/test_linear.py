@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from posenc_jax.lab.hosts.linear import linear
+from posenc_jax.lab.hosts.tuning import linear
+from posenc_jax.tuning import off
 
 
 @pytest.mark.parametrize(("wide", "narrow"), [(3, 8), (8, 3), (5, 5)])
@@ -21,6 +22,10 @@ def test_gradients_are_those_of_autodiff(wide, narrow):
             assert a.dtype == e.dtype
             assert jnp.allclose(a, e, atol=1e-5), name
     assert not jnp.allclose(pull(g)[1], expected_pull(2 * g)[1], atol=1e-2), "control"
+    written = lambda: "custom_vjp" in str(jax.make_jaxpr(lambda *given: linear(*given))(x, w, b))
+    assert written()
+    with off():
+        assert not written(), "an accelerator runs plain autodiff"
 
 
 def test_many_seeds():

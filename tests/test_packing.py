@@ -6,8 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from posenc_jax.lab.hosts.packing import Packed, pack, unpack
-from posenc_jax.lab.training.gradients import value_and_grad
+from posenc_jax.lab.hosts.tuning import Packed, pack, unpack, value_and_grad
 from posenc_jax.lab.training.loop import State, advance
 
 TREE = {

@@ -1,7 +1,8 @@
-"""The README's code runs, and its new encoding passes the battery."""
+"""The README's new encoding passes the battery; pages name only files that exist."""
 
-import pathlib
+import dataclasses
 import re
+from pathlib import Path
 
 import pytest
 
@@ -9,25 +10,23 @@ from posenc_jax import CATALOG
 from tests import test_catalogue as battery
 from tests import test_catalogue_numbers as numbers
 
-BLOCKS = re.findall(r"```python\n(.*?)```", pathlib.Path("README.md").read_text(), re.DOTALL)
-
-
-def test_own_code():
-    scope = {}
-    exec(BLOCKS[0], scope)
-    assert scope["out"].shape == (2, 10, 4, 16)
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text("utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)  # test_wheel.py runs them all
+(NEW,) = (block for block in BLOCKS if "@method(" in block)
+FOLDERS = r"posenc_jax|experiments|configs|scripts|tests|docs|\.github|\.ci"
 
 
 @pytest.fixture
 def root(monkeypatch):
     scope = {}
-    exec(BLOCKS[1], scope)
+    exec(NEW, scope)
     monkeypatch.setitem(CATALOG, "root", scope["root"])
     return "root"
 
 
 def test_new_encoding_is_short():
-    assert len([line for line in BLOCKS[1].splitlines() if line.strip()]) < 20
+    assert len([line for line in NEW.splitlines() if line.strip()]) < 20
 
 
 def test_new_encoding_passes_the_battery(root):
@@ -45,17 +44,28 @@ def test_new_encoding_passes_the_battery(root):
 
 
 def test_new_encoding_with_a_wrong_formula_is_caught(root):
-    wrong = CATALOG[root].card.__class__(
-        **{
-            **vars(CATALOG[root].card),
-            "scores": lambda o, p, q, k, t, n: CATALOG["nope"].card.scores(o, p, q, k, t, n),
-        }
-    )
-    CATALOG[root].card = wrong
+    build, nope = CATALOG[root], CATALOG["nope"]
+    build.card = dataclasses.replace(build.card, scores=nope.card.scores)
     with pytest.raises(AssertionError):
         numbers.test_catalogue_parity(root, 24)
 
 
 def test_catalogue_is_listed():
-    table = pathlib.Path("README.md").read_text().split("## The catalogue\n")[1]
+    table = README.split("## The catalogue\n")[1]
     assert set(re.findall(r"`(\w+)`", table.split("##")[0])) == set(CATALOG)
+
+
+def missing(page: str) -> list[str]:
+    """The paths in our folders that a page names and that do not exist; NAME is a placeholder."""
+    paths = re.findall(rf"(?<![\w./])((?:{FOLDERS})/[\w./-]*\w)", page)
+    return [path for path in paths if "NAME" not in path and not (ROOT / path).exists()]
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/design.md"])
+def test_a_page_names_files_that_exist(page):
+    assert missing((ROOT / page).read_text("utf-8")) == []
+
+
+def test_a_file_that_does_not_exist_is_found():
+    page = "Copy `configs/NAME.py`, run tests/test_readme.py; see [this](docs/nothing.md)."
+    assert missing(page) == ["docs/nothing.md"]

@@ -17,7 +17,6 @@ from posenc_jax.lab.hosts.files import folder_name
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.runs.lock import Lock
 from posenc_jax.lab.training import loop
-from posenc_jax.lab.training import loop
 from posenc_jax.lab.training.loop import chunk_runner, init_states, optimizer, random_key, train
 from tests.test_runs import CONFIG, RECORD, lines
 

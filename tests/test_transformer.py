@@ -132,3 +132,30 @@ def test_layers_may_have_encodings_of_their_own():
     assert gap(out["mixed"], jnp.concatenate(parts, axis=1)) < 1e-5
     assert gap(out["mixed"], out["rope"]) > 1e-3
     assert gap(out["mixed"], out["nope"]) > 1e-3
+
+
+def test_tokens_past_a_caches_capacity_are_refused():
+    """In one line; where the number of tokens so far is traced the logits are NaN."""
+    m, params = model("decoder")
+    part = lambda a, b: jax.tree.map(lambda leaf: leaf[:, a:b], full(2, 24))
+    step = lambda cache, a, b: m.decode(params, tokens(1)[:, a:b], part(a, b), cache)
+    _, cache = step(m.start(params, 2, 10), 0, 8)
+    logits, whole = step(cache, 8, 10)
+    assert gap(logits, m.apply(params, tokens(1)[:, :10], part(0, 10))[:, 8:]) < 1e-5, "control"
+    with pytest.raises(ValueError, match=r"^cache: 3 tokens do not fit after 8 of 10; start it "):
+        step(cache, 8, 11)
+    traced = jax.jit(lambda cache: step(cache, 8, 10)[0])
+    assert not jnp.isnan(traced(cache)).any(), "control"
+    assert jnp.isnan(traced(whole)).all()
+
+
+def test_a_memory_of_no_tokens_is_empty():
+    m, params = model(name="transformer_xl")
+    part = lambda a, b: jax.tree.map(lambda leaf: leaf[:, a:b], full(2, 24))
+    _, memory = m.extend(params, tokens(1)[:, :8], part(0, 8), keep=0)
+    assert memory.x[0].shape[1] == memory.layout.index_BT.shape[1] == 0
+    logits, _ = m.extend(params, tokens(1)[:, 8:16], part(8, 16), memory)
+    alone, _ = m.extend(params, tokens(1)[:, 8:16], part(8, 16))
+    assert gap(logits, alone) < 1e-6
+    _, longer = m.extend(params, tokens(1)[:, :8], part(0, 8), keep=4)
+    assert longer.x[0].shape[1] == 4, "control"

@@ -11,7 +11,6 @@ from posenc_jax.attention import layers
 from posenc_jax.lab.config.schema import ModelConfig
 from posenc_jax.lab.model import transformer
 from posenc_jax.layout import full
-from posenc_jax import tuning
 from posenc_jax.tuning import once
 
 

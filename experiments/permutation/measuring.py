@@ -15,10 +15,9 @@ from experiments.rows import largest, standing
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.hosts.compiling import brief
-from posenc_jax.lab.hosts.packing import pack, unpack
+from posenc_jax.lab.hosts.tuning import pack, unpack, value_and_grad
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
-from posenc_jax.lab.training.gradients import value_and_grad
 from posenc_jax.lab.training.loop import (
     INIT,
     PLACE,

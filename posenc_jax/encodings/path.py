@@ -123,13 +123,15 @@ def _turned(q_BHQC, moved_BHQC, k_BHSC, w_BHSC, beta_BHS, visible_B1SQ):
     together_B1ST = jnp.einsum("bosq,botq->bost", seen_B1SQ, seen_B1SQ) > 0
     steps_BHST = jnp.where(later_ST & together_B1ST, dots(w_BHSC, w_BHSC), 0) * beta_BHS[..., None]
     right_BHSQ = jnp.where(visible_B1SQ, dots(w_BHSC, q_BHQC + moved_BHQC), 0) * beta_BHS[..., None]
-    solved = lambda transpose: lambda _, right: jax.lax.linalg.triangular_solve(
-        steps_BHST,
-        right,
-        left_side=True,
-        lower=False,
-        unit_diagonal=True,
-        transpose_a=transpose,
+    solved = lambda transpose: (
+        lambda _, right: jax.lax.linalg.triangular_solve(
+            steps_BHST,
+            right,
+            left_side=True,
+            lower=False,
+            unit_diagonal=True,
+            transpose_a=transpose,
+        )
     )
     # The solver's own derivative fails where the rows of the batch are sharded explicitly.
     a_BHSQ = jax.lax.custom_linear_solve(

@@ -12,7 +12,7 @@ from posenc_jax.attention import attend, frame
 from posenc_jax.dtypes import widest
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab.config.schema import ModelConfig
-from posenc_jax.lab.hosts.linear import linear
+from posenc_jax.lab.hosts.tuning import linear
 from posenc_jax.layout import Layout, join
 
 

@@ -19,10 +19,9 @@ from posenc_jax.lab.config.schema import TrainConfig
 from posenc_jax.lab.hosts import devices, failpoints, processes
 from posenc_jax.lab.hosts.compiling import brief
 from posenc_jax.lab.hosts.exit_status import Diverged
-from posenc_jax.lab.hosts.packing import pack, unpack
+from posenc_jax.lab.hosts.tuning import over, pack, unpack, value_and_grad_in_parts
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks import Batch, Task
-from posenc_jax.lab.training.gradients import value_and_grad_in_parts
 
 INIT, BATCH, PLACE, SIZE = range(4)  # purposes of a random key
 
@@ -138,16 +137,11 @@ def advance(tx, state: State, loss: jax.Array, grads: Any) -> tuple[State, dict[
 def over_seeds(function: Callable, *trees: Any, given: tuple = ()) -> Any:
     """function(*given, *leaves of one seed) for each seed, and the seeds spread over devices.
 
-    A device takes its own one after another on a CPU, which is faster there, else by vmap. Arrays
-    that lie on every device, such as a task's data, must be `given`, not closed over.
+    A device computes its own seeds one after another on a CPU, else by vmap. Arrays that lie on
+    every device, such as a task's data, must be `given`, not closed over.
     """
 
-    def own(given, *trees):
-        one = partial(function, *given)
-        if jax.default_backend() == "cpu":
-            return jax.lax.map(lambda args: one(*args), trees)
-        return jax.vmap(one)(*trees)
-
+    own = lambda given, *trees: over(partial(function, *given), *trees)
     return devices.spread_seeds(own, given, *trees)
 
 

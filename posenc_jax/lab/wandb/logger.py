@@ -15,8 +15,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from posenc_jax.lab.wandb import results
 from posenc_jax.lab.hosts.exit_status import first_line
+from posenc_jax.lab.wandb import results
 
 MODES = ("disabled", "offline", "online")
 INIT_SECONDS, LOG_SECONDS, ANSWER_SECONDS, FINISH_SECONDS = 10.0, 5.0, 3.0, 5.0

@@ -1,0 +1,173 @@
+"""What training does differently on a CPU, because of what XLA does there; elsewhere none of it.
+
+- `linear`: a dense layer whose weight gradient is a product that XLA runs fast.
+- `pack`: parameters side by side in a few arrays, so that an update is a few kernels.
+- `value_and_grad_in_parts`: rows in parts that fit the caches.
+- `over`: entries one after another, which is faster there than side by side.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from posenc_jax.lab.hosts.devices import cores
+from posenc_jax.tuning import barrier, tuned_for_cpu
+
+WIDEST = 2**19  # numbers in a core's share of the widest activation of a part; in float32 2 MB
+
+
+def over(function: Callable, *trees: Any) -> Any:
+    """function of each entry along the first axis: on a CPU one after another, else by `vmap`."""
+    if jax.default_backend() == "cpu":
+        return jax.lax.map(lambda args: function(*args), trees)
+    return jax.vmap(function)(*trees)
+
+
+def linear(x: jax.Array, w: jax.Array, b: jax.Array) -> jax.Array:
+    """x w + b over the last axis: [..., D], [D, F] and [F] give [..., F], all of one dtype.
+
+    On a CPU its backward pass is written out. A product whose contracted axis leads in both
+    operands, as in the gradient of the weights, takes up to 1.6 times as long there as one with the
+    narrower operand transposed before, and XLA folds that transpose back into the product unless a
+    barrier keeps the two apart. Another barrier keeps the gradient of the output in two axes: with
+    the heads that it comes from as two more the sum over rows is six times slower.
+    """
+    if not tuned_for_cpu():
+        return x @ w + b.reshape((1,) * (x.ndim - 1) + (-1,))
+    return _affine(x.reshape(-1, x.shape[-1]), w, b).reshape(*x.shape[:-1], w.shape[-1])
+
+
+@jax.custom_vjp
+def _affine(x_MD: jax.Array, w_DF: jax.Array, b_F: jax.Array) -> jax.Array:
+    return x_MD @ w_DF + b_F[None]
+
+
+def _forward(x_MD, w_DF, b_F):
+    return _affine(x_MD, w_DF, b_F), (x_MD, w_DF)
+
+
+def _backward(kept, g_MF):
+    x_MD, w_DF = kept
+    g_MF = barrier(g_MF)
+    return g_MF @ w_DF.T, _weight_gradient(x_MD, g_MF), g_MF.sum(axis=0)
+
+
+_affine.defvjp(_forward, _backward)
+
+
+def _weight_gradient(x_MD: jax.Array, g_MF: jax.Array) -> jax.Array:
+    if x_MD.shape[1] <= g_MF.shape[1]:
+        x_DM, g_MF = barrier((x_MD.T, g_MF))
+        return x_DM @ g_MF
+    g_FM, x_MD = barrier((g_MF.T, x_MD))
+    return barrier(g_FM @ x_MD).T
+
+
+class Form(NamedTuple):
+    """A tree without its values: its structure, and the shape and the group of each leaf."""
+
+    structure: Any
+    shapes: tuple[tuple[int, ...], ...]
+    groups: tuple[str, ...]
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["arrays"], meta_fields=["form"])
+@dataclass(frozen=True)
+class Packed:
+    """A tree's leaves in a few arrays, one for each dtype and for matrices and other leaves.
+
+    Leaves of two axes and more lie in [1, n], others in [n], so that weight decay still tells them
+    apart.
+    """
+
+    arrays: dict[str, jax.Array]
+    form: Form
+
+
+def pack(tree: Any, like: Any) -> Any:
+    """The tree, with each subtree that has the structure of `like` as one `Packed`.
+
+    On a CPU each array that a step updates is some kernels of its own, and compiling those takes
+    longer than running them; a model's few dozen leaves are a few hundred kernels.
+    """
+    structure = jax.tree.structure(like)
+    same = lambda node: jax.tree.structure(node) == structure
+    return jax.tree.map(lambda node: _packed(node) if same(node) else node, tree, is_leaf=same)
+
+
+def unpack(tree: Any) -> Any:
+    """The tree, with each `Packed` as the subtree that it was made of."""
+    packed = lambda node: isinstance(node, Packed)
+    return jax.tree.map(lambda n: _unpacked(n) if packed(n) else n, tree, is_leaf=packed)
+
+
+def _packed(tree: Any) -> Packed:
+    leaves, structure = jax.tree.flatten(tree)
+    group_of = lambda leaf: f"{leaf.dtype}{' matrices' if leaf.ndim > 1 else ''}"
+    form = Form(structure, tuple(leaf.shape for leaf in leaves), tuple(map(group_of, leaves)))
+    arrays: dict[str, Any] = {}
+    for leaf, group in zip(leaves, form.groups, strict=True):
+        arrays.setdefault(group, []).append(leaf.reshape((1,) * (leaf.ndim > 1) + (-1,)))
+    return Packed({name: jnp.concatenate(a, axis=-1) for name, a in arrays.items()}, form)
+
+
+def _unpacked(packed: Packed) -> Any:
+    leaves, taken = [], dict.fromkeys(packed.arrays, 0)
+    for shape, group in zip(packed.form.shapes, packed.form.groups, strict=True):
+        start, size = taken[group], math.prod(shape)
+        taken[group] += size
+        leaves.append(packed.arrays[group][..., start : start + size].reshape(shape))
+    return jax.tree.unflatten(packed.form.structure, leaves)
+
+
+def value_and_grad(loss_of: Callable, params: Any, *args: Any, has_aux: bool = False) -> Any:
+    """`jax.value_and_grad` of a function of parameters; for packed ones the gradient is packed."""
+    value, grads = jax.value_and_grad(loss_of, has_aux=has_aux)(unpack(params), *args)
+    return value, _packed_as(params, grads)
+
+
+def value_and_grad_in_parts(loss_of: Callable, params: Any, rows: Any, *args: Any) -> Any:
+    """`value_and_grad` of a loss that is a sum over rows.
+
+    On a CPU rows are taken in equal parts, one after another, as few as keep the widest activation
+    within `WIDEST` numbers: their work then stays in the caches.
+
+    Args:
+      loss_of: (params, rows, *args) -> loss.
+      params: weights, the last axis being that of their output; may be packed.
+      rows: leaves [B, T, ...].
+    """
+    tree = unpack(params)
+    gradient = lambda part: jax.value_and_grad(loss_of)(tree, part, *args)
+    value, grads = _sum_over_parts(gradient, rows, _part_count(tree, rows))
+    return value, _packed_as(params, grads)
+
+
+def _packed_as(params: Any, grads: Any) -> Any:
+    return pack(grads, grads) if isinstance(params, Packed) else grads
+
+
+def _part_count(params: Any, rows: Any) -> int:
+    if not tuned_for_cpu():
+        return 1
+    count, time = jax.tree.leaves(rows)[0].shape[:2]
+    widest = max(leaf.shape[-1] for leaf in jax.tree.leaves(params) if leaf.ndim)
+    most = WIDEST * max(1, cores() // jax.local_device_count())
+    wanted = min(count, math.ceil(count * time * widest / most))
+    return next(n for n in range(max(1, wanted), count + 1) if count % n == 0)
+
+
+def _sum_over_parts(function: Callable, rows: Any, parts: int) -> Any:
+    """function(rows), a sum over rows, added up over `parts` equal parts of them."""
+    if parts == 1:
+        return function(rows)
+    split = jax.tree.map(lambda x: x.reshape(parts, -1, *x.shape[1:]), rows)
+    values = jax.eval_shape(function, jax.tree.map(lambda x: x[0], split))
+    zeros = jax.tree.map(lambda value: jnp.zeros(value.shape, value.dtype), values)
+    add = lambda total, part: (jax.tree.map(jnp.add, total, function(part)), None)
+    return jax.lax.scan(add, zeros, split)[0]

@@ -1,0 +1,1 @@
+"""The copy of a run in Weights & Biases, and its dashboard."""
