@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from posenc_jax import Dims, make
-from posenc_jax.encodings import card
+from posenc_jax.encodings import card, reach
 from posenc_jax.layout import full, layout
 
 TIME = 24
@@ -178,8 +178,8 @@ def test_range_policies(name):
     np.testing.assert_allclose(past["interpolate"][4], within["clamp"][3], atol=1e-6)
     assert not np.allclose(past["interpolate"][:16], within["clamp"], atol=1e-3)
 
-    limits = {beyond: make(name, beyond=beyond, length=16).limit for beyond in BOUNDED}
-    assert limits == {"clamp": None, "interpolate": None, "error": 16}
+    most = {beyond: reach(name, beyond=beyond, length=16) for beyond in BOUNDED}
+    assert most == {"clamp": None, "interpolate": None, "error": 16}
 
 
 def test_bits_are_those_of_the_number():
@@ -289,11 +289,11 @@ def test_the_output_has_the_embeddings_dtype(name, how):
     ("name", "options", "line"),
     [
         ("sinusoidal", {"base": -1.0}, "encoding.base: -1.0 must be positive and finite"),
-        ("sinusoidal", {"width": 0}, "encoding.width: 0 must be positive"),
-        ("learned", {"length": 0}, "encoding.length: 0 must be positive"),
-        ("learned_2d", {"length": 0}, "encoding.length: 0 must be positive"),
-        ("binary", {"length": -1}, "encoding.length: -1 must be positive"),
-        ("rbf", {"bump": 0.0}, "encoding.bump: 0.0 must be positive"),
+        ("sinusoidal", {"width": 0}, "encoding.width: 0 must be 1 or more"),
+        ("learned", {"length": 0}, "encoding.length: 0 must be 1 or more"),
+        ("learned_2d", {"length": 0}, "encoding.length: 0 must be 1 or more"),
+        ("binary", {"length": -1}, "encoding.length: -1 must be 1 or more"),
+        ("rbf", {"bump": 0.0}, "encoding.bump: 0.0 must be positive and finite"),
         ("rbf", {"length": 1}, "encoding.length: 1 must be 2 or more"),
     ],
 )

@@ -22,8 +22,8 @@ def weights(encoding, layer, causal=True, start=0):
     at = full(1, TIME)
     at = at.replace(pos_BT=at.pos_BT + start)
     params = encoding.init(jax.random.key(0), DIMS)
-    view = frame(encoding, params, at, heads=3, head=8, causal=causal).at(layer)
-    return attend(Q, K, V, view)
+    view = frame(encoding, params, at, DIMS, causal=causal)
+    return attend(Q, K, V, view.layer(layer))
 
 
 def test_irope_layers():

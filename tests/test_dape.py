@@ -39,7 +39,7 @@ def test_logits_are_the_papers(bias):
         silent = {**params, "mlp": jax.tree.map(jnp.zeros_like, params["mlp"])}
         plain_bias = make(bias)
         own_bias, _ = at_layer(plain_bias, 0, plain_bias.init(jax.random.key(2), DIMS))
-        b_BHQK = own_bias.bias(params["bias"], *2 * (jnp.asarray(POS)[None],))
+        b_BHQK = own_bias.bias(params["bias"], *2 * (jnp.asarray(POS)[None],), DIMS)
         np.testing.assert_allclose(score(encoding, silent, q, k)[0], plain + b_BHQK, rtol=1e-12)
         assert np.abs(found - plain - b_BHQK).max() > 1e-2, "control: the MLP says something"
 

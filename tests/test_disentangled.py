@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from posenc_jax import Dims, at_layer, attend, frame, make
+from posenc_jax.encodings import reach
 from posenc_jax.encodings.disentangled import deberta_rows
 from posenc_jax.layout import full
 
@@ -94,7 +95,7 @@ def test_tupe_with_t5_is_tupe_r():
         q, k, v = np.random.default_rng(0).normal(size=(3, 1, 9, 2, 3))
         found = attention(encoding, params, *map(jnp.asarray, (q, k, v)), full(1, 9))[0]
         t5 = make("t5", buckets=8, distance=9)
-        bias_HQK = np.asarray(t5.bias(params[1], *2 * (full(1, 9).pos_BT,)))[0]
+        bias_HQK = np.asarray(t5.bias(params[1], *2 * (full(1, 9).pos_BT,), DIMS))[0]
         p, u, w = (np.asarray(params[0][name]) for name in ("table", "queries", "keys"))
     of = lambda u_DHC: np.einsum("td,dhc->thc", p[:9], u_DHC)
     s = np.einsum("ihc,jhc->hij", q[0], k[0]) + np.einsum("ihc,jhc->hij", of(u), of(w))
@@ -108,7 +109,7 @@ def test_tupe_with_t5_is_tupe_r():
 def test_tupe_is_one_for_all_layers():
     encoding = make("tupe")
     assert encoding.at is None
-    assert encoding.limit == 512
+    assert reach("tupe") == 512
     with pytest.raises(ValueError, match=r"encoding\.length: 0 must be 1 or more"):
         make("tupe", length=0)
     with pytest.raises(ValueError, match=r"encoding\.beyond"):

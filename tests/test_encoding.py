@@ -8,7 +8,7 @@ import pytest
 import posenc_jax
 from posenc_jax import CATALOG, Dims, Encoding, Side, Walk, at_layer, chain, describe, make
 from posenc_jax.encoding import each_layer, only_places, per_layer, place
-from posenc_jax.encodings import card, options
+from posenc_jax.encodings import card
 from tests.catalogue import standing
 
 DIMS = Dims(model=8, heads=2, head=4, layers=3)
@@ -17,8 +17,8 @@ LENGTH = jnp.full((1, 5), 5)
 KEY = jax.random.key(0)
 
 
-def mover(by, shows=None, limit=None):
-    return Encoding(place=lambda key, at: at.pos_BT + by, shows=shows, limit=limit)
+def mover(by):
+    return Encoding(place=lambda key, at: at.pos_BT + by)
 
 
 def adder():
@@ -28,7 +28,7 @@ def adder():
 def scaler(factor):
     """Multiplies queries by position * factor: order matters beside an `embed` or another hook."""
     return Encoding(
-        table=lambda params, pos, head: pos.astype(float)[..., None, None] * factor + head,
+        table=lambda params, pos, dims: pos.astype(float)[..., None, None] * factor + dims.head,
         rotate=lambda table, x, side: x * table if side == "q" else x,
     )
 
@@ -37,7 +37,7 @@ def weighted():
     """A bias of one learned number, times the offset."""
     return Encoding(
         init=lambda key, dims: {"w": jax.random.normal(key, (dims.heads,))},
-        bias=lambda params, q, k: (
+        bias=lambda params, q, k, dims: (
             params["w"][None, :, None, None]
             * (q[:, None, :, None] - k[:, None, None]).astype(float)
         ),
@@ -47,7 +47,7 @@ def weighted():
 
 def absolute_bias():
     return Encoding(
-        bias=lambda params, q, k: (0 * q[:, None, :, None] + k[:, None, None]).astype(float)
+        bias=lambda params, q, k, dims: (0 * q[:, None, :, None] + k[:, None, None]).astype(float)
     )
 
 
@@ -116,18 +116,18 @@ def test_hooks_run_in_order_and_biases_add_up():
     assert isinstance(params, tuple)
     assert [sorted(p) for p in params] == [["w"], [], [], []]
     x = jnp.ones((1, 5, 2, 4))
-    table = both.table(params, placed, 4)
+    table = both.table(params, placed, DIMS)
     assert table[0] is None
     q, k = both.rotate(table, x, "q"), both.rotate(table, x, "k")
     np.testing.assert_array_equal(q[0, :, 0, 0], (2 * POS[0] + 4) * (3 * POS[0] + 4))
     np.testing.assert_array_equal(k, x)
-    wanted = weighted().bias(params[0], POS, POS) + absolute_bias().bias({}, POS, POS)
-    np.testing.assert_array_equal(both.bias(params, placed, placed), wanted)
+    wanted = weighted().bias(params[0], POS, POS, DIMS) + absolute_bias().bias({}, POS, POS, DIMS)
+    np.testing.assert_array_equal(both.bias(params, placed, placed, DIMS), wanted)
 
 
 def test_a_chain_has_only_the_hooks_of_its_parts():
     assert {hook for hook in Encoding._fields if getattr(chain(adder()), hook)} == {
-        "init", "place", "embed", "relative",
+        "init", "embed", "relative",
     }  # fmt: skip
     assert chain(weighted(), adder()).relative
     assert not chain(weighted(), absolute_bias()).relative
@@ -160,7 +160,7 @@ def test_content_scores_follow_each_other():
     np.testing.assert_array_equal(s, jnp.full((1, 2, 5, 5), (1 * 2 + 8) * 2 + 8))
     assert carry == ("a", None, "b")
     plain = chain(make("shaw", shared=True), make("shaw", shared=True))
-    params, side = plain.init(KEY, DIMS), Side(side.x_BTHC, (POS, POS))
+    params, side = plain.init(KEY, DIMS), Side(side.x_BTHC, POS)
     carry = plain.walk.start(params, side)
     s, _ = plain.walk.score(params, s, side, side, None, carry)  # no features prepared, none used
     assert s.shape == (1, 2, 5, 5)
@@ -204,12 +204,14 @@ def test_combinations_combine():
     both = chain(mover(7), per_layer([inner, scaler(2.0)]), each_layer(weighted()), adder())
     params, placed = both.init(KEY, DIMS), shown(both)
     first, p, seen = at_layer(both, 0, params, placed)
-    wanted = inner.bias(params[1][0], POS, POS) + inner.bias(params[2][0], POS, POS)
-    np.testing.assert_array_equal(first.bias(p, seen, seen), wanted)
+    wanted = inner.bias(params[1][0], POS, POS, DIMS) + inner.bias(params[2][0], POS, POS, DIMS)
+    np.testing.assert_array_equal(first.bias(p, seen, seen, DIMS), wanted)
     assert first.rotate is None
     second, p, seen = at_layer(both, 1, params, placed)
-    np.testing.assert_array_equal(second.bias(p, seen, seen), inner.bias(params[2][1], POS, POS))
-    table = second.table(p, seen, 4)
+    np.testing.assert_array_equal(
+        second.bias(p, seen, seen, DIMS), inner.bias(params[2][1], POS, POS, DIMS)
+    )
+    table = second.table(p, seen, DIMS)
     np.testing.assert_array_equal(table[1][0, :, 0, 0], 2 * (POS[0] + 7) + 4)
     embedded = both.embed(params, jnp.zeros((1, 5, 1)), placed)
     np.testing.assert_array_equal(embedded[0, :, 0], POS[0] + 7)
@@ -222,33 +224,10 @@ def test_hooks_that_differ_by_layer_must_be_asked_for_a_layer():
     both = chain(each_layer(weighted()), adder())
     params, placed = both.init(KEY, DIMS), shown(both)
     with pytest.raises(ValueError, match="each_layer: hooks differ by layer") as refusal:
-        both.bias(params, placed, placed)
+        both.bias(params, placed, placed, DIMS)
     assert "\n" not in str(refusal.value)
     encoding, p, seen = at_layer(both, 2, params, placed)
-    assert encoding.bias(p, seen, seen).shape == (1, 2, 5, 5)
-
-
-@pytest.mark.parametrize(
-    ("parts", "limit"),
-    [
-        ([adder()], None),
-        ([adder()._replace(limit=8)], 8),
-        ([adder()._replace(limit=8), adder()._replace(limit=6)], 6),
-        ([mover(0, shows=8), adder()._replace(limit=8)], None),
-        ([mover(0, shows=9), adder()._replace(limit=8)], 8),
-        ([adder()._replace(limit=8), mover(0, shows=8)], 8),
-        ([mover(0, shows=8, limit=4), adder()._replace(limit=8)], 4),
-        ([mover(0, shows=8), mover(1), adder()._replace(limit=8)], 8),
-        ([chain(mover(1), mover(0, shows=8)), adder()._replace(limit=8)], None),
-        ([chain(mover(0, shows=8), make("nope")), adder()._replace(limit=8)], None),
-        ([mover(0, shows=8), chain(adder()._replace(limit=8), adder())], None),
-        ([mover(0, shows=8), per_layer([scaler(1.0)._replace(limit=9), make("nope")])], None),
-        ([mover(0, shows=8), per_layer([scaler(1.0)._replace(limit=7), make("nope")])], 7),
-        ([each_layer(scaler(1.0)._replace(limit=7))], 7),
-    ],
-)
-def test_a_limit_holds_unless_a_mover_keeps_positions_below_it(parts, limit):
-    assert chain(*parts).limit == limit
+    assert encoding.bias(p, seen, seen, DIMS).shape == (1, 2, 5, 5)
 
 
 def test_all_of_it_runs_under_jit_grad_and_vmap():
@@ -256,7 +235,7 @@ def test_all_of_it_runs_under_jit_grad_and_vmap():
 
     def loss(params):
         encoding, p, seen = at_layer(both, 0, params, shown(both))
-        return (encoding.bias(p, seen, seen) ** 2).sum()
+        return (encoding.bias(p, seen, seen, DIMS) ** 2).sum()
 
     seeds = jax.vmap(lambda key: both.init(key, DIMS))(jax.random.split(KEY, 2))
     gradients = jax.jit(jax.vmap(jax.grad(loss)))(seeds)
@@ -295,14 +274,6 @@ def test_make_chains_by_plus_and_hands_options_to_who_takes_them():
     assert t5["table"].shape == (16, 2)
     assert clipped["table"].shape == (41, 2)
     assert make("nope") == Encoding()
-
-
-def test_options_are_those_whose_defaults_agree():
-    assert options(["alibi"]) == {"learned": False}
-    found = options(["t5", "shaw"])
-    assert found["buckets"] == 32
-    assert "distance" not in found  # 128 in one, 16 in the other
-    assert "shared" not in found
 
 
 @pytest.mark.parametrize("name", CATALOG)

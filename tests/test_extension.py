@@ -7,7 +7,7 @@ import pytest
 from posenc_jax.encoding import place
 from posenc_jax.encodings import rotary, rotary_released, rotary_scaling, temperature
 from tests.catalogue import gap, standing
-from tests.test_rotary import counted, logits, vectors
+from tests.test_rotary import DIMS, counted, logits, vectors
 from tests.test_scaling import table_of
 
 LISTS = {
@@ -19,7 +19,7 @@ LISTS = {
 def score(encoding, pos_BT, length, seed=1):
     """Scores of a row that says how long its sequence is."""
     q, k = vectors(seed)
-    table = encoding.table({}, place(encoding, None, standing(pos_BT, length)), 8)
+    table = encoding.table({}, place(encoding, None, standing(pos_BT, length)), DIMS)
     q, k = (encoding.rotate(table, x, side) for x, side in ((q, "q"), (k, "k")))
     return jnp.einsum("bqhc,bkhc->bhqk", q, k)[0] / 8**0.5
 
@@ -100,7 +100,7 @@ def test_drope_is_nope_up_to_the_trained_length():
             {"long": (1.0, 0.0)},
             r"encoding.long: \(1.0, 0.0\) must be positive",
         ),
-        (temperature.drope, {"length": 0}, "encoding.length: 0 must be positive"),
+        (temperature.drope, {"length": 0}, "encoding.length: 0 must be 1 or more"),
         (temperature.drope, {"temperature": -1.0}, "encoding.temperature: -1.0 must be 0 or more"),
     ],
 )
@@ -112,5 +112,5 @@ def test_refused_options(build, options, message):
 
 def test_a_list_of_another_width_is_refused():
     longrope = rotary_released.longrope(long=(1.0, 2.0))
-    with pytest.raises(ValueError, match=r"^encoding.long: 2 numbers; a head of 8 has 4 pairs"):
+    with pytest.raises(ValueError, match=r"^encoding.long: \(1.0, 2.0\) has 2 numbers; a head of 8 has 4 pairs"):
         logits(longrope, {}, *vectors(0), counted(0))

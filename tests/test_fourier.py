@@ -69,8 +69,8 @@ def test_a_bf16_model_keeps_its_positions():
     [
         ({"gamma": 0.0}, "encoding.gamma: 0.0 must be positive and finite"),
         ({"features": 7}, "encoding.features: 7 must be even and positive"),
-        ({"hidden": 0}, "encoding.hidden: 0 must be positive"),
-        ({"width": 0}, "encoding.width: 0 must be positive"),
+        ({"hidden": 0}, "encoding.hidden: 0 must be 1 or more"),
+        ({"width": 0}, "encoding.width: 0 must be 1 or more"),
         ({"how": "mul"}, "encoding.how: 'mul' is not one of: 'add', 'concat'"),
     ],
 )

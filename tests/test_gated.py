@@ -33,11 +33,8 @@ def draw(batch: int, time: int, seed: int = 0):
 
 def run(encoding, params, q, k, v, at, **options):
     """Attention of a layer; the layer's input is taken to be the keys."""
-    view = frame(encoding, params, at, heads=HEADS, head=HEAD, **options).at(0)
-    walk = view.encoding.walk
-    x = k.reshape(*k.shape[:2], -1)
-    feat = walk.prepare(view.params, x) if walk and walk.prepare else None
-    return attend(q, k, v, view, feat, feat)
+    view = frame(encoding, params, at, DIMS, **options)
+    return attend(q, k, v, view.layer(0, k.reshape(*k.shape[:2], -1)))
 
 
 def of(name, **options):

@@ -38,7 +38,8 @@ def asked(row, inputs, moved=1, **other):
         return {"ids": multimodal_ids.ids(parts, **options)}
     tuples = {o: tuple(v) if isinstance(v, list) else v for o, v in options.items()}
     encoding = make(row["case"].split("/")[0], **tuples)
-    params = filled(encoding.init(jax.random.key(0), Dims(*row["dims"])), inputs)
+    dims = Dims(*row["dims"])
+    params = filled(encoding.init(jax.random.key(0), dims), inputs)
     at = standing(inputs["pos"] * moved)
     q_at = standing(inputs["q_pos"] * moved) if "q_pos" in inputs else at
     if row["hook"] == "attend":
@@ -49,23 +50,21 @@ def asked(row, inputs, moved=1, **other):
         zeros = jnp.zeros((*inputs["pos"].shape[:2], row["dims"][0]), float)
         return {"code": encoding.embed(params, zeros, placed)}
     if row["hook"] == "bias":
-        return {"bias": encoding.bias(params, q_placed, placed)}
-    table = encoding.table(params, placed, row["dims"][2])
+        return {"bias": encoding.bias(params, q_placed, placed, dims)}
+    table = encoding.table(params, placed, dims)
     return {side: encoding.rotate(table, wide(inputs[side]), side) for side in "qk"}
 
 
 def weights(row, encoding, params, inputs, at, moved):
     """Attention weights [B, H, Q, K]: what attention makes of values that are unit vectors."""
     q, k = wide(inputs["q"]), wide(inputs["k"])
-    queries, keys, (_, heads, head) = q.shape[1], k.shape[1], row["dims"]
-    latest = lambda tree: jax.tree.map(lambda leaf: leaf[:, keys - queries :], tree)
-    sizes = {"heads": heads, "head": head, "causal": row["causal"]}
-    view = frame(encoding, params, latest(at), at, form="dense", **sizes).at(row["layer"])
-    values = jnp.broadcast_to(jnp.eye(keys)[None, :, None], (len(q), keys, heads, keys))
-    feat = None
-    if view.encoding.walk and view.encoding.walk.prepare:
-        feat = view.encoding.walk.prepare(view.params, wide(inputs["x"] * moved))
-    return jnp.swapaxes(attend(q, k, values, view, latest(feat), feat), 1, 2)
+    queries, keys, dims = q.shape[1], k.shape[1], Dims(*row["dims"])
+    columns = keys - queries, queries
+    view = frame(encoding, params, at, dims, queries=columns, causal=row["causal"], form="dense")
+    x = wide(inputs["x"] * moved) if "x" in inputs else None
+    layer = view.layer(row["layer"], None if x is None else x[:, columns[0] :], x)
+    values = jnp.broadcast_to(jnp.eye(keys)[None, :, None], (len(q), keys, dims.heads, keys))
+    return jnp.swapaxes(attend(q, k, values, layer), 1, 2)
 
 
 def standing(pos_BT):

@@ -9,6 +9,7 @@ import experiments
 from configs import tasks_extrap
 from posenc_jax import make
 from posenc_jax.encoding import place
+from posenc_jax.encodings import reach
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import ModelConfig
 from posenc_jax.lab.model import transformer
@@ -92,10 +93,10 @@ def test_evaluation_shows_the_groups_and_nan_past_the_limit(name):
     mover = make(name, limit=8, **({"offset": 3} if name == "abacus" else {}))
     found = place(mover, None, grouped([0, 1, 2, 7, 8, 0, 900]))[0]
     np.testing.assert_array_equal(found, [0, 1, 2, 7, np.nan, 0, np.nan])
-    assert mover.shows == 8
-    assert make(f"{name}+learned", limit=8, length=8, **({"offset": 3} if name == "abacus" else {})
-                ).limit is None  # fmt: skip
-    assert make(f"{name}+learned", length=100).limit == 100, "control: a table that is too short"
+    small = {"limit": 8, "offset": 3} if name == "abacus" else {"limit": 8}
+    assert reach(f"{name}+learned", length=8, **small) is None
+    with pytest.raises(ValueError, match=r"encoding\.name: .* raise encoding\.length to 8, or"):
+        make(f"{name}+learned", length=7, **small)
 
 
 def test_abacus_moves_all_digits_of_a_sequence_by_one_offset_up_to_its_largest():
@@ -201,11 +202,11 @@ def test_a_task_without_the_groups_that_are_read_is_refused(name, task, words):
 @pytest.mark.parametrize(
     ("name", "options", "line"),
     [
-        ("abacus", {"limit": 0}, "encoding.limit: 0 must be positive"),
+        ("abacus", {"limit": 0}, "encoding.limit: 0 must be 1 or more"),
         ("abacus", {"offset": 512}, "encoding.offset: 512 must be 0 or more and below limit, 512"),
         ("abacus", {"offset": -1}, "encoding.offset: -1 must be 0 or more and below limit, 512"),
         ("abacus", {"per": "token"}, "encoding.per: 'token' is not one of: 'example', 'batch'"),
-        ("coupled", {"limit": -5}, "encoding.limit: -5 must be positive"),
+        ("coupled", {"limit": -5}, "encoding.limit: -5 must be 1 or more"),
     ],
 )
 def test_a_bad_option_is_refused_in_one_line(name, options, line):

@@ -24,7 +24,8 @@ def layer_of(name, **options):
 
 
 def bias_of(encoding, params, q_pos, k_pos):
-    return np.asarray(encoding.bias(params, jnp.asarray(q_pos)[None], jnp.asarray(k_pos)[None]))[0]
+    q_BQ, k_BK = jnp.asarray(q_pos)[None], jnp.asarray(k_pos)[None]
+    return np.asarray(encoding.bias(params, q_BQ, k_BK, DIMS))[0]
 
 
 @pytest.mark.parametrize("name", ["kerple_log", "kerple_power"])
@@ -61,7 +62,7 @@ def test_kerple_power_is_alibi_at_one_and_has_a_gradient_at_distance_0():
     slopes = np.exp(params["log_a"])[:, None]
     np.testing.assert_allclose(row, -slopes * np.arange(5, -1, -1), rtol=1e-6)
     pos = jnp.arange(4)[None]
-    gradient = jax.grad(lambda p: encoding.bias(p, pos, pos).sum())(params)
+    gradient = jax.grad(lambda p: encoding.bias(p, pos, pos, DIMS).sum())(params)
     assert all(np.isfinite(leaf).all() and (leaf != 0).all() for leaf in gradient.values())
     naive = jax.grad(lambda p: jnp.exp(p * jnp.log(jnp.arange(4.0))).sum())(1.0)
     assert np.isnan(naive), "control: the plain formula has none"
@@ -97,14 +98,14 @@ def test_a_row_of_offsets_makes_the_blocks(name, options):
 
     def run(causal, shift=0, **form):
         at = full(1, 11)
-        at = at.replace(pos_BT=at.pos_BT * (1 + shift))
-        return attend(q, k, v, frame(encoding, params, at, heads=3, head=4, causal=causal,
-                                     **form).at(0))  # fmt: skip
+        at = at.replace(pos_BT=at.pos_BT * (1 + shift)) if shift else at
+        view = frame(encoding, params, at, DIMS, causal=causal, **form)
+        return attend(q, k, v, view.layer(0))
 
     for causal in (True, False):
         dense = run(causal, form="dense")
         np.testing.assert_allclose(
-            run(causal, form="blockwise", block=4, aligned=True), dense, atol=2e-6
+            run(causal, form="blockwise", block=4), dense, atol=2e-6
         )
         assert np.abs(run(causal, shift=1, form="dense") - dense).max() > 1e-5
 
@@ -118,8 +119,8 @@ def test_a_window_hides_whole_blocks_without_nan(form, causal):
     qkv = jax.random.normal(jax.random.key(0), (3, 1, 24, 3, 4))
 
     def loss(qkv, target):
-        view = frame(encoding, {}, at, heads=3, head=4, causal=causal, form=form, block=4)
-        return attend(*qkv, view)[:, target].sum()
+        view = frame(encoding, {}, at, DIMS, causal=causal, form=form, block=4)
+        return attend(*qkv, view.layer(0))[:, target].sum()
 
     value, gradient = jax.value_and_grad(loss)(qkv, 20)
     assert np.isfinite(value)
@@ -137,9 +138,9 @@ def test_a_window_sees_itself_however_far_apart_positions_are_and_hides_no_nan()
     refused = make("randomized+window", limit=8, distance=20)
     at = full(1, 9)
     placed = refused.place(None, at)
-    assert np.isnan(refused.bias(({}, {}), placed, placed)).all()
+    assert np.isnan(refused.bias(({}, {}), placed, placed, DIMS)).all()
     placed = refused.place(None, full(1, 8))
-    assert not np.isnan(refused.bias(({}, {}), placed, placed)).any()
+    assert not np.isnan(refused.bias(({}, {}), placed, placed, DIMS)).any()
 
 
 @pytest.mark.parametrize("name", ["kerple_log", "kerple_power", "fire", "mlp"])

@@ -17,7 +17,8 @@ def layer_of(name, **options):
 
 
 def bias_of(encoding, params, q_pos, k_pos):
-    return np.asarray(encoding.bias(params, jnp.asarray(q_pos)[None], jnp.asarray(k_pos)[None]))[0]
+    q_BQ, k_BK = jnp.asarray(q_pos)[None], jnp.asarray(k_pos)[None]
+    return np.asarray(encoding.bias(params, q_BQ, k_BK, DIMS))[0]
 
 
 def test_fire_reads_the_querys_position_from_its_threshold_on():
@@ -53,12 +54,12 @@ def test_fire_is_its_papers_listing():
 def test_fires_gradient_is_finite_from_the_start(form, causal):
     """Both past the threshold and before it, distance 0 included; each parameter learns."""
     encoding, params = layer_of("fire", threshold=6.0)
+    one_layer = encoding._replace(init=lambda key, dims: params)
     q, k, v = jax.random.normal(jax.random.key(1), (3, 1, 12, 3, 4))
 
     def loss(params):
-        view = frame(encoding, params, full(1, 12), heads=3, head=4, causal=causal, form=form,
-                     block=4)  # fmt: skip
-        return (attend(q, k, v, view) ** 2).sum()
+        view = frame(one_layer, params, full(1, 12), DIMS, causal=causal, form=form, block=4)
+        return (attend(q, k, v, view.layer(0)) ** 2).sum()
 
     gradient = jax.grad(loss)(params)
     for name, leaf in gradient.items():

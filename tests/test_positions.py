@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import operator
 from types import SimpleNamespace
 
 import jax
@@ -9,9 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax import Dims, make
-from posenc_jax.encodings import card
+from posenc_jax import CATALOG, Dims, attend, chain, frame, make
+from posenc_jax.encodings import card, check, reach
+from posenc_jax.encodings.card import Range
 from posenc_jax.layout import full, join, layout
+from posenc_jax.options import FieldError
 from tests.catalogue import standing
 
 PARITY = [
@@ -138,7 +141,7 @@ def test_a_draw_is_the_same_with_no_padding():
 def test_queries_and_a_memory_before_them_share_a_draw():
     """The second half of a document alone is shown what it is shown behind its first half."""
     where = full(1, 12)
-    halves = [type(where)(*(leaf[:, part] for leaf in where)) for part in (slice(6), slice(6, 12))]
+    halves = [jax.tree.map(operator.itemgetter(np.s_[:, a:b]), where) for a, b in ((0, 6), (6, 12))]
     together = placed(RANDOMIZED, join(*halves), KEY)[:, 6:]
     np.testing.assert_array_equal(placed(RANDOMIZED, halves[1], KEY), together)
     assert not np.array_equal(placed(RANDOMIZED, halves[1], jax.random.key(1)), together)
@@ -197,37 +200,145 @@ def test_interpolation_is_the_identity_up_to_its_length():
     assert squeezed[-1] < 10
 
 
-@pytest.mark.parametrize("name", ["randomized", "interpolated", "clamped"])
-def test_what_is_shown_stays_below_what_is_declared(name):
-    option = "limit" if name == "randomized" else "length"
-    encoding = make(name, **{option: 16})
-    assert encoding.shows == 16
-    for n in (1, 15, 16):
-        assert np.all(placed(encoding, full(1, n)) < 16)
-    if name != "randomized":
-        assert np.all(placed(encoding, full(1, 200_000)) < 16)
-        assert make(f"{name}+learned", length=16).limit is None
-        assert make(name, length=17).shows > 16
+MOVERS = [
+    ("randomized", {"limit": 32}),
+    ("randomized", {"limit": 32, "evaluate": "plain"}),
+    ("interpolated", {"length": 8}),
+    ("clamped", {"length": 8}),
+    ("shifted", {"shift": 9, "still": 4}),
+    ("cape", {"scale": 1.5}),
+    ("cape", {"normalize": False}),
+    ("abacus", {"limit": 32, "offset": 7}),
+    ("coupled", {"limit": 32}),
+]
 
 
-def test_a_mover_brings_a_table_as_many_positions_as_it_shows():
-    assert make("randomized+learned", limit=64, length=64).limit == 64
-    assert make("randomized+learned", limit=64, length=32).limit == 32
+@pytest.mark.parametrize("time", [1, 7, 24])
+@pytest.mark.parametrize(("name", "options"), MOVERS)
+def test_placed_positions_lie_in_the_range_that_the_card_states(name, options, time):
+    """In training and in evaluation, from plain positions; randomized positions reach the ends."""
+    where = full(200, time)
+    where = where.replace(group_BT=where.pos_BT % 9)
+    o, encoding = SimpleNamespace(**(card(name).defaults | options)), make(name, **options)
+    for key in (None, KEY):
+        span = card(name).moves(o, time, Range(0, time), key is not None)
+        found = placed(encoding, where, key)
+        assert found.min() >= span.low - 1e-5
+        assert found.max() < span.below + 1e-5
+        if key is not None and name in ("randomized", "shifted"):
+            assert found.min() < span.low + 3, "control: the range is no wider than it must be"
+            assert found.max() >= span.below - 3
+    assert set(MOVERS_OF_CATALOG) == {name for name, _ in MOVERS}
 
 
-@pytest.mark.parametrize("name", ["randomized", "interpolated"])
+MOVERS_OF_CATALOG = [name for name in CATALOG if card(name).kind == "positions"]
+READERS = [
+    (name, options)
+    for name in ("learned", "one_hot", "binary", "rbf", "tupe")
+    for options in ({"length": 16}, {"length": 16, "beyond": "interpolate"})
+]
+CHAINS = [
+    *[("clamped", name, options) for name, options in READERS],
+    *[("interpolated", name, options) for name, options in READERS],
+    *[("shifted", name, {"shift": 4, **options}) for name, options in READERS],
+    *[("cape", name, options) for name, options in READERS],
+    *[("randomized", name, {"limit": 16, **options}) for name, options in READERS],
+    *[("randomized", name, {"limit": 17, **options}) for name, options in READERS],
+    ("shifted", "randomized+rope", {"limit": 16, "shift": 1}),
+    ("cape", "irope", {"every": 2}),
+    ("coupled", "learned", {"limit": 16, "length": 16}),
+]
+
+
+@pytest.mark.parametrize(("mover", "reader", "options"), CHAINS)
+def test_a_chain_is_accepted_if_and_only_if_training_on_it_is_finite(mover, reader, options):
+    accepted = [is_accepted(f"{mover}+{reader}", options, time) for time in (12, 13)]
+    finite = [is_finite_in_training(mover, reader, options, time) for time in (12, 13)]
+    if "interpolate" in options.values():
+        # Positions that another part places are not squeezed into the table but clipped.
+        assert all(finite)
+        fits = mover in ("clamped", "interpolated") or options.get("limit") == 16
+        assert accepted == ([True, False] if mover == "shifted" else [fits, fits])
+    else:
+        assert accepted == finite
+
+
+def is_accepted(name, options, time):
+    try:
+        check(name, options, time)
+    except FieldError:
+        return False
+    return True
+
+
+def is_finite_in_training(mover, reader, options, time):
+    """Whether attention is finite in both layers for positions drawn in training, 400 times."""
+    own = lambda name: {o: v for o, v in options.items() if o in card(name).options}
+    names = [mover, *reader.split("+")]
+    encoding = chain(*(CATALOG[name](**own(name)) for name in names))
+    where, dims = full(400, time), Dims(8, 2, 4, 2)
+    params = encoding.init(KEY, dims)
+    view = frame(encoding, params, where, dims, placed=encoding.place(KEY, where), form="dense")
+    x = view.embed(jnp.ones((400, time, 8)))
+    q = x.reshape(400, time, 2, 4)
+    return all(np.isfinite(attend(q, q, q, view.layer(n, x))).all() for n in range(2))
+
+
+def test_a_chain_is_refused_by_what_every_length_shows():
+    gives = (
+        r"reads positions in \[0, 512\), and in training randomized gives it those in \[0, 2048\)"
+    )
+    with pytest.raises(FieldError, match=gives + "; raise encoding.length to 2048, or set"):
+        make("randomized+learned")
+    for name in ("cape+one_hot", "randomized+axial", "shifted+mrope", "abacus+learned_2d"):
+        with pytest.raises(FieldError, match=r"^encoding\.name: "):
+            make(name)
+    make("randomized+learned", length=2048)
+    make("cape+one_hot", beyond="clamp")
+
+
+def test_what_depends_on_the_length_is_refused_for_a_length():
+    make("shifted+learned")
+    check("shifted+learned", {}, 12)
+    with pytest.raises(FieldError, match=r"on 64 tokens shifted .* raise encoding.length to 564"):
+        check("shifted+learned", {}, 64)
+    check("shifted+learned", {"length": 564}, 64)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "most"),
+    [
+        ("rope", {}, None),
+        ("learned", {}, 512),
+        ("learned", {"beyond": "interpolate"}, None),
+        ("randomized", {"limit": 64}, 64),
+        ("randomized+learned", {"limit": 64, "length": 64}, 64),
+        ("clamped+learned", {}, None),
+        ("interpolated+learned", {"length": 16}, None),
+        ("shifted+learned", {"shift": 100, "still": 12}, 500),
+        ("learned+clamped+rope", {"length": 16}, 16),
+        ("coupled+learned", {"limit": 16, "length": 16}, None),
+        ("learned_2d", {"length": 7}, 7),
+        ("swin_2d", {"window": 3, "beyond": "error"}, 3),
+    ],
+)
+def test_reach_is_the_longest_sequence_that_is_read_in_evaluation(name, options, most):
+    assert reach(name, **options) == most
+
+
+@pytest.mark.parametrize("name", MOVERS_OF_CATALOG[:5])
 def test_refuses_positions_of_two_axes(name):
     pos = jnp.zeros((1, 4, 2), jnp.int32)
-    with pytest.raises(ValueError, match=f"is not \\[B, T\\], all that {name} can move"):
+    with pytest.raises(ValueError, match=r"^positions: shape \(1, 4, 2\) is not \[B, T\]$"):
         make(name).place(None, standing(pos))
 
 
 @pytest.mark.parametrize(
     ("name", "options", "line"),
     [
-        ("randomized", {"limit": 0}, "encoding.limit: 0 must be positive"),
-        ("interpolated", {"length": -1}, "encoding.length: -1 must be positive"),
-        ("clamped", {"length": 0}, "encoding.length: 0 must be positive"),
+        ("randomized", {"limit": 0}, "encoding.limit: 0 must be 1 or more"),
+        ("interpolated", {"length": -1}, "encoding.length: -1 must be 1 or more"),
+        ("clamped", {"length": 0}, "encoding.length: 0 must be 1 or more"),
     ],
 )
 def test_refuses_bad_values_in_one_line(name, options, line):

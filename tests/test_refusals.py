@@ -181,4 +181,4 @@ def test_their_neighbours_are_taken():
     assert layout(jnp.ones((2, 5), int), jnp.ones((2, 5))).pos_BT.shape == (2, 5)
     for name in ("pope+t5", "rope+tupe", "tupe+t5", "sinusoidal+pope"):
         assert make(name).init is not None
-    assert make("randomized+learned", beyond="interpolate", limit=512).limit == 512
+    assert reach("randomized+learned", beyond="interpolate", limit=512) == 512

@@ -22,10 +22,15 @@ def vectors(seed: int, time: int = 12, dims: Dims = DIMS, dtype=float) -> tuple:
     return tuple(jnp.asarray(x, dtype) for x in draw)
 
 
+def dims_of(x_BTHC: jax.Array) -> Dims:
+    heads, head = x_BTHC.shape[2:]
+    return Dims(heads * head, heads, head)
+
+
 def logits(encoding, params, q_BTHC, k_BTHC, pos_BT) -> jax.Array:
     """Scores of one row as attention makes them, before the mask."""
     placed = place(encoding, None, standing(pos_BT))
-    table = encoding.table(params, placed, q_BTHC.shape[-1])
+    table = encoding.table(params, placed, dims_of(q_BTHC))
     q, k = (encoding.rotate(table, x, s) for x, s in ((q_BTHC, "q"), (k_BTHC, "k")))
     return jnp.einsum("bqhc,bkhc->bhqk", q, k)[0] / q_BTHC.shape[-1] ** 0.5
 
@@ -158,7 +163,7 @@ def test_odd_width(encoding, head, axes):
     params = encoding.init(jax.random.key(0), DIMS)
     pos = counted(0) if axes == 1 else jnp.stack([counted(0)] * axes, axis=-1)
     placed = place(encoding, None, standing(pos))
-    table = encoding.table(params, placed, DIMS.head)
+    table = encoding.table(params, placed, DIMS)
     rotate = jax.jit(lambda x: encoding.rotate(table, x, "q"))
     assert rotate(jnp.zeros((1, 12, 3, DIMS.head))).shape == (1, 12, 3, DIMS.head)
     for refused in (
@@ -173,7 +178,7 @@ def test_odd_width(encoding, head, axes):
 def test_table_of_another_width():
     """A table made for other vectors is refused, not used on their first channels."""
     encoding = rotary.rope()
-    table = encoding.table({}, counted(0), 8)
+    table = encoding.table({}, counted(0), DIMS)
     with pytest.raises(ValueError, match="4 pairs cannot turn vectors of 8"):
         encoding.rotate(table, jnp.zeros((1, 12, 3, 16)), "q")
 
@@ -200,7 +205,7 @@ def test_dtype(build):
     """bfloat16 vectors come back as bfloat16, turned by a float32 table."""
     encoding = build()
     placed = place(encoding, None, standing(counted(256)))
-    table = encoding.table({}, placed, 8)
+    table = encoding.table({}, placed, DIMS)
     assert {leaf.dtype for leaf in jax.tree.leaves(table)} == {jnp.dtype(jnp.float32)}
     q, _ = vectors(5, dtype=jnp.bfloat16)
     turned = encoding.rotate(table, q, "q")
@@ -216,11 +221,11 @@ def test_partial():
     """The channels past the share come through untouched, and all of them turned is rope."""
     q, _ = vectors(6)
     encoding = rotary.partial(share=0.5)
-    turned = encoding.rotate(encoding.table({}, counted(1), 8), q, "q")
+    turned = encoding.rotate(encoding.table({}, counted(1), DIMS), q, "q")
     assert gap(turned[..., 4:], q[..., 4:]) == 0.0
     assert gap(turned[..., :4], q[..., :4]) > 1e-1
     whole, rope = rotary.partial(share=1.0), rotary.rope()
-    one, other = (e.rotate(e.table({}, counted(1), 8), q, "q") for e in (whole, rope))
+    one, other = (e.rotate(e.table({}, counted(1), DIMS), q, "q") for e in (whole, rope))
     assert gap(one, other) == 0.0
 
 
@@ -250,7 +255,7 @@ def test_xpos_far(time):
     """A row of 1e5 tokens is finite in values and gradients; the plain powers are not."""
     encoding = rotary.xpos()
     pos = counted(0, time)
-    table = encoding.table({}, place(encoding, None, standing(pos)), 8)
+    table = encoding.table({}, place(encoding, None, standing(pos)), DIMS)
     leaves = jax.tree.leaves(table)
     assert all(bool(jnp.isfinite(leaf).all()) for leaf in leaves)
     assert max(float(jnp.abs(leaf).max()) for leaf in leaves) ** 2 < 1e36
@@ -270,8 +275,8 @@ def test_xpos_one_centre():
     score = lambda placed: (
         jnp.einsum(
             "bqhc,bkhc->bhqk",
-            encoding.rotate(encoding.table({}, placed, 8), q[:, -1:], "q"),
-            encoding.rotate(encoding.table({}, place(encoding, None, standing(pos)), 8), k, "k"),
+            encoding.rotate(encoding.table({}, placed, DIMS), q[:, -1:], "q"),
+            encoding.rotate(encoding.table({}, place(encoding, None, standing(pos)), DIMS), k, "k"),
         )[0]
         / 8**0.5
     )
@@ -283,7 +288,7 @@ def test_xpos_one_centre():
 def test_bases_do_not_share_a_table():
     """Two bases in one program keep their own angles."""
     one, other = rotary.rope(), rotary.rope(base=500.0)
-    both = jax.jit(lambda pos: (one.table({}, pos, 8).cos, other.table({}, pos, 8).cos))
+    both = jax.jit(lambda pos: (one.table({}, pos, DIMS).cos, other.table({}, pos, DIMS).cos))
     first, second = both(counted(0))
     assert gap(first, np.cos(angles(counted(0), ladder(8, 10_000.0)[None]))) < 1e-6
     assert gap(first, second) > 1e-1

@@ -22,9 +22,9 @@ def test_axial():
     assert gap(score(grid), score(grid + moved)) < 5e-6
     assert gap(score(grid), score(grid[..., ::-1])) > 1e-2
     with pytest.raises(ValueError, match=r"^positions: shape \(1, 12\)"):
-        encoding.table({}, counted(0), 8)
-    with pytest.raises(ValueError, match="choose axial"):
-        rotary.rope().table({}, grid, 8)
+        encoding.table({}, counted(0), DIMS)
+    with pytest.raises(ValueError, match=r"^positions: shape \(1, 12, 2\) is not \[B, T\]$"):
+        rotary.rope().table({}, grid, DIMS)
 
 
 def test_mixed_begins_with_crosses():
@@ -132,8 +132,8 @@ def test_refused_options(build, options, message):
 @pytest.mark.parametrize(
     ("encoding", "head", "message"),
     [
-        (rotary_2d.axial(), 6, "head: 6 channels; axial needs"),
-        (rotary_2d.mixed(), 6, "head: 6 channels; mixed needs"),
+        (rotary_2d.axial(), 6, "head: 6 channels; two axes"),
+        (rotary_2d.mixed(), 6, "head: 6 channels; two axes"),
         (rotary_multimodal.mrope(), 7, "head: 7 channels do not pair"),
         (
             rotary_multimodal.mrope(sections=(2, 2, 2)),

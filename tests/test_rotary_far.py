@@ -49,7 +49,7 @@ def test_far_table(name, options, top):
         pos = spread(counted(start), CATALOG[name].card.axes)
         encoding, own = at_layer(CATALOG[name](**options), 0, params)
         own = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), own)
-        made = encoding.table(own, place(encoding, None, standing(pos)), DIMS.head)
+        made = encoding.table(own, place(encoding, None, standing(pos)), DIMS)
         return jax.tree.leaves(made)
 
     fresh = CATALOG[name](**options).init(jax.random.key(0), DIMS)

@@ -7,7 +7,7 @@ import pytest
 
 from posenc_jax import attend, frame
 from posenc_jax.encoding import at_layer
-from posenc_jax.encodings import rotary, rotary_2d, rotary_fourier_polar, rotary_generators
+from posenc_jax.encodings import reach, rotary, rotary_2d, rotary_fourier_polar, rotary_generators
 from posenc_jax.layout import full
 from tests.catalogue import gap
 from tests.test_rotary import DIMS, counted, first_layer, logits, spread, vectors
@@ -30,7 +30,7 @@ def test_fope_keeps_slow_pairs_as_they_are():
     fope = rotary_fourier_polar.fope(base=100.0, length=64)
     params = fope.init(jax.random.key(0), DIMS)
     q, _ = vectors(2)
-    turned = fope.rotate(fope.table(params, counted(5), 8), q, "q")
+    turned = fope.rotate(fope.table(params, counted(5), DIMS), q, "q")
     assert gap(turned[..., [3, 7]], q[..., [3, 7]]) == 0.0
     assert gap(turned[..., :3], q[..., :3]) > 1e-1
 
@@ -71,12 +71,12 @@ def test_pope_leaves_values_their_width(form):
     q, k = vectors(6)
     v = jnp.ones((1, 12, 3, 5))
     at = full(1, 12)
-    view = frame(encoding, params, at, heads=3, head=8, causal=False, form=form, block=8)
+    view = frame(encoding, params, at, DIMS, causal=False, form=form, block=8).layer(0)
     assert attend(q, k, v, view).shape == (1, 12, 3, 5)
     seen = jnp.broadcast_to(jnp.eye(12)[None, :, None], (1, 12, 3, 12))
     wanted = jax.nn.softmax(logits(encoding, params, q, k, at.pos_BT), axis=-1)
     assert gap(attend(q, k, seen, view)[0].swapaxes(0, 1), wanted) < 1e-5
-    table = encoding.table(params, at.pos_BT, 8)
+    table = encoding.table(params, at.pos_BT, DIMS)
     turned = encoding.rotate(table, q.astype(jnp.bfloat16), "q")
     assert turned.dtype == jnp.bfloat16
     assert turned.shape == (1, 12, 3, 16)
@@ -100,12 +100,12 @@ def test_liere_of_pairs_is_mixed():
 def test_liere_within_its_range():
     """Float32 is right to 1e-4 up to the limit, where the table ends in NaN; lengths are kept."""
     encoding, params = first_layer("liere")
-    assert encoding.limit == 112
+    assert reach("liere") == 112
     params = jax.tree.map(np.asarray, params)
     pos = np.array([[[111, 111], [111, 0], [0, 0]]], np.int32)
 
     def table(pos):
-        return encoding.table(jax.tree.map(jnp.asarray, params), jnp.asarray(pos), 8)
+        return encoding.table(jax.tree.map(jnp.asarray, params), jnp.asarray(pos), DIMS)
 
     single, past = table(pos), table(pos + 1)
     with jax.enable_x64(True):
@@ -136,7 +136,7 @@ def test_string_turns_and_does_not_stretch(basis):
     """Row and column commute, lengths stay: the rotation of a sum is that of its parts."""
     encoding, params = first_layer("string", basis=basis)
     q, _ = vectors(9)
-    table = encoding.table(params, spread(counted(40), 2), 8)
+    table = encoding.table(params, spread(counted(40), 2), DIMS)
     turned = encoding.rotate(table, q, "q")
     assert gap(jnp.linalg.norm(turned, axis=-1), jnp.linalg.norm(q, axis=-1)) < 1e-5
     assert gap(turned, q) > 1e-1
@@ -158,7 +158,7 @@ def test_circulant_begins_with_the_frequencies_of_mixed():
         (rotary_fourier_polar.fope, {"sigma": 0.0}, "encoding.sigma: 0.0 must be positive"),
         (rotary_fourier_polar.fope, {"pairing": "x"}, "encoding.pairing: 'x' is not one of"),
         (rotary_fourier_polar.pope, {"base": -1.0}, "encoding.base: -1.0 must be positive"),
-        (rotary_generators.liere, {"block": 1}, "encoding.block, size: 1, 14 must be 2 or more"),
+        (rotary_generators.liere, {"block": 1}, "encoding.block: 1 must be 2 or more"),
         (rotary_generators.string, {"basis": "x"}, "encoding.basis: 'x' is not one of: 'cayley'"),
     ],
 )
@@ -175,7 +175,7 @@ def test_refused_options(build, options, message):
         (rotary.hope(length=6), "encoding.length: 6 tokens are less than one turn"),
         (rotary.p_rope(share=0.2), "encoding.share: 0.2 of the pairs of a head of 8 is none"),
         (rotary_generators.liere(block=3), "encoding.block: 3 does not divide a head of 8"),
-        (rotary_generators.string(), "head: 6 channels; string needs"),
+        (rotary_generators.string(), "head: 6 channels; two axes"),
     ],
 )
 def test_refused_widths(encoding, message):

@@ -73,7 +73,7 @@ FROZEN = [
 
 
 def table_of(encoding, pos_BT, length, head: int = 16):
-    return encoding.table({}, place(encoding, None, standing(pos_BT, length)), head)
+    return encoding.table({}, place(encoding, None, standing(pos_BT, length)), Dims(head, 1, head))
 
 
 @pytest.mark.parametrize(("encoding", "wanted_F"), FROZEN)
@@ -163,8 +163,8 @@ def test_dynamic_ntk_length_of_each_sequence():
     encoding = rotary_scaling.dynamic_ntk(length=4)
     pos = jnp.asarray([[0, 1, 2, 0, 1, 2, 3, 4, 5]], jnp.int32)
     length = jnp.asarray([[3] * 3 + [6] * 6], jnp.int32)
-    table = encoding.table({}, place(encoding, None, standing(pos, length)), 16)
-    rope = rotary.rope().table({}, pos, 16)
+    table = encoding.table({}, place(encoding, None, standing(pos, length)), Dims(16, 1, 16))
+    rope = rotary.rope().table({}, pos, Dims(16, 1, 16))
     assert gap(table.cos[:, :3], rope.cos[:, :3]) == 0.0
     assert gap(table.cos[:, 3:], rope.cos[:, 3:]) > 1e-2
     assert gap(table.cos[:, 3:], table_of(encoding, pos[:, 3:], 6).cos) < 1e-6
