@@ -57,7 +57,8 @@ def check(config: Config) -> None:
             _check_variant(config, name, label)
         for field, lengths in sizes.items():
             in_training = field != "config.eval.lengths"
-            check_length = checks.training if in_training else checks.reach
+            longest = field == "config.train.length"
+            check_length = checks.training if longest else checks.reach
             for length in lengths:
                 for label in (name,) if in_training else variants or (name,):
                     options = _options_as(config, name, label, length)
