@@ -1,6 +1,6 @@
 """ALiBi trained on windows of 128 bytes, evaluated to 2,048.
 
-Expect bits per byte to stay level or fall with length: what a linear bias reads is mostly near.
+Expect bits per byte to stay level or fall with length: a linear bias reads mostly near tokens.
 
     python train.py --config=configs/alibi_extrap.py
     python train.py --config=configs/alibi_extrap.py:quick
@@ -10,6 +10,5 @@ from configs import common
 
 
 def get_config(argument=""):
-    config = common.length_extrapolation()
-    config.encoding.name = "alibi"
+    config = common.config("length_extrapolation", encoding={"name": "alibi"})
     return common.quick(config) if common.only_quick(argument) else config

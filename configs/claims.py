@@ -5,35 +5,31 @@
     python train.py --config=configs/claims.py:quick           # all, small
     python scripts/claims.py RUN                               # docs/claims.md from a run's folder
 
-`quick` trains shorter, on smaller models and 3 seeds: a claim that needs a well-trained model may
-come out otherwise there. `text` is of the models that claims share; what trains on a task of its
-own says so in experiments/claims.
+`quick` trains smaller models for fewer steps, with 3 seeds: a claim that needs a well-trained model
+may have another verdict there. `text` configures the models that claims share; the other models are
+configured by their claims, in experiments/claims.
 """
 
-from ml_collections import ConfigDict
-
 from configs import common
+
+FULL = {
+    "task": {"name": "stdlib", "stretch": 32768},
+    "model": {"width": 64},
+    "train": {"length": 64, "steps": 600, "warmup": 50, "chunk": 50},
+}
+QUICK = {
+    "task": {"name": "stdlib", "stretch": 8192},
+    "model": {"width": 32, "layers": 1},
+    "train": {"length": 32, "batch": 16, "steps": 120, "warmup": 15, "chunk": 40},
+}
 
 
 def get_config(argument=""):
     ids, quick = common.words(argument)
-    base = common.length_extrapolation()
-    config = ConfigDict(
-        {
-            "experiment": "claims",
-            "claims": ",".join(ids) or "all",
-            "budget": "quick" if quick else "full",
-            "text": {"task": base.task, "model": base.model, "train": base.train},
-            "seeds": 3 if quick else 5,
-            "first_seed": 0,
-            "wandb": base.wandb,
-        }
+    return common.config(
+        "claims",
+        claims=",".join(ids) or "all",
+        budget="quick" if quick else "full",
+        text=QUICK if quick else FULL,
+        seeds=3 if quick else 5,
     )
-    if quick:
-        config.text.task.update(stretch=8192)
-        config.text.model.update(width=32, layers=1)
-        config.text.train.update(length=32, min_length=32, batch=16, steps=120, warmup=15, chunk=40)
-    else:
-        config.text.model.update(width=64)
-        config.text.train.update(length=64, min_length=64, batch=32, steps=600, warmup=50, chunk=50)
-    return config

@@ -5,10 +5,10 @@
     python train.py --config=configs/extrap.py:nope,t5,randomized+rope
     python train.py --config=configs/extrap.py:rope,alibi,quick
 
-Each name is trained and evaluated in turn with the same seeds; "a+b" chains two. An option is given
-beside the name, for every method that takes it: --config.encoding.base=500000.0
+Each name is trained and evaluated in turn with the same seeds; "a+b" chains two. An option goes to
+every method that takes it: --config.encoding.base=500000.0
 
-The same names as a sweep, each at two learning rates with 3 seeds, a run for each point:
+The same names as a sweep, each at two learning rates with 3 seeds, one run for each point:
 
     python scripts/sweep.py --config=configs/extrap.py
     python scripts/sweep.py --config=configs/extrap.py:rope,alibi,quick
@@ -22,8 +22,8 @@ DEFAULT = ("nope", "sinusoidal", "rope", "alibi", "t5", "xpos", "randomized+rope
 
 def get_config(argument=""):
     names, quick = common.words(argument)
-    config = common.length_extrapolation()
-    config.encoding.name = ",".join(names or (DEFAULT[2:4] if quick else DEFAULT))
+    chosen = names or (DEFAULT[2:4] if quick else DEFAULT)
+    config = common.config("length_extrapolation", encoding={"name": ",".join(chosen)})
     return common.quick(config) if quick else config
 
 

@@ -12,8 +12,6 @@ stays near the unigram.
 Takes under 3 minutes on 2 cores, most of it compiling a program or two for each method.
 """
 
-from ml_collections import ConfigDict
-
 from configs import common
 from posenc_jax.encodings import CATALOG
 
@@ -22,41 +20,30 @@ QUICK = ("nope", "sinusoidal", "rope", "alibi")
 
 def get_config(argument=""):
     names, quick = common.words(argument)
-    base = common.length_extrapolation()
-    config = ConfigDict(
-        {
-            "experiment": "permutation",
-            "encoding": {"name": ",".join(names or (QUICK if quick else CATALOG))},
-            "model": {**base.model.to_dict(), "kind": "encoder"},
-            "order": {"symbols": 3, "steps": 180, "lr": 1e-2},
-            "equivariance": {
-                "lengths": (2, 32, 512),
-                "permutations": 2,
-                "float64": ("nope, causal mask", "lstm"),
-            },
-            "text": {
-                "encoding": {"name": "nope,sinusoidal,rope"},
-                "task": {"name": "stdlib", "masked": 0.15, "stretch": 16384},
-                "model": {**base.model.to_dict(), "kind": "encoder"},
-                "train": base.train.to_dict(),
-                "eval": base.eval.to_dict(),
-            },
-            "seeds": 3,
-            "first_seed": 0,
-            "wandb": base.wandb.to_dict(),
-        }
+    chosen = names or (QUICK if quick else CATALOG)
+    wanted = [name for name in ("nope", "rope", "alibi") if name in chosen]
+    config = common.config(
+        "permutation",
+        encoding={"name": ",".join(chosen)},
+        model={"kind": "encoder", "width": 32, "layers": 1, "mlp": 2},
+        order={"symbols": 3, "steps": 180, "lr": 1e-2},
+        equivariance={
+            "lengths": (2, 32, 512),
+            "permutations": 2,
+            "float64": (*wanted, "nope, causal mask", "lstm"),
+        },
+        text={
+            "encoding": {"name": "nope,sinusoidal,rope"},
+            "task": {"name": "stdlib", "masked": 0.15, "stretch": 16384},
+            "model": {"kind": "encoder", "width": 64},
+            "train": {"length": 16, "steps": 240, "chunk": 80},
+            "eval": {"lengths": (16,)},
+        },
     )
-    config.model.update(width=32, layers=1, mlp=2)
-    config.text.model.update(width=64)
-    config.text.train.update(length=16, min_length=16, batch=32, steps=240, chunk=80)
-    config.text.eval.lengths = (16,)
-    wanted = [n for n in ("nope", "rope", "alibi") if n in config.encoding.name.split(",")]
-    config.equivariance.float64 = (*wanted, *config.equivariance.float64)
     if quick:
-        config.equivariance.update(lengths=(2, 8), permutations=2)
+        config.equivariance.lengths = (2, 8)
         config.text.encoding.name = "nope,rope"
         config.text.model.update(width=32, layers=1)
-        config.text.train.update(length=16, min_length=16, batch=16, steps=40)
-        config.text.eval.lengths = (16,)
+        config.text.train.update(batch=16, steps=40)
         config.seeds = 2
     return config

@@ -1,9 +1,9 @@
 """RoPE trained on windows of 128 bytes, evaluated to 2,048 with and without context extension.
 
-The same weights are read plain and under position interpolation, NTK, dynamic NTK and YaRN, with
-the factor that the length asks for (length / 128), which dynamic NTK finds itself. At 128 all are
-one. Expect plain RoPE to lose bits per byte with every doubling beyond, NTK to lose less, position
-interpolation more, YaRN more at first and less from 8 times on.
+The same weights are evaluated under plain RoPE, position interpolation, NTK, dynamic NTK and YaRN,
+with the factor length / 128, which dynamic NTK finds itself. At 128 all give the same. Expect plain
+RoPE to get worse with every doubling beyond, NTK less so, position interpolation more so, YaRN more
+so at first and less so from 8 times on.
 
     python train.py --config=configs/rope_extrap.py
     python train.py --config=configs/rope_extrap.py:quick
@@ -15,9 +15,7 @@ from configs import common
 
 
 def get_config(argument=""):
-    config = common.length_extrapolation()
-    config.eval.variants = ("rope", "pi", "ntk", "dynamic_ntk", "yarn")
-    if common.only_quick(argument):
-        config = common.quick(config)
-        config.eval.variants = ("rope", "yarn")
-    return config
+    quick = common.only_quick(argument)
+    variants = ("rope", "yarn") if quick else ("rope", "pi", "ntk", "dynamic_ntk", "yarn")
+    config = common.config("length_extrapolation", eval={"variants": variants})
+    return common.quick(config) if quick else config

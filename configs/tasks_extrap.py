@@ -6,18 +6,19 @@ r"""An algorithmic task, trained on strings of up to 20 symbols and tested on up
     python train.py --config=configs/tasks_extrap.py:addition --config.task.reverse=True \
         --config.encoding.name=fire+abacus+learned
 
-The tasks and the methods as a sweep, a run for each task and method:
+The tasks and the methods as a sweep, one run for each task and method:
 
     python scripts/sweep.py --config=configs/tasks_extrap.py
     python scripts/sweep.py --config=configs/tasks_extrap.py:quick --dry-run
 
-The answer is read by teacher forcing: a string counts as an exact match when every answer token
-is the argmax. In range all methods come close to 1; beyond it most fall to 0, and how fast is the
-point.
+The answer is read by teacher forcing: a string is an exact match if every token of its answer is
+the argmax. Within the trained lengths all methods come close to 1; beyond them most fall to 0, and
+the experiment shows how fast.
 """
 
 from configs import common
 from posenc_jax.lab.config import sweeps
+from posenc_jax.options import FieldError
 
 TASKS = ("copy", "reverse", "sort", "addition")
 
@@ -25,13 +26,15 @@ TASKS = ("copy", "reverse", "sort", "addition")
 def get_config(argument=""):
     names, quick = common.words(argument)
     if len(names) > 1:
-        raise ValueError(f"--config: one task at a time, not {', '.join(names)}")
-    config = common.length_extrapolation()
-    config.encoding.name = "nope,sinusoidal,rope,alibi,t5,randomized+rope"
-    config.task = {"name": names[0] if names else "copy"}
-    config.model.update(width=64, heads=8, layers=2)
-    config.train.update(length=20, min_length=1, batch=128, steps=1500, lr=1e-3)
-    config.eval.lengths = (10, 20, 30, 40, 80, 160, 320)
+        raise FieldError("--config", f"one task at a time, not {', '.join(names)}")
+    config = common.config(
+        "length_extrapolation",
+        encoding={"name": "nope,sinusoidal,rope,alibi,t5,randomized+rope"},
+        task={"name": names[0] if names else "copy"},
+        model={"width": 64, "heads": 8},
+        train={"length": 20, "min_length": 1, "batch": 128, "steps": 1500, "lr": 1e-3},
+        eval={"lengths": (10, 20, 30, 40, 80, 160, 320)},
+    )
     if quick:
         config = common.quick(config)
         config.encoding.name = "nope,rope"

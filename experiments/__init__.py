@@ -1,4 +1,10 @@
-"""One file for each experiment, with a `Config`, a `check(config)` and a `run(config, workdir)`."""
+"""The experiments. Each is a package of this folder, and the name of the package is its own:
+
+    config.py  `Config`, its fields; `check(config)`, what it refuses before anything is compiled
+    run.py     `run(config, workdir)`; and `show(workdir)` where it has a report of its own
+
+What runs an experiment is imported when it runs, so that config files load in a moment.
+"""
 
 import contextlib
 import importlib
@@ -7,63 +13,51 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from posenc_jax.lab import report, runs
 from posenc_jax.lab.config import schema
+from posenc_jax.lab.config.errors import inside, library_errors
 from posenc_jax.lab.hosts import processes
 from posenc_jax.lab.hosts.exit_status import Refused
-from posenc_jax.options import choices_for
+from posenc_jax.options import FieldError, choices_for
 
-EXPERIMENTS = (
-    "claims",
-    "images",
-    "leaderboard",
-    "length_extrapolation",
-    "padding_leakage",
-    "permutation",
-)
-SEVERAL = ("length_extrapolation",)  # those that may run as several processes
-# Those that compile for about as long as they run; halves of their batches on two cores are slower.
-MANY_PROGRAMS = ("claims", "images", "padding_leakage", "permutation")
+
+def names() -> list[str]:
+    """The names of all experiments."""
+    return sorted(path.parent.name for path in Path(__file__).parent.glob("*/config.py"))
+
+
+def config_class(name: Any) -> type[schema.ExperimentConfig]:
+    """The `Config` of an experiment. FieldError: no such experiment."""
+    return _module(name, "config").Config
 
 
 def check(config: dict[str, Any]) -> schema.ExperimentConfig:
-    """The config as its experiment takes it, every default filled in.
+    """The config as its experiment's `Config`, with all defaults.
 
     Raises:
-      ValueError: one line names the field, the value and the choices.
+      FieldError: the first field that is wrong, its value and the choices.
     """
-    name = config.get("experiment")
-    if name not in EXPERIMENTS:
-        hint = choices_for(str(name), EXPERIMENTS)
-        raise ValueError(f"config.experiment: no experiment {name!r}{hint}")
-    experiment = _experiment(name)
-    checked = schema.check(experiment.Config, config)
-    try:
-        experiment.check(checked)
-    except ValueError as error:
-        raise ValueError(_in_full(checked, error)) from None
+    with inside("config"), library_errors():
+        module = _module(config.get("experiment"), "config")
+        checked = schema.check(module.Config, config)
+        module.check(checked)
     return checked
 
 
-def _in_full(config: schema.ExperimentConfig, error: ValueError) -> str:
-    """What an error says: the library names its own fields, encoding.base or task.name."""
-    part, known = str(error).split(".")[0], type(config).model_fields
-    if part == "task" and "tasks" in known:
-        return f"config.tasks: {error}"
-    return f"config.{error}" if part in known else str(error)
-
-
 def prepare(config: dict[str, Any], workdir: str) -> Callable[[], None]:
-    """The run, ready to start or to go on; of a finished one, what says so.
+    """A function that starts or resumes the run; where the run has ended, one that says so.
 
     Raises:
-      ValueError: one line names the field, the value and the choices.
+      ValueError: a field that is wrong, see `check`, or a folder that cannot hold this run.
     """
     checked = check(config)
-    if processes.several() and checked.experiment not in SEVERAL:
-        name = checked.experiment
-        raise ValueError(f"config.experiment: {name} is for one process; several: {SEVERAL[0]}")
-    if runs.standing(workdir, checked.model_dump()) == "finished":
+    if processes.is_multiprocess() and not checked.several_processes:
+        can = ", ".join(name for name in names() if config_class(name).several_processes)
+        reason = f"{checked.experiment} runs as one process; those that run as several: {can}"
+        raise FieldError("config.experiment", reason)
+
+    from posenc_jax.lab import runs
+
+    if runs.run_status(workdir, checked.model_dump()) == "finished":
         return partial(_say_finished, checked, workdir)
     return partial(_run, checked, workdir)
 
@@ -71,35 +65,40 @@ def prepare(config: dict[str, Any], workdir: str) -> Callable[[], None]:
 def _run(config: schema.ExperimentConfig, workdir: str) -> None:
     """Refused: a field is found wrong when the data is read, such as a text that is too small."""
     try:
-        _experiment(config.experiment).run(config, workdir)
-    except ValueError as error:
-        if isinstance(error, Refused) or (said := _in_full(config, error)) == str(error):
+        _module(config.experiment, "run").run(config, workdir)
+    except FieldError as error:
+        if not error.path[0].startswith(tuple(type(config).model_fields)):  # a bug of a caller
             raise
-        raise Refused(said) from None
+        raise Refused(str(error.inside("config"))) from None
 
 
 def _say_finished(config: schema.ExperimentConfig, workdir: str) -> None:
-    """And does what is left to do where it was killed right after its last record."""
+    """Says so. Makes the report and sends the rest to W&B where the run was killed before that."""
+    from posenc_jax.lab import runs
+
     print(f"{workdir}: finished already; nothing to do", flush=True)
     unseen = not (Path(workdir) / "report.html").exists()
-    if unseen and processes.first():
+    if unseen and processes.is_first():
         show(workdir)
-    with contextlib.suppress(Refused):  # its own process is still there, and does that
-        runs.send(workdir, config.model_dump(), config.wandb.model_dump())
+    with contextlib.suppress(Refused):  # the process of the run is alive, and will do it
+        runs.send_report(workdir, config.model_dump(), config.wandb.model_dump())
 
 
 def show(workdir: str) -> None:
-    """The report of a finished run, made again from its folder: the experiment's own, or the table
-    by length.
+    """Makes the report of a finished run again: the experiment's own, or the table by length.
 
     Raises:
       ValueError: the folder holds no finished run.
     """
+    from posenc_jax.lab import report, runs
+
     name = runs.read(workdir).config.get("experiment", "")
-    experiment = _experiment(name) if name in EXPERIMENTS else None
-    getattr(experiment, "show", report.show)(workdir)
+    run = _module(name, "run") if name in names() else None
+    getattr(run, "show", report.show)(workdir)
 
 
-def _experiment(name: str) -> Any:
-    """The experiment's module; the others are not loaded."""
-    return importlib.import_module(f"experiments.{name}")
+def _module(name: Any, part: str) -> Any:
+    """The module `part` of an experiment. FieldError: no such experiment."""
+    if name not in names():
+        raise FieldError("experiment", f"no experiment {name!r}{choices_for(str(name), names())}")
+    return importlib.import_module(f"experiments.{name}.{part}")

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import experiments
-from experiments import length_extrapolation
+from experiments.length_extrapolation.config import Config, trained_encoding
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.hosts.files import folder_name
 from posenc_jax.lab.model import transformer
@@ -28,7 +28,7 @@ def look(workdir: str | Path) -> list[Path]:
     """
     run = runs.read(workdir)
     config = experiments.check(_tuples(run.config))
-    if not isinstance(config, length_extrapolation.Config) or config.model.kind == "lstm":
+    if not isinstance(config, Config) or config.model.kind == "lstm":
         return []
     task, written = tasks.make(config.task.name, **config.task.options), []
     for name in config.encoding.names:
@@ -49,10 +49,8 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
-def _weights(
-    config: length_extrapolation.Config, task: tasks.Task, name: str, leaves
-) -> np.ndarray:
-    encoding = length_extrapolation.trained_encoding(config, name)
+def _weights(config: Config, task: tasks.Task, name: str, leaves) -> np.ndarray:
+    encoding = trained_encoding(config, name)
     model = transformer.build(config.model, encoding, task.vocab)
     assert model.attention is not None
 

@@ -1,4 +1,4 @@
-"""A run as a process: its devices, its signals, its compiled programs, its exit status."""
+"""Runs an experiment as a process: devices, signals, compiled programs, exit status."""
 
 import errno
 import os
@@ -13,19 +13,20 @@ import experiments
 from posenc_jax.lab.hosts import exit_status, processes, signals
 from posenc_jax.lab.hosts.compiling import compile_lightly
 from posenc_jax.lab.hosts.devices import use_cores
+from posenc_jax.options import FieldError
 
-DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)  # no fault of ours
-FEW_STEPS = 100  # such as a quick variant's
-LEAVE_SECONDS = 3.0  # for what others do at exit, such as W&B
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)  # not a bug
+FEW_STEPS = 100  # as a quick variant has
+LEAVE_SECONDS = 3.0  # for what libraries do at exit, such as W&B
 
 
 def run(config: dict[str, Any], workdir: str, named: bool) -> int:
-    """Makes the run that a config asks for, or goes on with it; the exit status.
+    """Starts or resumes the run of a config, and returns the exit status.
 
     Args:
-      config: as a config file gives it.
-      workdir: the run's folder.
-      named: whether somebody chose that folder, so that each of several processes has the same.
+      config: nested dictionaries, not checked yet.
+      workdir: the folder of the run.
+      named: the folder was given by --workdir, so that several processes have the same one.
     """
     try:
         if _mostly_compiles(config):
@@ -34,7 +35,7 @@ def run(config: dict[str, Any], workdir: str, named: bool) -> int:
             use_cores(_rows(config))
         processes.join()
         signals.install()
-        if processes.several():
+        if processes.is_multiprocess():
             _be_one_of_several(named)
         prepared = experiments.prepare(config, workdir)
     except ValueError as error:
@@ -50,12 +51,12 @@ def _rows(config: dict[str, Any]) -> int:
 
 def _mostly_compiles(config: dict[str, Any]) -> bool:
     """Whether the run takes about as long to compile as to compute, or longer."""
-    few = 0 < _of_training(config, "steps") <= FEW_STEPS
-    return few or config.get("experiment") in experiments.MANY_PROGRAMS
+    few, name = 0 < _of_training(config, "steps") <= FEW_STEPS, config.get("experiment")
+    return few or (name in experiments.names() and experiments.config_class(name).mostly_compiles)
 
 
 def _of_training(config: dict[str, Any], field: str) -> int:
-    """A number of the config, which nobody has checked; 0 where there is none."""
+    """A whole number under `train`; 0 if it is missing or wrong, which `prepare` refuses later."""
     train = config.get("train")
     value = train.get(field) if isinstance(train, dict) else None
     return value if type(value) is int else 0
@@ -63,23 +64,23 @@ def _of_training(config: dict[str, Any], field: str) -> int:
 
 def _leave(status: int) -> int:
     sys.stdout.flush()
-    signals.leave_within(LEAVE_SECONDS, status)
+    signals.exit_within(LEAVE_SECONDS, status)
     return status
 
 
 def _be_one_of_several(named: bool) -> None:
-    """Only the first process prints. ValueError: each would choose a folder of its own."""
+    """Lets the first process alone print. FieldError: each would choose a folder of its own."""
     if not named:
-        raise ValueError("--workdir: must be given where several processes make one run")
-    if not processes.first():
+        raise FieldError("--workdir", "must be given where several processes make one run")
+    if not processes.is_first():
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
 
 
 def _status_of(run: Callable[[], None], workdir: str) -> int:
-    """Runs to an end of any kind; the exit status. What is no fault of ours is one line."""
+    """Runs, and returns the exit status; a failure that is not a bug is printed as one line."""
     try:
         run()
-        processes.part()
+        processes.leave()
     except exit_status.Stop as stop:
         print(f"error: {stop}", file=sys.stderr)
         return stop.status
@@ -91,20 +92,21 @@ def _status_of(run: Callable[[], None], workdir: str) -> int:
         if isinstance(error, OSError) and error.errno in DISK:
             print(f"error: {error.filename or workdir}: {error.strerror}", file=sys.stderr)
             return exit_status.NotWritten.status
-        if not processes.several():
+        if not processes.is_multiprocess():
             raise
         if isinstance(error, jax.errors.JaxRuntimeError):
-            # Leaving in order would wait for the process that is gone.
+            # An orderly exit would wait for the lost process.
             print(f"error: a process was lost: {line}", file=sys.stderr, flush=True)
             os._exit(exit_status.Interrupted.status)
-        signals.leave_within(LEAVE_SECONDS, 1)
+        signals.exit_within(LEAVE_SECONDS, 1)
         raise
     return 0
 
 
 def _cache_compilations() -> None:
-    """Keeps compiled programs between runs, and between workers, which read the environment as they
-    start, unless it says otherwise already.
+    """Keeps compiled programs on disk for later runs, unless the environment sets it otherwise.
+
+    Set in the environment as well, which worker processes read as they start.
     """
     wanted: dict[str, str | float] = {
         "jax_compilation_cache_dir": str(Path.home() / ".cache" / "posenc_jax"),

@@ -53,13 +53,9 @@ def fit(
         values = {
             "loss": metrics["loss"].mean(axis=1),
             "grad_norm": metrics["grad_norm"].mean(axis=1),
-            "time/steps_per_second": rate_S,
+            "steps_per_second": rate_S,
         }
-        record.log(
-            {"step": step, **labels, "seed": seed, "metric": metric, "value": float(value)}
-            for metric, value_S in values.items()
-            for seed, value in zip(seeds, value_S, strict=True)
-        )
+        record.log(runs.seed_records(step, seeds, labels, values))
         progress.update(step, float(values["loss"].mean()))
 
     def begun(state):
@@ -71,7 +67,7 @@ def fit(
 
     steps, ahead = config.train.steps, ThreadPoolExecutor(1, "compiling")
     with (
-        runs.Keeper(record, name, steps, config.checkpoint) as keeper,
+        runs.StageCheckpoints(record, name, steps, config.checkpoint) as keeper,
         Progress(steps, f"train {name}") as progress,
     ):
         try:
@@ -104,4 +100,4 @@ def evaluate(plan: Sequence[Reading], record: runs.Run, read: Callable[[Reading]
             failpoints.reach("evaluating")
             record.end(one.stage)
             progress.update(done)
-            signals.leave_if_asked()
+            signals.stop_if_requested()

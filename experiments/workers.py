@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import jax
 
 from posenc_jax.lab.hosts import signals
+from posenc_jax.lab.hosts.devices import cores
 from posenc_jax.lab.hosts.exit_status import Interrupted
 
 T = TypeVar("T")
@@ -18,12 +19,6 @@ Prepare = Callable[[Any], Callable[[str], T]]
 ROWS = 3  # a process that measures fewer takes longer to start than it saves
 
 _mine: dict[str, Any] = {}  # what this process measures rows with, or why it cannot
-
-
-def cores() -> list[int]:
-    """The cores that this process may run on."""
-    usable = getattr(os, "sched_getaffinity", None)
-    return sorted(usable(0)) if usable else list(range(os.cpu_count() or 1))
 
 
 def measured(prepare: Prepare[T], config: Any, names: Sequence[str]) -> Iterator[T]:
@@ -57,7 +52,7 @@ def measured(prepare: Prepare[T], config: Any, names: Sequence[str]) -> Iterator
 
 def _start(prepare: Prepare[Any], config: Any, free: Any) -> None:
     """What goes wrong here would break the pool, as if the process had been ended: it is kept."""
-    signals.follow_parent()
+    signals.end_with_parent()
     core = free.get()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {core})

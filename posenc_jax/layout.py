@@ -13,11 +13,7 @@ import jax
 import jax.numpy as jnp
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["pos_BT", "length_BT", "index_BT", "segment_BT", "group_BT"],
-    meta_fields=["counted"],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Layout:
     """The tokens of a batch; a pytree of arrays, made by `layout` or `full`.
@@ -41,7 +37,7 @@ class Layout:
     index_BT: jax.Array
     segment_BT: jax.Array
     group_BT: jax.Array
-    counted: bool = False
+    counted: bool = dataclasses.field(default=False, metadata={"static": True})
 
     def replace(self, **fields: Any) -> "Layout":
         """The layout with other fields; one with other positions is not `counted`."""

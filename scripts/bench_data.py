@@ -38,7 +38,7 @@ from posenc_jax.lab.config import schema
 from posenc_jax.lab.hosts.devices import use_cores
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.report.statistics import interval
-from posenc_jax.lab.tasks import builders, corpus, sets
+from posenc_jax.lab.tasks import corpus, tfds_builder, tfds_tasks
 from posenc_jax.lab.training import loop
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -63,10 +63,10 @@ class Sentences(tfds.core.GeneratorBasedBuilder):
 
     def _split_generators(self, dl_manager):
         del dl_manager
-        return {split: self._generate_examples(split) for split in builders.SPLITS}
+        return {split: self._generate_examples(split) for split in tfds_builder.SPLITS}
 
     def _generate_examples(self, split):
-        files = corpus.texts(corpus.plan_stdlib())[split]
+        files = corpus.texts(corpus.standard_library())[split]
         text = b"".join(text for _, text in files)
         for i in range(0, len(text), SENTENCE):
             yield i, {"text": text[i : i + SENTENCE]}
@@ -82,7 +82,7 @@ def prepare(folder: str) -> None:
 def rivals() -> dict[str, tasks.Task]:
     """The same text from memory, and streamed as if it did not fit."""
     found = {MEMORY: tasks.make("tfds:posenc_jax/stdlib")}
-    sets.FITS = 0
+    tfds_tasks.FITS = 0
     found[FILES] = tasks.make("tfds:posenc_jax/stdlib")
     found[SENTENCES] = tasks.make("tfds:sentences")
     return found

@@ -14,7 +14,9 @@ from pathlib import Path
 # The package need not be installed: it is found beside this folder.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from experiments import claims
+from experiments.claims.entries import load
+from experiments.claims.pages import publish
+from experiments.claims.register import LEDGER
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -26,12 +28,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--to", type=Path, default=DOCS / "claims.md")
     given = parser.parse_args(arguments)
     try:
-        entries = claims.load(*given.workdirs)
+        entries = load(*given.workdirs)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    claims.publish(entries, given.to)
-    print(f"{len(entries)} of {len(claims.LEDGER)} claims: {given.to}")
+    publish(entries, given.to)
+    print(f"{len(entries)} of {len(LEDGER)} claims: {given.to}")
     return 0
 
 

@@ -77,7 +77,7 @@ def _builder(name: str) -> Any:
     """The builder of a set. ValueError: TFDS has no such config or version of it."""
     base, _, config = name.partition(":")[0].partition("/")
     if _own(name):
-        import posenc_jax.lab.tasks.builders  # noqa: F401 - registers our sets
+        import posenc_jax.lab.tasks.tfds_builder  # noqa: F401 - registers our sets
     elif base not in tfds_folder.registered():
         raise ValueError(f"{name}: TFDS shows this set only where TensorFlow is: {EXTRA}")
     import tensorflow_datasets as tfds

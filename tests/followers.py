@@ -7,6 +7,6 @@ from posenc_jax.lab.hosts import signals
 
 def work(follows: str) -> None:
     if follows == "on":
-        signals.follow_parent()
+        signals.end_with_parent()
     print("working", flush=True)
     time.sleep(60)

@@ -144,12 +144,15 @@ def main() -> None:
     processes.join()
     folder, *names = sys.argv[1:]
     found: dict[str, Any] = {name: trained(Path(folder), name) for name in names}
-    found["devices"], found["first"] = jax.device_count(), processes.first()
-    if processes.several():
+    found["devices"], found["first"] = jax.device_count(), processes.is_first()
+    if processes.is_multiprocess():
         found["does not fit"] = trainer(1, True, "nope").does_not_fit()
-        found["asked"] = [processes.any_of(jax.process_index() == 1), processes.any_of(False)]
+        found["asked"] = [
+            processes.any_process(jax.process_index() == 1),
+            processes.any_process(False),
+        ]
     print(json.dumps(found))
-    processes.part()
+    processes.leave()
 
 
 if __name__ == "__main__":

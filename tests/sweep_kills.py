@@ -23,7 +23,7 @@ from configs import common
 from posenc_jax.lab.config import sweeps
 
 def get_config(argument=""):
-    config = common.quick(common.length_extrapolation())
+    config = common.quick(common.config("length_extrapolation"))
     config.task = {task!r}
     config.model.update({model!r})
     config.train.update({train!r})

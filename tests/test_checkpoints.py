@@ -1,4 +1,4 @@
-"""Checkpoints: back to the bit or not at all; what does not hold is named and passed over."""
+"""Checkpoints: restored to the bit or not at all; a damaged one is named and the next one used."""
 
 import sys
 import threading
@@ -13,7 +13,7 @@ from posenc_jax import make
 from posenc_jax.encoding import Dims
 from posenc_jax.lab.hosts.exit_status import Diverged, NotWritten, Refused
 from posenc_jax.lab.runs import checkpoints
-from posenc_jax.lab.runs.checkpoints import Checkpoints, fill, named
+from posenc_jax.lab.runs.checkpoints import Checkpoints, fill, named_leaves
 from scripts.torture import files
 
 
@@ -45,7 +45,7 @@ def test_every_leaf_comes_back_to_the_bit_with_its_note(tmp_path):
     assert (found.step, found.note) == (2, {"mark": 2})
     back = fill(tree(), found.leaves)
     assert jax.tree.structure(back) == jax.tree.structure(tree())
-    for (name, a), (_, b) in zip(named(back), named(tree(2)), strict=True):
+    for (name, a), (_, b) in zip(named_leaves(back), named_leaves(tree(2)), strict=True):
         assert a.dtype == b.dtype, name
         np.testing.assert_array_equal(a, b)
 
@@ -64,7 +64,7 @@ def test_what_is_donated_after_a_save_is_saved_as_it_was(tmp_path):
 def test_old_steps_go_and_newer_ones_on_demand(tmp_path):
     kept = saved(tmp_path, steps=(1, 2, 3))
     assert [found.step for found in kept.newest()] == [3, 2]
-    kept.drop_after(2)
+    kept.delete_after(2)
     assert [found.step for found in kept.newest()] == [2]
 
 
@@ -82,7 +82,7 @@ def test_a_save_or_removal_that_was_cut_short_is_passed_over(tmp_path, capsys):
     (tmp_path / "3.orbax-checkpoint-tmp").mkdir()
     assert next(kept.newest()).step == 1
     assert capsys.readouterr().err == f"{tmp_path / '2'}: not used: the save did not finish\n"
-    kept.drop_after(1)
+    kept.delete_after(1)
     kept.save(2, tree(), {})
     kept.wait()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2"]

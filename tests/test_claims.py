@@ -10,11 +10,12 @@ import pytest
 
 import experiments
 from configs import claims as config_file
-from experiments import claims
 from experiments.claims import inside
-from experiments.claims.entries import judged
+from experiments.claims.config import Config
+from experiments.claims.entries import judged, load
 from experiments.claims.lab import Lab, Trained, misplaced
 from experiments.claims.ledger import Measured
+from experiments.claims.register import LEDGER
 from posenc_jax import make
 from posenc_jax.lab import runs
 from posenc_jax.lab.config import schema
@@ -44,12 +45,12 @@ def small(ids):
 
 @pytest.fixture(scope="module")
 def lab():
-    return Lab(schema.check(claims.Config, small("all").to_dict()))
+    return Lab(schema.check(Config, small("all").to_dict()))
 
 
 @pytest.mark.parametrize("id", CLOSED)
 def test_a_closed_form_is_measured(lab, id):
-    claim = claims.LEDGER[id]
+    claim = LEDGER[id]
     measured = claim.measure(lab)
     verdict = claim.rule(measured.intervals)
     assert verdict.word == CLOSED[id], verdict.reason
@@ -72,7 +73,7 @@ def test_a_run_is_written(run):
     rows = json.loads((run / "claims.json").read_text())
     assert [row["id"] for row in rows] == ["sin-5", TRAINED]
     for row in rows:
-        assert row["claim"] == claims.LEDGER[row["id"]].text
+        assert row["claim"] == LEDGER[row["id"]].text
         assert row["run"]["seeds"] == 3
         assert len(row["run"]["started"]) > 10
     text, page = (run / "claims.md").read_text(), (run / "report.html").read_text()
@@ -83,12 +84,12 @@ def test_a_run_is_written(run):
     summary = json.loads((run / "summary.json").read_text())
     assert summary["claims"] == {row["id"]: row["verdict"] for row in rows}
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert {r["encoding"] for r in records} == {"sin-5", TRAINED}
+    assert {r["labels"]["claim"] for r in records} == {"sin-5", TRAINED}
     assert {r["seed"] for r in records} == {0, 1, 2}
 
 
 def test_the_same_seeds_give_the_same_verdicts(run, lab):
-    for entry in claims.load(run):
+    for entry in load(run):
         again = entry.claim.measure(lab)
         assert entry.claim.rule(again.intervals).word == entry.verdict.word
         for name, values in entry.measured.numbers.items():
@@ -100,7 +101,7 @@ def test_a_second_folder_completes_the_first(run, tmp_path):
     for row, name in zip(rows, ("a", "b"), strict=True):
         (tmp_path / name).mkdir()
         (tmp_path / name / "claims.json").write_text(json.dumps([row]))
-    entries = claims.load(tmp_path / "b", tmp_path / "a")
+    entries = load(tmp_path / "b", tmp_path / "a")
     assert [e.claim.id for e in entries] == sorted([TRAINED, "sin-5"])
 
 
@@ -201,15 +202,15 @@ def test_a_claim_whose_model_diverges_is_not_measured_and_the_rest_is(tmp_path):
     assert rows[TRAINED]["verdict"] == "not measured"
     assert rows[TRAINED]["numbers"] == {}
     assert rows["sin-5"]["verdict"] == "holds"
-    lost, found = claims.load(tmp_path)
+    lost, found = load(tmp_path)
     assert (str(lost.verdict), lost.verdict.reason) == ("not measured", rows[TRAINED]["reason"])
     assert found.verdict.word == "holds", "control: the others are measured"
     assert "Not measured" in (tmp_path / "claims.md").read_text()
-    assert runs.standing(tmp_path, experiments.check(config.to_dict()).model_dump()) == "finished"
+    assert runs.run_status(tmp_path, experiments.check(config.to_dict()).model_dump()) == "finished"
 
 
 def test_a_number_that_is_not_finite_makes_no_verdict(lab):
-    claim = claims.LEDGER["sin-5"]
+    claim = LEDGER["sin-5"]
     measured = claim.measure(lab)
     assert judged(claim, measured, "").word == "holds", "control"
     name = next(iter(measured.numbers))

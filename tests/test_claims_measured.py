@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from configs import claims as config_file
-from experiments import claims
-from experiments.claims import LEDGER, glyphs, relative
+from experiments.claims import glyphs, relative
+from experiments.claims.config import Config
 from experiments.claims.extrapolation import DISTANCES, shortened, spread
 from experiments.claims.heads import mean_distance
 from experiments.claims.images import INK, LARGE, SMALL, patches, printed
@@ -17,6 +17,7 @@ from experiments.claims.lab import Lab, Trained
 from experiments.claims.modal import from_rope, moments
 from experiments.claims.padding import relayed
 from experiments.claims.reading import bits_under
+from experiments.claims.register import LEDGER
 from posenc_jax import encodings
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.model import transformer
@@ -32,7 +33,7 @@ def lab():
     config.text.train.update(length=16, min_length=16, batch=4, steps=10, chunk=10, warmup=2)
     config.text.task.update(stretch=4096)
     config.seeds = 2
-    return Lab(schema.check(claims.Config, config.to_dict()))
+    return Lab(schema.check(Config, config.to_dict()))
 
 
 @pytest.fixture(scope="module")

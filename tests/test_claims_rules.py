@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.claims import LEDGER
 from experiments.claims.ledger import Claim, Measured, over, said, under
+from experiments.claims.register import LEDGER
 from posenc_jax.lab.report.statistics import interval
 from tests import claims_absolute, claims_rotary
 

@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import pathlib
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -10,13 +11,17 @@ import pytest
 
 import experiments
 from configs import rope_extrap
-from experiments import job, length_extrapolation
+from experiments import job, workers
+from experiments.length_extrapolation import run as length_extrapolation
+from experiments.permutation import run as permutation
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config import schema
-from posenc_jax.lab.hosts import exit_status
+from posenc_jax.lab.hosts import exit_status, processes
+from posenc_jax.options import FieldError
 from scripts.torture import configs
 
 MAIN = "--config=configs/rope_extrap.py"
+STEMS = sorted(p.stem for p in pathlib.Path("configs").glob("*.py") if p.stem != "common")
 
 
 def refusal(workdir="unused", **changes):
@@ -32,6 +37,9 @@ def refusal(workdir="unused", **changes):
         experiments.prepare(config, workdir)
     line = str(refused.value)
     assert "\n" not in line
+    if not line.startswith("workdir"):
+        assert isinstance(refused.value, FieldError), "data, not a line alone"
+        assert refused.value.path[0] == "config"
     return line
 
 
@@ -189,12 +197,17 @@ def test_what_is_wrong_in_train_is_left_to_the_schema(train, rows, lightly):
     assert (job._rows(config), job._mostly_compiles(config)) == (rows, lightly)
 
 
-def test_data_found_wrong_in_the_run_is_the_input_s_fault(tmp_path, monkeypatch):
-    """Sizes promise enough text; all of it is copies of one file."""
+@pytest.fixture
+def copies(tmp_path):
+    """A folder whose sizes promise enough text; all of it is copies of one file."""
     for i in range(120):
         (tmp_path / f"{i}.txt").write_bytes(b"the same" * 400)
+    return f"file:{tmp_path}"
+
+
+def test_data_found_wrong_in_the_run_is_the_input_s_fault(copies, tmp_path, monkeypatch):
     config = rope_extrap.get_config("quick").to_dict()
-    config["task"] = {"name": f"file:{tmp_path}"}
+    config["task"] = {"name": copies}
     start = experiments.prepare(config, str(tmp_path / "run"))
     with pytest.raises(
         exit_status.Refused, match=r"^config.task.name: file:\S+ is too small: [^\n]+$"
@@ -207,7 +220,37 @@ def test_data_found_wrong_in_the_run_is_the_input_s_fault(tmp_path, monkeypatch)
     monkeypatch.setattr(length_extrapolation, "run", broken)
     with pytest.raises(ValueError, match="shapes") as caught:
         start()
-    assert not isinstance(caught.value, exit_status.Refused), "control: a fault of ours stays one"
+    assert not isinstance(caught.value, exit_status.Refused), "control: a bug stays one"
+
+
+@pytest.mark.parametrize(
+    ("stem", "field"),
+    [("permutation", "text.task"), ("claims", "text.task"), ("leaderboard", "tasks[1]")],
+)
+def test_data_found_wrong_has_its_task_s_place_in_the_config(
+    stem, field, copies, tmp_path, monkeypatch
+):
+    config = importlib.import_module(f"configs.{stem}").get_config("quick").to_dict()
+    if stem == "leaderboard":
+        config["tasks"] = (*config["tasks"], {"name": copies})
+    else:
+        config["text"]["task"]["name"] = copies
+    monkeypatch.setattr(permutation, "subjects", lambda config: [])  # they come before the text
+    monkeypatch.setattr(workers, "cores", lambda: [0])
+    start = experiments.prepare(config, str(tmp_path / "run"))
+    with pytest.raises(exit_status.Refused) as caught:
+        start()
+    assert str(caught.value).startswith(f"config.{field}.name: {copies} is too small: ")
+
+
+def test_an_experiment_of_one_process_is_refused_to_several(tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "several", lambda: True)
+    for stem in STEMS:
+        config = importlib.import_module(f"configs.{stem}").get_config("quick")
+        several = config.experiment == "length_extrapolation"  # the others are refused
+        said = f"config.experiment: {config.experiment} runs as one process; those that run as "
+        with nullcontext() if several else pytest.raises(FieldError, match=f"^{said}several: len"):
+            experiments.prepare(config.to_dict(), str(tmp_path))
 
 
 ROTARY = (
@@ -296,21 +339,65 @@ def test_wrong_command_is_one_line_and_status_2(arguments, words):
         assert word in error, error
 
 
-def test_a_run_on_a_set_that_is_not_prepared_is_refused_before_jax_loads(tmp_path):
-    """Loading JAX takes longer than all of it. Here that is an error; the control gets to it."""
-    (tmp_path / "jax").mkdir()
-    (tmp_path / "jax" / "__init__.py").write_text("raise ImportError('JAX loads')")
-    paths = {"PYTHONPATH": str(tmp_path), "TFDS_DATA_DIR": str(tmp_path)}
-    command = [sys.executable, "train.py", "--config=configs/extrap.py"]
-    said = {}
-    for name in ("tfds:lm1b", "stdlib"):
+GET_CONFIGS = """
+import importlib, sys
+for stem in sys.argv[1:]:
+    importlib.import_module(f"configs.{stem}").get_config()
+sys.exit("all loaded")
+"""
+
+
+def test_configs_and_refusals_load_nothing_that_runs_experiments(tmp_path):
+    """Here each of these libraries is an error to load; the control is a run, which loads one."""
+    for name in ("flax", "matplotlib", "optax", "orbax", "scipy", "wandb"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(f"raise ImportError('{name} loads')")
+    paths = {"PYTHONPATH": f".{os.pathsep}{tmp_path}", "TFDS_DATA_DIR": str(tmp_path)}
+
+    def last_line(*arguments):
         done = subprocess.run(
-            [*command, f"--config.task.name={name}"],
+            [sys.executable, *arguments],
             env={**os.environ, **paths}, capture_output=True, text=True, timeout=60,
         )  # fmt: skip
-        said[name] = (done.returncode, done.stderr.splitlines()[-1])
-    assert said == {
-        "tfds:lm1b": (2, f"error: config.task.name: tfds:lm1b is not prepared in {tmp_path}; once, "
-                         "type: python scripts/prepare_data.py lm1b"),
-        "stdlib": (1, "ImportError: JAX loads"),
-    }  # fmt: skip
+        return done.returncode, *done.stderr.splitlines()[-1:]
+
+    run = ("train.py", "--config=configs/extrap.py")
+    assert last_line(*run, "--config.task.name=tfds:lm1b") == (
+        2,
+        f"error: config.task.name: tfds:lm1b is not prepared in {tmp_path}; once, type: "
+        "python scripts/prepare_data.py lm1b",
+    )
+    assert last_line(*run) == (1, "ImportError: orbax loads")
+    assert last_line("-c", GET_CONFIGS, *STEMS) == (1, "all loaded")
+
+
+TWICE = [
+    ("extrap", {"eval.lengths": (16, 16, 8)}, "config.eval.lengths: 16"),
+    ("rope_extrap", {"eval.variants": ("rope", "yarn", "rope")}, "config.eval.variants: 'rope'"),
+    ("images", {"eval.lengths": (4, 8, 4)}, "config.eval.lengths: 4"),
+    ("padding_leakage", {"data.amounts": (4, 4)}, "config.data.amounts: 4"),
+    ("padding_leakage", {"data.sides": ("left", "left")}, "config.data.sides: 'left'"),
+    ("permutation", {"equivariance.lengths": (2, 2)}, "config.equivariance.lengths: 2"),
+    ("permutation", {"equivariance.float64": ("lstm", "lstm")}, "config.equivariance.float64: "),
+    ("permutation", {"text.eval.lengths": (16, 16)}, "config.text.eval.lengths: 16"),
+    ("leaderboard", {"tasks": ({"name": "copy"}, {"name": "copy"})}, "config.tasks: 'copy'"),
+    ("claims", {"claims": "sin-2,sin-2"}, "config.claims: 'sin-2'"),
+]
+
+
+@pytest.mark.parametrize(("stem", "changes", "said"), TWICE, ids=[said for _, _, said in TWICE])
+def test_a_case_given_twice_is_refused(stem, changes, said):
+    """Each would be measured twice."""
+    config = importlib.import_module(f"configs.{stem}").get_config("quick")
+    experiments.check(config.to_dict())  # control
+    with config.unlocked():
+        for field, value in changes.items():
+            *path, last = field.split(".")
+            part = config
+            for name in path:
+                part = part[name]
+            part[last] = value
+    with pytest.raises(FieldError) as caught:
+        experiments.check(config.to_dict())
+    assert str(caught.value).startswith(said)
+    assert str(caught.value).endswith(" is given twice")

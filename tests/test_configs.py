@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 import experiments
-from experiments import length_extrapolation
+from experiments.length_extrapolation import run as length_extrapolation
 from posenc_jax import CATALOG, Encoding, make
 from posenc_jax.encodings.card import method
+from posenc_jax.lab import runs
 from posenc_jax.lab.model import transformer
 from posenc_jax.layout import full
 
@@ -53,7 +54,7 @@ def once(tmp_path_factory):
 def measured(folder):
     """The records of a run but for wall-clock figures."""
     records = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
-    return [r for r in records if not r["metric"].startswith("time/")]
+    return [r for r in records if r["metric"] not in runs.TIMES]
 
 
 @pytest.mark.parametrize("stem", BY_LENGTH)

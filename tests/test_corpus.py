@@ -10,7 +10,7 @@ import pytest
 
 from posenc_jax.lab import tasks
 from posenc_jax.lab.tasks import baselines, corpus
-from posenc_jax.lab.tasks.windows import text_sha256
+from posenc_jax.lab.tasks.text_windows import text_sha256
 
 STRETCH = 4096
 
@@ -60,13 +60,11 @@ def test_splits_share_no_file_and_no_copy(folder):
 
 
 def test_stdlib_splits_share_no_file(stdlib):
-    plan = corpus.plan_stdlib()
-    paths = [piece.path for piece in plan.pieces]
+    library = corpus.standard_library()
+    paths = [piece.path for piece in library.pieces]
     assert len(set(paths)) == len(paths)
     assert not [path for path in paths if {"test", "site-packages"} & set(path.parts)]
-    share = {
-        split: plan.size(split) / sum(map(plan.size, corpus.SPLITS)) for split in corpus.SPLITS
-    }
+    share = {split: size / sum(library.sizes.values()) for split, size in library.sizes.items()}
     assert 0.8 < share["train"] < 0.97
     assert min(share.values()) > 0.01
     assert b"def " in text_of(stdlib, "test")
@@ -175,7 +173,7 @@ def test_a_folder_without_text_is_refused(tmp_path):
 
 
 def test_check_reads_no_text(folder, monkeypatch):
-    def fail(plan):
+    def fail(files):
         raise AssertionError("the text was read")
 
     monkeypatch.setattr(corpus, "texts", fail)

@@ -37,7 +37,7 @@ def test_the_sections_and_what_is_in_them(workdir, capsys):
     assert {key.rsplit("/", 1)[1] for key in training["metrics"]} == {"seed0", "seed1", "seed2"}
     assert ["figures/by_length"] in [config.get("media_keys") for config in media]
     (speed,) = (panel["config"]["metrics"] for panel in found["Speed"])
-    assert all(key.startswith("test/time/evaluation/") for key in speed)
+    assert all(key.startswith("test/evaluation_seconds/") for key in speed)
     (order,) = found["Order"]
     assert "configs/permutation.py" in json.dumps(order)
 

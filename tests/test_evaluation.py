@@ -40,7 +40,7 @@ def test_oracle_is_exact_and_a_guesser_is_not():
     params = jnp.full(SEEDS, 4.0)
     for right, wanted in ((True, 1.0), (False, 0.0)):
         scores, task, _ = score(oracle(right), params, 24, examples=10)
-        rows = list(records(scores, task, [0, 1], encoding="x", split="test", length=24, step=1))
+        rows = list(records(scores, task, 1, [0, 1], {"encoding": "x", "split": "test"}))
         exact = [r["value"] for r in rows if r["metric"] == "exact_match"]
         assert exact == [wanted] * SEEDS
 
@@ -85,11 +85,13 @@ def test_curve_by_position_averages_to_the_scalar(tmp_path):
     model = transformer.build(config, make("rope"), task.vocab)
     params = jax.vmap(model.init)(jax.random.split(jax.random.key(0), SEEDS))
     scores = Evaluator(model, task, EvalConfig(lengths=(32,)))(params, 32)
-    rows = list(records(scores, task, [0, 1], encoding="x", split="test", length=32, step=1))
-    whole = [r["value"] for r in rows if r["metric"] == "bits_per_byte" and "position" not in r]
+    rows = list(records(scores, task, 1, [0, 1], {"encoding": "x", "split": "test"}))
+    bits = [r for r in rows if r["metric"] == "bits_per_byte"]
+    whole = [r["value"] for r in bits if "position" not in r["labels"]]
     edges = position_bins(32)
     for seed in (0, 1):
-        curve = {r["position"]: r["value"] for r in rows if "position" in r and r["seed"] == seed}
+        own = [r for r in bits if "position" in r["labels"] and r["seed"] == seed]
+        curve = {r["labels"]["position"]: r["value"] for r in own}
         sizes = dict(zip(edges, np.diff(edges), strict=False))
         mean = sum(curve[p] * sizes[p] for p in curve) / 32
         assert math.isclose(mean, whole[seed], rel_tol=1e-5)
@@ -103,8 +105,8 @@ def test_a_stretch_of_the_window_without_targets_is_left_out():
     per_example = [np.ones((1, 2)), np.zeros((1, 2)), np.zeros((1, 2)), np.full((1, 2), 2.0)]
 
     def curve(count_ST):
-        rows = records(Scores(*per_example, 3 * count_ST, count_ST), task, [0], encoding="x")
-        return {row["position"]: row["value"] for row in rows if "position" in row}
+        rows = records(Scores(*per_example, 3 * count_ST, count_ST), task, 1, [0], {})
+        return {r["labels"]["position"]: r["value"] for r in rows if "position" in r["labels"]}
 
     edges, bits = position_bins(6), pytest.approx(3 / math.log(2))
     assert edges == [0, 1, 2, 3, 4, 6]

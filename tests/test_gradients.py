@@ -30,7 +30,7 @@ PARAMS = {
 
 @pytest.fixture(autouse=True)
 def one_core(monkeypatch):
-    monkeypatch.setattr(tuning, "cores", lambda: 1)
+    monkeypatch.setattr(tuning, "cores", lambda: [0])
 
 
 def total(params, rows, over):
@@ -69,7 +69,7 @@ def program():
 def test_a_device_of_many_cores_takes_more_at_once(monkeypatch):
     monkeypatch.setattr(tuning, "WIDEST", 100)
     assert "length=6" in program()
-    monkeypatch.setattr(tuning, "cores", lambda: 2)
+    monkeypatch.setattr(tuning, "cores", lambda: [0, 1])
     assert "length=3" in program()
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import experiments
 from experiments.images import figures, pages
+from experiments.images import run as images
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.hosts import failpoints
 from posenc_jax.lab.tasks.images import SPLITS, VIEWS, patches
@@ -176,14 +177,14 @@ def test_a_browser_shows_the_pictures(run, tmp_path):
     ("field", "value", "message"),
     [
         ("model.kind", "decoder", "config.model.kind: 'decoder' reads patches in order"),
-        ("task.order", "line", "config.task.order: each method is shown its own"),
+        ("task.order", "line", "config.task.order: each method gets its own order"),
         ("task.patch", 3, "config.task.patch: 3 does not divide the 8 pixels of digits; choices:"),
         ("task.name", "copy", "config.task.name: copy is not a task of images; choices: digits"),
         ("eval.lengths", (8,), "config.eval.lengths: must hold the trained one, 4"),
         ("eval.lengths", (3, 4), "config.eval.lengths: 3 is not a size of task digits; 4 or more"),
         ("encoding.name", "mrope", "encoding.name: mrope reads positions of 3 axes"),
         ("encoding.name", "abacus", "config.encoding.name: abacus reads groups; images state none"),
-        ("encoding.beyond", "error", "config.eval.lengths: 8 shows positions up to 7, past what"),
+        ("encoding.beyond", "error", "config.eval.lengths: 8 has positions up to 7, past what"),
         ("model.width", 24, "config.model.width: 24 over 4 heads does not suit axial"),
     ],
 )
@@ -223,7 +224,7 @@ def small(workdir, kill="", count=0):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(failpoints, "reach", reach)
-        patch.setattr(experiments.images, "show", lambda workdir: None)
+        patch.setattr(images, "show", lambda workdir: None)
         experiments.prepare(config.to_dict(), str(workdir))()
     return runs.read(workdir)
 
@@ -237,12 +238,14 @@ def test_killed_in_training_and_in_evaluation_it_goes_on(tmp_path, capsys):
     again = small(tmp_path / "run")
     assert "goes on from nope: read at 4" in capsys.readouterr().out
     assert again.summary["starts"] == 3
-    key = lambda r: (r["encoding"], r["split"], r["metric"], r["step"])
+    key = lambda r: (r["labels"], r["metric"], r["step"])
     for a, b in zip(again.records, whole.records, strict=True):
         assert key(a) == key(b)
-        assert a["value"] == pytest.approx(b["value"], rel=1e-3) or "time/" in a["metric"]
+        assert a["value"] == pytest.approx(b["value"], rel=1e-3) or a["metric"] in runs.TIMES
     trained = [record for record in again.records if record["metric"] == "loss"]
-    assert [r["step"] for r in trained if r["split"] == "train"] == [2, 4], "none twice, none lost"
+    assert [r["step"] for r in trained if r["labels"]["split"] == "train"] == [2, 4], (
+        "none twice, none lost"
+    )
 
 
 def test_a_resolution_that_does_not_fit_leaves_the_others(run):

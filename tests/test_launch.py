@@ -16,6 +16,7 @@ import yaml
 from posenc_jax.lab.config import sweeps
 from posenc_jax.lab.config.sweeps import Point, Sweep, expand
 from posenc_jax.lab.launch import agents, skypilot, slurm
+from posenc_jax.options import FieldError
 from scripts import sweep as script
 from tests.test_sweeps import parsed
 
@@ -208,6 +209,12 @@ def test_jobs_have_names_of_their_own():
     names = [task.name for task in skypilot.tasks(sweep, **OPTIONS)]
     assert len(set(names)) == 3
     assert names[2] == "s-c"
+
+
+def test_a_job_that_skypilot_would_not_take_is_refused_in_one_line():
+    sweep = Sweep("s", "c", [Point("a-..-b", {})])
+    with pytest.raises(FieldError, match=r"^skypilot.name: 's-a-..-b' is wrong: [^\n]+$"):
+        skypilot.tasks(sweep, **OPTIONS)
 
 
 def test_jobs_find_their_config_from_the_repository(tmp_path, monkeypatch, capsys):

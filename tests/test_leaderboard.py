@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import experiments
-from experiments import leaderboard, workers
+from experiments import workers
+from experiments.leaderboard import config as leaderboard
 from experiments.leaderboard import measure, standings
+from experiments.leaderboard.run import show
 from posenc_jax import CATALOG, encodings
 from posenc_jax.encoding import Dims, at_layer
 from posenc_jax.lab import runs, tasks
@@ -104,16 +106,14 @@ def test_pools_hold_the_tasks_own_examples():
 def records(values, window=32):
     """Records of two tasks, three seeds and two windows from method -> (within, beyond)."""
     for method, ends in values.items():
-        base = {"step": 1, "encoding": method}
-        for seed in range(3):
-            fact = {**base, "seed": seed, "split": "train", "length": window}
-            yield {**fact, "metric": "parameters", "value": 7.0}
-            yield {**fact, "metric": "time/seconds", "value": 1.0}
-            for task, noise in (("copy", 0.004), ("sort", -0.003)):
-                for length, value in zip((window, 2 * window), ends, strict=True):
-                    score = value + noise * (seed - 1)
-                    yield {**base, "seed": seed, "split": "test", "length": length,
-                           "metric": f"{task}/token_accuracy", "value": score}  # fmt: skip
+        labels = {"encoding": method, "split": "train", "length": window}
+        facts = {"parameters": [7.0] * 3, "seconds": [1.0] * 3}
+        yield from runs.seed_records(1, range(3), labels, facts)
+        for task, noise in (("copy", 0.004), ("sort", -0.003)):
+            for length, value in zip((window, 2 * window), ends, strict=True):
+                scores = {"token_accuracy": [value + noise * (seed - 1) for seed in range(3)]}
+                tested = {"encoding": method, "split": "test", "length": length, "task": task}
+                yield from runs.seed_records(1, range(3), tested, scores)
 
 
 def test_board_compares_in_pairs_with_the_reference():
@@ -121,7 +121,7 @@ def test_board_compares_in_pairs_with_the_reference():
     values = {"rope": (0.9, 0.3), "far": (0.9, 0.5), "near": (0.7, 0.3), "same": (0.9, 0.3)}
     noisy = list(records(values))
     for record in noisy:
-        if record["encoding"] == "same" and record["split"] == "test":
+        if record["labels"]["encoding"] == "same" and record["labels"]["split"] == "test":
             record["value"] += 0.05 * (-1) ** record["seed"]
     summary = standings.summarise(noisy, "rope", {"lost": "out of memory"})
     rows = summary["rows"]
@@ -141,9 +141,9 @@ def test_a_method_that_ends_at_the_trained_window_is_not_compared_beyond_it():
     values = {"rope": (0.9, 0.3), "ends": (0.7, 0.0), "near": (0.7, 0.2)}
     every = list(records(values))
     for record in every:
-        if record["encoding"] == "near" and record["split"] == "test":
+        if record["labels"]["encoding"] == "near" and record["labels"]["split"] == "test":
             record["value"] += 0.001 * (-1) ** record["seed"]
-    told = [r for r in every if r["encoding"] != "ends" or r["length"] == 32]
+    told = [r for r in every if r["labels"]["encoding"] != "ends" or r["labels"]["length"] == 32]
     summary = standings.summarise(told, "rope", {}, {"axial": "since it cannot"})
     assert list(summary["rows"]) == ["rope", "near", "ends"]
     row = summary["rows"]["ends"]
@@ -174,13 +174,11 @@ def test_run_in_processes_of_their_own(tmp_path, capsys, monkeypatch):
         config = config_of("rope,learned,quick", examples=8, pool=64)
         experiments.prepare(config.to_dict(), str(workdir))()
         stored = runs.read(workdir)
-        kept = [r for r in stored.records if not r["metric"].startswith("time/")]
-        found.append(
-            {(r["encoding"], r["metric"], r["seed"], r["length"]): r["value"] for r in kept}
-        )
+        kept = [r for r in stored.records if r["metric"] not in runs.TIMES]
+        found.append({(*r["labels"].items(), r["metric"], r["seed"]): r["value"] for r in kept})
+        measured = [(r["labels"]["encoding"], r["labels"]["length"]) for r in kept]
     assert found[0].keys() == found[1].keys()
-    lengths = {name: {key[3] for key in found[0] if key[0] == name} for name in ("rope", "learned")}
-    assert lengths == {"rope": {32, 64}, "learned": {32}}
+    assert set(measured) == {("rope", 32), ("rope", 64), ("learned", 32)}
     assert all(found[1][key] == pytest.approx(found[0][key], abs=0.02) for key in found[0])
     assert "gain beyond" in capsys.readouterr().out
     assert (workdir / "report.html").stat().st_size > 10_000
@@ -267,7 +265,7 @@ def test_a_text_read_step_by_step_is_refused(monkeypatch):
 def test_a_board_without_its_reference_has_scores_and_no_comparisons():
     """As where the reference diverged: the others' scores are not lost with it."""
     values = {"rope": (0.9, 0.3), "near": (0.7, 0.2)}
-    told = [record for record in records(values) if record["encoding"] != "rope"]
+    told = [record for record in records(values) if record["labels"]["encoding"] != "rope"]
     summary = standings.summarise(told, "rope", {"rope": "a loss that is not finite"})
     (row,) = standings._board(summary).rows
     assert row[2].startswith(".700 ")
@@ -283,7 +281,7 @@ def test_a_board_without_its_reference_has_scores_and_no_comparisons():
 def test_a_board_of_nothing_says_why(tmp_path, capsys):
     with runs.Run(tmp_path, checked().model_dump()) as run:
         run.finish(standings.summarise([], "rope", {"rope": "out of memory", "nope": "diverged"}))
-    leaderboard.show(tmp_path)
+    show(tmp_path)
     shown = capsys.readouterr().out
     assert "rope: not measured, out of memory." in shown
     assert "nope: not measured, diverged." in shown

@@ -10,11 +10,13 @@ import pytest
 
 import experiments
 from experiments.padding_leakage import measuring, pages
-from experiments.padding_leakage.measuring import Data, Learning, Reading, Setting, Subject
+from experiments.padding_leakage import run as padding_leakage
+from experiments.padding_leakage.config import Data, Learning
+from experiments.padding_leakage.measuring import Reading, Setting, Subject
 from experiments.rows import fitted
 from posenc_jax import make
 from posenc_jax.lab.config import schema
-from posenc_jax.lab.hosts.compiling import brief
+from posenc_jax.lab.hosts.compiling import jit_quick
 from posenc_jax.lab.model import transformer
 from posenc_jax.layout import layout
 from tests.catalogue import gap
@@ -29,14 +31,14 @@ ALL = "attention+output+loss"
 @pytest.fixture(scope="module")
 def leaks():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measuring, "brief", lambda function, effort=0: brief(function))
+        patch.setattr(measuring, "jit_quick", lambda function, effort=0: jit_quick(function))
         return measuring.measure(SETTING, Subject(*fitted("rope", {})))
 
 
 def test_with_all_masks_the_content_of_padding_moves_nothing_to_the_bit(leaks):
     for quantity in Reading._fields:
-        assert (leaks[f"content/{quantity}", ALL] == 0).all()
-        assert (leaks[f"amount/{quantity}", ALL] < 1e-5).all()
+        assert (leaks[("content", quantity), ALL] == 0).all()
+        assert (leaks[("amount", quantity), ALL] < 1e-5).all()
 
 
 @pytest.mark.parametrize(
@@ -44,18 +46,18 @@ def test_with_all_masks_the_content_of_padding_moves_nothing_to_the_bit(leaks):
     [("output+loss", name) for name in Reading._fields] + [("attention+loss", "pooled")],
 )
 def test_the_control_with_a_mask_off_something_moves(leaks, off, quantity):
-    assert (leaks[f"content/{quantity}", off] > 1e-4).all()
-    assert (leaks[f"amount/{quantity}", off] > 1e-4).all()
+    assert (leaks[("content", quantity), off] > 1e-4).all()
+    assert (leaks[("amount", quantity), off] > 1e-4).all()
 
 
 def test_without_the_loss_mask_the_loss_depends_on_the_amount_of_padding(leaks):
-    assert (leaks["content/loss", "attention+output"] == 0).all()
-    assert (leaks["amount/loss", "attention+output"] > 1e-3).all()
+    assert (leaks[("content", "loss"), "attention+output"] == 0).all()
+    assert (leaks[("amount", "loss"), "attention+output"] > 1e-3).all()
 
 
 def test_attention_is_paid_to_padding_unless_it_is_masked(leaks):
-    assert (leaks["mass", ALL] == 0).all()
-    assert (leaks["mass", "output+loss"] > 0.02).all()
+    assert (leaks[("mass",), ALL] == 0).all()
+    assert (leaks[("mass",), "output+loss"] > 0.02).all()
 
 
 def test_attention_weights_are_those_that_attention_uses():
@@ -181,7 +183,7 @@ def test_padding_past_the_range_of_a_method_is_refused(tmp_path):
 
 
 def test_the_run_ends_in_its_tables_and_page(leaks, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(experiments.padding_leakage, "measure", lambda setting, subject: leaks)
+    monkeypatch.setattr(padding_leakage, "measure", lambda setting, subject: leaks)
     small = config("rope,quick")
     small.seeds = 1
     small.data.update({**DATA.model_dump()})

@@ -11,18 +11,18 @@ import pytest
 
 import experiments
 from experiments import rows, workers
-from experiments.permutation import measuring, pages, subjects
-from experiments.permutation.measuring import CAUSAL, Setting, Subject
+from experiments.permutation import measuring, pages
+from experiments.permutation import run as permutation
+from experiments.permutation.config import CAUSAL, Config, EquivarianceConfig, OrderConfig
+from experiments.permutation.measuring import Setting, Subject
 from experiments.rows import fitted, standing
 from posenc_jax import CATALOG
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.model import transformer
 
 MODEL = schema.ModelConfig(kind="encoder", width=16, heads=2, layers=1, mlp=1)
-ORDER = measuring.OrderConfig(symbols=4, steps=60, lr=2e-2)
-EQUIVARIANCE = measuring.EquivarianceConfig(
-    lengths=(2, 5, 9), permutations=2, float64=("nope", "rope")
-)
+ORDER = OrderConfig(symbols=4, steps=60, lr=2e-2)
+EQUIVARIANCE = EquivarianceConfig(lengths=(2, 5, 9), permutations=2, float64=("nope", "rope"))
 SETTING = Setting(MODEL, ORDER, EQUIVARIANCE, (0, 1))
 
 
@@ -117,8 +117,8 @@ def config(argument="quick"):
 
 def test_the_catalogue_is_the_table():
     """Every method is a row under its name, those that only place before rope."""
-    checked = schema.check(experiments.permutation.Config, config("").to_dict())
-    labels = [subject.label for subject in subjects(checked)]
+    checked = schema.check(Config, config("").to_dict())
+    labels = [subject.label for subject in permutation.subjects(checked)]
     assert len(labels) == len(CATALOG) + 2
     assert {label.removesuffix("+rope") for label in labels} >= set(CATALOG)
     assert "randomized+rope" in labels
@@ -156,7 +156,7 @@ def test_a_method_and_the_chain_it_is_shown_in_are_two_names_of_one_row():
 def test_the_run_ends_in_its_tables_and_page(measured, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(workers, "cores", lambda: [0])  # stand-ins are of this process
     monkeypatch.setattr(
-        experiments.permutation,
+        permutation,
         "measure",
         lambda setting, subject: measured.get(subject.label, measured["rope"]),
     )

@@ -152,12 +152,12 @@ REFUSED = [
     (lambda: layout(jnp.ones(5, int)), "segment_BT: shape (5,) is not [B, T]"),
     (lambda: layout(jnp.ones((2, 5), int), jnp.ones(5)), "pos_BT: shape (5,) does not begin with"),
     (lambda: attended("t5", full(1, 4).replace(pos_BT=jnp.ones((1, 4, 2)))), "positions: shape"),
-    (lambda: attended("swin_2d", full(1, 4)), "positions: shape (1, 8) is not [B, T, 2]"),
+    (lambda: attended("swin_2d", full(1, 4)), "positions: shape (1, 1) is not [B, T, 2]"),
     (lambda: make("t5+pope"), "encoding.name: t5 + pope: pope is not linear in queries and keys"),
     (lambda: make("tupe+rope"), "encoding.name: tupe + rope: tupe adds channels, which rope would"),
     (
         lambda: make("randomized+learned", beyond="interpolate"),
-        "encoding.beyond: 'interpolate' fits a sequence's own positions into the 512 that learned",
+        "encoding.name: randomized + learned: learned reads positions in [0, 512), and in training",
     ),
 ]
 

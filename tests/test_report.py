@@ -5,6 +5,8 @@ import itertools
 import math
 import re
 import struct
+import subprocess
+import sys
 from html.parser import HTMLParser
 
 import matplotlib
@@ -14,18 +16,18 @@ from rich.console import Console
 
 from posenc_jax.lab import report, runs
 from posenc_jax.lab.hosts.exit_status import Unmeasured
-from posenc_jax.lab.report import look, plots, summaries, webpage
+from posenc_jax.lab.report import drawing, plots, summaries, webpage
+from posenc_jax.lab.report.page_css import CSS
 from posenc_jax.lab.report.statistics import interval
-from posenc_jax.lab.report.style import CSS
 from scripts.report import main
 
 LENGTHS = (8, 16, 32)
 NASTY = '<script src="https://example.org/x.js"></script>&"\''
 
 
-def record(seed, encoding, length, value, **more):
-    base = {"step": 60, "seed": seed, "encoding": encoding, "split": "test", "length": length}
-    return {**base, "metric": "bits_per_byte", "value": value, **more}
+def record(seed, encoding, length, value, step=60, metric="bits_per_byte", **labels):
+    labels = {"encoding": encoding, "split": "test", "length": length, **labels}
+    return {"step": step, "seed": seed, "labels": labels, "metric": metric, "value": value}
 
 
 def make_records(seeds=3):
@@ -40,7 +42,7 @@ def make_records(seeds=3):
                 value = 2 + i / 4 + 0.01 * seed + (length / 64)
                 found.append(record(seed, encoding, length, 9.0, step=30))  # not the last step
                 found.append(record(seed, encoding, length, value))
-                found.append(record(seed, encoding, length, 0.5, metric="time/evaluation"))
+                found.append(record(seed, encoding, length, 0.5, metric="evaluation_seconds"))
                 found += [record(seed, encoding, length, 7.0, position=p) for p in (0, 1, 4)]
     return found
 
@@ -90,7 +92,9 @@ def test_a_summary_is_the_last_step_of_the_test_split_and_no_curve():
     # The controls: were the early step the last, or a curve no curve, the cell would show it.
     late = [{**r, "step": 90} if r["step"] == 30 else r for r in make_records()]
     assert summarise(late)["results"]["rope"]["16"]["seeds"] == [9.0, 9.0, 9.0]
-    scalar = [{k: v for k, v in r.items() if k != "position"} for r in make_records()]
+    scalar = make_records()
+    for scalar_record in scalar:
+        scalar_record["labels"].pop("position", None)
     assert summarise(scalar)["results"]["rope"]["16"]["seeds"] == [7.0, 7.0, 7.0]
 
 
@@ -120,7 +124,7 @@ def test_differences_are_paired_by_seed():
         assert difference.mean == pytest.approx(0.25)
         assert difference.half == pytest.approx(0.0, abs=1e-9)
     # The control: seeds paired wrongly leave an interval of some width.
-    swapped = [{**r, "seed": 2 - r["seed"]} if r["encoding"] == "rope" else r
+    swapped = [{**r, "seed": 2 - r["seed"]} if r["labels"]["encoding"] == "rope" else r
                for r in make_records()]  # fmt: skip
     wrong = summaries.differences(swapped, "bits_per_byte")["randomized+rope"][8]
     assert wrong.half > 0.01
@@ -161,8 +165,8 @@ def test_the_best_is_bold_with_all_that_are_written_alike():
 
 
 def test_a_missing_seed_and_a_diverged_one_are_shown():
-    records = [r for r in make_records() if (r["seed"], r["length"]) != (2, 16)]
-    records = [{**r, "value": math.nan} if (r["seed"], r["length"]) == (1, 32) else r
+    records = [r for r in make_records() if (r["seed"], r["labels"]["length"]) != (2, 16)]
+    records = [{**r, "value": math.nan} if (r["seed"], r["labels"]["length"]) == (1, 32) else r
                for r in records]  # fmt: skip
     text = printed(summarise(records), 120)
     assert "2 of 3 seeds" in text
@@ -195,6 +199,18 @@ def test_figures_come_as_png_and_as_svg_that_is_the_same_every_time(workdir, tmp
     assert files[0] != files[1]
 
 
+def test_matplotlib_is_imported_when_a_figure_is_drawn_and_not_before():
+    code = (
+        "import sys, experiments.length_extrapolation\n"
+        "from posenc_jax.lab.report import plots\n"
+        "print('matplotlib' in sys.modules)\n"
+        "plots.new_figure(4.0)\n"
+        "print('matplotlib' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
+
+
 def test_figures_leave_matplotlib_as_they_found_it(workdir):
     before = dict(matplotlib.rcParams)
     report.figures(workdir)
@@ -202,7 +218,8 @@ def test_figures_leave_matplotlib_as_they_found_it(workdir):
 
 
 def test_only_figures_with_something_to_draw_are_drawn(tmp_path):
-    plain = [r for r in make_records() if "position" not in r and r["split"] == "test"]
+    plain = [r for r in make_records() if "position" not in r["labels"]]
+    plain = [r for r in plain if r["labels"]["split"] == "test"]
     assert list(plots.drawings(runs.read(write_run(tmp_path, plain)))) == ["by_length"]
 
 
@@ -227,17 +244,17 @@ def test_labels_in_the_margin_do_not_touch():
     def heights(gap):
         axes = Figure().subplots()
         axes.set_ylim(0, 1)
-        labels = [look.Label(str(y), 0.5, y, look.COLORS[0]) for y in (0, 0, 0.5, 0.51, 1, 1)]
-        original, look.LABEL_GAP = look.LABEL_GAP, gap
+        labels = [drawing.Label(str(y), 0.5, y, drawing.COLORS[0]) for y in (0, 0, 0.5, 0.51, 1, 1)]
+        original, drawing.LABEL_GAP = drawing.LABEL_GAP, gap
         try:
-            look.margin_labels(axes, labels)
+            drawing.margin_labels(axes, labels)
         finally:
-            look.LABEL_GAP = original
+            drawing.LABEL_GAP = original
         at = sorted(text.xyann[1] for text in axes.texts)
         return at, min(b - a for a, b in itertools.pairwise(at))
 
-    at, nearest = heights(look.LABEL_GAP)
-    assert nearest >= look.LABEL_GAP - 1e-9
+    at, nearest = heights(drawing.LABEL_GAP)
+    assert nearest >= drawing.LABEL_GAP - 1e-9
     assert min(at) >= 0
     assert max(at) <= 1
     assert heights(0.0)[1] == 0
@@ -245,7 +262,7 @@ def test_labels_in_the_margin_do_not_touch():
 
 def test_every_color_of_a_figure_has_its_name_on_the_page():
     light, dark = CSS.split("prefers-color-scheme: dark")
-    for name in look.PALETTE:
+    for name in drawing.PALETTE:
         assert f"--{name}: #" in light
         assert f"--{name}: #" in dark
     assert "--c9: #" not in light

@@ -178,7 +178,10 @@ def attempt(workdir, kill="", count=0, model=MODEL):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(failpoints, "reach", reach)
         patch.setattr(loop, "chunk_runner", lambda model, *rest: RUNNER(model))
-        with runs.Run(workdir, CONFIG) as run, runs.Keeper(run, "nope", 8, OFTEN) as keeper:
+        with (
+            runs.Run(workdir, CONFIG) as run,
+            runs.StageCheckpoints(run, "nope", 8, OFTEN) as keeper,
+        ):
             state = train(model, TASK, TRAIN, 1, 0, True, read, keeper)
             run.end("nope")
     return state, run
@@ -210,7 +213,7 @@ def test_training_goes_on_from_the_newest_good_checkpoint(tmp_path, whole, kill,
 def test_a_damaged_final_checkpoint_takes_the_end_of_the_stage_back(tmp_path, capsys):
     attempt(tmp_path)
     with runs.Run(tmp_path, CONFIG) as run:
-        step(run, 8, split="valid")
+        step(run, 8)
         run.end("later")
     (tmp_path / "checkpoints/nope/8/note/metadata").write_text("{}")
     _, run = attempt(tmp_path)

@@ -8,8 +8,11 @@ import pytest
 
 import experiments
 from experiments import workers
+from experiments.length_extrapolation import run as length_extrapolation
 from experiments.padding_leakage import measuring as padding
+from experiments.padding_leakage.config import Data, Learning
 from experiments.permutation import measuring as order
+from experiments.permutation.config import EquivarianceConfig, OrderConfig
 from experiments.rows import fitted
 from posenc_jax.lab import runs
 from posenc_jax.lab.config import schema
@@ -21,15 +24,15 @@ MODEL = schema.ModelConfig(kind="encoder", width=8, heads=1, layers=1, mlp=1)
 WILD = 1e38  # a rate that no model stands
 ORDER = order.Setting(
     MODEL,
-    order.OrderConfig(symbols=3, steps=4, lr=WILD),
-    order.EquivarianceConfig(lengths=(2,), permutations=1, float64=()),
+    OrderConfig(symbols=3, steps=4, lr=WILD),
+    EquivarianceConfig(lengths=(2,), permutations=1, float64=()),
     (3,),
 )
 PADDING = padding.Setting(
     MODEL,
-    padding.Data(symbols=2, min_length=2, length=3, measured=2, amounts=(1,), sides=("left",),
+    Data(symbols=2, min_length=2, length=3, measured=2, amounts=(1,), sides=("left",),
                  examples=2),
-    padding.Learning(steps=4, batch=2, lr=WILD),
+    Learning(steps=4, batch=2, lr=WILD),
     (3,),
 )  # fmt: skip
 
@@ -45,7 +48,7 @@ def ordered(setting, subject):
 def leaked(setting, subject):
     """The same for `padding_leakage`."""
     shape = (len(setting.data.amounts), 2, len(setting.data.sides), len(setting.seeds))
-    return {("content/outputs", "none"): np.full(shape, float(len(subject.label)))}
+    return {(("content", "outputs"), "none"): np.full(shape, float(len(subject.label)))}
 
 
 def run(experiment, workdir, patch, kill=0):
@@ -57,13 +60,13 @@ def run(experiment, workdir, patch, kill=0):
         if kill and reached.count("measured") == kill:
             raise Killed
 
-    module = getattr(experiments, experiment)
+    module = importlib.import_module(f"experiments.{experiment}.run")
     for name, stand_in in {
         "measure": {"permutation": ordered, "padding_leakage": leaked}[experiment],
         "show": lambda workdir: None,
     }.items():
         patch.setattr(module, name, stand_in)
-    patch.setattr(experiments.length_extrapolation, "measure", lambda text, task, record: None)
+    patch.setattr(length_extrapolation, "measure", lambda text, task, record: None)
     patch.setattr(module.pages, "summarise", lambda *args: {"said": len(args[0])})
     patch.setattr(failpoints, "reach", reach)
     patch.setattr(workers, "cores", lambda: [0])  # stand-ins are of this process

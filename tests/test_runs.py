@@ -16,10 +16,13 @@ from posenc_jax.lab.hosts import exit_status, failpoints
 from posenc_jax.lab.wandb import logger
 
 CONFIG = {"experiment": "e", "train": {"length": 8}, "eval": {"lengths": (8, 16)}}
-RECORD = {
-    "step": 10, "seed": 0, "encoding": "rope", "split": "test", "length": 8,
-    "metric": "bits_per_byte", "value": 2.5,
-}  # fmt: skip
+LABELS = {"encoding": "rope", "split": "test", "length": 8}
+RECORD = {"step": 10, "seed": 0, "labels": LABELS, "metric": "bits_per_byte", "value": 2.5}
+
+
+def labelled(**labels):
+    """The record with some labels added or changed."""
+    return {**RECORD, "labels": {**LABELS, **labels}}
 
 
 def lines(path):
@@ -29,13 +32,13 @@ def lines(path):
 def test_a_run_leaves_what_it_was_given(tmp_path):
     workdir = tmp_path / "deep" / "run"
     with runs.Run(workdir, CONFIG) as run:
-        run.log([RECORD, {**RECORD, "position": 4}])
+        run.log([RECORD, labelled(position=4)])
         assert len(lines(workdir)) == 2  # on disk at once, not at the end
         run.fact(corpus={"bytes": np.int64(7)}, hash="é")
         run.finish({"metric": "bits_per_byte", "low": math.nan})
     stored = runs.read(workdir)
     assert stored.config == {**CONFIG, "eval": {"lengths": [8, 16]}}
-    assert stored.records == [RECORD, {**RECORD, "position": 4}]
+    assert stored.records == [RECORD, labelled(position=4)]
     assert stored.summary["facts"] == {"corpus": {"bytes": 7}, "hash": "é"}
     assert stored.summary["low"] is None
     assert {"jax", "jaxlib", "flax", "python", "device", "started", "command"} <= set(
@@ -87,12 +90,16 @@ def test_numbers_of_numpy_and_jax_become_plain(value):
         ("value", {"value": np.zeros(2)}),
         ("step", {"step": 1.5}),
         ("step", {"step": -1}),
-        ("length", {"length": 0}),
         ("seed", {"seed": None}),
-        ("encoding", {"encoding": ""}),
-        ("split", {"split": "dev"}),
+        ("labels", {"labels": "rope"}),
+        (r"labels\.length", labelled(length=0)),
+        (r"labels\.encoding", labelled(encoding="")),
+        (r"labels\.split", labelled(split="dev")),
+        (r"labels\.split", {"labels": {"encoding": "rope"}}),
+        (r"labels\.position", labelled(position=-1)),
+        (r"labels\.side", labelled(side=0.5)),
         ("metric", {"metric": 3}),
-        ("position", {"position": "0"}),
+        ("metric", {"metric": "copy/loss"}),
         ("loss", {"loss": 1.0}),
     ],
 )
@@ -125,7 +132,7 @@ def test_a_folder_with_another_run_is_refused_and_left_alone(tmp_path):
     said = r"^workdir: [^\n]* holds a run, with config\.train\.length 8, not 9; choose another$"
     with pytest.raises(ValueError, match=said):
         runs.Run(tmp_path, other)
-    assert runs.standing(tmp_path, CONFIG) == "begun"
+    assert runs.run_status(tmp_path, CONFIG) == "begun"
     assert lines(tmp_path) == [RECORD]
 
 
@@ -141,13 +148,13 @@ def test_the_first_field_that_differs_is_named(tmp_path, change, said):
     with runs.Run(tmp_path, CONFIG) as run:
         run.log([RECORD])
     with pytest.raises(ValueError, match=said):
-        runs.standing(tmp_path, CONFIG | change)
+        runs.run_status(tmp_path, CONFIG | change)
 
 
 def test_a_finished_run_is_said_to_be_and_not_opened(tmp_path):
     with runs.Run(tmp_path, CONFIG) as run:
         run.finish({})
-    assert runs.standing(tmp_path, CONFIG) == "finished"
+    assert runs.run_status(tmp_path, CONFIG) == "finished"
     with pytest.raises(ValueError, match="finished"):
         runs.Run(tmp_path, CONFIG)
 
@@ -289,8 +296,8 @@ def test_an_agent_of_a_sweep_names_the_run(tmp_path, wandb, monkeypatch, capsys)
 @pytest.mark.parametrize(
     ("refuses", "modes", "warnings"),
     [
-        (("online",), ["online", "offline"], ["mirroring offline"]),
-        (("online", "offline"), ["online", "offline"], ["mirroring offline", "no mirror"]),
+        (("online",), ["online", "offline"], ["logging offline"]),
+        (("online", "offline"), ["online", "offline"], ["logging offline", "not logging"]),
         (("log",), ["online"], ["logging failed (full)"]),
         (("artifact",), ["online"], ["sending the report failed (too large)"]),
         (("finish",), ["online"], ["the end failed (gone)"]),
@@ -309,7 +316,7 @@ def test_no_failure_of_the_mirror_stops_a_run(tmp_path, wandb, capsys, refuses, 
 def test_by_position_records_have_names_and_an_axis_of_their_own(wandb, tmp_path):
     fake = wandb()
     with runs.Run(tmp_path, CONFIG, {"mode": "offline"}) as run:
-        run.log([RECORD, {**RECORD, "position": 0}, {**RECORD, "position": 4}])
+        run.log([RECORD, labelled(position=0), labelled(position=4)])
     scalar, first, second = fake.rows
     assert "position" not in scalar
     key = "by_position/test/bits_per_byte/rope/L8/seed0"
@@ -346,13 +353,13 @@ def test_a_report_that_was_not_sent_is_sent_at_the_next_start_once(tmp_path, wan
     monkeypatch.setattr(failpoints, "reach", killed)
     with pytest.raises(KeyboardInterrupt):
         run_mirrored(tmp_path)
-    assert runs.standing(tmp_path, CONFIG) == "finished"
+    assert runs.run_status(tmp_path, CONFIG) == "finished"
     assert tables(fake) == []
-    runs.send(tmp_path, CONFIG, {"mode": "disabled"})
+    runs.send_report(tmp_path, CONFIG, {"mode": "disabled"})
     (_, first), *rest = fake.modes
     assert not rest
     for _ in range(2):
-        runs.send(tmp_path, CONFIG, {"mode": "online"})
+        runs.send_report(tmp_path, CONFIG, {"mode": "online"})
     assert len(tables(fake)) == 1
     assert [given["id"] for _, given in fake.modes] == [first["id"]] * 2, "the same run, once more"
     assert fake.summary == {"test/bits_per_byte/rope/L8/mean": 2.5}
@@ -363,10 +370,10 @@ def test_what_w_and_b_refuses_stays_unsent_and_what_it_took_does_not(tmp_path, w
     run_mirrored(tmp_path / "taken")
     fake = wandb("artifact")
     run_mirrored(tmp_path / "refused")
-    runs.send(tmp_path / "taken", CONFIG, {"mode": "online"})
+    runs.send_report(tmp_path / "taken", CONFIG, {"mode": "online"})
     assert len(fake.modes) == 1, "control: nothing was left to send"
     fake.refuses = ()
-    runs.send(tmp_path / "refused", CONFIG, {"mode": "online"})
+    runs.send_report(tmp_path / "refused", CONFIG, {"mode": "online"})
     assert len(fake.modes) == 2
     assert not (tmp_path / "refused" / "unsent").exists()
 

@@ -19,8 +19,8 @@ from posenc_jax import encodings
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.model import transformer
-from posenc_jax.lab.tasks import builders, corpus, sets, tfds_folder
-from posenc_jax.lab.tasks.pairs import answered
+from posenc_jax.lab.tasks import corpus, tfds_builder, tfds_folder, tfds_tasks
+from posenc_jax.lab.tasks.question_answer import answered
 from posenc_jax.lab.tasks.task import BOS, EOS, SEP, SYMBOL
 from posenc_jax.lab.training.loop import State, make_batch, train
 
@@ -78,7 +78,7 @@ def prepared_dir(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tfds")
     names = ("posenc_jax/stdlib", "posenc_jax/digits", "posenc_jax/copy", "documents", "commands")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(builders, "COUNT", 60)
+        patch.setattr(tfds_builder, "COUNT", 60)
         tfds.disable_progress_bar()
         for name in names:
             builder = tfds.builder(name, data_dir=folder, file_format="array_record")
@@ -101,12 +101,12 @@ def own_copy(data_dir, tmp_path, monkeypatch):
 
 
 def test_every_task_is_a_set_of_ours():
-    assert set(builders.PosencJax.builder_configs) == set(tasks.TASKS) | set(tasks.IMAGES)
+    assert set(tfds_builder.PosencJax.builder_configs) == set(tasks.TASKS) | set(tasks.IMAGES)
 
 
 def test_the_corpus_reads_back_by_name(data_dir):
-    source = corpus.texts(corpus.plan_stdlib())
-    for split in builders.SPLITS:
+    source = corpus.texts(corpus.standard_library())
+    for split in tfds_builder.SPLITS:
         read = tfds.data_source("posenc_jax/stdlib", split=split, data_dir=data_dir)
         assert sorted(example["text"] for example in read) == sorted(t for _, t in source[split])
         assert all(example["path"].endswith(b".py") for example in read)
@@ -116,7 +116,7 @@ def test_the_corpus_reads_back_by_name(data_dir):
 
 def test_the_digits_read_back_by_name(data_dir):
     task, own = tasks.make("tfds:posenc_jax/digits", patch=2), tasks.make("digits")
-    for split in builders.SPLITS:
+    for split in tfds_builder.SPLITS:
         both = []
         for data in (task.data[split], own.data[split]):
             rows = zip(np.asarray(data["pixels"]), np.asarray(data["labels"]), strict=True)
@@ -126,11 +126,11 @@ def test_the_digits_read_back_by_name(data_dir):
     assert (task.features, task.vocab, task.least) == (own.features, own.vocab, own.least)
 
 
-@pytest.mark.parametrize("split", builders.SPLITS)
+@pytest.mark.parametrize("split", tfds_builder.SPLITS)
 def test_a_generated_task_reads_back_by_name(data_dir, split):
     read = tfds.data_source("posenc_jax/copy", split=split, data_dir=data_dir)
     size_B = np.resize(np.arange(1, 21), 60)
-    expected = builders.lines(tasks.make("copy"), split, size_B)
+    expected = tfds_builder.lines(tasks.make("copy"), split, size_B)
     widths = [2 * size + 2 for size in size_B]
     rows = {
         tuple(tuple(part[row, :width].tolist()) for part in expected)
@@ -171,14 +171,14 @@ def test_a_set_without_validation_gives_a_part_of_its_training(data_dir):
 
 @pytest.fixture
 def streamed(data_dir, monkeypatch):
-    monkeypatch.setattr(sets, "FITS", 0)
+    monkeypatch.setattr(tfds_tasks, "FITS", 0)
     return tasks.make("tfds:documents", stretch=256)
 
 
 def test_that_rows_will_be_fed_is_known_before_any_is_read(data_dir, monkeypatch):
     assert not tasks.streamed("tfds:documents")
     assert not tasks.streamed("copy")
-    monkeypatch.setattr(sets, "FITS", 0)
+    monkeypatch.setattr(tfds_tasks, "FITS", 0)
     assert tasks.streamed("tfds:documents")
 
 
@@ -337,7 +337,7 @@ def test_a_damaged_description_is_refused(own_copy):
 
 
 def test_too_much_to_read_at_once_is_refused(data_dir, monkeypatch):
-    monkeypatch.setattr(sets, "MANY", 10)
+    monkeypatch.setattr(tfds_tasks, "MANY", 10)
     with pytest.raises(ValueError, match="tfds:commands has 100 examples, 0 MiB; at most 10 and"):
         tasks.check("tfds:commands")
 
@@ -366,14 +366,14 @@ def test_prepare_data_says_what_it_takes_first(tmp_path, monkeypatch, capsys):
 LOADS = """
 import importlib, pathlib, sys
 import train, experiments, posenc_jax.lab.gallery
-from posenc_jax import tasks
-from posenc_jax.tasks import builders, sets
+from posenc_jax.lab import tasks
+from posenc_jax.lab.tasks import tfds_builder, tfds_tasks
 for path in sorted(pathlib.Path("configs").glob("*.py")):
     module = importlib.import_module(f"configs.{path.stem}")
     if hasattr(module, "get_config"):
         module.get_config()
 tasks.make("tfds:posenc_jax/digits", patch=2)
-sets.FITS = 0
+tfds_tasks.FITS = 0
 tasks.make("tfds:documents", stretch=256).feed(range(1), range(1), 2, 8)
 print([m for m in sys.modules if m.split(".")[0] == "tensorflow"])
 import tensorflow
@@ -409,14 +409,16 @@ def test_a_part_of_a_split_counts_as_what_it_holds(data_dir, monkeypatch):
     """The control of the refusals of parts: those that hold something are taken."""
     parts = {"train": "train[:40%]+train[60%:]", "valid": "train[40%:50%]", "test": "test[-12:]"}
     found = tfds_folder.find("documents")
-    sizes = sets._sizes(found, sets.plan_text(found, **parts).splits)
+    sizes = tfds_tasks._sizes(found, tfds_tasks._splits(found, **parts))
     assert [count for count, _ in sizes.values()] == [960, 120, 12]
     share = found.splits["train"].bytes / 1200
     assert sizes["train"][1] == pytest.approx(960 * share)
 
 
 def test_the_hash_of_questions_and_answers_is_of_all_of_them():
-    sha256 = lambda *pairs: answered("x", dict.fromkeys(sets.SPLITS, pairs), {}).facts["sha256"]
+    sha256 = lambda *pairs: answered("x", dict.fromkeys(tfds_tasks.SPLITS, pairs), {}).facts[
+        "sha256"
+    ]
     whole = sha256((b"ab", b"c"), (b"d", b"e"))
     assert whole == sha256((b"ab", b"c"), (b"d", b"e"))
     for other in [((b"a", b"bc"), (b"d", b"e")), ((b"ab", b"c"),), ((b"ab", b"c"), (b"d", b"f"))]:

@@ -29,7 +29,7 @@ signals.install()
 print("ready", flush=True)
 while True:
     time.sleep(0.01)
-    signals.leave_if_asked()
+    signals.stop_if_requested()
 """
 
 
@@ -69,8 +69,8 @@ def test_one_that_looks_gets_an_exception():
 
 
 def test_nobody_asked():
-    assert not signals.asked()
-    signals.leave_if_asked()
+    assert not signals.stop_requested()
+    signals.stop_if_requested()
 
 
 @pytest.mark.parametrize("spec", ["training", "training:2", "writing:3+0.01", "saving@TERM"])

@@ -14,7 +14,7 @@ SIZES = (16, 40)
 
 def trained(workdir, monkeypatch):
     """Trains a small model and reads it at two lengths; the threads that asked for each program."""
-    config: Any = common.quick(common.length_extrapolation())
+    config: Any = common.quick(common.config("length_extrapolation"))
     config.encoding.name = "rope"
     config.task = {"name": "periodic"}
     config.model.update(width=8, heads=1, layers=1)
@@ -40,7 +40,7 @@ def trained(workdir, monkeypatch):
 def test_readings_are_compiled_while_training_runs(tmp_path, monkeypatch):
     asked, run = trained(tmp_path, monkeypatch)
     assert asked == [*((size, False) for size in SIZES), *((size, True) for size in SIZES)]
-    read = {r["length"] for r in run.records if r["metric"] == "exact_match"}
+    read = {r["labels"]["length"] for r in run.records if r["metric"] == "exact_match"}
     assert read == set(SIZES)
 
 

@@ -24,7 +24,7 @@ with (workdir / "starts").open("a") as file:
 (workdir / "config.json").write_text(json.dumps(
     {"train": {"lr": 0.1}, "wandb": {"mode": "x"}, "environment": {}}))
 (workdir / "metrics.jsonl").write_text(json.dumps(
-    {"encoding": "rope", "split": "test", "length": 8, "step": 1}) + chr(10))
+    {"step": 1, "labels": {"encoding": "rope", "split": "test", "length": 8}}) + chr(10))
 trouble = workdir.parent / f"{workdir.name}.trouble"
 if trouble.exists():
     if trouble.read_text() == "sleep":
@@ -130,6 +130,6 @@ def test_the_table_shows_the_point_that_runs_and_counts_the_rest():
 
 def test_progress_is_read_from_the_last_record(tmp_path):
     assert local._progress(tmp_path) == "starting"
-    record = {"encoding": "rope", "split": "train", "step": 40, "length": 8}
+    record = {"step": 40, "labels": {"encoding": "rope", "split": "train", "length": 8}}
     (tmp_path / "metrics.jsonl").write_text("x" * 9000 + "\n" + json.dumps(record) + "\n")
     assert local._progress(tmp_path) == "rope: step 40"

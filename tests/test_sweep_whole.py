@@ -60,8 +60,10 @@ def check_arrived(server, folder):
     assert found["config"].items() >= {k: config[k] for k in ("train", "task", "eval")}.items()
     rows = [(row["step"], name, row[name]) for row in found["history"] for name in row
             if name.startswith(("train/", "test/"))]  # fmt: skip
-    wanted = [(r["step"], f"{r['split']}/{r['metric']}/{r['encoding']}/L{r['length']}"
-               f"/seed{r['seed']}", pytest.approx(r["value"])) for r in stored.records]  # fmt: skip
+    wanted = [
+        (r["step"], "{split}/{metric}/{encoding}/L{length}/seed{seed}".format_map(r | r["labels"]),
+         pytest.approx(r["value"])) for r in stored.records
+    ]  # fmt: skip
     assert sorted(rows) == sorted(wanted, key=lambda row: row[:2])
     mean = stored.summary["results"]["rope"]["8"]["mean"]
     assert found["summary"]["test/exact_match/rope/L8/mean"] == mean
@@ -75,7 +77,7 @@ def check_arrived(server, folder):
     for kind, count in {"table": 1, "html": 1, "images": len(figures)}.items():
         assert sum(f"media/{kind}/" in name for name in media) == count
     (table,) = (json.loads(found["files"][name]) for name in media if "/table/" in name)
-    tested = [r for r in stored.records if r["split"] == "test"]
+    tested = [r for r in stored.records if r["labels"]["split"] == "test"]
     assert [row[2:] for row in table["data"]] == [
         [r["seed"], r["metric"], pytest.approx(r["value"])] for r in tested
     ]

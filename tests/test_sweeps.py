@@ -60,11 +60,11 @@ def test_names_are_fit_for_folders_and_tell_points_apart():
         (lambda: grid({"a": "rope"}), ["a", "rope", "sequence"]),
         (lambda: product(grid({"a": (1,)}), grid({"a": (2,)})), ["product", "a", "more than one"]),
         (lambda: expand(()), ["no points"]),
-        (lambda: expand(grid({"a": (1, 1)})), ["a=1", "stands twice"]),
-        (lambda: expand(grid({"a": (1,), "seed": (0, 0)})), ["a=1", "seed 0", "stands twice"]),
-        (lambda: expand(grid({"a": (1,), "seed": (0, 2)})), ["a=1", "0, 2", "follow"]),
-        (lambda: expand(({"a": 1}, {"a": 1, "seed": 0})), ["a=1", "none, 0", "follow"]),
-        (lambda: expand(grid({"seeds": (2,), "seed": (0, 1)})), ["seeds and seed"]),
+        (lambda: expand(grid({"a": (1, 1)})), ["a=1", "given twice"]),
+        (lambda: expand(grid({"a": (1,), "seed": (0, 0)})), ["a=1", "seed 0", "given twice"]),
+        (lambda: expand(grid({"a": (1,), "seed": (0, 2)})), ["a=1", "0, 2", "consecutive"]),
+        (lambda: expand(({"a": 1}, {"a": 1, "seed": 0})), ["a=1", "none, 0", "consecutive"]),
+        (lambda: expand(grid({"seeds": (2,), "seed": (0, 1)})), ["seeds: seed sets"]),
         (lambda: sweeps.resolve({"a": {"b": 1}}, {"a.b.c": 1}), ["config.a.b.c", "no such field"]),
         (lambda: overrides(["--train.lr=1"]), ["--train.lr=1", "--config.FIELD=VALUE"]),
     ],
@@ -80,7 +80,7 @@ from configs import common
 from posenc_jax.lab.config import sweeps
 
 def get_config(argument=""):
-    return common.quick(common.length_extrapolation())
+    return common.quick(common.config("length_extrapolation"))
 
 def get_sweep(argument=""):
     return {}
@@ -104,7 +104,7 @@ def config(tmp_path):
         ('sweeps.grid({"train.lr.x": (1, 2)})', ["config.train.lr.x"]),
         ('sweeps.grid({"encoding.name": ("rope", "rop")})', ["config.encoding.name", "rop"]),
         ('sweeps.grid({"train.lr": (0.1, -0.1)})', ["config.train.lr", "-0.1"]),
-        ('sweeps.grid({"train.lr": (0.1, 0.1)})', ["train.lr=0.1", "stands twice"]),
+        ('sweeps.grid({"train.lr": (0.1, 0.1)})', ["train.lr=0.1", "given twice"]),
     ],
 )
 def test_a_point_that_cannot_run_is_refused_before_any_runs(config, sweep, words, capsys):

@@ -242,7 +242,7 @@ def test_chance_is_what_a_guess_gets(name):
         ("copy", {"alphabet": 1}, "task.alphabet: 1 is too small; 2 or more"),
         ("sort", {"padding": "top"}, "task.padding: 'top' is not one of: 'right', 'left'"),
         ("addition", {"reverse": 1}, "task.reverse: 1 is not one of: bool"),
-        ("associative_recall", {"keys": 5000}, "task.keys: 5000 is too large; 4096 or fewer"),
+        ("associative_recall", {"keys": 5000}, "task.keys: 5000 is too large; 4096 or less"),
         ("periodic", {"period": 0}, "task.period: 0 is too small; 1 or more"),
     ],
 )

@@ -11,11 +11,12 @@ import pytest
 
 from experiments import stages
 from posenc_jax.lab import runs
+from posenc_jax.lab.hosts import devices
 from posenc_jax.lab.training import evaluation
 from scripts.torture import configs, mirrors, page, starts
+from scripts.torture.check_result import CheckResult
 from scripts.torture.child import ROOT, TINY, Child, outcome, pinned, side_by_side
 from scripts.torture.servers import serving
-from scripts.torture.shown import Shown
 from tests.test_runs import CONFIG, RECORD
 
 SMALL = (
@@ -57,7 +58,7 @@ def test_cases_side_by_side_never_share_a_core():
         return -case
 
     assert side_by_side(attempt, range(5)) == [0, -1, -2, -3, -4]
-    assert max(most) == min(2, os.cpu_count() or 1)
+    assert max(most) == min(2, len(devices.cores()))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +95,7 @@ def test_wrong_lines_are_refused_and_good_ones_accepted():
         ("--config.train.steps.x=3", "config.train.steps.x: no such field"),
         ("--config.train.steps=3000000000", "config.train.steps: 3000000000 is wrong"),
         ("--config.first_seed=2147483647", "config: first_seed 2147483647 and 2 seeds go past"),
-        ("--config.encoding.name=rope,nope,rope", "config.encoding.name: 'rope' stands twice"),
+        ("--config.encoding.name=rope,nope,rope", "config.encoding.name: 'rope' is given twice"),
         (f"--workdir={'x' * 300}", f"workdir: {'x' * 300}: File name too long"),
     ],
 )
@@ -120,7 +121,7 @@ with runs.Run(sys.argv[1], {}, {"mode": "online", "project": "p"}) as run:
     for step in range(3):
         run.log([{**json.loads(sys.argv[2]), "step": step}])
     run.finish({"results": {}})
-signals.leave_within(3.0, 0)
+signals.exit_within(3.0, 0)
 """
 
 
@@ -150,10 +151,10 @@ try:
         print("ready", flush=True)
         while True:
             time.sleep(0.01)
-            signals.leave_if_asked()
+            signals.stop_if_requested()
 except exit_status.Interrupted as stop:
     status = stop.status
-signals.leave_within(3.0, status)
+signals.exit_within(3.0, status)
 sys.exit(status)
 """
 
@@ -197,7 +198,9 @@ def test_a_length_that_does_not_fit_is_a_fact_with_its_reason(tmp_path):
 def test_the_page_takes_one_check_at_a_time(tmp_path):
     path, order = tmp_path / "page.md", ("files", "kills", "starts")
     path.write_text(f"by hand\n{page.BEGIN}\nold\n{page.END}\nafter\n")
-    one = Shown("ends | well", 2, 3, "no rollback", 1, 1, "one core", "0.1 s", ("x: status 1",))
+    one = CheckResult(
+        "ends | well", 2, 3, "no rollback", 1, 1, "one core", "0.1 s", ("x: status 1",)
+    )
     page.write(path, "kills", one, 60.0, order)
     page.write(path, "files", one._replace(good=3, bad=()), 5.0, order)
     text = path.read_text()

@@ -7,8 +7,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from experiments.claims.ledger import Measured
-from posenc_jax.lab.report import look
-from posenc_jax.lab.report.look import Label
+from posenc_jax.lab.report import drawing
+from posenc_jax.lab.report.drawing import Label
 from posenc_jax.lab.report.statistics import interval
 
 Draw = Callable[[Measured], Figure]
@@ -31,12 +31,12 @@ def lines(
     def draw(measured: Measured) -> Figure:
         figure = Figure(figsize=(8, 4.2))
         axes = figure.subplots()
-        styles, labels = look.styles(list(measured.curves)), []
+        styles, labels = drawing.line_styles(list(measured.curves)), []
         for name, curve in measured.curves.items():
             seeds = [*zip(*curve.y, strict=True)]
             x_X, mean, color = [*curve.x], np.mean(seeds, axis=1), styles[name]["color"]
             axes.plot(x_X, mean, **{**styles[name], "marker": ""})
-            look.band(axes, x_X, seeds, color)
+            drawing.shade_interval(axes, x_X, seeds, color)
             known = np.flatnonzero(np.isfinite(mean))
             if len(known):
                 labels.append(Label(name, x_X[known[-1]], mean[known[-1]], color))
@@ -51,9 +51,11 @@ def lines(
         axes.set_xlabel(x)
         axes.set_ylabel(y)
         axes.set_ylim(axes.get_ylim())
-        look.margin_labels(axes, labels)
+        drawing.margin_labels(axes, labels)
         count = max((len(curve.y) for curve in measured.curves.values()), default=0)
-        look.head(axes, title, below or f"bold: mean over seeds · {look.banded(count)}")
+        drawing.set_title(
+            axes, title, below or f"bold: mean over seeds · {drawing.interval_note(count)}"
+        )
         return figure
 
     return draw
@@ -79,8 +81,8 @@ def dots(
         axes = figure.subplots()
         for row, values in enumerate(shown.values()):
             mean, low, high, _ = interval([*values])
-            color = look.COLORS[0]
-            axes.plot(values, [row] * len(values), ".", ms=5, alpha=0.5, color=look.MUTED)
+            color = drawing.COLORS[0]
+            axes.plot(values, [row] * len(values), ".", ms=5, alpha=0.5, color=drawing.MUTED)
             if low is not None and high is not None:
                 axes.plot([low, high], [row, row], "-", color=color)
             axes.plot([mean], [row], "o", color=color)
@@ -89,7 +91,7 @@ def dots(
         axes.set_xlabel(x)
         if log:
             axes.set_xscale("log")
-        look.head(axes, title, below)
+        drawing.set_title(axes, title, below)
         return figure
 
     return draw

@@ -16,6 +16,7 @@ import optax
 from posenc_jax import encodings
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab import tasks
+from posenc_jax.lab.config.errors import inside
 from posenc_jax.lab.config.schema import EvalConfig, ModelConfig, TrainConfig
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
@@ -54,7 +55,8 @@ class Lab:
         self.seeds = list(range(config.first_seed, config.first_seed + config.seeds))
         self.model: ModelConfig = config.text.model
         self.train: TrainConfig = config.text.train
-        self.text = tasks.make(config.text.task.name, **config.text.task.options)
+        with inside("text"):
+            self.text = tasks.make(config.text.task.name, **config.text.task.options)
         self._made: dict[Hashable, Any] = {}
 
     def pick(self, quick: T, full: T) -> T:

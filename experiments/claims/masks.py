@@ -28,7 +28,7 @@ from experiments.claims.padding import (
     padded,
 )
 from experiments.padding_leakage.measuring import MASKS, SUBSETS, subset
-from posenc_jax.lab.report import look
+from posenc_jax.lab.report import drawing
 from posenc_jax.lab.tasks import PAD
 from posenc_jax.layout import full
 
@@ -89,7 +89,7 @@ def grid(measured: Measured) -> Figure:
     for row, column in np.ndindex(len(NAMES), len(READ)):
         names = [_name(c, READ[column], NAMES[row]) for c in ("content", "amount")]
         change = max((measured.intervals[name] for name in names), key=lambda i: i.mean)
-        color = look.COLORS[1] if over(change, SHOWN) else look.MUTED
+        color = drawing.COLORS[1] if over(change, SHOWN) else drawing.MUTED
         axes.text(column, row, power(change), ha="center", va="center", color=color)
     axes.set_xticks(range(len(READ)), READ)
     axes.set_yticks(range(len(NAMES)), NAMES)
@@ -97,7 +97,7 @@ def grid(measured: Measured) -> Figure:
     axes.set_ylim(len(NAMES) - 0.5, -0.5)
     axes.grid(False)
     axes.set_ylabel("masks that are on")
-    look.head(axes, "What padding changes", "by its content or by its amount, the larger")
+    drawing.set_title(axes, "What padding changes", "by its content or by its amount, the larger")
     return figure
 
 
@@ -119,7 +119,7 @@ def pad_3(lab: Lab) -> Measured:
     """
     found, trained = leaks(lab), lab.trained("rope")
     numbers = {
-        _name(change, quantity, masks): decades(largest(found, f"{change}/{quantity}", masks))
+        _name(change, quantity, masks): decades(largest(found, (change, quantity), masks))
         for change in ("content", "amount")
         for quantity in READ
         for masks in NAMES

@@ -16,16 +16,9 @@ from experiments.claims.ledger import (
     said,
     under,
 )
-from experiments.permutation.measuring import (
-    CAUSAL,
-    LSTM,
-    EquivarianceConfig,
-    OrderConfig,
-    Setting,
-    Subject,
-    measure,
-)
+from experiments.permutation.config import CAUSAL, LSTM, EquivarianceConfig, OrderConfig
 from experiments.permutation.measuring import Measured as Row
+from experiments.permutation.measuring import Setting, Subject, measure
 from posenc_jax import encodings
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import ModelConfig

@@ -25,6 +25,7 @@ from experiments.padding_leakage.measuring import (
     Data,
     Leaks,
     Learning,
+    Quantity,
     Setting,
     Subject,
     measure,
@@ -56,7 +57,7 @@ def leaks(lab: Lab) -> Leaks:
     return lab.once("leaks", lambda: measure(setting, Subject("rope", make("rope"))))
 
 
-def largest(found: Leaks, quantity: str, masks: str) -> np.ndarray:
+def largest(found: Leaks, quantity: Quantity, masks: str) -> np.ndarray:
     """A quantity of the trained encoders, largest over amounts and sides: [S]."""
     return found[quantity, masks][:, 1].max(axis=(0, 1))
 
@@ -110,9 +111,9 @@ def pad_1(lab: Lab) -> Measured:
     found, decoder = leaks(lab), lab.trained("rope")
     asked = (("left", False), ("left", True), ("right", False))
     change = {(side, on): decades(_exchanged(lab, decoder, side, on)) for side, on in asked}
-    encoder = {m: decades(largest(found, "content/outputs", m)) for m in (ALL, NO_ATTENTION)}
+    encoder = {m: decades(largest(found, ("content", "outputs"), m)) for m in (ALL, NO_ATTENTION)}
     numbers = {
-        "attention to padding, encoder": largest(found, "mass", NO_ATTENTION),
+        "attention to padding, encoder": largest(found, ("mass",), NO_ATTENTION),
         "log10 of the change, encoder": encoder[NO_ATTENTION],
         "log10 of the change, encoder, mask on": encoder[ALL],
         "log10 of the change, decoder": change["left", False],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from experiments.claims.entries import Entry
 from experiments.claims.ledger import said
-from posenc_jax.lab.report import Grid, Picture, Section, look
+from posenc_jax.lab.report import Grid, Picture, Section, drawing
 
 HEAD = """\
 # What is said of positional encodings, measured
@@ -52,7 +52,7 @@ def publish(entries: Sequence[Entry], path: Path) -> None:
         old.unlink()
     for e in entries:
         if (draw := e.figure) is not None:
-            with look.look(e.claim.id):
+            with drawing.styled(e.claim.id):
                 figure = draw(e.measured)
                 figure.savefig(folder / f"{e.claim.id}.svg", metadata={"Date": None})
     path.write_text(markdown(entries, folder.name), "utf-8")

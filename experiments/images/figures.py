@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from posenc_jax.lab.report import look, summaries
+from posenc_jax.lab.report import drawing, summaries
 from posenc_jax.lab.tasks.images import VIEWS
 
 COUNTED, INTERPOLATED, SHUFFLED = VIEWS
@@ -31,7 +31,7 @@ def sizes(summary: Mapping) -> list[int]:
 
 def by_resolution(summary: Mapping, names: Sequence[str]) -> Figure:
     """Accuracy by patches a side, a panel for each way to count positions."""
-    shared, styles = sizes(summary), look.styles(names)
+    shared, styles = sizes(summary), drawing.line_styles(names)
     figure = Figure(figsize=(8, 4.8))
     panels = figure.subplots(1, 2, sharey=True, gridspec_kw={"wspace": 0.06})
     for axes, view in zip(panels, (COUNTED, INTERPOLATED), strict=True):
@@ -44,8 +44,8 @@ def by_resolution(summary: Mapping, names: Sequence[str]) -> Figure:
                 axes.plot([size] * len(cell["seeds"]), cell["seeds"], ".", ms=4, alpha=0.6,
                           color=color, zorder=4)  # fmt: skip
         for value in summary["baselines"].values():
-            axes.axhline(value, color=look.MUTED, linewidth=1, linestyle="--", zorder=1)
-        look.trained_line(axes, summary["train_length"])
+            axes.axhline(value, color=drawing.MUTED, linewidth=1, linestyle="--", zorder=1)
+        drawing.trained_line(axes, summary["train_length"])
         axes.set_xticks(shared, [f"{size} × {size}" for size in shared])
         axes.set_title(f"positions {view}")
     panels[0].set_ylim(0, 1.02)
@@ -63,13 +63,15 @@ def control(summary: Mapping, names: Sequence[str]) -> Figure:
     figure = Figure(figsize=(8, 1.7 + 0.32 * len(names)))
     axes = figure.subplots()
     for value in summary["baselines"].values():
-        axes.axvline(value, color=look.MUTED, linewidth=1, linestyle="--", zorder=1)
+        axes.axvline(value, color=drawing.MUTED, linewidth=1, linestyle="--", zorder=1)
     for y, name in enumerate(names):
         both = [summary["results"][key][trained] for key in (name, f"{name}, {SHUFFLED}")]
-        axes.plot([cell["mean"] for cell in both], [y, y], color=look.GRID, linewidth=3, zorder=1)
+        axes.plot(
+            [cell["mean"] for cell in both], [y, y], color=drawing.GRID, linewidth=3, zorder=1
+        )
         for i, (cell, label) in enumerate(zip(both, ("as it is", SHUFFLED), strict=True)):
-            axes.plot(cell["seeds"], [y] * len(cell["seeds"]), look.MARKERS[i], ms=5, alpha=0.75,
-                      color=look.COLORS[i], label=label if y == 0 else None)  # fmt: skip
+            axes.plot(cell["seeds"], [y] * len(cell["seeds"]), drawing.MARKERS[i], ms=5, alpha=0.75,
+                      color=drawing.COLORS[i], label=label if y == 0 else None)  # fmt: skip
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_xlim(0, 1.02)
@@ -103,4 +105,4 @@ def _put_together(patch_RCPPC: np.ndarray) -> np.ndarray:
     gap = ((0, 0), (0, 0), (0, 1), (0, 1), (0, 0))
     rows, columns, high, wide, _ = (apart := np.pad(fine, gap, constant_values=np.nan)).shape
     whole = apart.transpose(0, 2, 1, 3, 4).reshape(rows * high, columns * wide, 3)[:-1, :-1]
-    return np.where(np.isnan(whole), to_rgb(look.GRID), whole)
+    return np.where(np.isnan(whole), to_rgb(drawing.GRID), whole)

@@ -7,7 +7,7 @@ from pathlib import Path
 from experiments.images import figures
 from posenc_jax.lab.report import Grid, Picture, Section, summaries
 from posenc_jax.lab.report.statistics import paired
-from posenc_jax.lab.runs import Stored
+from posenc_jax.lab.runs import StoredRun
 from posenc_jax.lab.tasks.images import VIEWS
 
 COUNTED, INTERPOLATED, SHUFFLED = VIEWS
@@ -20,7 +20,7 @@ def row(name: str, view: str) -> str:
     return name if view == COUNTED else f"{name}, {view}"
 
 
-def sections(run: Stored) -> tuple[str, list[Section]]:
+def sections(run: StoredRun) -> tuple[str, list[Section]]:
     """The line under the page's title, and what `report.present` shows."""
     summary = run.summary
     names = methods(summary)

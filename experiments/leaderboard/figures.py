@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
-from posenc_jax.lab.report import look
+from posenc_jax.lab.report import drawing
 
 BOARD = (
     "Share of answer tokens that are right in the trained window and in the longest one, every "
@@ -25,9 +25,9 @@ def board(summary: Mapping) -> Figure:
         axes.plot(means, [y] * len(means), color="gray", linewidth=0.8, alpha=0.6, zorder=1)
         for cell, color, label in cells:
             axes.plot(cell["seeds"], [y] * len(cell["seeds"]), ".", ms=4, alpha=0.6,
-                      color=look.COLORS[color])  # fmt: skip
-            axes.plot([cell["mean"]], [y], look.MARKERS[color], ms=6, color=look.COLORS[color],
-                      label=label if y == 0 else None)  # fmt: skip
+                      color=drawing.COLORS[color])  # fmt: skip
+            axes.plot([cell["mean"]], [y], drawing.MARKERS[color], ms=6,
+                      color=drawing.COLORS[color], label=label if y == 0 else None)  # fmt: skip
     axes.set_yticks(range(len(rows)), list(rows), fontsize="small")
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlabel("share of answer tokens right, mean over tasks; sorted by longer windows")

@@ -13,10 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.leaderboard.config import encoding_of, of_task, options_of
 from posenc_jax import encodings
-from posenc_jax.encoding import Encoding
-from posenc_jax.lab import tasks
-from posenc_jax.lab.config import schema
+from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.hosts.exit_status import Diverged
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.tasks import Batch, Task
@@ -58,11 +57,13 @@ def largest(width: Any, least: int, most: int | None, window: int) -> int:
 
 def draw_pools(config: Any) -> list[Pool]:
     """Every task's examples: the same in every process, and for every method."""
-    return [_draw_pool(config, entry) for entry in config.tasks]
+    return [_draw_pool(config, number) for number in range(len(config.tasks))]
 
 
-def _draw_pool(config: Any, entry: schema.TaskConfig) -> Pool:
-    task = tasks.make(entry.name, **entry.options)
+def _draw_pool(config: Any, number: int) -> Pool:
+    entry = config.tasks[number]
+    with of_task(number):
+        task = tasks.make(entry.name, **entry.options)
     fits = partial(largest, task.width, task.least, task.most)
     size, window = fits(config.window), config.window
     least = max(task.least, size // 4)
@@ -100,28 +101,6 @@ def pooled(vocab: int, window: int) -> Task:
     )  # fmt: skip
 
 
-def encoding_of(config: Any, name: str, multiple: int | None = None) -> Encoding:
-    """The method in training, or as it reads a window so many times the trained one."""
-    return encodings.make(name, **options_of(config, name, multiple))
-
-
-def options_of(config: Any, name: str, multiple: int | None = None) -> dict[str, Any]:
-    """The options of `encoding_of`.
-
-    An option `length` is the trained window, `limit` the longest window tested, `factor` 1 in
-    training and then the multiple; `every` is such that the last layer is the one unlike others,
-    `window` half the trained one. What the config gives comes first.
-    """
-    asked = {
-        "length": config.window,
-        "limit": config.window * max(config.multiples),
-        "factor": float(multiple or 1),
-        "every": max(2, config.model.layers),
-        "window": max(2, config.window // 2),
-    }
-    return encodings.taken_by(name, {**asked, **config.encoding.options})
-
-
 def measurer(config: Any) -> Callable[[str], Result]:
     """What measures a method by its name; the examples are drawn once."""
     return partial(_attempt, config, draw_pools(config))
@@ -140,25 +119,24 @@ def _attempt(config: Any, pools: Sequence[Pool], name: str) -> Result:
         return Result(name, [], "out of memory")
 
 
-def measure(config: Any, name: str, pools: Sequence[Pool]) -> Iterator[dict[str, Any]]:
+def measure(config: Any, name: str, pools: Sequence[Pool]) -> Iterator[runs.Record]:
     """The records of one method: every task, seed and window within its reach."""
     started = time.perf_counter()
     vocab = max(pool.task.vocab for pool in pools)
     build = lambda encoding: transformer.build(config.model, encoding, vocab)
     model, train = build(encoding_of(config, name)), config.train
-    run = chunk_runner(model, pooled(vocab, config.window), train, config.model.masks.loss)
+    run_chunk = chunk_runner(model, pooled(vocab, config.window), train, config.model.masks.loss)
     seeds = range(config.first_seed, config.first_seed + config.seeds)
-    record = {"step": train.steps, "encoding": name}
+    records = partial(runs.seed_records, train.steps, seeds)
+    labels = {"encoding": name, "length": config.window}
     states = []
     for pool in pools:
         state = init_states(model, optimizer(train), config.seeds, config.first_seed)
-        state, metrics = run(state, pool.train, train.steps)
+        state, metrics = run_chunk(state, pool.train, train.steps)
         refuse_not_finite(jax.device_get(metrics), seeds, f"{pool.task.name}, ")
         states.append(state)
-    for seed in seeds:
-        count = sum(leaf[0].size for leaf in jax.tree.leaves(states[0].params["encoding"]))
-        yield {**record, "seed": seed, "split": "train", "length": config.window,
-               "metric": "parameters", "value": float(count)}  # fmt: skip
+    count = sum(leaf[0].size for leaf in jax.tree.leaves(states[0].params["encoding"]))
+    yield from records({**labels, "split": "train"}, {"parameters": [count] * config.seeds})
     same = not any("factor" in part.options for part in encodings.cards(name))
     for n, multiple in enumerate(config.multiples):
         most = encodings.reach(name, **options_of(config, name, multiple))
@@ -168,15 +146,10 @@ def measure(config: Any, name: str, pools: Sequence[Pool]) -> Iterator[dict[str,
         score = jax.jit(partial(_score, reader))
         for pool, state in zip(pools, states, strict=True):
             scores = jax.device_get(score(state.params, pool.test[n]))
-            labels = {**record, "split": "test", "length": config.window * multiple}
-            for metric, value_S in scores.items():
-                for seed, value in zip(seeds, value_S, strict=True):
-                    yield {**labels, "seed": seed, "metric": f"{pool.task.name}/{metric}",
-                           "value": float(value)}  # fmt: skip
+            tested = {**labels, "split": "test", "length": config.window * multiple}
+            yield from records({**tested, "task": pool.task.name}, scores)
     took = (time.perf_counter() - started) / config.seeds
-    for seed in seeds:
-        yield {**record, "seed": seed, "split": "test", "length": config.window,
-               "metric": "time/seconds", "value": took}  # fmt: skip
+    yield from records({**labels, "split": "test"}, {"seconds": [took] * config.seeds})
 
 
 def _score(model: transformer.Model, params: Any, batch: Batch) -> dict[str, jax.Array]:

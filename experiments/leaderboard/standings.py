@@ -11,7 +11,7 @@ import numpy as np
 from experiments.leaderboard import figures
 from posenc_jax.lab.report import Grid, Picture, Section
 from posenc_jax.lab.report.statistics import interval, paired
-from posenc_jax.lab.runs import Record, Stored
+from posenc_jax.lab.runs import Record, StoredRun
 
 METRIC = "token_accuracy"
 NOWHERE = "–"  # in place of a score where a method is not defined
@@ -22,10 +22,10 @@ def collect(records: Iterable[Record], metric: str) -> Scores:
     """Test values of one metric by task, method, window and seed, in the order recorded."""
     found: Scores = {}
     for record in records:
-        task, _, measured = record["metric"].rpartition("/")
-        if measured == metric and record["split"] == "test":
-            row = found.setdefault(task, {}).setdefault(record["encoding"], {})
-            row.setdefault(record["length"], {})[record["seed"]] = record["value"]
+        labels = record["labels"]
+        if record["metric"] == metric and labels["split"] == "test":
+            row = found.setdefault(labels["task"], {}).setdefault(labels["encoding"], {})
+            row.setdefault(labels["length"], {})[record["seed"]] = record["value"]
     return found
 
 
@@ -48,14 +48,16 @@ def summarise(
     tasks = list(scores)
     methods = list(dict.fromkeys(method for task in tasks for method in scores[task]))
     windows = sorted({length for task in tasks for row in scores[task].values() for length in row})
-    parameters = {r["encoding"]: int(r["value"]) for r in records if r["metric"] == "parameters"}
-    seconds = {r["encoding"]: r["value"] for r in records if r["metric"] == "time/seconds"}
+    of_method = lambda metric: {
+        r["labels"]["encoding"]: r["value"] for r in records if r["metric"] == metric
+    }
+    parameters, seconds = of_method("parameters"), of_method("seconds")
     rows = {}
     for method in methods:
         by_window = {str(n): _mean_over_tasks(scores, method, n) for n in windows}
         longer = [cell["mean"] for n in windows[1:] if (cell := by_window[str(n)])]
         rows[method] = {
-            "parameters": parameters[method],
+            "parameters": int(parameters[method]),
             "seconds": seconds[method],
             "scores": by_window,
             "beyond": float(np.mean(longer)) if len(longer) == len(windows) - 1 else None,
@@ -109,7 +111,7 @@ def _against(
     return {"cost": cost._asdict(), "gain": gain._asdict()}
 
 
-def sections(run: Stored) -> tuple[str, list[Section]]:
+def sections(run: StoredRun) -> tuple[str, list[Section]]:
     """The line under the page's title, and what `report.present` shows."""
     summary = run.summary
     started = str(run.environment.get("started", ""))[:10]
@@ -218,7 +220,7 @@ def _task(summary: Mapping, task: str) -> tuple[str, Grid]:
     return task, Grid(columns, rows, f"{task}: share of answer tokens that are right, every seed")
 
 
-def markdown(run: Stored, figure: str) -> str:
+def markdown(run: StoredRun, figure: str) -> str:
     """The board as Markdown; `figure` is where its picture lies."""
     lead, (first, *folded) = sections(run)
     config, environment = run.config, run.environment

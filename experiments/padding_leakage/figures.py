@@ -7,7 +7,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from experiments.padding_leakage.measuring import Reading
-from posenc_jax.lab.report import look
+from posenc_jax.lab.report import drawing
 
 LEAK = (
     "Largest change of each quantity when the padding changes, of any encoding, side, amount and "
@@ -21,7 +21,7 @@ ACCURACY = (
     "Accuracy of models trained with each set of masks: every encoding and seed a dot, and their "
     "mean."
 )
-SHADES = LinearSegmentedColormap.from_list("leak", ["#eaf3fa", look.COLORS[0]])
+SHADES = LinearSegmentedColormap.from_list("leak", ["#eaf3fa", drawing.COLORS[0]])
 LEAST = -8.0  # the decade that the lightest shade begins with
 
 
@@ -67,10 +67,10 @@ def mass(found: Mapping, data: Mapping) -> Figure:
             for i, (state, by_width) in enumerate(states.items()):
                 seeds = by_width[width]
                 at, label = y + 0.24 * (i - 0.5), state if y == 0 else None
-                axes.plot(seeds, [at] * len(seeds), look.MARKERS[i], ms=5, alpha=0.7,
-                          color=look.COLORS[i], label=label)  # fmt: skip
+                axes.plot(seeds, [at] * len(seeds), drawing.MARKERS[i], ms=5, alpha=0.7,
+                          color=drawing.COLORS[i], label=label)  # fmt: skip
         pads = int(width) - data["measured"]
-        axes.axvline(pads / int(width), color=look.MUTED, linewidth=1, linestyle=":")
+        axes.axvline(pads / int(width), color=drawing.MUTED, linewidth=1, linestyle=":")
         axes.set_yticks(range(len(found)), list(found))
         axes.set_ylim(len(found) - 0.5, -0.5)
         axes.set_xlim(-0.02, 1.02)
@@ -89,11 +89,11 @@ def accuracy(found: Mapping) -> Figure:
     for axes, (kind, by_masks) in zip(panels, found.items(), strict=True):
         for y, by_condition in enumerate(by_masks.values()):
             for i, (condition, cell) in enumerate(by_condition.items()):
-                at, color = y + 0.19 * (i - 1.5), look.COLORS[i]
+                at, color = y + 0.19 * (i - 1.5), drawing.COLORS[i]
                 axes.plot(
                     cell["values"], [at] * len(cell["values"]), ".", ms=3, alpha=0.4, color=color
                 )
-                axes.plot([cell["mean"]], [at], look.MARKERS[i], ms=5, color=color,
+                axes.plot([cell["mean"]], [at], drawing.MARKERS[i], ms=5, color=color,
                           label=condition if y == 0 else None)  # fmt: skip
         axes.set_yticks(range(len(by_masks)), list(by_masks))
         axes.set_ylim(len(by_masks) - 0.5, -0.5)

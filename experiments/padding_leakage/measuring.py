@@ -7,18 +7,18 @@ L loss mask off and on, D sides, S seeds; R all runs of a program, O x L x D x S
 import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from pydantic import Field, PositiveFloat, model_validator
 
+from experiments.padding_leakage.config import Data, Learning
 from experiments.rows import largest, standing
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab.config import schema
-from posenc_jax.lab.hosts.compiling import brief
+from posenc_jax.lab.hosts.compiling import jit_quick
 from posenc_jax.lab.hosts.tuning import pack, unpack, value_and_grad
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
@@ -41,38 +41,10 @@ MASKS = ("attention", "output", "loss")
 TEST = 2**31 - 1  # the seed of the sequences that are measured
 SUBSETS = tuple(itertools.product((False, True), repeat=len(MASKS)))
 ModelOf = Callable[[Any], Model]  # of the output mask
-Leaks = dict[tuple[str, str], np.ndarray]  # (quantity, subset of the masks) -> [A, 2, D, S]
-
-
-Side = Literal["left", "right"]
-
-
-class Data(schema.Part):
-    """Sequences of min_length to length tokens in training; of `measured` tokens, with each of the
-    amounts of padding on each of the sides, in what is measured.
-    """
-
-    symbols: schema.Rows = Field(ge=2)
-    min_length: schema.Length
-    length: schema.Length
-    measured: schema.Rows
-    amounts: Annotated[tuple[schema.Length, ...], schema.Distinct] = Field(min_length=1)
-    sides: Annotated[tuple[Side, ...], schema.Distinct] = Field(min_length=1)
-    examples: schema.Rows
-
-    @model_validator(mode="after")
-    def _lengths_in_order(self):
-        if self.min_length > self.length:
-            raise ValueError(f"min_length {self.min_length} is over length {self.length}")
-        return self
-
-
-class Learning(schema.Part):
-    """How the model learns: Adam, the rate falling to 0."""
-
-    steps: schema.Count
-    batch: schema.Rows
-    lr: PositiveFloat
+# What is measured: ("content" or "amount", field of Reading), ("token" or "pooled", padding), or
+# ("mass",), the attention on padding.
+Quantity = tuple[str, ...]
+Leaks = dict[tuple[Quantity, str], np.ndarray]  # (quantity, subset of the masks) -> [A, 2, D, S]
 
 
 class Setting(NamedTuple):
@@ -168,11 +140,11 @@ def measure(setting: Setting, subject: Subject) -> Leaks:
 
     def reader(attention: bool, amount: int):
         one = partial(_read, setting, partial(_model, setting, subject, attention), amount)
-        read = brief(lambda params: over_seeds(one, params, twice))
+        read = jit_quick(lambda params: over_seeds(one, params, twice))
         return lambda params: jax.device_get(read(params))
 
     init = lambda seed: _model(setting, subject, True, True).init(random_key(seed, INIT))
-    fresh = brief(jax.vmap(init))(runs.seed)
+    fresh = jit_quick(jax.vmap(init))(runs.seed)
     read_plain = reader(True, 0)  # without padding there is nothing to mask
     found: Leaks = {}
     for attention in (False, True):
@@ -197,19 +169,19 @@ def _model(setting: Setting, subject: Subject, attention: bool, output: Any) -> 
     return transformer.build(config, subject.encoding, setting.data.symbols + 1)
 
 
-def _quantities(plain, padded: list) -> dict[str, list[np.ndarray]]:
+def _quantities(plain, padded: list) -> dict[Quantity, list[np.ndarray]]:
     """Every quantity as [R] for each amount, from what was read without padding and with it."""
-    found: dict[str, list[np.ndarray]] = {}
+    found: dict[Quantity, list[np.ndarray]] = {}
     reading, scores, _ = plain
     for padded_reading, padded_scores, gaps in padded:
         for name in Reading._fields:
             gap = jax.tree.map(_largest, getattr(padded_reading, name), getattr(reading, name))
-            found.setdefault(f"amount/{name}", []).append(np.max(jax.tree.leaves(gap), axis=0))
-            found.setdefault(f"content/{name}", []).append(getattr(gaps, name))
+            found.setdefault(("amount", name), []).append(np.max(jax.tree.leaves(gap), axis=0))
+            found.setdefault(("content", name), []).append(getattr(gaps, name))
         for name, value in padded_scores.items():
             found.setdefault(name, []).append(value)
         for name in ("token", "pooled"):
-            found.setdefault(f"{name}/unpadded", []).append(scores[f"{name}/padded"])
+            found.setdefault((name, "unpadded"), []).append(scores[name, "padded"])
     return found
 
 
@@ -285,6 +257,6 @@ def _read(setting: Setting, model_of: ModelOf, amount: int, params, run: Run):
     pads_BK = (~real_BT).astype(jnp.float32)
     mass_BQ = sum(jnp.einsum("bhqk,bk->bq", w, pads_BK) / w.shape[1] for w in weights)
     mass = cut(mass_BQ / len(weights)).mean()
-    scores = {"mass": mass, "token/padded": token_2[0], "pooled/padded": pooled_2[0],
-              "token/junk": token_2[1], "pooled/junk": pooled_2[1]}  # fmt: skip
+    scores = {("mass",): mass, ("token", "padded"): token_2[0], ("pooled", "padded"): pooled_2[0],
+              ("token", "junk"): token_2[1], ("pooled", "junk"): pooled_2[1]}  # fmt: skip
     return jax.tree.map(lambda leaf: leaf[0], readings), scores, gaps

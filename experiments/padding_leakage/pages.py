@@ -10,7 +10,7 @@ from experiments.padding_leakage import figures
 from experiments.padding_leakage.measuring import MASKS, Reading, subset
 from posenc_jax.lab.report import Grid, Picture, Section
 from posenc_jax.lab.report.statistics import interval, paired
-from posenc_jax.lab.runs import Record, Stored
+from posenc_jax.lab.runs import Record, StoredRun
 
 NAMES = [subset([bool(i & bit) for bit in (1, 2, 4)]) for i in range(8)]
 ALL = NAMES[-1]
@@ -35,23 +35,24 @@ def summarise(records: Iterable[Record]) -> dict:
     leaks: dict[str, dict] = {change: {} for change in CLEAN}
     mass: Values = {}
     scores: dict[str, dict[str, dict]] = {"token": {}, "pooled": {}}
-    lengths = sorted({r["length"] for r in records})
+    lengths = sorted({r["labels"]["length"] for r in records})
     last = max(r["step"] for r in records)
     for r in records:
-        kind, *rest = r["metric"].split("/")
-        masks = rest[-2]
-        if kind in leaks:
-            by_masks = leaks[kind].setdefault(rest[0], {})
-            known = by_masks.setdefault(masks, {}).get(r["encoding"], 0.0)
-            by_masks[masks][r["encoding"]] = _larger(known, r["value"])
-        elif kind == "mass" and masks == NAMES[-2]:
-            key = r["encoding"], r["length"], "trained" if r["step"] else "untrained", r["seed"]
+        metric, labels = r["metric"], r["labels"]
+        encoding, masks, length = labels["encoding"], labels["masks"], labels["length"]
+        if metric == "leak":
+            by_masks = leaks[labels["change"]].setdefault(labels["quantity"], {})
+            known = by_masks.setdefault(masks, {}).get(encoding, 0.0)
+            by_masks[masks][encoding] = _larger(known, r["value"])
+        elif metric == "attention_on_padding" and masks == NAMES[-2]:
+            key = encoding, length, "trained" if r["step"] else "untrained", r["seed"]
             mass.setdefault(key, []).append(r["value"])
-        elif kind in scores and r["step"] == last:
-            condition = _condition(rest[0], r["length"], lengths)
+        elif metric == "accuracy" and r["step"] == last:
+            condition = _condition(labels["condition"], length, lengths)
             if condition:
-                by_pair = scores[kind].setdefault(masks, {}).setdefault(condition, {})
-                by_pair.setdefault((r["encoding"], r["seed"]), []).append(r["value"])
+                by_masks = scores[labels["answer"]].setdefault(masks, {})
+                by_pair = by_masks.setdefault(condition, {})
+                by_pair.setdefault((encoding, r["seed"]), []).append(r["value"])
     return {
         "verdicts": {change: {q: verdict(change, by) for q, by in by_quantity.items()}
                      for change, by_quantity in leaks.items()},
@@ -130,7 +131,7 @@ def _accuracy(by_masks: Mapping[str, Mapping[str, Mapping]]) -> dict:
     return found
 
 
-def sections(run: Stored) -> tuple[str, list[Section]]:
+def sections(run: StoredRun) -> tuple[str, list[Section]]:
     """The line under the page's title, and what `report.present` shows."""
     summary = run.summary
     names, kind = list(summary["mass"]), run.config["model"]["kind"]

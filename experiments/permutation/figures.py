@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
-from experiments.permutation.measuring import CAUSAL, LSTM
-from posenc_jax.lab.report import look
-from posenc_jax.lab.report.look import Label
+from experiments.permutation.config import CAUSAL, LSTM
+from posenc_jax.lab.report import drawing
+from posenc_jax.lab.report.drawing import Label
 
 FLOOR = 1e-17  # where a logarithmic axis shows 0
 
@@ -33,13 +33,13 @@ def order(rows: Mapping) -> Figure:
     for axes, shown in zip(
         figure.subplots(1, len(columns), squeeze=False)[0], columns, strict=True
     ):
-        for at, color in ((1 / 2, look.COLORS[0]), (1 / 6, look.COLORS[1])):
+        for at, color in ((1 / 2, drawing.COLORS[0]), (1 / 6, drawing.COLORS[1])):
             axes.axvline(at, color=color, linewidth=1, linestyle=":", zorder=1)
         for y, name in enumerate(shown):
             for task, color, shift in (("pairs", 0, -0.15), ("triples", 1, 0.15)):
                 seeds = rows[name][task]["seeds"]
-                axes.plot(seeds, [y + shift] * len(seeds), look.MARKERS[color], ms=4, alpha=0.7,
-                          color=look.COLORS[color], label=task if y == 0 else None)  # fmt: skip
+                axes.plot(seeds, [y + shift] * len(seeds), drawing.MARKERS[color], ms=4, alpha=0.7,
+                          color=drawing.COLORS[color], label=task if y == 0 else None)  # fmt: skip
         axes.set_yticks(range(len(shown)), shown, fontsize="small")
         axes.set_ylim(half - 0.4, -0.6)
         axes.set_xlim(0.05, 1.05)
@@ -67,15 +67,17 @@ def errors(rows: Mapping) -> Figure:
     for name, row in rows.items():
         thin = {"linewidth": 0.8, "alpha": 0.5}
         if name not in ("nope", CAUSAL, LSTM):
-            curve(name, row["error"]["float32"]["trained"], look.COLORS[1], "an encoding", **thin)
+            curve(
+                name, row["error"]["float32"]["trained"], drawing.COLORS[1], "an encoding", **thin
+            )
             carried = row["carried"]["float32"]["trained"]
-            curve(name, carried, look.COLORS[2], "positions carried along", **thin)
-    for name, color in ((CAUSAL, look.COLORS[3]), (LSTM, look.COLORS[4])):
+            curve(name, carried, drawing.COLORS[2], "positions carried along", **thin)
+    for name, color in ((CAUSAL, drawing.COLORS[3]), (LSTM, drawing.COLORS[4])):
         if name in rows:
             curve(name, rows[name]["error"]["float32"]["trained"], color, name, marker="o")
     for dtype, by_state in rows.get("nope", {}).get("error", {}).items():
         style = {"marker": "s", "linestyle": "-" if dtype == "float32" else "--", "zorder": 5}
-        curve("nope", by_state["trained"], look.COLORS[0], f"nope, {dtype}", **style)
+        curve("nope", by_state["trained"], drawing.COLORS[0], f"nope, {dtype}", **style)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_ylim(FLOOR / 3, 30)
@@ -85,8 +87,8 @@ def errors(rows: Mapping) -> Figure:
     axes.set_ylabel("largest |f(Px) - P f(x)|")
     # A bundle of curves is named at the one in its middle.
     middle = lambda found: sorted(found, key=lambda label: label.y)[len(found) // 2]
-    look.margin_labels(axes, [middle(found) for found in labels.values()])
-    look.head(
+    drawing.margin_labels(axes, [middle(found) for found in labels.values()])
+    drawing.set_title(
         axes,
         "Permuted input, permuted output?",
         "after training · the largest over random permutations",
@@ -100,18 +102,21 @@ def text(summary: Mapping) -> Figure:
     figure = Figure(figsize=(8, 1.5 + 0.36 * len(cells)))
     axes = figure.subplots()
     for y, cell in enumerate(cells.values()):
-        axes.plot(cell["seeds"], [y] * len(cell["seeds"]), ".", ms=5, alpha=0.6, color=look.MUTED)
+        axes.plot(
+            cell["seeds"], [y] * len(cell["seeds"]), ".", ms=5, alpha=0.6, color=drawing.MUTED
+        )
         if cell["low"] is not None:
-            axes.plot([cell["low"], cell["high"]], [y, y], "-", color=look.COLORS[0])
-        axes.plot([cell["mean"]], [y], "o", color=look.COLORS[0])
+            axes.plot([cell["low"], cell["high"]], [y, y], "-", color=drawing.COLORS[0])
+        axes.plot([cell["mean"]], [y], "o", color=drawing.COLORS[0])
     for name, value in baselines.items():
-        axes.axvline(value, color=look.MUTED, linewidth=1, linestyle="--")
+        axes.axvline(value, color=drawing.MUTED, linewidth=1, linestyle="--")
         axes.annotate(f" {name}", (value, 0), (0, 2), xycoords=("data", "axes fraction"),
-                      textcoords="offset points", color=look.MUTED, fontsize="small")  # fmt: skip
+                      textcoords="offset points", color=drawing.MUTED,
+                      fontsize="small")  # fmt: skip
     axes.set_yticks(range(len(cells)), list(cells))
     axes.set_ylim(len(cells) - 0.5, -0.5)
     axes.set_xlabel("bits for each hidden byte")
-    look.head(
+    drawing.set_title(
         axes, "Hidden bytes of real text", "lower is better · dots: seeds · bar: 95% t interval"
     )
     return figure

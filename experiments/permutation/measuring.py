@@ -3,18 +3,18 @@
 import itertools
 import math
 from functools import partial
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from pydantic import Field, PositiveFloat
 
+from experiments.permutation.config import LENGTHS, EquivarianceConfig, OrderConfig
 from experiments.rows import largest, standing
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab.config import schema
-from posenc_jax.lab.hosts.compiling import brief
+from posenc_jax.lab.hosts.compiling import jit_quick
 from posenc_jax.lab.hosts.tuning import pack, unpack, value_and_grad
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
@@ -28,25 +28,7 @@ from posenc_jax.lab.training.loop import (
     refuse_not_finite,
 )
 
-CAUSAL, LSTM = "nope, causal mask", "lstm"  # the rows that need no encoding
-LENGTHS = (2, 3)  # of the order tasks
 KINDS = math.factorial(LENGTHS[-1])
-
-
-class OrderConfig(schema.Part):
-    """Symbols of the order tasks, and how they are learned: all examples at every step."""
-
-    symbols: schema.Count = Field(ge=LENGTHS[-1], le=64)
-    steps: schema.Count
-    lr: PositiveFloat
-
-
-class EquivarianceConfig(schema.Part):
-    """Lengths and permutations of the general form; `float64`: rows measured in that as well."""
-
-    lengths: Annotated[tuple[schema.Few, ...], schema.Distinct] = Field(min_length=1)
-    permutations: schema.Rows
-    float64: tuple[str, ...]
 
 
 class Setting(NamedTuple):
@@ -105,8 +87,8 @@ def measure(setting: Setting, subject: Subject) -> Measured:
     model = build(config, pooled=True)
     seed_S = jnp.asarray(setting.seeds, jnp.int32)
     # Apart from learning: most methods have no parameters, and share this program.
-    fresh = brief(jax.vmap(lambda seed: model.init(random_key(seed, INIT))))(seed_S)
-    learn = brief(partial(_learn, setting, subject, model))
+    fresh = jit_quick(jax.vmap(lambda seed: model.init(random_key(seed, INIT))))(seed_S)
+    learn = jit_quick(partial(_learn, setting, subject, model))
     states, right_NS, logits_2SBV, metrics = jax.device_get(learn(seed_S, fresh))
     for n, length in enumerate(LENGTHS):
         of_task = jax.tree.map(lambda leaf, n=n: leaf[n], metrics)
@@ -210,7 +192,7 @@ def _errors(setting: Setting, subject: Subject, model: Model, states: Any):
     tried = list(lengths)
     while tried:
         one = partial(_gaps, setting, subject, model, tried)
-        gaps_2N2 = np.asarray(brief(partial(jax.lax.map, one))(states))
+        gaps_2N2 = np.asarray(jit_quick(partial(jax.lax.map, one))(states))
         if not np.isnan(gaps_2N2).any():
             found_2N2[:, [lengths.index(length) for length in tried]] = gaps_2N2
             break

@@ -6,10 +6,10 @@ from functools import partial
 from typing import Any
 
 from experiments.permutation import figures
-from experiments.permutation.measuring import CAUSAL, LSTM
+from experiments.permutation.config import CAUSAL, LSTM
 from posenc_jax.lab.report import Grid, Picture, Section, summaries
 from posenc_jax.lab.report.statistics import interval, paired
-from posenc_jax.lab.runs import Record, Stored
+from posenc_jax.lab.runs import Record, StoredRun
 
 STATES = ("untrained", "trained")
 EQUIVARIANT = 3e-4  # trained outputs reach 20, which float32 rounds to 1e-5 and sums to 1e-4
@@ -23,14 +23,13 @@ def summarise(records: Iterable[Record], baselines: Mapping[str, float]) -> dict
     found: dict[tuple, list[float]] = {}
     records = list(records)
     for r in records:
-        kind, _, what = r["metric"].partition("/")
-        state = STATES[r["step"] > 0]
-        if kind == "order" and what == "right":
-            key = r["encoding"], {2: "pairs", 3: "triples"}[r["length"]]
-        elif kind == "order":
-            key = r["encoding"], "twins", state
-        elif kind in ("error", "carried"):
-            key = r["encoding"], kind, what, state, str(r["length"])
+        metric, labels, state = r["metric"], r["labels"], STATES[r["step"] > 0]
+        if metric == "order_accuracy":
+            key = labels["encoding"], {2: "pairs", 3: "triples"}[labels["length"]]
+        elif metric == "twins":
+            key = labels["encoding"], "twins", state
+        elif metric in ("error", "carried"):
+            key = labels["encoding"], metric, labels["dtype"], state, str(labels["length"])
         else:
             continue
         found.setdefault(key, []).append(r["value"])
@@ -40,7 +39,7 @@ def summarise(records: Iterable[Record], baselines: Mapping[str, float]) -> dict
         for name in path:
             here = here.setdefault(name, {})
         here[last] = _cell(values) if last in ("pairs", "triples") else _largest(values)
-    text = summaries.final(records, "bits_per_byte")
+    text = summaries.final_values(records, "bits_per_byte")
     return {
         "order": order,
         "text": {name: _cell(list(by_seed.values())) for (name, _), by_seed in text.items()},
@@ -57,7 +56,7 @@ def _largest(values: Sequence[float]) -> float:
     return max(values) if all(map(math.isfinite, values)) else math.nan
 
 
-def sections(run: Stored) -> tuple[str, list[Section]]:
+def sections(run: StoredRun) -> tuple[str, list[Section]]:
     """The line under the page's title, and what `report.present` shows."""
     summary, order = run.summary, run.summary["order"]
     seeds = len(next(iter(order.values()))["pairs"]["seeds"])

@@ -3,14 +3,14 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from functools import partial
+from dataclasses import field
 from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from posenc_jax.attention.layers import Layer, Tokens
+from posenc_jax.attention.layers import STATIC, Layer, Tokens
 from posenc_jax.attention.toeplitz import straight
 from posenc_jax.encoding import Dims, Encoding, Params, Placed, at_layer, place
 from posenc_jax.layout import Layout, positions
@@ -20,11 +20,7 @@ from posenc_jax.tuning import most_dense_logits, tuned_for_cpu
 Form = Literal["auto", "dense", "blockwise"]
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["params", "alike"],
-    meta_fields=["encoding", "embedded"],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass
 class Frame:
     """Positions, tables, masks and biases of one forward pass. Made by `frame`; a pytree.
@@ -39,8 +35,8 @@ class Frame:
 
     params: Params
     alike: Layer  # the layer that all are if they are alike; else without tables, bias and mask
-    encoding: Encoding
-    embedded: bool = False
+    encoding: Encoding = field(metadata=STATIC)
+    embedded: bool = field(default=False, metadata=STATIC)
 
     def embed(self, x_BTD: jax.Array, side: Literal["q", "k"] = "q") -> jax.Array:
         """The embeddings with positions added: [B, Q, D] to the same; x itself if none act there.

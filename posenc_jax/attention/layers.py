@@ -1,6 +1,7 @@
 """What attention needs in one layer besides q, k and v."""
 
 import dataclasses
+from dataclasses import field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -10,6 +11,9 @@ import jax.numpy as jnp
 from posenc_jax.attention.toeplitz import bias_row, skew
 from posenc_jax.encoding import Dims, Encoding, Params, Placed, Table
 from posenc_jax.tuning import once
+
+# A field that is not an array: a program is compiled for each of its values.
+STATIC = {"static": True}
 
 
 class Tokens(NamedTuple):
@@ -32,14 +36,7 @@ def visible(q: Tokens, k: Tokens, causal: bool, mask: bool) -> jax.Array:
     return seen
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=[
-        *("params", "q", "k", "first", "straight", "q_table", "k_table", "q_feat", "k_feat"),
-        *("bias_BHQK", "visible_BHQK", "row_BHN"),
-    ],
-    meta_fields=["encoding", "dims", "own", "causal", "mask", "form", "tuned", "block"],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Layer:
     """One layer of a `Frame`, made by `Frame.layer`: what `attend` takes; a pytree.
@@ -63,14 +60,14 @@ class Layer:
     k: Tokens
     first: int | jax.Array
     straight: jax.Array | None
-    encoding: Encoding
-    dims: Dims
-    own: bool
-    causal: bool
-    mask: bool
-    form: str
-    tuned: bool
-    block: int
+    encoding: Encoding = field(metadata=STATIC)
+    dims: Dims = field(metadata=STATIC)
+    own: bool = field(metadata=STATIC)
+    causal: bool = field(metadata=STATIC)
+    mask: bool = field(metadata=STATIC)
+    form: str = field(metadata=STATIC)
+    tuned: bool = field(metadata=STATIC)
+    block: int = field(metadata=STATIC)
     q_table: Table = None
     k_table: Table = None
     q_feat: Any = None
@@ -138,29 +135,20 @@ class Layer:
 
     def filled(self) -> "Layer":
         """The layer with its tables, and in the dense form its bias and mask."""
-        q_table = k_table = bias_BHQK = visible_BHQK = row_BHN = None
+        made: dict[str, Any] = {}
         if (table := self.encoding.table) is not None:
-            made = lambda placed: table(self.params, placed, self.dims)
-            q_table = k_table = once(made, self.k.placed)
-            if not self.own:
-                q_table = once(made, self.q.placed)
+            of = lambda placed: table(self.params, placed, self.dims)
+            made["k_table"] = once(of, self.k.placed)
+            made["q_table"] = made["k_table"] if self.own else once(of, self.q.placed)
         if self.form == "dense":
             see = lambda q, k: visible(q, k, self.causal, self.mask)
-            visible_BHQK = once(see, self.q, self.k)
-        if self.encoding.bias is not None:
-            if self.form == "dense":
-                bias_BHQK = self._dense_bias()
-            elif self._by_row():
-                whole = lambda size: size + -size % min(self.block, size)
-                row_BHN = self._row(*(whole(x.index_BT.shape[1]) for x in (self.q, self.k)))
-        return dataclasses.replace(
-            self,
-            q_table=q_table,
-            k_table=k_table,
-            bias_BHQK=bias_BHQK,
-            visible_BHQK=visible_BHQK,
-            row_BHN=row_BHN,
-        )
+            made["visible_BHQK"] = once(see, self.q, self.k)
+        if self.encoding.bias is not None and self.form == "dense":
+            made["bias_BHQK"] = self._dense_bias()
+        elif self.encoding.bias is not None and self._by_row():
+            whole = lambda size: size + -size % min(self.block, size)
+            made["row_BHN"] = self._row(*(whole(x.index_BT.shape[1]) for x in (self.q, self.k)))
+        return dataclasses.replace(self, **made)
 
     def _by_row(self) -> bool:
         return self.straight is not None and self.encoding.relative

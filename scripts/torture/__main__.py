@@ -26,10 +26,10 @@ from scripts.torture import (
     threads,
     workers,
 )
+from scripts.torture.check_result import CheckResult
 from scripts.torture.page import write
-from scripts.torture.shown import Shown
 
-CHECKS: dict[str, Callable[[Path], Shown]] = {
+CHECKS: dict[str, Callable[[Path], CheckResult]] = {
     "kills": lambda folder: kills.show(folder, kills=50),
     "files": states.show,
     "signals": lambda folder: signals.show(folder, signals=20),

@@ -11,8 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from posenc_jax.lab.hosts import devices
 from posenc_jax.lab.runs.checkpoints import Checkpoints
-from posenc_jax.lab.runs.records import parse
+from posenc_jax.lab.runs.records import TIMES, parse
 
 ROOT = Path(__file__).parents[2]
 Case = TypeVar("Case")
@@ -58,8 +59,8 @@ class Child:
         compiled: Path | None = None,
         environment: Mapping[str, str] | None = None,
     ):
-        program = ["-m", "scripts.torture.without", without] if without else ["train.py"]
-        usable = sorted(os.sched_getaffinity(0))
+        program = ["-m", "scripts.torture.unprotected", without] if without else ["train.py"]
+        usable = devices.cores()
         self._out, self._err = Path(f"{log or workdir}.out"), Path(f"{log or workdir}.err")
         with self._out.open("w") as out, self._err.open("w") as err:
             self.process = subprocess.Popen(
@@ -96,7 +97,7 @@ def pinned(workdir: Path, core: int, at: str | float) -> dict[str, Any]:
 
 def side_by_side(attempt: Callable[[Case, int], Result], cases: Iterable[Case]) -> list[Result]:
     """What comes of each case, in their order; two at a time, each with a core of its own."""
-    free = list(range(min(2, os.cpu_count() or 1)))
+    free = list(range(min(2, len(devices.cores()))))
 
     def one(case: Case) -> Result:
         core = free.pop()
@@ -127,12 +128,11 @@ def outcome(workdir: Path) -> dict[str, str]:
             part = f"{folder.name} {name.split('[')[0]}"  # "rope .params"
             found.setdefault(part, hashlib.sha256()).update(name.encode() + leaf.tobytes())
     path = workdir / "metrics.jsonl"
-    text = path.read_text("utf-8")
-    parse(text, path)
-    timeless = [line for line in text.splitlines(True) if '"metric": "time/' not in line]
-    found["records"] = hashlib.sha256("".join(timeless).encode())
+    records = parse(path.read_text("utf-8"), path)
+    timeless = [record for record in records if record["metric"] not in TIMES]
+    found["records"] = hashlib.sha256(repr(timeless).encode())
     hashes = {name: found[name].hexdigest()[:16] for name in found}
-    return hashes | {"lines": str(len(text.splitlines())), "results": _results(workdir)}
+    return hashes | {"lines": str(len(records)), "results": _results(workdir)}
 
 
 def _results(workdir: Path) -> str:

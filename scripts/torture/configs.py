@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import experiments
 import train
 from posenc_jax.lab.config import schema
-from scripts.torture.shown import Shown
+from scripts.torture.check_result import CheckResult
 
 HEALTH = (hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.filter_too_much)
 BASES = (
@@ -255,12 +255,12 @@ def unchecked(count: int) -> int:
     return count - found["refused"]
 
 
-def show(folder: Path, bad: int, good: int) -> Shown:
+def show(folder: Path, bad: int, good: int) -> CheckResult:
     """So many wrong and good lines."""
     refused, accepted = bad_lines(bad), good_lines(good)
     wrong = [line for line in refused if line != "refused"]
     wrong += [line for line in accepted if line != "accepted"]
-    return Shown(
+    return CheckResult(
         what="generated command lines: wrong ones refused in one line that names the field, good "
         "ones accepted",
         good=refused["refused"] + accepted["accepted"],

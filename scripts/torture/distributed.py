@@ -9,8 +9,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from scripts.torture.check_result import CheckResult
 from scripts.torture.child import TINY, Child, Ended, outcome
-from scripts.torture.shown import Shown
 
 LIMIT, ASKED_LIMIT = 60.0, 10.0  # seconds: after a loss, after a signal
 PROCESSES = 2
@@ -21,7 +21,7 @@ SHARED = (
 NEVER = ("--config.checkpoint.seconds=3600.0",)  # but when asked to leave, and at the end
 
 
-def show(folder: Path) -> Shown:
+def show(folder: Path) -> CheckResult:
     """Each of the two is the one killed, once."""
     wanted, took, bad = undisturbed(folder / "whole"), [], []
     for lost in range(PROCESSES):
@@ -30,7 +30,7 @@ def show(folder: Path) -> Shown:
         bad += [f"process {lost} lost: {wrong}"] if wrong else []
     # Killed where the records of a chunk are on disk and its state is not.
     _, doubled = attempt(folder / "control", 0, wanted, "writing:3", without="rollback")
-    return Shown(
+    return CheckResult(
         what=f"one of two processes killed: the other leaves within {LIMIT:.0f} s, the restart "
         "ends in the same bits",
         good=PROCESSES - len(bad),
@@ -45,7 +45,7 @@ def show(folder: Path) -> Shown:
     )
 
 
-def show_asked(folder: Path) -> Shown:
+def show_asked(folder: Path) -> CheckResult:
     """SIGTERM to the first, to the second, to both; the only save is the one that it brings."""
     wanted, took, bad = undisturbed(folder / "whole", NEVER), [], []
     cases = ((0,), (1,), (0, 1))
@@ -54,7 +54,7 @@ def show_asked(folder: Path) -> Shown:
         took.append(seconds)
         bad += [f"SIGTERM to {which}: {wrong}"] if wrong else []
     _, lost = asked(folder / "control", (1,), wanted, without="signals")
-    return Shown(
+    return CheckResult(
         what=f"SIGTERM to one of two processes, or both: a checkpoint and status 75 from both "
         f"within {ASKED_LIMIT:.0f} s, the restart ends in the same bits",
         good=len(cases) - len(bad),

@@ -1,12 +1,12 @@
 """Every experiment killed in its middle, and started again: its summary is that of a whole run."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from posenc_jax.lab import runs
+from scripts.torture.check_result import CheckResult
 from scripts.torture.child import Child, side_by_side
-from scripts.torture.shown import Shown
 
 
 class Case(NamedTuple):
@@ -46,13 +46,13 @@ CASES = {
 TIMES = ("seconds", "started")  # of the wall clock, in summaries
 
 
-def show(folder: Path) -> Shown:
+def show(folder: Path) -> CheckResult:
     """Each experiment once whole, once killed at each of its points."""
     tried = side_by_side(lambda name, core: attempt(folder, name, core), CASES)
     bad = [f"{name}: {wrong}" for name, wrong in zip(CASES, tried, strict=True) if wrong]
     kills = sum(len(case.points) for case in CASES.values())
     doubled = attempt(folder, "padding_leakage", 0, without="rollback")
-    return Shown(
+    return CheckResult(
         what="every experiment killed in its middle: restarts end in the summary of a whole run",
         good=len(CASES) - len(bad),
         tried=len(CASES),
@@ -83,10 +83,9 @@ def attempt(folder: Path, name: str, core: int, without: str = "") -> str:
 
 def _timeless(workdir: Path) -> dict[str, Any]:
     """The records and the summary of a finished run, without wall-clock times."""
-    lines = (workdir / "metrics.jsonl").read_text("utf-8").splitlines()
-    summary = json.loads((workdir / "summary.json").read_text("utf-8"))
-    records = sorted(line for line in lines if '"metric": "time/' not in line)
-    return {"records": records, **{k: _without(v) for k, v in summary.items() if k != "starts"}}
+    run = runs.read(workdir)
+    records = sorted(repr(r) for r in run.records if r["metric"] not in runs.TIMES)
+    return {"records": records} | {k: _without(v) for k, v in run.summary.items() if k != "starts"}
 
 
 def _without(value: Any) -> Any:

@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from scripts.torture.check_result import CheckResult
 from scripts.torture.child import Child, outcome, pinned, side_by_side, undisturbed
-from scripts.torture.shown import Shown
 
 # Before, in and after each part of a save; in compiling, training, evaluating, and in the report.
 POINTS = (
@@ -27,7 +27,7 @@ class Case(NamedTuple):
     without: str = ""
 
 
-def show(folder: Path, kills: int, seed: int = 0) -> Shown:
+def show(folder: Path, kills: int, seed: int = 0) -> CheckResult:
     """So many kills, the failpoints first."""
     started = time.monotonic()
     wanted = undisturbed(folder / "whole")
@@ -44,7 +44,7 @@ def show(folder: Path, kills: int, seed: int = 0) -> Shown:
     tried = side_by_side(one, enumerate([*cases, *controls]))
     bad = [f"{case.at}: {what}" for case, what in zip(cases, tried, strict=False) if what]
     points = sum(isinstance(case.at, str) for case in cases)
-    return Shown(
+    return CheckResult(
         what="SIGKILL, then one restart: same parameters, optimizer states and records, bit by bit",
         good=len(cases) - len(bad),
         tried=len(cases),

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from scripts.torture import signals
+from scripts.torture.check_result import CheckResult
 from scripts.torture.child import Child, outcome, side_by_side, undisturbed
 from scripts.torture.servers import KINDS, Server, serving
-from scripts.torture.shown import Shown
 
 LIMIT = 10.0  # seconds from the finished page to the end of the process
 SIGNALLED = "silent at a SIGTERM"
@@ -27,7 +27,7 @@ SECRETS = {
 }
 
 
-def show(folder: Path) -> Shown:
+def show(folder: Path) -> CheckResult:
     """One run against each kind of server."""
     wanted = undisturbed(folder / "whole")
 
@@ -42,7 +42,7 @@ def show(folder: Path) -> Shown:
     bad = [f"{kind}: {wrong}" for kind, (_, wrong) in zip(cases, tried, strict=True) if wrong]
     with serving("going silent") as server:
         late = _overstays(folder / "control", server)
-    return Shown(
+    return CheckResult(
         what="W&B "
         + ", ".join(KINDS)
         + f", or {SIGNALLED}: the same bits, out within {LIMIT:.0f} s, no secret kept",

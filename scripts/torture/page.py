@@ -5,20 +5,21 @@ take the place of its earlier ones, so that a long run can be done in pieces.
 """
 
 import datetime
-import os
 import platform
 from collections.abc import Iterable
 from pathlib import Path
 
 import jax
 
-from scripts.torture.shown import Shown
+from posenc_jax.lab.hosts.devices import cores
+from posenc_jax.lab.hosts.files import write_text
+from scripts.torture.check_result import CheckResult
 
 BEGIN, END = "<!-- figures: make torture -->", "<!-- end of figures -->"
 HEAD = "| check | what | good | control | found |\n|---|---|---|---|---|\n"
 
 
-def write(path: Path, name: str, shown: Shown, seconds: float, order: Iterable[str]) -> None:
+def write(path: Path, name: str, shown: CheckResult, seconds: float, order: Iterable[str]) -> None:
     """Puts one check's figures between the marks, in the order of the names."""
     before, _, rest = path.read_text("utf-8").partition(BEGIN)
     old, _, after = rest.partition(END)
@@ -26,9 +27,7 @@ def write(path: Path, name: str, shown: Shown, seconds: float, order: Iterable[s
     found = [kept[each] for each in order if each in kept]
     rows, notes = ("".join(part) for part in zip(*found, strict=True))
     text = f"{before}{BEGIN}\n\n{HEAD}{rows}\n{notes}\n{END}{after}"
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(text, "utf-8")
-    part.replace(path)
+    write_text(path, text)
 
 
 def _parts(text: str) -> dict[str, tuple[str, str]]:
@@ -45,14 +44,14 @@ def _parts(text: str) -> dict[str, tuple[str, str]]:
     return {name: (rows[name], notes[name]) for name in rows if name in notes}
 
 
-def _row(name: str, shown: Shown) -> str:
+def _row(name: str, shown: CheckResult) -> str:
     return (
         f"| {name} | {shown.what} | {shown.good} of {shown.tried} | {shown.control} | "
         f"{shown.control_found} of {shown.control_tried} |\n"
     )
 
 
-def _note(name: str, shown: Shown, seconds: float) -> str:
+def _note(name: str, shown: CheckResult, seconds: float) -> str:
     said = ". ".join(part for part in (shown.settings, shown.figures) if part)
     wrong = "".join(f"  - went wrong: {' '.join(line.split())}\n" for line in shown.bad)
     command = f"`python -m scripts.torture --only={name}`"
@@ -61,9 +60,7 @@ def _note(name: str, shown: Shown, seconds: float) -> str:
 
 def _here() -> str:
     today = datetime.date.today().isoformat()
-    affinity = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity else os.cpu_count()
     return (
-        f"{today}, Python {platform.python_version()}, JAX {jax.__version__}, {cores} cores of "
-        f"{jax.devices()[0].device_kind} ({platform.machine()})"
+        f"{today}, Python {platform.python_version()}, JAX {jax.__version__}, {len(cores())} cores "
+        f"of {jax.devices()[0].device_kind} ({platform.machine()})"
     )

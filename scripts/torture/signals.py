@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from posenc_jax.lab.hosts.signals import ASKS
+from posenc_jax.lab.hosts.signals import STOP_SIGNALS
+from scripts.torture.check_result import CheckResult
 from scripts.torture.child import Child, outcome, pinned, side_by_side, undisturbed
-from scripts.torture.shown import Shown
 
 LIMIT = 10.0  # seconds
 AT = ("compiling+0.3", "training:2", "saving:2", "writing:3+0.01", "committed:2", "evaluating:2")
@@ -18,13 +18,13 @@ LONG = ("--config.train.steps=60000", "--config.checkpoint.seconds=3600.0")
 Case = tuple[str | float, signal.Signals]  # a failpoint, or seconds after compiling began
 
 
-def show(folder: Path, signals: int, seed: int = 0) -> Shown:
+def show(folder: Path, signals: int, seed: int = 0) -> CheckResult:
     """So many signals, at failpoints and at random moments; each run is then ended and compared."""
     rng = random.Random(seed)
     wanted = undisturbed(folder / "whole")
     moments = [rng.uniform(0.0, 4.0) for _ in range(signals - 2 * len(AT))]
-    ats = [*(at for at in AT for _ in ASKS), *moments]
-    cases: list[Case] = list(zip(ats, itertools.cycle(ASKS), strict=False))
+    ats = [*(at for at in AT for _ in STOP_SIGNALS), *moments]
+    cases: list[Case] = list(zip(ats, itertools.cycle(STOP_SIGNALS), strict=False))
 
     def one(case: Case, core: int) -> tuple[float, str]:
         return attempt(folder / f"{case[1].name}-{case[0]}", case, core, wanted)
@@ -36,7 +36,7 @@ def show(folder: Path, signals: int, seed: int = 0) -> Shown:
         for (at, name), (seconds, wrong) in zip(cases, tried, strict=True)
         if wrong or seconds > LIMIT
     ]
-    return Shown(
+    return CheckResult(
         what=f"SIGTERM and SIGINT: status 75 within {LIMIT:.0f} s, a restart ends in the same bits",
         good=signals - len(bad),
         tried=signals,

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from posenc_jax.lab import runs
+from scripts.torture.check_result import CheckResult
 from scripts.torture.child import ROOT
-from scripts.torture.shown import Shown
-from scripts.torture.without import locking
+from scripts.torture.unprotected import locking
 
 CONFIG = {"experiment": "starts"}
 
 
-def show(folder: Path, starts: int) -> Shown:
+def show(folder: Path, starts: int) -> CheckResult:
     won, refused, _ = count(starts, folder / "starts")
     free, *_ = count(starts, folder / "control", without=True)
-    return Shown(
+    return CheckResult(
         what="simultaneous starts in one folder: one winner, the others name its process",
         good=refused + int(won == 1),
         tried=starts,

@@ -5,11 +5,11 @@ import shutil
 from pathlib import Path
 
 from scripts.torture import files
+from scripts.torture.check_result import CheckResult
 from scripts.torture.child import Child, outcome, side_by_side, undisturbed
-from scripts.torture.shown import Shown
 
 
-def show(folder: Path) -> Shown:
+def show(folder: Path) -> CheckResult:
     """Every damage is restored from; after one damage to each file the run is also ended."""
     wanted = undisturbed(folder / "whole")
     Child(folder / "killed", failpoint="training:4").wait()
@@ -25,7 +25,7 @@ def show(folder: Path) -> Shown:
     bad += itertools.chain(*side_by_side(one, ends))
     unseen = files.unseen(kept, folder / "scratch")
     same = sum(what == "same" for *_, what in tried)
-    return Shown(
+    return CheckResult(
         what="a file of the newest checkpoint emptied, halved, deleted or with one byte flipped: "
         "restored the same, or an older step and one line",
         good=len(tried) + len(named) - len(bad),

@@ -5,21 +5,21 @@ from pathlib import Path
 import numpy as np
 
 from posenc_jax.lab.runs.checkpoints import Checkpoints
+from scripts.torture.check_result import CheckResult
 from scripts.torture.child import Child
-from scripts.torture.shown import Shown
 
 CORES = (0, 1)
 LONG = "--config.train.steps=102"  # a run of few steps has one device
 
 
-def show(folder: Path) -> Shown:
+def show(folder: Path) -> CheckResult:
     """The largest difference between parameters; the control is another seed."""
     for name, flags in {"a": (), "b": (), "other": ("--config.first_seed=7",)}.items():
         Child(folder / name, LONG, *flags, cores=CORES).wait()
     Child(folder / "killed", LONG, cores=CORES, failpoint="training:3").wait()
     ended = Child(folder / "killed", LONG, cores=CORES).wait()
     twice, resumed = (largest(folder / "a", folder / name) for name in ("b", "killed"))
-    return Shown(
+    return CheckResult(
         what="on two cores: an interrupted run ends, its difference is measured",
         good=int(ended.status == 0 and resumed < 1e-2),
         tried=1,

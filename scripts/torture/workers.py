@@ -5,8 +5,8 @@ import signal
 import time
 from pathlib import Path
 
+from scripts.torture.check_result import CheckResult
 from scripts.torture.child import Child
-from scripts.torture.shown import Shown
 
 LIMIT = 10.0  # seconds
 LONG = (
@@ -15,7 +15,7 @@ LONG = (
 ENDS = {signal.SIGKILL: -signal.SIGKILL, signal.SIGTERM: 75, signal.SIGINT: 75}  # -> its status
 
 
-def show(folder: Path) -> Shown:
+def show(folder: Path) -> CheckResult:
     """Each signal to the first process alone, and to all of them at once."""
     cases = [(name, group) for name in ENDS for group in (False, True)]
     took, bad = [], []
@@ -27,7 +27,7 @@ def show(folder: Path) -> Shown:
         wrong += [f"{left} left after {LIMIT:.0f} s"] if left else []
         bad += [f"{workdir.name}: {', '.join(wrong)}"] if wrong else []
     *_, orphans = end(folder / "control", signal.SIGKILL, False, without="following")
-    return Shown(
+    return CheckResult(
         what="the leaderboard ended by SIGKILL, SIGTERM or SIGINT, alone or with its workers: no "
         f"process is left after {LIMIT:.0f} s",
         good=len(cases) - len(bad),

@@ -1,1 +1,1 @@
-"""The shape of a config, and sweeps over it."""
+"""Configs: their fields, the errors about them, and sweeps over them."""

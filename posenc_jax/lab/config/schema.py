@@ -1,48 +1,56 @@
-"""The shape of a config: every field, its type and its choices.
+"""The fields of a config: their types, their defaults, and the values that each may take.
 
-A config file gives an `ml_collections.ConfigDict`; `check` turns it into one of these frozen models
-or raises `ValueError` with one line for the first thing that is wrong. An experiment's own `Config`
-is put together from these parts.
+`check` turns a config, as nested dictionaries, into one of these frozen models. An experiment puts
+its own `Config` together from these parts. Defaults are written here alone; a config file has only
+what differs from it.
 """
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import pydantic
 from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat
 
 from posenc_jax.encoding import Dims
-from posenc_jax.options import MOST, choices_for
+from posenc_jax.options import MOST, FieldError, choices_for
 
 
 def distinct(values: Sequence) -> Sequence:
-    """The values, if none stands twice: what is done for each would be done twice."""
+    """The values. ValueError: names the first that is given twice."""
     for n, value in enumerate(values):
         if value in values[:n]:
-            raise ValueError(f"{value!r} stands twice")
+            raise ValueError(f"{value!r} is given twice")
     return values
 
 
-def distinct_in(field: str, values: Sequence) -> None:
-    """ValueError: names the field, and the value that stands twice in it."""
+def check_distinct(field: str, values: Sequence) -> None:
+    """FieldError: a value of the field is given twice."""
     try:
         distinct(values)
     except ValueError as error:
-        raise ValueError(f"{field}: {error}") from None
+        raise FieldError(field, str(error)) from None
 
 
 Count = Annotated[int, Field(gt=0, le=MOST)]
 Whole = Annotated[int, Field(ge=0, le=MOST)]
-# Past these an array of bytes alone would not fit in any memory, or what counts them overflows.
+# Above these bounds an array of bytes would not fit in memory, or a count of them would overflow.
 Length = Annotated[int, Field(gt=0, le=2**24)]
 Rows = Annotated[int, Field(gt=0, le=2**20)]
 Few = Annotated[int, Field(gt=0, le=2**12)]
 Distinct = AfterValidator(distinct)
+Lengths = Annotated[tuple[Length, ...], Field(min_length=1), Distinct]
+
+
+def lengths_in_order(config: Any) -> Any:
+    """The config. ValueError: its `min_length` is larger than its `length`."""
+    if config.min_length > config.length:
+        raise ValueError(f"min_length {config.min_length} is larger than length {config.length}")
+    return config
 
 
 class Part(pydantic.BaseModel):
-    """Frozen, strict about types, and closed to unknown fields."""
+    """A part of a config: frozen, strict about types, without unknown fields."""
 
     model_config = pydantic.ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False
@@ -50,7 +58,7 @@ class Part(pydantic.BaseModel):
 
 
 class TaskConfig(pydantic.BaseModel):
-    """`name` and, beside it, options of the task."""
+    """A task: its `name`, and the options of that task as further fields."""
 
     model_config = pydantic.ConfigDict(extra="allow", frozen=True, strict=True)
     name: str
@@ -62,14 +70,14 @@ class TaskConfig(pydantic.BaseModel):
 
 def _several(name: str) -> str:
     if "" in re.split("[,+]", name):
-        raise ValueError(f"{name!r} holds an empty name")
+        raise ValueError(f"{name!r} has an empty name")
     return ",".join(distinct(name.split(",")))
 
 
 class EncodingConfig(TaskConfig):
-    """`name` and, beside it, options of the method.
+    """A method: its `name`, and the options of that method as further fields.
 
-    "a,b" names several encodings to run one after another, "a+b" chains two.
+    "a,b" names two methods, which are run one after the other; "a+b" chains two into one.
     """
 
     name: Annotated[str, AfterValidator(_several)]
@@ -80,7 +88,7 @@ class EncodingConfig(TaskConfig):
 
 
 class MaskConfig(Part):
-    """The three padding masks: keys in attention, outputs at pads, targets in the loss."""
+    """Masks of padding: keys in attention, outputs at padding, targets in the loss."""
 
     attention: bool = True
     output: bool = True
@@ -113,48 +121,49 @@ class ModelConfig(Part):
 
 
 class TrainConfig(Part):
-    """Training; `length` is the task's size (tokens of a window, symbols of a string). `fsdp`
-    spreads parameters and optimizer over the devices that share a batch.
+    """Training on sizes from `min_length` (by default `length`) to `length`.
+
+    A size is the task's own: tokens of a window, symbols of a string, patches a side. `chunk` steps
+    are one program. `fsdp` spreads parameters and optimizer over the devices that share a batch.
     """
 
-    length: Length
-    min_length: Length
+    length: Length = 128
+    min_length: Length = Field(default_factory=lambda fields: fields["length"])
     batch: Rows = 32
-    steps: Count
-    lr: PositiveFloat = 1e-3
-    warmup: Whole = 50
+    steps: Count = 250
+    lr: PositiveFloat = 3e-3
+    warmup: Whole = 25
     decay: NonNegativeFloat = 0.01
     clip: PositiveFloat = 1.0
-    chunk: Rows = 50
+    chunk: Rows = 20
     fsdp: bool = False
 
-    @pydantic.model_validator(mode="after")
-    def _lengths_in_order(self):
-        if self.min_length > self.length:
-            raise ValueError(f"min_length {self.min_length} is over length {self.length}")
-        return self
+    _in_order = pydantic.model_validator(mode="after")(lengths_in_order)
 
 
 class CheckpointConfig(Part):
-    """How often training is saved, in seconds (0: after every chunk), and how many saves stay."""
+    """Checkpoints: seconds between two (0: one after every chunk), and how many are kept."""
 
     seconds: NonNegativeFloat = 60.0
     keep: Few = 2
 
 
 class EvalConfig(Part):
-    """Evaluation at every length; `tokens` bounds one forward pass, `examples` a generated test
-    set. `variants` names encodings to read the trained weights under; empty: the trained one.
+    """Evaluation at every length.
+
+    variants: encodings under which the trained weights are evaluated; empty: the trained one.
+    examples: size of a generated test set.
+    tokens: the most tokens in one forward pass.
     """
 
-    lengths: tuple[Length, ...] = Field(min_length=1)
-    variants: tuple[str, ...] = ()
+    lengths: Lengths = (128, 256, 512, 1024, 2048)
+    variants: Annotated[tuple[str, ...], Distinct] = ()
     examples: Rows = 256
     tokens: Count = 8192
 
 
 class WandbConfig(Part):
-    """The mirror in Weights & Biases; `checkpoint` sends the checkpoints there too."""
+    """Logging to Weights & Biases; `checkpoint` uploads the checkpoints as well."""
 
     mode: Literal["disabled", "offline", "online"] = "disabled"
     project: str = "posenc_jax"
@@ -165,7 +174,14 @@ class WandbConfig(Part):
 
 
 class ExperimentConfig(Part):
-    """What every experiment has."""
+    """The fields of every experiment, and two facts that an experiment's `Config` may change.
+
+    several_processes: several processes may make one run together.
+    mostly_compiles: a run takes about as long to compile as to compute.
+    """
+
+    several_processes: ClassVar[bool] = False
+    mostly_compiles: ClassVar[bool] = False
 
     experiment: str
     seeds: Few = 3
@@ -181,12 +197,12 @@ class ExperimentConfig(Part):
 
 
 class TrainedConfig(ExperimentConfig):
-    """What an experiment has that trains each encoding on a task: see `experiments.stages`."""
+    """The fields of an experiment that trains each encoding on a task, as `experiments.stages`."""
 
     encoding: EncodingConfig
     task: TaskConfig
-    model: ModelConfig
-    train: TrainConfig
+    model: ModelConfig = ModelConfig()
+    train: TrainConfig = TrainConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
 
 
@@ -194,24 +210,35 @@ C = TypeVar("C", bound=pydantic.BaseModel)
 
 
 def check(model: type[C], config: dict[str, Any]) -> C:
-    """The config as a `model`. ValueError: one line naming the field, the value and the choices."""
+    """The config as a `model`. FieldError: the first field that is wrong, its value and choices."""
     try:
         return model.model_validate(config)
     except pydantic.ValidationError as error:
-        raise ValueError(_one_line(model, error.errors()[0])) from None
+        first: Any = error.errors()[0]
+        raise FieldError(_path(first["loc"]), _reason(model, first)) from None
 
 
-def _one_line(model: type[pydantic.BaseModel], error: Any) -> str:
-    path = [str(p) for p in error["loc"]]
-    field = ".".join(["config", *path])
+def _path(places: Sequence[str | int]) -> list[str]:
+    """The names of fields; an entry of a tuple is part of its field's name, "lengths[0]"."""
+    path: list[str] = []
+    for place in places:
+        if isinstance(place, int):
+            path[-1] += f"[{place}]"
+        else:
+            path.append(place)
+    return path
+
+
+def _reason(model: type[pydantic.BaseModel], error: Any) -> str:
     if error["type"] == "extra_forbidden":
-        return f"{field}: no such field" + choices_for(path[-1], _fields_at(model, path[:-1]))
+        *path, name = error["loc"]
+        return "no such field" + choices_for(name, _fields_at(model, path))
     if error["type"] == "missing":
-        return f"{field}: must be given"
-    message = error["msg"].removeprefix("Value error, ")
+        return "must be given"
     if error["type"] == "value_error":
-        return f"{field}: {message}"
-    return f"{field}: {error['input']!r} is wrong: {message[0].lower()}{message[1:]}"
+        return str(error["ctx"]["error"])
+    message = error["msg"]
+    return f"{error['input']!r} is wrong: {message[0].lower()}{message[1:]}"
 
 
 def _fields_at(model: Any, path: list[str]) -> list[str]:

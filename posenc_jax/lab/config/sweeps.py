@@ -1,4 +1,4 @@
-"""A sweep as plain data: points of a config's fields, from grids, zips and their products.
+"""Sweeps as plain data: points, each with values of fields, from grids, zips and products.
 
 A config file describes its sweep beside its config:
 
@@ -8,9 +8,9 @@ A config file describes its sweep beside its config:
             sweeps.zipped({"train.length": (32, 64), "train.batch": (32, 16)}),
         )
 
-A description is a tuple of dictionaries, field -> value, so two are joined with `+`. `seed` is the
-one field that no config has: points that differ in it alone are one run, which trains all its seeds
-in one program.
+A description is a tuple of dictionaries, field -> value, so two are joined with `+`. `seed` is not
+a field of a config: points that differ in it alone are one run, which trains all its seeds in one
+program.
 """
 
 import hashlib
@@ -21,8 +21,10 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from posenc_jax.options import FieldError
+
 Description = tuple[dict[str, Any], ...]
-LONGEST = 80  # of a point's name, which is a folder, a run and a job
+LONGEST = 80  # characters of a point's name, which names a folder, a run and a job
 
 
 def grid(fields: Mapping[str, Sequence]) -> Description:
@@ -36,7 +38,7 @@ def grid(fields: Mapping[str, Sequence]) -> Description:
 
 
 def zipped(fields: Mapping[str, Sequence]) -> Description:
-    """The fields' values side by side: the first of each, the second of each, ...
+    """One point for the first value of each field, one for the second values, and so on.
 
     Raises:
       ValueError: a field without values, or fields with different numbers of them.
@@ -49,16 +51,16 @@ def zipped(fields: Mapping[str, Sequence]) -> Description:
 
 
 def product(*parts: Description) -> Description:
-    """Every combination of a point of each part; the last part changes fastest.
+    """Every combination of the points of all parts; the last part changes fastest.
 
     Raises:
-      ValueError: a field that two parts give.
+      ValueError: two parts give the same field.
     """
     points = []
     for chosen in itertools.product(*parts):
         fields = [field for part in chosen for field in part]
         if twice := {field for field in fields if fields.count(field) > 1}:
-            raise ValueError(f"product: {min(twice)} is given by more than one part")
+            raise FieldError(min(twice), "more than one part of a product gives it")
         points.append({field: value for part in chosen for field, value in part.items()})
     return tuple(points)
 
@@ -67,7 +69,7 @@ class Point(NamedTuple):
     """One run of a sweep.
 
     Args:
-      name: made of the fields' values; fit for a folder, a run and a job.
+      name: made of the values; valid as the name of a folder, a run and a job.
       overrides: dotted field of the config -> value.
     """
 
@@ -76,22 +78,22 @@ class Point(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """A config file, as --config takes it, and the points to run it at; `name` groups them."""
+    """A config file, as --config takes it, and its points; `name` is the group of their runs."""
 
     name: str
     config: str
     points: list[Point]
 
     def command(self, point: Point, workdir: str | Path) -> list[str]:
-        """The arguments that run one point: train.py --config=... --workdir=... and its flags."""
+        """The command line of one point: train.py --config=... --workdir=... and its flags."""
         return ["train.py", f"--config={self.config}", f"--workdir={workdir}", *flags(point)]
 
 
 def expand(description: Sequence[Mapping[str, Any]]) -> list[Point]:
-    """The runs of a description, in its order; points that differ in the seed alone become one.
+    """The runs of a description, in its order; points that differ in the seed alone are one run.
 
     Raises:
-      ValueError: no points, one that stands twice, or seeds that do not follow one another.
+      ValueError: no points, a point given twice, or seeds that are not consecutive.
     """
     if not description:
         raise ValueError("sweep: no points")
@@ -102,7 +104,7 @@ def expand(description: Sequence[Mapping[str, Any]]) -> list[Point]:
         seeds = runs.setdefault(key, (fields, []))[1]
         if point.get("seed") in seeds:
             at = "" if "seed" not in point else f" with seed {point['seed']}"
-            raise ValueError(f"sweep: the point {key or 'without fields'}{at} stands twice")
+            raise ValueError(f"sweep: the point {key or 'without fields'}{at} is given twice")
         seeds.append(point.get("seed"))
     points = [
         Point(_name(fields), fields | _seed_fields(key, fields, seeds))
@@ -119,7 +121,7 @@ def resolve(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str
     """The config, nested dictionaries, with dotted fields set.
 
     Raises:
-      ValueError: a field inside something that has no fields.
+      FieldError: the path of a field goes through something that has no fields.
     """
     resolved = deepcopy(dict(config))
     for field, value in overrides.items():
@@ -128,7 +130,7 @@ def resolve(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str
         for name in path:
             here = here.get(name)
             if not isinstance(here, dict):
-                raise ValueError(f"config.{field}: no such field")
+                raise FieldError(f"config.{field}", "no such field")
         here[last] = value
     return resolved
 
@@ -143,12 +145,12 @@ def dotted(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def flags(point: Point) -> list[str]:
-    """The point as the command line takes it: --config.train.lr=0.001."""
+    """The arguments of a point on the command line: --config.train.lr=0.001."""
     return [f"--config.{field}={text(value)}" for field, value in point.overrides.items()]
 
 
 def text(value: Any) -> str:
-    """A value as the command line takes it: sequences as tuples, strings without quotes."""
+    """A value on the command line: sequences as tuples, strings without quotes."""
     return value if isinstance(value, str) else repr(tuple(value) if _many(value) else value)
 
 
@@ -156,7 +158,7 @@ def _columns(fields: Mapping[str, Sequence]) -> dict[str, list]:
     columns = {}
     for field, values in fields.items():
         if isinstance(values, str) or not (column := list(values)):
-            raise ValueError(f"sweep: {field} needs a sequence of values, not {values!r}")
+            raise FieldError(field, f"a sweep needs a sequence of values, not {values!r}")
         columns[field] = column
     return columns
 
@@ -167,15 +169,15 @@ def _seed_fields(key: str, fields: Mapping, seeds: list) -> dict[str, int]:
     first, last = (None, None) if None in seeds else (min(seeds), max(seeds))
     if first is None or last - first + 1 != len(seeds):
         shown = ", ".join("none" if seed is None else str(seed) for seed in seeds)
-        raise ValueError(f"sweep: the seeds of {key or 'the point'} must follow one another, as "
-                         f"0, 1, 2 do; not {shown}")  # fmt: skip
+        raise ValueError(f"sweep: the seeds of {key or 'the point'} must be consecutive, as 0, "
+                         f"1, 2 are; not {shown}")  # fmt: skip
     if given := [field for field in ("seeds", "first_seed") if field in fields]:
-        raise ValueError(f"sweep: {given[0]} and seed are two ways to say one thing; use one")
+        raise FieldError(given[0], "seed sets the same seeds; use one of the two")
     return {"first_seed": first, "seeds": len(seeds)}
 
 
 def _name(fields: Mapping[str, Any]) -> str:
-    """Names stand alone, "rope"; other values follow their field, "lr0.001"."""
+    """The values joined by "-": strings alone, "rope", others after their field, "lr0.001"."""
     lasts = [field.split(".")[-1] for field in fields]
     parts = []
     for (field, value), last in zip(fields.items(), lasts, strict=True):

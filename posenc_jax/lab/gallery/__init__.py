@@ -1,6 +1,5 @@
 """The catalogue in pictures: a card for each method, a page of all cards, and a table of all."""
 
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -10,6 +9,7 @@ import jax
 
 from posenc_jax.encodings import CATALOG, card
 from posenc_jax.lab.gallery import cards, costs, listing, page
+from posenc_jax.lab.hosts.devices import cores
 
 __all__ = ["catalogue", "gallery"]
 
@@ -32,7 +32,7 @@ def gallery(names: Sequence[str], out: Path, workers: int | None = None) -> Iter
         for old in out.glob("*.png"):
             old.unlink()
     drawn = {}
-    for name, png, svg in _drawn(names, workers or min(os.cpu_count() or 1, 4)):
+    for name, png, svg in _drawn(names, workers or min(len(cores()), 4)):
         (out / f"{name}.png").write_bytes(png)
         drawn[name] = svg
         yield name

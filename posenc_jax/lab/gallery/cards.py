@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -15,8 +16,8 @@ from posenc_jax.encodings.card import Card
 from posenc_jax.lab.gallery import measure
 from posenc_jax.lab.gallery.measure import LENGTHS, SIDE, SPAN, TRAINED, Band
 from posenc_jax.lab.gallery.panels import SMALL, THIN, Curve, Panel, curves, heat, in_order, put
-from posenc_jax.lab.report import look
-from posenc_jax.lab.report.look import COLORS
+from posenc_jax.lab.report import drawing
+from posenc_jax.lab.report.drawing import COLORS
 
 WIDE, NARROW, FIRST, FAR, PIXELS = 50, 20, 20, 40_000, 100
 WAVES = (0, 4, 10, 16)  # channels drawn as curves
@@ -79,7 +80,7 @@ def png(name: str, drawn: Sequence[Panel], dpi: int = 90) -> bytes:
     from PIL import Image
 
     buffer, small = io.BytesIO(), io.BytesIO()
-    with look.look(name), look.matplotlib.rc_context(SMALLER):
+    with drawing.styled(name), matplotlib.rc_context(SMALLER):
         figure(name, drawn).savefig(buffer, format="png", dpi=dpi)
     shades = Image.open(buffer).convert("RGB").quantize(256, dither=Image.Dither.NONE)
     shades.save(small, format="png", optimize=True)
@@ -89,7 +90,7 @@ def png(name: str, drawn: Sequence[Panel], dpi: int = 90) -> bytes:
 def svg(name: str, drawn: Sequence[Panel]) -> str:
     """The card without its title as SVG, without what a page does not need."""
     buffer = io.StringIO()
-    with look.look(name), look.matplotlib.rc_context(SMALLER):
+    with drawing.styled(name), matplotlib.rc_context(SMALLER):
         figure(name, drawn, titled=False).savefig(
             buffer, format="svg", transparent=True, metadata={"Date": None}
         )

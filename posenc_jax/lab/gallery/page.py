@@ -8,7 +8,7 @@ from posenc_jax.encodings import card
 from posenc_jax.encodings.card import Card
 from posenc_jax.encodings.describe import facts, option_lines, summary
 from posenc_jax.lab.gallery import measure
-from posenc_jax.lab.report.style import CSS
+from posenc_jax.lab.report.page_css import CSS
 from posenc_jax.lab.report.webpage import inline
 
 FAMILIES = {

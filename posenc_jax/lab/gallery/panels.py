@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.ticker import MaxNLocator
 
-from posenc_jax.lab.report.look import COLORS, GRID, INK, MUTED
+from posenc_jax.lab.report.drawing import COLORS, GRID, INK, MUTED
 
 SMALL = 7.5
 SIGNED = matplotlib.colormaps["RdBu_r"].with_extremes(bad=GRID)

@@ -1,4 +1,4 @@
-"""Less time spent on compiling, for programs that run for about as long as they are compiled."""
+"""Reduces compile time, for programs that run for about as long as they compile."""
 
 import importlib.util
 import os
@@ -12,41 +12,44 @@ LEVEL, EMITTERS = "xla_backend_optimization_level", "xla_cpu_use_fusion_emitters
 
 
 def effort(level: int) -> dict[str, Any]:
-    """XLA's options for compiling on a CPU with so much effort, 0 or 1, and no fusion emitters.
+    """Returns XLA's options for compiling on a CPU at optimization level 0 or 1, without fusion
+    emitters.
 
-    From JAX 0.11 on XLA always uses its emitters, and ends a process that names the option.
+    From JAX 0.11 on XLA always uses its emitters, and aborts if the option is given.
     """
     optional = {EMITTERS: False} if jax.__version_info__ < (0, 11) else {}
     return {LEVEL: level, **optional}
 
 
 def flags(level: int) -> str:
-    """The same as words of XLA_FLAGS."""
+    """Returns the same options as text for XLA_FLAGS."""
     return " ".join(f"--{name}={str(value).lower()}" for name, value in effort(level).items())
 
 
-def brief(function: Callable) -> Callable:
-    """The function under jit, with the least effort of compiling.
+def jit_quick(function: Callable) -> Callable:
+    """Returns jax.jit(function) that compiles with the least effort.
 
-    On a CPU that takes a third of the time, and a program runs three times as long; elsewhere
-    nothing changes.
+    On a CPU compiling takes a third of the time, and running three times as long; elsewhere nothing
+    changes.
     """
     options = effort(0) if jax.default_backend() == "cpu" else None
     return jax.jit(function, compiler_options=options)
 
 
 def compile_lightly() -> None:
-    """All programs of this process with little effort, unless XLA_FLAGS says how much; before JAX
-    starts its backend. Only where that is a CPU's: XLA for a GPU has no levels below 2.
+    """Makes all programs of this process compile at level 1, unless XLA_FLAGS sets a level.
+
+    Call it before JAX starts a backend. Does nothing if that may not be a CPU: XLA for a GPU has no
+    levels below 2.
     """
     given = os.environ.get("XLA_FLAGS", "")
-    if LEVEL not in given and surely_cpu():
+    if LEVEL not in given and only_cpu():
         os.environ["XLA_FLAGS"] = f"{given} {flags(1)}".strip()
 
 
-def surely_cpu() -> bool:
-    """Whether JAX can only take a CPU, known before it starts a backend: it is told to, or no
-    plugin for anything else is installed.
+def only_cpu() -> bool:
+    """Returns whether JAX can only use a CPU, without starting a backend: JAX_PLATFORMS says so, or
+    no plugin for another device is installed.
     """
     if told := os.environ.get("JAX_PLATFORMS"):
         return told == "cpu"

@@ -1,7 +1,7 @@
-"""Several devices: one mesh with the axes "seeds" and "rows".
+"""Spreads seeds and rows over several devices: one mesh with the axes "seeds" and "rows".
 
-The seeds of a run are spread as far as devices and seeds have a common factor; the devices of one
-seed share the rows of its batches, and with FSDP its state too. Seeds never speak to each other.
+The axis "seeds" is the greatest common divisor of the numbers of seeds and devices. The devices of
+one seed share the rows of its batches and, with FSDP, its state. Seeds do not communicate.
 """
 
 import functools
@@ -20,27 +20,30 @@ MOST_CPU_DEVICES = 8
 
 
 def use_cores(rows: int) -> None:
-    """Makes cores of a CPU devices, as many as divide `rows`; before JAX starts its backend.
+    """Makes each CPU core a device, as many as divide `rows`. Call it before JAX starts a backend.
 
     Two halves of a batch on two cores train faster than one batch on a pool of two threads. A
-    number of devices that JAX_NUM_CPU_DEVICES or XLA_FLAGS asks for stays.
+    number of devices set by JAX_NUM_CPU_DEVICES or XLA_FLAGS is kept.
     """
     forced = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if forced or "JAX_NUM_CPU_DEVICES" in os.environ:
         return
-    divisors = [n for n in range(1, min(cores(), MOST_CPU_DEVICES) + 1) if rows % n == 0]
+    divisors = [n for n in range(1, min(len(cores()), MOST_CPU_DEVICES) + 1) if rows % n == 0]
     jax.config.update("jax_num_cpu_devices", divisors[-1])
 
 
-def cores() -> int:
-    """Cores that this process may run on."""
+def cores() -> list[int]:
+    """The numbers of the CPU cores that this process may run on, ascending."""
     affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+    return sorted(affinity(0)) if affinity else list(range(os.cpu_count() or 1))
 
 
 def spread_seeds(function: Callable, given: Any, *trees: Any) -> Any:
-    """function(given, *trees), where the leaves of `trees` lead with S: each device calls it on its
-    share of the seeds. Arrays that lie on every device must be `given`, not closed over.
+    """Returns function(given, *trees), computed by each device for its share of the seeds.
+
+    Args:
+      given: arrays that are on every device; a closure over them would be copied.
+      trees: leaves [S, ...].
     """
     if jax.device_count() == 1:
         return function(given, *trees)
@@ -53,30 +56,30 @@ def spread_seeds(function: Callable, given: Any, *trees: Any) -> Any:
 
 
 def spread_rows(tree: Any) -> Any:
-    """The arrays of [B, ...] with B over the devices of the seed, where it divides."""
+    """Spreads arrays [B, ...] along B over the devices of the seed, if their number divides B."""
     return _constrained(tree, lambda shape, n: PartitionSpec("rows") if shape[0] % n == 0 else None)
 
 
 def spread_parameters(tree: Any) -> Any:
-    """The leaves over the devices of the seed, each along its largest dimension that divides."""
+    """Spreads each leaf over the devices of the seed along its largest dimension that divides."""
     return _constrained(tree, _largest)
 
 
 def gathered(tree: Any) -> Any:
-    """The leaves whole on each device of the seed."""
+    """Puts the whole leaves on each device of the seed."""
     return _constrained(tree, lambda shape, n: None)
 
 
 def sum_over_rows(function: Callable, given: Any, batch: Any) -> Any:
-    """function(given, batch), called by each device of the seed on its own rows and added up.
+    """Returns the sum over devices of function(given, own rows of the batch).
 
-    All sums are then said at once. XLA by itself says the gradient of each parameter as it is made,
-    and on a CPU devices wait for each other each time.
+    One all-reduce for all gradients. By itself XLA makes one for each parameter, and on a CPU
+    devices wait for each other at each one.
 
     Args:
-      function: its values are sums over the rows that it is given.
+      function: returns sums over the rows that it gets.
       given: the same for all devices.
-      batch: leaves [B, ...]; where the devices do not divide B each of them does it all.
+      batch: leaves [B, ...]; if the devices do not divide B, each computes all rows.
     """
     devices = _row_devices()
     if devices == 1 or jax.tree.leaves(batch)[0].shape[0] % devices:
@@ -89,8 +92,8 @@ def sum_over_rows(function: Callable, given: Any, batch: Any) -> Any:
 
 
 def by_seed(tree: Any, fsdp: bool) -> Any:
-    """Leaves that lead with S as a program is to leave them: each on the devices of its seed; with
-    `fsdp` spread over those, as `spread_parameters` does. For use under jit.
+    """Constrains leaves [S, ...] to the devices of their seeds; with `fsdp` spread over those, as
+    `spread_parameters` does. For use under jit.
     """
     if jax.device_count() == 1:
         return tree
@@ -105,19 +108,19 @@ def by_seed(tree: Any, fsdp: bool) -> Any:
 
 
 def on_every_device(tree: Any) -> Any:
-    """The arrays, the same in all processes, with a copy on each device."""
+    """Copies arrays, which are the same in all processes, to each device."""
     if jax.device_count() == 1:
         return tree
     return jax.tree.map(lambda x: processes.place(x, _everywhere()), tree)
 
 
-def whole() -> NamedSharding | None:
-    """How results are kept that every process reads while others are made; None: as they are."""
-    return _everywhere() if processes.several() else None
+def replicated() -> NamedSharding | None:
+    """Returns the sharding of results that every process reads; None with one process."""
+    return _everywhere() if processes.is_multiprocess() else None
 
 
 def free_bytes() -> float:
-    """What a program may still take: of a device's memory, or the machine's; inf: not known."""
+    """Returns the free bytes of a device, or of the machine on a CPU; inf if not known."""
     stats = jax.local_devices()[0].memory_stats() or {}
     if "bytes_limit" in stats:
         return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
@@ -125,7 +128,7 @@ def free_bytes() -> float:
 
 
 def _free_on_host() -> float:
-    """What Linux says is available, to the machine and to this group of processes."""
+    """Returns the bytes available on this machine and within this process's cgroup."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         kilobytes = next(line.split()[1] for line in lines if line.startswith("MemAvailable"))
@@ -140,7 +143,7 @@ def _free_on_host() -> float:
 
 
 def _constrained(tree: Any, spec: Callable[[tuple[int, ...], int], PartitionSpec | None]) -> Any:
-    """The leaves as `spec` says of their shape and the number of devices; None: whole on each."""
+    """Constrains each leaf to spec(shape, number of devices); None puts it whole on each device."""
     devices = _row_devices()
     if devices == 1:
         return tree
@@ -149,7 +152,7 @@ def _constrained(tree: Any, spec: Callable[[tuple[int, ...], int], PartitionSpec
 
 
 def _row_devices() -> int:
-    """How many devices share the rows, inside `spread_seeds`; 1 elsewhere."""
+    """Returns how many devices share the rows, inside `spread_seeds`; 1 elsewhere."""
     return jax.sharding.get_abstract_mesh().shape.get("rows", 1)
 
 
@@ -166,7 +169,7 @@ def _everywhere() -> NamedSharding:
 
 @functools.cache
 def _mesh(seeds: int) -> Mesh:
-    """All devices, in the order that suits their network, as [seeds apart, devices of a seed]."""
+    """Returns all devices as [groups of seeds, devices of a seed], in their network's order."""
     line = jax.make_mesh((jax.device_count(),), ("all",), axis_types=(AxisType.Auto,))
     grid = line.devices.reshape(math.gcd(seeds, jax.device_count()), -1)
     return Mesh(grid, ("seeds", "rows"), axis_types=(AxisType.Auto,) * 2)

@@ -1,14 +1,14 @@
-"""The ways a run stops before its end, each with an exit status of its own.
+"""The errors that stop a run, and their exit statuses.
 
-0   it ended, or had ended before
-1   it cannot go on: a loss that is not finite, a disk that is full; or it ended incomplete
+0   the run is finished
+1   it cannot continue (a loss that is not finite, a full disk), or it ended incomplete
 2   the input is wrong: a config, a folder, a checkpoint of another model
-75  it was asked to leave, and what it did is on disk: start it again
+75  it was interrupted, and its work is on disk: start it again
 """
 
 
 class Stop(Exception):
-    """One line says why; `status` is the exit status."""
+    """An error that ends a run with one line and the exit status `status`."""
 
     status = 1
 
@@ -18,7 +18,7 @@ class Diverged(Stop):
 
 
 class Unmeasured(Stop):
-    """A run that has ended without all that it was to measure."""
+    """A run ended without some of its results."""
 
 
 class NotWritten(Stop):
@@ -38,5 +38,5 @@ class Interrupted(Stop):
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, in one line."""
+    """Returns the first line of an error's message, or its type if it has none."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,7 +1,7 @@
-"""Points at which tests end or interrupt the process, to see that nothing is lost.
+"""Named points in the program at which tests kill or interrupt the process.
 
-POSENC_JAX_FAILPOINT=NAME[:COUNT][+SECONDS][@SIGNAL] sends this process the signal, KILL unless
-another is named, when NAME is reached for the COUNTth time, or so many seconds after that.
+POSENC_JAX_FAILPOINT=NAME[:COUNT][+SECONDS][@SIGNAL] sends this process SIGNAL (default KILL) when
+NAME is reached for the COUNTth time (default first), or SECONDS after that.
 """
 
 import os
@@ -14,7 +14,7 @@ _reached = 0
 
 
 def reach(name: str) -> None:
-    """Does nothing, unless the environment names this point."""
+    """Marks a point; does nothing unless POSENC_JAX_FAILPOINT names it."""
     if asked := os.environ.get("POSENC_JAX_FAILPOINT"):
         _reach(name, asked)
 

@@ -1,4 +1,4 @@
-"""Small files, written whole, and names that are safe in a path."""
+"""Writes a small file so that no reader sees half of it, and checks names for a path."""
 
 import json
 import os
@@ -10,12 +10,17 @@ from posenc_jax.lab.hosts.exit_status import NotWritten, Refused
 
 
 def write_json(path: Path, content: Mapping | Sequence) -> None:
-    """The content as JSON; see `write_text`."""
+    """Writes the content as JSON; see `write_text`."""
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
-    """A reader sees the old file or the new one, never half of one. NotWritten: says why."""
+    """Replaces a file at once: a reader sees the old text or the new one. The new text is on disk
+    before this returns.
+
+    Raises:
+      NotWritten: the file system refuses; the old file stays.
+    """
     part = path.with_name(path.name + ".part")
     try:
         with part.open("w", encoding="utf-8") as file:
@@ -28,10 +33,10 @@ def write_text(path: Path, text: str) -> None:
 
 
 def folder_name(name: str) -> str:
-    """The name, if it can only be a folder inside another.
+    """Returns the name if it is a portable name of one folder.
 
     Raises:
-      Refused: it could lead elsewhere, or is no portable name.
+      Refused: the name has other characters than letters, digits and _ + . -
     """
     if not re.fullmatch(r"[A-Za-z0-9_+][A-Za-z0-9_+.-]{0,199}", name):
         raise Refused(f"name: {name!r} cannot be a folder; letters, digits and _ + . - only")

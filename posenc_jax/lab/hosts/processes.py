@@ -1,8 +1,8 @@
-"""Several processes, often on several hosts, that make one run together.
+"""Several processes, often on several hosts, that compute one run together.
 
-All of them run the same program in step; the first alone writes, prints and speaks to W&B. What one
-process knows and the others do not (a clock, a signal, free memory, a file) is agreed on here: each
-of these functions must be called by all processes, in the same order.
+All run the same program in step; only the first one writes files, prints and logs to W&B. These
+functions exchange what one process knows (a clock, a signal, free memory, a file): all processes
+must call them, in the same order.
 """
 
 import importlib.util
@@ -16,24 +16,25 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 
-HEARTBEAT = 30  # seconds until a process that is lost counts as such
-SHUTDOWN = 600  # seconds that a process which is done waits for the others
-GATHERED = 1 << 28  # bytes that are put together on each device at a time, or one leaf
-# What launchers call the number of processes; jax.distributed finds the rest by itself.
+HEARTBEAT = 30  # seconds without a sign of life after which a process counts as lost
+SHUTDOWN = 600  # seconds that a finished process waits for the others
+GATHERED = 1 << 28  # bytes gathered on each device at a time, or one leaf
+# Variables in which launchers give the number of processes; jax.distributed finds the rest.
 LAUNCHERS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
 OURS = ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_COORDINATOR_ADDRESS")
 Number = TypeVar("Number", int, bool)
 
 
 def join(environment: Mapping[str, str] = os.environ) -> None:
-    """Joins the processes of one run, where the environment says that there are several: our three
-    variables, Slurm or Open MPI with several tasks, or a TPU, whose slice may have several hosts.
-    Elsewhere it does nothing. Before JAX starts its backend.
+    """Joins the processes of one run, if the environment says that there are several: the three
+    variables JAX_NUM_PROCESSES, JAX_PROCESS_ID and JAX_COORDINATOR_ADDRESS, Slurm or Open MPI with
+    several tasks, or a TPU, whose slice may have several hosts. Call it before JAX starts a
+    backend.
 
     A process whose peer is lost ends within about HEARTBEAT seconds.
 
     Raises:
-      ValueError: one line names the variable that is missing or no number.
+      ValueError: a variable is missing or not a number; names it.
     """
     if OURS[0] in environment:
         given = _ours(environment)
@@ -43,7 +44,7 @@ def join(environment: Mapping[str, str] = os.environ) -> None:
         counted = any(_number(environment, name, 1) > 1 for name in LAUNCHERS)
     if not counted and (given or not _on_tpu(environment)):
         return
-    # JAX would take SIGTERM for itself; `interrupts` handles it in one way everywhere.
+    # JAX would handle SIGTERM itself; `signals` handles it in the same way everywhere.
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(
@@ -51,45 +52,45 @@ def join(environment: Mapping[str, str] = os.environ) -> None:
         )
     except ValueError:
         if counted:
-            raise  # else a TPU that is in no slice JAX knows of: one host
+            raise  # otherwise a TPU on one host, not in a slice that JAX knows
 
 
-def several() -> bool:
-    """Whether this is one of several processes; does not start JAX's backend where it is not."""
+def is_multiprocess() -> bool:
+    """Returns whether several processes compute this run; with one, starts no JAX backend."""
     return jax.distributed.is_initialized() and jax.process_count() > 1
 
 
-def first() -> bool:
-    """Whether this process is the one that writes."""
-    return not several() or jax.process_index() == 0
+def is_first() -> bool:
+    """Returns whether this is the first process, which writes."""
+    return not is_multiprocess() or jax.process_index() == 0
 
 
-def part() -> None:
-    """Waits for all processes to come here; for the end of a run."""
-    if several():
+def leave() -> None:
+    """Waits for all processes at the end of a run, and disconnects."""
+    if is_multiprocess():
         jax.distributed.shutdown()
 
 
-def agree(value: Number) -> Number:
-    """The first process's value."""
-    if not several():
+def from_first(value: Number) -> Number:
+    """Returns the first process's value."""
+    if not is_multiprocess():
         return value
     return type(value)(multihost_utils.broadcast_one_to_all(np.int32(value)))
 
 
-def any_of(value: bool) -> bool:
-    """Whether it is so in any process."""
-    return bool(_all_values(float(value)).any()) if several() else value
+def any_process(value: bool) -> bool:
+    """Returns whether the value is true in any process."""
+    return bool(_all_values(float(value)).any()) if is_multiprocess() else value
 
 
-def least(value: float) -> float:
-    """The smallest value of all processes, in single precision where there are several."""
-    return float(_all_values(value).min()) if several() else value
+def minimum(value: float) -> float:
+    """Returns the smallest value of all processes, in single precision if there are several."""
+    return float(_all_values(value).min()) if is_multiprocess() else value
 
 
 def fetch(tree: Any) -> Any:
-    """The values of a tree, whole, on this host, however they are spread over devices."""
-    if not several():
+    """Returns the whole arrays of a tree on this host, however they are sharded."""
+    if not is_multiprocess():
         return jax.device_get(tree)
     leaves, structure = jax.tree.flatten(tree)
     group, size = [], 0
@@ -105,7 +106,7 @@ def fetch(tree: Any) -> Any:
 
 
 def place(x: Any, sharding: jax.sharding.Sharding) -> jax.Array:
-    """An array that all processes have, whole, as the sharding says."""
+    """Puts an array that every process has whole on devices as the sharding says."""
     if sharding.is_fully_addressable:
         return jax.device_put(x, sharding)
     host = np.asarray(x)
@@ -113,7 +114,7 @@ def place(x: Any, sharding: jax.sharding.Sharding) -> jax.Array:
 
 
 def _gather(leaves: list[Any], group: Sequence[int]) -> None:
-    """Makes these leaves whole, in one program, and brings them to the host."""
+    """Replaces the leaves of a group by their whole arrays on the host, with one program."""
     spread = [leaves[at] for at in group]
     shardings = [NamedSharding(leaf.sharding.mesh, PartitionSpec()) for leaf in spread]
     whole = jax.device_get(jax.jit(_same, out_shardings=shardings)(spread))

@@ -1,9 +1,9 @@
-"""SIGTERM and SIGINT: leave in seconds, with all that was done on disk, and say "try again".
+"""Handles SIGTERM and SIGINT: the run saves its work and exits with status 75 within seconds.
 
-The first signal raises a flag that is looked at between chunks of steps, between evaluations and
-after saves. A program that is compiling cannot look: a thread waits GRACE seconds, or for a second
-signal, and then ends the process, for which the newest checkpoint on disk is what counts. Of
-several processes one that is asked is enough: all look at the same moments, and leave together.
+The first signal sets a flag, which the run checks between chunks of steps, between evaluations and
+after saves. While a program compiles the run cannot check it; a thread then ends the process after
+GRACE seconds or at a second signal, and the newest checkpoint on disk counts. With several
+processes a signal to one is enough: all check at the same moments and stop together.
 """
 
 import multiprocessing
@@ -16,31 +16,31 @@ from posenc_jax.lab.hosts import processes
 from posenc_jax.lab.hosts.exit_status import Interrupted
 
 GRACE = 8.0  # seconds
-ASKS = (signal.SIGTERM, signal.SIGINT)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 _asked = threading.Event()
 
 
 def install() -> None:
-    """Takes SIGTERM and SIGINT over, from the main thread."""
+    """Installs the handlers; call it from the main thread."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
-    # Handlers in Python wait for the main thread; what writes here is the one in C.
+    # A handler in Python waits for the main thread; the one in C writes to this pipe at once.
     signal.set_wakeup_fd(writing)
-    for number in ASKS:
+    for number in STOP_SIGNALS:
         signal.signal(number, lambda number, frame: None)
     threading.Thread(target=_watch, args=(reading,), daemon=True, name="interrupts").start()
 
 
-def follow_parent() -> None:
-    """In a process of `multiprocessing`: leaves signals to its parent, and ends when that does.
+def end_with_parent() -> None:
+    """Makes a process of `multiprocessing` ignore signals and end when its parent ends.
 
-    However the parent ends, SIGKILL too, its end of a pipe between them is closed.
+    This works even if the parent is killed: its end of a pipe is then closed.
     """
-    for number in ASKS:
+    for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
-    assert parent is not None, "only for a process that another started"
+    assert parent is not None, "only for a process that multiprocessing started"
 
     def follow():
         parent.join()
@@ -49,26 +49,26 @@ def follow_parent() -> None:
     threading.Thread(target=follow, daemon=True, name="parent").start()
 
 
-def asked() -> bool:
-    """Whether any process was asked to leave; of several, all must call it in step."""
-    return processes.any_of(_asked.is_set())
+def stop_requested() -> bool:
+    """Returns whether any process got a signal; all processes must call it in step."""
+    return processes.any_process(_asked.is_set())
 
 
-def leave_if_asked() -> None:
-    """Raises Interrupted where the process was asked to leave; for moments with all on disk."""
-    if asked():
+def stop_if_requested() -> None:
+    """Raises Interrupted if a stop was requested; call it when all work is on disk."""
+    if stop_requested():
         raise Interrupted("interrupted; start it again to go on from here")
 
 
-def leave_within(seconds: float, status: int) -> None:
-    """Ends the process with this status, should it still be there after so many seconds."""
+def exit_within(seconds: float, status: int) -> None:
+    """Ends the process with this status after so many seconds, if it still runs then."""
     timer = threading.Timer(seconds, os._exit, (status,))
     timer.daemon = True
     timer.start()
 
 
 def _watch(reading: int) -> None:
-    while (number := os.read(reading, 1)[0]) not in ASKS:
+    while (number := os.read(reading, 1)[0]) not in STOP_SIGNALS:
         pass
     _say(f"{signal.Signals(number).name}: leaving within {GRACE:.0f} s, at once if it comes again")
     _asked.set()

@@ -157,7 +157,7 @@ def _part_count(params: Any, rows: Any) -> int:
         return 1
     count, time = jax.tree.leaves(rows)[0].shape[:2]
     widest = max(leaf.shape[-1] for leaf in jax.tree.leaves(params) if leaf.ndim)
-    most = WIDEST * max(1, cores() // jax.local_device_count())
+    most = WIDEST * max(1, len(cores()) // jax.local_device_count())
     wanted = min(count, math.ceil(count * time * widest / most))
     return next(n for n in range(max(1, wanted), count + 1) if count % n == 0)
 

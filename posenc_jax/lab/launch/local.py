@@ -37,7 +37,7 @@ def statuses(
     found = {}
     for point in sweep.points:
         workdir = folder / point.name
-        there = runs.standing(workdir, configs[point.name])
+        there = runs.run_status(workdir, configs[point.name])
         done = there == "finished" and (workdir / "report.html").is_file()
         begun = "" if there == "new" else "begun"
         found[point.name] = Status("finished", "before") if done else Status("waiting", begun)
@@ -103,10 +103,10 @@ def _progress(workdir: Path) -> str:
     """ "rope: step 40" or "rope: tested at 128", from the last record."""
     try:
         record = json.loads(_last_line(workdir / "metrics.jsonl"))
-        at = f"step {record['step']}"
-        if record["split"] == "test":
-            at = f"tested at {record['length']}"
-        return f"{record['encoding']}: {at}"
+        at, labels = f"step {record['step']}", record["labels"]
+        if labels["split"] == "test":
+            at = f"tested at {labels['length']}"
+        return f"{labels['encoding']}: {at}"
     except (OSError, ValueError, KeyError, TypeError):
         return "starting"
 

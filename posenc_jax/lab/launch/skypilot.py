@@ -15,7 +15,8 @@ from typing import Annotated, Any, Literal, get_args
 import yaml
 from pydantic import Field, NonNegativeInt, StringConstraints
 
-from posenc_jax.lab.config.schema import Part
+from posenc_jax.lab.config.errors import inside
+from posenc_jax.lab.config.schema import Part, check
 from posenc_jax.lab.config.sweeps import Point, Sweep
 from posenc_jax.lab.launch import AGAIN
 from posenc_jax.options import choices_for
@@ -108,27 +109,26 @@ def tasks(sweep: Sweep, *, tpu: str, bucket: str, spot: bool, recovery: str) -> 
         raise ValueError(f"--recovery: no strategy {recovery!r}{choices_for(recovery, known)}")
     if not re.match(BUCKET, bucket):
         raise ValueError(f"--bucket: {bucket!r} is no address of a bucket, as gs://NAME/FOLDER is")
-    resources = Resources(
-        infra="gcp",
-        accelerators=accelerator(tpu),
-        use_spot=spot,
-        job_recovery=Recovery(
-            strategy=recovery,  # type: ignore[arg-type]
-            max_restarts_on_errors=0,
-            recover_on_exit_codes=[AGAIN],
-        ),
-    )
-    return [
-        Task(
-            name=name,
-            resources=resources,
-            workdir=".",
-            file_mounts={MOUNT: Mount(source=bucket, mode="MOUNT_CACHED")},
-            setup=SETUP,
-            run=_command(sweep, point),
-        )
-        for name, point in zip(_names(sweep), sweep.points, strict=True)
-    ]
+    shared = {
+        "resources": {
+            "infra": "gcp",
+            "accelerators": accelerator(tpu),
+            "use_spot": spot,
+            "job_recovery": {
+                "strategy": recovery,
+                "max_restarts_on_errors": 0,
+                "recover_on_exit_codes": [AGAIN],
+            },
+        },
+        "workdir": ".",
+        "file_mounts": {MOUNT: {"source": bucket, "mode": "MOUNT_CACHED"}},
+        "setup": SETUP,
+    }
+    with inside("skypilot"):
+        return [
+            check(Task, {"name": name, "run": _command(sweep, point), **shared})
+            for name, point in zip(_names(sweep), sweep.points, strict=True)
+        ]
 
 
 def write(found: list[Task], folder: Path) -> list[Path]:

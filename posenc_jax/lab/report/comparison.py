@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from posenc_jax.lab import runs
+from posenc_jax.lab.hosts.files import write_text
 from posenc_jax.lab.report import merging
-from posenc_jax.lab.report.style import CSS
-from posenc_jax.lab.report.webpage import write
+from posenc_jax.lab.report.page_css import CSS
 
 HERE = Path(__file__).parent
 SCRIPTS = ("chart.js", "comparison.js")
@@ -34,7 +34,7 @@ def compare(workdirs: Sequence[str | Path], path: Path, title: str) -> dict[str,
         base = Path(os.path.relpath(folder, path.resolve().parent)).as_posix()
         run["links"] = [[name, f"{base}/{name}"] for name in there]
     path.parent.mkdir(parents=True, exist_ok=True)
-    write(path, html(merged, title))
+    write_text(path, html(merged, title))
     return merged
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from posenc_jax.lab.report import summaries
-from posenc_jax.lab.runs import Stored
+from posenc_jax.lab.runs import TIMES, StoredRun
 from posenc_jax.lab.wandb import logger
 
 with warnings.catch_warnings():
@@ -22,7 +22,7 @@ MOST = 500  # runs in a panel; W&B shows 10 unless told otherwise, which hides s
 EXPERIMENTS = {"Order": "permutation", "Padding": "padding_leakage", "Claims": "claims"}
 
 
-def workspace(entity: str, project: str, name: str, runs: Sequence[Stored]) -> Any:
+def workspace(entity: str, project: str, name: str, runs: Sequence[StoredRun]) -> Any:
     """The workspace, not yet saved; `save()` sends it, `serialise` does without a network.
 
     Args:
@@ -68,7 +68,7 @@ def _layout() -> Any:
     return workspaces.SectionLayoutSettings(columns=2, rows=3)
 
 
-def _extrapolation(runs: Sequence[Stored]) -> Iterable[Any]:
+def _extrapolation(runs: Sequence[StoredRun]) -> Iterable[Any]:
     """For each metric a line an encoding by length, dotted ends of its interval; then the rest."""
     if not runs:
         return [_missing("rope_extrap")]
@@ -90,28 +90,28 @@ def _extrapolation(runs: Sequence[Stored]) -> Iterable[Any]:
             )
         )
         found.append(_lines(f"{summaries.label(metric)} by position", "position",
-                            _keys(own, lambda r, m=metric: "position" in r and r["metric"] == m),
-                            log_x=True))  # fmt: skip
-    losses = _keys(runs, lambda r: r["split"] == "train" and r["metric"] == "loss")
-    found.append(_lines("training loss, every seed", "step", losses))
+                            _keys(own, lambda r, m=metric: "position" in r["labels"]
+                                  and r["metric"] == m), log_x=True))  # fmt: skip
+    losses = [logger.curve_name(r) for run in runs for r in summaries.training_loss(run.records)]
+    found.append(_lines("training loss, every seed", "step", _unique(losses)))
     return [panel for panel in found if panel is not None] + _media(runs)
 
 
-def _pages(runs: Sequence[Stored], experiment: str) -> list[Any]:
+def _pages(runs: Sequence[StoredRun], experiment: str) -> list[Any]:
     return _media(runs) if runs else [_missing(experiment)]
 
 
-def _speed(runs: Sequence[Stored]) -> list[Any]:
+def _speed(runs: Sequence[StoredRun]) -> list[Any]:
     metrics = _unique(r["metric"] for run in runs for r in run.records)
     found = [
-        _lines(name.removeprefix("time/").replace("_", " "), "step",
+        _lines(name.replace("_", " "), "step",
                _keys(runs, lambda r, name=name: r["metric"] == name))
-        for name in metrics if name.startswith("time/")
+        for name in metrics if name in TIMES
     ]  # fmt: skip
     return found or [_missing("rope_extrap")]
 
 
-def _media(runs: Sequence[Stored]) -> list[Any]:
+def _media(runs: Sequence[StoredRun]) -> list[Any]:
     """The runs' figures, their reports, and the table with every seed."""
     names = _unique(path.stem for run in runs for path in sorted(run.path.glob("figures/*.png")))
     figures = [
@@ -131,9 +131,9 @@ def _lines(title: str, axis: str, keys: Sequence[str], **options: Any) -> Any:
     return panels.LinePlot(title=title, x=axis, y=list(keys), max_runs_to_show=MOST, **options)
 
 
-def _keys(runs: Sequence[Stored], wanted: Any) -> list[str]:
+def _keys(runs: Sequence[StoredRun], wanted: Any) -> list[str]:
     """What the mirror calls the records that are wanted."""
-    return _unique(logger.name(r) for run in runs for r in run.records if wanted(r))
+    return _unique(logger.curve_name(r) for run in runs for r in run.records if wanted(r))
 
 
 def _missing(config: str) -> Any:

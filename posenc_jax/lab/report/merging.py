@@ -6,7 +6,7 @@ draws it.
 
 import base64
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ import numpy as np
 from posenc_jax.lab.config.sweeps import dotted
 from posenc_jax.lab.report import summaries
 from posenc_jax.lab.report.statistics import interval
-from posenc_jax.lab.runs import Record, Stored
+from posenc_jax.lab.runs import TIMES, Record, StoredRun
 
 # What says nothing about the result: where it was mirrored, and which seeds were run.
 ASIDE = ("wandb", "seeds", "first_seed")
@@ -36,7 +36,7 @@ class Line(NamedTuple):
     records: list[Record]
 
 
-def merge(runs: Sequence[Stored], names: Sequence[str]) -> dict[str, Any]:
+def merge(runs: Sequence[StoredRun], names: Sequence[str]) -> dict[str, Any]:
     """What the page shows of the runs, as JSON can hold it.
 
     Args:
@@ -89,7 +89,7 @@ def differing(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def lines(
-    runs: Sequence[Stored],
+    runs: Sequence[StoredRun],
     names: Sequence[str],
     configs: Sequence[Mapping[str, Any]],
     fields: Sequence[str],
@@ -99,13 +99,13 @@ def lines(
     Where two runs would give one line the same seed, their names tell them apart.
     """
     told = [field for field in fields if field != "encoding.name"]
-    parts: list[tuple[str, str, Stored, list[Record]]] = []
+    parts: list[tuple[str, str, StoredRun, list[Record]]] = []
     for run, name, config in zip(runs, names, configs, strict=True):
         if "train_length" not in run.summary:
             continue
         by_encoding: dict[str, list[Record]] = {}
         for record in run.records:
-            by_encoding.setdefault(record["encoding"], []).append(record)
+            by_encoding.setdefault(record["labels"]["encoding"], []).append(record)
         values = [f"{_short(field, fields)} {_shown(config.get(field))}" for field in told
                   if field in config]  # fmt: skip
         for encoding, records in by_encoding.items():
@@ -119,12 +119,13 @@ def lines(
     for label, name, run, records in parts:
         label = f"{label} ({name})" if label in doubled else label
         trained, metric = run.summary["train_length"], run.summary["metric"]
-        fresh = Line(label, records[0]["encoding"], trained, metric, run.path, [])
+        encoding = records[0]["labels"]["encoding"]
+        fresh = Line(label, encoding, trained, metric, run.path, [])
         found.setdefault(label, fresh).records.extend(records)
     return [line for line in found.values() if _metrics(line) or _training(line)]
 
 
-def _baselines(runs: Sequence[Stored]) -> dict[str, dict[str, float]]:
+def _baselines(runs: Sequence[StoredRun]) -> dict[str, dict[str, float]]:
     """Metric -> name -> value, those that all runs of the metric agree on."""
     found: dict[str, list[dict[str, float]]] = {}
     for run in runs:
@@ -139,33 +140,30 @@ def _baselines(runs: Sequence[Stored]) -> dict[str, dict[str, float]]:
 
 def _metrics(line: Line) -> list[str]:
     """The metrics by length, the run's own first."""
-    records = [r for r in line.records if r["split"] == "test" and "position" not in r]
-    names = dict.fromkeys(r["metric"] for r in records if not r["metric"].startswith("time/"))
-    return sorted(names, key=lambda name: name != line.metric)
+    tested = [r for r in line.records if r["labels"]["split"] == "test"]
+    names = dict.fromkeys(r["metric"] for r in tested if "position" not in r["labels"])
+    return sorted(names.keys() - TIMES, key=[line.metric, *names].index)
 
 
 def _cells(line: Line, metric: str) -> list:
     """[length, mean, low, high, seeds] at each length."""
     return [
         [length, *_spread(by_seed.values()), [_round(value) for value in by_seed.values()]]
-        for (_, length), by_seed in summaries.final(line.records, metric).items()
+        for (_, length), by_seed in summaries.final_values(line.records, metric).items()
     ]
 
 
 def _training(line: Line) -> list:
     """[step, mean, low, high, seeds] of the training loss, thinned to POINTS."""
-    wanted = [r for r in line.records if r["split"] == "train" and r["metric"] == "loss"]
-    curve = _by(wanted, "step")
+    curve = _by(summaries.training_loss(line.records), lambda record: record["step"])
     every = math.ceil(len(curve) / POINTS) or 1
     return [row for i, row in enumerate(curve) if i % every == 0 or i == len(curve) - 1]
 
 
 def _positions(line: Line) -> dict[str, list]:
     """Length -> [position, mean, low, high, seeds] of the run's own metric."""
-    wanted = [r for r in line.records if "position" in r and r["metric"] == line.metric]
-    wanted = summaries.last_step(wanted)
-    lengths = sorted({record["length"] for record in wanted})
-    return {str(n): _by([r for r in wanted if r["length"] == n], "position") for n in lengths}
+    wanted = summaries.by_position(line.records, line.metric)
+    return {str(n): _by(own, lambda r: r["labels"]["position"]) for n, own in wanted.items()}
 
 
 def _attention(line: Line) -> dict[str, Any] | None:
@@ -178,10 +176,10 @@ def _attention(line: Line) -> dict[str, Any] | None:
     return {"shape": scaled.shape[:3], "bytes": base64.b64encode(scaled.tobytes()).decode()}
 
 
-def _by(records: Iterable[Record], axis: str) -> list:
+def _by(records: Iterable[Record], axis: Callable[[Record], int]) -> list:
     found: dict[int, dict[int, float]] = {}
     for record in records:
-        found.setdefault(record[axis], {})[record["seed"]] = record["value"]
+        found.setdefault(axis(record), {})[record["seed"]] = record["value"]
     return [
         [at, *_spread(found[at].values()), [_round(found[at][seed]) for seed in sorted(found[at])]]
         for at in sorted(found)
@@ -200,7 +198,7 @@ def _round(value: float | None) -> float | None:
     return float(f"{value:.{DIGITS}g}")
 
 
-def _better(metric: str, runs: Sequence[Stored]) -> str:
+def _better(metric: str, runs: Sequence[StoredRun]) -> str:
     for run in runs:
         if run.summary.get("metric") == metric:
             return run.summary["metric_better"]

@@ -1,19 +1,31 @@
-"""The figures of a run, drawn from its folder, as PNG and SVG."""
+"""Draws the figures of a run from its folder, as PNG and SVG."""
+
+from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from posenc_jax.lab import runs
-from posenc_jax.lab.report import look, summaries
-from posenc_jax.lab.report.look import Label
-from posenc_jax.lab.runs import Stored
+from posenc_jax.lab.report import drawing, summaries
+from posenc_jax.lab.report.drawing import Label
+from posenc_jax.lab.runs import Record, StoredRun
 
-PANELS, POINTS = 6, 400
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+PANELS, POINTS = 6, 400  # most panels of a figure, and most points of a curve
+
+
+def new_figure(height: float) -> Figure:
+    """Returns an empty figure, 8 inches wide."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(8, height))
 
 
 def figures(workdir: str | Path) -> list[Path]:
@@ -34,7 +46,7 @@ def save(folder: Path, name: str, draw: Callable[[], Figure]) -> list[Path]:
     """
     folder.mkdir(exist_ok=True)
     paths = [folder / f"{name}.png", folder / f"{name}.svg"]
-    with look.look(name):
+    with drawing.styled(name):
         figure = draw()
         figure.savefig(paths[0], dpi=200)
         figure.set_layout_engine("none")  # everything has its place now
@@ -42,13 +54,13 @@ def save(folder: Path, name: str, draw: Callable[[], Figure]) -> list[Path]:
     return paths
 
 
-def drawings(run: Stored) -> dict[str, Callable[[], Figure]]:
+def drawings(run: StoredRun) -> dict[str, Callable[[], Figure]]:
     """The figures there is something to draw for, by file name."""
     metric = run.summary["metric"]
     found: dict[str, Callable[[], Figure]] = {"by_length": lambda: by_length(run.summary)}
-    if any("position" in r and r["metric"] == metric for r in run.records):
+    if summaries.by_position(run.records, metric):
         found["by_position"] = lambda: by_position(run)
-    if any(r["split"] == "train" and r["metric"] == "loss" for r in run.records):
+    if summaries.training_loss(run.records):
         found["training"] = lambda: training(run)
     return found
 
@@ -56,10 +68,13 @@ def drawings(run: Stored) -> dict[str, Callable[[], Figure]]:
 def by_length(summary: Mapping) -> Figure:
     """The metric by length: mean, band and every seed of each encoding."""
     metric, trained = summary["metric"], summary["train_length"]
-    lengths, styles = summaries.lengths(summary), look.styles(summaries.encodings(summary))
-    figure = Figure(figsize=(8, 4.6))
+    lengths, styles = (
+        summaries.lengths(summary),
+        drawing.line_styles(summaries.encodings(summary)),
+    )
+    figure = new_figure(4.6)
     axes = figure.subplots()
-    look.length_axis(axes, lengths, trained)
+    drawing.length_axis(axes, lengths, trained)
     labels, seen = [], []
     for encoding, cells in summary["results"].items():
         style = styles[encoding]
@@ -69,45 +84,46 @@ def by_length(summary: Mapping) -> Figure:
             continue
         x, mean = [length for length, _ in rows], [cell["mean"] for _, cell in rows]
         axes.plot(x, mean, zorder=3, **style)
-        look.band(axes, x, [cell["seeds"] for _, cell in rows], style["color"])
+        drawing.shade_interval(axes, x, [cell["seeds"] for _, cell in rows], style["color"])
         for length, cell in rows:
             seen += cell["seeds"]
             dots = [length] * len(cell["seeds"])
             axes.plot(dots, cell["seeds"], ".", ms=4, alpha=0.6, color=style["color"], zorder=4)
         labels.append(Label(encoding, x[-1], mean[-1], style["color"]))
-    axes.set_ylim(*look.limits(seen, summary["baselines"].values()))
-    labels += look.baselines(axes, summary["baselines"], axes.get_xlim()[1])
-    look.margin_labels(axes, labels)
+    axes.set_ylim(*drawing.y_limits(seen, summary["baselines"].values()))
+    labels += drawing.draw_baselines(axes, summary["baselines"], axes.get_xlim()[1])
+    drawing.margin_labels(axes, labels)
     axes.set_xlabel(f"test length ({_unit(metric)}, log scale)")
     axes.set_ylabel(summaries.axis_label(metric))
-    look.head(axes, f"{_capital(metric)} by test length", _spread(summary))
+    drawing.set_title(axes, f"{_capital(metric)} by test length", _spread(summary))
     return figure
 
 
-def by_position(run: Stored) -> Figure:
+def by_position(run: StoredRun) -> Figure:
     """The metric by position in the window, one panel for each of the longest lengths."""
     metric, trained = run.summary["metric"], run.summary["train_length"]
-    records = [r for r in run.records if r["metric"] == metric and "position" in r]
-    records = [r for r in summaries.last_step(records) if math.isfinite(r["value"])]
-    lengths = sorted({r["length"] for r in records})[-PANELS:]
-    styles = look.styles(summaries.encodings(run.summary))
+    finite = [r for r in run.records if math.isfinite(r["value"])]
+    by_length = summaries.by_position(finite, metric)
+    lengths = list(by_length)[-PANELS:]
+    styles = drawing.line_styles(summaries.encodings(run.summary))
     columns = max(1, min(3, len(lengths)))
     rows = max(1, math.ceil(len(lengths) / columns))
-    figure = Figure(figsize=(8, 1.4 + (3.0 if rows == 1 else 2.4 * rows)))
+    figure = new_figure(1.4 + (3.0 if rows == 1 else 2.4 * rows))
     grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
     for spare in grid.flat[len(lengths) :]:
         spare.set_visible(False)
     drawn: dict[str, Line2D] = {}
     for axes, length in zip(grid.flat, lengths, strict=False):
-        for encoding, curve in _curves([r for r in records if r["length"] == length], "position"):
+        at = lambda record: record["labels"]["position"]
+        for encoding, curve in _curves(by_length[length], at).items():
             style = {**styles[encoding], "marker": ""}
             # Positions count from 0, which a log axis does not have.
             x = [position + 1 for position in curve]
             seeds = [list(by_seed.values()) for by_seed in curve.values()]
             (drawn[encoding],) = axes.plot(x, [np.mean(own) for own in seeds], **style)
-            look.band(axes, x, seeds, style["color"])
-        look.position_axis(axes, trained)
-        axes.set_title(f"length {length} · {summaries.multiple(length, trained)}")
+            drawing.shade_interval(axes, x, seeds, style["color"])
+        drawing.position_axis(axes, trained)
+        axes.set_title(f"length {length} · {summaries.length_ratio(length, trained)}")
     below = f"position in the window ({_unit(metric)}, log scale) · dotted line: trained length"
     figure.supxlabel(below, fontsize="medium")
     figure.supylabel(summaries.axis_label(metric), fontsize="medium")
@@ -123,15 +139,14 @@ def by_position(run: Stored) -> Figure:
     return figure
 
 
-def training(run: Stored) -> Figure:
+def training(run: StoredRun) -> Figure:
     """The training loss by step: every seed thin, their mean bold."""
-    records = [r for r in run.records if r["split"] == "train" and r["metric"] == "loss"]
-    records = [r for r in records if math.isfinite(r["value"])]
-    known = [*summaries.encodings(run.summary), *(r["encoding"] for r in records)]
-    styles, labels = look.styles(list(dict.fromkeys(known))), []
-    figure = Figure(figsize=(8, 4.2))
+    records = [r for r in summaries.training_loss(run.records) if math.isfinite(r["value"])]
+    known = [*summaries.encodings(run.summary), *(r["labels"]["encoding"] for r in records)]
+    styles, labels = drawing.line_styles(list(dict.fromkeys(known))), []
+    figure = new_figure(4.2)
     axes = figure.subplots()
-    for encoding, curve in _curves(records, "step"):
+    for encoding, curve in _curves(records, lambda record: record["step"]).items():
         color, line = styles[encoding]["color"], styles[encoding]["linestyle"]
         steps = _thin(list(curve))
         for seed in sorted({seed for by_seed in curve.values() for seed in by_seed}):
@@ -145,25 +160,24 @@ def training(run: Stored) -> Figure:
     axes.set_xlabel("step (optimizer updates)")
     axes.set_ylabel(summaries.axis_label("loss"))
     axes.set_ylim(axes.get_ylim())
-    look.margin_labels(axes, labels)
-    look.head(axes, "Training loss", "thin: every seed · bold: their mean")
+    drawing.margin_labels(axes, labels)
+    drawing.set_title(axes, "Training loss", "thin: every seed · bold: their mean")
     return figure
 
 
-def _curves(records: Sequence[Mapping], x: str) -> Iterator[tuple[str, dict[int, dict]]]:
-    """For each encoding, x -> seed -> value, x ascending."""
-    for encoding in dict.fromkeys(record["encoding"] for record in records):
-        curve: dict[int, dict[int, float]] = {}
-        own = [record for record in records if record["encoding"] == encoding]
-        for record in sorted(own, key=lambda record: record[x]):
-            curve.setdefault(record[x], {})[record["seed"]] = record["value"]
-        yield encoding, curve
+def _curves(records: Sequence[Record], x: Callable[[Record], int]) -> dict[str, dict[int, dict]]:
+    """Encoding -> x, ascending -> seed -> value."""
+    found = {record["labels"]["encoding"]: {} for record in records}
+    for record in sorted(records, key=x):
+        curve = found[record["labels"]["encoding"]]
+        curve.setdefault(x(record), {})[record["seed"]] = record["value"]
+    return found
 
 
 def _spread(summary: Mapping) -> str:
     better = f"{summary['metric_better']} is better"
     count = summaries.seed_count(summary)
-    many = f"mean of {count} seeds, each a dot · {look.banded(count)}"
+    many = f"mean of {count} seeds, each a dot · {drawing.interval_note(count)}"
     return f"{better} · {'one seed' if count == 1 else many} · dotted line: trained length"
 
 

@@ -4,19 +4,24 @@ An experiment whose results are not a table of encodings by length gives `presen
 made from the run's folder alone, so that the report can be made again.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from matplotlib.figure import Figure
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from posenc_jax.lab import runs
+from posenc_jax.lab.hosts.files import write_text
 from posenc_jax.lab.report import plots, webpage
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class Grid(NamedTuple):
@@ -70,7 +75,7 @@ def present(
         if not section.folded and not all(isinstance(part, Picture) for part in section.parts):
             _print(section, console)
     shown = [_html(section, folder) for section in sections]
-    webpage.write(path, webpage.document(run, lead, shown))
+    write_text(path, webpage.document(run, lead, shown))
     console.print(f"report: {path}", highlight=False, soft_wrap=True)
 
 

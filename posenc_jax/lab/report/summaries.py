@@ -45,7 +45,7 @@ def summarise(
     if better not in ("lower", "higher"):
         raise ValueError(f"better: {better!r}; choices: lower, higher")
     results: dict[str, dict] = {}
-    for (encoding, length), by_seed in final(records, metric).items():
+    for (encoding, length), by_seed in final_values(records, metric).items():
         values = list(by_seed.values())
         mean, low, high, _ = interval(values)
         cell = {"mean": mean, "low": low, "high": high, "seeds": values}
@@ -65,34 +65,50 @@ def summarise(
     }
 
 
-def final(records: Iterable[Record], metric: str) -> dict[tuple[str, int], dict[int, float]]:
+def final_values(records: Iterable[Record], metric: str) -> dict[tuple[str, int], dict[int, float]]:
     """(encoding, length) -> seed -> value, on the test split, at each encoding's last step.
 
     Encodings stand in the order they were recorded in, lengths and seeds in ascending order.
     """
-    records = last_step(r for r in records if r["metric"] == metric and "position" not in r)
-    encodings = list(dict.fromkeys(record["encoding"] for record in records))
-    order = sorted(records, key=lambda r: (encodings.index(r["encoding"]), r["length"], r["seed"]))
+    tested = last_step(
+        r for r in records if r["metric"] == metric and "position" not in r["labels"]
+    )
     found: dict[tuple[str, int], dict[int, float]] = {}
-    for record in order:
-        found.setdefault((record["encoding"], record["length"]), {})[record["seed"]] = record[
-            "value"
-        ]
-    return found
+    for record in sorted(tested, key=lambda record: record["seed"]):
+        labels = record["labels"]
+        cell = found.setdefault((labels["encoding"], labels["length"]), {})
+        cell[record["seed"]] = record["value"]
+    encodings = list(dict.fromkeys(record["labels"]["encoding"] for record in tested))
+    return dict(sorted(found.items(), key=lambda item: (encodings.index(item[0][0]), item[0][1])))
 
 
 def last_step(records: Iterable[Record]) -> list[Record]:
     """The test records of the step at which each encoding was tested last."""
-    tested = [record for record in records if record["split"] == "test"]
+    tested = [record for record in records if record["labels"]["split"] == "test"]
     last: dict[str, int] = {}
     for record in tested:
-        last[record["encoding"]] = max(record["step"], last.get(record["encoding"], 0))
-    return [record for record in tested if record["step"] == last[record["encoding"]]]
+        encoding = record["labels"]["encoding"]
+        last[encoding] = max(record["step"], last.get(encoding, 0))
+    return [record for record in tested if record["step"] == last[record["labels"]["encoding"]]]
+
+
+def training_loss(records: Iterable[Record]) -> list[Record]:
+    """The records of the training loss."""
+    return [r for r in records if r["labels"]["split"] == "train" and r["metric"] == "loss"]
+
+
+def by_position(records: Iterable[Record], metric: str) -> dict[int, list[Record]]:
+    """Length, ascending -> the records of a metric by position, at each encoding's last step."""
+    wanted = [r for r in records if r["metric"] == metric and "position" in r["labels"]]
+    found: dict[int, list[Record]] = {}
+    for record in sorted(last_step(wanted), key=lambda record: record["labels"]["length"]):
+        found.setdefault(record["labels"]["length"], []).append(record)
+    return found
 
 
 def differences(records: Iterable[Record], metric: str) -> dict[str, dict[int, Interval]]:
     """Encoding minus the first encoding, paired by seed, all intervals together at 95%."""
-    cells = final(records, metric)
+    cells = final_values(records, metric)
     first = next((encoding for encoding, _ in cells), "")
     pairs = {}
     for (encoding, length), by_seed in cells.items():
@@ -203,12 +219,12 @@ def axis_label(metric: str) -> str:
     return name if unit in ("", name) else f"{name} ({unit})"
 
 
-def multiple(length: int, train_length: int) -> str:
+def length_ratio(length: int, train_length: int) -> str:
     """How a length stands to the trained one: "trained", "16×", "0.5×"."""
     return "trained" if length == train_length else f"{length / train_length:.3g}×"
 
 
-def how_read(summary: Mapping) -> str:
+def reading_note(summary: Mapping) -> str:
     """What a cell of the table is, in one sentence."""
     count = seed_count(summary)
     spread = (

@@ -25,7 +25,7 @@ def table(summary: Mapping, width: int = 80) -> Group:
     shown = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
     shown.add_column("length\n ", no_wrap=True)
     for length in lengths:
-        below = summaries.multiple(length, summary["train_length"])
+        below = summaries.length_ratio(length, summary["train_length"])
         shown.add_column(f"{length}\n{below}", justify="right", no_wrap=True)
     for encoding, row in cells.items():
         texts = [_text(cell, notes, one_line) for cell in row.values()]
@@ -55,7 +55,7 @@ def _text(cell: summaries.Cell, notes: Mapping[str, int], one_line: bool) -> str
 
 
 def _notes(summary: Mapping, notes: Mapping[str, int], one_line: bool) -> list[str]:
-    lines = [summaries.how_read(summary)]
+    lines = [summaries.reading_note(summary)]
     if summary["baselines"]:
         lines.append(f"{', '.join(summary['baselines'])}: baselines, the same at every length")
     if not one_line and summaries.missing(summary):

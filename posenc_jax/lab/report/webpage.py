@@ -8,19 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from posenc_jax.lab import runs
-from posenc_jax.lab.report import look, plots, summaries
+from posenc_jax.lab.hosts.files import write_text
+from posenc_jax.lab.report import drawing, plots, summaries
+from posenc_jax.lab.report.page_css import CSS
 from posenc_jax.lab.report.statistics import Interval
-from posenc_jax.lab.report.style import CSS
-from posenc_jax.lab.runs import Stored
+from posenc_jax.lab.runs import StoredRun
 
 CAPTIONS = {
     "by_length": "The metric at each test length: lines are means over seeds, dots are seeds, "
-    f"bands 95% t intervals of {look.BAND_SEEDS} seeds or more. Training saw nothing to the right "
-    "of the dotted line. Dashed lines are baselines.",
+    f"bands 95% t intervals of {drawing.BAND_SEEDS} seeds or more. The dotted line is the longest "
+    "length in training. Dashed lines are baselines.",
     "by_position": "The metric at each place in the window, one panel for each test length. "
-    f"Bands are 95% t intervals of {look.BAND_SEEDS} seeds or more. Training saw no position to "
-    "the right of the dotted line.",
-    "training": "The training loss as it fell.",
+    f"Bands are 95% t intervals of {drawing.BAND_SEEDS} seeds or more. The dotted line is "
+    "the last position in training.",
+    "training": "The training loss at each step.",
 }
 
 
@@ -33,18 +34,11 @@ def page(workdir: str | Path) -> Path:
     """
     run = runs.read(workdir)
     path = run.path / "report.html"
-    write(path, html(run))
+    write_text(path, html(run))
     return path
 
 
-def write(path: Path, text: str) -> None:
-    """Writes a page: a reader sees the old one or the new one, never half of one."""
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(text, "utf-8")
-    part.replace(path)
-
-
-def html(run: Stored) -> str:
+def html(run: StoredRun) -> str:
     """The page as text; whatever comes from the run is escaped."""
     drawn = [path for path in plots.figures(run.path) if path.suffix == ".svg"]
     return document(run, _subtitle(run), [
@@ -54,7 +48,7 @@ def html(run: Stored) -> str:
     ])  # fmt: skip
 
 
-def document(run: Stored, lead: str, sections: Sequence[str]) -> str:
+def document(run: StoredRun, lead: str, sections: Sequence[str]) -> str:
     """A page about a run: sections as HTML, then how to run it again and what it was run with.
 
     `lead` is the line under the title, as text.
@@ -96,7 +90,7 @@ def _title(config: Mapping) -> str:
     return f"{experiment[:1].upper()}{experiment[1:]}" + (f": {task}" if task else "")
 
 
-def _subtitle(run: Stored) -> str:
+def _subtitle(run: StoredRun) -> str:
     summary, count = run.summary, summaries.seed_count(run.summary)
     facts = [
         ", ".join(summaries.encodings(summary)),
@@ -134,7 +128,7 @@ def _results(summary: Mapping) -> str:
         for name, value in summary["baselines"].items()
     ]
     below = "".join(f"<p><small>{i}. {escape(note)}</small></p>" for note, i in notes.items())
-    return _table(summary, summaries.how_read(summary), rows, base) + below
+    return _table(summary, summaries.reading_note(summary), rows, base) + below
 
 
 def _cell(cell: summaries.Cell, notes: Mapping[str, int]) -> str:
@@ -155,7 +149,7 @@ def _every_seed(summary: Mapping) -> str:
     return folded("Every seed", _table(summary, caption, rows))
 
 
-def _differences(run: Stored) -> str:
+def _differences(run: StoredRun) -> str:
     found = summaries.differences(run.records, run.summary["metric"])
     if not found or summaries.seed_count(run.summary) < 2:
         return ""
@@ -191,7 +185,7 @@ def _table(
     """A table by encoding and length; the cells are HTML, the rest text."""
     trained = summary["train_length"]
     head = "".join(
-        f'<th scope="col">{length}<br><small>{summaries.multiple(length, trained)}</small></th>'
+        f'<th scope="col">{length}<br><small>{summaries.length_ratio(length, trained)}</small></th>'
         for length in summaries.lengths(summary)
     )
     body = "".join(f"<tbody{kind}>{_rows(part)}</tbody>" for kind, part in (
@@ -242,12 +236,12 @@ def inline(name: str, svg: str, caption: str) -> str:
     svg = svg.replace("xlink:href", "href")
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
     svg = re.sub(r'href="#|url\(#', lambda found: f"{found.group()}{name}-", svg)
-    for variable, color in look.PALETTE.items():
+    for variable, color in drawing.PALETTE.items():
         svg = svg.replace(color, f"var(--{variable})")
     return svg
 
 
-def _command(run: Stored) -> str:
+def _command(run: StoredRun) -> str:
     command = run.environment.get("command")
     commit = run.environment.get("commit")
     if not command:

@@ -1,17 +1,15 @@
-"""Checkpoints that are believed only if every byte is what was written.
+"""Saves and restores checkpoints whose every byte is verified by a hash.
 
     FOLDER/STEP/             one atomic commit by Orbax: the arrays by name, and a note in JSON
-    FOLDER/STEP/sha256.json  the hash of every file in it, written last: without it the step is
-                             a save that did not finish
+    FOLDER/STEP/sha256.json  the hash of every file in it, written last; a step without it is
+                             incomplete
 
-A tree is kept as its leaves under their names, so it may hold nodes that no serialiser knows.
-Nothing is ever unpickled.
+A tree is saved as its leaves by name, so its nodes may be of any type. Nothing is unpickled.
 """
 
 import hashlib
 import json
 import logging
-import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -25,15 +23,16 @@ import orbax.checkpoint as ocp
 
 from posenc_jax.lab.hosts import failpoints, processes
 from posenc_jax.lab.hosts.exit_status import Diverged, NotWritten, Refused, first_line
+from posenc_jax.lab.hosts.files import write_json
 
 MANIFEST = "sha256.json"
 
-# What fails in Orbax it raises, and logs with a traceback too; here it is said in one line.
+# Orbax also logs each error that it raises, with a traceback; here an error is one line.
 logging.getLogger("absl").addFilter(lambda record: "orbax" not in record.pathname)
 
 
-class Kept(NamedTuple):
-    """A checkpoint that holds: leaves by name, and its note."""
+class Checkpoint(NamedTuple):
+    """A verified checkpoint: leaves by name, and the note that was saved with them."""
 
     step: int
     leaves: dict[str, np.ndarray]
@@ -41,10 +40,10 @@ class Kept(NamedTuple):
 
 
 class Checkpoints:
-    """The newest `keep` steps of one tree in a folder.
+    """The newest `keep` checkpoints of one tree in a folder.
 
-    A save returns once the values are copied, and is written in the background; one that failed
-    surfaces at the next save, or at `wait`. Of several processes the first one writes.
+    `save` returns when the values are copied, and a thread writes them. If that fails, the next
+    `save` or `wait` raises the error. With several processes the first one writes.
     """
 
     def __init__(self, folder: Path, keep: int = 2):
@@ -52,36 +51,44 @@ class Checkpoints:
         self._worker = ThreadPoolExecutor(1, "checkpoints")
         self._saving: Future | None = None
 
-    def newest(self) -> Iterator[Kept]:
-        """The steps that hold, newest first; one line on standard error for each that does not."""
+    def newest(self) -> Iterator[Checkpoint]:
+        """Yields the verified checkpoints, newest first, and prints a line to standard error for
+        each one that fails.
+        """
         for step in sorted(self._steps(), reverse=True):
             problem = verify(self._folder / str(step))
             if not problem:
                 try:
                     yield self.read(step)
                     continue
-                except Exception as error:  # of whatever Orbax and TensorStore raise
+                except Exception as error:  # Orbax and TensorStore raise many kinds
                     problem = first_line(error)
             print(f"{self._folder / str(step)}: not used: {problem}", file=sys.stderr, flush=True)
 
     def save(self, step: int, tree: Any, note: Mapping[str, Any]) -> None:
-        """Copies the tree, however it is spread, and starts its commit; for all processes to call.
+        """Copies the tree, sharded or not, and starts to write it. All processes must call it.
 
         Raises:
           NotWritten: the save before this one failed.
           Diverged: a leaf is not finite; nothing is written.
         """
         self.wait()
-        leaves = {k: np.array(leaf) for k, leaf in processes.fetch(dict(named(tree))).items()}
+        leaves = {
+            k: np.array(leaf) for k, leaf in processes.fetch(dict(named_leaves(tree))).items()
+        }
         for name, leaf in leaves.items():
             if np.issubdtype(leaf.dtype, np.inexact) and not np.isfinite(leaf).all():
                 raise Diverged(f"step {step}: {name} is not finite; no checkpoint is made of it")
-        if processes.first():
+        if processes.is_first():
             self._saving = self._worker.submit(self._commit, step, leaves, dict(note))
             failpoints.reach("saving")
 
     def wait(self) -> None:
-        """Returns once the last save is on disk. NotWritten: it failed."""
+        """Returns when the last save is on disk.
+
+        Raises:
+          NotWritten: the last save failed.
+        """
         saving, self._saving = self._saving, None
         if saving is not None:
             try:
@@ -91,14 +98,14 @@ class Checkpoints:
                 raise NotWritten(f"{self._folder}: the last checkpoint was not written: {reason}") \
                     from error  # fmt: skip
 
-    def drop_after(self, step: int) -> None:
-        """Removes all newer than `step`: bad, or of a future that is not to be."""
-        if processes.first():
+    def delete_after(self, step: int) -> None:
+        """Deletes checkpoints newer than `step`."""
+        if processes.is_first():
             for newer in [other for other in self._steps() if other > step]:
                 self._remove(newer)
 
-    def read(self, step: int) -> Kept:
-        """One step, as it is."""
+    def read(self, step: int) -> Checkpoint:
+        """Reads the checkpoint of one step, without verifying it."""
         with self._manager(write=False) as manager:
             args = ocp.args.Composite(
                 state=ocp.args.StandardRestore(), note=ocp.args.JsonRestore()
@@ -106,14 +113,14 @@ class Checkpoints:
             found = manager.restore(step, args=args)
         note = dict(found["note"])
         empty = {name: np.zeros(*kind) for name, kind in note.pop("empty").items()}
-        return Kept(step, {**found["state"], **empty}, note)
+        return Checkpoint(step, {**found["state"], **empty}, note)
 
     def _commit(self, step: int, leaves: dict[str, np.ndarray], note: dict) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         failpoints.reach("writing")
         with self._manager(write=True) as manager:
             full = {name: leaf for name, leaf in leaves.items() if leaf.size}
-            empty = {  # Orbax takes no array of size 0
+            empty = {  # Orbax cannot save an array of size 0
                 name: [leaf.shape, str(leaf.dtype)]
                 for name, leaf in leaves.items()
                 if not leaf.size
@@ -151,26 +158,28 @@ class Checkpoints:
         return [int(path.name) for path in self._folder.iterdir() if path.name.isdecimal()]
 
     def _remove(self, step: int) -> None:
-        """Without its manifest first: half a removal is a save that did not finish."""
+        """Deletes a checkpoint, its manifest first, so that a deletion cut short leaves an
+        incomplete checkpoint and not a damaged one.
+        """
         (self._folder / str(step) / MANIFEST).unlink(missing_ok=True)
         failpoints.reach("deleting")
         shutil.rmtree(self._folder / str(step))
 
 
-def named(tree: Any) -> list[tuple[str, Any]]:
-    """The leaves of a tree with their names, such as ".params['encoding']['slope']"."""
+def named_leaves(tree: Any) -> list[tuple[str, Any]]:
+    """Returns the leaves of a tree with names such as ".params['encoding']['slope']"."""
     return [
         (jax.tree_util.keystr(p), leaf) for p, leaf in jax.tree_util.tree_leaves_with_path(tree)
     ]
 
 
 def fill(tree: Any, leaves: Mapping[str, np.ndarray]) -> Any:
-    """The tree with the leaves kept under its names, placed on devices as its own are.
+    """Returns the tree with a checkpoint's leaves, on the devices where its own leaves are.
 
     Raises:
       Refused: names the first leaf that is missing, unknown, or of another shape or dtype.
     """
-    wanted = dict(named(tree))
+    wanted = dict(named_leaves(tree))
     for name in leaves:
         if name not in wanted:
             raise Refused(f"checkpoint: {name} is not in this model")
@@ -186,17 +195,12 @@ def fill(tree: Any, leaves: Mapping[str, np.ndarray]) -> Any:
 
 
 def write_manifest(folder: Path) -> None:
-    """Seals a folder: the SHA-256 of every file in it, on disk before this returns."""
-    part = folder / f"{MANIFEST}.part"
-    with part.open("w", encoding="utf-8") as file:
-        json.dump(_hashes(folder), file, indent=0)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(folder / MANIFEST)
+    """Writes the SHA-256 of every file in a checkpoint's folder, which completes the checkpoint."""
+    write_json(folder / MANIFEST, _hashes(folder))
 
 
 def verify(folder: Path) -> str:
-    """What is wrong with a sealed folder; "" if nothing is."""
+    """Returns what is wrong with a checkpoint's folder; "" if all its files are as written."""
     try:
         wanted = json.loads((folder / MANIFEST).read_text("utf-8"))
     except FileNotFoundError:

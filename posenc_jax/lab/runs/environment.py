@@ -1,8 +1,7 @@
-"""The machine and the program that a run's numbers come from."""
+"""Describes the machine and the program versions of a run."""
 
 import datetime
 import importlib.metadata
-import os
 import platform
 import shlex
 import subprocess
@@ -12,9 +11,11 @@ from pathlib import Path
 
 import jax
 
+from posenc_jax.lab.hosts.devices import cores
+
 
 def environment() -> dict:
-    """What the numbers depend on besides the config; no variable of the environment is read."""
+    """Returns what a run's numbers depend on besides its config. Reads no environment variable."""
     device = jax.devices()[0]
     return {
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -26,15 +27,15 @@ def environment() -> dict:
         "backend": device.platform,
         "device": device.device_kind,
         "devices": jax.device_count(),
-        "cpus": os.cpu_count(),
+        "cpus": len(cores()),
         "random": str(jax.random.key_impl(jax.random.key(0))),
     }
 
 
 def changes(before: Mapping, now: Mapping) -> str:
-    """What bits depend on and is not as it was: "jax 0.10.2 -> 0.11.0, devices 2 -> 1"."""
-    aside = ("started", "command")
-    changed = [name for name in now if name not in aside and now[name] != before.get(name)]
+    """Returns the differences that may change results: "jax 0.10.2 -> 0.11.0, devices 2 -> 1"."""
+    ignored = ("started", "command")
+    changed = [name for name in now if name not in ignored and now[name] != before.get(name)]
     return ", ".join(f"{name} {before.get(name)} -> {now[name]}" for name in changed)
 
 
@@ -46,7 +47,7 @@ def _version(package: str) -> str | None:
 
 
 def _command() -> str:
-    """The command line with the script as seen from the working directory."""
+    """Returns the command line, with the script's path relative to the working directory."""
     script, *arguments = sys.argv or [""]
     absolute = Path(script).resolve()
     near = absolute.is_relative_to(Path.cwd())
@@ -55,7 +56,7 @@ def _command() -> str:
 
 
 def _commit() -> str | None:
-    """The commit of this very file, with "-dirty" after it where tracked files have changed."""
+    """Returns the git commit of this file, with "-dirty" if tracked files have changed; or None."""
 
     def git(*arguments: str) -> str:
         return subprocess.run(
@@ -64,7 +65,7 @@ def _commit() -> str | None:
         ).stdout.strip()  # fmt: skip
 
     try:
-        # An installed copy may lie inside a repository that is not ours.
+        # Fails for an installed copy inside another project's repository.
         git("ls-files", "--error-unmatch", Path(__file__).name)
         return git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
     except (OSError, subprocess.SubprocessError):

@@ -1,9 +1,9 @@
-"""metrics.jsonl and the stages that have ended, kept in step with each other.
+"""Writes metrics.jsonl and progress.json so that they agree after an interruption.
 
-A stage is a part of a run that a restart does not repeat: the training of one encoding, an
-evaluation, a row, a claim. progress.json names those that ended, each with a mark: how long
-metrics.jsonl was then, and the hash of all of it. What lies past the last mark belongs to a stage
-that did not end, and is cut off when the first new record comes.
+A stage is a part of a run that is not repeated when the run is resumed: the training of one
+encoding, an evaluation, a row, a claim. progress.json lists the stages that ended, each with a
+mark: the length of metrics.jsonl at that time and the hash of its content. Lines after the last
+mark belong to a stage that did not end; they are cut off when the next record is written.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ Mark = dict[str, Any]  # {"bytes": int, "sha256": str}
 
 
 class Journal:
-    """The records and the progress of a run, brought back to the last mark that holds."""
+    """The records and the progress of a run; opening it returns to the last mark that is valid."""
 
     def __init__(self, folder: Path):
         self._path, self._progress = folder / "metrics.jsonl", folder / "progress.json"
@@ -32,7 +32,7 @@ class Journal:
         self.id: str = kept.get("id") or secrets.token_hex(4)
         self._stages: dict[str, Mark] = {}
         self._hash, self._size = hashlib.sha256(), 0
-        # Not buffered: after a failed write nothing may be left to be written later.
+        # Unbuffered: after a failed write no bytes may remain to be written later.
         self._file: io.FileIO = self._path.open("r+b", buffering=0)
         for stage, mark in kept.get("stages", {}).items():
             if not self.go_to(mark):
@@ -41,7 +41,7 @@ class Journal:
         self.write()
 
     def append(self, text: str) -> None:
-        """Adds lines after the last one, cutting off what a stage that did not end had left."""
+        """Writes lines after the last valid one, in place of those of a stage that did not end."""
         line = text.encode()
         try:
             self._file.truncate(self._size)
@@ -55,23 +55,25 @@ class Journal:
         self._size += len(line)
 
     def text(self) -> str:
-        """All lines up to here."""
+        """Returns all valid lines."""
         return self._path.read_bytes()[: self._size].decode()
 
     def mark(self) -> Mark:
-        """Where the records are now; on disk before this returns."""
+        """Returns the mark of the current end; all records are on disk before this returns."""
         os.fsync(self._file.fileno())
         return {"bytes": self._size, "sha256": self._hash.hexdigest()}
 
     def go_to(self, mark: Mapping) -> bool:
-        """Makes a mark the end of the records; False, and no change, where they are not as then."""
+        """Makes a mark the end of the records; returns False, and changes nothing, if it is not
+        valid.
+        """
         if self.holds(mark):
             self._hash, self._size = self._start_of(mark), mark["bytes"]
             return True
         return False
 
     def holds(self, mark: Mapping) -> bool:
-        """Whether the records begin with what was there at the mark."""
+        """Returns whether the file still begins with the content that the mark describes."""
         return self._start_of(mark).hexdigest() == mark["sha256"]
 
     def _start_of(self, mark: Mapping) -> Any:
@@ -82,12 +84,12 @@ class Journal:
         return stage in self._stages
 
     def end(self, stage: str) -> None:
-        """Says that a stage has ended, with all that it recorded."""
+        """Records that a stage has ended."""
         self._stages[stage] = self.mark()
         self.write()
 
     def reopen(self, stage: str) -> None:
-        """Takes back that a stage ended, and all that came after it."""
+        """Removes the end of a stage, and everything after the stage before it."""
         if stage not in self._stages:
             return
         names = list(self._stages)
@@ -97,14 +99,14 @@ class Journal:
         self.write()
 
     def cut(self) -> None:
-        """Ends the file where the records end."""
+        """Truncates the file to its valid lines."""
         self._file.truncate(self._size)
 
     def close(self) -> None:
         self._file.close()
 
     def write(self) -> None:
-        """Puts the progress and the facts on disk."""
+        """Writes progress.json."""
         content = {
             "id": self.id,
             "starts": self.starts,

@@ -1,4 +1,4 @@
-"""One process at a time in a run's folder."""
+"""Lets one process at a time write to a run's folder."""
 
 import fcntl
 import os
@@ -10,7 +10,8 @@ from posenc_jax.lab.hosts.exit_status import Refused
 
 
 class Lock:
-    """Held until released, or until the process ends in any way: a stale lock does not exist.
+    """A lock on a folder, held until `release` or the end of the process: the operating system
+    frees it even after SIGKILL.
 
     Raises:
       Refused: another run holds it; names its host and process.
@@ -29,13 +30,13 @@ class Lock:
         self._file.flush()
 
     def release(self) -> None:
-        """Lets others in; may be called twice."""
+        """Frees the lock; may be called twice."""
         if not self._file.closed:
             self._file.truncate(0)
             self._file.close()
 
     def _holder(self) -> str:
-        for _ in range(100):  # it writes its name right after it got the lock
+        for _ in range(100):  # the other process writes its name right after it has the lock
             self._file.seek(0)
             if name := self._file.read():
                 return name

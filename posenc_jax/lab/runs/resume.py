@@ -1,4 +1,4 @@
-"""The checkpoints of one stage that trains, in step with the run's records."""
+"""Saves and restores the training state of one stage together with the run's records."""
 
 import sys
 import time
@@ -8,15 +8,15 @@ from posenc_jax.lab.config.schema import CheckpointConfig
 from posenc_jax.lab.hosts import processes, signals
 from posenc_jax.lab.hosts.exit_status import NotWritten
 from posenc_jax.lab.hosts.files import folder_name
-from posenc_jax.lab.runs.checkpoints import Checkpoints, Kept, fill
+from posenc_jax.lab.runs.checkpoints import Checkpoint, Checkpoints, fill
 from posenc_jax.lab.runs.run import Run
 
 
-class Keeper:
-    """Keeps the state of a stage of `steps` steps; a restart goes on from the newest that holds.
+class StageCheckpoints:
+    """The checkpoints of a stage of `steps` training steps.
 
-    A checkpoint notes where the records were, so that both come back together. Use it as a context
-    manager: what is being written when it ends is waited for.
+    Each checkpoint notes the mark of the records, so that state and records are restored together.
+    Use it as a context manager: it waits for the last write.
     """
 
     def __init__(self, run: Run, stage: str, steps: int, config: CheckpointConfig):
@@ -26,7 +26,7 @@ class Keeper:
         self._checkpoints = Checkpoints(folder, config.keep)
         self.step = 0
 
-    def __enter__(self) -> "Keeper":
+    def __enter__(self) -> "StageCheckpoints":
         return self
 
     def __exit__(self, kind, error, trace) -> None:
@@ -38,17 +38,18 @@ class Keeper:
             print(late, file=sys.stderr, flush=True)
 
     def restore(self, fresh: Any) -> Any:
-        """The state to go on from: the newest that holds, or `fresh`; `step` says of which step.
+        """Returns the state of the newest valid checkpoint, or `fresh` if there is none; sets
+        `step` to its step.
 
         Raises:
           Refused: names a leaf that does not fit `fresh`.
         """
         found = self._find()
-        self.step = processes.agree(found.step if found else 0)
+        self.step = processes.from_first(found.step if found else 0)
         whole = self.step == self._steps and self._run.ended(self._stage)
         if not whole:
             self._run.go_back(self._stage, found.note["mark"] if found else None)
-            self._checkpoints.drop_after(self.step)
+            self._checkpoints.delete_after(self.step)
         if self.step < self._steps:
             self._run.begin(f"{self._stage}, step {self.step} of {self._steps}")
         if not self.step:
@@ -56,26 +57,26 @@ class Keeper:
         return fill(fresh, (found or self._checkpoints.read(self.step)).leaves)
 
     def due(self) -> bool:
-        """Whether to save now: the time has come, or the process was asked to leave."""
+        """Returns whether to save now: `seconds` have passed, or a stop was requested."""
         late = time.monotonic() - self._time >= self._every
-        return signals.asked() or processes.agree(late)
+        return signals.stop_requested() or processes.from_first(late)
 
     def save(self, step: int, state: Any) -> None:
-        """Starts to write the state after so many steps, all of whose records are logged.
+        """Starts to write the state after `step` steps; their records must be logged already.
 
         Raises:
           NotWritten, Diverged: as `Checkpoints.save`.
-          Interrupted: the process was asked to leave; the state is on disk.
+          Interrupted: a stop was requested; the state is on disk.
         """
         if step > self.step:
             self._checkpoints.save(step, state, {"mark": self._run.mark()})
             self.step, self._time = step, time.monotonic()
-        if step == self._steps or signals.asked():
+        if step == self._steps or signals.stop_requested():
             self._checkpoints.wait()
-        signals.leave_if_asked()
+        signals.stop_if_requested()
 
-    def _find(self) -> Kept | None:
-        if not self._run.leads:
+    def _find(self) -> Checkpoint | None:
+        if not self._run.is_writer:
             return None
         for kept in self._checkpoints.newest():
             if self._run.holds(kept.note["mark"]):

@@ -1,4 +1,4 @@
-"""A run open for writing: its folder, its lock, its journal, and its mirror in W&B."""
+"""A run that is open for writing: its folder, lock, journal and W&B logger."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -12,29 +12,29 @@ from posenc_jax.lab.runs.environment import changes, environment
 from posenc_jax.lab.runs.journal import Journal, Mark
 from posenc_jax.lab.runs.lock import Lock
 from posenc_jax.lab.runs.records import Record, check, parse, plain
-from posenc_jax.lab.runs.status import standing
+from posenc_jax.lab.runs.status import run_status
 from posenc_jax.lab.runs.stored import read
 from posenc_jax.lab.wandb import logger
 
-# Names a finished run in W&B, for as long as W&B has not been given its report.
+# A file in the folder of a finished run whose report W&B has not received; holds its W&B id.
 UNSENT = "unsent"
 
 
 class Run:
-    """The folder of one run; opened again after any end, it goes on from what is on disk.
+    """Writes one run to its folder, and resumes it if the folder holds a part of it.
 
-    With several processes the first one alone writes; the others are told what it reads.
+    With several processes only the first one reads and writes; the others get its answers.
 
     Args:
       workdir: the run's folder; made where it does not exist.
       config: the resolved configuration, plain values in nested dictionaries.
-      wandb: {"mode": "disabled" | "offline" | "online", "checkpoint": whether checkpoints go there,
-        ...}; the other entries (project, group, ...) are arguments of `wandb.init`.
+      wandb: {"mode": "disabled" | "offline" | "online", "checkpoint": whether to upload
+        checkpoints, ...}; the other entries (project, group, ...) are arguments of `wandb.init`.
 
     Raises:
-      ValueError: the folder holds another run, a finished one, or one that another process is in;
-        or the config holds a value JSON cannot.
-      NotWritten: the folder cannot be written.
+      ValueError: the folder holds another run or a finished one, another process uses it, or the
+        config holds a value that JSON cannot hold.
+      NotWritten: the folder cannot be written to.
     """
 
     def __init__(self, workdir: str | Path, config: Mapping, wandb: Mapping | None = None):
@@ -43,18 +43,18 @@ class Run:
             raise ValueError("config.environment: the name is taken by the record of the machine")
         content = plain("config", config)
         self._said = False
-        self._mirror, self._journal = logger.Mirror(), None
+        self._mirror, self._journal = logger.WandbLogger(), None
         refusal = None
-        if processes.first():
+        if processes.is_first():
             try:
                 self._start(config, content, wandb or {"mode": "disabled"})
             except (ValueError, NotWritten) as error:
                 refusal = error
-        if processes.agree(refusal is not None):
+        if processes.from_first(refusal is not None):
             raise refusal or Refused(f"workdir: {self.path}: the first process refuses it")
 
     def _start(self, config: Mapping, content: dict, wandb: Mapping) -> None:
-        standing(self.path, config)  # a folder that is not ours gets no lock
+        run_status(self.path, config)  # refuses before a lock file is made
         try:
             self._journal = self._locked(config, content)
         except OSError as error:
@@ -74,7 +74,7 @@ class Run:
             raise
 
     def _open(self, config: Mapping, content: dict) -> Journal:
-        where = standing(self.path, config)
+        where = run_status(self.path, config)
         if where == "finished":
             raise Refused(f"workdir: {self.path} holds this run, finished; choose another")
         (self.path / "metrics.jsonl").touch()
@@ -101,11 +101,11 @@ class Run:
             self._lock.release()
 
     def log(self, records: Iterable[Mapping]) -> None:
-        """Appends records, all or none of them, and flushes.
+        """Appends records to metrics.jsonl, all or none, and sends them to W&B.
 
         Raises:
-          ValueError: a field missing, unknown or of the wrong type, by its name.
-          NotWritten: the disk refuses.
+          ValueError: a field is missing, unknown or of the wrong type; names it.
+          NotWritten: the file system refuses.
         """
         checked = [check(record) for record in records]
         lines = (json.dumps(plain("record", record), ensure_ascii=False) for record in checked)
@@ -114,18 +114,18 @@ class Run:
             self._mirror.log(checked)
 
     def records(self) -> list[Record]:
-        """All records so far, read back from disk; none but in the first process."""
+        """Returns all records so far from disk; [] in all processes but the first."""
         text = "" if self._journal is None else self._journal.text()
         return parse(text, self.path / "metrics.jsonl")
 
     def fact(self, **facts: Any) -> None:
-        """Keeps facts about the run (a corpus's hash, a count of programs) for its summary.
+        """Adds facts about the run (a corpus's hash, a count of programs) to its summary.
 
-        One with a `sha256` is of data that the run reads: it is on disk before this returns, and an
-        earlier start must have read the same. All processes have to keep it.
+        A fact with a `sha256` describes data that the run reads. It is on disk before this returns,
+        and must be the same when the run is resumed; all processes must add it.
 
         Raises:
-          Refused: names the two hashes.
+          Refused: the hash differs from an earlier start's; names both.
         """
         content = {name: plain(f"fact.{name}", fact) for name, fact in facts.items()}
         dicts = {name: fact for name, fact in content.items() if isinstance(fact, dict)}
@@ -146,51 +146,51 @@ class Run:
                     f"workdir: {self.path} holds a run, with {name}.sha256 {before}, not {now}; "
                     "bring that data back, or choose another"
                 )
-        if processes.agree(bool(refusal)):
+        if processes.from_first(bool(refusal)):
             raise Refused(refusal or f"workdir: {self.path}: the first process refuses its data")
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The facts so far, those of earlier starts among them."""
+        """The facts so far, including those of earlier starts."""
         return {} if self._journal is None else dict(self._journal.facts)
 
     def ended(self, stage: str) -> bool:
-        """Whether a stage ended before this start; its records are there, it is not repeated."""
-        return processes.agree(self._journal is not None and self._journal.ended(stage))
+        """Returns whether a stage has ended, in this start or an earlier one."""
+        return processes.from_first(self._journal is not None and self._journal.ended(stage))
 
     def begin(self, stage: str) -> None:
-        """Says, once in a run that goes on, where it does."""
+        """Prints, once in a resumed run, the stage it resumes from."""
         if not self._said and self._journal is not None:
             print(f"{self.path}: goes on from {stage}", flush=True)
         self._said = True
 
     @property
-    def leads(self) -> bool:
-        """Whether this process is the one that writes."""
+    def is_writer(self) -> bool:
+        """Whether this process writes the run."""
         return self._journal is not None
 
     def mark(self) -> Mark:
-        """Where the records are, for a checkpoint to note."""
+        """Returns the mark of the records, for a checkpoint's note."""
         return self._journal.mark() if self._journal is not None else {}
 
     def holds(self, mark: Mark) -> bool:
-        """Whether the records up to a mark are there."""
+        """Returns whether the records up to a mark are unchanged."""
         return self._journal is not None and self._journal.holds(mark)
 
     def go_back(self, stage: str, mark: Mark | None) -> None:
-        """Takes back the end of a stage, and all records after its start, or after the mark."""
+        """Removes the end of a stage and all records after its start, or after the mark."""
         if self._journal is not None:
             self._journal.reopen(stage)
             if mark is not None:
                 self._journal.go_to(mark)
 
     def end(self, stage: str) -> None:
-        """Says that a stage has ended, with all that it recorded."""
+        """Records that a stage has ended."""
         if self._journal is not None:
             self._journal.end(stage)
 
     def finish(self, summary: Mapping) -> dict:
-        """Writes summary.json, with the facts and the count of starts; returns what it wrote."""
+        """Writes summary.json with the facts and the number of starts; returns its content."""
         content = plain("summary", summary)
         if self._journal is None:
             return content
@@ -205,11 +205,11 @@ class Run:
         return content
 
 
-def send(workdir: str | Path, config: Mapping, wandb: Mapping) -> None:
-    """Sends W&B the report of a finished run whose own process was ended before it had done so.
+def send_report(workdir: str | Path, config: Mapping, wandb: Mapping) -> None:
+    """Sends W&B the report of a finished run whose own process ended before it could.
 
     Raises:
-      Refused: another process is in the folder, perhaps to do the same.
+      Refused: another process uses the folder.
     """
     path = Path(workdir)
     if not (path / UNSENT).is_file() or wandb["mode"] == "disabled":
@@ -225,6 +225,8 @@ def send(workdir: str | Path, config: Mapping, wandb: Mapping) -> None:
         lock.release()
 
 
-def _publish(to: logger.Mirror, path: Path, records: Iterable[Record], checkpoint: bool) -> None:
+def _publish(
+    to: logger.WandbLogger, path: Path, records: Iterable[Record], checkpoint: bool
+) -> None:
     if to.publish(path, list(records), checkpoint):
         (path / UNSENT).unlink(missing_ok=True)

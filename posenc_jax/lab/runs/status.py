@@ -1,4 +1,4 @@
-"""What a run's folder holds already: nothing, a part of this run, all of it, or something else."""
+"""Tells whether a folder holds no run, a part of a given run, or all of it."""
 
 import errno
 import json
@@ -11,22 +11,22 @@ from posenc_jax.lab.hosts.exit_status import Refused
 from posenc_jax.lab.runs.records import plain
 from posenc_jax.options import choices_for
 
-Standing = Literal["new", "begun", "finished"]
+RunStatus = Literal["new", "begun", "finished"]
 
 
-def standing(path: str | Path, config: Mapping) -> Standing:
-    """How far the run of this config is in its folder.
+def run_status(path: str | Path, config: Mapping) -> RunStatus:
+    """Returns how far the run of this config is in a folder.
 
-    A run makes metrics.jsonl first, so a config.json alone is not of a run. One that died before it
-    did anything counts as new, whatever its config was.
+    A run without records and checkpoints counts as "new", whatever its config was.
 
     Raises:
-      Refused: the folder is a file or holds something else; a run whose config differs, with the
-        first field that does; or nothing can be written there and it is not finished.
+      Refused: the path is a file; the folder holds something else, or a run with another config,
+        whose first different field is named; or the run is not finished and the folder cannot be
+        written to.
     """
     path = Path(path)
     try:
-        where = _standing(path, config)
+        where = _run_status(path, config)
         if where != "finished":
             _try_to_write(path)
         return where
@@ -34,7 +34,7 @@ def standing(path: str | Path, config: Mapping) -> Standing:
         raise Refused(f"workdir: {path}: {error.strerror}") from None
 
 
-def _standing(path: Path, config: Mapping) -> Standing:
+def _run_status(path: Path, config: Mapping) -> RunStatus:
     if path.exists() and not path.is_dir():
         raise Refused(f"workdir: {path} is a file; choose a folder")
     metrics, written = path / "metrics.jsonl", path / "config.json"
@@ -43,7 +43,7 @@ def _standing(path: Path, config: Mapping) -> Standing:
     try:
         stored = json.loads(written.read_text("utf-8"))
         stored.pop("environment")
-        stored.pop("wandb", None)  # a run may go on with another mirror, or none
+        stored.pop("wandb", None)  # a run may be resumed with other W&B settings
     except (OSError, ValueError, KeyError):
         if metrics.exists() and not written.exists() and not metrics.stat().st_size:
             return "new"
@@ -60,12 +60,12 @@ def _standing(path: Path, config: Mapping) -> Standing:
 
 
 def _try_to_write(path: Path) -> None:
-    """OSError: no file can be made in the folder, or in what there is of the way to it."""
+    """Raises OSError if no file can be made in the folder, or in its nearest existing parent."""
     there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
     try:
         tempfile.TemporaryFile(dir=there).close()
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):  # a disk that is full may be emptied
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):  # a full disk may have room later
             raise
 
 

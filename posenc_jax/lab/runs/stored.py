@@ -1,4 +1,4 @@
-"""A finished run, read from its folder."""
+"""Reads a finished run from its folder."""
 
 import json
 from collections.abc import Iterable
@@ -8,8 +8,8 @@ from typing import NamedTuple
 from posenc_jax.lab.runs.records import Record, parse
 
 
-class Stored(NamedTuple):
-    """A finished run as read from its folder; `config` is without the environment."""
+class StoredRun(NamedTuple):
+    """The content of a finished run's folder; `config` without its `environment`."""
 
     path: Path
     config: dict
@@ -18,11 +18,11 @@ class Stored(NamedTuple):
     summary: dict
 
 
-def read(workdir: str | Path) -> Stored:
-    """Reads a finished run; a last line that a kill cut short is left out.
+def read(workdir: str | Path) -> StoredRun:
+    """Reads a finished run; an incomplete last line of metrics.jsonl is left out.
 
     Raises:
-      ValueError: no such run, one that has not ended, or a damaged line, by its number.
+      ValueError: there is no finished run, or a line is damaged; names the file or the line.
     """
     path = Path(workdir)
     for name in ("config.json", "metrics.jsonl", "summary.json"):
@@ -31,11 +31,13 @@ def read(workdir: str | Path) -> Stored:
     config = json.loads((path / "config.json").read_text("utf-8"))
     summary = json.loads((path / "summary.json").read_text("utf-8"))
     records = parse((path / "metrics.jsonl").read_text("utf-8"), path / "metrics.jsonl")
-    return Stored(path, config, config.pop("environment", {}), records, summary)
+    return StoredRun(path, config, config.pop("environment", {}), records, summary)
 
 
 def finished(folders: Iterable[Path]) -> list[Path]:
-    """The folders of runs; one that is none itself stands for the finished runs below it."""
+    """Returns the folders of runs; a folder that is not a run is replaced by the finished runs
+    below it.
+    """
     found = []
     for folder in folders:
         below = sorted(path.parent for path in folder.glob("**/summary.json"))

@@ -21,29 +21,29 @@ def addition(
     padding: Padding = "right",
     groups: Literal["place", "significance"] = "place",
 ) -> Task:
-    """Add two numbers of n digits each, the sum written with n + 1 digits.
+    """Add two numbers of n digits each; the sum has n + 1 digits.
 
-    The first digit of a summand is never 0; that of the sum may be. Digits stand most significant
-    first, as in Kazemnejad et al. 2023, arXiv 2305.19466; `reverse` turns all three numbers round,
-    as in McLeish et al. 2024, arXiv 2405.17399.
+    The first digit of a summand is never 0; that of the sum may be. The most significant digit is
+    first, as in Kazemnejad et al. 2023, arXiv 2305.19466.
 
     Args:
-      reverse: least significant digits first.
-      padding: the side that padding stands on.
-      groups: what the layout's groups say, for the encodings that read them. "place": of a digit in
-        its number in the order of writing, from 1, and 0 for the rest (arXiv 2405.17399).
-        "significance": 1 for the plus sign, from 2 for the units up, and for SEP one less than the
-        first digit of the sum if that is the units, else one more (arXiv 2405.20671).
+      reverse: the least significant digit of all three numbers is first, as in McLeish et al. 2024,
+        arXiv 2405.17399.
+      padding: the side of the padding.
+      groups: the groups in the layout, for the encodings that read them. "place": the place of a
+        digit in its number as written, from 1, and 0 for other tokens (arXiv 2405.17399).
+        "significance": 1 for the plus sign, 2 for the units and so on; for SEP one less than for
+        the first digit of the sum if that is the units, else one more (arXiv 2405.20671).
     """
 
     def numbers(n, place_L):
-        """Each number's significances, the units being 0, and where it stands."""
+        """For each number: its start, the significance of each place (units 0), where it is."""
         for start, count in ((1, n), (n + 2, n), (2 * n + 3, n + 1)):
             index_L = place_L - start if reverse else start + count - 1 - place_L
             yield start, index_L, (place_L >= start) & (place_L < start + count)
 
     def line(key, n, place_L):
-        # Digit number i is worth 10 ** i, so that a carry only ever looks to its left.
+        # Digit i is worth 10 ** i, so that a carry depends on smaller i alone.
         a_L, b_L = (_number(k, n, place_L) for k in jax.random.split(key))
         token_L = jnp.full_like(place_L, EXTRA)
         written = zip((a_L, b_L, _add(a_L, b_L)), numbers(n, place_L), strict=True)
@@ -81,17 +81,17 @@ def parity(padding: Padding = "right") -> Task:
 
 
 def _number(key, n, index_L):
-    """Digits of a number of n digits, the units first; zeros past it."""
+    """The digits of a number of n digits, units first, then zeros."""
     digit_L = draw(key, index_L, 10)
     lead = 1 + jax.random.randint(jax.random.fold_in(key, n), (), 0, 9)
     return jnp.where(index_L < n - 1, digit_L, jnp.where(index_L == n - 1, lead, 0))
 
 
 def _add(a_L, b_L):
-    """Digits of the sum of two numbers, the units first.
+    """The digits of the sum of two numbers, units first.
 
-    A digit sum of 9 hands the carry on, any other decides it: the carry out of place i is what the
-    last place that decides, up to i, has decided.
+    A digit sum of 9 passes the carry on, any other sum sets it. So the carry out of place i is the
+    one set by the last place up to i whose sum is not 9.
     """
     sum_L = a_L + b_L
     index_L = jnp.arange(sum_L.shape[0], dtype=sum_L.dtype)

@@ -1,12 +1,12 @@
-"""What a byte model has to beat, on the very bytes it predicts: counts and compressors.
+"""Baselines of a byte model, on the bytes that it predicts: frequencies and compressors.
 
     name              bits per byte of
     unigram           frequencies of bytes in the training text
     bigram            frequencies of bytes after a byte, backed off to the unigram
     gzip, lzma        the test bytes compressed alone
-    lzma_after_train  what the test bytes add to the last 2 MiB of the training text, compressed
+    lzma_after_train  the test bytes compressed after the last 2 MiB of the training text
 
-The two models count the training text and choose how much they smooth on the validation text.
+The two frequency models are fitted to the training text, their smoothing to the validation text.
 """
 
 import gzip
@@ -15,8 +15,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-SMOOTHING = tuple(4.0**power for power in range(-3, 7))  # in counts
-TAIL = 2**21  # lzma takes about a second for it
+SMOOTHING = tuple(4.0**power for power in range(-3, 7))  # added counts
+TAIL = 2**21  # bytes; lzma takes about a second for them
 CHUNK = 2**24
 
 
@@ -43,7 +43,7 @@ def baselines(text: Mapping[str, np.ndarray], stretch: int) -> dict[str, float]:
 
 
 def unigram_bits(text: Mapping[str, np.ndarray], stretch: int) -> float:
-    """Bits per byte of the unigram alone: what a model has to beat that sees no order."""
+    """Bits per byte of the unigram alone, the baseline of a model that sees no order."""
     heads = {split: text[split][: stretch + 1] for split in ("valid", "test")}
     counts_V = np.bincount(text["train"], minlength=256)
     unigram_V = _tuned(lambda k: unigram(counts_V[None], k)[None], heads["valid"])[0]
@@ -60,13 +60,13 @@ def pair_counts(text_N: np.ndarray) -> np.ndarray:
 
 
 def unigram(counts_VV: np.ndarray, k: float) -> np.ndarray:
-    """p(b) from the counts and k more spread evenly over the 256 bytes, [256]."""
+    """p(b) from the counts, with k more spread evenly over the 256 bytes, [256]."""
     count_V = counts_VV.sum(axis=0)
     return (count_V + k / 256) / (count_V.sum() + k)
 
 
 def bigram(counts_VV: np.ndarray, unigram_V: np.ndarray, k: float) -> np.ndarray:
-    """p(b | a) from the counts and k more spread as the unigram has it, [256, 256]."""
+    """p(b | a) from the counts, with k more spread as in the unigram, [256, 256]."""
     return (counts_VV + k * unigram_V) / (counts_VV.sum(axis=1, keepdims=True) + k)
 
 

@@ -1,4 +1,4 @@
-"""Tasks whose answer is made of the symbols shown.
+"""Tasks whose answer consists of the symbols shown.
 
     task                      line (x1 .. xn are the problem's symbols, n its size)      reads
     copy                      BOS x1 .. xn SEP  x1 .. xn EOS                             2n + 2
@@ -33,12 +33,12 @@ def copy(
     alphabet: int = 100,
     padding: Padding = "right",
 ) -> Task:
-    """Say the symbols again (Kazemnejad et al. 2023, arXiv 2305.19466).
+    """Repeat the symbols (Kazemnejad et al. 2023, arXiv 2305.19466).
 
-    symbols: each drawn on its own from the alphabet, or one drawn and repeated n times, where the
-    model has only to know when to stop.
+    symbols: "random", each drawn from the alphabet; or "repeated", one drawn and repeated n times,
+      so that the model has to predict the length alone.
     """
-    return _said_again("copy", lambda i, n: i, symbols, alphabet, padding)
+    return _rearranged("copy", lambda i, n: i, symbols, alphabet, padding)
 
 
 def reverse(
@@ -46,12 +46,12 @@ def reverse(
     alphabet: int = 100,
     padding: Padding = "right",
 ) -> Task:
-    """Say the symbols backwards (Kazemnejad et al. 2023, arXiv 2305.19466); see `copy`."""
-    return _said_again("reverse", lambda i, n: n - 1 - i, symbols, alphabet, padding)
+    """Repeat the symbols backwards (Kazemnejad et al. 2023, arXiv 2305.19466); see `copy`."""
+    return _rearranged("reverse", lambda i, n: n - 1 - i, symbols, alphabet, padding)
 
 
 def sort(alphabet: int = 50, padding: Padding = "right") -> Task:
-    """Say the symbols in order, repeats included (Kazemnejad et al. 2023, arXiv 2305.19466)."""
+    """Repeat the symbols in sorted order (Kazemnejad et al. 2023, arXiv 2305.19466)."""
     check_symbols("alphabet", alphabet)
 
     def line(key, n, place_L):
@@ -65,8 +65,8 @@ def sort(alphabet: int = 50, padding: Padding = "right") -> Task:
 def missing_duplicate_string(padding: Padding = "right") -> Task:
     """Fill the hole in a binary string shown twice (Deletang et al. 2022, arXiv 2207.02098).
 
-    The paper's length counts both copies: it is 2n. Its odd lengths, one symbol of padding more,
-    do not occur here.
+    The paper counts both copies, so that its length is 2n. Its odd lengths, which have one more
+    symbol of padding, do not occur here.
     """
 
     def line(key, n, place_L):
@@ -83,8 +83,8 @@ def missing_duplicate_string(padding: Padding = "right") -> Task:
     return generated(name, line, lambda n: 2 * n + 3, symbols=2, padding=padding, chance=0.5)
 
 
-def _said_again(name, source, symbols, alphabet, padding) -> Task:
-    """A task whose answer number i is the symbol number source(i, n) of the question."""
+def _rearranged(name, source, symbols, alphabet, padding) -> Task:
+    """A task in which symbol i of the answer is symbol source(i, n) of the question."""
     check_symbols("alphabet", alphabet)
 
     def line(key, n, place_L):
@@ -98,9 +98,9 @@ def _said_again(name, source, symbols, alphabet, padding) -> Task:
     return generated(name, line, lambda n: 2 * n + 3, symbols=alphabet, padding=padding)
 
 
-def _question_answer(n, place_L, shown_L, said_L):
-    """BOS, n symbols shown, SEP, n symbols said, EOS; both are indexed by place in the line."""
-    token_L = SYMBOL + jnp.where(place_L <= n, shown_L, said_L)
+def _question_answer(n, place_L, shown_L, answer_L):
+    """BOS, n symbols of the question, SEP, n of the answer, EOS; both by place in the line."""
+    token_L = SYMBOL + jnp.where(place_L <= n, shown_L, answer_L)
     for place, token in ((0, BOS), (n + 1, SEP), (2 * n + 2, EOS)):
         token_L = jnp.where(place_L == place, token, token_L)
     return token_L, place_L > n + 1

@@ -5,10 +5,10 @@
     file:PATH  a folder, all its text files            by file: 90, 5 and 5 of 100
     file:PATH  one text file                           by position: the first 90%, 5%, the last 5%
 
-A file's split is a hash of its path inside the folder, so it is the same on every machine; no file
-and no copy of one is in two splits. Files stand in the order of that hash, so that the head of a
-split is a sample of it, with a 0 byte between two. Windows are cut from the plain stream, see
-`windows.py`, and may cross from one file into the next.
+The split of a file is given by a hash of its path inside the folder, so it is the same on every
+machine; no file and no copy of one is in two splits. Files are in the order of that hash, so that
+the beginning of a split is a random sample of it, and have a 0 byte between them. Windows are cut
+from this stream of bytes, see `text_windows.py`, and may cross from one file into the next.
 """
 
 import os
@@ -16,6 +16,7 @@ import platform
 import sysconfig
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -23,15 +24,22 @@ from typing import NamedTuple
 import numpy as np
 
 from posenc_jax.lab.tasks.masked import check_share
-from posenc_jax.lab.tasks.task import Task, check_least
-from posenc_jax.lab.tasks.windows import SEPARATOR, SPLITS, check_sizes, largest_window, windowed
+from posenc_jax.lab.tasks.task import Plan, Task, check_least
+from posenc_jax.lab.tasks.text_windows import (
+    SEPARATOR,
+    SPLITS,
+    check_sizes,
+    largest_window,
+    windowed,
+)
+from posenc_jax.options import FieldError
 
-# Folders of the standard library left out: tests, what is not part of it, generated tables.
+# Folders left out: tests, packages that are not part of the library, generated tables.
 _NOT_SOURCE = ("test*", "idle_test", "*-packages", "__pycache__", "encodings", "pydoc_data")
 
 
 class Piece(NamedTuple):
-    """Bytes start .. stop of a file, and the split they go to."""
+    """Bytes start .. stop of a file, and the split that they are in."""
 
     split: str
     path: Path
@@ -39,74 +47,80 @@ class Piece(NamedTuple):
     stop: int
 
 
-class Plan(NamedTuple):
-    """What will be read, known from names and sizes alone."""
+class Corpus(NamedTuple):
+    """The files of a text, not read yet; `binary` files were left out because they are not text."""
 
     source: str
     pieces: list[Piece]
-    binary: int  # files left out because they are not text
-    stretch: int
-    masked: float
-
-    least = 1
-
-    def width(self, size: int) -> int:
-        return size
-
-    def size(self, split: str) -> int:
-        sizes = [p.stop - p.start for p in self.pieces if p.split == split]
-        return sum(sizes) + max(len(sizes) - 1, 0)
+    binary: int
 
     @property
-    def most(self) -> int:
-        return largest_window(self.stretch, [self.size(split) for split in SPLITS])
+    def sizes(self) -> dict[str, int]:
+        """The bytes of each split, with the 0 bytes between files."""
+        found = {}
+        for split in SPLITS:
+            sizes = [p.stop - p.start for p in self.pieces if p.split == split]
+            found[split] = sum(sizes) + max(len(sizes) - 1, 0)
+        return found
 
 
-def stdlib(stretch: int = 65536, masked: float = 0.0) -> Task:
+def stdlib(stretch: int = 65536, masked: float = 0.0) -> Plan:
     """The text of the Python standard library, without its tests and generated tables.
 
     stretch: bytes of the test split that are predicted, and of the validation split.
-    masked: the share of bytes that are hidden and predicted; 0: the next byte is.
+    masked: the share of bytes that are hidden and predicted; 0: the next byte is predicted.
     """
-    return _task(plan_stdlib(stretch, masked))
+    return _plan(standard_library(), stretch, masked)
 
 
-def file(path: str, stretch: int = 65536, masked: float = 0.0) -> Task:
-    """The text of a file, or of all text files in a folder (hidden ones and links left out)."""
-    return _task(plan_file(path, stretch, masked))
+def file(path: str, stretch: int = 65536, masked: float = 0.0) -> Plan:
+    """The text of a file, or of all text files in a folder; see `stdlib` for the options.
+
+    FieldError: there is no such file, it is not text, or it is too small.
+    """
+    return _plan(files_at(path), stretch, masked)
 
 
-def plan_stdlib(stretch: int = 65536, masked: float = 0.0) -> Plan:
-    """What `stdlib` will read. ValueError: this machine has no standard library as files."""
+def standard_library() -> Corpus:
+    """The files of the standard library."""
     root = Path(sysconfig.get_path("stdlib"))
     # _sysconfigdata is written by the build of each machine.
     files = [f for f in _files(root, without=_NOT_SOURCE) if f.suffix == ".py"]
     files = [f for f in files if not f.name.startswith("_sysconfigdata")]
-    return _checked(Plan("stdlib", _by_file(root, files), 0, stretch, masked))
+    return Corpus("stdlib", _by_file(root, files), 0)
 
 
-def plan_file(path: str, stretch: int = 65536, masked: float = 0.0) -> Plan:
-    """What `file` will read. ValueError: nothing there, not text, or too little of it."""
+def files_at(path: str) -> Corpus:
+    """A text file, or those in a folder without hidden files and links. FieldError: as `file`."""
     name, root = f"file:{path}", Path(path).expanduser()
     if not path or not root.exists():
-        raise ValueError(f"task.name: {name}: no such file or folder")
+        raise FieldError("task.name", f"{name}: no such file or folder")
     try:
         if root.is_dir():
             files = list(_files(root))
             text = [f for f in files if _is_text(root / f)]
-            skipped = len(files) - len(text)
-            return _checked(Plan(name, _by_file(root, text), skipped, stretch, masked))
+            return Corpus(name, _by_file(root, text), len(files) - len(text))
         if not _is_text(root):
-            raise ValueError(f"task.name: {name} is not text; it holds a 0 byte")
-        return _checked(Plan(name, _by_position(root), 0, stretch, masked))
+            raise FieldError("task.name", f"{name} is not text; it holds a 0 byte")
+        return Corpus(name, _by_position(root), 0)
     except OSError as error:
-        raise ValueError(f"task.name: {name} cannot be read: {error.strerror}") from None
+        raise FieldError("task.name", f"{name} cannot be read: {error.strerror}") from None
+
+
+def _plan(corpus: Corpus, stretch: int, masked: float) -> Plan:
+    check_least("stretch", stretch, 1)
+    check_share(masked)
+    if not corpus.pieces:
+        raise FieldError("task.name", f"{corpus.source} holds no text files")
+    check_sizes(corpus.source, corpus.sizes)
+    most = largest_window(stretch, list(corpus.sizes.values()))
+    return Plan(1, most, lambda size: size, partial(_read, corpus, stretch, masked))
 
 
 def _files(root: Path, without: Sequence[str] = ("__pycache__",)) -> Iterator[Path]:
-    """Plain files under a folder, as paths inside it; links, and what is hidden, left out.
+    """The files under a folder, as paths inside it, without hidden files and links.
 
-    without: patterns of the names of folders that are not entered.
+    without: patterns of names of folders to leave out.
     """
     for folder, folders, names in os.walk(root):
         folders[:] = [f for f in folders if not any(fnmatch(f, skip) for skip in (".*", *without))]
@@ -122,7 +136,7 @@ def _is_text(path: Path) -> bool:
 
 
 def _by_file(root: Path, files: list[Path]) -> list[Piece]:
-    """One piece for each file, in the order of the hash that also gives its split."""
+    """One piece for each file, ordered by the hash that gives its split."""
     pieces = []
     for digest, path in sorted((sha256(f.as_posix().encode()).digest(), f) for f in files):
         percent = int.from_bytes(digest[:8], "big") % 100
@@ -137,21 +151,12 @@ def _by_position(path: Path) -> list[Piece]:
     return [Piece(split, path, *cuts[i : i + 2]) for i, split in enumerate(SPLITS)]
 
 
-def _checked(plan: Plan) -> Plan:
-    check_least("stretch", plan.stretch, 1)
-    check_share(plan.masked)
-    if not plan.pieces:
-        raise ValueError(f"task.name: {plan.source} holds no text files")
-    check_sizes(plan.source, {split: plan.size(split) for split in SPLITS})
-    return plan
-
-
-def texts(plan: Plan) -> dict[str, list[tuple[Path, bytes]]]:
-    """(path, text) of the files of each split, in its order; one read before is left out."""
+def texts(corpus: Corpus) -> dict[str, list[tuple[Path, bytes]]]:
+    """(path, text) of the files of each split, in order; copies of an earlier one are left out."""
     found: dict[str, list[tuple[Path, bytes]]] = {split: [] for split in SPLITS}
     seen = set()
     for split in SPLITS:
-        for _, path, start, stop in (p for p in plan.pieces if p.split == split):
+        for _, path, start, stop in (p for p in corpus.pieces if p.split == split):
             with path.open("rb") as opened:
                 opened.seek(start)
                 text = opened.read(stop - start)
@@ -161,17 +166,17 @@ def texts(plan: Plan) -> dict[str, list[tuple[Path, bytes]]]:
     return found
 
 
-def _task(plan: Plan) -> Task:
-    files = texts(plan)
+def _read(corpus: Corpus, stretch: int, masked: float) -> Task:
+    files = texts(corpus)
     joined = {split: SEPARATOR.join(text for _, text in files[split]) for split in SPLITS}
     return windowed(
-        plan.source,
+        corpus.source,
         {split: np.frombuffer(text, np.uint8) for split, text in joined.items()},
-        plan.stretch,
-        plan.masked,
+        stretch,
+        masked,
         facts={
             "files": {split: len(files[split]) for split in SPLITS},
-            "binary_files_left_out": plan.binary,
+            "binary_files_left_out": corpus.binary,
             "python": platform.python_version(),
         },
     )

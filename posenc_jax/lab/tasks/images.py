@@ -1,18 +1,18 @@
-"""Naming what an image shows: patches of the image are the tokens, as in a vision Transformer.
+"""Image classification: patches of the image are the tokens, as in a vision Transformer.
 
     task    images                                                           split
     digits  scikit-learn's handwritten digits, 1,797 of 8 x 8, 10 classes    by hash: 60, 10, 30
 
-A size is the number of patches a side. The images' own size shows a patch of their own pixels at
-each place; at a larger one the image is first enlarged (bilinear, centres of pixels aligned), so
-that more patches of as many pixels show it. There are no smaller sizes.
+A size is the number of patches a side. At the images' own size each patch has their own pixels; for
+a larger size the image is first enlarged (bilinear, centres of pixels aligned), so that it has more
+patches of as many pixels. There are no smaller sizes.
 
-Test images come in three views, VIEWS, one block of numbers after the other:
+Test images have three views, VIEWS, one block of numbers after the other:
 
-    counted       the patches at their row and column, counted from 0 at every size
-    interpolated  the same, with rows and columns squeezed into those of the images' own size
-    shuffled      as counted, and in each image the patches lie in another order: what tells an
-                  image by its patches alone is as right as before, what reads positions is not
+    counted       positions are row and column of the patch, counted from 0 at every size
+    interpolated  the same, with rows and columns scaled to the range of the images' own size
+    shuffled      as counted, with the patches of each image in another order: the accuracy of a
+                  model that reads patches alone stays, that of a model that reads positions falls
 """
 
 import zlib
@@ -24,8 +24,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.lab.tasks.task import Batch, Task, check_least, check_size, check_width
+from posenc_jax.lab.tasks.task import (
+    Batch,
+    Task,
+    check_least,
+    check_size,
+    check_width,
+    fold_each,
+)
 from posenc_jax.layout import layout
+from posenc_jax.options import FieldError
 
 Order = Literal["grid", "line"]
 VIEWS = ("counted", "interpolated", "shuffled")
@@ -33,7 +41,7 @@ SPLITS = ("train", "valid", "test")
 
 
 class Images(NamedTuple):
-    """A labelled set: pixels uint8 [N, side, side, C] and labels int32 [N] of each split."""
+    """Images with labels: pixels uint8 [N, side, side, C] and labels int32 [N] of each split."""
 
     name: str
     pixels: dict[str, np.ndarray]
@@ -46,12 +54,12 @@ class Images(NamedTuple):
 
 
 def digits(patch: int = 2, order: Order = "grid", moved: float = 0.1) -> Task:
-    """Handwritten digits (Alpaydin and Kaynak 1998), as scikit-learn brings them along.
+    """Handwritten digits (Alpaydin and Kaynak 1998), as included in scikit-learn.
 
     The same 13 people wrote the digits of all splits.
 
     patch: pixels a side of a patch; it divides 8.
-    order: what a patch's position is: its row and column, or its number, row after row.
+    order: positions are row and column ("grid"), or the number of the patch, row by row ("line").
     moved: every second training image is moved and stretched by up to this share of its side, along
       rows and along columns.
     """
@@ -70,33 +78,33 @@ def _digits() -> Images:
 
 
 def _split(image: bytes) -> str:
-    """By content, so that an image that occurs twice is in one split alone."""
+    """The split by a hash of the image, so that two equal images are in one split."""
     percent = int.from_bytes(sha256(image).digest()[:8], "big") % 100
     return "train" if percent < 60 else "valid" if percent < 70 else "test"
 
 
 def check_patch(name: str, side: int, patch: int) -> None:
-    """ValueError: patches that do not fill an image of `side` pixels a side."""
+    """FieldError: patches do not fill an image of `side` pixels a side."""
     check_least("patch", patch, 1)
     if side % patch:
         fits = [str(p) for p in range(1, side + 1) if side % p == 0]
-        raise ValueError(
-            f"task.patch: {patch} does not divide the {side} pixels of {name}; choices: "
-            f"{', '.join(fits)}"
+        raise FieldError(
+            "task.patch",
+            f"{patch} does not divide the {side} pixels of {name}; choices: {', '.join(fits)}",
         )
 
 
 def classified(images: Images, patch: int, order: Order, moved: float) -> Task:
-    """The task of naming images. The model gives one answer an image, [B, 1, classes].
+    """The task of classifying images; the model gives one answer an image, [B, 1, classes].
 
-    ValueError: patches that do not fill the images.
+    FieldError: patches do not fill the images.
     """
     check_patch(images.name, images.side, patch)
     own, channels = images.side // patch, images.pixels["train"].shape[-1]
     counts = {split: len(labels) for split, labels in images.labels.items()}
 
     def batch(data, split, index_B, size_B, width, squeeze_B, order_BT=None, moves_2B2=None):
-        """Rows of one split; `order_BT` says which patch lies at each place."""
+        """Rows of one split; `order_BT` is the number of the patch at each place."""
         place_BT = jnp.broadcast_to(jnp.arange(width, dtype=jnp.int32), (len(size_B), width))
         real_BT = place_BT < (size_B * size_B)[:, None]
         pixels = data[split]["pixels"][index_B].astype(jnp.float32)
@@ -122,12 +130,12 @@ def classified(images: Images, patch: int, order: Order, moved: float) -> Task:
         def numbered(data, index_B, size, width):
             check_size(images.name, size, own, None)
             check_width(images.name, size, size * size, width)
-            # The implementation is pinned: these orders outlive JAX's default.
+            # A fixed implementation: these orders stay if JAX's default changes.
             key = jax.random.key(zlib.crc32(images.name.encode()), impl="threefry2x32")
             size_B = jnp.broadcast_to(jnp.asarray(size, jnp.int32), index_B.shape)
             view_B, shown_B = jnp.divmod(index_B, counts[split])
             place_T = jnp.arange(width, dtype=jnp.int32)
-            order_BT = jax.vmap(_shuffled, (0, 0, None))(_numbered(key, shown_B), size_B, place_T)
+            order_BT = jax.vmap(_shuffled, (0, 0, None))(fold_each(key, shown_B), size_B, place_T)
             shuffle_B1 = (view_B == VIEWS.index("shuffled"))[:, None]
             order_BT = jnp.where(shuffle_B1, order_BT, place_T[None])
             squeeze_B = view_B == VIEWS.index("interpolated")
@@ -157,17 +165,17 @@ def patches(
 ) -> jax.Array:
     """Patches by number, [B, T, patch * patch * C], of images enlarged to side * patch pixels.
 
-    Each pixel made lies between two of the image's own on either axis, and is read on the line
-    between them; at the image's own size it is one of them.
+    Each new pixel is interpolated between two of the image's own on either axis; at the image's own
+    size it is one of them.
 
     moves_2B2: how far each image is moved, and how much it is stretched, along rows and columns,
-      as shares of its side. What lies outside reads as the edge.
+      as shares of its side. Outside the image its edge is repeated.
     """
     height = pixels_BHWC.shape[1]
     pixel_P, own_H = jnp.arange(patch, dtype=jnp.float32), jnp.arange(height, dtype=jnp.float32)
 
     def weights(line_BT, axis):
-        """What each own line of pixels gives to those of a patch: [B, T, P, H]."""
+        """The weight of each of the image's lines of pixels in those of a patch, [B, T, P, H]."""
         made_BTP = line_BT.astype(jnp.float32)[..., None] * patch + pixel_P[None, None]
         scale_B11 = (height / (side_B * patch).astype(jnp.float32))[:, None, None]
         at_BTP = (made_BTP + 0.5) * scale_B11 - 0.5
@@ -185,30 +193,26 @@ def patches(
 
 
 def _positions(place_BT, size_B, own, order, squeeze_B):
-    """Positions [B, T, 2] on the grid, [B, T] on the line, float32; squeezed where it is said."""
+    """Positions, float32: [B, T, 2] for a grid, [B, T] for a line; scaled where `squeeze_B`."""
     line = order == "line"
     axes = [place_BT] if line else jnp.divmod(place_BT, size_B[:, None])
     share_B1 = (own / size_B.astype(jnp.float32))[:, None] ** (2 if line else 1)
     found = []
     for axis_BT in axes:
         counted_BT = axis_BT.astype(jnp.float32)
-        squeezed_BT = (counted_BT + 0.5) * share_B1 - 0.5  # centres of patches on those of larger
+        squeezed_BT = (counted_BT + 0.5) * share_B1 - 0.5  # centres of patches stay aligned
         found.append(jnp.where(squeeze_B[:, None], squeezed_BT, counted_BT))
     return found[0] if line else jnp.stack(found, axis=-1)
 
 
 def _shuffled(key, size, place_T):
-    """The places of size * size patches in a random order, padding behind them."""
+    """The places of size * size patches in random order, then those of padding."""
     lot_T = jax.random.uniform(key, place_T.shape)
     return jnp.argsort(jnp.where(place_T < size * size, lot_T, 2.0)).astype(jnp.int32)
 
 
-def _numbered(key: jax.Array, index_B: jax.Array) -> jax.Array:
-    return jax.vmap(jax.random.fold_in, (None, 0))(key, index_B)
-
-
 def _data(images: Images) -> dict[str, Any]:
-    """What batches are made of; mean and deviation are of the training pixels, by channel."""
+    """The arrays of the task; mean and deviation are of the training pixels, by channel."""
     train = images.pixels["train"].astype(np.float32)
     of_channels = {"axis": (0, 1, 2), "keepdims": True}
     data: dict[str, Any] = {
@@ -220,13 +224,13 @@ def _data(images: Images) -> dict[str, Any]:
 
 
 def _most_frequent(images: Images) -> float:
-    """Accuracy of the label most frequent in training."""
+    """The accuracy of the most frequent label of the training split."""
     label = np.bincount(images.labels["train"]).argmax()
     return float((images.labels["test"] == label).mean())
 
 
 def _sha256(images: Images) -> str:
-    """Of the pixels and the labels of the three splits."""
+    """The hash of the pixels and the labels of the three splits."""
     digest = sha256(repr([images.pixels[split].shape for split in SPLITS]).encode())
     for split in SPLITS:
         digest.update(images.pixels[split].tobytes())

@@ -1,8 +1,8 @@
-"""A text task in its masked form: some bytes are hidden, and those alone are to be said.
+"""A text task in its masked form: some tokens are hidden, and the targets are those alone.
 
 As in the masked language models of Devlin et al. (2018, arXiv 1810.04805), with one kind of mask:
-every hidden byte reads as a token of its own, number 256 for bytes. It asks for an encoder; the
-model says each hidden byte at its own place.
+every hidden token becomes the mask token, number 256 for bytes. The target of a hidden token is at
+its own place, so the model has to be an encoder.
 """
 
 import zlib
@@ -10,23 +10,24 @@ import zlib
 import jax
 import jax.numpy as jnp
 
-from posenc_jax.lab.tasks.task import Batch, Task, draw
+from posenc_jax.lab.tasks.task import Batch, Task, draw, fold_each
+from posenc_jax.options import FieldError
 
-STEPS = 2**16  # a share is counted in so many parts
+STEPS = 2**16  # a share is rounded to a multiple of 1 / STEPS
 
 
 def check_share(share: float) -> None:
-    """ValueError: a share of bytes outside [0, 1), or so small that none is hidden."""
+    """FieldError: a share of tokens outside [0, 1), or so small that none is hidden."""
     if not 0 <= share < 1:
-        raise ValueError(f"task.masked: {share} must be at least 0 and below 1")
+        raise FieldError("task.masked", f"{share} must be at least 0 and below 1")
     if 0 < share < 1 / STEPS:
-        raise ValueError(f"task.masked: {share} hides nothing; 0, or {1 / STEPS:.3g} or more")
+        raise FieldError("task.masked", f"{share} hides nothing; 0, or {1 / STEPS:.3g} or more")
 
 
 def masked(task: Task, share: float) -> Task:
-    """The task with each token hidden by a chance of `share`; a row may have none to say.
+    """The task with each token hidden with probability `share`; a row may have none hidden.
 
-    Which are hidden is a function of the training key, or of the test example's number, and of the
+    Which are hidden depends on the training key, or the number of the test example, and on the
     place in the row alone, so an example is the same in any width.
     """
     check_share(share)
@@ -42,17 +43,17 @@ def masked(task: Task, share: float) -> Task:
         )
 
     def sample(data, key, size_B, width):
-        # The stream of windows reads the key itself; the masks are another.
+        # The windows are drawn with the key itself, the masks with another.
         return hide(
             task.sample(data, key, size_B, width),
-            _numbered(jax.random.fold_in(key, 1), jnp.arange(len(size_B), dtype=jnp.int32)),
+            fold_each(jax.random.fold_in(key, 1), jnp.arange(len(size_B), dtype=jnp.int32)),
         )
 
     def fixed(stream, rows):
         def numbered(data, index_B, size, width):
             key = jax.random.key(zlib.crc32(b"masked"), impl="threefry2x32")
             key = jax.random.fold_in(jax.random.fold_in(key, stream), size)
-            return hide(rows(data, index_B, size, width), _numbered(key, index_B))
+            return hide(rows(data, index_B, size, width), fold_each(key, index_B))
 
         return numbered
 
@@ -62,7 +63,3 @@ def masked(task: Task, share: float) -> Task:
         test=fixed(1, task.test),
         valid=fixed(2, task.valid),
     )
-
-
-def _numbered(key: jax.Array, index_B: jax.Array) -> jax.Array:
-    return jax.vmap(jax.random.fold_in, (None, 0))(key, index_B)

@@ -1,10 +1,10 @@
-"""A pattern that comes round.
+"""A periodic pattern to continue.
 
     task      line                                                                reads
     periodic  BOS x1 .. xn with x(i) = x(i - period); all past the first period   n
 
 The symbols past the first period are the answer and count; "reads" is the number of tokens the
-model is given. The line has no end of its own, so there is no EOS.
+model is given. The pattern has no end, so there is no EOS.
 """
 
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ from posenc_jax.lab.tasks.task import (
 
 
 def periodic(period: int = 8, alphabet: int = 16, padding: Padding = "right") -> Task:
-    """Go on with a random motif of `period` symbols; a size is the length of the whole line."""
+    """Continue a random pattern of `period` symbols; a size is the length of the whole line."""
     check_least("period", period, 1)
     check_symbols("alphabet", alphabet)
 

@@ -1,10 +1,10 @@
-"""Tasks that ask for something shown before.
+"""Associative recall: a task that asks for a value shown before.
 
     task                line                                     reads
     associative_recall  BOS k1 v1 .. kn vn SEP ki  vi            2n + 3
 
-vi is the answer and counts; "reads" is the number of tokens the model is given. Keys are the first
-symbols, values the ones after them.
+vi is the answer and counts; "reads" is the number of tokens the model is given. The first symbols
+are keys, the ones after them values.
 """
 
 import jax
@@ -23,14 +23,11 @@ from posenc_jax.lab.tasks.task import (
 
 
 def associative_recall(keys: int = 256, values: int = 16, padding: Padding = "right") -> Task:
-    """The value that stands beside one of n different keys (Ba et al. 2016, arXiv 1610.06258).
+    """Predict the value that follows one of n different keys (Ba et al. 2016, arXiv 1610.06258).
 
-    keys, values: how many of each there are; a problem takes at most `keys` pairs. Values may
-    repeat.
+    keys, values: the number of each; a problem has at most `keys` pairs. Values may repeat.
     """
-    check_symbols("keys", keys)
-    if keys > 4096:
-        raise ValueError(f"task.keys: {keys} is too large; 4096 or fewer")
+    check_symbols("keys", keys, most=4096)
     check_symbols("values", values)
 
     def line(key, n, place_L):
@@ -59,8 +56,8 @@ def associative_recall(keys: int = 256, values: int = 16, padding: Padding = "ri
 def _shuffled(key: jax.Array, count: int) -> jax.Array:
     """0 .. count - 1 in random order, int32.
 
-    Each is put in the low bits of a random number: on a CPU a plain sort is four times faster than
-    an argsort. 20 random bits or more are left to sort by.
+    Each number is in the low bits of a random one, which leaves 20 random bits or more to sort by:
+    on a CPU a plain sort is four times faster than an argsort.
     """
     low = jnp.uint32((1 << (count - 1).bit_length()) - 1)
     number = jnp.arange(count, dtype=jnp.uint32)

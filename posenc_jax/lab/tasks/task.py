@@ -1,14 +1,14 @@
-"""What a task is, and what the generated ones share.
+"""What a task is, and what the generated tasks share.
 
-A generated task is one function: which token stands at each place of a line, and which tokens are
-its answer. `generated` turns it into batches. Special tokens are the same in all of them:
+A generated task is one function: the token at each place of a line, and which tokens are its
+answer. `generated` makes a task of it. Special tokens are the same in all tasks:
 
     id  token
-     0  PAD    outside the line; segment 0 in the layout, never attended to or counted
+     0  PAD    outside the line; segment 0 in the layout, neither attended to nor counted
      1  BOS    first of every line
      2  SEP    between question and answer
-     3  EOS    ends an answer whose length the model has to find
-     4  EXTRA  the task's own mark: the plus sign, the hole
+     3  EOS    ends an answer whose length the model has to predict
+     4  EXTRA  a mark of the task: the plus sign, the hole
      5  SYMBOL the first of the task's symbols; symbol number i has id SYMBOL + i
 """
 
@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.layout import Layout, layout
+from posenc_jax.options import FieldError
 
 PAD, BOS, SEP, EOS, EXTRA, SYMBOL = range(6)
 MOST_SYMBOLS = 2**20
@@ -32,12 +33,12 @@ Padding = Literal["right", "left"]
 
 
 class Batch(NamedTuple):
-    """A batch for next-token prediction; rows of different sizes stand in one static width.
+    """A batch for next-token prediction: rows of different sizes in one static width.
 
-    tokens_BT:  int32, what the model reads; of images float32 [B, T, F], one patch a place.
-    targets_BT: int32, what it must say at each place; of images [B, 1], one label a row.
-    weights_BT: float32, 1 where the target counts: on the answer alone.
-    layout:     where each token stands; padding has segment 0.
+    tokens_BT:  int32, the input; of images float32 [B, T, F], one patch a place.
+    targets_BT: int32, the target at each place; of images [B, 1], one label a row.
+    weights_BT: float32, 1 where the target counts, which is in the answer alone.
+    layout:     the position of each token; padding has segment 0.
     """
 
     tokens_BT: jax.Array
@@ -47,9 +48,7 @@ class Batch(NamedTuple):
 
 
 class Fed(NamedTuple):
-    """Training rows made on the host, [S, N, ...]: of the seeds from `seed` on and the N steps from
-    `step` on.
-    """
+    """Training rows from the host, [S, N, ...]: S seeds from `seed` on, N steps from `step` on."""
 
     rows: Any
     seed: Any
@@ -64,23 +63,23 @@ class Task(NamedTuple):
     """A task: pure functions from keys and indices to batches.
 
     vocab:    number of token ids.
-    metric:   what the task is judged by.
-    least, most: sizes it has, most None where there is no limit. A size is the number of symbols
-              of a problem, or the bytes of a window.
-    width:    (size) -> tokens the model reads for it.
-    examples: (size) -> how many test examples there are; None: as many as one likes.
-    data:     arrays that `sample`, `test` and `valid` read, handed over so that jit compiles no
-              copy of them in.
+    metric:   the metric of its scores.
+    least, most: the smallest and the largest size; most None: no limit. A size is the number of
+              symbols of a problem, or of bytes of a window.
+    width:    (size) -> tokens that the model reads.
+    examples: (size) -> number of test examples; None: no limit.
+    data:     arrays that `sample`, `test` and `valid` read; an argument, so that jit does not
+              compile them in as constants.
     sample:   (data, key, size_B, width) -> Batch of training examples; sizes may be traced.
-    test:     (data, index_B, size, width) -> Batch of test examples, by number: the same in every
-              run, and from another stream than the training examples. Numbers from `examples(size)`
-              on give rows of weight 0.
-    valid:    the same, from a third stream.
-    baselines: () -> value of the metric for what a model has to beat, by name.
-    facts:    for the record of a run: what the data was.
+    test:     (data, index_B, size, width) -> Batch of test examples by number: the same in every
+              run, and from another stream than the training examples. A number of `examples(size)`
+              or more gives a row of weight 0.
+    valid:    as `test`, from a third stream.
+    baselines: () -> name -> the metric of a simple baseline.
+    facts:    facts about the data, for the record of a run.
     features: numbers in a patch, for a task of images; None: the model reads token ids.
-    feed:     (seeds, steps, batch, width) -> Fed: what `sample` is given of each step in place of
-              `data`, where that does not fit on the device; None: it does. Both are ranges.
+    feed:     (seeds, steps, batch, width) -> Fed, for data too large for the device: `sample` gets
+              the rows of its step in place of `data`. Seeds and steps are ranges. None: it fits.
     """
 
     name: str
@@ -100,13 +99,26 @@ class Task(NamedTuple):
     feed: Callable[[range, range, int, int], Fed] | None = None
 
 
-def draw(key: jax.Array, index_T: jax.Array, choices: int) -> jax.Array:
-    """Entries, by index, of an endless random sequence over 0 .. choices - 1: int32, [T].
+class Plan(NamedTuple):
+    """A task whose data is not read yet: its sizes, as in `Task`; `read` makes the task.
 
-    Each entry depends on the key and its own index alone, so an example is the same in any width.
-    The remainder of 32 random bits favours no entry by more than choices / 2**32.
+    streamed: training rows are read step by step, see `Task.feed`.
     """
-    bits_T = jax.vmap(jax.random.bits)(_fold_each(key, index_T))
+
+    least: int
+    most: int | None
+    width: Callable[[int], int]
+    read: Callable[[], Task]
+    streamed: bool = False
+
+
+def draw(key: jax.Array, index_T: jax.Array, choices: int) -> jax.Array:
+    """Entries of an infinite random sequence over 0 .. choices - 1, by index: int32, [T].
+
+    An entry depends on the key and its own index alone, so an example is the same in any width.
+    The remainder of 32 random bits favours no value by more than choices / 2**32.
+    """
+    bits_T = jax.vmap(jax.random.bits)(fold_each(key, index_T))
     return (bits_T % jnp.uint32(choices)).astype(jnp.int32)
 
 
@@ -125,15 +137,15 @@ def generated(
     """A task made of random lines.
 
     Args:
-      name: also sets apart its test examples from those of other tasks.
+      name: of the task; its test examples are drawn with a key made of the name.
       line: (key, size, place_L) -> (token_L, answer_L): the token at each place of one example,
-        int32, and whether it is part of the answer. What it says outside the line is ignored.
+        int32, and whether it is part of the answer. Values outside the line are ignored.
       length: (size) -> tokens in a line, for ints and traced ints.
-      symbols: how many symbols there are besides the special tokens.
-      padding: the side that padding stands on.
-      least, most: sizes it has.
-      chance: exact match of a guesser, where that is simple.
-      group: (size, place_L) -> group_L, which tokens of a line belong together; see `Layout`.
+      symbols: number of symbols, without the special tokens.
+      padding: the side of the padding.
+      least, most: the smallest and the largest size.
+      chance: exact match of a random guess, where it is simple.
+      group: (size, place_L) -> group_L, the group of each token of a line; see `Layout`.
     """
     group = group or (lambda size, place_L: jnp.zeros_like(place_L))
     examples = partial(_batch_of_lines, line, length, group, padding)
@@ -141,18 +153,18 @@ def generated(
     def sample(data, key, size_B, width):
         del data
         row_B = jnp.arange(size_B.shape[0], dtype=jnp.int32)
-        return examples(_fold_each(jax.random.fold_in(key, 0), row_B), size_B, width)
+        return examples(fold_each(jax.random.fold_in(key, 0), row_B), size_B, width)
 
     def fixed(stream):
         def numbered(data, index_B, size, width):
             del data
             check_size(name, size, least, most)
             check_width(name, size, length(size) - 1, width)
-            # The implementation is pinned: these examples outlive JAX's default.
+            # A fixed implementation: these examples stay if JAX's default changes.
             key = jax.random.key(zlib.crc32(name.encode()), impl="threefry2x32")
             key = jax.random.fold_in(jax.random.fold_in(key, stream), size)
             size_B = jnp.broadcast_to(jnp.asarray(size, jnp.int32), index_B.shape)
-            return examples(_fold_each(key, index_B), size_B, width)
+            return examples(fold_each(key, index_B), size_B, width)
 
         return numbered
 
@@ -174,11 +186,11 @@ def generated(
 
 
 def _batch_of_lines(line, length, group, padding, key_B, size_B, width) -> Batch:
-    """A line for each key, of its own size, in a batch of one width."""
+    """A batch of one width with a line for each key, each of its own size."""
     place_L = jnp.arange(width + 1, dtype=jnp.int32)
     token_BL, answer_BL = jax.vmap(line, (0, 0, None))(key_B, size_B, place_L)
     group_BL = jax.vmap(group, (0, None))(size_B, place_L)
-    width_B = length(size_B) - 1  # the last token is only ever a target
+    width_B = length(size_B) - 1  # the last token is a target alone
     inside_BT = place_L[None, :-1] < width_B[:, None]
     rows = (
         jnp.where(inside_BT, token_BL[:, :-1], PAD),
@@ -194,30 +206,32 @@ def _batch_of_lines(line, length, group, padding, key_B, size_B, width) -> Batch
 
 
 def check_size(name: str, size: Any, least: int, most: int | None, field: str = "size") -> None:
-    """ValueError for a size that the task does not have; a traced size is not looked at."""
+    """FieldError: the task does not have this size. A traced size is not checked."""
     if isinstance(size, Integer) and (size < least or (most is not None and size > most)):
         wanted = f"{least} or more" if most is None else f"{least} to {most}"
-        raise ValueError(f"{field}: {size} is not a size of task {name}; {wanted}")
+        raise FieldError(field, f"{size} is not a size of task {name}; {wanted}")
 
 
 def check_width(name: str, size: Any, needs: Any, width: int) -> None:
-    """ValueError for a batch too narrow for a size; a traced size is not looked at."""
+    """FieldError: a batch is too narrow for a size. A traced size is not checked."""
     if isinstance(size, Integer) and width < needs:
-        raise ValueError(f"width: {width} is too narrow for {name} of size {size}; {needs} or more")
+        reason = f"{width} is too narrow for {name} of size {size}; {needs} or more"
+        raise FieldError("width", reason)
 
 
 def check_least(option: str, value: int, least: int) -> None:
-    """ValueError for an option of a task that is too small."""
+    """FieldError: an option of a task is too small."""
     if value < least:
-        raise ValueError(f"task.{option}: {value} is too small; {least} or more")
+        raise FieldError(("task", option), f"{value} is too small; {least} or more")
 
 
-def check_symbols(option: str, value: int) -> None:
-    """ValueError for a number of symbols that says nothing, or that no table has rows for."""
+def check_symbols(option: str, value: int, most: int = MOST_SYMBOLS) -> None:
+    """FieldError: fewer than 2 symbols, or more than a table could have rows for."""
     check_least(option, value, 2)
-    if value > MOST_SYMBOLS:
-        raise ValueError(f"task.{option}: {value} is too large; {MOST_SYMBOLS} or less")
+    if value > most:
+        raise FieldError(("task", option), f"{value} is too large; {most} or less")
 
 
-def _fold_each(key: jax.Array, index_B: jax.Array) -> jax.Array:
+def fold_each(key: jax.Array, index_B: jax.Array) -> jax.Array:
+    """A key for each index, [B]."""
     return jax.vmap(jax.random.fold_in, (None, 0))(key, index_B)

@@ -1,11 +1,11 @@
-"""TFDS sets that stand prepared on this machine: found by their files, read without TensorFlow.
+"""TFDS sets that are prepared on this machine: found by their files, read without TensorFlow.
 
 A name is that of TFDS, "lm1b", "wiki40b/en" or "scan/length_split", with ":1.2.0" after it for a
-version other than the newest prepared. Sets lie where TFDS puts them: in the folder that the
-environment variable TFDS_DATA_DIR names, or ~/tensorflow_datasets. Looking one up reads two small
-files and imports neither TFDS nor JAX, so a set that is not there is refused at once.
+version other than the newest prepared. Sets are in the folder of TFDS: the environment variable
+TFDS_DATA_DIR, or ~/tensorflow_datasets. A look-up reads two small files and does not import TFDS.
 """
 
+import difflib
 import importlib.util
 import json
 import os
@@ -14,21 +14,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from posenc_jax.options import choices_for
+from posenc_jax.options import FieldError, choices_for
 
-PREFIX = "tfds:"  # of a task's name
+PREFIX = "tfds:"  # of the name of a task
 READABLE = "array_record"
+CATALOG = "https://www.tensorflow.org/datasets/catalog"
 
 
 class Split(NamedTuple):
-    """How much of a set one split is."""
+    """The size of one split of a set."""
 
     examples: int
     bytes: int
 
 
 class Prepared(NamedTuple):
-    """A set on disk; `features` is what TFDS says of each feature, by name."""
+    """A set on disk; `features` is TFDS's description of each feature, by name."""
 
     name: str
     folder: Path
@@ -36,7 +37,7 @@ class Prepared(NamedTuple):
     features: dict[str, dict]
 
     def of_type(self, kind: str) -> list[str]:
-        """The names of the features of one class, such as "Text"."""
+        """The names of the features of one class of TFDS, such as "Text"."""
         return [
             name
             for name, feature in self.features.items()
@@ -45,12 +46,12 @@ class Prepared(NamedTuple):
 
 
 def data_dir() -> Path:
-    """Where prepared sets lie."""
+    """The folder of prepared sets."""
     return Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
 
 
 def command(name: str) -> str:
-    """What prepares a set."""
+    """The command that prepares a set."""
     return f"python scripts/prepare_data.py {name}"
 
 
@@ -58,8 +59,8 @@ def find(name: str) -> Prepared:
     """A prepared set by name.
 
     Raises:
-      ValueError: TFDS has no such set; it is not prepared, was left half prepared, is stored in
-        another format or lacks files; or has several configs prepared. One line says what to type.
+      FieldError: TFDS has no such set; it is not prepared, was left half prepared, is stored in
+        another format or lacks files; or has several configs prepared. The reason has the command.
     """
     base, _, version = name.partition(":")
     folder = data_dir() / base
@@ -78,13 +79,13 @@ def find(name: str) -> Prepared:
 
 
 def check_name(name: str) -> None:
-    """ValueError: no name of a set could be written so."""
+    """FieldError: the name is not written as names of sets are."""
     if not re.fullmatch(r"\w+(/[\w.+-]+)?(:\d+\.\d+\.\d+)?", name):
         _refuse(name, "is no name of a set; it is written NAME, NAME/CONFIG or NAME:VERSION")
 
 
 def is_there(name: str) -> bool:
-    """Whether a set is prepared. ValueError: it is there in part, or in a way we cannot read."""
+    """Whether a set is prepared. FieldError: it is there in part, or in another format."""
     folder = data_dir() / name.partition(":")[0]
     if not _versions(folder) and left_over(folder) is None:
         return False
@@ -126,38 +127,37 @@ def source(found: Prepared, split: str) -> Sequence[dict[str, Any]]:
 
 
 def examples(found: Prepared, split: str, field: str) -> int:
-    """How many there are in a split in TFDS's words, one or more.
+    """The number of examples in a split as TFDS writes it, 1 or more.
 
-    ValueError: the set has no such split, TFDS cannot make sense of it, or nothing is in it.
+    FieldError: the set has no such split, TFDS cannot read it, or it holds no examples.
     """
     base = re.split(r"[\[+]", split)[0]
     if base not in found.splits:
-        raise ValueError(
-            f"task.{field}: {found.name} has no split {base!r}{choices_for(base, found.splits)}"
-        )
+        reason = f"{found.name} has no split {base!r}{choices_for(base, found.splits)}"
+        raise FieldError(("task", field), reason)
     count = found.splits[base].examples if base == split else _counted(found, split, field)
     if count < 1:
-        raise ValueError(f"task.{field}: {split!r} of {found.name} holds no examples")
+        raise FieldError(("task", field), f"{split!r} of {found.name} holds no examples")
     return count
 
 
 def _counted(found: Prepared, split: str, field: str) -> int:
     try:
         return _builder(found).info.splits[split].num_examples
-    except Exception as error:  # of any kind, as the words are
+    except Exception as error:  # TFDS raises errors of any type for a split that it cannot read
         said = " ".join(str(error.args[0] if error.args else error).split())
-        raise ValueError(f"task.{field}: {split!r} of {found.name}: {said}") from None
+        raise FieldError(("task", field), f"{split!r} of {found.name}: {said}") from None
 
 
 def _builder(found: Prepared) -> Any:
-    import tensorflow_datasets as tfds  # a second, and only where a set is read, or part of one
+    import tensorflow_datasets as tfds  # takes a second
 
     open_folder: Any = tfds.builder_from_directory
     return open_folder(found.folder)
 
 
 def _versions(folder: Path) -> list[str]:
-    """The versions prepared in a folder, the newest last."""
+    """The versions prepared in a folder, newest last."""
     if not folder.is_dir():
         return []
     found = [c.name for c in folder.iterdir() if re.fullmatch(r"\d+\.\d+\.\d+", c.name)]
@@ -165,14 +165,14 @@ def _versions(folder: Path) -> list[str]:
 
 
 def check_known(name: str) -> None:
-    """ValueError: TFDS has no such set, with the nearest names."""
+    """FieldError: TFDS has no such set; the reason has the nearest names."""
     base = re.split("[:/]", name)[0]
     if base not in (known := _known()) and base not in (known := known | registered()):
-        raise ValueError(f"task.name: TFDS has no set {base!r}{_near(base, known)}")
+        raise FieldError("task.name", f"TFDS has no set {base!r}{_near(base, known)}")
 
 
 def left_over(folder: Path) -> Path | None:
-    """What a preparation that was cut short left behind of a set."""
+    """The incomplete folder that an interrupted preparation has left, or None."""
     return next(iter(sorted(folder.glob("**/incomplete.*"))), None)
 
 
@@ -184,7 +184,7 @@ def _refuse_missing(name: str, folder: Path) -> NoReturn:
 
 
 def _known() -> set[str]:
-    """Names of sets, from the files of the installed TFDS: importing it takes most of a second."""
+    """Names of sets, from the files of the installed TFDS, which takes a second to import."""
     spec = importlib.util.find_spec("tensorflow_datasets")
     root = Path(spec.origin).parent if spec and spec.origin else Path()
     folders = {path.name for path in root.glob("datasets/*") if path.is_dir()}
@@ -193,17 +193,18 @@ def _known() -> set[str]:
 
 
 def registered() -> set[str]:
-    """Names that TFDS itself knows: some of its older modules define several sets."""
+    """Names that TFDS has registered: some of its older modules define several sets."""
     import tensorflow_datasets as tfds
 
     return set(tfds.list_builders(with_community_datasets=False))
 
 
 def _near(name: str, known: set[str]) -> str:
-    """The nearest names; all of them would fill a screen."""
-    hint = choices_for(name, sorted(known)).partition(" choices:")[0]
-    return hint if "did you mean" in hint else "; see https://www.tensorflow.org/datasets/catalog"
+    """The nearest names, or the address of the list: all names would fill a screen."""
+    near = difflib.get_close_matches(name, known, n=3)
+    hint = f"did you mean {', '.join(near)}?" if near else "see " + CATALOG
+    return f"; {hint}"
 
 
 def _refuse(name: str, why: str) -> NoReturn:
-    raise ValueError(f"task.name: {PREFIX}{name} {why}")
+    raise FieldError("task.name", f"{PREFIX}{name} {why}")

@@ -6,7 +6,7 @@ Lengths are padded up to a few widths, so many lengths share one compiled progra
 import itertools
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,10 +15,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.lab.config.schema import EvalConfig
-from posenc_jax.lab.hosts.devices import free_bytes, gathered, on_every_device, spread_rows, whole
+from posenc_jax.lab.hosts.devices import (
+    free_bytes,
+    gathered,
+    on_every_device,
+    replicated,
+    spread_rows,
+)
 from posenc_jax.lab.hosts.exit_status import Unmeasured
-from posenc_jax.lab.hosts.processes import fetch, least, several
+from posenc_jax.lab.hosts.processes import fetch, is_multiprocess, minimum
 from posenc_jax.lab.model.transformer import Model
+from posenc_jax.lab.runs import Record, seed_records
 from posenc_jax.lab.tasks import Task
 from posenc_jax.lab.training.loop import cross_entropy, over_seeds
 
@@ -58,8 +65,8 @@ class Evaluator:
 
     def __init__(self, model: Model, task: Task, config: EvalConfig):
         self._model, self._task, self._config = model, task, config
-        self._data = on_every_device(task.data) if several() else task.data
-        self._score = jax.jit(self._score_all, static_argnames="width", out_shardings=whole())
+        self._data = on_every_device(task.data) if is_multiprocess() else task.data
+        self._score = jax.jit(self._score_all, static_argnames="width", out_shardings=replicated())
         self._compiled: dict[tuple[int, int, int], Any] = {}
         self._compiling = threading.Lock()
 
@@ -112,7 +119,7 @@ class Evaluator:
         part = 1
         while True:
             program, shape = self.compile(params, size, part), self.shape(size, part)
-            needs, free = _needs(program), least(free_bytes())
+            needs, free = _needs(program), minimum(free_bytes())
             if needs <= free:
                 return program, shape
             if self.shape(size, 2 * part) == shape:
@@ -144,8 +151,10 @@ class Evaluator:
         return Scores(loss_BT.sum(axis=1), right_B, exact_B, count_B, *sums)
 
 
-def records(scores: Scores, task: Task, seeds: list[int], **labels: Any) -> Iterator[dict]:
-    """One record for each seed and metric, and for each seed and stretch of the window.
+def records(
+    scores: Scores, task: Task, step: int, seeds: Sequence[int], labels: Mapping[str, str | int]
+) -> Iterator[Record]:
+    """One record for each metric and seed, and for each stretch of the window and seed.
 
     Raises:
       Unmeasured: no target counts, as where so few bytes are hidden that no test example has one.
@@ -159,24 +168,22 @@ def records(scores: Scores, task: Task, seeds: list[int], **labels: Any) -> Iter
         metrics["bits_per_byte"] = loss_S / math.log(2)
     else:
         metrics[task.metric] = scores.exact_SE.mean(axis=1)
-    for metric, value_S in metrics.items():
-        for seed, value in zip(seeds, value_S, strict=True):
-            yield {**labels, "seed": seed, "metric": metric, "value": float(value)}
+    yield from seed_records(step, seeds, labels, metrics)
     if task.metric == "bits_per_byte":
-        yield from _by_position(scores, seeds, labels)
+        for position, bits_S in _by_position(scores):
+            at = {**labels, "position": position}
+            yield from seed_records(step, seeds, at, {"bits_per_byte": bits_S})
 
 
-def _by_position(scores: Scores, seeds: list[int], labels: dict[str, Any]) -> Iterator[dict]:
+def _by_position(scores: Scores) -> Iterator[tuple[int, np.ndarray]]:
+    """The first position of each stretch of the window that has targets, and its bits, [S]."""
     used = int(np.flatnonzero(scores.count_ST.sum(axis=0)).max()) + 1
     edges = position_bins(used)
     for start, stop in itertools.pairwise(edges):
         loss_S, count_S = (x[:, start:stop].sum(axis=1) for x in (scores.loss_ST, scores.count_ST))
         if not count_S.all():  # no byte is hidden there
             continue
-        value_S = loss_S / count_S / math.log(2)
-        for seed, value in zip(seeds, value_S, strict=True):
-            record = {**labels, "seed": seed, "metric": "bits_per_byte", "value": float(value)}
-            yield {**record, "position": start}
+        yield start, loss_S / count_S / math.log(2)
 
 
 def position_bins(width: int) -> list[int]:

@@ -17,7 +17,7 @@ import optax
 
 from posenc_jax.lab.config.schema import TrainConfig
 from posenc_jax.lab.hosts import devices, failpoints, processes
-from posenc_jax.lab.hosts.compiling import brief
+from posenc_jax.lab.hosts.compiling import jit_quick
 from posenc_jax.lab.hosts.exit_status import Diverged
 from posenc_jax.lab.hosts.tuning import over, pack, unpack, value_and_grad_in_parts
 from posenc_jax.lab.model.transformer import Model
@@ -153,7 +153,7 @@ def init_states(model: Model, tx, seeds: int, first_seed: int = 0, fsdp: bool = 
         return State(params, tx.init(params), jnp.zeros((), jnp.int32), seed)
 
     make = lambda: devices.by_seed(over_seeds(init, jnp.arange(seeds) + first_seed), fsdp)
-    return brief(make)()
+    return jit_quick(make)()
 
 
 def chunk_sizes(steps: int, chunk: int) -> list[int]:
@@ -177,12 +177,12 @@ def chunk_runner(model: Model, task: Task, config: TrainConfig, loss_mask: bool)
         state = jax.vmap(unpack)(state) if packed else state
         return devices.by_seed(state, config.fsdp), metrics
 
-    shardings = (None, devices.whole())  # those of the state are what it came with
+    shardings = (None, devices.replicated())  # those of the state are what it came with
     return jax.jit(run, donate_argnums=0, static_argnums=2, out_shardings=shardings)
 
 
 class Keeps(Protocol):
-    """What `train` asks of something that keeps its state: see `runs.Keeper`."""
+    """What `train` asks of something that keeps its state: see `runs.StageCheckpoints`."""
 
     def restore(self, fresh: Any) -> Any: ...
     def due(self) -> bool: ...

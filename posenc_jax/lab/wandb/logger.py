@@ -1,9 +1,8 @@
-"""The mirror of a run in W&B. It may fail in any way; training and metrics.jsonl go on.
+"""Logs a run to W&B. An error of W&B is printed and ends the logging; the run itself continues.
 
-Names in W&B: "test/bits_per_byte/rope/L256/seed0" over the axis "step", by-position curves
-"by_position/test/bits_per_byte/rope/L256/seed0" over the axis "position"; at the end what
-`exhibits` adds. W&B's own step counts calls, restarts at 0 and drops rows that go back, so it is
-never given.
+Names in W&B: "test/bits_per_byte/rope/L256/seed0" over the axis "step", curves by position
+"by_position/test/bits_per_byte/rope/L256/seed0" over the axis "position"; `results` adds more at
+the end. W&B's own step is not used: it restarts at 0 in a resumed run, and W&B then drops rows.
 """
 
 import itertools
@@ -20,14 +19,14 @@ from posenc_jax.lab.wandb import results
 
 MODES = ("disabled", "offline", "online")
 INIT_SECONDS, LOG_SECONDS, ANSWER_SECONDS, FINISH_SECONDS = 10.0, 5.0, 3.0, 5.0
-UPLOAD_SECONDS = 60.0  # once a server has shown that it answers
+UPLOAD_SECONDS = 60.0  # for a server that has answered
 AXES = {"step": ("train", "valid", "test"), "position": ("by_position",), "length": ("by_length",)}
-OURS = ("mode", "checkpoint")  # options that are not wandb.init's
-TAG = 64  # characters that W&B allows a tag
+OURS = ("mode", "checkpoint")  # options that wandb.init does not take
+TAG = 64  # most characters of a tag in W&B
 
 
-class Mirror:
-    """Forwards to a W&B run; after the first error, or with no run, does nothing."""
+class WandbLogger:
+    """Logs to a W&B run; does nothing without a run or after the first error."""
 
     def __init__(self, run: Any = None):
         self._run = run
@@ -39,13 +38,13 @@ class Mirror:
         try:
             for (step, position), rows in itertools.groupby(records, _axis):
                 axis = {"step": step} if position is None else {"position": position}
-                row = axis | {name(record): record["value"] for record in rows}
-                _bounded(LOG_SECONDS, self._run.log, row)
+                row = axis | {curve_name(record): record["value"] for record in rows}
+                _with_timeout(LOG_SECONDS, self._run.log, row)
         except Exception as error:
             self._stop("logging", error)
 
     def summarise(self, summary: Mapping) -> None:
-        """Puts the means over seeds where W&B's table of runs shows them."""
+        """Writes the means over seeds into the run's summary, which W&B's table of runs shows."""
         if self._run is None:
             return
         metric = f"test/{summary.get('metric')}"
@@ -57,20 +56,20 @@ class Mirror:
             self._stop("the summary", error)
 
     def publish(self, folder: Path, records: Sequence[Mapping], checkpoint: bool) -> bool:
-        """Sends a finished run's chart, table, figures and artifacts; whether that was done.
+        """Uploads a finished run's chart, table, figures and artifacts; returns whether it did.
 
-        A server is asked for a sign first, which it has ANSWER_SECONDS for: artifacts wait for it.
+        A server that does not answer within ANSWER_SECONDS gets nothing.
         """
         if self._run is None:
             return False
         try:
             online = not self._run.offline
             if online:
-                _bounded(ANSWER_SECONDS, _ask, self._run)
+                _with_timeout(ANSWER_SECONDS, _ask, self._run)
             given = self._run, folder, records, checkpoint
-            sent = _bounded(UPLOAD_SECONDS, results.publish, *given)
+            sent = _with_timeout(UPLOAD_SECONDS, results.publish, *given)
             if online:
-                _bounded(UPLOAD_SECONDS, lambda: [artifact.wait() for artifact in sent])
+                _with_timeout(UPLOAD_SECONDS, lambda: [artifact.wait() for artifact in sent])
             return True
         except TimeoutError as error:
             self._stop("sending the report", error)
@@ -79,36 +78,43 @@ class Mirror:
         return False
 
     def finish(self, failed: bool) -> None:
-        """Ends the run in W&B, waiting about FINISH_SECONDS at most."""
+        """Ends the run in W&B; waits about FINISH_SECONDS at most."""
         if self._run is None:
             return
         try:
-            _bounded(FINISH_SECONDS + 1.0, self._run.finish, int(failed))
+            _with_timeout(FINISH_SECONDS + 1.0, self._run.finish, int(failed))
         except Exception as error:
             self._stop("the end", error)
 
     def _stop(self, where: str, error: Exception) -> None:
-        _warn(f"{where} failed ({first_line(error)}); mirroring stops, metrics.jsonl goes on")
+        _warn(f"{where} failed ({first_line(error)}); no more is sent, metrics.jsonl goes on")
         self._run = None
 
 
-def name(record: Mapping) -> str:
-    """What a record is called in W&B."""
-    base = "{split}/{metric}/{encoding}/L{length}/seed{seed}".format_map(record)
-    return f"by_position/{base}" if "position" in record else base
+def curve_name(record: Mapping) -> str:
+    """The name of a record's curve in W&B: split, metric, other labels, encoding, length, seed."""
+    labels = dict(record["labels"])
+    split, position = labels.pop("split"), labels.pop("position", None)
+    last = [str(labels.pop("encoding"))] if "encoding" in labels else []
+    last += [f"L{labels.pop('length')}"] if "length" in labels else []
+    parts = [split, record["metric"], *map(str, labels.values()), *last, f"seed{record['seed']}"]
+    return "/".join(parts if position is None else ["by_position", *parts])
 
 
-def start(folder: Path, config: Mapping, options: Mapping, id: str | None = None) -> Mirror:
-    """A mirror of the run in `folder`; offline, or none, where W&B refuses or does not answer.
+def start(folder: Path, config: Mapping, options: Mapping, id: str | None = None) -> WandbLogger:
+    """Returns a logger of the run in `folder`: offline if W&B refuses or does not answer, or one
+    that does nothing.
 
     Args:
-      id: the run's name in W&B, so that a run that goes on does so there too. An agent of a sweep
-        has one of its own for it, which stands in WANDB_RUN_ID.
-      options: {"mode": "disabled" | "offline" | "online"} and arguments of `wandb.init`. Disabled
-        does not import wandb. An empty value counts as not given.
+      folder: of the run.
+      config: of the run, as W&B shows it.
+      options: {"mode": "disabled" | "offline" | "online"} and arguments of `wandb.init`. With
+        "disabled" wandb is not imported. An empty value counts as not given.
+      id: the run's id in W&B, with which a resumed run continues. WANDB_RUN_ID, which an agent of a
+        sweep sets, comes first.
 
     Raises:
-      ValueError: a mode that is none of these.
+      ValueError: an unknown mode.
     """
     mode = options.get("mode", "disabled")
     if mode not in MODES:
@@ -117,26 +123,26 @@ def start(folder: Path, config: Mapping, options: Mapping, id: str | None = None
     id = os.environ.get("WANDB_RUN_ID") or id
     for attempt in {"disabled": (), "offline": ("offline",), "online": ("online", "offline")}[mode]:
         try:
-            # What failed to start may still hold the name.
+            # The id of an attempt that failed may still be in use.
             name = id if attempt == mode else f"{id}-{attempt}"
             run = _init(folder, config, attempt, {**given, "id": name})
         except Exception as error:
             last = attempt == "offline"
-            then = "no mirror; metrics.jsonl goes on" if last else "mirroring offline"
+            then = "not logging; metrics.jsonl goes on" if last else "logging offline"
             _warn(f"{attempt} failed ({first_line(error)}); {then}")
             continue
         if attempt == "online":
             print(f"W&B: {run.url}", flush=True)
         else:
             print(f"W&B: offline; upload with: wandb sync {Path(run.dir).parent}", flush=True)
-        return Mirror(run)
-    return Mirror()
+        return WandbLogger(run)
+    return WandbLogger()
 
 
 def _init(folder: Path, config: Mapping, mode: str, options: Mapping) -> Any:
-    # Its reports about itself are sent at exit, and wait for a server that hangs.
+    # W&B's own error reports are sent at exit, and wait for a server that hangs.
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-    import wandb  # imported here: it takes a second, and a disabled mirror must not need it
+    import wandb  # takes a second; not needed with mode "disabled"
 
     shown = {"name": folder.name, "job_type": config.get("experiment")}
     run = wandb.init(
@@ -144,9 +150,8 @@ def _init(folder: Path, config: Mapping, mode: str, options: Mapping) -> Any:
         dir=os.environ.get("WANDB_DIR", folder),
         mode=mode,  # type: ignore[arg-type]
         resume="allow",
-        # A captured console would break the progress bar, and what W&B says is said here. What it
-        # gathers by itself (command line, git, machine, packages) may hold what is nobody's
-        # business; the config has all that a reader needs.
+        # A captured console would break the progress bar. What W&B collects by itself (command
+        # line, git, machine, packages) may be private; the config has what a reader needs.
         settings=wandb.Settings(
             console="off",
             silent=True,
@@ -171,28 +176,28 @@ def _init(folder: Path, config: Mapping, mode: str, options: Mapping) -> Any:
 
 
 def _tags(config: Mapping, given: Sequence[str]) -> list[str]:
-    """The tags given, the task and the encodings: what runs are looked for by."""
+    """Returns the tags given, the task and the encodings."""
     names = [config.get(part, {}).get("name", "") for part in ("task", "encoding")]
     found = [*given, names[0], *names[1].split(",")]
     return list(dict.fromkeys(tag for tag in found if 0 < len(tag) <= TAG))
 
 
 def _ask(run: Any) -> None:
-    """Returns once the run's server has said who is logged in."""
+    """Returns when the run's server has answered a request."""
     import wandb
 
     wandb.Api(overrides={"base_url": run.settings.base_url})
 
 
 def _axis(record: Mapping) -> tuple[int, int | None]:
-    return record["step"], record.get("position")
+    return record["step"], record["labels"].get("position")
 
 
-def _bounded(seconds: float, call: Callable[..., Any], *arguments: Any) -> Any:
-    """What the call returns; what comes of it after so many seconds is nobody's business any more.
+def _with_timeout(seconds: float, call: Callable[..., Any], *arguments: Any) -> Any:
+    """Runs `call` in a thread and returns its result; a result later than `seconds` is ignored.
 
     Raises:
-      TimeoutError: it has not returned by then.
+      TimeoutError: the call has not returned in time.
     """
     done: Future = Future()
 

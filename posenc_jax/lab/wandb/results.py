@@ -1,8 +1,8 @@
-"""What a finished run shows in W&B beside its curves: a chart by length, a table, its report.
+"""Uploads the results of a finished run to W&B: a chart by length, a table, figures, artifacts.
 
 Names in W&B: "by_length/bits_per_byte/rope" with "/low" and "/high" of its interval, over the axis
-"length"; the table "results", a row for each seed; the figures; and artifacts, "...-report" with
-all that is in the run's folder and, when asked, "...-checkpoint".
+"length"; the table "results" with a row for each seed; the figures; the artifact "...-report" with
+the run's files and, if asked, "...-checkpoint".
 """
 
 import json
@@ -11,26 +11,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-COLUMNS = ("encoding", "length", "seed", "metric", "value")
 FILES = ("report.html", "config.json", "metrics.jsonl", "summary.json", "figures/*")
 
 
 def publish(run: Any, folder: Path, records: Sequence[Mapping], checkpoint: bool) -> list[Any]:
-    """Hands all of it to the W&B run and returns the artifacts, which W&B sends as it can.
+    """Logs the results to an open W&B run and returns the artifacts, which W&B uploads later.
 
     Args:
-      run: of W&B, still open.
-      folder: of the finished run; what it does not hold is left out.
+      run: an open W&B run.
+      folder: of the finished run; files that are missing are left out.
       records: as in metrics.jsonl.
-      checkpoint: whether the checkpoints go too.
+      checkpoint: whether to upload the checkpoints too.
     """
-    import wandb  # not before a mirror has: it takes a second
+    import wandb  # takes a second; the logger has imported it already
 
     for row in by_length(json.loads((folder / "summary.json").read_text("utf-8"))):
         run.log(row)
-    rows = table(records)
+    columns, rows = table(records)
     if rows:
-        run.log({"results": wandb.Table(columns=list(COLUMNS), data=rows)})
+        run.log({"results": wandb.Table(columns=[*columns], data=rows)})
     for path in sorted(folder.glob("figures/*.png")):
         run.log({f"figures/{path.stem}": wandb.Image(str(path))})
     if (folder / "report.html").is_file():
@@ -44,7 +43,7 @@ def publish(run: Any, folder: Path, records: Sequence[Mapping], checkpoint: bool
 
 
 def by_length(summary: Mapping) -> list[dict[str, float]]:
-    """A row for each length: the mean of every encoding and the ends of its interval."""
+    """Returns a row for each length: the mean of every encoding and the ends of its interval."""
     if "train_length" not in summary:
         return []
     rows: dict[int, dict[str, float]] = {}
@@ -57,21 +56,27 @@ def by_length(summary: Mapping) -> list[dict[str, float]]:
     return [rows[length] for length in sorted(rows)]
 
 
-def table(records: Sequence[Mapping]) -> list[list]:
-    """The test metrics of every seed at its last step, but for curves by position."""
-    tested = [r for r in records if r["split"] == "test" and "position" not in r]
-    last: dict[str, int] = {}
+def table(records: Sequence[Mapping]) -> tuple[list[str], list[list]]:
+    """Returns columns and rows of all test metrics at each encoding's last step, without curves by
+    position; a row for each seed, a column for each label.
+    """
+    tested = [r for r in records if r["labels"]["split"] == "test"]
+    tested = [r for r in tested if "position" not in r["labels"]]
+    last: dict[Any, int] = {}
     for record in tested:
-        last[record["encoding"]] = max(record["step"], last.get(record["encoding"], 0))
-    return [
-        [record[column] for column in COLUMNS]
-        for record in tested
-        if record["step"] == last[record["encoding"]]
+        encoding = record["labels"].get("encoding")
+        last[encoding] = max(record["step"], last.get(encoding, 0))
+    tested = [r for r in tested if r["step"] == last[r["labels"].get("encoding")]]
+    labels = list(dict.fromkeys(name for r in tested for name in r["labels"] if name != "split"))
+    rows = [
+        [*(r["labels"].get(name) for name in labels), r["seed"], r["metric"], r["value"]]
+        for r in tested
     ]
+    return [*labels, "seed", "metric", "value"], rows
 
 
 def _artifact(run: Any, artifact: Any, folder: Path, patterns: Sequence[str]) -> list[Any]:
-    """Logs the files that the patterns find, under their paths in the folder; [] for none."""
+    """Logs the files that match, under their paths in the folder; returns [] if there are none."""
     paths = [path for pattern in patterns for path in sorted(folder.glob(pattern))]
     paths = [path for path in paths if path.is_file()]
     for path in paths:

@@ -1,16 +1,16 @@
-"""The tasks of this package as TFDS sets, so that others read them by name.
+"""The tasks of this package as TFDS sets, for other programs to read by name.
 
     import tensorflow_datasets as tfds
-    import posenc_jax.lab.tasks.builders
+    import posenc_jax.lab.tasks.tfds_builder
 
     tfds.builder("posenc_jax/copy", file_format="array_record").download_and_prepare()
     source = tfds.data_source("posenc_jax/copy", split="test")
 
 Each task is a config of the set `posenc_jax`, with its default options; nothing is downloaded, and
-TensorFlow is not needed. An example of the standard library is one of its files, with the split it
-has in the task, and one of the digits an image and its label. A generated task, which has no end of
-its own, has 2,000 lines for each split, its 20 smallest sizes in turn: in "test" and "valid" line
-number i is the task's own example number i of its size, in "train" they are drawn with key 0.
+TensorFlow is not needed. An example of the standard library is one of its files, in the split that
+it has in the task; one of the digits is an image and its label. A generated task, which has no last
+example, has 2,000 lines in each split, of its 20 smallest sizes in turn: in "test" and "valid" line
+i is example i of the task at its size, in "train" the lines are drawn with key 0.
 """
 
 import io
@@ -27,7 +27,7 @@ from PIL import Image
 from posenc_jax.lab.tasks import IMAGES, TASKS, corpus, make
 from posenc_jax.lab.tasks.task import Task
 
-SIZES, COUNT = 20, 2000  # of the lines of a generated task
+SIZES, COUNT = 20, 2000  # of a generated task: sizes, and lines of a split
 SPLITS = ("train", "valid", "test")
 
 
@@ -36,7 +36,7 @@ class PosencJax(tfds.core.GeneratorBasedBuilder):
 
     name = "posenc_jax"
     VERSION = tfds.core.Version("1.0.0")
-    BUILDER_CONFIGS = [  # noqa: RUF012 - what TFDS reads
+    BUILDER_CONFIGS = [  # noqa: RUF012 - as TFDS reads it
         tfds.core.BuilderConfig(name=task) for task in (*TASKS, *IMAGES)
     ]
 
@@ -77,7 +77,7 @@ class PosencJax(tfds.core.GeneratorBasedBuilder):
 
 def _files(split: str) -> Iterator[tuple[str, dict]]:
     root = sysconfig.get_path("stdlib")
-    for path, text in corpus.texts(corpus.plan_stdlib())[split]:
+    for path, text in corpus.texts(corpus.standard_library())[split]:
         inside = path.relative_to(root).as_posix()
         yield inside, {"path": inside, "text": text}
 
@@ -101,7 +101,7 @@ def _lines(task: Task, split: str) -> Iterator[tuple[int, dict]]:
 
 
 def lines(task: Task, split: str, size_B: np.ndarray) -> list[np.ndarray]:
-    """Tokens, targets and weights, int32 [B, T], of example number b of size size_B[b]."""
+    """Tokens, targets and weights, int32 [B, T]; row b is example b of size size_B[b]."""
     width = task.width(int(size_B.max()))
     if split == "train":
         key = jax.random.key(0, impl="threefry2x32")

@@ -1,7 +1,7 @@
-"""A question and its answer, in bytes: BOS question SEP answer EOS; what follows SEP counts.
+"""Questions and answers in bytes: BOS question SEP answer EOS; what follows SEP counts.
 
-A byte b is token SYMBOL + b. A size n is the set of all lines that the model reads in n tokens or
-fewer; the test examples of a size are all such lines, the shortest first.
+Byte b is token SYMBOL + b. A size n is the set of all lines of which the model reads n tokens or
+fewer; the test examples of a size are all those lines, shortest first.
 """
 
 from collections.abc import Mapping, Sequence
@@ -87,7 +87,7 @@ def answered(
 
 
 def _sha256(lines: Mapping[str, Mapping[str, np.ndarray]]) -> str:
-    """Of the sizes of the three splits in tokens, and then their tokens."""
+    """The hash of the tokens in each of the three splits and then those tokens."""
     tokens = [lines[split]["tokens"].astype("<u2") for split in SPLITS]
     digest = sha256(repr([len(token_N) for token_N in tokens]).encode())
     for token_N in tokens:
@@ -96,7 +96,7 @@ def _sha256(lines: Mapping[str, Mapping[str, np.ndarray]]) -> str:
 
 
 def _lines(read: Sequence[tuple[bytes, bytes]]) -> dict[str, np.ndarray]:
-    """Lines, the shortest first, in one array: where each starts, its width, where it answers."""
+    """All lines in one array, shortest first; for each its start, its width and where SEP is."""
     ordered = sorted(read, key=lambda pair: len(pair[0]) + len(pair[1]))
     symbols = lambda text: SYMBOL + np.frombuffer(text, np.uint8).astype(np.uint16)
     parts, asked = [], []

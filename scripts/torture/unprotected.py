@@ -1,4 +1,4 @@
-"""`python -m scripts.torture.without PROTECTION FLAGS...`: train.py with one protection off.
+"""`python -m scripts.torture.unprotected PROTECTION FLAGS...`: train.py with one protection off.
 
 The controls of the torture tests: what each protection prevents must then be seen to happen.
 """
@@ -51,7 +51,7 @@ def locking() -> None:
 def bounds() -> None:
     """W&B may take the time that it wants."""
     logger.FINISH_SECONDS = 0.0
-    logger._bounded = lambda seconds, call, *arguments: call(*arguments)
+    logger._with_timeout = lambda seconds, call, *arguments: call(*arguments)
     job.LEAVE_SECONDS = 3600.0
 
 
@@ -61,7 +61,7 @@ def following() -> None:
 
 
 def _start_alone(prepare, config, free):
-    signals.follow_parent = lambda: None
+    signals.end_with_parent = lambda: None
     workers._start(prepare, config, free)  # of the worker, where nothing is changed
 
 

@@ -1,10 +1,10 @@
-"""Training text that does not fit: windows read as they are needed, a step's by its number alone.
+"""Training windows of a text that does not fit in memory, read step by step.
 
-The documents of a step are neighbours in storage, where TFDS has shuffled them; which block of them
-a step gets is Grain's shuffle, anew in every epoch. A row begins in a document of its own, at a
-random byte where that is longer than the window, and goes on with the documents behind it. Nothing
-is kept between steps: any step can be read first. Where blocks are few, several epochs are shuffled
-as one.
+The documents of a step are neighbours in storage, in which TFDS has shuffled them; Grain shuffles
+these blocks of neighbours, differently in every epoch. A row begins in a document of its own, at a
+random byte if the document is longer than the window, and continues with the documents after it.
+The rows of a step depend on its number and the seed alone, so steps can be read in any order. If
+there are few blocks, several epochs are shuffled together.
 """
 
 import dataclasses
@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 
 from posenc_jax.lab.tasks.task import Fed
-from posenc_jax.lab.tasks.windows import document
+from posenc_jax.lab.tasks.text_windows import document
 
-FEW = 1024  # blocks; Grain's shuffle takes microseconds of so many, milliseconds of 40
+FEW = 1024  # blocks; Grain's shuffle takes microseconds for so many, milliseconds for 40
 
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """Neighbours as one element: a data source for Grain, whose own cost is then paid once a step.
+    """A data source for Grain with `size` neighbours as one element, one element a step.
 
-    size: documents in a block, at most as many as there are.
+    Grain's own cost is then paid once a step.
     """
 
     source: Any
@@ -46,7 +46,7 @@ def feeder(
 
     Args:
       source: the documents, with random access.
-      feature: where an example has its text.
+      feature: the feature that holds the text.
       mean: bytes of a document, on average.
     """
     import grain  # most of a second
@@ -71,7 +71,7 @@ def feeder(
 def filled(
     documents: Sequence[bytes], rng: np.random.Generator, batch: int, length: int
 ) -> np.ndarray:
-    """Rows uint8 [B, length], each begun in a document of its own and filled with the next ones."""
+    """Rows uint8 [B, length]: each begins in a document of its own and is filled with the next."""
     rows = []
     for row in range(batch):
         at = row * len(documents) // batch

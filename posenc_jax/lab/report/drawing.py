@@ -1,27 +1,31 @@
-"""One look for every figure: colours, type, labels beside the axes."""
+"""The style of all figures: colours, fonts, axes, labels in the right margin.
+
+The style sheet of the HTML pages is in `page_css`.
+"""
+
+from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
-
-import matplotlib
-from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from posenc_jax.lab.report import summaries
 from posenc_jax.lab.report.statistics import interval
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 INK, MUTED, GRID = "#1f2328", "#667080", "#e2e6ea"
 # Okabe and Ito's colours (2008) without black and yellow, which vanish on a dark or a light page.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a6d3b")
-# What report.html calls these colours, which it has for light and dark.
+# The names of these colours in report.html, which has a light and a dark value of each.
 PALETTE = {"ink": INK, "muted": MUTED, "grid": GRID} | {f"c{i}": c for i, c in enumerate(COLORS)}
 MARKERS = "osD^vPX"
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)))
 TICKS = 9
-BAND_SEEDS = 3  # of two seeds the t interval, 12.7 standard errors either way, fills a figure
-LABEL_GAP = 0.055  # of the axes' height, between two labels in the margin
+BAND_SEEDS = 3  # the t interval of two seeds, 12.7 standard errors to each side, fills a figure
+LABEL_GAP = 0.055  # between two labels in the margin, as a share of the axes' height
 
 STYLE: dict[Any, Any] = {
     "figure.constrained_layout.use": True,
@@ -51,7 +55,7 @@ STYLE: dict[Any, Any] = {
 
 
 class Label(NamedTuple):
-    """Text in the right margin, joined to the point (x, y) by a line of its colour."""
+    """A text in the right margin, joined to the point (x, y) by a line in `color`."""
 
     text: str
     x: float
@@ -60,14 +64,16 @@ class Label(NamedTuple):
 
 
 @contextmanager
-def look(name: str) -> Iterator[None]:
-    """The style while one figure is made and saved; `name` seeds the ids inside its SVG."""
+def styled(name: str) -> Iterator[None]:
+    """Applies the style while one figure is made and saved; `name` seeds the ids in its SVG."""
+    import matplotlib
+
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": name}):
         yield
 
 
-def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """One colour, marker and dash for each encoding, the same in every figure of a run."""
+def line_styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Returns a colour, marker and dash for each name, as arguments of `Axes.plot`."""
     return {
         name: {
             "color": COLORS[i % len(COLORS)],
@@ -78,8 +84,10 @@ def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     }
 
 
-def band(axes: Axes, x: Sequence[float], seeds: Sequence[Sequence[float]], color: str) -> None:
-    """Shades the 95% t interval of the seeds at each x; none of fewer than BAND_SEEDS."""
+def shade_interval(
+    axes: Axes, x: Sequence[float], seeds: Sequence[Sequence[float]], color: str
+) -> None:
+    """Shades the 95% t interval over seeds at each x that has BAND_SEEDS seeds or more."""
     enough = [(at, own) for at, own in zip(x, seeds, strict=True) if len(own) >= BAND_SEEDS]
     spread = [(at, *interval(own)[1:3]) for at, own in enough]
     known = [row for row in spread if row[1] is not None]
@@ -88,15 +96,15 @@ def band(axes: Axes, x: Sequence[float], seeds: Sequence[Sequence[float]], color
         axes.fill_between(at, low, high, color=color, alpha=0.16, linewidth=0)
 
 
-def banded(seeds: int) -> str:
-    """What the band is, or why there is none."""
+def interval_note(seeds: int) -> str:
+    """Says what the shaded band is, or why a figure has none."""
     if seeds < BAND_SEEDS:
         return f"no band: fewer than {BAND_SEEDS} seeds"
     return "band: 95% t interval"
 
 
-def limits(values: Sequence[float], baselines: Sequence[float]) -> tuple[float, float]:
-    """The range of every seed, with the baselines that lie near enough not to squeeze it."""
+def y_limits(values: Iterable[float], baselines: Iterable[float]) -> tuple[float, float]:
+    """Returns limits that hold all values, and those baselines that do not double the range."""
     finite = [value for value in values if value is not None and math.isfinite(value)] or [0.0, 1.0]
     low, high = min(finite), max(finite)
     reach = max(high - low, 0.05 * abs(high), 1e-3)
@@ -106,8 +114,8 @@ def limits(values: Sequence[float], baselines: Sequence[float]) -> tuple[float, 
     return low - room, high + room
 
 
-def baselines(axes: Axes, values: Mapping[str, float], right: float) -> list[Label]:
-    """Dashed lines, and labels for them; an arrow says that one lies outside the axes."""
+def draw_baselines(axes: Axes, values: Mapping[str, float], right: float) -> list[Label]:
+    """Draws dashed lines and returns their labels; an arrow marks a value outside the axes."""
     low, high = axes.get_ylim()
     labels = []
     for name, value in values.items():
@@ -120,7 +128,7 @@ def baselines(axes: Axes, values: Mapping[str, float], right: float) -> list[Lab
 
 
 def margin_labels(axes: Axes, labels: Sequence[Label]) -> None:
-    """Writes labels beside the axes, as high as their points, pushed apart where they touch."""
+    """Writes labels in the right margin at the heights of their points, without overlaps."""
     ordered = sorted(labels, key=lambda label: (label.y, label.color != MUTED))
     within = axes.transScale + axes.transLimits
     heights = [within.transform((label.x, label.y))[1] for label in ordered]
@@ -146,10 +154,12 @@ def margin_labels(axes: Axes, labels: Sequence[Label]) -> None:
 
 
 def length_axis(axes: Axes, lengths: Sequence[int], trained: int) -> None:
-    """A log axis with a tick at each length that says how it stands to the trained one."""
+    """Makes x a log axis of lengths; a tick shows a length and its ratio to the trained one."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
     every = math.ceil(len(lengths) / TICKS)
     shown = [length for i, length in enumerate(lengths) if i % every == 0 or length == trained]
-    texts = {length: f"{length}\n{summaries.multiple(length, trained)}" for length in shown}
+    texts = {length: f"{length}\n{summaries.length_ratio(length, trained)}" for length in shown}
     axes.set_xscale("log", base=2)
     axes.set_xlim(lengths[0] / 1.12, lengths[-1] * 1.12)
     axes.xaxis.set_major_locator(FixedLocator(shown))
@@ -159,7 +169,9 @@ def length_axis(axes: Axes, lengths: Sequence[int], trained: int) -> None:
 
 
 def position_axis(axes: Axes, trained: int) -> None:
-    """A log axis of positions with plain numbers."""
+    """Makes x a log axis of positions with plain numbers."""
+    from matplotlib.ticker import FuncFormatter, NullLocator
+
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     axes.xaxis.set_minor_locator(NullLocator())
@@ -167,12 +179,12 @@ def position_axis(axes: Axes, trained: int) -> None:
 
 
 def trained_line(axes: Axes, trained: int) -> None:
-    """A dotted line where training ended."""
+    """Draws a dotted vertical line at the trained length."""
     axes.axvline(trained, color=MUTED, linewidth=1, linestyle=":", zorder=1)
 
 
-def head(axes: Axes, title: str, below: str) -> None:
-    """A title, and a line in small type that says how to read the figure."""
+def set_title(axes: Axes, title: str, below: str) -> None:
+    """Sets a title and, below it in small type, a line that says how to read the figure."""
     axes.set_title(title, fontweight="bold", fontsize="large", pad=24)
     axes.annotate(below, (0, 1), (0, 8), xycoords="axes fraction", textcoords="offset points",
                   color=MUTED, fontsize="small")  # fmt: skip

@@ -1,4 +1,4 @@
-"""The style sheet of report.html; the variables are the colours of `look.PALETTE` by name."""
+"""The style sheet of the HTML pages; its variables are the names in `drawing.PALETTE`."""
 
 CSS = """
 :root {

@@ -1,12 +1,12 @@
-"""Next-byte prediction on windows of text, and the record of what the text was.
+"""Next-byte prediction on windows of text.
 
-A window of n bytes reads n and predicts the n that begin one later; it is cut from the plain stream
-of bytes. `packed` says what becomes of documents that a 0 byte stands before: positions start again
-at each and no token sees another document. The 0 byte belongs to the document behind it, which it
-begins, and ends the one before, which has to predict it; so every byte is predicted once.
+In a window of size n the input is n bytes of the text, and the targets are the n bytes that begin
+one later. With `packed` each 0 byte begins a document: positions start again there, and no token
+sees another document. The 0 byte is the first token of its document and the last target of the one
+before, so every byte is predicted once.
 
-The test windows of every size lie side by side on the first `stretch` bytes of the test split, so
-at every size that divides the stretch the same bytes are predicted.
+The test windows of every size cover the first `stretch` bytes of the test split without overlap, so
+all sizes that divide the stretch predict the same bytes.
 """
 
 from collections.abc import Mapping
@@ -21,6 +21,7 @@ from posenc_jax.lab.tasks.baselines import baselines, unigram_bits
 from posenc_jax.lab.tasks.masked import masked
 from posenc_jax.lab.tasks.task import Batch, Task, check_size, check_width
 from posenc_jax.layout import layout
+from posenc_jax.options import FieldError
 
 SPLITS = ("train", "valid", "test")
 SEPARATOR = b"\0"
@@ -41,12 +42,13 @@ def windowed(
     Args:
       source: the task's name.
       stretch: bytes of the test split that are predicted, and of the validation split.
-      share: of bytes that are hidden and predicted; 0: the next byte is. See `masked.py`.
+      share: the share of bytes that are hidden and predicted, see `masked.py`; 0: the next byte is
+        predicted.
       packed: keep documents apart.
-      streamed: the training rows will be fed, see `Task.feed`; of the text only its head is given.
-      facts: what is known of the text besides its bytes and their hash.
+      streamed: training rows come from `Task.feed`; `text` is only the beginning of each split.
+      facts: facts about the text besides its bytes and their hash.
 
-    ValueError: a split is too small, or the text too large.
+    FieldError: a split is too small, or the text too large.
     """
     sizes = {split: len(text[split]) for split in SPLITS}
     check_sizes(source, sizes)
@@ -96,7 +98,7 @@ def windowed(
 
 
 def batch(byte_BL: jax.Array, size_B: jax.Array, packed: bool) -> Batch:
-    """Windows of size_B bytes at the head of rows of [B, T + 1], as a batch of width T."""
+    """Windows of the first size_B bytes of rows [B, T + 1], as a batch of width T."""
     place_T = jnp.arange(byte_BL.shape[1] - 1, dtype=jnp.int32)
     inside_BT = place_T[None] < size_B[:, None]
     byte_BL = byte_BL.astype(jnp.int32)
@@ -113,30 +115,31 @@ def batch(byte_BL: jax.Array, size_B: jax.Array, packed: bool) -> Batch:
 
 
 def document(text: bytes | str) -> bytes:
-    """A document of a packed text, behind its 0 byte; one inside it becomes a space."""
+    """A document of a packed text: a 0 byte, then its text with 0 bytes made spaces."""
     stored = text.encode() if isinstance(text, str) else text
     return SEPARATOR + stored.replace(SEPARATOR, b" ")
 
 
 def check_sizes(source: str, sizes: Mapping[str, int]) -> None:
-    """ValueError: a split is too small to measure on, or all are too large for int32 indices."""
+    """FieldError: a split is too small to measure on, or all are too large for int32 indices."""
     for split, size in sizes.items():
         if size < SMALLEST:
-            raise ValueError(
-                f"task.name: {source} is too small: {sum(sizes.values())} bytes, of which {size} "
-                f"for {split}; each split needs {SMALLEST} or more"
+            raise FieldError(
+                "task.name",
+                f"{source} is too small: {sum(sizes.values())} bytes, of which {size} for {split}; "
+                f"each split needs {SMALLEST} or more",
             )
     if sum(sizes.values()) >= 2**31:
-        raise ValueError(f"task.name: {source} is too large: it must be less than 2 GiB")
+        raise FieldError("task.name", f"{source} is too large: it must be less than 2 GiB")
 
 
 def largest_window(stretch: int, sizes: list[int]) -> int:
-    """The longest window there is, and how many bytes are predicted at each size."""
+    """The longest window, which is also the number of bytes predicted at each size."""
     return min(stretch, min(sizes) - 1)
 
 
 def text_sha256(text: Mapping[str, np.ndarray]) -> str:
-    """Of the sizes of the three splits and then their bytes."""
+    """The hash of the sizes of the three splits and then their bytes."""
     digest = sha256(repr([len(text[split]) for split in SPLITS]).encode())
     for split in SPLITS:
         digest.update(text[split].data)

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 
-class Shown(NamedTuple):
+class CheckResult(NamedTuple):
     """`good` of `tried`; `control` of `control_tried` failures found with the protection off.
 
     `settings` says how it was tried, `figures` what else was measured, `bad` what went wrong.

@@ -1,0 +1,58 @@
+"""The config of the claims ledger, and what it refuses."""
+
+from typing import Literal
+
+from experiments import checks
+from posenc_jax import make
+from posenc_jax.lab import tasks
+from posenc_jax.lab.config import schema
+from posenc_jax.lab.config.errors import inside
+from posenc_jax.options import FieldError, choices_for
+
+
+class TextConfig(schema.Part):
+    """The models on text that claims share."""
+
+    task: schema.TaskConfig
+    model: schema.ModelConfig
+    train: schema.TrainConfig
+
+
+class Config(schema.ExperimentConfig):
+    """`claims`: "all", or ids with commas."""
+
+    mostly_compiles = True
+
+    claims: str
+    budget: Literal["quick", "full"]
+    text: TextConfig
+
+
+def claim_ids(config: Config) -> list[str]:
+    """The ids of the claims to measure."""
+    from experiments.claims.register import LEDGER  # the claims load Matplotlib, SciPy and Optax
+
+    return list(LEDGER) if config.claims == "all" else config.claims.split(",")
+
+
+def check(config: Config) -> None:
+    """Raises FieldError for an unknown claim, and for a text or model that does not suit them."""
+    from experiments.claims.register import LEDGER
+
+    chosen = claim_ids(config)
+    schema.check_distinct("claims", chosen)
+    for id in chosen:
+        if id not in LEDGER:
+            raise FieldError("claims", f"no claim {id!r}{choices_for(id, ['all', *LEDGER])}")
+    with inside("text"):
+        _check_text(config.text)
+    if "rope-4" in chosen and config.text.model.heads != 4:
+        reason = f"{config.text.model.heads}: rope-4 compares the four of 4"
+        raise FieldError("text.model.heads", reason)
+
+
+def _check_text(text: TextConfig) -> None:
+    if text.model.kind != "decoder":
+        raise FieldError("model.kind", f"{text.model.kind!r}: the shared models are 'decoder'")
+    checks.width("model.width", "rope", make("rope"), text.model)
+    tasks.check(text.task.name, {"train.length": (text.train.length,)}, **text.task.options)

@@ -1,0 +1,70 @@
+"""The config of an image experiment, the encodings that it names, and what it refuses."""
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from experiments import checks
+from posenc_jax import encodings
+from posenc_jax.encoding import Encoding
+from posenc_jax.lab import tasks
+from posenc_jax.lab.config import schema
+from posenc_jax.options import FieldError
+
+
+class EvalConfig(schema.Part):
+    """Resolutions to test at, in patches a side; `tokens` is the most in one forward pass."""
+
+    lengths: Annotated[tuple[schema.Few, ...], Field(min_length=1), schema.Distinct]
+    tokens: schema.Count = 8192
+
+
+class Config(schema.TrainedConfig):
+    """Lengths in `train` and `eval` are patches a side."""
+
+    mostly_compiles = True
+
+    eval: EvalConfig
+
+
+def sized(config: Config, name: str) -> Encoding:
+    """The method of that name, with tables of the size of the grid it is trained on."""
+    return encodings.make(name, **_options(config, name))
+
+
+def _options(config: Config, name: str) -> dict[str, Any]:
+    side = config.train.length
+    flat = encodings.axes(name) < 2
+    fits = {"length": side * side if flat else side, "beyond": "clamp"}
+    if not flat:
+        fits["window"] = side
+    return encodings.taken_by(name, fits | config.encoding.options)
+
+
+def check(config: Config) -> None:
+    """Raises FieldError for what cannot run, before anything is compiled."""
+    if config.model.kind != "encoder":
+        reason = f"{config.model.kind!r} reads patches in order; use 'encoder'"
+        raise FieldError("model.kind", reason)
+    if "order" in config.task.options:
+        raise FieldError("task.order", "each method gets its own order; leave it out")
+    tasks.check(config.task.name, checks.sizes(config), "patches", **config.task.options)
+    if config.train.length not in config.eval.lengths:
+        raise FieldError("eval.lengths", f"must hold the trained one, {config.train.length}")
+    encodings.check_used(config.encoding.names, config.encoding.options)
+    for name in config.encoding.names:
+        _check_method(config, name)
+
+
+def _check_method(config: Config, name: str) -> None:
+    if (axes := encodings.axes(name)) > 2:
+        raise FieldError("encoding.name", f"{name} reads positions of {axes} axes; images have 2")
+    for part in encodings.cards(name):
+        if part.groups is not None:
+            raise FieldError("encoding.name", f"{part.name} reads groups; images state none")
+    options = _options(config, name)
+    positions = lambda size: size if axes == 2 else size * size
+    checks.training("train.length", name, options, positions(config.train.length))
+    for size in config.eval.lengths:
+        checks.reach("eval.lengths", name, options, positions(size))
+    checks.width("model.width", name, sized(config, name), config.model)

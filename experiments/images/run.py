@@ -1,0 +1,109 @@
+"""Trains and tests the methods of an image experiment, and reports the results."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.images import pages
+from experiments.images.config import Config, sized
+from experiments.stages import Reading, evaluate, fit
+from posenc_jax import encodings
+from posenc_jax.lab import report, runs, tasks
+from posenc_jax.lab.config import schema
+from posenc_jax.lab.model import transformer
+from posenc_jax.lab.model.transformer import Model
+from posenc_jax.lab.tasks.images import VIEWS
+from posenc_jax.lab.training.evaluation import Evaluator, Scores, records
+
+
+def run(config: Config, workdir: str) -> None:
+    """Trains and tests every method, then writes and prints the report."""
+    with runs.Run(workdir, config.model_dump(), config.wandb.model_dump()) as record:
+        task = _task(config, config.encoding.names[0])
+        record.fact(task=dict(task.facts))
+        _keep_shown(config, task, record)
+        for name in config.encoding.names:
+            _measure(config, name, record)
+        summary = report.summarise(
+            record.records(), metric=task.metric, better="higher",
+            train_length=config.train.length, baselines=task.baselines(),
+            not_measured=record.facts.get("not_measured", ()),
+        )  # fmt: skip
+        record.finish(summary)
+        show(workdir)
+
+
+def show(workdir: str) -> None:
+    """The report of a finished run again, from its folder."""
+    report.present(workdir, *pages.sections(runs.read(workdir)))
+
+
+def _task(config: Config, name: str) -> tasks.Task:
+    order = "line" if encodings.axes(name) < 2 else "grid"
+    return tasks.make(config.task.name, **config.task.options, order=order)
+
+
+def _model(config: Config, name: str, classes: int, features: int) -> Model:
+    """The encoder with one answer an image, [B, 1, classes]."""
+    model = transformer.build(
+        config.model, sized(config, name), classes,
+        pooled=True, axes=max(1, encodings.axes(name)), features=features,
+    )  # fmt: skip
+
+    def apply(params, patch_BTF, layout, placed=None, **promises):
+        del promises  # positions do not count up along storage in every view
+        return model.apply(params, patch_BTF, layout, placed)[:, None]
+
+    return model._replace(apply=apply)
+
+
+def _measure(config: Config, name: str, record: runs.Run) -> None:
+    """Trains one method, and logs its scores in every view at every resolution."""
+    task = _task(config, name)
+    assert task.features is not None
+    model = _model(config, name, task.vocab, task.features)
+    limits = schema.EvalConfig(lengths=config.eval.lengths, tokens=config.eval.tokens)
+    evaluator = Evaluator(model, task, limits)
+    plan = [
+        Reading(name, size, name, evaluator, f"{name}: read at {size}")
+        for size in config.eval.lengths
+    ]
+    if all(record.ended(one.stage) for one in plan):
+        return
+    state = fit(config, model, task, name, plan, record)
+    seeds = range(config.first_seed, config.first_seed + config.seeds)
+
+    def read(one: Reading) -> None:
+        scores = evaluator(state.params, one.length)
+        for view, seen in zip(VIEWS, by_view(scores), strict=True):
+            labels = {"encoding": pages.row(name, view), "split": "test", "length": one.length}
+            record.log(records(seen, task, config.train.steps, seeds, labels))
+
+    evaluate(plan, record, read)
+
+
+def _keep_shown(config: Config, task: tasks.Task, record: runs.Run) -> None:
+    """Writes shown.npz: the first test image in patches, at every resolution and shuffled."""
+    mean_C, deviation_C = (np.asarray(task.data[name]).ravel() for name in ("mean", "deviation"))
+    images, panels = (task.examples(config.train.length) or 0) // len(VIEWS), {}
+    read = jax.jit(task.test, static_argnums=(2, 3))
+    for view, size in [*((0, n) for n in config.eval.lengths), (2, config.train.length)]:
+        index_B = jnp.asarray([view * images], jnp.int32)
+        patch_TF = np.asarray(read(task.data, index_B, size, size * size).tokens_BT[0])
+        side = math.isqrt(patch_TF.shape[-1] // len(mean_C))
+        pixels = patch_TF.reshape(size, size, side, side, -1) * deviation_C + mean_C
+        title = f"{size} × {size}" + (f", {VIEWS[view]}" if view else "")
+        panels[title] = np.clip(pixels / pixels.max(), 0, 1)
+    np.savez(record.path / "shown.npz", **panels)
+
+
+def by_view(scores: Scores) -> list[Scores]:
+    """The scores of each view; those by place in the window are of all together."""
+    whole = scores._asdict()
+    parts = {name: np.split(whole[name], len(VIEWS), axis=1) for name in Scores._fields[:4]}
+    return [
+        scores._replace(**{name: part[view] for name, part in parts.items()})
+        for view in range(len(VIEWS))
+    ]

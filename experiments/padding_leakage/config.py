@@ -1,0 +1,68 @@
+"""The config of a padding measurement, and what it refuses."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveFloat, model_validator
+
+from experiments import checks
+from experiments.rows import fitted, fitted_options
+from posenc_jax import encodings
+from posenc_jax.lab.config import schema
+from posenc_jax.options import FieldError
+
+Side = Literal["left", "right"]
+
+
+class Data(schema.Part):
+    """Sequences: in training of `min_length` to `length` tokens; in the measurement of `measured`
+    tokens, with each amount of padding on each side.
+    """
+
+    symbols: schema.Rows = Field(ge=2)
+    min_length: schema.Length
+    length: schema.Length
+    measured: schema.Rows
+    amounts: schema.Lengths
+    sides: Annotated[tuple[Side, ...], Field(min_length=1), schema.Distinct]
+    examples: schema.Rows
+
+    _in_order = model_validator(mode="after")(schema.lengths_in_order)
+
+
+class Learning(schema.Part):
+    """Training with Adam; the rate falls to 0."""
+
+    steps: schema.Count
+    batch: schema.Rows
+    lr: PositiveFloat
+
+
+class Config(schema.ExperimentConfig):
+    """A row of the results is one encoding."""
+
+    mostly_compiles = True
+
+    encoding: schema.EncodingConfig
+    model: schema.ModelConfig
+    data: Data
+    learning: Learning
+
+
+def check(config: Config) -> None:
+    """Raises FieldError for what cannot run, before anything is compiled."""
+    encodings.check_used(config.encoding.names, config.encoding.options)
+    if config.model.kind == "lstm":
+        reason = "'lstm' has no attention to mask; choices: encoder, decoder"
+        raise FieldError("model.kind", reason)
+    if config.model.masks != schema.MaskConfig():
+        raise FieldError("model.masks", "all subsets are measured; leave every mask True")
+    longest = max(config.data.length, config.data.measured + max(config.data.amounts))
+    for name in config.encoding.names:
+        checks.sequence("encoding.name", name)
+    rows = [fitted(name, config.encoding.options) for name in config.encoding.names]
+    schema.check_distinct("encoding.name", [label for label, _ in rows])
+    for name, (label, encoding) in zip(config.encoding.names, rows, strict=True):
+        checks.width("model.width", label, encoding, config.model)
+        _, options = fitted_options(name, config.encoding.options)
+        checks.training("data.length", label, options, config.data.length)
+        checks.reach("data.amounts", label, options, longest)

@@ -1,0 +1,27 @@
+"""Adds the outer part of a path to the errors of a field: see `posenc_jax.options.FieldError`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from posenc_jax.options import FieldError
+
+
+@contextmanager
+def inside(*path: str) -> Iterator[None]:
+    """Puts `path` before the path of a FieldError that is raised in the block."""
+    try:
+        yield
+    except FieldError as error:
+        raise error.inside(*path) from None
+
+
+@contextmanager
+def library_errors() -> Iterator[None]:
+    """Raises a ValueError of the library, "encoding.base: ...", as a FieldError."""
+    try:
+        yield
+    except FieldError:
+        raise
+    except ValueError as error:
+        path, _, reason = str(error).partition(": ")
+        raise FieldError(path, reason) from None
