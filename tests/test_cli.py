@@ -319,6 +319,14 @@ def command(*arguments):
         ([MAIN, "--workdri=x"], ["workdri"]),
         (["--config=configs/none.py"], ["configs/none.py"]),
         (["--config=configs/rope_extrap.py:quik"], ["quik", "quick"]),
+        (
+            ["--config=configs/extrap.py:randomized+learned,quick"],
+            ["config.encoding.name", "randomized", "encoding.length to 2048", "clamp"],
+        ),
+        (
+            ["--config=configs/extrap.py:shifted+learned,quick", "--config.train.length=64"],
+            ["config.encoding.name", "shifted", "encoding.length to 564", "clamp"],
+        ),
         ([], ["--config"]),
     ],
     ids=lambda v: " ".join(v),

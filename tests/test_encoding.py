@@ -4,11 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import serialization
 
 import posenc_jax
 from posenc_jax import CATALOG, Dims, Encoding, Side, Walk, at_layer, chain, describe, make
 from posenc_jax.encoding import each_layer, only_places, per_layer, place
 from posenc_jax.encodings import card
+from posenc_jax.options import FieldError, checked
 from tests.catalogue import standing
 
 DIMS = Dims(model=8, heads=2, head=4, layers=3)
@@ -266,6 +268,52 @@ def test_what_is_wrong_is_said_in_one_line(ask, message):
         ask()
     assert str(refusal.value).startswith(message)
     assert "\n" not in str(refusal.value)
+
+
+NUMPY = [
+    ("rope", {"base": np.float32(5e5)}, {"base": 5e5}),
+    ("rope", {"base": np.int64(500)}, {"base": 500.0}),
+    ("t5", {"buckets": np.int32(16), "scaled": np.bool_(False)}, {"buckets": 16, "scaled": False}),
+    ("mrope", {"sections": [np.int64(1), np.int8(2), 1]}, {"sections": (1, 2, 1)}),
+    ("rope", {"pairing": np.str_("half")}, {"pairing": "half"}),
+]
+
+
+@pytest.mark.parametrize(("name", "given", "wanted"), NUMPY)
+def test_numbers_of_numpy_are_taken_as_pythons(name, given, wanted):
+    assert make(name, **given).init is not None
+    found = {o: checked("encoding", card(name).options[o], value) for o, value in given.items()}
+    assert found == wanted
+    assert [type(value) for value in found.values()] == [type(v) for v in wanted.values()]
+    with pytest.raises(FieldError, match="is not one of: int"):
+        make("t5", buckets=np.float32(16))
+
+
+def test_an_error_carries_the_field_and_the_reason():
+    for ask, field in (
+        (lambda: make("rope", base=-1.0), "base"),
+        (lambda: make("rope", bse=1.0), "bse"),
+        (lambda: make("rope", pairing="x"), "pairing"),
+        (lambda: make("t5", buckets=7), "buckets"),
+        (lambda: make("yarn", beta_slow=40.0), "beta_fast"),
+        (lambda: make("randomized+learned"), "name"),
+        (lambda: make("rope+xpos"), "name"),
+    ):
+        with pytest.raises(FieldError) as refusal:
+            ask()
+        assert refusal.value.path == ("encoding", field)
+        assert str(refusal.value) == f"encoding.{field}: {refusal.value.reason}"
+
+
+@pytest.mark.parametrize("name", CATALOG)
+def test_flax_takes_every_methods_parameters(name):
+    """Through bytes and back they are the same arrays in the same tree."""
+    encoding = CATALOG[name](**card(name).example)
+    params = encoding.init(KEY, Dims(16, 2, 8, 2))
+    assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(params))
+    again = serialization.from_bytes(params, serialization.to_bytes(params))
+    assert jax.tree.structure(again) == jax.tree.structure(params)
+    jax.tree.map(np.testing.assert_array_equal, again, params)
 
 
 def test_make_chains_by_plus_and_hands_options_to_who_takes_them():

@@ -38,7 +38,7 @@ def asked(row, inputs, moved=1, **other):
         return {"ids": multimodal_ids.ids(parts, **options)}
     tuples = {o: tuple(v) if isinstance(v, list) else v for o, v in options.items()}
     encoding = make(row["case"].split("/")[0], **tuples)
-    dims = Dims(*row["dims"])
+    dims = Dims(*row["dims"], layers=row["layer"] + 1)
     params = filled(encoding.init(jax.random.key(0), dims), inputs)
     at = standing(inputs["pos"] * moved)
     q_at = standing(inputs["q_pos"] * moved) if "q_pos" in inputs else at
@@ -58,7 +58,7 @@ def asked(row, inputs, moved=1, **other):
 def weights(row, encoding, params, inputs, at, moved):
     """Attention weights [B, H, Q, K]: what attention makes of values that are unit vectors."""
     q, k = wide(inputs["q"]), wide(inputs["k"])
-    queries, keys, dims = q.shape[1], k.shape[1], Dims(*row["dims"])
+    queries, keys, dims = q.shape[1], k.shape[1], Dims(*row["dims"], layers=row["layer"] + 1)
     columns = keys - queries, queries
     view = frame(encoding, params, at, dims, queries=columns, causal=row["causal"], form="dense")
     x = wide(inputs["x"] * moved) if "x" in inputs else None

@@ -279,7 +279,7 @@ def is_finite_in_training(mover, reader, options, time):
     where, dims = full(400, time), Dims(8, 2, 4, 2)
     params = encoding.init(KEY, dims)
     view = frame(encoding, params, where, dims, placed=encoding.place(KEY, where), form="dense")
-    x = view.embed(jnp.ones((400, time, 8)))
+    x = view.embed(jax.random.normal(KEY, (400, time, 8)))
     q = x.reshape(400, time, 2, 4)
     return all(np.isfinite(attend(q, q, q, view.layer(n, x))).all() for n in range(2))
 

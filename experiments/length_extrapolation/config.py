@@ -65,7 +65,8 @@ def check(config: Config) -> None:
             _check_variant(config, name, label)
         for field, lengths in sizes.items():
             in_training = field != "eval.lengths"
-            check_length = checks.training if in_training else checks.reach
+            longest = field == "train.length"
+            check_length = checks.training if longest else checks.reach
             labels = (name,) if in_training else config.eval.variants or (name,)
             for length, label in itertools.product(lengths, labels):
                 options = _variant_options(config, name, label, length)

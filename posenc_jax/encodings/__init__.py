@@ -116,10 +116,9 @@ def make(name: str, **options: Any) -> Encoding:
 
     A "+" chains methods; an option goes to every part that takes it.
 
-    Raises:
-      FieldError: an unknown method or option, a value outside its choices, parts that do not
-        compose, or a part that cannot read the positions that another part gives it, however short
-        the sequence; in one line that names the field, the value and the choices.
+    FieldError: an unknown method or option, a value outside its choices, parts that do not compose,
+    or a part that cannot read the positions that another part gives it, however short the sequence;
+    in one line that names the field, the value and the choices.
     """
     parts = _parts(name, options)
     _check_composes([part for part, _ in parts])

@@ -23,7 +23,6 @@ Start = Literal[0, 1]
     kind="none",
     formula="x",
     paper="Haviv et al. 2022, arXiv 2203.16634; Kazemnejad et al. 2023, arXiv 2305.19466",
-    shift_invariant=True,
     scores=lambda o, params, q_THC, k_THC, pos_T, n: (
         np.einsum("qhc,khc->hqk", q_THC, k_THC) / np.sqrt(q_THC.shape[-1])
     ),

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posenc_jax.encoding import Encoding, each_layer
 from posenc_jax.encodings.checks import with_axes
 
 
@@ -25,6 +26,11 @@ def refusing(made: jax.Array, offset: jax.Array) -> jax.Array:
     if jnp.issubdtype(offset.dtype, jnp.integer):
         return made
     return jnp.where(jnp.isnan(offset), jnp.nan, made)
+
+
+def layered(encoding: Encoding, shared: bool) -> Encoding:
+    """The encoding, its parameters shared by all layers, or with parameters for each layer."""
+    return encoding if shared else each_layer(encoding)
 
 
 # Definitions in float64 NumPy.

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.encoding import Encoding, each_layer
-from posenc_jax.encodings.bias import by_offset, offsets
+from posenc_jax.encoding import Encoding
+from posenc_jax.encodings.bias import by_offset, layered, offsets
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least, one_of, positive, require
 from posenc_jax.encodings.rotation import angles
@@ -63,7 +63,6 @@ def _alibi_scores(o, params, q_THC, k_THC, pos_T, n):
     kind="bias",
     formula="q.k / sqrt(C) - m[h] |i - j|, m[h] = 2^(-8 h / H) for h = 1 .. H",
     paper="Press et al. 2022, arXiv 2108.12409",
-    shift_invariant=True,
     scores=_alibi_scores,
     reference="transformers, x-transformers",
 )
@@ -99,7 +98,6 @@ def _kerple_log_scores(o, params, q_THC, k_THC, pos_T, n):
     kind="bias",
     formula="q.k / sqrt(C) - a[h] ln(1 + b[h] |i - j|), a, b > 0",
     paper="Chi et al. 2022, arXiv 2205.09921",
-    shift_invariant=True,
     scores=_kerple_log_scores,
 )
 def kerple_log(shared: bool = True) -> Encoding:
@@ -121,8 +119,7 @@ def kerple_log(shared: bool = True) -> Encoding:
         a, b = jnp.exp(per_head(params["log_a"])), jnp.exp(per_head(params["log_b"]))
         return -a * jnp.log1p(b * distances(q_placed, k_placed))
 
-    encoding = Encoding(init=init, bias=bias, relative=True)
-    return encoding if shared else each_layer(encoding)
+    return layered(Encoding(init=init, bias=bias, relative=True), shared)
 
 
 def _kerple_power_scores(o, params, q_THC, k_THC, pos_T, n):
@@ -134,7 +131,6 @@ def _kerple_power_scores(o, params, q_THC, k_THC, pos_T, n):
     kind="bias",
     formula="q.k / sqrt(C) - a[h] |i - j|^p[h], a > 0, 0 < p < 2",
     paper="Chi et al. 2022, arXiv 2205.09921",
-    shift_invariant=True,
     scores=_kerple_power_scores,
 )
 def kerple_power(shared: bool = True) -> Encoding:
@@ -160,8 +156,7 @@ def kerple_power(shared: bool = True) -> Encoding:
         a, p = jnp.exp(per_head(params["log_a"])), 2 * jax.nn.sigmoid(per_head(params["logit_p"]))
         return -a * distances(q_placed, k_placed) ** p
 
-    encoding = Encoding(init=init, bias=bias, relative=True)
-    return encoding if shared else each_layer(encoding)
+    return layered(Encoding(init=init, bias=bias, relative=True), shared)
 
 
 def _sandwich_scores(o, params, q_THC, k_THC, pos_T, n):
@@ -179,7 +174,6 @@ def _sandwich_scores(o, params, q_THC, k_THC, pos_T, n):
     kind="bias",
     formula="q.k / sqrt(C) + H / (8 h) sum_k cos((i - j) / base^(2k / channels)) for h = 1 .. H",
     paper="Chi et al. 2023, arXiv 2212.10356",
-    shift_invariant=True,
     scores=_sandwich_scores,
 )
 def sandwich(channels: int = 128, base: float = 10_000.0, first: Literal[0, 1] = 0) -> Encoding:
@@ -225,7 +219,6 @@ def _window_scores(o, params, q_THC, k_THC, pos_T, n):
     kind="bias",
     formula="q.k / sqrt(C) where |i - j| <= distance, else -inf",
     paper="textbook",
-    shift_invariant=True,
     scores=_window_scores,
     example={"distance": 8},
     reference="transformers",

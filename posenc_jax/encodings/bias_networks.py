@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.encoding import Encoding, each_layer
-from posenc_jax.encodings.bias import by_offset, by_pair, offsets
+from posenc_jax.encoding import Encoding
+from posenc_jax.encodings.bias import by_offset, by_pair, layered, offsets
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least, one_of, positive
 
@@ -46,6 +46,7 @@ def _fire_scores(o, params, q_THC, k_THC, pos_T, n):
     kind="bias",
     formula="q.k / sqrt(C) + MLP(psi(i - j) / psi(max(i, L)))[h], psi(x) = ln(c |x| + 1)",
     paper="Li et al. 2024, arXiv 2310.04418",
+    shift_invariant=False,
     scores=_fire_scores,
     example={"threshold": 8.0},
 )
@@ -89,8 +90,7 @@ def fire(
         )
         return network(params, share_BQK) + params["b2"].astype(float)[None, :, None, None]
 
-    encoding = Encoding(init=init, bias=bias)
-    return encoding if shared else each_layer(encoding)
+    return layered(Encoding(init=init, bias=bias), shared)
 
 
 def _mlp_scores(o, params, q_THC, k_THC, pos_T, n):
@@ -108,7 +108,6 @@ def _mlp_scores(o, params, q_THC, k_THC, pos_T, n):
     kind="bias",
     formula="q.k / sqrt(C) + MLP(sign(D) ln(1 + |D|))[h], or MLP(D)[h], D = i - j",
     paper="Liu et al. 2022, arXiv 2111.09883",
-    shift_invariant=True,
     scores=_mlp_scores,
     vary={"reach": 12},
     reference="timm",
@@ -155,5 +154,4 @@ def mlp(
         y_BHQK = network(params, x_BQK)
         return 16 * jax.nn.sigmoid(y_BHQK) if squash else y_BHQK
 
-    encoding = Encoding(init=init, bias=bias, relative=True)
-    return encoding if shared else each_layer(encoding)
+    return layered(Encoding(init=init, bias=bias, relative=True), shared)

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.encoding import Encoding, each_layer
-from posenc_jax.encodings.bias import by_offset, clipped_row, offsets, refusing
+from posenc_jax.encoding import Encoding
+from posenc_jax.encodings.bias import by_offset, clipped_row, layered, offsets, refusing
 from posenc_jax.encodings.card import ANYWHERE, Edge, Range, method
 from posenc_jax.encodings.checks import at_least, one_of, require
 
@@ -30,7 +30,6 @@ def _clipped_scores(o, params, q_THC, k_THC, pos_T, n):
     formula="q.k / sqrt(C) + b[h, clip(i - j, -distance, distance)]",
     paper="scalar form of Shaw et al. 2018, arXiv 1803.02155",
     beyond="clamp",
-    shift_invariant=True,
     scores=_clipped_scores,
     reference="transformers",
 )
@@ -52,8 +51,7 @@ def clipped(distance: int = 16, shared: bool = False) -> Encoding:
         offset_BQK = offsets(q_placed, k_placed)
         return _look_up(params["table"], clipped_row(offset_BQK, distance), offset_BQK)
 
-    encoding = Encoding(init=init, bias=bias, relative=True)
-    return encoding if shared else each_layer(encoding)
+    return layered(Encoding(init=init, bias=bias, relative=True), shared)
 
 
 def bucket_starts(buckets: int, distance: int) -> list[int]:
@@ -100,7 +98,6 @@ def _t5_scores(o, params, q_THC, k_THC, pos_T, n):
     formula="q.k / sqrt(C) + b[h, bucket(i - j)], half of the buckets exact, half logarithmic",
     paper="Raffel et al. 2020, arXiv 1910.10683",
     beyond="clamp",
-    shift_invariant=True,
     scores=_t5_scores,
     reference="transformers, x-transformers",
 )
@@ -151,7 +148,7 @@ def t5(
         # C is the head's own width, also if a part before this one has widened q and k.
         table = lambda params, placed, dims: jnp.full((1, 1, 1, 1), dims.head**0.5)
         encoding = encoding._replace(table=table, rotate=_unscaled)
-    return encoding if shared else each_layer(encoding)
+    return layered(encoding, shared)
 
 
 def _swin_2d_scores(o, params, q_THC, k_THC, pos_T, n):
@@ -171,7 +168,6 @@ def _swin_2d_scores(o, params, q_THC, k_THC, pos_T, n):
     formula="q.k / sqrt(C) + b[h, row_i - row_j, column_i - column_j]",
     paper="Liu et al. 2021, arXiv 2103.14030",
     beyond="option",
-    shift_invariant=True,
     axes=2,
     scores=_swin_2d_scores,
     reads=lambda o, n: Range(0, o.window) if o.beyond == "error" else ANYWHERE,
@@ -206,5 +202,4 @@ def swin_2d(window: int = 7, beyond: Edge = "clamp", shared: bool = False) -> En
         outside_BQK = (jnp.abs(offset_BQK2) > last).any(-1)
         return jnp.where(outside_BQK[:, None], jnp.nan, found)
 
-    encoding = Encoding(init=init, bias=bias, relative=True)
-    return encoding if shared else each_layer(encoding)
+    return layered(Encoding(init=init, bias=bias, relative=True), shared)

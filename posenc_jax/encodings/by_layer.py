@@ -28,6 +28,7 @@ def _irope_scores(o, params, q, k, pos, n):
     formula="rope, and in layers every - 1, 2 every - 1, ...: "
     "q.k / sqrt(C) (1 + temperature ln(1 + floor((i + 1) / floor)))",
     paper="Meta 2025 (Llama 4), released code; temperature after arXiv 2501.19399",
+    shift_invariant=False,
     scores=_irope_scores,
     reads=lambda o, n: Range(0, np.inf),
     example={"every": 2, "floor": 8},
@@ -52,9 +53,8 @@ def irope(
       temperature: growth of the logits' scale in layers without positions; 0 for no growth.
       floor: positions from one step to the next.
 
-    Raises:
-      FieldError: every below 2, base or floor not positive, temperature below 0, an unknown
-        pairing; later, an odd width of a head.
+    FieldError: every below 2, base or floor not positive, temperature below 0, an unknown pairing;
+    later, an odd width of a head.
     """
     at_least(2, every=every)
     positive(floor=floor)
@@ -80,7 +80,6 @@ def _local_global_scores(o, params, q, k, pos, n):
     formula="rope of local_base where |i - j| < window; in layers every - 1, 2 every - 1, ...: "
     "rope of base",
     paper="Gemma Team 2025 (Gemma 3), arXiv 2503.19786",
-    shift_invariant=True,
     scores=_local_global_scores,
     example={"every": 2, "window": 6},
     reference="transformers",
@@ -102,9 +101,8 @@ def local_global(
         if attention is not causal.
       pairing: as in `rope`.
 
-    Raises:
-      FieldError: every below 2, a base not positive, window below 2, an unknown pairing; later, an
-        odd width of a head.
+    FieldError: every below 2, a base not positive, window below 2, an unknown pairing; later, an
+    odd width of a head.
     """
     at_least(2, every=every, window=window)
     positive(local_base=local_base)

@@ -42,7 +42,8 @@ class Card:
     paper:    authors, year and arXiv id, or "textbook".
     beyond:   what happens to positions past its range; "option" if the user chooses it by the
               option `beyond`.
-    shift_invariant: whether scores depend on positions through i - j alone, for all weights.
+    shift_invariant: whether scores depend on positions through i - j alone, for all weights; never
+              for kinds "input" and "positions", for which it is False.
     axes:     position axes that it reads: 1 for sequences, 2 for (row, column); 0 if it reads no
               positions but sums along storage, from a key up to a causal query.
     embeds:   definition of `embed` in float64 NumPy: (o, params, x_TD, pos_T, n) -> x_TD.
@@ -73,7 +74,7 @@ class Card:
     formula: str
     paper: str
     beyond: Policy = "unbounded"
-    shift_invariant: bool = False
+    shift_invariant: bool = True
     axes: int = 1
     embeds: Callable[..., Any] | None = None
     scores: Callable[..., Any] | None = None
@@ -104,6 +105,8 @@ def method(**fields: Any) -> Callable[[Any], Any]:
     """
 
     def decorate(build):
+        if fields.get("kind") in ("input", "positions"):
+            fields["shift_invariant"] = False
         build.card = card = Card(name=build.__name__, build=build, **fields)
         if not (card.embeds or card.scores or card.places):
             raise TypeError(f"{card.name}: a method needs its definition in float64")

@@ -38,7 +38,6 @@ def _dape_scores(o, params, q_THC, k_THC, pos_T, n):
     kind="content",
     formula="A + B + MLP([A, B]) over heads, A = q.k / sqrt(C), B a bias by position",
     paper="Zheng et al. 2024, arXiv 2405.14722",
-    shift_invariant=True,
     scores=_dape_scores,
 )
 def dape(bias: Bias = "alibi", width: int = 32) -> Encoding:

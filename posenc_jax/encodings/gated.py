@@ -14,6 +14,7 @@ import numpy as np
 
 from posenc_jax.dtypes import widest
 from posenc_jax.encoding import Encoding, Walk, each_layer
+from posenc_jax.encodings.bias import layered
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least
 
@@ -72,7 +73,6 @@ def _cope_scores(o, params, q_THC, k_THC, pos_T, n):
     formula="q.(k + E[p]) / sqrt(C), p = sum of sigmoid(q.k[l] / sqrt(C)) over l = j .. i",
     paper="Golovneva et al. 2024, arXiv 2405.18719",
     beyond="clamp",
-    shift_invariant=True,
     axes=0,
     scores=_cope_scores,
     example={"length": 8},
@@ -117,8 +117,7 @@ def cope(length: int = 64, scaled: bool = True, shared: bool = False) -> Encodin
         s_BHQK = s_BHQK + at_low + share_BHQK * (at_high - at_low)
         return s_BHQK, (z_BHQP, count_BHQ1)
 
-    encoding = Encoding(init=init, walk=Walk(score=score, start=start))
-    return encoding if shared else each_layer(encoding)
+    return layered(Encoding(init=init, walk=Walk(score=score, start=start)), shared)
 
 
 def _fox_scores(o, params, q_THC, k_THC, pos_T, n):
@@ -133,7 +132,6 @@ def _fox_scores(o, params, q_THC, k_THC, pos_T, n):
     kind="content",
     formula="q.k / sqrt(C) + sum of ln sigmoid(w[h].x[l] + b[h]) over l = j + 1 .. i",
     paper="Lin et al. 2025, arXiv 2503.02130",
-    shift_invariant=True,
     axes=0,
     scores=_fox_scores,
     reference="fla-core, x-transformers",
@@ -178,7 +176,6 @@ def _stick_breaking_scores(o, params, q_THC, k_THC, pos_T, n):
     kind="content",
     formula="weight b[j] * product of 1 - b[l] over l = j + 1 .. i - 1, b = sigmoid(q.k / sqrt(C))",
     paper="Tan et al. 2025, arXiv 2410.17980",
-    shift_invariant=True,
     axes=0,
     scores=_stick_breaking_scores,
     reference="fla-core",

@@ -57,9 +57,8 @@ def ids(parts: Iterable[Part], rate: int = 25, chunk: int = 2) -> np.ndarray:
       rate: ids per second.
       chunk: seconds of a chunk of video.
 
-    Raises:
-      FieldError: a part without tokens or of negative size, frames whose times do not rise from 0
-        or more, a rate or a chunk that is not positive.
+    FieldError: a part without tokens or of negative size, frames whose times do not rise from 0 or
+    more, a rate or a chunk that is not positive.
     """
     if rate < 1 or chunk < 1:
         raise FieldError("rate, chunk", f"{rate}, {chunk} must be positive")

@@ -35,7 +35,6 @@ def _path_scores(o, params, q_THC, k_THC, pos_T, n):
     kind="content",
     formula="k.(product of I - beta[l] w[l] w[l]^T over l = j + 1 .. i) q / sqrt(C)",
     paper="Yang et al. 2025, arXiv 2505.16381",
-    shift_invariant=True,
     axes=0,
     scores=_path_scores,
     reference="fla-core",

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.encoding import Encoding, Walk, each_layer, pick_layer
-from posenc_jax.encodings.bias import by_pair, clipped_row, offsets, refusing
+from posenc_jax.encoding import Encoding, Walk, pick_layer
+from posenc_jax.encodings.bias import by_pair, clipped_row, layered, offsets, refusing
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least
 from posenc_jax.encodings.rotation import angles
@@ -25,7 +25,6 @@ def _shaw_scores(o, params, q_THC, k_THC, pos_T, n):
     formula="q.(k + a[h, clip(i - j, -distance, distance)]) / sqrt(C)",
     paper="Shaw et al. 2018, arXiv 1803.02155",
     beyond="clamp",
-    shift_invariant=True,
     scores=_shaw_scores,
     reference="transformers",
 )
@@ -58,8 +57,7 @@ def shaw(distance: int = 16, shared: bool = False) -> Encoding:
         found_BHQK = refusing(found_BHQK, offset_BQK[:, None])
         return s_BHQK + found_BHQK * x_BQHC.shape[-1] ** -0.5, carry
 
-    encoding = Encoding(init=init, walk=Walk(score=score))
-    return encoding if shared else each_layer(encoding)
+    return layered(Encoding(init=init, walk=Walk(score=score)), shared)
 
 
 def _sines(pos_BT, count: int) -> tuple[jax.Array, jax.Array]:
@@ -86,7 +84,6 @@ def _transformer_xl_scores(o, params, q_THC, k_THC, pos_T, n):
     kind="content",
     formula="((q + u[h]).k + (q + v[h]).W[h] r(i - j)) / sqrt(C), r = (sin, cos)",
     paper="Dai et al. 2019, arXiv 1901.02860",
-    shift_invariant=True,
     scores=_transformer_xl_scores,
     reference="transformers",
 )

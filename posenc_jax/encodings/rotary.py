@@ -19,7 +19,6 @@ XPOS_REACH = 40.0  # largest exponent: e^(2 * 40) is 6000 times below the larges
     kind="rotary",
     formula="s_ij = Re sum_k q_k conj(k_k) e^(i D theta_k) / sqrt(C), theta_k = base^(-2k/C)",
     paper="Su et al. 2021, arXiv 2104.09864",
-    shift_invariant=True,
     scores=rotation.scores_of(lambda o, width, n: rotation.powers(o.base, width)),
     reference="rotary-embedding-torch, transformers, x-transformers",
 )
@@ -30,8 +29,7 @@ def rope(base: float = 10_000.0, pairing: Pairing = "half") -> Encoding:
     k + C/2, as GPT-NeoX and Llama in Hugging Face do. With the same weights they are two different
     functions; `convert_pairing` converts weights from one to the other.
 
-    Raises:
-      FieldError: base not positive, an unknown pairing; later, an odd width of a head.
+    FieldError: base not positive, an unknown pairing; later, an odd width of a head.
     """
     positive(base=base)
     return rotation.turning(lambda head: rotation.ladder(head, base), pairing)
@@ -45,7 +43,6 @@ def _check_share(share: float) -> None:
     kind="rotary",
     formula="as rope on the first R = int(share C) channels of a head, theta_k = base^(-2k/R)",
     paper="Black et al. 2022 (GPT-NeoX-20B), arXiv 2204.06745",
-    shift_invariant=True,
     scores=rotation.scores_of(lambda o, width, n: rotation.powers(o.base, int(width * o.share))),
     example={"share": 0.5},
     vary={"share": 1.0},
@@ -54,9 +51,8 @@ def _check_share(share: float) -> None:
 def partial(share: float = 0.25, base: float = 10_000.0, pairing: Pairing = "half") -> Encoding:
     """Partial rotary: the first share of a head's channels turn; the others carry content alone.
 
-    Raises:
-      FieldError: share outside (0, 1], base not positive, an unknown pairing; later, a share that
-        is not an even number of channels.
+    FieldError: share outside (0, 1], base not positive, an unknown pairing; later, a share that is
+    not an even number of channels.
     """
     positive(base=base)
     _check_share(share)
@@ -79,7 +75,6 @@ def _fastest(theta_F, kept):
     kind="rotary",
     formula="as rope, theta_k = base^(-2k/C) for k < int(share C/2), else 0",
     paper="Barbero et al. 2024, arXiv 2410.06205",
-    shift_invariant=True,
     scores=rotation.scores_of(
         lambda o, width, n: _fastest(rotation.powers(o.base, width), int(width // 2 * o.share))
     ),
@@ -94,9 +89,8 @@ def p_rope(share: float = 0.75, base: float = 10_000.0, pairing: Pairing = "half
     k < int(share C/2). `partial` makes its pairs within the first channels, with all frequencies
     from 1 to 1/base.
 
-    Raises:
-      FieldError: share outside (0, 1], base not positive, an unknown pairing; later, an odd width
-        of a head, or a share of less than one of its pairs.
+    FieldError: share outside (0, 1], base not positive, an unknown pairing; later, an odd width of
+    a head, or a share of less than one of its pairs.
     """
     positive(base=base)
     _check_share(share)
@@ -118,7 +112,6 @@ def _hope_theta(o, width, n):
     kind="rotary",
     formula="as rope, theta_k = base^(-2k/C) where that is 2 pi / length or more, else 0",
     paper="Chen et al. 2024 (high-frequency rotary), arXiv 2410.21216",
-    shift_invariant=True,
     scores=rotation.scores_of(_hope_theta),
     example={"base": 100.0, "length": 24},
     vary={"length": 8},
@@ -129,9 +122,8 @@ def hope(base: float = 10_000.0, pairing: Pairing = "half", length: int = 2048) 
     A slow pair learns only a part of its wave within `length`, and reads the unknown rest in longer
     sequences. Pairs and weights are those of rope, as in `p_rope`, which has a share instead.
 
-    Raises:
-      FieldError: base or length not positive, an unknown pairing; later, an odd width of a head, or
-        a length within which no pair makes a turn.
+    FieldError: base or length not positive, an unknown pairing; later, an odd width of a head, or a
+    length within which no pair makes a turn.
     """
     positive(base=base, length=length)
 
@@ -159,7 +151,6 @@ def _headwise_scores(o, params, q, k, pos, n):
     kind="rotary",
     formula="as rope with theta_hk = base^(-(h C/2 + k) / (H C/2)): a band for each head",
     paper="bands: textbook; learned: the 1-D form of Heo et al. 2024, arXiv 2403.13298",
-    shift_invariant=True,
     scores=_headwise_scores,
 )
 def headwise(base: float = 10_000.0, pairing: Pairing = "half", learned: bool = False) -> Encoding:
@@ -168,8 +159,7 @@ def headwise(base: float = 10_000.0, pairing: Pairing = "half", learned: bool = 
     Head 0 turns fastest, the last head slowest. If `learned`, the frequencies are parameters
     freq_HF [H, F], in radians per token, which start at the bands.
 
-    Raises:
-      FieldError: base not positive, an unknown pairing; later, an odd width of a head.
+    FieldError: base not positive, an unknown pairing; later, an odd width of a head.
     """
     positive(base=base)
 
@@ -196,7 +186,6 @@ def _xpos_scores(o, params, q, k, pos, n):
     kind="rotary",
     formula="as rope with each pair times zeta_k^(D / span), zeta_k = (2k/C + 0.4) / 1.4",
     paper="Sun et al. 2022, arXiv 2212.10554",
-    shift_invariant=True,
     scores=_xpos_scores,
     reference="torchscale, x-transformers",
 )
@@ -209,8 +198,7 @@ def xpos(base: float = 10_000.0, pairing: Pairing = "half", span: float = 512.0)
     that nothing overflows in float32 or bfloat16. It is meant for causal attention: keys ahead of
     the query are amplified.
 
-    Raises:
-      FieldError: base or span not positive, an unknown pairing; later, an odd width of a head.
+    FieldError: base or span not positive, an unknown pairing; later, an odd width of a head.
     """
     positive(base=base, span=span)
     frequencies = lambda head: rotation.ladder(head, base)
@@ -251,9 +239,8 @@ def convert_pairing(
       channels: how many channels of a head are in pairs, the first ones: int(share C) for
         `partial`; None, for all other methods: all, those of pairs that do not turn included.
 
-    Raises:
-      FieldError: an unknown pairing, a last axis that is not an even width for each head, or a
-        number of channels that is odd or more than a head has.
+    FieldError: an unknown pairing, a last axis that is not an even width for each head, or a number
+    of channels that is odd or more than a head has.
     """
     if to not in ("half", "interleaved"):
         raise FieldError("to", f"{to!r} is not one of: 'half', 'interleaved'")

@@ -48,7 +48,6 @@ def _check_quarters(head: int) -> None:
     kind="rotary",
     formula="as rope: the first C/4 pairs turn by the row, the others by the column, base^(-4k/C)",
     paper="Heo et al. 2024, arXiv 2403.13298",
-    shift_invariant=True,
     axes=2,
     scores=_axial_scores,
     reference="timm, transformers",
@@ -60,9 +59,8 @@ def axial(base: float = 100.0, pairing: Pairing = "half") -> Encoding:
     code, and this method, put all pairs of the row first. Base 100 is that of the code, for images
     of dozens of patches a side.
 
-    Raises:
-      FieldError: base not positive, an unknown pairing; later, a width of a head that 4 does not
-        divide, positions of another shape.
+    FieldError: base not positive, an unknown pairing; later, a width of a head that 4 does not
+    divide, positions of another shape.
     """
     positive(base=base)
 
@@ -102,7 +100,6 @@ def _mixed_scores(o, params, q, k, pos, n):
     kind="rotary",
     formula="each pair turns by row f + column g, its f and g learned for each head and layer",
     paper="Heo et al. 2024 (RoPE-Mixed), arXiv 2403.13298",
-    shift_invariant=True,
     axes=2,
     scores=_mixed_scores,
     reference="timm",
@@ -114,9 +111,8 @@ def mixed(base: float = 10.0, pairing: Pairing = "half") -> Encoding:
     per row and per column. They start as in the authors' code: of size base^(-4k/C) with base 10,
     along two directions at a right angle, which are turned by a random angle for each head.
 
-    Raises:
-      FieldError: base not positive, an unknown pairing; later, a width of a head that 4 does not
-        divide, positions of another shape.
+    FieldError: base not positive, an unknown pairing; later, a width of a head that 4 does not
+    divide, positions of another shape.
     """
     positive(base=base)
     frequencies = lambda head: rotation.ladder(head, base)

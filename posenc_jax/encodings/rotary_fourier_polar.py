@@ -41,6 +41,7 @@ def _fope_scores(o, params, q, k, pos, n):
     formula="pair m times sum_g a_gm cos(t w_g) + i sum_g b_gm sin(t w_g), a and b near identity; "
     "pairs of less than a turn within length stand still",
     paper="Hua et al. 2024, arXiv 2412.17739",
+    shift_invariant=False,
     scores=_fope_scores,
     example={"base": 100.0, "length": 64},
     vary={"length": 16},
@@ -69,9 +70,8 @@ def fope(
         they are fixed, and here the same in all layers.
       seed: of the noise that is not learned.
 
-    Raises:
-      FieldError: base, length or sigma not positive, an unknown pairing; later, an odd width of a
-        head, or a length within which no pair makes a turn.
+    FieldError: base, length or sigma not positive, an unknown pairing; later, an odd width of a
+    head, or a length within which no pair makes a turn.
     """
     positive(base=base, length=length, sigma=sigma)
 
@@ -122,7 +122,6 @@ def _pope_scores(o, params, q, k, pos, n):
     formula="sum_c softplus(q_c) softplus(k_c) cos(D theta_c - delta_c) / sqrt(C), "
     "theta_c = base^(-c/C)",
     paper="Gopalakrishnan et al. 2025, arXiv 2509.10534",
-    shift_invariant=True,
     scores=_pope_scores,
     in_chain="first",
     reference="x-transformers",

@@ -52,6 +52,7 @@ def _liere_scores(o, params, q, k, pos, n):
     paper="Ostmeier et al. 2024, arXiv 2406.10322",
     beyond="error",
     axes=2,
+    shift_invariant=False,
     scores=_liere_scores,
     reads=lambda o, n: Range(0, REACH * o.size),
     example={"block": 4},
@@ -70,9 +71,8 @@ def liere(block: int = 8, size: int = 14) -> Encoding:
       block: channels that turn together; 2 is `mixed` with other first frequencies, C one rotation.
       size: rows and columns of the trained image.
 
-    Raises:
-      FieldError: a block or a size below 2; later, a width of a head that the block does not
-        divide, positions of another shape.
+    FieldError: a block or a size below 2; later, a width of a head that the block does not divide,
+    positions of another shape.
     """
     at_least(2, block=block, size=size)
 
@@ -139,7 +139,6 @@ def _string_scores(o, params, q, k, pos, n):
     kind="rotary",
     formula="q^T P R(D) P^T k / sqrt(C), R the turns of mixed, P = (I - S)(I + S)^-1, learned",
     paper="Schenck et al. 2025, arXiv 2502.02562",
-    shift_invariant=True,
     axes=2,
     scores=_string_scores,
 )
@@ -159,9 +158,8 @@ def string(base: float = 10.0, basis: Basis = "cayley") -> Encoding:
         then sums in float32; at far positions queries and keys have the same error in their angle,
         which cancels.
 
-    Raises:
-      FieldError: base not positive, an unknown basis; later, a width of a head that 4 does not
-        divide, positions of another shape.
+    FieldError: base not positive, an unknown basis; later, a width of a head that 4 does not
+    divide, positions of another shape.
     """
     positive(base=base)
     one_of("basis", basis, Basis)

@@ -85,7 +85,6 @@ def _multimodal(base, pairing, sections, order, **hooks) -> Encoding:
     kind="rotary",
     formula="as rope, pair k turning by time, height or width as its section says",
     paper="Wang et al. 2024 (Qwen2-VL), arXiv 2409.12191",
-    shift_invariant=True,
     axes=3,
     scores=_mrope_scores,
     vary={"sections": (2, 1, 1)},
@@ -110,10 +109,9 @@ def mrope(
       order: "sections", or "interleaved" (Qwen3-VL): pairs go to time, height and width in turn
         until an axis has all of its own, so that each axis has fast and slow pairs.
 
-    Raises:
-      FieldError: base not positive, an unknown pairing or order, sections that are not three
-        numbers; later, an odd width of a head, sections that are not its pairs or do not
-        interleave, positions of another shape.
+    FieldError: base not positive, an unknown pairing or order, sections that are not three numbers;
+    later, an odd width of a head, sections that are not its pairs or do not interleave, positions
+    of another shape.
     """
     place = lambda key, layout: tuple(split_axes(layout.pos_BT, 3))
     return _multimodal(base, pairing, sections, order, place=place)
@@ -123,7 +121,6 @@ def mrope(
     kind="rotary",
     formula="mrope with time in seconds: its id is floor(rate seconds), 40 ms each at rate 25",
     paper="Xu et al. 2025 (Qwen2.5-Omni), arXiv 2503.20215",
-    shift_invariant=True,
     axes=3,
     scores=lambda o, params, q, k, pos, n: _mrope_scores(
         o, params, q, k, np.stack([np.floor(pos[:, 0] * o.rate + EARLY), *pos[:, 1:].T], axis=1), n
@@ -148,8 +145,7 @@ def tmrope(
       base, pairing, sections, order: as in `mrope`.
       rate: time ids per second; the paper's unit is 40 ms.
 
-    Raises:
-      FieldError: as `mrope`, and a rate that is not positive.
+    FieldError: as `mrope`, and a rate that is not positive.
     """
     positive(rate=rate)
 

@@ -32,7 +32,6 @@ def _llama3_theta(o, width, n):
     formula="theta_k ((1 - g) / factor + g), g = (length theta_k / 2 pi - low) / (high - low) "
     "in [0, 1]",
     paper="Dubey et al. 2024 (Llama 3.1), arXiv 2407.21783 and its released code",
-    shift_invariant=True,
     scores=rotation.scores_of(_llama3_theta),
     example={"base": 100.0, "length": 64},
     reference="transformers",
@@ -57,9 +56,8 @@ def llama3(
       low: pairs with fewer turns within `length` are slow.
       high: pairs with more turns are fast.
 
-    Raises:
-      FieldError: base, length or low not positive, factor below 1, high not above low, an unknown
-        pairing; later, an odd width of a head.
+    FieldError: base, length or low not positive, factor below 1, high not above low, an unknown
+    pairing; later, an odd width of a head.
     """
     check_extension(base, factor, length)
     positive(low=low)
@@ -91,7 +89,6 @@ def _longrope_scores(o, params, q, k, pos, n):
     formula="theta_k / s_k, s_k of the short or the long list; logits times "
     "1 + ln factor / ln length",
     paper="Ding et al. 2024, arXiv 2402.13753",
-    shift_invariant=True,
     scores=_longrope_scores,
     example={"length": 8},
     vary={"long": (1.0, 2.0, 3.0, 5.0), "short": (1.0, 1.0, 1.5, 2.0), "start": 4},
@@ -121,10 +118,9 @@ def longrope(
       start: positions below this keep their frequencies with both lists. The paper searches for it;
         released models and Hugging Face do not have it. With it, scores depend on more than i - j.
 
-    Raises:
-      FieldError: base or length not positive, factor below 1, length 1, a number of a list that is
-        not positive, start below 0, an unknown pairing; later, an odd width of a head or a list
-        that does not have its C/2 numbers.
+    FieldError: base or length not positive, factor below 1, length 1, a number of a list that is
+    not positive, start below 0, an unknown pairing; later, an odd width of a head or a list that
+    does not have its C/2 numbers.
     """
     check_extension(base, factor, length)
     at_least(2, length=length)

@@ -28,7 +28,6 @@ def check_extension(base: float, factor: float, length: int = 1) -> None:
     kind="rotary",
     formula="rope at t / factor",
     paper="Chen et al. 2023, arXiv 2306.15595",
-    shift_invariant=True,
     scores=rotation.scores_of(lambda o, width, n: rotation.powers(o.base, width) / o.factor),
     reference="transformers, x-transformers",
 )
@@ -37,8 +36,7 @@ def pi(base: float = 10_000.0, pairing: Pairing = "half", factor: float = 4.0) -
 
     In fact the frequencies are divided, so that positions stay exact integers.
 
-    Raises:
-      FieldError: base not positive, factor below 1, an unknown pairing; later, an odd head width.
+    FieldError: base not positive, factor below 1, an unknown pairing; later, an odd head width.
     """
     check_extension(base, factor)
     return rotation.turning(lambda head: rotation.ladder(head, base) / factor, pairing)
@@ -53,7 +51,6 @@ def _ntk_power(head: int) -> np.ndarray:
     kind="rotary",
     formula="rope of base * factor^(C/(C-2))",
     paper="bloc97 2023, in Peng et al. 2023, arXiv 2309.00071",
-    shift_invariant=True,
     scores=rotation.scores_of(
         lambda o, width, n: rotation.powers(o.base * o.factor ** (width / (width - 2)), width)
     ),
@@ -64,8 +61,7 @@ def ntk(base: float = 10_000.0, pairing: Pairing = "half", factor: float = 4.0) 
 
     The fastest pair does not change.
 
-    Raises:
-      FieldError: base not positive, factor below 1, an unknown pairing; later, an odd head width.
+    FieldError: base not positive, factor below 1, an unknown pairing; later, an odd head width.
     """
     check_extension(base, factor)
     slower = lambda head: rotation.ladder(head, base) * factor ** _ntk_power(head)
@@ -81,7 +77,6 @@ def _dynamic_theta(o, width, n):
     kind="rotary",
     formula="rope of base * s^(C/(C-2)), s = alpha * max(1, n / length) - (alpha - 1)",
     paper="emozilla 2023, in Peng et al. 2023, arXiv 2309.00071",
-    shift_invariant=True,
     scores=rotation.scores_of(_dynamic_theta),
     example={"length": 8},
     reference="transformers",
@@ -98,8 +93,7 @@ def dynamic_ntk(
     is a float32; at far positions queries and keys have the same error in their angle, which
     cancels.
 
-    Raises:
-      FieldError: base, length or alpha not positive, an unknown pairing; later, an odd head width.
+    FieldError: base, length or alpha not positive, an unknown pairing; later, an odd head width.
     """
     positive(base=base, length=length, alpha=alpha)
     frequencies = lambda head: rotation.ladder(head, base)
@@ -176,7 +170,6 @@ def _by_parts_theta(o, width, n):
     formula="theta_k ((1 - g) / factor + g), g = (length theta_k / 2 pi - slow) / (fast - slow) "
     "in [0, 1]",
     paper="bloc97 2023, in Peng et al. 2023, arXiv 2309.00071",
-    shift_invariant=True,
     scores=rotation.scores_of(_by_parts_theta),
     example={"length": 64},
     reference="transformers",
@@ -198,9 +191,8 @@ def ntk_by_parts(
     linear in the index of the pair ("pairs"), by default with its ends rounded outwards to whole
     pairs ("pairs_truncated").
 
-    Raises:
-      FieldError: base, length or beta_slow not positive, factor below 1, beta_fast not above
-        beta_slow, an unknown pairing or ramp; later, an odd width of a head.
+    FieldError: base, length or beta_slow not positive, factor below 1, beta_fast not above
+    beta_slow, an unknown pairing or ramp; later, an odd width of a head.
     """
     return _by_parts(base, pairing, factor, length, beta_fast, beta_slow, ramp, 1.0)
 
@@ -209,7 +201,6 @@ def ntk_by_parts(
     kind="rotary",
     formula="ntk_by_parts, and logits times (0.1 ln factor + 1)^2",
     paper="Peng et al. 2023, arXiv 2309.00071",
-    shift_invariant=True,
     scores=lambda o, *given: (
         (0.1 * np.log(o.factor) + 1) ** 2 * rotation.scores_of(_by_parts_theta)(o, *given)
     ),

@@ -38,7 +38,6 @@ def _drope_scores(o, params, q, k, pos, n):
     kind="none",
     formula="q.k / sqrt(C) (1 + temperature ln max(1, n / length))",
     paper="Gelberg et al. 2025, arXiv 2512.12167",
-    shift_invariant=True,
     scores=_drope_scores,
     example={"length": 8},
 )

@@ -42,8 +42,8 @@ to its card in the [gallery](gallery/README.md).
   a counterexample. For methods that only place it is that of the methods behind them.
 - **held to**: the definition in float64 NumPy, written from the paper, at 1, 5 and 24 tokens; and
   the frozen values of a public package, where one has the method.
-- **pairing**: which channels turn together, the default first; `convert_pairing` takes weights from
-  one to the other.
+- **pairing**: which channels make a pair, the default first; `convert_pairing` takes the weights of
+  rotary methods from one to the other.
 
 Every method, without exception, is proved by the battery (`python -m pytest tests -k catalogue`):
 causal to the bit and with gradients of exactly zero; the content of padding on either side changes
