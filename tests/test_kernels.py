@@ -104,9 +104,7 @@ def test_a_row_of_offsets_makes_the_blocks(name, options):
 
     for causal in (True, False):
         dense = run(causal, form="dense")
-        np.testing.assert_allclose(
-            run(causal, form="blockwise", block=4), dense, atol=2e-6
-        )
+        np.testing.assert_allclose(run(causal, form="blockwise", block=4), dense, atol=2e-6)
         assert np.abs(run(causal, shift=1, form="dense") - dense).max() > 1e-5
 
 

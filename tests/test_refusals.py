@@ -7,6 +7,7 @@ import pytest
 
 from posenc_jax import Dims, attend, frame, make
 from posenc_jax.attention import logits
+from posenc_jax.encodings import reach
 from posenc_jax.layout import full, layout
 from tests.catalogue import attention
 
