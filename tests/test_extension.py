@@ -112,7 +112,5 @@ def test_refused_options(build, options, message):
 
 def test_a_list_of_another_width_is_refused():
     longrope = rotary_released.longrope(long=(1.0, 2.0))
-    with pytest.raises(
-        ValueError, match=r"^encoding.long: \(1.0, 2.0\) has 2 numbers; a head of 8 has 4 pairs"
-    ):
+    with pytest.raises(ValueError, match=r"^encoding.long: .* has 2 numbers; a head of 8 has 4"):
         logits(longrope, {}, *vectors(0), counted(0))

@@ -20,7 +20,7 @@ MODEL = ModelConfig(width=32, heads=4, layers=2, mlp=2)
 RECIPES = [
     "randomized+rope",
     "randomized+alibi",
-    "randomized+learned",
+    "randomized+sinusoidal",
     "randomized+irope",
     "rope+alibi",
     "irope",

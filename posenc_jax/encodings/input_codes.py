@@ -83,15 +83,10 @@ def coded(how: How, width: int | None, code, init=lambda key, width: {}, **rest)
 
 
 def read(rows: Callable, pos_BT: jax.Array, length: int, beyond: Beyond) -> jax.Array:
-    """Rows [B, T, W] of a table at positions; linear interpolation between rows at a fraction.
+    """Rows [B, T, W] of a table at positions, with linear interpolation between rows.
 
-    Past the table: NaN for beyond="error", else its last row.
-
-    Args:
-      rows: int32 [B, T] in range(length) -> [B, T, W].
-      pos_BT: positions.
-      length: number of rows.
-      beyond: the range policy.
+    rows(i), i int32 [B, T] in range(length), gives the rows at whole positions. Past the table:
+    NaN for beyond="error", else its last row.
     """
     inside_BT = jnp.clip(pos_BT, 0, length - 1)
     low_BT = inside_BT.astype(jnp.int32)

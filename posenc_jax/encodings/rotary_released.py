@@ -10,8 +10,8 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import rotation
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least, positive, require, with_axes
-from posenc_jax.encodings.rotary_scaling import check_extension
-from posenc_jax.encodings.rotation import TURN, Pairing, Turn
+from posenc_jax.encodings.rotary_scaling import check_extension, ntk_by_parts
+from posenc_jax.encodings.rotation import Pairing, Turn
 
 
 def _llama3_theta(o, width, n):
@@ -62,13 +62,7 @@ def llama3(
     check_extension(base, factor, length)
     positive(low=low)
     require(low < high, "high", high, f"must be above low {low}")
-
-    def frequencies(head):
-        freq_F = rotation.ladder(head, base)
-        kept_F = np.clip((length * freq_F / TURN - low) / (high - low), 0, 1)
-        return freq_F * (kept_F + (1 - kept_F) / factor)
-
-    return rotation.turning(frequencies, pairing)
+    return ntk_by_parts(base, pairing, factor, length, beta_fast=high, beta_slow=low)
 
 
 def _longrope_scores(o, params, q, k, pos, n):
