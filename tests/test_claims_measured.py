@@ -13,11 +13,11 @@ from experiments.claims.config import Config
 from experiments.claims.extrapolation import DISTANCES, shortened, spread
 from experiments.claims.heads import mean_distance
 from experiments.claims.images import INK, LARGE, SMALL, patches, printed
-from experiments.claims.lab import Lab, Trained
 from experiments.claims.modal import from_rope, moments
+from experiments.claims.models import Lab, Trained, read_as
 from experiments.claims.padding import relayed
-from experiments.claims.reading import bits_under
 from experiments.claims.register import LEDGER
+from experiments.claims.rotary import bits_under
 from posenc_jax import encodings
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.model import transformer
@@ -85,10 +85,10 @@ def test_tables_as_data_read_what_programs_read(lab, untrained):
         "pi": encodings.make("pi", factor=2.0),
         "dynamic_ntk": encodings.make("dynamic_ntk", length=16),
     }
-    found = bits_under(lab, trained, length, ways)
+    found = bits_under(trained, length, ways)
     assert list(found) == list(ways)
     np.testing.assert_allclose(found["rope"], lab.bits(trained, length), rtol=1e-5)
-    expected = lab.bits(trained, length, read_as="pi", factor=2.0)
+    expected = lab.bits(read_as(trained, "pi", factor=2.0), length)
     np.testing.assert_allclose(found["pi"], expected, rtol=1e-5)
     assert (np.abs(found["pi"] - found["rope"]) > 1e-6).all()
     assert (np.abs(found["pi"] - found["dynamic_ntk"]) > 1e-6).all()

@@ -7,19 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.claims.figures import dots, lines
-from experiments.claims.lab import Lab, misplaced
-from experiments.claims.ledger import (
-    Curve,
-    Measured,
-    claim,
-    either,
-    fails,
-    holds,
-    holds_when,
-    over,
-    said,
-    under,
-)
+from experiments.claims.ledger import Curve, Measured, claim
+from experiments.claims.models import Lab, misplaced, read_as
+from experiments.claims.verdicts import over, said, under, verdict
 from posenc_jax.encodings import card
 from posenc_jax.lab.tasks.task import SYMBOL, Task, draw, generated
 
@@ -38,11 +28,8 @@ def abs_1_rule(n):
         f"clamped minus interpolated: {said(less)}"
     )
     same = abs(n["clamped minus interpolated at 1x"].mean) < 1e-6
-    if not (same and over(lost, 0.1) and under(control, 0.1)):
-        return fails(reason)
-    if over(less, 0):
-        return holds(reason)
-    return holds_when("nothing is said of interpolation", reason)
+    condition = "" if over(less, 0) else "nothing is said of interpolation"
+    return verdict(same and over(lost, 0.1) and under(control, 0.1), reason, condition)
 
 
 @claim(
@@ -59,17 +46,18 @@ def abs_1(lab: Lab) -> Measured:
     ALiBi beside it. The third policy, `error`, leaves nothing to measure.
     """
     length, times = lab.train.length, lab.pick((1, 4), (1, 2, 4, 8))
-    learned = lab.trained("learned", length=length, beyond="clamp")
-    alibi = lab.trained("alibi")
-    squeezed = {"read_as": "learned", "length": length, "beyond": "interpolate"}
-    bits = {
-        "clamped": [lab.bits(learned, k * length) for k in times],
-        "interpolated": [lab.bits(learned, k * length, **squeezed) for k in times],
-        "alibi": [lab.bits(alibi, k * length) for k in times],
+    clamped = lab.learned()
+    models = {
+        "clamped": clamped,
+        "interpolated": read_as(clamped, "learned", length=length, beyond="interpolate"),
+        "alibi": lab.trained("alibi"),
     }
-    far = times.index(4)
-    numbers = {f"{name}: bits lost at 4x": b[far] - b[0] for name, b in bits.items()}
-    numbers["alibi: bits lost at 4x (control)"] = numbers.pop("alibi: bits lost at 4x")
+    bits = {name: [lab.bits(model, k * length) for k in times] for name, model in models.items()}
+    numbers = {
+        "clamped: bits lost at 4x": lab.lost(clamped, 4 * length),
+        "interpolated: bits lost at 4x": lab.lost(models["interpolated"], 4 * length),
+        "alibi: bits lost at 4x (control)": lab.lost(models["alibi"], 4 * length),
+    }
     for k, a, b in zip(times, bits["clamped"], bits["interpolated"], strict=True):
         numbers[f"clamped minus interpolated at {k}x"] = a - b
     curves = {name: Curve(times, np.stack(b, axis=1)) for name, b in bits.items()}
@@ -95,10 +83,9 @@ def abs_2_rule(n):
     }
     shown = {name: n[f"{way}, {name}"] for name, (way, _) in ways.items()}
     failing = all(over(shown[name], bound) for name, (_, bound) in ways.items())
-    failing = failing and under(n["defined past the range, one_hot"], 0.5)
     sound = all(under(n[f"{way}, sinusoidal"], bound) for way, bound in ways.values())
-    return either(
-        failing and sound,
+    return verdict(
+        failing and sound and under(n["defined past the range, one_hot"], 0.5),
         f"the counter's largest entry grows {said(shown['index'])} times when the length doubles; "
         f"a step of [0, 1] is {said(shown['normalized'])} times smaller at 512 than at 64; binary "
         f"neighbours are up to {said(shown['binary'])} times as far apart as others; one-hot "
@@ -140,7 +127,7 @@ def abs_2(lab: Lab) -> Measured:
 
 
 def codes(name: str, time: int, width: int = 512) -> np.ndarray:
-    """The vectors that a method adds, [T, D], by its definition; the learned projection is 1."""
+    """The vectors that a method adds by its definition, [T, D], with 1 as learned projection."""
     method = card(name)
     own = {"index": 1, "normalized": 1, "binary": 9, "one_hot": width}
     params = {"code": np.eye(own[name], width)} if name in own else {}
@@ -166,9 +153,8 @@ def abs_3_rule(n):
         "sinusoidal ones on text": over(text, 0),
     }
     won = [half for half, so in halves.items() if so]
-    if not over(control, 0.1) or not won:
-        return fails(reason)
-    return holds(reason) if len(won) == 2 else holds_when(f"only {won[0]} are meant", reason)
+    condition = f"only {won[0]} are meant" if len(won) == 1 else ""
+    return verdict(bool(won) and over(control, 0.1), reason, condition)
 
 
 @claim(
@@ -185,12 +171,17 @@ def abs_3(lab: Lab) -> Measured:
     of its own.
     """
     length = lab.train.length
-    table = {"length": length, "beyond": "clamp"}
-    task = reading_frame()
-    small = {"layers": 1}
-    fixed = [lab.trained("learned", task, small, **table), lab.trained("sinusoidal", task, small)]
-    text = [lab.trained("learned", **table), lab.trained("sinusoidal")]
-    (a, b), (c, d) = ([lab.bits(model, length) for model in pair] for pair in (fixed, text))
+    task, small = reading_frame(), {"layers": 1}
+    fixed = lab.trained("learned", task, small, length=length, beyond="clamp")
+    a, b, c, d = (
+        lab.bits(model, length)
+        for model in (
+            fixed,
+            lab.trained("sinusoidal", task, small),
+            lab.learned(),
+            lab.trained("sinusoidal"),
+        )
+    )
     return Measured(
         {
             "learned minus sinusoidal, fixed structure": a - b,
@@ -200,7 +191,7 @@ def abs_3(lab: Lab) -> Measured:
             "bits, learned, text": c,
             "bits, sinusoidal, text": d,
             "bits that wrong positions cost, fixed structure (control)": (
-                lab.bits(misplaced(fixed[0]), length) - a
+                lab.bits(misplaced(fixed), length) - a
             ),
         }
     )
@@ -211,10 +202,10 @@ MOTIF_AT, MOTIF_AGAIN = 8, 20
 
 
 def reading_frame() -> Task:
-    """DNA-like lines: a reading frame of three, and a motif that stands twice at fixed places.
+    """DNA-like lines: a reading frame of three, and a motif at two fixed places.
 
     Of each three bases two are random, and the third follows from them by a fixed table. The motif
-    is written over the rest. No place says where it stands but by its number.
+    is written over the rest. Only a token's position tells where in the line it is.
     """
     third = jax.random.permutation(jax.random.key(0, impl="threefry2x32"), 16) % 4
     motif = jnp.asarray(MOTIF, jnp.int32)

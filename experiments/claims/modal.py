@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.claims.figures import dots
-from experiments.claims.lab import Lab
-from experiments.claims.ledger import Measured, claim, either, over, said
-from experiments.claims.toys import accuracy
+from experiments.claims.ledger import Measured, claim
+from experiments.claims.models import Lab
+from experiments.claims.rotary import table_of
+from experiments.claims.verdicts import over, said, verdict
 from posenc_jax import make
-from posenc_jax.encoding import Dims, Encoding, place
+from posenc_jax.encoding import Encoding
 from posenc_jax.lab.tasks.task import SYMBOL, Batch, Task, draw
 from posenc_jax.layout import full, layout
 
@@ -26,7 +27,7 @@ def mm_1_rule(n):
     """
     same, other = n["mrope minus rope, equal ids"], n["mrope minus rope, unequal ids (control)"]
     timed, gain = n["sounds aligned, ids from time"], n["sounds aligned, time minus index"]
-    return either(
+    return verdict(
         same.mean == 0 and over(other, 0.1) and over(timed, 0.9) and over(gain, 0.2),
         f"largest difference from RoPE with equal ids {said(same)}, with unequal ones "
         f"{said(other)}; sounds that name their frame: ids from time {said(timed)}, by index "
@@ -56,7 +57,7 @@ def mm_1(lab: Lab) -> Measured:
     found = {}
     for name in ("ids from time", "ids by index (control)"):
         task = moments(name)
-        found[name] = accuracy(lab, lab.trained("tmrope", task, kind, how, **options), FRAMES)
+        found[name] = lab.accuracy(lab.trained("tmrope", task, kind, how, **options), FRAMES)
     same, other = zip(*(from_rope(seed) for seed in lab.seeds), strict=True)
     return Measured(
         {
@@ -85,10 +86,8 @@ def from_rope(seed: int) -> tuple[float, float]:
 def _turned(encoding: Encoding, pos_BT: jax.Array, x_BTHC: jax.Array) -> list[jax.Array]:
     """Queries turned at some positions, in float32 and in bfloat16."""
     where = full(1, x_BTHC.shape[1]).replace(pos_BT=pos_BT)
-    assert encoding.table is not None
     assert encoding.rotate is not None
-    heads, head = x_BTHC.shape[2:]
-    table = encoding.table({}, place(encoding, None, where), Dims(heads * head, heads, head))
+    table = table_of(encoding, where, x_BTHC.shape[-1])
     wide = [encoding.rotate(table, x_BTHC.astype(d), "q") for d in (jnp.float32, jnp.bfloat16)]
     return [x.astype(jnp.float32) for x in wide]
 
