@@ -185,9 +185,7 @@ def test_keys_are_turned_where_the_method_turns_them(lab):
         k_BTHC = activations.keys(trained, lab.windows(2))[0][0]
         params = jax.tree.map(lambda leaf: leaf[0], trained.params["block_0"])
         x_BTD = jnp.asarray(activations.hidden(trained, lab.windows(2))[0][0])
-        still = activations.project(
-            params, "key", activations.normed(params["attention_norm"], x_BTD), 2
-        )
+        _, still, _ = activations.queries_and_keys(params, x_BTD, 2)
         assert np.allclose(k_BTHC, still, atol=1e-5) != moves
 
 

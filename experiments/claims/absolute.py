@@ -64,7 +64,12 @@ def abs_1(lab: Lab) -> Measured:
     return Measured(numbers, curves)
 
 
-SIMPLE = ("index", "normalized", "binary", "one_hot")
+WAYS = {  # the way in which each scheme fails, and the bound of its number
+    "index": ("growth", 1.5),
+    "normalized": ("step shrinks", 1.5),
+    "binary": ("jump", 1.5),
+    "one_hot": ("flatness", 0.99),
+}
 
 
 def abs_2_rule(n):
@@ -75,15 +80,9 @@ def abs_2_rule(n):
     over 0.99, so that nothing is near; and no value past the range. Sinusoidal positions, the
     control, must show none of the four.
     """
-    ways = {
-        "index": ("growth", 1.5),
-        "normalized": ("step shrinks", 1.5),
-        "binary": ("jump", 1.5),
-        "one_hot": ("flatness", 0.99),
-    }
-    shown = {name: n[f"{way}, {name}"] for name, (way, _) in ways.items()}
-    failing = all(over(shown[name], bound) for name, (_, bound) in ways.items())
-    sound = all(under(n[f"{way}, sinusoidal"], bound) for way, bound in ways.values())
+    shown = {name: n[f"{way}, {name}"] for name, (way, _) in WAYS.items()}
+    failing = all(over(shown[name], bound) for name, (_, bound) in WAYS.items())
+    sound = all(under(n[f"{way}, sinusoidal"], bound) for way, bound in WAYS.values())
     return verdict(
         failing and sound and under(n["defined past the range, one_hot"], 0.5),
         f"the counter's largest entry grows {said(shown['index'])} times when the length doubles; "
@@ -91,7 +90,7 @@ def abs_2_rule(n):
         f"neighbours are up to {said(shown['binary'])} times as far apart as others; one-hot "
         f"neighbours are {said(shown['one_hot'])} times as far apart as any two, and there is "
         "nothing past the range; sinusoidal positions: "
-        + ", ".join(f"{way} {said(n[f'{way}, sinusoidal'])}" for way, _ in ways.values()),
+        + ", ".join(f"{way} {said(n[f'{way}, sinusoidal'])}" for way, _ in WAYS.values()),
     )
 
 
@@ -108,18 +107,17 @@ def abs_2(lab: Lab) -> Measured:
     """The vectors that the catalogue's definitions add to a zero embedding, with 1 for the learned
     projection, in sequences of 64, 128 and 512 tokens and in one of 600, past the range.
     """
-    numbers, curves = {}, {}
-    for name in (*SIMPLE, "sinusoidal"):
+    numbers, curves, norm = {}, {}, np.linalg.norm
+    for name in (*WAYS, "sinusoidal"):
         short_TD, long_TD = codes(name, 64), codes(name, 512)
-        step_T = np.linalg.norm(np.diff(short_TD, axis=0), axis=1)
-        long_step = np.linalg.norm(np.diff(long_TD, axis=0), axis=1).mean()
+        step_T = norm(np.diff(short_TD, axis=0), axis=1)
+        long_step = norm(np.diff(long_TD, axis=0), axis=1).mean()
+        flatness = norm(long_TD[1] - long_TD[0]) / norm(long_TD[64] - long_TD[0])
         numbers |= {
             f"growth, {name}": [np.abs(codes(name, 128)).max() / np.abs(short_TD).max()],
             f"step shrinks, {name}": [step_T.mean() / long_step],
             f"jump, {name}": [step_T.max() / step_T.min()],
-            f"flatness, {name}": [
-                np.linalg.norm(long_TD[1] - long_TD[0]) / np.linalg.norm(long_TD[64] - long_TD[0])
-            ],
+            f"flatness, {name}": [flatness],
             f"defined past the range, {name}": [float(np.isfinite(codes(name, 600)).all())],
         }
         curves[name] = Curve(np.arange(63), [step_T / step_T.mean()])
@@ -173,28 +171,22 @@ def abs_3(lab: Lab) -> Measured:
     length = lab.train.length
     task, small = reading_frame(), {"layers": 1}
     fixed = lab.trained("learned", task, small, length=length, beyond="clamp")
-    a, b, c, d = (
-        lab.bits(model, length)
-        for model in (
-            fixed,
-            lab.trained("sinusoidal", task, small),
-            lab.learned(),
-            lab.trained("sinusoidal"),
-        )
-    )
-    return Measured(
-        {
-            "learned minus sinusoidal, fixed structure": a - b,
-            "learned minus sinusoidal, text": c - d,
-            "bits, learned, fixed structure": a,
-            "bits, sinusoidal, fixed structure": b,
-            "bits, learned, text": c,
-            "bits, sinusoidal, text": d,
-            "bits that wrong positions cost, fixed structure (control)": (
-                lab.bits(misplaced(fixed), length) - a
-            ),
-        }
-    )
+    models = {
+        "learned, fixed structure": fixed,
+        "sinusoidal, fixed structure": lab.trained("sinusoidal", task, small),
+        "learned, text": lab.learned(),
+        "sinusoidal, text": lab.trained("sinusoidal"),
+    }
+    bits = {f"bits, {name}": lab.bits(model, length) for name, model in models.items()}
+    a, b, c, d = bits.values()
+    numbers = {
+        "learned minus sinusoidal, fixed structure": a - b,
+        "learned minus sinusoidal, text": c - d,
+        **bits,
+    }
+    cost = lab.bits(misplaced(fixed), length) - a
+    numbers["bits that wrong positions cost, fixed structure (control)"] = cost
+    return Measured(numbers)
 
 
 MOTIF = (3, 0, 3, 0, 0, 3)  # TATAAT

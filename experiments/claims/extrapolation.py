@@ -1,4 +1,4 @@
-"""Claims about what happens far out: rotary scores, ALiBi and xPos."""
+"""Claims about long distances and texts: rotary scores, ALiBi and xPos."""
 
 from collections.abc import Sequence
 
@@ -8,10 +8,11 @@ import numpy as np
 
 from experiments.claims.figures import lines
 from experiments.claims.ledger import Curve, Measured, claim
-from experiments.claims.models import Lab, Trained, bits_at, by_seed
-from experiments.claims.rotary import bits_under, table_of
+from experiments.claims.models import Lab, Trained, bits_at, by_seed, read_as
+from experiments.claims.rotary import table_of
 from experiments.claims.verdicts import all_under, over, said, under, verdict
 from posenc_jax import make
+from posenc_jax.encodings import taken_by
 from posenc_jax.encodings.rotation import ladder
 from posenc_jax.lab.training.loop import cross_entropy
 from posenc_jax.layout import full, layout
@@ -83,17 +84,16 @@ def rope_5(lab: Lab) -> Measured:
     bound_X = np.abs(np.cumsum(phase_XF, axis=1)).mean(axis=1) / np.arange(1, 33).mean()
     far = DISTANCES >= LONG
     length, trained = lab.train.length, lab.trained("rope")
-    stretch = {"ntk": {}, "yarn": {"length": length}}
-    ways = {name: make(name, factor=LONG / length, **stretch[name]) for name in READ}
-    bits = bits_under(trained, LONG, {"rope": make("rope"), **ways})
     numbers = {
         "spread of scores past 4096, unrelated": spread_SX[:, far].min(axis=1),
         "spread of scores past 4096, xpos (control)": decayed_SX[:, far].max(axis=1),
         "best score past 4096, equal": [equal_X[far].max()],
         "bound past 4096": [bound_X[far].max()],
     }
-    for name, found in bits.items():
-        numbers[f"bits lost at {LONG}, {name}"] = found - lab.bits(trained, length)
+    for name in ("rope", *READ):
+        stretch = taken_by(name, {"factor": LONG / length, "length": length})
+        lost = lab.bits(read_as(trained, name, **stretch), LONG) - lab.bits(trained, length)
+        numbers[f"bits lost at {LONG}, {name}"] = lost
     if lab.full:
         numbers[OWN] = _trained_long(lab)
     drawn = {"unrelated": spread_SX, "equal": [equal_X], "bound": [bound_X], "xpos": decayed_SX}
@@ -238,11 +238,8 @@ def xpos_1(lab: Lab) -> Measured:
     """
     length, times = lab.train.length, (1, *TIMES)
     rope, xpos = lab.trained("rope"), lab.trained("xpos")
-    ways = {"xpos": make("xpos"), "decay off": make("xpos", span=1e9)}
-    bits = {k: {"rope": lab.bits(rope, k * length)} for k in times}
-    for k in times:
-        bits[k] |= bits_under(xpos, k * length, ways)
-    lost = {name: {k: bits[k][name] - bits[1][name] for k in times} for name in bits[1]}
+    models = {"rope": rope, "xpos": xpos, "decay off": read_as(xpos, "xpos", span=1e9)}
+    lost = {m: {k: lab.lost(model, k * length) for k in times} for m, model in models.items()}
     numbers = {f"bits lost at {k}x, {m}": lost[m][k] for m in ("rope", "xpos") for k in TIMES}
     for k in TIMES:
         numbers[f"part of RoPE's loss at {k}x"] = _part(lost["xpos"][k], lost["rope"][k])

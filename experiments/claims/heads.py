@@ -1,4 +1,4 @@
-"""Claims about what rotary heads come to attend to."""
+"""Claims about what trained rotary heads attend to."""
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from posenc_jax.lab.tasks.periodic import periodic
 from posenc_jax.layout import full
 
 PERIOD = 8
-# pi divides all frequencies: the fastest pair then turns once in a period, or in 3.2 periods.
+# `pi` divides all frequencies: the fastest pair turns once in one period, or in 3.2 periods.
 SUITED, UNSUITED = PERIOD / (2 * np.pi), PERIOD / (2 * np.pi) * 10**0.5
 PLACES = ("within the trained length", "past it", "a thousand tokens on")
 
@@ -154,22 +154,22 @@ def rope_4(lab: Lab) -> Measured:
     of the second half of 64 test windows, and over layers. Off: two heads of each layer add
     nothing. Near: bytes with fewer than 8 before them; far: those of the second half.
     """
-    numbers, curves = {}, {}
-    for name in ("headwise", "rope"):
-        trained = lab.trained(name)
-        assert trained.config.heads == 4
+    headwise, numbers, curves = lab.trained("headwise"), {}, {}
+
+    def compare(label, trained):
         distance_SH = mean_distance(lab, trained)
-        label = name if name == "headwise" else f"{name} (control)"
         apart = distance_SH[:, 2:].mean(axis=1) - distance_SH[:, :2].mean(axis=1)
         numbers[f"slow minus fast heads, {label}"] = apart
         curves[label] = Curve(range(4), distance_SH)
-        if name == "headwise":
-            cost = _ablated(trained, lab.train.length)
-            for half, lost in cost.items():
-                for where, value_S in zip(("near", "far"), lost, strict=True):
-                    numbers[f"bits lost without {half} heads, {where}"] = value_S
-            near, far = cost["slow"] - cost["fast"]
-            numbers["cost of slow minus fast heads off, far minus near, headwise"] = far - near
+
+    compare("headwise", headwise)
+    cost = _ablated(headwise, lab.train.length)
+    for half, lost in cost.items():
+        for where, value_S in zip(("near", "far"), lost, strict=True):
+            numbers[f"bits lost without {half} heads, {where}"] = value_S
+    near, far = cost["slow"] - cost["fast"]
+    numbers["cost of slow minus fast heads off, far minus near, headwise"] = far - near
+    compare("rope (control)", lab.trained("rope"))
     return Measured(numbers, curves)
 
 
@@ -189,13 +189,11 @@ def _ablated(trained: Trained, length: int) -> dict[str, np.ndarray]:
     count, head = trained.config.heads, trained.config.width // trained.config.heads
 
     def without(off: range):
-        kept_D = jnp.repeat(jnp.array([float(h not in off) for h in range(count)]), head)
-
-        def cut(path, leaf):
-            inner = [getattr(key, "key", None) for key in path][1:]
-            return leaf * kept_D[None, :, None] if inner == ["out", "kernel"] else leaf
-
-        return jax.tree_util.tree_map_with_path(cut, trained.params)
+        kept_D = np.repeat([float(h not in off) for h in range(count)], head).astype(np.float32)
+        params = jax.tree.map(lambda leaf: leaf, trained.params)  # a copy of the dictionaries
+        for n in range(trained.config.layers):
+            params[f"block_{n}"]["out"]["kernel"] *= kept_D[None, :, None]
+        return params
 
     evaluate, places = evaluator(trained, length), (slice(NEAR), slice(length // 2, length))
 

@@ -121,10 +121,10 @@ def patches(train: int, test: int) -> dict:
 
 
 def printed(drawn: dict, order: Order) -> Task:
-    """Name the digit that an image shows, at each of its patches; sizes are patches a side.
+    """The task to name the digit of an image at each of its patches; a size is patches a side.
 
-    order: what is shown as a patch's position: its row and column, its number from the top left on,
-    or the row and column of another patch, the same one in all images.
+    order: a patch's position is its row and column, its number counted from the top left, or the
+      row and column of another patch, the same one in all images.
     """
     data = {
         name: {
@@ -161,7 +161,7 @@ def printed(drawn: dict, order: Order) -> Task:
 
 
 def _places(width: int, order: Order) -> np.ndarray:
-    """The positions of patches, [T] or [T, 2], and anything for padding."""
+    """The positions of patches, [T] or [T, 2]; those of padding mean nothing."""
     side = LARGE if width == bucket(LARGE * LARGE) else SMALL
     number_T = np.arange(width) % side**2
     if order == "line":

@@ -6,24 +6,8 @@ from matplotlib.figure import Figure
 
 from experiments.claims.ledger import Measured, Numbers, claim
 from experiments.claims.models import Lab, Trained, by_seed
-from experiments.claims.padding import (
-    ALL,
-    PADDING,
-    REAL,
-    SHOWN,
-    largest,
-    leaks,
-    masked,
-    padded,
-)
-from experiments.claims.verdicts import (
-    decades,
-    over,
-    power,
-    unchanged,
-    under,
-    verdict,
-)
+from experiments.claims.padding import ALL, PADDING, REAL, SHOWN, largest, leaks, masked, padded
+from experiments.claims.verdicts import decades, over, power, unchanged, under, verdict
 from experiments.padding_leakage.measuring import MASKS, SUBSETS, subset
 from posenc_jax.lab.report import drawing
 from posenc_jax.lab.tasks import PAD

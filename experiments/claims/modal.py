@@ -93,9 +93,9 @@ def _turned(encoding: Encoding, pos_BT: jax.Array, x_BTHC: jax.Array) -> list[ja
 
 
 def moments(name: str) -> Task:
-    """Frames of a film, each a symbol, then sounds that have to name the one on screen.
+    """A task of frames, each a symbol, then sounds that have to name the frame on screen.
 
-    name: "ids from time", or anything else for seconds that count up with the index.
+    name: "ids from time"; with any other name, seconds count up with the index.
     """
     data = {"timed": np.asarray(name == "ids from time")}
     wide = FRAMES + SOUNDS
@@ -113,7 +113,7 @@ def moments(name: str) -> Task:
         targets_T = SYMBOL + shown_T[jnp.minimum(on_screen_T, FRAMES - 1)]
         weights_T = (sound_T & (on_screen_T < FRAMES)).astype(jnp.float32)
         id_T = jnp.where(timed, when_T, place_T)
-        # As the streams of the catalogue: three equal numbers for sound, patch 0, 0 for a frame.
+        # As in the catalogue's streams: a sound has three equal ids, a frame is patch (0, 0).
         space_T = jnp.where(sound_T, id_T, 0).astype(float)
         seconds_T = (id_T.astype(float) + 0.5) / RATE
         return tokens_T, targets_T, weights_T, jnp.stack([seconds_T, space_T, space_T], axis=-1)

@@ -123,7 +123,8 @@ class Lab:
 
     def bits(self, trained: Trained, size: int) -> np.ndarray:
         """Bits for each target (of text: for each byte) at one size, [S]."""
-        return bits_of(self.scores(trained, size))
+        scores = self.scores(trained, size)
+        return scores.loss_SE.sum(axis=1) / scores.count_SE.sum(axis=1) / math.log(2)
 
     def lost(self, trained: Trained, size: int) -> np.ndarray:
         """Bits for each byte at one length, less those at the trained length, [S]."""
@@ -154,11 +155,6 @@ def by_seed(run: Callable, *trees: Any) -> Any:
 def evaluator(trained: Trained, size: int) -> Evaluator:
     """What scores the model, with any parameters, on the test examples of one size."""
     return Evaluator(trained.model, trained.task, EvalConfig(lengths=(size,), examples=EXAMPLES))
-
-
-def bits_of(scores: Scores) -> np.ndarray:
-    """Bits for each target, [S]."""
-    return scores.loss_SE.sum(axis=1) / scores.count_SE.sum(axis=1) / math.log(2)
 
 
 def bits_at(scores: Scores, places: slice) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Claims about what methods make of near and far."""
+"""Claims about how methods weigh near tokens against far ones."""
 
 import jax
 import jax.numpy as jnp

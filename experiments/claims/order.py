@@ -1,4 +1,4 @@
-"""Claims about order: what tells it, and what is lost without. Measured by `permutation`."""
+"""Claims about the order of tokens, most of them measured by the permutation experiment."""
 
 import numpy as np
 

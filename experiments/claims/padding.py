@@ -1,6 +1,6 @@
-"""Claims about padding, and about the three masks that keep it out.
+"""Claims about what padding changes.
 
-`configs/padding_leakage.py` has all methods, both sides, and what it costs in accuracy.
+`configs/padding_leakage.py` measures all methods, both sides of padding, and the accuracy lost.
 """
 
 from typing import Any
@@ -12,15 +12,7 @@ import numpy as np
 from experiments.claims.figures import dots
 from experiments.claims.ledger import Measured, claim
 from experiments.claims.models import Lab, Trained, by_seed
-from experiments.claims.verdicts import (
-    all_over,
-    decades,
-    over,
-    power,
-    said,
-    unchanged,
-    verdict,
-)
+from experiments.claims.verdicts import all_over, decades, over, power, said, unchanged, verdict
 from experiments.padding_leakage.measuring import (
     Data,
     Leaks,
@@ -45,7 +37,7 @@ ALL, NO_ATTENTION = subset((True, True, True)), subset((False, True, True))
 
 
 def leaks(lab: Lab) -> Leaks:
-    """Padding leakage of a small rotary encoder, trained with each subset of the masks."""
+    """What padding changes in a small rotary encoder trained with each subset of the masks."""
     data = Data(
         symbols=8, min_length=6, length=12, measured=10, amounts=lab.pick((4,), (2, 8)),
         sides=lab.pick(SIDES[:1], SIDES), examples=16,
@@ -57,7 +49,7 @@ def leaks(lab: Lab) -> Leaks:
 
 
 def largest(found: Leaks, quantity: Quantity, masks: str) -> np.ndarray:
-    """A quantity of the trained encoders, largest over amounts and sides: [S]."""
+    """A quantity of the trained encoders, the largest over amounts and sides of padding, [S]."""
     return found[quantity, masks][:, 1].max(axis=(0, 1))
 
 
@@ -116,7 +108,7 @@ def pad_1(lab: Lab) -> Measured:
 
 
 def masked(trained: Trained, layers: int | None = None, **masks) -> Model:
-    """The model with some of its masks off, whole or its first layers."""
+    """The model with some of its masks off; with its first `layers` only, if given."""
     change = {"masks": MaskConfig(**masks), "layers": layers or trained.config.layers}
     config = trained.config.model_copy(update=change)
     return transformer.build(config, trained.encoding, trained.task.vocab)
@@ -195,7 +187,7 @@ def pad_2(lab: Lab) -> Measured:
 def relayed(
     lab: Lab, trained: Trained, attention: bool = False, layers: int = 2, padding: int = PADDING
 ) -> np.ndarray:
-    """Log10 of the changes of the padding's last states and of the second text's logits: [2, S]."""
+    """Log10 of the changes of the padding's last states and of the second text's logits, [2, S]."""
     model = masked(trained, layers, attention=attention)
     assert model.extend is not None
     extend, words_BT = model.extend, lab.windows(96, 12)

@@ -1,4 +1,4 @@
-"""Claims about relative methods, and about the memory that they make possible."""
+"""Claims about relative methods, and about recurrence memory."""
 
 from functools import partial
 

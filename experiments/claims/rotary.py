@@ -1,6 +1,6 @@
-"""Claims about rotary positions: what the scores depend on, and how far they reach."""
+"""Claims about rotary positions: what the scores depend on, and extrapolation."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -10,14 +10,13 @@ import numpy as np
 from experiments.claims import activations
 from experiments.claims.figures import lines
 from experiments.claims.ledger import Curve, Measured, claim
-from experiments.claims.models import Lab, Trained, bits_of, evaluator, misplaced
+from experiments.claims.models import Lab, misplaced, read_as
 from experiments.claims.verdicts import all_under, over, said, under, verdict
 from posenc_jax import make
 from posenc_jax.encoding import Dims, Encoding, place
 from posenc_jax.encodings import taken_by
 from posenc_jax.encodings.rotation import ladder, turn, turns
-from posenc_jax.lab.model import transformer
-from posenc_jax.layout import Layout, full
+from posenc_jax.layout import Layout
 
 SHIFTS = (0, 1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
 KINDS = ("random weights", "trained weights")
@@ -141,7 +140,7 @@ def _changes(sides: Sequence[jax.Array], table_at: Callable) -> np.ndarray:
 
 
 def _added(seed: int) -> np.ndarray:
-    """The same of states with sinusoidal positions added."""
+    """The same change for states with sinusoidal positions added."""
     x_TD, w_q, w_k = _random_weights(seed, 16, 256)
     embed = make("sinusoidal").embed
     assert embed is not None
@@ -155,6 +154,7 @@ def _added(seed: int) -> np.ndarray:
 
 
 def _against_first(scores) -> np.ndarray:
+    """Largest change of scores(shift) from the first shift, in standard deviations, [X]."""
     first, *rest = [np.asarray(scores(shift), np.float64) for shift in SHIFTS]
     return np.array([0.0, *(np.abs(s - first).max() for s in rest)]) / first.std()
 
@@ -199,61 +199,22 @@ def rope_2(lab: Lab) -> Measured:
     is against the trained length, mean over all bytes of the windows.
     """
     length, trained = lab.train.length, lab.trained("rope")
-    bits = {name: [lab.bits(trained, length)] for name in ("rope", *EXTENSIONS)}
-    for k in TIMES:
-        stretch = {"factor": float(k), "length": length}
-        ways = {name: make(name, **taken_by(name, stretch)) for name in EXTENSIONS}
-        for name, found in bits_under(trained, k * length, ways).items():
-            bits[name].append(found)
-        bits["rope"].append(lab.bits(trained, k * length))
-    numbers = {
-        f"bits lost at {k}x, {name}": found[i] - found[0]
-        for name, found in bits.items()
-        for i, k in enumerate(TIMES, 1)
-    }
-    shuffled = lab.bits(misplaced(trained), length)
+    base, numbers, curves = lab.bits(trained, length), {}, {}
+    for name in ("rope", *EXTENSIONS):
+        lost = {1: 0 * base}
+        for k in TIMES:
+            stretch = taken_by(name, {"factor": float(k), "length": length})
+            lost[k] = lab.bits(read_as(trained, name, **stretch), k * length) - base
+            numbers[f"bits lost at {k}x, {name}"] = lost[k]
+        curves[name] = Curve([*lost], np.stack([*lost.values()], axis=1))
     numbers["bits lost at 4x, alibi (control)"] = lab.lost(lab.trained("alibi"), 4 * length)
-    numbers["bits lost at 1x, shuffled positions (control)"] = shuffled - bits["rope"][0]
-    curves = {
-        name: Curve((1, *TIMES), np.stack(found, axis=1) - found[0][:, None])
-        for name, found in bits.items()
-    }
+    shuffled = lab.bits(misplaced(trained), length)
+    numbers["bits lost at 1x, shuffled positions (control)"] = shuffled - base
     return Measured(numbers, curves)
 
 
 def table_of(encoding: Encoding, where: Layout | jax.Array, head: int) -> Any:
-    """What a rotary encoding without parameters turns by, at a layout or at positions [B, T]."""
+    """The table of a rotary encoding without parameters, for a layout or for positions [B, T]."""
     assert encoding.table is not None
     placed = place(encoding, None, where) if isinstance(where, Layout) else where
     return encoding.table({}, placed, Dims(head, 1, head))
-
-
-def bits_under(
-    trained: Trained, length: int, ways: Mapping[str, Encoding]
-) -> dict[str, np.ndarray]:
-    """Bits for each target at one length, [S], with other rotary encodings on the same weights.
-
-    Their tables are parameters here, so that all share one compiled program. The encodings have no
-    parameters of their own, and rotate the same pairs as rope.
-    """
-    head = trained.config.width // trained.config.heads
-    seeds = len(jax.tree.leaves(trained.params)[0])
-
-    def as_parameters(way):
-        table = table_of(way, full(1, length), head)
-        table = table if isinstance(table, dict) else {"q": table, "k": table}
-        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (seeds, *leaf.shape[1:])), table)
-
-    tables = {name: as_parameters(way) for name, way in ways.items()}
-    one = jax.tree.map(lambda leaf: leaf[0], next(iter(tables.values())))
-    reader = Encoding(
-        init=lambda key, dims: one,
-        table=lambda params, pos_BT, dims: jax.tree.map(lambda leaf: leaf[pos_BT], params),
-        rotate=make("xpos").rotate,
-    )
-    model = transformer.build(trained.config, reader, trained.task.vocab)
-    evaluate = evaluator(trained._replace(model=model), length)
-    return {
-        name: bits_of(evaluate({**trained.params, "encoding": table}, length))
-        for name, table in tables.items()
-    }

@@ -1,4 +1,4 @@
-"""Claims about the range of sinusoidal wavelengths: too short, too long, and turning."""
+"""Claims about sinusoidal wavelengths: aliasing, shifts as rotations, slow channels."""
 
 import numpy as np
 

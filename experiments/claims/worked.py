@@ -1,4 +1,4 @@
-"""The claim that the numbers in tutorials are right."""
+"""The claim that the worked examples of tutorials are right."""
 
 from collections.abc import Callable
 from typing import NamedTuple
