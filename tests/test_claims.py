@@ -14,7 +14,7 @@ from experiments.claims import activations
 from experiments.claims.config import Config
 from experiments.claims.entries import judged, load
 from experiments.claims.ledger import Measured
-from experiments.claims.models import Lab, Trained, misplaced
+from experiments.claims.models import Lab, Trained, misplaced, read_as
 from experiments.claims.register import LEDGER
 from posenc_jax import make
 from posenc_jax.lab import runs
@@ -147,7 +147,7 @@ def test_wrong_positions_cost_a_positional_model_alone(lab):
     """The control of claims on trained models."""
     trained = lab.trained("sinusoidal")
     cost = {
-        name: lab.bits(misplaced(trained), 32, read_as=name) - lab.bits(trained, 32, read_as=name)
+        name: lab.bits(read_as(misplaced(trained), name), 32) - lab.bits(read_as(trained, name), 32)
         for name in ("sinusoidal", "nope")
     }
     np.testing.assert_allclose(cost["nope"], 0, atol=1e-5)
