@@ -63,12 +63,12 @@ def rel_1(lab: Lab) -> Measured:
     in float32. The learned table is clamped. Control: positions 6 to 10 alone are moved.
     """
     tokens_BT = lab.windows(64, 10)
+    whole_XT = np.repeat(np.array(SHIFTS)[:, None], 10, axis=1)
+    half_T = np.where(np.arange(10) < 5, 0, 100)
+    shift_XT = np.concatenate([whole_XT, half_T[None]])
     numbers, curves = {}, {}
     for name in (*RELATIVE, *ABSOLUTE):
         trained = lab.learned() if name == "learned" else lab.trained(name)
-        whole_XT = np.repeat(np.array(SHIFTS)[:, None], 10, axis=1)
-        half_T = np.where(np.arange(10) < 5, 0, 100)
-        shift_XT = np.concatenate([whole_XT, half_T[None]])
         moved_SX = decades(moved(trained, tokens_BT, shift_XT))
         number = f"log10 of the change, {name}"
         numbers[number] = moved_SX[:, SHIFTS.index(100)]
@@ -123,18 +123,15 @@ def rel_2(lab: Lab) -> Measured:
     models = {"learned": table, "clipped": biases, "clipped, shuffled": misplaced(biases)}
     bits = {name: lab.bits(model, lab.train.length) for name, model in models.items()}
     few, many = _position_parameters(biases), _position_parameters(table)
-    return Measured(
-        {
-            "parameters of the biases": [few],
-            "parameters of the table": [many],
-            "parameters of the biases / of the table": [few / many],
-            "bits, clipped minus learned": bits["clipped"] - bits["learned"],
-            "bits, clipped with shuffled positions minus learned (control)": (
-                bits["clipped, shuffled"] - bits["learned"]
-            ),
-            **{f"bits per byte, {name}": found for name, found in bits.items()},
-        }
-    )
+    worse, control = (bits[m] - bits["learned"] for m in ("clipped", "clipped, shuffled"))
+    numbers = {
+        "parameters of the biases": [few],
+        "parameters of the table": [many],
+        "parameters of the biases / of the table": [few / many],
+        "bits, clipped minus learned": worse,
+        "bits, clipped with shuffled positions minus learned (control)": control,
+    }
+    return Measured(numbers | {f"bits per byte, {name}": found for name, found in bits.items()})
 
 
 def _position_parameters(trained: Trained) -> int:
@@ -201,12 +198,11 @@ def rel_3(lab: Lab) -> Measured:
     both = lambda params: jax.lax.map(partial(recall, params), jnp.array([True, False]))
     recall_S2K = np.asarray(by_seed(both, params), np.float64)
     numbers, curves = {}, {}
-    for i, (name, control) in enumerate(
-        (("with memory", ""), ("without", ", without memory (control)"))
-    ):
+    labels = {"with memory": "", "without": ", without memory (control)"}
+    for recall_SK, (name, label) in zip(recall_S2K.swapaxes(0, 1), labels.items(), strict=True):
         for k in range(SEGMENTS):
-            numbers[f"recall {k} segments later{control}"] = recall_S2K[:, i, k]
-        curves[name] = Curve(range(SEGMENTS), recall_S2K[:, i])
+            numbers[f"recall {k} segments later{label}"] = recall_SK[:, k]
+        curves[name] = Curve(range(SEGMENTS), recall_SK)
     return Measured(numbers, curves)
 
 

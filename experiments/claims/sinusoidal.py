@@ -99,9 +99,8 @@ def sin_1(lab: Lab) -> Measured:
     }
     for d in WIDTHS:
         numbers[f"longest wavelength / (10000 * 2 pi), d = {d}"] = [longest(d)]
-    numbers["the same with tensor2tensor's exponents, d = 64"] = [
-        longest(64, spacing="tensor2tensor")
-    ]
+    other = longest(64, spacing="tensor2tensor")
+    numbers["the same with tensor2tensor's exponents, d = 64"] = [other]
     curves = {f"d = {d}": nearest(distance_T, apart(distance_T, d)) for d in (2, 8, 64)}
     return Measured(numbers, curves)
 
@@ -153,19 +152,18 @@ def sin_2(lab: Lab) -> Measured:
         return max(np.abs(row - rows[0]).max() for row in rows)
 
     formula = max(np.abs(t_TD @ u_D - kernel_T).max() for t_TD, u_D in pairs) / scale
-    return Measured(
-        {
-            "change under shifts": [change(np.eye(width))],
-            "difference from the sum of cosines": [formula],
-            "change under shifts, random matrix between (control)": [
-                change(random_matrix(seed, width)) for seed in lab.seeds
-            ],
-        },
-        {f"d = {d}": Curve(distance_T, [kernel(d).mean(axis=1)]) for d in (16, 64, 512)},
-    )
+    control = [change(random_matrix(seed, width)) for seed in lab.seeds]
+    numbers = {
+        "change under shifts": [change(np.eye(width))],
+        "difference from the sum of cosines": [formula],
+        "change under shifts, random matrix between (control)": control,
+    }
+    curves = {f"d = {d}": Curve(distance_T, [kernel(d).mean(axis=1)]) for d in (16, 64, 512)}
+    return Measured(numbers, curves)
 
 
 def random_matrix(seed: int, width: int) -> np.ndarray:
+    """A Gaussian matrix of variance 1 / width."""
     return np.random.default_rng(seed).normal(size=(width, width)) / np.sqrt(width)
 
 
