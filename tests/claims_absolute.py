@@ -1,7 +1,8 @@
-"""Numbers that the rules of claims on order and absolute positions are tried on, of both kinds."""
+"""Numbers for which the rules of claims on order and absolute positions must give each verdict."""
 
 import numpy as np
 
+from experiments.claims.additive import LABELS
 from experiments.claims.additive import WIDTHS as PROBED
 from experiments.claims.nearness import BUMPS, GAINS
 from experiments.claims.sinusoidal import WIDTHS
@@ -88,7 +89,7 @@ def kinds(fixed, text, control=2.0):
 def probes(accuracy, control=0.01):
     numbers = {"position from the token alone (control)": control}
     for d in PROBED:
-        for what in ("token", "position"):
+        for what in LABELS:
             numbers[f"{what}, sum, d = {d}, ratio 1"] = accuracy(d)
             numbers[f"{what}, side by side, d = {d}"] = 1.0
     return numbers
@@ -167,109 +168,99 @@ def saved(kept, bits=1.5):
     }
 
 
-def falls(numbers):
-    return numbers, "does not hold"
+HOLDS, WHEN, NOT = "holds", "holds when", "does not hold"
 
-
-def stands(numbers):
-    return numbers, "holds"
-
-
-def partly(numbers):
-    return numbers, "holds when"
-
-
-# (numbers, the verdict's word) for each claim: of both kinds, and of the third where there is one.
-# A number is a value, or one for each seed. The last are of a control that did not come out.
+# Rows of (numbers, the verdict's word) for each claim. A number is a value, or one for each seed.
+# A control fails in the last rows of a claim.
 RULES = {
-    "order-1": [stands(permuted(1e-14)), falls(permuted(1e-3)), falls(permuted(1e-14, 1e-6))],
-    "order-2": [stands(pairs([0.5] * 3)), falls(pairs([0.5, 0.5, 0.6])), falls(pairs(0.5, 0.5))],
+    "order-1": [(permuted(1e-14), HOLDS), (permuted(1e-3), NOT), (permuted(1e-14, 1e-6), NOT)],
+    "order-2": [(pairs([0.5] * 3), HOLDS), (pairs([0.5, 0.5, 0.6]), NOT), (pairs(0.5, 0.5), NOT)],
     "order-3": [
-        stands(mask(1.0, 1.0)),
-        partly(mask(1.0, 0.5)),
-        falls(mask(0.5, 0.2)),
-        falls(mask(1.0, 1.0, 1.0)),
+        (mask(1.0, 1.0), HOLDS),
+        (mask(1.0, 0.5), WHEN),
+        (mask(0.5, 0.2), NOT),
+        (mask(1.0, 1.0, 1.0), NOT),
     ],
     "order-4": [
-        stands(saved([0.1, 0.12, 0.1])),
-        falls(saved([0.1, 0.9, 0.1])),
-        falls(saved(0.1, 0.05)),
+        (saved([0.1, 0.12, 0.1]), HOLDS),
+        (saved([0.1, 0.9, 0.1]), NOT),
+        (saved(0.1, 0.05), NOT),
     ],
     "sin-1": [
-        stands(waves(lambda d: 0.999)),
-        partly(waves(lambda d: 10_000 ** (-2 / d))),
-        falls(waves(lambda d: 0.5)),
-        falls(waves(lambda d: 0.999) | {"smallest distance, d = 2 (control)": 0.5}),
+        (waves(lambda d: 0.999), HOLDS),
+        (waves(lambda d: 10_000 ** (-2 / d)), WHEN),
+        (waves(lambda d: 0.5), NOT),
+        (waves(lambda d: 0.999) | {"smallest distance, d = 2 (control)": 0.5}, NOT),
     ],
     "sin-2": [
-        stands(shifts(1e-12, [0.5, 0.4, 0.5])),
-        falls(shifts(1e-3, 0.5)),
-        falls(shifts(1e-12, 1e-12)),
+        (shifts(1e-12, [0.5, 0.4, 0.5]), HOLDS),
+        (shifts(1e-3, 0.5), NOT),
+        (shifts(1e-12, 1e-12), NOT),
     ],
     "sin-3": [
-        stands(mixing(0.5, 0.999, 1.0)),
-        partly(mixing(0.2, 0.4, 1.0)),
-        falls(mixing(1.0, 1.0, 1.0)),
-        falls(mixing(0.2, 0.4, 1.0) | {"explained by t - u, identity (control)": 0.9}),
+        (mixing(0.5, 0.999, 1.0), HOLDS),
+        (mixing(0.2, 0.4, 1.0), WHEN),
+        (mixing(1.0, 1.0, 1.0), NOT),
+        (mixing(0.2, 0.4, 1.0) | {"explained by t - u, identity (control)": 0.9}, NOT),
     ],
     "sin-4": [
-        stands(aliases(lambda d: 1.0)),
-        partly(aliases(lambda d: 1.0 if d <= 4 else 100.0)),
-        falls(aliases(lambda d: 100.0)),
-        falls(aliases(lambda d: 0.1)),
+        (aliases(lambda d: 1.0), HOLDS),
+        (aliases(lambda d: 1.0 if d <= 4 else 100.0), WHEN),
+        (aliases(lambda d: 100.0), NOT),
+        (aliases(lambda d: 0.1), NOT),
     ],
     "sin-5": [
-        stands(turned(1e-11, 0.9)),
-        falls(turned(1e-3, 0.9)),
-        falls(turned(1e-11, 1e-11)),
+        (turned(1e-11, 0.9), HOLDS),
+        (turned(1e-3, 0.9), NOT),
+        (turned(1e-11, 1e-11), NOT),
     ],
     "sin-6": [
-        stands(still(lambda n: 1.0)),
-        partly(still(lambda n: float(n <= 64))),
-        falls(still(lambda n: 0.5)),
-        falls(still(lambda n: 1.0, control=1.0)),
+        (still(lambda n: 1.0), HOLDS),
+        (still(lambda n: float(n <= 64)), WHEN),
+        (still(lambda n: 0.5), NOT),
+        (still(lambda n: 1.0, control=1.0), NOT),
     ],
     "abs-1": [
-        stands(table([0.5, 0.6, 0.5], [0.2, 0.3, 0.2])),
-        partly(table([0.5, 0.6, 0.5], [-0.2, 0.3, 0.2])),
-        falls(table([0.01, 0.02, 0.01], 0.01)),
-        falls(table(0.5, 0.2, control=0.5)),
+        (table([0.5, 0.6, 0.5], [0.2, 0.3, 0.2]), HOLDS),
+        (table([0.5, 0.6, 0.5], [-0.2, 0.3, 0.2]), WHEN),
+        (table([0.01, 0.02, 0.01], 0.01), NOT),
+        (table(0.5, 0.2, control=0.5), NOT),
     ],
     "abs-2": [
-        stands(simple()),
-        falls(simple(**{"jump, binary": 1.0})),
-        falls(simple(**{"growth, sinusoidal": 2.0})),
+        (simple(), HOLDS),
+        (simple(**{"jump, binary": 1.0}), NOT),
+        (simple(**{"growth, sinusoidal": 2.0}), NOT),
     ],
     "abs-3": [
-        stands(kinds([-0.1, -0.12, -0.1], [0.1, 0.11, 0.1])),
-        partly(kinds([-0.1, -0.11, -0.1], [-0.2, 0.2, 0.1])),
-        falls(kinds([-0.1, 0.1, 0.0], [-0.1, 0.1, 0.0])),
-        falls(kinds(-0.1, 0.1, control=0.0)),
+        (kinds([-0.1, -0.12, -0.1], [0.1, 0.11, 0.1]), HOLDS),
+        (kinds([-0.1, -0.11, -0.1], [-0.2, 0.2, 0.1]), WHEN),
+        (kinds([-0.1, 0.1, 0.0], [-0.1, 0.1, 0.0]), NOT),
+        (kinds(-0.1, 0.1, control=0.0), NOT),
     ],
     "add-1": [
-        stands(probes(lambda d: 1.0)),
-        partly(probes(lambda d: float(d >= 64))),
-        falls(probes(lambda d: 0.5)),
-        falls(probes(lambda d: 1.0, control=0.5)),
+        (probes(lambda d: 1.0), HOLDS),
+        (probes(lambda d: float(d >= 64)), WHEN),
+        (probes(lambda d: 0.5), NOT),
+        (probes(lambda d: 1.0, control=0.5), NOT),
     ],
     "add-2": [
-        stands(depth([0.5, 0.4, 0.5], [-0.1, 0.0, -0.1])),
-        falls(depth([0.5, 0.4, 0.5], [0.5, 0.4, 0.3])),
-        falls(depth([0.0, 0.01, 0.0], [-0.1, 0.0, -0.1])),
-        falls(depth(0.5, 0.0, blind=0.9)),
+        (depth([0.5, 0.4, 0.5], [-0.1, 0.0, -0.1]), HOLDS),
+        (depth([0.5, 0.4, 0.5], [0.5, 0.4, 0.3]), NOT),
+        (depth([0.0, 0.01, 0.0], [-0.1, 0.0, -0.1]), NOT),
+        (depth(0.5, 0.0, blind=0.9), NOT),
     ],
     "local-1": [
-        stands(near(1.5, 1.8)),
-        partly(near(1.0, [1.8, 1.9, 1.8])),
-        falls(near(1.0, [1.0, 1.9, 1.2])),
-        falls(near(1.5, 1.8, control=1.5)),
+        (near(1.5, 1.8), HOLDS),
+        (near(1.0, [1.8, 1.9, 1.8]), WHEN),
+        (near(1.0, [1.0, 1.9, 1.2]), NOT),
+        (near(1.5, 1.8, control=1.5), NOT),
     ],
     "local-2": [
-        stands(gaussian(lambda g: 0.01, 0.01)),
-        partly(gaussian(lambda g: 0.2 if g == 1 else 0.01, 0.2)),
-        partly(gaussian(lambda g: 0.2, 0.01)),
-        falls(gaussian(lambda g: 0.2, 0.2)),
-        falls(gaussian(lambda g: 0.01, 0.01, control=0.01)),
+        (gaussian(lambda g: 0.01, 0.01), HOLDS),
+        (gaussian(lambda g: 0.2 if g == 1 else 0.01, 0.2), WHEN),
+        (gaussian(lambda g: 0.2, 0.01), WHEN),
+        (gaussian(lambda g: 0.2, 0.2), NOT),
+        (gaussian(lambda g: 0.01, 0.01, control=0.01), NOT),
     ],
-    "num-1": [stands(worked(0.5)), falls(worked(100.0)), falls(worked(0.5, by_hand=100.0))],
+    "num-1": [(worked(0.5), HOLDS), (worked(100.0), NOT), (worked(0.5, by_hand=100.0), NOT)],
 }

@@ -1,5 +1,5 @@
-"""Numbers that the rules of claims on relative and rotary positions, padding, images and sound are
-tried on, of both kinds.
+"""Numbers for which the rules of claims on relative and rotary positions, padding, images and sound
+must give each verdict; see `claims_absolute`.
 """
 
 from experiments.claims.extrapolation import LONG, OWN, READ, VISIBLE
@@ -11,6 +11,7 @@ from experiments.claims.padding import ALL, ALONE
 from experiments.claims.relative import ABSOLUTE, RELATIVE, SEGMENTS
 from experiments.claims.rotary import EXTENSIONS, KINDS, TIMES
 from experiments.padding_leakage.measuring import MASKS, subset
+from tests.claims_absolute import HOLDS, NOT, WHEN
 
 
 def moved(still=-6.0, shaken=-0.5, torn=-0.3):
@@ -174,7 +175,6 @@ def aligned(same=0.0, other=5.0, timed=0.99, gain=0.5):
 
 EACH = {"attention": QUANTITIES, "output": ("pooled",), "loss": ("loss", "gradient")}
 LITTLE, MUCH = (lambda k: 0.01), (lambda k: 0.5)
-HOLDS, WHEN, NOT = "holds", "holds when", "does not hold"
 
 RULES = {
     "rel-1": [(moved(), HOLDS), (moved(still=-3.0), NOT), (moved(shaken=-9.0), NOT),

@@ -1,4 +1,6 @@
-"""A new experiment is a package and a config, a new task a function and a line: nothing else."""
+"""A new experiment is a package and a config, a new task a function and a line, a new claim a
+function with its rule: nothing else.
+"""
 
 import json
 import os
@@ -131,3 +133,32 @@ def test_a_task_is_a_function_and_a_line(tree):
     assert (status, error) == (0, "")
     assert list(summary["results"]["nope"]) == ["8"]
     assert summary["facts"]["task"]["options"] == {"length": 2}
+
+
+CLAIM = '''
+
+def pi_1_rule(n):
+    """Pi must be below 4."""
+    return verdict(under(n["pi"], 4), f"pi is {n['pi'].mean:.2f}")
+
+
+@claim("pi-1", "pi is below four", rule=pi_1_rule)
+def pi_1(lab: Lab) -> Measured:
+    """Pi as NumPy has it."""
+    return Measured({"pi": [np.pi]})
+'''
+
+
+def test_a_claim_is_a_function_and_its_rule(tree):
+    config = "configs/claims.py:pi-1,num-1,quick"
+    status, error, _ = train(tree, config)
+    assert status == 2, "control: there is no such claim yet"
+    assert error.startswith("error: config.claims: no claim 'pi-1'")
+    with (tree / "experiments" / "claims" / "worked.py").open("a") as module:
+        module.write(CLAIM)
+    status, error, summary = train(tree, config)
+    assert (status, error) == (0, "")
+    assert summary["claims"] == {"pi-1": "holds", "num-1": "does not hold"}
+    page = (tree / "run" / "claims.md").read_text()
+    assert "**Holds**: pi is 3.14." in page
+    assert "*Rule*: Pi must be below 4." in page

@@ -10,11 +10,11 @@ import pytest
 
 import experiments
 from configs import claims as config_file
-from experiments.claims import inside
+from experiments.claims import activations
 from experiments.claims.config import Config
 from experiments.claims.entries import judged, load
-from experiments.claims.lab import Lab, Trained, misplaced
 from experiments.claims.ledger import Measured
+from experiments.claims.models import Lab, Trained, misplaced, read_as
 from experiments.claims.register import LEDGER
 from posenc_jax import make
 from posenc_jax.lab import runs
@@ -147,7 +147,7 @@ def test_wrong_positions_cost_a_positional_model_alone(lab):
     """The control of claims on trained models."""
     trained = lab.trained("sinusoidal")
     cost = {
-        name: lab.bits(misplaced(trained), 32, read_as=name) - lab.bits(trained, 32, read_as=name)
+        name: lab.bits(read_as(misplaced(trained), name), 32) - lab.bits(read_as(trained, name), 32)
         for name in ("sinusoidal", "nope")
     }
     np.testing.assert_allclose(cost["nope"], 0, atol=1e-5)
@@ -165,15 +165,15 @@ def untrained(lab, name):
 def test_attention_is_what_the_model_does(lab):
     """Its weights, put through the rest of the block, give the model's own next hidden state."""
     trained, tokens_BT = untrained(lab, "rope"), lab.windows(2)
-    p_BHQK = inside.attention(trained, tokens_BT)[0][0]
-    x_BTD, after_BTD = (h[0] for h in inside.hidden(trained, tokens_BT))
+    p_BHQK = activations.attention(trained, tokens_BT)[0][0]
+    x_BTD, after_BTD = (h[0] for h in activations.hidden(trained, tokens_BT))
     block = jax.tree.map(lambda leaf: leaf[0], trained.params["block_0"])
-    h_BTD = inside.normed(block["attention_norm"], jnp.asarray(x_BTD))
-    v_BTHC = inside.project(block, "value", h_BTD, 2)
+    h_BTD = activations.normed(block["attention_norm"], jnp.asarray(x_BTD))
+    v_BTHC = activations.project(block, "value", h_BTD, 2)
     o_BTD = jnp.einsum("bhqk,bkhc->bqhc", p_BHQK, v_BTHC).reshape(x_BTD.shape)
     dense = lambda name, x: linear(x, block[name]["kernel"], block[name]["bias"])
     x_BTD = x_BTD + dense("out", o_BTD)
-    h_BTF = jax.nn.gelu(dense("up", inside.normed(block["mlp_norm"], x_BTD)))
+    h_BTF = jax.nn.gelu(dense("up", activations.normed(block["mlp_norm"], x_BTD)))
     np.testing.assert_allclose(x_BTD + dense("down", h_BTF), after_BTD, atol=1e-4)
     assert not np.triu(p_BHQK, 1).any()
     np.testing.assert_allclose(p_BHQK.sum(axis=-1), 1, rtol=1e-5)
@@ -182,10 +182,10 @@ def test_attention_is_what_the_model_does(lab):
 def test_keys_are_turned_where_the_method_turns_them(lab):
     for name, moves in (("rope", True), ("sinusoidal", False)):
         trained = untrained(lab, name)
-        k_BTHC = inside.keys(trained, lab.windows(2))[0][0]
+        k_BTHC = activations.keys(trained, lab.windows(2))[0][0]
         params = jax.tree.map(lambda leaf: leaf[0], trained.params["block_0"])
-        x_BTD = jnp.asarray(inside.hidden(trained, lab.windows(2))[0][0])
-        still = inside.project(params, "key", inside.normed(params["attention_norm"], x_BTD), 2)
+        x_BTD = jnp.asarray(activations.hidden(trained, lab.windows(2))[0][0])
+        _, still, _ = activations.queries_and_keys(params, x_BTD, 2)
         assert np.allclose(k_BTHC, still, atol=1e-5) != moves
 
 

@@ -13,10 +13,9 @@ from experiments.claims.config import Config
 from experiments.claims.extrapolation import DISTANCES, shortened, spread
 from experiments.claims.heads import mean_distance
 from experiments.claims.images import INK, LARGE, SMALL, patches, printed
-from experiments.claims.lab import Lab, Trained
 from experiments.claims.modal import from_rope, moments
+from experiments.claims.models import Lab, Trained, read_as
 from experiments.claims.padding import relayed
-from experiments.claims.reading import bits_under
 from experiments.claims.register import LEDGER
 from posenc_jax import encodings
 from posenc_jax.lab.config import schema
@@ -78,20 +77,12 @@ def test_moving_all_is_not_moving_half(lab, untrained):
     assert (fixed > 1e-3).all()
 
 
-def test_tables_as_data_read_what_programs_read(lab, untrained):
+def test_the_same_weights_are_read_as_other_encodings(lab, untrained):
     trained, length = untrained("rope"), 2 * lab.train.length
-    ways = {
-        "rope": encodings.make("rope"),
-        "pi": encodings.make("pi", factor=2.0),
-        "dynamic_ntk": encodings.make("dynamic_ntk", length=16),
-    }
-    found = bits_under(lab, trained, length, ways)
-    assert list(found) == list(ways)
-    np.testing.assert_allclose(found["rope"], lab.bits(trained, length), rtol=1e-5)
-    expected = lab.bits(trained, length, read_as="pi", factor=2.0)
-    np.testing.assert_allclose(found["pi"], expected, rtol=1e-5)
-    assert (np.abs(found["pi"] - found["rope"]) > 1e-6).all()
-    assert (np.abs(found["pi"] - found["dynamic_ntk"]) > 1e-6).all()
+    own, pi = lab.bits(trained, length), read_as(trained, "pi", factor=2.0)
+    np.testing.assert_array_equal(lab.bits(read_as(trained, "rope"), length), own)
+    assert (np.abs(lab.bits(pi, length) - own) > 1e-6).all()
+    assert (lab.bits(pi, length) != lab.bits(read_as(trained, "pi", factor=4.0), length)).all()
 
 
 def test_tokens_that_are_all_visible_lose_nothing(lab, untrained):

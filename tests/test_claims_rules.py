@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.claims.ledger import Claim, Measured, over, said, under
+from experiments.claims.ledger import Claim, Measured
 from experiments.claims.register import LEDGER
+from experiments.claims.verdicts import over, said, under
 from posenc_jax.lab.report.statistics import interval
 from tests import claims_absolute, claims_rotary
 

@@ -7,19 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.claims.figures import dots, lines
-from experiments.claims.lab import Lab, misplaced
-from experiments.claims.ledger import (
-    Curve,
-    Measured,
-    claim,
-    either,
-    fails,
-    holds,
-    holds_when,
-    over,
-    said,
-    under,
-)
+from experiments.claims.ledger import Curve, Measured, claim
+from experiments.claims.models import Lab, misplaced, read_as
+from experiments.claims.verdicts import over, said, under, verdict
 from posenc_jax.encodings import card
 from posenc_jax.lab.tasks.task import SYMBOL, Task, draw, generated
 
@@ -38,11 +28,8 @@ def abs_1_rule(n):
         f"clamped minus interpolated: {said(less)}"
     )
     same = abs(n["clamped minus interpolated at 1x"].mean) < 1e-6
-    if not (same and over(lost, 0.1) and under(control, 0.1)):
-        return fails(reason)
-    if over(less, 0):
-        return holds(reason)
-    return holds_when("nothing is said of interpolation", reason)
+    condition = "" if over(less, 0) else "nothing is said of interpolation"
+    return verdict(same and over(lost, 0.1) and under(control, 0.1), reason, condition)
 
 
 @claim(
@@ -59,24 +46,30 @@ def abs_1(lab: Lab) -> Measured:
     ALiBi beside it. The third policy, `error`, leaves nothing to measure.
     """
     length, times = lab.train.length, lab.pick((1, 4), (1, 2, 4, 8))
-    learned = lab.trained("learned", length=length, beyond="clamp")
-    alibi = lab.trained("alibi")
-    squeezed = {"read_as": "learned", "length": length, "beyond": "interpolate"}
-    bits = {
-        "clamped": [lab.bits(learned, k * length) for k in times],
-        "interpolated": [lab.bits(learned, k * length, **squeezed) for k in times],
-        "alibi": [lab.bits(alibi, k * length) for k in times],
+    clamped = lab.learned()
+    models = {
+        "clamped": clamped,
+        "interpolated": read_as(clamped, "learned", length=length, beyond="interpolate"),
+        "alibi": lab.trained("alibi"),
     }
-    far = times.index(4)
-    numbers = {f"{name}: bits lost at 4x": b[far] - b[0] for name, b in bits.items()}
-    numbers["alibi: bits lost at 4x (control)"] = numbers.pop("alibi: bits lost at 4x")
+    bits = {name: [lab.bits(model, k * length) for k in times] for name, model in models.items()}
+    numbers = {
+        "clamped: bits lost at 4x": lab.lost(clamped, 4 * length),
+        "interpolated: bits lost at 4x": lab.lost(models["interpolated"], 4 * length),
+        "alibi: bits lost at 4x (control)": lab.lost(models["alibi"], 4 * length),
+    }
     for k, a, b in zip(times, bits["clamped"], bits["interpolated"], strict=True):
         numbers[f"clamped minus interpolated at {k}x"] = a - b
     curves = {name: Curve(times, np.stack(b, axis=1)) for name, b in bits.items()}
     return Measured(numbers, curves)
 
 
-SIMPLE = ("index", "normalized", "binary", "one_hot")
+WAYS = {  # the way in which each scheme fails, and the bound of its number
+    "index": ("growth", 1.5),
+    "normalized": ("step shrinks", 1.5),
+    "binary": ("jump", 1.5),
+    "one_hot": ("flatness", 0.99),
+}
 
 
 def abs_2_rule(n):
@@ -87,24 +80,17 @@ def abs_2_rule(n):
     over 0.99, so that nothing is near; and no value past the range. Sinusoidal positions, the
     control, must show none of the four.
     """
-    ways = {
-        "index": ("growth", 1.5),
-        "normalized": ("step shrinks", 1.5),
-        "binary": ("jump", 1.5),
-        "one_hot": ("flatness", 0.99),
-    }
-    shown = {name: n[f"{way}, {name}"] for name, (way, _) in ways.items()}
-    failing = all(over(shown[name], bound) for name, (_, bound) in ways.items())
-    failing = failing and under(n["defined past the range, one_hot"], 0.5)
-    sound = all(under(n[f"{way}, sinusoidal"], bound) for way, bound in ways.values())
-    return either(
-        failing and sound,
+    shown = {name: n[f"{way}, {name}"] for name, (way, _) in WAYS.items()}
+    failing = all(over(shown[name], bound) for name, (_, bound) in WAYS.items())
+    sound = all(under(n[f"{way}, sinusoidal"], bound) for way, bound in WAYS.values())
+    return verdict(
+        failing and sound and under(n["defined past the range, one_hot"], 0.5),
         f"the counter's largest entry grows {said(shown['index'])} times when the length doubles; "
         f"a step of [0, 1] is {said(shown['normalized'])} times smaller at 512 than at 64; binary "
         f"neighbours are up to {said(shown['binary'])} times as far apart as others; one-hot "
         f"neighbours are {said(shown['one_hot'])} times as far apart as any two, and there is "
         "nothing past the range; sinusoidal positions: "
-        + ", ".join(f"{way} {said(n[f'{way}, sinusoidal'])}" for way, _ in ways.values()),
+        + ", ".join(f"{way} {said(n[f'{way}, sinusoidal'])}" for way, _ in WAYS.values()),
     )
 
 
@@ -121,18 +107,17 @@ def abs_2(lab: Lab) -> Measured:
     """The vectors that the catalogue's definitions add to a zero embedding, with 1 for the learned
     projection, in sequences of 64, 128 and 512 tokens and in one of 600, past the range.
     """
-    numbers, curves = {}, {}
-    for name in (*SIMPLE, "sinusoidal"):
+    numbers, curves, norm = {}, {}, np.linalg.norm
+    for name in (*WAYS, "sinusoidal"):
         short_TD, long_TD = codes(name, 64), codes(name, 512)
-        step_T = np.linalg.norm(np.diff(short_TD, axis=0), axis=1)
-        long_step = np.linalg.norm(np.diff(long_TD, axis=0), axis=1).mean()
+        step_T = norm(np.diff(short_TD, axis=0), axis=1)
+        long_step = norm(np.diff(long_TD, axis=0), axis=1).mean()
+        flatness = norm(long_TD[1] - long_TD[0]) / norm(long_TD[64] - long_TD[0])
         numbers |= {
             f"growth, {name}": [np.abs(codes(name, 128)).max() / np.abs(short_TD).max()],
             f"step shrinks, {name}": [step_T.mean() / long_step],
             f"jump, {name}": [step_T.max() / step_T.min()],
-            f"flatness, {name}": [
-                np.linalg.norm(long_TD[1] - long_TD[0]) / np.linalg.norm(long_TD[64] - long_TD[0])
-            ],
+            f"flatness, {name}": [flatness],
             f"defined past the range, {name}": [float(np.isfinite(codes(name, 600)).all())],
         }
         curves[name] = Curve(np.arange(63), [step_T / step_T.mean()])
@@ -140,7 +125,7 @@ def abs_2(lab: Lab) -> Measured:
 
 
 def codes(name: str, time: int, width: int = 512) -> np.ndarray:
-    """The vectors that a method adds, [T, D], by its definition; the learned projection is 1."""
+    """The vectors that a method adds by its definition, [T, D], with 1 as learned projection."""
     method = card(name)
     own = {"index": 1, "normalized": 1, "binary": 9, "one_hot": width}
     params = {"code": np.eye(own[name], width)} if name in own else {}
@@ -166,9 +151,8 @@ def abs_3_rule(n):
         "sinusoidal ones on text": over(text, 0),
     }
     won = [half for half, so in halves.items() if so]
-    if not over(control, 0.1) or not won:
-        return fails(reason)
-    return holds(reason) if len(won) == 2 else holds_when(f"only {won[0]} are meant", reason)
+    condition = f"only {won[0]} are meant" if len(won) == 1 else ""
+    return verdict(bool(won) and over(control, 0.1), reason, condition)
 
 
 @claim(
@@ -185,25 +169,24 @@ def abs_3(lab: Lab) -> Measured:
     of its own.
     """
     length = lab.train.length
-    table = {"length": length, "beyond": "clamp"}
-    task = reading_frame()
-    small = {"layers": 1}
-    fixed = [lab.trained("learned", task, small, **table), lab.trained("sinusoidal", task, small)]
-    text = [lab.trained("learned", **table), lab.trained("sinusoidal")]
-    (a, b), (c, d) = ([lab.bits(model, length) for model in pair] for pair in (fixed, text))
-    return Measured(
-        {
-            "learned minus sinusoidal, fixed structure": a - b,
-            "learned minus sinusoidal, text": c - d,
-            "bits, learned, fixed structure": a,
-            "bits, sinusoidal, fixed structure": b,
-            "bits, learned, text": c,
-            "bits, sinusoidal, text": d,
-            "bits that wrong positions cost, fixed structure (control)": (
-                lab.bits(misplaced(fixed[0]), length) - a
-            ),
-        }
-    )
+    task, small = reading_frame(), {"layers": 1}
+    fixed = lab.trained("learned", task, small, length=length, beyond="clamp")
+    models = {
+        "learned, fixed structure": fixed,
+        "sinusoidal, fixed structure": lab.trained("sinusoidal", task, small),
+        "learned, text": lab.learned(),
+        "sinusoidal, text": lab.trained("sinusoidal"),
+    }
+    bits = {f"bits, {name}": lab.bits(model, length) for name, model in models.items()}
+    a, b, c, d = bits.values()
+    numbers = {
+        "learned minus sinusoidal, fixed structure": a - b,
+        "learned minus sinusoidal, text": c - d,
+        **bits,
+    }
+    cost = lab.bits(misplaced(fixed), length) - a
+    numbers["bits that wrong positions cost, fixed structure (control)"] = cost
+    return Measured(numbers)
 
 
 MOTIF = (3, 0, 3, 0, 0, 3)  # TATAAT
@@ -211,10 +194,10 @@ MOTIF_AT, MOTIF_AGAIN = 8, 20
 
 
 def reading_frame() -> Task:
-    """DNA-like lines: a reading frame of three, and a motif that stands twice at fixed places.
+    """DNA-like lines: a reading frame of three, and a motif at two fixed places.
 
     Of each three bases two are random, and the third follows from them by a fixed table. The motif
-    is written over the rest. No place says where it stands but by its number.
+    is written over the rest. Only a token's position tells where in the line it is.
     """
     third = jax.random.permutation(jax.random.key(0, impl="threefry2x32"), 16) % 4
     motif = jnp.asarray(MOTIF, jnp.int32)

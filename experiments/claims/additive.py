@@ -2,31 +2,27 @@
 
 import numpy as np
 
-from experiments.claims import inside
+from experiments.claims import activations
 from experiments.claims.figures import lines
-from experiments.claims.lab import Lab
-from experiments.claims.ledger import (
-    Curve,
-    Measured,
-    claim,
-    either,
-    fails,
-    holds,
-    holds_when,
-    over,
-    said,
-    under,
-)
-from experiments.claims.waves import vectors
+from experiments.claims.ledger import Curve, Measured, claim
+from experiments.claims.models import Lab
+from experiments.claims.sinusoidal import vectors
+from experiments.claims.verdicts import all_over, over, said, under, verdict
 
+LABELS = ("token", "position")
 WIDTHS, RATIOS = (16, 32, 64, 128, 256), (0.1, 1.0, 10.0)
 TOKENS, PLACES = 256, 64
+FITTED, PAIRS = 8192, 10_240
 
 
-def probe(x_ND, label_N, test_ND, test_N) -> float:
-    """Accuracy of the linear classifier that assumes one Gaussian a class, all of one covariance
-    (Fisher 1936); a thousandth of the mean variance is added to it. Every class must occur.
+def probe(x_ND, label_N) -> float:
+    """Accuracy of the linear classifier that assumes one Gaussian for each class, all with one
+    covariance (Fisher 1936), to which a thousandth of the mean variance is added.
+
+    It is fitted on the first FITTED rows, in which every class must occur, and scored on the rest.
     """
+    test_ND, test_N = x_ND[FITTED:], label_N[FITTED:]
+    x_ND, label_N = x_ND[:FITTED], label_N[:FITTED]
     order, count_K = np.argsort(label_N), np.bincount(label_N)
     starts = np.cumsum(count_K) - count_K
     mean_KD = np.add.reduceat(x_ND[order], starts) / count_K[:, None]
@@ -44,21 +40,18 @@ def add_1_rule(n):
     which on this is so. Positions probed from the tokens alone, the control, must stay under 5%.
     """
     control = n["position from the token alone (control)"]
-    both = {d: [n[f"{what}, sum, d = {d}, ratio 1"] for what in ("token", "position")]
-            for d in WIDTHS}  # fmt: skip
+    both = {d: [n[f"{what}, sum, d = {d}, ratio 1"] for what in LABELS] for d in WIDTHS}
     shown = "; ".join(f"{said(t)} and {said(p)} at d = {d}" for d, (t, p) in both.items())
     widest = max(WIDTHS)
-    beside = [n[f"{what}, side by side, d = {widest}"] for what in ("token", "position")]
+    beside = [n[f"{what}, side by side, d = {widest}"] for what in LABELS]
     reason = (
         f"accuracy for token and position at equal loudness: {shown}; side by side at d = "
         f"{widest}: {said(beside[0])} and {said(beside[1])}; from the token alone {said(control)}"
     )
-    short = [d for d in WIDTHS if not all(over(i, 0.99) for i in both[d])]
-    if widest in short or not under(control, 0.05):
-        return fails(reason)
-    if not short:
-        return holds(reason)
-    return holds_when(f"d is {min(d for d in WIDTHS if d > max(short))} or more", reason)
+    short = [d for d in WIDTHS if not all_over(both[d], 0.99)]
+    enough = [d for d in WIDTHS if d > max(short, default=0)]
+    condition = f"d is {enough[0]} or more" if short and enough else ""
+    return verdict(bool(enough) and under(control, 0.05), reason, condition)
 
 
 @claim(
@@ -74,33 +67,34 @@ def add_1(lab: Lab) -> Measured:
     the position 0.1, 1 and 10 times as long as the token; against both side by side in d / 2
     channels each. Probes are fitted on 8,192 random pairs and scored on 2,048 others.
     """
-    found: dict[str, list[float]] = {}
-    for seed in lab.seeds:
-        rng = np.random.default_rng(seed)
-        token_N = rng.integers(TOKENS, size=10_240)
-        place_N = rng.integers(PLACES, size=10_240)
-
-        def score(name, x_ND, token_N=token_N, place_N=place_N):
-            cut = 8192
-            for what, label_N in (("token", token_N), ("position", place_N)):
-                accuracy = probe(x_ND[:cut], label_N[:cut], x_ND[cut:], label_N[cut:])
-                found.setdefault(f"{what}, {name}", []).append(accuracy)
-
-        for d in WIDTHS:
-            for ratio in RATIOS:
-                x_ND = embedded(rng, token_N, d) + ratio * placed(place_N, d)
-                score(f"sum, d = {d}, ratio {ratio:g}", x_ND)
-            halves = embedded(rng, token_N, d // 2), placed(place_N, d // 2)
-            score(f"side by side, d = {d}", np.concatenate(halves, axis=1))
-        alone_ND = embedded(rng, token_N, 64)
-        accuracy = probe(alone_ND[:8192], place_N[:8192], alone_ND[8192:], place_N[8192:])
-        found.setdefault("position from the token alone (control)", []).append(accuracy)
+    by_seed = [_probed(np.random.default_rng(seed)) for seed in lab.seeds]
+    found = {name: [own[name] for own in by_seed] for name in by_seed[0]}
     curves = {}
-    for what in ("token", "position"):
+    for what in LABELS:
         for how, rest in (("sum", ", ratio 1"), ("side by side", "")):
             rows = [found[f"{what}, {how}, d = {d}{rest}"] for d in WIDTHS]
             curves[f"{what}, {how}"] = Curve(WIDTHS, np.array(rows).T)
     return Measured(found, curves)
+
+
+def _probed(rng: np.random.Generator) -> dict[str, float]:
+    """Accuracy of every probe, by its name, on one draw of tokens and positions."""
+    token_N = rng.integers(TOKENS, size=PAIRS)
+    place_N = rng.integers(PLACES, size=PAIRS)
+    found = {}
+
+    def score(name, x_ND):
+        for what, label_N in zip(LABELS, (token_N, place_N), strict=True):
+            found[f"{what}, {name}"] = probe(x_ND, label_N)
+
+    for d in WIDTHS:
+        for ratio in RATIOS:
+            x_ND = embedded(rng, token_N, d) + ratio * placed(place_N, d)
+            score(f"sum, d = {d}, ratio {ratio:g}", x_ND)
+        halves = embedded(rng, token_N, d // 2), placed(place_N, d // 2)
+        score(f"side by side, d = {d}", np.concatenate(halves, axis=1))
+    found["position from the token alone (control)"] = probe(embedded(rng, token_N, 64), place_N)
+    return found
 
 
 def embedded(rng, token_N, width):
@@ -127,8 +121,8 @@ def add_2_rule(n):
         f"{said(seen)} and {said(blind)}"
     )
     if not (over(seen, 0.5) and under(blind, 0.1)):
-        return fails(f"the reading fails its controls: {reason}")
-    return either(
+        return verdict(False, f"the reading fails its controls: {reason}")
+    return verdict(
         over(fade["sinusoidal"], 0.1)
         and under(fade["rope"], 0.1)
         and over(n["difference of the falls"], 0),
@@ -154,9 +148,9 @@ def add_2(lab: Lab) -> Measured:
     tokens_BT, numbers, curves = lab.windows(256), {}, {}
     for name in METHODS:
         trained = lab.trained(name, model={"layers": layers})
-        first_SBTD = inside.hidden(trained, tokens_BT)[0]
+        first_SBTD = activations.hidden(trained, tokens_BT)[0]
         read_NS = np.array(
-            [[place_read(k) for k in k_SBTHC] for k_SBTHC in inside.keys(trained, tokens_BT)]
+            [[place_read(k) for k in k_SBTHC] for k_SBTHC in activations.keys(trained, tokens_BT)]
         )
         numbers[f"read at the input, {name}"] = [place_read(x) for x in first_SBTD]
         numbers[f"fall from first to last layer, {name}"] = read_NS[0] - read_NS[-1]
@@ -169,8 +163,10 @@ def add_2(lab: Lab) -> Measured:
 
 
 def place_read(x_BT) -> float:
-    """Share of the variance of t that least squares reads from [B, T, ...], on the last quarter of
-    the windows when fitted on the others; 0 where it reads nothing."""
+    """Share of the variance of t that a linear map reads from [B, T, ...]; 0 if it reads nothing.
+
+    It is fitted by least squares on all windows but the last quarter, and scored on these.
+    """
     batch, time = x_BT.shape[:2]
     x_ND = np.asarray(x_BT, np.float64).reshape(batch * time, -1)
     x_ND = np.concatenate([x_ND, np.ones((len(x_ND), 1))], axis=1)

@@ -11,7 +11,7 @@ from posenc_jax.options import FieldError, choices_for
 
 
 class TextConfig(schema.Part):
-    """The models on text that claims share."""
+    """The text, and the models trained on it that claims share."""
 
     task: schema.TaskConfig
     model: schema.ModelConfig

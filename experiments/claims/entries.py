@@ -1,17 +1,18 @@
 """Measured claims on disk: claims.json, written claim by claim."""
 
 import json
-import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.claims.lab import Lab
-from experiments.claims.ledger import Claim, Curve, Measured, Verdict, unmeasured
+from experiments.claims.ledger import Claim, Curve, Measured
+from experiments.claims.models import Lab
 from experiments.claims.register import LEDGER
+from experiments.claims.verdicts import Verdict
 from posenc_jax.lab import runs
 from posenc_jax.lab.hosts.exit_status import Diverged
 from posenc_jax.lab.hosts.files import write_json
@@ -20,9 +21,10 @@ from posenc_jax.lab.training.evaluation import DoesNotFit
 
 
 class Entry(NamedTuple):
-    """A claim and what its rule says of `measured`; of one that could not be, there is nothing.
+    """A claim, what was measured, and the verdict; `measured` is empty if it could not be measured.
 
-    seconds: what it took, with the models that it was the first to ask for.
+    seconds: how long it took, training included; shared models count for the first claim that uses
+      them.
     run: when, at which commit and with which settings it was measured.
     """
 
@@ -34,15 +36,15 @@ class Entry(NamedTuple):
 
     @property
     def figure(self) -> Callable[[Measured], Figure] | None:
-        """What draws the measurement, if there is one."""
+        """The claim's figure, if there is one and there are numbers to draw."""
         return self.claim.figure if self.measured.numbers else None
 
 
 def made(claim: Claim, lab: Lab, config: Any) -> Entry:
-    """Measures a claim: its verdict, and where it comes from.
+    """Measures a claim.
 
-    A model that diverges, a number that is not finite, or memory that does not suffice make it
-    "not measured"; any other failure is a fault of ours.
+    It is "not measured" if a model diverges, a number is not finite or memory does not suffice; any
+    other error is a fault of the code and is raised.
     """
     started, reason = time.perf_counter(), ""
     try:
@@ -54,14 +56,14 @@ def made(claim: Claim, lab: Lab, config: Any) -> Entry:
 
 
 def judged(claim: Claim, measured: Measured, reason: str) -> Verdict:
-    """What the rule says; "not measured" of no numbers, for the reason given, or of one that is not
-    finite.
+    """The rule's verdict, or "not measured": for `reason` if there are no numbers, or because one
+    is not finite.
     """
     if not measured.numbers:
-        return unmeasured(reason)
+        return Verdict("not measured", reason)
     for name, values in measured.numbers.items():
-        if not all(map(math.isfinite, values)):
-            return unmeasured(f"{name} is not finite in every seed")
+        if not np.isfinite(values).all():
+            return Verdict("not measured", f"{name} is not finite in every seed")
     return claim.rule(measured.intervals)
 
 
@@ -87,11 +89,11 @@ def save(path: Path, entries: Iterable[Entry]) -> None:
             "verdict": str(e.verdict),
             "reason": e.verdict.reason,
             "numbers": {
-                name: {**interval([*values])._asdict(), "seeds": _floats(values)}
+                name: {**interval([*values])._asdict(), "seeds": _listed(values)}
                 for name, values in e.measured.numbers.items()
             },
             "curves": {
-                name: {"x": _floats(curve.x), "y": [_floats(row) for row in curve.y]}
+                name: {"x": _listed(curve.x), "y": _listed(curve.y)}
                 for name, curve in e.measured.curves.items()
             },
             "seconds": round(e.seconds, 1),
@@ -105,12 +107,11 @@ def save(path: Path, entries: Iterable[Entry]) -> None:
 def load(*workdirs: str | Path) -> list[Entry]:
     """The claims of one run, or of several that complete each other, in the ledger's order.
 
-    Verdicts are made again from the measurements. Where two runs have one claim, the later folder
-    counts.
+    Verdicts are made again from the measurements. If two folders have one claim, the later counts.
 
     Raises:
-      ValueError: a folder without claims.json, or with claims that the ledger does not have or
-        reads otherwise by now.
+      ValueError: a folder without claims.json, a claim that the ledger does not have, or a number
+        that its rule now reads and that was not measured.
     """
     found: dict[str, Entry] = {}
     for workdir in workdirs:
@@ -134,18 +135,13 @@ def load(*workdirs: str | Path) -> list[Entry]:
 
 
 def _measured(row: Mapping) -> Measured:
+    """The measurement in a row of claims.json; null is read as NaN."""
+    numbers, curves = row["numbers"].items(), row["curves"].items()
     return Measured(
-        {name: _back(cell["seeds"]) for name, cell in row["numbers"].items()},
-        {
-            name: Curve(_back(curve["x"]), [_back(y) for y in curve["y"]])
-            for name, curve in row["curves"].items()
-        },
+        {name: np.array(cell["seeds"], float) for name, cell in numbers},
+        {name: Curve(*(np.array(curve[axis], float) for axis in "xy")) for name, curve in curves},
     )
 
 
-def _floats(values: Iterable) -> list[float]:
-    return [float(value) for value in values]
-
-
-def _back(values: Iterable[float | None]) -> list[float]:
-    return [float("nan") if value is None else value for value in values]
+def _listed(values: Any) -> list:
+    return np.asarray(values, float).tolist()

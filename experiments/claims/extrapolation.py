@@ -1,4 +1,4 @@
-"""Claims about what happens far out: rotary scores, ALiBi and xPos."""
+"""Claims about long distances and texts: rotary scores, ALiBi and xPos."""
 
 from collections.abc import Sequence
 
@@ -7,23 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.claims.figures import lines
-from experiments.claims.lab import Lab, Trained
-from experiments.claims.ledger import (
-    Curve,
-    Measured,
-    claim,
-    fails,
-    holds,
-    holds_when,
-    over,
-    said,
-    under,
-)
-from experiments.claims.reading import bits_under, table_of
+from experiments.claims.ledger import Curve, Measured, claim
+from experiments.claims.models import Lab, Trained, bits_at, by_seed, read_as
+from experiments.claims.rotary import table_of
+from experiments.claims.verdicts import all_under, over, said, under, verdict
 from posenc_jax import make
-from posenc_jax.encoding import Encoding
+from posenc_jax.encodings import taken_by
 from posenc_jax.encodings.rotation import ladder
-from posenc_jax.lab.training.loop import cross_entropy, over_seeds
+from posenc_jax.lab.training.loop import cross_entropy
 from posenc_jax.layout import full, layout
 
 LONG = 4096
@@ -51,21 +42,18 @@ def rope_5_rule(n):
         + f"; bits lost past 2,048 by a model trained on {LONG}: "
         + ("not measured in this budget" if own is None else said(own))
     )
-    read = [name for name in READ if under(lost[name], 0.1)]
-    works = under(lost["rope"], 0.1)
-    if works:
-        how = ""
-    elif read:
-        how = f"the model is read as {' or '.join(read)}"
-    elif own is not None and under(own, 0.1):
-        how = "the model was trained on texts as long"
-    else:
-        return fails(reason)
-    if not (over(spread, 0.9) and under(control, 0.5)):
-        return fails(reason)
-    when = [] if over(same, 0.9) else ["queries and keys are unrelated"]
-    when += [how] if how else []
-    return holds_when(" and ".join(when), reason) if when else holds(reason)
+    plain, read = under(lost["rope"], 0.1), [name for name in READ if under(lost[name], 0.1)]
+    how = ""
+    if not plain:
+        extended = f"the model is read as {' or '.join(read)}"
+        how = extended if read else "the model was trained on texts as long"
+    works = plain or bool(read) or (own is not None and under(own, 0.1))
+    return verdict(
+        works and over(spread, 0.9) and under(control, 0.5),
+        reason,
+        "" if over(same, 0.9) else "queries and keys are unrelated",
+        how,
+    )
 
 
 OWN = f"bits lost past 2048, trained on {LONG}"
@@ -96,28 +84,20 @@ def rope_5(lab: Lab) -> Measured:
     bound_X = np.abs(np.cumsum(phase_XF, axis=1)).mean(axis=1) / np.arange(1, 33).mean()
     far = DISTANCES >= LONG
     length, trained = lab.train.length, lab.trained("rope")
-    stretch = {"ntk": {}, "yarn": {"length": length}}
-    ways = {name: make(name, factor=LONG / length, **stretch[name]) for name in READ}
-    bits = bits_under(lab, trained, LONG, {"rope": make("rope"), **ways})
     numbers = {
         "spread of scores past 4096, unrelated": spread_SX[:, far].min(axis=1),
         "spread of scores past 4096, xpos (control)": decayed_SX[:, far].max(axis=1),
         "best score past 4096, equal": [equal_X[far].max()],
         "bound past 4096": [bound_X[far].max()],
     }
-    for name, found in bits.items():
-        numbers[f"bits lost at {LONG}, {name}"] = found - lab.bits(trained, length)
+    for name in ("rope", *READ):
+        stretch = taken_by(name, {"factor": LONG / length, "length": length})
+        lost = lab.bits(read_as(trained, name, **stretch), LONG) - lab.bits(trained, length)
+        numbers[f"bits lost at {LONG}, {name}"] = lost
     if lab.full:
         numbers[OWN] = _trained_long(lab)
-    return Measured(
-        numbers,
-        {
-            "unrelated": Curve(DISTANCES, spread_SX),
-            "equal": Curve(DISTANCES, [equal_X]),
-            "bound": Curve(DISTANCES, [bound_X]),
-            "xpos": Curve(DISTANCES, decayed_SX),
-        },
-    )
+    drawn = {"unrelated": spread_SX, "equal": [equal_X], "bound": [bound_X], "xpos": decayed_SX}
+    return Measured(numbers, {name: Curve(DISTANCES, y) for name, y in drawn.items()})
 
 
 def _trained_long(lab: Lab) -> np.ndarray:
@@ -126,22 +106,20 @@ def _trained_long(lab: Lab) -> np.ndarray:
     train = {"length": LONG, "min_length": LONG, "batch": 1, "steps": 250}
     scores = lab.scores(lab.trained("rope", model=model, train=train), LONG)
     near, far = slice(lab.train.length, LONG // 2), slice(LONG // 2, LONG)
-    nats = [scores.loss_ST[:, p].sum(1) / scores.count_ST[:, p].sum(1) for p in (near, far)]
-    return (nats[1] - nats[0]) / np.log(2)
+    return bits_at(scores, far) - bits_at(scores, near)
 
 
 def spread(name: str, q_NC: np.ndarray, k_NC: np.ndarray) -> np.ndarray:
     """Standard deviation of scores over N pairs at each distance, over that at distance 0: [X]."""
     with jax.enable_x64(True):
-        encoding: Encoding = make(name)
-        place = full(1, len(DISTANCES) + 1)
-        pos_BT = jnp.asarray([0, *DISTANCES])[None]
-        table = table_of(encoding, place.replace(pos_BT=pos_BT), q_NC.shape[-1])
+        encoding = make(name)
         assert encoding.rotate is not None
-        q_BTNC = jnp.broadcast_to(jnp.asarray(q_NC), (1, len(DISTANCES) + 1, *q_NC.shape))
-        k_BTNC = jnp.broadcast_to(jnp.asarray(k_NC), q_BTNC.shape)
-        q_BTNC = encoding.rotate(table, q_BTNC, "q")
-        k_BTNC = encoding.rotate(table, k_BTNC, "k")
+        pos_BT = jnp.asarray([0, *DISTANCES])[None]
+        where = full(*pos_BT.shape).replace(pos_BT=pos_BT)
+        table = table_of(encoding, where, q_NC.shape[-1])
+        everywhere = lambda x_NC: jnp.broadcast_to(x_NC, (*pos_BT.shape, *x_NC.shape))
+        q_BTNC = encoding.rotate(table, everywhere(q_NC), "q")
+        k_BTNC = encoding.rotate(table, everywhere(k_NC), "k")
         s_TN = np.asarray(jnp.einsum("tnc,nc->tn", q_BTNC[0], k_BTNC[0, 0]))
     return s_TN[1:].std(axis=1) / s_TN[0].std()
 
@@ -165,11 +143,12 @@ def alibi_1_rule(n):
         + f"; sinusoidal at 16x: {said(control)}; with the last w tokens alone: "
         + ", ".join(f"{w}: {said(n[f'bits lost with the last {w} tokens'])}" for w in VISIBLE)
     )
-    if not (all(under(i, 0.1) for i in lost.values()) and over(control, 0.1)):
-        return fails(reason)
-    if enough and enough[0] <= trained_on:
-        return holds_when(f"to extrapolate is to read the last {enough[0]} tokens alone", reason)
-    return holds(reason)
+    short = bool(enough) and enough[0] <= trained_on
+    return verdict(
+        all_under(lost.values(), 0.1) and over(control, 0.1),
+        reason,
+        f"to extrapolate is to read the last {enough[0]} tokens alone" if short else "",
+    )
 
 
 @claim(
@@ -188,12 +167,11 @@ def alibi_1(lab: Lab) -> Measured:
     tokens, against the same bytes with all before them visible.
     """
     length, trained = lab.train.length, lab.trained("alibi")
-    other, base = lab.trained("sinusoidal"), lab.bits(trained, length)
-    numbers = {f"bits lost at {k}x, alibi": lab.bits(trained, k * length) - base for k in TIMES}
-    numbers[f"bits lost at {LONG} tokens, alibi"] = lab.bits(trained, LONG) - base
-    lost = lab.bits(other, 16 * length) - lab.bits(other, length)
-    numbers["bits lost at 16x, sinusoidal (control)"] = lost
-    numbers["trained length"] = [length]
+    numbers = {f"bits lost at {k}x, alibi": lab.lost(trained, k * length) for k in TIMES}
+    numbers[f"bits lost at {LONG} tokens, alibi"] = lab.lost(trained, LONG)
+    control = lab.lost(lab.trained("sinusoidal"), 16 * length)
+    numbers["bits lost at 16x, sinusoidal (control)"] = control
+    numbers["trained length"] = np.array([length])
     lost_SW = shortened(lab, trained, 16 * length, VISIBLE)
     for w, lost_S in zip(VISIBLE, lost_SW.T, strict=True):
         numbers[f"bits lost with the last {w} tokens"] = lost_S
@@ -201,7 +179,7 @@ def alibi_1(lab: Lab) -> Measured:
 
 
 def shortened(lab: Lab, trained: Trained, length: int, visible: Sequence[int]) -> np.ndarray:
-    """Bits lost where bytes see the last w/2 to w tokens alone, for each w: [S, W]."""
+    """Bits lost by bytes that see only the last w/2 to w tokens, for each w: [S, W]."""
     count = min(lab.pick(8, 32), lab.text.examples(length) or 32)
     index_B = jnp.arange(count // 4 * 4, dtype=jnp.int32).reshape(-1, 4)
     place_T = jnp.arange(length, dtype=jnp.int32)
@@ -223,8 +201,7 @@ def shortened(lab: Lab, trained: Trained, length: int, visible: Sequence[int]) -
 
         return jax.lax.map(lost, jnp.array(visible, jnp.int32))
 
-    lost_SW = jax.jit(lambda p: over_seeds(run, p))(trained.params)
-    return np.asarray(lost_SW, np.float64) / np.log(2)
+    return np.asarray(by_seed(run, trained.params), np.float64) / np.log(2)
 
 
 def xpos_1_rule(n):
@@ -242,11 +219,8 @@ def xpos_1_rule(n):
         for k in TIMES
     )
     reason += f"; without the decay the loss at 16 times is {said(control)} times as large"
-    if not (all(under(i, 1) for i in share.values()) and over(control, 1)):
-        return fails(reason)
-    if under(lost[4], 0.1):
-        return holds(reason)
-    return holds_when("to extend is to lose less, not to lose nothing", reason)
+    condition = "" if under(lost[4], 0.1) else "to extend is to lose less, not to lose nothing"
+    return verdict(all_under(share.values(), 1) and over(control, 1), reason, condition)
 
 
 @claim(
@@ -264,13 +238,8 @@ def xpos_1(lab: Lab) -> Measured:
     """
     length, times = lab.train.length, (1, *TIMES)
     rope, xpos = lab.trained("rope"), lab.trained("xpos")
-    ways = {"xpos": make("xpos"), "decay off": make("xpos", span=1e9)}
-    bits = {"rope": [lab.bits(rope, k * length) for k in times], "xpos": [], "decay off": []}
-    for k in times:
-        for name, found in bits_under(lab, xpos, k * length, ways).items():
-            bits[name].append(found)
-    lost = {name: {k: b - found[0] for k, b in zip(times, found, strict=True)}
-            for name, found in bits.items()}  # fmt: skip
+    models = {"rope": rope, "xpos": xpos, "decay off": read_as(xpos, "xpos", span=1e9)}
+    lost = {m: {k: lab.lost(model, k * length) for k in times} for m, model in models.items()}
     numbers = {f"bits lost at {k}x, {m}": lost[m][k] for m in ("rope", "xpos") for k in TIMES}
     for k in TIMES:
         numbers[f"part of RoPE's loss at {k}x"] = _part(lost["xpos"][k], lost["rope"][k])
@@ -281,5 +250,5 @@ def xpos_1(lab: Lab) -> Measured:
 
 
 def _part(lost_S: np.ndarray, of_S: np.ndarray) -> np.ndarray:
-    """One loss over another, NaN where there was none."""
+    """One loss over another, NaN where the other is no loss."""
     return np.where(of_S > 0, lost_S / of_S, np.nan)

@@ -1,4 +1,4 @@
-"""Figures of claims, drawn from what was measured, in the look of all other figures."""
+"""Figures of claims, drawn from what was measured, in the style of all figures."""
 
 from collections.abc import Callable
 
@@ -15,17 +15,11 @@ Draw = Callable[[Measured], Figure]
 
 
 def lines(
-    title: str,
-    x: str,
-    y: str,
-    *,
-    below: str = "",
-    log_x: bool = False,
-    log_y: bool = False,
+    title: str, x: str, y: str, *, below: str = "", log_x: bool = False, log_y: bool = False
 ) -> Draw:
-    """All curves over one axis: mean, band and label for each; a log x axis counts in octaves.
+    """Draws all curves in one pair of axes: mean, band and label of each; log_x is to the base 2.
 
-    `below` says how to read it; "": mean and band.
+    `below` says how to read the figure; by default what the line and the band are.
     """
 
     def draw(measured: Measured) -> Figure:
@@ -61,15 +55,8 @@ def lines(
     return draw
 
 
-def dots(
-    title: str,
-    x: str,
-    prefix: str = "",
-    *,
-    log: bool = False,
-    below: str = "small dots: seeds · bar: 95% t interval",
-) -> Draw:
-    """The numbers whose names begin with `prefix`, one a row, by the rest of their names."""
+def dots(title: str, x: str, prefix: str = "", *, log: bool = False) -> Draw:
+    """Draws the numbers whose names begin with `prefix`, one in each row, without the prefix."""
 
     def draw(measured: Measured) -> Figure:
         shown = {
@@ -91,7 +78,7 @@ def dots(
         axes.set_xlabel(x)
         if log:
             axes.set_xscale("log")
-        drawing.set_title(axes, title, below)
+        drawing.set_title(axes, title, "small dots: seeds · bar: 95% t interval")
         return figure
 
     return draw

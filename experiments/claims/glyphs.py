@@ -1,4 +1,4 @@
-"""Images without a download: printed digits, from the typefaces that come with matplotlib."""
+"""Images of printed digits, drawn from the typefaces that come with matplotlib."""
 
 import pathlib
 
@@ -15,12 +15,12 @@ SEEN = (
 )  # fmt: skip
 UNSEEN = ("DejaVuSansMono-Oblique", "DejaVuSerif-Bold", "STIXGeneralItalic", "cmtt10")
 CLASSES = 10
-FINE = 3  # points looked at along each side of a pixel
-FRAME = 200.0  # side of an image in the units of outlines; curves are cut into lines of about 1
+FINE = 3  # sampled points along each side of a pixel
+FRAME = 200.0  # side of an image in the units of outlines, whose curves become lines of about 1
 
 
 def digits(count: int, side: int, fonts: tuple[str, ...], seed: int) -> tuple:
-    """Digits, each turned, stretched and moved a little: bool [count, side, side] and labels.
+    """Digits, each turned, stretched and moved a little: bool [count, side, side], and labels.
 
     The same seed gives the same digits at every size.
     """
@@ -39,7 +39,7 @@ def digits(count: int, side: int, fonts: tuple[str, ...], seed: int) -> tuple:
 
 
 def _outline(font: str, digit: int) -> Path:
-    """A digit's outline, its middle at 0 and as high as the frame."""
+    """A digit's outline, centred at 0 and as high as the image."""
     file = pathlib.Path(matplotlib.get_data_path()) / "fonts" / "ttf" / f"{font}.ttf"
     path = TextPath((0, 0), str(digit), size=FRAME, prop=FontProperties(fname=file))
     box = path.get_extents()
@@ -48,12 +48,13 @@ def _outline(font: str, digit: int) -> Path:
 
 
 def _inside(outline: Path, points: np.ndarray) -> np.ndarray:
-    """Which points the outline holds, its holes left out: bool [N]."""
+    """Whether each point lies inside the outline and in none of its holes, bool [N]."""
     rings = [Path(ring).contains_points(points) for ring in outline.to_polygons()]
     return np.logical_xor.reduce(rings)
 
 
 def _moved(outline: Path, rng: np.random.Generator) -> Path:
+    """The outline turned, slanted, stretched and moved at random."""
     turn, slant = rng.uniform(-12, 12), rng.uniform(-0.15, 0.15)
     size = rng.uniform(0.7, 0.9)
     middle = FRAME * (0.5 + rng.uniform(-0.07, 0.07, size=2))

@@ -1,29 +1,19 @@
-"""Claims about what rotary heads come to attend to."""
+"""Claims about what trained rotary heads attend to."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.claims import inside
+from experiments.claims import activations
 from experiments.claims.figures import lines
-from experiments.claims.lab import Lab, Trained
-from experiments.claims.ledger import (
-    Curve,
-    Measured,
-    claim,
-    fails,
-    holds,
-    holds_when,
-    over,
-    said,
-    under,
-)
-from experiments.claims.reading import scores_of
+from experiments.claims.ledger import Curve, Measured, claim
+from experiments.claims.models import Lab, Trained, bits_at, evaluator
+from experiments.claims.verdicts import all_over, over, said, under, verdict
 from posenc_jax.lab.tasks.periodic import periodic
 from posenc_jax.layout import full
 
 PERIOD = 8
-# pi divides all frequencies: the fastest pair then turns once in a period, or in 3.2 periods.
+# `pi` divides all frequencies: the fastest pair turns once in one period, or in 3.2 periods.
 SUITED, UNSUITED = PERIOD / (2 * np.pi), PERIOD / (2 * np.pi) * 10**0.5
 PLACES = ("within the trained length", "past it", "a thousand tokens on")
 
@@ -47,12 +37,13 @@ def rope_3_rule(n):
         f"one period: {listed(one)}; slower frequencies {said(slower)}, {said(gain)} fewer; "
         f"shuffled positions {said(control)}"
     )
-    peaks = all(over(i, 0.5) for i in whole)
-    if not (peaks and over(gain, 0) and under(control, 0.25)):
-        return fails(reason)
-    when = [] if all(over(i, 0.5) for i in one) else ["any whole number of periods counts as one"]
-    when += ["slower frequencies, which do it less often, count as suitable"] * over(slower, 0.5)
-    return holds_when(" and ".join(when), reason) if when else holds(reason)
+    also_slower = "slower frequencies, which do it less often, count as suitable"
+    return verdict(
+        all_over(whole, 0.5) and over(gain, 0) and under(control, 0.25),
+        reason,
+        "" if all_over(one, 0.5) else "any whole number of periods counts as one",
+        also_slower if over(slower, 0.5) else "",
+    )
 
 
 @claim(
@@ -93,8 +84,10 @@ def rope_3(lab: Lab) -> Measured:
 
 
 def _peaks(trained: Trained, length: int, place: str) -> tuple[np.ndarray, np.ndarray]:
-    """Shares of queries that peak (one, whole periods) away, [2, S], and mean attention by the
-    distance from the token to be said, [S, X]; `place` is one of PLACES, or "shuffled".
+    """Shares of queries whose attention peaks (one period, whole periods) away, [2, S], and mean
+    attention by the distance from the token to be said, [S, X].
+
+    place: one of PLACES, or "shuffled".
     """
     size = 2 * length if place == PLACES[1] else length
     batch = trained.task.test(trained.task.data, jnp.arange(32), size, size)
@@ -102,7 +95,7 @@ def _peaks(trained: Trained, length: int, place: str) -> tuple[np.ndarray, np.nd
     if place == "shuffled":
         pos_BT = pos_BT[:, np.random.default_rng(0).permutation(size)]
     shown = batch.layout.replace(pos_BT=pos_BT)
-    (p_SBHQK,) = inside.attention(trained, batch.tokens_BT, shown)
+    (p_SBHQK,) = activations.attention(trained, batch.tokens_BT, shown)
     query_Q = np.arange(length if place == PLACES[1] else 2 * PERIOD, size)
     behind_QK = query_Q[:, None] + 1 - np.arange(size)
     p_SBHQK = np.asarray(p_SBHQK)[:, :, :, query_Q]
@@ -142,11 +135,8 @@ def rope_4_rule(n):
         f"near: {said(matters)}"
     )
     same = not over(control, 0) and not under(control, 0)
-    if not (over(apart, 0) and same):
-        return fails(reason)
-    if over(matters, 0):
-        return holds(reason)
-    return holds_when("it is said of where heads attend, not of what they are worth", reason)
+    attend = "it is said of where heads attend, not of what they are worth"
+    return verdict(over(apart, 0) and same, reason, "" if over(matters, 0) else attend)
 
 
 @claim(
@@ -164,54 +154,53 @@ def rope_4(lab: Lab) -> Measured:
     of the second half of 64 test windows, and over layers. Off: two heads of each layer add
     nothing. Near: bytes with fewer than 8 before them; far: those of the second half.
     """
-    numbers, curves = {}, {}
-    for name in ("headwise", "rope"):
-        trained = lab.trained(name)
-        assert trained.config.heads == 4
+    headwise, numbers, curves = lab.trained("headwise"), {}, {}
+
+    def compare(label, trained):
         distance_SH = mean_distance(lab, trained)
-        label = name if name == "headwise" else f"{name} (control)"
         apart = distance_SH[:, 2:].mean(axis=1) - distance_SH[:, :2].mean(axis=1)
         numbers[f"slow minus fast heads, {label}"] = apart
         curves[label] = Curve(range(4), distance_SH)
-        if name == "headwise":
-            cost = _ablated(lab, trained, lab.train.length)
-            for half, lost in cost.items():
-                for where, value_S in zip(("near", "far"), lost, strict=True):
-                    numbers[f"bits lost without {half} heads, {where}"] = value_S
-            near, far = cost["slow"] - cost["fast"]
-            numbers["cost of slow minus fast heads off, far minus near, headwise"] = far - near
+
+    compare("headwise", headwise)
+    cost = _ablated(headwise, lab.train.length)
+    for half, lost in cost.items():
+        for where, value_S in zip(("near", "far"), lost, strict=True):
+            numbers[f"bits lost without {half} heads, {where}"] = value_S
+    near, far = cost["slow"] - cost["fast"]
+    numbers["cost of slow minus fast heads off, far minus near, headwise"] = far - near
+    compare("rope (control)", lab.trained("rope"))
     return Measured(numbers, curves)
 
 
 def mean_distance(lab: Lab, trained: Trained) -> np.ndarray:
-    """Mean distance that each head attends at, over that of even attention: [S, H]."""
+    """Mean distance of each head's attention over that of even attention, [S, H]."""
     time = lab.train.length
     tokens_BT = lab.windows(64)
-    by_layer = inside.attention(trained, tokens_BT, full(1, time))
+    by_layer = activations.attention(trained, tokens_BT, full(1, time))
     p_SHQ = np.mean([np.asarray(p).mean(axis=1) for p in by_layer], axis=0)[:, :, time // 2 :]
     behind_QK = np.arange(time // 2, time)[:, None] - np.arange(time)
     distance_SHQ = (p_SHQ * behind_QK).sum(axis=-1)
     return (distance_SHQ / (np.arange(time // 2, time) / 2)).mean(axis=-1)
 
 
-def _ablated(lab: Lab, trained: Trained, length: int) -> dict[str, np.ndarray]:
+def _ablated(trained: Trained, length: int) -> dict[str, np.ndarray]:
     """Bits lost at places (near, far) without the fast and without the slow heads: [2, S]."""
-    heads, head = trained.config.heads, trained.config.width // trained.config.heads
+    count, head = trained.config.heads, trained.config.width // trained.config.heads
 
     def without(off: range):
-        kept_D = jnp.repeat(jnp.array([float(h not in off) for h in range(heads)]), head)
+        kept_D = np.repeat([float(h not in off) for h in range(count)], head).astype(np.float32)
+        params = jax.tree.map(lambda leaf: leaf, trained.params)  # a copy of the dictionaries
+        for n in range(trained.config.layers):
+            params[f"block_{n}"]["out"]["kernel"] *= kept_D[None, :, None]
+        return params
 
-        def cut(path, leaf):
-            inner = [getattr(key, "key", None) for key in path][1:]
-            return leaf * kept_D[None, :, None] if inner == ["out", "kernel"] else leaf
+    evaluate, places = evaluator(trained, length), (slice(NEAR), slice(length // 2, length))
 
-        return jax.tree_util.tree_map_with_path(cut, trained.params)
+    def bits(params):
+        scores = evaluate(params, length)
+        return np.stack([bits_at(scores, place) for place in places])
 
-    ways = {"fast": without(range(2)), "slow": without(range(2, 4))}
-    scores = scores_of(lab, trained, [trained.params, *ways.values()], length)
-    bits = [
-        scores.loss_ST[:, places].sum(axis=1) / scores.count_ST[:, places].sum(axis=1) / np.log(2)
-        for places in (slice(NEAR), slice(length // 2, length))
-    ]
-    whole, *rest = np.split(np.stack(bits), 1 + len(ways), axis=1)
-    return {half: found - whole for half, found in zip(ways, rest, strict=True)}
+    whole = bits(trained.params)
+    halves = {"fast": range(2), "slow": range(2, 4)}
+    return {half: bits(without(heads)) - whole for half, heads in halves.items()}

@@ -8,17 +8,9 @@ import numpy as np
 
 from experiments.claims import glyphs
 from experiments.claims.figures import dots
-from experiments.claims.lab import Lab
-from experiments.claims.ledger import (
-    Measured,
-    claim,
-    fails,
-    holds,
-    holds_when,
-    over,
-    said,
-)
-from experiments.claims.toys import accuracy
+from experiments.claims.ledger import Measured, claim
+from experiments.claims.models import Lab
+from experiments.claims.verdicts import over, said, verdict
 from posenc_jax.lab.tasks.task import PAD, SYMBOL, Batch, Task
 from posenc_jax.lab.training.evaluation import bucket
 from posenc_jax.layout import layout
@@ -56,9 +48,8 @@ def img_1_rule(n):
     )
     beaten = [where for where, gain in gains.items() if over(gain, 0)]
     gone = not any(over(n[f"{SHUFFLED} at {k} (control)"], 0) for k in sizes.values())
-    if not (beaten and gone and over(n[f"accuracy, axial, at {SMALL}"], 0.2)):
-        return fails(reason)
-    return holds(reason) if len(beaten) == len(gains) else holds_when(" or ".join(beaten), reason)
+    passed = bool(beaten) and gone and over(n[f"accuracy, axial, at {SMALL}"], 0.2)
+    return verdict(passed, reason, "" if len(beaten) == len(gains) else " or ".join(beaten))
 
 
 GAIN, SHUFFLED = "gain, axial over rope,", "gain, shuffled axial over rope,"
@@ -80,16 +71,18 @@ def img_1(lab: Lab) -> Measured:
     Positions are rotary, and learned tables of both kinds (quick: none); at 9 x 9 one table is
     interpolated, the other, which cannot be, clamped.
     """
-    row = {"length": SMALL * SMALL, "beyond": "interpolate"}
-    grid = {"length": SMALL, "beyond": "clamp"}
     asked: dict[str, tuple[str, Order, dict]] = {
         "rope": ("rope", "line", {}),
         "axial": ("axial", "grid", {}),
         "shuffled axial": ("axial", "shuffled grid", {}),
     }
+    gains = {GAIN: ("axial", "rope"), SHUFFLED: ("shuffled axial", "rope")}
     if lab.full:
+        row = {"length": SMALL * SMALL, "beyond": "interpolate"}
         asked["learned"] = "learned", "line", row
+        grid = {"length": SMALL, "beyond": "clamp"}
         asked["learned_2d"] = "learned_2d", "grid", grid
+        gains[LEARNED] = "learned_2d", "learned"
     drawn = patches(lab.pick(600, 4000), lab.pick(256, 512))
     kind = {"kind": "encoder", "width": 32, "layers": lab.pick(1, 2)}
     how = {"length": SMALL, "min_length": SMALL, "batch": 16, "steps": lab.pick(120, 500)}
@@ -97,23 +90,21 @@ def img_1(lab: Lab) -> Measured:
     for name, (encoding, order, options) in asked.items():
         task = printed(drawn, order)
         trained = lab.trained(encoding, task, kind, how, **options)
-        found[name] = {k: accuracy(lab, trained, k) for k in (SMALL, LARGE)}
+        found[name] = {k: lab.accuracy(trained, k) for k in (SMALL, LARGE)}
     numbers = {
         f"accuracy, {name}, at {k}": share_S
         for name, by_size in found.items()
         for k, share_S in by_size.items()
     }
     for k in (SMALL, LARGE):
-        numbers[f"{GAIN} at {k}"] = found["axial"][k] - found["rope"][k]
-        numbers[f"{SHUFFLED} at {k} (control)"] = found["shuffled axial"][k] - found["rope"][k]
-        if lab.full:
-            gain = found["learned_2d"][k] - found["learned"][k]
-            numbers[f"{LEARNED} at {k}"] = gain
+        for gain, (better, worse) in gains.items():
+            control = " (control)" if gain == SHUFFLED else ""
+            numbers[f"{gain} at {k}{control}"] = found[better][k] - found[worse][k]
     return Measured(numbers)
 
 
 def patches(train: int, test: int) -> dict:
-    """Images as tokens, padded to the width that they are evaluated at, and what they show."""
+    """Images as tokens, padded to the widths of evaluation, and the digits that they show."""
 
     def tokens(count, side, fonts, seed):
         ink_NRC, label_N = glyphs.digits(count, 2 * side, fonts, seed)
@@ -130,10 +121,10 @@ def patches(train: int, test: int) -> dict:
 
 
 def printed(drawn: dict, order: Order) -> Task:
-    """Name the digit that an image shows, at each of its patches; sizes are patches a side.
+    """The task to name the digit of an image at each of its patches; a size is patches a side.
 
-    order: what is shown as a patch's position: its row and column, its number from the top left on,
-    or the row and column of another patch, the same one in all images.
+    order: a patch's position is its row and column, its number counted from the top left, or the
+      row and column of another patch, the same one in all images.
     """
     data = {
         name: {
@@ -170,7 +161,7 @@ def printed(drawn: dict, order: Order) -> Task:
 
 
 def _places(width: int, order: Order) -> np.ndarray:
-    """The positions of patches, [T] or [T, 2], and anything for padding."""
+    """The positions of patches, [T] or [T, 2]; those of padding mean nothing."""
     side = LARGE if width == bucket(LARGE * LARGE) else SMALL
     number_T = np.arange(width) % side**2
     if order == "line":

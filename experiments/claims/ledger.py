@@ -1,28 +1,32 @@
-"""What a claim is: a measurement, and a rule, fixed before the run, that makes it a verdict.
+"""A claim: a measurement, and a rule, fixed before the run, that makes a verdict from it.
 
-A measurement is numbers with one value for each seed, or a single one where nothing is random. A
-rule is a pure function of their means and 95% t intervals over seeds. Its docstring says, and the
-page prints, what it asks for and why the thresholds are where they are; the docstring of the
-measuring function says how the numbers come about. No verdict stands anywhere but in a rule.
+A measurement is numbers with one value for each seed, or a single value where nothing is random. A
+rule is a pure function of their means and 95% t intervals over seeds. The page prints both
+docstrings: that of the measuring function says how the numbers are measured, that of the rule what
+it asks for and why the thresholds are where they are.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from matplotlib.figure import Figure
 
+from experiments.claims.verdicts import Verdict
 from posenc_jax.lab.report.statistics import Interval, interval
 
 if TYPE_CHECKING:
-    from experiments.claims.lab import Lab
+    from matplotlib.figure import Figure
+
+    from experiments.claims.models import Lab
 
 Numbers = Mapping[str, Interval]
 Values = Sequence[float] | np.ndarray
 
 
 class Curve(NamedTuple):
-    """Something to draw: y over x, with a row of y for each seed, or a single one."""
+    """A line of a figure: y over x, with a row of y for each seed, or a single row."""
 
     x: Values
     y: Sequence[Values] | np.ndarray
@@ -32,7 +36,7 @@ class Measured(NamedTuple):
     """numbers: name -> a value for each seed, or a single one. A name says what and where: "bits
     at 256, rope". A comparison is a number of its own, paired seed by seed.
 
-    curves: for the figure alone.
+    curves: for the figure only.
     """
 
     numbers: Mapping[str, Values]
@@ -40,22 +44,8 @@ class Measured(NamedTuple):
 
     @property
     def intervals(self) -> dict[str, Interval]:
-        """What the rule is shown."""
+        """The numbers as a rule reads them."""
         return {name: interval([*values]) for name, values in self.numbers.items()}
-
-
-class Verdict(NamedTuple):
-    """`reason` is built from the numbers; `when` is the condition of "holds when".
-
-    "not measured" is no rule's: training diverged, a number is not finite, memory was short.
-    """
-
-    word: Literal["holds", "holds when", "does not hold", "not measured"]
-    reason: str
-    when: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.word} {self.when}".strip()
 
 
 class Claim(NamedTuple):
@@ -63,7 +53,7 @@ class Claim(NamedTuple):
 
     id: str
     text: str
-    measure: Callable[["Lab"], Measured]
+    measure: Callable[[Lab], Measured]
     rule: Callable[[Numbers], Verdict]
     figure: Callable[[Measured], Figure] | None = None
 
@@ -74,44 +64,6 @@ def claim(
     *,
     rule: Callable[[Numbers], Verdict],
     figure: Callable[[Measured], Figure] | None = None,
-) -> Callable[[Callable[["Lab"], Measured]], Claim]:
-    """Makes the decorated `measure(lab) -> Measured` the claim `id`, in the words of `text`."""
+) -> Callable[[Callable[[Lab], Measured]], Claim]:
+    """Makes the decorated `measure(lab) -> Measured` the claim `id`; `text` states the claim."""
     return lambda measure: Claim(id, text, measure, rule, figure)
-
-
-def holds(reason: str) -> Verdict:
-    return Verdict("holds", reason)
-
-
-def holds_when(condition: str, reason: str) -> Verdict:
-    return Verdict("holds when", reason, condition)
-
-
-def fails(reason: str) -> Verdict:
-    return Verdict("does not hold", reason)
-
-
-def unmeasured(reason: str) -> Verdict:
-    return Verdict("not measured", reason)
-
-
-def either(passed: bool, reason: str) -> Verdict:
-    """`holds` or `does not hold`, with one reason that gives the numbers either way."""
-    return holds(reason) if passed else fails(reason)
-
-
-def over(number: Interval, bound: float) -> bool:
-    """Whether the whole interval lies above the bound; the value itself where there is just one."""
-    return (number.mean if number.low is None else number.low) > bound
-
-
-def under(number: Interval, bound: float) -> bool:
-    """Whether the whole interval lies below the bound; the value itself where there is just one."""
-    return (number.mean if number.high is None else number.high) < bound
-
-
-def said(number: Interval | float) -> str:
-    """ "2.36 ± 0.02", "1.2e-16": a number as a reason gives it, to three digits."""
-    if not isinstance(number, Interval):
-        return f"{number:.3g}"
-    return f"{number.mean:.3g}" + (f" ± {number.half:.2g}" if number.half else "")

@@ -4,29 +4,10 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.claims.decades import decades, power, unchanged
-from experiments.claims.lab import Lab, Trained
-from experiments.claims.ledger import (
-    Measured,
-    Numbers,
-    claim,
-    fails,
-    holds,
-    holds_when,
-    over,
-    under,
-)
-from experiments.claims.padding import (
-    ALL,
-    PADDING,
-    REAL,
-    SHOWN,
-    by_seed,
-    largest,
-    leaks,
-    masked,
-    padded,
-)
+from experiments.claims.ledger import Measured, Numbers, claim
+from experiments.claims.models import Lab, Trained, by_seed
+from experiments.claims.padding import ALL, PADDING, REAL, SHOWN, largest, leaks, masked, padded
+from experiments.claims.verdicts import decades, over, power, unchanged, under, verdict
 from experiments.padding_leakage.measuring import MASKS, SUBSETS, subset
 from posenc_jax.lab.report import drawing
 from posenc_jax.lab.tasks import PAD
@@ -53,23 +34,20 @@ def pad_3_rule(n):
         f"{power(control)}; with all masks other content changes "
         f"{'nothing' if exact else 'something'}, and to take it away "
         f"{'no more' if close else 'more'} than rounding; "
-        + "; ".join(f"off, the {m} mask lets in {_listed(q)}" for m, q in guards.items())
+        + "; ".join(
+            f"off, the {m} mask lets in {', '.join(q) or 'nothing'}" for m, q in guards.items()
+        )
     )
-    if not (over(zeroed, SHOWN) and under(control, ROUNDING) and exact and close):
-        return fails(reason)
-    tidy = [mask for mask, found in guards.items() if not found]
+    condition, tidy = "", [mask for mask, found in guards.items() if not found]
     if tidy:
-        return holds_when(f"the {' and the '.join(tidy)} mask counts as tidy only", reason)
-    if guards["output"] == ["pooled"]:
-        return holds_when("outputs are pooled; else the output mask is only tidy", reason)
-    return holds(reason)
+        condition = f"the {' and the '.join(tidy)} mask counts as tidy only"
+    elif guards["output"] == ["pooled"]:
+        condition = "outputs are pooled; else the output mask is only tidy"
+    enough = over(zeroed, SHOWN) and under(control, ROUNDING) and exact and close
+    return verdict(enough, reason, condition)
 
 
 MASK_ON = ", attention mask on (control)"
-
-
-def _listed(quantities: list[str]) -> str:
-    return ", ".join(quantities) or "nothing"
 
 
 def _guarded(n: Numbers, mask: str) -> list[str]:
@@ -124,9 +102,9 @@ def pad_3(lab: Lab) -> Measured:
         for quantity in READ
         for masks in NAMES
     }
-    for attention, on in ((False, ""), (True, MASK_ON)):
-        name = f"log10 of the change, zeroed padding{on}"
-        numbers[name] = decades(_zeroed(lab, trained, attention))
+    for on in ("", MASK_ON):
+        change = _zeroed(lab, trained, attention=on == MASK_ON)
+        numbers[f"log10 of the change, zeroed padding{on}"] = decades(change)
     return Measured(numbers)
 
 

@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.claims.figures import dots
-from experiments.claims.lab import Lab
-from experiments.claims.ledger import Measured, claim, either, over, said
-from experiments.claims.toys import accuracy
+from experiments.claims.ledger import Measured, claim
+from experiments.claims.models import Lab
+from experiments.claims.rotary import table_of
+from experiments.claims.verdicts import over, said, verdict
 from posenc_jax import make
-from posenc_jax.encoding import Dims, Encoding, place
+from posenc_jax.encoding import Encoding
 from posenc_jax.lab.tasks.task import SYMBOL, Batch, Task, draw
 from posenc_jax.layout import full, layout
 
@@ -26,7 +27,7 @@ def mm_1_rule(n):
     """
     same, other = n["mrope minus rope, equal ids"], n["mrope minus rope, unequal ids (control)"]
     timed, gain = n["sounds aligned, ids from time"], n["sounds aligned, time minus index"]
-    return either(
+    return verdict(
         same.mean == 0 and over(other, 0.1) and over(timed, 0.9) and over(gain, 0.2),
         f"largest difference from RoPE with equal ids {said(same)}, with unequal ones "
         f"{said(other)}; sounds that name their frame: ids from time {said(timed)}, by index "
@@ -56,7 +57,7 @@ def mm_1(lab: Lab) -> Measured:
     found = {}
     for name in ("ids from time", "ids by index (control)"):
         task = moments(name)
-        found[name] = accuracy(lab, lab.trained("tmrope", task, kind, how, **options), FRAMES)
+        found[name] = lab.accuracy(lab.trained("tmrope", task, kind, how, **options), FRAMES)
     same, other = zip(*(from_rope(seed) for seed in lab.seeds), strict=True)
     return Measured(
         {
@@ -85,18 +86,16 @@ def from_rope(seed: int) -> tuple[float, float]:
 def _turned(encoding: Encoding, pos_BT: jax.Array, x_BTHC: jax.Array) -> list[jax.Array]:
     """Queries turned at some positions, in float32 and in bfloat16."""
     where = full(1, x_BTHC.shape[1]).replace(pos_BT=pos_BT)
-    assert encoding.table is not None
     assert encoding.rotate is not None
-    heads, head = x_BTHC.shape[2:]
-    table = encoding.table({}, place(encoding, None, where), Dims(heads * head, heads, head))
+    table = table_of(encoding, where, x_BTHC.shape[-1])
     wide = [encoding.rotate(table, x_BTHC.astype(d), "q") for d in (jnp.float32, jnp.bfloat16)]
     return [x.astype(jnp.float32) for x in wide]
 
 
 def moments(name: str) -> Task:
-    """Frames of a film, each a symbol, then sounds that have to name the one on screen.
+    """A task of frames, each a symbol, then sounds that have to name the frame on screen.
 
-    name: "ids from time", or anything else for seconds that count up with the index.
+    name: "ids from time"; with any other name, seconds count up with the index.
     """
     data = {"timed": np.asarray(name == "ids from time")}
     wide = FRAMES + SOUNDS
@@ -114,7 +113,7 @@ def moments(name: str) -> Task:
         targets_T = SYMBOL + shown_T[jnp.minimum(on_screen_T, FRAMES - 1)]
         weights_T = (sound_T & (on_screen_T < FRAMES)).astype(jnp.float32)
         id_T = jnp.where(timed, when_T, place_T)
-        # As the streams of the catalogue: three equal numbers for sound, patch 0, 0 for a frame.
+        # As in the catalogue's streams: a sound has three equal ids, a frame is patch (0, 0).
         space_T = jnp.where(sound_T, id_T, 0).astype(float)
         seconds_T = (id_T.astype(float) + 0.5) / RATE
         return tokens_T, targets_T, weights_T, jnp.stack([seconds_T, space_T, space_T], axis=-1)

@@ -1,23 +1,15 @@
-"""Claims about what methods make of near and far."""
+"""Claims about how methods weigh near tokens against far ones."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.claims import inside
+from experiments.claims import activations
 from experiments.claims.figures import lines
-from experiments.claims.lab import Lab, Trained
-from experiments.claims.ledger import (
-    Curve,
-    Measured,
-    claim,
-    fails,
-    holds,
-    holds_when,
-    over,
-    said,
-    under,
-)
+from experiments.claims.ledger import Curve, Measured, claim
+from experiments.claims.models import Lab, Trained
+from experiments.claims.sinusoidal import added
+from experiments.claims.verdicts import all_over, over, said, under, verdict
 from posenc_jax import make
 
 NEAR = 4
@@ -40,11 +32,12 @@ def local_1_rule(n):
         f"positions {said(control)} and {said(n['near share over even, nope, trained'])}"
     )
     even = over(control, 0.9) and under(control, 1.1)
-    if not (even and over(fresh["alibi"], 1.2) and all(over(i, 1.2) for i in trained.values())):
-        return fails(reason)
-    if all(over(fresh[m], 1.2) for m in SOFT):
-        return holds(reason)
-    return holds_when("sinusoidal and rotary models are trained; ALiBi needs no training", reason)
+    soft = all_over([fresh[m] for m in SOFT], 1.2)
+    return verdict(
+        even and over(fresh["alibi"], 1.2) and all_over(trained.values(), 1.2),
+        reason,
+        "" if soft else "sinusoidal and rotary models are trained; ALiBi needs no training",
+    )
 
 
 @claim(
@@ -80,7 +73,7 @@ def local_1(lab: Lab) -> Measured:
 def by_distance(trained: Trained, tokens_BT) -> np.ndarray:
     """Attention to distances 1 .. T / 2 over an even share of what earlier tokens get, [S, D]."""
     time, layers = tokens_BT.shape[1], []
-    for p_SBHQK in inside.attention(trained, tokens_BT):
+    for p_SBHQK in activations.attention(trained, tokens_BT):
         rows = []
         for query in range(time // 2, time):
             earlier = p_SBHQK[..., query, :query]
@@ -110,15 +103,11 @@ def local_2_rule(n):
         f"{said(plain)}; random codes {said(control)}"
     )
     loud = [g for g in GAINS if all(miss[h] < 0.05 for h in GAINS if h >= g)]
-    if not over(control, 0.2):
-        return fails(reason)
-    if len(loud) == len(GAINS):
-        return holds(reason)
+    condition = "the products are the weights, without a softmax"
     if loud:
-        return holds_when(f"the logits are loud, {min(loud)} or more at their largest", reason)
-    if plain < 0.05:
-        return holds_when("the products are the weights, without a softmax", reason)
-    return fails(reason)
+        part = len(loud) < len(GAINS)
+        condition = f"the logits are loud, {min(loud)} or more at their largest" if part else ""
+    return verdict(over(control, 0.2) and (bool(loud) or plain < 0.05), reason, condition)
 
 
 @claim(
@@ -147,28 +136,22 @@ def local_2(lab: Lab) -> Measured:
             numbers[f"softmax, bump {bump:g}, gain {gain}"] = [from_gaussian(weights_QK)]
             if bump == 2:
                 curves[f"softmax, gain {gain}"] = row_curve(weights_QK)
-    numbers["no softmax, random codes (control)"] = [
-        from_gaussian(np.abs(rows_of(np.random.default_rng(s).normal(size=(512, 128)))))
-        for s in lab.seeds
-    ]
+    random = [np.random.default_rng(s).normal(size=(512, 128)) for s in lab.seeds]
+    control = [from_gaussian(np.abs(rows_of(code_TD))) for code_TD in random]
+    numbers["no softmax, random codes (control)"] = control
     return Measured(numbers, curves)
 
 
 def bumps(bump: float) -> np.ndarray:
     """The codes of 509 positions, [T, D]; `bump` is the width of a bump in grid steps."""
-    encoding = make("rbf", length=509, bump=4 * bump)
-    assert encoding.embed is not None
-    return np.asarray(
-        encoding.embed({}, jnp.zeros((1, 509, 128)), jnp.arange(509)[None])[0], np.float64
-    )
+    return added(make("rbf", length=509, bump=4 * bump), np.arange(509), 128)
 
 
 def rows_of(code_TD: np.ndarray) -> np.ndarray:
     """Products of 128 middle queries with the keys within REACH of each, [Q, 2 REACH + 1]."""
     first = len(code_TD) // 2 - 64
-    return np.stack(
-        [code_TD[q - REACH : q + REACH + 1] @ code_TD[q] for q in range(first, first + 128)]
-    )
+    queries = range(first, first + 128)
+    return np.stack([code_TD[q - REACH : q + REACH + 1] @ code_TD[q] for q in queries])
 
 
 def from_gaussian(weights_QK: np.ndarray) -> float:

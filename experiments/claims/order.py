@@ -1,21 +1,11 @@
-"""Claims about order: what tells it, and what is lost without. Measured by `permutation`."""
+"""Claims about the order of tokens, most of them measured by the permutation experiment."""
 
 import numpy as np
 
 from experiments.claims.figures import dots, lines
-from experiments.claims.lab import Lab
-from experiments.claims.ledger import (
-    Curve,
-    Measured,
-    claim,
-    either,
-    fails,
-    holds,
-    holds_when,
-    over,
-    said,
-    under,
-)
+from experiments.claims.ledger import Curve, Measured, claim
+from experiments.claims.models import Lab
+from experiments.claims.verdicts import all_over, over, said, under, verdict
 from experiments.permutation.config import CAUSAL, LSTM, EquivarianceConfig, OrderConfig
 from experiments.permutation.measuring import Measured as Row
 from experiments.permutation.measuring import Setting, Subject, measure
@@ -23,16 +13,20 @@ from posenc_jax import encodings
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import ModelConfig
 
-KINDS = {CAUSAL: "decoder", LSTM: "lstm"}  # of the rows without an encoding; the rest: encoders
+KINDS = {CAUSAL: "decoder", LSTM: "lstm"}  # rows without an encoding; the others are encoders
+
+
+def lengths_of(lab: Lab) -> tuple[int, ...]:
+    """The lengths at which equivariance is measured."""
+    return lab.pick((2, 8, 32), (2, 8, 32, 128, 512))
 
 
 def row(lab: Lab, label: str) -> Row:
     """One row of the permutation experiment, measured once for all claims."""
-    lengths = lab.pick((2, 8, 32), (2, 8, 32, 128, 512))
     setting = Setting(
         ModelConfig(kind="encoder", width=32, heads=4, layers=1, mlp=2),
         OrderConfig(symbols=lab.pick(4, 6), steps=150, lr=5e-3),
-        EquivarianceConfig(lengths=lengths, permutations=3, float64=("nope",)),
+        EquivarianceConfig(lengths=lengths_of(lab), permutations=3, float64=("nope",)),
         tuple(lab.seeds),
     )
     encoding = encodings.make("nope" if label in KINDS else label)
@@ -48,7 +42,7 @@ def order_1_rule(n):
     exact, single = n["no positions, float64"], n["no positions, float32"]
     broken = n["sinusoidal, float32 (control)"]
     carried = n["sinusoidal, positions carried along"]
-    return either(
+    return verdict(
         under(exact, 1e-10) and under(single, 1e-4) and under(carried, 1e-4) and over(broken, 0.01),
         f"outputs of permuted tokens differ from permuted outputs by {said(exact)} in float64 and "
         f"{said(single)} in float32; with sinusoidal positions by {said(broken)}, and by "
@@ -70,7 +64,6 @@ def order_1(lab: Lab) -> Measured:
     random permutations at lengths 2 to 512 (quick: 32).
     """
     nope, sine = row(lab, "nope").errors, row(lab, "sinusoidal").errors
-    lengths = lab.pick((2, 8, 32), (2, 8, 32, 128, 512))
     found = {
         "no positions, float64": nope["float64"][0],
         "no positions, float32": nope["float32"][0],
@@ -78,7 +71,8 @@ def order_1(lab: Lab) -> Measured:
         "sinusoidal, positions carried along": sine["float32"][1],
     }
     # A difference of 0 has no place on a log axis.
-    curves = {name: Curve(lengths, [np.maximum(error[1], 1e-18)]) for name, error in found.items()}
+    shown = {name: np.maximum(error[1], 1e-18) for name, error in found.items()}
+    curves = {name: Curve(lengths_of(lab), [error]) for name, error in shown.items()}
     return Measured({name: [error.max()] for name, error in found.items()}, curves)
 
 
@@ -94,7 +88,7 @@ def order_2_rule(n):
     control = n["accuracy, sinusoidal (control)"]
     others = ", ".join(f"{name} {said(n[f'accuracy, {name}'])}" for name in ENCODINGS[1:])
     exactly = half.mean == 0.5 and not half.half
-    return either(
+    return verdict(
         exactly and under(twins, 1e-4) and over(control, 0.99),
         f"without positions the accuracy is {said(half)} and the two outputs differ by "
         f"{said(twins)}; sinusoidal {said(control)}, {others} (a bias that is the same for i - j "
@@ -137,11 +131,8 @@ def order_3_rule(n):
         f"pairs and triples right: causal mask {said(pairs[0])} and {said(triples[0])}, LSTM "
         f"{said(pairs[1])} and {said(triples[1])}; without the mask {said(control)} of the pairs"
     )
-    if not (under(control, 0.51) and all(over(right, 0.99) for right in pairs)):
-        return fails(reason)
-    if all(over(right, 0.99) for right in triples):
-        return holds(reason)
-    return holds_when("there are two tokens to order", reason)
+    condition = "" if all_over(triples, 0.99) else "there are two tokens to order"
+    return verdict(under(control, 0.51) and all_over(pairs, 0.99), reason, condition)
 
 
 @claim(
@@ -170,7 +161,7 @@ def order_4_rule(n):
     models have learned nothing that could collapse.
     """
     kept, saved = n["share of the saving kept without positions"], n["bits saved, sinusoidal"]
-    return either(
+    return verdict(
         over(saved, 0.2) and under(kept, 0.25),
         f"against byte frequencies sinusoidal positions save {said(saved)} bits a hidden byte, no "
         f"positions {said(n['bits saved, no positions'])}: {said(kept)} of it",
@@ -209,7 +200,7 @@ def order_4(lab: Lab) -> Measured:
 
 
 def masked_text(lab: Lab) -> tasks.Task:
-    """The ledger's text with 15% of its bytes hidden, under a name of its own."""
+    """The ledger's text with 15% of its bytes hidden; the task has a name of its own."""
     options = {k: v for k, v in lab.text.facts["options"].items() if k != "masked"}
     name = lab.text.facts["task"]
     return tasks.make(name, masked=0.15, **options)._replace(name=f"{lab.text.name}, masked")

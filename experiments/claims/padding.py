@@ -1,6 +1,6 @@
-"""Claims about padding, and about the three masks that keep it out.
+"""Claims about what padding changes.
 
-`configs/padding_leakage.py` has all methods, both sides, and what it costs in accuracy.
+`configs/padding_leakage.py` measures all methods, both sides of padding, and the accuracy lost.
 """
 
 from typing import Any
@@ -9,18 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.claims.decades import decades, power, unchanged
 from experiments.claims.figures import dots
-from experiments.claims.lab import Lab, Trained
-from experiments.claims.ledger import (
-    Measured,
-    claim,
-    fails,
-    holds,
-    holds_when,
-    over,
-    said,
-)
+from experiments.claims.ledger import Measured, claim
+from experiments.claims.models import Lab, Trained, by_seed
+from experiments.claims.verdicts import all_over, decades, over, power, said, unchanged, verdict
 from experiments.padding_leakage.measuring import (
     Data,
     Leaks,
@@ -36,7 +28,6 @@ from posenc_jax.lab.config.schema import MaskConfig, ModelConfig
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks import PAD
-from posenc_jax.lab.training.loop import over_seeds
 from posenc_jax.layout import Layout, layout
 
 SHOWN = -3  # a power of ten; float32 rounds logits to about 1e-6
@@ -46,7 +37,7 @@ ALL, NO_ATTENTION = subset((True, True, True)), subset((False, True, True))
 
 
 def leaks(lab: Lab) -> Leaks:
-    """Padding leakage of a small rotary encoder, trained with each subset of the masks."""
+    """What padding changes in a small rotary encoder trained with each subset of the masks."""
     data = Data(
         symbols=8, min_length=6, length=12, measured=10, amounts=lab.pick((4,), (2, 8)),
         sides=lab.pick(SIDES[:1], SIDES), examples=16,
@@ -58,7 +49,7 @@ def leaks(lab: Lab) -> Leaks:
 
 
 def largest(found: Leaks, quantity: Quantity, masks: str) -> np.ndarray:
-    """A quantity of the trained encoders, largest over amounts and sides: [S]."""
+    """A quantity of the trained encoders, the largest over amounts and sides of padding, [S]."""
     return found[quantity, masks][:, 1].max(axis=(0, 1))
 
 
@@ -78,17 +69,12 @@ def pad_1_rule(n):
         f"change by {power(free[0])}; a decoder's by {power(free[1])} with padding on the left and "
         f"by {power(control)} on the right; mask on: {', '.join(map(power, masked_in))}"
     )
-    leaky = lambda numbers: all(over(i, SHOWN) for i in numbers)
-    if not (unchanged(control) and over(attended, 0.05) and leaky(free)):
-        return fails(reason)
-    if leaky(masked_in):
-        return holds(reason)
-    if not all(map(unchanged, masked_in)):
-        return fails(reason)
-    return holds_when(
-        "the attention mask is off, and in a causal model the padding stands before the tokens",
-        reason,
+    leaks = unchanged(control) and over(attended, 0.05) and all_over(free, SHOWN)
+    still_leaks, kept_out = all_over(masked_in, SHOWN), all(map(unchanged, masked_in))
+    condition = (
+        "the attention mask is off, and in a causal model the padding stands before the tokens"
     )
+    return verdict(leaks and (still_leaks or kept_out), reason, condition if kept_out else "")
 
 
 KINDS = ("encoder", "decoder")
@@ -109,33 +95,27 @@ def pad_1(lab: Lab) -> Measured:
     and real tokens.
     """
     found, decoder = leaks(lab), lab.trained("rope")
-    asked = (("left", False), ("left", True), ("right", False))
-    change = {(side, on): decades(_exchanged(lab, decoder, side, on)) for side, on in asked}
-    encoder = {m: decades(largest(found, ("content", "outputs"), m)) for m in (ALL, NO_ATTENTION)}
-    numbers = {
-        "attention to padding, encoder": largest(found, ("mass",), NO_ATTENTION),
-        "log10 of the change, encoder": encoder[NO_ATTENTION],
-        "log10 of the change, encoder, mask on": encoder[ALL],
-        "log10 of the change, decoder": change["left", False],
-        "log10 of the change, decoder, mask on": change["left", True],
-        "log10 of the change, decoder padded on the right (control)": change["right", False],
+    change = {
+        "encoder": largest(found, ("content", "outputs"), NO_ATTENTION),
+        "encoder, mask on": largest(found, ("content", "outputs"), ALL),
+        "decoder": _exchanged(lab, decoder, "left", attention=False),
+        "decoder, mask on": _exchanged(lab, decoder, "left", attention=True),
+        "decoder padded on the right (control)": _exchanged(lab, decoder, "right", attention=False),
     }
+    numbers = {"attention to padding, encoder": largest(found, ("mass",), NO_ATTENTION)}
+    numbers |= {f"log10 of the change, {name}": decades(found) for name, found in change.items()}
     return Measured(numbers)
 
 
 def masked(trained: Trained, layers: int | None = None, **masks) -> Model:
-    """The model with some of its masks off, whole or its first layers."""
+    """The model with some of its masks off; with its first `layers` only, if given."""
     change = {"masks": MaskConfig(**masks), "layers": layers or trained.config.layers}
     config = trained.config.model_copy(update=change)
     return transformer.build(config, trained.encoding, trained.task.vocab)
 
 
-def by_seed(run: Any, *trees: Any) -> Any:
-    return jax.device_get(jax.jit(lambda *t: over_seeds(run, *t))(*trees))
-
-
 def padded(lab: Lab, side: str = "left") -> tuple[jax.Array, Layout]:
-    """Text with zeros for padding, and where its tokens stand."""
+    """Padded text: tokens [32, REAL + PADDING], 0 for padding, and their layout."""
     before = PADDING if side == "left" else 0
     put = lambda x_BT: jnp.pad(x_BT, ((0, 0), (before, PADDING - before)))
     return put(lab.windows(32, REAL)), layout(put(jnp.ones((1, REAL), jnp.int32)))
@@ -173,20 +153,13 @@ def pad_2_rule(n):
         f"logit of the second text by {power(passed)}; mask on: {power(masked_in)}; "
         + "; ".join(f"{name}: {power(i)}" for name, i in controls.items())
     )
-    sound = all(map(unchanged, controls.values()))
-    if not (sound and over(absorbed, SHOWN) and over(passed, SHOWN)):
-        return fails(reason)
-    if over(masked_in, SHOWN):
-        return holds(reason)
-    if not unchanged(masked_in):
-        return fails(reason)
-    return holds_when("the attention mask is off and there are two layers or more", reason)
+    relays = all(map(unchanged, controls.values())) and all_over([absorbed, passed], SHOWN)
+    still_relays, kept_out = over(masked_in, SHOWN), unchanged(masked_in)
+    condition = "the attention mask is off and there are two layers or more" if kept_out else ""
+    return verdict(relays and (still_relays or kept_out), reason, condition)
 
 
-ALONE: dict[str, dict[str, Any]] = {
-    "one layer": {"layers": 1},
-    "no padding": {"padding": 0},
-}
+ALONE: dict[str, dict[str, Any]] = {"one layer": {"layers": 1}, "no padding": {"padding": 0}}
 
 
 @claim(
@@ -214,7 +187,7 @@ def pad_2(lab: Lab) -> Measured:
 def relayed(
     lab: Lab, trained: Trained, attention: bool = False, layers: int = 2, padding: int = PADDING
 ) -> np.ndarray:
-    """Log10 of the changes of the padding's last states and of the second text's logits: [2, S]."""
+    """Log10 of the changes of the padding's last states and of the second text's logits, [2, S]."""
     model = masked(trained, layers, attention=attention)
     assert model.extend is not None
     extend, words_BT = model.extend, lab.windows(96, 12)

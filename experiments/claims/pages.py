@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from experiments.claims.entries import Entry
-from experiments.claims.ledger import said
+from experiments.claims.verdicts import said
 from posenc_jax.lab.report import Grid, Picture, Section, drawing
 
 HEAD = """\
@@ -19,7 +19,7 @@ otherwise for the test to mean anything."""
 
 
 def sections(entries: Sequence[Entry]) -> list[Section]:
-    """All verdicts with their reasons, then each claim by itself, folded."""
+    """All verdicts with their reasons, then a folded section for each claim."""
     rows = [(e.claim.id, str(e.verdict), e.verdict.reason) for e in entries]
     caption = "Each verdict by a rule fixed before the run"
     return [
@@ -32,20 +32,19 @@ def _section(e: Entry) -> Section:
     picture = []
     if (draw := e.figure) is not None:
         picture = [Picture(e.claim.id, lambda: draw(e.measured), e.claim.text)]
-    rows = [(name, said(number), _seeds(e, name)) for name, number in e.measured.intervals.items()]
     parts = [
         f"Claim: {e.claim.text}.",
         f"{_capital(str(e.verdict))}: {e.verdict.reason}.",
         f"Measured: {prose(e.claim.measure)}",
         f"Rule: {prose(e.claim.rule)}",
         *picture,
-        Grid(("number", "mean", "every seed"), rows, f"measured in {e.seconds:.0f} s"),
+        Grid(("number", "mean", "every seed"), _rows(e), f"measured in {e.seconds:.0f} s"),
     ]
     return Section(f"{e.claim.id}: {e.verdict}", parts, folded=True)
 
 
 def publish(entries: Sequence[Entry], path: Path) -> None:
-    """Writes the ledger as Markdown, with its figures in a folder of the same name beside it."""
+    """Writes the ledger as Markdown, and its figures into the folder of the same name."""
     folder = path.with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.svg"):
@@ -59,7 +58,7 @@ def publish(entries: Sequence[Entry], path: Path) -> None:
 
 
 def markdown(entries: Sequence[Entry], figures: str) -> str:
-    """The ledger as Markdown; the figures are looked for in the folder `figures`."""
+    """The ledger as Markdown that links to the figures in the folder `figures`."""
     origins: dict[str, list[str]] = {}
     for e in entries:
         origins.setdefault(_origin(e), []).append(e.claim.id)
@@ -76,7 +75,7 @@ def markdown(entries: Sequence[Entry], figures: str) -> str:
 
 
 def _origin(e: Entry) -> str:
-    """Where an entry comes from; claims of one run say the same."""
+    """When and how an entry was measured; the same for all claims of one run."""
     run = e.run
     return (
         f"Measured {run['started'][:10]} at commit {run['commit'] or 'unknown'}, budget "
@@ -95,8 +94,7 @@ def _lines(e: Entry, figures: str) -> Iterator[str]:
         yield from (f"![{e.claim.id}]({figures}/{e.claim.id}.svg)", "")
     yield from ("<details><summary>Numbers</summary>", "")
     yield from ("| number | mean | every seed |", "|---|---|---|")
-    for name, number in e.measured.intervals.items():
-        yield f"| {_cell(name)} | {said(number)} | {_seeds(e, name)} |"
+    yield from (f"| {_cell(name)} | {mean} | {seeds} |" for name, mean, seeds in _rows(e))
     yield from ("", "</details>", "")
 
 
@@ -105,9 +103,14 @@ def prose(function) -> str:
     return re.sub(r"\s+", " ", inspect.getdoc(function) or "")
 
 
-def _seeds(e: Entry, name: str) -> str:
-    values = e.measured.numbers[name]
-    return " ".join(said(float(value)) for value in values) if len(values) > 1 else ""
+def _rows(e: Entry) -> list[tuple[str, str, str]]:
+    """(name, mean, the value of every seed) of each number; "" if there is one value only."""
+    return [
+        (name, said(number), " ".join(said(float(v)) for v in values) if len(values) > 1 else "")
+        for (name, number), values in zip(
+            e.measured.intervals.items(), e.measured.numbers.values(), strict=True
+        )
+    ]
 
 
 def _cell(text: str) -> str:

@@ -1,34 +1,29 @@
-"""Claims about relative methods, and about the memory that they make possible."""
+"""Claims about relative methods, and about recurrence memory."""
 
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.claims.decades import decades, power
 from experiments.claims.figures import dots, lines
-from experiments.claims.lab import Lab, Trained, misplaced
-from experiments.claims.ledger import (
-    Curve,
-    Measured,
-    claim,
-    either,
-    fails,
-    holds,
-    holds_when,
+from experiments.claims.ledger import Curve, Measured, claim
+from experiments.claims.models import Lab, Trained, by_seed, misplaced, relabelled
+from experiments.claims.verdicts import (
+    all_over,
+    all_under,
+    decades,
     over,
+    power,
     said,
     under,
+    verdict,
 )
-from experiments.claims.toys import relabelled
-from posenc_jax import encodings
-from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
+from posenc_jax import make
+from posenc_jax.lab.config.schema import ModelConfig
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Memory, Model
 from posenc_jax.lab.tasks.task import SYMBOL, Task, draw, generated
-from posenc_jax.lab.training.loop import over_seeds, train
 from posenc_jax.layout import full
 
 RELATIVE, ABSOLUTE = ("rope", "alibi", "clipped", "xpos"), ("sinusoidal", "learned")
@@ -45,13 +40,8 @@ def rel_1_rule(n):
     shaken = {m: n[f"log10 of the change, {m}"] for m in ABSOLUTE}
     torn = {m: n[f"log10 of the change, {m}, half of it moved (control)"] for m in RELATIVE}
     listed = lambda found: ", ".join(f"{m} {power(i)}" for m, i in found.items())
-    passed = (
-        all(under(i, -4) for i in still.values())
-        and all(over(i, -2) for i in shaken.values())
-        and all(over(i, -2) for i in torn.values())
-    )
-    return either(
-        passed,
+    return verdict(
+        all_under(still.values(), -4) and all_over([*shaken.values(), *torn.values()], -2),
         f"largest change of a logit, in standard deviations: {listed(still)}; {listed(shaken)}; "
         f"with the second half alone moved: {listed(torn)}",
     )
@@ -73,13 +63,12 @@ def rel_1(lab: Lab) -> Measured:
     in float32. The learned table is clamped. Control: positions 6 to 10 alone are moved.
     """
     tokens_BT = lab.windows(64, 10)
+    whole_XT = np.repeat(np.array(SHIFTS)[:, None], 10, axis=1)
+    half_T = np.where(np.arange(10) < 5, 0, 100)
+    shift_XT = np.concatenate([whole_XT, half_T[None]])
     numbers, curves = {}, {}
     for name in (*RELATIVE, *ABSOLUTE):
-        options = {"length": lab.train.length, "beyond": "clamp"} if name == "learned" else {}
-        trained = lab.trained(name, **options)
-        whole_XT = np.repeat(np.array(SHIFTS)[:, None], 10, axis=1)
-        half_T = np.where(np.arange(10) < 5, 0, 100)
-        shift_XT = np.concatenate([whole_XT, half_T[None]])
+        trained = lab.learned() if name == "learned" else lab.trained(name)
         moved_SX = decades(moved(trained, tokens_BT, shift_XT))
         number = f"log10 of the change, {name}"
         numbers[number] = moved_SX[:, SHIFTS.index(100)]
@@ -103,7 +92,7 @@ def moved(trained: Trained, tokens_BT: jax.Array, shift_XT: np.ndarray) -> np.nd
         change_X = jnp.stack([jnp.abs(y - first).max() for y in rest])
         return change_X / first.std()
 
-    return np.asarray(jax.jit(lambda p: over_seeds(run, p))(trained.params), np.float64)
+    return np.asarray(by_seed(run, trained.params), np.float64)
 
 
 def rel_2_rule(n):
@@ -113,7 +102,7 @@ def rel_2_rule(n):
     """
     share, worse = n["parameters of the biases / of the table"], n["bits, clipped minus learned"]
     control = n["bits, clipped with shuffled positions minus learned (control)"]
-    return either(
+    return verdict(
         under(share, 1 / 3) and under(worse, 0.05) and over(control, 0.05),
         f"{said(n['parameters of the biases'])} against {said(n['parameters of the table'])} "
         f"parameters; clipped minus learned: {said(worse)} bits a byte; shuffled {said(control)}",
@@ -130,27 +119,19 @@ def rel_2(lab: Lab) -> Measured:
     """Two decoders on text, at the trained length: a learned table with a row for each place, and a
     learned scalar for each offset to 16, head and layer.
     """
-    length = lab.train.length
-    table = lab.trained("learned", length=length, beyond="clamp")
-    biases = lab.trained("clipped")
-    bits = {
-        "learned": lab.bits(table, length),
-        "clipped": lab.bits(biases, length),
-        "clipped, shuffled": lab.bits(misplaced(biases), length),
-    }
+    table, biases = lab.learned(), lab.trained("clipped")
+    models = {"learned": table, "clipped": biases, "clipped, shuffled": misplaced(biases)}
+    bits = {name: lab.bits(model, lab.train.length) for name, model in models.items()}
     few, many = _position_parameters(biases), _position_parameters(table)
-    return Measured(
-        {
-            "parameters of the biases": [few],
-            "parameters of the table": [many],
-            "parameters of the biases / of the table": [few / many],
-            "bits, clipped minus learned": bits["clipped"] - bits["learned"],
-            "bits, clipped with shuffled positions minus learned (control)": (
-                bits["clipped, shuffled"] - bits["learned"]
-            ),
-            **{f"bits per byte, {name}": found for name, found in bits.items()},
-        }
-    )
+    worse, control = (bits[m] - bits["learned"] for m in ("clipped", "clipped, shuffled"))
+    numbers = {
+        "parameters of the biases": [few],
+        "parameters of the table": [many],
+        "parameters of the biases / of the table": [few / many],
+        "bits, clipped minus learned": worse,
+        "bits, clipped with shuffled positions minus learned (control)": control,
+    }
+    return Measured(numbers | {f"bits per byte, {name}": found for name, found in bits.items()})
 
 
 def _position_parameters(trained: Trained) -> int:
@@ -176,12 +157,10 @@ def rel_3_rule(n):
         "two layers and a memory of one segment"
     )
     lasts = next((k for k, i in enumerate(kept) if not over(i, 0.5)), SEGMENTS) - 1
-    if lasts < 1 or not (over(lost[0], 0.5) and under(lost[1], 2 / SYMBOLS)):
-        return fails(reason)
-    if lasts == SEGMENTS - 1:
-        return holds(reason)
+    passed = lasts >= 1 and over(lost[0], 0.5) and under(lost[1], 2 / SYMBOLS)
     far = "one segment" if lasts == 1 else f"{lasts} segments"
-    return holds_when(f"what is recalled was shown at most {far} earlier", reason)
+    condition = f"what is recalled was shown at most {far} earlier"
+    return verdict(passed, reason, condition if lasts < SEGMENTS - 1 else "")
 
 
 @claim(
@@ -201,12 +180,12 @@ def rel_3(lab: Lab) -> Measured:
     """
     segment = lab.pick(8, 16)
     task = latch(SYMBOLS, segment)
-    config = lab.model.model_copy(update={"layers": 2})
-    length = SEGMENTS * segment
+    config, length = lab.model.model_copy(update={"layers": 2}), SEGMENTS * segment
     how = lab.train.model_copy(
         update={"length": length, "min_length": length, "steps": lab.pick(160, 250), "warmup": 20}
     )
-    model, params = _train_recurrent(lab, task, config, how, segment)
+    model = transformer.build(config, make("transformer_xl"), task.vocab)
+    params = lab.fit(segmentwise(model, config, segment), task, how)
     batch = task.test(task.data, jnp.arange(128, dtype=jnp.int32), length, length)
 
     def recall(params, remembers):
@@ -217,27 +196,25 @@ def rel_3(lab: Lab) -> Measured:
         return by_segment(right_BT) / by_segment(batch.weights_BT)
 
     both = lambda params: jax.lax.map(partial(recall, params), jnp.array([True, False]))
-    recall_S2K = np.asarray(jax.jit(lambda p: over_seeds(both, p))(params), np.float64)
-    with_SK, without_SK = recall_S2K[:, 0], recall_S2K[:, 1]
-    numbers = {f"recall {k} segments later": with_SK[:, k] for k in range(SEGMENTS)}
-    for k in range(SEGMENTS):
-        numbers[f"recall {k} segments later, without memory (control)"] = without_SK[:, k]
-    distance = range(SEGMENTS)
-    return Measured(
-        numbers,
-        {"with memory": Curve(distance, with_SK), "without": Curve(distance, without_SK)},
-    )
+    recall_S2K = np.asarray(by_seed(both, params), np.float64)
+    numbers, curves = {}, {}
+    labels = {"with memory": "", "without": ", without memory (control)"}
+    for recall_SK, (name, label) in zip(recall_S2K.swapaxes(0, 1), labels.items(), strict=True):
+        for k in range(SEGMENTS):
+            numbers[f"recall {k} segments later{label}"] = recall_SK[:, k]
+        curves[name] = Curve(range(SEGMENTS), recall_SK)
+    return Measured(numbers, curves)
 
 
 def latch(symbols: int, within: int) -> Task:
-    """One of some symbols among the first tokens, noise around it; said at every place after it."""
+    """Lines of noise with one symbol among the first tokens; the task is to name it ever after."""
 
     def line(key, n, place_L):
         where_key, noise_key = jax.random.split(key)
         where = jax.random.randint(where_key, (), 0, within)
         noise_L, shown_L = draw(noise_key, place_L, symbols), draw(where_key, place_L, symbols)
         token_L = SYMBOL + jnp.where(place_L == where, symbols + shown_L, noise_L)
-        return token_L, place_L > n  # the answers are put in below
+        return token_L, place_L > n  # `answered` writes the targets
 
     def answered(batch):
         symbol_BT = jnp.where(batch.tokens_BT >= SYMBOL + symbols, batch.tokens_BT, 0)
@@ -251,31 +228,22 @@ def latch(symbols: int, within: int) -> Task:
     return relabelled(plain, answered)
 
 
-def _train_recurrent(
-    lab: Lab, task: Task, config: ModelConfig, how: TrainConfig, segment: int
-) -> tuple[Model, Any]:
-    """A model as `build` makes it, with parameters [S, ...] trained segment by segment."""
-    model = transformer.build(config, encodings.make("transformer_xl"), task.vocab)
-    learner = segmentwise(model, config, segment)
-    ignore = lambda metrics, seconds: None
-    state = train(learner, task, how, len(lab.seeds), lab.seeds[0], True, ignore)
-    return model, state.params
-
-
 def segmentwise(
     model: Model, config: ModelConfig, segment: int, remembers: bool | jax.Array = True
 ) -> Model:
-    """The model reading each line in segments, with the last one as memory or without."""
+    """The model that reads each line in segments; it remembers the last segment, or nothing."""
     extend = model.extend
     assert extend is not None
 
-    def apply(params, tokens_BT, layout, key=None, **form):
-        cut = partial(_in_segments, segment=segment)
-        rows = len(tokens_BT)
+    def cut(x_BT):
+        """[B, T, ...] to [segments, B, segment, ...]."""
+        return jnp.moveaxis(x_BT.reshape(len(x_BT), -1, segment), 1, 0)
+
+    def apply(params, tokens_BT, layout, key=None):
         layout = layout.replace(counted=False)
-        nobody = jax.tree.map(lambda leaf: 0 * leaf[:, :segment], layout)
-        states_BMD = jnp.zeros((rows, segment, config.width))
-        empty = Memory(nobody, (states_BMD,) * config.layers)
+        nothing = jax.tree.map(lambda leaf: 0 * leaf[:, :segment], layout)
+        states_BMD = jnp.zeros((len(tokens_BT), segment, config.width))
+        empty = Memory(nothing, (states_BMD,) * config.layers)
 
         def step(memory, inputs):
             logits, after = extend(params, *inputs, memory)
@@ -286,7 +254,3 @@ def segmentwise(
         return jnp.moveaxis(logits_KBTV, 0, 1).reshape(*tokens_BT.shape, -1)
 
     return model._replace(apply=apply)
-
-
-def _in_segments(x_BT: jax.Array, segment: int) -> jax.Array:
-    return jnp.moveaxis(x_BT.reshape(len(x_BT), -1, segment), 1, 0)

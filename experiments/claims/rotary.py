@@ -1,29 +1,22 @@
-"""Claims about rotary positions: what the scores depend on, and how far they reach."""
+"""Claims about rotary positions: what the scores depend on, and extrapolation."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.claims import inside
+from experiments.claims import activations
 from experiments.claims.figures import lines
-from experiments.claims.lab import Lab, misplaced
-from experiments.claims.ledger import (
-    Curve,
-    Measured,
-    claim,
-    fails,
-    holds,
-    holds_when,
-    over,
-    said,
-    under,
-)
-from experiments.claims.reading import bits_under, table_of
+from experiments.claims.ledger import Curve, Measured, claim
+from experiments.claims.models import Lab, misplaced, read_as
+from experiments.claims.verdicts import all_under, over, said, under, verdict
 from posenc_jax import make
+from posenc_jax.encoding import Dims, Encoding, place
 from posenc_jax.encodings import taken_by
 from posenc_jax.encodings.rotation import ladder, turn, turns
+from posenc_jax.layout import Layout
 
 SHIFTS = (0, 1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
 KINDS = ("random weights", "trained weights")
@@ -48,14 +41,13 @@ def rope_1_rule(n):
         f"{said(coarse)}; vectors in bfloat16 {said(n['change, bfloat16 vectors'])}; sinusoidal "
         f"{said(control)}"
     )
-    sound = all(under(i, 1e-9) for i in exact) and all(under(i, 1e-4) for i in ours)
-    if not (sound and over(control, 0.1)):
-        return fails(reason)
-    broken = {"a float32 product": plain, "made of bfloat16 positions": coarse}
-    broken = [how for how, change in broken.items() if not under(change, 1e-4)]
-    if not broken:
-        return holds(reason)
-    return holds_when(f"angles are exact, not {' or '.join(broken)}", reason)
+    ways = {"a float32 product": plain, "made of bfloat16 positions": coarse}
+    broken = " or ".join(how for how, change in ways.items() if not under(change, 1e-4))
+    return verdict(
+        all_under(exact, 1e-9) and all_under(ours, 1e-4) and over(control, 0.1),
+        reason,
+        f"angles are exact, not {broken}" if broken else "",
+    )
 
 
 @claim(
@@ -72,7 +64,7 @@ def rope_1(lab: Lab) -> Measured:
     random projections; and by those of the first layer of the shared rotary model. Moved by 0 to
     1,000,000. Control: the same random projections of states with sinusoidal positions added.
     """
-    random = [_random_sides(seed) for seed in lab.seeds]
+    random, trained = [_random_sides(seed) for seed in lab.seeds], _trained_sides(lab)
     numbers, curves = {}, {}
     float32 = {
         "float32 with exact angles": lambda pos, head: table_of(make("rope"), pos, head),
@@ -91,7 +83,6 @@ def rope_1(lab: Lab) -> Measured:
     )
     coarse = [[x.astype(jnp.bfloat16) for x in sides] for sides in random]
     numbers["change, bfloat16 vectors"] = [_changes(sides, exact).max() for sides in coarse]
-    trained = _trained_sides(lab)
     numbers["change, float32 with exact angles, trained weights"] = [
         _changes(sides, exact).max() for sides in trained
     ]
@@ -118,18 +109,16 @@ def _random_weights(seed: int, time: int, width: int) -> list[np.ndarray]:
 def _trained_sides(lab: Lab) -> list[list[jax.Array]]:
     """Queries and keys that the first layer of the shared model makes of random states."""
     trained = lab.trained("rope")
-    x_TD = _random_weights(0, 16, trained.config.width)[0]
-    sides = []
+    x_BTD = jnp.asarray(_random_weights(0, 16, trained.config.width)[0], jnp.float32)[None]
+    heads, sides = trained.config.heads, []
     for s in range(len(lab.seeds)):
         block = jax.tree.map(lambda leaf, s=s: jnp.asarray(leaf)[s], trained.params["block_0"])
-        h_BTD = inside.normed(block["attention_norm"], jnp.asarray(x_TD, jnp.float32)[None])
-        heads = trained.config.heads
-        sides.append([inside.project(block, side, h_BTD, heads) for side in ("query", "key")])
+        sides.append([*activations.queries_and_keys(block, x_BTD, heads)[:2]])
     return sides
 
 
 def _product(pos_BT: jax.Array, head: int):
-    """What a rotation reads where angles are a plain product in float32."""
+    """What a rotation reads, with angles as a plain product in float32."""
     freq_F = jnp.asarray(ladder(head, 10_000.0), jnp.float32)
     return turns(pos_BT.astype(jnp.float32)[:, :, None, None] * freq_F[None, None, None])
 
@@ -151,7 +140,7 @@ def _changes(sides: Sequence[jax.Array], table_at: Callable) -> np.ndarray:
 
 
 def _added(seed: int) -> np.ndarray:
-    """The same of states with sinusoidal positions added."""
+    """The same change for states with sinusoidal positions added."""
     x_TD, w_q, w_k = _random_weights(seed, 16, 256)
     embed = make("sinusoidal").embed
     assert embed is not None
@@ -165,6 +154,7 @@ def _added(seed: int) -> np.ndarray:
 
 
 def _against_first(scores) -> np.ndarray:
+    """Largest change of scores(shift) from the first shift, in standard deviations, [X]."""
     first, *rest = [np.asarray(scores(shift), np.float64) for shift in SHIFTS]
     return np.array([0.0, *(np.abs(s - first).max() for s in rest)]) / first.std()
 
@@ -186,16 +176,12 @@ def rope_2_rule(n):
         f"{m} " + ", ".join(said(found[k]) for k in TIMES) for m, found in lost.items()
     )
     reason += f"; ALiBi at 4 times {said(alibi)}; shuffled positions {said(shuffled)}"
-    if not (under(alibi, 0.1) and over(shuffled, 0.1)):
-        return fails(reason)
-    if under(lost["rope"][4], 0.1):
-        return holds(reason)
-    well = {m: max(k for k in TIMES if under(lost[m][k], 0.1)) for m in EXTENSIONS
-            if under(lost[m][4], 0.1)}  # fmt: skip
-    if not well:
-        return fails(reason)
-    ways = ", ".join(f"{m} to {k} times" for m, k in well.items())
-    return holds_when(f"the weights are read under an extension: {ways} the length", reason)
+    sound, plain = under(alibi, 0.1) and over(shuffled, 0.1), under(lost["rope"][4], 0.1)
+    well = [m for m in EXTENSIONS if under(lost[m][4], 0.1)]
+    reach = {m: max(k for k in TIMES if under(lost[m][k], 0.1)) for m in well}
+    ways = ", ".join(f"{m} to {k} times" for m, k in reach.items())
+    condition = f"the weights are read under an extension: {ways} the length"
+    return verdict(sound and (plain or bool(well)), reason, "" if plain else condition)
 
 
 @claim(
@@ -213,25 +199,22 @@ def rope_2(lab: Lab) -> Measured:
     is against the trained length, mean over all bytes of the windows.
     """
     length, trained = lab.train.length, lab.trained("rope")
-    bits = {name: [lab.bits(trained, length)] for name in ("rope", *EXTENSIONS)}
-    for k in TIMES:
-        stretch = {"factor": float(k), "length": length}
-        ways = {name: make(name, **taken_by(name, stretch)) for name in EXTENSIONS}
-        for name, found in bits_under(lab, trained, k * length, ways).items():
-            bits[name].append(found)
-        bits["rope"].append(lab.bits(trained, k * length))
-    alibi = lab.trained("alibi")
-    alibi_lost = lab.bits(alibi, 4 * length) - lab.bits(alibi, length)
-    shuffled_lost = lab.bits(misplaced(trained), length) - bits["rope"][0]
-    numbers = {
-        f"bits lost at {k}x, {name}": found[i] - found[0]
-        for name, found in bits.items()
-        for i, k in enumerate(TIMES, 1)
-    }
-    numbers["bits lost at 4x, alibi (control)"] = alibi_lost
-    numbers["bits lost at 1x, shuffled positions (control)"] = shuffled_lost
-    curves = {
-        name: Curve((1, *TIMES), np.stack(found, axis=1) - found[0][:, None])
-        for name, found in bits.items()
-    }
+    base, numbers, curves = lab.bits(trained, length), {}, {}
+    for name in ("rope", *EXTENSIONS):
+        lost = {1: 0 * base}
+        for k in TIMES:
+            stretch = taken_by(name, {"factor": float(k), "length": length})
+            lost[k] = lab.bits(read_as(trained, name, **stretch), k * length) - base
+            numbers[f"bits lost at {k}x, {name}"] = lost[k]
+        curves[name] = Curve([*lost], np.stack([*lost.values()], axis=1))
+    numbers["bits lost at 4x, alibi (control)"] = lab.lost(lab.trained("alibi"), 4 * length)
+    shuffled = lab.bits(misplaced(trained), length)
+    numbers["bits lost at 1x, shuffled positions (control)"] = shuffled - base
     return Measured(numbers, curves)
+
+
+def table_of(encoding: Encoding, where: Layout | jax.Array, head: int) -> Any:
+    """The table of a rotary encoding without parameters, for a layout or for positions [B, T]."""
+    assert encoding.table is not None
+    placed = place(encoding, None, where) if isinstance(where, Layout) else where
+    return encoding.table({}, placed, Dims(head, 1, head))

@@ -6,7 +6,7 @@ from pathlib import Path
 from experiments import workers
 from experiments.claims.config import Config, claim_ids
 from experiments.claims.entries import Entry, load, made, save
-from experiments.claims.lab import Lab
+from experiments.claims.models import Lab
 from experiments.claims.pages import markdown, sections
 from experiments.claims.register import LEDGER
 from posenc_jax.lab import report, runs

@@ -1,27 +1,52 @@
-"""Claims about sinusoidal vectors and the scores they make."""
+"""Claims about sinusoidal vectors and the scores they make; the vectors in float64."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.claims import inside
+from experiments.claims import activations
 from experiments.claims.figures import dots, lines
-from experiments.claims.lab import Lab, Trained
-from experiments.claims.ledger import (
-    Curve,
-    Measured,
-    claim,
-    either,
-    fails,
-    holds,
-    holds_when,
-    over,
-    said,
-    under,
-)
-from experiments.claims.waves import ROUNDING, apart, frequencies, kernel, nearest, vectors
+from experiments.claims.ledger import Curve, Measured, claim
+from experiments.claims.models import Lab, Trained
+from experiments.claims.verdicts import all_over, all_under, over, said, under, verdict
+from posenc_jax import make
+from posenc_jax.encoding import Encoding
 
+ROUNDING = 1e-9  # sines of a position of 1e6 are right to 1e-10 in float64
 WIDTHS = (64, 512, 1024, 2048, 4096)
+
+
+def added(encoding: Encoding, pos_T: np.ndarray, width: int) -> np.ndarray:
+    """What an encoding without parameters adds at each position, in float64, [T, width]."""
+    assert encoding.embed is not None
+    with jax.enable_x64(True):
+        x_BTD = jnp.zeros((1, len(pos_T), width))
+        return np.asarray(encoding.embed({}, x_BTD, jnp.asarray(pos_T)[None]))[0]
+
+
+def vectors(pos_T: np.ndarray, width: int, **options) -> np.ndarray:
+    """The vectors of the catalogue's `sinusoidal` in float64, [T, width]."""
+    return added(make("sinusoidal", **options), pos_T, width)
+
+
+def frequencies(width: int, base: float = 10_000.0) -> np.ndarray:
+    """Radians for each position, for each pair of channels."""
+    return base ** (-2 * np.arange(width // 2) / width)
+
+
+def apart(distance_T: np.ndarray, width: int, base: float = 10_000.0) -> np.ndarray:
+    """|PE(t + distance) - PE(t)| over |PE|, from the sum of cosines that sin-2 checks."""
+    total_T = np.zeros(len(distance_T))
+    for freq in frequencies(width, base):
+        total_T += 1 - np.cos(freq * distance_T)
+    return np.sqrt(2 * total_T / (width / 2))
+
+
+def nearest(x_T: np.ndarray, y_T: np.ndarray) -> Curve:
+    """The smallest y in each of some stretches of x, each half as long again as the one before."""
+    edges = np.unique(np.geomspace(x_T[0], x_T[-1] + 1, 60).astype(int)) - x_T[0]
+    starts = edges[:-1]
+    return Curve(x_T[starts], [np.minimum.reduceat(y_T, starts)])
 
 
 def sin_1_rule(n):
@@ -32,10 +57,10 @@ def sin_1_rule(n):
     """
     near, control = n["smallest distance, d = 64"], n["smallest distance, d = 2 (control)"]
     if not (under(control, 0.01) and over(near, 0.01)):
-        return fails(f"the nearest vectors are {said(near)} of their length apart, {said(control)} "
-                     "with a single pair of channels")  # fmt: skip
+        reason = f"the nearest vectors are {said(near)} of their length apart, {said(control)} "
+        return verdict(False, f"{reason}with a single pair of channels")
     if not (under(n["largest entry"], 1 + ROUNDING) and under(n["spread of lengths"], ROUNDING)):
-        return fails(f"entries reach {said(n['largest entry'])}")
+        return verdict(False, f"entries reach {said(n['largest entry'])}")
     share = {d: n[f"longest wavelength / (10000 * 2 pi), d = {d}"].mean for d in WIDTHS}
     reach = [d for d in WIDTHS if abs(share[d] - 1) < 0.01]
     shares = ", ".join(f"{share[d]:.3f} at d = {d}" for d in WIDTHS)
@@ -43,11 +68,9 @@ def sin_1_rule(n):
         f"no two of 65,536 positions are nearer than {said(near)} of a vector's length, and no "
         f"entry is over 1; the longest wavelength over 10000 * 2 pi is {shares}"
     )
-    if len(reach) == len(WIDTHS):
-        return holds(reason)
-    if not reach:
-        return fails(reason)
-    return holds_when(f"d is {min(reach)} or more, for the longest wavelength", reason)
+    some = 0 < len(reach) < len(WIDTHS)
+    condition = f"d is {min(reach)} or more, for the longest wavelength" if some else ""
+    return verdict(bool(reach), reason, condition)
 
 
 @claim(
@@ -76,9 +99,8 @@ def sin_1(lab: Lab) -> Measured:
     }
     for d in WIDTHS:
         numbers[f"longest wavelength / (10000 * 2 pi), d = {d}"] = [longest(d)]
-    numbers["the same with tensor2tensor's exponents, d = 64"] = [
-        longest(64, spacing="tensor2tensor")
-    ]
+    other = longest(64, spacing="tensor2tensor")
+    numbers["the same with tensor2tensor's exponents, d = 64"] = [other]
     curves = {f"d = {d}": nearest(distance_T, apart(distance_T, d)) for d in (2, 8, 64)}
     return Measured(numbers, curves)
 
@@ -96,7 +118,7 @@ def sin_2_rule(n):
     """
     shift, formula = n["change under shifts"], n["difference from the sum of cosines"]
     control = n["change under shifts, random matrix between (control)"]
-    return either(
+    return verdict(
         under(shift, ROUNDING) and under(formula, ROUNDING) and over(control, 0.01),
         f"shifts to 1e6 change a product by at most {said(shift)} of d / 2, and it is the sum of "
         f"cosines to {said(formula)}; with a random matrix between, by {said(control)}",
@@ -122,27 +144,26 @@ def sin_2(lab: Lab) -> Measured:
         (vectors(distance_T + shift, width), vectors(np.array([shift]), width)[0])
         for shift in (0, 1, 1000, 1_000_000)
     ]
-    kernel_T = np.cos(distance_T[:, None] * frequencies(width)).sum(axis=1)
-    scale = width / 2
+    kernel = lambda d: np.cos(distance_T[:, None] * frequencies(d))
+    kernel_T, scale = kernel(width).sum(axis=1), width / 2
 
     def change(matrix_DD):
         rows = [t_TD @ matrix_DD @ u_D / scale for t_TD, u_D in pairs]
         return max(np.abs(row - rows[0]).max() for row in rows)
 
     formula = max(np.abs(t_TD @ u_D - kernel_T).max() for t_TD, u_D in pairs) / scale
-    return Measured(
-        {
-            "change under shifts": [change(np.eye(width))],
-            "difference from the sum of cosines": [formula],
-            "change under shifts, random matrix between (control)": [
-                change(random_matrix(seed, width)) for seed in lab.seeds
-            ],
-        },
-        {f"d = {d}": Curve(distance_T, [kernel(distance_T, d)]) for d in (16, 64, 512)},
-    )
+    control = [change(random_matrix(seed, width)) for seed in lab.seeds]
+    numbers = {
+        "change under shifts": [change(np.eye(width))],
+        "difference from the sum of cosines": [formula],
+        "change under shifts, random matrix between (control)": control,
+    }
+    curves = {f"d = {d}": Curve(distance_T, [kernel(d).mean(axis=1)]) for d in (16, 64, 512)}
+    return Measured(numbers, curves)
 
 
 def random_matrix(seed: int, width: int) -> np.ndarray:
+    """A Gaussian matrix of variance 1 / width."""
     return np.random.default_rng(seed).normal(size=(width, width)) / np.sqrt(width)
 
 
@@ -165,18 +186,17 @@ def sin_3_rule(n):
         for k in KINDS
     )
     if not over(identity, 1 - ROUNDING):
-        return fails(f"without projections t - u explains {said(identity)} only; {reason}")
-    if not all(under(share, 0.99) for share in by_offset.values()):
-        return fails(reason)
-    if all(over(share, 0.99) for share in by_both.values()):
-        return holds(reason)
-    if over(paired, 0.99):
-        return holds_when(
-            "projections mix no two frequencies; trained ones leave "
-            f"{1 - by_both['trained'].mean:.0%} of the variance to neither t - u nor t + u",
-            f"{reason}; random within pairs of channels: {said(paired)}",
-        )
-    return fails(reason)
+        reason = f"without projections t - u explains {said(identity)} only; {reason}"
+        return verdict(False, reason)
+    broken, mixed = all_under(by_offset.values(), 0.99), all_over(by_both.values(), 0.99)
+    if mixed or not (broken and over(paired, 0.99)):
+        return verdict(broken and mixed, reason)
+    return verdict(
+        True,
+        f"{reason}; random within pairs of channels: {said(paired)}",
+        "projections mix no two frequencies; trained ones leave "
+        f"{1 - by_both['trained'].mean:.0%} of the variance to neither t - u nor t + u",
+    )
 
 
 @claim(
@@ -217,13 +237,11 @@ def _pairs(width: int) -> np.ndarray:
 
 def position_scores(trained: Trained, p_TD: np.ndarray) -> np.ndarray:
     """First-layer scores of position vectors alone, without tokens: [S, H, T, T]."""
-    heads = trained.config.heads
+    x_BTD = jnp.asarray(p_TD, jnp.float32)[None]
 
     def scores(params):
-        block = params["block_0"]
-        h_BTD = inside.normed(block["attention_norm"], jnp.asarray(p_TD, jnp.float32)[None])
-        q, k = (inside.project(block, side, h_BTD, heads)[0] for side in ("query", "key"))
-        return jnp.einsum("qhc,khc->hqk", q, k)
+        q, k, _ = activations.queries_and_keys(params["block_0"], x_BTD, trained.config.heads)
+        return jnp.einsum("qhc,khc->hqk", q[0], k[0])
 
     return np.asarray(jax.vmap(scores)(trained.params), np.float64)
 

@@ -1,22 +1,12 @@
-"""Claims about the range of sinusoidal wavelengths: too short, too long, and turning."""
+"""Claims about sinusoidal wavelengths: aliasing, shifts as rotations, slow channels."""
 
 import numpy as np
 
 from experiments.claims.figures import lines
-from experiments.claims.lab import Lab
-from experiments.claims.ledger import (
-    Curve,
-    Measured,
-    claim,
-    either,
-    fails,
-    holds,
-    holds_when,
-    over,
-    said,
-    under,
-)
-from experiments.claims.waves import ROUNDING, apart, frequencies, nearest, vectors
+from experiments.claims.ledger import Curve, Measured, claim
+from experiments.claims.models import Lab
+from experiments.claims.sinusoidal import ROUNDING, apart, frequencies, nearest, vectors
+from experiments.claims.verdicts import over, said, under, verdict
 
 BASES, NARROW = (10.0, 100.0, 1000.0), (2, 4, 8, 16, 32, 64)
 
@@ -37,11 +27,8 @@ def sin_4_rule(n):
     )
     bases = ", ".join(f"{base:g}" for base in BASES)
     reason = f"first alias, in longest wavelengths, at bases {bases}: {listed}"
-    if len(aliasing) == len(NARROW):
-        return holds(reason)
-    if aliasing:
-        return holds_when(f"d is {' or '.join(map(str, aliasing))}", reason)
-    return fails(reason)
+    condition = f"d is {' or '.join(map(str, aliasing))}" if len(aliasing) < len(NARROW) else ""
+    return verdict(bool(aliasing), reason, condition)
 
 
 def _times(ratio: float) -> str:
@@ -71,9 +58,8 @@ def sin_4(lab: Lab) -> Measured:
             apart_T = apart(distance_T, d, base)
             found = np.flatnonzero(apart_T[1:] < apart_T[0] * (1 - ROUNDING)) + 1
             first = distance_T[found[0]] / wave if len(found) else 100.0
-            numbers[f"first alias / longest wavelength, d = {d}, base {base:g}"] = [
-                min(first, 100.0)
-            ]
+            name = f"first alias / longest wavelength, d = {d}, base {base:g}"
+            numbers[name] = [min(first, 100.0)]
             if base == 100 and d in (4, 8, 16, 64):
                 x_T, y_ST = nearest(distance_T, apart_T / apart_T[0])
                 curves[f"d = {d}"] = Curve(np.asarray(x_T) / wave, y_ST)
@@ -86,7 +72,7 @@ def sin_5_rule(n):
     miss by 10% or more.
     """
     error, control = n["error of the rotation"], n["error of the best map, random table (control)"]
-    return either(
+    return verdict(
         under(error, ROUNDING) and over(control, 0.1),
         f"one rotation takes PE(t) to PE(t + k) to {said(error)} of |PE|, for t to 1e6 and k to "
         f"1000; the best linear map of a random table misses by {said(control)}",
@@ -109,17 +95,13 @@ def sin_5(lab: Lab) -> Measured:
         turned = np.stack([a * cos + b * sin, b * cos - a * sin], axis=-1)
         miss = turned.reshape(len(pos_T), -1) - vectors(pos_T + k, width)
         error = max(error, np.linalg.norm(miss, axis=1).max() / np.sqrt(width / 2))
-    return Measured(
-        {
-            "error of the rotation": [error],
-            "error of the best map, random table (control)": [
-                _best_map(s, width) for s in lab.seeds
-            ],
-        }
-    )
+    control = "error of the best map, random table (control)"
+    missed = [_best_map(seed, width) for seed in lab.seeds]
+    return Measured({"error of the rotation": [error], control: missed})
 
 
 def _best_map(seed: int, width: int) -> float:
+    """The error of the linear map that takes each row of a random table to the next, at best."""
     table_TD = np.random.default_rng(seed).normal(size=(512, width))
     now_TD, next_TD = table_TD[:-1], table_TD[1:]
     fitted = now_TD @ np.linalg.lstsq(now_TD, next_TD, rcond=None)[0]
@@ -142,10 +124,9 @@ def sin_6_rule(n):
     first = n["constant in the first quarter, 32 tokens (control)"]
     reason = f"share of the last quarter of channels that moves by less than 5%: {shares}"
     if not constant or not under(first, 0.001):
-        return fails(f"{reason}; of the first quarter at 32: {said(first)}")
-    if max(constant) >= 512:
-        return holds(reason)
-    return holds_when(f"the sequence has at most {max(constant)} tokens", reason)
+        return verdict(False, f"{reason}; of the first quarter at 32: {said(first)}")
+    short = max(constant) < 512
+    return verdict(True, reason, f"the sequence has at most {max(constant)} tokens" * short)
 
 
 @claim(

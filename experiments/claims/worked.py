@@ -1,4 +1,4 @@
-"""The claim that the numbers in tutorials are right."""
+"""The claim that the worked examples of tutorials are right."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -8,14 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.claims.figures import dots
-from experiments.claims.lab import Lab
-from experiments.claims.ledger import Measured, claim, fails, holds, over, under
-from experiments.claims.waves import vectors
+from experiments.claims.ledger import Measured, claim
+from experiments.claims.models import Lab
+from experiments.claims.sinusoidal import vectors
+from experiments.claims.verdicts import over, under, verdict
 from posenc_jax import Dims, make
 
 
 class Example(NamedTuple):
-    """Numbers as they are printed, what they are said to be, and that computed by the catalogue.
+    """Numbers as they are printed, and the catalogue's values of what they are said to be.
 
     digit: one unit in the last printed place.
     """
@@ -31,7 +32,7 @@ def sine(pos: int, **options) -> Callable[[], np.ndarray]:
 
 
 def slopes() -> np.ndarray:
-    """What one step of distance costs each of 8 heads under ALiBi."""
+    """ALiBi's bias for each step of distance, as a cost, for each of 8 heads."""
     encoding = make("alibi")
     assert encoding.bias is not None
     dims = Dims(64, 8, 8)
@@ -62,14 +63,15 @@ def num_1_rule(n):
     """
     by_hand = n["units in the last place, by hand (control)"]
     if over(by_hand, 1):
-        return fails(f"the check itself is off by {by_hand.mean:.3g} units in the last place")
+        reason = f"the check itself is off by {by_hand.mean:.3g} units in the last place"
+        return verdict(False, reason)
     off = {e.name: n[f"units in the last place, {e.name}"] for e in EXAMPLES}
     wrong = [name for name, units in off.items() if not under(units, 1)]
     reason = f"{len(off) - len(wrong)} of {len(off)} examples are right"
-    if not wrong:
-        return holds(reason)
-    listed = "; ".join(f"{name} (by {off[name].mean:.3g} units)" for name in wrong)
-    return fails(f"{reason}; off in the last printed place: {listed}")
+    if wrong:
+        listed = "; ".join(f"{name} (by {off[name].mean:.3g} units)" for name in wrong)
+        reason += f"; off in the last printed place: {listed}"
+    return verdict(not wrong, reason)
 
 
 @claim(
@@ -90,6 +92,6 @@ def num_1(lab: Lab) -> Measured:
 
 
 def error(example: Example) -> float:
-    """The largest error in units of the last place; one that is rounding alone counts as 0.01."""
+    """The largest error in units of the last place; at least 0.01, for the log axis."""
     off = np.abs(np.array(example.printed) - example.computed()).max() / example.digit
     return max(float(off), 0.01)

@@ -1,4 +1,4 @@
-"""What goes on inside a trained model: hidden states, and who attends to whom."""
+"""Activations of trained models: hidden states, attention weights, keys."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,29 +6,25 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from experiments.claims.lab import Trained
+from experiments.claims.models import Trained, by_seed
 from posenc_jax.attention import attend, frame
-from posenc_jax.lab.training.loop import over_seeds
 from posenc_jax.layout import Layout, full
 
 
-def hidden(trained: Trained, tokens_BT: jax.Array, layout: Layout | None = None) -> tuple:
+def hidden(trained: Trained, tokens_BT: jax.Array) -> tuple:
     """Hidden states at each layer's input, float32 [S, B, T, D] for each of the N layers.
 
     The first is the embedding with what the encoding adds to it.
     """
-    layout = layout or full(*tokens_BT.shape)
-    assert trained.model.extend is not None
-    extend = trained.model.extend
-    run = lambda params: extend(params, tokens_BT, layout)[1].x
-    return jax.device_get(jax.jit(lambda p: over_seeds(run, p))(trained.params))
+    layout = full(*tokens_BT.shape)
+    return by_seed(lambda params: _inputs(trained, params, tokens_BT, layout), trained.params)
 
 
 def attention(trained: Trained, tokens_BT: jax.Array, layout: Layout | None = None) -> tuple:
     """Attention weights of each layer, [S, B, H, Q, K] for each of the N layers."""
 
     def weights(layer, q_BTHC, k_BTHC):
-        # What attention returns for values that are unit vectors.
+        # Attention to unit vectors as values returns its weights.
         batch, time, heads, _ = q_BTHC.shape
         unit_BKHK = jnp.broadcast_to(jnp.eye(time)[None, :, None], (batch, time, heads, time))
         return attend(q_BTHC, k_BTHC, unit_BKHK, layer).transpose(0, 2, 1, 3)
@@ -36,36 +32,40 @@ def attention(trained: Trained, tokens_BT: jax.Array, layout: Layout | None = No
     return _each_layer(trained, tokens_BT, layout or full(*tokens_BT.shape), weights)
 
 
-def keys(trained: Trained, tokens_BT: jax.Array, layout: Layout | None = None) -> tuple:
-    """Keys as queries meet them, after any rotation: [S, B, T, H, C] for each of the N layers."""
+def keys(trained: Trained, tokens_BT: jax.Array) -> tuple:
+    """Keys after any rotation, [S, B, T, H, C] for each of the N layers."""
+    rotated = lambda layer, q_BTHC, k_BTHC: layer.rotated(q_BTHC, k_BTHC)[1]
+    return _each_layer(trained, tokens_BT, full(*tokens_BT.shape), rotated)
 
-    def turned(layer, q_BTHC, k_BTHC):
-        return layer.rotated(q_BTHC, k_BTHC)[1]
 
-    return _each_layer(trained, tokens_BT, layout or full(*tokens_BT.shape), turned)
+def _inputs(trained: Trained, params: Any, tokens_BT: jax.Array, layout: Layout) -> tuple:
+    """The input of each layer for one seed's parameters, [B, T, D]."""
+    assert trained.model.extend is not None
+    return trained.model.extend(params, tokens_BT, layout)[1].x
 
 
 def _each_layer(trained: Trained, tokens_BT, layout: Layout, read: Callable) -> tuple:
     """read(layer, q_BTHC, k_BTHC) of each layer, with unrotated queries and keys."""
-    c, extend = trained.config, trained.model.extend
-    assert extend is not None
+    c = trained.config
 
     def layer(params, x_BTD, n):
-        block = params[f"block_{n}"]
-        view = frame(
-            trained.encoding, params["encoding"], layout, c.dims, causal=c.kind == "decoder",
-            form="dense",
-        )  # fmt: skip
-        view.embed(x_BTD)  # done already in the hidden states of the first layer
-        h_BTD = normed(block["attention_norm"], x_BTD)
-        q_BTHC, k_BTHC = (project(block, side, h_BTD, c.heads) for side in ("query", "key"))
+        own, causal = params["encoding"], c.kind == "decoder"
+        view = frame(trained.encoding, own, layout, c.dims, causal=causal, form="dense")
+        view.embed(x_BTD)  # `view.layer` asks for it; the hidden states have it already
+        q_BTHC, k_BTHC, h_BTD = queries_and_keys(params[f"block_{n}"], x_BTD, c.heads)
         return read(view.layer(n, h_BTD), q_BTHC, k_BTHC)
 
     def run(params):
-        inputs = extend(params, tokens_BT, layout)[1].x
+        inputs = _inputs(trained, params, tokens_BT, layout)
         return tuple(layer(params, x_BTD, n) for n, x_BTD in enumerate(inputs))
 
-    return jax.device_get(jax.jit(lambda p: over_seeds(run, p))(trained.params))
+    return by_seed(run, trained.params)
+
+
+def queries_and_keys(block: Any, x_BTD: jax.Array, heads: int) -> tuple:
+    """Unrotated queries and keys [B, T, H, C] of a block, and the normed input they are made of."""
+    h_BTD = normed(block["attention_norm"], x_BTD)
+    return *(project(block, side, h_BTD, heads) for side in ("query", "key")), h_BTD
 
 
 def normed(params: Any, x_BTD: jax.Array) -> jax.Array:

@@ -1,0 +1,193 @@
+"""Models that claims measure: trained once in each process, then shared.
+
+All seeds of a model are trained in one program; every leaf of its parameters leads with S.
+"""
+
+import math
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from posenc_jax import encodings
+from posenc_jax.encoding import Encoding
+from posenc_jax.lab import tasks
+from posenc_jax.lab.config.errors import inside
+from posenc_jax.lab.config.schema import EvalConfig, ModelConfig, TrainConfig
+from posenc_jax.lab.model import transformer
+from posenc_jax.lab.model.transformer import Model
+from posenc_jax.lab.tasks import Batch, Task
+from posenc_jax.lab.training.evaluation import Evaluator, Scores
+from posenc_jax.lab.training.loop import init_states, over_seeds, train
+
+T = TypeVar("T")
+EXAMPLES = 128  # test examples of one size, for a task that does not say how many it has
+
+
+class Trained(NamedTuple):
+    """Weights of all seeds, leaves [S, ...], with what they were trained as.
+
+    `key` identifies the model: equal keys, equal weights and equal reading of them.
+    """
+
+    key: Hashable
+    model: Model
+    config: ModelConfig
+    encoding: Encoding
+    task: Task
+    params: Any
+
+
+class Lab:
+    """What a claim may use.
+
+    full:  whether this is the full budget; see `pick`.
+    seeds: the seeds; a measurement has one value for each, in this order.
+    text:  next-byte prediction on real text.
+    """
+
+    def __init__(self, config: Any):
+        self.full = config.budget == "full"
+        self.seeds = list(range(config.first_seed, config.first_seed + config.seeds))
+        self.model: ModelConfig = config.text.model
+        self.train: TrainConfig = config.text.train
+        with inside("text"):
+            self.text = tasks.make(config.text.task.name, **config.text.task.options)
+        self._made: dict[Hashable, Any] = {}
+
+    def pick(self, quick: T, full: T) -> T:
+        """The value for this budget."""
+        return full if self.full else quick
+
+    def trained(
+        self,
+        encoding: str,
+        task: Task | None = None,
+        model: dict | None = None,
+        train: dict | None = None,
+        **options: Any,
+    ) -> Trained:
+        """Returns the model trained with this encoding; it is trained at the first call only.
+
+        Args:
+          encoding: as for `encodings.make`, and so are the options.
+          task: the text if None; tasks are told apart by their names.
+          model, train: fields that differ from the ledger's ModelConfig and TrainConfig.
+        """
+        task = task or self.text
+        model_config = ModelConfig.model_validate(self.model.model_dump() | (model or {}))
+        train_config = TrainConfig.model_validate(self.train.model_dump() | (train or {}))
+        key = (encoding, repr(sorted(options.items())), task.name, model_config, train_config)
+
+        def make():
+            made, axes = encodings.make(encoding, **options), encodings.axes(encoding)
+            built = transformer.build(model_config, made, task.vocab, axes=axes)
+            params = self.fit(built, task, train_config)
+            return Trained(key, built, model_config, made, task, params)
+
+        return self.once(("trained", key), make)
+
+    def learned(self) -> Trained:
+        """The model on text with a learned table as long as its windows, clamped beyond them."""
+        return self.trained("learned", length=self.train.length, beyond="clamp")
+
+    def fit(self, model: Model, task: Task, config: TrainConfig) -> Any:
+        """Trains a model and returns its parameters, [S, ...]."""
+        ignore = lambda metrics, seconds: None
+        return train(model, task, config, len(self.seeds), self.seeds[0], True, ignore).params
+
+    def fresh(self, trained: Trained) -> Trained:
+        """The same model before its first step."""
+        key = ("fresh", trained.key)
+
+        def make():
+            state = init_states(trained.model, optax.identity(), len(self.seeds), self.seeds[0])
+            return trained._replace(key=key, params=state.params)
+
+        return self.once(key, make)
+
+    def windows(self, count: int, length: int | None = None) -> jax.Array:
+        """The first test windows of the text: tokens [count, length]."""
+        length = length or self.train.length
+        index_B = jnp.arange(count, dtype=jnp.int32)
+        return self.text.test(self.text.data, index_B, length, length).tokens_BT
+
+    def scores(self, trained: Trained, size: int) -> Scores:
+        """Scores on the test examples of one size."""
+        return self.once(
+            ("scores", trained.key, size), lambda: evaluator(trained, size)(trained.params, size)
+        )
+
+    def bits(self, trained: Trained, size: int) -> np.ndarray:
+        """Bits for each target (of text: for each byte) at one size, [S]."""
+        scores = self.scores(trained, size)
+        return scores.loss_SE.sum(axis=1) / scores.count_SE.sum(axis=1) / math.log(2)
+
+    def lost(self, trained: Trained, size: int) -> np.ndarray:
+        """Bits for each byte at one length, less those at the trained length, [S]."""
+        return self.bits(trained, size) - self.bits(trained, self.train.length)
+
+    def accuracy(self, trained: Trained, size: int) -> np.ndarray:
+        """The share of targets that is right at one size, [S]."""
+        scores = self.scores(trained, size)
+        return scores.right_SE.sum(axis=1) / scores.count_SE.sum(axis=1)
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` returned or raised at the first call with this key."""
+        if key not in self._made:
+            try:
+                self._made[key] = make()
+            except Exception as error:
+                self._made[key] = error
+        if isinstance(self._made[key], Exception):
+            raise self._made[key]
+        return self._made[key]
+
+
+def by_seed(run: Callable, *trees: Any) -> Any:
+    """run(*leaves of one seed) for each seed in one program, as NumPy arrays that lead with S."""
+    return jax.device_get(jax.jit(lambda *trees: over_seeds(run, *trees))(*trees))
+
+
+def evaluator(trained: Trained, size: int) -> Evaluator:
+    """What scores the model, with any parameters, on the test examples of one size."""
+    return Evaluator(trained.model, trained.task, EvalConfig(lengths=(size,), examples=EXAMPLES))
+
+
+def bits_at(scores: Scores, places: slice) -> np.ndarray:
+    """Bits for each target at some places of the window, [S]."""
+    nats = scores.loss_ST[:, places].sum(axis=1) / scores.count_ST[:, places].sum(axis=1)
+    return nats / math.log(2)
+
+
+def read_as(trained: Trained, encoding: str, **options: Any) -> Trained:
+    """The same weights with another encoding in place of the one they were trained with."""
+    made = encodings.make(encoding, **options)
+    model = transformer.build(trained.config, made, trained.task.vocab)
+    key = ("read_as", trained.key, encoding, repr(sorted(options.items())))
+    return trained._replace(key=key, model=model, encoding=made)
+
+
+def relabelled(task: Task, label: Callable[[Batch], Batch]) -> Task:
+    """The task with `label` applied to its batches."""
+    return task._replace(
+        sample=lambda *args: label(task.sample(*args)),
+        test=lambda *args: label(task.test(*args)),
+        valid=lambda *args: label(task.valid(*args)),
+    )
+
+
+def misplaced(trained: Trained) -> Trained:
+    """The same weights where each token is given another token's position: a control."""
+
+    def permuted(batch: Batch) -> Batch:
+        place = batch.layout
+        # 11 shares no factor with the lengths in use, so this is a permutation of 0 .. n - 1.
+        pos_BT = (place.pos_BT * 11 + 3) % place.length_BT
+        return batch._replace(layout=place.replace(pos_BT=pos_BT))
+
+    task = relabelled(trained.task, permuted)
+    return trained._replace(key=("misplaced", trained.key), task=task)
