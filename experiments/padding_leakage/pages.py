@@ -172,7 +172,7 @@ def _roles(summary: Mapping) -> Grid:
 
 def _leaks(summary: Mapping, change: str) -> Grid:
     found = summary["leaks"][change]
-    rows = [(m, *(small(largest(found[q][m])) for q in Computed._fields)) for m in NAMES]
+    rows = [(m, *(small(largest(found[q][m].values())) for q in Computed._fields)) for m in NAMES]
     what = "its zeros become random symbols" if change == "content" else "it is taken away"
     caption = (
         f"Padding: {what}. Largest change of any encoding, side, amount and seed, trained or not."
