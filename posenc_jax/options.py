@@ -34,7 +34,7 @@ class FieldError(ValueError):
 
 def field_name(path: Sequence[str | int]) -> str:
     """The path as text: "tasks[0].name"."""
-    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    parts = (f".{part}" if isinstance(part, str) else f"[{part!r}]" for part in path)
     return "".join(parts).removeprefix(".")
 
 
