@@ -1,10 +1,10 @@
 """Runs one experiment: `python train.py --config=configs/rope_extrap.py [--workdir=DIR]`.
 
 Any field can be set from the command line: --config.train.steps=200 --config.encoding.base=5e5
-Started again on the folder of a run that did not finish, it resumes that run.
+With the folder of a run that did not finish, it resumes that run.
 
-Exit status: 0 finished; 2 wrong input, before anything was compiled; 75 interrupted by SIGTERM or
-SIGINT, start it again to resume; 1 it cannot go on. One line says what is wrong.
+Exit status: 0 finished; 2 wrong input, before anything is compiled; 75 interrupted by SIGTERM or
+SIGINT, run it again to resume; 1 it cannot continue. One line says what is wrong.
 """
 
 import datetime
@@ -22,7 +22,7 @@ from ml_collections.config_flags import config_path
 from experiments import job
 from posenc_jax.lab.hosts.exit_status import first_line
 from posenc_jax.lab.hosts.files import folder_name
-from posenc_jax.options import FieldError, choices_for
+from posenc_jax.options import FieldError, choices_for, field_name
 
 CONFIG = config_flags.DEFINE_config_file(
     "config", None, "The config file, PATH or PATH:ARGUMENT.",
@@ -52,7 +52,7 @@ def parse(argv: list[str]) -> tuple[dict, str]:
 
 
 def _config_path(argv: list[str]) -> list[str]:
-    """PATH and perhaps ARGUMENT of `--config=PATH:ARGUMENT` or `--config PATH:ARGUMENT`."""
+    """[PATH] or [PATH, ARGUMENT] of `--config=PATH:ARGUMENT` or `--config PATH:ARGUMENT`."""
     for arg, following in zip(argv, [*argv[1:], ""], strict=True):
         if match := re.fullmatch(r"--?config(=(.*))?", arg):
             return (match[2] if match[1] else following).split(":", 1)
@@ -60,7 +60,7 @@ def _config_path(argv: list[str]) -> list[str]:
 
 
 def _loaded(path: str, argument: list[str]) -> ConfigDict:
-    """The ConfigDict that the file's `get_config` returns. FieldError: why there is none."""
+    """The ConfigDict that the file's `get_config` returns. FieldError: the file has none."""
     try:
         get_config = runpy.run_path(path).get("get_config")
         if get_config is None:
@@ -77,7 +77,7 @@ def _loaded(path: str, argument: list[str]) -> ConfigDict:
 
 
 def _check_fields(config: ConfigDict, argv: list[str]) -> None:
-    """FieldError: an argument sets a field that is not there, and cannot be an option either."""
+    """FieldError: an argument sets a field that does not exist and cannot be an option."""
     for arg in argv:
         if match := re.match(r"--?(?:no)?config\.([^=]*)", arg):
             try:
@@ -89,28 +89,24 @@ def _check_fields(config: ConfigDict, argv: list[str]) -> None:
 
 def _check_field(config: ConfigDict, parts: tuple[Any, ...]) -> None:
     here: Any = config
-    path = ["config"]
-    for left, part in zip(range(len(parts))[::-1], parts, strict=True):
-        where = ".".join(path)
-        if isinstance(part, str):
-            path.append(part)
-        else:
-            path[-1] += f"[{part!r}]"
+    for n, part in enumerate(parts):
+        path, last = ("config", *parts[: n + 1]), n + 1 == len(parts)
+        where = field_name(path[:-1])
         if isinstance(here, tuple):
             if type(part) is not int or not 0 <= part < len(here):
                 raise FieldError(path, f"no such entry; {where} has {len(here)}, counted from 0")
-            if not left:
+            if last:
                 raise FieldError(path, f"cannot be set by itself; set {where}")
         elif not isinstance(here, ConfigDict | dict):
             raise FieldError(path, f"no such field; {where} has none of its own")
         elif part not in list(here):
-            if isinstance(here, ConfigDict) and isinstance(part, str) and not left:
+            if isinstance(here, ConfigDict) and isinstance(part, str) and last:
                 return  # a new field may be an option of a method or a task; the schema checks it
             raise FieldError(path, f"no such field{choices_for(str(part), here)}")
         here = here[part]
     if isinstance(here, ConfigDict):
-        where = ".".join(path)
-        raise FieldError(path, f"has fields of its own; set one as --{where}.FIELD=VALUE")
+        flag = f"--{field_name(('config', *parts))}.FIELD=VALUE"
+        raise FieldError(("config", *parts), f"has fields of its own; set one as {flag}")
 
 
 def main(argv: list[str]) -> int:

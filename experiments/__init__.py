@@ -1,9 +1,11 @@
-"""The experiments. Each is a package of this folder, and the name of the package is its own:
+"""The experiments. Each is a package of this folder, and the package's name is the experiment's:
 
     config.py  `Config`, its fields; `check(config)`, what it refuses before anything is compiled
-    run.py     `run(config, workdir)`; and `show(workdir)` where it has a report of its own
+    run.py     `measure(config, run)`, which writes records to a `runs.Run` and returns the summary;
+               and `sections(stored_run)` where the report is not a table by length
 
-What runs an experiment is imported when it runs, so that config files load in a moment.
+A summary with a line `incomplete` ends the run with status 1, after its report is written. The
+module `run` is imported when the experiment runs, so that config files load quickly.
 """
 
 import contextlib
@@ -16,7 +18,7 @@ from typing import Any
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.config.errors import inside, library_errors
 from posenc_jax.lab.hosts import processes
-from posenc_jax.lab.hosts.exit_status import Refused
+from posenc_jax.lab.hosts.exit_status import Refused, Unmeasured
 from posenc_jax.options import FieldError, choices_for
 
 
@@ -44,7 +46,7 @@ def check(config: dict[str, Any]) -> schema.ExperimentConfig:
 
 
 def prepare(config: dict[str, Any], workdir: str) -> Callable[[], None]:
-    """A function that starts or resumes the run; where the run has ended, one that says so.
+    """A function that starts or resumes the run; for a finished run, one that says so.
 
     Raises:
       ValueError: a field that is wrong, see `check`, or a folder that cannot hold this run.
@@ -63,38 +65,55 @@ def prepare(config: dict[str, Any], workdir: str) -> Callable[[], None]:
 
 
 def _run(config: schema.ExperimentConfig, workdir: str) -> None:
-    """Refused: a field is found wrong when the data is read, such as a text that is too small."""
+    """Measures into the folder, then writes the summary and the report.
+
+    Raises:
+      Refused: a field is found wrong when the data is read, such as a text that is too small.
+      Unmeasured: the summary is incomplete.
+    """
+    from posenc_jax.lab import runs
+
+    measure = _module(config.experiment, "run").measure
     try:
-        _module(config.experiment, "run").run(config, workdir)
+        with runs.Run(workdir, config.model_dump(), config.wandb.model_dump()) as run:
+            summary = measure(config, run)
+            if run.is_writer:
+                run.finish(summary)
+                show(workdir)
     except FieldError as error:
-        if not error.path[0].startswith(tuple(type(config).model_fields)):  # a bug of a caller
+        if error.path[0] not in type(config).model_fields:  # a bug of a caller
             raise
         raise Refused(str(error.inside("config"))) from None
+    if "incomplete" in summary:
+        raise Unmeasured(summary["incomplete"])
 
 
 def _say_finished(config: schema.ExperimentConfig, workdir: str) -> None:
-    """Says so. Makes the report and sends the rest to W&B where the run was killed before that."""
+    """Prints that the run is finished; then does what it was killed before: its report, W&B."""
     from posenc_jax.lab import runs
 
     print(f"{workdir}: finished already; nothing to do", flush=True)
-    unseen = not (Path(workdir) / "report.html").exists()
-    if unseen and processes.is_first():
+    if processes.is_first() and not (Path(workdir) / "report.html").exists():
         show(workdir)
-    with contextlib.suppress(Refused):  # the process of the run is alive, and will do it
+    with contextlib.suppress(Refused):  # another process has the run open, and will send it
         runs.send_report(workdir, config.model_dump(), config.wandb.model_dump())
 
 
 def show(workdir: str) -> None:
-    """Makes the report of a finished run again: the experiment's own, or the table by length.
+    """Writes and prints the report of a finished run: the experiment's own, or a table by length.
 
     Raises:
       ValueError: the folder holds no finished run.
     """
     from posenc_jax.lab import report, runs
 
-    name = runs.read(workdir).config.get("experiment", "")
-    run = _module(name, "run") if name in names() else None
-    getattr(run, "show", report.show)(workdir)
+    run = runs.read(workdir)
+    name = run.config.get("experiment", "")
+    sections = getattr(_module(name, "run"), "sections", None) if name in names() else None
+    if sections is None:
+        report.show(workdir)
+    else:
+        report.present(workdir, *sections(run))
 
 
 def _module(name: Any, part: str) -> Any:

@@ -1,4 +1,4 @@
-"""The attention of a finished run's trained weights, read from its checkpoints."""
+"""Attention weights of the trained models of a finished run, from its checkpoints."""
 
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,12 @@ from posenc_jax.lab.runs.checkpoints import Checkpoints
 TOKENS, EXAMPLES = 64, 8
 
 
-def look(workdir: str | Path) -> list[Path]:
-    """Writes DIR/attention/ENCODING.npy for each trained encoding and returns the paths.
+def save_weights(workdir: str | Path) -> list[Path]:
+    """Writes WORKDIR/attention/ENCODING.npy for each trained encoding, and returns the paths.
 
-    Weights [N, H, T, T], float16: the mean over EXAMPLES test examples of the trained length, of
-    their first TOKENS tokens; of the first seed. A run without checkpoints or attention has none.
+    Each holds the attention weights of the first seed [N, H, T, T], float16: the mean over EXAMPLES
+    test examples of the trained length, cut to TOKENS tokens. Without checkpoints or attention
+    nothing is written.
 
     Raises:
       ValueError: the folder holds no finished run, or checkpoints that do not fit its config.
@@ -43,7 +44,7 @@ def look(workdir: str | Path) -> list[Path]:
 
 
 def _tuples(value: Any) -> Any:
-    """JSON's lists as the tuples that configs hold."""
+    """The value with lists as tuples, which configs hold instead."""
     if isinstance(value, dict):
         return {name: _tuples(entry) for name, entry in value.items()}
     return tuple(map(_tuples, value)) if isinstance(value, list) else value

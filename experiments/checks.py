@@ -1,6 +1,6 @@
-"""Checks that experiments share: what cannot run is refused before anything is compiled.
+"""Checks that experiments share; they refuse what cannot run before anything is compiled.
 
-Each raises a FieldError that names `field`, the one to change, as the experiment's config has it.
+Each raises a FieldError with the path `field`, the field of the experiment's config to change.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from posenc_jax.options import FieldError
 
 
 def sizes(config: Any) -> dict[str, Sequence[int]]:
-    """The sizes that a config asks its task for, by field."""
+    """Field -> the sizes of the task that it asks for."""
     return {
         "train.min_length": (config.train.min_length,),
         "train.length": (config.train.length,),
@@ -30,7 +30,7 @@ def sequence(field: str, name: str) -> None:
         raise FieldError(field, f"{name} reads positions of {axes} axes; sequences have 1")
 
 
-def groups(field: str, name: str, task: schema.TaskConfig) -> None:
+def groups(field: str | Sequence[str | int], name: str, task: schema.TaskConfig) -> None:
     """FieldError: the method reads groups of tokens which the task does not state."""
     stated = (tasks.options(task.name) | task.options).get("groups")
     for part in encodings.cards(name):
@@ -54,7 +54,7 @@ def reach(field: str, name: str, options: Mapping[str, Any], length: int) -> Non
 
 
 def training(field: str, name: str, options: Mapping[str, Any], length: int) -> None:
-    """FieldError: as `reach`, or in training a part is given positions that it cannot read."""
+    """FieldError: as `reach`, or a part gets positions in training that it cannot read."""
     reach(field, name, options, length)
     encodings.check(name, options, length)
 
@@ -89,9 +89,9 @@ def params(encoding: Encoding, model: schema.ModelConfig) -> Any:
 def weights(
     field: str, read: tuple[str, Encoding], trained: tuple[str, Encoding], model: schema.ModelConfig
 ) -> None:
-    """FieldError: a method (its name, itself) reads other weights than another has trained.
+    """FieldError: the method `read` has other weights than `trained`; both are (name, encoding).
 
-    A method without weights can follow any other. The place of a part in a chain does not matter.
+    A method without weights is never refused. The place of a part in a chain does not matter.
     """
     wanted, found = (_arrays(params(encoding, model)) for _, encoding in (read, trained))
     if wanted and wanted != found:

@@ -16,8 +16,8 @@ from posenc_jax.lab.hosts.devices import use_cores
 from posenc_jax.options import FieldError
 
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)  # not a bug
-FEW_STEPS = 100  # as a quick variant has
-LEAVE_SECONDS = 3.0  # for what libraries do at exit, such as W&B
+FEW_STEPS = 100  # more than the steps of a quick variant
+LEAVE_SECONDS = 3.0  # for the exit handlers of libraries, such as W&B
 
 
 def run(config: dict[str, Any], workdir: str, named: bool) -> int:
@@ -56,7 +56,7 @@ def _mostly_compiles(config: dict[str, Any]) -> bool:
 
 
 def _of_training(config: dict[str, Any], field: str) -> int:
-    """A whole number under `train`; 0 if it is missing or wrong, which `prepare` refuses later."""
+    """A field of `train`; 0 if it is missing or not a whole number, which `prepare` refuses."""
     train = config.get("train")
     value = train.get(field) if isinstance(train, dict) else None
     return value if type(value) is int else 0
@@ -69,7 +69,7 @@ def _leave(status: int) -> int:
 
 
 def _be_one_of_several(named: bool) -> None:
-    """Lets the first process alone print. FieldError: each would choose a folder of its own."""
+    """Only the first process prints. FieldError: without --workdir each would choose a folder."""
     if not named:
         raise FieldError("--workdir", "must be given where several processes make one run")
     if not processes.is_first():
@@ -77,7 +77,7 @@ def _be_one_of_several(named: bool) -> None:
 
 
 def _status_of(run: Callable[[], None], workdir: str) -> int:
-    """Runs, and returns the exit status; a failure that is not a bug is printed as one line."""
+    """Runs, and returns the exit status; an error that is not a bug is printed as one line."""
     try:
         run()
         processes.leave()
@@ -104,9 +104,9 @@ def _status_of(run: Callable[[], None], workdir: str) -> int:
 
 
 def _cache_compilations() -> None:
-    """Keeps compiled programs on disk for later runs, unless the environment sets it otherwise.
+    """Caches compiled programs on disk, unless the environment sets other values.
 
-    Set in the environment as well, which worker processes read as they start.
+    The values are set in the environment too, for worker processes.
     """
     wanted: dict[str, str | float] = {
         "jax_compilation_cache_dir": str(Path.home() / ".cache" / "posenc_jax"),

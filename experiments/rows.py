@@ -1,50 +1,45 @@
-"""Methods as rows of an experiment: fitted to a small model, with positions as each reads them."""
+"""The loop over the rows of an experiment, each measured once and kept on disk as it ends."""
 
-import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
-import jax
-import jax.numpy as jnp
+from experiments import workers
+from posenc_jax.lab import runs
+from posenc_jax.lab.hosts import failpoints, signals
+from posenc_jax.lab.training.progress import Progress
 
-from posenc_jax import encodings
-from posenc_jax.encoding import Encoding
-from posenc_jax.layout import Layout, layout
+T = TypeVar("T")
 
 
-def fitted(name: str, options: Mapping[str, Any]) -> tuple[str, Encoding]:
-    """A method under the name of its row, with its card's `example` options and those given.
+def measure_rows(
+    run: runs.Run,
+    title: str,
+    names: Sequence[str],
+    prepare: workers.Prepare[T],
+    config: Any,
+    keep: Callable[[str, T], None],
+    stage: str = "{}",
+) -> None:
+    """Measures the rows that no earlier start of the run has measured.
 
-    One that only moves positions is put before `rope`.
+    Args:
+      run: where a row that has ended is noted as a stage.
+      title: shown with the progress.
+      names: one for each row.
+      prepare: `prepare(config)` returns the function that measures a row by its name; see
+        `workers.measured`.
+      config: what `prepare` is called with.
+      keep: `keep(name, result)` writes a row's result to disk.
+      stage: the name of a row's stage, with {} for the row's name.
     """
-    label, chosen = fitted_options(name, options)
-    return label, encodings.make(label, **chosen)
-
-
-def fitted_options(name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The name and the options of `fitted`."""
-    label = f"{name}+rope" if encodings.cards(name)[-1].kind == "positions" else name
-    chosen: dict[str, Any] = {}
-    for card in encodings.cards(label):
-        chosen.update(card.example)
-    return label, chosen | encodings.taken_by(label, options)
-
-
-def standing(segment_BT: jax.Array, axes: int = 1, pos_BT: jax.Array | None = None) -> Layout:
-    """The layout of rows as a method of so many axes reads it.
-
-    Positions of several axes lie on a near-square grid, ([time,] row, column); the tokens of a row
-    are the digits of one number, for methods that read groups.
-    """
-    found = layout(segment_BT, pos_BT)
-    pos_BT, columns = found.pos_BT, math.ceil(math.sqrt(segment_BT.shape[1]))
-    group_BT = jnp.where(segment_BT > 0, pos_BT + 1, 0)
-    if axes > 1:
-        grid = [pos_BT, pos_BT // columns, pos_BT % columns]
-        pos_BT = jnp.stack(grid[-axes:], axis=-1)
-    return found.replace(pos_BT=pos_BT, group_BT=group_BT)
-
-
-def largest(gap: jax.Array) -> jax.Array:
-    """The largest entry, NaN where there is one: XLA's own maximum may pass over a NaN."""
-    return jnp.where(jnp.isnan(gap).any(), jnp.nan, gap.max())
+    missing = [name for name in names if not run.ended(stage.format(name))]
+    for name in missing[:1]:
+        run.begin(stage.format(name))
+    with Progress(len(missing), title) as progress:
+        results = workers.measured(prepare, config, missing)
+        for done, (name, result) in enumerate(zip(missing, results, strict=True), 1):
+            keep(name, result)
+            failpoints.reach("measured")
+            run.end(stage.format(name))
+            progress.update(done)
+            signals.stop_if_requested()

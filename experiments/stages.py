@@ -1,6 +1,6 @@
-"""Stages that experiments share: to train an encoding, and to read its weights at many lengths.
+"""The stages of a run that trains encodings: training one, and its evaluation at each length.
 
-What an earlier start of the run has done is not repeated.
+A stage that an earlier start of the run has ended is not repeated.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,8 +19,12 @@ from posenc_jax.lab.training.loop import State, train
 from posenc_jax.lab.training.progress import Progress
 
 
-class Reading(NamedTuple):
-    """The trained weights read at one length, as one label; `model` is what readings share."""
+class Evaluation(NamedTuple):
+    """The evaluation of trained weights at one length, and the name of its stage.
+
+    label: the encoding in its records.
+    model: a key; evaluations with equal keys share a model.
+    """
 
     label: str
     length: int
@@ -29,75 +33,76 @@ class Reading(NamedTuple):
     stage: str
 
 
-def fit(
+def train_stage(
     config: schema.TrainedConfig,
     model: Model,
     task: tasks.Task,
     name: str,
-    plan: Sequence[Reading],
-    record: runs.Run,
+    plan: Sequence[Evaluation],
+    run: runs.Run,
 ) -> State:
-    """The state after the stage `name`, all seeds: trained, from where an earlier start left it.
+    """Trains all seeds of the stage `name`, or resumes its training; returns the last state.
 
-    What the readings that follow run is compiled meanwhile.
+    The programs of the evaluations in `plan` are compiled meanwhile.
 
     Raises:
       Diverged: names the step and the seed of a loss that is not finite.
     """
-    seeds = range(config.first_seed, config.first_seed + config.seeds)
+    seeds = config.seed_range
     labels = {"encoding": name, "split": "train", "length": config.train.length}
 
-    def read(metrics, seconds):
+    def log(metrics, seconds):
         step, steps = int(metrics["step"].max()), metrics["step"].shape[1]
-        rate_S = np.full(len(seeds), steps * len(seeds) / seconds)
         values = {
             "loss": metrics["loss"].mean(axis=1),
             "grad_norm": metrics["grad_norm"].mean(axis=1),
-            "steps_per_second": rate_S,
+            "steps_per_second": np.full(len(seeds), steps * len(seeds) / seconds),
         }
-        record.log(runs.seed_records(step, seeds, labels, values))
+        run.log(runs.seed_records(step, seeds, labels, values))
         progress.update(step, float(values["loss"].mean()))
 
-    def begun(state):
+    def compile_ahead(state):
         like = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
         params = jax.tree.map(like, state.params)
         for one in plan:
-            if not record.ended(one.stage):
+            if not run.ended(one.stage):
                 ahead.submit(one.evaluator.compile, params, one.length)
 
     steps, ahead = config.train.steps, ThreadPoolExecutor(1, "compiling")
     with (
-        runs.StageCheckpoints(record, name, steps, config.checkpoint) as keeper,
+        runs.StageCheckpoints(run, name, steps, config.checkpoint) as checkpoints,
         Progress(steps, f"train {name}") as progress,
     ):
         try:
             state = train(
                 model, task, config.train, config.seeds, config.first_seed,
-                config.model.masks.loss, read, keeper, begun,
+                config.model.masks.loss, log, checkpoints, compile_ahead,
             )  # fmt: skip
-        finally:  # what failed to compile fails again, and is told, where it is read
+        finally:  # an error in compiling is raised again by the evaluation
             ahead.shutdown(wait=False, cancel_futures=True)
-        record.end(name)
+        run.end(name)
     return state
 
 
-def evaluate(plan: Sequence[Reading], record: runs.Run, read: Callable[[Reading], None]) -> None:
-    """Makes every reading that no earlier start has made; what does not fit is a fact of the run.
+def evaluation_stages(
+    plan: Sequence[Evaluation], run: runs.Run, evaluate: Callable[[Evaluation], None]
+) -> None:
+    """Calls `evaluate`, which logs the scores, for every evaluation that has not ended.
 
-    `read` logs the scores of one, or raises DoesNotFit.
+    If it raises DoesNotFit, the reason is added to the fact `not_measured` of the run.
     """
     with Progress(len(plan), f"evaluate {plan[0].label}") as progress:
         for done, one in enumerate(plan, 1):
-            if record.ended(one.stage):
+            if run.ended(one.stage):
                 continue
-            record.begin(one.stage)
+            run.begin(one.stage)
             try:
-                read(one)
+                evaluate(one)
             except DoesNotFit as reason:
-                known = record.facts.get("not_measured", [])
+                known = run.facts.get("not_measured", [])
                 entry = {"encoding": one.label, "length": one.length, "reason": str(reason)}
-                record.fact(not_measured=[*known, entry])
+                run.fact(not_measured=[*known, entry])
             failpoints.reach("evaluating")
-            record.end(one.stage)
+            run.end(one.stage)
             progress.update(done)
             signals.stop_if_requested()

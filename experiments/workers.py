@@ -1,4 +1,4 @@
-"""Rows of an experiment side by side: on a CPU in a process for each core, elsewhere one by one."""
+"""Measures the rows of an experiment: on a CPU with a process for each core, else one by one."""
 
 import math
 import multiprocessing
@@ -18,17 +18,17 @@ T = TypeVar("T")
 Prepare = Callable[[Any], Callable[[str], T]]
 ROWS = 3  # a process that measures fewer takes longer to start than it saves
 
-_mine: dict[str, Any] = {}  # what this process measures rows with, or why it cannot
+_state: dict[str, Any] = {}  # of this worker: "measure", the function, or the "error" of making it
 
 
 def measured(prepare: Prepare[T], config: Any, names: Sequence[str]) -> Iterator[T]:
-    """What `prepare(config)` gives for each name, in their order, each as soon as it is there.
+    """Yields `prepare(config)(name)` for each name, in their order, each as soon as it is known.
 
-    `prepare`, a function of a module, is called once in each process; what it gives for a name has
-    to be picklable. What either raises is raised here.
+    `prepare`, a function of a module, is called once in each process; the results must be
+    picklable. An error of either function is raised here.
 
     Raises:
-      Interrupted: a process was ended from outside.
+      Interrupted: a worker was killed from outside.
     """
     usable = cores() if jax.default_backend() == "cpu" else []
     count = min(len(usable), math.ceil(len(names) / ROWS))
@@ -51,18 +51,20 @@ def measured(prepare: Prepare[T], config: Any, names: Sequence[str]) -> Iterator
 
 
 def _start(prepare: Prepare[Any], config: Any, free: Any) -> None:
-    """What goes wrong here would break the pool, as if the process had been ended: it is kept."""
+    """Makes this worker's function. An error is kept for `_measure`: raised here, it would break
+    the pool, as a killed worker does.
+    """
     signals.end_with_parent()
     core = free.get()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {core})
     try:
-        _mine["measure"] = prepare(config)
+        _state["measure"] = prepare(config)
     except Exception as error:
-        _mine["error"] = error
+        _state["error"] = error
 
 
 def _measure(name: str) -> Any:
-    if "error" in _mine:
-        raise _mine["error"]
-    return _mine["measure"](name)
+    if "error" in _state:
+        raise _state["error"]
+    return _state["measure"](name)

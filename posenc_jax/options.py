@@ -14,21 +14,28 @@ MOST = 2**31 - 1  # the largest whole number of an option: devices count in 32 b
 class FieldError(ValueError):
     """A field that is wrong, and why: `path` and `reason` as data, one line as text.
 
-    path:   the field's name and those it lies in, ("train", "length").
+    path:   the field's name and those it lies in, ("train", "length"); a number is an index,
+            ("tasks", 0, "name") is tasks[0].name.
     reason: the value, what is wrong with it, and the choices.
     """
 
-    def __init__(self, path: Sequence[str] | str, reason: str):
+    def __init__(self, path: Sequence[str | int] | str, reason: str):
         self.path = tuple(path.split(".")) if isinstance(path, str) else tuple(path)
         self.reason = reason
-        super().__init__(f"{'.'.join(self.path)}: {reason}")
+        super().__init__(f"{field_name(self.path)}: {reason}")
 
-    def inside(self, *path: str) -> "FieldError":
+    def inside(self, *path: str | int) -> "FieldError":
         """The same error of the field as part of a larger one."""
         return FieldError((*path, *self.path), self.reason)
 
     def __reduce__(self):
         return FieldError, (self.path, self.reason)
+
+
+def field_name(path: Sequence[str | int]) -> str:
+    """The path as text: "tasks[0].name"."""
+    parts = (f".{part}" if isinstance(part, str) else f"[{part!r}]" for part in path)
+    return "".join(parts).removeprefix(".")
 
 
 def choices_for(word: str, known: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 # The package need not be installed: it is found beside this folder.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from experiments.leaderboard import standings
+from experiments.leaderboard import pages
 from posenc_jax.lab import runs
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> int:
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    (DOCS / "leaderboard.md").write_text(standings.markdown(run, "leaderboard.png"), "utf-8")
+    (DOCS / "leaderboard.md").write_text(pages.markdown(run, "leaderboard.png"), "utf-8")
     shutil.copy(run.path / "figures" / "board.png", DOCS / "leaderboard.png")
     shutil.copy(run.path / "metrics.jsonl", DOCS / "leaderboard.jsonl")
     print(f"wrote {DOCS / 'leaderboard.md'}")

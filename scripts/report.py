@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         found = runs.finished(flags.folders)
         for run in found if flags.attention else ():
-            attention.look(run)
+            attention.save_weights(run)
         if len(found) == 1 and flags.out is None and not flags.attention:
             experiments.show(str(found[0]))
             return 0

@@ -56,18 +56,15 @@ def check(config):
         raise FieldError("rounds", f"{config.rounds} is past 5")
 """
 RUN_PY = """
-from posenc_jax.lab import runs
+from posenc_jax.lab.report import Section
 
 
-def run(config, workdir):
-    with runs.Run(workdir, config.model_dump(), config.wandb.model_dump()) as record:
-        record.finish({"rounds": config.rounds, "seeds": config.seeds})
-    show(workdir)
+def measure(config, run):
+    return {"rounds": config.rounds, "seeds": config.seeds}
 
 
-def show(workdir):
-    with open(f"{workdir}/report.html", "w") as page:
-        page.write("the report")
+def sections(run):
+    return "counted", [Section("Rounds", [f"{run.summary['rounds']} rounds"])]
 """
 CONFIG = """
 from configs import common
@@ -96,7 +93,7 @@ def test_an_experiment_is_a_package_and_a_config(tree):
     status, error, summary = train(tree, config, "--config.rounds=4")
     assert (status, error) == (0, "")
     assert (summary["rounds"], summary["seeds"]) == (4, 2)
-    assert (tree / "run" / "report.html").read_text() == "the report"
+    assert "<p>4 rounds</p>" in (tree / "run" / "report.html").read_text()
 
 
 TASK = '''

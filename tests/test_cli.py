@@ -214,10 +214,10 @@ def test_data_found_wrong_in_the_run_is_the_input_s_fault(copies, tmp_path, monk
     ):
         start()
 
-    def broken(config, workdir):
+    def broken(config, run):
         raise ValueError("shapes do not fit")
 
-    monkeypatch.setattr(length_extrapolation, "run", broken)
+    monkeypatch.setattr(length_extrapolation, "measure", broken)
     with pytest.raises(ValueError, match="shapes") as caught:
         start()
     assert not isinstance(caught.value, exit_status.Refused), "control: a bug stays one"

@@ -12,7 +12,6 @@ import pytest
 
 import experiments
 from experiments.images import figures, pages
-from experiments.images import run as images
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.hosts import failpoints
 from posenc_jax.lab.tasks.images import SPLITS, VIEWS, patches
@@ -224,7 +223,7 @@ def small(workdir, kill="", count=0):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(failpoints, "reach", reach)
-        patch.setattr(images, "show", lambda workdir: None)
+        patch.setattr(experiments, "show", lambda workdir: None)
         experiments.prepare(config.to_dict(), str(workdir))()
     return runs.read(workdir)
 

@@ -11,8 +11,7 @@ import pytest
 import experiments
 from experiments import workers
 from experiments.leaderboard import config as leaderboard
-from experiments.leaderboard import measure, standings
-from experiments.leaderboard.run import show
+from experiments.leaderboard import measuring, pages
 from posenc_jax import CATALOG, encodings
 from posenc_jax.encoding import Dims, at_layer
 from posenc_jax.lab import runs, tasks
@@ -54,7 +53,7 @@ def test_a_method_is_posed_so_that_it_differs():
     """The last layer is the one unlike others, which the defaults would leave out of a small model;
     what a method may read ends where it does; one that finds its stretch itself is given none."""
     config = checked("", model={**checked("").model.model_dump(), "layers": 2})
-    built = lambda name, *multiple: measure.encoding_of(config, name, *multiple)
+    built = lambda name, *multiple: measuring.encoding_of(config, name, *multiple)
     assert encodings.CATALOG["irope"].card.defaults["every"] > config.model.layers == 2
     for name in ("irope", "local_global"):
         encoding, pos = built(name), full(1, 64)
@@ -89,14 +88,14 @@ def test_refused_in_one_line(changes, message, tmp_path):
 
 def test_pools_hold_the_tasks_own_examples():
     config = checked(multiples=(1, 3))
-    (pool,) = measure.draw_pools(config)
+    (pool,) = measuring.draw_pools(config)
     assert pool.train.tokens_BT.shape == (config.pool, config.window)
     assert [batch.tokens_BT.shape[1] for batch in pool.test] == [32, 96]
-    sizes = [measure.largest(pool.task.width, 1, None, width) for width in (32, 96)]
+    sizes = [measuring.largest(pool.task.width, 1, None, width) for width in (32, 96)]
     assert [pool.task.width(size) for size in sizes] == [32, 96]
     wanted = pool.task.test(pool.task.data, np.arange(config.examples), sizes[1], 96)
     np.testing.assert_array_equal(pool.test[1].tokens_BT, wanted.tokens_BT)
-    sample = measure.pooled(200, 32).sample
+    sample = measuring.pooled(200, 32).sample
     batch = sample(pool.train, jax.random.key(0), np.zeros(8), 32)
     held = {row.tobytes() for row in np.asarray(pool.train.tokens_BT)}
     assert all(row.tobytes() in held for row in np.asarray(batch.tokens_BT))
@@ -123,12 +122,12 @@ def test_board_compares_in_pairs_with_the_reference():
     for record in noisy:
         if record["labels"]["encoding"] == "same" and record["labels"]["split"] == "test":
             record["value"] += 0.05 * (-1) ** record["seed"]
-    summary = standings.summarise(noisy, "rope", {"lost": "out of memory"})
+    summary = pages.summarise(noisy, "rope", {"lost": "out of memory"})
     rows = summary["rows"]
     assert next(iter(rows)) == "far"
     assert rows["far"]["gain"]["mean"] == pytest.approx(0.2)
     assert rows["near"]["cost"]["mean"] == pytest.approx(0.2)
-    sign = lambda name, what: standings._clear(rows[name][what])
+    sign = lambda name, what: pages._clear(rows[name][what])
     assert (sign("far", "gain"), sign("far", "cost")) == (1, 0)
     assert (sign("near", "gain"), sign("near", "cost")) == (0, 1)
     assert (sign("same", "gain"), sign("same", "cost")) == (0, 0)
@@ -144,20 +143,20 @@ def test_a_method_that_ends_at_the_trained_window_is_not_compared_beyond_it():
         if record["labels"]["encoding"] == "near" and record["labels"]["split"] == "test":
             record["value"] += 0.001 * (-1) ** record["seed"]
     told = [r for r in every if r["labels"]["encoding"] != "ends" or r["labels"]["length"] == 32]
-    summary = standings.summarise(told, "rope", {}, {"axial": "since it cannot"})
+    summary = pages.summarise(told, "rope", {}, {"axial": "since it cannot"})
     assert list(summary["rows"]) == ["rope", "near", "ends"]
     row = summary["rows"]["ends"]
     assert (row["beyond"], row["scores"]["64"], "gain" in row) == (None, None, False)
-    assert standings._clear(row["cost"]) == 1
-    found = " ".join(standings._findings(summary))
+    assert pages._clear(row["cost"]) == 1
+    found = " ".join(pages._findings(summary))
     assert "0 of 1 methods are better than rope, 1 worse" in found
     assert "Not defined beyond the trained window: ends." in found
     assert "Left out, since it cannot: axial." in found
-    cells = {row[0]: row for row in standings._board(summary).rows}
+    cells = {row[0]: row for row in pages._board(summary).rows}
     assert (cells["ends"][3], cells["ends"][5], cells["rope"][5]) == ("–", "–", "reference")
-    assert standings._task(summary, "copy")[1].rows[2] == ("ends", ".696 .700 .704", "–")
-    as_zero = standings.summarise(every, "rope", {})
-    assert "0 of 2 methods are better than rope, 2 worse" in standings._findings(as_zero)[0]
+    assert pages._task(summary, "copy").rows[2] == ("ends", ".696 .700 .704", "–")
+    as_zero = pages.summarise(every, "rope", {})
+    assert "0 of 2 methods are better than rope, 2 worse" in pages._findings(as_zero)[0]
     width = lambda summary: np.ptp(
         [summary["rows"]["near"]["gain"][end] for end in ("low", "high")]
     )
@@ -182,7 +181,7 @@ def test_run_in_processes_of_their_own(tmp_path, capsys, monkeypatch):
     assert all(found[1][key] == pytest.approx(found[0][key], abs=0.02) for key in found[0])
     assert "gain beyond" in capsys.readouterr().out
     assert (workdir / "report.html").stat().st_size > 10_000
-    text = standings.markdown(stored, "leaderboard.png")
+    text = pages.markdown(stored, "leaderboard.png")
     assert "| rope |" in text
     rows = json.loads((workdir / "summary.json").read_text())["rows"]
     assert (rows["rope"]["parameters"], rows["learned"]["parameters"]) == (0, 32 * 16)
@@ -266,22 +265,22 @@ def test_a_board_without_its_reference_has_scores_and_no_comparisons():
     """As where the reference diverged: the others' scores are not lost with it."""
     values = {"rope": (0.9, 0.3), "near": (0.7, 0.2)}
     told = [record for record in records(values) if record["labels"]["encoding"] != "rope"]
-    summary = standings.summarise(told, "rope", {"rope": "a loss that is not finite"})
-    (row,) = standings._board(summary).rows
+    summary = pages.summarise(told, "rope", {"rope": "a loss that is not finite"})
+    (row,) = pages._board(summary).rows
     assert row[2].startswith(".700 ")
     assert row[-2:] == ("–", "–")
-    said = standings._findings(summary)
+    said = pages._findings(summary)
     assert "nothing can be compared" in said[0]
     assert "rope: not measured, a loss that is not finite." in said
-    whole = standings.summarise(records(values), "rope", {})  # control
+    whole = pages.summarise(records(values), "rope", {})  # control
     assert "cost" in whole["rows"]["near"]
-    assert "nothing can be compared" not in " ".join(standings._findings(whole))
+    assert "nothing can be compared" not in " ".join(pages._findings(whole))
 
 
 def test_a_board_of_nothing_says_why(tmp_path, capsys):
     with runs.Run(tmp_path, checked().model_dump()) as run:
-        run.finish(standings.summarise([], "rope", {"rope": "out of memory", "nope": "diverged"}))
-    show(tmp_path)
+        run.finish(pages.summarise([], "rope", {"rope": "out of memory", "nope": "diverged"}))
+    experiments.show(tmp_path)
     shown = capsys.readouterr().out
     assert "rope: not measured, out of memory." in shown
     assert "nope: not measured, diverged." in shown

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 import experiments
+from experiments.methods import small_encoding
 from experiments.padding_leakage import measuring, pages
-from experiments.padding_leakage import run as padding_leakage
 from experiments.padding_leakage.config import Data, Learning
-from experiments.padding_leakage.measuring import Reading, Setting, Subject
-from experiments.rows import fitted
+from experiments.padding_leakage.measuring import Computed, Setting, Subject
 from posenc_jax import make
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.hosts.compiling import jit_quick
@@ -32,18 +31,18 @@ ALL = "attention+output+loss"
 def leaks():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measuring, "jit_quick", lambda function, effort=0: jit_quick(function))
-        return measuring.measure(SETTING, Subject(*fitted("rope", {})))
+        return measuring.measure(SETTING, Subject(*small_encoding("rope", {})))
 
 
 def test_with_all_masks_the_content_of_padding_moves_nothing_to_the_bit(leaks):
-    for quantity in Reading._fields:
+    for quantity in Computed._fields:
         assert (leaks[("content", quantity), ALL] == 0).all()
         assert (leaks[("amount", quantity), ALL] < 1e-5).all()
 
 
 @pytest.mark.parametrize(
     ("off", "quantity"),
-    [("output+loss", name) for name in Reading._fields] + [("attention+loss", "pooled")],
+    [("output+loss", name) for name in Computed._fields] + [("attention+loss", "pooled")],
 )
 def test_the_control_with_a_mask_off_something_moves(leaks, off, quantity):
     assert (leaks[("content", quantity), off] > 1e-4).all()
@@ -183,7 +182,7 @@ def test_padding_past_the_range_of_a_method_is_refused(tmp_path):
 
 
 def test_the_run_ends_in_its_tables_and_page(leaks, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(padding_leakage, "measure", lambda setting, subject: leaks)
+    monkeypatch.setattr(measuring, "measure", lambda setting, subject: leaks)
     small = config("rope,quick")
     small.seeds = 1
     small.data.update({**DATA.model_dump()})

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import experiments
-from experiments import rows, workers
+from experiments import workers
+from experiments.methods import largest, small_encoding, small_layout
 from experiments.permutation import measuring, pages
 from experiments.permutation import run as permutation
 from experiments.permutation.config import CAUSAL, Config, EquivarianceConfig, OrderConfig
 from experiments.permutation.measuring import Setting, Subject
-from experiments.rows import fitted, standing
 from posenc_jax import CATALOG
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.model import transformer
@@ -35,27 +35,27 @@ def measured():
 
 def test_the_largest_does_not_pass_over_a_nan():
     gap = jnp.zeros((64, 512)).at[3, 5:200].set(jnp.nan)
-    assert np.isnan(rows.largest(gap))
-    assert rows.largest(gap.at[3].set(2.0)) == 2.0
+    assert np.isnan(largest(gap))
+    assert largest(gap.at[3].set(2.0)) == 2.0
 
 
 def row(name, label=None, kind="encoder"):
-    shown, encoding = fitted(name, {})
+    shown, encoding = small_encoding(name, {})
     return Subject(label or shown, encoding, kind, 1)
 
 
 def test_without_positions_pairs_stand_at_one_half_exactly(measured):
     """Whatever the weights: both orders of a pair give the same output, to the bit."""
-    assert (measured["nope"].twins_2S == 0).all()
+    assert (measured["nope"].swap_gap_2S == 0).all()
     assert (measured["nope"].right_NS[0] == 0.5).all()
     assert (measured["nope"].right_NS[1] <= 0.25).all()  # 1/6, but for ties that rounding breaks
     for name in ("rope", CAUSAL):
         assert (measured[name].right_NS[0] == 1.0).all(), name
-        assert (measured[name].twins_2S[1] > 1).all(), name
+        assert (measured[name].swap_gap_2S[1] > 1).all(), name
 
 
 def test_a_symmetric_bias_tells_how_far_but_not_which_way(measured):
-    assert (measured["alibi"].twins_2S == 0).all()
+    assert (measured["alibi"].swap_gap_2S == 0).all()
     assert (measured["alibi"].right_NS[0] == 0.5).all()
     error_2L, _ = measured["alibi"].errors["float32"]
     assert (error_2L[:, 0] < 1e-6).all()
@@ -82,7 +82,7 @@ def test_without_positions_a_permuted_input_permutes_the_output(measured):
 )
 def test_past_its_range_a_method_is_not_measured(name, options):
     """Whether it states the range for plain positions, or shows NaN from there on."""
-    subject = row(name)._replace(encoding=fitted(name, options)[1])
+    subject = row(name)._replace(encoding=small_encoding(name, options)[1])
     model = transformer.build(MODEL, subject.encoding, measuring.KINDS)
     params = jax.jit(model.init)(jax.random.key(0))
     twice = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), params)
@@ -105,7 +105,7 @@ def test_orders_are_all_of_them_and_labels_say_which():
 
 
 def test_positions_of_two_axes_lie_on_a_grid():
-    at = standing(jnp.array([[1] * 7 + [0] * 2]), axes=2)
+    at = small_layout(jnp.array([[1] * 7 + [0] * 2]), axes=2)
     np.testing.assert_array_equal(at.pos_BT[0, :7, 0], [0, 0, 0, 1, 1, 1, 2])
     np.testing.assert_array_equal(at.pos_BT[0, :7, 1], [0, 1, 2, 0, 1, 2, 0])
     np.testing.assert_array_equal(at.group_BT[0], [1, 2, 3, 4, 5, 6, 7, 0, 0])
@@ -155,11 +155,8 @@ def test_a_method_and_the_chain_it_is_shown_in_are_two_names_of_one_row():
 
 def test_the_run_ends_in_its_tables_and_page(measured, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(workers, "cores", lambda: [0])  # stand-ins are of this process
-    monkeypatch.setattr(
-        permutation,
-        "measure",
-        lambda setting, subject: measured.get(subject.label, measured["rope"]),
-    )
+    stored = lambda setting, subject: measured.get(subject.label, measured["rope"])
+    monkeypatch.setattr(measuring, "measure", stored)
     small = config("nope,clamped,quick")
     small.equivariance.update(lengths=EQUIVARIANCE.lengths)
     small.text.encoding.name = "nope"
@@ -179,7 +176,7 @@ def test_an_lstm_is_a_row_like_any_other():
     """It needs no positions: an untrained one tells pairs apart, and no permutation leaves it."""
     setting = SETTING._replace(seeds=(0,), order=ORDER.model_copy(update={"steps": 2}))
     found = measuring.measure(setting, row("nope", "lstm", "lstm"))
-    assert (found.twins_2S > 1e-2).all()
+    assert (found.swap_gap_2S > 1e-2).all()
     assert (found.errors["float32"][0] > 1e-2).all()
 
 

@@ -9,17 +9,18 @@ import pytest
 import experiments
 from experiments import workers
 from experiments.length_extrapolation import run as length_extrapolation
+from experiments.methods import small_encoding
 from experiments.padding_leakage import measuring as padding
 from experiments.padding_leakage.config import Data, Learning
 from experiments.permutation import measuring as order
 from experiments.permutation.config import EquivarianceConfig, OrderConfig
-from experiments.rows import fitted
 from posenc_jax.lab import runs
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.hosts import failpoints
 from posenc_jax.lab.hosts.exit_status import Diverged, Interrupted
 from tests.test_resume import Killed
 
+NOPE = small_encoding("nope", {})
 MODEL = schema.ModelConfig(kind="encoder", width=8, heads=1, layers=1, mlp=1)
 WILD = 1e38  # a rate that no model stands
 ORDER = order.Setting(
@@ -60,14 +61,12 @@ def run(experiment, workdir, patch, kill=0):
         if kill and reached.count("measured") == kill:
             raise Killed
 
+    patch.setattr(order, "measure", ordered)
+    patch.setattr(padding, "measure", leaked)
+    patch.setattr(experiments, "show", lambda workdir: None)
+    patch.setattr(length_extrapolation, "train_and_evaluate", lambda text, task, run: None)
     module = importlib.import_module(f"experiments.{experiment}.run")
-    for name, stand_in in {
-        "measure": {"permutation": ordered, "padding_leakage": leaked}[experiment],
-        "show": lambda workdir: None,
-    }.items():
-        patch.setattr(module, name, stand_in)
-    patch.setattr(length_extrapolation, "measure", lambda text, task, record: None)
-    patch.setattr(module.pages, "summarise", lambda *args: {"said": len(args[0])})
+    patch.setattr(module, "summarise", lambda *args: {"said": len(args[0])})
     patch.setattr(failpoints, "reach", reach)
     patch.setattr(workers, "cores", lambda: [0])  # stand-ins are of this process
     config = importlib.import_module(f"configs.{experiment}").get_config("nope,rope,alibi,quick")
@@ -90,8 +89,8 @@ def test_killed_between_rows_it_ends_as_if_it_had_not_been(experiment, tmp_path,
 @pytest.mark.parametrize(
     ("module", "setting", "subject", "line"),
     [
-        (order, ORDER, order.Subject(*fitted("nope", {}), "encoder", 1), "nope, 2 tokens,"),
-        (padding, PADDING, padding.Subject(*fitted("nope", {})), "nope, attention mask off"),
+        (order, ORDER, order.Subject(*NOPE, "encoder", 1), "nope, 2 tokens,"),
+        (padding, PADDING, padding.Subject(*NOPE), "nope, attention mask off"),
     ],
     ids=["permutation", "padding_leakage"],
 )

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from experiments import attention
+from experiments.attention import save_weights
 from posenc_jax.lab import report, runs
 from scripts.report import main
 from tests import sweep_kills
@@ -103,7 +103,7 @@ def test_a_sweeps_runs_arrive_with_group_tags_every_metric_and_every_artifact(wh
 
 
 def test_attention_is_read_from_the_checkpoints(whole, tmp_path):
-    first, second = (np.load(*attention.look(folder)).astype(np.float32) for folder in whole)
+    first, second = (np.load(*save_weights(folder)).astype(np.float32) for folder in whole)
     tokens = first.shape[-1]
     assert first.shape == (1, 1, tokens, tokens)
     assert tokens > 8

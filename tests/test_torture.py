@@ -185,11 +185,13 @@ def test_a_length_that_does_not_fit_is_a_fact_with_its_reason(tmp_path):
             raise evaluation.DoesNotFit("needs more")
         record.log([RECORD])
 
-    plan = [stages.Reading("nope", length, None, None, f"nope at {length}") for length in (8, 16)]
+    plan = [
+        stages.Evaluation("nope", length, None, None, f"nope at {length}") for length in (8, 16)
+    ]
     with runs.Run(tmp_path, CONFIG) as record:
-        stages.evaluate(plan, record, read)
+        stages.evaluation_stages(plan, record, read)
     with runs.Run(tmp_path, CONFIG) as record:
-        stages.evaluate(plan, record, read)  # nothing is repeated
+        stages.evaluation_stages(plan, record, read)  # nothing is repeated
         entry = {"encoding": "nope", "length": 16, "reason": "needs more"}
         assert record.facts["not_measured"] == [entry]
         assert len(record.records()) == 1

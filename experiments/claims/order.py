@@ -111,7 +111,7 @@ def order_2(lab: Lab) -> Measured:
     accuracy = {name: row(lab, name).right_NS[0] for name in ENCODINGS}
     return Measured(
         {
-            "difference of (a, b) and (b, a), no positions": [nope.twins_2S.max()],
+            "difference of (a, b) and (b, a), no positions": [nope.swap_gap_2S.max()],
             "accuracy, no positions": nope.right_NS[0],
             "accuracy, sinusoidal (control)": accuracy.pop("sinusoidal"),
             **{f"accuracy, {name}": right for name, right in accuracy.items()},

@@ -13,7 +13,7 @@ from posenc_jax.options import FieldError
 
 
 class EvalConfig(schema.Part):
-    """Resolutions to test at, in patches a side; `tokens` is the most in one forward pass."""
+    """Resolutions to test at, in patches a side; `tokens`: the most in one forward pass."""
 
     lengths: Annotated[tuple[schema.Few, ...], Field(min_length=1), schema.Distinct]
     tokens: schema.Count = 8192
@@ -27,8 +27,8 @@ class Config(schema.TrainedConfig):
     eval: EvalConfig
 
 
-def sized(config: Config, name: str) -> Encoding:
-    """The method of that name, with tables of the size of the grid it is trained on."""
+def sized_encoding(config: Config, name: str) -> Encoding:
+    """The encoding of that name; its tables have the size of the trained grid."""
     return encodings.make(name, **_options(config, name))
 
 
@@ -67,4 +67,4 @@ def _check_method(config: Config, name: str) -> None:
     checks.training("train.length", name, options, positions(config.train.length))
     for size in config.eval.lengths:
         checks.reach("eval.lengths", name, options, positions(size))
-    checks.width("model.width", name, sized(config, name), config.model)
+    checks.width("model.width", name, sized_encoding(config, name), config.model)

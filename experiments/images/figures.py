@@ -1,4 +1,4 @@
-"""The figures of the experiment."""
+"""The figures of the experiment, drawn from its summary."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
+from experiments.dot_plots import name_rows, seed_dots, title_with_legend
 from posenc_jax.lab.report import drawing, summaries
 from posenc_jax.lab.tasks.images import VIEWS
 
@@ -30,7 +31,7 @@ def sizes(summary: Mapping) -> list[int]:
 
 
 def by_resolution(summary: Mapping, names: Sequence[str]) -> Figure:
-    """Accuracy by patches a side, a panel for each way to count positions."""
+    """Accuracy by patches a side, a panel for counted and one for interpolated positions."""
     shared, styles = sizes(summary), drawing.line_styles(names)
     figure = Figure(figsize=(8, 4.8))
     panels = figure.subplots(1, 2, sharey=True, gridspec_kw={"wspace": 0.06})
@@ -51,9 +52,7 @@ def by_resolution(summary: Mapping, names: Sequence[str]) -> Figure:
     panels[0].set_ylim(0, 1.02)
     panels[0].set_ylabel("accuracy (share of images)")
     figure.supxlabel("patches · dotted line: trained", fontsize="medium")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=4,
-                  title="Accuracy by resolution", alignment="left",
-                  title_fontproperties={"weight": "bold", "size": "large"})  # fmt: skip
+    title_with_legend(figure, "Accuracy by resolution", columns=4)
     return figure
 
 
@@ -66,19 +65,15 @@ def control(summary: Mapping, names: Sequence[str]) -> Figure:
         axes.axvline(value, color=drawing.MUTED, linewidth=1, linestyle="--", zorder=1)
     for y, name in enumerate(names):
         both = [summary["results"][key][trained] for key in (name, f"{name}, {SHUFFLED}")]
-        axes.plot(
-            [cell["mean"] for cell in both], [y, y], color=drawing.GRID, linewidth=3, zorder=1
-        )
-        for i, (cell, label) in enumerate(zip(both, ("as it is", SHUFFLED), strict=True)):
-            axes.plot(cell["seeds"], [y] * len(cell["seeds"]), drawing.MARKERS[i], ms=5, alpha=0.75,
-                      color=drawing.COLORS[i], label=label if y == 0 else None)  # fmt: skip
-    axes.set_yticks(range(len(names)), names)
-    axes.set_ylim(len(names) - 0.5, -0.5)
+        means = [cell["mean"] for cell in both]
+        axes.plot(means, [y, y], color=drawing.GRID, linewidth=3, zorder=1)
+        for i, (cell, text) in enumerate(zip(both, ("as it is", SHUFFLED), strict=True)):
+            label = text if y == 0 else None
+            seed_dots(axes, y, cell["seeds"], i, ms=5, alpha=0.75, label=label)
+    name_rows(axes, names)
     axes.set_xlim(0, 1.02)
     axes.set_xlabel("accuracy (share of images)")
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=2,
-                  title="What is left when patches are shuffled", alignment="left",
-                  title_fontproperties={"weight": "bold", "size": "large"})  # fmt: skip
+    title_with_legend(figure, "What is left when patches are shuffled", columns=2)
     return figure
 
 
@@ -87,9 +82,8 @@ def shown(file: Path) -> Figure:
     with np.load(file) as stored:
         panels = {title: stored[title] for title in stored.files}
     figure = Figure(figsize=(8, 0.6 + 8 / len(panels)))
-    for axes, (title, patch_RCPPC) in zip(
-        figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
-    ):
+    row = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axes, (title, patch_RCPPC) in zip(row, panels.items(), strict=True):
         axes.imshow(_put_together(patch_RCPPC), interpolation="nearest")
         axes.set_title(title, fontsize="small")
         axes.set(xticks=[], yticks=[])
@@ -98,7 +92,7 @@ def shown(file: Path) -> Figure:
 
 
 def _put_together(patch_RCPPC: np.ndarray) -> np.ndarray:
-    """The image of the patches in colours, a third of a pixel between them; one channel is ink."""
+    """The image in colours, with gaps of a third of a pixel; one channel is drawn dark on light."""
     ink = patch_RCPPC.shape[-1] == 1
     color_RCPP3 = 1 - patch_RCPPC.repeat(3, axis=-1) if ink else patch_RCPPC
     fine = color_RCPP3.repeat(3, axis=2).repeat(3, axis=3)

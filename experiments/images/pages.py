@@ -1,10 +1,11 @@
-"""What the experiment shows: what follows from its numbers, its table, its figures."""
+"""The report of the experiment: what follows from its numbers, its table, its figures."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from experiments.images import figures
+from experiments.results import lead, share
 from posenc_jax.lab.report import Grid, Picture, Section, summaries
 from posenc_jax.lab.report.statistics import paired
 from posenc_jax.lab.runs import StoredRun
@@ -16,31 +17,23 @@ PAIRS = {"learned": "learned_2d", "sinusoidal": "sinusoidal_2d", "rope": "axial"
 
 
 def row(name: str, view: str) -> str:
-    """What a method's results in one view are called in the records."""
+    """The label `encoding` of a method's records in one view."""
     return name if view == COUNTED else f"{name}, {view}"
 
 
 def sections(run: StoredRun) -> tuple[str, list[Section]]:
-    """The line under the page's title, and what `report.present` shows."""
+    """The line below the title of the report, and its sections."""
     summary = run.summary
     names = methods(summary)
-    started = str(run.environment.get("started", ""))[:10]
-    lead = f"{len(names)} methods · {summaries.seed_count(summary)} seeds · {started}"
-    draw = lambda figure: partial(figure, summary, names)
-    return lead, [
+    by_resolution = partial(figures.by_resolution, summary, names)
+    control = partial(figures.control, summary, names)
+    shown = partial(figures.shown, Path(run.path, "shown.npz"))
+    accuracy = Picture("by_resolution", by_resolution, figures.SIZES)
+    return lead(run, f"{len(names)} methods", f"{summaries.seed_count(summary)} seeds"), [
         Section("What follows", findings(summary)),
-        Section(
-            "Accuracy",
-            [_table(summary), Picture("by_resolution", draw(figures.by_resolution), figures.SIZES)],
-        ),
-        Section(
-            "The control: shuffled patches",
-            [Picture("control", draw(figures.control), figures.CONTROL)],
-        ),
-        Section(
-            "What the model is shown",
-            [Picture("shown", partial(figures.shown, Path(run.path, "shown.npz")), figures.SHOWN)],
-        ),
+        Section("Accuracy", [_table(summary), accuracy]),
+        Section("The control: shuffled patches", [Picture("control", control, figures.CONTROL)]),
+        Section("What the model is shown", [Picture("shown", shown, figures.SHOWN)]),
     ]
 
 
@@ -50,13 +43,13 @@ def methods(summary: Mapping) -> list[str]:
 
 
 def findings(summary: Mapping) -> list[str]:
-    """What follows from the numbers, in sentences made from them."""
+    """Sentences made from the numbers."""
     names, trained = methods(summary), summary["train_length"]
     at = partial(_cell, summary)
     best = max(names, key=lambda name: at(name, COUNTED, trained)["mean"])
     said = [
         f"At the resolution of training, {_grid(trained)} patches, {best} is right most often: "
-        f"{_share(at(best, COUNTED, trained))} of the test images. Always saying the most frequent "
+        f"{share(at(best, COUNTED, trained))} of the test images. Always saying the most frequent "
         f"label of training is right on {summary['baselines']['most_frequent']:.3f}."
     ]
     told = [name for name in names if name != "nope"]
@@ -72,7 +65,7 @@ def findings(summary: Mapping) -> list[str]:
             for view in (COUNTED, INTERPOLATED):
                 first = max(names, key=lambda name: at(name, view, size)["mean"])
                 said.append(f"{_grid(size)} patches, positions {view}: the best is {first} with "
-                            f"{_share(at(first, view, size))}.")  # fmt: skip
+                            f"{share(at(first, view, size))}.")  # fmt: skip
     lost = [
         f"{_grid(entry['length'])} patches, {entry['encoding']}: not measured: {entry['reason']}."
         for entry in summary["not_measured"]
@@ -81,7 +74,7 @@ def findings(summary: Mapping) -> list[str]:
 
 
 def _gains(summary: Mapping, names: Sequence[str]) -> list[str]:
-    """Two dimensions against one, paired by seed."""
+    """The gain of two dimensions over one, paired by seed."""
     pairs = [(flat, grid) for flat, grid in PAIRS.items() if flat in names and grid in names]
     places = [(COUNTED, summary["train_length"])] + [
         (INTERPOLATED, n) for n in figures.sizes(summary) if n > summary["train_length"]
@@ -110,7 +103,7 @@ def _table(summary: Mapping) -> Grid:
             columns += [(COUNTED, size), (INTERPOLATED, size)]
     title = lambda view, size: _grid(size) + ("" if (view, size) == columns[0] else f" {view}")
     rows = [
-        (name, *(_share(_cell(summary, name, view, size)) for view, size in columns))
+        (name, *(share(_cell(summary, name, view, size)) for view, size in columns))
         for name in methods(summary)
     ]
     return Grid(
@@ -129,8 +122,3 @@ def _cell(summary: Mapping, name: str, view: str, size: int) -> Mapping:
 
 def _grid(size: int) -> str:
     return f"{size} × {size}"
-
-
-def _share(cell: Mapping) -> str:
-    half = "" if cell["low"] is None else f" ±{cell['mean'] - cell['low']:.3f}".replace("0.", ".")
-    return f"{cell['mean']:.3f}{half}"

@@ -1,4 +1,4 @@
-"""Trains and tests the methods of an image experiment, and reports the results."""
+"""Trains and tests the methods of an image experiment."""
 
 import math
 
@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.images import pages
-from experiments.images.config import Config, sized
-from experiments.stages import Reading, evaluate, fit
+from experiments.images.config import Config, sized_encoding
+from experiments.images.pages import row, sections
+from experiments.stages import Evaluation, evaluation_stages, train_stage
 from posenc_jax import encodings
 from posenc_jax.lab import report, runs, tasks
 from posenc_jax.lab.config import schema
@@ -17,27 +17,24 @@ from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.images import VIEWS
 from posenc_jax.lab.training.evaluation import Evaluator, Scores, records
 
-
-def run(config: Config, workdir: str) -> None:
-    """Trains and tests every method, then writes and prints the report."""
-    with runs.Run(workdir, config.model_dump(), config.wandb.model_dump()) as record:
-        task = _task(config, config.encoding.names[0])
-        record.fact(task=dict(task.facts))
-        _keep_shown(config, task, record)
-        for name in config.encoding.names:
-            _measure(config, name, record)
-        summary = report.summarise(
-            record.records(), metric=task.metric, better="higher",
-            train_length=config.train.length, baselines=task.baselines(),
-            not_measured=record.facts.get("not_measured", ()),
-        )  # fmt: skip
-        record.finish(summary)
-        show(workdir)
+__all__ = ["measure", "sections"]
 
 
-def show(workdir: str) -> None:
-    """The report of a finished run again, from its folder."""
-    report.present(workdir, *pages.sections(runs.read(workdir)))
+def measure(config: Config, run: runs.Run) -> dict:
+    """Trains and tests every method; returns the summary."""
+    task = _task(config, config.encoding.names[0])
+    run.fact(task=dict(task.facts))
+    _save_shown(config, task, run)
+    for name in config.encoding.names:
+        _measure_method(config, name, run)
+    return report.summarise(
+        run.records(),
+        metric=task.metric,
+        better="higher",
+        train_length=config.train.length,
+        baselines=task.baselines(),
+        not_measured=run.facts.get("not_measured", ()),
+    )
 
 
 def _task(config: Config, name: str) -> tasks.Task:
@@ -46,20 +43,20 @@ def _task(config: Config, name: str) -> tasks.Task:
 
 
 def _model(config: Config, name: str, classes: int, features: int) -> Model:
-    """The encoder with one answer an image, [B, 1, classes]."""
+    """The encoder with one output for each image, [B, 1, classes]."""
     model = transformer.build(
-        config.model, sized(config, name), classes,
+        config.model, sized_encoding(config, name), classes,
         pooled=True, axes=max(1, encodings.axes(name)), features=features,
     )  # fmt: skip
 
     def apply(params, patch_BTF, layout, placed=None, **promises):
-        del promises  # positions do not count up along storage in every view
+        del promises  # positions do not count up by one in every view
         return model.apply(params, patch_BTF, layout, placed)[:, None]
 
     return model._replace(apply=apply)
 
 
-def _measure(config: Config, name: str, record: runs.Run) -> None:
+def _measure_method(config: Config, name: str, run: runs.Run) -> None:
     """Trains one method, and logs its scores in every view at every resolution."""
     task = _task(config, name)
     assert task.features is not None
@@ -67,25 +64,24 @@ def _measure(config: Config, name: str, record: runs.Run) -> None:
     limits = schema.EvalConfig(lengths=config.eval.lengths, tokens=config.eval.tokens)
     evaluator = Evaluator(model, task, limits)
     plan = [
-        Reading(name, size, name, evaluator, f"{name}: read at {size}")
+        Evaluation(name, size, name, evaluator, f"{name}: read at {size}")
         for size in config.eval.lengths
     ]
-    if all(record.ended(one.stage) for one in plan):
+    if all(run.ended(one.stage) for one in plan):
         return
-    state = fit(config, model, task, name, plan, record)
-    seeds = range(config.first_seed, config.first_seed + config.seeds)
+    state = train_stage(config, model, task, name, plan, run)
 
-    def read(one: Reading) -> None:
+    def evaluate(one: Evaluation) -> None:
         scores = evaluator(state.params, one.length)
         for view, seen in zip(VIEWS, by_view(scores), strict=True):
-            labels = {"encoding": pages.row(name, view), "split": "test", "length": one.length}
-            record.log(records(seen, task, config.train.steps, seeds, labels))
+            labels = {"encoding": row(name, view), "split": "test", "length": one.length}
+            run.log(records(seen, task, config.train.steps, config.seed_range, labels))
 
-    evaluate(plan, record, read)
+    evaluation_stages(plan, run, evaluate)
 
 
-def _keep_shown(config: Config, task: tasks.Task, record: runs.Run) -> None:
-    """Writes shown.npz: the first test image in patches, at every resolution and shuffled."""
+def _save_shown(config: Config, task: tasks.Task, run: runs.Run) -> None:
+    """Writes shown.npz: the patches of the first test image, at every resolution and shuffled."""
     mean_C, deviation_C = (np.asarray(task.data[name]).ravel() for name in ("mean", "deviation"))
     images, panels = (task.examples(config.train.length) or 0) // len(VIEWS), {}
     read = jax.jit(task.test, static_argnums=(2, 3))
@@ -96,11 +92,11 @@ def _keep_shown(config: Config, task: tasks.Task, record: runs.Run) -> None:
         pixels = patch_TF.reshape(size, size, side, side, -1) * deviation_C + mean_C
         title = f"{size} × {size}" + (f", {VIEWS[view]}" if view else "")
         panels[title] = np.clip(pixels / pixels.max(), 0, 1)
-    np.savez(record.path / "shown.npz", **panels)
+    np.savez(run.path / "shown.npz", **panels)
 
 
 def by_view(scores: Scores) -> list[Scores]:
-    """The scores of each view; those by place in the window are of all together."""
+    """The scores of each view; the scores by position are those of all views together."""
     whole = scores._asdict()
     parts = {name: np.split(whole[name], len(VIEWS), axis=1) for name in Scores._fields[:4]}
     return [

@@ -1,5 +1,5 @@
-"""Every method on the same tasks at one budget: its cost in range, its gain beyond.
+"""Every method on the same tasks at one budget: its cost in the trained window, its gain beyond.
 
-A task has the largest size that fits a window of tokens; tests have windows 1, 2, 4, 8 times as
-wide.
+A task has the largest size that fits a window of tokens; windows of tests are 1, 2, 4 and 8 times
+as wide.
 """

@@ -20,9 +20,9 @@ TRAINED_TWICE = ("drope",)
 class Config(schema.ExperimentConfig):
     """The methods, the tasks and the budget that they share.
 
-    encoding: its name "all" is the whole catalogue, without the methods that `left_out` gives.
-    reference: the method that each other one is compared with, seed by seed.
-    window:   tokens of a training example.
+    encoding:  the name "all" is the whole catalogue, without the methods of `left_out`.
+    reference: the method that the others are compared with, seed by seed.
+    window:    tokens of a training example.
     multiples: windows of the tests, as multiples of the trained one.
     pool, examples: training and test examples of a task.
     """
@@ -39,7 +39,7 @@ class Config(schema.ExperimentConfig):
 
 
 def names(config: Config) -> list[str]:
-    """The methods to measure; one that only places positions is put before rope."""
+    """The methods to measure; one that only changes positions is put before rope."""
     if config.encoding.name != ALL:
         return config.encoding.names
     found = [encodings.card(name) for name in encodings.CATALOG if name not in left_out(config)]
@@ -47,7 +47,7 @@ def names(config: Config) -> list[str]:
 
 
 def left_out(config: Config) -> dict[str, str]:
-    """The methods of the catalogue that "all" does not hold: name -> reason."""
+    """The methods of the catalogue that "all" leaves out: name -> reason."""
     if config.encoding.name != ALL:
         return {}
     found = {}
@@ -62,7 +62,7 @@ def left_out(config: Config) -> dict[str, str]:
 
 
 def _groups(config: Config) -> set[str | None]:
-    """The groups of tokens that every task states."""
+    """The kinds of groups of tokens that every task states."""
     stated = [tasks.options(task.name) | task.options for task in config.tasks]
     return {None} | set.intersection(*({options.get("groups")} for options in stated))
 
@@ -76,8 +76,8 @@ def options_of(config: Config, name: str, multiple: int | None = None) -> dict[s
     """The options of `encoding_of`.
 
     An option `length` is the trained window, `limit` the longest window tested, `factor` 1 in
-    training and `multiple` later; `every` is such that the last layer is the one unlike others,
-    `window` half the trained one. Options in the config take precedence.
+    training and `multiple` in tests, `every` the number of layers, so that the last layer differs
+    from the others, and `window` half the trained window. The config's options take precedence.
     """
     asked: dict[str, Any] = {
         "length": config.window,
@@ -91,11 +91,11 @@ def options_of(config: Config, name: str, multiple: int | None = None) -> dict[s
 
 @contextmanager
 def of_task(number: int) -> Iterator[None]:
-    """Gives a FieldError about "task.alphabet" the path of that task, "tasks[0].alphabet"."""
+    """Changes the path of a FieldError, "task.name", to the path of the task, "tasks[0].name"."""
     try:
         yield
     except FieldError as error:
-        raise FieldError((f"tasks[{number}]", *error.path[1:]), error.reason) from None
+        raise FieldError(("tasks", number, *error.path[1:]), error.reason) from None
 
 
 def check(config: Config) -> None:
@@ -131,10 +131,10 @@ def _check_task(config: Config, number: int, task: schema.TaskConfig) -> None:
         raise FieldError("window", f"{config.window} tokens hold no {task.name}; {least} or more")
     if tasks.streamed(task.name, **task.options):
         raise FieldError(
-            (f"tasks[{number}]", "name"),
+            ("tasks", number, "name"),
             f"{task.name} is read step by step, but examples are drawn before training; take a "
             "part, such as train 'train[:1%]'",
         )
     checks.kind(config.model, task)
     for name in names(config):
-        checks.groups(f"tasks[{number}].groups", name, task)
+        checks.groups(("tasks", number, "groups"), name, task)

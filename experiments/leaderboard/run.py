@@ -1,36 +1,23 @@
-"""Measures the methods of a leaderboard, and reports the board."""
+"""Measures the methods of a leaderboard."""
 
-from experiments import workers
-from experiments.leaderboard import measure, standings
+from experiments.leaderboard import measuring
 from experiments.leaderboard.config import Config, left_out, names
-from posenc_jax.lab import report, runs
-from posenc_jax.lab.hosts import failpoints, signals
-from posenc_jax.lab.training.progress import Progress
+from experiments.leaderboard.pages import sections, summarise
+from experiments.rows import measure_rows
+from posenc_jax.lab import runs
+
+__all__ = ["measure", "sections"]
 
 
-def run(config: Config, workdir: str) -> None:
-    """Measures every method, its records kept as it ends, then writes and prints the board."""
-    with runs.Run(workdir, config.model_dump(), config.wandb.model_dump()) as record:
-        methods = [name for name in names(config) if not record.ended(name)]
-        for name in methods[:1]:
-            record.begin(name)
-        reasons = record.facts.get("reasons", {})
-        with Progress(len(methods), "leaderboard") as progress:
-            for done, result in enumerate(workers.measured(measure.measurer, config, methods), 1):
-                record.log(result.records)
-                if result.reason:
-                    reasons[result.name] = result.reason
-                    record.fact(reasons=reasons)
-                failpoints.reach("measured")
-                record.end(result.name)
-                progress.update(done)
-                signals.stop_if_requested()
-        record.finish(
-            standings.summarise(record.records(), config.reference, reasons, left_out(config))
-        )
-        show(workdir)
+def measure(config: Config, run: runs.Run) -> dict:
+    """Measures every method; returns the summary, with the reasons of those not measured."""
+    reasons = run.facts.get("reasons", {})
 
+    def keep(name, result):
+        run.log(result.records)
+        if result.reason:
+            reasons[name] = result.reason
+            run.fact(reasons=reasons)
 
-def show(workdir: str) -> None:
-    """The board of a finished run again, from its folder."""
-    report.present(workdir, *standings.sections(runs.read(workdir)))
+    measure_rows(run, "leaderboard", names(config), measuring.measurer, config, keep)
+    return summarise(run.records(), config.reference, reasons, left_out(config))

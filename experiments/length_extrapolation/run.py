@@ -1,4 +1,4 @@
-"""Trains and evaluates the encodings of a length extrapolation, and reports the results."""
+"""Trains and evaluates the encodings of a length extrapolation."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +9,7 @@ import jax
 
 from experiments import checks
 from experiments.length_extrapolation.config import Config, trained_encoding, variants
-from experiments.stages import Reading, evaluate, fit
+from experiments.stages import Evaluation, evaluation_stages, train_stage
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab import report, runs, tasks
 from posenc_jax.lab.model import transformer
@@ -18,46 +18,44 @@ from posenc_jax.lab.training.evaluation import Evaluator, records
 from posenc_jax.lab.training.loop import State
 
 
-def run(config: Config, workdir: str) -> None:
-    """Trains and evaluates every encoding, then writes and prints the report."""
-    wandb = config.wandb.model_dump()
-    with (
-        runs.Run(workdir, config.model_dump(), wandb) as record,
-        ThreadPoolExecutor(1, "baselines") as meanwhile,  # compressors leave Python to others
-    ):
+def measure(config: Config, run: runs.Run) -> dict:
+    """Trains and evaluates every encoding; returns the summary, {} if this process has no records.
+
+    The baselines are computed meanwhile: compressors release Python's lock.
+    """
+    with ThreadPoolExecutor(1, "baselines") as meanwhile:
         task = tasks.make(config.task.name, **config.task.options)
         baselines = meanwhile.submit(task.baselines)
-        record.fact(task=dict(task.facts))
-        measure(config, task, record)
-        if record.is_writer:
-            summary = report.summarise(
-                record.records(),
-                metric=task.metric,
-                better="lower" if task.metric == "bits_per_byte" else "higher",
-                train_length=config.train.length,
-                baselines=baselines.result(),
-                not_measured=record.facts.get("not_measured", ()),
-            )
-            record.finish(summary)
-            report.show(workdir)
+        run.fact(task=dict(task.facts))
+        train_and_evaluate(config, task, run)
+        if not run.is_writer:
+            return {}
+        return report.summarise(
+            run.records(),
+            metric=task.metric,
+            better="lower" if task.metric == "bits_per_byte" else "higher",
+            train_length=config.train.length,
+            baselines=baselines.result(),
+            not_measured=run.facts.get("not_measured", ()),
+        )
 
 
-def measure(config: Config, task: tasks.Task, record: runs.Run) -> None:
-    """Trains and evaluates every encoding into the record; what an earlier start did stays."""
+def train_and_evaluate(config: Config, task: tasks.Task, run: runs.Run) -> None:
+    """Trains and evaluates every encoding, without the stages that have ended."""
     programs = 0
     for name in config.encoding.names:
         plan = _plan(config, task, name)
         programs += len({(one.model, one.evaluator.shape(one.length)) for one in plan})
-        if not all(record.ended(one.stage) for one in plan):
+        if not all(run.ended(one.stage) for one in plan):
             model = transformer.build(config.model, trained_encoding(config, name), task.vocab)
-            state = fit(config, model, task, name, plan, record)
-            evaluate(plan, record, partial(_read, config, task, state, record))
-    record.fact(evaluation_programs=programs)
+            state = train_stage(config, model, task, name, plan, run)
+            evaluation_stages(plan, run, partial(_evaluate, config, task, state, run))
+    run.fact(evaluation_programs=programs)
 
 
 def _reader(config: Config, encoding: Encoding, vocab: int) -> Model:
-    """The model under an encoding that its weights may not have been trained with: what arrays
-    there are stand where this one looks for them.
+    """The model under an encoding that it may not have been trained with: the arrays of the trained
+    encoding are used, in order, in this encoding's tree.
     """
     model = transformer.build(config.model, encoding, vocab)
     if config.model.kind == "lstm":
@@ -71,7 +69,7 @@ def _reader(config: Config, encoding: Encoding, vocab: int) -> Model:
     return model._replace(apply=apply)
 
 
-def _plan(config: Config, task: tasks.Task, name: str) -> list[Reading]:
+def _plan(config: Config, task: tasks.Task, name: str) -> list[Evaluation]:
     evaluators: dict[Any, Evaluator] = {}
     plan = []
     for length in config.eval.lengths:
@@ -81,16 +79,16 @@ def _plan(config: Config, task: tasks.Task, name: str) -> list[Reading]:
                 model = _reader(config, encoding, task.vocab)
                 evaluators[shared] = Evaluator(model, task, config.eval)
             stage = f"{name}: read as {label} at {length}"
-            plan.append(Reading(label, length, shared, evaluators[shared], stage))
+            plan.append(Evaluation(label, length, shared, evaluators[shared], stage))
     return plan
 
 
-def _read(config: Config, task: tasks.Task, state: State, record: runs.Run, one: Reading) -> None:
-    seeds, step = range(config.first_seed, config.first_seed + config.seeds), config.train.steps
+def _evaluate(config: Config, task: tasks.Task, state: State, run: runs.Run, one: Evaluation):
+    seeds, step = config.seed_range, config.train.steps
     started = time.perf_counter()
     scores = one.evaluator(state.params, one.length)
     seconds = time.perf_counter() - started
     labels = {"encoding": one.label, "split": "test", "length": one.length}
-    record.log(records(scores, task, step, seeds, labels))
+    run.log(records(scores, task, step, seeds, labels))
     took = {"evaluation_seconds": [seconds / len(seeds)] * len(seeds)}
-    record.log(runs.seed_records(step, seeds, labels, took))
+    run.log(runs.seed_records(step, seeds, labels, took))

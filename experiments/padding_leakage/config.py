@@ -1,11 +1,11 @@
-"""The config of a padding measurement, and what it refuses."""
+"""The config of the padding experiment, and what it refuses."""
 
 from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, model_validator
 
 from experiments import checks
-from experiments.rows import fitted, fitted_options
+from experiments.methods import small_encoding, small_options
 from posenc_jax import encodings
 from posenc_jax.lab.config import schema
 from posenc_jax.options import FieldError
@@ -14,7 +14,7 @@ Side = Literal["left", "right"]
 
 
 class Data(schema.Part):
-    """Sequences: in training of `min_length` to `length` tokens; in the measurement of `measured`
+    """Sequences of `min_length` to `length` tokens in training; in the measurement of `measured`
     tokens, with each amount of padding on each side.
     """
 
@@ -30,7 +30,7 @@ class Data(schema.Part):
 
 
 class Learning(schema.Part):
-    """Training with Adam; the rate falls to 0."""
+    """Training with Adam; the learning rate falls to 0."""
 
     steps: schema.Count
     batch: schema.Rows
@@ -59,10 +59,10 @@ def check(config: Config) -> None:
     longest = max(config.data.length, config.data.measured + max(config.data.amounts))
     for name in config.encoding.names:
         checks.sequence("encoding.name", name)
-    rows = [fitted(name, config.encoding.options) for name in config.encoding.names]
+    rows = [small_encoding(name, config.encoding.options) for name in config.encoding.names]
     schema.check_distinct("encoding.name", [label for label, _ in rows])
     for name, (label, encoding) in zip(config.encoding.names, rows, strict=True):
         checks.width("model.width", label, encoding, config.model)
-        _, options = fitted_options(name, config.encoding.options)
+        _, options = small_options(name, config.encoding.options)
         checks.training("data.length", label, options, config.data.length)
         checks.reach("data.amounts", label, options, longest)

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from experiments.padding_leakage.measuring import Reading
+from experiments.dot_plots import name_rows, seed_dots, title_with_legend
+from experiments.padding_leakage.measuring import Computed
+from experiments.results import largest
 from posenc_jax.lab.report import drawing
 
 LEAK = (
@@ -22,18 +24,17 @@ ACCURACY = (
     "mean."
 )
 SHADES = LinearSegmentedColormap.from_list("leak", ["#eaf3fa", drawing.COLORS[0]])
-LEAST = -8.0  # the decade that the lightest shade begins with
+LEAST = -8.0  # the power of ten with the lightest shade
 
 
 def leak(leaks: Mapping, names: Sequence[str]) -> Figure:
     """Every set of masks against every quantity, by content and by amount."""
     figure = Figure(figsize=(8, 4.4))
-    for axes, (change, found) in zip(
-        figure.subplots(1, 2, sharey=True), leaks.items(), strict=True
-    ):
-        value = [[_largest(found[q][m].values()) for q in Reading._fields] for m in names]
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, (change, found) in zip(panels, leaks.items(), strict=True):
+        value = [[largest(found[q][m].values()) for q in Computed._fields] for m in names]
         shade = [[LEAST if v <= 0 else max(math.log10(v), LEAST) for v in row] for row in value]
-        # A mesh is drawn as shapes; an image would be smoothed by whoever shows the page.
+        # A mesh is drawn as shapes; a browser would smooth an image.
         axes.pcolormesh(shade, cmap=SHADES, vmin=LEAST, vmax=2, edgecolor="#ffffff", linewidth=2)
         for y, row in enumerate(value):
             for x, v in enumerate(row):
@@ -41,7 +42,7 @@ def leak(leaks: Mapping, names: Sequence[str]) -> Figure:
                 color = "#ffffff" if v > 1e-2 else "#20262e"
                 at = x + 0.5, y + 0.5
                 axes.annotate(text, at, ha="center", va="center", fontsize="small", color=color)
-        axes.set_xticks([x + 0.5 for x in range(len(Reading._fields))], Reading._fields)
+        axes.set_xticks([x + 0.5 for x in range(len(Computed._fields))], Computed._fields)
         axes.set_yticks([y + 0.5 for y in range(len(names))], names)
         axes.set_ylim(len(names), 0)
         axes.tick_params(length=0)
@@ -53,10 +54,6 @@ def leak(leaks: Mapping, names: Sequence[str]) -> Figure:
     return figure
 
 
-def _largest(values) -> float:
-    return max(math.nan if v is None else v for v in values)
-
-
 def mass(found: Mapping, data: Mapping) -> Figure:
     """Attention on padding for each encoding, a panel for each amount."""
     widths = list(next(iter(found.values()))["trained"])
@@ -65,20 +62,15 @@ def mass(found: Mapping, data: Mapping) -> Figure:
     for axes, width in zip(panels, widths, strict=True):
         for y, states in enumerate(found.values()):
             for i, (state, by_width) in enumerate(states.items()):
-                seeds = by_width[width]
                 at, label = y + 0.24 * (i - 0.5), state if y == 0 else None
-                axes.plot(seeds, [at] * len(seeds), drawing.MARKERS[i], ms=5, alpha=0.7,
-                          color=drawing.COLORS[i], label=label)  # fmt: skip
+                seed_dots(axes, at, by_width[width], i, ms=5, alpha=0.7, label=label)
         pads = int(width) - data["measured"]
         axes.axvline(pads / int(width), color=drawing.MUTED, linewidth=1, linestyle=":")
-        axes.set_yticks(range(len(found)), list(found))
-        axes.set_ylim(len(found) - 0.5, -0.5)
+        name_rows(axes, list(found))
         axes.set_xlim(-0.02, 1.02)
         axes.set_title(f"{pads} of {width} tokens are padding")
         axes.set_xlabel("share of attention")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=2,
-                  title="Attention of real tokens to padding, no attention mask", alignment="left",
-                  title_fontproperties={"weight": "bold", "size": "large"})  # fmt: skip
+    title_with_legend(figure, "Attention of real tokens to padding, no attention mask", columns=2)
     return figure
 
 
@@ -89,18 +81,12 @@ def accuracy(found: Mapping) -> Figure:
     for axes, (kind, by_masks) in zip(panels, found.items(), strict=True):
         for y, by_condition in enumerate(by_masks.values()):
             for i, (condition, cell) in enumerate(by_condition.items()):
-                at, color = y + 0.19 * (i - 1.5), drawing.COLORS[i]
-                axes.plot(
-                    cell["values"], [at] * len(cell["values"]), ".", ms=3, alpha=0.4, color=color
-                )
-                axes.plot([cell["mean"]], [at], drawing.MARKERS[i], ms=5, color=color,
-                          label=condition if y == 0 else None)  # fmt: skip
-        axes.set_yticks(range(len(by_masks)), list(by_masks))
-        axes.set_ylim(len(by_masks) - 0.5, -0.5)
+                at, label = y + 0.19 * (i - 1.5), condition if y == 0 else None
+                seed_dots(axes, at, cell["values"], i, marker=".", ms=3, alpha=0.4)
+                seed_dots(axes, at, [cell["mean"]], i, ms=5, label=label)
+        name_rows(axes, list(by_masks))
         axes.set_xlim(-0.02, 1.03)
         axes.set_xlabel("share right")
         axes.set_title({"token": "each token", "pooled": "the whole sequence"}[kind])
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=4,
-                  title="Accuracy after training with each set of masks", alignment="left",
-                  title_fontproperties={"weight": "bold", "size": "large"})  # fmt: skip
+    title_with_legend(figure, "Accuracy after training with each set of masks", columns=4)
     return figure

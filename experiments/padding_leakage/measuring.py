@@ -1,7 +1,7 @@
-"""One encoding under every subset of the masks: trained, then measured.
+"""Trains one encoding under every subset of the masks, and measures what padding changes.
 
-Letters besides the house's: A amounts of padding, 2 states (untrained, trained), O output mask and
-L loss mask off and on, D sides, S seeds; R all runs of a program, O x L x D x S.
+More letters of shapes: A amounts of padding, 2 states (untrained, trained), O output mask and L
+loss mask off and on, D sides, S seeds; R all runs of a program, O x L x D x S.
 """
 
 import itertools
@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from experiments.methods import largest, small_layout
 from experiments.padding_leakage.config import Data, Learning
-from experiments.rows import largest, standing
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.hosts.compiling import jit_quick
@@ -41,8 +41,8 @@ MASKS = ("attention", "output", "loss")
 TEST = 2**31 - 1  # the seed of the sequences that are measured
 SUBSETS = tuple(itertools.product((False, True), repeat=len(MASKS)))
 ModelOf = Callable[[Any], Model]  # of the output mask
-# What is measured: ("content" or "amount", field of Reading), ("token" or "pooled", padding), or
-# ("mass",), the attention on padding.
+# A quantity is ("content" or "amount", field of Computed), ("token" or "pooled", condition) for an
+# accuracy, or ("mass",) for the attention on padding.
 Quantity = tuple[str, ...]
 Leaks = dict[tuple[Quantity, str], np.ndarray]  # (quantity, subset of the masks) -> [A, 2, D, S]
 
@@ -62,7 +62,7 @@ class Subject(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Padded sequences: for each token the one before it, for each sequence its favourite."""
+    """Padded sequences, and their targets: the token before each token, the favourite symbol."""
 
     tokens_BT: jax.Array
     before_BT: jax.Array
@@ -70,11 +70,9 @@ class Batch(NamedTuple):
     layout: Layout
 
 
-class Reading(NamedTuple):
-    """What a model makes of one batch.
-
-    Outputs of its N real tokens, [B, N, V], the pooled output, [B, V], the loss of the tokens and
-    the gradient of that.
+class Computed(NamedTuple):
+    """Results on one batch: outputs of the N real tokens [B, N, V], the pooled output [B, V], the
+    loss of the tokens, its gradient.
     """
 
     outputs: Any
@@ -84,7 +82,7 @@ class Reading(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What the runs of a program differ in, each [R]; inside the program of one run."""
+    """What differs between the runs of a program, each [R]; scalars inside a run."""
 
     output_mask: jax.Array
     loss_mask: jax.Array
@@ -100,7 +98,7 @@ def subset(used: Sequence[bool]) -> str:
 def sequences(key, data: Data, count: int, size_B: jax.Array, width: int, left) -> Batch:
     """Random sequences in which about half of the tokens are one symbol, the favourite.
 
-    A sequence depends on the key, not on width or side, so it can be padded in different ways.
+    Width and side change only the padding, not the tokens.
     """
     keys = jax.random.split(key, 3)
     longest = max(data.length, data.measured)
@@ -114,11 +112,11 @@ def sequences(key, data: Data, count: int, size_B: jax.Array, width: int, left) 
     move_B = jnp.where(left, width - size_B, 0)
     roll = lambda x_BT: jax.vmap(jnp.roll)(jnp.where(real_BT, x_BT, PAD), move_B)
     segment_BT = roll(jnp.ones_like(symbol_BT))
-    return Batch(roll(symbol_BT), roll(before_BT), favourite_B, standing(segment_BT))
+    return Batch(roll(symbol_BT), roll(before_BT), favourite_B, small_layout(segment_BT))
 
 
 def pool(out_BTV: jax.Array, batch: Batch, output_mask: jax.Array | bool) -> jax.Array:
-    """The mean output [B, V], over real tokens or over all: that of a `pooled` model."""
+    """The mean output [B, V], over real tokens or over all, as in a `pooled` model."""
     real_BT = batch.layout.segment_BT > 0
     counts_BT1 = (real_BT | jnp.logical_not(output_mask))[..., None]
     total_BV = jnp.where(counts_BT1, out_BTV, 0).sum(axis=1)
@@ -126,7 +124,7 @@ def pool(out_BTV: jax.Array, batch: Batch, output_mask: jax.Array | bool) -> jax
 
 
 def measure(setting: Setting, subject: Subject) -> Leaks:
-    """Trains one encoding under all subsets, and measures it untrained and trained.
+    """Trains one encoding under all subsets of the masks, and measures it before and after.
 
     Raises:
       Diverged: names the row, the masks, the step and the seed of a loss that is not finite.
@@ -163,19 +161,19 @@ def measure(setting: Setting, subject: Subject) -> Leaks:
 
 
 def _model(setting: Setting, subject: Subject, attention: bool, output: Any) -> Model:
-    """The model with masks on or off; that of the output may be traced, and is one program then."""
+    """The model with masks on or off; `output` may be traced, so that one program serves both."""
     masks = schema.MaskConfig.model_construct(attention=attention, output=output)
     config = setting.model.model_copy(update={"masks": masks})
     return transformer.build(config, subject.encoding, setting.data.symbols + 1)
 
 
 def _quantities(plain, padded: list) -> dict[Quantity, list[np.ndarray]]:
-    """Every quantity as [R] for each amount, from what was read without padding and with it."""
+    """Every quantity, [R] for each amount, from what `_read` returns without and with padding."""
     found: dict[Quantity, list[np.ndarray]] = {}
-    reading, scores, _ = plain
-    for padded_reading, padded_scores, gaps in padded:
-        for name in Reading._fields:
-            gap = jax.tree.map(_largest, getattr(padded_reading, name), getattr(reading, name))
+    computed, scores, _ = plain
+    for padded_computed, padded_scores, gaps in padded:
+        for name in Computed._fields:
+            gap = jax.tree.map(_largest, getattr(padded_computed, name), getattr(computed, name))
             found.setdefault(("amount", name), []).append(np.max(jax.tree.leaves(gap), axis=0))
             found.setdefault(("content", name), []).append(getattr(gaps, name))
         for name, value in padded_scores.items():
@@ -196,7 +194,7 @@ def _token_loss(logits_BTV, batch: Batch, loss_mask):
 
 
 def _learn(setting: Setting, subject: Subject, model_of: ModelOf, params, run: Run):
-    """One run's training on the loss of tokens plus that of sequences: parameters, metrics."""
+    """Trains one run on the loss of tokens plus that of sequences: parameters, metrics."""
     data, learning, model = setting.data, setting.learning, model_of(run.output_mask)
     tx = optax.adam(optax.cosine_decay_schedule(learning.lr, learning.steps))
 
@@ -224,7 +222,7 @@ def _learn(setting: Setting, subject: Subject, model_of: ModelOf, params, run: R
 
 
 def _read(setting: Setting, model_of: ModelOf, amount: int, params, run: Run):
-    """One run on the measured sequences: (reading with zeros as padding, scores, content gaps)."""
+    """One run on the measured sequences: (results with zeros as padding, scores, content gaps)."""
     data, model = setting.data, model_of(run.output_mask)
     count, width = data.examples, data.measured + amount
     size_B = jnp.full((count,), data.measured, jnp.int32)
@@ -242,16 +240,16 @@ def _read(setting: Setting, model_of: ModelOf, amount: int, params, run: Run):
 
         (loss, logits_BTV), grads = jax.value_and_grad(loss_of, has_aux=True)(params)
         logits_BV = pool(logits_BTV, batch, run.output_mask)
-        reading = Reading(cut(logits_BTV), logits_BV, loss, grads)
-        right_BN = reading.outputs.argmax(axis=-1) == cut(batch.before_BT)
+        computed = Computed(cut(logits_BTV), logits_BV, loss, grads)
+        right_BN = computed.outputs.argmax(axis=-1) == cut(batch.before_BT)
         right_B = logits_BV.argmax(axis=-1) == batch.favourite_B
-        return reading, right_BN.astype(jnp.float32).mean(), right_B.astype(jnp.float32).mean()
+        return computed, right_BN.astype(jnp.float32).mean(), right_B.astype(jnp.float32).mean()
 
     contents = jnp.stack([batch.tokens_BT, jnp.where(real_BT, batch.tokens_BT, junk_BT)])
-    readings, token_2, pooled_2 = jax.lax.map(read, contents)
+    computed, token_2, pooled_2 = jax.lax.map(read, contents)
     gap_of = lambda leaf: largest(jnp.abs(leaf[0] - leaf[1]))
-    gaps = [jax.tree.leaves(jax.tree.map(gap_of, field)) for field in readings]
-    gaps = Reading(*(largest(jnp.stack(gap)) for gap in gaps))
+    gaps = [jax.tree.leaves(jax.tree.map(gap_of, field)) for field in computed]
+    gaps = Computed(*(largest(jnp.stack(gap)) for gap in gaps))
     assert model.attention is not None
     weights = model.attention(params, batch.tokens_BT, batch.layout)
     pads_BK = (~real_BT).astype(jnp.float32)
@@ -259,4 +257,4 @@ def _read(setting: Setting, model_of: ModelOf, amount: int, params, run: Run):
     mass = cut(mass_BQ / len(weights)).mean()
     scores = {("mass",): mass, ("token", "padded"): token_2[0], ("pooled", "padded"): pooled_2[0],
               ("token", "junk"): token_2[1], ("pooled", "junk"): pooled_2[1]}  # fmt: skip
-    return jax.tree.map(lambda leaf: leaf[0], readings), scores, gaps
+    return jax.tree.map(lambda leaf: leaf[0], computed), scores, gaps

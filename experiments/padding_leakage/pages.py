@@ -1,21 +1,21 @@
-"""What the experiment shows: which masks are needed, how much leaks without, and what it costs."""
+"""The report of the experiment: which masks are needed, what leaks without them, what they cost."""
 
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
 
 from experiments.padding_leakage import figures
-from experiments.padding_leakage.measuring import MASKS, Reading, subset
+from experiments.padding_leakage.measuring import MASKS, Computed, subset
+from experiments.results import collect, largest, mean_cell, nested, plus_minus, small
 from posenc_jax.lab.report import Grid, Picture, Section
-from posenc_jax.lab.report.statistics import interval, paired
+from posenc_jax.lab.report.statistics import paired
 from posenc_jax.lab.runs import Record, StoredRun
 
 NAMES = [subset([bool(i & bit) for bit in (1, 2, 4)]) for i in range(8)]
 ALL = NAMES[-1]
-# Of the padding's content nothing may pass. Without the padding a batch is narrower, and the same
-# sums are added up in another order.
+# The content of the padding may change no bit. Without the padding a batch is narrower, and the
+# same sums are added in another order.
 CLEAN = {"content": 0.0, "amount": 1e-4}
 RULE = (
     "A set of masks is clean for a quantity if it moves by exactly 0 when the content of the "
@@ -26,61 +26,59 @@ RULE = (
 )
 NECESSARY, ONE_WAY, TIDY, NO_HELP = "necessary", "one of several ways", "only tidy", "no help"
 CONDITIONS = ("unpadded", "as trained", "junk", "more padding")
-Values = dict[tuple, list[float]]
 
 
 def summarise(records: Iterable[Record]) -> dict:
     """The summary of a run: leaks and verdicts, attention on padding, accuracy."""
     records = list(records)
-    leaks: dict[str, dict] = {change: {} for change in CLEAN}
-    mass: Values = {}
-    scores: dict[str, dict[str, dict]] = {"token": {}, "pooled": {}}
-    lengths = sorted({r["labels"]["length"] for r in records})
-    last = max(r["step"] for r in records)
-    for r in records:
-        metric, labels = r["metric"], r["labels"]
-        encoding, masks, length = labels["encoding"], labels["masks"], labels["length"]
-        if metric == "leak":
-            by_masks = leaks[labels["change"]].setdefault(labels["quantity"], {})
-            known = by_masks.setdefault(masks, {}).get(encoding, 0.0)
-            by_masks[masks][encoding] = _larger(known, r["value"])
-        elif metric == "attention_on_padding" and masks == NAMES[-2]:
-            key = encoding, length, "trained" if r["step"] else "untrained", r["seed"]
-            mass.setdefault(key, []).append(r["value"])
-        elif metric == "accuracy" and r["step"] == last:
-            condition = _condition(labels["condition"], length, lengths)
-            if condition:
-                by_masks = scores[labels["answer"]].setdefault(masks, {})
-                by_pair = by_masks.setdefault(condition, {})
-                by_pair.setdefault((encoding, r["seed"]), []).append(r["value"])
+    found = nested({key: largest(v) for key, v in collect(records, _leak_key).items()})
+    leaks = {change: found[change] for change in CLEAN}
+    lengths = sorted({record["labels"]["length"] for record in records})
+    last = max(record["step"] for record in records)
+    scores = nested(collect(records, partial(_accuracy_key, lengths, last)))
     return {
-        "verdicts": {change: {q: verdict(change, by) for q, by in by_quantity.items()}
-                     for change, by_quantity in leaks.items()},
+        "verdicts": {
+            change: {quantity: verdict(change, by_masks) for quantity, by_masks in found.items()}
+            for change, found in leaks.items()
+        },
         "leaks": leaks,
-        "mass": _mass(mass),
-        "accuracy": {kind: _accuracy(by_masks) for kind, by_masks in scores.items()},
-    }  # fmt: skip
+        "mass": _mass(collect(records, _mass_key)),
+        "accuracy": {answer: _accuracy(scores[answer]) for answer in ("token", "pooled")},
+    }
 
 
-def _larger(a: float, b: float) -> float:
-    return math.nan if math.isnan(a) or math.isnan(b) else max(a, b)
+def _leak_key(record: Record) -> tuple | None:
+    labels = record["labels"]
+    if record["metric"] != "leak":
+        return None
+    return labels["change"], labels["quantity"], labels["masks"], labels["encoding"]
 
 
-def _condition(kind: str, length: int, lengths: Sequence[int]) -> str | None:
-    """What a record of accuracy is about; the shortest padding is the nearest to training's."""
-    if kind == "padded":
-        return (
-            "as trained"
-            if length == lengths[0]
-            else "more padding"
-            if length == lengths[-1]
-            else None
-        )
-    return kind if length == lengths[0] else None
+def _mass_key(record: Record) -> tuple | None:
+    labels = record["labels"]
+    if record["metric"] != "attention_on_padding" or labels["masks"] != NAMES[-2]:
+        return None
+    state = "trained" if record["step"] else "untrained"
+    return labels["encoding"], state, str(labels["length"]), record["seed"]
+
+
+def _accuracy_key(lengths: Sequence[int], last: int, record: Record) -> tuple | None:
+    """Of the trained models, where the record belongs to one of CONDITIONS."""
+    labels = record["labels"]
+    if record["metric"] != "accuracy" or record["step"] != last:
+        return None
+    condition, length = labels["condition"], labels["length"]
+    if condition == "padded":
+        condition = {lengths[-1]: "more padding", lengths[0]: "as trained"}.get(length)
+    elif length != lengths[0]:
+        condition = None
+    if condition is None:
+        return None
+    return labels["answer"], labels["masks"], condition, (labels["encoding"], record["seed"])
 
 
 def verdict(change: str, leaks: Mapping[str, Mapping[str, float]]) -> dict:
-    """The smallest clean sets of masks, and what that makes of each mask; see RULE.
+    """The smallest clean sets of masks, and the role of each mask; see RULE.
 
     leaks: subset -> encoding -> largest change.
     """
@@ -103,13 +101,12 @@ def _role(mask: str, smallest: Sequence[Collection[str]]) -> str:
     return NECESSARY if share == 1 else ONE_WAY if share else TIDY
 
 
-def _mass(found: Values) -> dict:
+def _mass(found: Mapping[tuple, Sequence[float]]) -> dict:
     """encoding -> state -> width -> mean over sides of each seed."""
-    mass: dict[str, dict] = {}
-    for (encoding, length, state, _), sides in found.items():
-        by_width = mass.setdefault(encoding, {}).setdefault(state, {})
-        by_width.setdefault(str(length), []).append(float(np.mean(sides)))
-    return mass
+    means: dict[tuple, list[float]] = {}
+    for (*path, _seed), sides in found.items():
+        means.setdefault(tuple(path), []).append(float(np.mean(sides)))
+    return nested(means)
 
 
 def _accuracy(by_masks: Mapping[str, Mapping[str, Mapping]]) -> dict:
@@ -121,18 +118,16 @@ def _accuracy(by_masks: Mapping[str, Mapping[str, Mapping]]) -> dict:
         for condition in conditions:
             ours, theirs = ([float(np.mean(sides)) for sides in by_masks[m][condition].values()]
                             for m in (masks, ALL))  # fmt: skip
-            mean, low, high, _ = interval(ours)
             gap = paired(ours, theirs, comparisons)
             clear = gap.low is not None and gap.high is not None and (gap.low > 0 or gap.high < 0)
-            found.setdefault(masks, {})[condition] = {
-                "mean": mean, "low": low, "high": high, "values": ours,
-                "difference": gap.mean, "clear": clear,
-            }  # fmt: skip
+            cell = mean_cell(ours)
+            cell |= {"values": cell.pop("seeds"), "difference": gap.mean, "clear": clear}
+            found.setdefault(masks, {})[condition] = cell
     return found
 
 
 def sections(run: StoredRun) -> tuple[str, list[Section]]:
-    """The line under the page's title, and what `report.present` shows."""
+    """The line below the title of the report, and its sections."""
     summary = run.summary
     names, kind = list(summary["mass"]), run.config["model"]["kind"]
     lead = f"{', '.join(names)} · {kind} · {run.config['seeds']} seeds"
@@ -175,33 +170,21 @@ def _roles(summary: Mapping) -> Grid:
     return Grid(("what moves", *MASKS), rows, caption, words=True)
 
 
-def _largest(by_encoding: Mapping[str, float | None]) -> float:
-    values = [math.nan if v is None else v for v in by_encoding.values()]
-    return math.nan if any(map(math.isnan, values)) else max(values)
-
-
-def small(value: float) -> str:
-    """0, 3e-07, 0.12, 12.3."""
-    if not math.isfinite(value):
-        return "not finite"
-    return "0" if value == 0 else f"{value:.3g}" if value >= 0.01 else f"{value:.0e}"
-
-
 def _leaks(summary: Mapping, change: str) -> Grid:
     found = summary["leaks"][change]
-    rows = [(m, *(small(_largest(found[q][m])) for q in Reading._fields)) for m in NAMES]
+    rows = [(m, *(small(largest(found[q][m].values())) for q in Computed._fields)) for m in NAMES]
     what = "its zeros become random symbols" if change == "content" else "it is taken away"
-    return Grid(
-        (f"masks on ({change})", *Reading._fields), rows,
-        f"Padding: {what}. Largest change of any encoding, side, amount and seed, trained or not.",
-    )  # fmt: skip
+    caption = (
+        f"Padding: {what}. Largest change of any encoding, side, amount and seed, trained or not."
+    )
+    return Grid((f"masks on ({change})", *Computed._fields), rows, caption)
 
 
 def _by_encoding(summary: Mapping, change: str, names: Sequence[str]) -> Grid:
     found = summary["leaks"][change]
     rows = [
-        (f"{quantity}: {masks}", *(small(_largest({n: found[quantity][masks][n]})) for n in names))
-        for quantity in Reading._fields
+        (f"{quantity}: {masks}", *(small(largest([found[quantity][masks][n]])) for n in names))
+        for quantity in Computed._fields
         for masks in NAMES
     ]
     return Grid((f"by {change}", *names), rows, "Largest change of any side, amount and seed.")
@@ -212,28 +195,25 @@ def _shares(mass: Mapping) -> Grid:
     widths = list(next(iter(mass.values()))["trained"])
     for encoding, states in mass.items():
         for state, by_width in states.items():
-            cells = [interval(by_width[width]) for width in widths]
-            halves = ["" if c.half is None else f" ±{c.half:.3f}" for c in cells]
-            shown = [f"{c.mean:.3f}{half}" for c, half in zip(cells, halves, strict=True)]
-            rows.append((f"{encoding}, {state}", *shown))
-    return Grid(("tokens in all", *widths), rows, (
+            cells = [plus_minus(mean_cell(by_width[width])) for width in widths]
+            rows.append((f"{encoding}, {state}", *cells))
+    caption = (
         "Share of a real token's attention that goes to padding with the attention mask off and "
         "the others on: mean over layers, heads and sides, ± half of a 95% t interval over seeds. "
         "With the mask on it is 0."
-    ))  # fmt: skip
+    )
+    return Grid(("tokens in all", *widths), rows, caption)
 
 
 def _cost(summary: Mapping, kind: str) -> Grid:
     found = summary["accuracy"][kind]
-    rows = [(m, *map(_score, found[m].values())) for m in NAMES]
+    score = lambda cell: f"{cell['mean']:.3f}{'*' if cell['clear'] else ' '}"
+    rows = [(m, *map(score, found[m].values())) for m in NAMES]
     what = "the token before each token" if kind == "token" else "the most frequent symbol"
-    return Grid((f"{kind} accuracy", *found[ALL]), rows, (
+    caption = (
         f"Share of {what} said right by models trained with these masks: mean over encodings, "
         "sides and seeds. *: it differs from all masks, paired by encoding and seed, all "
         "comparisons of the table together at 95%. as trained: zeros, an amount that training had; "
         "junk: as many random symbols; more padding: an amount it never saw."
-    ))  # fmt: skip
-
-
-def _score(cell: Mapping) -> str:
-    return f"{cell['mean']:.3f}{'*' if cell['clear'] else ' '}"
+    )
+    return Grid((f"{kind} accuracy", *found[ALL]), rows, caption)

@@ -1,50 +1,34 @@
-"""Measures what padding changes for each encoding, and reports it."""
+"""Measures what padding changes for each encoding."""
 
 from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from experiments import workers
-from experiments.padding_leakage import pages
+from experiments.methods import small_encoding
+from experiments.padding_leakage import measuring
 from experiments.padding_leakage.config import Config
-from experiments.padding_leakage.measuring import Leaks, Quantity, Setting, Subject, measure
-from experiments.rows import fitted
-from posenc_jax.lab import report, runs
-from posenc_jax.lab.hosts import failpoints, signals
-from posenc_jax.lab.training.progress import Progress
+from experiments.padding_leakage.measuring import Leaks, Quantity, Setting, Subject
+from experiments.padding_leakage.pages import sections, summarise
+from experiments.rows import measure_rows
+from posenc_jax.lab import runs
+
+__all__ = ["measure", "sections"]
 
 
-def run(config: Config, workdir: str) -> None:
-    """Measures every encoding under every subset, and writes and prints the report."""
-    with runs.Run(workdir, config.model_dump(), config.wandb.model_dump()) as record:
-        rows = [name for name in config.encoding.names if not record.ended(name)]
-        for row in rows[:1]:
-            record.begin(row)
-        with Progress(len(rows), "padding") as progress:
-            found = workers.measured(_measurer, config, rows)
-            for done, (row, records) in enumerate(zip(rows, found, strict=True), 1):
-                record.log(records)
-                failpoints.reach("measured")
-                record.end(row)
-                progress.update(done)
-                signals.stop_if_requested()
-        record.finish(pages.summarise(record.records()))
-        show(workdir)
-
-
-def show(workdir: str) -> None:
-    """The report of a finished run again, from its folder."""
-    report.present(workdir, *pages.sections(runs.read(workdir)))
+def measure(config: Config, run: runs.Run) -> dict:
+    """Measures every encoding with every subset of the masks; returns the summary."""
+    keep = lambda _, records: run.log(records)
+    measure_rows(run, "padding", config.encoding.names, _measurer, config, keep)
+    return summarise(run.records())
 
 
 def _measurer(config: Config) -> Callable[[str], list[dict]]:
-    """What gives the records of an encoding by its name."""
-    seeds = range(config.first_seed, config.first_seed + config.seeds)
-    setting = Setting(config.model, config.data, config.learning, tuple(seeds))
+    """A function from the name of an encoding to its records."""
+    setting = Setting(config.model, config.data, config.learning, tuple(config.seed_range))
 
     def records(name):
-        subject = Subject(*fitted(name, config.encoding.options))
-        return list(_records(setting, subject.label, measure(setting, subject)))
+        subject = Subject(*small_encoding(name, config.encoding.options))
+        return list(_records(setting, subject.label, measuring.measure(setting, subject)))
 
     return records
 
@@ -54,16 +38,16 @@ def _records(setting: Setting, label: str, leaks: Leaks) -> Iterator[dict]:
     steps, data = (0, setting.learning.steps), setting.data
     for (quantity, masks), value_A2DS in leaks.items():
         metric, more = _metric(quantity)
-        for (a, state, side, s), value in np.ndenumerate(value_A2DS):
+        for a, state, side in np.ndindex(value_A2DS.shape[:-1]):
             length = data.measured + data.amounts[a]
-            labels = {"encoding": label, "split": "test", "length": length, **more,
-                      "masks": masks, "side": data.sides[side]}  # fmt: skip
-            yield {"step": steps[state], "seed": setting.seeds[s], "labels": labels,
-                   "metric": metric, "value": float(value)}  # fmt: skip
+            labels = {"encoding": label, "split": "test", "length": length, **more}
+            labels |= {"masks": masks, "side": data.sides[side]}
+            values = {metric: value_A2DS[a, state, side]}
+            yield from runs.seed_records(steps[state], setting.seeds, labels, values)
 
 
 def _metric(quantity: Quantity) -> tuple[str, dict[str, str]]:
-    """What a quantity is called in the records: a metric and labels."""
+    """The metric of a quantity in the records, and its labels."""
     match quantity:
         case ("mass",):
             return "attention_on_padding", {}

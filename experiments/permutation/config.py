@@ -6,18 +6,18 @@ from pydantic import Field, PositiveFloat
 
 from experiments import checks
 from experiments.length_extrapolation import config as length_extrapolation
-from experiments.rows import fitted
+from experiments.methods import small_encoding
 from posenc_jax import encodings
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.config.errors import inside, library_errors
 from posenc_jax.options import FieldError
 
-CAUSAL, LSTM = "nope, causal mask", "lstm"  # the rows that need no encoding
+CAUSAL, LSTM = "nope, causal mask", "lstm"  # the rows without an encoding
 LENGTHS = (2, 3)  # of the order tasks
 
 
 class OrderConfig(schema.Part):
-    """Symbols of the order tasks, and how they are learned: all examples at every step."""
+    """The order tasks: the number of symbols, and training on all examples at every step."""
 
     symbols: schema.Count = Field(ge=LENGTHS[-1], le=64)
     steps: schema.Count
@@ -25,7 +25,7 @@ class OrderConfig(schema.Part):
 
 
 class EquivarianceConfig(schema.Part):
-    """Lengths and permutations of the general form; `float64`: rows measured in that as well."""
+    """Lengths and permutations of the equivariance test; `float64`: rows measured in it as well."""
 
     lengths: Annotated[tuple[schema.Few, ...], Field(min_length=1), schema.Distinct]
     permutations: schema.Rows
@@ -33,7 +33,7 @@ class EquivarianceConfig(schema.Part):
 
 
 class TextConfig(schema.Part):
-    """The real text, as `length_extrapolation` has it: an encoder, and a task with `masked`."""
+    """The part on real text, as in `length_extrapolation`; its task must have `masked`."""
 
     encoding: schema.EncodingConfig
     task: schema.TaskConfig
@@ -43,7 +43,7 @@ class TextConfig(schema.Part):
 
 
 class Config(schema.ExperimentConfig):
-    """A row of the results is one encoding, or a model that needs none."""
+    """A row of the results is one encoding, or one of the models without."""
 
     mostly_compiles = True
 
@@ -55,7 +55,7 @@ class Config(schema.ExperimentConfig):
 
 
 def text_config(config: Config) -> length_extrapolation.Config:
-    """The config of the part on real text, with the seeds of the whole."""
+    """The config of the part on real text, with the seeds of this config."""
     return length_extrapolation.Config(
         experiment="length_extrapolation",
         seeds=config.seeds,
@@ -67,7 +67,7 @@ def text_config(config: Config) -> length_extrapolation.Config:
 def check(config: Config) -> None:
     """Raises FieldError for what cannot run, before data is read or anything compiled."""
     encodings.check_used(config.encoding.names, config.encoding.options)
-    rows = [fitted(name, config.encoding.options) for name in config.encoding.names]
+    rows = [small_encoding(name, config.encoding.options) for name in config.encoding.names]
     labels = [*(label for label, _ in rows), CAUSAL, LSTM]
     schema.check_distinct("encoding.name", labels)
     for label, encoding in rows:

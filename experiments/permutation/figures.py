@@ -5,11 +5,12 @@ from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
+from experiments.dot_plots import name_rows, seed_dots, title_with_legend
 from experiments.permutation.config import CAUSAL, LSTM
 from posenc_jax.lab.report import drawing
 from posenc_jax.lab.report.drawing import Label
 
-FLOOR = 1e-17  # where a logarithmic axis shows 0
+FLOOR = 1e-17  # 0 is drawn here on a logarithmic axis
 
 ORDER = (
     "Share of examples put in the right order, every seed a dot. The lines are one half and one "
@@ -30,23 +31,19 @@ def order(rows: Mapping) -> Figure:
     half = math.ceil(len(names) / 2) if len(names) > 12 else len(names)
     columns = [names[:half], names[half:]] if half < len(names) else [names]
     figure = Figure(figsize=(8, 1.6 + 0.2 * half))
-    for axes, shown in zip(
-        figure.subplots(1, len(columns), squeeze=False)[0], columns, strict=True
-    ):
+    panels = figure.subplots(1, len(columns), squeeze=False)[0]
+    for axes, shown in zip(panels, columns, strict=True):
         for at, color in ((1 / 2, drawing.COLORS[0]), (1 / 6, drawing.COLORS[1])):
             axes.axvline(at, color=color, linewidth=1, linestyle=":", zorder=1)
         for y, name in enumerate(shown):
             for task, color, shift in (("pairs", 0, -0.15), ("triples", 1, 0.15)):
-                seeds = rows[name][task]["seeds"]
-                axes.plot(seeds, [y + shift] * len(seeds), drawing.MARKERS[color], ms=4, alpha=0.7,
-                          color=drawing.COLORS[color], label=task if y == 0 else None)  # fmt: skip
+                seeds, label = rows[name][task]["seeds"], task if y == 0 else None
+                seed_dots(axes, y + shift, seeds, color, ms=4, alpha=0.7, label=label)
         axes.set_yticks(range(len(shown)), shown, fontsize="small")
         axes.set_ylim(half - 0.4, -0.6)
         axes.set_xlim(0.05, 1.05)
         axes.set_xlabel("share in the right order")
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=2,
-                  title="Who tells the order of 2 and of 3 tokens", alignment="left",
-                  title_fontproperties={"weight": "bold", "size": "large"})  # fmt: skip
+    title_with_legend(figure, "Who tells the order of 2 and of 3 tokens", columns=2)
     return figure
 
 
@@ -56,28 +53,25 @@ def errors(rows: Mapping) -> Figure:
     axes = figure.subplots()
     labels: dict[str, list[Label]] = {}
 
-    def curve(name, by_length, color, text="", **style):
+    def curve(by_state, number, text, **style):
+        by_length, color = by_state["trained"], drawing.COLORS[number]
         known = [(int(n), v) for n, v in by_length.items() if v is not None and math.isfinite(v)]
         if known:
             x, y = zip(*((n, max(v, FLOOR)) for n, v in known), strict=True)
             axes.plot(x, y, color=color, **style)
-            if text:
-                labels.setdefault(text, []).append(Label(text, x[-1], y[-1], color))
+            labels.setdefault(text, []).append(Label(text, x[-1], y[-1], color))
 
     for name, row in rows.items():
-        thin = {"linewidth": 0.8, "alpha": 0.5}
         if name not in ("nope", CAUSAL, LSTM):
-            curve(
-                name, row["error"]["float32"]["trained"], drawing.COLORS[1], "an encoding", **thin
-            )
-            carried = row["carried"]["float32"]["trained"]
-            curve(name, carried, drawing.COLORS[2], "positions carried along", **thin)
-    for name, color in ((CAUSAL, drawing.COLORS[3]), (LSTM, drawing.COLORS[4])):
+            curve(row["error"]["float32"], 1, "an encoding", linewidth=0.8, alpha=0.5)
+            carried = row["carried"]["float32"]
+            curve(carried, 2, "positions carried along", linewidth=0.8, alpha=0.5)
+    for name, number in ((CAUSAL, 3), (LSTM, 4)):
         if name in rows:
-            curve(name, rows[name]["error"]["float32"]["trained"], color, name, marker="o")
+            curve(rows[name]["error"]["float32"], number, name, marker="o")
     for dtype, by_state in rows.get("nope", {}).get("error", {}).items():
-        style = {"marker": "s", "linestyle": "-" if dtype == "float32" else "--", "zorder": 5}
-        curve("nope", by_state["trained"], drawing.COLORS[0], f"nope, {dtype}", **style)
+        line = "-" if dtype == "float32" else "--"
+        curve(by_state, 0, f"nope, {dtype}", marker="s", linestyle=line, zorder=5)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_ylim(FLOOR / 3, 30)
@@ -85,7 +79,7 @@ def errors(rows: Mapping) -> Figure:
     axes.set_xticks(lengths, [str(n) for n in lengths])
     axes.set_xlabel("length (tokens, log scale)")
     axes.set_ylabel("largest |f(Px) - P f(x)|")
-    # A bundle of curves is named at the one in its middle.
+    # One label for each group of curves, at the middle one.
     middle = lambda found: sorted(found, key=lambda label: label.y)[len(found) // 2]
     drawing.margin_labels(axes, [middle(found) for found in labels.values()])
     drawing.set_title(
@@ -102,9 +96,7 @@ def text(summary: Mapping) -> Figure:
     figure = Figure(figsize=(8, 1.5 + 0.36 * len(cells)))
     axes = figure.subplots()
     for y, cell in enumerate(cells.values()):
-        axes.plot(
-            cell["seeds"], [y] * len(cell["seeds"]), ".", ms=5, alpha=0.6, color=drawing.MUTED
-        )
+        seed_dots(axes, y, cell["seeds"], 0, marker=".", ms=5, alpha=0.6, color=drawing.MUTED)
         if cell["low"] is not None:
             axes.plot([cell["low"], cell["high"]], [y, y], "-", color=drawing.COLORS[0])
         axes.plot([cell["mean"]], [y], "o", color=drawing.COLORS[0])
@@ -113,8 +105,7 @@ def text(summary: Mapping) -> Figure:
         axes.annotate(f" {name}", (value, 0), (0, 2), xycoords=("data", "axes fraction"),
                       textcoords="offset points", color=drawing.MUTED,
                       fontsize="small")  # fmt: skip
-    axes.set_yticks(range(len(cells)), list(cells))
-    axes.set_ylim(len(cells) - 0.5, -0.5)
+    name_rows(axes, list(cells))
     axes.set_xlabel("bits for each hidden byte")
     drawing.set_title(
         axes, "Hidden bytes of real text", "lower is better · dots: seeds · bar: 95% t interval"

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from experiments.methods import largest, small_layout
 from experiments.permutation.config import LENGTHS, EquivarianceConfig, OrderConfig
-from experiments.rows import largest, standing
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.hosts.compiling import jit_quick
@@ -50,23 +50,23 @@ class Subject(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """Of one row, by seed; state 0 is untrained, state 1 trained.
+    """The results of one row; state 0 is untrained, state 1 trained.
 
-    right_NS: share of examples put in order, pairs and triples.
-    twins_2S: largest difference between the outputs for (a, b) and (b, a), by state.
-    errors:   dtype -> (error, carried), each [2, lengths], of the first seed's model; NaN past
-              the method's range.
+    right_NS:    accuracy on pairs and on triples, for each seed.
+    swap_gap_2S: largest |f(a, b) - f(b, a)| over all pairs, for each state and seed.
+    errors:      dtype -> (error, carried), each [2, lengths], of the first seed's model; NaN past
+                 the method's range. See `_gaps`.
     """
 
     right_NS: np.ndarray
-    twins_2S: np.ndarray
+    swap_gap_2S: np.ndarray
     errors: dict[str, tuple[np.ndarray, np.ndarray]]
 
 
 class Orders(NamedTuple):
-    """All examples of one order task, all of one length; `weight_B` is 0 for rows that fill it up.
+    """All examples of one order task, all of one length; `weight_B` is 0 for padding rows.
 
-    One layout serves all rows, [1, T], so that what positions alone decide is computed once.
+    All rows share one layout, [1, T], so that tables of positions are computed once.
     """
 
     tokens_BT: Any
@@ -86,7 +86,7 @@ def measure(setting: Setting, subject: Subject) -> Measured:
     build = partial(transformer.build, encoding=subject.encoding, vocab=vocab, axes=subject.axes)
     model = build(config, pooled=True)
     seed_S = jnp.asarray(setting.seeds, jnp.int32)
-    # Apart from learning: most methods have no parameters, and share this program.
+    # A program of its own: methods without parameters share it.
     fresh = jit_quick(jax.vmap(lambda seed: model.init(random_key(seed, INIT))))(seed_S)
     learn = jit_quick(partial(_learn, setting, subject, model))
     states, right_NS, logits_2SBV, metrics = jax.device_get(learn(seed_S, fresh))
@@ -96,17 +96,17 @@ def measure(setting: Setting, subject: Subject) -> Measured:
     errors = {"float32": _errors(setting, subject, build(config), states)}
     if subject.label in setting.equivariance.float64:
         with jax.enable_x64(True):
-            # Not among a config's choices: without x64 JAX would quietly compute in float32.
+            # A config cannot choose float64: without x64 JAX computes in float32, with no error.
             wide = config.model_copy(update={"dtype": "float64"})
             states = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), states)
             errors["float64"] = _errors(setting, subject, build(wide), states)
-    return Measured(right_NS, _twins(setting.order.symbols, logits_2SBV), errors)
+    return Measured(right_NS, _swap_gap(setting.order.symbols, logits_2SBV), errors)
 
 
 def orders(symbols: int) -> list[Orders]:
-    """Every sequence of 2, and of 3, different symbols; the label is the order they stand in.
+    """Every sequence of 2, and of 3, different symbols; the label is the rank order of a sequence.
 
-    Both tasks are filled up to one shape, so that one program learns both.
+    Both tasks are padded to one shape, so that one program trains on both.
     """
     most, wide = math.perm(symbols, LENGTHS[-1]), LENGTHS[-1]
     found = []
@@ -127,10 +127,10 @@ def orders(symbols: int) -> list[Orders]:
 
 
 def _learn(setting: Setting, subject: Subject, model: Model, seed_S: jax.Array, fresh: Any):
-    """Both tasks, all seeds: (states, share right [N, S], logits of pairs [2, S, B, V],
+    """Trains on both tasks, all seeds: (states, accuracy [N, S], logits of pairs [2, S, B, V],
     metrics [N, S, steps]).
 
-    The states are the first seed's parameters, untrained and after the longer task.
+    The states are the first seed's parameters, untrained and trained on triples.
     """
     tasks = [Orders(*map(jnp.asarray, task)) for task in orders(setting.order.symbols)]
     tasks = jax.tree.map(lambda *leaves: jnp.stack(leaves), *tasks)
@@ -143,12 +143,14 @@ def _learn(setting: Setting, subject: Subject, model: Model, seed_S: jax.Array, 
 
 
 def _solve(config: OrderConfig, subject: Subject, model: Model, params: Any, seed, task: Orders):
-    """One task, one seed: parameters, share right, logits before and after [2, B, V], metrics."""
+    """Trains on one task with one seed: parameters, accuracy, logits before and after training
+    [2, B, V], metrics.
+    """
     random = subject.encoding.place is not None
-    # Rows that share a layout share a random draw too.
+    # Rows that share a layout would share their random positions.
     shape = task.tokens_BT.shape if random else task.segment_1T.shape
-    at = standing(jnp.broadcast_to(task.segment_1T, shape), subject.axes)
-    # The rate ends at 0: the last step leaves the parameters as its logits saw them.
+    at = small_layout(jnp.broadcast_to(task.segment_1T, shape), subject.axes)
+    # The rate ends at 0: the last step does not change the parameters that gave its logits.
     tx = optax.adam(optax.cosine_decay_schedule(config.lr, max(config.steps - 1, 1)))
 
     def loss_of(params, placed):
@@ -166,26 +168,26 @@ def _solve(config: OrderConfig, subject: Subject, model: Model, params: Any, see
     state = State(packed, tx.init(packed), jnp.zeros((), jnp.int32), seed)
     state, (logits_NBV, metrics) = jax.lax.scan(step, state, length=config.steps)
     fresh, params, logits_2BV = params, unpack(state.params), logits_NBV[jnp.array([0, -1])]
-    if random:  # a step may have been shown positions that evaluation is not
+    if random:  # positions in training are drawn, those in evaluation are not
         both = jax.tree.map(lambda *leaves: jnp.stack(leaves), fresh, params)
         logits_2BV = jax.lax.map(lambda p: model.apply(p, task.tokens_BT, at), both)
     right_B = (logits_2BV[1].argmax(axis=-1) == task.label_B).astype(jnp.float32)
     return params, (right_B * task.weight_B).sum() / task.weight_B.sum(), logits_2BV, metrics
 
 
-def _twins(symbols: int, logits_2SBV: np.ndarray) -> np.ndarray:
-    """Largest difference between the outputs for (a, b) and (b, a), [2, S]."""
+def _swap_gap(symbols: int, logits_2SBV: np.ndarray) -> np.ndarray:
+    """Largest |f(a, b) - f(b, a)| over all pairs, [2, S]."""
     pairs = list(itertools.permutations(range(symbols), 2))
-    twin = [pairs.index((b, a)) for a, b in pairs]
+    swapped = [pairs.index((b, a)) for a, b in pairs]
     real = logits_2SBV[:, :, : len(pairs)]
-    return np.abs(real - real[:, :, twin]).max(axis=(2, 3))
+    return np.abs(real - real[:, :, swapped]).max(axis=(2, 3))
 
 
 def _errors(setting: Setting, subject: Subject, model: Model, states: Any):
-    """(error, carried), each [2, lengths], of parameters with a leading axis of 2; NaN past the
+    """(error, carried), each [2, lengths], of untrained and trained parameters; NaN past the
     method's range.
 
-    A NaN reaches all sequences of its row, so the longest is left out until there is no NaN.
+    A NaN spreads to all sequences of its row: the longest is left out until there is no NaN.
     """
     lengths = setting.equivariance.lengths
     found_2N2 = np.full((2, len(lengths), 2), np.nan)
@@ -201,8 +203,8 @@ def _errors(setting: Setting, subject: Subject, model: Model, states: Any):
 
 
 def _gaps(setting: Setting, subject: Subject, model: Model, lengths: list[int], params: Any):
-    """Largest |f(Px) - P f(x)|, [lengths, 2]: with positions by storage, and with those each token
-    had in x. One row holds a sequence of each length, one after the other, as documents are packed.
+    """Largest |f(Px) - P f(x)|, [lengths, 2]: with positions in storage order, and with positions
+    carried along with the tokens. A row packs a sequence of each length, as documents are packed.
     """
     count = setting.equivariance.permutations
     ends = np.cumsum(lengths)
@@ -217,7 +219,7 @@ def _gaps(setting: Setting, subject: Subject, model: Model, lengths: list[int], 
     order_RT = jnp.concatenate([place_T[None], order_PT, order_PT])
     straight_RT = jnp.broadcast_to(place_T[None], (1 + count, *place_T.shape))
     pos_RT = jnp.concatenate([straight_RT, order_PT]) - start_T[None]
-    at = standing(jnp.broadcast_to(segment_T, order_RT.shape), subject.axes, pos_RT)
+    at = small_layout(jnp.broadcast_to(segment_T, order_RT.shape), subject.axes, pos_RT)
     out_RTV = model.apply(params, token_T[order_RT], at)
     gap_RTV = jnp.abs(out_RTV - out_RTV[0][order_RT])
     gaps = [gap_RTV[:, end - length : end] for end, length in zip(ends, lengths, strict=True)]

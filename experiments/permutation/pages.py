@@ -1,95 +1,78 @@
-"""What the experiment shows: its summary, what follows from it, and its tables."""
+"""The summary of the experiment, what follows from it, and its tables."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from experiments.permutation import figures
 from experiments.permutation.config import CAUSAL, LSTM
+from experiments.results import collect, largest, lead, mean_cell, nested, plus_minus, share, small
 from posenc_jax.lab.report import Grid, Picture, Section, summaries
-from posenc_jax.lab.report.statistics import interval, paired
+from posenc_jax.lab.report.statistics import paired
 from posenc_jax.lab.runs import Record, StoredRun
 
 STATES = ("untrained", "trained")
-EQUIVARIANT = 3e-4  # trained outputs reach 20, which float32 rounds to 1e-5 and sums to 1e-4
+EQUIVARIANT = 3e-4  # trained outputs reach 20: rounding in float32 adds up to 1e-4
 # Validation perplexity of masked language models: Haviv et al. 2022, arXiv 2203.16634.
 HAVIV = {"nope": 147.18, "learned": 4.06, "sinusoidal": 4.07, "alibi": 4.00}
+_error = partial(small, missing="out of range")
 
 
 def summarise(records: Iterable[Record], baselines: Mapping[str, float]) -> dict:
     """The summary of a run: every mean with its seeds, and the largest error of any seed."""
-    order: dict[str, Any] = {}
-    found: dict[tuple, list[float]] = {}
     records = list(records)
-    for r in records:
-        metric, labels, state = r["metric"], r["labels"], STATES[r["step"] > 0]
-        if metric == "order_accuracy":
-            key = labels["encoding"], {2: "pairs", 3: "triples"}[labels["length"]]
-        elif metric == "twins":
-            key = labels["encoding"], "twins", state
-        elif metric in ("error", "carried"):
-            key = labels["encoding"], metric, labels["dtype"], state, str(labels["length"])
-        else:
-            continue
-        found.setdefault(key, []).append(r["value"])
-    for key, values in found.items():
-        *path, last = key
-        here = order
-        for name in path:
-            here = here.setdefault(name, {})
-        here[last] = _cell(values) if last in ("pairs", "triples") else _largest(values)
+    shares = {key: mean_cell(v) for key, v in collect(records, _accuracy_key).items()}
+    errors = {key: largest(v) for key, v in collect(records, _error_key).items()}
     text = summaries.final_values(records, "bits_per_byte")
     return {
-        "order": order,
-        "text": {name: _cell(list(by_seed.values())) for (name, _), by_seed in text.items()},
+        "order": nested(shares | errors),
+        "text": {name: mean_cell(list(by_seed.values())) for (name, _), by_seed in text.items()},
         "text_baselines": dict(baselines),
     }
 
 
-def _cell(values: Sequence[float]) -> dict:
-    mean, low, high, _ = interval(values)
-    return {"mean": mean, "low": low, "high": high, "seeds": list(values)}
+def _accuracy_key(record: Record) -> tuple | None:
+    if record["metric"] != "order_accuracy":
+        return None
+    labels = record["labels"]
+    return labels["encoding"], {2: "pairs", 3: "triples"}[labels["length"]]
 
 
-def _largest(values: Sequence[float]) -> float:
-    return max(values) if all(map(math.isfinite, values)) else math.nan
+def _error_key(record: Record) -> tuple | None:
+    labels, metric, state = record["labels"], record["metric"], STATES[record["step"] > 0]
+    if metric == "twins":
+        return labels["encoding"], metric, state
+    if metric in ("error", "carried"):
+        return labels["encoding"], metric, labels["dtype"], state, str(labels["length"])
+    return None
 
 
 def sections(run: StoredRun) -> tuple[str, list[Section]]:
-    """The line under the page's title, and what `report.present` shows."""
+    """The line below the title of the report, and its sections."""
     summary, order = run.summary, run.summary["order"]
     seeds = len(next(iter(order.values()))["pairs"]["seeds"])
-    started = str(run.environment.get("started", ""))[:10]
+    accuracy = Picture("order", partial(figures.order, order), figures.ORDER)
+    errors = Picture("equivariance", partial(figures.errors, order), figures.ERRORS)
     shown = [
         Section("What follows", findings(order)),
-        Section(
-            "Every method",
-            [_rows(order), Picture("order", partial(figures.order, order), figures.ORDER)],
-        ),
-        Section(
-            "How far each is from equivariant",
-            [
-                Picture("equivariance", partial(figures.errors, order), figures.ERRORS),
-                *_by_length(order),
-            ],
-        ),
+        Section("Every method", [_rows(order), accuracy]),
+        Section("How far each is from equivariant", [errors, *_by_length(order)]),
     ]
     if summary["text"]:
         picture = Picture("masked_text", partial(figures.text, summary), figures.TEXT)
         shown.append(Section("Hidden bytes of real text", [*_text(summary), picture]))
-    return f"{len(order)} rows · {seeds} seeds · {started}", shown
+    return lead(run, f"{len(order)} rows", f"{seeds} seeds"), shown
 
 
 def findings(order: Mapping) -> list[str]:
-    """What follows from the numbers, in sentences made from them."""
+    """Sentences made from the numbers."""
     encoders = [name for name in order if name not in (CAUSAL, LSTM)]
     blind = [n for n in order if all(v == 0.5 for v in order[n]["pairs"]["seeds"])]
     solved = [n for n in encoders if all(v == 1.0 for v in order[n]["pairs"]["seeds"])]
     partly = [n for n in encoders if n not in (*blind, *solved)]
     said = [
         f"Exactly one half of the pairs in every seed: {_listed(blind)}. Their outputs for (a, b) "
-        f"and (b, a) differ by at most {small(_most_twins(order, blind))}, trained or not.",
+        f"and (b, a) differ by at most {_error(_most_twins(order, blind))}, trained or not.",
         f"Every pair right in every seed: {len(solved)} of {len(encoders)} encoders"
         + (f"; neither: {_listed(partly)}." if partly else "."),
     ]
@@ -119,55 +102,36 @@ def _most_twins(order: Mapping, names: Sequence[str]) -> float:
     return max((v for n in names for v in order[n]["twins"].values()), default=math.nan)
 
 
-def _worst(row: Mapping, kind: str) -> float:
-    """The largest error in float32 at any length within the method's range, trained or not."""
-    values = [v for by_length in row[kind]["float32"].values() for v in by_length.values()]
+def _worst(row: Mapping, kind: str, states: Sequence[str] = STATES) -> float:
+    """The largest error in float32 at any length within the method's range."""
+    values = [value for state in states for value in row[kind]["float32"][state].values()]
     return max((v for v in values if v is not None and math.isfinite(v)), default=math.nan)
-
-
-def small(value: float | None) -> str:
-    """Two digits: 0.66, 5e-07, 0; what is not finite lies past the method's range."""
-    if value is None or not math.isfinite(value):
-        return "out of range"
-    return "0" if value == 0 else f"{value:.2f}" if value >= 0.01 else f"{value:.0e}"
-
-
-def share(cell: Mapping) -> str:
-    half = "" if cell["low"] is None else f" ±{cell['mean'] - cell['low']:.3f}".replace("0.", ".")
-    return f"{cell['mean']:.3f}{half}"
 
 
 def _rows(order: Mapping) -> Grid:
     columns = ("method", "pairs", "triples", "twins", "untrained", "trained", "carried")
-    rows = [
-        (
-            name, share(row["pairs"]), share(row["triples"]), small(row["twins"]["trained"]),
-            *(small(_over(row["error"]["float32"][state])) for state in STATES),
-            small(_over(row["carried"]["float32"]["trained"])),
-        )
-        for name, row in order.items()
-    ]  # fmt: skip
-    return Grid(columns, rows, (
+    rows = []
+    for name, row in order.items():
+        errors = [row["twins"]["trained"], *(_worst(row, "error", [state]) for state in STATES)]
+        errors.append(_worst(row, "carried", ["trained"]))
+        rows.append((name, share(row["pairs"]), share(row["triples"]), *map(_error, errors)))
+    caption = (
         "pairs, triples: share put in order, mean ± half of a 95% t interval over seeds. twins: "
         "largest |f(a, b) - f(b, a)| after training. untrained, trained: largest |f(Px) - P f(x)| "
         "at any length in range, float32. carried: the same after training, with each position "
         "carried along with its token."
-    ))  # fmt: skip
-
-
-def _over(by_length: Mapping[str, float]) -> float | None:
-    known = [v for v in by_length.values() if v is not None and math.isfinite(v)]
-    return max(known, default=None)
+    )
+    return Grid(columns, rows, caption)
 
 
 def _by_length(order: Mapping) -> list[Grid]:
-    """The rows that were measured in float64 too, by length."""
+    """The errors at each length, of the rows measured in float64 too."""
     both = {name: row["error"] for name, row in order.items() if "float64" in row["error"]}
     if not both:
         return []
     lengths = list(next(iter(both.values()))["float32"]["trained"])
     rows = [
-        (f"{name}, {dtype}, {state}", *map(small, by_length.values()))
+        (f"{name}, {dtype}, {state}", *map(_error, by_length.values()))
         for name, errors in both.items()
         for dtype, states in errors.items()
         for state, by_length in states.items()
@@ -178,9 +142,8 @@ def _by_length(order: Mapping) -> list[Grid]:
 def _text(summary: Mapping) -> list[str | Grid]:
     text, rows = summary["text"], []
     for name, cell in text.items():
-        half = "" if cell["low"] is None else f" ±{cell['mean'] - cell['low']:.3f}"
         published = f"{HAVIV[name]:.2f}" if name in HAVIV else ""
-        rows.append((name, f"{cell['mean']:.3f}{half}", published))
+        rows.append((name, plus_minus(cell), published))
     for name, value in summary["text_baselines"].items():
         rows.append((name, f"{value:.3f}", ""))
     others = [name for name in text if name != "nope"]

@@ -7,7 +7,7 @@ from posenc_jax.options import FieldError
 
 
 @contextmanager
-def inside(*path: str) -> Iterator[None]:
+def inside(*path: str | int) -> Iterator[None]:
     """Puts `path` before the path of a FieldError that is raised in the block."""
     try:
         yield

@@ -188,6 +188,11 @@ class ExperimentConfig(Part):
     first_seed: Whole = 0
     wandb: WandbConfig = WandbConfig()
 
+    @property
+    def seed_range(self) -> range:
+        """The seeds themselves: `seeds` of them, from `first_seed` on."""
+        return range(self.first_seed, self.first_seed + self.seeds)
+
     @pydantic.model_validator(mode="after")
     def _seeds_in_range(self):
         if self.first_seed + self.seeds > MOST:
@@ -215,18 +220,7 @@ def check(model: type[C], config: dict[str, Any]) -> C:
         return model.model_validate(config)
     except pydantic.ValidationError as error:
         first: Any = error.errors()[0]
-        raise FieldError(_path(first["loc"]), _reason(model, first)) from None
-
-
-def _path(places: Sequence[str | int]) -> list[str]:
-    """The names of fields; an entry of a tuple is part of its field's name, "lengths[0]"."""
-    path: list[str] = []
-    for place in places:
-        if isinstance(place, int):
-            path[-1] += f"[{place}]"
-        else:
-            path.append(place)
-    return path
+        raise FieldError(first["loc"], _reason(model, first)) from None
 
 
 def _reason(model: type[pydantic.BaseModel], error: Any) -> str:

@@ -1,7 +1,7 @@
-"""One method on all tasks, in one compiled program for training and one for each test window.
+"""Measures one method on all tasks: one compiled program for training, one for each test window.
 
-The examples of every task are drawn beforehand into a pool of one shape, which the programs take as
-an argument: what compiles for one task serves the others.
+The examples of every task are drawn before into a pool, whose shape is the same for all tasks. The
+programs take it as an argument, so that all tasks share them.
 """
 
 import time
@@ -40,15 +40,14 @@ class Pool(NamedTuple):
 
 
 class Result(NamedTuple):
-    """A method's records; or the reason why there are none."""
+    """A method's records, or the reason why there are none."""
 
-    name: str
     records: list[dict[str, Any]]
     reason: str
 
 
 def largest(width: Any, least: int, most: int | None, window: int) -> int:
-    """The largest size that a window holds; below `least` where it holds none."""
+    """The largest size whose width fits the window; `least - 1` if none fits."""
     size = least - 1
     while width(size + 1) <= window and size != most:
         size += 1
@@ -56,7 +55,7 @@ def largest(width: Any, least: int, most: int | None, window: int) -> int:
 
 
 def draw_pools(config: Any) -> list[Pool]:
-    """Every task's examples: the same in every process, and for every method."""
+    """The examples of every task: the same in every process, and for every method."""
     return [_draw_pool(config, number) for number in range(len(config.tasks))]
 
 
@@ -86,14 +85,14 @@ def _draw_pool(config: Any, number: int) -> Pool:
 
 
 def pooled(vocab: int, window: int) -> Task:
-    """A task that draws from a pool handed over as its data."""
+    """A task whose data are a pool, and whose examples are drawn from it."""
 
     def sample(data: Batch, key, size_B, width):
         row_B = jax.random.randint(key, size_B.shape, 0, len(data.tokens_BT), jnp.int32)
         return jax.tree.map(lambda leaf: leaf[row_B], data)
 
     def untested(*_args):
-        raise NotImplementedError("a pool's test examples are batches already")
+        raise NotImplementedError("the test examples of a pool are batches already")
 
     return Task(
         "pool", vocab, "exact_match", 1, None, lambda size: window, lambda size: None, (),
@@ -102,21 +101,22 @@ def pooled(vocab: int, window: int) -> Task:
 
 
 def measurer(config: Any) -> Callable[[str], Result]:
-    """What measures a method by its name; the examples are drawn once."""
+    """A function from the name of a method to its result; the examples are drawn once."""
     return partial(_attempt, config, draw_pools(config))
 
 
 def _attempt(config: Any, pools: Sequence[Pool], name: str) -> Result:
-    """The method's result; running out of memory and diverging are two, any other failure is a
-    fault of ours."""
+    """The method's result, with a reason if it diverges or runs out of memory. Other errors are
+    bugs, and are raised.
+    """
     try:
-        return Result(name, list(measure(config, name, pools)), "")
+        return Result(list(measure(config, name, pools)), "")
     except Diverged as reason:
-        return Result(name, [], str(reason))
+        return Result([], str(reason))
     except Exception as error:
         if "RESOURCE_EXHAUSTED" not in str(error) and not isinstance(error, MemoryError):
             raise
-        return Result(name, [], "out of memory")
+        return Result([], "out of memory")
 
 
 def measure(config: Any, name: str, pools: Sequence[Pool]) -> Iterator[runs.Record]:
@@ -126,14 +126,13 @@ def measure(config: Any, name: str, pools: Sequence[Pool]) -> Iterator[runs.Reco
     build = lambda encoding: transformer.build(config.model, encoding, vocab)
     model, train = build(encoding_of(config, name)), config.train
     run_chunk = chunk_runner(model, pooled(vocab, config.window), train, config.model.masks.loss)
-    seeds = range(config.first_seed, config.first_seed + config.seeds)
-    records = partial(runs.seed_records, train.steps, seeds)
+    records = partial(runs.seed_records, train.steps, config.seed_range)
     labels = {"encoding": name, "length": config.window}
     states = []
     for pool in pools:
         state = init_states(model, optimizer(train), config.seeds, config.first_seed)
         state, metrics = run_chunk(state, pool.train, train.steps)
-        refuse_not_finite(jax.device_get(metrics), seeds, f"{pool.task.name}, ")
+        refuse_not_finite(jax.device_get(metrics), config.seed_range, f"{pool.task.name}, ")
         states.append(state)
     count = sum(leaf[0].size for leaf in jax.tree.leaves(states[0].params["encoding"]))
     yield from records({**labels, "split": "train"}, {"parameters": [count] * config.seeds})
@@ -153,7 +152,7 @@ def measure(config: Any, name: str, pools: Sequence[Pool]) -> Iterator[runs.Reco
 
 
 def _score(model: transformer.Model, params: Any, batch: Batch) -> dict[str, jax.Array]:
-    """Each metric for every seed, [S]."""
+    """Each metric, [S] over seeds."""
 
     def one(params):
         logits_BTV = model.apply(params, batch.tokens_BT, batch.layout)

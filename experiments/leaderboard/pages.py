@@ -1,4 +1,4 @@
-"""From the records of all methods to the board: means, paired differences, tables."""
+"""The summary of the board, its tables, and its Markdown page."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -9,24 +9,28 @@ from typing import Any
 import numpy as np
 
 from experiments.leaderboard import figures
+from experiments.results import collect, lead, mean_cell, nested, plus_minus
 from posenc_jax.lab.report import Grid, Picture, Section
-from posenc_jax.lab.report.statistics import interval, paired
+from posenc_jax.lab.report.statistics import paired
 from posenc_jax.lab.runs import Record, StoredRun
 
 METRIC = "token_accuracy"
-NOWHERE = "–"  # in place of a score where a method is not defined
-Scores = dict[str, dict[str, dict[int, dict[int, float]]]]  # task -> method -> window -> seed
+UNDEFINED = "–"  # in a table, where a method is not defined
+CAPTION = (
+    "Share of answer tokens that are right, the mean over tasks, ± half of a 95% t interval over "
+    "seeds, in the trained window and in longer ones, – where a method is not defined so far. Rows "
+    "are sorted by the mean over the longer windows. params: of the encoding, all layers. cost, "
+    "gain: against the reference, paired over tasks and seeds; a * where the interval, corrected "
+    "for all comparisons, leaves 0 out."
+)
+Scores = dict[str, dict[str, dict[int, list[float]]]]  # task -> method -> window -> every seed
 
 
-def collect(records: Iterable[Record], metric: str) -> Scores:
-    """Test values of one metric by task, method, window and seed, in the order recorded."""
-    found: Scores = {}
-    for record in records:
-        labels = record["labels"]
-        if record["metric"] == metric and labels["split"] == "test":
-            row = found.setdefault(labels["task"], {}).setdefault(labels["encoding"], {})
-            row.setdefault(labels["length"], {})[record["seed"]] = record["value"]
-    return found
+def _score_key(record: Record) -> tuple | None:
+    labels = record["labels"]
+    if record["metric"] != METRIC or labels["split"] != "test":
+        return None
+    return labels["task"], labels["encoding"], labels["length"]
 
 
 def summarise(
@@ -35,16 +39,16 @@ def summarise(
     missing: Mapping[str, str],
     left_out: Mapping[str, str] = MappingProxyType({}),
 ) -> dict:
-    """The board as summary.json holds it.
+    """The summary of a run.
 
-    A method's score at a window is the share of answer tokens that are right, the mean over tasks;
-    its interval is over seeds; None where the method is not defined so far. `cost` is reference
-    minus method in the trained window, `gain` method minus reference in the longer ones, both over
-    all pairs of (task, seed) and corrected for all such tests; neither where the reference has no
+    A method's score at a window is the share of answer tokens that are right, the mean over tasks,
+    with an interval over seeds; None if the method is not defined there. `cost` is reference minus
+    method in the trained window, `gain` method minus reference in the longer ones, both over all
+    pairs of (task, seed) and corrected for all such tests; both are absent if the reference has no
     records.
     """
     records = list(records)
-    scores = collect(records, METRIC)
+    scores = nested(collect(records, _score_key))
     tasks = list(scores)
     methods = list(dict.fromkeys(method for task in tasks for method in scores[task]))
     windows = sorted({length for task in tasks for row in scores[task].values() for length in row})
@@ -74,7 +78,7 @@ def summarise(
         "windows": windows,
         "rows": {method: rows[method] for method in order},
         "tasks": {
-            task: {m: {str(n): list(v.values()) for n, v in scores[task][m].items()} for m in order}
+            task: {m: {str(n): seeds for n, seeds in scores[task][m].items()} for m in order}
             for task in tasks
         },
         "not_measured": dict(missing),
@@ -83,12 +87,8 @@ def summarise(
 
 
 def _mean_over_tasks(scores: Scores, method: str, window: int) -> dict[str, Any] | None:
-    seeds = next(iter(scores.values()))[method].get(window)
-    if seeds is None:
-        return None
-    values = [float(np.mean([scores[t][method][window][s] for t in scores])) for s in seeds]
-    mean, low, high, _ = interval(values)
-    return {"mean": mean, "low": low, "high": high, "seeds": values}
+    by_task = [rows[method][window] for rows in scores.values() if window in rows[method]]
+    return mean_cell(np.mean(by_task, axis=0).tolist()) if by_task else None
 
 
 def _against(
@@ -97,14 +97,11 @@ def _against(
     trained, *longer = windows
 
     def values(name, chosen):
-        return [
-            float(np.mean([scores[task][name][n][seed] for n in chosen]))
-            for task in scores
-            for seed in scores[task][name][trained]
-        ]
+        seeds = [np.mean([rows[name][n] for n in chosen], axis=0) for rows in scores.values()]
+        return np.concatenate(seeds).tolist()
 
     cost = paired(values(reference, [trained]), values(method, [trained]), comparisons)
-    ends = [scores[task][name] for task in scores for name in (method, reference)]
+    ends = [rows[name] for rows in scores.values() for name in (method, reference)]
     if any(n not in row for row in ends for n in longer):
         return {"cost": cost._asdict()}
     gain = paired(values(method, longer), values(reference, longer), comparisons)
@@ -112,21 +109,20 @@ def _against(
 
 
 def sections(run: StoredRun) -> tuple[str, list[Section]]:
-    """The line under the page's title, and what `report.present` shows."""
+    """The line below the title of the report, and its sections."""
     summary = run.summary
-    started = str(run.environment.get("started", ""))[:10]
     picture = Picture("board", partial(figures.board, summary), figures.BOARD)
     board = [_board(summary), picture] if summary["rows"] else []
-    by_task = [_task(summary, task) for task in summary["tasks"]]
-    lead = f"{len(summary['rows'])} methods · {len(summary['tasks'])} tasks · {started}"
-    return lead, [
+    counts = f"{len(summary['rows'])} methods", f"{len(summary['tasks'])} tasks"
+    return lead(run, *counts), [
         Section("Every method on the same budget", [*_findings(summary), *board]),
-        *(Section(f"Every seed: {grid[0]}", [grid[1]], folded=True) for grid in by_task),
-    ]
+        *(Section(f"Every seed: {task}", [_task(summary, task)], folded=True)
+          for task in summary["tasks"]),
+    ]  # fmt: skip
 
 
 def _findings(summary: Mapping) -> list[str]:
-    """What follows from the intervals, and what is not on the board."""
+    """Sentences made from the intervals, and which methods are not on the board."""
     reference = summary["reference"]
     said = [f"{reference}, the reference, was not measured: nothing can be compared with it."]
     if reference in summary["rows"]:
@@ -162,7 +158,7 @@ def _compared(summary: Mapping) -> list[str]:
 
 
 def _clear(difference: Mapping) -> int:
-    """The sign of a difference whose corrected interval leaves 0 out, else 0."""
+    """The sign of a difference whose corrected interval excludes 0, else 0."""
     if difference["low"] is None:
         return 0
     return int(difference["low"] > 0) - int(difference["high"] < 0)
@@ -171,65 +167,51 @@ def _clear(difference: Mapping) -> int:
 def _board(summary: Mapping) -> Grid:
     trained, *longer = summary["windows"]
     columns = ["method", "params", str(trained), *(f"{n // trained}×" for n in longer)]
-    rows = [
-        (
-            name,
-            f"{row['parameters']:,}",
-            *(_score(row["scores"][str(n)]) for n in summary["windows"]),
-            *(
-                "reference" if name == summary["reference"] else _difference(row.get(test))
-                for test in ("cost", "gain")
-            ),
-        )
-        for name, row in summary["rows"].items()
-    ]
+    rows = []
+    for name, row in summary["rows"].items():
+        scores = [_score(row["scores"][str(n)]) for n in summary["windows"]]
+        differences = [_difference(row.get(test)) for test in ("cost", "gain")]
+        if name == summary["reference"]:
+            differences = ["reference", "reference"]
+        rows.append((name, f"{row['parameters']:,}", *scores, *differences))
     return Grid([*columns, "cost within", "gain beyond"], rows, CAPTION)
-
-
-CAPTION = (
-    "Share of answer tokens that are right, the mean over tasks, ± half of a 95% t interval over "
-    "seeds, in the trained window and in longer ones, – where a method is not defined so far. Rows "
-    "are sorted by the mean over the longer windows. params: of the encoding, all layers. cost, "
-    "gain: against the reference, paired over tasks and seeds; a * where the interval, corrected "
-    "for all comparisons, leaves 0 out."
-)
 
 
 def _score(cell: Mapping | None) -> str:
     if cell is None:
-        return NOWHERE
-    half = "" if cell["low"] is None else f" ±{cell['mean'] - cell['low']:.3f}"
-    return f"{cell['mean']:.3f}{half}".replace("0.", ".")
+        return UNDEFINED
+    return plus_minus(cell).replace("0.", ".")
 
 
 def _difference(difference: Mapping | None) -> str:
     if difference is None:
-        return NOWHERE
+        return UNDEFINED
     mark = "*" if _clear(difference) else ""
     return f"{difference['mean']:+.3f}{mark}".replace("0.", ".", 1)
 
 
-def _task(summary: Mapping, task: str) -> tuple[str, Grid]:
+def _task(summary: Mapping, task: str) -> Grid:
+    """Every seed of one task."""
     trained, windows = summary["windows"][0], summary["windows"]
     columns = ["method", *(f"{n // trained}×" for n in windows)]
-    said = lambda seeds: " ".join(f"{v:.3f}" for v in seeds).replace("0.", ".") or NOWHERE
+    said = lambda seeds: " ".join(f"{v:.3f}" for v in seeds).replace("0.", ".") or UNDEFINED
     rows = [
         (name, *(said(row.get(str(n), ())) for n in windows))
         for name, row in summary["tasks"][task].items()
     ]
-    return task, Grid(columns, rows, f"{task}: share of answer tokens that are right, every seed")
+    return Grid(columns, rows, f"{task}: share of answer tokens that are right, every seed")
 
 
 def markdown(run: StoredRun, figure: str) -> str:
-    """The board as Markdown; `figure` is where its picture lies."""
-    lead, (first, *folded) = sections(run)
+    """The board as Markdown; `figure` is the path of its picture."""
+    counts, (first, *folded) = sections(run)
     config, environment = run.config, run.environment
     train, model = config["train"], config["model"]
     tasks = ", ".join(task["name"] for task in config["tasks"])
     command = re.sub(r" --workdir=\S+", "", environment["command"])
     lines = [
         "# Leaderboard", "",
-        f"{lead}. Made by `{command}` at commit {environment.get('commit') or 'unknown'}, "
+        f"{counts}. Made by `{command}` at commit {environment.get('commit') or 'unknown'}, "
         f"JAX {environment['jax']} on {environment['device']}, {environment['cpus']} cores, then "
         "`python scripts/leaderboard.py RUN`. Every record: "
         "[leaderboard.jsonl](leaderboard.jsonl).",
