@@ -22,7 +22,8 @@ from posenc_jax.lab.model import transformer
 from posenc_jax.lab.tasks import corpus, tfds_builder, tfds_folder, tfds_tasks
 from posenc_jax.lab.tasks.question_answer import answered
 from posenc_jax.lab.tasks.task import BOS, EOS, SEP, SYMBOL
-from posenc_jax.lab.training.loop import State, make_batch, train
+from posenc_jax.lab.training.loop import train
+from posenc_jax.lab.training.step import State, make_batch
 
 ROOT = pathlib.Path(__file__).parents[1]
 RNG = np.random.default_rng(0)

@@ -23,7 +23,8 @@ from experiments.claims.reading import bits_under, table_of
 from posenc_jax import make
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.rotation import ladder
-from posenc_jax.lab.training.loop import cross_entropy, over_seeds
+from posenc_jax.lab.training.loop import over_seeds
+from posenc_jax.lab.training.step import cross_entropy
 from posenc_jax.layout import full, layout
 
 LONG = 4096

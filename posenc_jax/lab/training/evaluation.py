@@ -27,7 +27,8 @@ from posenc_jax.lab.hosts.processes import fetch, is_multiprocess, minimum
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.runs import Record, seed_records
 from posenc_jax.lab.tasks import Task
-from posenc_jax.lab.training.loop import cross_entropy, over_seeds
+from posenc_jax.lab.training.loop import over_seeds
+from posenc_jax.lab.training.step import cross_entropy
 
 
 class Scores(NamedTuple):
