@@ -19,7 +19,7 @@ from experiments.claims.ledger import (
     under,
 )
 from experiments.claims.reading import scores_of
-from posenc_jax.lab.tasks.periodic import periodic
+from posenc_jax.lab.tasks.recall import periodic
 from posenc_jax.layout import full
 
 PERIOD = 8

@@ -29,7 +29,7 @@ from experiments.claims.padding import (
 )
 from experiments.padding_leakage.measuring import MASKS, SUBSETS, subset
 from posenc_jax.lab.report import drawing
-from posenc_jax.lab.tasks import PAD
+from posenc_jax.lab.tasks.task import PAD
 from posenc_jax.layout import full
 
 ROUNDING = -4  # a power of ten; what order-1 allows for rounding logits of size 10 in float32

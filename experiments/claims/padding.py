@@ -35,7 +35,7 @@ from posenc_jax import make
 from posenc_jax.lab.config.schema import MaskConfig, ModelConfig
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
-from posenc_jax.lab.tasks import PAD
+from posenc_jax.lab.tasks.task import PAD
 from posenc_jax.lab.training.loop import over_seeds
 from posenc_jax.layout import Layout, layout
 

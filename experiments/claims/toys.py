@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from experiments.claims.lab import Lab, Trained
-from posenc_jax.lab.tasks import Batch, Task
+from posenc_jax.lab.tasks.task import Batch, Task
 
 
 def relabelled(task: Task, label: Callable[[Batch], Batch], name: str = "") -> Task:

@@ -18,7 +18,7 @@ from posenc_jax import encodings
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.hosts.exit_status import Diverged
 from posenc_jax.lab.model import transformer
-from posenc_jax.lab.tasks import Batch, Task
+from posenc_jax.lab.tasks.task import Batch, Task
 from posenc_jax.lab.training.loop import (
     chunk_runner,
     init_states,
