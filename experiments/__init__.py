@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from posenc_jax.lab.config import schema
-from posenc_jax.lab.config.errors import inside, library_errors
+from posenc_jax.lab.config.errors import inside
 from posenc_jax.lab.hosts import processes
 from posenc_jax.lab.hosts.exit_status import Refused, Unmeasured
 from posenc_jax.options import FieldError, choices_for
@@ -38,7 +38,7 @@ def check(config: dict[str, Any]) -> schema.ExperimentConfig:
     Raises:
       FieldError: the first field that is wrong, its value and the choices.
     """
-    with inside("config"), library_errors():
+    with inside("config"):
         module = _module(config.get("experiment"), "config")
         checked = schema.check(module.Config, config)
         module.check(checked)

@@ -15,8 +15,9 @@ from posenc_jax.lab.config import schema
 from posenc_jax.lab.hosts import failpoints, signals
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.training.evaluation import DoesNotFit, Evaluator
-from posenc_jax.lab.training.loop import State, train
+from posenc_jax.lab.training.loop import train
 from posenc_jax.lab.training.progress import Progress
+from posenc_jax.lab.training.step import State
 
 
 class Evaluation(NamedTuple):

@@ -26,7 +26,14 @@ from posenc_jax import encodings, tuning
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
 from posenc_jax.lab.model import transformer
-from posenc_jax.lab.training import loop
+from posenc_jax.lab.training.step import (
+    INIT,
+    State,
+    mean_loss,
+    optimizer,
+    random_key,
+    train_step,
+)
 from scripts.collectives import write
 
 PAGE, DEVICES = Path("docs/scaling.md"), Path("docs/devices.md")
@@ -99,13 +106,13 @@ def parts(setting: Setting) -> tuple[Any, tasks.Task, TrainConfig]:
 def step_and_state(setting: Setting) -> tuple[Callable, Callable]:
     """Our training step of one seed, state -> (state, metrics), and seed -> its first state."""
     model, task, config = parts(setting)
-    tx = loop.optimizer(config)
+    tx = optimizer(config)
 
     def fresh(seed):
-        params = model.init(loop.random_key(seed, loop.INIT))
-        return loop.State(params, tx.init(params), jnp.zeros((), jnp.int32), seed)
+        params = model.init(random_key(seed, INIT))
+        return State(params, tx.init(params), jnp.zeros((), jnp.int32), seed)
 
-    return partial(loop.train_step(model, task, tx, config, True), task.data), fresh
+    return partial(train_step(model, task, tx, config, True), task.data), fresh
 
 
 def kept(setting: Setting) -> int:
@@ -116,7 +123,7 @@ def kept(setting: Setting) -> int:
         size_B = jnp.full(setting.batch, config.length, jnp.int32)
         batch = task.sample(task.data, key, size_B, setting.time)
         apply = lambda p: model.apply(p, batch.tokens_BT, batch.layout)
-        loss = lambda p: loop.mean_loss(apply(p), batch.targets_BT, batch.weights_BT)
+        loss = lambda p: mean_loss(apply(p), batch.targets_BT, batch.weights_BT)
         return jax.vjp(loss, model.init(key))[1]
 
     with tuning.off():

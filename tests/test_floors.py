@@ -127,7 +127,7 @@ def test_a_module_that_breaks_a_rule_is_found(module, source, expected):
         ("posenc_jax.encodings.new", "from posenc_jax.encodings.card import method\nimport jax"),
         ("posenc_jax.encodings.new", "from . import card\nfrom .card import method"),
         ("posenc_jax.lab.model.layers", "import flax.linen as nn\nfrom posenc_jax import layout"),
-        ("posenc_jax.lab.training.new", "from posenc_jax.lab.training.loop import State"),
+        ("posenc_jax.lab.training.new", "from posenc_jax.lab.training.step import State"),
         ("posenc_jax.__init__", "from posenc_jax.attention import attend"),
         ("experiments.new", "from posenc_jax import attend\nfrom posenc_jax.lab import runs"),
         ("train", "import experiments"),

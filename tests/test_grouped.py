@@ -13,7 +13,7 @@ from posenc_jax.encodings import reach
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import ModelConfig
 from posenc_jax.lab.model import transformer
-from posenc_jax.lab.tasks import EXTRA, SEP, SYMBOL
+from posenc_jax.lab.tasks.task import EXTRA, SEP, SYMBOL
 from posenc_jax.layout import digit_places, full, layout
 
 KEY = jax.random.key(0)

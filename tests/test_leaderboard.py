@@ -60,7 +60,7 @@ def test_a_method_is_posed_so_that_it_differs():
         params, placed = encoding.init(jax.random.key(0), DIMS), encoding.place(None, pos)
         made = [at_layer(encoding, layer, params, placed)[0] for layer in (0, 1)]
         assert made[0] is not made[1], name
-    most = lambda name: encodings.reach(name, **measure.options_of(config, name))
+    most = lambda name: encodings.reach(name, **leaderboard.options_of(config, name))
     assert most("learned") == config.window
     assert most("clamped+learned") is None
     turned = lambda encoding: logits(encoding, {}, *vectors(0, 64), counted(0, 64))

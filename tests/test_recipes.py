@@ -12,7 +12,8 @@ from posenc_jax.encoding import place
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
 from posenc_jax.lab.model import transformer
-from posenc_jax.lab.training.loop import chunk_runner, init_states, optimizer
+from posenc_jax.lab.training.loop import chunk_runner, init_states
+from posenc_jax.lab.training.step import optimizer
 from posenc_jax.layout import full
 from tests.catalogue import gap, tokens
 

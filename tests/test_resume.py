@@ -17,7 +17,8 @@ from posenc_jax.lab.hosts.files import folder_name
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.runs.lock import Lock
 from posenc_jax.lab.training import loop
-from posenc_jax.lab.training.loop import chunk_runner, init_states, optimizer, random_key, train
+from posenc_jax.lab.training.loop import chunk_runner, init_states, train
+from posenc_jax.lab.training.step import PLACE, optimizer, random_key
 from tests.test_runs import CONFIG, RECORD, lines
 
 TASK = tasks.make("copy", alphabet=4)
@@ -248,7 +249,7 @@ def _breaking(after):
     """The model, with outputs that are not finite after so many steps of training."""
 
     def place(key, layout):
-        later = jax.vmap(lambda n: jax.random.key_data(random_key(0, loop.PLACE, n)))
+        later = jax.vmap(lambda n: jax.random.key_data(random_key(0, PLACE, n)))
         bad = (later(jnp.arange(after, 20)) == jax.random.key_data(key)[None]).all(axis=1).any()
         return jnp.broadcast_to(bad, layout.pos_BT.shape)
 

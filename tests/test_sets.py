@@ -22,7 +22,8 @@ from posenc_jax.lab.model import transformer
 from posenc_jax.lab.tasks import corpus, tfds_builder, tfds_folder, tfds_tasks
 from posenc_jax.lab.tasks.question_answer import answered
 from posenc_jax.lab.tasks.task import BOS, EOS, SEP, SYMBOL
-from posenc_jax.lab.training.loop import State, make_batch, train
+from posenc_jax.lab.training.loop import train
+from posenc_jax.lab.training.step import State, make_batch
 
 ROOT = pathlib.Path(__file__).parents[1]
 RNG = np.random.default_rng(0)
@@ -409,10 +410,10 @@ def test_a_part_of_a_split_counts_as_what_it_holds(data_dir, monkeypatch):
     """The control of the refusals of parts: those that hold something are taken."""
     parts = {"train": "train[:40%]+train[60%:]", "valid": "train[40%:50%]", "test": "test[-12:]"}
     found = tfds_folder.find("documents")
-    sizes = tfds_tasks._sizes(found, tfds_tasks._splits(found, **parts))
-    assert [count for count, _ in sizes.values()] == [960, 120, 12]
+    taken = tfds_tasks._parts(found, **parts)
+    assert [part.examples for part in taken.values()] == [960, 120, 12]
     share = found.splits["train"].bytes / 1200
-    assert sizes["train"][1] == pytest.approx(960 * share)
+    assert taken["train"].bytes == pytest.approx(960 * share)
 
 
 def test_the_hash_of_questions_and_answers_is_of_all_of_them():

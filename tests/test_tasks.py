@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from posenc_jax.lab import tasks
-from posenc_jax.lab.tasks import BOS, EOS, EXTRA, PAD, SEP, SYMBOL, TASKS, arithmetic, recall
+from posenc_jax.lab.tasks import TASKS, arithmetic, recall
+from posenc_jax.lab.tasks.task import BOS, EOS, EXTRA, PAD, SEP, SYMBOL
 
 # name, options, and what the answer to a question is: (symbols of the question, options) -> tokens
 CASES = {

@@ -11,7 +11,8 @@ from posenc_jax import make
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
 from posenc_jax.lab.model import transformer
-from posenc_jax.lab.training.loop import chunk_sizes, cross_entropy, train
+from posenc_jax.lab.training.loop import chunk_sizes, train
+from posenc_jax.lab.training.step import cross_entropy
 from tests.catalogue import gap
 
 TASK = tasks.make("copy", alphabet=8)

@@ -43,7 +43,7 @@ def test_a_weight_of_another_shape_is_named(kind):
     m, params = model(kind)
     assert m.apply(params, tokens(1), PADDED).shape == (2, 24, 11), "control"
     short = {**params, "embed": params["embed"][:9]}
-    with pytest.raises(ValueError, match=r"^embed: a weight of shape \(9, 32\), where \(11, 32\)"):
+    with pytest.raises(ValueError, match=r"^embed: a weight of shape \(9, 32\); the model needs"):
         m.apply(short, tokens(1), PADDED)
     norm = {**params["norm"], "scale": params["norm"]["scale"][:1]}
     with pytest.raises(ValueError, match=r"^norm/scale: "):

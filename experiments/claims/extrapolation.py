@@ -14,7 +14,7 @@ from experiments.claims.verdicts import all_under, over, said, under, verdict
 from posenc_jax import make
 from posenc_jax.encodings import taken_by
 from posenc_jax.encodings.rotation import ladder
-from posenc_jax.lab.training.loop import cross_entropy
+from posenc_jax.lab.training.step import cross_entropy
 from posenc_jax.layout import full, layout
 
 LONG = 4096

@@ -9,7 +9,7 @@ from experiments.claims.figures import lines
 from experiments.claims.ledger import Curve, Measured, claim
 from experiments.claims.models import Lab, Trained, bits_at, evaluator
 from experiments.claims.verdicts import all_over, over, said, under, verdict
-from posenc_jax.lab.tasks.periodic import periodic
+from posenc_jax.lab.tasks.recall import periodic
 from posenc_jax.layout import full
 
 PERIOD = 8

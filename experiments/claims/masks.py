@@ -10,7 +10,7 @@ from experiments.claims.padding import ALL, PADDING, REAL, SHOWN, largest, leaks
 from experiments.claims.verdicts import decades, over, power, unchanged, under, verdict
 from experiments.padding_leakage.measuring import MASKS, SUBSETS, subset
 from posenc_jax.lab.report import drawing
-from posenc_jax.lab.tasks import PAD
+from posenc_jax.lab.tasks.task import PAD
 from posenc_jax.layout import full
 
 ROUNDING = -4  # a power of ten; what order-1 allows for rounding logits of size 10 in float32

@@ -19,7 +19,7 @@ from posenc_jax.lab.config.errors import inside
 from posenc_jax.lab.config.schema import EvalConfig, ModelConfig, TrainConfig
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
-from posenc_jax.lab.tasks import Batch, Task
+from posenc_jax.lab.tasks.task import Batch, Task
 from posenc_jax.lab.training.evaluation import Evaluator, Scores
 from posenc_jax.lab.training.loop import init_states, over_seeds, train
 

@@ -27,7 +27,7 @@ from posenc_jax import make
 from posenc_jax.lab.config.schema import MaskConfig, ModelConfig
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
-from posenc_jax.lab.tasks import PAD
+from posenc_jax.lab.tasks.task import PAD
 from posenc_jax.layout import Layout, layout
 
 SHOWN = -3  # a power of ten; float32 rounds logits to about 1e-6

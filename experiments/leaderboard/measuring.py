@@ -18,15 +18,14 @@ from posenc_jax import encodings
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.hosts.exit_status import Diverged
 from posenc_jax.lab.model import transformer
-from posenc_jax.lab.tasks import Batch, Task
+from posenc_jax.lab.tasks.task import Batch, Task
 from posenc_jax.lab.training.loop import (
     chunk_runner,
-    cross_entropy,
     init_states,
-    optimizer,
     over_seeds,
     refuse_not_finite,
 )
+from posenc_jax.lab.training.step import cross_entropy, optimizer
 
 DRAWN = 1024  # examples drawn at a time
 

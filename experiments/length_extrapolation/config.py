@@ -9,7 +9,6 @@ from posenc_jax import encodings
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config import schema
-from posenc_jax.lab.config.errors import library_errors
 from posenc_jax.options import FieldError
 
 
@@ -83,8 +82,7 @@ def _check_method(config: Config, name: str, encoding: Encoding, field: str = ""
 def _check_variant(config: Config, name: str, label: str) -> None:
     field = "eval.variants"
     try:
-        with library_errors():
-            encoding = variant(config, name, label, max(config.eval.lengths))
+        encoding = variant(config, name, label, max(config.eval.lengths))
     except FieldError as error:
         reason = error.reason if error.path == ("encoding", "name") else str(error)
         raise FieldError(field, f"{label}: {reason}") from None

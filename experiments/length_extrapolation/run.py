@@ -15,7 +15,7 @@ from posenc_jax.lab import report, runs, tasks
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.training.evaluation import Evaluator, records
-from posenc_jax.lab.training.loop import State
+from posenc_jax.lab.training.step import State
 
 
 def measure(config: Config, run: runs.Run) -> dict:

@@ -22,8 +22,9 @@ from posenc_jax.lab.hosts.compiling import jit_quick
 from posenc_jax.lab.hosts.tuning import pack, unpack, value_and_grad
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
-from posenc_jax.lab.tasks import PAD
-from posenc_jax.lab.training.loop import (
+from posenc_jax.lab.tasks.task import PAD
+from posenc_jax.lab.training.loop import over_seeds, refuse_not_finite
+from posenc_jax.lab.training.step import (
     BATCH,
     INIT,
     PLACE,
@@ -31,9 +32,7 @@ from posenc_jax.lab.training.loop import (
     State,
     advance,
     mean_loss,
-    over_seeds,
     random_key,
-    refuse_not_finite,
 )
 from posenc_jax.layout import Layout
 

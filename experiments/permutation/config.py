@@ -9,7 +9,7 @@ from experiments.length_extrapolation import config as length_extrapolation
 from experiments.methods import small_encoding
 from posenc_jax import encodings
 from posenc_jax.lab.config import schema
-from posenc_jax.lab.config.errors import inside, library_errors
+from posenc_jax.lab.config.errors import inside
 from posenc_jax.options import FieldError
 
 CAUSAL, LSTM = "nope, causal mask", "lstm"  # the rows without an encoding
@@ -82,5 +82,5 @@ def check(config: Config) -> None:
             raise FieldError(f"{field}model.kind", reason)
     if not config.text.task.options.get("masked"):
         raise FieldError("text.task.masked", "must be given, the share of bytes that are hidden")
-    with inside("text"), library_errors():
+    with inside("text"):
         length_extrapolation.check(text_config(config))

@@ -18,15 +18,8 @@ from posenc_jax.lab.hosts.compiling import jit_quick
 from posenc_jax.lab.hosts.tuning import pack, unpack, value_and_grad
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
-from posenc_jax.lab.training.loop import (
-    INIT,
-    PLACE,
-    State,
-    advance,
-    cross_entropy,
-    random_key,
-    refuse_not_finite,
-)
+from posenc_jax.lab.training.loop import refuse_not_finite
+from posenc_jax.lab.training.step import INIT, PLACE, State, advance, cross_entropy, random_key
 
 KINDS = math.factorial(LENGTHS[-1])
 

@@ -13,15 +13,3 @@ def inside(*path: str | int) -> Iterator[None]:
         yield
     except FieldError as error:
         raise error.inside(*path) from None
-
-
-@contextmanager
-def library_errors() -> Iterator[None]:
-    """Raises a ValueError of the library, "encoding.base: ...", as a FieldError."""
-    try:
-        yield
-    except FieldError:
-        raise
-    except ValueError as error:
-        path, _, reason = str(error).partition(": ")
-        raise FieldError(path, reason) from None

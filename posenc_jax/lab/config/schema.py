@@ -1,8 +1,8 @@
 """The fields of a config: their types, their defaults, and the values that each may take.
 
-`check` turns a config, as nested dictionaries, into one of these frozen models. An experiment puts
-its own `Config` together from these parts. Defaults are written here alone; a config file has only
-what differs from it.
+`check` makes one of these frozen models of a config as nested dictionaries. An experiment builds
+its own `Config` from these parts. The defaults are here; a config file has only the fields that
+differ.
 """
 
 import re
@@ -17,7 +17,7 @@ from posenc_jax.options import MOST, FieldError, choices_for
 
 
 def distinct(values: Sequence) -> Sequence:
-    """The values. ValueError: names the first that is given twice."""
+    """The values. ValueError: the first value that is given twice."""
     for n, value in enumerate(values):
         if value in values[:n]:
             raise ValueError(f"{value!r} is given twice")
@@ -25,7 +25,7 @@ def distinct(values: Sequence) -> Sequence:
 
 
 def check_distinct(field: str, values: Sequence) -> None:
-    """FieldError: a value of the field is given twice."""
+    """Raises a FieldError if a value of the field is given twice."""
     try:
         distinct(values)
     except ValueError as error:
@@ -34,7 +34,7 @@ def check_distinct(field: str, values: Sequence) -> None:
 
 Count = Annotated[int, Field(gt=0, le=MOST)]
 Whole = Annotated[int, Field(ge=0, le=MOST)]
-# Above these bounds an array of bytes would not fit in memory, or a count of them would overflow.
+# Larger values would not fit into memory as an array of bytes, or would overflow a count.
 Length = Annotated[int, Field(gt=0, le=2**24)]
 Rows = Annotated[int, Field(gt=0, le=2**20)]
 Few = Annotated[int, Field(gt=0, le=2**12)]
@@ -77,7 +77,7 @@ def _several(name: str) -> str:
 class EncodingConfig(TaskConfig):
     """A method: its `name`, and the options of that method as further fields.
 
-    "a,b" names two methods, which are run one after the other; "a+b" chains two into one.
+    "a,b" is two methods, trained one after the other; "a+b" is one method, the chain of two.
     """
 
     name: Annotated[str, AfterValidator(_several)]
@@ -88,7 +88,7 @@ class EncodingConfig(TaskConfig):
 
 
 class MaskConfig(Part):
-    """Masks of padding: keys in attention, outputs at padding, targets in the loss."""
+    """Which masks of padding are used: on keys in attention, on outputs, on targets in the loss."""
 
     attention: bool = True
     output: bool = True
@@ -123,8 +123,8 @@ class ModelConfig(Part):
 class TrainConfig(Part):
     """Training on sizes from `min_length` (by default `length`) to `length`.
 
-    A size is the task's own: tokens of a window, symbols of a string, patches a side. `chunk` steps
-    are one program. `fsdp` spreads parameters and optimizer over the devices that share a batch.
+    The task defines a size: tokens of a window, symbols of a string, patches along a side. `chunk`
+    steps are one program. `fsdp` spreads parameters and optimizer state over the devices of a seed.
     """
 
     length: Length = 128
@@ -142,7 +142,7 @@ class TrainConfig(Part):
 
 
 class CheckpointConfig(Part):
-    """Checkpoints: seconds between two (0: one after every chunk), and how many are kept."""
+    """Checkpoints: the seconds between two (0: one after each chunk), and how many are kept."""
 
     seconds: NonNegativeFloat = 60.0
     keep: Few = 2
@@ -174,7 +174,7 @@ class WandbConfig(Part):
 
 
 class ExperimentConfig(Part):
-    """The fields of every experiment, and two facts that an experiment's `Config` may change.
+    """The fields of every experiment, and two facts about it that its `Config` may change.
 
     several_processes: several processes may make one run together.
     mostly_compiles: a run takes about as long to compile as to compute.
@@ -215,7 +215,7 @@ C = TypeVar("C", bound=pydantic.BaseModel)
 
 
 def check(model: type[C], config: dict[str, Any]) -> C:
-    """The config as a `model`. FieldError: the first field that is wrong, its value and choices."""
+    """The config as a `model`. FieldError: the first wrong field, its value and the choices."""
     try:
         return model.model_validate(config)
     except pydantic.ValidationError as error:

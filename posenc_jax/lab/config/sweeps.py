@@ -1,6 +1,6 @@
-"""Sweeps as plain data: points, each with values of fields, from grids, zips and products.
+"""Sweeps as plain data: points with values of fields, made by grids, zips and products.
 
-A config file describes its sweep beside its config:
+A config file describes its sweep in a second function:
 
     def get_sweep(argument=""):
         return sweeps.product(
@@ -8,9 +8,8 @@ A config file describes its sweep beside its config:
             sweeps.zipped({"train.length": (32, 64), "train.batch": (32, 16)}),
         )
 
-A description is a tuple of dictionaries, field -> value, so two are joined with `+`. `seed` is not
-a field of a config: points that differ in it alone are one run, which trains all its seeds in one
-program.
+A description is a tuple of dictionaries {field: value}, so `+` joins two. `seed` is not a field of
+a config: points that differ only in it are one run, which trains all its seeds in one program.
 """
 
 import hashlib
@@ -30,18 +29,16 @@ LONGEST = 80  # characters of a point's name, which names a folder, a run and a 
 def grid(fields: Mapping[str, Sequence]) -> Description:
     """Every combination of the fields' values; the last field changes fastest.
 
-    Raises:
-      ValueError: a field without values.
+    FieldError: a field without values.
     """
     rows = itertools.product(*_columns(fields).values())
     return tuple(dict(zip(fields, row, strict=True)) for row in rows)
 
 
 def zipped(fields: Mapping[str, Sequence]) -> Description:
-    """One point for the first value of each field, one for the second values, and so on.
+    """One point with the first value of each field, one with the second values, and so on.
 
-    Raises:
-      ValueError: a field without values, or fields with different numbers of them.
+    ValueError: a field without values, or fields with different numbers of values.
     """
     columns = _columns(fields)
     if len({len(column) for column in columns.values()}) > 1:
@@ -53,8 +50,7 @@ def zipped(fields: Mapping[str, Sequence]) -> Description:
 def product(*parts: Description) -> Description:
     """Every combination of the points of all parts; the last part changes fastest.
 
-    Raises:
-      ValueError: two parts give the same field.
+    FieldError: two parts give the same field.
     """
     points = []
     for chosen in itertools.product(*parts):
@@ -68,9 +64,8 @@ def product(*parts: Description) -> Description:
 class Point(NamedTuple):
     """One run of a sweep.
 
-    Args:
-      name: made of the values; valid as the name of a folder, a run and a job.
-      overrides: dotted field of the config -> value.
+    name: made of the values; valid as the name of a folder, a run and a job.
+    overrides: {dotted field of the config: value}.
     """
 
     name: str
@@ -78,22 +73,21 @@ class Point(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """A config file, as --config takes it, and its points; `name` is the group of their runs."""
+    """A config file as --config takes it, and its points; `name` is the W&B group of the runs."""
 
     name: str
     config: str
     points: list[Point]
 
     def command(self, point: Point, workdir: str | Path) -> list[str]:
-        """The command line of one point: train.py --config=... --workdir=... and its flags."""
+        """The command line of a point: train.py --config=... --workdir=... and its flags."""
         return ["train.py", f"--config={self.config}", f"--workdir={workdir}", *flags(point)]
 
 
 def expand(description: Sequence[Mapping[str, Any]]) -> list[Point]:
-    """The runs of a description, in its order; points that differ in the seed alone are one run.
+    """The runs of a description, in its order; points that differ only in the seed are one run.
 
-    Raises:
-      ValueError: no points, a point given twice, or seeds that are not consecutive.
+    ValueError: no points, a point given twice, or seeds that are not consecutive.
     """
     if not description:
         raise ValueError("sweep: no points")
@@ -112,16 +106,15 @@ def expand(description: Sequence[Mapping[str, Any]]) -> list[Point]:
     ]
     names = [point.name for point in points]
     return [
-        point._replace(name=_hashed(point)) if names.count(point.name) > 1 else point
-        for point in points
+        p._replace(name=_hash(p.name, p.overrides)) if names.count(p.name) > 1 else p
+        for p in points
     ]
 
 
 def resolve(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     """The config, nested dictionaries, with dotted fields set.
 
-    Raises:
-      FieldError: the path of a field goes through something that has no fields.
+    FieldError: a name on the path of a field has no fields.
     """
     resolved = deepcopy(dict(config))
     for field, value in overrides.items():
@@ -136,7 +129,7 @@ def resolve(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str
 
 
 def dotted(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested dictionaries as dotted field -> value."""
+    """Nested dictionaries as {dotted field: value}."""
     found: dict[str, Any] = {}
     for name, value in config.items():
         inside = isinstance(value, Mapping)
@@ -150,7 +143,7 @@ def flags(point: Point) -> list[str]:
 
 
 def text(value: Any) -> str:
-    """A value on the command line: sequences as tuples, strings without quotes."""
+    """A value as the command line takes it: sequences as tuples, strings without quotes."""
     return value if isinstance(value, str) else repr(tuple(value) if _many(value) else value)
 
 
@@ -177,7 +170,7 @@ def _seed_fields(key: str, fields: Mapping, seeds: list) -> dict[str, int]:
 
 
 def _name(fields: Mapping[str, Any]) -> str:
-    """The values joined by "-": strings alone, "rope", others after their field, "lr0.001"."""
+    """The values joined by "-": a string as it is, "rope", others after their field, "lr0.001"."""
     lasts = [field.split(".")[-1] for field in fields]
     parts = []
     for (field, value), last in zip(fields.items(), lasts, strict=True):
@@ -186,10 +179,6 @@ def _name(fields: Mapping[str, Any]) -> str:
         parts.append(shown if isinstance(value, str) else f"{short}{shown}")
     name = re.sub(r"[^A-Za-z0-9.+_-]+", "-", "-".join(parts)).strip("-.+") or "run"
     return name if len(name) <= LONGEST else _hash(name, fields)
-
-
-def _hashed(point: Point) -> str:
-    return _hash(point.name, point.overrides)
 
 
 def _hash(name: str, fields: Mapping) -> str:

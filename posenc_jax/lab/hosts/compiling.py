@@ -1,4 +1,4 @@
-"""Reduces compile time, for programs that run for about as long as they compile."""
+"""Reduces the time to compile programs that run for about as long as they compile."""
 
 import importlib.util
 import os

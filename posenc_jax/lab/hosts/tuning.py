@@ -1,9 +1,9 @@
-"""What training does differently on a CPU, because of what XLA does there; elsewhere none of it.
+"""Makes training faster with XLA on a CPU; on other backends these functions do nothing special.
 
 - `linear`: a dense layer whose weight gradient is a product that XLA runs fast.
 - `pack`: parameters side by side in a few arrays, so that an update is a few kernels.
-- `value_and_grad_in_parts`: rows in parts that fit the caches.
-- `over`: entries one after another, which is faster there than side by side.
+- `value_and_grad_in_parts`: a batch in parts that fit into the caches.
+- `over`: entries one after another, which is faster there than `vmap`.
 """
 
 import functools
@@ -22,7 +22,7 @@ WIDEST = 2**19  # numbers in a core's share of the widest activation of a part; 
 
 
 def over(function: Callable, *trees: Any) -> Any:
-    """function of each entry along the first axis: on a CPU one after another, else by `vmap`."""
+    """The function of each entry of the first axis: on a CPU one after another, else by vmap."""
     if jax.default_backend() == "cpu":
         return jax.lax.map(lambda args: function(*args), trees)
     return jax.vmap(function)(*trees)
@@ -31,11 +31,11 @@ def over(function: Callable, *trees: Any) -> Any:
 def linear(x: jax.Array, w: jax.Array, b: jax.Array) -> jax.Array:
     """x w + b over the last axis: [..., D], [D, F] and [F] give [..., F], all of one dtype.
 
-    On a CPU its backward pass is written out. A product whose contracted axis leads in both
-    operands, as in the gradient of the weights, takes up to 1.6 times as long there as one with the
-    narrower operand transposed before, and XLA folds that transpose back into the product unless a
-    barrier keeps the two apart. Another barrier keeps the gradient of the output in two axes: with
-    the heads that it comes from as two more the sum over rows is six times slower.
+    On a CPU its backward pass is written out. The gradient of the weights is a product whose
+    contracted axis is the first one in both operands. XLA takes up to 1.6 times as long for it as
+    for a product with the narrower operand transposed before. A barrier keeps XLA from merging that
+    transpose into the product. Another barrier keeps the gradient of the output in two axes; with
+    the axes of the heads the sum over rows is six times slower.
     """
     if not tuned_for_cpu():
         return x @ w + b.reshape((1,) * (x.ndim - 1) + (-1,))
@@ -69,7 +69,7 @@ def _weight_gradient(x_MD: jax.Array, g_MF: jax.Array) -> jax.Array:
 
 
 class Form(NamedTuple):
-    """A tree without its values: its structure, and the shape and the group of each leaf."""
+    """The structure of a tree, and the shape and the group of each leaf."""
 
     structure: Any
     shapes: tuple[tuple[int, ...], ...]
@@ -79,10 +79,10 @@ class Form(NamedTuple):
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["arrays"], meta_fields=["form"])
 @dataclass(frozen=True)
 class Packed:
-    """A tree's leaves in a few arrays, one for each dtype and for matrices and other leaves.
+    """The leaves of a tree in a few arrays: two for each dtype, of matrices and of other leaves.
 
-    Leaves of two axes and more lie in [1, n], others in [n], so that weight decay still tells them
-    apart.
+    Leaves of two axes and more are in an array [1, n], others in one [n], so that weight decay can
+    still distinguish them.
     """
 
     arrays: dict[str, jax.Array]
@@ -90,10 +90,10 @@ class Packed:
 
 
 def pack(tree: Any, like: Any) -> Any:
-    """The tree, with each subtree that has the structure of `like` as one `Packed`.
+    """The tree with each subtree that has the structure of `like` as one `Packed`.
 
-    On a CPU each array that a step updates is some kernels of its own, and compiling those takes
-    longer than running them; a model's few dozen leaves are a few hundred kernels.
+    On a CPU each array that a step updates takes several kernels, whose compilation takes longer
+    than their run; the few dozen leaves of a model take a few hundred kernels.
     """
     structure = jax.tree.structure(like)
     same = lambda node: jax.tree.structure(node) == structure
@@ -101,7 +101,7 @@ def pack(tree: Any, like: Any) -> Any:
 
 
 def unpack(tree: Any) -> Any:
-    """The tree, with each `Packed` as the subtree that it was made of."""
+    """The tree with each `Packed` as the subtree that it was made of."""
     packed = lambda node: isinstance(node, Packed)
     return jax.tree.map(lambda n: _unpacked(n) if packed(n) else n, tree, is_leaf=packed)
 
@@ -126,7 +126,7 @@ def _unpacked(packed: Packed) -> Any:
 
 
 def value_and_grad(loss_of: Callable, params: Any, *args: Any, has_aux: bool = False) -> Any:
-    """`jax.value_and_grad` of a function of parameters; for packed ones the gradient is packed."""
+    """`jax.value_and_grad` of a function of parameters; packed parameters give packed gradients."""
     value, grads = jax.value_and_grad(loss_of, has_aux=has_aux)(unpack(params), *args)
     return value, _packed_as(params, grads)
 
@@ -134,12 +134,12 @@ def value_and_grad(loss_of: Callable, params: Any, *args: Any, has_aux: bool = F
 def value_and_grad_in_parts(loss_of: Callable, params: Any, rows: Any, *args: Any) -> Any:
     """`value_and_grad` of a loss that is a sum over rows.
 
-    On a CPU rows are taken in equal parts, one after another, as few as keep the widest activation
-    within `WIDEST` numbers: their work then stays in the caches.
+    On a CPU the rows are split into equal parts, computed one after another, as few as keep the
+    widest activation within `WIDEST` numbers, so that a part fits into the caches.
 
     Args:
       loss_of: (params, rows, *args) -> loss.
-      params: weights, the last axis being that of their output; may be packed.
+      params: weights, whose last axis is that of their output; may be packed.
       rows: leaves [B, T, ...].
     """
     tree = unpack(params)
@@ -163,7 +163,7 @@ def _part_count(params: Any, rows: Any) -> int:
 
 
 def _sum_over_parts(function: Callable, rows: Any, parts: int) -> Any:
-    """function(rows), a sum over rows, added up over `parts` equal parts of them."""
+    """The sum of function(part) over `parts` equal parts of the rows."""
     if parts == 1:
         return function(rows)
     split = jax.tree.map(lambda x: x.reshape(parts, -1, *x.shape[1:]), rows)

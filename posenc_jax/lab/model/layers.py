@@ -17,22 +17,23 @@ from posenc_jax.layout import Layout, join
 
 
 def weight(module: nn.Module, name: str, init: Callable, shape: tuple[int, ...]) -> jax.Array:
-    """`module.param`, which traces the initialiser in every pass to learn a shape that is known.
+    """The weight of a module, made by `init` at initialisation.
 
-    Raises:
-      ValueError: names the weight that has another shape.
+    `module.param` would trace the initialiser in every pass, only to check the shape.
+
+    ValueError: the weight has another shape.
     """
     given = module.get_variable("params", name)
     if given is None:
         return module.param(name, init, shape)
     if given.shape != shape:
         where = "/".join((*module.path, name))
-        raise ValueError(f"{where}: a weight of shape {given.shape}, where {shape} is read")
+        raise ValueError(f"{where}: a weight of shape {given.shape}; the model needs {shape}")
     return given
 
 
 class Dense(nn.Module):
-    """An affine map of the last axis; `gain` scales the variance of its first weights."""
+    """An affine map of the last axis; `gain` scales the variance of its initial weights."""
 
     features: int
     dtype: Any
@@ -70,15 +71,14 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(self, x_BTD, at_layer, past_BMD=None, cached=None, column=None):
-        """The new hidden states, and (keys, values, features) of all tokens they can see.
+        """The new hidden states, and (keys, values, features) of all tokens that they can see.
 
         Args:
-          x_BTD: hidden states of the queries' tokens.
-          at_layer: `frame.layer` with the number of this layer given.
-          past_BMD: hidden states of earlier tokens, which are keys and values alone.
-          cached: keys, values and features of earlier tokens; those of the new ones are written
-            into them.
-          column: where the new ones begin in `cached`.
+          x_BTD: hidden states of the tokens of the queries.
+          at_layer: `frame.layer` of this layer's number.
+          past_BMD: hidden states of earlier tokens, which are only keys and values.
+          cached: keys, values and features of earlier tokens, into which the new ones are written.
+          column: the first column of the new tokens in `cached`.
         """
         time, width = x_BTD.shape[1:]
         dense = partial(Dense, dtype=self.dtype)
@@ -97,7 +97,7 @@ class Block(nn.Module):
         k_BKHC, v_BKHC, _ = kept
         o_BQHC = attend(q_BQHC, k_BKHC, v_BKHC, layer)
         if self.is_mutable_collection("intermediates"):  # see `Model.attention`
-            # The weights are what attention makes of values that are unit vectors.
+            # Attention to values that are unit vectors gives the weights.
             unit_KK = jnp.eye(k_BKHC.shape[1], dtype=v_BKHC.dtype)
             unit_BKHK = jnp.broadcast_to(unit_KK[None, :, None], (*k_BKHC.shape[:3], len(unit_KK)))
             p_BQHK = attend(q_BQHC, k_BKHC, unit_BKHK, layer)
@@ -154,7 +154,7 @@ class Transformer(nn.Module):
 
 
 class LSTM(nn.Module):
-    """A stacked LSTM: the baseline that needs no positions. State restarts at each segment."""
+    """A stacked LSTM, a baseline without positions. Each segment starts from a state of zeros."""
 
     vocab: int
     config: ModelConfig
@@ -165,7 +165,7 @@ class LSTM(nn.Module):
         segment_BT = jnp.broadcast_to(layout.segment_BT, tokens_BT.shape)
         before_BT = jnp.pad(segment_BT, ((0, 0), (1, 0)))[:, :-1]
         real_BT, fresh_BT = segment_BT > 0, segment_BT != before_BT
-        if not self.config.masks.attention:  # padding is read on as if it were text
+        if not self.config.masks.attention:  # padding is read as if it were text
             real_BT, fresh_BT = jnp.ones_like(real_BT), fresh_BT & real_BT & (before_BT > 0)
 
         def step(cell, carry, inputs):
@@ -187,7 +187,7 @@ class LSTM(nn.Module):
 
 
 def write(old, new, column):
-    """The new rows [B|1, T, ...] written over the old [B, K, ...] from a column on."""
+    """The old array [B, K, ...] with new columns [B or 1, T, ...] from `column` on."""
     new = jnp.broadcast_to(new, old.shape[:1] + new.shape[1:])
     return jax.lax.dynamic_update_slice_in_dim(old, new, column, axis=1)
 
@@ -201,7 +201,7 @@ def _embed(module, tokens_BT):
 
 
 def _read_out(module, x_BTD, layout: Layout):
-    """Logits in float32 for each token, or for the mean over tokens if pooled."""
+    """The logits of each token, or of the mean over tokens if pooled, in float32 or wider."""
     x_BTD = Norm(name="norm")(x_BTD)
     real_BT1 = jnp.broadcast_to(layout.segment_BT, x_BTD.shape[:2])[..., None] > 0
     real_BT1 |= jnp.logical_not(module.config.masks.output)

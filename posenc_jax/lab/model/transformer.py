@@ -1,6 +1,6 @@
 """A small Transformer as a bundle of pure functions, and an LSTM on the same interface.
 
-Nothing outside sees a Flax module: `build` wraps those of `layers`.
+`build` wraps the Flax modules of `layers`; no other file uses them.
 """
 
 from collections.abc import Callable
@@ -25,10 +25,10 @@ class Memory(NamedTuple):
 
 
 class Cache(NamedTuple):
-    """Keys, values and walk features of all tokens so far, for decoding; slots fill from column 0.
+    """Keys, values and walk features of all tokens so far, for decoding, from column 0 on.
 
-    Slots not yet written have segment 0. Keys are kept unrotated, so a method whose rotation
-    depends on the current length stays right.
+    Empty columns have segment 0. Keys are stored before the rotation, because the rotation of some
+    methods depends on the current length.
     """
 
     layout: Layout
@@ -37,20 +37,20 @@ class Cache(NamedTuple):
 
 
 class Model(NamedTuple):
-    """A model as pure functions of explicit parameters; an LSTM has `init` and `apply` alone.
+    """A model as pure functions of explicit parameters; an LSTM has only `init` and `apply`.
 
     init:   (key) -> params.
     apply:  (params, tokens_BT, layout, placed=None, **form) -> logits [B, T, V], or [B, V] if
-            pooled. `placed` is what `place` gave, in training alone; `form` goes to
-            `attention.frame`. A model may be built to read vectors [B, T, F] in place of token ids.
+            pooled. `placed` is the result of `place`, in training only; `form` goes to
+            `attention.frame`. A model of vectors reads [B, T, F] instead of token ids.
     place:  (key, layout) -> placed, [B, T, ...]: the positions that the encoding reads, drawn in
             training; None if it reads the layout's.
-    extend: (params, tokens_BT, layout, memory=None, keep=None) -> (logits, memory): a segment after
-            those remembered. The memory returned holds the newest `keep` tokens, by default this
-            segment's; no gradient flows into it.
+    extend: (params, tokens_BT, layout, memory=None, keep=None) -> (logits, memory): a segment that
+            follows those in the memory. The new memory holds the newest `keep` tokens, by default
+            those of this segment; no gradient flows into it.
     decode: (params, tokens_BT, layout, cache) -> (logits, cache): the next tokens, one or many.
-            ValueError: they do not fit into the cache; where `cache.filled` is traced, the logits
-            are NaN.
+            ValueError: they do not fit into the cache; if `cache.filled` is traced, the logits are
+            NaN instead.
     start:  (params, batch, capacity) -> an empty cache.
     attention: (params, tokens_BT, layout, **form) -> the weights of each layer, [B, H, Q, K].
     """
@@ -77,12 +77,12 @@ def build(
 
     Args:
       config: kind, widths, masks and dtype.
-      encoding: what tells positions; an LSTM uses none.
+      encoding: the position encoding; an LSTM uses none.
       vocab: number of token ids, which is also the number of logits.
-      pooled: one output a sequence, from the mean over its tokens.
+      pooled: one output for each sequence, from the mean over its tokens.
       axes: axes of the positions: 1 for sequences, 2 for (row, column).
-      features: for a model that reads vectors [B, T, features] in place of token ids, through a
-        linear map: the width of those.
+      features: the width of the vectors [B, T, features] that the model reads, through a linear
+        map; None: it reads token ids.
 
     Raises:
       ValueError: the encoding does not fit the model's widths.
@@ -172,7 +172,7 @@ def _start(run, axes, params, batch, capacity):
 
 
 def _unpadded(batch, time, axes):
-    """A layout of full rows, with positions of so many axes."""
+    """The layout of rows without padding, with positions of so many axes."""
     rows = full(batch, time)
     if axes > 1:
         rows = rows.replace(pos_BT=jnp.stack([rows.pos_BT] * axes, axis=-1))

@@ -1,57 +1,26 @@
-"""Tasks: every one by name, and the functions that read the registry.
+"""The registry of tasks: each by its name, and functions that look tasks up.
 
-A new task is one function that returns a `Task` and one line in `TASKS`; the arguments of the
-function are the options of the task. A task whose data takes long to read returns a `Plan` of it.
+A new task is one function that returns a `Task` and one line in `TASKS`. The arguments of the
+function are the options of the task. A task whose data takes long to read returns a `Plan`.
 `file:PATH` is the text at a path, and `tfds:NAME` a set of TFDS, see `tfds_tasks.py`. In tasks of
-images, which are in `IMAGES` and in TFDS, the model reads patches in place of token ids.
+images, which are in `IMAGES` and in TFDS, the model reads patches instead of token ids.
 """
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from posenc_jax.lab.config.errors import library_errors
 from posenc_jax.lab.tasks import (
     arithmetic,
     copying,
     corpus,
     images,
-    periodic,
     recall,
     tfds_folder,
     tfds_tasks,
 )
-from posenc_jax.lab.tasks.task import (
-    BOS,
-    EOS,
-    EXTRA,
-    PAD,
-    SEP,
-    SYMBOL,
-    Batch,
-    Plan,
-    Task,
-    check_size,
-)
+from posenc_jax.lab.tasks.task import Plan, Task, check_size
 from posenc_jax.options import FieldError, checked, choices_for
-
-__all__ = [
-    "BOS",
-    "EOS",
-    "EXTRA",
-    "IMAGES",
-    "PAD",
-    "SEP",
-    "SYMBOL",
-    "TASKS",
-    "Batch",
-    "Task",
-    "check",
-    "least",
-    "make",
-    "options",
-    "streamed",
-]
 
 TASKS: dict[str, Callable[..., Task | Plan]] = {
     "stdlib": corpus.stdlib,
@@ -62,7 +31,7 @@ TASKS: dict[str, Callable[..., Task | Plan]] = {
     "addition": arithmetic.addition,
     "parity": arithmetic.parity,
     "associative_recall": recall.associative_recall,
-    "periodic": periodic.periodic,
+    "periodic": recall.periodic,
 }
 
 IMAGES: dict[str, Callable[..., Task]] = {"digits": images.digits}
@@ -91,9 +60,7 @@ def check(
     reads: Literal["tokens", "patches"] = "tokens",
     **options: Any,
 ) -> Callable[[int], int]:
-    """Raises what `make` would, but does not read a text: it only lists the files.
-
-    Returns the task's `width`, the tokens that a size takes.
+    """Raises the errors of `make` without reading a text, and returns the task's `width`.
 
     Args:
       name, options: as for `make`.
@@ -125,8 +92,27 @@ def options(name: str) -> dict[str, Any]:
     return {option: p.default for option, p in _parameters(*_builder(name)).items()}
 
 
+def _planned(name: str, given: Mapping[str, Any]) -> Task | Plan:
+    """The task or its plan; no text is read."""
+    build, arguments = _resolve(name, given)
+    return build(**arguments)
+
+
+def _resolve(name: str, given: Mapping[str, Any]) -> tuple[Callable, dict[str, Any]]:
+    """The function that builds a task, and all its arguments, checked."""
+    build, named = _builder(name)
+    known = _parameters(build, named)
+    arguments = {option: p.default for option, p in known.items()} | named
+    for option, value in given.items():
+        if option not in known:
+            reason = f"{name} takes no such option; its options: {', '.join(known)}"
+            raise FieldError(("task", option), reason)
+        arguments[option] = checked("task", known[option], value)
+    return build, arguments
+
+
 def _builder(name: str) -> tuple[Callable[..., Task | Plan], dict[str, Any]]:
-    """The function of a task, and those of its arguments that the name gives."""
+    """The function that builds a task, and the arguments that are part of the name."""
     if name.startswith(_FILE):
         return corpus.file, {"path": name.removeprefix(_FILE)}
     if name.startswith(_TFDS):
@@ -150,23 +136,3 @@ def _check_kind(name: str, reads: str) -> None:
         shows = "is" if shown else "is not"
         reason = f"{name} {shows} a task of images; choices: {', '.join(fits)}"
         raise FieldError("task.name", reason)
-
-
-def _planned(name: str, given: Mapping[str, Any]) -> Task | Plan:
-    """The sizes of a task, without reading a text."""
-    build, arguments = _resolve(name, given)
-    return build(**arguments)
-
-
-def _resolve(name: str, given: Mapping[str, Any]) -> tuple[Callable, dict[str, Any]]:
-    """The function that builds a task, and all its arguments, checked."""
-    build, named = _builder(name)
-    known = _parameters(build, named)
-    arguments = {option: p.default for option, p in known.items()} | named
-    for option, value in given.items():
-        if option not in known:
-            reason = f"{name} takes no such option; its options: {', '.join(known)}"
-            raise FieldError(("task", option), reason)
-        with library_errors():
-            arguments[option] = checked("task", known[option], value)
-    return build, arguments

@@ -4,8 +4,8 @@
     addition  BOS a1 .. an + b1 .. bn SEP  s0 s1 .. sn EOS             3n + 4
     parity    BOS x1 .. xn SEP  sum of the bits modulo 2               n + 2
 
-What follows SEP is the answer and counts; "reads" is the number of tokens the model is given. The
-plus sign is EXTRA.
+The tokens after SEP are the answer, which counts in the loss. "reads" is the number of tokens that
+the model is given. The plus sign is EXTRA.
 """
 
 from typing import Literal
@@ -23,27 +23,27 @@ def addition(
 ) -> Task:
     """Add two numbers of n digits each; the sum has n + 1 digits.
 
-    The first digit of a summand is never 0; that of the sum may be. The most significant digit is
-    first, as in Kazemnejad et al. 2023, arXiv 2305.19466.
+    The first digit of a summand is never 0; the first digit of the sum may be. The most significant
+    digit is first, as in Kazemnejad et al. 2023, arXiv 2305.19466.
 
     Args:
       reverse: the least significant digit of all three numbers is first, as in McLeish et al. 2024,
         arXiv 2405.17399.
       padding: the side of the padding.
-      groups: the groups in the layout, for the encodings that read them. "place": the place of a
-        digit in its number as written, from 1, and 0 for other tokens (arXiv 2405.17399).
-        "significance": 1 for the plus sign, 2 for the units and so on; for SEP one less than for
-        the first digit of the sum if that is the units, else one more (arXiv 2405.20671).
+      groups: the groups in the layout, which some encodings read. "place": the place of a digit in
+        its number as written, from 1, and 0 for other tokens (arXiv 2405.17399). "significance": 1
+        for the plus sign, 2 for the units digit, 3 for the tens and so on; SEP has one less than
+        the first digit of the sum if that is the units digit, else one more (arXiv 2405.20671).
     """
 
     def numbers(n, place_L):
-        """For each number: its start, the significance of each place (units 0), where it is."""
+        """Of each number: its start, the power of ten of each place, which places are in it."""
         for start, count in ((1, n), (n + 2, n), (2 * n + 3, n + 1)):
             index_L = place_L - start if reverse else start + count - 1 - place_L
             yield start, index_L, (place_L >= start) & (place_L < start + count)
 
     def line(key, n, place_L):
-        # Digit i is worth 10 ** i, so that a carry depends on smaller i alone.
+        # Digit i is worth 10 ** i, so a carry depends only on digits of smaller i.
         a_L, b_L = (_number(k, n, place_L) for k in jax.random.split(key))
         token_L = jnp.full_like(place_L, EXTRA)
         written = zip((a_L, b_L, _add(a_L, b_L)), numbers(n, place_L), strict=True)
@@ -81,7 +81,7 @@ def parity(padding: Padding = "right") -> Task:
 
 
 def _number(key, n, index_L):
-    """The digits of a number of n digits, units first, then zeros."""
+    """The digits of a random number of n digits, units first, then zeros."""
     digit_L = draw(key, index_L, 10)
     lead = 1 + jax.random.randint(jax.random.fold_in(key, n), (), 0, 9)
     return jnp.where(index_L < n - 1, digit_L, jnp.where(index_L == n - 1, lead, 0))
@@ -90,8 +90,8 @@ def _number(key, n, index_L):
 def _add(a_L, b_L):
     """The digits of the sum of two numbers, units first.
 
-    A digit sum of 9 passes the carry on, any other sum sets it. So the carry out of place i is the
-    one set by the last place up to i whose sum is not 9.
+    A digit sum of 9 passes on the carry that it gets; any other sum sets the carry. So the carry
+    out of place i is set by the last place up to i whose sum is not 9.
     """
     sum_L = a_L + b_L
     index_L = jnp.arange(sum_L.shape[0], dtype=sum_L.dtype)

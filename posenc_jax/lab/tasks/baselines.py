@@ -1,4 +1,4 @@
-"""Baselines of a byte model, on the bytes that it predicts: frequencies and compressors.
+"""Baselines for models of bytes, on the bytes that they predict: frequencies and compressors.
 
     name              bits per byte of
     unigram           frequencies of bytes in the training text
@@ -6,7 +6,7 @@
     gzip, lzma        the test bytes compressed alone
     lzma_after_train  the test bytes compressed after the last 2 MiB of the training text
 
-The two frequency models are fitted to the training text, their smoothing to the validation text.
+The frequency models are fitted to the training text, and their smoothing to the validation text.
 """
 
 import gzip
@@ -43,7 +43,7 @@ def baselines(text: Mapping[str, np.ndarray], stretch: int) -> dict[str, float]:
 
 
 def unigram_bits(text: Mapping[str, np.ndarray], stretch: int) -> float:
-    """Bits per byte of the unigram alone, the baseline of a model that sees no order."""
+    """Bits per byte of the unigram model, the baseline of a model that knows no order."""
     heads = {split: text[split][: stretch + 1] for split in ("valid", "test")}
     counts_V = np.bincount(text["train"], minlength=256)
     unigram_V = _tuned(lambda k: unigram(counts_V[None], k)[None], heads["valid"])[0]
@@ -60,18 +60,18 @@ def pair_counts(text_N: np.ndarray) -> np.ndarray:
 
 
 def unigram(counts_VV: np.ndarray, k: float) -> np.ndarray:
-    """p(b) from the counts, with k more spread evenly over the 256 bytes, [256]."""
+    """p(b), [256], from the counts and k more that are spread evenly over the 256 bytes."""
     count_V = counts_VV.sum(axis=0)
     return (count_V + k / 256) / (count_V.sum() + k)
 
 
 def bigram(counts_VV: np.ndarray, unigram_V: np.ndarray, k: float) -> np.ndarray:
-    """p(b | a) from the counts, with k more spread as in the unigram, [256, 256]."""
+    """p(b | a), [256, 256], from the counts and k more that are spread as the unigram."""
     return (counts_VV + k * unigram_V) / (counts_VV.sum(axis=1, keepdims=True) + k)
 
 
 def bits_per_byte(p_VV: np.ndarray, text_N: np.ndarray) -> float:
-    """Mean -log2 p(b | a) over the pairs of a text; p is [256, 256], or [1, 256] for any a."""
+    """The mean of -log2 p(b | a) over pairs of a text; p is [256, 256], or [1, 256] for all a."""
     given = text_N[:-1] if len(p_VV) > 1 else np.zeros(len(text_N) - 1, int)
     return float(-np.log2(p_VV[given, text_N[1:]]).mean())
 

@@ -1,4 +1,4 @@
-"""Tasks whose answer consists of the symbols shown.
+"""Tasks whose answer consists of symbols of the question.
 
     task                      line (x1 .. xn are the problem's symbols, n its size)      reads
     copy                      BOS x1 .. xn SEP  x1 .. xn EOS                             2n + 2
@@ -6,7 +6,8 @@
     sort                      BOS x1 .. xn SEP  x1 .. xn in order, EOS                   2n + 2
     missing_duplicate_string  BOS x1 .. xn x1 .. xn, one of them a hole, SEP  what fits  2n + 2
 
-What follows SEP is the answer and counts; "reads" is the number of tokens the model is given.
+The tokens after SEP are the answer, which counts in the loss. "reads" is the number of tokens that
+the model is given.
 """
 
 from typing import Literal
@@ -35,8 +36,8 @@ def copy(
 ) -> Task:
     """Repeat the symbols (Kazemnejad et al. 2023, arXiv 2305.19466).
 
-    symbols: "random", each drawn from the alphabet; or "repeated", one drawn and repeated n times,
-      so that the model has to predict the length alone.
+    symbols: "random": each is drawn from the alphabet. "repeated": one is drawn and repeated n
+      times, so the model only has to predict the length.
     """
     return _rearranged("copy", lambda i, n: i, symbols, alphabet, padding)
 
@@ -65,8 +66,8 @@ def sort(alphabet: int = 50, padding: Padding = "right") -> Task:
 def missing_duplicate_string(padding: Padding = "right") -> Task:
     """Fill the hole in a binary string shown twice (Deletang et al. 2022, arXiv 2207.02098).
 
-    The paper counts both copies, so that its length is 2n. Its odd lengths, which have one more
-    symbol of padding, do not occur here.
+    The paper's length counts both copies, so it is 2n. The paper also has odd lengths, with one
+    symbol of padding; they do not exist here.
     """
 
     def line(key, n, place_L):
@@ -90,16 +91,15 @@ def _rearranged(name, source, symbols, alphabet, padding) -> Task:
     def line(key, n, place_L):
         answer_L = source(place_L - n - 2, n)
         index_L = jnp.where(place_L <= n, place_L - 1, answer_L)
-        symbol_L = draw(
-            key, jnp.zeros_like(index_L) if symbols == "repeated" else index_L, alphabet
-        )
+        index_L = jnp.zeros_like(index_L) if symbols == "repeated" else index_L
+        symbol_L = draw(key, index_L, alphabet)
         return _question_answer(n, place_L, symbol_L, symbol_L)
 
     return generated(name, line, lambda n: 2 * n + 3, symbols=alphabet, padding=padding)
 
 
 def _question_answer(n, place_L, shown_L, answer_L):
-    """BOS, n symbols of the question, SEP, n of the answer, EOS; both by place in the line."""
+    """The line BOS, n symbols, SEP, n symbols of the answer, EOS, and where its answer is."""
     token_L = SYMBOL + jnp.where(place_L <= n, shown_L, answer_L)
     for place, token in ((0, BOS), (n + 1, SEP), (2 * n + 2, EOS)):
         token_L = jnp.where(place_L == place, token, token_L)

@@ -5,10 +5,10 @@
     file:PATH  a folder, all its text files            by file: 90, 5 and 5 of 100
     file:PATH  one text file                           by position: the first 90%, 5%, the last 5%
 
-The split of a file is given by a hash of its path inside the folder, so it is the same on every
-machine; no file and no copy of one is in two splits. Files are in the order of that hash, so that
-the beginning of a split is a random sample of it, and have a 0 byte between them. Windows are cut
-from this stream of bytes, see `text_windows.py`, and may cross from one file into the next.
+A hash of a file's path inside the folder decides its split, so it is the same on every machine; no
+file and no copy of a file is in two splits. Files are in the order of that hash, so the beginning
+of a split is a random sample of it, with a 0 byte between files. Windows are cut from this stream
+of bytes, see `text_windows.py`, and may contain parts of several files.
 """
 
 import os
@@ -16,22 +16,14 @@ import platform
 import sysconfig
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from posenc_jax.lab.tasks.masked import check_share
-from posenc_jax.lab.tasks.task import Plan, Task, check_least
-from posenc_jax.lab.tasks.text_windows import (
-    SEPARATOR,
-    SPLITS,
-    check_sizes,
-    largest_window,
-    windowed,
-)
+from posenc_jax.lab.tasks.task import SPLITS, Plan, Task
+from posenc_jax.lab.tasks.text_windows import SEPARATOR, check_options, largest_window, windowed
 from posenc_jax.options import FieldError
 
 # Folders left out: tests, packages that are not part of the library, generated tables.
@@ -39,7 +31,7 @@ _NOT_SOURCE = ("test*", "idle_test", "*-packages", "__pycache__", "encodings", "
 
 
 class Piece(NamedTuple):
-    """Bytes start .. stop of a file, and the split that they are in."""
+    """Bytes start .. stop of a file, and their split."""
 
     split: str
     path: Path
@@ -48,7 +40,7 @@ class Piece(NamedTuple):
 
 
 class Corpus(NamedTuple):
-    """The files of a text, not read yet; `binary` files were left out because they are not text."""
+    """The files of a text, not read yet; `binary` is the number of files that are not text."""
 
     source: str
     pieces: list[Piece]
@@ -74,7 +66,7 @@ def stdlib(stretch: int = 65536, masked: float = 0.0) -> Plan:
 
 
 def file(path: str, stretch: int = 65536, masked: float = 0.0) -> Plan:
-    """The text of a file, or of all text files in a folder; see `stdlib` for the options.
+    """The text of a file, or of all text files in a folder; options as for `stdlib`.
 
     FieldError: there is no such file, it is not text, or it is too small.
     """
@@ -84,14 +76,14 @@ def file(path: str, stretch: int = 65536, masked: float = 0.0) -> Plan:
 def standard_library() -> Corpus:
     """The files of the standard library."""
     root = Path(sysconfig.get_path("stdlib"))
-    # _sysconfigdata is written by the build of each machine.
+    # _sysconfigdata differs between machines.
     files = [f for f in _files(root, without=_NOT_SOURCE) if f.suffix == ".py"]
     files = [f for f in files if not f.name.startswith("_sysconfigdata")]
     return Corpus("stdlib", _by_file(root, files), 0)
 
 
 def files_at(path: str) -> Corpus:
-    """A text file, or those in a folder without hidden files and links. FieldError: as `file`."""
+    """A text file, or those in a folder, except hidden files and links. FieldError: as `file`."""
     name, root = f"file:{path}", Path(path).expanduser()
     if not path or not root.exists():
         raise FieldError("task.name", f"{name}: no such file or folder")
@@ -108,17 +100,15 @@ def files_at(path: str) -> Corpus:
 
 
 def _plan(corpus: Corpus, stretch: int, masked: float) -> Plan:
-    check_least("stretch", stretch, 1)
-    check_share(masked)
+    check_options(stretch, masked)
     if not corpus.pieces:
         raise FieldError("task.name", f"{corpus.source} holds no text files")
-    check_sizes(corpus.source, corpus.sizes)
-    most = largest_window(stretch, list(corpus.sizes.values()))
-    return Plan(1, most, lambda size: size, partial(_read, corpus, stretch, masked))
+    most = largest_window(corpus.source, corpus.sizes, stretch)
+    return Plan(1, most, lambda: _read(corpus, stretch, masked))
 
 
 def _files(root: Path, without: Sequence[str] = ("__pycache__",)) -> Iterator[Path]:
-    """The files under a folder, as paths inside it, without hidden files and links.
+    """The files under a folder, as paths inside it, except hidden files and links.
 
     without: patterns of names of folders to leave out.
     """
@@ -136,7 +126,7 @@ def _is_text(path: Path) -> bool:
 
 
 def _by_file(root: Path, files: list[Path]) -> list[Piece]:
-    """One piece for each file, ordered by the hash that gives its split."""
+    """One piece for each file, in the order of the hash that decides its split."""
     pieces = []
     for digest, path in sorted((sha256(f.as_posix().encode()).digest(), f) for f in files):
         percent = int.from_bytes(digest[:8], "big") % 100
@@ -152,7 +142,7 @@ def _by_position(path: Path) -> list[Piece]:
 
 
 def texts(corpus: Corpus) -> dict[str, list[tuple[Path, bytes]]]:
-    """(path, text) of the files of each split, in order; copies of an earlier one are left out."""
+    """(path, text) of the files of each split, in order, without copies of earlier files."""
     found: dict[str, list[tuple[Path, bytes]]] = {split: [] for split in SPLITS}
     seen = set()
     for split in SPLITS:

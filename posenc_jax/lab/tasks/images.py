@@ -1,20 +1,21 @@
-"""Image classification: patches of the image are the tokens, as in a vision Transformer.
+"""Image classification: the tokens are patches of the image, as in a vision Transformer.
 
     task    images                                                           split
     digits  scikit-learn's handwritten digits, 1,797 of 8 x 8, 10 classes    by hash: 60, 10, 30
 
-A size is the number of patches a side. At the images' own size each patch has their own pixels; for
-a larger size the image is first enlarged (bilinear, centres of pixels aligned), so that it has more
-patches of as many pixels. There are no smaller sizes.
+A size is the number of patches along a side. The smallest size uses the images as they are. For a
+larger size the image is first enlarged (bilinear, centres of pixels aligned), so that it has more
+patches of the same number of pixels.
 
-Test images have three views, VIEWS, one block of numbers after the other:
+Each test image is shown in three views, VIEWS, one after the other in the numbering:
 
     counted       positions are row and column of the patch, counted from 0 at every size
-    interpolated  the same, with rows and columns scaled to the range of the images' own size
-    shuffled      as counted, with the patches of each image in another order: the accuracy of a
-                  model that reads patches alone stays, that of a model that reads positions falls
+    interpolated  the same, with rows and columns scaled to the range of the smallest size
+    shuffled      as counted, with the patches of each image in another order, which changes the
+                  accuracy of a model that uses positions, and of no other
 """
 
+import itertools
 import zlib
 from functools import cache
 from hashlib import sha256
@@ -25,19 +26,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.lab.tasks.task import (
+    SPLITS,
     Batch,
     Task,
     check_least,
     check_size,
     check_width,
     fold_each,
+    hash_of,
 )
 from posenc_jax.layout import layout
 from posenc_jax.options import FieldError
 
 Order = Literal["grid", "line"]
 VIEWS = ("counted", "interpolated", "shuffled")
-SPLITS = ("train", "valid", "test")
 
 
 class Images(NamedTuple):
@@ -58,7 +60,7 @@ def digits(patch: int = 2, order: Order = "grid", moved: float = 0.1) -> Task:
 
     The same 13 people wrote the digits of all splits.
 
-    patch: pixels a side of a patch; it divides 8.
+    patch: pixels along a side of a patch; it divides the side of the images, here 8.
     order: positions are row and column ("grid"), or the number of the patch, row by row ("line").
     moved: every second training image is moved and stretched by up to this share of its side, along
       rows and along columns.
@@ -78,13 +80,13 @@ def _digits() -> Images:
 
 
 def _split(image: bytes) -> str:
-    """The split by a hash of the image, so that two equal images are in one split."""
+    """The split of an image, by its hash, so that two equal images are in one split."""
     percent = int.from_bytes(sha256(image).digest()[:8], "big") % 100
     return "train" if percent < 60 else "valid" if percent < 70 else "test"
 
 
 def check_patch(name: str, side: int, patch: int) -> None:
-    """FieldError: patches do not fill an image of `side` pixels a side."""
+    """Raises a FieldError if patches do not fill an image of side * side pixels."""
     check_least("patch", patch, 1)
     if side % patch:
         fits = [str(p) for p in range(1, side + 1) if side % p == 0]
@@ -95,7 +97,7 @@ def check_patch(name: str, side: int, patch: int) -> None:
 
 
 def classified(images: Images, patch: int, order: Order, moved: float) -> Task:
-    """The task of classifying images; the model gives one answer an image, [B, 1, classes].
+    """The task of classifying images; the model gives one answer for each, [B, 1, classes].
 
     FieldError: patches do not fill the images.
     """
@@ -104,7 +106,7 @@ def classified(images: Images, patch: int, order: Order, moved: float) -> Task:
     counts = {split: len(labels) for split, labels in images.labels.items()}
 
     def batch(data, split, index_B, size_B, width, squeeze_B, order_BT=None, moves_2B2=None):
-        """Rows of one split; `order_BT` is the number of the patch at each place."""
+        """A batch of one split; `order_BT` is the number of the patch at each place."""
         place_BT = jnp.broadcast_to(jnp.arange(width, dtype=jnp.int32), (len(size_B), width))
         real_BT = place_BT < (size_B * size_B)[:, None]
         pixels = data[split]["pixels"][index_B].astype(jnp.float32)
@@ -130,7 +132,7 @@ def classified(images: Images, patch: int, order: Order, moved: float) -> Task:
         def numbered(data, index_B, size, width):
             check_size(images.name, size, own, None)
             check_width(images.name, size, size * size, width)
-            # A fixed implementation: these orders stay if JAX's default changes.
+            # A fixed implementation: the orders do not change with JAX's default.
             key = jax.random.key(zlib.crc32(images.name.encode()), impl="threefry2x32")
             size_B = jnp.broadcast_to(jnp.asarray(size, jnp.int32), index_B.shape)
             view_B, shown_B = jnp.divmod(index_B, counts[split])
@@ -165,17 +167,17 @@ def patches(
 ) -> jax.Array:
     """Patches by number, [B, T, patch * patch * C], of images enlarged to side * patch pixels.
 
-    Each new pixel is interpolated between two of the image's own on either axis; at the image's own
-    size it is one of them.
+    Each pixel is interpolated between two pixels of the image on either axis; if the image is not
+    enlarged it is one of them.
 
     moves_2B2: how far each image is moved, and how much it is stretched, along rows and columns,
-      as shares of its side. Outside the image its edge is repeated.
+      as shares of its side. The edge is repeated outside the image.
     """
     height = pixels_BHWC.shape[1]
     pixel_P, own_H = jnp.arange(patch, dtype=jnp.float32), jnp.arange(height, dtype=jnp.float32)
 
     def weights(line_BT, axis):
-        """The weight of each of the image's lines of pixels in those of a patch, [B, T, P, H]."""
+        """The weight of each line of pixels of the image in each line of a patch, [B, T, P, H]."""
         made_BTP = line_BT.astype(jnp.float32)[..., None] * patch + pixel_P[None, None]
         scale_B11 = (height / (side_B * patch).astype(jnp.float32))[:, None, None]
         at_BTP = (made_BTP + 0.5) * scale_B11 - 0.5
@@ -231,8 +233,5 @@ def _most_frequent(images: Images) -> float:
 
 def _sha256(images: Images) -> str:
     """The hash of the pixels and the labels of the three splits."""
-    digest = sha256(repr([images.pixels[split].shape for split in SPLITS]).encode())
-    for split in SPLITS:
-        digest.update(images.pixels[split].tobytes())
-        digest.update(images.labels[split].astype("<i4").tobytes())
-    return digest.hexdigest()
+    both = [(images.pixels[split], images.labels[split].astype("<i4")) for split in SPLITS]
+    return hash_of([pixels.shape for pixels, _ in both], itertools.chain(*both))

@@ -1,8 +1,7 @@
-"""A text task in its masked form: some tokens are hidden, and the targets are those alone.
+"""Masked language modelling: some tokens are hidden, and only these are predicted.
 
-As in the masked language models of Devlin et al. (2018, arXiv 1810.04805), with one kind of mask:
-every hidden token becomes the mask token, number 256 for bytes. The target of a hidden token is at
-its own place, so the model has to be an encoder.
+As in Devlin et al. (2018, arXiv 1810.04805), but every hidden token becomes the mask token, number
+256 for bytes. The target of a hidden token is at its own place, so the model must be an encoder.
 """
 
 import zlib
@@ -17,7 +16,7 @@ STEPS = 2**16  # a share is rounded to a multiple of 1 / STEPS
 
 
 def check_share(share: float) -> None:
-    """FieldError: a share of tokens outside [0, 1), or so small that none is hidden."""
+    """Raises a FieldError if a share is outside [0, 1), or so small that no token is hidden."""
     if not 0 <= share < 1:
         raise FieldError("task.masked", f"{share} must be at least 0 and below 1")
     if 0 < share < 1 / STEPS:
@@ -25,10 +24,10 @@ def check_share(share: float) -> None:
 
 
 def masked(task: Task, share: float) -> Task:
-    """The task with each token hidden with probability `share`; a row may have none hidden.
+    """The task with each token hidden with probability `share`; a row may have no hidden token.
 
-    Which are hidden depends on the training key, or the number of the test example, and on the
-    place in the row alone, so an example is the same in any width.
+    The choice depends only on the training key, or the number of the test example, and on the place
+    in the row, so an example is the same in any width.
     """
     check_share(share)
 
@@ -43,7 +42,7 @@ def masked(task: Task, share: float) -> Task:
         )
 
     def sample(data, key, size_B, width):
-        # The windows are drawn with the key itself, the masks with another.
+        # The windows are drawn with `key`, the masks with another key.
         return hide(
             task.sample(data, key, size_B, width),
             fold_each(jax.random.fold_in(key, 1), jnp.arange(len(size_B), dtype=jnp.int32)),

@@ -1,11 +1,10 @@
-"""Questions and answers in bytes: BOS question SEP answer EOS; what follows SEP counts.
+"""Questions and answers in bytes: BOS question SEP answer EOS; tokens after SEP are predicted.
 
-Byte b is token SYMBOL + b. A size n is the set of all lines of which the model reads n tokens or
-fewer; the test examples of a size are all those lines, shortest first.
+Byte b is token SYMBOL + b. A size n stands for all lines of which the model reads n tokens or
+fewer. The test examples of a size are these lines, shortest first.
 """
 
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 from typing import Any
 
 import jax
@@ -17,22 +16,23 @@ from posenc_jax.lab.tasks.task import (
     EOS,
     PAD,
     SEP,
+    SPLITS,
     SYMBOL,
     Batch,
     Task,
     check_size,
     check_width,
+    hash_of,
 )
 from posenc_jax.layout import layout
-
-SPLITS = ("train", "valid", "test")
 
 
 def answered(
     source: str, read: Mapping[str, Sequence[tuple[bytes, bytes]]], facts: Mapping[str, Any]
 ) -> Task:
-    """The task of (question, answer) pairs for each split."""
+    """The task of the (question, answer) pairs of each split."""
     lines = {split: _lines(read[split]) for split in SPLITS}
+    tokens = [lines[split]["tokens"].astype("<u2") for split in SPLITS]
     widths = {split: lines[split]["width"] for split in SPLITS}
     least = max(int(width_N[0]) for width_N in widths.values())
     most = max(int(width_N[-1]) for width_N in widths.values())
@@ -55,11 +55,8 @@ def answered(
         )
 
     def sample(data, key, size_B, width):
-        return batch(
-            data["train"],
-            jax.random.randint(key, size_B.shape, 0, count(data, "train", size_B)),
-            width,
-        )
+        index_B = jax.random.randint(key, size_B.shape, 0, count(data, "train", size_B))
+        return batch(data["train"], index_B, width)
 
     def fixed(split):
         def numbered(data, index_B, size, width):
@@ -79,37 +76,23 @@ def answered(
         data=jax.tree.map(jnp.asarray, lines), sample=sample, test=fixed("test"),
         valid=fixed("valid"), baselines=dict,
         facts={
-            "sha256": _sha256(lines),
+            "sha256": hash_of([len(token_N) for token_N in tokens], tokens),
             "examples": {split: len(read[split]) for split in SPLITS},
             **facts,
         },
     )  # fmt: skip
 
 
-def _sha256(lines: Mapping[str, Mapping[str, np.ndarray]]) -> str:
-    """The hash of the tokens in each of the three splits and then those tokens."""
-    tokens = [lines[split]["tokens"].astype("<u2") for split in SPLITS]
-    digest = sha256(repr([len(token_N) for token_N in tokens]).encode())
-    for token_N in tokens:
-        digest.update(token_N.tobytes())
-    return digest.hexdigest()
-
-
 def _lines(read: Sequence[tuple[bytes, bytes]]) -> dict[str, np.ndarray]:
-    """All lines in one array, shortest first; for each its start, its width and where SEP is."""
+    """All lines in one array, shortest first; the start, the width and the place of SEP of each."""
     ordered = sorted(read, key=lambda pair: len(pair[0]) + len(pair[1]))
     symbols = lambda text: SYMBOL + np.frombuffer(text, np.uint8).astype(np.uint16)
-    parts, asked = [], []
-    for question, answer in ordered:
-        special = lambda token: np.array([token], np.uint16)
-        parts.append(np.concatenate(
-            [special(BOS), symbols(question), special(SEP), symbols(answer), special(EOS)]
-        ))  # fmt: skip
-        asked.append(len(question) + 1)
+    bos, sep, eos = (np.array([token], np.uint16) for token in (BOS, SEP, EOS))
+    parts = [np.concatenate([bos, symbols(q), sep, symbols(a), eos]) for q, a in ordered]
     start = np.cumsum([0, *map(len, parts)])
     return {
         "tokens": np.concatenate(parts),
         "start": start.astype(np.int32),
         "width": (np.diff(start) - 1).astype(np.int32),
-        "asked": np.array(asked, np.int32),
+        "asked": np.array([len(question) + 1 for question, _ in ordered], np.int32),
     }

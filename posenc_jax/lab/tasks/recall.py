@@ -1,10 +1,12 @@
-"""Associative recall: a task that asks for a value shown before.
+"""Tasks whose answer was shown earlier in the line.
 
-    task                line                                     reads
-    associative_recall  BOS k1 v1 .. kn vn SEP ki  vi            2n + 3
+    task                line                                                           reads
+    associative_recall  BOS k1 v1 .. kn vn SEP ki  vi                                  2n + 3
+    periodic            BOS x1 .. xn with x(i) = x(i - period)                         n
 
-vi is the answer and counts; "reads" is the number of tokens the model is given. The first symbols
-are keys, the ones after them values.
+"reads" is the number of tokens that the model is given. The answers, which count in the loss, are
+vi, and all symbols after the first period. Keys are the first symbols of the vocabulary, values the
+ones after them. A periodic pattern has no end, so there is no EOS.
 """
 
 import jax
@@ -16,6 +18,7 @@ from posenc_jax.lab.tasks.task import (
     SYMBOL,
     Padding,
     Task,
+    check_least,
     check_symbols,
     draw,
     generated,
@@ -53,11 +56,25 @@ def associative_recall(keys: int = 256, values: int = 16, padding: Padding = "ri
     )
 
 
+def periodic(period: int = 8, alphabet: int = 16, padding: Padding = "right") -> Task:
+    """Continue a random pattern of `period` symbols; the size is the length of the line."""
+    check_least("period", period, 1)
+    check_symbols("alphabet", alphabet)
+
+    def line(key, n, place_L):
+        del n
+        symbol_L = SYMBOL + draw(key, (place_L - 1) % period, alphabet)
+        return jnp.where(place_L == 0, BOS, symbol_L), place_L > period
+
+    length = lambda n: n + 1
+    return generated("periodic", line, length, symbols=alphabet, padding=padding, least=period + 1)
+
+
 def _shuffled(key: jax.Array, count: int) -> jax.Array:
     """0 .. count - 1 in random order, int32.
 
-    Each number is in the low bits of a random one, which leaves 20 random bits or more to sort by:
-    on a CPU a plain sort is four times faster than an argsort.
+    Sorts random numbers whose low bits are the result; 20 or more bits are random. On a CPU a plain
+    sort is four times faster than an argsort.
     """
     low = jnp.uint32((1 << (count - 1).bit_length()) - 1)
     number = jnp.arange(count, dtype=jnp.uint32)

@@ -1,10 +1,10 @@
 """Training windows of a text that does not fit in memory, read step by step.
 
-The documents of a step are neighbours in storage, in which TFDS has shuffled them; Grain shuffles
-these blocks of neighbours, differently in every epoch. A row begins in a document of its own, at a
-random byte if the document is longer than the window, and continues with the documents after it.
-The rows of a step depend on its number and the seed alone, so steps can be read in any order. If
-there are few blocks, several epochs are shuffled together.
+The documents of a step are one block of neighbours in storage, which TFDS has shuffled. Grain
+shuffles the blocks, differently in every epoch; if there are few, several epochs together. Each row
+begins in another document, at a random byte if the document is longer than the window, and
+continues with the documents after it. The rows of a step depend only on its number and the seed, so
+steps can be read in any order.
 """
 
 import dataclasses
@@ -22,9 +22,9 @@ FEW = 1024  # blocks; Grain's shuffle takes microseconds for so many, millisecon
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """A data source for Grain with `size` neighbours as one element, one element a step.
+    """A data source for Grain whose elements are blocks of `size` documents, one for each step.
 
-    Grain's own cost is then paid once a step.
+    Grain's overhead is then one element for each step.
     """
 
     source: Any
@@ -42,7 +42,7 @@ class Blocks:
 def feeder(
     source: Sequence[Mapping[str, Any]], feature: str, mean: float
 ) -> Callable[[range, range, int, int], Fed]:
-    """A `Task.feed`: (seeds, steps, batch, width) -> Fed, its rows uint8 [S, N, B, width + 1].
+    """A function for `Task.feed`, whose rows are uint8 [S, N, B, width + 1].
 
     Args:
       source: the documents, with random access.
@@ -53,7 +53,7 @@ def feeder(
 
     @cache
     def batches(seed: int, batch: int, length: int) -> Any:
-        """Grain's pipeline: [step] -> rows."""
+        """Grain's pipeline, whose element `step` is the rows of that step."""
         size = min(batch * max(1, round(length / mean)), len(source))
         blocks = grain.MapDataset.source(Blocks(source, feature, size)).seed(seed)
         epochs = -(-FEW // len(blocks))
@@ -71,7 +71,7 @@ def feeder(
 def filled(
     documents: Sequence[bytes], rng: np.random.Generator, batch: int, length: int
 ) -> np.ndarray:
-    """Rows uint8 [B, length]: each begins in a document of its own and is filled with the next."""
+    """Rows uint8 [B, length], each from another document on; the next documents fill it up."""
     rows = []
     for row in range(batch):
         at = row * len(documents) // batch

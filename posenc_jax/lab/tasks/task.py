@@ -1,20 +1,21 @@
-"""What a task is, and what the generated tasks share.
+"""The types `Task` and `Batch`, and the functions that generated tasks share.
 
-A generated task is one function: the token at each place of a line, and which tokens are its
-answer. `generated` makes a task of it. Special tokens are the same in all tasks:
+A generated task is one function that gives the token at each place of a line, and which of these
+tokens are the answer. `generated` makes a task of it. Special tokens are the same in all tasks:
 
     id  token
-     0  PAD    outside the line; segment 0 in the layout, neither attended to nor counted
+     0  PAD    padding: segment 0 in the layout, not attended to, weight 0 in the loss
      1  BOS    first of every line
      2  SEP    between question and answer
      3  EOS    ends an answer whose length the model has to predict
-     4  EXTRA  a mark of the task: the plus sign, the hole
+     4  EXTRA  another special token of the task: the plus sign, the hole
      5  SYMBOL the first of the task's symbols; symbol number i has id SYMBOL + i
 """
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from hashlib import sha256
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -26,6 +27,7 @@ from posenc_jax.options import FieldError
 
 PAD, BOS, SEP, EOS, EXTRA, SYMBOL = range(6)
 MOST_SYMBOLS = 2**20
+SPLITS = ("train", "valid", "test")
 
 Integer = int | np.integer
 Metric = Literal["bits_per_byte", "exact_match", "accuracy"]
@@ -33,11 +35,11 @@ Padding = Literal["right", "left"]
 
 
 class Batch(NamedTuple):
-    """A batch for next-token prediction: rows of different sizes in one static width.
+    """A batch for next-token prediction: rows of different sizes, padded to one static width.
 
-    tokens_BT:  int32, the input; of images float32 [B, T, F], one patch a place.
-    targets_BT: int32, the target at each place; of images [B, 1], one label a row.
-    weights_BT: float32, 1 where the target counts, which is in the answer alone.
+    tokens_BT:  int32, the input; for images float32 [B, T, F], one patch at each place.
+    targets_BT: int32, the target at each place; for images [B, 1], one label for each row.
+    weights_BT: float32, 1 for targets that count in the loss, those of the answer; else 0.
     layout:     the position of each token; padding has segment 0.
     """
 
@@ -48,7 +50,7 @@ class Batch(NamedTuple):
 
 
 class Fed(NamedTuple):
-    """Training rows from the host, [S, N, ...]: S seeds from `seed` on, N steps from `step` on."""
+    """Training rows read on the host, [S, N, ...]: S seeds from `seed`, N steps from `step`."""
 
     rows: Any
     seed: Any
@@ -68,18 +70,19 @@ class Task(NamedTuple):
               symbols of a problem, or of bytes of a window.
     width:    (size) -> tokens that the model reads.
     examples: (size) -> number of test examples; None: no limit.
-    data:     arrays that `sample`, `test` and `valid` read; an argument, so that jit does not
-              compile them in as constants.
+    data:     arrays that `sample`, `test` and `valid` read; an argument, so that they are not
+              constants of the compiled program.
     sample:   (data, key, size_B, width) -> Batch of training examples; sizes may be traced.
-    test:     (data, index_B, size, width) -> Batch of test examples by number: the same in every
-              run, and from another stream than the training examples. A number of `examples(size)`
-              or more gives a row of weight 0.
-    valid:    as `test`, from a third stream.
-    baselines: () -> name -> the metric of a simple baseline.
+    test:     (data, index_B, size, width) -> Batch of test examples by number. They are the same in
+              every run, and drawn apart from the training examples. A number of `examples(size)` or
+              more gives a row of weight 0.
+    valid:    as `test`, drawn apart from both.
+    baselines: () -> {name: the metric of a simple baseline}.
     facts:    facts about the data, for the record of a run.
     features: numbers in a patch, for a task of images; None: the model reads token ids.
     feed:     (seeds, steps, batch, width) -> Fed, for data too large for the device: `sample` gets
-              the rows of its step in place of `data`. Seeds and steps are ranges. None: it fits.
+              the rows of its step instead of `data`. Seeds and steps are ranges. None: `data` is on
+              the device.
     """
 
     name: str
@@ -107,16 +110,16 @@ class Plan(NamedTuple):
 
     least: int
     most: int | None
-    width: Callable[[int], int]
     read: Callable[[], Task]
+    width: Callable[[int], int] = lambda size: size
     streamed: bool = False
 
 
 def draw(key: jax.Array, index_T: jax.Array, choices: int) -> jax.Array:
-    """Entries of an infinite random sequence over 0 .. choices - 1, by index: int32, [T].
+    """Random numbers in 0 .. choices - 1, one for each index: int32 [T].
 
-    An entry depends on the key and its own index alone, so an example is the same in any width.
-    The remainder of 32 random bits favours no value by more than choices / 2**32.
+    Each depends only on the key and its own index, so an example is the same in any width. The
+    remainder of 32 random bits favours no value by more than choices / 2**32.
     """
     bits_T = jax.vmap(jax.random.bits)(fold_each(key, index_T))
     return (bits_T % jnp.uint32(choices)).astype(jnp.int32)
@@ -134,17 +137,17 @@ def generated(
     chance: float | None = None,
     group: Callable[[jax.Array, jax.Array], jax.Array] | None = None,
 ) -> Task:
-    """A task made of random lines.
+    """A task of random lines.
 
     Args:
       name: of the task; its test examples are drawn with a key made of the name.
       line: (key, size, place_L) -> (token_L, answer_L): the token at each place of one example,
-        int32, and whether it is part of the answer. Values outside the line are ignored.
+        int32, and whether it is part of the answer. Values past the end are ignored.
       length: (size) -> tokens in a line, for ints and traced ints.
       symbols: number of symbols, without the special tokens.
       padding: the side of the padding.
       least, most: the smallest and the largest size.
-      chance: exact match of a random guess, where it is simple.
+      chance: exact match of a random guess; None: no such baseline.
       group: (size, place_L) -> group_L, the group of each token of a line; see `Layout`.
     """
     group = group or (lambda size, place_L: jnp.zeros_like(place_L))
@@ -160,7 +163,7 @@ def generated(
             del data
             check_size(name, size, least, most)
             check_width(name, size, length(size) - 1, width)
-            # A fixed implementation: these examples stay if JAX's default changes.
+            # A fixed implementation: the examples do not change with JAX's default.
             key = jax.random.key(zlib.crc32(name.encode()), impl="threefry2x32")
             key = jax.random.fold_in(jax.random.fold_in(key, stream), size)
             size_B = jnp.broadcast_to(jnp.asarray(size, jnp.int32), index_B.shape)
@@ -186,11 +189,11 @@ def generated(
 
 
 def _batch_of_lines(line, length, group, padding, key_B, size_B, width) -> Batch:
-    """A batch of one width with a line for each key, each of its own size."""
+    """A batch of one line for each key, of sizes size_B, padded to one width."""
     place_L = jnp.arange(width + 1, dtype=jnp.int32)
     token_BL, answer_BL = jax.vmap(line, (0, 0, None))(key_B, size_B, place_L)
     group_BL = jax.vmap(group, (0, None))(size_B, place_L)
-    width_B = length(size_B) - 1  # the last token is a target alone
+    width_B = length(size_B) - 1  # the last token is only a target
     inside_BT = place_L[None, :-1] < width_B[:, None]
     rows = (
         jnp.where(inside_BT, token_BL[:, :-1], PAD),
@@ -206,30 +209,38 @@ def _batch_of_lines(line, length, group, padding, key_B, size_B, width) -> Batch
 
 
 def check_size(name: str, size: Any, least: int, most: int | None, field: str = "size") -> None:
-    """FieldError: the task does not have this size. A traced size is not checked."""
+    """Raises a FieldError if the task does not have this size. A traced size is not checked."""
     if isinstance(size, Integer) and (size < least or (most is not None and size > most)):
         wanted = f"{least} or more" if most is None else f"{least} to {most}"
         raise FieldError(field, f"{size} is not a size of task {name}; {wanted}")
 
 
 def check_width(name: str, size: Any, needs: Any, width: int) -> None:
-    """FieldError: a batch is too narrow for a size. A traced size is not checked."""
+    """Raises a FieldError if a width is too narrow for a size. A traced size is not checked."""
     if isinstance(size, Integer) and width < needs:
         reason = f"{width} is too narrow for {name} of size {size}; {needs} or more"
         raise FieldError("width", reason)
 
 
 def check_least(option: str, value: int, least: int) -> None:
-    """FieldError: an option of a task is too small."""
+    """Raises a FieldError if an option of a task is too small."""
     if value < least:
         raise FieldError(("task", option), f"{value} is too small; {least} or more")
 
 
 def check_symbols(option: str, value: int, most: int = MOST_SYMBOLS) -> None:
-    """FieldError: fewer than 2 symbols, or more than a table could have rows for."""
+    """Raises a FieldError for fewer than 2 symbols, or more than an embedding may have rows."""
     check_least(option, value, 2)
     if value > most:
         raise FieldError(("task", option), f"{value} is too large; {most} or less")
+
+
+def hash_of(shapes: object, arrays: Iterable[np.ndarray]) -> str:
+    """The SHA-256 of the shapes of arrays, as text, and then of the bytes of each."""
+    digest = sha256(repr(shapes).encode())
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
 
 
 def fold_each(key: jax.Array, index_B: jax.Array) -> jax.Array:

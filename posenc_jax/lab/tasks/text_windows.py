@@ -1,16 +1,15 @@
 """Next-byte prediction on windows of text.
 
-In a window of size n the input is n bytes of the text, and the targets are the n bytes that begin
-one later. With `packed` each 0 byte begins a document: positions start again there, and no token
-sees another document. The 0 byte is the first token of its document and the last target of the one
-before, so every byte is predicted once.
+In a window of size n the input is n bytes of the text, and the targets are the n bytes from the
+next byte on. With `packed` each 0 byte begins a document: positions start at 0 there, and no token
+attends to another document. The 0 byte is the first token of its document and the last target of
+the document before, so every byte is predicted once.
 
-The test windows of every size cover the first `stretch` bytes of the test split without overlap, so
+The test windows of each size cover the first `stretch` bytes of the test split without overlap, so
 all sizes that divide the stretch predict the same bytes.
 """
 
-from collections.abc import Mapping
-from hashlib import sha256
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -18,12 +17,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.lab.tasks.baselines import baselines, unigram_bits
-from posenc_jax.lab.tasks.masked import masked
-from posenc_jax.lab.tasks.task import Batch, Task, check_size, check_width
+from posenc_jax.lab.tasks.masked import check_share, masked
+from posenc_jax.lab.tasks.task import (
+    SPLITS,
+    Batch,
+    Fed,
+    Task,
+    check_least,
+    check_size,
+    check_width,
+    hash_of,
+)
 from posenc_jax.layout import layout
 from posenc_jax.options import FieldError
 
-SPLITS = ("train", "valid", "test")
 SEPARATOR = b"\0"
 SMALLEST = 1024  # bytes a split must have
 
@@ -34,7 +41,7 @@ def windowed(
     stretch: int,
     share: float = 0.0,
     packed: bool = False,
-    streamed: bool = False,
+    feed: Callable[[range, range, int, int], Fed] | None = None,
     facts: Mapping[str, Any] | None = None,
 ) -> Task:
     """The task of a text, uint8 [N] for each split, at most 2 GiB.
@@ -45,14 +52,13 @@ def windowed(
       share: the share of bytes that are hidden and predicted, see `masked.py`; 0: the next byte is
         predicted.
       packed: keep documents apart.
-      streamed: training rows come from `Task.feed`; `text` is only the beginning of each split.
+      feed: reads the training rows, see `Task.feed`; `text` is then the beginning of each split.
       facts: facts about the text besides its bytes and their hash.
 
     FieldError: a split is too small, or the text too large.
     """
     sizes = {split: len(text[split]) for split in SPLITS}
-    check_sizes(source, sizes)
-    most = largest_window(stretch, list(sizes.values()))
+    most = largest_window(source, sizes, stretch)
 
     def windows(text_N, start_B, size_B, width):
         place_L = jnp.arange(width + 1, dtype=jnp.int32)
@@ -60,7 +66,7 @@ def windowed(
         return batch(text_N[index_BL], size_B, packed)
 
     def sample(data, key, size_B, width):
-        if streamed:
+        if feed is not None:
             return batch(data[:, : width + 1], size_B, packed)
         start_B = jax.random.randint(key, size_B.shape, 0, len(data["train"]) - size_B)
         return windows(data["train"], start_B, size_B, width)
@@ -90,6 +96,7 @@ def windowed(
         valid=fixed("valid"),
         baselines=lambda: baselines(text, most),
         facts={"sha256": text_sha256(text), "bytes": sizes, "stretch": most, **(facts or {})},
+        feed=feed,
     )
     if not share:
         return task
@@ -98,7 +105,7 @@ def windowed(
 
 
 def batch(byte_BL: jax.Array, size_B: jax.Array, packed: bool) -> Batch:
-    """Windows of the first size_B bytes of rows [B, T + 1], as a batch of width T."""
+    """The batch of width T of rows of bytes [B, T + 1], of which the first size_B are inputs."""
     place_T = jnp.arange(byte_BL.shape[1] - 1, dtype=jnp.int32)
     inside_BT = place_T[None] < size_B[:, None]
     byte_BL = byte_BL.astype(jnp.int32)
@@ -115,13 +122,24 @@ def batch(byte_BL: jax.Array, size_B: jax.Array, packed: bool) -> Batch:
 
 
 def document(text: bytes | str) -> bytes:
-    """A document of a packed text: a 0 byte, then its text with 0 bytes made spaces."""
+    """A document of a packed text: a 0 byte, then the text with spaces for its 0 bytes."""
     stored = text.encode() if isinstance(text, str) else text
     return SEPARATOR + stored.replace(SEPARATOR, b" ")
 
 
-def check_sizes(source: str, sizes: Mapping[str, int]) -> None:
-    """FieldError: a split is too small to measure on, or all are too large for int32 indices."""
+def check_options(stretch: int, share: float) -> None:
+    """Raises a FieldError if an option of `windowed` is outside its range."""
+    check_least("stretch", stretch, 1)
+    check_share(share)
+
+
+def largest_window(source: str, sizes: Mapping[str, int], stretch: int) -> int:
+    """The longest window of a text, which is also the number of bytes predicted at each size.
+
+    sizes: the bytes of each split.
+
+    FieldError: a split is too small, or all together are too large for int32 indices.
+    """
     for split, size in sizes.items():
         if size < SMALLEST:
             raise FieldError(
@@ -131,16 +149,9 @@ def check_sizes(source: str, sizes: Mapping[str, int]) -> None:
             )
     if sum(sizes.values()) >= 2**31:
         raise FieldError("task.name", f"{source} is too large: it must be less than 2 GiB")
-
-
-def largest_window(stretch: int, sizes: list[int]) -> int:
-    """The longest window, which is also the number of bytes predicted at each size."""
-    return min(stretch, min(sizes) - 1)
+    return min(stretch, min(sizes.values()) - 1)
 
 
 def text_sha256(text: Mapping[str, np.ndarray]) -> str:
-    """The hash of the sizes of the three splits and then their bytes."""
-    digest = sha256(repr([len(text[split]) for split in SPLITS]).encode())
-    for split in SPLITS:
-        digest.update(text[split].data)
-    return digest.hexdigest()
+    """The hash of the sizes of the three splits and of their bytes."""
+    return hash_of([len(text[split]) for split in SPLITS], [text[split] for split in SPLITS])

@@ -6,11 +6,11 @@
     tfds.builder("posenc_jax/copy", file_format="array_record").download_and_prepare()
     source = tfds.data_source("posenc_jax/copy", split="test")
 
-Each task is a config of the set `posenc_jax`, with its default options; nothing is downloaded, and
-TensorFlow is not needed. An example of the standard library is one of its files, in the split that
-it has in the task; one of the digits is an image and its label. A generated task, which has no last
-example, has 2,000 lines in each split, of its 20 smallest sizes in turn: in "test" and "valid" line
-i is example i of the task at its size, in "train" the lines are drawn with key 0.
+Each task is a config of the set `posenc_jax`, with its default options. Nothing is downloaded, and
+TensorFlow is not needed. An example of the standard library is one of its files, in the same split
+as in the task. An example of the digits is an image and its label. A generated task has 2,000 lines
+in each split, of its 20 smallest sizes in turn: in "test" and "valid" line i is example i of the
+task at its size, and in "train" the lines are drawn with key 0.
 """
 
 import io
@@ -25,10 +25,9 @@ import tensorflow_datasets as tfds
 from PIL import Image
 
 from posenc_jax.lab.tasks import IMAGES, TASKS, corpus, make
-from posenc_jax.lab.tasks.task import Task
+from posenc_jax.lab.tasks.task import SPLITS, Task
 
 SIZES, COUNT = 20, 2000  # of a generated task: sizes, and lines of a split
-SPLITS = ("train", "valid", "test")
 
 
 class PosencJax(tfds.core.GeneratorBasedBuilder):

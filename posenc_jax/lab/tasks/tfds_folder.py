@@ -1,8 +1,9 @@
-"""TFDS sets that are prepared on this machine: found by their files, read without TensorFlow.
+"""Finds the TFDS sets that are prepared on this machine, and reads them without TensorFlow.
 
-A name is that of TFDS, "lm1b", "wiki40b/en" or "scan/length_split", with ":1.2.0" after it for a
-version other than the newest prepared. Sets are in the folder of TFDS: the environment variable
-TFDS_DATA_DIR, or ~/tensorflow_datasets. A look-up reads two small files and does not import TFDS.
+A name is one of TFDS, such as "lm1b", "wiki40b/en" or "scan/length_split". With ":1.2.0" after it
+it is that version, else the newest one prepared. Sets are in the folder that the environment
+variable TFDS_DATA_DIR names, or in ~/tensorflow_datasets. `find` reads two small files and does not
+import TFDS.
 """
 
 import difflib
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from posenc_jax.options import FieldError, choices_for
 
-PREFIX = "tfds:"  # of the name of a task
+PREFIX = "tfds:"  # at the start of a task's name
 READABLE = "array_record"
 CATALOG = "https://www.tensorflow.org/datasets/catalog"
 
@@ -59,8 +60,9 @@ def find(name: str) -> Prepared:
     """A prepared set by name.
 
     Raises:
-      FieldError: TFDS has no such set; it is not prepared, was left half prepared, is stored in
-        another format or lacks files; or has several configs prepared. The reason has the command.
+      FieldError: TFDS has no such set; it is not prepared, only half prepared, stored in another
+        format, or lacks files; or several of its configs are prepared. The reason has the command
+        that prepares it.
     """
     base, _, version = name.partition(":")
     folder = data_dir() / base
@@ -79,13 +81,13 @@ def find(name: str) -> Prepared:
 
 
 def check_name(name: str) -> None:
-    """FieldError: the name is not written as names of sets are."""
+    """Raises a FieldError if a name is not written NAME, NAME/CONFIG or NAME:VERSION."""
     if not re.fullmatch(r"\w+(/[\w.+-]+)?(:\d+\.\d+\.\d+)?", name):
         _refuse(name, "is no name of a set; it is written NAME, NAME/CONFIG or NAME:VERSION")
 
 
 def is_there(name: str) -> bool:
-    """Whether a set is prepared. FieldError: it is there in part, or in another format."""
+    """Whether a set is prepared. FieldError: only a part is, or it is in another format."""
     folder = data_dir() / name.partition(":")[0]
     if not _versions(folder) and left_over(folder) is None:
         return False
@@ -165,14 +167,14 @@ def _versions(folder: Path) -> list[str]:
 
 
 def check_known(name: str) -> None:
-    """FieldError: TFDS has no such set; the reason has the nearest names."""
+    """Raises a FieldError with the nearest names if TFDS has no such set."""
     base = re.split("[:/]", name)[0]
     if base not in (known := _known()) and base not in (known := known | registered()):
         raise FieldError("task.name", f"TFDS has no set {base!r}{_near(base, known)}")
 
 
 def left_over(folder: Path) -> Path | None:
-    """The incomplete folder that an interrupted preparation has left, or None."""
+    """The incomplete folder of an interrupted preparation, or None."""
     return next(iter(sorted(folder.glob("**/incomplete.*"))), None)
 
 
@@ -184,7 +186,7 @@ def _refuse_missing(name: str, folder: Path) -> NoReturn:
 
 
 def _known() -> set[str]:
-    """Names of sets, from the files of the installed TFDS, which takes a second to import."""
+    """Names of sets, from the files of the installed TFDS: to import it takes a second."""
     spec = importlib.util.find_spec("tensorflow_datasets")
     root = Path(spec.origin).parent if spec and spec.origin else Path()
     folders = {path.name for path in root.glob("datasets/*") if path.is_dir()}
@@ -193,17 +195,16 @@ def _known() -> set[str]:
 
 
 def registered() -> set[str]:
-    """Names that TFDS has registered: some of its older modules define several sets."""
+    """The names that TFDS has registered; some of its older modules define several sets."""
     import tensorflow_datasets as tfds
 
     return set(tfds.list_builders(with_community_datasets=False))
 
 
 def _near(name: str, known: set[str]) -> str:
-    """The nearest names, or the address of the list: all names would fill a screen."""
+    """A hint for the error: the nearest names, or the address of the catalog."""
     near = difflib.get_close_matches(name, known, n=3)
-    hint = f"did you mean {', '.join(near)}?" if near else "see " + CATALOG
-    return f"; {hint}"
+    return f"; did you mean {', '.join(near)}?" if near else f"; see {CATALOG}"
 
 
 def _refuse(name: str, why: str) -> NoReturn:

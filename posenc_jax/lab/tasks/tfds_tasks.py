@@ -1,13 +1,13 @@
-"""Tasks made of prepared TFDS sets, by what a set holds.
+"""Tasks made of prepared TFDS sets, chosen by what a set holds.
 
     a set holds                its task                                            a size counts
     images with labels         image classification, `images.py`                   patches a side
     a question and its answer  the answer in bytes, `question_answer.py`           tokens
     text                       the next byte of documents, `text_windows.py`       bytes
 
-Splits are the set's own. A set without a validation or test split lends the last 5% of what is left
-of its training split for each. The options `train`, `valid` and `test` name other splits, as TFDS
-writes them: "train[:10%]".
+The options `train`, `valid` and `test` name splits as TFDS writes them: "train[:10%]". By default
+they are the set's own. A set without a validation or test split gives the last 5% of the rest of
+its training split for each.
 
 A set of up to FITS bytes and MANY examples is read once at the start and kept on the device, like
 the standard library. The training windows of a larger text are read step by step, see
@@ -15,28 +15,35 @@ the standard library. The training windows of a larger text are read step by ste
 """
 
 import re
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from posenc_jax.lab.tasks import images, question_answer
-from posenc_jax.lab.tasks.masked import check_share
 from posenc_jax.lab.tasks.streamed_text import feeder
-from posenc_jax.lab.tasks.task import Plan, Task, check_least
-from posenc_jax.lab.tasks.text_windows import SMALLEST, SPLITS, document, windowed
+from posenc_jax.lab.tasks.task import SPLITS, Plan, Task
+from posenc_jax.lab.tasks.text_windows import SMALLEST, check_options, document, windowed
 from posenc_jax.lab.tasks.tfds_folder import Prepared, examples, source
 from posenc_jax.options import FieldError, choices_for
 
 FITS, MANY = 2**28, 200_000  # an example takes about 70 microseconds to read: 15 seconds at most
 HEAD = 2**23  # bytes of a larger text that its baselines are fitted to
 QUESTIONS = {"commands": "actions", "question": "answer"}
-TEXTS = ("text", "book_text")  # the feature to read where a set has several texts
+TEXTS = ("text", "book_text")  # the feature to read if a set has several texts
 _VALID = ("validation", "valid", "val", "dev")
 
 
+class Part(NamedTuple):
+    """A split as TFDS writes it, its number of examples, and about how many bytes it has."""
+
+    split: str
+    examples: int
+    bytes: float
+
+
 def task_of(found: Prepared) -> Callable[..., Plan]:
-    """The function that makes the task of a set, by what it holds. FieldError: nothing known."""
+    """The function that makes the task of a set. FieldError: there is none for what it holds."""
     if found.of_type("Image") and found.of_type("ClassLabel"):
         return pictures
     texts = found.of_type("Text")
@@ -63,74 +70,54 @@ def text(
     """Next-byte prediction on the documents of a set; no window crosses from one into another.
 
     feature: the feature that holds the text; by default the only text, or "text".
-    train, valid, test: splits, as TFDS writes them.
-    stretch: bytes of the test split that are predicted, and of the validation split.
-    masked: the share of bytes that are hidden and predicted; 0: the next byte is predicted.
+    stretch, masked: see `corpus.stdlib`.
 
     FieldError: the set has no such feature or split.
     """
-    check_least("stretch", stretch, 1)
-    check_share(masked)
+    check_options(stretch, masked)
     texts = found.of_type("Text")
     preferred = [name for name in TEXTS if name in texts] or texts[: len(texts) == 1]
     chosen = feature or next(iter(preferred), "")
     if chosen not in texts:
         asked = f"no text {chosen!r}" if chosen else "several texts; name one"
         raise FieldError("task.feature", f"{found.name} has {asked}{choices_for(chosen, texts)}")
-    splits = _splits(found, train, valid, test)
-    sizes = _sizes(found, splits).values()
-    fits = sum(stored for _, stored in sizes) <= FITS and sum(count for count, _ in sizes) <= MANY
-    read = partial(_read_text, found, splits, chosen, stretch, masked, not fits)
-    return Plan(1, stretch, lambda size: size, read, streamed=not fits)
+    parts = _parts(found, train, valid, test)
+    count, size = _total(parts)
+    streamed = size > FITS or count > MANY
 
+    def read() -> Task:
+        sources = {split: source(found, parts[split].split) for split in SPLITS}
+        head = max(stretch + 1, SMALLEST)
+        limits = {"train": HEAD, "valid": head, "test": head}
+        limits = limits if streamed else dict.fromkeys(SPLITS, np.inf)
+        joined = {split: _joined(sources[split], chosen, limits[split]) for split in SPLITS}
+        mean = parts["train"].bytes / max(1, parts["train"].examples)
+        feed = feeder(sources["train"], chosen, mean) if streamed else None
+        facts = {"splits": _names(parts), "examples": {s: len(sources[s]) for s in SPLITS}}
+        facts["streamed"] = streamed
+        return windowed(found.name, joined, stretch, masked, packed=True, feed=feed, facts=facts)
 
-def _read_text(
-    found: Prepared,
-    splits: dict[str, str],
-    feature: str,
-    stretch: int,
-    masked: float,
-    streamed: bool,
-) -> Task:
-    sources = {split: source(found, splits[split]) for split in SPLITS}
-    head = max(stretch + 1, SMALLEST)
-    limits = {"train": HEAD, "valid": head, "test": head}
-    read = {
-        split: _joined(sources[split], feature, limits[split] if streamed else np.inf)
-        for split in SPLITS
-    }
-    facts = {"splits": splits, "examples": {s: len(sources[s]) for s in SPLITS}}
-    task = windowed(
-        found.name, read, stretch, masked, packed=True, streamed=streamed,
-        facts={**facts, "streamed": streamed},
-    )  # fmt: skip
-    if not streamed:
-        return task
-    count, stored = _sizes(found, splits)["train"]
-    return task._replace(feed=feeder(sources["train"], feature, stored / max(1, count)))
+    return Plan(1, stretch, read, streamed=streamed)
 
 
 def answers(found: Prepared, train: str = "train", valid: str = "", test: str = "") -> Plan:
-    """Answer a question; a size is the set of all lines of up to so many tokens.
-
-    train, valid, test: splits, as TFDS writes them.
+    """Predict the answer to a question; a size stands for all lines of up to so many tokens.
 
     FieldError: the set has no such split, or is too large.
     """
-    splits = _splits(found, train, valid, test)
-    _check_fits(found, splits)
-    return Plan(1, None, lambda size: size, partial(_read_answers, found, splits))
-
-
-def _read_answers(found: Prepared, splits: dict[str, str]) -> Task:
+    parts = _parts(found, train, valid, test)
+    _check_fits(found, parts)
     texts = found.of_type("Text")
     question, answer = next((q, a) for q, a in QUESTIONS.items() if q in texts and a in texts)
-    read = {}
-    for split in SPLITS:
-        stored = source(found, splits[split])
-        rows = (stored[i] for i in range(len(stored)))
-        read[split] = [(row[question], row[answer]) for row in rows]
-    return question_answer.answered(found.name, read, {"splits": splits})
+
+    def read() -> Task:
+        pairs = {
+            split: [(row[question], row[answer]) for row in _rows(found, part)]
+            for split, part in parts.items()
+        }
+        return question_answer.answered(found.name, pairs, {"splits": _names(parts)})
+
+    return Plan(1, None, read)
 
 
 def pictures(
@@ -144,15 +131,13 @@ def pictures(
 ) -> Plan:
     """Classify the images of a set.
 
-    patch: pixels a side of a patch; it divides the side of the images.
-    order: positions are row and column ("grid"), or the number of the patch, row by row ("line").
-    moved: every second training image is moved and stretched by up to this share of its side.
-    train, valid, test: splits, as TFDS writes them.
+    patch, order, moved: see `images.digits`.
 
     FieldError: the images are not squares of one size, the patches do not fill them, the set has no
     such split, or it is too large.
     """
     image = _first(found.of_type("Image"), "image")
+    label = _first(found.of_type("ClassLabel"), "label")
     shape = found.features[image]["image"].get("shape", {}).get("dimensions", [])
     sides = [int(side) for side in shape[:2]]
     if len(sides) < 2 or sides[0] != sides[1] or sides[0] < 1:
@@ -162,30 +147,20 @@ def pictures(
             "and all of one size",
         )
     images.check_patch(found.name, sides[0], patch)
-    splits = _splits(found, train, valid, test)
-    _check_fits(found, splits, each=int(np.prod(np.array(shape, int))))
-    read = partial(_read_pictures, found, splits, image, patch, order, moved)
-    return Plan(sides[0] // patch, None, lambda size: size * size, read)
+    parts = _parts(found, train, valid, test)
+    _check_fits(found, parts, each=int(np.prod(np.array(shape, int))))
 
+    def read() -> Task:
+        pixels, labels = {}, {}
+        for split, part in parts.items():
+            rows = list(_rows(found, part))
+            pixels[split] = np.stack([row[image] for row in rows])
+            labels[split] = np.array([row[label] for row in rows], np.int32)
+        classes = int(found.features[label]["classLabel"]["numClasses"])
+        stored = images.Images(found.name, pixels, labels, classes)
+        return images.classified(stored, patch, order, moved)
 
-def _read_pictures(
-    found: Prepared,
-    splits: dict[str, str],
-    image: str,
-    patch: int,
-    order: images.Order,
-    moved: float,
-) -> Task:
-    label = _first(found.of_type("ClassLabel"), "label")
-    pixels, labels = {}, {}
-    for split in SPLITS:
-        stored = source(found, splits[split])
-        rows = [stored[i] for i in range(len(stored))]
-        pixels[split] = np.stack([row[image] for row in rows])
-        labels[split] = np.array([row[label] for row in rows], np.int32)
-    classes = int(found.features[label]["classLabel"]["numClasses"])
-    read = images.Images(found.name, pixels, labels, classes)
-    return images.classified(read, patch, order, moved)
+    return Plan(sides[0] // patch, None, read, width=lambda size: size * size)
 
 
 def _first(names: list[str], usual: str) -> str:
@@ -193,8 +168,11 @@ def _first(names: list[str], usual: str) -> str:
     return usual if usual in names else names[0]
 
 
-def _splits(found: Prepared, train: str, valid: str, test: str) -> dict[str, str]:
-    """The splits for train, valid and test, as TFDS writes them. FieldError: no such split."""
+def _parts(found: Prepared, train: str, valid: str, test: str) -> dict[str, Part]:
+    """The parts of a set for train, valid and test.
+
+    FieldError: the set has no such split, or a split holds no examples.
+    """
     for field, asked in (("train", train), ("valid", valid), ("test", test)):
         if asked or field == "train":
             examples(found, asked, field)
@@ -211,24 +189,28 @@ def _splits(found: Prepared, train: str, valid: str, test: str) -> dict[str, str
             f"{found.name} has no splits for validation and test to go with {train!r}; name all "
             "three",
         )
-    return {"train": train if stop == 100 else f"{train}[:{stop}%]", "valid": valid, "test": test}
-
-
-def _sizes(found: Prepared, splits: Mapping[str, str]) -> dict[str, tuple[int, float]]:
-    """(examples, approximate bytes) of each split. FieldError: it holds no examples."""
-    sizes = {}
-    for field, split in splits.items():
+    train = train if stop == 100 else f"{train}[:{stop}%]"
+    parts = {}
+    for field, split in zip(SPLITS, (train, valid, test), strict=True):
         count = examples(found, split, field)
         whole = found.splits[re.split(r"[\[+]", split)[0]]
-        sizes[field] = (count, whole.bytes / max(1, whole.examples) * count)
-    return sizes
+        parts[field] = Part(split, count, whole.bytes / max(1, whole.examples) * count)
+    return parts
 
 
-def _check_fits(found: Prepared, splits: Mapping[str, str], each: int | None = None) -> None:
+def _names(parts: Mapping[str, Part]) -> dict[str, str]:
+    return {field: part.split for field, part in parts.items()}
+
+
+def _total(parts: Mapping[str, Part]) -> tuple[int, float]:
+    """The examples and the bytes of all parts."""
+    return sum(p.examples for p in parts.values()), sum(p.bytes for p in parts.values())
+
+
+def _check_fits(found: Prepared, parts: Mapping[str, Part], each: int | None = None) -> None:
     """FieldError: too large to read at the start; `each`: bytes of one example in memory."""
-    sizes = _sizes(found, splits).values()
-    count = sum(count for count, _ in sizes)
-    size = count * each if each else sum(stored for _, stored in sizes)
+    count, size = _total(parts)
+    size = count * each if each else size
     if size > 4 * FITS or count > MANY:
         raise FieldError(
             "task.name",
@@ -238,8 +220,14 @@ def _check_fits(found: Prepared, splits: Mapping[str, str], each: int | None = N
         )
 
 
+def _rows(found: Prepared, part: Part) -> Iterator[dict[str, Any]]:
+    """All examples of a part, read one by one."""
+    stored = source(found, part.split)
+    return (stored[i] for i in range(len(stored)))
+
+
 def _joined(examples, feature: str, most: float) -> np.ndarray:
-    """Documents, each after a 0 byte, until there are `most` bytes."""
+    """The documents, each after a 0 byte, up to the first that brings them to `most` bytes."""
     parts, size = [], 0
     for i in range(len(examples)):
         parts.append(document(examples[i][feature]))

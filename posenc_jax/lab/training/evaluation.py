@@ -1,6 +1,6 @@
-"""Evaluation at any length: per-example sums and counts, divided once at the end.
+"""Evaluation at any length: sums and counts of each example, divided once at the end.
 
-Lengths are padded up to a few widths, so many lengths share one compiled program.
+Lengths are padded to a few widths, so that many lengths share one compiled program.
 """
 
 import itertools
@@ -26,33 +26,34 @@ from posenc_jax.lab.hosts.exit_status import Unmeasured
 from posenc_jax.lab.hosts.processes import fetch, is_multiprocess, minimum
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.runs import Record, seed_records
-from posenc_jax.lab.tasks import Task
-from posenc_jax.lab.training.loop import cross_entropy, over_seeds
+from posenc_jax.lab.tasks.task import Task
+from posenc_jax.lab.training.loop import over_seeds
+from posenc_jax.lab.training.step import cross_entropy
 
 
 class Scores(NamedTuple):
-    """Sums over the targets that count; E examples, S seeds, T places in the window."""
+    """Sums over the targets that count: S seeds, E examples, T places in the window."""
 
     loss_SE: Any  # nats
     right_SE: Any  # targets that are the argmax
-    exact_SE: Any  # 1 where all targets of the example are
+    exact_SE: Any  # 1 if all targets of the example are
     count_SE: Any  # targets
     loss_ST: Any
     count_ST: Any
 
 
 def bucket(width: int) -> int:
-    """The padded width: the next of 2^k and 3 * 2^(k-1), so at most half again as wide."""
+    """The padded width: the next number 2^k or 3 * 2^(k-1), at most 1.5 times the width."""
     power = 1 << max(width - 1, 1).bit_length()
     return power * 3 // 4 if width <= power * 3 // 4 else power
 
 
 class DoesNotFit(Exception):
-    """An evaluation that needs more memory than there is, with both numbers."""
+    """An evaluation needs more memory than is free; the message has both numbers."""
 
 
 def _needs(program: Any) -> int:
-    """Bytes that a compiled program takes beyond its arguments, on all of this host's devices."""
+    """Bytes that a compiled program needs besides its arguments, on all devices of this host."""
     memory = program.memory_analysis()
     if memory is None:
         return 0
@@ -61,7 +62,7 @@ def _needs(program: Any) -> int:
 
 
 class Evaluator:
-    """Scores weights on a task at any size; `compile` may run in a thread beforehand."""
+    """Scores weights on a task at any size; `compile` may run earlier, in a thread."""
 
     def __init__(self, model: Model, task: Task, config: EvalConfig):
         self._model, self._task, self._config = model, task, config
@@ -72,13 +73,13 @@ class Evaluator:
 
     @property
     def programs(self) -> int:
-        """How many had to be compiled so far."""
+        """The number of programs compiled so far."""
         return len(self._compiled)
 
     def shape(self, size: int, part: int = 1) -> tuple[int, int, int]:
-        """(width, groups, rows) of the program for one size; equal shapes share a program.
+        """(width, groups, rows) of the program for one size; sizes of one shape share a program.
 
-        `part` 2 has half as many rows at a time, and so on.
+        With `part` n a group has 1/n of the rows.
         """
         width = bucket(self._task.width(size))
         examples = self._examples(size)
@@ -88,9 +89,9 @@ class Evaluator:
         return width, math.ceil(examples / rows), rows
 
     def compile(self, params: Any, size: int, part: int = 1) -> Any:
-        """The program for one size, compiled if it is not yet; see `shape`.
+        """The program for one size, compiled at the first call; see `shape`.
 
-        `params` are like those to score: arrays, or their shapes, dtypes and shardings.
+        params: arrays as those to score, or their shapes, dtypes and shardings.
         """
         width, *groups_rows = shape = self.shape(size, part)
         index_GB = jax.ShapeDtypeStruct(tuple(groups_rows), np.int32)
@@ -101,10 +102,9 @@ class Evaluator:
             return self._compiled[shape]
 
     def __call__(self, params: Any, size: int) -> Scores:
-        """Scores of `params` (leaves lead with S) on every test example of one size.
+        """The scores of `params`, leaves [S, ...], on all test examples of one size.
 
-        Raises:
-          DoesNotFit: not even a row at a time fits into the memory that is free.
+        DoesNotFit: even one row at a time needs more memory than is free.
         """
         program, (_, *groups_rows) = self._program(params, size)
         examples = self._examples(size)
@@ -115,7 +115,7 @@ class Evaluator:
         return Scores(*per_example, *(s.sum(axis=1) for s in scores[4:]))
 
     def _program(self, params: Any, size: int) -> tuple[Any, tuple[int, int, int]]:
-        """The compiled program of one size, in as few groups as the memory holds; its shape."""
+        """The compiled program of one size, in as few groups as fit into memory, and its shape."""
         part = 1
         while True:
             program, shape = self.compile(params, size, part), self.shape(size, part)
@@ -154,10 +154,9 @@ class Evaluator:
 def records(
     scores: Scores, task: Task, step: int, seeds: Sequence[int], labels: Mapping[str, str | int]
 ) -> Iterator[Record]:
-    """One record for each metric and seed, and for each stretch of the window and seed.
+    """One record for each metric and seed, and of bits per byte one for each range of places.
 
-    Raises:
-      Unmeasured: no target counts, as where so few bytes are hidden that no test example has one.
+    Unmeasured: no target counts, because so few bytes are hidden that no test example has one.
     """
     count_S = scores.count_SE.sum(axis=1)
     if not count_S.all():
@@ -176,17 +175,16 @@ def records(
 
 
 def _by_position(scores: Scores) -> Iterator[tuple[int, np.ndarray]]:
-    """The first position of each stretch of the window that has targets, and its bits, [S]."""
+    """The first place of each range of the window that has targets, and its bits per byte, [S]."""
     used = int(np.flatnonzero(scores.count_ST.sum(axis=0)).max()) + 1
     edges = position_bins(used)
     for start, stop in itertools.pairwise(edges):
         loss_S, count_S = (x[:, start:stop].sum(axis=1) for x in (scores.loss_ST, scores.count_ST))
-        if not count_S.all():  # no byte is hidden there
-            continue
-        yield start, loss_S / count_S / math.log(2)
+        if count_S.all():  # else no byte is hidden there
+            yield start, loss_S / count_S / math.log(2)
 
 
 def position_bins(width: int) -> list[int]:
-    """Edges of stretches of the window, each about 1.4 times as far out as the one before."""
+    """The edges of ranges of places in the window, each about 1.4 times the one before."""
     edges = [0, *sorted({round(2 ** (k / 2)) for k in range(0, 64)})]
     return [edge for edge in edges if edge < width] + [width]

@@ -1,4 +1,4 @@
-"""How far a long loop is: a bar on a terminal, a plain line now and then elsewhere."""
+"""Shows the progress of a long loop: a bar on a terminal, else a line from time to time."""
 
 import time
 from collections.abc import Callable
@@ -11,8 +11,8 @@ from rich.progress import Progress as Bar
 class Progress:
     """Shows step, loss, steps a second and time left; use as a context manager.
 
-    Elsewhere than on a terminal a line comes at the first update, at the last step, and in between
-    at most every `LEAST` seconds: after a tenth of the steps, or after `MOST` seconds.
+    If the console is no terminal, a line is printed at the first update, at the last step, and in
+    between after `MOST` seconds, or after a tenth of the steps but at least `LEAST` seconds.
     """
 
     LEAST, MOST = 3.0, 15.0
@@ -50,7 +50,7 @@ class Progress:
             self._bar.stop()
 
     def update(self, step: int, loss: float | None = None) -> None:
-        """Says that `step` steps are done, with the latest loss where there is one."""
+        """Shows that `step` steps are done, and the latest loss, if there is one."""
         now = self._clock()
         figures = self._figures(step, now, loss)
         if self._bar is not None and self._task is not None:
@@ -63,7 +63,7 @@ class Progress:
             )
             self._shown = (step, now)
         if self._start[0] == 0:
-            # The first steps pay for compiling; the rate is counted from here on.
+            # The first steps include compiling; the rate is measured from here on.
             self._start = (step, now)
 
     def _due(self, step: int, now: float) -> bool:

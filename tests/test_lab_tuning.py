@@ -1,8 +1,9 @@
-"""The gradient of a batch taken in parts is that of the whole."""
+"""Training's CPU tuning: the dense layer's product, packed parameters, a batch in parts."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from posenc_jax import make
@@ -11,6 +12,7 @@ from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
 from posenc_jax.lab.hosts import tuning
 from posenc_jax.lab.hosts.tuning import (
     Packed,
+    linear,
     pack,
     unpack,
     value_and_grad,
@@ -18,14 +20,99 @@ from posenc_jax.lab.hosts.tuning import (
 )
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.training.loop import train
+from posenc_jax.lab.training.step import State, advance
 from posenc_jax.tuning import off
 
+TREE = {
+    "kernel": jnp.arange(6.0).reshape(2, 3),
+    "bias": jnp.array([1.0, -2.0]),
+    "nothing": {},
+    "deep": [jnp.ones((2, 1, 2)), jnp.float32(4)],
+}
 ROWS = jax.random.normal(jax.random.key(0), (12, 5, 4)), jnp.arange(60.0).reshape(12, 5)
 PARAMS = {
     "w": jax.random.normal(jax.random.key(1), (4, 8)),
     "b": jnp.zeros(8),
     "scale": jnp.float32(1.5),
 }
+
+
+@pytest.mark.parametrize(("wide", "narrow"), [(3, 8), (8, 3), (5, 5)])
+def test_gradients_are_those_of_autodiff(wide, narrow):
+    keys = jax.random.split(jax.random.key(0), 4)
+    shapes = (2, 7, wide), (wide, narrow), (narrow,), (2, 7, narrow)
+    x, w, b, g = (jax.random.normal(k, s) for k, s in zip(keys, shapes, strict=True))
+    plain = lambda x, w, b: x @ w + b[None, None]
+    for f in (linear, jax.jit(linear), jax.checkpoint(linear)):
+        out, pull = jax.vjp(f, x, w, b)
+        expected, expected_pull = jax.vjp(plain, x, w, b)
+        assert jnp.allclose(out, expected, atol=1e-5)
+        for name, a, e in zip("xwb", pull(g), expected_pull(g), strict=True):
+            assert a.dtype == e.dtype
+            assert jnp.allclose(a, e, atol=1e-5), name
+    assert not jnp.allclose(pull(g)[1], expected_pull(2 * g)[1], atol=1e-2), "control"
+    written = lambda: "custom_vjp" in str(jax.make_jaxpr(lambda *given: linear(*given))(x, w, b))
+    assert written()
+    with off():
+        assert not written(), "an accelerator runs plain autodiff"
+
+
+def test_many_seeds():
+    x, w = jnp.ones((3, 2, 4)), jax.random.normal(jax.random.key(1), (3, 4, 5))
+    loss = lambda w, x: jnp.square(linear(x, w, jnp.ones(5))).sum()
+    together = jax.vmap(jax.grad(loss))(w, x)
+    alone = jnp.stack([jax.grad(loss)(w[n], x[n]) for n in range(3)])
+    assert jnp.allclose(together, alone, atol=1e-4)
+
+
+def test_bfloat16_stays():
+    x, w, b = (jnp.ones(s, jnp.bfloat16) for s in ((2, 4), (4, 3), (3,)))
+    out, pull = jax.vjp(linear, x, w, b)
+    assert {out.dtype, *(g.dtype for g in pull(out))} == {jnp.dtype(jnp.bfloat16)}
+
+
+def test_what_is_packed_comes_back():
+    state = {"mean": TREE, "count": jnp.int32(3), "more": (TREE, jnp.zeros(2))}
+    packed = pack(state, TREE)
+    assert isinstance(packed["mean"], Packed)
+    assert {name: a.shape for name, a in packed["mean"].arrays.items()} == {
+        "float32 matrices": (1, 10),
+        "float32": (3,),
+    }
+    assert packed["count"] is state["count"]
+    jax.tree.map(np.testing.assert_array_equal, unpack(packed), state)
+    other = pack(state, {"kernel": 0})
+    assert not any(isinstance(leaf, Packed) for leaf in other.values()), "control: another form"
+
+
+def test_dtypes_are_kept_apart():
+    tree = {"a": jnp.ones(2, jnp.bfloat16), "b": jnp.ones(3), "c": jnp.arange(2)}
+    packed = pack(tree, tree)
+    assert {a.dtype.name for a in packed.arrays.values()} == {"bfloat16", "float32", "int32"}
+    jax.tree.map(np.testing.assert_array_equal, unpack(packed), tree)
+
+
+@pytest.mark.parametrize("decayed", [True, False], ids=["matrices decay", "control: all decay"])
+def test_a_packed_step_is_the_step(decayed):
+    """Weight decay, which tells matrices from vectors, and the norm of the gradient included."""
+
+    def loss_of(params, x):
+        return sum((jnp.sin(leaf) * x).sum() for leaf in jax.tree.leaves(params))
+
+    def steps(params, mask):
+        tx = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(0.1, mask=mask))
+        state = State(params, tx.init(params), jnp.int32(0), jnp.int32(0))
+        for x in (0.5, 2.0, -1.0):
+            loss, grads = value_and_grad(loss_of, state.params, x)
+            state, metrics = advance(tx, state, loss, grads)
+        return unpack(state.params), metrics
+
+    matrices = lambda params: jax.tree.map(lambda p: p.ndim > 1, params)
+    plain, expected = steps(TREE, matrices)
+    packed, metrics = steps(pack(TREE, TREE), matrices if decayed else None)
+    gap = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), plain, packed)
+    near = float(metrics["grad_norm"]) == pytest.approx(float(expected["grad_norm"]), rel=1e-6)
+    assert (max(jax.tree.leaves(gap)) < 1e-6, near) == (decayed, decayed)
 
 
 @pytest.fixture(autouse=True)

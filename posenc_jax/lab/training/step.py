@@ -1,0 +1,130 @@
+"""One training step: random keys, optimizer, loss, batch, gradient, update.
+
+A batch is a function of (seed, step), so nothing about the data needs saving. Every random key is
+`fold_in(fold_in(fold_in(root, seed), purpose), step)`.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from posenc_jax.lab.config.schema import TrainConfig
+from posenc_jax.lab.hosts import devices
+from posenc_jax.lab.hosts.tuning import value_and_grad_in_parts
+from posenc_jax.lab.model.transformer import Model
+from posenc_jax.lab.tasks.task import Batch, Task
+
+INIT, BATCH, PLACE, SIZE = range(4)  # purposes of a random key
+
+
+class State(NamedTuple):
+    """Everything that changes in a step; with several seeds the first axis of each leaf is S."""
+
+    params: Any
+    opt: Any
+    step: jax.Array
+    seed: jax.Array
+
+
+def random_key(seed: jax.Array | int, purpose: int, step: jax.Array | int = 0) -> jax.Array:
+    """The random key for one purpose at one step of one seed."""
+    root = jax.random.fold_in(jax.random.key(0, impl="threefry2x32"), seed)
+    return jax.random.fold_in(jax.random.fold_in(root, purpose), step)
+
+
+def optimizer(config: TrainConfig) -> optax.GradientTransformation:
+    """AdamW with linear warm-up, cosine decay to a tenth, and clipping by the global norm."""
+    schedule = optax.warmup_cosine_decay_schedule(
+        0.0, config.lr, config.warmup, max(config.steps, config.warmup + 1), config.lr / 10
+    )
+    decayed = lambda params: jax.tree.map(lambda p: p.ndim > 1, params)
+    return optax.chain(
+        optax.clip_by_global_norm(config.clip),
+        optax.adamw(schedule, b2=0.98, weight_decay=config.decay, mask=decayed),
+    )
+
+
+def train_step(model: Model, task: Task, tx, config: TrainConfig, loss_mask: bool) -> Callable:
+    """The pure function (data, state) -> (state, {"loss", "grad_norm", "step"}); see `advance`.
+
+    With FSDP the state is spread over the devices of its seed, and parameters are gathered during
+    the step. A packed state stays packed.
+    """
+    spread = devices.spread_parameters if config.fsdp else lambda tree: tree
+
+    def loss_of(params, rows, total):
+        batch, placed = rows
+        logits_BTV = model.apply(params, batch.tokens_BT, batch.layout, placed)
+        return mean_loss(logits_BTV, batch.targets_BT, batch.weights_BT, total)
+
+    def own_rows(given, rows):
+        params, total = given
+        return value_and_grad_in_parts(loss_of, params, rows, total)
+
+    def step(data, state: State):
+        batch = make_batch(task, data, config, state)
+        if not loss_mask:
+            counts_BT = jnp.where(batch.layout.segment_BT > 0, batch.weights_BT, 1.0)
+            batch = batch._replace(weights_BT=counts_BT)
+        placed = model.place(random_key(state.seed, PLACE, state.step), batch.layout)
+        given = state.params, batch.weights_BT.sum()
+        loss, grads = devices.sum_over_rows(own_rows, given, (batch, placed))
+        state, metrics = advance(tx, state, loss, spread(grads))
+        return spread(state), metrics
+
+    return step
+
+
+def make_batch(task: Task, data: Any, config: TrainConfig, state: State) -> Batch:
+    """The batch of one step: sizes uniform in [min_length, length], padded to one width."""
+    size_B = jax.random.randint(
+        random_key(state.seed, SIZE, state.step),
+        (config.batch,),
+        config.min_length,
+        config.length + 1,
+        dtype=jnp.int32,
+    )
+    key = random_key(state.seed, BATCH, state.step)
+    data = data if task.feed is None else data.at(state.seed, state.step)
+    return devices.spread_rows(task.sample(data, key, size_B, task.width(config.length)))
+
+
+def mean_loss(
+    logits_BTV: jax.Array,
+    targets_BT: jax.Array,
+    weights_BT: jax.Array,
+    total: jax.Array | None = None,
+) -> jax.Array:
+    """Weighted mean cross entropy in nats; 0 if no target has a weight.
+
+    total: the sum of weights to divide by, if the rows are only a part of a batch.
+    """
+    loss_BT = cross_entropy(logits_BTV, targets_BT)
+    total = jnp.sum(weights_BT) if total is None else total
+    return jnp.sum(loss_BT * weights_BT) / jnp.maximum(total, 1.0)
+
+
+def cross_entropy(logits_BTV: jax.Array, targets_BT: jax.Array) -> jax.Array:
+    """The cross entropy of each target in nats, float32 [B, T]."""
+    logits_BTV = logits_BTV.astype(jnp.float32)
+    said_BT = jnp.take_along_axis(logits_BTV, targets_BT[..., None], axis=-1)[..., 0]
+    return jax.nn.logsumexp(logits_BTV, axis=-1) - said_BT
+
+
+def advance(tx, state: State, loss: jax.Array, grads: Any) -> tuple[State, dict[str, jax.Array]]:
+    """The state of one seed after an update, and the metrics {"loss", "grad_norm", "step"}.
+
+    If the loss or the gradient is not finite, the state does not change, and so at every later
+    step; `refuse_not_finite` then raises.
+    """
+    with jax.numpy_dtype_promotion("standard"):  # optax adds integers to floats
+        updates, opt = tx.update(grads, state.opt, state.params)
+    params = optax.apply_updates(state.params, updates)
+    metrics = {"loss": loss, "grad_norm": optax.tree.norm(grads), "step": state.step + 1}
+    after = State(params, opt, state.step + 1, state.seed)
+    finite = jnp.isfinite(metrics["loss"]) & jnp.isfinite(metrics["grad_norm"])
+    return jax.tree.map(partial(jnp.where, finite), after, state), metrics
