@@ -18,7 +18,7 @@ from pydantic import Field, NonNegativeInt, StringConstraints
 from posenc_jax.lab.config.errors import inside
 from posenc_jax.lab.config.schema import Part, check
 from posenc_jax.lab.config.sweeps import Point, Sweep
-from posenc_jax.lab.launch import AGAIN
+from posenc_jax.lab.launch import RESTART_STATUS
 from posenc_jax.options import choices_for
 
 INSTALL = 'uv tool install "skypilot[gcp]"'
@@ -117,7 +117,7 @@ def tasks(sweep: Sweep, *, tpu: str, bucket: str, spot: bool, recovery: str) -> 
             "job_recovery": {
                 "strategy": recovery,
                 "max_restarts_on_errors": 0,
-                "recover_on_exit_codes": [AGAIN],
+                "recover_on_exit_codes": [RESTART_STATUS],
             },
         },
         "workdir": ".",
