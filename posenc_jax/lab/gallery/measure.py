@@ -106,14 +106,12 @@ def scores(
 ) -> np.ndarray:
     """A layer's logits [B, H, Q, K] of a run of the tokens; NaN where a key is not seen."""
     start, stop, _ = queries.indices(x_BTD.shape[1])
-    if encoding.embed is not None:
-        x_BTD = encoding.embed(params, x_BTD, place(encoding, None, at))
     view = frame(
         encoding, params, at, dims, queries=(start, stop - start), causal=causal, form="dense"
     )
-    some_BTD = view.embed(x_BTD[:, queries]) if encoding.embed is None else x_BTD[:, queries]
+    x_BTD = view.embed(x_BTD, "k")
     x_BTHC = x_BTD.reshape(*x_BTD.shape[:2], dims.heads, dims.head)
-    told = view.layer(layer, some_BTD, x_BTD)
+    told = view.layer(layer, x_BTD[:, queries], x_BTD)
     return finite(np.asarray(logits(x_BTHC[:, queries], x_BTHC, told), np.float64))
 
 
