@@ -17,7 +17,6 @@ from rich.console import Console
 from posenc_jax.lab import report, runs
 from posenc_jax.lab.hosts.exit_status import Unmeasured
 from posenc_jax.lab.report import drawing, length_table, plots, summaries, terminal, webpage
-from posenc_jax.lab.report.page_css import CSS
 from posenc_jax.lab.report.statistics import interval
 from scripts.report import main
 
@@ -270,7 +269,7 @@ def test_labels_in_the_margin_do_not_touch():
 
 
 def test_every_color_of_a_figure_has_its_name_on_the_page():
-    light, dark = CSS.split("prefers-color-scheme: dark")
+    light, dark = webpage.CSS.split("prefers-color-scheme: dark")
     for name in drawing.PALETTE:
         assert f"--{name}: #" in light
         assert f"--{name}: #" in dark

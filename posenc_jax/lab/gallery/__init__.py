@@ -8,7 +8,7 @@ from pathlib import Path
 import jax
 
 from posenc_jax.encodings import CATALOG, card
-from posenc_jax.lab.gallery import cards, costs, listing, page
+from posenc_jax.lab.gallery import cards, costs, encodings_table, page
 from posenc_jax.lab.hosts.devices import cores
 
 __all__ = ["catalogue", "gallery"]
@@ -46,7 +46,7 @@ def catalogue(path: Path) -> Iterator[str]:
     for name in CATALOG:
         measured[name] = costs.cost(name)
         yield name
-    path.write_text(listing.markdown(measured, costs.base()), "utf-8")
+    path.write_text(encodings_table.markdown(measured, costs.base()), "utf-8")
 
 
 def _drawn(names: Sequence[str], workers: int) -> Iterator[tuple[str, bytes, str]]:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from posenc_jax.lab.hosts.files import write_text
 from posenc_jax.lab.report import drawing, plots
-from posenc_jax.lab.report.page_css import CSS
 from posenc_jax.lab.report.sections import Cell, Grid, Picture, Section
 from posenc_jax.lab.runs import StoredRun
+
+CSS = Path(__file__).with_name("page.css").read_text("utf-8")
 
 
 def write(run: StoredRun, lead: str, sections: Sequence[Section]) -> Path:
