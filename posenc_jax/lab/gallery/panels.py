@@ -126,6 +126,7 @@ def heat(
       square: pixels are square, and the first row is the highest one.
     """
     rows, columns = values.shape
+    left, right = x_ends or (-0.5, columns - 0.5)
     bottom, top = first - 0.5, first + rows - 0.5
     if square:
         values, bottom, top = values[::-1], top, bottom
@@ -140,7 +141,7 @@ def heat(
             low = -high
         shown = axes.imshow(
             values, cmap=SIGNED if signed else RISING, vmin=low, vmax=high, interpolation="none",
-            origin="lower", extent=(*(x_ends or (-0.5, columns - 0.5)), bottom, top),
+            origin="lower", extent=(left, right, bottom, top),
             aspect="equal" if square else "auto",
         )  # fmt: skip
         axes.grid(False)
