@@ -19,11 +19,11 @@ DOCS = Path(__file__).resolve().parents[1] / "docs" / "encodings.md"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status: 0."""
+    """Returns the exit status 0."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, metavar="FILE", default=DOCS)
     out = parser.parse_args(arguments).out
-    # Costs are counted, not timed: on one kind of device they compare wherever they are counted.
+    # XLA counts operations, so the costs do not depend on the machine, only on the backend.
     jax.config.update("jax_platforms", "cpu")
     for name in catalogue(out):
         print(name, flush=True)

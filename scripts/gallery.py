@@ -21,13 +21,13 @@ DOCS = Path(__file__).resolve().parents[1] / "docs" / "gallery"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status: 0, or 2 where a name was refused."""
+    """Returns the exit status: 0, or 2 if a name is refused."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="methods; all by default")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where to; docs/gallery for all")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="docs/gallery for all methods")
     chosen = parser.parse_args(arguments)
     if chosen.names and chosen.out is None:
-        parser.error("--out: say where to; docs/gallery holds all methods")
+        parser.error("--out: give a folder; docs/gallery holds all methods")
     out = chosen.out or DOCS
     try:
         for name in gallery(chosen.names or list(CATALOG), out):

@@ -1,8 +1,10 @@
 """The workspace in W&B, built and serialised with no network."""
 
+import io
 import json
 
 import pytest
+from rich.console import Console
 
 from posenc_jax.lab import report, runs
 from posenc_jax.lab.report import dashboard
@@ -13,7 +15,7 @@ from tests.test_report import make_records, write_run
 @pytest.fixture(scope="module")
 def workdir(tmp_path_factory):
     folder = write_run(tmp_path_factory.mktemp("run"), make_records())
-    report.figures(folder)
+    report.show(folder, Console(file=io.StringIO()))
     return folder
 
 

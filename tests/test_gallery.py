@@ -32,15 +32,15 @@ def small(monkeypatch):
 def test_logits_are_what_softmax_reads(name):
     dims = Dims(32, 4, 8)
     encoding = make(name)
-    view = frame(encoding, encoding.init(jax.random.key(0), dims), full(1, 7), heads=4, head=8,
-                 form="dense").at(0)  # fmt: skip
+    params = encoding.init(jax.random.key(0), dims)
+    layer = frame(encoding, params, full(1, 7), dims, form="dense").layer(0)
     q, k, v = jax.random.normal(jax.random.key(1), (3, 1, 7, 4, 8))
-    s_HQK = logits(q, k, view)[0]
+    s_HQK = logits(q, k, layer)[0]
     assert (jnp.isneginf(s_HQK) == jnp.triu(jnp.ones((7, 7), bool), 1)[None]).all()
     wanted = jnp.einsum("hqk,khc->qhc", jax.nn.softmax(s_HQK), v[0])
-    np.testing.assert_allclose(attend(q, k, v, view)[0], wanted, atol=1e-5)
+    np.testing.assert_allclose(attend(q, k, v, layer)[0], wanted, atol=1e-5)
     with pytest.raises(ValueError, match="'blockwise' never holds all logits"):
-        logits(q, k, frame(make("nope"), {}, full(1, 7), heads=4, head=8, form="blockwise"))
+        logits(q, k, frame(make("nope"), {}, full(1, 7), dims, form="blockwise").layer(0))
 
 
 def test_expected_scores_of_rope_are_its_sum_of_cosines(small):

@@ -16,8 +16,7 @@ from rich.console import Console
 
 from posenc_jax.lab import report, runs
 from posenc_jax.lab.hosts.exit_status import Unmeasured
-from posenc_jax.lab.report import drawing, plots, summaries, webpage
-from posenc_jax.lab.report.page_css import CSS
+from posenc_jax.lab.report import drawing, length_table, plots, summaries, terminal, webpage
 from posenc_jax.lab.report.statistics import interval
 from scripts.report import main
 
@@ -72,14 +71,20 @@ def workdir(tmp_path_factory):
     return write_run(tmp_path_factory.mktemp("run"), make_records(), config)
 
 
+def shown(workdir):
+    """Makes the report of a run; returns the text of its page."""
+    report.show(workdir, Console(file=io.StringIO()))
+    return (workdir / "report.html").read_text("utf-8")
+
+
 @pytest.fixture(scope="module")
 def page_text(workdir):
-    return report.page(workdir).read_text("utf-8")
+    return shown(workdir)
 
 
 def printed(summary, width):
     out = io.StringIO()
-    Console(file=out, width=width).print(report.table(summary, width))
+    Console(file=out, width=width).print(terminal.table(length_table.results(summary), width))
     return out.getvalue()
 
 
@@ -160,8 +165,9 @@ def test_one_seed_has_no_interval_and_says_so():
 
 def test_the_best_is_bold_with_all_that_are_written_alike():
     means = {"rope": 2.1351, "yarn": 2.1354, "alibi": 2.136, "nope": math.nan}
-    found = summaries.cells(summarise([record(0, name, 8, mean) for name, mean in means.items()]))
-    assert [found[name][8].best for name in means] == [True, True, False, False]
+    summary = summarise([record(0, name, 8, mean) for name, mean in means.items()])
+    cells = {name: row[0] for name, *row in length_table.results(summary).rows}
+    assert [cells[name].bold for name in means] == [True, True, False, False]
 
 
 def test_a_missing_seed_and_a_diverged_one_are_shown():
@@ -184,18 +190,19 @@ def test_numbers_are_short(value, text):
 
 
 def test_figures_come_as_png_and_as_svg_that_is_the_same_every_time(workdir, tmp_path):
-    first = {path.name: path.read_bytes() for path in report.figures(workdir)}
-    again = {path.name: path.read_bytes() for path in report.figures(workdir)}
-    names = ("by_length", "by_position", "training")
+    def drawn():
+        shown(workdir)
+        return {path.name: path.read_bytes() for path in (workdir / "figures").iterdir()}
+
+    first, names = drawn(), ("by_length", "by_position", "training")
     assert sorted(first) == sorted(f"{name}.{kind}" for name in names for kind in ("png", "svg"))
-    assert {path.name for path in (workdir / "figures").iterdir()} == set(first)
-    assert first == again
+    assert first == drawn()
     for name in names:
         assert struct.unpack(">I", first[f"{name}.png"][16:20])[0] >= 1600
         assert b"<svg" in first[f"{name}.svg"]
     # The control: another salt gives other ids, so the comparison does see them.
-    draw = plots.drawings(runs.read(workdir))["by_length"]
-    files = [plots.save(tmp_path, name, draw)[1].read_bytes() for name in ("a", "b")]
+    picture = plots.pictures(runs.read(workdir))[0]
+    files = [plots.save(tmp_path, name, picture.draw)[1].read_bytes() for name in ("a", "b")]
     assert files[0] != files[1]
 
 
@@ -213,14 +220,15 @@ def test_matplotlib_is_imported_when_a_figure_is_drawn_and_not_before():
 
 def test_figures_leave_matplotlib_as_they_found_it(workdir):
     before = dict(matplotlib.rcParams)
-    report.figures(workdir)
+    shown(workdir)
     assert dict(matplotlib.rcParams) == before
 
 
 def test_only_figures_with_something_to_draw_are_drawn(tmp_path):
     plain = [r for r in make_records() if "position" not in r["labels"]]
     plain = [r for r in plain if r["labels"]["split"] == "test"]
-    assert list(plots.drawings(runs.read(write_run(tmp_path, plain)))) == ["by_length"]
+    pictures = plots.pictures(runs.read(write_run(tmp_path, plain)))
+    assert [picture.name for picture in pictures] == ["by_length"]
 
 
 @pytest.mark.parametrize(("seeds", "bands"), [(2, 0), (3, 2)])
@@ -237,7 +245,7 @@ def test_a_band_takes_three_seeds(tmp_path, seeds, bands):
 def test_figures_stand_what_a_failed_run_gives_them(tmp_path, value):
     records = [{**r, "value": value} for r in make_records(seeds=1)]
     write_run(tmp_path, records)
-    assert report.page(tmp_path).read_text("utf-8").count("<svg") == 3
+    assert shown(tmp_path).count("<svg") == 3
 
 
 def test_labels_in_the_margin_do_not_touch():
@@ -261,7 +269,7 @@ def test_labels_in_the_margin_do_not_touch():
 
 
 def test_every_color_of_a_figure_has_its_name_on_the_page():
-    light, dark = CSS.split("prefers-color-scheme: dark")
+    light, dark = webpage.CSS.split("prefers-color-scheme: dark")
     for name in drawing.PALETTE:
         assert f"--{name}: #" in light
         assert f"--{name}: #" in dark
@@ -334,7 +342,9 @@ def test_whatever_comes_from_the_run_is_escaped(workdir, page_text, monkeypatch)
     assert any(NASTY in part for part in page.text)
     # The control: without escaping, the same run's page is caught.
     monkeypatch.setattr(webpage, "escape", lambda text: text)
-    assert Page(webpage.html(runs.read(workdir))).outside
+    assert Page(shown(workdir)).outside
+    monkeypatch.undo()
+    assert shown(workdir) == page_text
 
 
 def test_the_page_tells_how_to_read_and_repeat_the_run(workdir, page_text):
@@ -348,9 +358,8 @@ def test_the_page_tells_how_to_read_and_repeat_the_run(workdir, page_text):
 
 
 def test_a_folder_without_a_finished_run_is_refused(tmp_path):
-    for make in (report.figures, report.page):
-        with pytest.raises(ValueError, match=r"^workdir: [^\n]* has no config\.json"):
-            make(tmp_path)
+    with pytest.raises(ValueError, match=r"^workdir: [^\n]* has no config\.json"):
+        report.show(tmp_path)
 
 
 def test_the_script_makes_the_report_again(workdir, tmp_path, capsys):

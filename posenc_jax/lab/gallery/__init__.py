@@ -1,4 +1,4 @@
-"""The catalogue in pictures: a card for each method, a page of all cards, and a table of all."""
+"""Draws the catalogue: a card for each method, a page of all cards, and a table of all methods."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -8,7 +8,7 @@ from pathlib import Path
 import jax
 
 from posenc_jax.encodings import CATALOG, card
-from posenc_jax.lab.gallery import cards, costs, listing, page
+from posenc_jax.lab.gallery import cards, costs, encodings_table, page
 from posenc_jax.lab.hosts.devices import cores
 
 __all__ = ["catalogue", "gallery"]
@@ -17,11 +17,11 @@ __all__ = ["catalogue", "gallery"]
 def gallery(names: Sequence[str], out: Path, workers: int | None = None) -> Iterator[str]:
     """Writes out/NAME.png for each method, index.html and README.md; yields each name when drawn.
 
-    Where all methods are asked for, cards of others are removed from the folder.
+    If all methods are given, other cards in the folder are deleted.
 
     Args:
       names: methods of the catalogue.
-      workers: processes; None: one for each core, at most four.
+      workers: processes; None: one per core, at most four.
 
     Raises:
       ValueError: no such method.
@@ -41,25 +41,25 @@ def gallery(names: Sequence[str], out: Path, workers: int | None = None) -> Iter
 
 
 def catalogue(path: Path) -> Iterator[str]:
-    """Writes the table of the whole catalogue; yields each name when its cost is counted."""
+    """Writes the table of all methods; yields each name when its cost is counted."""
     measured = {}
     for name in CATALOG:
         measured[name] = costs.cost(name)
         yield name
-    path.write_text(listing.markdown(measured, costs.base()), "utf-8")
+    path.write_text(encodings_table.markdown(measured, costs.base()), "utf-8")
 
 
 def _drawn(names: Sequence[str], workers: int) -> Iterator[tuple[str, bytes, str]]:
     if workers == 1 or len(names) == 1:
         yield from map(_draw, names)
         return
-    # A fresh interpreter each: JAX does not survive a fork.
+    # JAX does not work after a fork.
     with ProcessPoolExecutor(workers, get_context("spawn"), _on_cpu) as pool:
         yield from pool.map(_draw, names)
 
 
 def _on_cpu() -> None:
-    """What is drawn is small, and processes cannot share an accelerator."""
+    """Runs JAX on the CPU, because processes cannot share an accelerator."""
     jax.config.update("jax_platforms", "cpu")
 
 

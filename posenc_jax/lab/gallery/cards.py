@@ -1,10 +1,10 @@
-"""A method's card: which panels it has, and the figure of them."""
+"""Draws a method's card: chooses its panels by its kind and puts them into one figure."""
 
 import io
 import math
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import matplotlib
@@ -21,10 +21,10 @@ from posenc_jax.lab.report.drawing import COLORS
 
 WIDE, NARROW, FIRST, FAR, PIXELS = 50, 20, 20, 40_000, 100
 WAVES = (0, 4, 10, 16)  # channels drawn as curves
-THINNER = (3.2, 2.0, 1.1)  # lines that may hide each other
+WIDTHS = (3.2, 2.0, 1.1)  # of lines, thinner on top, as they may coincide
 REACH = 160  # distances to either side at which a bias is drawn
-LEAST = 1e-4  # differences of scores that are more than rounding
-COLUMNS, LETTERS = 3, 46  # of panels in a row; of a title over one column
+LEAST = 1e-4  # smaller differences of scores are rounding
+COLUMNS, LETTERS = 3, 46  # panels in a row; letters of a title over one column
 AXES = ("time", "row", "column")
 SMALLER: dict[Any, Any] = {
     "font.size": 8.5,
@@ -40,26 +40,26 @@ SMALLER: dict[Any, Any] = {
 
 
 def panels(name: str) -> list[Panel]:
-    """What there is to draw of a method, by its kind."""
+    """Returns the panels of a method."""
     method, found = card(name), []
     if method.kind == "input" and method.axes == 1:
         found += _tables(name)
     if method.kind == "positions":
-        found += _movers(method)
+        found += _assigned(method)
     if method.kind == "bias" and method.axes == 1:
         found += _biases(method)
     if method.kind == "content":
-        found.append(_share(name))
+        below = "to q·k / √C: mean; 80% of contents, positions, heads"
+        drawn = _of_heads(measure.share(name))
+        title = "What position adds, random content"
+        found.append(curves(title, below, drawn, "distance", "score"))
     found += _kernels(method)
-    if method.axes < 2:
-        found += _past(method)
-    else:
-        found += _images(method)
+    found += _past(method) if method.axes < 2 else _images(method)
     return found
 
 
 def figure(name: str, drawn: Sequence[Panel], titled: bool = True) -> Figure:
-    """The card of these panels; `titled`: with the method's name and formula above it."""
+    """Returns the card of these panels; `titled`: with the method's name and formula above it."""
     columns = 2 if len(drawn) in (2, 4) else min(COLUMNS, len(drawn))
     rows = math.ceil(len(drawn) / columns)
     title = textwrap.wrap(f"{name}:  {card(name).formula}", LETTERS * columns)
@@ -76,53 +76,49 @@ def figure(name: str, drawn: Sequence[Panel], titled: bool = True) -> Figure:
 
 
 def png(name: str, drawn: Sequence[Panel], dpi: int = 90) -> bytes:
-    """The card as a PNG of 256 colours, half of the size that all colours take."""
+    """Returns the card as a PNG of 256 colours, which halves its size."""
     from PIL import Image
 
-    buffer, small = io.BytesIO(), io.BytesIO()
-    with drawing.styled(name), matplotlib.rc_context(SMALLER):
-        figure(name, drawn).savefig(buffer, format="png", dpi=dpi)
-    shades = Image.open(buffer).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    small = io.BytesIO()
+    image = Image.open(io.BytesIO(_saved(name, drawn, True, format="png", dpi=dpi)))
+    shades = image.convert("RGB").quantize(256, dither=Image.Dither.NONE)
     shades.save(small, format="png", optimize=True)
     return small.getvalue()
 
 
 def svg(name: str, drawn: Sequence[Panel]) -> str:
-    """The card without its title as SVG, without what a page does not need."""
-    buffer = io.StringIO()
-    with drawing.styled(name), matplotlib.rc_context(SMALLER):
-        figure(name, drawn, titled=False).savefig(
-            buffer, format="svg", transparent=True, metadata={"Date": None}
-        )
-    return _compact(buffer.getvalue())
-
-
-def _compact(svg: str) -> str:
-    """Matplotlib's SVG at about half its size: lengths to a tenth of a point, no spare text."""
+    """Returns the card without its title as SVG, at half the size of Matplotlib's."""
+    plain = {"transparent": True, "metadata": {"Date": None}}
+    svg = _saved(name, drawn, False, format="svg", **plain).decode()
     svg = re.sub(r"base64,[^\"]+", lambda found: re.sub(r"\s", "", found.group()), svg)
-    svg = re.sub(r"(?<=[\d ]\.\d)\d+(?=[ \"\n)])", "", svg)
+    svg = re.sub(r"(?<=[\d ]\.\d)\d+(?=[ \"\n)])", "", svg)  # lengths to a tenth of a point
     svg = re.sub(r' id="([\w.]+_\d+|image\w+)"| transform="rotate\(-0 [^\"]*"', "", svg)
     svg = re.sub(r"\s*\n\s*", " ", svg).replace("> <", "><").replace(" L ", " ")
     return svg.replace("font-family: 'DejaVu Sans'; ", "")
 
 
+def _saved(name: str, drawn: Sequence[Panel], titled: bool, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    with drawing.styled(name), matplotlib.rc_context(SMALLER):
+        figure(name, drawn, titled).savefig(buffer, **options)
+    return buffer.getvalue()
+
+
 def _tables(name: str) -> Iterator[Panel]:
-    near_TW = measure.table(name, WIDE, FIRST)
-    width = near_TW.shape[1]
-    box = (-0.5, FIRST - 0.5, -0.5, width - 0.5)
-    yield heat(f"The first {FIRST} positions", f"model width {WIDE}, a pixel each", near_TW.T, box,
-               "position", "channel")  # fmt: skip
+    near_TW, each = measure.table(name, WIDE, FIRST), FAR // PIXELS
     mean, low, high = measure.pixels(measure.table(name, WIDE, FAR), PIXELS)
-    box, each = (0, FAR, -0.5, width - 0.5), FAR // PIXELS
-    yield heat(f"{FAR:,} positions: mean", f"over the {each} positions of each pixel", mean.T, box,
-               "position", "channel")  # fmt: skip
-    yield heat(f"{FAR:,} positions: range", f"largest minus least of a pixel's {each} positions",
-               (high - low).T, box, "position", "channel")  # fmt: skip
+    far = {"x": "position", "y": "channel", "x_ends": (0, FAR)}
+    below = f"model width {WIDE}, a pixel each"
+    yield heat(f"The first {FIRST} positions", below, near_TW.T, "position", "channel")
+    below = f"over the {each} positions of each pixel"
+    yield heat(f"{FAR:,} positions: mean", below, mean.T, **far)
+    below = f"largest minus least of a pixel's {each} positions"
+    yield heat(f"{FAR:,} positions: range", below, (high - low).T, **far)
     yield _waves(name)
 
 
 def _waves(name: str) -> Panel:
-    """Single channels, one above the other, as wide and narrow models have them."""
+    """Returns a panel of single channels, one above the other, in a wide and a narrow model."""
     found = {d: measure.table(name, d, 2 * SPAN)[:SPAN] for d in (WIDE, NARROW)}
     widths = [code.shape[1] for code in found.values()]
     own = len(set(widths)) == 1
@@ -149,71 +145,54 @@ def _waves(name: str) -> Panel:
     return panel._replace(draw=draw)
 
 
-def _movers(method: Card) -> Iterator[Panel]:
-    name = method.name
+def _assigned(method: Card) -> Iterator[Panel]:
+    """Yields panels of the positions that the method assigns, in evaluation and in training."""
+    name, axes = method.name, ("position", "position shown")
     at = f", made for {TRAINED}" if "length" in method.options else ""
-    drawn = [
-        Curve(np.arange(n), measure.shown(name, n), _tokens(n), color, style={"linewidth": w})
-        for n, color, w in zip(LENGTHS, COLORS, THINNER, strict=False)
-    ]
-    yield curves("Shown in evaluation", f"by the sequence's length{at}", drawn,
-                 "position", "position shown")  # fmt: skip
+    drawn = _by_length({n: measure.shown(name, n) for n in LENGTHS})
+    yield curves("Shown in evaluation", f"by the sequence's length{at}", drawn, *axes)
     steps = [measure.shown(name, TRAINED, seed) for seed in range(5)]
-    if np.array_equal(steps[0], steps[1]):
-        return
-    style = {"linewidth": 1.0}
-    drawn = [Curve(np.arange(TRAINED), y, color=COLORS[i], style=style) for i, y in
-             enumerate(steps)]  # fmt: skip
-    yield curves("Shown in training", f"five draws, {TRAINED} tokens", drawn, "position",
-                 "position shown")  # fmt: skip
+    if not np.array_equal(steps[0], steps[1]):
+        drawn = [Curve(np.arange(TRAINED), y, color=color, style={"linewidth": 1.0})
+                 for y, color in zip(steps, COLORS, strict=False)]  # fmt: skip
+        yield curves("Shown in training", f"five draws, {TRAINED} tokens", drawn, *axes)
 
 
 def _biases(method: Card) -> Iterator[Panel]:
     bias_HK = measure.bias(method.name, [REACH], 2 * REACH + 1)[:, 0]
-    d = REACH - np.arange(2 * REACH + 1)
+    d, distance = REACH - np.arange(2 * REACH + 1), "distance D = i - j"
     middle = f", query at {REACH} of {2 * REACH + 1}" if not method.shift_invariant else ""
-    yield curves("Bias by head", f"before (D > 0) and after (D < 0) the query{middle}",
-                 in_order(d, bias_HK, "head"), "distance D = i - j", "bias")  # fmt: skip
+    below = f"before (D > 0) and after (D < 0) the query{middle}"
+    yield curves("Bias by head", below, in_order(d, bias_HK, "head"), distance, "bias")
     if not method.shift_invariant:
         bias_HQK = measure.bias(method.name, range(TRAINED), TRAINED)
         for head in sorted({0, len(bias_HQK) - 1}):
-            box = (-0.5, TRAINED - 0.5, TRAINED - 0.5, -0.5)
-            yield heat(f"Bias, head {head + 1}", "every query and key", bias_HQK[head][::-1], box,
-                       "key", "query", square=True)  # fmt: skip
+            title, values = f"Bias, head {head + 1}", bias_HQK[head]
+            yield heat(title, "every query and key", values, "key", "query", square=True)
     elif len(bias_HK) > 1:
-        box = (-REACH - 0.5, REACH + 0.5, 0.5, len(bias_HK) + 0.5)
-        yield heat("Bias of all heads", "grey: minus infinity, the key is not seen",
-                   bias_HK[:, ::-1], box, "distance D = i - j", "head")  # fmt: skip
-
-
-def _share(name: str) -> Panel:
-    band = measure.share(name)
-    return curves("What position adds, random content",
-                  "to q·k / √C: mean; 80% of contents, positions, heads", _of_heads(band),
-                  "distance", "score")  # fmt: skip
+        below, ends = "grey: minus infinity, the key is not seen", (-REACH - 0.5, REACH + 0.5)
+        values = bias_HK[:, ::-1]
+        yield heat("Bias of all heads", below, values, distance, "head", x_ends=ends, first=1)
 
 
 def _kernels(method: Card) -> Iterator[Panel]:
-    """The expected score by distance: one panel; for layouts, one with the layers that differ."""
+    """Yields the expected score by distance: for each axis, or for each group of equal layers."""
     if method.kind == "by_layer":
         bands = [measure.kernel(method.name, layer=n) for n in range(measure.LAYERS)]
-        y_NX = np.stack([band.mean[0] for band in bands])
-        yield curves("Score by layer", "expected, of a token with its like; mean over positions",
-                     in_order(bands[0].x, y_NX, "layer"), "distance", "score")  # fmt: skip
+        drawn = in_order(bands[0].x, np.stack([band.mean[0] for band in bands]), "layer")
+        below = "expected, of a token with its like; mean over positions"
+        yield curves("Score by layer", below, drawn, "distance", "score")
         return
+    names = AXES[-method.axes :]
     for axis in range(max(method.axes, 1)):
         band = measure.kernel(method.name, axis)
         widest = _gap(band.high, band.low)
-        axes = AXES[-method.axes :]
-        title = f"Along the {axes[axis]}" if method.axes > 1 else "Expected score"
-        title += _partner(method)
-        below = (
-            f"a token with its like; spread over positions: up to {widest:.2g}"
-            if widest > LEAST
-            else "a token with its like; the same at all positions"
-        )
-        yield curves(title, below, _of_heads(band), "distance", "score",
-                     level=measure.HEAD**0.5)  # fmt: skip
+        title = f"Along the {names[axis]}" if method.axes > 1 else "Expected score"
+        spread = "the same at all positions"
+        if widest > LEAST:
+            spread = f"spread over positions: up to {widest:.2g}"
+        yield curves(title + _partner(method), f"a token with its like; {spread}", _of_heads(band),
+                     "distance", "score", level=measure.HEAD**0.5)  # fmt: skip
 
 
 def _partner(method: Card) -> str:
@@ -221,27 +200,27 @@ def _partner(method: Card) -> str:
 
 
 def _of_heads(band: Band) -> list[Curve]:
-    """A band's heads as curves with their spread; one where they do not differ."""
+    """Returns a curve with its spread for each head, or one for all if they are equal."""
     spread = _gap(band.high, band.low) > LEAST
-    rows = enumerate(zip(band.mean, band.low, band.high, strict=True))
     drawn = [
-        Curve(
-            band.x,
-            mean,
-            "head 1" if h == 0 else str(h + 1),
-            COLORS[h],
-            low if spread else None,
-            high if spread else None,
-            THIN,
-        )
-        for h, (mean, low, high) in rows
+        Curve(band.x, mean, "head 1" if h == 0 else str(h + 1), COLORS[h], style=THIN)
+        for h, mean in enumerate(band.mean)
     ]
+    if spread:
+        ends = zip(drawn, band.low, band.high, strict=True)
+        drawn = [curve._replace(low=low, high=high) for curve, low, high in ends]
     alone = drawn[0]._replace(label="", style={})
     return [alone] if _gap(band.mean, band.mean[:1]) < LEAST else drawn
 
 
-def _tokens(n: int) -> str:
-    return f"n = {n}" if n == LENGTHS[0] else str(n)
+def _by_length(found: Mapping[int, np.ndarray]) -> list[Curve]:
+    """Returns the curves of sequences of these lengths, without those that are all NaN."""
+    return [
+        Curve(np.arange(n), y, f"n = {n}" if n == LENGTHS[0] else str(n), color,
+              style={"linewidth": width})
+        for (n, y), color, width in zip(found.items(), COLORS, WIDTHS, strict=False)
+        if np.isfinite(y).any()
+    ]  # fmt: skip
 
 
 def _gap(a: np.ndarray, b: np.ndarray) -> float:
@@ -249,41 +228,37 @@ def _gap(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def _past(method: Card) -> Iterator[Panel]:
-    """The last token's scores in sequences of and past the length that the method is made for."""
+    """Yields the last token's scores within and past the length that the method is made for."""
     made = "length" in method.options
     for policy in measure.policies(method):
         found = measure.past(method.name, policy)
-        drawn = [
-            Curve(np.arange(n), y, _tokens(n), color, style={"linewidth": w})
-            for (n, y), color, w in zip(found.items(), COLORS, THINNER, strict=False)
-            if np.isfinite(y).any()
-        ]
         gone = [str(n) for n, y in found.items() if not np.isfinite(y).any()]
         title = "Longer sequences"
         if made:
             title = f"Beyond: {policy}" if policy != "unbounded" else "Beyond its length"
-        what = f"the last token's expected score{_partner(method)}"
+        below = f"the last token's expected score{_partner(method)}"
         if method.kind == "content":
-            what = "what position adds at the last token"
-        at = f", made for {TRAINED}" if made else ""
-        below = f"{what}; refused: {', '.join(gone)}" if gone else f"{what}{at}"
-        yield curves(title, below, drawn, "distance", "score", mark=TRAINED)
+            below = "what position adds at the last token"
+        if gone:
+            below += f"; refused: {', '.join(gone)}"
+        elif made:
+            below += f", made for {TRAINED}"
+        yield curves(title, below, _by_length(found), "distance", "score", mark=TRAINED)
 
 
 def _images(method: Card) -> Iterator[Panel]:
-    """The map of the centre patch over the image, at the size made for and at twice it."""
+    """Yields maps of the centre patch's scores, for the size made for and for twice that size."""
     times = (0, 1, 4) if method.axes == 3 else (0,)
     sides = (SIDE,) if method.axes == 3 else (SIDE, 2 * SIDE)
-    for policy in measure.policies(method):
+    policies = measure.policies(method)
+    for policy in policies:
         found = {side: measure.image(method.name, policy, side, times) for side in sides}
         known = {side: maps for side, maps in found.items() if np.isfinite(maps).any()}
         gone = "".join(f"; {side} × {side} is refused" for side in set(found) - set(known))
-        named = f": {policy}" if len(measure.policies(method)) > 1 else ""
+        named = f": {policy}" if len(policies) > 1 else ""
         for side, maps in known.items():
             grey = "" if np.isfinite(maps).all() else "; grey: refused"
-            box = (-0.5, side - 0.5, side - 0.5, -0.5)
+            below = f"the centre patch's expected score{gone}{grey}"
             for t, map_RC in zip(times, maps, strict=True):
-                when = f", {t} later" if t else ""
-                yield heat(f"{side} × {side} patches{when}{named}",
-                           f"the centre patch's expected score{gone}{grey}", map_RC[::-1], box,
-                           "column", "row", square=True)  # fmt: skip
+                title = f"{side} × {side} patches{f', {t} later' if t else ''}{named}"
+                yield heat(title, below, map_RC, "column", "row", square=True)

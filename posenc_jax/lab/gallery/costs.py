@@ -1,4 +1,4 @@
-"""What a method takes: parameters, and what XLA counts for attention with it."""
+"""Counts a method's cost: its parameters, and the operations and bytes of attention with it."""
 
 import collections
 import functools
@@ -12,12 +12,11 @@ from posenc_jax import tuning
 from posenc_jax.attention import attend, frame
 from posenc_jax.encoding import Dims, Encoding, place
 from posenc_jax.encodings import card, make
-from posenc_jax.encodings.card import Card
 from posenc_jax.lab.gallery.measure import grid, line
 
 STATED = Dims(model=512, heads=8, head=64, layers=12)
 TIME, SIDE = 1024, 16  # tokens; patches along an image or a video's frame where positions have axes
-# Widths that no option has, so that a size of a parameter's shape tells what it follows.
+# No option has one of these widths, so a size in a parameter's shape shows which width it is of.
 PROBE = Dims(model=4784, heads=23, head=208, layers=7)
 LETTERS = {
     PROBE.model: "D", PROBE.model // 2: "D/2", PROBE.heads: "H", PROBE.head: "C",
@@ -26,9 +25,9 @@ LETTERS = {
 
 
 class Cost(NamedTuple):
-    """Operations and bytes of one layer's forward pass, beyond those without positions.
+    """Operations and bytes of one layer's forward pass, less those of attention without positions.
 
-    loops: the program has loops, whose body is counted once: both are the least it can be.
+    loops: the program has loops, of which XLA counts the body once: both numbers are lower bounds.
     """
 
     operations: float
@@ -37,12 +36,12 @@ class Cost(NamedTuple):
 
 
 def count(encoding: Encoding, dims: Dims) -> int:
-    """How many numbers the encoding learns."""
+    """Returns how many numbers the encoding learns."""
     return sum(leaf.size for leaf in _leaves(encoding, dims))
 
 
 def formula(encoding: Encoding) -> str:
-    """The same as a sum of products of D, H, C, N and numbers; "0" where nothing is learned."""
+    """Returns the count as a sum of products of D, H, C, N and numbers; "0": nothing is learned."""
     shapes = collections.Counter(leaf.shape for leaf in _leaves(encoding, PROBE))
     factors: collections.Counter[tuple[str, ...]] = collections.Counter()
     for shape, times in shapes.items():
@@ -59,7 +58,7 @@ def formula(encoding: Encoding) -> str:
 
 
 def _letter(size: int) -> tuple[int, str]:
-    """A size of a shape as a number and the width it is of, "" for none."""
+    """Returns a size of a shape as a number and the letter of a width, "" for none."""
     if size in LETTERS:
         return 1, LETTERS[size]
     for width in (PROBE.head, PROBE.heads):
@@ -74,33 +73,36 @@ def _leaves(encoding: Encoding, dims: Dims) -> list[jax.ShapeDtypeStruct]:
 
 
 def cost(name: str) -> Cost:
-    """What the method adds to one sequence of TIME tokens, by XLA's count of the compiled program.
+    """Returns what the method adds to one sequence of TIME tokens, as XLA counts it.
 
-    At the input that is `embed`, for one that only places `place`, else dense attention with it
-    less attention without positions.
+    For a method at the input it is the cost of `embed`, for one that only places that of `place`,
+    else that of dense attention less `base()`.
     """
-    method, dims = card(name), STATED._replace(layers=1)
-    if method.kind in ("input", "positions"):
-        return _counted(method, make(name), dims)
-    ours, plain = _counted(method, make(name), dims), base()
+    ours = _counted(name)
+    if card(name).kind in ("input", "positions"):
+        return ours
+    plain = base()
     return Cost(ours.operations - plain.operations, ours.bytes - plain.bytes, ours.loops)
 
 
 @functools.cache
 def base() -> Cost:
-    """What attention without positions takes."""
-    return _counted(card("nope"), make("nope"), STATED._replace(layers=1))
+    """Returns the cost of attention without positions."""
+    return _counted("nope")
 
 
-def _counted(method: Card, encoding: Encoding, dims: Dims) -> Cost:
-    at = line(method, TIME) if method.axes < 2 else _image(method)
+def _counted(name: str) -> Cost:
+    method, encoding, dims = card(name), make(name), STATED._replace(layers=1)
+    side = SIDE if method.axes == 3 else 2 * SIDE
+    at = line(method, TIME) if method.axes < 2 else grid(method, side, TIME // side**2)
 
     def run(params, x_BTD, at):
         if method.kind == "positions":
             return place(encoding, None, at)
         view = frame(encoding, params, at, dims, form="dense")
-        if encoding.embed is not None:
-            return view.embed(x_BTD)
+        x_BTD = view.embed(x_BTD)
+        if method.kind == "input":
+            return x_BTD
         x_BTHC = x_BTD.reshape(1, TIME, dims.heads, dims.head)
         return attend(x_BTHC, x_BTHC, x_BTHC, view.layer(0, x_BTD))
 
@@ -110,8 +112,3 @@ def _counted(method: Card, encoding: Encoding, dims: Dims) -> Cost:
     found = made.cost_analysis() or {}
     operations = found.get("flops", 0.0) + found.get("transcendentals", 0.0)
     return Cost(operations, found.get("bytes accessed", 0.0), " while(" in (made.as_text() or ""))
-
-
-def _image(method: Card):
-    side = SIDE if method.axes == 3 else 2 * SIDE
-    return grid(method, side, TIME // side**2)

@@ -1,14 +1,14 @@
-"""What a method does, as numbers: its table, its scores, its bias, the positions that it shows.
+"""Measures what a method does: its table, its scores, its bias, the positions that it assigns.
 
-One setting serves all methods, so that their figures compare. Tokens are vectors of mean 0 and
-variance 1, the projections of queries and keys are identities, a head has 64 channels, and what is
-learned is as `init` draws it; what begins at zero, and would show nothing, is drawn with deviation
-0.1. Without positions the score of a token with its like is then 8, and that of two tokens that
-have nothing to do with each other 0 on average.
+All methods are measured in one setting, so that their figures compare. Tokens are vectors of mean 0
+and variance 1, the projections of queries and keys are identities, a head has 64 channels, and
+parameters are as `init` draws them; those that start at zero are drawn with standard deviation 0.1,
+because they would show nothing. Without positions the score of two equal tokens is then 8, and that
+of two independent tokens 0 on average.
 """
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, get_args
 
 import jax
@@ -40,89 +40,55 @@ class Band(NamedTuple):
     high: np.ndarray
 
 
-def fitted(name: str, **wanted: Any) -> Encoding:
-    """The method with those of the options that it has; one that only places, before `rope`."""
+class Setup(NamedTuple):
+    """A method with the sizes of its model, and parameters of several initialisations."""
+
+    card: Card
+    encoding: Encoding
+    dims: Dims
+    params: list[Params]
+
+    def scores(
+        self,
+        x_BTD: jax.Array,
+        at: Layout,
+        queries: slice,
+        causal: bool = True,
+        layer: int = 0,
+    ) -> Iterator[np.ndarray]:
+        """Yields a layer's logits [B, H, Q, K] for each initialisation; NaN: a key is not seen."""
+        start, stop, _ = queries.indices(x_BTD.shape[1])
+        for params in self.params:
+            view = frame(self.encoding, params, at, self.dims, queries=(start, stop - start),
+                         causal=causal, form="dense")  # fmt: skip
+            given_BTD = view.embed(x_BTD, "k")
+            x_BTHC = given_BTD.reshape(*x_BTD.shape[:2], self.dims.heads, self.dims.head)
+            told = view.layer(layer, given_BTD[:, queries], given_BTD)
+            yield finite(logits(x_BTHC[:, queries], x_BTHC, told))
+
+
+def setup(name: str, count: int | None = None, **wanted: Any) -> Setup:
+    """Returns a method as it is measured.
+
+    A method that only places stands before `rope`. A code at the input is as wide as the one head.
+
+    Args:
+      count: initialisations; None: INITS if the method learns something, else one.
+      wanted: options, of which those are used that the method has.
+    """
     method = card(name)
     options = {o: value for o, value in wanted.items() if o in method.options}
-    return make(f"{name}+rope" if method.kind == "positions" else name, **options)
-
-
-def dims_of(method: Card) -> Dims:
-    """The widths to measure with: a code at the input is as wide as the one head."""
+    encoding = make(f"{name}+rope" if method.kind == "positions" else name, **options)
     heads = 1 if method.kind == "input" else HEADS
-    return Dims(heads * HEAD, heads, HEAD, LAYERS if method.kind == "by_layer" else 1)
-
-
-def line(method: Card, length: int, axis: int = 0, beside: int = 0) -> Layout:
-    """One sequence, along one axis of the positions; the other axes stand still at `beside`."""
-    at = full(1, length)
-    at = at.replace(group_BT=at.pos_BT % (DIGITS + 1))
-    if method.axes < 2:
-        return at
-    along = jnp.arange(method.axes, dtype=jnp.int32)[None, None] == axis
-    return at.replace(pos_BT=jnp.where(along, at.pos_BT[..., None], beside))
-
-
-def grid(method: Card, side: int, times: int = 1) -> Layout:
-    """An image's patches row by row; with a time axis before it, `times` frames of a video."""
-    index = jnp.arange(times * side * side, dtype=jnp.int32)
-    axes = [index // side**2, index // side % side, index % side][-method.axes :]
-    return layout(jnp.ones((1, len(index)), jnp.int32), jnp.stack(axes, axis=-1)[None])
-
-
-def alike(method: Card, time: int) -> jax.Array:
-    """Sequences whose tokens are all one vector, the same in each head, [B, T, D].
-
-    The vectors are the rows of a random orthogonal matrix, times 8. Their mean of a score that is a
-    product of query and key is then its very expectation, without the noise of a sample; negatives
-    beside them do the same for what is linear in the vector. Where content acts otherwise, the mean
-    is that of fewer vectors.
-    """
-    dims = dims_of(method)
-    normal_CC = np.random.default_rng(0).normal(size=(HEAD, HEAD))
-    x_BC = np.linalg.qr(normal_CC)[0] * HEAD**0.5
-    if method.kind == "content":
-        x_BC = x_BC[:DRAWS]
-    if method.kind == "input":
-        x_BC = np.concatenate([x_BC, -x_BC])
-    x_BD = jnp.asarray(np.tile(x_BC, dims.heads), jnp.float32)
-    return jnp.broadcast_to(x_BD[:, None], (len(x_BD), time, dims.model))
-
-
-def unlike(method: Card, time: int) -> jax.Array:
-    """Sequences of tokens that have nothing to do with each other, [B, T, D]."""
-    return jax.random.normal(jax.random.key(2), (2 * DRAWS, time, dims_of(method).model))
-
-
-def scores(
-    encoding: Encoding,
-    params: Params,
-    x_BTD: jax.Array,
-    at: Layout,
-    dims: Dims,
-    queries: slice = slice(None),
-    causal: bool = True,
-    layer: int = 0,
-) -> np.ndarray:
-    """A layer's logits [B, H, Q, K] of a run of the tokens; NaN where a key is not seen."""
-    start, stop, _ = queries.indices(x_BTD.shape[1])
-    if encoding.embed is not None:
-        x_BTD = encoding.embed(params, x_BTD, place(encoding, None, at))
-    view = frame(
-        encoding, params, at, dims, queries=(start, stop - start), causal=causal, form="dense"
-    )
-    some_BTD = view.embed(x_BTD[:, queries]) if encoding.embed is None else x_BTD[:, queries]
-    x_BTHC = x_BTD.reshape(*x_BTD.shape[:2], dims.heads, dims.head)
-    told = view.layer(layer, some_BTD, x_BTD)
-    return finite(np.asarray(logits(x_BTHC[:, queries], x_BTHC, told), np.float64))
-
-
-def finite(found: np.ndarray) -> np.ndarray:
-    return np.where(np.isfinite(found), found, np.nan)
+    dims = Dims(heads * HEAD, heads, HEAD, LAYERS if method.kind == "by_layer" else 1)
+    first = drawn(encoding, dims)
+    count = count or (INITS if jax.tree.leaves(first) else 1)
+    params = [first, *(drawn(encoding, dims, seed) for seed in range(1, count))]
+    return Setup(method, encoding, dims, params)
 
 
 def drawn(encoding: Encoding, dims: Dims, seed: int = 0) -> Params:
-    """Parameters as an initialisation draws them; what is zero throughout is drawn as well."""
+    """Returns initial parameters; arrays that are zero are drawn with deviation AWAKE."""
     params = encoding.init(jax.random.key(seed), dims)
 
     def wake(leaf):
@@ -132,28 +98,65 @@ def drawn(encoding: Encoding, dims: Dims, seed: int = 0) -> Params:
     return jax.tree.map(wake, params)
 
 
-def inits(encoding: Encoding, dims: Dims) -> list[Params]:
-    """Parameters of several initialisations; of one where nothing is learned."""
-    first = drawn(encoding, dims)
-    return [first, *(drawn(encoding, dims, s) for s in range(1, INITS) if jax.tree.leaves(first))]
+def finite(found: Any) -> np.ndarray:
+    """Returns an array as float64, with NaN for what is not finite."""
+    found = np.asarray(found, np.float64)
+    return np.where(np.isfinite(found), found, np.nan)
+
+
+def line(method: Card, length: int, axis: int = 0, beside: int = 0) -> Layout:
+    """Returns one sequence along one axis of the positions; those of other axes are `beside`."""
+    at = full(1, length)
+    at = at.replace(group_BT=at.pos_BT % (DIGITS + 1))
+    if method.axes < 2:
+        return at
+    along = jnp.arange(method.axes, dtype=jnp.int32)[None, None] == axis
+    return at.replace(pos_BT=jnp.where(along, at.pos_BT[..., None], beside))
+
+
+def grid(method: Card, side: int, times: int = 1) -> Layout:
+    """Returns an image's patches row by row, or those of a video of `times` frames."""
+    index = jnp.arange(times * side * side, dtype=jnp.int32)
+    axes = [index // side**2, index // side % side, index % side][-method.axes :]
+    return layout(jnp.ones((1, len(index)), jnp.int32), jnp.stack(axes, axis=-1)[None])
+
+
+def alike(made: Setup, time: int) -> jax.Array:
+    """Returns sequences of equal tokens, [B, T, D]; a token is one vector, repeated in each head.
+
+    The vectors are the rows of a random orthogonal matrix, times 8. The mean over them of a score
+    that is a product of query and key is exactly its expectation, without the noise of a sample.
+    For methods at the input their negatives are added, which does the same for terms that are
+    linear in the vector. Methods by content get fewer vectors, which give a sample's mean.
+    """
+    normal_CC = np.random.default_rng(0).normal(size=(HEAD, HEAD))
+    x_BC = np.linalg.qr(normal_CC)[0] * HEAD**0.5
+    if made.card.kind == "content":
+        x_BC = x_BC[:DRAWS]
+    if made.card.kind == "input":
+        x_BC = np.concatenate([x_BC, -x_BC])
+    x_BD = jnp.asarray(np.tile(x_BC, made.dims.heads), jnp.float32)
+    return jnp.broadcast_to(x_BD[:, None], (len(x_BD), time, made.dims.model))
+
+
+def unlike(made: Setup, time: int) -> jax.Array:
+    """Returns sequences of independent random tokens, [B, T, D]."""
+    return jax.random.normal(jax.random.key(2), (2 * DRAWS, time, made.dims.model))
 
 
 def kernel(name: str, axis: int = 0, layer: int = 0) -> Band:
-    """Expected score of a token with its like, by distance along an axis of the positions.
+    """Returns the expected score of two equal tokens, by distance along an axis of the positions.
 
-    The spread is over absolute positions, and over where the other axes stand. Low to high is
-    everything that occurs: one value for what is relative.
+    The spread, from least to greatest, is over absolute positions and over positions along the
+    other axes; it has no width if scores are relative.
     """
-    method, encoding = card(name), fitted(name)
-    dims, span = dims_of(method), SPAN if method.axes < 2 else SPAN_2D
-    x_BTD, late = alike(method, 2 * span), slice(span, None)
+    made = setup(name)
+    span, others = (SPAN, (0,)) if made.card.axes < 2 else (SPAN_2D, (0, 5, 11))
+    x_BTD, late = alike(made, 2 * span), slice(span, None)
     rows = []
-    for beside in (0,) if method.axes < 2 else (0, 5, 11):
-        at = line(method, 2 * span, axis, beside)
-        found = [
-            scores(encoding, params, x_BTD, at, dims, late, layer=layer).mean(axis=0)
-            for params in inits(encoding, dims)
-        ]
+    for beside in others:
+        at = line(made.card, 2 * span, axis, beside)
+        found = [s.mean(axis=0) for s in made.scores(x_BTD, at, late, layer=layer)]
         rows.append(by_distance(np.mean(found, axis=0), span))
     s_HPN = np.concatenate(rows, axis=1)
     ends = (of_known(f, s_HPN, axis=1) for f in (np.nanmean, np.nanmin, np.nanmax))
@@ -161,16 +164,15 @@ def kernel(name: str, axis: int = 0, layer: int = 0) -> Band:
 
 
 def share(name: str) -> Band:
-    """What position adds to the score of tokens with random content, by distance.
+    """Returns what position adds to the score of tokens with random content, by distance.
 
-    The line is the mean over contents, positions, heads and initialisations, the spread holds the
-    middle 80% of them.
+    The mean is over contents, positions, heads and initialisations, the spread holds the middle 80%
+    of them.
     """
-    method, encoding, plain = card(name), fitted(name), make("nope")
-    dims = dims_of(method)
-    x_BTD, at, late = unlike(method, 2 * SPAN), line(method, 2 * SPAN), slice(SPAN, None)
-    content = scores(plain, {}, x_BTD, at, dims, late)
-    found = [scores(encoding, p, x_BTD, at, dims, late) - content for p in inits(encoding, dims)]
+    made = setup(name)
+    given = unlike(made, 2 * SPAN), line(made.card, 2 * SPAN), slice(SPAN, None)
+    (content,) = setup("nope").scores(*given)
+    found = [score - content for score in made.scores(*given)]
     s_BHPN = by_distance(np.concatenate(found), SPAN)
     low, high = of_known(np.nanquantile, s_BHPN, q=[0.1, 0.9], axis=(0, 1, 2))
     mean = of_known(np.nanmean, s_BHPN, axis=(0, 1, 2))
@@ -178,100 +180,96 @@ def share(name: str) -> Band:
 
 
 def by_distance(s_XQK: np.ndarray, span: int) -> np.ndarray:
-    """Scores [..., Q, K] of queries that begin at key `span` as [..., Q, N], N being distances."""
+    """Returns scores [..., Q, K] of queries from key `span` on by distance N, as [..., Q, N]."""
     query_Q1 = np.arange(s_XQK.shape[-2])[:, None]
     return s_XQK[..., query_Q1, span + query_Q1 - np.arange(span)[None]]
 
 
 def of_known(f: Callable, x: np.ndarray, **rest: Any) -> np.ndarray:
-    """f of what is not NaN; NaN where nothing else is, without a warning."""
+    """Returns f(x), where f ignores NaN; all NaN gives NaN without a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         return f(x, **rest)
 
 
 def policies(method: Card) -> tuple[str, ...]:
-    """The range policies that the method offers."""
+    """Returns the range policies that the method offers."""
     if method.beyond != "option":
         return (method.beyond,)
     return get_args(method.options["beyond"].annotation)
 
 
 def past(name: str, policy: str) -> dict[int, np.ndarray]:
-    """The last token's expected scores by distance, for sequences of each of LENGTHS tokens.
+    """Returns length -> the last token's expected scores by distance, for each of LENGTHS.
 
-    A method that has a `length` is made for the first of them. Where content matters, the tokens
-    are random and what position adds is shown, else they are alike. Mean over heads; NaN where the
-    method refuses.
+    A method with an option `length` is made for the first of them. Methods by content get random
+    tokens, and the result is what position adds; others get equal tokens. Mean over heads; NaN
+    where the method refuses.
     """
-    method = card(name)
-    dims, encoding = dims_of(method), fitted(name, length=TRAINED, beyond=policy)
-    content = method.kind == "content"
-    draw = unlike if content else alike
+    made = setup(name, length=TRAINED, beyond=policy)
     found = {}
     for n in LENGTHS:
-        x_BTD, at, last = draw(method, n), line(method, n), slice(n - 1, n)
-        s_IN = [scores(encoding, p, x_BTD, at, dims, last) for p in inits(encoding, dims)]
-        plain = scores(make("nope"), {}, x_BTD, at, dims, last) if content else 0.0
-        found[n] = of_known(np.nanmean, np.stack(s_IN) - plain, axis=(0, 1, 2))[0, ::-1]
+        at, last, plain = line(made.card, n), slice(n - 1, n), np.zeros(())
+        x_BTD = alike(made, n)
+        if made.card.kind == "content":
+            x_BTD = unlike(made, n)
+            (plain,) = setup("nope").scores(x_BTD, at, last)
+        s_IN = np.stack([*made.scores(x_BTD, at, last)]) - plain
+        found[n] = of_known(np.nanmean, s_IN, axis=(0, 1, 2))[0, ::-1]
     return found
 
 
 def image(name: str, policy: str, side: int, times: Sequence[int] = (0,)) -> np.ndarray:
-    """Expected scores of an image's centre patch with its like at every patch, [times, side, side].
+    """Returns expected scores of an image's centre patch with all patches, [times, side, side].
 
-    Of the first head of one initialisation. With a time axis, the frames `times` after its own.
+    Tokens are equal. It is the first head of one initialisation. With a time axis, the keys are the
+    frames that come `times` after the query's.
     """
-    method = card(name)
-    dims, encoding = dims_of(method), fitted(name, length=SIDE, beyond=policy)
-    at = grid(method, side, max(times) + 1)
+    made = setup(name, 1, length=SIDE, beyond=policy)
+    at = grid(made.card, side, max(times) + 1)
     centre = side // 2 * side + side // 2
-    x_BTD = alike(method, at.index_BT.shape[1])
-    params = drawn(encoding, dims)
-    found = scores(encoding, params, x_BTD, at, dims, slice(centre, centre + 1), causal=False)
+    x_BTD = alike(made, at.index_BT.shape[1])
+    (found,) = made.scores(x_BTD, at, slice(centre, centre + 1), causal=False)
     return found[:, 0, 0].mean(axis=0).reshape(-1, side, side)[list(times)]
 
 
 def bias(name: str, queries: Sequence[int], length: int, heads: int = 8) -> np.ndarray:
-    """The bias [H, Q, K] of these queries to all keys, before and after; NaN where not finite."""
-    method, encoding, dims = card(name), fitted(name), Dims(heads * HEAD, heads, HEAD)
-    at, params = line(method, length), drawn(encoding, dims)
-    layer = frame(encoding, params, at, dims, form="dense").layer(0)
-    return finite(np.asarray(layer.bias(), np.float64)[0][:, list(queries)])
+    """Returns the bias [H, Q, K] of these queries to all keys; NaN where it is not finite."""
+    encoding, dims = make(name), Dims(heads * HEAD, heads, HEAD)
+    view = frame(encoding, drawn(encoding, dims), line(card(name), length), dims, form="dense")
+    return finite(view.layer(0).bias())[0][:, list(queries)]
 
 
 def shown(name: str, length: int, seed: int | None = None) -> np.ndarray:
-    """The positions [T] that a method shows a sequence; a seed: as a training step would."""
+    """Returns the positions [T] that a method assigns; with a seed, as in a training step."""
     method = card(name)
     options = {"length": TRAINED} if "length" in method.options else {}
     key = None if seed is None else jax.random.key(seed)
     return np.asarray(place(make(name, **options), key, line(method, length))[0], np.float64)
 
 
-def table(name: str, width: int, positions: int, length: int | None = None) -> np.ndarray:
-    """The first `width` channels of the codes [T, W] of positions 0, 1, ..., before a projection.
+def table(name: str, width: int, positions: int) -> np.ndarray:
+    """Returns the first `width` channels of the codes [T, W] of positions 0, 1, ...
 
-    Args:
-      width: of the model, which the code's own width follows where it can.
-      length: what a method that has a `length` is made for; None: as many as are asked for.
+    They are the codes before a projection, in a model of this width. A method with an option
+    `length` is made for all of these positions.
     """
-    encoding = fitted(name, length=length or positions)
+    method = card(name)
+    encoding = make(name, **({"length": positions} if "length" in method.options else {}))
     params = drawn(encoding, Dims(width, 1, width))
     if "code" in params:
         own = params["code"].shape[0]
         width = min(own, width)
         params = {**params, "code": jnp.eye(own, width)}
-    at = line(card(name), positions)
+    at = place(encoding, None, line(method, positions))
     assert encoding.embed is not None
-    nothing_1TW = jnp.zeros((1, positions, width))
-    return np.asarray(encoding.embed(params, nothing_1TW, place(encoding, None, at))[0], np.float64)
+    return finite(encoding.embed(params, jnp.zeros((1, positions, width)), at)[0])
 
 
 def pixels(code_TW: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean, least and largest of each channel over the positions of each of `count` pixels, [N, W].
+    """Returns mean, least and largest of each channel over the positions of each pixel, [N, W].
 
-    One position for each pixel would show waves that are not there: those shorter than a pixel
-    come back as longer ones.
+    Without the means, waves shorter than one of the `count` pixels would appear as longer ones.
     """
     parts = np.array_split(code_TW, count)
     mean, low, high = (np.stack([f(p, axis=0) for p in parts]) for f in (np.mean, np.min, np.max))

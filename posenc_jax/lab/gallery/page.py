@@ -1,15 +1,16 @@
-"""The gallery as one HTML file that needs nothing but itself, and as an index in Markdown."""
+"""The page of all cards: one HTML file without external resources, and an index in Markdown."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from itertools import starmap
+from pathlib import Path
 
 from posenc_jax.encodings import card
 from posenc_jax.encodings.card import Card
 from posenc_jax.encodings.describe import facts, option_lines, summary
 from posenc_jax.lab.gallery import measure
-from posenc_jax.lab.report.page_css import CSS
-from posenc_jax.lab.report.webpage import inline
+from posenc_jax.lab.report.webpage import folded, html_page, inline, pairs
 
 FAMILIES = {
     "input": "At the input",
@@ -20,72 +21,42 @@ FAMILIES = {
     "content": "By content",
     "none": "No positions",
 }
-OWN_CSS = """
-body { max-width: 88rem; display: grid; grid-template-columns: 12rem minmax(0, 1fr);
-  gap: 0 2.5rem; }
-header { grid-column: 1 / -1; }
-nav { position: sticky; top: 0; align-self: start; max-height: 100vh; overflow-y: auto;
-  padding: 1.5rem 0; font-size: .9rem; }
-nav a { display: block; padding: .1rem 0; color: inherit; text-decoration: none; }
-nav a:hover, nav a:focus { text-decoration: underline; }
-nav h2 { margin: 1rem 0 .25rem; font-size: .8rem; color: var(--muted); font-weight: 600; }
-fieldset { border: 0; margin: 1rem 0 0; padding: 0; display: flex; flex-wrap: wrap;
-  gap: .35rem 1.1rem; }
-legend { float: left; margin-right: 1.1rem; color: var(--muted); }
-label { cursor: pointer; }
-article { border-top: 1px solid var(--grid); padding: 1.5rem 0 .5rem; scroll-margin-top: 0; }
-article h2 { margin: 0; }
-article p { margin: .35rem 0; max-width: 60rem; }
-article figure { margin: 1rem 0; }
-article details, article details:last-of-type { border: 0; }
-article figure svg { width: auto; max-width: 100%; }
-@media (max-width: 50rem) {
-  body { display: block; }
-  nav { position: static; max-height: none; columns: 2; }
-}
-@media print { body { display: block; } nav, fieldset { display: none; } article { break-inside:
-  avoid; } }
-"""
+OWN_CSS = Path(__file__).with_name("page.css").read_text("utf-8")
 
 
 def html(drawn: Mapping[str, str]) -> str:
-    """The page of methods with their cards, name -> SVG."""
-    names = list(drawn)
-    kinds = [kind for kind in FAMILIES if any(card(name).kind == kind for name in names)]
-    order = [name for kind in kinds for name in names if card(name).kind == kind]
-    classes, articles = _classed("".join(_article(card(name), drawn[name]) for name in order))
+    """Returns the page of these methods; `drawn` is name -> SVG of the card."""
+    families = _families(list(drawn))
+    articles = (_article(card(name), drawn[name]) for own in families.values() for name in own)
+    classes, articles = _classed("".join(articles))
     hide = "".join(
         f"body:has(#only-{kind}:checked) [data-kind]:not([data-kind={kind}]) {{ display: none; }}\n"
-        for kind in kinds
+        for kind in families
     )
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; \
-style-src 'unsafe-inline'">
-<title>Positional encodings: {len(names)} cards</title>
-<style>{CSS}{OWN_CSS}{hide}{classes}</style>
-</head>
-<body>
-<header>
-<h1>Positional encodings: {len(names)} cards</h1>
+    title = f"Positional encodings: {len(drawn)} cards"
+    body = f"""<header>
+<h1>{title}</h1>
 {"".join(f"<p>{escape(line)}</p>" for line in how_to_read())}
-{_filter(kinds)}
+{_filter(families)}
 </header>
-<nav aria-label="methods">{"".join(_links(kind, order) for kind in kinds)}</nav>
+<nav aria-label="methods">{"".join(starmap(_links, families.items()))}</nav>
 <main>
 {articles}
-</main>
-</body>
-</html>
-"""
+</main>"""
+    return html_page(title, body, allowed="img-src data:", style=OWN_CSS + hide + classes)
+
+
+def _families(names: Sequence[str]) -> dict[str, list[str]]:
+    """Returns the kinds that occur, in the order of FAMILIES, each with its methods."""
+    found = {kind: [name for name in names if card(name).kind == kind] for kind in FAMILIES}
+    return {kind: own for kind, own in found.items() if own}
 
 
 def _classed(body: str) -> tuple[str, str]:
-    """Style attributes as rules of a style sheet, which halves a page of figures."""
+    """Returns the rules for all style attributes, and the body with classes in their place.
+
+    The page is then half as large.
+    """
     styles = list(dict.fromkeys(re.findall(r' style="([^"]*)"', body)))
     number = {style: i for i, style in enumerate(styles)}
     body = re.sub(r' style="([^"]*)"', lambda m: f' class="s{number[m.group(1)]}"', body)
@@ -93,41 +64,41 @@ def _classed(body: str) -> tuple[str, str]:
 
 
 def how_to_read() -> list[str]:
-    """What all cards have in common, in paragraphs."""
+    """Returns what a reader must know of all cards, in paragraphs."""
     return [
         "All methods are measured in one setting: tokens are vectors of mean 0 and variance 1, the "
         "projections of queries and keys are identities, and a head has "
         f"{measure.HEAD} channels ({measure.HEADS} heads; one head for methods at the input). "
-        "Learned parameters are as they are drawn before training, mean of "
-        f"{measure.INITS} draws; what begins at zero is drawn with deviation {measure.AWAKE}.",
+        "Learned parameters are as drawn before training, and curves are means of "
+        f"{measure.INITS} draws; parameters that start at zero are drawn with standard deviation "
+        f"{measure.AWAKE}.",
         "Expected score: the attention logit of a token with another of the same content, mean "
-        "over contents, by distance. Its spread holds every absolute position. Dotted, at "
+        "over contents, by distance. Its spread is over all absolute positions. Dotted line at "
         f"{measure.HEAD**0.5:g}: the score without positions. What position adds: the logit at "
         "random content minus that of the content alone.",
-        "Heatmaps of 40,000 positions have fewer pixels than positions: one shows each pixel's "
-        "mean, the next its range, so that waves shorter than a pixel fade in the one and fill the "
-        "other, instead of coming back as long waves that are not there.",
-    ]  # fmt: skip
+        "A heatmap of 40,000 positions has fewer pixels than positions. One heatmap shows the mean "
+        "over each pixel's positions, the next one their range. A wave shorter than a pixel then "
+        "has a mean near zero and a large range; one position for each pixel would show it as a "
+        "long wave that does not exist.",
+    ]
 
 
 def readme(names: Sequence[str]) -> str:
-    """The index in Markdown, beside the cards."""
-    made = (
+    """Returns the index of the cards in Markdown."""
+    lines = [
+        "# Gallery",
         "Made by `python scripts/gallery.py`. `index.html` has all cards on one page, with their "
-    )
-    lines = ["# Gallery", "", f"{made}options; it needs nothing but itself.", ""]
-    for paragraph in how_to_read():
-        lines += [paragraph, ""]
-    for kind, family in FAMILIES.items():
-        own = [name for name in names if card(name).kind == kind]
-        if own:
-            lines += [f"## {family}", ""]
+        "options; it opens without a network.",
+        *how_to_read(),
+    ]
+    for kind, own in _families(names).items():
+        lines.append(f"## {FAMILIES[kind]}")
         for name in own:
-            lines += [f"### {name}", "", f"{summary(card(name))}", "", f"![{name}]({name}.png)", ""]
-    return "\n".join(lines)
+            lines += [f"### {name}", summary(card(name)), f"![{name}]({name}.png)"]
+    return "\n\n".join(lines) + "\n"
 
 
-def _filter(kinds: Sequence[str]) -> str:
+def _filter(kinds: Iterable[str]) -> str:
     rows = [("all", "all"), *((kind, FAMILIES[kind].lower()) for kind in kinds)]
     boxes = "".join(
         f'<label><input type="radio" name="only" id="only-{kind}"'
@@ -138,19 +109,15 @@ def _filter(kinds: Sequence[str]) -> str:
 
 
 def _links(kind: str, names: Sequence[str]) -> str:
-    links = "".join(
-        f'<a href="#{name}">{escape(name)}</a>' for name in names if card(name).kind == kind
-    )
+    links = "".join(f'<a href="#{name}">{escape(name)}</a>' for name in names)
     return f'<div data-kind="{kind}"><h2>{escape(FAMILIES[kind])}</h2>{links}</div>'
 
 
 def _article(method: Card, svg: str) -> str:
-    rows = "".join(f"<dt>{k}</dt><dd>{escape(v)}</dd>" for k, v in facts(method).items())
     options = "".join(f"<li>{escape(line)}</li>" for line in option_lines(method))
-    folded = f"<details><summary>Options</summary><ul>{options}</ul></details>" if options else ""
     return (
         f'<article id="{method.name}" data-kind="{method.kind}"><h2>{escape(method.name)}</h2>'
-        f"<p>{escape(summary(method))}</p><dl>{rows}</dl>"
+        f"<p>{escape(summary(method))}</p>{pairs(facts(method).items())}"
         f"<figure>{inline(method.name, svg, f'the card of {method.name}')}</figure>"
-        f"{folded}</article>\n"
+        f"{folded('Options', f'<ul>{options}</ul>') if options else ''}</article>\n"
     )

@@ -1,4 +1,4 @@
-"""Kinds of panels: curves with a spread, and heatmaps. Each draws on axes that it is given."""
+"""The two kinds of panels of a card: curves with a spread, and heatmaps."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -16,12 +16,12 @@ SIGNED = matplotlib.colormaps["RdBu_r"].with_extremes(bad=GRID)
 RISING = matplotlib.colormaps["YlGnBu"].with_extremes(bad=GRID)
 ORDERED = LinearSegmentedColormap.from_list("ordered", [COLORS[0], COLORS[2], COLORS[4]])
 THIN = {"linewidth": 1.2}
-FLAT = 1e-3  # what varies by less, or by less than this share of it, is drawn flat
-LEGEND = 5  # lines that are all named; of more, the first and the last
+FLAT = 1e-3  # curves that vary by less, or by less than this share of their value, look flat
+LEGEND = 5  # up to so many lines are all named; of more, the first and the last
 
 
 class Curve(NamedTuple):
-    """y over x, maybe between low and high; NaN is left out."""
+    """y over x, with a band from low to high if these are given; NaN is not drawn."""
 
     x: Sequence[float] | np.ndarray
     y: np.ndarray
@@ -29,11 +29,11 @@ class Curve(NamedTuple):
     color: str | tuple = COLORS[0]
     low: np.ndarray | None = None
     high: np.ndarray | None = None
-    style: dict[str, Any] = {}  # noqa: RUF012, never changed
+    style: dict[str, Any] = {}  # noqa: RUF012
 
 
 class Panel(NamedTuple):
-    """A title, a line below it that says how to read the panel, and what draws it."""
+    """A title, a line below it that says how to read the panel, and a function that draws it."""
 
     title: str
     below: str
@@ -49,13 +49,14 @@ def curves(
     mark: float | None = None,
     level: float | None = None,
 ) -> Panel:
-    """Curves over a common axis.
+    """Returns a panel of curves over a common axis.
 
     Args:
-      drawn: what to draw.
+      title, below: see `Panel`.
+      drawn: the curves.
       x, y: labels of the axes.
-      mark: where along x a dotted line stands.
-      level: where a dotted line goes across.
+      mark: x of a dotted vertical line.
+      level: y of a dotted horizontal line.
     """
 
     def draw(axes: Axes) -> None:
@@ -83,7 +84,7 @@ def curves(
 
 
 def in_order(x: np.ndarray, y_NX: np.ndarray, name: str) -> list[Curve]:
-    """Curves of numbered things, from blue to orange; those that are the same are one."""
+    """Returns curves of numbered heads or layers, from blue to orange; equal ones share a curve."""
     close = 1e-5 * max(float(np.nanmax(np.abs(y_NX), initial=0.0)), 1.0)
     groups: list[list[int]] = []
     for i, y in enumerate(y_NX):
@@ -106,25 +107,33 @@ def heat(
     title: str,
     below: str,
     values: np.ndarray,
-    extent: tuple[float, float, float, float],
     x: str,
     y: str,
+    x_ends: tuple[float, float] | None = None,
+    first: int = 0,
     square: bool = False,
 ) -> Panel:
-    """A heatmap [rows, columns], the first row at the bottom; what is NaN is grey.
+    """Returns a panel with a heatmap of [rows, columns]; NaN is grey.
 
-    Where there are values on both sides of zero, blue is below and red above it.
+    If there are values on both sides of zero, negative ones are blue and positive ones red.
 
     Args:
-      values: what is drawn, a pixel each, with nothing smoothed.
-      extent: left, right, bottom, top of the outer pixels' edges; bottom above top: from the top.
+      title, below: see `Panel`.
+      values: a pixel each, not smoothed.
       x, y: labels of the axes.
-      square: pixels are square.
+      x_ends: left and right edge; None: columns count from 0.
+      first: number of the first row, which is the lowest one.
+      square: pixels are square, and the first row is the highest one.
     """
+    rows, columns = values.shape
+    left, right = x_ends or (-0.5, columns - 0.5)
+    bottom, top = first - 0.5, first + rows - 0.5
+    if square:
+        values, bottom, top = values[::-1], top, bottom
 
     def draw(axes: Axes) -> None:
         low, high = float(np.nanmin(values)), float(np.nanmax(values))
-        if high - low < 1e-5 * abs(high):  # what is flat up to rounding looks flat
+        if high - low < 1e-5 * abs(high):  # no colours for rounding errors
             low, high = min(0.0, low), max(0.0, high)
         signed = low < 0 < high
         if signed:
@@ -132,15 +141,16 @@ def heat(
             low = -high
         shown = axes.imshow(
             values, cmap=SIGNED if signed else RISING, vmin=low, vmax=high, interpolation="none",
-            origin="lower", extent=extent, aspect="equal" if square else "auto",
+            origin="lower", extent=(left, right, bottom, top),
+            aspect="equal" if square else "auto",
         )  # fmt: skip
         axes.grid(False)
         axes.set_xlabel(x)
         axes.set_ylabel(y)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-        if len(values) < 9:
-            axes.set_yticks(np.arange(len(values)) + round(min(extent[2:]) + 0.5))
+        if rows < 9:
+            axes.set_yticks(first + np.arange(rows))
         assert axes.figure is not None
         bar = axes.figure.colorbar(shown, cax=axes.inset_axes((1.02, 0, 0.04, 1)))
         bar.outline.set_visible(False)  # type: ignore[operator]

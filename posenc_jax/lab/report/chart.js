@@ -1,5 +1,5 @@
 "use strict";
-// Lines as SVG, with what stands under the mouse; `view` and `data` are comparison.js's.
+// Draws lines as SVG, with the values under the mouse; `view` and `data` are of comparison.js.
 function element(tag, attributes = {}, ...children) {
   const svg = ["svg", "g", "path", "line", "circle", "text", "rect"].includes(tag);
   const made = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag)
@@ -19,7 +19,7 @@ function number(value) {
   return size < 10 ? value.toFixed(3) : size < 100 ? value.toFixed(2) : value.toPrecision(4);
 }
 
-// Of two seeds the t interval, 12.7 standard errors either way, fills the chart.
+// The t interval of two seeds, 12.7 standard errors to each side, would fill the chart.
 const banded = (row) => row[4].length >= 3;
 
 function ticks(low, high, log) {
@@ -37,7 +37,7 @@ function ticks(low, high, log) {
   return found;
 }
 
-// A chart of lines: rows are [x, mean, low, high, seeds]; a click is never needed to read it.
+// A chart of lines; rows are [x, mean, low, high, seeds].
 function chart(rowsOf, options) {
   const W = Math.max(320, document.getElementById("main").clientWidth);
   const H = Math.max(280, Math.min(440, 0.42 * W)), left = 64, right = 24, top = 16, bottom = 52;
@@ -112,7 +112,7 @@ function chart(rowsOf, options) {
   return plot;
 }
 
-// The values at the place under the mouse, best first.
+// Shows the values at the x under the mouse, best first.
 function point(plot, svg, { W, H, top, bottom, xs, X, curves, head }) {
   const guide = element("line", { y1: top, y2: H - bottom, stroke: "var(--muted)", opacity: 0 });
   const tip = element("div", { class: "tip", hidden: true });

@@ -1,4 +1,4 @@
-// Draws what `data` holds. Texts from runs become text nodes, never markup.
+// Builds the page from `data`. Texts from runs become text nodes, never markup.
 const data = JSON.parse(document.getElementById("data").textContent);
 const DASHES = ["", "7 3", "2 3", "9 3 2 3"];
 const encodings = [...new Set(data.lines.map((line) => line.encoding))];
@@ -45,8 +45,8 @@ function table() {
   const head = element("tr", {}, element("th", {}, "length"),
     ...lengths.map((n) => element("th", { scope: "col" }, String(n))));
   const caption = `${metric().label}, ${metric().better} is better: mean ± half of a 95% t ` +
-    "interval over seeds; bold: the best of the lines shown, and all written alike; point at a " +
-    "cell for its seeds";
+    "interval over seeds; bold: the best of the lines shown, ties at the printed precision too; " +
+    "point at a cell for its seeds";
   return element("div", { class: "wide" }, element("table", {}, element("caption", {}, caption),
     element("thead", {}, head), element("tbody", {}, ...rows)));
 }
@@ -63,14 +63,14 @@ function lengths() {
 
 function byPosition() {
   const length = view.length ?? lengths().at(-1);
-  // Positions count from 0, which a log axis does not have.
+  // Positions count from 0, which a log axis cannot show.
   return chart((line) => (line.positions[length] ?? []).map((row) => [row[0] + 1, ...row.slice(1)]),
     { title: "by position", axis: "position in the window (log scale); dotted: trained length",
       yAxis: data.metrics[0].label, logX: true, ticks: thin, tick: (x) => String(x - 1),
       trained: (line) => line.trained + 1, head: (x) => `from position ${x - 1}` });
 }
 
-// A square for each head: rows are queries, columns keys, the ink the root of the weight.
+// A square for each head: rows are queries, columns keys, opacity is the root of the weight.
 function attention() {
   const line = data.lines.find((found) => found.label === view.looked) ?? looked()[0];
   const [layers, heads, size] = line.attention.shape;
@@ -102,7 +102,7 @@ function runs() {
     element("th", { scope: "row" }, run.name), ...run.values.map((v) => element("td", {}, v)),
     element("td", {}, ...run.links.map(([name, href]) => element("a", { href }, name)))));
   return element("div", { class: "wide words", id: "runs" }, element("table", {},
-    element("caption", {}, "What the runs' configs differ in; seeds and the mirror aside."),
+    element("caption", {}, "What the runs' configs differ in, ignoring seeds and W&B settings."),
     element("thead", {}, element("tr", {}, ...head.map((h) => element("th", { scope: "col" }, h)))),
     element("tbody", {}, ...rows)));
 }
@@ -132,7 +132,7 @@ function chips(filter) {
   });
 }
 
-// The parts of the page, made once; `draw` fills them again after each choice.
+// The parts of the page, made once; `draw` fills them after each choice.
 const slots = Object.fromEntries(["chips", "length", "table", "training", "position",
   "attention"].map((name) => [name, element("div", { id: name })]));
 slots.chips.className = "chips";
@@ -183,7 +183,7 @@ function build() {
   }
   if (looked().length) main.append(section("Attention", element("p", {}, "Weights on test text of " +
     "the trained length, mean over examples, first seed: rows are queries, columns keys, the " +
-    "first token at the top left; the ink is the root of the weight."), slots.attention));
+    "first token at the top left; opacity is the square root of the weight."), slots.attention));
   main.append(section("Runs", runs()));
   draw();
 }

@@ -9,7 +9,7 @@ from typing import Any
 
 from posenc_jax.lab import runs
 from posenc_jax.lab.hosts.files import write_text
-from posenc_jax.lab.report import merging
+from posenc_jax.lab.report.comparison_data import merge
 from posenc_jax.lab.report.webpage import html_page
 
 HERE = Path(__file__).parent
@@ -26,9 +26,8 @@ def compare(workdirs: Sequence[str | Path], path: Path, title: str) -> dict[str,
     if not workdirs:
         raise ValueError("workdir: none given; a comparison takes one finished run or more")
     folders = [Path(workdir).resolve() for workdir in workdirs]
-    if len(set(folders)) < len(folders):
-        raise ValueError("workdir: the same folder is given twice")
-    merged = merging.merge([runs.read(folder) for folder in folders], names(folders))
+    labels = names(folders)
+    merged = merge([runs.read(folder) for folder in folders], labels)
     for run, folder in zip(merged["runs"], folders, strict=True):
         there = [name for name in RAW if (folder / name).is_file()]
         base = Path(os.path.relpath(folder, path.resolve().parent)).as_posix()
@@ -39,7 +38,11 @@ def compare(workdirs: Sequence[str | Path], path: Path, title: str) -> dict[str,
 
 
 def names(folders: Sequence[Path]) -> list[str]:
-    """Returns the shortest ends of the paths that are all different."""
+    """Returns the shortest ends of the paths that are all different.
+
+    Raises:
+      ValueError: a path is given twice.
+    """
     for depth in range(1, max(len(folder.parts) for folder in folders) + 1):
         found = ["/".join(folder.parts[-depth:]) for folder in folders]
         if len(set(found)) == len(found):

@@ -1,4 +1,4 @@
-"""Builds a W&B workspace: sections for the results of the experiments, with every seed.
+"""Builds a W&B workspace: a section for each experiment's results, with every seed.
 
 The names of metrics, encodings and figures come from finished runs on disk; the panels show all
 runs of the project that have them.
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from posenc_jax.lab.report import summaries
-from posenc_jax.lab.runs import TIMES, StoredRun
+from posenc_jax.lab.runs import TIMES, Record, StoredRun
 from posenc_jax.lab.wandb import logger
 
 with warnings.catch_warnings():
@@ -33,23 +33,21 @@ def workspace(entity: str, project: str, name: str, runs: Sequence[StoredRun]) -
     """
     if not runs:
         raise ValueError("workdir: none given; a dashboard takes one finished run or more")
-    by_experiment = {
-        title: [run for run in runs if run.config.get("experiment") == experiment]
-        for title, experiment in EXPERIMENTS.items()
-    }
-    tables = [run for run in runs if "train_length" in run.summary]
-    sections = {
-        "Extrapolation": _extrapolation(tables),
-        **{title: _pages(found, EXPERIMENTS[title]) for title, found in by_experiment.items()},
-        "Speed": _speed(runs),
-    }
+    sections = {"Extrapolation": _extrapolation([r for r in runs if "train_length" in r.summary])}
+    for title, experiment in EXPERIMENTS.items():
+        found = _media([run for run in runs if run.config.get("experiment") == experiment])
+        sections[title] = found or [_missing(experiment)]
+    sections["Speed"] = _speed(runs) or [_missing("rope_extrap")]
     return workspaces.Workspace(
         entity=entity,
         project=project,
         name=name,
         sections=[
             workspaces.Section(
-                name=title, panels=list(found), is_open=i == 0, layout_settings=_layout()
+                name=title,
+                panels=found,
+                is_open=i == 0,
+                layout_settings=workspaces.SectionLayoutSettings(columns=2, rows=3),
             )
             for i, (title, found) in enumerate(sections.items())
         ],
@@ -64,11 +62,7 @@ def serialise(made: Any) -> str:
     return made._to_model().model_dump_json(indent=2)
 
 
-def _layout() -> Any:
-    return workspaces.SectionLayoutSettings(columns=2, rows=3)
-
-
-def _extrapolation(runs: Sequence[StoredRun]) -> Iterable[Any]:
+def _extrapolation(runs: Sequence[StoredRun]) -> list[Any]:
     """Returns panels by length and by position for each metric, training losses, and media.
 
     In a panel by length each encoding is a line, with dotted ends of its interval.
@@ -81,41 +75,31 @@ def _extrapolation(runs: Sequence[StoredRun]) -> Iterable[Any]:
         names = _unique(name for run in own for name in run.summary["results"])
         means = {f"by_length/{metric}/{name}": name for name in names}
         ends = [f"{key}/{end}" for key in means for end in ("low", "high")]
-        found.append(
-            _lines(
-                f"{summaries.label(metric)} by test length",
-                "length",
-                [*means, *ends],
-                log_x=True,
-                line_titles=means,
-                line_marks={key: "dotted" for key in ends},
-                title_y=summaries.axis_label(metric),
-            )
-        )
-        found.append(_lines(f"{summaries.label(metric)} by position", "position",
-                            _keys(own, lambda r, m=metric: "position" in r["labels"]
-                                  and r["metric"] == m), log_x=True))  # fmt: skip
-    losses = [logger.curve_name(r) for run in runs for r in summaries.training_loss(run.records)]
-    found.append(_lines("training loss, every seed", "step", _unique(losses)))
-    return [panel for panel in found if panel is not None] + _media(runs)
-
-
-def _pages(runs: Sequence[StoredRun], experiment: str) -> list[Any]:
-    return _media(runs) if runs else [_missing(experiment)]
+        title, records = summaries.label(metric), [r for run in own for r in run.records]
+        by_position = [r for r in records if r["metric"] == metric and "position" in r["labels"]]
+        found += _lines(
+            f"{title} by test length", "length", [*means, *ends], log_x=True, line_titles=means,
+            line_marks=dict.fromkeys(ends, "dotted"), title_y=summaries.axis_label(metric),
+        )  # fmt: skip
+        found += _lines(f"{title} by position", "position", _keys(by_position), log_x=True)
+    losses = [record for run in runs for record in summaries.training_loss(run.records)]
+    return found + _lines("training loss, every seed", "step", _keys(losses)) + _media(runs)
 
 
 def _speed(runs: Sequence[StoredRun]) -> list[Any]:
-    metrics = _unique(r["metric"] for run in runs for r in run.records)
-    found = [
-        _lines(name.replace("_", " "), "step",
-               _keys(runs, lambda r, name=name: r["metric"] == name))
-        for name in metrics if name in TIMES
-    ]  # fmt: skip
-    return found or [_missing("rope_extrap")]
+    """Returns a panel for each kind of measured time."""
+    records = [r for run in runs for r in run.records if r["metric"] in TIMES]
+    found: list[Any] = []
+    for metric in _unique(record["metric"] for record in records):
+        own = [record for record in records if record["metric"] == metric]
+        found += _lines(metric.replace("_", " "), "step", _keys(own))
+    return found
 
 
 def _media(runs: Sequence[StoredRun]) -> list[Any]:
     """Returns panels of the runs' figures, their reports, and the table with every seed."""
+    if not runs:
+        return []
     names = _unique(path.stem for run in runs for path in sorted(run.path.glob("figures/*.png")))
     figures = [
         panels.MediaBrowser(title=name.replace("_", " "), media_keys=[f"figures/{name}"])
@@ -128,15 +112,14 @@ def _media(runs: Sequence[StoredRun]) -> list[Any]:
     ]
 
 
-def _lines(title: str, axis: str, keys: Sequence[str], **options: Any) -> Any:
-    if not keys:
-        return None
-    return panels.LinePlot(title=title, x=axis, y=list(keys), max_runs_to_show=MOST, **options)
+def _lines(title: str, axis: str, keys: Sequence[str], **options: Any) -> list[Any]:
+    """Returns a panel of lines, or none if there are no keys."""
+    panel = {"title": title, "x": axis, "y": list(keys), "max_runs_to_show": MOST, **options}
+    return [panels.LinePlot(**panel)] if keys else []
 
 
-def _keys(runs: Sequence[StoredRun], wanted: Any) -> list[str]:
-    """Returns the names in W&B of the records that are wanted."""
-    return _unique(logger.curve_name(r) for run in runs for r in run.records if wanted(r))
+def _keys(records: Iterable[Record]) -> list[str]:
+    return _unique(logger.curve_name(record) for record in records)
 
 
 def _missing(config: str) -> Any:

@@ -1,6 +1,6 @@
 """The style and shared parts of all figures: colours, fonts, axes, labels in the right margin.
 
-The style sheet of the HTML pages is in `page_css`.
+The style sheet of the HTML pages is in `page.css`.
 """
 
 from __future__ import annotations

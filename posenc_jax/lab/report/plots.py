@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from posenc_jax.lab import runs
 from posenc_jax.lab.report import drawing, summaries
 from posenc_jax.lab.report.drawing import Label
-from posenc_jax.lab.runs import Record, StoredRun
+from posenc_jax.lab.report.sections import Picture
+from posenc_jax.lab.runs import StoredRun
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,18 +26,6 @@ def new_figure(height: float) -> Figure:
     from matplotlib.figure import Figure
 
     return Figure(figsize=(8, height))
-
-
-def figures(workdir: str | Path) -> list[Path]:
-    """Draws the run's figures into workdir/figures, each as PNG and SVG; returns their paths.
-
-    Raises:
-      ValueError: the folder holds no finished run.
-    """
-    run, written = runs.read(workdir), []
-    for name, draw in drawings(run).items():
-        written += save(run.path / "figures", name, draw)
-    return written
 
 
 def save(folder: Path, name: str, draw: Callable[[], Figure]) -> list[Path]:
@@ -55,14 +43,23 @@ def save(folder: Path, name: str, draw: Callable[[], Figure]) -> list[Path]:
     return paths
 
 
-def drawings(run: StoredRun) -> dict[str, Callable[[], Figure]]:
-    """Returns file name -> function for the figures that the run has data for."""
+def pictures(run: StoredRun) -> list[Picture]:
+    """Returns the figures that the run has data for."""
     metric = run.summary["metric"]
-    found: dict[str, Callable[[], Figure]] = {"by_length": lambda: by_length(run.summary)}
+    bands = f"bands 95% t intervals of {drawing.BAND_SEEDS} seeds or more"
+    found = [
+        Picture("by_length", lambda: by_length(run.summary), "The metric at each test length: "
+                f"lines are means over seeds, dots are seeds, {bands}. The dotted line is the "
+                "longest length in training. Dashed lines are baselines."),
+    ]  # fmt: skip
     if summaries.by_position(run.records, metric):
-        found["by_position"] = lambda: by_position(run)
+        found.append(
+            Picture("by_position", lambda: by_position(run), "The metric at each place in the "
+                    f"window, one panel for each test length: lines are means over seeds, {bands}. "
+                    "The dotted line is the last position in training.")
+        )  # fmt: skip
     if summaries.training_loss(run.records):
-        found["training"] = lambda: training(run)
+        found.append(Picture("training", lambda: training(run), "The training loss at each step."))
     return found
 
 
@@ -113,9 +110,8 @@ def by_position(run: StoredRun) -> Figure:
         spare.set_visible(False)
     drawn: dict[str, Line2D] = {}
     for axes, length in zip(grid.flat, lengths, strict=False):
-        at = lambda record: record["labels"]["position"]
-        for encoding, curve in _curves(by_length[length], at).items():
-            style = {**styles[encoding], "marker": ""}
+        for encoding, own in summaries.by_label(by_length[length], "encoding").items():
+            style, curve = {**styles[encoding], "marker": ""}, summaries.curve(own, "position")
             # Positions start at 0, which a log axis cannot show.
             x = [position + 1 for position in curve]
             seeds = [list(by_seed.values()) for by_seed in curve.values()]
@@ -145,13 +141,14 @@ def training(run: StoredRun) -> Figure:
     styles, labels = drawing.line_styles(list(dict.fromkeys(known))), []
     figure = new_figure(4.2)
     axes = figure.subplots()
-    for encoding, curve in _curves(records, lambda record: record["step"]).items():
+    for encoding, own in summaries.by_label(records, "encoding").items():
         color, line = styles[encoding]["color"], styles[encoding]["linestyle"]
-        steps = _thin(list(curve))
+        curve = summaries.curve(own, "step")
+        steps = summaries.thin(curve, POINTS)
         for seed in sorted({seed for by_seed in curve.values() for seed in by_seed}):
-            own = [step for step in steps if seed in curve[step]]
-            values = [curve[step][seed] for step in own]
-            axes.plot(own, values, color=color, linewidth=0.7, alpha=0.45)
+            at = [step for step in steps if seed in curve[step]]
+            values = [curve[step][seed] for step in at]
+            axes.plot(at, values, color=color, linewidth=0.7, alpha=0.45)
         mean = [float(np.mean(list(curve[step].values()))) for step in steps]
         axes.plot(steps, mean, color=color, linestyle=line, zorder=3)
         labels.append(Label(encoding, steps[-1], mean[-1], color))
@@ -162,15 +159,6 @@ def training(run: StoredRun) -> Figure:
     drawing.margin_labels(axes, labels)
     drawing.set_title(axes, "Training loss", "thin: every seed · bold: their mean")
     return figure
-
-
-def _curves(records: Sequence[Record], x: Callable[[Record], int]) -> dict[str, dict[int, dict]]:
-    """Returns encoding -> x(record), ascending -> seed -> value."""
-    found = {record["labels"]["encoding"]: {} for record in records}
-    for record in sorted(records, key=x):
-        curve = found[record["labels"]["encoding"]]
-        curve.setdefault(x(record), {})[record["seed"]] = record["value"]
-    return found
 
 
 def _spread(summary: Mapping) -> str:
@@ -187,9 +175,3 @@ def _capital(metric: str) -> str:
 
 def _unit(metric: str) -> str:
     return "bytes" if metric == "bits_per_byte" else "symbols"
-
-
-def _thin(steps: list[int]) -> list[int]:
-    """Returns about POINTS of the steps, including the last one."""
-    every = math.ceil(len(steps) / POINTS)
-    return steps[::-1][::every][::-1]

@@ -1,14 +1,13 @@
-"""Computes the summary of a run from its records, and formats its numbers."""
+"""Makes the summary of a run from its records; formats numbers and names of metrics."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal
 
 from posenc_jax.lab.hosts.exit_status import Unmeasured
 from posenc_jax.lab.report.statistics import Interval, interval, paired
 from posenc_jax.lab.runs import Record
 
-NOT_MEASURED = "not measured"
 NOT_FINITE = "not finite"
 
 # Metric -> its name in a sentence, and its unit.
@@ -73,25 +72,44 @@ def final_values(records: Iterable[Record], metric: str) -> dict[tuple[str, int]
 
     Encodings are in the order of the records, lengths and seeds ascending.
     """
-    tested = last_step(
-        r for r in records if r["metric"] == metric and "position" not in r["labels"]
-    )
-    found: dict[tuple[str, int], dict[int, float]] = {}
-    for record in sorted(tested, key=lambda record: record["seed"]):
-        labels = record["labels"]
-        cell = found.setdefault((labels["encoding"], labels["length"]), {})
-        cell[record["seed"]] = record["value"]
-    encodings = list(dict.fromkeys(record["labels"]["encoding"] for record in tested))
-    return dict(sorted(found.items(), key=lambda item: (encodings.index(item[0][0]), item[0][1])))
+    wanted = (r for r in records if r["metric"] == metric and "position" not in r["labels"])
+    return {
+        (encoding, length): by_seed
+        for encoding, own in by_label(last_step(wanted), "encoding").items()
+        for length, by_seed in curve(own, "length").items()
+    }
+
+
+def by_label(records: Iterable[Record], label: str) -> dict[Any, list[Record]]:
+    """Returns the records by the value of a label, in the order of the records."""
+    found: dict[Any, list[Record]] = {}
+    for record in records:
+        found.setdefault(record["labels"][label], []).append(record)
+    return found
+
+
+def curve(records: Iterable[Record], axis: str) -> dict[int, dict[int, float]]:
+    """Returns x -> seed -> value, both ascending; `axis` is "step" or the label that holds x."""
+    found: dict[int, dict[int, float]] = {}
+    x = lambda record: record["step"] if axis == "step" else record["labels"][axis]
+    for record in sorted(records, key=lambda record: (x(record), record["seed"])):
+        found.setdefault(x(record), {})[record["seed"]] = record["value"]
+    return found
+
+
+def thin(curve: Mapping[int, Any], most: int) -> list[int]:
+    """Returns about `most` of a curve's x, with the first and the last one."""
+    every = math.ceil(len(curve) / most) or 1
+    return [x for i, x in enumerate(curve) if i % every == 0 or i == len(curve) - 1]
 
 
 def last_step(records: Iterable[Record]) -> list[Record]:
     """Returns the test records at each encoding's last step."""
     tested = [record for record in records if record["labels"]["split"] == "test"]
-    last: dict[str, int] = {}
-    for record in tested:
-        encoding = record["labels"]["encoding"]
-        last[encoding] = max(record["step"], last.get(encoding, 0))
+    last = {
+        encoding: max(record["step"] for record in own)
+        for encoding, own in by_label(tested, "encoding").items()
+    }
     return [record for record in tested if record["step"] == last[record["labels"]["encoding"]]]
 
 
@@ -103,10 +121,7 @@ def training_loss(records: Iterable[Record]) -> list[Record]:
 def by_position(records: Iterable[Record], metric: str) -> dict[int, list[Record]]:
     """Returns length, ascending -> records of a metric by position at each encoding's last step."""
     wanted = [r for r in records if r["metric"] == metric and "position" in r["labels"]]
-    found: dict[int, list[Record]] = {}
-    for record in sorted(last_step(wanted), key=lambda record: record["labels"]["length"]):
-        found.setdefault(record["labels"]["length"], []).append(record)
-    return found
+    return dict(sorted(by_label(last_step(wanted), "length").items()))
 
 
 def differences(records: Iterable[Record], metric: str) -> dict[str, dict[int, Interval]]:
@@ -128,22 +143,6 @@ def differences(records: Iterable[Record], metric: str) -> dict[str, dict[int, I
     return found
 
 
-def missing(summary: Mapping) -> list[tuple[str, int]]:
-    """Returns the pairs (encoding, length) without a result."""
-    pairs = [(e, n) for e in encodings(summary) for n in lengths(summary)]
-    return [(e, n) for e, n in pairs if str(n) not in summary["results"].get(e, {})]
-
-
-class Cell(NamedTuple):
-    """One cell of the table as text; `note` says why a number, or a seed of it, is missing."""
-
-    value: str
-    half: str = ""
-    note: str = ""
-    seeds: tuple[str, ...] = ()
-    best: bool = False
-
-
 def lengths(summary: Mapping) -> list[int]:
     """Returns the lengths that were measured or should have been, ascending."""
     measured = {int(length) for cells in summary["results"].values() for length in cells}
@@ -160,49 +159,6 @@ def seed_count(summary: Mapping) -> int:
     """Returns the largest number of seeds of a cell."""
     cells = [cell for by_length in summary["results"].values() for cell in by_length.values()]
     return max((len(cell["seeds"]) for cell in cells), default=0)
-
-
-def cells(summary: Mapping) -> dict[str, dict[int, Cell]]:
-    """Returns the cells of the table: encoding -> length -> cell."""
-    reasons = {(e["encoding"], e["length"]): e["reason"] for e in summary["not_measured"]}
-    most, best = seed_count(summary), _best(summary)
-    found: dict[str, dict[int, Cell]] = {}
-    for encoding in encodings(summary):
-        row = found.setdefault(encoding, {})
-        for length in lengths(summary):
-            result = summary["results"].get(encoding, {}).get(str(length))
-            if result is None:
-                reason = reasons.get((encoding, length), "")
-                row[length] = Cell(NOT_MEASURED, note=reason)
-                continue
-            seeds = tuple(number(value) for value in result["seeds"])
-            row[length] = Cell(
-                number(result["mean"]),
-                "" if result["low"] is None else f"±{number(result['mean'] - result['low'])}",
-                "" if len(seeds) == most else f"{len(seeds)} of {most} seeds",
-                seeds,
-                best.get(length) == number(result["mean"]),
-            )
-    return found
-
-
-def _best(summary: Mapping) -> dict[int, str]:
-    """Returns length -> the best mean as printed, where at least two means were measured."""
-    choose = min if summary["metric_better"] == "lower" else max
-    found = {}
-    for length in lengths(summary):
-        rows = [by_length.get(str(length)) for by_length in summary["results"].values()]
-        means = [row["mean"] for row in rows if row is not None and row["mean"] is not None]
-        finite = [mean for mean in means if math.isfinite(mean)]
-        if len(means) > 1 and finite:
-            found[length] = number(choose(finite))
-    return found
-
-
-def notes(summary: Mapping) -> dict[str, int]:
-    """Returns the notes of the cells, numbered in order of appearance."""
-    found = [cell.note for row in cells(summary).values() for cell in row.values() if cell.note]
-    return {note: i for i, note in enumerate(dict.fromkeys(found), 1)}
 
 
 def number(value: float | None) -> str:
@@ -227,15 +183,3 @@ def axis_label(metric: str) -> str:
 def length_ratio(length: int, train_length: int) -> str:
     """Returns the ratio of a length to the trained one: "trained", "16×", "0.5×"."""
     return "trained" if length == train_length else f"{length / train_length:.3g}×"
-
-
-def reading_note(summary: Mapping) -> str:
-    """Returns a sentence that says what a cell of the table is."""
-    count = seed_count(summary)
-    spread = (
-        "one seed, so there is no interval"
-        if count == 1
-        else f"mean ± half of a 95% t interval over {count} seeds"
-    )
-    better = f"{summary['metric_better']} is better"
-    return f"{label(summary['metric'])} on the test split, {better}: {spread}"

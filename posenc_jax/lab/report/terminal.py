@@ -1,63 +1,68 @@
-"""The table of results that a run prints at its end."""
-
-from collections.abc import Mapping
+"""Prints sections and tables in the terminal."""
 
 from rich import box
-from rich.console import Group
-from rich.markup import escape
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from posenc_jax.lab.report import summaries
+from posenc_jax.lab.report.sections import Cell, Grid, Picture, Section
 
 
-def table(summary: Mapping, width: int = 80) -> Group:
-    """Returns a table of encodings by lengths with notes below, for rich to print.
+def show(section: Section, console: Console) -> None:
+    """Prints the texts and tables of a section that is not folded."""
+    if section.folded or all(isinstance(part, Picture) for part in section.parts):
+        return
+    console.print(Text(f"\n{section.title}", "bold"))
+    for part in section.parts:
+        if isinstance(part, str):
+            console.print(Text(part))
+        elif isinstance(part, Grid):
+            console.print(table(part, console.width))
+
+
+def table(grid: Grid, width: int) -> Group:
+    """Returns a table with its caption and notes, for rich to print.
 
     Args:
-      summary: as `summarise` makes it.
       width: columns of the terminal. If "mean ±half" does not fit, the half is on a line below.
     """
-    lengths, cells = summaries.lengths(summary), summaries.cells(summary)
-    notes = summaries.notes(summary)
-    one_line = _width(summary, cells, notes) <= width
+    notes = grid.notes()
+    rows = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in grid.rows]
+    one_line = _width(grid, rows, notes) <= width
 
     shown = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
-    shown.add_column("length\n ", no_wrap=True)
-    for length in lengths:
-        below = summaries.length_ratio(length, summary["train_length"])
-        shown.add_column(f"{length}\n{below}", justify="right", no_wrap=True)
-    for encoding, row in cells.items():
-        texts = [_text(cell, notes, one_line) for cell in row.values()]
-        styled = [
-            Text(t, "bold" if c.best else "") for t, c in zip(texts, row.values(), strict=True)
-        ]
-        shown.add_row(escape(encoding), *styled)
+    for i, column in enumerate(grid.columns):
+        number = i > 0 and not grid.words
+        shown.add_column(Text(column), justify="right" if number else "left", no_wrap=i == 0)
+    for row in rows:
+        texts = (Text(_text(cell, notes, one_line), "bold" if cell.bold else "") for cell in row)
+        shown.add_row(*texts)
     shown.add_section()
-    for name, value in summary["baselines"].items():
-        shown.add_row(escape(name), *[summaries.number(value)] * len(lengths), style="dim")
-    return Group("", shown, "", *(Text(line, "dim") for line in _notes(summary, notes, one_line)))
+    for texts in grid.below:
+        shown.add_row(*map(Text, texts), style="dim")
+
+    lines = [grid.caption]
+    if grid.below:
+        names = ", ".join(row[0] for row in grid.below)
+        lines.append(f"{names}: baselines, the same at every length")
+    absent = {cell.text for row in rows for cell in row if cell.muted}
+    if absent and not one_line:
+        lines.append(f"—: {', '.join(absent)}")
+    lines += [f"[{mark}] {note}" for note, mark in notes.items()]
+    return Group(shown, *(Text(line, "dim") for line in lines))
 
 
-def _width(summary: Mapping, cells: Mapping, notes: Mapping[str, int]) -> int:
+def _width(grid: Grid, rows: list[list[Cell]], notes: dict[str, int]) -> int:
     """Returns the table's width in columns with a mean and its half on one line."""
-    columns = zip(*(row.values() for row in cells.values()), strict=True)
+    names = [grid.columns[0], *(row[0].text for row in rows), *(row[0] for row in grid.below)]
+    columns = zip(*(row[1:] for row in rows), strict=False)
     widest = [max(len(_text(cell, notes, True)) for cell in column) for column in columns]
-    return max(map(len, [*cells, *summary["baselines"], "length"])) + sum(2 + w for w in widest)
+    return max(map(len, names)) + sum(2 + width for width in widest)
 
 
-def _text(cell: summaries.Cell, notes: Mapping[str, int], one_line: bool) -> str:
-    value = cell.value if cell.value != summaries.NOT_MEASURED or one_line else "—"
+def _text(cell: Cell, notes: dict[str, int], one_line: bool) -> str:
+    text = "—" if cell.muted and not one_line else cell.text
     # With "±.044" in place of "±0.044" a table of five lengths fits into 80 columns.
     half = cell.half.replace("±0.", "±.")
     mark = f" [{notes[cell.note]}]" if cell.note else ""
-    return (f"{value}{' ' if one_line else chr(10)}{half}" if half else value) + mark
-
-
-def _notes(summary: Mapping, notes: Mapping[str, int], one_line: bool) -> list[str]:
-    lines = [summaries.reading_note(summary)]
-    if summary["baselines"]:
-        lines.append(f"{', '.join(summary['baselines'])}: baselines, the same at every length")
-    if not one_line and summaries.missing(summary):
-        lines.append(f"—: {summaries.NOT_MEASURED}")
-    return lines + [f"[{mark}] {note}" for note, mark in notes.items()]
+    return (f"{text}{' ' if one_line else chr(10)}{half}" if half else text) + mark

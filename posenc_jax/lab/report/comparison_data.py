@@ -1,13 +1,12 @@
-"""Merges many runs for the comparison page: a line for each encoding and config, with its seeds.
+"""The data of the comparison page: a line for each encoding and config, with its seeds.
 
-Runs whose configs differ only in their seeds are pooled. Everything is computed here; the page only
-draws it.
+Runs whose configs differ only in their seeds are pooled. All numbers are computed here; the page
+only draws them.
 """
 
 import base64
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,16 +21,14 @@ POINTS, DIGITS = 200, 6  # of a training curve; of a number on the page
 
 
 class Line(NamedTuple):
-    """One encoding under one config, with the seeds of all runs that have both.
+    """One encoding under one config, with the records of all runs that have both.
 
-    folder: of the first of these runs, where attention maps are.
+    run: the first of these runs.
     """
 
     label: str
     encoding: str
-    trained: int
-    metric: str
-    folder: Path
+    run: StoredRun
     records: list[Record]
 
 
@@ -48,11 +45,7 @@ def merge(runs: Sequence[StoredRun], names: Sequence[str]) -> dict[str, Any]:
     metrics = list(dict.fromkeys(name for line in found for name in _metrics(line)))
     return {
         "metrics": [
-            {
-                "name": name,
-                "label": summaries.axis_label(name),
-                "better": _better(name, runs),
-            }
+            {"name": name, "label": summaries.axis_label(name), "better": _better(name, runs)}
             for name in metrics
         ],
         "baselines": _baselines(runs),
@@ -60,7 +53,7 @@ def merge(runs: Sequence[StoredRun], names: Sequence[str]) -> dict[str, Any]:
             {
                 "label": line.label,
                 "encoding": line.encoding,
-                "trained": line.trained,
+                "trained": line.run.summary["train_length"],
                 "cells": {name: _cells(line, name) for name in metrics},
                 "training": _training(line),
                 "positions": _positions(line),
@@ -98,76 +91,72 @@ def lines(
     If two runs have the same label and seed, their names are added to the labels instead.
     """
     others = [field for field in fields if field != "encoding.name"]
-    parts: list[tuple[str, str, StoredRun, list[Record]]] = []
+    parts: list[tuple[str, Line]] = []
+    owners: dict[tuple[str, int], set[str]] = {}
     for run, name, config in zip(runs, names, configs, strict=True):
-        if "train_length" not in run.summary:
+        if not _has_table(run):
             continue
-        by_encoding: dict[str, list[Record]] = {}
-        for record in run.records:
-            by_encoding.setdefault(record["labels"]["encoding"], []).append(record)
         values = [f"{_short(field, fields)} {_shown(config.get(field))}" for field in others
                   if field in config]  # fmt: skip
-        for encoding, records in by_encoding.items():
-            parts.append((" · ".join([encoding, *values]), name, run, records))
-    taken: dict[tuple[str, int], set[str]] = {}
-    for label, name, _, records in parts:
-        for seed in {record["seed"] for record in records}:
-            taken.setdefault((label, seed), set()).add(name)
-    doubled = {label for (label, _), by in taken.items() if len(by) > 1}
+        for encoding, records in summaries.by_label(run.records, "encoding").items():
+            label = " · ".join([encoding, *values])
+            parts.append((name, Line(label, encoding, run, records)))
+            for seed in {record["seed"] for record in records}:
+                owners.setdefault((label, seed), set()).add(name)
+    doubled = {label for (label, _), by in owners.items() if len(by) > 1}
     found: dict[str, Line] = {}
-    for label, name, run, records in parts:
-        label = f"{label} ({name})" if label in doubled else label
-        trained, metric = run.summary["train_length"], run.summary["metric"]
-        encoding = records[0]["labels"]["encoding"]
-        fresh = Line(label, encoding, trained, metric, run.path, [])
-        found.setdefault(label, fresh).records.extend(records)
+    for name, line in parts:
+        label = f"{line.label} ({name})" if line.label in doubled else line.label
+        found.setdefault(label, line._replace(label=label, records=[])).records.extend(line.records)
     return [line for line in found.values() if _metrics(line) or _training(line)]
+
+
+def _has_table(run: StoredRun) -> bool:
+    return "train_length" in run.summary
+
+
+def _better(metric: str, runs: Sequence[StoredRun]) -> str:
+    found = [r.summary["metric_better"] for r in runs if r.summary.get("metric") == metric]
+    return (found or ["lower" if metric in ("loss", "bits_per_byte") else "higher"])[0]
 
 
 def _baselines(runs: Sequence[StoredRun]) -> dict[str, dict[str, float]]:
     """Returns metric -> name -> value of the baselines that are equal in all runs of the metric."""
-    found: dict[str, list[dict[str, float]]] = {}
-    for run in runs:
-        if "train_length" in run.summary:
-            found.setdefault(run.summary["metric"], []).append(run.summary["baselines"])
-    return {
-        metric: {name: value for name, value in first.items()
-                 if all(other.get(name) == value for other in rest)}
-        for metric, (first, *rest) in found.items()
-    }  # fmt: skip
+    found: dict[str, dict[str, float]] = {}
+    for run in filter(_has_table, runs):
+        own = run.summary["baselines"]
+        known = found.setdefault(run.summary["metric"], own)
+        found[run.summary["metric"]] = {n: v for n, v in known.items() if own.get(n) == v}
+    return found
 
 
 def _metrics(line: Line) -> list[str]:
     """Returns the metrics by length, the run's main one first."""
     tested = [r for r in line.records if r["labels"]["split"] == "test"]
     names = dict.fromkeys(r["metric"] for r in tested if "position" not in r["labels"])
-    return sorted(names.keys() - TIMES, key=[line.metric, *names].index)
+    return sorted(names.keys() - TIMES, key=[line.run.summary["metric"], *names].index)
 
 
-def _cells(line: Line, metric: str) -> list:
-    """Returns [length, mean, low, high, seeds] at each length."""
-    return [
-        [length, *_spread(by_seed.values()), [_round(value) for value in by_seed.values()]]
-        for (_, length), by_seed in summaries.final_values(line.records, metric).items()
-    ]
+def _cells(line: Line, metric: str) -> list[list]:
+    final = summaries.final_values(line.records, metric)
+    return _rows({length: by_seed for (_, length), by_seed in final.items()})
 
 
-def _training(line: Line) -> list:
-    """Returns [step, mean, low, high, seeds] of the training loss, at about POINTS steps."""
-    curve = _curve(summaries.training_loss(line.records), lambda record: record["step"])
-    every = math.ceil(len(curve) / POINTS) or 1
-    return [row for i, row in enumerate(curve) if i % every == 0 or i == len(curve) - 1]
+def _training(line: Line) -> list[list]:
+    """Returns rows of the training loss, at about POINTS steps."""
+    curve = summaries.curve(summaries.training_loss(line.records), "step")
+    return _rows({step: curve[step] for step in summaries.thin(curve, POINTS)})
 
 
-def _positions(line: Line) -> dict[str, list]:
-    """Returns length -> [position, mean, low, high, seeds] of the run's main metric."""
-    wanted = summaries.by_position(line.records, line.metric)
-    return {str(n): _curve(own, lambda r: r["labels"]["position"]) for n, own in wanted.items()}
+def _positions(line: Line) -> dict[str, list[list]]:
+    """Returns length -> rows of the run's main metric by position."""
+    wanted = summaries.by_position(line.records, line.run.summary["metric"])
+    return {str(n): _rows(summaries.curve(own, "position")) for n, own in wanted.items()}
 
 
 def _attention(line: Line) -> dict[str, Any] | None:
     """Returns the attention weights [N, H, T, T] as bytes: 255 times their square roots."""
-    path = line.folder / "attention" / f"{line.encoding}.npy"
+    path = line.run.path / "attention" / f"{line.encoding}.npy"
     if not path.is_file():
         return None
     weights_NHTT = np.load(path, allow_pickle=False).astype(np.float32)
@@ -175,34 +164,21 @@ def _attention(line: Line) -> dict[str, Any] | None:
     return {"shape": scaled.shape[:3], "bytes": base64.b64encode(scaled.tobytes()).decode()}
 
 
-def _curve(records: Iterable[Record], axis: Callable[[Record], int]) -> list:
-    """Returns [x, mean, low, high, seeds] at each x = axis(record)."""
-    found: dict[int, dict[int, float]] = {}
-    for record in records:
-        found.setdefault(axis(record), {})[record["seed"]] = record["value"]
+def _rows(curve: Mapping[int, Mapping[int, float]]) -> list[list]:
+    """Returns [x, mean, low, high, values of the seeds] at each x; None if not finite."""
+    found = []
+    for x, by_seed in curve.items():
+        seeds = list(by_seed.values())
+        found.append([x, *_rounded(interval(seeds)[:3]), _rounded(seeds)])
+    return found
+
+
+def _rounded(values: Iterable[float | None]) -> list[float | None]:
+    """Rounds to DIGITS digits."""
     return [
-        [at, *_spread(found[at].values()), [_round(found[at][seed]) for seed in sorted(found[at])]]
-        for at in sorted(found)
+        None if value is None or not math.isfinite(value) else float(f"{value:.{DIGITS}g}")
+        for value in values
     ]
-
-
-def _spread(values: Iterable[float]) -> list[float | None]:
-    mean, low, high, _ = interval(list(values))
-    return [_round(mean), _round(low), _round(high)]
-
-
-def _round(value: float | None) -> float | None:
-    """Rounds to DIGITS digits; None if the value is not finite."""
-    if value is None or not math.isfinite(value):
-        return None
-    return float(f"{value:.{DIGITS}g}")
-
-
-def _better(metric: str, runs: Sequence[StoredRun]) -> str:
-    for run in runs:
-        if run.summary.get("metric") == metric:
-            return run.summary["metric_better"]
-    return "lower" if metric in ("loss", "bits_per_byte") else "higher"
 
 
 def _short(field: str, fields: Sequence[str]) -> str:

@@ -1,0 +1,118 @@
+"""Makes docs/encodings.md, a table of the whole catalogue, from the registry."""
+
+import datetime
+import platform
+from collections.abc import Mapping
+from typing import get_args
+
+import jax
+
+from posenc_jax.encodings import CATALOG, card, make
+from posenc_jax.encodings.card import Card
+from posenc_jax.encodings.describe import ACTS
+from posenc_jax.lab.gallery import costs
+from posenc_jax.lab.gallery.costs import STATED, TIME, Cost
+from posenc_jax.lab.gallery.page import FAMILIES
+
+HOOKS = ("place", "embed", "table", "rotate", "bias", "walk", "at")
+MEASURED = ("operations", "bytes")
+HEAD = """\
+# The catalogue
+
+Made by `python scripts/catalogue.py` from the registry. A test compares all columns with it, except
+the two measured ones. `posenc_jax.describe(NAME)` prints a method's options. Each name here is a
+link to the method's card in the [gallery](gallery/README.md).
+
+## How to read it
+
+- **hooks**: of the method's [`Encoding`](../posenc_jax/encoding.py); `at` if layers differ or have
+  parameters of their own.
+- **parameters**: learned numbers as a formula of D model width, H heads, C head width, N layers,
+  with default options, and at {dims}.
+- **operations**, **bytes**: what the method adds to the forward pass of one sequence of {time:,}
+  tokens in one layer of that size, dense form, float32, tables included. It is XLA's count for the
+  compiled program less that of attention without positions, which takes {base_operations} and
+  {base_bytes}. For methods at the input it is `embed` alone, for methods that only place `place`
+  alone. A transcendental function counts as one operation. Bytes are those that the compiled
+  operations read and write. "≥": the body of a loop is counted once. Below zero: the compiler
+  fused better with the method than without. Counted {date} with JAX {jax} for a {device}, Python
+  {python}.
+- **past the range**: what happens at positions past the length that a bounded method was made for.
+  `error`: a run refuses such lengths before it starts; `jit` cannot raise, so the result is NaN.
+- **shift**: invariant: moving all positions provably changes nothing. Otherwise the tests have a
+  counterexample. A method that only places has the invariance of the methods behind it.
+- **held to**: what the tests compare with: the definition in float64 NumPy, written from the paper,
+  at 1, 5 and 24 tokens, and frozen values of a public package if one has the method.
+- **pairing**: which channels are rotated together, the default first; `convert_pairing` converts
+  weights.
+
+Tests check every method (`python -m pytest tests -k catalogue`). It is causal to the bit, with
+gradients of exactly zero. The content of padding changes no bit of the output, and the side of the
+padding changes nothing. Blockwise attention equals dense attention, in values and gradients.
+Token-by-token decoding equals the full pass. Packed documents do not see each other. Permutation
+equivariance is broken, except in methods without positions. Every option changes the output.
+float32 stays within 1e-4 of float64 at position 1e6 if such positions are allowed (at 1e3 for
+methods that only place). The range policy is as declared. Each check has a control that must fail.
+"""
+
+
+def markdown(measured: Mapping[str, Cost], base: Cost) -> str:
+    """Returns the page, from the cost of every method and that of attention without positions."""
+    parts = [HEAD.format(
+        dims=f"D = {STATED.model}, H = {STATED.heads}, C = {STATED.head}, N = {STATED.layers}",
+        time=TIME, base_operations=_millions(base.operations, "M"),
+        base_bytes=_millions(base.bytes, "MB"), date=datetime.date.today(), jax=jax.__version__,
+        device=jax.devices()[0].device_kind, python=platform.python_version(),
+    )]  # fmt: skip
+    for kind, family in FAMILIES.items():
+        names = [name for name in CATALOG if card(name).kind == kind]
+        if names:
+            parts.append(f"## {family}: acts on {ACTS[kind]}\n")
+            parts.append(_table([row(name) | _cost(measured[name]) for name in names]))
+    return "\n".join(parts)
+
+
+def row(name: str) -> dict[str, str]:
+    """Returns a method's cells by column, without the measured ones."""
+    method, encoding = card(name), make(name)
+    formula, total = costs.formula(encoding), f"{costs.count(encoding, STATED):,}"
+    shift = "invariant" if method.shift_invariant else "counterexample"
+    beyond = f"option: {_choices(method, 'beyond')}" if method.beyond == "option" else method.beyond
+    cells = {
+        "method": f"[`{name}`](gallery/{name}.png)",
+        "formula": f"`` {method.formula} ``",
+        "paper": method.paper,
+        "hooks": ", ".join(h for h in HOOKS if getattr(encoding, h) is not None) or "none",
+        "parameters": formula if formula == total else f"{formula} = {total}",
+        "past the range": beyond,
+        "shift": "as behind it" if method.kind == "positions" else shift,
+        "held to": "definition" + (f", {method.reference}" if method.reference else ""),
+        "pairing": _choices(method, "pairing") if "pairing" in method.options else "none",
+    }
+    return {column: cell.replace("|", "\\|") for column, cell in cells.items()}
+
+
+def _choices(method: Card, name: str) -> str:
+    """Returns the choices of an option, the default first."""
+    option = method.options[name]
+    return ", ".join(dict.fromkeys([option.default, *get_args(option.annotation)]))
+
+
+def _table(rows: list[dict[str, str]]) -> str:
+    columns = list(rows[0])
+    lines = [columns, ["---"] * len(columns), *([r[c] for c in columns] for r in rows)]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def _cost(found: Cost) -> dict[str, str]:
+    least = "≥ " if found.loops else ""
+    cells = _millions(found.operations, "M"), _millions(found.bytes, "MB")
+    return {column: least + cell for column, cell in zip(MEASURED, cells, strict=True)}
+
+
+def _millions(value: float, unit: str) -> str:
+    size = abs(value) / 1e6
+    if size < 0.0005:
+        return "0"
+    text = f"{size:.3f}" if size < 1 else f"{size:.3g}" if size < 1000 else f"{size:,.0f}"
+    return f"{'−' if value < 0 else ''}{text} {unit}"

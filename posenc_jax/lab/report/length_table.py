@@ -1,0 +1,132 @@
+"""The table of encodings by test length, and the sections of the page around it."""
+
+import math
+from collections.abc import Mapping
+
+from posenc_jax.lab.report import plots, summaries
+from posenc_jax.lab.report.sections import Cell, Grid, Section
+from posenc_jax.lab.report.statistics import Interval
+from posenc_jax.lab.report.summaries import number
+from posenc_jax.lab.runs import StoredRun
+
+NOT_MEASURED = "not measured"
+
+
+def page(run: StoredRun) -> tuple[str, list[Section]]:
+    """Returns the line under the page's title, and the page's sections."""
+    summary = run.summary
+    parts = [*_how_read(summary), results(summary), Section("Every seed", [_seeds(summary)], True)]
+    differences = summaries.differences(run.records, summary["metric"])
+    if differences and summaries.seed_count(summary) > 1:
+        grid, first = _differences(summary, differences), summaries.encodings(summary)[0]
+        parts.append(Section(f"Difference from {first}", [grid], folded=True))
+    return _lead(run), [Section("Results", parts), Section("Figures", plots.pictures(run))]
+
+
+def results(summary: Mapping) -> Grid:
+    """Returns the table: each cell the mean and its interval, or why there is none."""
+    count = summaries.seed_count(summary)
+    spread = (
+        "one seed, so there is no interval"
+        if count == 1
+        else f"mean ± half of a 95% t interval over {count} seeds"
+    )
+    metric, better = summaries.label(summary["metric"]), summary["metric_better"]
+    lengths, best = summaries.lengths(summary), _best(summary)
+    rows = [
+        [encoding, *(_cell(summary, encoding, length, best.get(length)) for length in lengths)]
+        for encoding in summaries.encodings(summary)
+    ]
+    baselines = [
+        [name, *[number(value)] * len(lengths)] for name, value in summary["baselines"].items()
+    ]
+    caption = f"{metric} on the test split, {better} is better: {spread}"
+    return Grid(_columns(summary), rows, caption, below=baselines)
+
+
+def _columns(summary: Mapping) -> list[str]:
+    trained, lengths = summary["train_length"], summaries.lengths(summary)
+    return ["length\n ", *(f"{n}\n{summaries.length_ratio(n, trained)}" for n in lengths)]
+
+
+def _cell(summary: Mapping, encoding: str, length: int, best: str | None) -> Cell:
+    result = summary["results"].get(encoding, {}).get(str(length))
+    if result is None:
+        reasons = [entry["reason"] for entry in summary["not_measured"]
+                   if (entry["encoding"], entry["length"]) == (encoding, length)]  # fmt: skip
+        return Cell(NOT_MEASURED, note="".join(reasons[-1:]), muted=True)
+    mean, seeds, most = number(result["mean"]), len(result["seeds"]), summaries.seed_count(summary)
+    half = "" if result["low"] is None else f"±{number(result['mean'] - result['low'])}"
+    note = "" if seeds == most else f"{seeds} of {most} seeds"
+    return Cell(mean, half, note, bold=mean == best)
+
+
+def _best(summary: Mapping) -> dict[int, str]:
+    """Returns length -> the best mean as printed, where at least two means were measured."""
+    choose = min if summary["metric_better"] == "lower" else max
+    found = {}
+    for length in summaries.lengths(summary):
+        rows = [by_length.get(str(length)) for by_length in summary["results"].values()]
+        means = [row["mean"] for row in rows if row is not None and row["mean"] is not None]
+        finite = [mean for mean in means if math.isfinite(mean)]
+        if len(means) > 1 and finite:
+            found[length] = number(choose(finite))
+    return found
+
+
+def _seeds(summary: Mapping) -> Grid:
+    """Returns a table whose cells hold the values of all seeds, one on a line."""
+    rows = []
+    for encoding in summaries.encodings(summary):
+        cells = summary["results"].get(encoding, {})
+        seeds = [cells.get(str(n), {}).get("seeds", ()) for n in summaries.lengths(summary)]
+        rows.append([encoding, *("\n".join(map(number, own)) or NOT_MEASURED for own in seeds)])
+    caption = f"{summaries.label(summary['metric'])} of every seed, in the order of the seeds"
+    return Grid(_columns(summary), rows, caption)
+
+
+def _differences(summary: Mapping, found: Mapping[str, Mapping[int, Interval]]) -> Grid:
+    lengths, first = summaries.lengths(summary), summaries.encodings(summary)[0]
+    rows = [[name, *(_difference(row.get(n)) for n in lengths)] for name, row in found.items()]
+    count = sum(len(row) for row in found.values())
+    return Grid(_columns(summary), rows, (
+        f"{summaries.label(summary['metric'])} minus that of {first}, paired by seed. "
+        f"Intervals hold at 95% for all {count} comparisons together (Bonferroni); "
+        "bold: 0 lies outside."
+    ))  # fmt: skip
+
+
+def _difference(difference: Interval | None) -> str | Cell:
+    if difference is None:
+        return "—"
+    mean, low, high, _ = difference
+    if low is None or high is None:
+        return number(mean)
+    text = f"{'+' if mean > 0 else ''}{number(mean)}".replace("-", "−")
+    return Cell(text, f"±{number(mean - low)}", bold=low > 0 or high < 0)
+
+
+def _lead(run: StoredRun) -> str:
+    summary, count = run.summary, summaries.seed_count(run.summary)
+    facts = [
+        ", ".join(summaries.encodings(summary)),
+        f"trained at length {summary['train_length']}",
+        f"{count} seed{'s' if count > 1 else ''}",
+        str(run.environment.get("started", ""))[:10],
+    ]
+    return " · ".join(fact for fact in facts if fact)
+
+
+def _how_read(summary: Mapping) -> list[str]:
+    trained, metric = summary["train_length"], summaries.label(summary["metric"])
+    better = summary["metric_better"]
+    parts = [
+        f"Each row is an encoding, each column a length that the same weights were tested at. They "
+        f"were trained at length {trained}; the columns to its right are extrapolation. A cell is "
+        f"{metric}, {better} is better. The best mean in each column is bold; ties at the printed "
+        "precision are all bold.",
+        "One seed was run, so there is no interval and no claim about other seeds."
+        if summaries.seed_count(summary) == 1
+        else "The number after a mean is half the width of its 95% t interval over seeds.",
+    ]
+    return parts + ["Baselines do not depend on the length."] * bool(summary["baselines"])
