@@ -8,13 +8,12 @@ SIGINT, run it again to resume; 1 it cannot continue. One line says what is wron
 """
 
 import datetime
-import operator
 import os
 import pathlib
 import re
 import runpy
 import sys
-from typing import Any
+from typing import Any, cast
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
@@ -104,7 +103,7 @@ def _check_field(config: ConfigDict, parts: tuple[Any, ...]) -> None:
             if isinstance(here, ConfigDict) and isinstance(part, str) and last:
                 return  # a new field may be an option of a method or a task; the schema checks it
             raise FieldError(path, f"no such field{choices_for(str(part), here)}")
-        here = operator.getitem(here, part)
+        here = cast(Any, here)[part]
     if isinstance(here, ConfigDict):
         flag = f"--{field_name(('config', *parts))}.FIELD=VALUE"
         raise FieldError(("config", *parts), f"has fields of its own; set one as {flag}")
