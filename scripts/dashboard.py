@@ -3,8 +3,8 @@
     python scripts/dashboard.py runs/rope_extrap runs/permutation --entity=ME     # saves it
     python scripts/dashboard.py runs/* --entity=ME --dry-run                      # prints its JSON
 
-The folders are finished runs, or folders of runs: of them come the encodings, metrics and figures
-that the panels name. The panels show all runs of the project, with every seed.
+The folders are finished runs, or folders of runs; they give the encodings, metrics and figures of
+the panels. The panels show all runs of the project, with every seed.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from posenc_jax.lab.report import dashboard
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status: 0, 1 where W&B refused, or 2 where a folder was."""
+    """Returns the exit status: 0, 1 if W&B refuses, 2 if a folder is refused."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,13 +1,13 @@
-"""The report of finished runs again, from what is on disk: of one run, or one page over many.
+"""Makes the report of one finished run again, or one page that compares many.
 
     python scripts/report.py runs/rope_extrap                       # its figures, table and page
     python scripts/report.py runs/rope_extrap runs/alibi_extrap     # runs/comparison.html
     python scripts/report.py runs/sweeps/extrap --out=extrap.html   # all runs of a folder
     python scripts/report.py runs/rope_extrap --attention           # with maps of attention
 
-The page over many runs pools runs that differ in their seeds alone, and says what else the configs
-differ in. `--attention` reads the runs' checkpoints, for a few seconds each. A folder that holds no
-finished run is refused in one line, with exit status 2.
+The page about many runs pools runs that differ only in their seeds, and shows the other differences
+of their configs. `--attention` reads the runs' checkpoints, a few seconds for each. A folder
+without a finished run is refused in one line, with exit status 2.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from posenc_jax.lab import report, runs
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status: 0, or 2 where a folder was refused."""
+    """Returns the exit status: 0, or 2 if a folder is refused."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

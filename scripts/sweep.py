@@ -8,9 +8,9 @@
         --bucket=gs://NAME/FOLDER --dry-run                         # without it: submits the jobs
 
 Any field is set for all points as train.py takes it: --config.train.steps=200. The folder of the
-sweep holds a folder for each point; started again, it runs what is missing and then writes one
-report over all points. Exit status: 1 where a point failed, 2 where the input is wrong, 75 where
-the sweep was stopped: start it again.
+sweep has a folder for each point. Started again, the sweep runs the missing points and then writes
+one report about all points. Exit status: 1 if a point failed, 2 if the input is wrong, 75 if the
+sweep was stopped: start it again.
 """
 
 import argparse
@@ -34,7 +34,7 @@ import experiments
 from posenc_jax.lab import report
 from posenc_jax.lab.config import sweeps
 from posenc_jax.lab.config.sweeps import Point, Sweep
-from posenc_jax.lab.launch import AGAIN, agents, local, skypilot, slurm
+from posenc_jax.lab.launch import RESTART_STATUS, agents, local, skypilot, slurm
 from posenc_jax.options import choices_for
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,11 +42,11 @@ COLORS = {"waiting": "dim", "running": "cyan", "finished": "green", "failed": "b
 
 
 class Stopped(BaseException):
-    """SIGTERM came."""
+    """The sweep got SIGTERM."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status, as the module says."""
+    """Returns the exit status; see the module's docstring."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -74,7 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def read(config: str, common: dict[str, Any]) -> tuple[Sweep, dict[str, Any]]:
-    """The sweep of a config file, and the checked config of every point by its name.
+    """Returns the sweep of a config file, and the checked config of every point by name.
 
     Args:
       config: PATH or PATH:ARGUMENT.
@@ -127,12 +127,12 @@ def _local(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespace)
     board = local.statuses(sweep, folder, configs)
     if flags.dry_run:
         console.print(_listing(sweep))
-        left = local.waiting(board, sweep.points)
+        left = local.unfinished(board, sweep.points)
         print(f"{len(sweep.points)} points, {left} to run, in {folder}")
         return 0
     if not _run(sweep, folder, board, console):
         print(f"stopped; start it again and it goes on: {folder}", file=sys.stderr)
-        return AGAIN
+        return RESTART_STATUS
     failed = [point.name for point in sweep.points if board[point.name].state == "failed"]
     for name in failed:
         print(f"failed: {name}: {board[name].note}; see {folder / name}.log", file=sys.stderr)
@@ -144,8 +144,9 @@ def _local(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespace)
 
 
 def _run(sweep: Sweep, folder: Path, board: dict, console: Console) -> bool:
-    """Runs what is missing under a live table, or lines where there is no terminal; False: it was
-    stopped.
+    """Runs the missing points with a live table, or with plain lines if there is no terminal.
+
+    Returns whether it ran to the end; False if it was stopped.
     """
 
     def stop(number, frame):
@@ -182,7 +183,7 @@ def _lines(board: dict[str, local.Status]) -> Callable[[], None]:
 
 
 def _table(board: dict[str, local.Status], height: int) -> Table:
-    """The points around the one that runs, as many as fit, and the counts of all."""
+    """Returns a table of the points around the running one, as many as fit, and counts of all."""
     rows, room = list(board.items()), max(4, height - 6)
     now = next((i for i, (_, s) in enumerate(rows) if s.state == "running"), 0)
     first = max(0, min(now - room // 2, len(rows) - room))
@@ -200,7 +201,7 @@ def _table(board: dict[str, local.Status], height: int) -> Table:
 
 
 def _listing(sweep: Sweep) -> Table:
-    """Every point with the fields that it sets."""
+    """Returns a table of all points with the fields that they set."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     fields = dict.fromkeys(field for point in sweep.points for field in point.overrides)
     table.add_column("point", overflow="fold")
@@ -251,7 +252,7 @@ def _skypilot(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespa
 
 
 def _from_root(sweep: Sweep) -> Sweep:
-    """The sweep with its config's path as seen from the repository, where jobs start."""
+    """Returns the sweep with its config's path relative to the repository, where jobs start."""
     path, colon, argument = sweep.config.partition(":")
     absolute = Path(path).resolve()
     inside = absolute.is_relative_to(ROOT)

@@ -14,7 +14,7 @@ from posenc_jax.encoding import Dims
 from posenc_jax.lab.hosts.exit_status import Diverged, NotWritten, Refused
 from posenc_jax.lab.runs import checkpoints
 from posenc_jax.lab.runs.checkpoints import Checkpoints, fill, named_leaves
-from scripts.torture import files
+from scripts.torture import damaged_files
 
 
 class Tree(NamedTuple):
@@ -70,10 +70,10 @@ def test_old_steps_go_and_newer_ones_on_demand(tmp_path):
 
 def test_no_damage_to_a_file_goes_unseen(tmp_path):
     saved(tmp_path / "kept")
-    found = files.count(tmp_path / "kept", tmp_path / "scratch")
+    found = damaged_files.count(tmp_path / "kept", tmp_path / "scratch")
     assert found["wrong"] == 0
     assert found["fell back"] >= 4 * 8
-    assert files.unseen(tmp_path / "kept", tmp_path / "scratch") > 0, "control"
+    assert damaged_files.unseen(tmp_path / "kept", tmp_path / "scratch") > 0, "control"
 
 
 def test_a_save_or_removal_that_was_cut_short_is_passed_over(tmp_path, capsys):

@@ -1,8 +1,8 @@
-"""`make torture`: everything a run must survive, done to it; writes docs/reliability.md.
+"""`make torture`: kills, interrupts and damages runs, and writes docs/reliability.md.
 
 python -m scripts.torture [--only=NAME,...] [--out=docs/reliability.md]
 
-Each check writes its figures as it ends and leaves those of the others: it may be done in pieces.
+Each check replaces its own figures on the page when it ends, so a few checks can be run at a time.
 """
 
 import argparse
@@ -16,13 +16,13 @@ from pathlib import Path
 
 from scripts.torture import (
     configs,
+    damaged_files,
     distributed,
     experiments,
     kills,
     mirrors,
     signals,
     starts,
-    states,
     threads,
     workers,
 )
@@ -31,7 +31,7 @@ from scripts.torture.page import write
 
 CHECKS: dict[str, Callable[[Path], CheckResult]] = {
     "kills": lambda folder: kills.show(folder, kills=50),
-    "files": states.show,
+    "files": damaged_files.show,
     "signals": lambda folder: signals.show(folder, signals=20),
     "starts": lambda folder: starts.show(folder, starts=100),
     "mirrors": mirrors.show,
@@ -59,7 +59,7 @@ def main() -> int:
             try:
                 shown = CHECKS[name](Path(folder))
             except (subprocess.TimeoutExpired, OSError, RuntimeError):
-                traceback.print_exc()  # a failure too, that takes no other check with it
+                traceback.print_exc()  # a failure of this check; the others still run
                 passed.append(False)
                 continue
         took = time.monotonic() - started

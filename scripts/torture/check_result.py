@@ -1,12 +1,16 @@
-"""What a check shows: a line of figures, and a control that had to fail."""
+"""The result of a check: its figures, and a control that had to fail."""
 
 from typing import NamedTuple
 
 
 class CheckResult(NamedTuple):
-    """`good` of `tried`; `control` of `control_tried` failures found with the protection off.
+    """`good` of `tried` attempts succeeded. With the protection off, as `control` says, failures
+    were found in `control_found` of `control_tried` attempts.
 
-    `settings` says how it was tried, `figures` what else was measured, `bad` what went wrong.
+    what: the property that is checked.
+    settings: how it was checked.
+    figures: other measurements.
+    bad: a line for each failure.
     """
 
     what: str

@@ -1,4 +1,4 @@
-"""Runs of train.py in processes of their own, each on one core, and what they leave behind."""
+"""Runs train.py in child processes, each on one core, and compares what they leave on disk."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ TINY = (
 
 
 class Ended(NamedTuple):
-    """How a child ended: its exit status (-9: killed), what it printed, and when it was over."""
+    """How a child ended: its exit status (-9: killed), its output, and the time."""
 
     status: int
     out: str
@@ -74,7 +74,7 @@ class Child:
         os.sched_setaffinity(self.process.pid, {usable[core % len(usable)] for core in cores})
 
     def wait(self, seconds: float = 900.0) -> Ended:
-        """How it ended. TimeoutExpired: it has not; it is killed."""
+        """Waits for the end. After `seconds` it kills the child and raises TimeoutExpired."""
         try:
             status = self.process.wait(seconds)
         finally:
@@ -82,13 +82,13 @@ class Child:
         return Ended(status, self._out.read_text(), self._err.read_text(), time.monotonic())
 
     def said(self) -> str:
-        """What it has printed so far, on both streams."""
+        """Returns its output so far, of both streams."""
         return self._out.read_text() + self._err.read_text()
 
 
 def pinned(workdir: Path, core: int, at: str | float) -> dict[str, Any]:
-    """How a run starts that will be ended at a failpoint, or a moment: on one core, and where the
-    end may come in compiling, with nothing compiled before.
+    """Returns arguments of `Child` for a run that is ended at a failpoint or a moment: one core,
+    and an empty compilation cache if the end may come during compilation.
     """
     compiles = not isinstance(at, str) or at.startswith("compiling")
     own = workdir.with_name(f"{workdir.name}.compiled")
@@ -96,7 +96,7 @@ def pinned(workdir: Path, core: int, at: str | float) -> dict[str, Any]:
 
 
 def side_by_side(attempt: Callable[[Case, int], Result], cases: Iterable[Case]) -> list[Result]:
-    """What comes of each case, in their order; two at a time, each with a core of its own."""
+    """Returns attempt(case, core) for each case, in order; two run at a time, each on its core."""
     free = list(range(min(2, len(devices.cores()))))
 
     def one(case: Case) -> Result:
@@ -110,8 +110,12 @@ def side_by_side(attempt: Callable[[Case, int], Result], cases: Iterable[Case]) 
         return list(pool.map(one, cases))
 
 
-def undisturbed(workdir: Path, *flags: str) -> dict[str, str]:
-    """What a run leaves that nothing happens to. RuntimeError: it did not end well."""
+def uninterrupted(workdir: Path, *flags: str) -> dict[str, str]:
+    """Returns the outcome of a run that is not interrupted.
+
+    Raises:
+      RuntimeError: it failed.
+    """
     ended = Child(workdir, *flags).wait()
     if ended.status:
         raise RuntimeError(ended.err)
@@ -119,8 +123,9 @@ def undisturbed(workdir: Path, *flags: str) -> dict[str, str]:
 
 
 def outcome(workdir: Path) -> dict[str, str]:
-    """What must not depend on how often a run was ended: hashes of the parameters and optimizer
-    states of all stages, and of the records but for wall-clock times."""
+    """Returns what must not depend on interruptions: hashes of the parameters and optimizer states
+    of all stages, and of the records without wall-clock times.
+    """
     found = {}
     for folder in sorted((workdir / "checkpoints").iterdir()):
         kept = next(Checkpoints(folder).newest())

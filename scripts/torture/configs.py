@@ -1,6 +1,7 @@
-"""Generated command lines: wrong ones are refused in one line that names the field, good ones run.
+"""Generates command lines: wrong ones must be refused in one line that names the field, good ones
+accepted.
 
-Every one goes through `train.parse` and `experiments.prepare`, as on the command line.
+Each goes through `train.parse` and `experiments.prepare`, as on the command line.
 """
 
 import functools
@@ -30,7 +31,7 @@ BASES = (
 
 
 class Kind(NamedTuple):
-    """What a field takes, and values that it does not."""
+    """Values that a field accepts, and values that it refuses."""
 
     good: st.SearchStrategy[str]
     bad: st.SearchStrategy[str]
@@ -56,7 +57,7 @@ _flag = Kind(st.sampled_from(["true", "false"]), _text.map(lambda word: f"no_{wo
 _lengths = st.sampled_from(["()", "(0,)", "(4, -8)", "(4, 'a')", "(4.5,)", "x", "(4"])
 _many = Kind(st.nothing(), _lengths)  # which lengths are good depends on the task
 
-# By the last one or two parts of a field's name, whatever it stands under.
+# Keys are the last one or two parts of a field's name.
 KINDS: dict[str, Kind] = {
     "train.steps": _count(1), "train.batch": _count(1), "train.chunk": _count(1),
     "train.warmup": _count(0), "train.lr": _real, "train.clip": _real, "train.decay": _share,
@@ -86,13 +87,13 @@ KINDS: dict[str, Kind] = {
     "window": Kind(st.integers(8, 64).map(str), _count(1).bad | st.sampled_from("123")),
     "multiples": _many, "pool": _count(1), "examples": _count(1),
 }  # fmt: skip
-# Where an experiment is narrower than its parts.
+# Fields of which an experiment accepts less.
 NARROWER = {"padding_leakage": {"masks.loss": Kind(st.just("true"), _flag.bad)}}
 
 
 @functools.cache
 def fields(base: str) -> dict[str, Kind]:
-    """The fields of a config that are tried, with their full names."""
+    """Returns the fields of a config that are tried, by their full names."""
     path, _, argument = base.partition(":")
     config = importlib.import_module(path.removesuffix(".py").replace("/", ".")).get_config(
         argument
@@ -144,7 +145,7 @@ def _wrong_value(base: str) -> st.SearchStrategy[Line]:
 
 
 def _stray(base: str) -> st.SearchStrategy[Line]:
-    """Options nobody takes, flags that do not exist, files and arguments that are not there."""
+    """Unknown options and flags, and files and arguments that do not exist."""
     parts = [name for name in ("encoding", "task") if f"{name}.name" in fields(base)]
     lines = [
         _text.map(lambda word, part=part: _set(f"{part}.zz{word}", "1", f"zz{word}"))
@@ -173,12 +174,12 @@ def _good(base: str) -> st.SearchStrategy[tuple[str, Line]]:
 
 
 def refusal(base: str, line: Line) -> str:
-    """What the command line is refused with; "" where it is accepted. Other errors come through."""
+    """Returns the refusal of a command line, "" if it is accepted; other errors are raised."""
     own = [argument for argument in line.arguments if argument.startswith("--config=")]
     rest = [argument for argument in line.arguments if argument not in own]
     argv = ["train.py", *(own or [f"--config={base}"]), *rest]
     _forget_flags()
-    kept, sys.argv = sys.argv, argv  # where ml_collections looks for overrides
+    kept, sys.argv = sys.argv, argv  # ml_collections reads overrides from there
     try:
         experiments.prepare(*train.parse(argv))
     except ValueError as error:
@@ -197,7 +198,7 @@ def _forget_flags() -> None:
 
 
 def bad_lines(count: int) -> Counter[str]:
-    """How many wrong lines were refused well, "accepted", or refused "badly: ..."."""
+    """Returns how many wrong lines were "refused", "accepted: ..." or refused "badly: ..."."""
     found: Counter[str] = Counter()
 
     def one(base: str, line: Line) -> None:
@@ -218,7 +219,7 @@ def bad_lines(count: int) -> Counter[str]:
 
 
 def good_lines(count: int) -> Counter[str]:
-    """How many good lines were "accepted"; the others with what was said."""
+    """Returns how many good lines were "accepted", and the refusals of the others."""
     found: Counter[str] = Counter()
 
     def one(base: str, line: Line) -> None:
@@ -230,7 +231,7 @@ def good_lines(count: int) -> Counter[str]:
 
 
 def _run(one: Callable, count: int, lines: Callable[[str], st.SearchStrategy]) -> None:
-    """Tries so many lines, as many of each config as of the others."""
+    """Tries `count` lines, equally many of each config."""
     for base, times in zip(BASES, _shares(count), strict=True):
         if times:
             settings = hypothesis.settings(
@@ -245,7 +246,7 @@ def _shares(count: int) -> list[int]:
 
 
 def unchecked(count: int) -> int:
-    """The control: how many wrong lines come through when the config's model takes anything."""
+    """The control: returns how many of `count` wrong lines are not refused without the schema."""
     kept = schema.check
     schema.check = lambda model, config: model.model_construct(**config)
     try:
@@ -256,7 +257,7 @@ def unchecked(count: int) -> int:
 
 
 def show(folder: Path, bad: int, good: int) -> CheckResult:
-    """So many wrong and good lines."""
+    """Tries `bad` wrong lines and `good` good ones."""
     refused, accepted = bad_lines(bad), good_lines(good)
     wrong = [line for line in refused if line != "refused"]
     wrong += [line for line in accepted if line != "accepted"]

@@ -1,7 +1,7 @@
-"""Two processes under jax.distributed on the CPU: one is killed or asked to leave, both restart.
+"""Kills or interrupts one of two processes under jax.distributed on the CPU, and resumes both.
 
-They share the rows of every batch, and by FSDP the parameters and the optimizer's state: none can
-do a step without the other.
+They share the rows of every batch and, with FSDP, the parameters and the optimizer's state, so
+neither can do a step alone.
 """
 
 import socket
@@ -22,8 +22,8 @@ NEVER = ("--config.checkpoint.seconds=3600.0",)  # but when asked to leave, and 
 
 
 def show(folder: Path) -> CheckResult:
-    """Each of the two is the one killed, once."""
-    wanted, took, bad = undisturbed(folder / "whole"), [], []
+    """Kills each of the two processes once."""
+    wanted, took, bad = uninterrupted(folder / "whole"), [], []
     for lost in range(PROCESSES):
         seconds, wrong = attempt(folder / f"lost{lost}", lost, wanted)
         took.append(seconds)
@@ -46,8 +46,8 @@ def show(folder: Path) -> CheckResult:
 
 
 def show_asked(folder: Path) -> CheckResult:
-    """SIGTERM to the first, to the second, to both; the only save is the one that it brings."""
-    wanted, took, bad = undisturbed(folder / "whole", NEVER), [], []
+    """Sends SIGTERM to the first, the second, or both; nothing else causes a save."""
+    wanted, took, bad = uninterrupted(folder / "whole", NEVER), [], []
     cases = ((0,), (1,), (0, 1))
     for which in cases:
         seconds, wrong = asked(folder / f"asked{which}", which, wanted)
@@ -71,7 +71,7 @@ def show_asked(folder: Path) -> CheckResult:
 def attempt(
     workdir: Path, lost: int, wanted: dict[str, str], at: str = "training:3", without: str = ""
 ) -> tuple[float, str]:
-    """Seconds from the loss of one process to the end of the other; what was wrong."""
+    """Returns the seconds from the end of one process to that of the other, and what was wrong."""
     children = start(workdir, {lost: at})
     since = children[lost].wait().at
     left = children[1 - lost].wait()
@@ -84,7 +84,7 @@ def attempt(
 def asked(
     workdir: Path, which: tuple[int, ...], wanted: dict[str, str], without: str = ""
 ) -> tuple[float, str]:
-    """Seconds from SIGTERM to the end of both; what was wrong."""
+    """Returns the seconds from SIGTERM to the end of both processes, and what was wrong."""
     at = dict.fromkeys(which, "training:2@TERM")
     children = start(workdir, at, without, NEVER)
     signalled = [children[process] for process in which]
@@ -101,15 +101,19 @@ def asked(
 def restart(
     workdir: Path, wanted: dict[str, str], without: str, flags: tuple[str, ...] = ()
 ) -> list[str]:
-    """What was wrong with both after a restart, or with what they made."""
+    """Resumes both processes; returns what was wrong with them or their outcome."""
     again = ends(start(workdir, without=without, flags=flags))
     wrong = [f"status {one.status} at the restart: {one.err}" for one in again if one.status]
     found = {} if wrong else outcome(workdir)
     return wrong or [name for name in wanted if wanted[name] != found.get(name)]
 
 
-def undisturbed(workdir: Path, flags: tuple[str, ...] = ()) -> dict[str, str]:
-    """What a run leaves that nothing happens to. RuntimeError: it did not end well."""
+def uninterrupted(workdir: Path, flags: tuple[str, ...] = ()) -> dict[str, str]:
+    """Returns the outcome of a run of both that is not interrupted.
+
+    Raises:
+      RuntimeError: it failed.
+    """
     wrong = [f"status {one.status}: {one.err}" for one in ends(start(workdir, flags=flags))
              if one.status]  # fmt: skip
     if wrong:
@@ -123,7 +127,7 @@ def start(
     without: str = "",
     flags: tuple[str, ...] = (),
 ) -> list[Child]:
-    """The processes of one run, with the failpoint of each that has one."""
+    """Starts the processes of one run, each with its failpoint if it has one."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"

@@ -1,4 +1,4 @@
-"""Every experiment killed in its middle, and started again: its summary is that of a whole run."""
+"""Kills every experiment midway and resumes it: it must end with the summary of a whole run."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,13 +10,13 @@ from scripts.torture.child import Child, side_by_side
 
 
 class Case(NamedTuple):
-    """A config, kept small, and the failpoints at which it is killed, one start after another."""
+    """A small config, and the failpoints at which it is killed, one after another."""
 
     config: tuple[str, ...]
     points: tuple[str, ...]
 
 
-# "measured" is after the records of a row are on disk, before the row has ended.
+# The failpoint "measured" is after the records of a row are on disk and before its stage ends.
 CASES = {
     "images": Case(
         (
@@ -65,7 +65,7 @@ def show(folder: Path) -> CheckResult:
 
 
 def attempt(folder: Path, name: str, core: int, without: str = "") -> str:
-    """What went wrong; "" if nothing did."""
+    """Kills and resumes one experiment; returns what was wrong, or ""."""
     config, points = CASES[name]
     whole, run = folder / name, folder / f"{name}-killed{without}"
     if not whole.exists():
@@ -82,7 +82,7 @@ def attempt(folder: Path, name: str, core: int, without: str = "") -> str:
 
 
 def _timeless(workdir: Path) -> dict[str, Any]:
-    """The records and the summary of a finished run, without wall-clock times."""
+    """Returns the records and the summary of a finished run without wall-clock times."""
     run = runs.read(workdir)
     records = sorted(repr(r) for r in run.records if r["metric"] not in runs.TIMES)
     return {"records": records} | {k: _without(v) for k, v in run.summary.items() if k != "starts"}

@@ -1,4 +1,4 @@
-"""SIGKILL at random moments and at failpoints: one restart must end in the same bits."""
+"""Kills runs at random moments and at failpoints: a resumed run must end in the same bits."""
 
 import random
 import shutil
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from scripts.torture.check_result import CheckResult
-from scripts.torture.child import Child, outcome, pinned, side_by_side, undisturbed
+from scripts.torture.child import Child, outcome, pinned, side_by_side, uninterrupted
 
 # Before, in and after each part of a save; in compiling, training, evaluating, and in the report.
 POINTS = (
@@ -21,16 +21,16 @@ CONTROLS = ("rollback", "optimizer")  # switched off at the restart, after a kil
 
 
 class Case(NamedTuple):
-    """Killed at a failpoint, or after so many seconds."""
+    """A kill at a failpoint or after some seconds, and the protection that is off at the resume."""
 
     at: str | float
     without: str = ""
 
 
 def show(folder: Path, kills: int, seed: int = 0) -> CheckResult:
-    """So many kills, the failpoints first."""
+    """Kills `kills` runs, at the failpoints first."""
     started = time.monotonic()
-    wanted = undisturbed(folder / "whole")
+    wanted = uninterrupted(folder / "whole")
     seconds = time.monotonic() - started
     rng = random.Random(seed)
     cases = [Case(point) for point in POINTS[:kills]]
@@ -59,7 +59,7 @@ def show(folder: Path, kills: int, seed: int = 0) -> CheckResult:
 
 
 def _kill_after(workdir: Path, seconds: float, **how: Any) -> None:
-    """Earlier, in a fresh folder, where the run was over by then."""
+    """Kills a run after so many seconds; if it has ended by then, tries again with half of them."""
     child = Child(workdir, **how)
     time.sleep(seconds)
     child.process.kill()
@@ -69,7 +69,7 @@ def _kill_after(workdir: Path, seconds: float, **how: Any) -> None:
 
 
 def attempt(workdir: Path, case: Case, core: int, wanted: dict[str, str]) -> str:
-    """What went wrong after this kill and one restart; "" if nothing did."""
+    """Kills and resumes one run; returns what was wrong, or ""."""
     how = pinned(workdir, core, case.at)
     if isinstance(case.at, str):
         killed = Child(workdir, failpoint=case.at, **how).wait()

@@ -1,8 +1,7 @@
-"""W&B refused, hanging, erring, dying: the run is the same, its record whole, its end in time.
+"""Runs against W&B servers that refuse, hang, fail or die: same results, and an end in time.
 
-So is that of one that is interrupted while its server is silent.
-
-Beside it: secrets planted in the environment must reach neither the run's folder nor the server.
+This includes a run that is interrupted while its server does not answer. Secrets in the environment
+must appear neither in the run's folder nor on the server.
 """
 
 import signal
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from scripts.torture import signals
 from scripts.torture.check_result import CheckResult
-from scripts.torture.child import Child, outcome, side_by_side, undisturbed
+from scripts.torture.child import Child, outcome, side_by_side, uninterrupted
 from scripts.torture.servers import KINDS, Server, serving
 
 LIMIT = 10.0  # seconds from the finished page to the end of the process
@@ -28,8 +27,8 @@ SECRETS = {
 
 
 def show(folder: Path) -> CheckResult:
-    """One run against each kind of server."""
-    wanted = undisturbed(folder / "whole")
+    """Does one run against each kind of server."""
+    wanted = uninterrupted(folder / "whole")
 
     def one(kind: str, core: int) -> tuple[float, str]:
         tried = interrupted if kind == SIGNALLED else attempt
@@ -58,7 +57,7 @@ def show(folder: Path) -> CheckResult:
 
 
 def attempt(workdir: Path, server: Server, wanted: dict[str, str], core: int) -> tuple[float, str]:
-    """Seconds from the end of our own work, the page, to that of the process; what was wrong."""
+    """Returns the seconds from the finished page to the end of the process, and what was wrong."""
     where = environment(workdir, server)
     ended = Child(workdir, ONLINE, cores=(core,), environment=where).wait()
     seconds = time.time() - (workdir / "report.html").stat().st_mtime
@@ -73,7 +72,9 @@ def attempt(workdir: Path, server: Server, wanted: dict[str, str], core: int) ->
 def interrupted(
     workdir: Path, server: Server, wanted: dict[str, str], core: int
 ) -> tuple[float, str]:
-    """Seconds from a SIGTERM in training to the end; what was wrong, then or after a restart."""
+    """Returns the seconds from a SIGTERM in training to the end, and what was wrong, then or after
+    the run was resumed.
+    """
     where = environment(workdir, server)
     seconds, wrong = signals.at_point(
         workdir, "training:2", signal.SIGTERM, ONLINE, cores=(core,), environment=where
@@ -86,7 +87,7 @@ def interrupted(
 
 
 def leaks(folder: Path, bodies: list[str]) -> list[str]:
-    """Where a secret is: files of a folder, and what a server was sent."""
+    """Returns where secrets were found: in a folder's files, or in what a server got."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     contents: Iterator[tuple[str, str]] = (
         (str(path), path.read_bytes().decode(errors="replace")) for path in files

@@ -1,7 +1,7 @@
-"""docs/reliability.md: what is guaranteed, by hand, and between two marks what checks have found.
+"""Writes the results of checks into docs/reliability.md, between two marks; the rest is by hand.
 
-A check's figures are a row of the table, and a note that says how, when and where it was run. They
-take the place of its earlier ones, so that a long run can be done in pieces.
+A result is a row of the table and a note that says how, when and where the check was run. It
+replaces the check's earlier result.
 """
 
 import datetime
@@ -20,7 +20,7 @@ HEAD = "| check | what | good | control | found |\n|---|---|---|---|---|\n"
 
 
 def write(path: Path, name: str, shown: CheckResult, seconds: float, order: Iterable[str]) -> None:
-    """Puts one check's figures between the marks, in the order of the names."""
+    """Writes one check's result between the marks; the rows are in the order of the names."""
     before, _, rest = path.read_text("utf-8").partition(BEGIN)
     old, _, after = rest.partition(END)
     kept = _parts(old) | {name: (_row(name, shown), _note(name, shown, seconds))}
@@ -31,7 +31,7 @@ def write(path: Path, name: str, shown: CheckResult, seconds: float, order: Iter
 
 
 def _parts(text: str) -> dict[str, tuple[str, str]]:
-    """The row and the note of each check in what stands between the marks."""
+    """Returns the row and the note of each check in the text between the marks."""
     rows, notes, name = {}, {}, ""
     for line in text.splitlines(keepends=True):
         if line.startswith("| ") and not HEAD.startswith(line):

@@ -1,4 +1,4 @@
-"""Fake W&B servers on this machine: one that works, and those that refuse, hang, err and die."""
+"""Fake W&B servers on this machine: one that works, others that refuse, hang, fail or die."""
 
 import contextlib
 import json
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 KINDS = ("refusing", "hanging", "erring", "dying", "going silent")
-ANSWERED = 2  # requests until one dies or goes silent: those that start a run
+ANSWERED = 2  # requests, which start a run, before a server dies or goes silent
 
 _RUN = {
     "id": "UnVu", "name": "run", "displayName": "run", "historyLineCount": 0, "config": "{}",
@@ -28,7 +28,7 @@ _ANSWERS = {
 
 
 class Server(ThreadingHTTPServer):
-    """Counts what it is asked and keeps what reaches its file stream."""
+    """Counts requests, and keeps all bodies and the lines of the file stream."""
 
     daemon_threads = True
 
@@ -43,7 +43,7 @@ class Server(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     def handle_error(self, request, client_address):
-        """Says nothing: a client that gave up is what is tested."""
+        """Prints nothing: a client that gives up is expected."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -92,7 +92,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def serving(kind: str) -> Iterator[Server]:
-    """A server of that kind, or "working"; for "refusing" nobody listens at its address."""
+    """Runs a server of one of KINDS, or "working"; for "refusing" its address has no server."""
     server = Server(kind)
     if kind == "refusing":
         server.server_close()

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: a checkpoint, a status of its own, and out within seconds."""
+"""Interrupts runs by SIGTERM and SIGINT: a checkpoint, exit status 75, and an end in seconds."""
 
 import itertools
 import random
@@ -9,7 +9,7 @@ from typing import Any
 
 from posenc_jax.lab.hosts.signals import STOP_SIGNALS
 from scripts.torture.check_result import CheckResult
-from scripts.torture.child import Child, outcome, pinned, side_by_side, undisturbed
+from scripts.torture.child import Child, outcome, pinned, side_by_side, uninterrupted
 
 LIMIT = 10.0  # seconds
 AT = ("compiling+0.3", "training:2", "saving:2", "writing:3+0.01", "committed:2", "evaluating:2")
@@ -19,9 +19,9 @@ Case = tuple[str | float, signal.Signals]  # a failpoint, or seconds after compi
 
 
 def show(folder: Path, signals: int, seed: int = 0) -> CheckResult:
-    """So many signals, at failpoints and at random moments; each run is then ended and compared."""
+    """Interrupts `signals` runs at failpoints and random moments, resumes and compares them."""
     rng = random.Random(seed)
-    wanted = undisturbed(folder / "whole")
+    wanted = uninterrupted(folder / "whole")
     moments = [rng.uniform(0.0, 4.0) for _ in range(signals - 2 * len(AT))]
     ats = [*(at for at in AT for _ in STOP_SIGNALS), *moments]
     cases: list[Case] = list(zip(ats, itertools.cycle(STOP_SIGNALS), strict=False))
@@ -51,7 +51,9 @@ def show(folder: Path, signals: int, seed: int = 0) -> CheckResult:
 
 
 def attempt(workdir: Path, case: Case, core: int, wanted: dict[str, str]) -> tuple[float, str]:
-    """Seconds from a signal to the end of the run; what was wrong, then or after a restart."""
+    """Returns the seconds from a signal to the end of the run, and what was wrong, then or after
+    the run was resumed.
+    """
     at, name = case
     how = pinned(workdir, core, at)
     if isinstance(at, str):
@@ -67,7 +69,9 @@ def attempt(workdir: Path, case: Case, core: int, wanted: dict[str, str]) -> tup
 def at_point(
     workdir: Path, point: str, name: signal.Signals, *flags: str, **how: Any
 ) -> tuple[float, str]:
-    """A signal sent by the run to itself; seconds from there to its end, and what was wrong."""
+    """Makes the run signal itself at a failpoint; returns the seconds to its end and what was
+    wrong.
+    """
     spec = f"{point}@{name.name.removeprefix('SIG')}"
     child = Child(workdir, *flags, failpoint=spec, **how)
     while "leaving within" not in child.said() and child.process.poll() is None:
@@ -76,7 +80,7 @@ def at_point(
 
 
 def at_moment(workdir: Path, after: float, name: signal.Signals, **how: Any) -> tuple[float, str]:
-    """A signal so long after the first compilation began."""
+    """Sends a signal `after` seconds after the first compilation began; returns the same."""
     child = Child(workdir, **how)
     while not (workdir / "progress.json").exists() and child.process.poll() is None:
         time.sleep(0.02)
@@ -93,7 +97,7 @@ def _leaves(child: Child, since: float) -> tuple[float, str]:
 
 
 def loses_work(workdir: Path, without: str = "") -> bool:
-    """Whether a long run, interrupted in training, leaves no checkpoint."""
+    """Returns whether a long run that is interrupted in training leaves no checkpoint."""
     child = Child(workdir, *LONG, without=without)
     while "step" not in child.said() and child.process.poll() is None:
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Many starts at one instant in one folder: one winner.
+"""Starts many runs in one folder at the same instant: exactly one may win.
 
 `python -m scripts.torture.starts N FOLDER [without]` prints "WINNERS REFUSALS-THAT-NAME-IT OTHERS".
 """
@@ -33,7 +33,10 @@ def show(folder: Path, starts: int) -> CheckResult:
 
 
 def count(starts: int, folder: Path, without: bool = False) -> tuple[int, int, int]:
-    """Winners, refusals that name the winner, and anything else; in a process without threads."""
+    """Returns the numbers of winners, of refusals that name the winner, and of other ends.
+
+    The starts are forked from a new process, which has no threads.
+    """
     command = [sys.executable, "-m", "scripts.torture.starts", str(starts), str(folder)]
     done = subprocess.run(
         [*command, *(["without"] if without else [])], cwd=ROOT, capture_output=True, text=True,
@@ -44,7 +47,7 @@ def count(starts: int, folder: Path, without: bool = False) -> tuple[int, int, i
 
 
 class Pipes(NamedTuple):
-    """(read, write) ends: closing `go` lets all start, `over` lets the winner end."""
+    """(read, write) ends of pipes: closing `go` starts all, closing `over` lets the winner end."""
 
     go: tuple[int, int]
     tried: tuple[int, int]

@@ -1,4 +1,4 @@
-"""The same run, interrupted and not, on two cores: what differs is said, not hidden."""
+"""Measures how much a resumed run on two cores differs from one that was not interrupted."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ LONG = "--config.train.steps=102"  # a run of few steps has one device
 
 
 def show(folder: Path) -> CheckResult:
-    """The largest difference between parameters; the control is another seed."""
+    """Compares parameters; the control is a run with another seed."""
     for name, flags in {"a": (), "b": (), "other": ("--config.first_seed=7",)}.items():
         Child(folder / name, LONG, *flags, cores=CORES).wait()
     Child(folder / "killed", LONG, cores=CORES, failpoint="training:3").wait()
@@ -33,7 +33,7 @@ def show(folder: Path) -> CheckResult:
 
 
 def largest(one: Path, other: Path) -> float:
-    """The largest difference between the parameters that two runs ended with."""
+    """Returns the largest difference between the final parameters of two runs."""
     gaps = []
     for folder in (one / "checkpoints").iterdir():
         a = next(Checkpoints(folder).newest()).leaves

@@ -1,6 +1,6 @@
 """`python -m scripts.torture.unprotected PROTECTION FLAGS...`: train.py with one protection off.
 
-The controls of the torture tests: what each protection prevents must then be seen to happen.
+These are the controls of the checks: the failure that a protection prevents must then occur.
 """
 
 import sys
@@ -13,7 +13,7 @@ from posenc_jax.lab.wandb import logger
 
 
 def rollback() -> None:
-    """New records come after whatever is in metrics.jsonl."""
+    """New records are appended after the lines of a stage that did not end."""
     kept = journal.Journal.append
 
     def append(self, text):
@@ -24,7 +24,7 @@ def rollback() -> None:
 
 
 def optimizer() -> None:
-    """Parameters come back, the optimizer's state does not."""
+    """Only the parameters are restored, not the optimizer's state."""
 
     def fill(tree, leaves):
         full = checkpoints.fill(tree, leaves)
@@ -34,35 +34,35 @@ def optimizer() -> None:
 
 
 def manifest() -> None:
-    """Every checkpoint is believed."""
+    """No checkpoint is verified."""
     checkpoints.verify = lambda folder: ""
 
 
 def default_signals() -> None:
-    """SIGTERM is what it is by default."""
+    """SIGTERM has its default effect."""
     signals.install = lambda: None
 
 
 def locking() -> None:
-    """Nobody looks whether somebody else is there."""
+    """The folder is not locked."""
     lock.fcntl.flock = lambda file, how: None
 
 
 def bounds() -> None:
-    """W&B may take the time that it wants."""
+    """Calls of W&B have no time limit."""
     logger.FINISH_SECONDS = 0.0
     logger._with_timeout = lambda seconds, call, *arguments: call(*arguments)
     job.LEAVE_SECONDS = 3600.0
 
 
 def following() -> None:
-    """Workers do not look for their parent."""
+    """Workers do not end with their parent."""
     workers._start = _start_alone
 
 
 def _start_alone(prepare, config, free):
     signals.end_with_parent = lambda: None
-    workers._start(prepare, config, free)  # of the worker, where nothing is changed
+    workers._start(prepare, config, free)  # the worker imports its own modules, without this change
 
 
 PROTECTIONS = {

@@ -1,4 +1,4 @@
-"""The leaderboard's processes end with the one that started them, however that ends."""
+"""Ends the leaderboard's first process in several ways: its worker processes must end too."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ ENDS = {signal.SIGKILL: -signal.SIGKILL, signal.SIGTERM: 75, signal.SIGINT: 75} 
 
 
 def show(folder: Path) -> CheckResult:
-    """Each signal to the first process alone, and to all of them at once."""
+    """Sends each signal to the first process alone, and to all processes at once."""
     cases = [(name, group) for name in ENDS for group in (False, True)]
     took, bad = [], []
     for name, group in cases:
@@ -44,8 +44,8 @@ def show(folder: Path) -> CheckResult:
 def end(
     workdir: Path, name: signal.Signals, group: bool, without: str = ""
 ) -> tuple[int, float, int]:
-    """Sends a signal while workers train: the first process's status, seconds until all were gone,
-    and how many were left at the limit.
+    """Sends a signal while workers train. Returns the first process's exit status, the seconds
+    until all had ended, and how many still ran at the limit.
     """
     child = Child(workdir, config=LONG, cores=(0, 1), without=without)
     while len(workers := _below(child.process.pid)) < 2 or not all(map(_busy, workers)):
@@ -63,7 +63,7 @@ def end(
 
 
 def _below(parent: int) -> list[int]:
-    """The workers of a process: its children that run our code."""
+    """Returns the worker processes of a process."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -77,7 +77,7 @@ def _below(parent: int) -> list[int]:
 
 
 def _busy(pid: int) -> bool:
-    """Whether it has computed for longer than it takes to start."""
+    """Returns whether a process has used more processor time than its start takes."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -86,7 +86,7 @@ def _busy(pid: int) -> bool:
 
 
 def lives(pid: int) -> bool:
-    """Whether a process is there and has not ended."""
+    """Returns whether a process exists and has not ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

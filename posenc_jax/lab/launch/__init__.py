@@ -1,5 +1,5 @@
-"""Where the points of a sweep run: this machine, W&B agents, cloud TPUs, a Slurm cluster."""
+"""Runs the points of a sweep: on this machine, by W&B agents, on cloud TPUs or a Slurm cluster."""
 
 from posenc_jax.lab.hosts.exit_status import Interrupted
 
-AGAIN = Interrupted.status  # a run that left with it is to be started again, and goes on
+RESTART_STATUS = Interrupted.status  # exit status of a run that can be resumed

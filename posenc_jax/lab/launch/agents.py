@@ -1,4 +1,4 @@
-"""A sweep as the file that `wandb sweep` takes and `wandb agent` runs."""
+"""Writes a sweep as a file for `wandb sweep`, whose points `wandb agent` runs."""
 
 import math
 from pathlib import Path
@@ -10,10 +10,10 @@ from posenc_jax.lab.config.sweeps import Sweep, text
 
 
 def sweep_file(sweep: Sweep, project: str, folder: Path) -> dict[str, Any]:
-    """The content of the file. An agent runs each point in a process of its own.
+    """Returns the content of the file. An agent runs each point in its own process.
 
-    Points that are every combination of their fields' values become a grid of these fields; others,
-    such as zipped ones, a grid over the points' names, which scripts/sweep.py knows.
+    If the points are all combinations of their fields' values, the file has a grid over the fields;
+    otherwise a grid over the points' names, which scripts/sweep.py looks up.
     """
     native = _grid(sweep)
     shared = [f"--config={sweep.config}", "--config.wandb.mode=online"]
@@ -22,7 +22,7 @@ def sweep_file(sweep: Sweep, project: str, folder: Path) -> dict[str, Any]:
         "project": project,
         "method": "grid",
         "program": "train.py" if native else "scripts/sweep.py",
-        # ${args} keeps the two hyphens, without which absl would take no flag for one.
+        # ${args} keeps the two hyphens that absl needs.
         "command": [
             "${env}", "${interpreter}", "${program}", *shared,
             *([] if native else [f"--folder={folder}"]), "${args}",
@@ -41,9 +41,9 @@ def write(sweep: Sweep, project: str, folder: Path) -> Path:
 
 
 def _grid(sweep: Sweep) -> dict[str, dict[str, Any]]:
-    """Parameters whose every combination is a point, and every point one; {} where there are none.
+    """Returns W&B parameters whose combinations are exactly the points; {} if there are none.
 
-    Values that YAML has no form for stand as the command line's text.
+    A value that YAML cannot hold is written as on the command line.
     """
     points = [point.overrides for point in sweep.points]
     if any(set(point) != set(points[0]) for point in points):

@@ -1,4 +1,4 @@
-"""A sweep on this machine: its points one after another, each a process of its own."""
+"""Runs a sweep on this machine: its points one after another, each in its own process."""
 
 import json
 import subprocess
@@ -11,12 +11,12 @@ from typing import Any, Literal, NamedTuple
 from posenc_jax.lab import runs
 from posenc_jax.lab.config.sweeps import Point, Sweep
 
-TICK, GRACE = 0.5, 60.0  # seconds between two looks at a running point; for it to leave
-TAIL = 4096  # bytes of a log or a record that are read for its last line
+TICK, GRACE = 0.5, 60.0  # seconds between two checks of a running point; until it is killed
+TAIL = 4096  # bytes at the end of a file that are read for its last line
 
 
 class Status(NamedTuple):
-    """How far a point is; `note` is for people, `seconds` of this process."""
+    """How far a point is; `note` is shown to users, `seconds` is its time in this process."""
 
     state: Literal["waiting", "running", "finished", "failed"]
     note: str = ""
@@ -26,9 +26,11 @@ class Status(NamedTuple):
 def statuses(
     sweep: Sweep, folder: Path, configs: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Status]:
-    """What stands in the sweep's folder: a point is finished, or waits to be run or to go on.
+    """Returns which points are finished in the sweep's folder, and which wait to be run or resumed.
 
     Args:
+      sweep: the points.
+      folder: has a folder for each point.
       configs: the checked config of each point by name, as a run records it.
 
     Raises:
@@ -51,10 +53,10 @@ def run(
     board: dict[str, Status],
     show: Callable[[], None],
 ) -> None:
-    """Runs what is not finished, in order; `board` is kept up to date and `show` called on change.
+    """Runs the points that are not finished, in order; updates `board` and then calls `show`.
 
-    A point that fails leaves its output in FOLDER/NAME.log and the others go on. Whatever stops
-    this process first ends the point that runs, by SIGTERM.
+    The output of a point is in FOLDER/NAME.log. If one fails, the others still run. If this process
+    is stopped, it first ends the running point by SIGTERM.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for point in sweep.points:
@@ -79,7 +81,7 @@ def run(
 
 
 def _wait(command: list[str], log: Path, running: Callable[[], None]) -> int:
-    """The exit status of the command; `running` is called while it runs."""
+    """Runs a command and returns its exit status; calls `running` at each check."""
     with log.open("ab") as out:
         child = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
         try:
@@ -100,7 +102,7 @@ def _wait(command: list[str], log: Path, running: Callable[[], None]) -> int:
 
 
 def _progress(workdir: Path) -> str:
-    """ "rope: step 40" or "rope: tested at 128", from the last record."""
+    """Returns "rope: step 40" or "rope: tested at 128", from the last record."""
     try:
         record = json.loads(_last_line(workdir / "metrics.jsonl"))
         at, labels = f"step {record['step']}", record["labels"]
@@ -112,13 +114,13 @@ def _progress(workdir: Path) -> str:
 
 
 def _last_line(path: Path) -> str:
-    """The last whole line that is not blank."""
+    """Returns the last line that is not blank."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - TAIL))
         lines = file.read().decode("utf-8", "replace").splitlines()
     return next((line.strip() for line in reversed(lines) if line.strip()), "no output")
 
 
-def waiting(board: Mapping[str, Status], points: list[Point]) -> int:
-    """How many points are not finished."""
+def unfinished(board: Mapping[str, Status], points: list[Point]) -> int:
+    """Returns how many points are not finished."""
     return sum(board[point.name].state != "finished" for point in points)

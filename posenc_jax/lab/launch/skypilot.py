@@ -1,8 +1,8 @@
-"""A sweep on cloud TPUs: one managed job of SkyPilot a point, which starts anew where it is lost.
+"""Runs a sweep on cloud TPUs: one managed job of SkyPilot for each point.
 
-SkyPilot looks for machines, moves to another zone, mounts the bucket and restarts; here are only
-the tasks that it reads. It is not among this project's dependencies, whose W&B its own would hold
-back, so it is installed apart, and its loader is asked in its own interpreter.
+SkyPilot finds machines, moves jobs to other zones, mounts the bucket and restarts lost jobs; this
+module writes the tasks that it reads. SkyPilot is installed in its own environment, since it needs
+an older W&B, and its loader is called with that environment's interpreter.
 """
 
 import re
@@ -18,7 +18,7 @@ from pydantic import Field, NonNegativeInt, StringConstraints
 from posenc_jax.lab.config.errors import inside
 from posenc_jax.lab.config.schema import Part, check
 from posenc_jax.lab.config.sweeps import Point, Sweep
-from posenc_jax.lab.launch import AGAIN
+from posenc_jax.lab.launch import RESTART_STATUS
 from posenc_jax.options import choices_for
 
 INSTALL = 'uv tool install "skypilot[gcp]"'
@@ -55,7 +55,7 @@ Code = Annotated[int, Field(ge=0, le=255)]
 
 
 class Recovery(Part):
-    """What is done when a machine is taken away, or a run leaves with one of the codes."""
+    """What SkyPilot does when a machine is lost, or a run exits with one of the codes."""
 
     strategy: Strategy
     max_restarts_on_errors: NonNegativeInt
@@ -72,7 +72,7 @@ class Resources(Part):
 
 
 class Mount(Part):
-    """A bucket as a folder; MOUNT_CACHED is the mode in which files can be appended to."""
+    """A bucket mounted as a folder; in mode MOUNT_CACHED files can be appended to."""
 
     source: Bucket
     mode: Literal["MOUNT_CACHED"]
@@ -100,7 +100,7 @@ def accelerator(tpu: str) -> str:
 
 
 def tasks(sweep: Sweep, *, tpu: str, bucket: str, spot: bool, recovery: str) -> list[Task]:
-    """A task for each point; the run's folder is in the bucket, so that it goes on elsewhere.
+    """Returns a task for each point. Runs are in the bucket, so any machine can resume them.
 
     Raises:
       ValueError: one line names the flag, the value and the choices.
@@ -117,7 +117,7 @@ def tasks(sweep: Sweep, *, tpu: str, bucket: str, spot: bool, recovery: str) -> 
             "job_recovery": {
                 "strategy": recovery,
                 "max_restarts_on_errors": 0,
-                "recover_on_exit_codes": [AGAIN],
+                "recover_on_exit_codes": [RESTART_STATUS],
             },
         },
         "workdir": ".",
@@ -157,10 +157,10 @@ for path in sys.argv[1:]:
 
 
 def validate(paths: list[Path], root: Path) -> None:
-    """Has SkyPilot's own loader read every task; needs no network and no account.
+    """Checks every task with SkyPilot's own loader; needs no network and no account.
 
     Raises:
-      ValueError: SkyPilot is not installed, or what it says of the first task it refuses.
+      ValueError: SkyPilot is not installed, or refuses a task; gives its message.
     """
     python = Path(_sky()).resolve().parent / "python"
     command = [str(python), "-c", LOADER, *(str(path.resolve()) for path in paths)]
@@ -171,9 +171,15 @@ def validate(paths: list[Path], root: Path) -> None:
 
 
 def submit(paths: list[Path], root: Path, secrets: tuple[str, ...] = ()) -> None:
-    """Submits every task as a managed job. ValueError: the first that SkyPilot does not take.
+    """Submits every task as a managed job.
 
-    secrets: names of variables of the environment that the jobs get; their values are in no file.
+    Args:
+      paths: the tasks' files.
+      root: the repository, which each job gets.
+      secrets: names of environment variables that the jobs get; their values are in no file.
+
+    Raises:
+      ValueError: SkyPilot refuses a task; those before it are submitted.
     """
     shared = ["--yes", "--async", *(part for name in secrets for part in ("--secret", name))]
     for path in paths:
@@ -189,7 +195,7 @@ def _sky() -> str:
 
 
 def _names(sweep: Sweep) -> list[str]:
-    """Names of jobs, in letters and digits joined by single hyphens, no two the same."""
+    """Returns a different name for each job, of letters and digits joined by single hyphens."""
     plain = [re.sub(r"[^a-zA-Z0-9.]+", "-", f"{sweep.name}-{p.name}") for p in sweep.points]
     return [name if plain.count(name) == 1 else f"{name}-{i}" for i, name in enumerate(plain)]
 
@@ -200,7 +206,7 @@ def _command(sweep: Sweep, point: Point) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Scripts stand as blocks of lines."""
+    """Writes a text of several lines as a YAML block."""
 
 
 def _block(dumper: yaml.SafeDumper, value: str) -> Any:

@@ -1,10 +1,10 @@
-"""A sweep as a Slurm job array: a file with one command a line, and the script that runs them."""
+"""Writes a sweep as a Slurm job array: a file of commands, and the script that runs them."""
 
 import shlex
 from pathlib import Path
 
 from posenc_jax.lab.config.sweeps import Sweep
-from posenc_jax.lab.launch import AGAIN
+from posenc_jax.lab.launch import RESTART_STATUS
 
 SCRIPT = """#!/bin/bash
 #SBATCH --job-name={name}
@@ -40,7 +40,7 @@ def write(sweep: Sweep, folder: Path, root: Path) -> Path:
             folder=shlex.quote(str(folder)),
             root=shlex.quote(str(root)),
             commands=shlex.quote(str(commands)),
-            again=AGAIN,
+            again=RESTART_STATUS,
         ),
         "utf-8",
     )

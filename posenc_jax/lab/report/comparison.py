@@ -1,4 +1,4 @@
-"""One page over many runs, which answers the mouse and opens with no network."""
+"""Compares many runs on one interactive HTML page that needs no network."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from typing import Any
 from posenc_jax.lab import runs
 from posenc_jax.lab.hosts.files import write_text
 from posenc_jax.lab.report import merging
-from posenc_jax.lab.report.page_css import CSS
+from posenc_jax.lab.report.webpage import html_page
 
 HERE = Path(__file__).parent
 SCRIPTS = ("chart.js", "comparison.js")
@@ -18,7 +18,7 @@ RAW = ("report.html", "config.json", "metrics.jsonl", "summary.json")
 
 
 def compare(workdirs: Sequence[str | Path], path: Path, title: str) -> dict[str, Any]:
-    """Writes the page over finished runs to `path`; returns what it shows.
+    """Writes the page about finished runs to `path`; returns the data that it shows.
 
     Raises:
       ValueError: no folder given, one given twice, or one that holds no finished run.
@@ -39,7 +39,7 @@ def compare(workdirs: Sequence[str | Path], path: Path, title: str) -> dict[str,
 
 
 def names(folders: Sequence[Path]) -> list[str]:
-    """The shortest ends of the paths that tell the folders apart."""
+    """Returns the shortest ends of the paths that are all different."""
     for depth in range(1, max(len(folder.parts) for folder in folders) + 1):
         found = ["/".join(folder.parts[-depth:]) for folder in folders]
         if len(set(found)) == len(found):
@@ -48,28 +48,14 @@ def names(folders: Sequence[Path]) -> list[str]:
 
 
 def html(merged: dict[str, Any], title: str) -> str:
-    """The page as text. What comes from the runs is data, which the script writes as text only."""
+    """Returns the page. Text from the runs is data, which the script never reads as HTML."""
     data = json.dumps(merged, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    data = data.replace("<", "\\u003c")  # nothing in it can end the element it stands in
+    data = data.replace("<", "\\u003c")  # so that the data cannot close its element
     style = (HERE / "comparison.css").read_text("utf-8")
     script = "".join((HERE / name).read_text("utf-8") for name in SCRIPTS)
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'">
-<title>{escape(title)}</title>
-<style>{CSS}{style}</style>
-</head>
-<body>
-<header><h1>{escape(title)}</h1><p class="muted" id="lead"></p></header>
-<main id="main"><noscript><p>This page draws itself with its own script; switch scripts on, or read
-the raw records beside it.</p></noscript></main>
+    body = f"""<header><h1>{escape(title)}</h1><p class="muted" id="lead"></p></header>
+<main id="main"><noscript><p>This page needs its own script. Allow scripts, or read the raw records
+of the runs.</p></noscript></main>
 <script type="application/json" id="data">{data}</script>
-<script>{script}</script>
-</body>
-</html>
-"""
+<script>{script}</script>"""
+    return html_page(title, body, allowed="script-src 'unsafe-inline'", style=style)

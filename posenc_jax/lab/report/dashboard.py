@@ -1,7 +1,7 @@
-"""A W&B workspace as code: sections for what the experiments measure, with every seed shown.
+"""Builds a W&B workspace: sections for the results of the experiments, with every seed.
 
-Which metrics, encodings and figures there are is read from finished runs on disk; the panels then
-show all runs of the project that have them.
+The names of metrics, encodings and figures come from finished runs on disk; the panels show all
+runs of the project that have them.
 """
 
 import warnings
@@ -13,20 +13,20 @@ from posenc_jax.lab.runs import TIMES, StoredRun
 from posenc_jax.lab.wandb import logger
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # of its own use of pydantic
+    warnings.simplefilter("ignore")  # about the package's own use of pydantic
     import wandb_workspaces.reports.v2 as panels
     import wandb_workspaces.workspaces as workspaces
 
-MOST = 500  # runs in a panel; W&B shows 10 unless told otherwise, which hides seeds
-# Sections after the first, and the experiment that each is of.
+MOST = 500  # runs in a panel; W&B's default of 10 hides seeds
+# Section -> the experiment that it shows.
 EXPERIMENTS = {"Order": "permutation", "Padding": "padding_leakage", "Claims": "claims"}
 
 
 def workspace(entity: str, project: str, name: str, runs: Sequence[StoredRun]) -> Any:
-    """The workspace, not yet saved; `save()` sends it, `serialise` does without a network.
+    """Returns the workspace, not yet saved: `save()` uploads it, `serialise` needs no network.
 
     Args:
-      runs: finished runs, of which the names in the panels come.
+      runs: finished runs, which give the names in the panels.
 
     Raises:
       ValueError: no runs.
@@ -60,7 +60,7 @@ def workspace(entity: str, project: str, name: str, runs: Sequence[StoredRun]) -
 
 
 def serialise(made: Any) -> str:
-    """The workspace as the JSON that W&B would get."""
+    """Returns the workspace as the JSON that W&B would get."""
     return made._to_model().model_dump_json(indent=2)
 
 
@@ -69,7 +69,10 @@ def _layout() -> Any:
 
 
 def _extrapolation(runs: Sequence[StoredRun]) -> Iterable[Any]:
-    """For each metric a line an encoding by length, dotted ends of its interval; then the rest."""
+    """Returns panels by length and by position for each metric, training losses, and media.
+
+    In a panel by length each encoding is a line, with dotted ends of its interval.
+    """
     if not runs:
         return [_missing("rope_extrap")]
     found: list[Any] = []
@@ -112,7 +115,7 @@ def _speed(runs: Sequence[StoredRun]) -> list[Any]:
 
 
 def _media(runs: Sequence[StoredRun]) -> list[Any]:
-    """The runs' figures, their reports, and the table with every seed."""
+    """Returns panels of the runs' figures, their reports, and the table with every seed."""
     names = _unique(path.stem for run in runs for path in sorted(run.path.glob("figures/*.png")))
     figures = [
         panels.MediaBrowser(title=name.replace("_", " "), media_keys=[f"figures/{name}"])
@@ -132,7 +135,7 @@ def _lines(title: str, axis: str, keys: Sequence[str], **options: Any) -> Any:
 
 
 def _keys(runs: Sequence[StoredRun], wanted: Any) -> list[str]:
-    """What the mirror calls the records that are wanted."""
+    """Returns the names in W&B of the records that are wanted."""
     return _unique(logger.curve_name(r) for run in runs for r in run.records if wanted(r))
 
 

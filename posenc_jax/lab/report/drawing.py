@@ -1,4 +1,4 @@
-"""The style of all figures: colours, fonts, axes, labels in the right margin.
+"""The style and shared parts of all figures: colours, fonts, axes, labels in the right margin.
 
 The style sheet of the HTML pages is in `page_css`.
 """

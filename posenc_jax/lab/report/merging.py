@@ -1,6 +1,6 @@
-"""Many runs as one: lines that are comparable, what their configs differ in, and their seeds.
+"""Merges many runs for the comparison page: a line for each encoding and config, with its seeds.
 
-Runs whose configs differ in the seeds alone are pooled. Everything is computed here; the page only
+Runs whose configs differ only in their seeds are pooled. Everything is computed here; the page only
 draws it.
 """
 
@@ -17,15 +17,14 @@ from posenc_jax.lab.report import summaries
 from posenc_jax.lab.report.statistics import interval
 from posenc_jax.lab.runs import TIMES, Record, StoredRun
 
-# What says nothing about the result: where it was mirrored, and which seeds were run.
-ASIDE = ("wandb", "seeds", "first_seed")
+IGNORED = ("wandb", "seeds", "first_seed")  # parts of a config that do not tell lines apart
 POINTS, DIGITS = 200, 6  # of a training curve; of a number on the page
 
 
 class Line(NamedTuple):
-    """One encoding under one config, with the seeds of all runs that have it.
+    """One encoding under one config, with the seeds of all runs that have both.
 
-    folder: of the first of these runs, for what is no record.
+    folder: of the first of these runs, where attention maps are.
     """
 
     label: str
@@ -37,11 +36,11 @@ class Line(NamedTuple):
 
 
 def merge(runs: Sequence[StoredRun], names: Sequence[str]) -> dict[str, Any]:
-    """What the page shows of the runs, as JSON can hold it.
+    """Returns the data of the page, as JSON can hold it.
 
     Args:
-      runs: finished runs; those that are not a table by length are listed only.
-      names: what each is called, no two the same.
+      runs: finished runs; a run without a table by length is only listed.
+      names: a different name for each run.
     """
     configs = [dotted(run.config) for run in runs]
     fields = differing(configs)
@@ -78,12 +77,12 @@ def merge(runs: Sequence[StoredRun], names: Sequence[str]) -> dict[str, Any]:
 
 
 def differing(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The dotted fields that are not the same in all configs, in the order they are met."""
+    """Returns the dotted fields that differ between the configs, in order of appearance."""
     fields = dict.fromkeys(field for config in configs for field in config)
     return [
         field
         for field in fields
-        if field.split(".")[0] not in ASIDE
+        if field.split(".")[0] not in IGNORED
         and len({repr(config.get(field)) for config in configs}) > 1
     ]
 
@@ -94,11 +93,11 @@ def lines(
     configs: Sequence[Mapping[str, Any]],
     fields: Sequence[str],
 ) -> list[Line]:
-    """The lines of the runs that are tables by length; the same label twice means more seeds.
+    """Returns the lines of all runs with a table by length; runs with the same label are pooled.
 
-    Where two runs would give one line the same seed, their names tell them apart.
+    If two runs have the same label and seed, their names are added to the labels instead.
     """
-    told = [field for field in fields if field != "encoding.name"]
+    others = [field for field in fields if field != "encoding.name"]
     parts: list[tuple[str, str, StoredRun, list[Record]]] = []
     for run, name, config in zip(runs, names, configs, strict=True):
         if "train_length" not in run.summary:
@@ -106,7 +105,7 @@ def lines(
         by_encoding: dict[str, list[Record]] = {}
         for record in run.records:
             by_encoding.setdefault(record["labels"]["encoding"], []).append(record)
-        values = [f"{_short(field, fields)} {_shown(config.get(field))}" for field in told
+        values = [f"{_short(field, fields)} {_shown(config.get(field))}" for field in others
                   if field in config]  # fmt: skip
         for encoding, records in by_encoding.items():
             parts.append((" · ".join([encoding, *values]), name, run, records))
@@ -126,7 +125,7 @@ def lines(
 
 
 def _baselines(runs: Sequence[StoredRun]) -> dict[str, dict[str, float]]:
-    """Metric -> name -> value, those that all runs of the metric agree on."""
+    """Returns metric -> name -> value of the baselines that are equal in all runs of the metric."""
     found: dict[str, list[dict[str, float]]] = {}
     for run in runs:
         if "train_length" in run.summary:
@@ -139,14 +138,14 @@ def _baselines(runs: Sequence[StoredRun]) -> dict[str, dict[str, float]]:
 
 
 def _metrics(line: Line) -> list[str]:
-    """The metrics by length, the run's own first."""
+    """Returns the metrics by length, the run's main one first."""
     tested = [r for r in line.records if r["labels"]["split"] == "test"]
     names = dict.fromkeys(r["metric"] for r in tested if "position" not in r["labels"])
     return sorted(names.keys() - TIMES, key=[line.metric, *names].index)
 
 
 def _cells(line: Line, metric: str) -> list:
-    """[length, mean, low, high, seeds] at each length."""
+    """Returns [length, mean, low, high, seeds] at each length."""
     return [
         [length, *_spread(by_seed.values()), [_round(value) for value in by_seed.values()]]
         for (_, length), by_seed in summaries.final_values(line.records, metric).items()
@@ -154,20 +153,20 @@ def _cells(line: Line, metric: str) -> list:
 
 
 def _training(line: Line) -> list:
-    """[step, mean, low, high, seeds] of the training loss, thinned to POINTS."""
-    curve = _by(summaries.training_loss(line.records), lambda record: record["step"])
+    """Returns [step, mean, low, high, seeds] of the training loss, at about POINTS steps."""
+    curve = _curve(summaries.training_loss(line.records), lambda record: record["step"])
     every = math.ceil(len(curve) / POINTS) or 1
     return [row for i, row in enumerate(curve) if i % every == 0 or i == len(curve) - 1]
 
 
 def _positions(line: Line) -> dict[str, list]:
-    """Length -> [position, mean, low, high, seeds] of the run's own metric."""
+    """Returns length -> [position, mean, low, high, seeds] of the run's main metric."""
     wanted = summaries.by_position(line.records, line.metric)
-    return {str(n): _by(own, lambda r: r["labels"]["position"]) for n, own in wanted.items()}
+    return {str(n): _curve(own, lambda r: r["labels"]["position"]) for n, own in wanted.items()}
 
 
 def _attention(line: Line) -> dict[str, Any] | None:
-    """The weights of each layer and head, [N, H, T, T], as a byte each: 255 times the root."""
+    """Returns the attention weights [N, H, T, T] as bytes: 255 times their square roots."""
     path = line.folder / "attention" / f"{line.encoding}.npy"
     if not path.is_file():
         return None
@@ -176,7 +175,8 @@ def _attention(line: Line) -> dict[str, Any] | None:
     return {"shape": scaled.shape[:3], "bytes": base64.b64encode(scaled.tobytes()).decode()}
 
 
-def _by(records: Iterable[Record], axis: Callable[[Record], int]) -> list:
+def _curve(records: Iterable[Record], axis: Callable[[Record], int]) -> list:
+    """Returns [x, mean, low, high, seeds] at each x = axis(record)."""
     found: dict[int, dict[int, float]] = {}
     for record in records:
         found.setdefault(axis(record), {})[record["seed"]] = record["value"]
@@ -192,7 +192,7 @@ def _spread(values: Iterable[float]) -> list[float | None]:
 
 
 def _round(value: float | None) -> float | None:
-    """A few digits, and null for what is not finite."""
+    """Rounds to DIGITS digits; None if the value is not finite."""
     if value is None or not math.isfinite(value):
         return None
     return float(f"{value:.{DIGITS}g}")
@@ -206,7 +206,7 @@ def _better(metric: str, runs: Sequence[StoredRun]) -> str:
 
 
 def _short(field: str, fields: Sequence[str]) -> str:
-    """The end of a dotted field that tells it from the others; task.name is the task."""
+    """Returns the last part of a dotted field if no other field has it; "task" for "task.name"."""
     field = field.removesuffix(".name")
     last = field.split(".")[-1]
     ends = [other.removesuffix(".name").split(".")[-1] for other in fields]

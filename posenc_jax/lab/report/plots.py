@@ -41,21 +41,22 @@ def figures(workdir: str | Path) -> list[Path]:
 
 
 def save(folder: Path, name: str, draw: Callable[[], Figure]) -> list[Path]:
-    """Writes one figure as PNG, and as SVG on no background, into a folder, made where it does not
-    exist; the same bytes every time.
+    """Writes one figure into a folder as PNG, and as SVG without a background; returns the paths.
+
+    The files have the same bytes each time. The folder is made if it does not exist.
     """
     folder.mkdir(exist_ok=True)
     paths = [folder / f"{name}.png", folder / f"{name}.svg"]
     with drawing.styled(name):
         figure = draw()
         figure.savefig(paths[0], dpi=200)
-        figure.set_layout_engine("none")  # everything has its place now
+        figure.set_layout_engine("none")  # keep the layout of the PNG
         figure.savefig(paths[1], transparent=True, metadata={"Date": None})
     return paths
 
 
 def drawings(run: StoredRun) -> dict[str, Callable[[], Figure]]:
-    """The figures there is something to draw for, by file name."""
+    """Returns file name -> function for the figures that the run has data for."""
     metric = run.summary["metric"]
     found: dict[str, Callable[[], Figure]] = {"by_length": lambda: by_length(run.summary)}
     if summaries.by_position(run.records, metric):
@@ -66,12 +67,10 @@ def drawings(run: StoredRun) -> dict[str, Callable[[], Figure]]:
 
 
 def by_length(summary: Mapping) -> Figure:
-    """The metric by length: mean, band and every seed of each encoding."""
+    """Draws the metric by length: mean, interval and every seed of each encoding."""
     metric, trained = summary["metric"], summary["train_length"]
-    lengths, styles = (
-        summaries.lengths(summary),
-        drawing.line_styles(summaries.encodings(summary)),
-    )
+    lengths = summaries.lengths(summary)
+    styles = drawing.line_styles(summaries.encodings(summary))
     figure = new_figure(4.6)
     axes = figure.subplots()
     drawing.length_axis(axes, lengths, trained)
@@ -100,7 +99,7 @@ def by_length(summary: Mapping) -> Figure:
 
 
 def by_position(run: StoredRun) -> Figure:
-    """The metric by position in the window, one panel for each of the longest lengths."""
+    """Draws the metric by position in the window, a panel for each of the longest lengths."""
     metric, trained = run.summary["metric"], run.summary["train_length"]
     finite = [r for r in run.records if math.isfinite(r["value"])]
     by_length = summaries.by_position(finite, metric)
@@ -117,7 +116,7 @@ def by_position(run: StoredRun) -> Figure:
         at = lambda record: record["labels"]["position"]
         for encoding, curve in _curves(by_length[length], at).items():
             style = {**styles[encoding], "marker": ""}
-            # Positions count from 0, which a log axis does not have.
+            # Positions start at 0, which a log axis cannot show.
             x = [position + 1 for position in curve]
             seeds = [list(by_seed.values()) for by_seed in curve.values()]
             (drawn[encoding],) = axes.plot(x, [np.mean(own) for own in seeds], **style)
@@ -140,7 +139,7 @@ def by_position(run: StoredRun) -> Figure:
 
 
 def training(run: StoredRun) -> Figure:
-    """The training loss by step: every seed thin, their mean bold."""
+    """Draws the training loss by step: a thin line for each seed, a bold one for their mean."""
     records = [r for r in summaries.training_loss(run.records) if math.isfinite(r["value"])]
     known = [*summaries.encodings(run.summary), *(r["labels"]["encoding"] for r in records)]
     styles, labels = drawing.line_styles(list(dict.fromkeys(known))), []
@@ -166,7 +165,7 @@ def training(run: StoredRun) -> Figure:
 
 
 def _curves(records: Sequence[Record], x: Callable[[Record], int]) -> dict[str, dict[int, dict]]:
-    """Encoding -> x, ascending -> seed -> value."""
+    """Returns encoding -> x(record), ascending -> seed -> value."""
     found = {record["labels"]["encoding"]: {} for record in records}
     for record in sorted(records, key=x):
         curve = found[record["labels"]["encoding"]]
@@ -191,6 +190,6 @@ def _unit(metric: str) -> str:
 
 
 def _thin(steps: list[int]) -> list[int]:
-    """At most about POINTS of the steps, the last one among them."""
+    """Returns about POINTS of the steps, including the last one."""
     every = math.ceil(len(steps) / POINTS)
     return steps[::-1][::every][::-1]

@@ -1,7 +1,7 @@
-"""What an experiment shows, said once: text, tables and figures, for the terminal and for the page.
+"""Shows sections of text, tables and figures, both in the terminal and on the HTML page.
 
-An experiment whose results are not a table of encodings by length gives `present` its sections,
-made from the run's folder alone, so that the report can be made again.
+An experiment whose results are not a table of encodings by length makes its sections from the run's
+folder and gives them to `present`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 
 class Grid(NamedTuple):
-    """A table of texts; the first cell of a row names it. `caption` says how to read it.
+    """A table of texts; the first cell of a row is its name.
 
-    words: cells are sentences, which wrap and stand at the left, not numbers.
+    caption: how to read the table.
+    words: whether the cells are sentences, which are wrapped and left-aligned.
     """
 
     columns: Sequence[str]
@@ -37,7 +38,7 @@ class Grid(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """A figure, by the name of its files; `draw` is called in the look of all figures."""
+    """A figure and the name of its files; `draw` is called with the style of all figures."""
 
     name: str
     draw: Callable[[], Figure]
@@ -45,7 +46,7 @@ class Picture(NamedTuple):
 
 
 class Section(NamedTuple):
-    """Paragraphs, tables and figures under a title; a folded one is on the page alone."""
+    """Paragraphs, tables and figures under a title; a folded section is not in the terminal."""
 
     title: str
     parts: Sequence[str | Grid | Picture]
@@ -55,12 +56,12 @@ class Section(NamedTuple):
 def present(
     workdir: str | Path, lead: str, sections: Sequence[Section], console: Console | None = None
 ) -> None:
-    """Draws the figures, writes report.html, prints texts and tables and where the page is.
+    """Draws the figures, writes report.html, prints texts, tables and the page's path.
 
     Args:
       workdir: the folder of a finished run.
       lead: one line under the page's title.
-      sections: what there is to show, in order.
+      sections: in order.
       console: where to print; standard output by default.
 
     Raises:

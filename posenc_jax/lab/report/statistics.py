@@ -9,7 +9,7 @@ from scipy.special import stdtrit
 
 
 class Interval(NamedTuple):
-    """A mean over `size` values; `low` and `high` are None where no interval exists."""
+    """A mean over `size` values and its interval; `low` and `high` are None if there is none."""
 
     mean: float
     low: float | None
@@ -22,10 +22,9 @@ class Interval(NamedTuple):
 
 
 def interval(values: Sequence[float], level: float = 0.95) -> Interval:
-    """Mean and two-sided Student t interval of independent values (Student 1908).
+    """Returns the mean and the two-sided Student t interval of independent values (Student 1908).
 
-    One value has no interval. A value that is not finite makes the mean NaN: a seed that diverged
-    is never averaged away.
+    One value has no interval. If a value is not finite, the mean is NaN.
 
     Raises:
       ValueError: no values, or a level outside (0, 1).
@@ -45,10 +44,10 @@ def interval(values: Sequence[float], level: float = 0.95) -> Interval:
 
 
 def paired(a: Sequence[float], b: Sequence[float], comparisons: int = 1) -> Interval:
-    """Interval of the mean of a - b, pair by pair, at 95% for all `comparisons` together.
+    """Returns the interval of the mean of a - b over pairs, at 95% for all `comparisons` together.
 
-    The level is corrected by Bonferroni: an interval that leaves 0 out is a paired t test that
-    rejects at 5% over the whole family.
+    The level has the Bonferroni correction: an interval without 0 is a paired t test that rejects
+    at a family-wise error rate of 5%.
 
     Raises:
       ValueError: sides of different lengths, no pairs, or fewer than one comparison.

@@ -1,4 +1,4 @@
-"""From records to the numbers that are shown, and how they are written."""
+"""Computes the summary of a run from its records, and formats its numbers."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from posenc_jax.lab.runs import Record
 NOT_MEASURED = "not measured"
 NOT_FINITE = "not finite"
 
-# What a metric is called in a sentence, and its unit.
+# Metric -> its name in a sentence, and its unit.
 METRICS = {
     "bits_per_byte": ("bits per byte", "bits per byte"),
     "accuracy": ("accuracy", "share of images"),
@@ -30,17 +30,20 @@ def summarise(
     baselines: Mapping[str, float] | None = None,
     not_measured: Sequence[Mapping] = (),
 ) -> dict:
-    """The summary of a run, as summary.json holds it and as the report reads it.
+    """Returns the summary of a run, which summary.json holds and the report reads.
 
     Args:
-      records: as in metrics.jsonl; those of `metric` on the test split at each encoding's last step
-        are used, by-position ones left out.
+      records: as in metrics.jsonl; it uses those of `metric` on the test split at each encoding's
+        last step, without curves by position.
+      metric: the main metric.
+      better: which values of it are better.
+      train_length: the longest length in training.
       baselines: name -> value of the metric, the same at every length.
-      not_measured: {"encoding", "length", "reason"} for what ran out of memory, time or range.
+      not_measured: {"encoding", "length", "reason"} of results that could not be measured.
 
     Raises:
-      ValueError: no record of the metric, or a better that is no direction.
-      Unmeasured: no record of it, for the reasons in `not_measured`.
+      ValueError: no record of the metric, or an unknown `better`.
+      Unmeasured: no record of the metric, for the reasons in `not_measured`.
     """
     if better not in ("lower", "higher"):
         raise ValueError(f"better: {better!r}; choices: lower, higher")
@@ -66,9 +69,9 @@ def summarise(
 
 
 def final_values(records: Iterable[Record], metric: str) -> dict[tuple[str, int], dict[int, float]]:
-    """(encoding, length) -> seed -> value, on the test split, at each encoding's last step.
+    """Returns (encoding, length) -> seed -> value on the test split at each encoding's last step.
 
-    Encodings stand in the order they were recorded in, lengths and seeds in ascending order.
+    Encodings are in the order of the records, lengths and seeds ascending.
     """
     tested = last_step(
         r for r in records if r["metric"] == metric and "position" not in r["labels"]
@@ -83,7 +86,7 @@ def final_values(records: Iterable[Record], metric: str) -> dict[tuple[str, int]
 
 
 def last_step(records: Iterable[Record]) -> list[Record]:
-    """The test records of the step at which each encoding was tested last."""
+    """Returns the test records at each encoding's last step."""
     tested = [record for record in records if record["labels"]["split"] == "test"]
     last: dict[str, int] = {}
     for record in tested:
@@ -93,12 +96,12 @@ def last_step(records: Iterable[Record]) -> list[Record]:
 
 
 def training_loss(records: Iterable[Record]) -> list[Record]:
-    """The records of the training loss."""
+    """Returns the records of the training loss."""
     return [r for r in records if r["labels"]["split"] == "train" and r["metric"] == "loss"]
 
 
 def by_position(records: Iterable[Record], metric: str) -> dict[int, list[Record]]:
-    """Length, ascending -> the records of a metric by position, at each encoding's last step."""
+    """Returns length, ascending -> records of a metric by position at each encoding's last step."""
     wanted = [r for r in records if r["metric"] == metric and "position" in r["labels"]]
     found: dict[int, list[Record]] = {}
     for record in sorted(last_step(wanted), key=lambda record: record["labels"]["length"]):
@@ -107,7 +110,9 @@ def by_position(records: Iterable[Record], metric: str) -> dict[int, list[Record
 
 
 def differences(records: Iterable[Record], metric: str) -> dict[str, dict[int, Interval]]:
-    """Encoding minus the first encoding, paired by seed, all intervals together at 95%."""
+    """Returns encoding -> length -> its difference from the first encoding, paired by seed, with
+    intervals at 95% for all comparisons together.
+    """
     cells = final_values(records, metric)
     first = next((encoding for encoding, _ in cells), "")
     pairs = {}
@@ -124,7 +129,7 @@ def differences(records: Iterable[Record], metric: str) -> dict[str, dict[int, I
 
 
 def missing(summary: Mapping) -> list[tuple[str, int]]:
-    """The (encoding, length) that there is no result for."""
+    """Returns the pairs (encoding, length) without a result."""
     pairs = [(e, n) for e in encodings(summary) for n in lengths(summary)]
     return [(e, n) for e, n in pairs if str(n) not in summary["results"].get(e, {})]
 
@@ -140,25 +145,25 @@ class Cell(NamedTuple):
 
 
 def lengths(summary: Mapping) -> list[int]:
-    """The lengths measured or meant to be, ascending."""
+    """Returns the lengths that were measured or should have been, ascending."""
     measured = {int(length) for cells in summary["results"].values() for length in cells}
     return sorted(measured | {entry["length"] for entry in summary["not_measured"]})
 
 
 def encodings(summary: Mapping) -> list[str]:
-    """The encodings measured or meant to be, in the order of the run."""
-    meant = [entry["encoding"] for entry in summary["not_measured"]]
-    return list(dict.fromkeys([*summary["results"], *meant]))
+    """Returns the encodings that were measured or should have been, in the order of the run."""
+    unmeasured = [entry["encoding"] for entry in summary["not_measured"]]
+    return list(dict.fromkeys([*summary["results"], *unmeasured]))
 
 
 def seed_count(summary: Mapping) -> int:
-    """The largest number of seeds in any cell."""
+    """Returns the largest number of seeds of a cell."""
     cells = [cell for by_length in summary["results"].values() for cell in by_length.values()]
     return max((len(cell["seeds"]) for cell in cells), default=0)
 
 
 def cells(summary: Mapping) -> dict[str, dict[int, Cell]]:
-    """Every cell of the table, encoding -> length."""
+    """Returns the cells of the table: encoding -> length -> cell."""
     reasons = {(e["encoding"], e["length"]): e["reason"] for e in summary["not_measured"]}
     most, best = seed_count(summary), _best(summary)
     found: dict[str, dict[int, Cell]] = {}
@@ -182,7 +187,7 @@ def cells(summary: Mapping) -> dict[str, dict[int, Cell]]:
 
 
 def _best(summary: Mapping) -> dict[int, str]:
-    """The best mean at each length as it is written, where there is a choice."""
+    """Returns length -> the best mean as printed, where at least two means were measured."""
     choose = min if summary["metric_better"] == "lower" else max
     found = {}
     for length in lengths(summary):
@@ -195,13 +200,13 @@ def _best(summary: Mapping) -> dict[int, str]:
 
 
 def notes(summary: Mapping) -> dict[str, int]:
-    """The notes of the cells, numbered in the order they are met."""
+    """Returns the notes of the cells, numbered in order of appearance."""
     found = [cell.note for row in cells(summary).values() for cell in row.values() if cell.note]
     return {note: i for i, note in enumerate(dict.fromkeys(found), 1)}
 
 
 def number(value: float | None) -> str:
-    """Three decimals below 10, fewer above; what is not finite says so."""
+    """Formats a number with three decimals below 10 and fewer above; says if it is not finite."""
     if value is None or not math.isfinite(value):
         return NOT_FINITE
     size = abs(value)
@@ -209,23 +214,23 @@ def number(value: float | None) -> str:
 
 
 def label(metric: str) -> str:
-    """The metric's name in a sentence."""
+    """Returns the metric's name in a sentence."""
     return METRICS.get(metric, (metric.replace("_", " "), ""))[0]
 
 
 def axis_label(metric: str) -> str:
-    """The metric's name and unit, for an axis."""
+    """Returns the metric's name and unit for an axis."""
     name, unit = METRICS.get(metric, (metric.replace("_", " "), ""))
     return name if unit in ("", name) else f"{name} ({unit})"
 
 
 def length_ratio(length: int, train_length: int) -> str:
-    """How a length stands to the trained one: "trained", "16×", "0.5×"."""
+    """Returns the ratio of a length to the trained one: "trained", "16×", "0.5×"."""
     return "trained" if length == train_length else f"{length / train_length:.3g}×"
 
 
 def reading_note(summary: Mapping) -> str:
-    """What a cell of the table is, in one sentence."""
+    """Returns a sentence that says what a cell of the table is."""
     count = seed_count(summary)
     spread = (
         "one seed, so there is no interval"

@@ -1,4 +1,4 @@
-"""The table that a run prints when it ends."""
+"""The table of results that a run prints at its end."""
 
 from collections.abc import Mapping
 
@@ -12,11 +12,11 @@ from posenc_jax.lab.report import summaries
 
 
 def table(summary: Mapping, width: int = 80) -> Group:
-    """Encoding x length, with notes below, for rich to print; reads well as plain text too.
+    """Returns a table of encodings by lengths with notes below, for rich to print.
 
     Args:
       summary: as `summarise` makes it.
-      width: columns to fit into. Where "mean ±half" does not fit, the half goes a line below.
+      width: columns of the terminal. If "mean ±half" does not fit, the half is on a line below.
     """
     lengths, cells = summaries.lengths(summary), summaries.cells(summary)
     notes = summaries.notes(summary)
@@ -40,7 +40,7 @@ def table(summary: Mapping, width: int = 80) -> Group:
 
 
 def _width(summary: Mapping, cells: Mapping, notes: Mapping[str, int]) -> int:
-    """Columns that the table takes with a mean and its half on one line."""
+    """Returns the table's width in columns with a mean and its half on one line."""
     columns = zip(*(row.values() for row in cells.values()), strict=True)
     widest = [max(len(_text(cell, notes, True)) for cell in column) for column in columns]
     return max(map(len, [*cells, *summary["baselines"], "length"])) + sum(2 + w for w in widest)
@@ -48,7 +48,7 @@ def _width(summary: Mapping, cells: Mapping, notes: Mapping[str, int]) -> int:
 
 def _text(cell: summaries.Cell, notes: Mapping[str, int], one_line: bool) -> str:
     value = cell.value if cell.value != summaries.NOT_MEASURED or one_line else "—"
-    # "±.044": a table of five lengths then fits into 80 columns.
+    # With "±.044" in place of "±0.044" a table of five lengths fits into 80 columns.
     half = cell.half.replace("±0.", "±.")
     mark = f" [{notes[cell.note]}]" if cell.note else ""
     return (f"{value}{' ' if one_line else chr(10)}{half}" if half else value) + mark

@@ -1,4 +1,4 @@
-"""The report of a run as one HTML file that needs nothing but itself."""
+"""The report of a run as one HTML file without external resources."""
 
 import json
 import re
@@ -26,8 +26,7 @@ CAPTIONS = {
 
 
 def page(workdir: str | Path) -> Path:
-    """Draws the figures, writes workdir/report.html, which opens with no network, and returns its
-    path.
+    """Draws the figures, writes workdir/report.html and returns its path.
 
     Raises:
       ValueError: the folder holds no finished run.
@@ -39,7 +38,7 @@ def page(workdir: str | Path) -> Path:
 
 
 def html(run: StoredRun) -> str:
-    """The page as text; whatever comes from the run is escaped."""
+    """Returns the page; all text from the run is escaped."""
     drawn = [path for path in plots.figures(run.path) if path.suffix == ".svg"]
     return document(run, _subtitle(run), [
         section("Results", _how_read(run.summary), _results(run.summary), _every_seed(run.summary),
@@ -49,9 +48,12 @@ def html(run: StoredRun) -> str:
 
 
 def document(run: StoredRun, lead: str, sections: Sequence[str]) -> str:
-    """A page about a run: sections as HTML, then how to run it again and what it was run with.
+    """Returns a page about a run.
 
-    `lead` is the line under the title, as text.
+    Args:
+      run: its command, config and environment are shown after the sections.
+      lead: the line under the title, as text.
+      sections: as HTML.
     """
     title = _title(run.config)
     sections = [
@@ -60,6 +62,25 @@ def document(run: StoredRun, lead: str, sections: Sequence[str]) -> str:
         section("Configuration and machine", _config(run.config),
                 folded("Environment", _pairs(_shown(run.environment)))),
     ]  # fmt: skip
+    body = f"""<header>
+<h1>{escape(title)}</h1>
+<p class="muted">{escape(lead)}</p>
+</header>
+<main>
+{"".join(sections)}
+</main>"""
+    return html_page(title, body, allowed="img-src data:")
+
+
+def html_page(title: str, body: str, allowed: str, style: str = "") -> str:
+    """Returns a whole page around `body`, which is HTML.
+
+    Args:
+      title: as text.
+      body: what is inside the element body.
+      allowed: what the content security policy allows besides inline styles.
+      style: CSS after that of all pages.
+    """
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -67,18 +88,12 @@ def document(run: StoredRun, lead: str, sections: Sequence[str]) -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+ content="default-src 'none'; style-src 'unsafe-inline'; {allowed}">
 <title>{escape(title)}</title>
-<style>{CSS}</style>
+<style>{CSS}{style}</style>
 </head>
 <body>
-<header>
-<h1>{escape(title)}</h1>
-<p class="muted">{escape(lead)}</p>
-</header>
-<main>
-{"".join(sections)}
-</main>
+{body}
 </body>
 </html>
 """
@@ -107,10 +122,11 @@ def _how_read(summary: Mapping) -> str:
     parts = [
         f"Each row is an encoding, each column a length that the same weights were tested at. They "
         f"were trained at length {trained}; the columns to its right are extrapolation. A cell is "
-        f"{metric}, {better} is better; the best mean of a column is bold, and all written alike.",
+        f"{metric}, {better} is better. The best mean in each column is bold; ties at the printed "
+        "precision are all bold.",
         "One seed was run, so there is no interval and no claim about other seeds."
         if summaries.seed_count(summary) == 1
-        else "After the mean comes half the width of its 95% t interval over seeds.",
+        else "The number after a mean is half the width of its 95% t interval over seeds.",
     ]
     if summary["baselines"]:
         parts.append("Baselines do not depend on the length.")
@@ -182,7 +198,7 @@ def _table(
     rows: Iterable[tuple[str, list[str]]],
     below: Iterable[tuple[str, list[str]]] = (),
 ) -> str:
-    """A table by encoding and length; the cells are HTML, the rest text."""
+    """Returns a table by encoding and length; the cells are HTML, all else text."""
     trained = summary["train_length"]
     head = "".join(
         f'<th scope="col">{length}<br><small>{summaries.length_ratio(length, trained)}</small></th>'
@@ -194,7 +210,7 @@ def _table(
 
 
 def _wide(caption: str, head: str, body: str) -> str:
-    """A table that scrolls by itself where it is wider than the page."""
+    """Returns a table that scrolls by itself if it is wider than the page."""
     return (
         f'<div class="wide" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
         f"<caption>{escape(caption)}</caption>"
@@ -212,7 +228,7 @@ def _rows(rows: Iterable[tuple[str, list[str]]]) -> str:
 def grid(
     columns: Sequence[str], rows: Iterable[Sequence[str]], caption: str, words: bool = False
 ) -> str:
-    """A table of texts; the first cell of each row names it. `words`: its cells are sentences."""
+    """Returns a table of texts; see `sections.Grid`."""
     kind = ' class="words"' if words else ""
     head = "".join(f'<th scope="col"{kind}>{escape(column)}</th>' for column in columns)
     body = _rows((row[0], [escape(cell) for cell in row[1:]]) for row in rows)
@@ -220,13 +236,13 @@ def grid(
 
 
 def figure(path: Path, caption: str) -> str:
-    """A drawing, an SVG file, inside the page, with its caption."""
+    """Returns an SVG file as part of the page, with its caption."""
     drawn = inline(path.stem, path.read_text("utf-8"), caption)
     return f"<figure>{drawn}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
 def inline(name: str, svg: str, caption: str) -> str:
-    """Matplotlib's SVG as part of a page: no links, ids of its own, the page's colours."""
+    """Returns Matplotlib's SVG for use in a page: no links, unique ids, the page's colours."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<!--.*?-->\s*", "", svg, flags=re.DOTALL)
@@ -260,7 +276,7 @@ def _config(config: Mapping) -> str:
 
 
 def _shown(values: Mapping, prefix: str = "") -> Iterable[tuple[str, str]]:
-    """Nested values as flat pairs: corpus.bytes, 12345678."""
+    """Yields nested values as pairs such as ("corpus.bytes", "12345678")."""
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from _shown(value, f"{prefix}{name}.")
@@ -274,12 +290,12 @@ def _pairs(pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def section(title: str, *parts: str) -> str:
-    """Parts as HTML under a heading."""
+    """Returns parts, which are HTML, under a heading."""
     return f"<section><h2>{escape(title)}</h2>{''.join(parts)}</section>\n"
 
 
 def folded(title: str, content: str) -> str:
-    """HTML that opens on a click."""
+    """Returns content, which is HTML, that opens on a click."""
     return f"<details><summary>{escape(title)}</summary>{content}</details>"
 
 
