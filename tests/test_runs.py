@@ -323,6 +323,14 @@ def test_by_position_records_have_names_and_an_axis_of_their_own(wandb, tmp_path
     assert (first, second) == ({"position": 0, key: 2.5}, {"position": 4, key: 2.5})
 
 
+def test_other_labels_are_in_a_curves_name_and_keep_curves_apart():
+    names = [logger.curve_name(labelled(task=task)) for task in ("copy", "sort")]
+    assert names[0] == "test/bits_per_byte/copy/rope/L8/seed0"
+    assert names[0] != names[1]
+    claim = {**RECORD, "labels": {"claim": "sin-5", "number": "gap", "split": "test"}}
+    assert logger.curve_name(claim) == "test/bits_per_byte/sin-5/gap/seed0"
+
+
 def test_the_real_wandb_keeps_an_offline_mirror(tmp_path):
     """In a process of its own: W&B leaves threads and a service behind."""
     code = (
