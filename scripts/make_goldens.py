@@ -41,6 +41,7 @@ Everything runs on the CPU in a few seconds. Arrays go to tests/goldens/<method>
 import argparse
 import collections
 import importlib.metadata
+import itertools
 import json
 import pathlib
 
@@ -51,6 +52,7 @@ from goldens.golden import Golden
 
 FOLDER = pathlib.Path(__file__).parents[1] / "tests" / "goldens"
 FAMILIES = (inputs, rotary, axes, scaling, bias, content, layers)
+FIELDS = ("function", "hook", "options", "wrong", "dims", "layer", "causal")
 LICENCES = {
     "fla-core": "MIT",
     "positional-encodings": "MIT",
@@ -63,19 +65,13 @@ LICENCES = {
 
 
 def row(golden: Golden) -> dict:
-    """What the manifest says of a golden."""
+    """Returns the entry of a golden in the manifest."""
     return {
         "case": golden.case,
         "package": golden.package,
         "version": importlib.metadata.version(golden.package),
         "licence": LICENCES[golden.package],
-        "function": golden.function,
-        "hook": golden.hook,
-        "options": golden.options,
-        "wrong": golden.wrong,
-        "dims": golden.dims,
-        "layer": golden.layer,
-        "causal": golden.causal,
+        **{field: getattr(golden, field) for field in FIELDS},
     }
 
 
@@ -89,7 +85,8 @@ def main() -> None:
     rows = [old for old in rows if old["case"].split("/")[0] != only]
     files = collections.defaultdict(dict)
     with torch.no_grad():
-        for golden in (made for family in FAMILIES for made in family.goldens()):
+        methods = [method for family in FAMILIES for method in family.METHODS]
+        for golden in itertools.chain.from_iterable(method() for method in methods):
             name, setting = golden.case.split("/")
             if only in (None, name):
                 rows.append(row(golden))

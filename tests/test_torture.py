@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -13,10 +14,10 @@ from experiments import stages
 from posenc_jax.lab import runs
 from posenc_jax.lab.hosts import devices
 from posenc_jax.lab.training import evaluation
-from scripts.torture import configs, mirrors, page, starts
-from scripts.torture.check_result import CheckResult
-from scripts.torture.child import ROOT, TINY, Child, outcome, pinned, side_by_side
-from scripts.torture.servers import serving
+from scripts.torture import configs, page, simultaneous_starts, wandb_failures
+from scripts.torture.check_result import Attempt, CheckResult
+from scripts.torture.processes import ROOT, TINY, TrainProcess, outcome, own_compiled, side_by_side
+from scripts.torture.wandb_servers import serving
 from tests.test_runs import CONFIG, RECORD
 
 SMALL = (
@@ -26,7 +27,7 @@ SMALL = (
 
 
 def run(workdir, failpoint=""):
-    return Child(workdir, config=SMALL, failpoint=failpoint).wait()
+    return TrainProcess(workdir, config=SMALL, failpoint=failpoint).wait()
 
 
 def test_a_run_killed_and_interrupted_ends_in_the_same_bits(tmp_path):
@@ -47,9 +48,10 @@ def test_a_run_killed_and_interrupted_ends_in_the_same_bits(tmp_path):
 
 
 def test_cases_side_by_side_never_share_a_core():
-    busy, most = set(), []
+    busy, most, own = set(), [], devices.cores()
 
-    def attempt(case, core):
+    def attempt(case):
+        (core,) = devices.cores()
         assert core not in busy
         busy.add(core)
         time.sleep(0.02)
@@ -58,29 +60,29 @@ def test_cases_side_by_side_never_share_a_core():
         return -case
 
     assert side_by_side(attempt, range(5)) == [0, -1, -2, -3, -4]
-    assert max(most) == min(2, len(devices.cores()))
+    assert max(most) == min(2, len(own))
+    assert devices.cores() == own
 
 
 @pytest.mark.parametrize(
     ("at", "fresh"), [("training:2", False), ("compiling+1", True), (1.5, True)]
 )
 def test_what_may_be_ended_in_compiling_finds_nothing_compiled(tmp_path, at, fresh):
-    compiled = pinned(tmp_path / "run", 1, at)["compiled"]
+    compiled = own_compiled(tmp_path / "run", at)
     assert compiled == (tmp_path / "run.compiled" if fresh else None)
 
 
 def test_one_of_many_simultaneous_starts_wins(tmp_path):
-    assert starts.count(5, tmp_path / "run") == (1, 4, 0)
+    assert simultaneous_starts.count(5, tmp_path / "run") == (1, 4, 0)
     # The control: with no lock nobody is refused; they win, or fail over each other's files.
-    assert starts.count(3, tmp_path / "control", without=True) != (1, 2, 0)
+    assert simultaneous_starts.count(3, tmp_path / "control", without=True) != (1, 2, 0)
 
 
 @pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # of ml_collections
 def test_wrong_lines_are_refused_and_good_ones_accepted():
-    refused = configs.bad_lines(20)
-    assert refused["refused"] == refused.total(), refused
-    accepted = configs.good_lines(5)
-    assert accepted["accepted"] == accepted.total(), accepted
+    for tried, count in ((configs.try_bad(20), 20), (configs.try_good(5), 5)):
+        assert len(tried) == count
+        assert not [attempt.failure for attempt in tried if attempt.wrong]
     assert configs.unchecked(5) > 0, "control"
 
 
@@ -113,7 +115,7 @@ def test_a_sweep_s_agent_cannot_name_a_run_out_of_its_folder(monkeypatch):
         assert configs.refusal(configs.BASES[0], configs.Line(())).startswith(said)
 
 
-MIRRORED = """
+LOGGED = """
 import json, sys
 from posenc_jax.lab import runs
 from posenc_jax.lab.hosts import signals
@@ -128,16 +130,16 @@ signals.exit_within(3.0, 0)
 def test_a_server_that_goes_silent_holds_nothing_up_and_learns_no_secret(tmp_path):
     workdir = tmp_path / "run"
     with serving("going silent") as server:
-        environment = mirrors.environment(workdir, server)
+        environment = wandb_failures.environment(workdir, server)
         subprocess.run(
-            [sys.executable, "-c", MIRRORED, str(workdir), json.dumps(RECORD)], cwd=ROOT,
+            [sys.executable, "-c", LOGGED, str(workdir), json.dumps(RECORD)], cwd=ROOT,
             env={**os.environ, **environment}, capture_output=True, check=True, timeout=60,
         )  # fmt: skip
         assert server.asked > 1
-        assert mirrors.leaks(workdir, server.bodies) == []
+        assert wandb_failures.leaks(workdir, server.bodies) == []
     assert [record["step"] for record in runs.read(workdir).records] == [0, 1, 2]
     (workdir / "log").write_text(environment["HF_TOKEN"])
-    assert len(mirrors.leaks(workdir, [environment["PASSWORD"]])) == 2, "control"
+    assert len(wandb_failures.leaks(workdir, [environment["PASSWORD"]])) == 2, "control"
 
 
 INTERRUPTED = """
@@ -162,10 +164,10 @@ sys.exit(status)
 def test_interrupted_while_a_server_is_silent_it_still_leaves_in_time(tmp_path):
     workdir = tmp_path / "run"
     with serving("going silent") as server:
+        environment = os.environ | wandb_failures.environment(workdir, server)
         child = subprocess.Popen(
-            [sys.executable, "-c", INTERRUPTED, str(workdir)], cwd=ROOT, stdout=subprocess.PIPE,
-            env={**os.environ, **mirrors.environment(workdir, server)}, stderr=subprocess.PIPE,
-            text=True,
+            [sys.executable, "-c", INTERRUPTED, str(workdir)], cwd=ROOT, env=environment,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         while child.stdout.readline() != "ready\n":
             pass
@@ -174,7 +176,7 @@ def test_interrupted_while_a_server_is_silent_it_still_leaves_in_time(tmp_path):
         _, said = child.communicate(timeout=60)
         seconds = time.monotonic() - since
     assert child.returncode == 75, said
-    assert seconds < mirrors.LIMIT
+    assert seconds < wandb_failures.LIMIT
     assert "Traceback" not in said
     assert server.asked > 1, "control: W&B was there, and waited for"
 
@@ -200,11 +202,11 @@ def test_a_length_that_does_not_fit_is_a_fact_with_its_reason(tmp_path):
 def test_the_page_takes_one_check_at_a_time(tmp_path):
     path, order = tmp_path / "page.md", ("files", "kills", "starts")
     path.write_text(f"by hand\n{page.BEGIN}\nold\n{page.END}\nafter\n")
-    one = CheckResult(
-        "ends | well", 2, 3, "no rollback", 1, 1, "one core", "0.1 s", ("x: status 1",)
-    )
+    attempts = [Attempt("x", ["status 1"]), Attempt("y", []), Attempt("z", [], 2.0, limit=3.0)]
+    one = CheckResult("ends | well", attempts, "no rollback", [True], "one core", "0.1 s")
+    good = replace(one, attempts=[*attempts[1:], Attempt("x", [])])
     page.write(path, "kills", one, 60.0, order)
-    page.write(path, "files", one._replace(good=3, bad=()), 5.0, order)
+    page.write(path, "files", good, 5.0, order)
     text = path.read_text()
     assert text.startswith("by hand\n")
     assert text.endswith("after\n")
@@ -213,8 +215,11 @@ def test_the_page_takes_one_check_at_a_time(tmp_path):
     assert text.index("| files |") < text.index("| kills |")
     assert text.count("  - went wrong: x: status 1") == 1
     assert text.count("`python -m scripts.torture --only=kills`, 20") == 1
-    page.write(path, "kills", one._replace(good=3, bad=()), 60.0, order)
+    page.write(path, "kills", good, 60.0, order)
     text = path.read_text()
     assert "went wrong" not in text
     assert text.count("| kills |") == text.count("| files |") == 1
-    assert [shown.passed for shown in (one, one._replace(good=3))] == [False, True]
+    late = replace(good, attempts=[Attempt("z", [], 2.0, limit=1.0)])
+    assert late.failures == ["z: 2.0 s"]
+    unfound = replace(good, control_found=[False])
+    assert [each.passed for each in (good, one, late, unfound)] == [True, False, False, False]

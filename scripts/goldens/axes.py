@@ -18,13 +18,6 @@ from .golden import Golden, arrays, grid, reset
 from .rotary import turned
 
 
-def goldens() -> Iterator[Golden]:
-    yield from axial()
-    yield from mixed()
-    yield from mrope()
-    yield from tmrope()
-
-
 def axial() -> Iterator[Golden]:
     config = Qwen2VLConfig().vision_config
     config.embed_dim = 24
@@ -59,13 +52,12 @@ def mixed() -> Iterator[Golden]:
         module = timm.layers.RotaryEmbeddingMixed(heads * head, 1, heads, feat_shape=list(shape))
         reset(module, case)
         sin, cos = module.get_embed()[0].chunk(2, -1)
-        golden = turned(
+        yield turned(
             case, "timm", "RotaryEmbeddingMixed, apply_rot_embed", {"pairing": "interleaved"},
             {"pairing": "half"}, grid(*shape), heads, head,
             lambda *qk, sin=sin, cos=cos: [timm.layers.apply_rot_embed(x, sin, cos) for x in qk],
+            params__0__freq_AHF=module.freqs[:, 0].flip(0),
         )  # fmt: skip
-        golden.inputs.update(arrays(params__0__freq_AHF=module.freqs[:, 0].flip(0)))
-        yield golden
 
 
 def moments(rows: int, columns: int, times: tuple[int, ...]) -> torch.Tensor:
@@ -176,3 +168,6 @@ def tmrope() -> Iterator[Golden]:
         seconds = torch.cat([(ids[..., :1] + 0.5) / 25, ids[..., 1:].float()], dim=-1)
         golden.inputs.update(arrays(pos=seconds))
         yield golden
+
+
+METHODS = (axial, mixed, mrope, tmrope)

@@ -15,16 +15,7 @@ from transformers.models.swin import modeling_swin
 from transformers.models.t5 import modeling_t5
 from x_transformers import x_transformers
 
-from .golden import Golden, arrays, attended, count, grid, normal, reset, weights
-
-
-def goldens() -> Iterator[Golden]:
-    yield from clipped()
-    yield from t5()
-    yield from alibi()
-    yield from swin_2d()
-    yield from mlp()
-    yield from window()
+from .golden import Golden, arrays, attended, count, drawn, grid, normal, projected, reset, weights
 
 
 def biased(case, package, function, options, wrong, pos, bias, q_pos=None, **params) -> Golden:
@@ -89,7 +80,7 @@ def t5_weights() -> Golden:
     module = modeling_t5.T5Attention(config, has_relative_attention_bias=True, layer_idx=0)
     x = normal(case, 1, time, 6)
     _, _, made = reset(module, case)(x)
-    q, k = (f(x).reshape(1, time, heads, head) for f in (module.q, module.k))
+    q, k = projected(x, heads, module.q, module.k)
     return attended(
         case, "transformers", "T5Attention", {"scaled": False}, {"scaled": True}, q, k, made,
         causal=False, params__table=module.relative_attention_bias.weight,
@@ -105,7 +96,7 @@ def alibi() -> Iterator[Golden]:
         )  # fmt: skip
     # Biases of the key's position alone, the same as ours after a causal softmax.
     for heads in (4, 6):
-        q, k = (normal(f"alibi {side}", 1, 9, heads, 4) for side in "qk")
+        q, k = drawn("alibi", 1, 9, heads, 4)
         bloom = modeling_bloom.build_alibi_tensor(torch.ones(1, 9), heads, torch.float32)
         mpt = modeling_mpt.build_mpt_alibi_tensor(heads, 9)
         for family, made in (("bloom.build_alibi_tensor", bloom), ("build_mpt_alibi_tensor", mpt)):
@@ -157,10 +148,13 @@ def window() -> Iterator[Golden]:
         i, j = torch.meshgrid(count(7)[0], count(7)[0], indexing="ij")
         seen = getattr(masking_utils, overlay)(width)(0, 0, i, j)
         bias = torch.where(seen, 0.0, -torch.inf)
-        q, k = (normal(f"window {side}", 1, 7, 2, 4) for side in "qk")
+        q, k = drawn("window", 1, 7, 2, 4)
         causal = overlay == "sliding_window_overlay"
         yield attended(
             f"window/{overlay}", "transformers", f"masking_utils.{overlay}",
             {"distance": distance}, {"distance": distance + 1}, q, k,
             weights(q, k, bias, causal), causal=causal,
         )  # fmt: skip
+
+
+METHODS = (clipped, t5, alibi, swin_2d, mlp, window)

@@ -13,17 +13,7 @@ from transformers.models.seamless_m4t_v2 import modeling_seamless_m4t_v2
 from transformers.models.xlnet import modeling_xlnet
 from x_transformers import attend, x_transformers
 
-from .golden import Golden, attended, lone_file, normal, reset, weights
-
-
-def goldens() -> Iterator[Golden]:
-    yield from shaw()
-    yield from transformer_xl()
-    yield from deberta()
-    yield from cope()
-    yield from fox()
-    yield from path()
-    yield from stick_breaking()
+from .golden import Golden, attended, drawn, lone_file, normal, projected, reset, weights
 
 
 def shaw() -> Iterator[Golden]:
@@ -40,7 +30,7 @@ def shaw() -> Iterator[Golden]:
         reset(module, case)
         x = normal(case, 1, time, heads * head)
         _, made = module(x)
-        q, k = (f(x).reshape(1, time, heads, head) for f in (module.linear_q, module.linear_k))
+        q, k = projected(x, heads, module.linear_q, module.linear_k)
         keys = module.distance_embedding.weight.flip(0)
         yield attended(
             case, "transformers", "SeamlessM4Tv2ConformerSelfAttention", {"distance": distance},
@@ -56,7 +46,7 @@ def transformer_xl() -> Iterator[Golden]:
         config = XLNetConfig(d_model=heads * head, n_head=heads, n_layer=1, d_inner=4, vocab_size=9)
         model = reset(modeling_xlnet.XLNetModel(config), case)
         layer = model.layer[0].rel_attn
-        q, k, v = (normal(f"{case} {side}", 1, keys, heads, head) for side in "qkv")
+        q, k, v = drawn(case, 1, keys, heads, head, names="qkv")
         q, late = q[:, :queries], torch.ones(queries, keys).triu(keys - queries + 1)
         r = torch.einsum(
             "tbd,dhc->tbhc", model.relative_positional_encoding(queries, keys, bsz=1), layer.r
@@ -91,9 +81,7 @@ def deberta() -> Iterator[Golden]:
         if buckets:
             key_of, query_of = module.pos_key_proj, module.pos_query_proj
             key_of.bias.zero_()
-            q, k = (
-                f(x).reshape(1, time, heads, head) for f in (module.query_proj, module.key_proj)
-            )
+            q, k = projected(x, heads, module.query_proj, module.key_proj)
             rows = family.build_relative_position(x, x, buckets, distance)
         else:
             key_of, query_of = module.pos_proj, module.pos_q_proj
@@ -118,7 +106,7 @@ def cope() -> Iterator[Golden]:
         case = f"cope/x-transformers {length}"
         module = reset(x_transformers.CoPE(head, heads, length), case)
         layer = attend.Attend(heads=heads, causal=True, cope=module)
-        q, k = (normal(f"{case} {side}", 1, time, heads, head) for side in "qk")
+        q, k = drawn(case, 1, time, heads, head)
         _, kept = layer(*(x.transpose(1, 2) for x in (q, k, k)))
         yield attended(
             case, "x-transformers", "Attend(cope=CoPE)", {"length": length, "scaled": False},
@@ -130,7 +118,7 @@ def fox() -> Iterator[Golden]:
     naive = lone_file("fla-core", "fla/ops/forgetting_attn/naive.py").naive_forgetting_attn
     for package, heads, head, time in (("fla-core", 2, 4, 9), ("x-transformers", 3, 5, 7)):
         case = f"fox/{package}"
-        q, k = (normal(f"{case} {side}", 1, time, heads, head) for side in "qk")
+        q, k = drawn(case, 1, time, heads, head)
         x, gate = normal(case, 1, time, heads * head), torch.nn.Linear(heads * head, heads)
         if package == "fla-core":
             function, g = "naive_forgetting_attn", functional.logsigmoid(reset(gate, case)(x))
@@ -155,7 +143,7 @@ def path() -> Iterator[Golden]:
     naive = lone_file("fla-core", "fla/ops/path_attn/naive.py").naive_path_attn
     for heads, head, rank, time, chunk in ((2, 6, 3, 9, 4), (3, 4, 5, 13, 16)):
         case = f"path/fla {time}"
-        q, k = (normal(f"{case} {side}", 1, time, heads, head) for side in "qk")
+        q, k = drawn(case, 1, time, heads, head)
         x, width = normal(case, 1, time, heads * head), heads * head
         down, up = normal(f"{case} down", width, rank), normal(f"{case} up", rank, width)
         beta = reset(torch.nn.Linear(width, heads), case)
@@ -175,9 +163,12 @@ def path() -> Iterator[Golden]:
 def stick_breaking() -> Iterator[Golden]:
     naive = lone_file("fla-core", "fla/ops/stickbreaking_attn/naive.py").naive_stickbreaking_attn
     for own, heads, head, time in ((False, 2, 6, 9), (True, 3, 4, 6)):
-        q, k = (normal(f"stick_breaking {side}", 1, time, heads, head) for side in "qk")
+        q, k = drawn("stick_breaking", 1, time, heads, head)
         made, _ = naive(q, k, units(time, heads), attend_current=own)
         yield attended(
             f"stick_breaking/fla {own}", "fla-core", "naive_stickbreaking_attn", {"own": own},
             {"own": not own}, q, k, made.permute(0, 2, 1, 3),
         )  # fmt: skip
+
+
+METHODS = (shaw, transformer_xl, deberta, cope, fox, path, stick_breaking)

@@ -52,6 +52,16 @@ def normal(case: str, *shape: int) -> torch.Tensor:
     return torch.from_numpy(rng.normal(size=shape).astype(np.float32))
 
 
+def drawn(case: str, *shape: int, names: str = "qk") -> list[torch.Tensor]:
+    """Returns queries and keys, or what the letters of `names` stand for, drawn by `normal`."""
+    return [normal(f"{case} {name}", *shape) for name in names]
+
+
+def projected(x: torch.Tensor, heads: int, *projections: Any) -> list[torch.Tensor]:
+    """Returns f(x) [B, T, H, C] for x [B, T, D] and each projection f."""
+    return [f(x).reshape(*x.shape[:2], heads, -1) for f in projections]
+
+
 def count(time: int, start: int = 0) -> torch.Tensor:
     """Positions [1, T]."""
     return torch.arange(start, start + time)[None]

@@ -17,13 +17,6 @@ from x_transformers import x_transformers
 from .golden import Golden, arrays, count, grid, reset
 
 
-def goldens() -> Iterator[Golden]:
-    yield from sinusoidal()
-    yield from sinusoidal_2d()
-    yield from learned()
-    yield from learned_2d()
-
-
 def coded(case, package, function, options, wrong, pos, code, **params) -> Golden:
     """`code`: [T, D] or [1, T, D]."""
     code = code.reshape(1, -1, code.shape[-1])
@@ -115,3 +108,6 @@ def learned_2d() -> Iterator[Golden]:
             params__row=module.row_embeddings.weight,
             params__column=module.column_embeddings.weight,
         )  # fmt: skip
+
+
+METHODS = (sinusoidal, sinusoidal_2d, learned, learned_2d)

@@ -10,12 +10,7 @@ from transformers.masking_utils import create_causal_mask, create_sliding_window
 from transformers.models.gemma3 import modeling_gemma3
 from transformers.models.llama4 import modeling_llama4
 
-from .golden import Golden, attended, count, normal, reset
-
-
-def goldens() -> Iterator[Golden]:
-    yield from irope()
-    yield from local_global()
+from .golden import Golden, attended, count, normal, projected, reset
 
 
 def irope() -> Iterator[Golden]:
@@ -35,7 +30,7 @@ def irope() -> Iterator[Golden]:
         module = reset(modeling_llama4.Llama4TextAttention(config, layer), case)
         x = normal(case, 1, time, 12)
         _, made = module(x, freqs, late)
-        q, k = (f(x).reshape(1, time, heads, head) for f in (module.q_proj, module.k_proj))
+        q, k = projected(x, heads, module.q_proj, module.k_proj)
         yield attended(
             case, "transformers", "Llama4TextAttention", options, wrong, q, k, made, layer=layer
         )  # fmt: skip
@@ -67,3 +62,6 @@ def local_global() -> Iterator[Golden]:
         yield attended(
             case, "transformers", "Gemma3Attention", options, wrong, q, k, made, layer=layer
         )
+
+
+METHODS = (irope, local_global)

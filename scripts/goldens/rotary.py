@@ -14,25 +14,17 @@ from transformers.models.gptj import modeling_gptj
 from transformers.models.llama import modeling_llama
 from x_transformers import x_transformers
 
-from .golden import Golden, arrays, attended, count, lone_file, normal, reset, weights
+from .golden import Golden, arrays, attended, count, drawn, lone_file, reset, weights
 
 
-def goldens() -> Iterator[Golden]:
-    yield from rope()
-    yield from partial()
-    yield from p_rope()
-    yield from xpos()
-    yield from pope()
-
-
-def turned(case, package, function, options, wrong, pos, heads, head, turn) -> Golden:
+def turned(case, package, function, options, wrong, pos, heads, head, turn, **inputs) -> Golden:
     """`turn`: (q, k) -> (q, k), [B, H, T, C]."""
     batch, time = pos.shape[:2]
-    q, k = (normal(f"{case} {side}", batch, time, heads, head) for side in "qk")
+    q, k = drawn(case, batch, time, heads, head)
     turned_q, turned_k = (x.transpose(1, 2) for x in turn(q.transpose(1, 2), k.transpose(1, 2)))
     return Golden(
         case, package, function, "rotate", options, wrong, (heads * head, heads, head),
-        arrays(pos=pos, q=q, k=k), arrays(q=turned_q, k=turned_k),
+        arrays(pos=pos, q=q, k=k, **inputs), arrays(q=turned_q, k=turned_k),
     )  # fmt: skip
 
 
@@ -123,16 +115,15 @@ def pope() -> Iterator[Golden]:
         case = f"pope/x-transformers {head}"
         module = reset(x_transformers.PolarEmbedding(head, heads, base=base), case)
         freqs, delta = module(count(7)[0])
-        golden = turned(
+        yield turned(
             case, "x-transformers", "PolarEmbedding, apply_polar_pos_emb", {"base": base},
             {"base": 2 * base}, count(7), heads, head,
             lambda q, k, freqs=freqs, delta=delta: (
                 x_transformers.apply_polar_pos_emb(q, freqs),
                 x_transformers.apply_polar_pos_emb(k, freqs + delta),
             ),
+            params__0__delta_HC=module.learned_bias[:, 0],
         )  # fmt: skip
-        golden.inputs.update(arrays(params__0__delta_HC=module.learned_bias[:, 0]))
-        yield golden
 
 
 def xpos() -> Iterator[Golden]:
@@ -144,12 +135,12 @@ def xpos() -> Iterator[Golden]:
         turn = lambda x, gain, freqs=freqs: heads_first(
             x_transformers.apply_rotary_pos_emb(heads_first(x), freqs, gain)
         )
-        q, k = (normal(f"xpos {side}", 1, time, 2, head) for side in "qk")
+        q, k = drawn("xpos", 1, time, 2, head)
         made = weights(turn(q, gain), turn(k, gain**-1))
         yield decayed("x-transformers", "RotaryEmbedding(use_xpos)", span, q, k, made)
     authors = lone_file("torchscale", "torchscale/component/xpos_relative_position.py")
     module = authors.XPOS(8, scale_base=6)
-    q, k = (normal(f"xpos torchscale {side}", 1, 9, 1, 8) for side in "qk")
+    q, k = drawn("xpos torchscale", 1, 9, 1, 8)
     made = weights(module(q[:, :, 0])[:, :, None], module(k[:, :, 0], downscale=True)[:, :, None])
     yield decayed("torchscale", "XPOS", 6, q, k, made)
 
@@ -159,3 +150,6 @@ def decayed(package, function, span, q, k, made) -> Golden:
     return attended(
         f"xpos/{package} {span}", package, function, options, {"span": 512.0}, q, k, made
     )
+
+
+METHODS = (rope, partial, p_rope, xpos, pope)

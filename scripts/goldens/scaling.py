@@ -11,15 +11,6 @@ from .golden import Golden, count
 from .rotary import llama, turned
 
 
-def goldens() -> Iterator[Golden]:
-    yield from pi()
-    yield from ntk()
-    yield from dynamic_ntk()
-    yield from yarn()
-    yield from llama3()
-    yield from longrope()
-
-
 def pi() -> Iterator[Golden]:
     for factor, time, head in ((4.0, 9, 8), (2.5, 5, 10)):
         yield llama(
@@ -97,3 +88,6 @@ def longrope() -> Iterator[Golden]:
         yield llama(
             f"longrope/llama {time}", options, wrong, count(time), 8, parameters, 32
         )  # fmt: skip
+
+
+METHODS = (pi, ntk, dynamic_ntk, yarn, llama3, longrope)

@@ -11,7 +11,6 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 
 from scripts.torture import (
@@ -20,31 +19,31 @@ from scripts.torture import (
     distributed,
     experiments,
     kills,
-    mirrors,
+    page,
     signals,
-    starts,
+    simultaneous_starts,
     threads,
+    wandb_failures,
     workers,
 )
-from scripts.torture.check_result import CheckResult
-from scripts.torture.page import write
 
-CHECKS: dict[str, Callable[[Path], CheckResult]] = {
-    "kills": lambda folder: kills.show(folder, kills=50),
-    "files": damaged_files.show,
-    "signals": lambda folder: signals.show(folder, signals=20),
-    "starts": lambda folder: starts.show(folder, starts=100),
-    "mirrors": mirrors.show,
-    "distributed": distributed.show,
-    "distributed-signals": distributed.show_asked,
-    "configs": lambda folder: configs.show(folder, bad=2000, good=500),
-    "threads": threads.show,
-    "experiments": experiments.show,
-    "workers": workers.show,
+CHECKS = {
+    "kills": kills.check,
+    "files": damaged_files.check,
+    "signals": signals.check,
+    "starts": simultaneous_starts.check,
+    "wandb": wandb_failures.check,
+    "distributed": distributed.check_kills,
+    "distributed-signals": distributed.check_signals,
+    "configs": configs.check,
+    "threads": threads.check,
+    "experiments": experiments.check,
+    "workers": workers.check,
 }
 
 
 def main() -> int:
+    """Runs the checks. Returns the exit status: 1 if one failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default=",".join(CHECKS), help="names with commas")
     parser.add_argument("--out", type=Path, default=Path("docs/reliability.md"))
@@ -52,25 +51,25 @@ def main() -> int:
     names = arguments.only.split(",")
     if unknown := [name for name in names if name not in CHECKS]:
         parser.error(f"--only: no check {unknown[0]!r}; choices: {', '.join(CHECKS)}")
-    passed = []
-    for name in names:
-        started = time.monotonic()
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                shown = CHECKS[name](Path(folder))
-            except (subprocess.TimeoutExpired, OSError, RuntimeError):
-                traceback.print_exc()  # a failure of this check; the others still run
-                passed.append(False)
-                continue
-        took = time.monotonic() - started
-        print(
-            f"{name}: {shown.good} of {shown.tried}; control, {shown.control}: "
-            f"{shown.control_found} of {shown.control_tried}; {took:.0f} s",
-            *filter(None, [shown.figures, *shown.bad]), sep="\n  ", flush=True,
-        )  # fmt: skip
-        write(arguments.out, name, shown, took, CHECKS)
-        passed.append(shown.passed)
+    passed = [run(name, arguments.out) for name in names]
     return 0 if all(passed) else 1
+
+
+def run(name: str, out: Path) -> bool:
+    """Runs one check, prints and writes its result; returns whether it passed."""
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            result = CHECKS[name](Path(folder))
+        except (subprocess.TimeoutExpired, OSError, RuntimeError):
+            traceback.print_exc()  # a failure of this check; the others still run
+            return False
+    seconds = time.monotonic() - started
+    print(f"{name}: {result.good}; control, {result.control}: {result.found}; {seconds:.0f} s")
+    for line in filter(None, [result.figures, *result.failures]):
+        print(f"  {line}", flush=True)
+    page.write(out, name, result, seconds, CHECKS)
+    return result.passed
 
 
 if __name__ == "__main__":

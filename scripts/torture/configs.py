@@ -7,10 +7,10 @@ Each goes through `train.parse` and `experiments.prepare`, as on the command lin
 import functools
 import importlib
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 import hypothesis
 from absl import flags
@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 
 import experiments
 import train
-from posenc_jax.lab.config import schema
-from scripts.torture.check_result import CheckResult
+from posenc_jax.lab.config import schema, sweeps
+from scripts.torture.check_result import Attempt, CheckResult
 
+BAD, GOOD = 2000, 500  # lines
 HEALTH = (hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.filter_too_much)
 BASES = (
     "configs/rope_extrap.py:quick", "configs/alibi_extrap.py:quick", "configs/extrap.py:t5,quick",
@@ -95,25 +96,16 @@ NARROWER = {"padding_leakage": {"masks.loss": Kind(st.just("true"), _flag.bad)}}
 def fields(base: str) -> dict[str, Kind]:
     """Returns the fields of a config that are tried, by their full names."""
     path, _, argument = base.partition(":")
-    config = importlib.import_module(path.removesuffix(".py").replace("/", ".")).get_config(
-        argument
-    )
+    module = importlib.import_module(path.removesuffix(".py").replace("/", "."))
+    config = module.get_config(argument)
     kinds = KINDS | NARROWER.get(config.experiment, {})
     found = {}
-    for name in _names(config.to_dict()):
+    for name in sweeps.dotted(config.to_dict()):
         parts = name.split(".")
         for known in (".".join(parts[-2:]), name):
             if known in kinds:
                 found[name] = kinds[known]
     return found
-
-
-def _names(config: Mapping, under: str = "") -> Iterator[str]:
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            yield from _names(value, f"{under}{key}.")
-        else:
-            yield under + key
 
 
 class Line(NamedTuple):
@@ -157,37 +149,27 @@ def _stray(base: str) -> st.SearchStrategy[Line]:
     return st.one_of(lines)
 
 
-def _bad(base: str) -> st.SearchStrategy[tuple[str, Line]]:
+def _bad(base: str) -> st.SearchStrategy[Line]:
     values = _wrong_value(base)
-    line = st.one_of(values, values, values, _misspelt(base), _stray(base))
-    return st.tuples(st.just(base), line)
+    return st.one_of(values, values, values, _misspelt(base), _stray(base))
 
 
-def _good(base: str) -> st.SearchStrategy[tuple[str, Line]]:
+def _good(base: str) -> st.SearchStrategy[Line]:
     right = {field: kind.good for field, kind in fields(base).items() if not kind.good.is_empty}
     chosen = st.sets(st.sampled_from(sorted(right)), min_size=1, max_size=4).flatmap(
-        lambda names: st.tuples(
-            *(right[name].map(lambda v, n=name: f"--config.{n}={v}") for name in sorted(names))
-        )
+        lambda names: st.fixed_dictionaries({name: right[name] for name in sorted(names)})
     )
-    return st.tuples(st.just(base), chosen.map(Line))
+    return chosen.map(lambda values: Line(tuple(f"--config.{n}={values[n]}" for n in values)))
 
 
-def refusal(base: str, line: Line) -> str:
-    """Returns the refusal of a command line, "" if it is accepted; other errors are raised."""
-    own = [argument for argument in line.arguments if argument.startswith("--config=")]
-    rest = [argument for argument in line.arguments if argument not in own]
-    argv = ["train.py", *(own or [f"--config={base}"]), *rest]
+def parse(argv: list[str]) -> tuple[dict, str]:
+    """Returns `train.parse(argv)`, for one command line after another in the same process."""
     _forget_flags()
-    kept, sys.argv = sys.argv, argv  # ml_collections reads overrides from there
-    try:
-        experiments.prepare(*train.parse(argv))
-    except ValueError as error:
-        return str(error) or "(nothing said)"
-    finally:
-        sys.argv = kept
-        _forget_flags()
-    return ""
+    with mock.patch.object(sys, "argv", argv):  # ml_collections reads overrides from there
+        try:
+            return train.parse(argv)
+        finally:
+            _forget_flags()
 
 
 def _forget_flags() -> None:
@@ -197,80 +179,78 @@ def _forget_flags() -> None:
     flags.FLAGS.unparse_flags()
 
 
-def bad_lines(count: int) -> Counter[str]:
-    """Returns how many wrong lines were "refused", "accepted: ..." or refused "badly: ..."."""
-    found: Counter[str] = Counter()
+def refusal(base: str, line: Line) -> str:
+    """Returns the refusal of a command line, "" if it is accepted; other errors are raised."""
+    own = [argument for argument in line.arguments if argument.startswith("--config=")]
+    rest = [argument for argument in line.arguments if argument not in own]
+    try:
+        experiments.prepare(*parse(["train.py", *(own or [f"--config={base}"]), *rest]))
+    except ValueError as error:
+        return str(error) or "(nothing said)"
+    return ""
 
-    def one(base: str, line: Line) -> None:
+
+def try_bad(count: int) -> list[Attempt]:
+    """Tries `count` wrong lines: each must be refused in one line that names what is wrong."""
+
+    def one(base: str, line: Line) -> str:
         try:
             said = refusal(base, line)
         except Exception as error:
-            found[f"badly: {base} {line}: {type(error).__name__}: {error}"[:300]] += 1
-            return
+            return f"{type(error).__name__}: {error}"[:300]
         if not said:
-            found[f"accepted: {base} {line}"] += 1
-        elif "\n" in said or "Traceback" in said or line.names not in said:
-            found[f"badly: {base} {line}: {said}"] += 1
-        else:
-            found["refused"] += 1
+            return "accepted"
+        return said if "\n" in said or "Traceback" in said or line.names not in said else ""
 
-    _run(one, count, _bad)
-    return found
+    return _try(one, count, _bad)
 
 
-def good_lines(count: int) -> Counter[str]:
-    """Returns how many good lines were "accepted", and the refusals of the others."""
-    found: Counter[str] = Counter()
-
-    def one(base: str, line: Line) -> None:
-        said = refusal(base, line)
-        found[f"{base} {line.arguments}: {said}" if said else "accepted"] += 1
-
-    _run(one, count, _good)
-    return found
+def try_good(count: int) -> list[Attempt]:
+    """Tries `count` good lines: each must be accepted."""
+    return _try(refusal, count, _good)
 
 
-def _run(one: Callable, count: int, lines: Callable[[str], st.SearchStrategy]) -> None:
-    """Tries `count` lines, equally many of each config."""
-    for base, times in zip(BASES, _shares(count), strict=True):
-        if times:
+def _try(
+    wrong: Callable[[str, Line], str], count: int, lines: Callable[[str], st.SearchStrategy[Line]]
+) -> list[Attempt]:
+    """Returns wrong(config, line) of `count` lines, equally many of each config."""
+    found = []
+
+    def one(case: tuple[str, Line]) -> None:
+        base, line = case
+        failure = wrong(base, line)
+        found.append(Attempt(f"{base} {line.arguments}", [failure] if failure else []))
+
+    for n, base in enumerate(BASES):
+        if times := count * (n + 1) // len(BASES) - count * n // len(BASES):
             settings = hypothesis.settings(
                 max_examples=times, deadline=None, derandomize=True, database=None,
                 phases=[hypothesis.Phase.generate], suppress_health_check=HEALTH,
             )  # fmt: skip
-            settings(hypothesis.given(lines(base))(lambda drawn: one(*drawn)))()
-
-
-def _shares(count: int) -> list[int]:
-    return [count * (n + 1) // len(BASES) - count * n // len(BASES) for n in range(len(BASES))]
+            settings(hypothesis.given(st.tuples(st.just(base), lines(base)))(one))()
+    return found
 
 
 def unchecked(count: int) -> int:
     """The control: returns how many of `count` wrong lines are not refused without the schema."""
-    kept = schema.check
-    schema.check = lambda model, config: model.model_construct(**config)
-    try:
-        found = bad_lines(count)
-    finally:
-        schema.check = kept
-    return count - found["refused"]
+    accept = lambda model, config: model.model_construct(**config)
+    with mock.patch.object(schema, "check", accept):
+        return sum(bool(attempt.wrong) for attempt in try_bad(count))
 
 
-def show(folder: Path, bad: int, good: int) -> CheckResult:
-    """Tries `bad` wrong lines and `good` good ones."""
-    refused, accepted = bad_lines(bad), good_lines(good)
-    wrong = [line for line in refused if line != "refused"]
-    wrong += [line for line in accepted if line != "accepted"]
+def check(folder: Path) -> CheckResult:
+    """Tries wrong lines and good ones."""
+    tried = {"wrong ones refused": try_bad(BAD), "good ones accepted": try_good(GOOD)}
+    figures = [
+        f"{sum(not each.wrong for each in attempts)} of {len(attempts)} {name}"
+        for name, attempts in tried.items()
+    ]
     return CheckResult(
         what="generated command lines: wrong ones refused in one line that names the field, good "
         "ones accepted",
-        good=refused["refused"] + accepted["accepted"],
-        tried=sum(refused.values()) + sum(accepted.values()),
+        attempts=[attempt for attempts in tried.values() for attempt in attempts],
         control="no schema: wrong lines come through",
-        control_found=int(unchecked(50) > 0),
-        control_tried=1,
+        control_found=[unchecked(50) > 0],
         settings=f"Hypothesis {hypothesis.__version__}, {len(BASES)} configs",
-        figures=f"{refused['refused']} of {sum(refused.values())} wrong ones refused, "
-        f"{accepted['accepted']} of {sum(accepted.values())} good ones accepted",
-        bad=tuple(wrong[:20]),
+        figures=", ".join(figures),
     )

@@ -4,16 +4,17 @@ import contextlib
 import io
 import itertools
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
+from unittest import mock
 
 import numpy as np
 
 from posenc_jax.lab.runs import checkpoints
 from posenc_jax.lab.runs.checkpoints import Checkpoints
-from scripts.torture.check_result import CheckResult
-from scripts.torture.child import Child, outcome, side_by_side, uninterrupted
+from scripts.torture.check_result import Attempt, CheckResult
+from scripts.torture.processes import TrainProcess, complete, side_by_side, whole
 
 Leaves = Mapping[str, np.ndarray]
 
@@ -31,80 +32,80 @@ DAMAGE: dict[str, Callable[[bytes], bytes | None]] = {
 }
 
 
-def show(folder: Path) -> CheckResult:
+class Restored(NamedTuple):
+    """What restoring gave after one damage to one file.
+
+    outcome: "same" values as before the damage; "fell back" to an older step with one line that
+    says so; "wrong": other values, no line, or no step at all.
+    """
+
+    file: str
+    damage: str
+    outcome: str
+
+
+def check(folder: Path) -> CheckResult:
     """Restores after every damage to every file; with one damage to each, also resumes the run."""
-    wanted = uninterrupted(folder / "whole")
-    Child(folder / "killed", failpoint="training:4").wait()
-    kept = folder / "killed" / "checkpoints" / "alibi"
-    tried = list(attempts(kept, folder / "scratch"))
-    bad = [f"{file} {damage}" for file, damage, what in tried if what == "wrong"]
-    named = sorted({file for file, *_ in tried})
+    wanted = whole(folder / "whole")
+    TrainProcess(folder / "killed", failpoint="training:4").wait()
+    kept, scratch = folder / "killed" / "checkpoints" / "alibi", folder / "scratch"
+    restores = list(restored(kept, scratch))
+    files = sorted({each.file for each in restores})
 
-    def one(case: tuple[str, str], core: int) -> list[str]:
-        return _ended(folder, *case, core, wanted)
+    def resumed(case: tuple[str, str]) -> Attempt:
+        file, damage = case
+        workdir = folder / file.replace("/", "-")
+        shutil.copytree(folder / "killed", workdir)
+        steps = workdir / "checkpoints" / "alibi"
+        _damage(steps / str(max(int(step.name) for step in steps.iterdir())) / file, damage)
+        return Attempt(f"{file} {damage}, run to its end", complete(workdir, wanted))
 
-    ends = zip(named, itertools.cycle(DAMAGE), strict=False)
-    bad += itertools.chain(*side_by_side(one, ends))
-    missed = unseen(kept, folder / "scratch")
-    same = sum(what == "same" for *_, what in tried)
+    attempts = [
+        Attempt(f"{each.file} {each.damage}", ["wrong"] if each.outcome == "wrong" else [])
+        for each in restores
+    ] + side_by_side(resumed, zip(files, itertools.cycle(DAMAGE), strict=False))
+    missed = unseen(kept, scratch)
+    same = sum(each.outcome == "same" for each in restores)
     return CheckResult(
         what="a file of the newest checkpoint emptied, halved, deleted or with one byte flipped: "
         "restored the same, or an older step and one line",
-        good=len(tried) + len(named) - len(bad),
-        tried=len(tried) + len(named),
+        attempts=attempts,
         control="no manifest: wrong values, silently",
-        control_found=int(missed > 0),
-        control_tried=1,
-        settings=f"{len(named)} files; {len(tried)} restores, and {len(named)} runs to their end",
-        figures=f"{same} restored the same, {len(tried) - same} fell back; "
+        control_found=[missed > 0],
+        settings=f"{len(files)} files; {len(restores)} restores, and {len(files)} runs to their "
+        "end",
+        figures=f"{same} restored the same, {len(restores) - same} fell back; "
         f"without the manifest {missed} flipped bytes of arrays went unseen",
-        bad=tuple(bad),
     )
 
 
-def _ended(folder: Path, file: str, damage: str, core: int, wanted: dict[str, str]) -> list[str]:
-    """Damages the run that was killed and resumes it; returns what was wrong."""
-    workdir = folder / file.replace("/", "-")
-    shutil.copytree(folder / "killed", workdir)
-    steps = workdir / "checkpoints" / "alibi"
-    target = steps / str(max(int(step.name) for step in steps.iterdir())) / file
-    content = DAMAGE[damage](target.read_bytes())
-    target.unlink() if content is None else target.write_bytes(content)
-    ended = Child(workdir, cores=(core,)).wait()
-    if ended.status:
-        return [f"{file} {damage}, run to its end: status {ended.status}: {ended.err}"]
-    found = outcome(workdir)
-    wrong = [name for name in wanted if wanted[name] != found.get(name)]
-    return [f"{file} {damage}, run to its end: {what}" for what in wrong]
-
-
-def attempts(
+def restored(
     folder: Path, scratch: Path, files: str = "*", damages: Iterable[str] = DAMAGE
-) -> Iterator[tuple[str, str, str]]:
-    """Yields (file, damage, outcome) for every file of the newest step in a folder.
-
-    Outcomes: "same" values as before the damage; "fell back" to an older step with one line that
-    says so; "wrong": other values, no line, or no step at all.
-    """
+) -> Iterator[Restored]:
+    """Damages every file of the newest step of a folder's copy in `scratch`, and restores it."""
     saved = {kept.step: kept.leaves for kept in Checkpoints(folder).newest()}
     newest = folder / str(max(saved))
     for file in sorted(path for path in newest.rglob(files) if path.is_file()):
-        for name in damages:
+        for damage in damages:
             shutil.rmtree(scratch, ignore_errors=True)
             shutil.copytree(folder, scratch)
-            target = scratch / file.relative_to(folder)
-            content = DAMAGE[name](target.read_bytes())
-            target.unlink() if content is None else target.write_bytes(content)
-            yield file.relative_to(newest).as_posix(), name, _outcome(scratch, saved)
+            _damage(scratch / file.relative_to(folder), damage)
+            name = file.relative_to(newest).as_posix()
+            yield Restored(name, damage, _outcome(scratch, saved))
+
+
+def _damage(file: Path, damage: str) -> None:
+    content = DAMAGE[damage](file.read_bytes())
+    file.unlink() if content is None else file.write_bytes(content)
 
 
 def _outcome(folder: Path, saved: Mapping[int, Leaves]) -> str:
-    said = io.StringIO()
-    with contextlib.redirect_stderr(said):
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors):
         found = next(Checkpoints(folder).newest(), None)
     if found is None or not _equal(found.leaves, saved[found.step]):
         return "wrong"
-    lines = said.getvalue().splitlines()
+    lines = errors.getvalue().splitlines()
     if found.step == max(saved):
         return "wrong" if lines else "same"
     named = len(lines) == 1 and lines[0].startswith(f"{folder / str(max(saved))}: not used: ")
@@ -115,24 +116,8 @@ def _equal(a: Leaves, b: Leaves) -> bool:
     return set(a) == set(b) and all(np.array_equal(a[name], b[name]) for name in b)
 
 
-def count(folder: Path, scratch: Path) -> Counter[str]:
-    """Returns how many attempts had each outcome."""
-    return Counter(what for _, _, what in attempts(folder, scratch))
-
-
 def unseen(folder: Path, scratch: Path) -> int:
     """The control: returns how many flipped bytes of arrays give wrong values without manifests."""
-    with without_manifests():
-        tried = attempts(folder, scratch, "d/*", ["one byte flipped"])
-        return sum(what == "wrong" for _, _, what in tried)
-
-
-@contextlib.contextmanager
-def without_manifests() -> Iterator[None]:
-    """Makes every checkpoint count as valid."""
-    kept = checkpoints.verify
-    checkpoints.verify = lambda folder: ""
-    try:
-        yield
-    finally:
-        checkpoints.verify = kept
+    with mock.patch.object(checkpoints, "verify", return_value=""):
+        found = list(restored(folder, scratch, "d/*", ["one byte flipped"]))
+    return sum(each.outcome == "wrong" for each in found)

@@ -1,12 +1,13 @@
 """Kills every experiment midway and resumes it: it must end with the summary of a whole run."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from posenc_jax.lab import runs
-from scripts.torture.check_result import CheckResult
-from scripts.torture.child import Child, side_by_side
+from scripts.torture import unprotected
+from scripts.torture.check_result import Attempt, CheckResult
+from scripts.torture.processes import TrainProcess, complete, side_by_side
 
 
 class Case(NamedTuple):
@@ -46,49 +47,41 @@ CASES = {
 TIMES = ("seconds", "started")  # of the wall clock, in summaries
 
 
-def show(folder: Path) -> CheckResult:
-    """Each experiment once whole, once killed at each of its points."""
-    tried = side_by_side(lambda name, core: attempt(folder, name, core), CASES)
-    bad = [f"{name}: {wrong}" for name, wrong in zip(CASES, tried, strict=True) if wrong]
+def check(folder: Path) -> CheckResult:
+    """Runs each experiment once whole, and once killed at each of its points."""
     kills = sum(len(case.points) for case in CASES.values())
-    doubled = attempt(folder, "padding_leakage", 0, without="rollback")
     return CheckResult(
         what="every experiment killed in its middle: restarts end in the summary of a whole run",
-        good=len(CASES) - len(bad),
-        tried=len(CASES),
+        attempts=side_by_side(lambda name: attempt(folder, name), CASES),
         control="restart without rollback: rows are doubled",
-        control_found=int(bool(doubled)),
-        control_tried=1,
+        control_found=[bool(attempt(folder, "padding_leakage", unprotected.rollback).wrong)],
         settings=f"{', '.join(CASES)}; {kills} kills; two at a time, one pinned core each",
-        bad=tuple(bad),
     )
 
 
-def attempt(folder: Path, name: str, core: int, without: str = "") -> str:
-    """Kills and resumes one experiment; returns what was wrong, or ""."""
+def attempt(folder: Path, name: str, without: Callable[[], None] | None = None) -> Attempt:
+    """Kills and resumes one experiment, which is first run whole."""
     config, points = CASES[name]
-    whole, run = folder / name, folder / f"{name}-killed{without}"
+    whole, run = folder / name, folder / f"{name}-killed{'-control' if without else ''}"
     if not whole.exists():
-        Child(whole, config=config, cores=(core,)).wait()
+        TrainProcess(whole, config=config).wait()
     for point in points:
-        killed = Child(run, config=config, cores=(core,), failpoint=point).wait()
+        killed = TrainProcess(run, config=config, failpoint=point).wait()
         if killed.status != -9:
-            return f"not killed at {point}: status {killed.status} {killed.err}"
-    last = Child(run, config=config, cores=(core,), without=without).wait()
-    if last.status or last.traceback:
-        return f"status {last.status} at the restart: {last.err}"
-    wanted, found = _timeless(whole), _timeless(run)
-    return ", ".join(part for part in wanted if wanted[part] != found.get(part))
+            return Attempt(name, [f"not killed at {point}: status {killed.status} {killed.err}"])
+    how: dict[str, Any] = {"read": timeless, "config": config, "without": without}
+    return Attempt(name, complete(run, timeless(whole), **how))
 
 
-def _timeless(workdir: Path) -> dict[str, Any]:
+def timeless(workdir: Path) -> dict[str, Any]:
     """Returns the records and the summary of a finished run without wall-clock times."""
     run = runs.read(workdir)
     records = sorted(repr(r) for r in run.records if r["metric"] not in runs.TIMES)
-    return {"records": records} | {k: _without(v) for k, v in run.summary.items() if k != "starts"}
+    summary = {name: _untimed(run.summary[name]) for name in run.summary if name != "starts"}
+    return {"records": records} | summary
 
 
-def _without(value: Any) -> Any:
+def _untimed(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {k: _without(v) for k, v in value.items() if k not in TIMES}
+        return {name: _untimed(value[name]) for name in value if name not in TIMES}
     return value

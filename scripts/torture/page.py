@@ -16,6 +16,7 @@ from posenc_jax.lab.hosts.files import write_text
 from scripts.torture.check_result import CheckResult
 
 BEGIN, END = "<!-- figures: make torture -->", "<!-- end of figures -->"
+MOST_FAILURES = 20
 HEAD = "| check | what | good | control | found |\n|---|---|---|---|---|\n"
 
 
@@ -45,22 +46,16 @@ def _parts(text: str) -> dict[str, tuple[str, str]]:
 
 
 def _row(name: str, shown: CheckResult) -> str:
-    return (
-        f"| {name} | {shown.what} | {shown.good} of {shown.tried} | {shown.control} | "
-        f"{shown.control_found} of {shown.control_tried} |\n"
-    )
+    return f"| {name} | {shown.what} | {shown.good} | {shown.control} | {shown.found} |\n"
 
 
 def _note(name: str, shown: CheckResult, seconds: float) -> str:
     said = ". ".join(part for part in (shown.settings, shown.figures) if part)
-    wrong = "".join(f"  - went wrong: {' '.join(line.split())}\n" for line in shown.bad)
+    failures = [" ".join(line.split()) for line in shown.failures[:MOST_FAILURES]]
+    wrong = "".join(f"  - went wrong: {line}\n" for line in failures)
     command = f"`python -m scripts.torture --only={name}`"
-    return f"- **{name}**: {said}. {command}, {_here()}, {seconds:.0f} s.\n{wrong}"
-
-
-def _here() -> str:
-    today = datetime.date.today().isoformat()
-    return (
-        f"{today}, Python {platform.python_version()}, JAX {jax.__version__}, {len(cores())} cores "
-        f"of {jax.devices()[0].device_kind} ({platform.machine()})"
+    where = (
+        f"{datetime.date.today()}, Python {platform.python_version()}, JAX {jax.__version__}, "
+        f"{len(cores())} cores of {jax.devices()[0].device_kind} ({platform.machine()})"
     )
+    return f"- **{name}**: {said}. {command}, {where}, {seconds:.0f} s.\n{wrong}"

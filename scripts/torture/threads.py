@@ -5,29 +5,29 @@ from pathlib import Path
 import numpy as np
 
 from posenc_jax.lab.runs.checkpoints import Checkpoints
-from scripts.torture.check_result import CheckResult
-from scripts.torture.child import Child
+from scripts.torture.check_result import Attempt, CheckResult
+from scripts.torture.processes import TrainProcess
 
 CORES = (0, 1)
 LONG = "--config.train.steps=102"  # a run of few steps has one device
 
 
-def show(folder: Path) -> CheckResult:
+def check(folder: Path) -> CheckResult:
     """Compares parameters; the control is a run with another seed."""
     for name, flags in {"a": (), "b": (), "other": ("--config.first_seed=7",)}.items():
-        Child(folder / name, LONG, *flags, cores=CORES).wait()
-    Child(folder / "killed", LONG, cores=CORES, failpoint="training:3").wait()
-    ended = Child(folder / "killed", LONG, cores=CORES).wait()
-    twice, resumed = (largest(folder / "a", folder / name) for name in ("b", "killed"))
+        TrainProcess(folder / name, LONG, *flags, cores=CORES).wait()
+    TrainProcess(folder / "killed", LONG, cores=CORES, failpoint="training:3").wait()
+    ended = TrainProcess(folder / "killed", LONG, cores=CORES).wait()
+    again, resumed, other = (largest(folder / "a", folder / n) for n in ("b", "killed", "other"))
+    wrong = [f"status {ended.status}"] if ended.status else []
+    wrong += [f"differs by {resumed:.2g}"] if resumed >= 1e-2 else []
     return CheckResult(
         what="on two cores: an interrupted run ends, its difference is measured",
-        good=int(ended.status == 0 and resumed < 1e-2),
-        tried=1,
+        attempts=[Attempt("resumed", wrong)],
         control="another seed differs by more",
-        control_found=int(largest(folder / "a", folder / "other") > 1e-2),
-        control_tried=1,
+        control_found=[other > 1e-2],
         settings="two devices of one core each, as train.py makes them",
-        figures=f"largest difference of a parameter: {twice:.2g} between two runs never "
+        figures=f"largest difference of a parameter: {again:.2g} between two runs never "
         f"interrupted, {resumed:.2g} between one of them and one killed and resumed",
     )
 

@@ -33,11 +33,6 @@ def optimizer() -> None:
     resume.fill = fill
 
 
-def manifest() -> None:
-    """No checkpoint is verified."""
-    checkpoints.verify = lambda folder: ""
-
-
 def default_signals() -> None:
     """SIGTERM has its default effect."""
     signals.install = lambda: None
@@ -65,11 +60,6 @@ def _start_alone(prepare, config, free):
     workers._start(prepare, config, free)  # the worker imports its own modules, without this change
 
 
-PROTECTIONS = {
-    made.__name__: made
-    for made in (rollback, optimizer, manifest, default_signals, locking, bounds, following)
-}
-
 if __name__ == "__main__":
-    PROTECTIONS[sys.argv.pop(1)]()
+    globals()[sys.argv.pop(1)]()
     sys.exit(train.main(sys.argv))

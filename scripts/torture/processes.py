@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import queue
 import subprocess
 import sys
 import time
@@ -29,7 +30,7 @@ TINY = (
 
 
 class Ended(NamedTuple):
-    """How a child ended: its exit status (-9: killed), its output, and the time."""
+    """How a process ended: its exit status (-9: killed), its output, and the time."""
 
     status: int
     out: str
@@ -41,10 +42,15 @@ class Ended(NamedTuple):
         return "Traceback" in self.err
 
 
-class Child:
-    """`train.py` on a folder, with one protection switched off if `without` names it.
+class TrainProcess:
+    """`train.py` in a child process.
 
-    Compiled programs are kept in `compiled`, a folder of all runs beside this one if not given.
+    workdir: the folder of the run.
+    flags: given after `config`.
+    cores: the process is pinned to these, numbered among the cores of the calling thread.
+    without: a function of unprotected.py, whose protection is switched off.
+    log: its output goes to LOG.out and LOG.err; by default beside `workdir`.
+    compiled: the folder of compiled programs; by default one for all runs beside this one.
     """
 
     def __init__(
@@ -53,13 +59,14 @@ class Child:
         *flags: str,
         config: tuple[str, ...] = TINY,
         cores: tuple[int, ...] = (0,),
-        without: str = "",
+        without: Callable[[], None] | None = None,
         log: str = "",
         failpoint: str = "",
         compiled: Path | None = None,
         environment: Mapping[str, str] | None = None,
     ):
-        program = ["-m", "scripts.torture.unprotected", without] if without else ["train.py"]
+        unprotected = ["-m", "scripts.torture.unprotected"]
+        program = [*unprotected, without.__name__] if without else ["train.py"]
         usable = devices.cores()
         self._out, self._err = Path(f"{log or workdir}.out"), Path(f"{log or workdir}.err")
         with self._out.open("w") as out, self._err.open("w") as err:
@@ -74,52 +81,69 @@ class Child:
         os.sched_setaffinity(self.process.pid, {usable[core % len(usable)] for core in cores})
 
     def wait(self, seconds: float = 900.0) -> Ended:
-        """Waits for the end. After `seconds` it kills the child and raises TimeoutExpired."""
+        """Waits for the end. After `seconds` it kills the process and raises TimeoutExpired."""
         try:
             status = self.process.wait(seconds)
         finally:
             self.process.kill()
         return Ended(status, self._out.read_text(), self._err.read_text(), time.monotonic())
 
-    def said(self) -> str:
+    def wait_until(self, reached: Callable[[], bool]) -> None:
+        """Waits until `reached()`, or until the process has ended."""
+        while not reached() and self.process.poll() is None:
+            time.sleep(0.02)
+
+    def output(self) -> str:
         """Returns its output so far, of both streams."""
         return self._out.read_text() + self._err.read_text()
 
 
-def pinned(workdir: Path, core: int, at: str | float) -> dict[str, Any]:
-    """Returns arguments of `Child` for a run that is ended at a failpoint or a moment: one core,
-    and an empty compilation cache if the end may come during compilation.
+def own_compiled(workdir: Path, at: str | float) -> Path | None:
+    """Returns an empty folder of compiled programs for a run that may be ended while it compiles:
+    at a failpoint of compiling, or after some seconds. None for a run that is ended later.
     """
     compiles = not isinstance(at, str) or at.startswith("compiling")
-    own = workdir.with_name(f"{workdir.name}.compiled")
-    return {"cores": (core,), "compiled": own if compiles else None}
+    return workdir.with_name(f"{workdir.name}.compiled") if compiles else None
 
 
-def side_by_side(attempt: Callable[[Case, int], Result], cases: Iterable[Case]) -> list[Result]:
-    """Returns attempt(case, core) for each case, in order; two run at a time, each on its core."""
-    free = list(range(min(2, len(devices.cores()))))
-
-    def one(case: Case) -> Result:
-        core = free.pop()
-        try:
-            return attempt(case, core)
-        finally:
-            free.append(core)
-
-    with ThreadPoolExecutor(len(free)) as pool:
-        return list(pool.map(one, cases))
+def side_by_side(attempt: Callable[[Case], Result], cases: Iterable[Case]) -> list[Result]:
+    """Returns attempt(case) for each case, in order; two run at a time, each pinned to a core."""
+    free = queue.SimpleQueue[int]()
+    cores = devices.cores()[:2]
+    for core in cores:
+        free.put(core)
+    pin = lambda: os.sched_setaffinity(0, {free.get()})  # this thread, and processes it starts
+    with ThreadPoolExecutor(len(cores), initializer=pin) as pool:
+        return list(pool.map(attempt, cases))
 
 
-def uninterrupted(workdir: Path, *flags: str) -> dict[str, str]:
+def whole(workdir: Path, *flags: str) -> dict[str, str]:
     """Returns the outcome of a run that is not interrupted.
 
     Raises:
       RuntimeError: it failed.
     """
-    ended = Child(workdir, *flags).wait()
-    if ended.status:
-        raise RuntimeError(ended.err)
+    if wrong := complete(workdir, {}, *flags):
+        raise RuntimeError(*wrong)
     return outcome(workdir)
+
+
+def complete(workdir: Path, wanted: Mapping[str, Any], *flags: str, **how: Any) -> list[str]:
+    """Runs train.py to its end, resuming the run if it was interrupted. Returns what went wrong:
+    the error, or the parts of the outcome that differ from `wanted`.
+
+    `flags` and `how` are arguments of `TrainProcess`; how["read"] is used instead of `outcome`.
+    """
+    read = how.pop("read", outcome)
+    ended = TrainProcess(workdir, *flags, **how).wait()
+    if ended.status or ended.traceback:
+        return [f"status {ended.status}: {ended.err}"]
+    return differences(wanted, read(workdir))
+
+
+def differences(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+    """Returns the names of the parts of two outcomes that differ."""
+    return [name for name in wanted if wanted[name] != found.get(name)]
 
 
 def outcome(workdir: Path) -> dict[str, str]:
@@ -136,10 +160,6 @@ def outcome(workdir: Path) -> dict[str, str]:
     records = parse(path.read_text("utf-8"), path)
     timeless = [record for record in records if record["metric"] not in TIMES]
     found["records"] = hashlib.sha256(repr(timeless).encode())
-    hashes = {name: found[name].hexdigest()[:16] for name in found}
-    return hashes | {"lines": str(len(records)), "results": _results(workdir)}
-
-
-def _results(workdir: Path) -> str:
     summary = json.loads((workdir / "summary.json").read_text("utf-8"))
-    return hashlib.sha256(json.dumps(summary["results"]).encode()).hexdigest()[:16]
+    found["results"] = hashlib.sha256(json.dumps(summary["results"]).encode())
+    return {name: found[name].hexdigest()[:16] for name in found} | {"lines": str(len(records))}
