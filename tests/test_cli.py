@@ -244,7 +244,7 @@ def test_data_found_wrong_has_its_task_s_place_in_the_config(
 
 
 def test_an_experiment_of_one_process_is_refused_to_several(tmp_path, monkeypatch):
-    monkeypatch.setattr(processes, "several", lambda: True)
+    monkeypatch.setattr(processes, "is_multiprocess", lambda: True)
     for stem in STEMS:
         config = importlib.import_module(f"configs.{stem}").get_config("quick")
         several = config.experiment == "length_extrapolation"  # the others are refused

@@ -13,7 +13,7 @@ from experiments import workers
 from experiments.leaderboard import config as leaderboard
 from experiments.leaderboard import measuring, pages
 from posenc_jax import CATALOG, encodings
-from posenc_jax.encoding import Dims, at_layer
+from posenc_jax.encoding import Dims, at_layer, place
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.hosts import exit_status
 from posenc_jax.layout import full
@@ -57,7 +57,7 @@ def test_a_method_is_posed_so_that_it_differs():
     assert encodings.CATALOG["irope"].card.defaults["every"] > config.model.layers == 2
     for name in ("irope", "local_global"):
         encoding, pos = built(name), full(1, 64)
-        params, placed = encoding.init(jax.random.key(0), DIMS), encoding.place(None, pos)
+        params, placed = encoding.init(jax.random.key(0), DIMS), place(encoding, None, pos)
         made = [at_layer(encoding, layer, params, placed)[0] for layer in (0, 1)]
         assert made[0] is not made[1], name
     most = lambda name: encodings.reach(name, **leaderboard.options_of(config, name))
