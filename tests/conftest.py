@@ -16,6 +16,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 import jax
+import pytest
 from hypothesis import settings
 from jax._src import lru_cache
 from jax._src.interpreters import mlir
@@ -59,6 +60,16 @@ def pytest_configure(config):
 
 def pytest_configure_node(node):
     node.workerinput["compiled"] = _compiled.name
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_programs():
+    """Each compiled program takes a few maps of memory, of which Linux allows a process 65,530."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > 30_000:
+        jax.clear_caches()
+        gc.collect()
 
 
 class Grouped(LoadScopeScheduling):
