@@ -1,14 +1,17 @@
 """SHAPE and CAPE: what their draws are, who shares them, and what is shown in evaluation."""
 
 import functools
+import operator
+from contextlib import nullcontext
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax import make
+from posenc_jax import chain, make
 from posenc_jax.encoding import place
+from posenc_jax.encodings import check
 from posenc_jax.layout import full, join, layout
 
 KEY = jax.random.key(0)
@@ -56,7 +59,8 @@ def test_every_sequence_has_its_own_draw_and_padding_changes_none(encoding):
 @BOTH
 def test_queries_and_a_memory_before_them_share_a_draw(encoding):
     where = full(1, 12)
-    halves = [type(where)(*(leaf[:, part] for leaf in where)) for part in (slice(6), slice(6, 12))]
+    cut = lambda part: jax.tree.map(operator.itemgetter((slice(None), part)), where)
+    halves = [cut(slice(6)), cut(slice(6, 12))]
     together = shown(encoding, KEY, join(*halves))[:, 6:]
     np.testing.assert_array_equal(shown(encoding, KEY, halves[1]), together)
     assert not np.array_equal(shown(encoding, jax.random.key(1), halves[1]), together)
@@ -107,10 +111,12 @@ def test_a_jitter_of_half_a_token_keeps_the_order():
 def test_a_shift_past_a_table_is_nan_and_a_long_enough_table_holds_it():
     at, x = full(8, 4), jnp.zeros((8, 4, 6))
     for rows, refused in ((44, False), (10, True)):
-        chained = make("shifted+learned", shift=40, length=rows)
+        chained = chain(make("shifted", shift=40), make("learned", length=rows))
         params = ({}, {"table": jnp.ones((rows, 6))})
         out = chained.embed(params, x, chained.place(KEY, at))
         assert bool(np.isnan(out).any()) == refused
+        with pytest.raises(ValueError, match="raise encoding.length") if refused else nullcontext():
+            check("shifted+learned", {"shift": 40, "length": rows}, 4)
 
 
 @pytest.mark.parametrize(

@@ -158,5 +158,5 @@ def test_refused_widths(encoding, head, message):
 def test_refused_positions(build):
     encoding = build()
     _, params = at_layer(encoding, 0, encoding.init(jax.random.key(0), DIMS))
-    with pytest.raises(ValueError, match=rf"^positions: shape \(1, 12\) .* {build.__name__} reads"):
+    with pytest.raises(ValueError, match=r"^positions: shape \(1, 12\) is not \[B, T, [23]\], \("):
         logits(at_layer(encoding, 0, ({},))[0], params, *vectors(0), counted(0))

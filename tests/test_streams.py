@@ -74,7 +74,7 @@ def test_positions_are_placed_as_ids():
         (Video(1, 1, ()), "parts: Video.* needs times that rise"),
         (Video(1, 1, (1.0, 1.0)), "parts: Video.* needs times that rise"),
         (Video(1, 1, (-1.0,)), "parts: Video.* needs times that rise"),
-        (Video(1, 1, (0.0,), sound=-1), "parts: Video.* and sound from 0 up"),
+        (Video(1, 1, (0.0,), sound=-1), "parts: Video.* and sound >= 0"),
     ],
 )
 def test_refused_parts(part, message):
