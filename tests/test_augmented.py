@@ -115,7 +115,9 @@ def test_a_shift_past_a_table_is_nan_and_a_long_enough_table_holds_it():
         params = ({}, {"table": jnp.ones((rows, 6))})
         out = chained.embed(params, x, chained.place(KEY, at))
         assert bool(np.isnan(out).any()) == refused
-        with pytest.raises(ValueError, match="raise encoding.length") if refused else nullcontext():
+        with (
+            pytest.raises(ValueError, match=r"raise encoding\.length") if refused else nullcontext()
+        ):
             check("shifted+learned", {"shift": 40, "length": rows}, 4)
 
 
