@@ -120,12 +120,12 @@ def test_a_task_is_a_function_and_a_line(tree):
     assert status == 2, "control: there is no such task yet"
     assert error.startswith("error: config.task.name: no task 'ones'; ")
     tasks = tree / "posenc_jax" / "lab" / "tasks"
-    with (tasks / "periodic.py").open("a") as module:
+    with (tasks / "recall.py").open("a") as module:
         module.write(TASK)
-    registry, line = tasks / "__init__.py", '    "periodic": periodic.periodic,\n'
+    registry, line = tasks / "__init__.py", '    "periodic": recall.periodic,\n'
     text = registry.read_text()
     assert line in text
-    registry.write_text(text.replace(line, f'{line}    "ones": periodic.ones,\n'))
+    registry.write_text(text.replace(line, f'{line}    "ones": recall.ones,\n'))
     status, error, summary = train(tree, config, *small)
     assert (status, error) == (0, "")
     assert list(summary["results"]["nope"]) == ["8"]
