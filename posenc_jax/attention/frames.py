@@ -154,8 +154,8 @@ def frame(
     tuned = form == "auto" and tuned_for_cpu()
     if form == "auto":
         form = "dense" if _fits(dims.heads, size_q, size_k) else "blockwise"
-    own = keys is None and placed is None and encoding.place is None
-    counted = own and layout.counted and mask and size_k > 0 and q.placed.ndim == 2
+    unmoved = keys is None and placed is None and encoding.place is None
+    counted = unmoved and layout.counted and mask and size_k > 0 and q.placed.ndim == 2
     layer = Layer(
         params=params,
         q=q,
