@@ -244,6 +244,12 @@ def test_every_derivative_of_the_dense_form():
         assert gap(jax.jvp(jax.grad(lambda q, f=form: loss(q, f)), (q,), (ones,))[1], twice) < 1e-4
         with pytest.raises(TypeError, match=r"^attend: this form has reverse-mode .* form='dense'"):
             jax.jvp(lambda q, f=form: loss(q, f), (q,), (ones,))
+    again = lambda q, form: jax.grad(
+        lambda q: jax.jit(jax.grad(loss), static_argnums=1)(q, form).sum()
+    )(q)
+    assert gap(again(q, "auto"), twice) < 1e-4, "of a CPU's dense form, plain mathematics"
+    with pytest.raises(TypeError, match=r"^attend: the blockwise form has no .* form='dense'"):
+        again(q, "blockwise")
 
 
 # Devices.

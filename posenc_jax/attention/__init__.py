@@ -6,13 +6,12 @@ query that sees none gives exactly 0. NaN, by which a method refuses a position,
 row. Logits and softmax are float32 or wider.
 """
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 
 from posenc_jax.attention.blockwise import blockwise
 from posenc_jax.attention.dense import dense, dense_for_cpu
+from posenc_jax.attention.derivatives import reverse_mode
 from posenc_jax.attention.frames import Frame, frame
 from posenc_jax.attention.layers import Layer, check_side
 from posenc_jax.attention.softmax import heads_first, masked, product, transposed
@@ -27,7 +26,8 @@ def attend(q_BQHC: jax.Array, k_BKHC: jax.Array, v_BKHC: jax.Array, layer: Layer
     """Attention of queries to keys; [B, Q, H, C'] with the values' width and dtype.
 
     It has reverse-mode derivatives, and forward-mode ones of those (`jax.hessian`). All others,
-    such as `jax.jvp`, need a frame with form="dense".
+    such as `jax.jvp`, need a frame with form="dense". They are refused elsewhere; for
+    `jax.jvp(jax.jit(f))` the error is JAX's own, about `custom_vjp`.
 
     Args:
       q_BQHC: queries, not rotated.
@@ -37,7 +37,7 @@ def attend(q_BQHC: jax.Array, k_BKHC: jax.Array, v_BKHC: jax.Array, layer: Layer
 
     Raises:
       ValueError: shapes that are not the frame's, dtypes that differ, or features that are missing.
-      TypeError: a frame in place of its layer; a forward-mode derivative, but of form="dense".
+      TypeError: a frame in place of its layer; a derivative that the form does not have.
     """
     _check(q_BQHC, k_BKHC, v_BKHC, layer)
     if 0 in (q_BQHC.size, k_BKHC.size):
@@ -48,10 +48,10 @@ def attend(q_BQHC: jax.Array, k_BKHC: jax.Array, v_BKHC: jax.Array, layer: Layer
         run = dense_walk if layer.form == "dense" else blockwise_walk
         return run(q, k, v_BKHC, q_side, k_side, layer)
     if layer.form == "blockwise":
-        return _reverse_mode(lambda: blockwise(q, k, v_BKHC, layer))
+        return reverse_mode(lambda: blockwise(q, k, v_BKHC, layer))
     if layer.tuned:
         bias, visible = layer.bias_BHQK, layer.visible_BHQK
-        return _reverse_mode(lambda: dense_for_cpu(q, k, v_BKHC, bias, visible))
+        return reverse_mode(lambda: dense_for_cpu(q, k, v_BKHC, bias, visible))
     return dense(q, k, v_BKHC, layer.bias_BHQK, layer.visible_BHQK)
 
 
@@ -98,16 +98,3 @@ def _check(q_BQHC, k_BKHC, v_BKHC, layer: Layer) -> None:
             "layer: it has no features of x, which this method reads; make it by "
             "frame.layer(n, x), or frame.layer(n, x, k_x) where keys are other tokens"
         )
-
-
-def _reverse_mode(call: Callable[[], jax.Array]) -> jax.Array:
-    """call(), whose gradient is written out by hand. TypeError: it is differentiated forward."""
-    try:
-        return call()
-    except TypeError as error:
-        if "forward-mode" not in str(error):
-            raise
-        raise TypeError(
-            "attend: this form has reverse-mode derivatives alone; for jax.jvp make the frame with "
-            "form='dense'"
-        ) from None

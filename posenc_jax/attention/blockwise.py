@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from posenc_jax.attention.derivatives import reverse_mode_once
 from posenc_jax.attention.layers import Layer, Tokens, visible
 from posenc_jax.attention.softmax import (
     empty,
@@ -238,7 +239,7 @@ def _backward(plan: Plan, kept, g_IBHQC):
     totals, dq_IBHQC = jax.lax.scan(query_block, totals, jnp.arange(len(q_IBHQC)))
     dk_JBHKC, dv_JBHKC = (jnp.swapaxes(x, -1, -2).astype(dtype) for x in totals[:2])
     d_learned = jax.tree.map(lambda total, x: total.astype(x.dtype), totals[2], learned)
-    return dq_IBHQC, dk_JBHKC, dv_JBHKC, d_learned, None
+    return *reverse_mode_once((dq_IBHQC, dk_JBHKC, dv_JBHKC, d_learned)), None
 
 
 _attention.defvjp(_forward, _backward)
