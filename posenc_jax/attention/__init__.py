@@ -15,7 +15,7 @@ from posenc_jax.attention.derivatives import reverse_mode
 from posenc_jax.attention.frames import Frame, frame
 from posenc_jax.attention.layers import Layer, check_side
 from posenc_jax.attention.softmax import heads_first, masked, product, transposed
-from posenc_jax.attention.walks import blockwise_walk, dense_walk, walk_logits
+from posenc_jax.attention.walks import blockwise_walk, walk_logits
 from posenc_jax.dtypes import vary_alike
 from posenc_jax.encoding import Side
 
@@ -44,15 +44,16 @@ def attend(q_BQHC: jax.Array, k_BKHC: jax.Array, v_BKHC: jax.Array, layer: Layer
         return jnp.zeros((*q_BQHC.shape[:3], v_BKHC.shape[-1]), v_BKHC.dtype)
     q_BQHC, k_BKHC, v_BKHC, layer = vary_alike((q_BQHC, k_BKHC, v_BKHC, layer))
     q, k, q_side, k_side = _sides(q_BQHC, k_BKHC, layer)
-    if layer.encoding.walk is not None:
-        run = dense_walk if layer.form == "dense" else blockwise_walk
-        return run(q, k, v_BKHC, q_side, k_side, layer)
+    walk = layer.encoding.walk
+    if layer.form == "blockwise" and walk is not None:
+        return blockwise_walk(q, k, v_BKHC, q_side, k_side, layer)
     if layer.form == "blockwise":
         return reverse_mode(lambda: blockwise(q, k, v_BKHC, layer))
-    if layer.tuned:
+    if layer.tuned and walk is None:
         bias, visible = layer.bias_BHQK, layer.visible_BHQK
         return reverse_mode(lambda: dense_for_cpu(q, k, v_BKHC, bias, visible))
-    return dense(q, k, v_BKHC, layer.bias_BHQK, layer.visible_BHQK)
+    s_BHQK = _logits(q, k, q_side, k_side, layer)
+    return dense(s_BHQK, v_BKHC, weighs=walk is not None and walk.weighs)
 
 
 def logits(q_BQHC: jax.Array, k_BKHC: jax.Array, layer: Layer) -> jax.Array:
@@ -63,10 +64,13 @@ def logits(q_BQHC: jax.Array, k_BKHC: jax.Array, layer: Layer) -> jax.Array:
     _check(q_BQHC, k_BKHC, k_BKHC, layer)
     if layer.form != "dense":
         raise ValueError(f"form: {layer.form!r} never holds all logits; make the frame 'dense'")
-    q_BQHC, k_BKHC, q_side, k_side = _sides(q_BQHC, k_BKHC, layer)
-    q_BHQC, k_BHKC = heads_first(q_BQHC), heads_first(k_BKHC)
-    if layer.encoding.walk is not None:
-        return walk_logits(q_BHQC, k_BHKC, q_side, k_side, layer)
+    return _logits(*_sides(q_BQHC, k_BKHC, layer), layer)
+
+
+def _logits(q_BQHC, k_BKHC, q_side: Side, k_side: Side, layer: Layer) -> jax.Array:
+    q_BHQC, k_BHKC, walk = heads_first(q_BQHC), heads_first(k_BKHC), layer.encoding.walk
+    if walk is not None:
+        return walk_logits(q_BHQC, k_BHKC, q_side, k_side, layer, walk)
     return masked(product(q_BHQC, transposed(k_BHKC)), layer.bias_BHQK, layer.visible())
 
 

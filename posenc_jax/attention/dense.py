@@ -18,21 +18,21 @@ from posenc_jax.attention.softmax import (
 from posenc_jax.tuning import barrier
 
 
-def dense(q_BQHC, k_BKHC, v_BKHC, bias_BHQK, visible_BHQK) -> jax.Array:
-    """softmax(q k + bias) v over visible keys, [B, Q, H, C]; `q_BQHC` is scaled, bias may be None.
+def dense(s_BHQK: jax.Array, v_BKHC: jax.Array, weighs: bool = False) -> jax.Array:
+    """softmax(s) v of masked logits, or exp(s) v (`weighs`), [B, Q, H, C].
 
     JAX differentiates it, in either mode and any number of times.
     """
-    q_BHQC, k_BHKC, v_BHKC = heads_first(q_BQHC), heads_first(k_BKHC), heads_first(v_BKHC)
-    s_BHQK = masked(product(q_BHQC, transposed(k_BHKC)), bias_BHQK, visible_BHQK)
-    o_BHQC, _ = finish(take_in(empty(q_BHQC, v_BHKC), s_BHQK, v_BHKC))
+    v_BHKC = heads_first(v_BKHC)
+    o_BHQC, _ = finish(take_in(empty(s_BHQK, v_BHKC), s_BHQK, v_BHKC), weighs)
     return o_BHQC.astype(v_BKHC.dtype).transpose(0, 2, 1, 3)
 
 
 @jax.custom_vjp
 def dense_for_cpu(q_BQHC, k_BKHC, v_BKHC, bias_BHQK, visible_BHQK) -> jax.Array:
-    """As `dense`, with a backward pass that XLA runs fast on a CPU.
+    """softmax(q k + bias) v over visible keys, [B, Q, H, C]; `q_BQHC` is scaled, bias may be None.
 
+    It is `dense` with a backward pass that XLA runs fast on a CPU.
     There a product that contracts the leading axis of a [Q, K] array takes up to four times as
     long as one that does not, and so does the transpose that would avoid it. The gradients of keys
     and values are therefore made transposed, [C, Q] times [Q, K], so that only small arrays are

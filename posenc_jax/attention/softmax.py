@@ -44,7 +44,10 @@ def masked(s_BHQK: jax.Array, bias_BHQK: jax.Array | None, visible_BHQK: jax.Arr
 
 
 def empty(q_BHQC: jax.Array, v_BHKC: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Largest logit, sum of exponentials and weighted values of queries that saw nothing yet."""
+    """Largest logit, sum of exponentials and weighted values of queries that saw nothing yet.
+
+    Of `q_BHQC`, queries or logits, only the leading axes matter.
+    """
     zero_BHQ1 = jnp.zeros_like(q_BHQC[..., :1], widest(q_BHQC.dtype))
     zero_BH1C = jnp.zeros_like(v_BHKC[..., :1, :], zero_BHQ1.dtype)
     return zero_BHQ1 + FLOOR, zero_BHQ1, zero_BHQ1 + zero_BH1C
@@ -60,11 +63,16 @@ def take_in(state, s_BHQK: jax.Array, v_BHKC: jax.Array):
     return new, total, o_BHQC * shrink + product(narrow(p_BHQK, v_BHKC.dtype), v_BHKC)
 
 
-def finish(state) -> tuple[jax.Array, jax.Array]:
-    """Attention's output, and the logarithm of each query's sum of exponentials."""
+def finish(state, weighs: bool = False) -> tuple[jax.Array, jax.Array]:
+    """Attention's output, and the logarithm of each query's sum of exponentials.
+
+    The output is the weighted mean of values; their weighted sum if logits are logarithms of
+    weights (`weighs`).
+    """
     top, total, o_BHQC = state
     safe = jnp.where(total > 0, total, 1)
-    return o_BHQC / safe, jnp.where(total > 0, top + jnp.log(safe), 0)
+    o_BHQC, log_BHQ1 = o_BHQC / safe, jnp.where(total > 0, top + jnp.log(safe), 0)
+    return (o_BHQC * jnp.exp(log_BHQ1) if weighs else o_BHQC), log_BHQ1
 
 
 def sum_to(x: jax.Array, like: jax.Array) -> jax.Array:

@@ -18,36 +18,19 @@ from posenc_jax.attention.blockwise import (
     plan_of,
 )
 from posenc_jax.attention.layers import Layer, visible
-from posenc_jax.attention.softmax import (
-    empty,
-    finish,
-    heads_first,
-    product,
-    take_in,
-    transposed,
-)
+from posenc_jax.attention.softmax import empty, finish, product, take_in, transposed
 from posenc_jax.dtypes import vary_alike
 from posenc_jax.encoding import Params, Side, Walk
 
 
-def dense_walk(q_BQHC, k_BKHC, v_BKHC, q: Side, k: Side, layer: Layer) -> jax.Array:
-    """Attention in one piece, [B, Q, H, C]; `q_BQHC` is scaled, the sides are not."""
-    q_BHQC, k_BHKC, v_BHKC = heads_first(q_BQHC), heads_first(k_BKHC), heads_first(v_BKHC)
-    s_BHQK = walk_logits(q_BHQC, k_BHKC, q, k, layer)
-    walk = _walk_of(layer)
-    o_BHQC = _output(walk, take_in(empty(q_BHQC, v_BHKC), s_BHQK, v_BHKC))
-    return o_BHQC.astype(v_BKHC.dtype).transpose(0, 2, 1, 3)
-
-
-def walk_logits(q_BHQC, k_BHKC, q: Side, k: Side, layer: Layer) -> jax.Array:
-    """The masked logits of a dense frame in one piece, [B, H, Q, K]."""
-    walk, params = _walk_of(layer), layer.params
-    bias, seen, carry = layer.bias_BHQK, layer.visible_BHQK, _start(walk, params, q)
-    return _score(walk, params, q_BHQC, k_BHKC, bias, q, k, seen, carry)[0]
+def walk_logits(q_BHQC, k_BHKC, q: Side, k: Side, layer: Layer, walk: Walk) -> jax.Array:
+    """The masked logits of a dense frame in one piece, [B, H, Q, K]; `q_BHQC` is scaled."""
+    bias, seen, carry = layer.bias_BHQK, layer.visible_BHQK, _start(walk, layer.params, q)
+    return _score(walk, layer.params, q_BHQC, k_BHKC, bias, q, k, seen, carry)[0]
 
 
 def blockwise_walk(q_BQHC, k_BKHC, v_BKHC, q: Side, k: Side, layer: Layer) -> jax.Array:
-    """The same in blocks, the latest keys first."""
+    """Attention in blocks, the latest keys first, [B, Q, H, C]; `q_BQHC` is scaled."""
     sides = (q.x_BTHC, q.feat), (k.x_BTHC, k.feat)
     return _blockwise_walk(
         plan_of(layer), q_BQHC, k_BKHC, v_BKHC, sides, learned_of(layer), layer.params,
@@ -89,25 +72,14 @@ def _blockwise_walk(plan: Plan, q_BQHC, k_BKHC, v_BKHC, sides, learned, params, 
         begin = empty(q_BHQC, k_JBHC[1][0]), _start(walk, params, q_side)
         state, _ = vary_alike((begin, q_BHQC))
         (state, _), _ = jax.lax.scan(key_block, state, jnp.arange(len(k_JBHC[0])), reverse=True)
-        return _output(walk, state).astype(v_BKHC.dtype)
+        return finish(state, walk.weighs)[0].astype(v_BKHC.dtype)
 
     o_IBHQC = jax.lax.map(query_block, jnp.arange(len(q_IBHC[0])))
     return join_blocks(o_IBHQC, q_BQHC.shape[1])
 
 
-def _walk_of(layer: Layer) -> Walk:
-    assert layer.encoding.walk is not None
-    return layer.encoding.walk
-
-
 def _start(walk: Walk, params: Params, q: Side):
     return None if walk.start is None else walk.start(params, q)
-
-
-def _output(walk: Walk, state) -> jax.Array:
-    """Attention's output: the weighted mean of values, or their sum where the walk weighs."""
-    o_BHQC, log_BHQ1 = finish(state)
-    return o_BHQC * jnp.exp(log_BHQ1) if walk.weighs else o_BHQC
 
 
 def _score(
