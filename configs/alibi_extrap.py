@@ -1,6 +1,7 @@
-"""ALiBi trained on windows of 128 bytes, evaluated to 2,048.
+"""ALiBi trained on windows of 128 bytes, evaluated at up to 2,048.
 
-Expect bits per byte to stay level or fall with length: a linear bias reads mostly near tokens.
+Expect bits per byte to stay the same or fall with length, because a linear bias mostly reads near
+tokens.
 
     python train.py --config=configs/alibi_extrap.py
     python train.py --config=configs/alibi_extrap.py:quick

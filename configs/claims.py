@@ -1,13 +1,13 @@
-"""The claims ledger: 33 things that are said of positional encodings, each measured.
+"""The claims ledger: 33 claims about positional encodings, each tested by a measurement.
 
-    python train.py --config=configs/claims.py                 # all of them, 5 seeds
-    python train.py --config=configs/claims.py:sin-2,rope-1    # some
-    python train.py --config=configs/claims.py:quick           # all, small
+    python train.py --config=configs/claims.py                 # all claims, 5 seeds
+    python train.py --config=configs/claims.py:sin-2,rope-1    # some claims
+    python train.py --config=configs/claims.py:quick           # all claims, small models
     python scripts/claims.py RUN                               # docs/claims.md from a run's folder
 
-`quick` trains smaller models for fewer steps, with 3 seeds: a claim that needs a well-trained model
-may have another verdict there. `text` configures the models that claims share; the other models are
-configured by their claims, in experiments/claims.
+`quick` trains smaller models for fewer steps, with 3 seeds. There a claim that needs a well-trained
+model may have another verdict. `text` configures the models that several claims share. Each claim
+configures its other models itself, in experiments/claims.
 """
 
 from configs import common

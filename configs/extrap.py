@@ -1,14 +1,14 @@
-"""Any encodings, side by side: trained on windows of 128 bytes, evaluated to 2,048.
+"""Any encodings, compared: trained on windows of 128 bytes, evaluated at up to 2,048.
 
-    python train.py --config=configs/extrap.py                       # seven well-known ones
+    python train.py --config=configs/extrap.py                       # seven well-known encodings
     python train.py --config=configs/extrap.py:rope
     python train.py --config=configs/extrap.py:nope,t5,randomized+rope
     python train.py --config=configs/extrap.py:rope,alibi,quick
 
-Each name is trained and evaluated in turn with the same seeds; "a+b" chains two. An option goes to
-every method that takes it: --config.encoding.base=500000.0
+The encodings are trained and evaluated one after another, with the same seeds. "a+b" is the chain
+of two methods. An option goes to every method that takes it: --config.encoding.base=500000.0
 
-The same names as a sweep, each at two learning rates with 3 seeds, one run for each point:
+As a sweep, each encoding has two learning rates, with 3 seeds in each run:
 
     python scripts/sweep.py --config=configs/extrap.py
     python scripts/sweep.py --config=configs/extrap.py:rope,alibi,quick

@@ -1,13 +1,14 @@
-"""The catalogue's methods for sequences, on the same tasks at one budget: cost and gain.
+"""The catalogue's methods for sequences, on the same tasks at one budget.
 
     python train.py --config=configs/leaderboard.py
-    python train.py --config=configs/leaderboard.py:rope,alibi,nope    # rope must be one
+    python train.py --config=configs/leaderboard.py:rope,alibi,nope    # rope must be one of them
     python train.py --config=configs/leaderboard.py:quick
     python scripts/leaderboard.py RUN    # writes docs/leaderboard.md from a finished run
 
-Each method is trained on each task in windows of 32 tokens and tested in windows of 32 to 256: its
-cost within the trained window, its gain beyond.
-Takes about 30 minutes on 2 cores (3 seeds), one process a core; `quick` 20 to 30 seconds.
+Each method is trained on each task in windows of 32 tokens, and tested in windows of 32 to 256.
+Against rope it has a cost (what it loses within the trained window) and a gain (beyond it).
+
+Takes about 30 minutes on 2 cores (3 seeds), one process a core; `quick` takes 20 to 30 seconds.
 """
 
 from configs import common

@@ -5,11 +5,11 @@
     python train.py --config=configs/padding_leakage.py:quick
     python train.py --config=configs/padding_leakage.py --config.model.kind=decoder
 
-Expect the attention mask to be necessary for everything, the output mask for the pooled output
-alone, and the loss mask for a loss that does not depend on the amount of padding. With all masks on
-the content of the padding changes no bit.
+Expect the attention mask to be necessary for everything, the output mask only for the pooled
+output, and the loss mask for a loss that does not depend on the amount of padding. With all masks
+on, the content of the padding changes no bit.
 
-Takes under 3 minutes on 2 cores, most of it compiling.
+Takes under 3 minutes on 2 cores; most of the time is compilation.
 """
 
 from configs import common

@@ -1,15 +1,15 @@
-"""What tells order: every method of the catalogue on pairs, triples, permutations and real text.
+"""Which methods distinguish the order of tokens, on pairs, triples, permutations and real text.
 
     python train.py --config=configs/permutation.py                  # the whole catalogue
     python train.py --config=configs/permutation.py:nope,rope,alibi  # some methods
-    python train.py --config=configs/permutation.py:quick            # a few, no more than seconds
+    python train.py --config=configs/permutation.py:quick            # a few methods, in seconds
 
-Expect `nope` in an encoder at exactly one half of the pairs and one sixth of the triples, a causal
-mask or an LSTM at 1, and the encodings at 1 except those whose bias is the same for i - j and
-j - i, as ALiBi's for an encoder is: they tell how far, not which way. On hidden bytes `nope`
-stays near the unigram.
+Expect `nope` in an encoder to get exactly one half of the pairs and one sixth of the triples right.
+Expect 1 with a causal mask or an LSTM, and 1 with an encoding, unless its bias is the same for i -
+j and j - i, like ALiBi's in an encoder: such a bias has the distance, but not the direction. On
+hidden bytes `nope` stays near the unigram baseline.
 
-Takes under 3 minutes on 2 cores, most of it compiling a program or two for each method.
+Takes under 3 minutes on 2 cores; most of the time is compilation, one or two programs a method.
 """
 
 from configs import common

@@ -1,9 +1,10 @@
-"""RoPE trained on windows of 128 bytes, evaluated to 2,048 with and without context extension.
+"""RoPE trained on windows of 128 bytes, evaluated at up to 2,048 with and without extension.
 
-The same weights are evaluated under plain RoPE, position interpolation, NTK, dynamic NTK and YaRN,
-with the factor length / 128, which dynamic NTK finds itself. At 128 all give the same. Expect plain
-RoPE to get worse with every doubling beyond, NTK less so, position interpolation more so, YaRN more
-so at first and less so from 8 times on.
+The same weights are evaluated as plain RoPE, position interpolation, NTK, dynamic NTK and YaRN.
+Each extension gets the factor length / 128; dynamic NTK computes it itself. At 128 all results are
+equal. Expect plain RoPE to get worse with every doubling of the length. NTK is better than plain
+RoPE at all of them, position interpolation worse, and YaRN worse at first but better from 8 times
+on.
 
     python train.py --config=configs/rope_extrap.py
     python train.py --config=configs/rope_extrap.py:quick

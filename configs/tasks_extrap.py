@@ -6,14 +6,14 @@ r"""An algorithmic task, trained on strings of up to 20 symbols and tested on up
     python train.py --config=configs/tasks_extrap.py:addition --config.task.reverse=True \
         --config.encoding.name=fire+abacus+learned
 
-The tasks and the methods as a sweep, one run for each task and method:
+As a sweep, with one run for each task and method:
 
     python scripts/sweep.py --config=configs/tasks_extrap.py
     python scripts/sweep.py --config=configs/tasks_extrap.py:quick --dry-run
 
-The answer is read by teacher forcing: a string is an exact match if every token of its answer is
-the argmax. Within the trained lengths all methods come close to 1; beyond them most fall to 0, and
-the experiment shows how fast.
+Answers are scored with teacher forcing: a string is an exact match if every token of its answer is
+the argmax. Expect all methods to come close to 1 within the trained lengths, and most to fall to 0
+beyond them; the experiment shows how fast.
 """
 
 from configs import common

@@ -170,11 +170,12 @@ def page(raw: dict) -> str:
         ", ".join(f"{name} {value}" for name, value in where.items())
         + f"; {raw['rounds']} rounds.",
         "",
-        "Time is the median over rounds of one training step, or of one attention call. The ratio",
-        "is the peer's time over ours within a round: its median, in brackets its range; over 1,",
-        "we are faster. Memory is the growth of the process's peak over the inputs, compiling",
-        "included; little of it shows where imports and compiling already took more.",
-        "x-transformers runs with the same widths and its two attention settings.",
+        "`ms` is the time of one training step, or of one attention call: the median over rounds.",
+        "`ratio` is the peer's time divided by ours in the same round: the median, and the range",
+        "in brackets; above 1, ours is faster. `MB` is the growth of the process's peak memory",
+        "besides the inputs. It includes compilation, and it is too small where imports and",
+        "compilation had already taken more. x-transformers runs with the same widths and its two",
+        "attention settings.",
         "",
         f"A step is of a causal decoder with {_shape(SMALL)}; or {_shape(LARGE)}.",
         "Attention is causal, of one sequence, 8 heads of width 32.",
@@ -182,8 +183,8 @@ def page(raw: dict) -> str:
     ]
     if any("products alone" in results for results in raw["contests"].values()):
         lines += [
-            "`products alone` is a step's matrix products, forward and backward, and nothing else.",
-            "JAX makes them as our step does, but of all rows at once, where our step takes parts.",
+            "`products alone` is only a step's matrix products, forward and backward. JAX computes",
+            "them as our step does, but for all rows at once; our step splits the rows into parts.",
             "",
         ]
     for name, results in raw["contests"].items():

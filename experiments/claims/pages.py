@@ -10,12 +10,12 @@ from experiments.claims.verdicts import said
 from posenc_jax.lab.report import Grid, Picture, Section, drawing
 
 HEAD = """\
-# What is said of positional encodings, measured
+# Claims about positional encodings, measured
 
-Each row is a claim as tutorials and papers make it. Its verdict is not written by hand: a rule,
-fixed before the run, makes it from the numbers. A number is a mean with half of its 95% t interval
-over seeds; where nothing random enters there is one value. "(control)" marks what must come out
-otherwise for the test to mean anything."""
+Each row is a claim as tutorials and papers make it. No verdict is written by hand: a rule, fixed
+before the run, makes it from the numbers. A number is a mean ± half of its 95% t interval over
+seeds, or a single value if nothing in it is random. "(control)" marks a number that must come out
+the other way; if it does not, the test shows nothing."""
 
 
 def sections(entries: Sequence[Entry]) -> list[Section]:

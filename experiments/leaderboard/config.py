@@ -57,7 +57,7 @@ def left_out(config: Config) -> dict[str, str]:
         elif card.groups not in _groups(config):
             found[card.name] = "since no task states the groups of tokens they read"
         elif card.name in TRAINED_TWICE:
-            found[card.name] = "since it takes another's place after training"
+            found[card.name] = "since it replaces another method after training"
     return found
 
 

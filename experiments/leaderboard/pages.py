@@ -17,11 +17,12 @@ from posenc_jax.lab.runs import Record, StoredRun
 METRIC = "token_accuracy"
 UNDEFINED = "–"  # in a table, where a method is not defined
 CAPTION = (
-    "Share of answer tokens that are right, the mean over tasks, ± half of a 95% t interval over "
-    "seeds, in the trained window and in longer ones, – where a method is not defined so far. Rows "
-    "are sorted by the mean over the longer windows. params: of the encoding, all layers. cost, "
-    "gain: against the reference, paired over tasks and seeds; a * where the interval, corrected "
-    "for all comparisons, leaves 0 out."
+    "The numbers are the share of answer tokens that are right, the mean over tasks, ± half of a "
+    "95% t interval over seeds, in the trained window and in longer ones; – if a method is not "
+    "defined there. Rows are sorted by the mean over the longer windows. params: parameters of the "
+    "encoding in all layers. cost: reference minus method within the trained window; gain: method "
+    "minus reference beyond it. Both are paired over tasks and seeds; * marks those whose "
+    "interval, corrected for all comparisons, does not contain 0."
 )
 Scores = dict[str, dict[str, dict[int, list[float]]]]  # task -> method -> window -> every seed
 
@@ -144,14 +145,15 @@ def _compared(summary: Mapping) -> list[str]:
     costly = [name for name, row in others.items() if _clear(row["cost"]) > 0]
     said = [
         f"Beyond the trained window {len(better)} of {len(reach)} methods are better than "
-        f"{reference}, {len(worse)} worse, and the others cannot be told from it at this budget."
+        f"{reference}, {len(worse)} worse; the others show no clear difference at this budget."
     ]
     if len(reach) < len(others):
         ends = ", ".join(name for name in others if name not in reach)
         said.append(f"Not defined beyond the trained window: {ends}.")
     if better:
         free = [name for name in better if name not in costly]
-        said.append(f"Better beyond without a measured cost within: {', '.join(free) or 'none'}.")
+        listed = ", ".join(free) or "none"
+        said.append(f"Better beyond, without a clear cost within the trained window: {listed}.")
     if costly:
         said.append(f"Worse than {reference} within the trained window: {', '.join(costly)}.")
     return said
@@ -220,8 +222,8 @@ def markdown(run: StoredRun, figure: str) -> str:
         f"{train['steps']} steps of {train['batch']} examples, learning rate {train['lr']:g}; a "
         f"{model['kind']} of {model['layers']} layers, width {model['width']}, {model['heads']} "
         f"heads; {config['seeds']} seeds, {config['examples']} test examples a task and window. "
-        "At this size tasks are partly learned: what is compared is how methods rank at one "
-        "budget, not what a large model reaches.", "",
+        "At this size tasks are learned only in part. The board ranks methods at one budget; it "
+        "does not say what a large model reaches.", "",
     ]  # fmt: skip
     for part in first.parts:
         if isinstance(part, Grid):

@@ -19,40 +19,43 @@ MEASURED = ("operations", "bytes")
 HEAD = """\
 # The catalogue
 
-Made by `python scripts/catalogue.py` from the registry. A test compares all columns with it, except
-the two measured ones. `posenc_jax.describe(NAME)` prints a method's options. Each name here is a
-link to the method's card in the [gallery](gallery/README.md).
+`python scripts/catalogue.py` makes this page from the registry. A test compares all columns with
+the registry, except the two measured ones. `posenc_jax.describe(NAME)` prints a method's options.
+Each name here is a link to the method's card in the [gallery](gallery/README.md).
 
 ## How to read it
 
-- **hooks**: of the method's [`Encoding`](../posenc_jax/encoding.py); `at` if layers differ or have
-  parameters of their own.
-- **parameters**: learned numbers as a formula of D model width, H heads, C head width, N layers,
-  with default options, and at {dims}.
+- **hooks**: the hooks that the method's [`Encoding`](../posenc_jax/encoding.py) has. It has `at` if
+  layers differ or have parameters of their own.
+- **parameters**: the number of learned parameters with default options, as a formula of D model
+  width, H heads, C head width, N layers, and at {dims}.
 - **operations**, **bytes**: what the method adds to the forward pass of one sequence of {time:,}
-  tokens in one layer of that size, dense form, float32, tables included. It is XLA's count for the
-  compiled program less that of attention without positions, which takes {base_operations} and
-  {base_bytes}. For methods at the input it is `embed` alone, for methods that only place `place`
-  alone. A transcendental function counts as one operation. Bytes are those that the compiled
-  operations read and write. "≥": the body of a loop is counted once. Below zero: the compiler
-  fused better with the method than without. Counted {date} with JAX {jax} for a {device}, Python
-  {python}.
+  tokens in one layer of that size, dense form, float32, with its tables. It is XLA's count for the
+  compiled program minus the count for attention without positions, which takes {base_operations}
+  and {base_bytes}. For methods at the input only `embed` is counted, for methods that only give
+  positions only `place`. A transcendental function counts as one operation. Bytes are those that
+  the compiled operations read and write. "≥" means that the body of a loop is counted once. A value
+  below zero means that the compiler fused more operations with the method than without it. Counted
+  {date} with JAX {jax} for a {device}, Python {python}.
 - **past the range**: what happens at positions past the length that a bounded method was made for.
-  `error`: a run refuses such lengths before it starts; `jit` cannot raise, so the result is NaN.
-- **shift**: invariant: moving all positions provably changes nothing. Otherwise the tests have a
-  counterexample. A method that only places has the invariance of the methods behind it.
+  With `error` a run refuses such lengths before it starts; `jit` cannot raise, so there the result
+  is NaN.
+- **shift**: "invariant" means that a shift of all positions changes nothing, for all weights. If it
+  is not, the tests have a counterexample. "as behind it": a method that only gives positions has
+  the invariance of the methods that come after it in a chain.
 - **held to**: what the tests compare with: the definition in float64 NumPy, written from the paper,
   at 1, 5 and 24 tokens, and frozen values of a public package if one has the method.
-- **pairing**: which channels are rotated together, the default first; `convert_pairing` converts
-  weights.
+- **pairing**: which channels are rotated together, the default first. `convert_pairing` converts
+  weights from one to the other.
 
-Tests check every method (`python -m pytest tests -k catalogue`). It is causal to the bit, with
-gradients of exactly zero. The content of padding changes no bit of the output, and the side of the
-padding changes nothing. Blockwise attention equals dense attention, in values and gradients.
-Token-by-token decoding equals the full pass. Packed documents do not see each other. Permutation
-equivariance is broken, except in methods without positions. Every option changes the output.
-float32 stays within 1e-4 of float64 at position 1e6 if such positions are allowed (at 1e3 for
-methods that only place). The range policy is as declared. Each check has a control that must fail.
+Tests check every method (`python -m pytest tests -k catalogue`). A later token changes no bit of an
+earlier output, and its gradient is exactly zero. The content of padding changes no bit of the
+output, and the side of the padding changes nothing. Blockwise attention equals dense attention, in
+values and gradients. Token-by-token decoding equals the full pass. Packed documents do not see each
+other. Permuting the tokens does more than permute the outputs, except in methods without positions.
+Every option changes the output. float32 stays within 1e-4 of float64 at position 1e6 if such
+positions are allowed (at 1e3 for methods that only give positions). The range policy is as
+declared. Each check has a control that must fail.
 """
 
 

@@ -66,20 +66,20 @@ def _classed(body: str) -> tuple[str, str]:
 def how_to_read() -> list[str]:
     """Returns what a reader must know of all cards, in paragraphs."""
     return [
-        "All methods are measured in one setting: tokens are vectors of mean 0 and variance 1, the "
-        "projections of queries and keys are identities, and a head has "
+        "All methods are measured in one setting. Tokens are vectors of mean 0 and variance 1. The "
+        "projections of queries and keys are identities. A head has "
         f"{measure.HEAD} channels ({measure.HEADS} heads; one head for methods at the input). "
-        "Learned parameters are as drawn before training, and curves are means of "
-        f"{measure.INITS} draws; parameters that start at zero are drawn with standard deviation "
-        f"{measure.AWAKE}.",
-        "Expected score: the attention logit of a token with another of the same content, mean "
-        "over contents, by distance. Its spread is over all absolute positions. Dotted line at "
-        f"{measure.HEAD**0.5:g}: the score without positions. What position adds: the logit at "
-        "random content minus that of the content alone.",
+        "Parameters are not trained: curves are means of "
+        f"{measure.INITS} random draws. Parameters that would start at zero are drawn with "
+        f"standard deviation {measure.AWAKE}.",
+        "The expected score is the attention logit between two tokens of the same content, the "
+        "mean over contents, by distance. Its spread is over all absolute positions. The dotted "
+        f"line at {measure.HEAD**0.5:g} is the score without positions. What position adds is the "
+        "logit at random content minus the logit of the content alone.",
         "A heatmap of 40,000 positions has fewer pixels than positions. One heatmap shows the mean "
-        "over each pixel's positions, the next one their range. A wave shorter than a pixel then "
-        "has a mean near zero and a large range; one position for each pixel would show it as a "
-        "long wave that does not exist.",
+        "over the positions of each pixel, the next one their range. So a wave shorter than a "
+        "pixel has a mean near zero and a large range. With one position for each pixel it would "
+        "look like a long wave, which does not exist.",
     ]
 
 
