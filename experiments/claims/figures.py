@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from experiments.claims.ledger import Measured
+from experiments.dot_plots import name_rows
 from posenc_jax.lab.report import drawing
 from posenc_jax.lab.report.drawing import Label
 from posenc_jax.lab.report.statistics import interval
@@ -73,8 +74,7 @@ def dots(title: str, x: str, prefix: str = "", *, log: bool = False) -> Draw:
             if low is not None and high is not None:
                 axes.plot([low, high], [row, row], "-", color=color)
             axes.plot([mean], [row], "o", color=color)
-        axes.set_yticks(range(len(shown)), list(shown))
-        axes.set_ylim(len(shown) - 0.5, -0.5)
+        name_rows(axes, list(shown))
         axes.set_xlabel(x)
         if log:
             axes.set_xscale("log")

@@ -90,9 +90,9 @@ class Lab:
 
         return self.once(("trained", key), make)
 
-    def learned(self) -> Trained:
-        """The model on text with a learned table as long as its windows, clamped beyond them."""
-        return self.trained("learned", length=self.train.length, beyond="clamp")
+    def learned(self, task: Task | None = None, model: dict | None = None) -> Trained:
+        """`trained` with a learned table as long as the windows, clamped beyond them."""
+        return self.trained("learned", task, model, length=self.train.length, beyond="clamp")
 
     def fit(self, model: Model, task: Task, config: TrainConfig) -> Any:
         """Trains a model and returns its parameters, [S, ...]."""

@@ -15,7 +15,6 @@ from experiments.claims.verdicts import (
     decades,
     over,
     power,
-    said,
     under,
     verdict,
 )
@@ -28,6 +27,7 @@ from posenc_jax.layout import full
 
 RELATIVE, ABSOLUTE = ("rope", "alibi", "clipped", "xpos"), ("sinusoidal", "learned")
 SHIFTS = (1, 3, 10, 30, 100, 1000)
+SYMBOLS, SEGMENTS = 8, 5
 
 
 def rel_1_rule(n):
@@ -48,7 +48,6 @@ def rel_1_rule(n):
 
 
 @claim(
-    "rel-1",
     "moving a sentence (1-10 to 101-110) changes nothing for relative methods, "
     "something for absolute ones",
     rule=rel_1_rule,
@@ -104,13 +103,12 @@ def rel_2_rule(n):
     control = n["bits, clipped with shuffled positions minus learned (control)"]
     return verdict(
         under(share, 1 / 3) and under(worse, 0.05) and over(control, 0.05),
-        f"{said(n['parameters of the biases'])} against {said(n['parameters of the table'])} "
-        f"parameters; clipped minus learned: {said(worse)} bits a byte; shuffled {said(control)}",
+        f"{n['parameters of the biases']} against {n['parameters of the table']} "
+        f"parameters; clipped minus learned: {worse} bits a byte; shuffled {control}",
     )
 
 
 @claim(
-    "rel-2",
     "a clipped relative bias needs far fewer parameters than an absolute table, at equal quality",
     rule=rel_2_rule,
     figure=dots("Bits per byte at the trained length", "bits per byte", "bits per byte"),
@@ -139,9 +137,6 @@ def _position_parameters(trained: Trained) -> int:
     return sum(leaf[0].size for leaf in jax.tree.leaves(trained.params["encoding"]))
 
 
-SYMBOLS, SEGMENTS = 8, 5
-
-
 def rel_3_rule(n):
     """Carried: more than half of the answers are right for a symbol that was shown so many segments
     earlier, four times what chance gives. The same weights without memory, the control, must know
@@ -152,8 +147,8 @@ def rel_3_rule(n):
     lost = [n[f"recall {k} segments later, without memory (control)"] for k in (0, 1)]
     reason = (
         "right answers "
-        + ", ".join(f"{k} segments later {said(i)}" for k, i in enumerate(kept))
-        + f"; without memory {said(lost[0])} in the same segment and {said(lost[1])} in the next; "
+        + ", ".join(f"{k} segments later {i}" for k, i in enumerate(kept))
+        + f"; without memory {lost[0]} in the same segment and {lost[1]} in the next; "
         "two layers and a memory of one segment"
     )
     lasts = next((k for k, i in enumerate(kept) if not over(i, 0.5)), SEGMENTS) - 1
@@ -164,7 +159,6 @@ def rel_3_rule(n):
 
 
 @claim(
-    "rel-3",
     "recurrence memory carries information across segments",
     rule=rel_3_rule,
     figure=lines(

@@ -6,9 +6,10 @@ from experiments.claims.figures import lines
 from experiments.claims.ledger import Curve, Measured, claim
 from experiments.claims.models import Lab
 from experiments.claims.sinusoidal import ROUNDING, apart, frequencies, nearest, vectors
-from experiments.claims.verdicts import over, said, under, verdict
+from experiments.claims.verdicts import over, under, verdict
 
 BASES, NARROW = (10.0, 100.0, 1000.0), (2, 4, 8, 16, 32, 64)
+LENGTHS = (32, 64, 128, 256, 512, 1024, 2048)
 
 
 def sin_4_rule(n):
@@ -36,7 +37,6 @@ def _times(ratio: float) -> str:
 
 
 @claim(
-    "sin-4",
     "beyond the longest wavelength distances alias",
     rule=sin_4_rule,
     figure=lines(
@@ -74,12 +74,12 @@ def sin_5_rule(n):
     error, control = n["error of the rotation"], n["error of the best map, random table (control)"]
     return verdict(
         under(error, ROUNDING) and over(control, 0.1),
-        f"one rotation takes PE(t) to PE(t + k) to {said(error)} of |PE|, for t to 1e6 and k to "
-        f"1000; the best linear map of a random table misses by {said(control)}",
+        f"one rotation takes PE(t) to PE(t + k) to {error} of |PE|, for t to 1e6 and k to "
+        f"1000; the best linear map of a random table misses by {control}",
     )
 
 
-@claim("sin-5", "PE(t + k) is a linear function of PE(t)", rule=sin_5_rule)
+@claim("PE(t + k) is a linear function of PE(t)", rule=sin_5_rule)
 def sin_5(lab: Lab) -> Measured:
     """Largest |R_k PE(t) - PE(t + k)| over |PE|, d = 64, for k = 1, 10, 1000 and 1,000 positions t
     to 1e6, R_k turning each pair by k times its frequency. Control: for a Gaussian table of 512
@@ -108,9 +108,6 @@ def _best_map(seed: int, width: int) -> float:
     return float(np.sqrt(np.mean((fitted - next_TD) ** 2)))
 
 
-LENGTHS = (32, 64, 128, 256, 512, 1024, 2048)
-
-
 def sin_6_rule(n):
     """A channel looks constant where it moves by less than 5% of its range of 2 over the sequence;
     the high channels are the last quarter. The claim holds for all that is called short if it does
@@ -124,13 +121,12 @@ def sin_6_rule(n):
     first = n["constant in the first quarter, 32 tokens (control)"]
     reason = f"share of the last quarter of channels that moves by less than 5%: {shares}"
     if not constant or not under(first, 0.001):
-        return verdict(False, f"{reason}; of the first quarter at 32: {said(first)}")
+        return verdict(False, f"{reason}; of the first quarter at 32: {first}")
     short = max(constant) < 512
     return verdict(True, reason, f"the sequence has at most {max(constant)} tokens" * short)
 
 
 @claim(
-    "sin-6",
     "high channels look constant over short sequences",
     rule=sin_6_rule,
     figure=lines(
