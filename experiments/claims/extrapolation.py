@@ -9,9 +9,9 @@ import numpy as np
 from experiments.claims.figures import lines
 from experiments.claims.ledger import Curve, Measured, claim
 from experiments.claims.models import Lab, Trained, bits_at, by_seed, read_as
+from experiments.claims.rotary import stretched
 from experiments.claims.verdicts import all_under, over, under, verdict
 from posenc_jax import Dims, frame, make
-from posenc_jax.encodings import taken_by
 from posenc_jax.encodings.rotation import ladder
 from posenc_jax.lab.training.step import cross_entropy
 from posenc_jax.layout import full, layout
@@ -83,7 +83,7 @@ def rope_5(lab: Lab) -> Measured:
     equal_X = np.real(phase_XF).mean(axis=1)
     bound_X = np.abs(np.cumsum(phase_XF, axis=1)).mean(axis=1) / np.arange(1, 33).mean()
     far = DISTANCES >= LONG
-    length, trained = lab.train.length, lab.trained("rope")
+    base = lab.bits(lab.trained("rope"), lab.train.length)
     numbers = {
         "spread of scores past 4096, unrelated": spread_SX[:, far].min(axis=1),
         "spread of scores past 4096, xpos (control)": decayed_SX[:, far].max(axis=1),
@@ -91,9 +91,7 @@ def rope_5(lab: Lab) -> Measured:
         "bound past 4096": [bound_X[far].max()],
     }
     for name in ("rope", *READ):
-        stretch = taken_by(name, {"factor": LONG / length, "length": length})
-        lost = lab.bits(read_as(trained, name, **stretch), LONG) - lab.bits(trained, length)
-        numbers[f"bits lost at {LONG}, {name}"] = lost
+        numbers[f"bits lost at {LONG}, {name}"] = lab.bits(stretched(lab, name, LONG), LONG) - base
     if lab.full:
         numbers[OWN] = _trained_long(lab)
     drawn = {"unrelated": spread_SX, "equal": [equal_X], "bound": [bound_X], "xpos": decayed_SX}

@@ -9,7 +9,7 @@ import numpy as np
 from experiments.claims import activations
 from experiments.claims.figures import lines
 from experiments.claims.ledger import Curve, Measured, claim
-from experiments.claims.models import Lab, misplaced, read_as
+from experiments.claims.models import Lab, Trained, misplaced, read_as
 from experiments.claims.verdicts import all_under, over, under, verdict
 from posenc_jax import make
 from posenc_jax.encoding import Dims
@@ -195,11 +195,17 @@ def rope_2(lab: Lab) -> Measured:
     for name in ("rope", *EXTENSIONS):
         lost = {1: 0 * base}
         for k in TIMES:
-            stretch = taken_by(name, {"factor": float(k), "length": length})
-            lost[k] = lab.bits(read_as(trained, name, **stretch), k * length) - base
+            lost[k] = lab.bits(stretched(lab, name, k * length), k * length) - base
             numbers[f"bits lost at {k}x, {name}"] = lost[k]
         curves[name] = Curve([*lost], np.stack([*lost.values()], axis=1))
     numbers["bits lost at 4x, alibi (control)"] = lab.lost(lab.trained("alibi"), 4 * length)
     shuffled = lab.bits(misplaced(trained), length)
     numbers["bits lost at 1x, shuffled positions (control)"] = shuffled - base
     return Measured(numbers, curves)
+
+
+def stretched(lab: Lab, name: str, size: int) -> Trained:
+    """The shared rotary model read as another method, with the factor that this size asks for."""
+    length = lab.train.length
+    options = taken_by(name, {"factor": size / length, "length": length})
+    return read_as(lab.trained("rope"), name, **options)
