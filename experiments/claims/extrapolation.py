@@ -127,12 +127,13 @@ def alibi_1_rule(n):
     """
     lost = {k: n[f"bits lost at {k}, alibi"] for k in (*(f"{t}x" for t in TIMES), f"{LONG} tokens")}
     control, trained_on = n["bits lost at 16x, sinusoidal (control)"], n["trained length"].mean
-    enough = [w for w in VISIBLE if under(n[f"bits lost with the last {w} tokens"], 0.02)]
+    last = {w: n[f"bits lost with the last {w} tokens"] for w in VISIBLE}
+    enough = [w for w in VISIBLE if under(last[w], 0.02)]
     reason = (
         f"trained on {trained_on:.0f} tokens; bits a byte lost at "
         + ", ".join(f"{k}: {i}" for k, i in lost.items())
         + f"; sinusoidal at 16x: {control}; with the last w tokens alone: "
-        + ", ".join(f"{w}: {n[f'bits lost with the last {w} tokens']}" for w in VISIBLE)
+        + ", ".join(f"{w}: {i}" for w, i in last.items())
     )
     short = bool(enough) and enough[0] <= trained_on
     return verdict(
@@ -159,8 +160,8 @@ def alibi_1(lab: Lab) -> Measured:
     length, trained = lab.train.length, lab.trained("alibi")
     numbers = {f"bits lost at {k}x, alibi": lab.lost(trained, k * length) for k in TIMES}
     numbers[f"bits lost at {LONG} tokens, alibi"] = lab.lost(trained, LONG)
-    control = lab.lost(lab.trained("sinusoidal"), 16 * length)
-    numbers["bits lost at 16x, sinusoidal (control)"] = control
+    sinusoidal = lab.trained("sinusoidal")
+    numbers["bits lost at 16x, sinusoidal (control)"] = lab.lost(sinusoidal, 16 * length)
     numbers["trained length"] = np.array([length])
     lost_SW = shortened(lab, trained, 16 * length, VISIBLE)
     for w, lost_S in zip(VISIBLE, lost_SW.T, strict=True):

@@ -18,9 +18,9 @@ Draw = Callable[[Measured], Figure]
 def lines(
     title: str, x: str, y: str, *, below: str = "", log_x: bool = False, log_y: bool = False
 ) -> Draw:
-    """Draws all curves in one pair of axes: mean, band and label of each; log_x is to the base 2.
+    """A function that draws all curves in one pair of axes: mean, band and label of each.
 
-    `below` says how to read the figure; by default what the line and the band are.
+    `below` says how to read the figure, by default what line and band are; log_x is to the base 2.
     """
 
     def draw(measured: Measured) -> Figure:
@@ -57,7 +57,7 @@ def lines(
 
 
 def dots(title: str, x: str, prefix: str = "", *, log: bool = False) -> Draw:
-    """Draws the numbers whose names begin with `prefix`, one in each row, without the prefix."""
+    """A function that draws the numbers whose names begin with `prefix`, one in each row."""
 
     def draw(measured: Measured) -> Figure:
         shown = {

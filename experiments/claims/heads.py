@@ -161,7 +161,7 @@ def mean_distance(lab: Lab, trained: Trained) -> np.ndarray:
     time = lab.train.length
     by_layer = activations.attention(trained, lab.windows(64), full(1, time))
     query_Q = np.arange(time // 2, time)
-    p_SHQK = np.mean([np.asarray(p).mean(axis=1) for p in by_layer], axis=0)[:, :, query_Q]
+    p_SHQK = np.mean([np.asarray(p).mean(axis=1) for p in by_layer], axis=0)[:, :, time // 2 :]
     distance_SHQ = (p_SHQK * (query_Q[:, None] - np.arange(time))).sum(axis=-1)
     return (distance_SHQ / (query_Q / 2)).mean(axis=-1)
 

@@ -151,7 +151,7 @@ def printed(drawn: dict, order: Order) -> Task:
 
 
 def _places(width: int, order: Order) -> np.ndarray:
-    """The positions of patches, [T] or [T, 2]; those of padding mean nothing."""
+    """The positions of patches, [T] or [T, 2]; those of padding are not used."""
     side = LARGE if width == bucket(LARGE * LARGE) else SMALL
     number_T = np.arange(width) % side**2
     if order == "line":

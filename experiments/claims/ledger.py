@@ -33,9 +33,10 @@ class Curve(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """numbers: name -> a value for each seed, or a single one. A name says what and where: "bits
-    at 256, rope". A comparison is a number of its own, paired seed by seed.
+    """The results of a claim.
 
+    numbers: name -> a value for each seed, or a single one. A name says what and where: "bits at
+      256, rope". A comparison is a number of its own, paired seed by seed.
     curves: for the figure only.
     """
 

@@ -89,10 +89,10 @@ def local_2_rule(n):
     miss = {g: max(n[f"softmax, bump {b:g}, gain {g}"].mean for b in wide) for g in GAINS}
     plain = max(n[f"no softmax, bump {b:g}"].mean for b in wide)
     control = n["no softmax, random codes (control)"]
-    listed = ", ".join(f"{miss[g]} with logits to {g}" for g in GAINS)
+    listed = ", ".join(f"{miss[g]:.3g} with logits to {g}" for g in GAINS)
     reason = (
         f"total variation from the best Gaussian: softmax {listed}; without a softmax "
-        f"{plain}; random codes {control}"
+        f"{plain:.3g}; random codes {control}"
     )
     loud = [g for g in GAINS if all(miss[h] < 0.05 for h in GAINS if h >= g)]
     condition = "the products are the weights, without a softmax"

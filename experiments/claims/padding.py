@@ -48,7 +48,7 @@ def leaks(lab: Lab) -> leakage.Leaks:
 
 
 def largest(found: leakage.Leaks, quantity: leakage.Quantity, masks: str) -> np.ndarray:
-    """A quantity of the trained encoders, the largest over amounts and sides of padding, [S]."""
+    """The largest value of a quantity of the trained encoders over amounts and sides, [S]."""
     return found[quantity, masks][:, 1].max(axis=(0, 1))
 
 

@@ -133,7 +133,7 @@ def rel_2(lab: Lab) -> Measured:
 
 
 def _position_parameters(trained: Trained) -> int:
-    """Learned numbers of the encoding, of one seed."""
+    """The number of learned parameters of the encoding."""
     return sum(leaf[0].size for leaf in jax.tree.leaves(trained.params["encoding"]))
 
 
@@ -184,8 +184,8 @@ def rel_3(lab: Lab) -> Measured:
 
     def recall(params, remembers):
         apply = segmentwise(model, config, segment, remembers).apply
-        said_BT = apply(params, batch.tokens_BT, batch.layout).argmax(axis=-1)
-        right_BT = (said_BT == batch.targets_BT) * batch.weights_BT
+        answer_BT = apply(params, batch.tokens_BT, batch.layout).argmax(axis=-1)
+        right_BT = (answer_BT == batch.targets_BT) * batch.weights_BT
         by_segment = lambda x_BT: x_BT.sum(axis=0).reshape(SEGMENTS, segment).sum(axis=1)
         return by_segment(right_BT) / by_segment(batch.weights_BT)
 
@@ -201,16 +201,16 @@ def rel_3(lab: Lab) -> Measured:
 
 
 def latch(symbols: int, within: int) -> Task:
-    """Lines of noise with one symbol among the first tokens; the task is to name it ever after."""
+    """Lines of noise with a symbol among the first `within` tokens, to be named at later places."""
 
     def line(key, n, place_L):
         where_key, noise_key = jax.random.split(key)
         where = jax.random.randint(where_key, (), 0, within)
         noise_L, shown_L = draw(noise_key, place_L, symbols), draw(where_key, place_L, symbols)
         token_L = SYMBOL + jnp.where(place_L == where, symbols + shown_L, noise_L)
-        return token_L, place_L > n  # `answered` writes the targets
+        return token_L, place_L > n  # `with_targets` writes the targets
 
-    def answered(batch):
+    def with_targets(batch):
         symbol_BT = jnp.where(batch.tokens_BT >= SYMBOL + symbols, batch.tokens_BT, 0)
         targets_BT = jax.lax.cummax(symbol_BT, axis=1)
         weights_BT = ((targets_BT > 0) & (symbol_BT == 0)).astype(jnp.float32)
@@ -219,7 +219,7 @@ def latch(symbols: int, within: int) -> Task:
     plain = generated(
         "latch", line, lambda n: n + 1, symbols=2 * symbols, padding="right", chance=1 / symbols
     )
-    return relabelled(plain, answered)
+    return relabelled(plain, with_targets)
 
 
 def segmentwise(

@@ -116,7 +116,7 @@ def _trained_sides(lab: Lab) -> list[tuple[jax.Array, ...]]:
 
 
 def _product(pos_BT: jax.Array, head: int):
-    """What a rotation reads, with angles as a plain product in float32."""
+    """The table of a rotation with angles as a plain product in float32."""
     freq_F = jnp.asarray(ladder(head, 10_000.0), jnp.float32)
     return turns(pos_BT.astype(jnp.float32)[:, :, None, None] * freq_F[None, None, None])
 
@@ -124,7 +124,7 @@ def _product(pos_BT: jax.Array, head: int):
 def _changes(sides: Sequence[jax.Array], table_at: Callable) -> np.ndarray:
     """Largest change of a score under each shift, in standard deviations: [X].
 
-    sides: queries and keys [1, T, H, C]; table_at: (pos_BT, C) -> what a rotation reads.
+    sides: queries and keys [1, T, H, C]; table_at: (pos_BT, C) -> the table of a rotation.
     """
 
     @jax.jit
@@ -137,7 +137,7 @@ def _changes(sides: Sequence[jax.Array], table_at: Callable) -> np.ndarray:
 
 
 def _added(seed: int) -> np.ndarray:
-    """The same change for states with sinusoidal positions added."""
+    """As `_changes`, for states with sinusoidal positions added."""
     x_TD, w_q, w_k = _random_weights(seed, 256)
     embed = make("sinusoidal").embed
     assert embed is not None

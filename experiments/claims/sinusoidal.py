@@ -44,7 +44,7 @@ def apart(distance_T: np.ndarray, width: int, base: float = 10_000.0) -> np.ndar
 
 
 def nearest(x_T: np.ndarray, y_T: np.ndarray) -> Curve:
-    """The smallest y in each of some stretches of x, each half as long again as the one before."""
+    """The smallest y in each of about 60 stretches of x, whose lengths grow geometrically."""
     edges = np.unique(np.geomspace(x_T[0], x_T[-1] + 1, 60).astype(int)) - x_T[0]
     starts = edges[:-1]
     return Curve(x_T[starts], [np.minimum.reduceat(y_T, starts)])

@@ -95,9 +95,10 @@ def sin_5(lab: Lab) -> Measured:
         turned = np.stack([a * cos + b * sin, b * cos - a * sin], axis=-1)
         miss = turned.reshape(len(pos_T), -1) - vectors(pos_T + k, width)
         error = max(error, np.linalg.norm(miss, axis=1).max() / np.sqrt(width / 2))
-    control = "error of the best map, random table (control)"
     missed = [_best_map(seed, width) for seed in lab.seeds]
-    return Measured({"error of the rotation": [error], control: missed})
+    return Measured(
+        {"error of the rotation": [error], "error of the best map, random table (control)": missed}
+    )
 
 
 def _best_map(seed: int, width: int) -> float:
@@ -114,16 +115,15 @@ def sin_6_rule(n):
     to 512 tokens, and where it does to 32 or more the verdict says how far. The first quarter must
     not look constant at 32 tokens, or the measure sees nothing.
     """
-    constant = [L for L in LENGTHS if over(n[f"constant in the last quarter, {L} tokens"], 0.999)]
-    shares = ", ".join(
-        f"{n[f'constant in the last quarter, {L} tokens'].mean:.2f} at {L}" for L in LENGTHS
-    )
+    last = {L: n[f"constant in the last quarter, {L} tokens"] for L in LENGTHS}
+    constant = [L for L, share in last.items() if over(share, 0.999)]
+    shares = ", ".join(f"{share.mean:.2f} at {L}" for L, share in last.items())
     first = n["constant in the first quarter, 32 tokens (control)"]
     reason = f"share of the last quarter of channels that moves by less than 5%: {shares}"
     if not constant or not under(first, 0.001):
         return verdict(False, f"{reason}; of the first quarter at 32: {first}")
-    short = max(constant) < 512
-    return verdict(True, reason, f"the sequence has at most {max(constant)} tokens" * short)
+    most = max(constant)
+    return verdict(True, reason, "" if most >= 512 else f"the sequence has at most {most} tokens")
 
 
 @claim(
@@ -142,11 +142,10 @@ def sin_6(lab: Lab) -> Measured:
     code_TD = vectors(np.arange(max(LENGTHS)), width)
     for n in LENGTHS:
         moved_D = np.ptp(code_TD[:n], axis=0)
-        still_D = moved_D < 0.1
-        numbers[f"constant in the last quarter, {n} tokens"] = [still_D[-width // 4 :].mean()]
+        still_4D = np.split(moved_D < 0.1, 4)
+        numbers[f"constant in the last quarter, {n} tokens"] = [still_4D[-1].mean()]
         if n == 32:
-            first = still_D[: width // 4].mean()
-            numbers["constant in the first quarter, 32 tokens (control)"] = [first]
+            numbers["constant in the first quarter, 32 tokens (control)"] = [still_4D[0].mean()]
         if n in (32, 128, 512, 2048):
             curves[f"{n} tokens"] = Curve(np.arange(0, width, 4), [moved_D[::4]])
     return Measured(numbers, curves)

@@ -15,7 +15,7 @@ from posenc_jax import Dims, frame, full, make
 
 
 class Example(NamedTuple):
-    """Numbers as they are printed, and the catalogue's values of what they are said to be.
+    """A worked example: the printed numbers, and the same computed with the catalogue.
 
     digit: one unit in the last printed place.
     """
