@@ -5,9 +5,8 @@ must give each verdict; see `claims_absolute`.
 from experiments.claims.extrapolation import LONG, OWN, READ, VISIBLE
 from experiments.claims.heads import PLACES
 from experiments.claims.images import GAIN, LARGE, LEARNED, SHUFFLED, SMALL
-from experiments.claims.masks import MASK_ON
-from experiments.claims.masks import READ as QUANTITIES
-from experiments.claims.padding import ALL, ALONE
+from experiments.claims.padding import ALL, ALONE, MASK_ON
+from experiments.claims.padding import READ as QUANTITIES
 from experiments.claims.relative import ABSOLUTE, RELATIVE, SEGMENTS
 from experiments.claims.rotary import EXTENSIONS, KINDS, TIMES
 from experiments.padding_leakage.measuring import MASKS, subset

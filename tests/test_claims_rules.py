@@ -8,8 +8,7 @@ import pytest
 
 from experiments.claims.ledger import Claim, Measured
 from experiments.claims.register import LEDGER
-from experiments.claims.verdicts import over, said, under
-from posenc_jax.lab.report.statistics import interval
+from experiments.claims.verdicts import over, under
 from tests import claims_absolute, claims_rotary
 
 IDS = [
@@ -25,7 +24,7 @@ CASES = [(id, numbers, word) for id, rows in RULES.items() for numbers, word in 
 
 
 def verdict(id, numbers):
-    return LEDGER[id].rule({name: interval([*np.ravel(v)]) for name, v in numbers.items()})
+    return LEDGER[id].rule(Measured({n: np.ravel(v) for n, v in numbers.items()}).intervals)
 
 
 def test_every_claim_is_in_the_ledger_in_its_order():
@@ -73,8 +72,8 @@ def test_bounds_ask_for_the_whole_interval():
     assert not over(wide, 1.5)
     assert under(wide, 5)
     assert not under(wide, 2.5)
-    assert over(interval([2.0]), 1.9)
-    assert said(wide).startswith("2 ± 2.")
+    assert over(Measured({"x": [2.0]}).intervals["x"], 1.9)
+    assert str(wide).startswith("2 ± 2.")
 
 
 def test_docs_have_the_claims_of_the_ledger():

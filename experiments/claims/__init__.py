@@ -1,9 +1,9 @@
-"""The claims ledger: what is said of positional encodings, each claim put to a measured test.
+"""The claims ledger: claims about positional encodings, each tested by a measurement.
 
     config.py       the config and what it refuses
     run.py          measures the claims and reports them
     ledger.py       what a claim and a measurement are
-    verdicts.py     verdicts, and what rules make them from
+    verdicts.py     what a verdict is, and the functions that rules use
     register.py     all claims; the claims themselves are in a module for each family
     models.py       trains models and shares them between claims; budgets, seeds, scores
     activations.py  hidden states, attention weights and keys of trained models

@@ -7,12 +7,13 @@ from experiments.claims.figures import lines
 from experiments.claims.ledger import Curve, Measured, claim
 from experiments.claims.models import Lab
 from experiments.claims.sinusoidal import vectors
-from experiments.claims.verdicts import all_over, over, said, under, verdict
+from experiments.claims.verdicts import all_over, over, under, verdict
 
 LABELS = ("token", "position")
 WIDTHS, RATIOS = (16, 32, 64, 128, 256), (0.1, 1.0, 10.0)
 TOKENS, PLACES = 256, 64
 FITTED, PAIRS = 8192, 10_240
+METHODS = ("sinusoidal", "rope")
 
 
 def probe(x_ND, label_N) -> float:
@@ -41,12 +42,12 @@ def add_1_rule(n):
     """
     control = n["position from the token alone (control)"]
     both = {d: [n[f"{what}, sum, d = {d}, ratio 1"] for what in LABELS] for d in WIDTHS}
-    shown = "; ".join(f"{said(t)} and {said(p)} at d = {d}" for d, (t, p) in both.items())
+    shown = "; ".join(f"{t} and {p} at d = {d}" for d, (t, p) in both.items())
     widest = max(WIDTHS)
     beside = [n[f"{what}, side by side, d = {widest}"] for what in LABELS]
     reason = (
         f"accuracy for token and position at equal loudness: {shown}; side by side at d = "
-        f"{widest}: {said(beside[0])} and {said(beside[1])}; from the token alone {said(control)}"
+        f"{widest}: {beside[0]} and {beside[1]}; from the token alone {control}"
     )
     short = [d for d in WIDTHS if not all_over(both[d], 0.99)]
     enough = [d for d in WIDTHS if d > max(short, default=0)]
@@ -55,7 +56,6 @@ def add_1_rule(n):
 
 
 @claim(
-    "add-1",
     "adding position to content destroys neither",
     rule=add_1_rule,
     figure=lines(
@@ -116,9 +116,9 @@ def add_2_rule(n):
     fade = {name: n[f"fall from first to last layer, {name}"] for name in METHODS}
     seen, blind = (n[f"read at the input, {name}"] for name in METHODS)
     reason = (
-        f"from the first layer to the last the share read falls by {said(fade['sinusoidal'])} for "
-        f"sinusoidal positions and by {said(fade['rope'])} for rotary ones; at the input it is "
-        f"{said(seen)} and {said(blind)}"
+        f"from the first layer to the last the share read falls by {fade['sinusoidal']} for "
+        f"sinusoidal positions and by {fade['rope']} for rotary ones; at the input it is "
+        f"{seen} and {blind}"
     )
     if not (over(seen, 0.5) and under(blind, 0.1)):
         return verdict(False, f"the reading fails its controls: {reason}")
@@ -130,11 +130,7 @@ def add_2_rule(n):
     )
 
 
-METHODS = ("sinusoidal", "rope")
-
-
 @claim(
-    "add-2",
     "additive position fades with depth, rotary does not",
     rule=add_2_rule,
     figure=lines("Position in the keys, by layer", "layer", "share of variance read linearly"),

@@ -19,7 +19,7 @@ class TextConfig(schema.Part):
 
 
 class Config(schema.ExperimentConfig):
-    """`claims`: "all", or ids with commas."""
+    """The fields of the config; `claims` is "all", or ids separated by commas."""
 
     mostly_compiles = True
 

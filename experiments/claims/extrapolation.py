@@ -9,10 +9,9 @@ import numpy as np
 from experiments.claims.figures import lines
 from experiments.claims.ledger import Curve, Measured, claim
 from experiments.claims.models import Lab, Trained, bits_at, by_seed, read_as
-from experiments.claims.rotary import table_of
-from experiments.claims.verdicts import all_under, over, said, under, verdict
-from posenc_jax import make
-from posenc_jax.encodings import taken_by
+from experiments.claims.rotary import stretched
+from experiments.claims.verdicts import all_under, over, under, verdict
+from posenc_jax import Dims, frame, make
 from posenc_jax.encodings.rotation import ladder
 from posenc_jax.lab.training.step import cross_entropy
 from posenc_jax.layout import full, layout
@@ -20,6 +19,9 @@ from posenc_jax.layout import full, layout
 LONG = 4096
 READ = ("ntk", "yarn")
 DISTANCES = np.unique(np.geomspace(1, 16_384, 160).astype(int))
+OWN = f"bits lost past 2048, trained on {LONG}"
+TIMES = (4, 16)  # test length over trained length
+VISIBLE = (2, 4, 8, 16, 32, 64, 128, 256)
 
 
 def rope_5_rule(n):
@@ -35,18 +37,20 @@ def rope_5_rule(n):
     lost = {name: n[f"bits lost at {LONG}, {name}"] for name in ("rope", *READ)}
     own = n.get(OWN)
     reason = (
-        f"past 4,096 tokens scores of unrelated vectors spread {said(spread)} times as much as at "
-        f"0 and equal ones keep {said(same)} (bound on equal ones: {said(n['bound past 4096'])}); "
-        f"xPos {said(control)}; bits a byte lost at {LONG} tokens: "
-        + ", ".join(f"{name} {said(i)}" for name, i in lost.items())
+        f"past 4,096 tokens scores of unrelated vectors spread {spread} times as much as at "
+        f"0 and equal ones keep {same} (bound on equal ones: {n['bound past 4096']}); "
+        f"xPos {control}; bits a byte lost at {LONG} tokens: "
+        + ", ".join(f"{name} {i}" for name, i in lost.items())
         + f"; bits lost past 2,048 by a model trained on {LONG}: "
-        + ("not measured in this budget" if own is None else said(own))
+        + ("not measured in this budget" if own is None else str(own))
     )
-    plain, read = under(lost["rope"], 0.1), [name for name in READ if under(lost[name], 0.1)]
-    how = ""
-    if not plain:
-        extended = f"the model is read as {' or '.join(read)}"
-        how = extended if read else "the model was trained on texts as long"
+    read = [name for name in READ if under(lost[name], 0.1)]
+    if plain := under(lost["rope"], 0.1):
+        how = ""
+    elif read:
+        how = f"the model is read as {' or '.join(read)}"
+    else:
+        how = "the model was trained on texts as long"
     works = plain or bool(read) or (own is not None and under(own, 0.1))
     return verdict(
         works and over(spread, 0.9) and under(control, 0.5),
@@ -56,11 +60,7 @@ def rope_5_rule(n):
     )
 
 
-OWN = f"bits lost past 2048, trained on {LONG}"
-
-
 @claim(
-    "rope-5",
     "rotary does not decay with length; works at 4k+",
     rule=rope_5_rule,
     figure=lines(
@@ -83,7 +83,7 @@ def rope_5(lab: Lab) -> Measured:
     equal_X = np.real(phase_XF).mean(axis=1)
     bound_X = np.abs(np.cumsum(phase_XF, axis=1)).mean(axis=1) / np.arange(1, 33).mean()
     far = DISTANCES >= LONG
-    length, trained = lab.train.length, lab.trained("rope")
+    base = lab.bits(lab.trained("rope"), lab.train.length)
     numbers = {
         "spread of scores past 4096, unrelated": spread_SX[:, far].min(axis=1),
         "spread of scores past 4096, xpos (control)": decayed_SX[:, far].max(axis=1),
@@ -91,9 +91,7 @@ def rope_5(lab: Lab) -> Measured:
         "bound past 4096": [bound_X[far].max()],
     }
     for name in ("rope", *READ):
-        stretch = taken_by(name, {"factor": LONG / length, "length": length})
-        lost = lab.bits(read_as(trained, name, **stretch), LONG) - lab.bits(trained, length)
-        numbers[f"bits lost at {LONG}, {name}"] = lost
+        numbers[f"bits lost at {LONG}, {name}"] = lab.bits(stretched(lab, name, LONG), LONG) - base
     if lab.full:
         numbers[OWN] = _trained_long(lab)
     drawn = {"unrelated": spread_SX, "equal": [equal_X], "bound": [bound_X], "xpos": decayed_SX}
@@ -112,20 +110,13 @@ def _trained_long(lab: Lab) -> np.ndarray:
 def spread(name: str, q_NC: np.ndarray, k_NC: np.ndarray) -> np.ndarray:
     """Standard deviation of scores over N pairs at each distance, over that at distance 0: [X]."""
     with jax.enable_x64(True):
-        encoding = make(name)
-        assert encoding.rotate is not None
         pos_BT = jnp.asarray([0, *DISTANCES])[None]
-        where = full(*pos_BT.shape).replace(pos_BT=pos_BT)
-        table = table_of(encoding, where, q_NC.shape[-1])
+        where, (pairs, head) = full(*pos_BT.shape).replace(pos_BT=pos_BT), q_NC.shape
+        layer = frame(make(name), {}, where, Dims(pairs * head, pairs, head)).layer(0)
         everywhere = lambda x_NC: jnp.broadcast_to(x_NC, (*pos_BT.shape, *x_NC.shape))
-        q_BTNC = encoding.rotate(table, everywhere(q_NC), "q")
-        k_BTNC = encoding.rotate(table, everywhere(k_NC), "k")
+        q_BTNC, k_BTNC = layer.rotate(everywhere(q_NC), everywhere(k_NC))
         s_TN = np.asarray(jnp.einsum("tnc,nc->tn", q_BTNC[0], k_BTNC[0, 0]))
     return s_TN[1:].std(axis=1) / s_TN[0].std()
-
-
-TIMES = (4, 16)  # test length over trained length
-VISIBLE = (2, 4, 8, 16, 32, 64, 128, 256)
 
 
 def alibi_1_rule(n):
@@ -136,12 +127,13 @@ def alibi_1_rule(n):
     """
     lost = {k: n[f"bits lost at {k}, alibi"] for k in (*(f"{t}x" for t in TIMES), f"{LONG} tokens")}
     control, trained_on = n["bits lost at 16x, sinusoidal (control)"], n["trained length"].mean
-    enough = [w for w in VISIBLE if under(n[f"bits lost with the last {w} tokens"], 0.02)]
+    last = {w: n[f"bits lost with the last {w} tokens"] for w in VISIBLE}
+    enough = [w for w in VISIBLE if under(last[w], 0.02)]
     reason = (
         f"trained on {trained_on:.0f} tokens; bits a byte lost at "
-        + ", ".join(f"{k}: {said(i)}" for k, i in lost.items())
-        + f"; sinusoidal at 16x: {said(control)}; with the last w tokens alone: "
-        + ", ".join(f"{w}: {said(n[f'bits lost with the last {w} tokens'])}" for w in VISIBLE)
+        + ", ".join(f"{k}: {i}" for k, i in lost.items())
+        + f"; sinusoidal at 16x: {control}; with the last w tokens alone: "
+        + ", ".join(f"{w}: {i}" for w, i in last.items())
     )
     short = bool(enough) and enough[0] <= trained_on
     return verdict(
@@ -152,7 +144,6 @@ def alibi_1_rule(n):
 
 
 @claim(
-    "alibi-1",
     "a linear bias extrapolates without limit",
     rule=alibi_1_rule,
     figure=lines(
@@ -169,8 +160,8 @@ def alibi_1(lab: Lab) -> Measured:
     length, trained = lab.train.length, lab.trained("alibi")
     numbers = {f"bits lost at {k}x, alibi": lab.lost(trained, k * length) for k in TIMES}
     numbers[f"bits lost at {LONG} tokens, alibi"] = lab.lost(trained, LONG)
-    control = lab.lost(lab.trained("sinusoidal"), 16 * length)
-    numbers["bits lost at 16x, sinusoidal (control)"] = control
+    sinusoidal = lab.trained("sinusoidal")
+    numbers["bits lost at 16x, sinusoidal (control)"] = lab.lost(sinusoidal, 16 * length)
     numbers["trained length"] = np.array([length])
     lost_SW = shortened(lab, trained, 16 * length, VISIBLE)
     for w, lost_S in zip(VISIBLE, lost_SW.T, strict=True):
@@ -214,17 +205,16 @@ def xpos_1_rule(n):
     lost = {k: n[f"bits lost at {k}x, xpos"] for k in TIMES}
     control = n["loss at 16x without the decay, over that with it (control)"]
     reason = "; ".join(
-        f"at {k} times xPos loses {said(lost[k])} bits a byte, RoPE "
-        f"{said(n[f'bits lost at {k}x, rope'])}, a part of {said(share[k])}"
+        f"at {k} times xPos loses {lost[k]} bits a byte, RoPE "
+        f"{n[f'bits lost at {k}x, rope']}, a part of {share[k]}"
         for k in TIMES
     )
-    reason += f"; without the decay the loss at 16 times is {said(control)} times as large"
+    reason += f"; without the decay the loss at 16 times is {control} times as large"
     condition = "" if under(lost[4], 0.1) else "to extend is to lose less, not to lose nothing"
     return verdict(all_under(share.values(), 1) and over(control, 1), reason, condition)
 
 
 @claim(
-    "xpos-1",
     "xPos extends RoPE",
     rule=xpos_1_rule,
     figure=lines(

@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from experiments.claims.ledger import Measured
+from experiments.dot_plots import name_rows
 from posenc_jax.lab.report import drawing
 from posenc_jax.lab.report.drawing import Label
 from posenc_jax.lab.report.statistics import interval
@@ -17,9 +18,9 @@ Draw = Callable[[Measured], Figure]
 def lines(
     title: str, x: str, y: str, *, below: str = "", log_x: bool = False, log_y: bool = False
 ) -> Draw:
-    """Draws all curves in one pair of axes: mean, band and label of each; log_x is to the base 2.
+    """A function that draws all curves in one pair of axes: mean, band and label of each.
 
-    `below` says how to read the figure; by default what the line and the band are.
+    `below` says how to read the figure, by default what line and band are; log_x is to the base 2.
     """
 
     def draw(measured: Measured) -> Figure:
@@ -56,7 +57,7 @@ def lines(
 
 
 def dots(title: str, x: str, prefix: str = "", *, log: bool = False) -> Draw:
-    """Draws the numbers whose names begin with `prefix`, one in each row, without the prefix."""
+    """A function that draws the numbers whose names begin with `prefix`, one in each row."""
 
     def draw(measured: Measured) -> Figure:
         shown = {
@@ -73,8 +74,7 @@ def dots(title: str, x: str, prefix: str = "", *, log: bool = False) -> Draw:
             if low is not None and high is not None:
                 axes.plot([low, high], [row, row], "-", color=color)
             axes.plot([mean], [row], "o", color=color)
-        axes.set_yticks(range(len(shown)), list(shown))
-        axes.set_ylim(len(shown) - 0.5, -0.5)
+        name_rows(axes, list(shown))
         axes.set_xlabel(x)
         if log:
             axes.set_xscale("log")

@@ -8,7 +8,7 @@ from experiments.claims import activations
 from experiments.claims.figures import lines
 from experiments.claims.ledger import Curve, Measured, claim
 from experiments.claims.models import Lab, Trained, bits_at, evaluator
-from experiments.claims.verdicts import all_over, over, said, under, verdict
+from experiments.claims.verdicts import all_over, over, under, verdict
 from posenc_jax.lab.tasks.recall import periodic
 from posenc_jax.layout import full
 
@@ -16,6 +16,10 @@ PERIOD = 8
 # `pi` divides all frequencies: the fastest pair turns once in one period, or in 3.2 periods.
 SUITED, UNSUITED = PERIOD / (2 * np.pi), PERIOD / (2 * np.pi) * 10**0.5
 PLACES = ("within the trained length", "past it", "a thousand tokens on")
+SHUFFLED = "shuffled positions (control)"
+NEAR = 8  # tokens of context, and fewer
+HALVES = {"fast": range(2), "slow": range(2, 4)}  # heads
+WHERE = ("near", "far")
 
 
 def rope_3_rule(n):
@@ -30,24 +34,20 @@ def rope_3_rule(n):
     whole = [n[f"peak whole periods away, suited, {p}"] for p in PLACES]
     gain = n["peak whole periods away, suited minus unsuited"]
     slower = n[f"peak whole periods away, unsuited, {PLACES[0]}"]
-    control = n["peak whole periods away, suited, shuffled positions (control)"]
-    listed = lambda found: ", ".join(f"{said(i)} {p}" for i, p in zip(found, PLACES, strict=True))
-    reason = (
-        f"queries whose peak is a whole number of periods away, suited frequency: {listed(whole)}; "
-        f"one period: {listed(one)}; slower frequencies {said(slower)}, {said(gain)} fewer; "
-        f"shuffled positions {said(control)}"
-    )
+    control = n[f"peak whole periods away, suited, {SHUFFLED}"]
+    listed = lambda found: ", ".join(f"{i} {p}" for i, p in zip(found, PLACES, strict=True))
     also_slower = "slower frequencies, which do it less often, count as suitable"
     return verdict(
         all_over(whole, 0.5) and over(gain, 0) and under(control, 0.25),
-        reason,
+        f"queries whose peak is a whole number of periods away, suited frequency: {listed(whole)}; "
+        f"one period: {listed(one)}; slower frequencies {slower}, {gain} fewer; shuffled positions "
+        f"{control}",
         "" if all_over(one, 0.5) else "any whole number of periods counts as one",
         also_slower if over(slower, 0.5) else "",
     )
 
 
 @claim(
-    "rope-3",
     "a suitable frequency makes attention peak one period away, wherever in the sequence",
     rule=rope_3_rule,
     figure=lines(
@@ -62,37 +62,34 @@ def rope_3(lab: Lab) -> Measured:
     and 80 tokens (quick: 25 and 253) and slower. Past it: the last half of lines twice as long as
     any trained on. A thousand on: the line at positions that begin at 1,000.
     """
-    length = 4 * PERIOD
+    length, task, whole = 4 * PERIOD, periodic(PERIOD), "peak whole periods away"
     how = {"length": length, "min_length": length, "steps": lab.pick(200, 600)}
-    task = periodic(PERIOD)
     numbers, curves = {}, {}
     for name, factor in (("suited", SUITED), ("unsuited", UNSUITED)):
         trained = lab.trained("pi", task, {"layers": 1}, how, factor=factor)
-        found = {place: _peaks(trained, length, place) for place in PLACES}
-        for place, (share_2S, _) in found.items():
-            numbers[f"peak one period away, {name}, {place}"] = share_2S[0]
-            numbers[f"peak whole periods away, {name}, {place}"] = share_2S[1]
-        by_distance = found[PLACES[0]][1]
-        curves[name] = Curve(range(by_distance.shape[1]), by_distance)
+        for place in PLACES:
+            one_S, whole_S, by_distance_SX = _peaks(trained, length, place)
+            numbers[f"peak one period away, {name}, {place}"] = one_S
+            numbers[f"{whole}, {name}, {place}"] = whole_S
+            if place == PLACES[0]:
+                curves[name] = Curve(range(by_distance_SX.shape[1]), by_distance_SX)
         if name == "suited":
-            control = "peak whole periods away, suited, shuffled positions (control)"
-            numbers[control] = _peaks(trained, length, "shuffled")[0][1]
-    whole = "peak whole periods away"
+            numbers[f"{whole}, suited, {SHUFFLED}"] = _peaks(trained, length, SHUFFLED)[1]
     suited, unsuited = (numbers[f"{whole}, {m}, {PLACES[0]}"] for m in ("suited", "unsuited"))
     numbers[f"{whole}, suited minus unsuited"] = suited - unsuited
     return Measured(numbers, curves)
 
 
-def _peaks(trained: Trained, length: int, place: str) -> tuple[np.ndarray, np.ndarray]:
-    """Shares of queries whose attention peaks (one period, whole periods) away, [2, S], and mean
-    attention by the distance from the token to be said, [S, X].
+def _peaks(trained: Trained, length: int, place: str) -> tuple[np.ndarray, ...]:
+    """Share of queries whose attention peaks one period away, and whole periods away, [S] each;
+    mean attention by the distance from the token to be said, [S, X].
 
-    place: one of PLACES, or "shuffled".
+    place: one of PLACES, or SHUFFLED.
     """
     size = 2 * length if place == PLACES[1] else length
     batch = trained.task.test(trained.task.data, jnp.arange(32), size, size)
     pos_BT = batch.layout.pos_BT + (1000 if place == PLACES[2] else 0)
-    if place == "shuffled":
+    if place == SHUFFLED:
         pos_BT = pos_BT[:, np.random.default_rng(0).permutation(size)]
     shown = batch.layout.replace(pos_BT=pos_BT)
     (p_SBHQK,) = activations.attention(trained, batch.tokens_BT, shown)
@@ -102,14 +99,10 @@ def _peaks(trained: Trained, length: int, place: str) -> tuple[np.ndarray, np.nd
     mass_SH = p_SBHQK[..., behind_QK == PERIOD].mean(axis=(1, 3))
     best_SBQK = np.stack([p[:, h] for p, h in zip(p_SBHQK, mass_SH.argmax(1), strict=True)])
     peak_SBQ = query_Q + 1 - best_SBQK.argmax(axis=-1)
-    peaks = [peak_SBQ == PERIOD, peak_SBQ % PERIOD == 0]
+    one_S, whole_S = (p.mean(axis=(1, 2)) for p in (peak_SBQ == PERIOD, peak_SBQ % PERIOD == 0))
     far = range(3 * PERIOD + 1)
     mass_SX = np.stack([best_SBQK[..., behind_QK == d].sum(axis=(1, 2)) for d in far], axis=1)
-    queries = best_SBQK.shape[1] * len(query_Q)
-    return np.stack([p.mean(axis=(1, 2)) for p in peaks]), mass_SX / queries
-
-
-NEAR = 8  # tokens of context, and fewer
+    return one_S, whole_S, mass_SX / peak_SBQ[0].size
 
 
 def rope_4_rule(n):
@@ -122,25 +115,19 @@ def rope_4_rule(n):
     apart = n["slow minus fast heads, headwise"]
     control = n["slow minus fast heads, rope (control)"]
     matters = n["cost of slow minus fast heads off, far minus near, headwise"]
-    cost = {
-        (half, where): said(n[f"bits lost without {half} heads, {where}"])
-        for half in ("fast", "slow")
-        for where in ("near", "far")
-    }
-    reason = (
-        f"slow heads attend {said(apart)} of the even distance further away than fast ones, with "
-        f"equal frequencies {said(control)}; bits lost near and far without fast heads: "
-        f"{cost['fast', 'near']} and {cost['fast', 'far']}, without slow ones: "
-        f"{cost['slow', 'near']} and {cost['slow', 'far']}; what slow heads matter more far than "
-        f"near: {said(matters)}"
-    )
+    off = lambda half: [str(n[f"bits lost without {half} heads, {where}"]) for where in WHERE]
+    fast, slow = (" and ".join(off(half)) for half in HALVES)
     same = not over(control, 0) and not under(control, 0)
-    attend = "it is said of where heads attend, not of what they are worth"
-    return verdict(over(apart, 0) and same, reason, "" if over(matters, 0) else attend)
+    return verdict(
+        over(apart, 0) and same,
+        f"slow heads attend {apart} of the even distance further away than fast ones, with equal "
+        f"frequencies {control}; bits lost near and far without fast heads: {fast}, without slow "
+        f"ones: {slow}; what slow heads matter more far than near: {matters}",
+        "" if over(matters, 0) else "it is said of where heads attend, not of what they are worth",
+    )
 
 
 @claim(
-    "rope-4",
     "heads with different frequencies specialise, high for near, low for far",
     rule=rope_4_rule,
     figure=lines(
@@ -154,34 +141,29 @@ def rope_4(lab: Lab) -> Measured:
     of the second half of 64 test windows, and over layers. Off: two heads of each layer add
     nothing. Near: bytes with fewer than 8 before them; far: those of the second half.
     """
-    headwise, numbers, curves = lab.trained("headwise"), {}, {}
-
-    def compare(label, trained):
-        distance_SH = mean_distance(lab, trained)
-        apart = distance_SH[:, 2:].mean(axis=1) - distance_SH[:, :2].mean(axis=1)
-        numbers[f"slow minus fast heads, {label}"] = apart
-        curves[label] = Curve(range(4), distance_SH)
-
-    compare("headwise", headwise)
+    headwise, rope = lab.trained("headwise"), lab.trained("rope")
+    distance = {"headwise": mean_distance(lab, headwise), "rope": mean_distance(lab, rope)}
+    apart = {m: d_SH[:, 2:].mean(axis=1) - d_SH[:, :2].mean(axis=1) for m, d_SH in distance.items()}
     cost = _ablated(headwise, lab.train.length)
-    for half, lost in cost.items():
-        for where, value_S in zip(("near", "far"), lost, strict=True):
-            numbers[f"bits lost without {half} heads, {where}"] = value_S
     near, far = cost["slow"] - cost["fast"]
+    numbers = {"slow minus fast heads, headwise": apart["headwise"]}
+    for half, both in cost.items():
+        for where, lost_S in zip(WHERE, both, strict=True):
+            numbers[f"bits lost without {half} heads, {where}"] = lost_S
     numbers["cost of slow minus fast heads off, far minus near, headwise"] = far - near
-    compare("rope (control)", lab.trained("rope"))
-    return Measured(numbers, curves)
+    numbers["slow minus fast heads, rope (control)"] = apart["rope"]
+    names = {"headwise": "headwise", "rope": "rope (control)"}
+    return Measured(numbers, {names[m]: Curve(range(4), d_SH) for m, d_SH in distance.items()})
 
 
 def mean_distance(lab: Lab, trained: Trained) -> np.ndarray:
     """Mean distance of each head's attention over that of even attention, [S, H]."""
     time = lab.train.length
-    tokens_BT = lab.windows(64)
-    by_layer = activations.attention(trained, tokens_BT, full(1, time))
-    p_SHQ = np.mean([np.asarray(p).mean(axis=1) for p in by_layer], axis=0)[:, :, time // 2 :]
-    behind_QK = np.arange(time // 2, time)[:, None] - np.arange(time)
-    distance_SHQ = (p_SHQ * behind_QK).sum(axis=-1)
-    return (distance_SHQ / (np.arange(time // 2, time) / 2)).mean(axis=-1)
+    by_layer = activations.attention(trained, lab.windows(64), full(1, time))
+    query_Q = np.arange(time // 2, time)
+    p_SHQK = np.mean([np.asarray(p).mean(axis=1) for p in by_layer], axis=0)[:, :, time // 2 :]
+    distance_SHQ = (p_SHQK * (query_Q[:, None] - np.arange(time))).sum(axis=-1)
+    return (distance_SHQ / (query_Q / 2)).mean(axis=-1)
 
 
 def _ablated(trained: Trained, length: int) -> dict[str, np.ndarray]:
@@ -202,5 +184,4 @@ def _ablated(trained: Trained, length: int) -> dict[str, np.ndarray]:
         return np.stack([bits_at(scores, place) for place in places])
 
     whole = bits(trained.params)
-    halves = {"fast": range(2), "slow": range(2, 4)}
-    return {half: bits(without(heads)) - whole for half, heads in halves.items()}
+    return {half: bits(without(heads)) - whole for half, heads in HALVES.items()}

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from experiments.claims.verdicts import Verdict
-from posenc_jax.lab.report.statistics import Interval, interval
+from experiments.claims.verdicts import Number, Verdict
+from posenc_jax.lab.report.statistics import interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from experiments.claims.models import Lab
 
-Numbers = Mapping[str, Interval]
+Numbers = Mapping[str, Number]
 Values = Sequence[float] | np.ndarray
 
 
@@ -33,9 +33,10 @@ class Curve(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """numbers: name -> a value for each seed, or a single one. A name says what and where: "bits
-    at 256, rope". A comparison is a number of its own, paired seed by seed.
+    """The results of a claim.
 
+    numbers: name -> a value for each seed, or a single one. A name says what and where: "bits at
+      256, rope". A comparison is a number of its own, paired seed by seed.
     curves: for the figure only.
     """
 
@@ -43,9 +44,9 @@ class Measured(NamedTuple):
     curves: Mapping[str, Curve] = {}
 
     @property
-    def intervals(self) -> dict[str, Interval]:
+    def intervals(self) -> dict[str, Number]:
         """The numbers as a rule reads them."""
-        return {name: interval([*values]) for name, values in self.numbers.items()}
+        return {name: Number(*interval([*values])) for name, values in self.numbers.items()}
 
 
 class Claim(NamedTuple):
@@ -59,11 +60,13 @@ class Claim(NamedTuple):
 
 
 def claim(
-    id: str,
     text: str,
     *,
     rule: Callable[[Numbers], Verdict],
     figure: Callable[[Measured], Figure] | None = None,
 ) -> Callable[[Callable[[Lab], Measured]], Claim]:
-    """Makes the decorated `measure(lab) -> Measured` the claim `id`; `text` states the claim."""
-    return lambda measure: Claim(id, text, measure, rule, figure)
+    """Makes the decorated `measure(lab) -> Measured` a claim; `text` states it.
+
+    The name of the function is its id: `abs_1` measures abs-1.
+    """
+    return lambda measure: Claim(measure.__name__.replace("_", "-"), text, measure, rule, figure)

@@ -9,10 +9,8 @@ import numpy as np
 from experiments.claims.figures import dots
 from experiments.claims.ledger import Measured, claim
 from experiments.claims.models import Lab
-from experiments.claims.rotary import table_of
-from experiments.claims.verdicts import over, said, verdict
-from posenc_jax import make
-from posenc_jax.encoding import Encoding
+from experiments.claims.verdicts import over, verdict
+from posenc_jax import Dims, Encoding, frame, make
 from posenc_jax.lab.tasks.task import SYMBOL, Batch, Task, draw
 from posenc_jax.layout import full, layout
 
@@ -29,14 +27,13 @@ def mm_1_rule(n):
     timed, gain = n["sounds aligned, ids from time"], n["sounds aligned, time minus index"]
     return verdict(
         same.mean == 0 and over(other, 0.1) and over(timed, 0.9) and over(gain, 0.2),
-        f"largest difference from RoPE with equal ids {said(same)}, with unequal ones "
-        f"{said(other)}; sounds that name their frame: ids from time {said(timed)}, by index "
-        f"{said(n['sounds aligned, ids by index (control)'])}",
+        f"largest difference from RoPE with equal ids {same}, with unequal ones {other}; sounds "
+        f"that name their frame: ids from time {timed}, by index "
+        f"{n['sounds aligned, ids by index (control)']}",
     )
 
 
 @claim(
-    "mm-1",
     "M-RoPE on text is RoPE; time-aligned ids align audio and video",
     rule=mm_1_rule,
     figure=dots(
@@ -74,22 +71,18 @@ def from_rope(seed: int) -> tuple[float, float]:
     rng = np.random.default_rng(seed)
     pos_BT = jnp.asarray(rng.integers(0, 1_000_000, size=(1, 64)), jnp.int32)
     x_BTHC = jnp.asarray(rng.normal(size=(1, 64, 2, 32)), jnp.float32)
-    turned = partial(_turned, x_BTHC=x_BTHC)
-    rope = turned(make("rope"), pos_BT)
-    mrope = make("mrope", base=10_000.0)
+
+    def turned(encoding: Encoding, pos_BT: jax.Array) -> list[jax.Array]:
+        """The vectors turned at some positions, in float32 and in bfloat16."""
+        layer = frame(encoding, {}, full(1, 64).replace(pos_BT=pos_BT), Dims(64, 2, 32)).layer(0)
+        vectors = (x_BTHC.astype(dtype) for dtype in (jnp.float32, jnp.bfloat16))
+        return [layer.rotate(x, x)[0].astype(jnp.float32) for x in vectors]
+
+    rope, mrope = turned(make("rope"), pos_BT), make("mrope", base=10_000.0)
     equal = turned(mrope, jnp.stack([pos_BT] * 3, axis=-1))
     timed = turned(mrope, jnp.stack([pos_BT, 0 * pos_BT, 0 * pos_BT], axis=-1))
     apart = lambda a: max(float(jnp.abs(x - y).max()) for x, y in zip(a, rope, strict=True))
     return apart(equal), apart(timed)
-
-
-def _turned(encoding: Encoding, pos_BT: jax.Array, x_BTHC: jax.Array) -> list[jax.Array]:
-    """Queries turned at some positions, in float32 and in bfloat16."""
-    where = full(1, x_BTHC.shape[1]).replace(pos_BT=pos_BT)
-    assert encoding.rotate is not None
-    table = table_of(encoding, where, x_BTHC.shape[-1])
-    wide = [encoding.rotate(table, x_BTHC.astype(d), "q") for d in (jnp.float32, jnp.bfloat16)]
-    return [x.astype(jnp.float32) for x in wide]
 
 
 def moments(name: str) -> Task:

@@ -42,7 +42,7 @@ class Trained(NamedTuple):
 
 
 class Lab:
-    """What a claim may use.
+    """The settings of a run, its text, and the models that claims share.
 
     full:  whether this is the full budget; see `pick`.
     seeds: the seeds; a measurement has one value for each, in this order.
@@ -90,9 +90,9 @@ class Lab:
 
         return self.once(("trained", key), make)
 
-    def learned(self) -> Trained:
-        """The model on text with a learned table as long as its windows, clamped beyond them."""
-        return self.trained("learned", length=self.train.length, beyond="clamp")
+    def learned(self, task: Task | None = None, model: dict | None = None) -> Trained:
+        """`trained` with a learned table as long as the windows, clamped beyond them."""
+        return self.trained("learned", task, model, length=self.train.length, beyond="clamp")
 
     def fit(self, model: Model, task: Task, config: TrainConfig) -> Any:
         """Trains a model and returns its parameters, [S, ...]."""
@@ -127,11 +127,11 @@ class Lab:
         return scores.loss_SE.sum(axis=1) / scores.count_SE.sum(axis=1) / math.log(2)
 
     def lost(self, trained: Trained, size: int) -> np.ndarray:
-        """Bits for each byte at one length, less those at the trained length, [S]."""
+        """Bits for each byte at one length minus those at the trained length, [S]."""
         return self.bits(trained, size) - self.bits(trained, self.train.length)
 
     def accuracy(self, trained: Trained, size: int) -> np.ndarray:
-        """The share of targets that is right at one size, [S]."""
+        """The share of targets that are right at one size, [S]."""
         scores = self.scores(trained, size)
         return scores.right_SE.sum(axis=1) / scores.count_SE.sum(axis=1)
 
@@ -153,7 +153,7 @@ def by_seed(run: Callable, *trees: Any) -> Any:
 
 
 def evaluator(trained: Trained, size: int) -> Evaluator:
-    """What scores the model, with any parameters, on the test examples of one size."""
+    """An evaluator of the model, for any parameters, on the test examples of one size."""
     return Evaluator(trained.model, trained.task, EvalConfig(lengths=(size,), examples=EXAMPLES))
 
 

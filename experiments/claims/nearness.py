@@ -1,7 +1,5 @@
 """Claims about how methods weigh near tokens against far ones."""
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from experiments.claims import activations
@@ -9,11 +7,12 @@ from experiments.claims.figures import lines
 from experiments.claims.ledger import Curve, Measured, claim
 from experiments.claims.models import Lab, Trained
 from experiments.claims.sinusoidal import added
-from experiments.claims.verdicts import all_over, over, said, under, verdict
+from experiments.claims.verdicts import all_over, over, under, verdict
 from posenc_jax import make
 
 NEAR = 4
 SOFT = ("sinusoidal", "rope")
+BUMPS, GAINS, REACH = (0.5, 1.0, 2.0, 4.0), (1, 10, 100), 64
 
 
 def local_1_rule(n):
@@ -26,10 +25,10 @@ def local_1_rule(n):
     fresh = {m: n[f"near share over even, {m}, untrained"] for m in (*SOFT, "alibi")}
     trained = {m: n[f"near share over even, {m}, trained"] for m in (*SOFT, "alibi")}
     control = n["near share over even, nope, untrained (control)"]
-    shown = "; ".join(f"{m} {said(fresh[m])} and {said(trained[m])}" for m in trained)
+    shown = "; ".join(f"{m} {fresh[m]} and {trained[m]}" for m in trained)
     reason = (
         f"attention to the nearest four over an even share, untrained and trained: {shown}; no "
-        f"positions {said(control)} and {said(n['near share over even, nope, trained'])}"
+        f"positions {control} and {n['near share over even, nope, trained']}"
     )
     even = over(control, 0.9) and under(control, 1.1)
     soft = all_over([fresh[m] for m in SOFT], 1.2)
@@ -41,7 +40,6 @@ def local_1_rule(n):
 
 
 @claim(
-    "local-1",
     "most successful methods favour near tokens: softly (sinusoidal, RoPE), by construction "
     "(ALiBi)",
     rule=local_1_rule,
@@ -55,18 +53,15 @@ def local_1(lab: Lab) -> Measured:
     second half of 16 test windows: the attention that the four tokens before the query get, of all
     that goes to earlier tokens, over what even attention gives them.
     """
-    tokens_BT, numbers, curves, seeds = lab.windows(16), {}, {}, len(lab.seeds)
+    tokens_BT, numbers, curves = lab.windows(16), {}, {}
     for name in (*SOFT, "alibi", "nope"):
         trained = lab.trained(name)
-        states = lab.fresh(trained).params, trained.params
-        both = trained._replace(params=jax.tree.map(lambda *s: jnp.concatenate(s), *states))
-        ratio_SD = by_distance(both, tokens_BT)
-        label = f"near share over even, {name}"
         control = " (control)" if name == "nope" else ""
-        near_S = ratio_SD[:, :NEAR].mean(axis=1)
-        numbers[f"{label}, untrained{control}"] = near_S[:seeds]
-        numbers[f"{label}, trained"] = near_S[seeds:]
-        curves[name] = Curve(np.arange(1, 1 + ratio_SD.shape[1]), ratio_SD[seeds:])
+        for state, model in ((f"untrained{control}", lab.fresh(trained)), ("trained", trained)):
+            ratio_SD = by_distance(model, tokens_BT)
+            numbers[f"near share over even, {name}, {state}"] = ratio_SD[:, :NEAR].mean(axis=1)
+            if model is trained:
+                curves[name] = Curve(np.arange(1, 1 + ratio_SD.shape[1]), ratio_SD)
     return Measured(numbers, curves)
 
 
@@ -83,9 +78,6 @@ def by_distance(trained: Trained, tokens_BT) -> np.ndarray:
     return np.asarray(layers, np.float64).mean(axis=0)
 
 
-BUMPS, GAINS, REACH = (0.5, 1.0, 2.0, 4.0), (1, 10, 100), 64
-
-
 def local_2_rule(n):
     """Attention is a Gaussian convolution where its rows differ from a Gaussian kernel, the best of
     all widths, by less than 0.05 in total variation: 5% of the attention moved. Asked for every
@@ -97,10 +89,10 @@ def local_2_rule(n):
     miss = {g: max(n[f"softmax, bump {b:g}, gain {g}"].mean for b in wide) for g in GAINS}
     plain = max(n[f"no softmax, bump {b:g}"].mean for b in wide)
     control = n["no softmax, random codes (control)"]
-    listed = ", ".join(f"{said(miss[g])} with logits to {g}" for g in GAINS)
+    listed = ", ".join(f"{miss[g]:.3g} with logits to {g}" for g in GAINS)
     reason = (
         f"total variation from the best Gaussian: softmax {listed}; without a softmax "
-        f"{said(plain)}; random codes {said(control)}"
+        f"{plain:.3g}; random codes {control}"
     )
     loud = [g for g in GAINS if all(miss[h] < 0.05 for h in GAINS if h >= g)]
     condition = "the products are the weights, without a softmax"
@@ -111,7 +103,6 @@ def local_2_rule(n):
 
 
 @claim(
-    "local-2",
     "Gaussian RBF positions make attention a Gaussian convolution",
     rule=local_2_rule,
     figure=lines(
@@ -127,7 +118,8 @@ def local_2(lab: Lab) -> Measured:
     """
     numbers, curves = {}, {}
     for bump in BUMPS:
-        product_QK = rows_of(bumps(bump))
+        encoding = make("rbf", length=509, bump=4 * bump)
+        product_QK = rows_of(added(encoding, np.arange(509), 128))
         numbers[f"no softmax, bump {bump:g}"] = [from_gaussian(product_QK)]
         if bump == 2:
             curves["no softmax"] = row_curve(product_QK)
@@ -140,11 +132,6 @@ def local_2(lab: Lab) -> Measured:
     control = [from_gaussian(np.abs(rows_of(code_TD))) for code_TD in random]
     numbers["no softmax, random codes (control)"] = control
     return Measured(numbers, curves)
-
-
-def bumps(bump: float) -> np.ndarray:
-    """The codes of 509 positions, [T, D]; `bump` is the width of a bump in grid steps."""
-    return added(make("rbf", length=509, bump=4 * bump), np.arange(509), 128)
 
 
 def rows_of(code_TD: np.ndarray) -> np.ndarray:

@@ -1,55 +1,54 @@
-"""Claims about what padding changes.
+"""Claims about what padding changes, and the masks that keep it out.
 
 `configs/padding_leakage.py` measures all methods, both sides of padding, and the accuracy lost.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
+from matplotlib.figure import Figure
 
 from experiments.claims.figures import dots
-from experiments.claims.ledger import Measured, claim
+from experiments.claims.ledger import Measured, Numbers, claim
 from experiments.claims.models import Lab, Trained, by_seed
-from experiments.claims.verdicts import all_over, decades, over, power, said, unchanged, verdict
-from experiments.padding_leakage.measuring import (
-    Data,
-    Leaks,
-    Learning,
-    Quantity,
-    Setting,
-    Subject,
-    measure,
-    subset,
-)
+from experiments.claims.verdicts import all_over, decades, over, power, unchanged, under, verdict
+from experiments.dot_plots import name_rows
+from experiments.padding_leakage import measuring as leakage
+from experiments.padding_leakage.measuring import MASKS, SUBSETS, subset
 from posenc_jax import make
 from posenc_jax.lab.config.schema import MaskConfig, ModelConfig
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
+from posenc_jax.lab.report import drawing
 from posenc_jax.lab.tasks.task import PAD
-from posenc_jax.layout import Layout, layout
+from posenc_jax.layout import Layout, full, layout
 
 SHOWN = -3  # a power of ten; float32 rounds logits to about 1e-6
-SIDES = ("left", "right")
+ROUNDING = -4  # a power of ten; what order-1 allows for rounding logits of size 10 in float32
 REAL, PADDING = 24, 8  # tokens
 ALL, NO_ATTENTION = subset((True, True, True)), subset((False, True, True))
+NAMES = [subset(used) for used in SUBSETS]
+KINDS = ("encoder", "decoder")
+ALONE = {"one layer": (1, PADDING), "no padding": (2, 0)}  # layers, tokens of padding
+READ = ("outputs", "pooled", "loss", "gradient")
+MASK_ON = ", attention mask on (control)"
 
 
-def leaks(lab: Lab) -> Leaks:
+def leaks(lab: Lab) -> leakage.Leaks:
     """What padding changes in a small rotary encoder trained with each subset of the masks."""
-    data = Data(
+    data = leakage.Data(
         symbols=8, min_length=6, length=12, measured=10, amounts=lab.pick((4,), (2, 8)),
-        sides=lab.pick(SIDES[:1], SIDES), examples=16,
+        sides=lab.pick(("left",), ("left", "right")), examples=16,
     )  # fmt: skip
-    learning = Learning(steps=lab.pick(60, 300), batch=lab.pick(16, 32), lr=3e-3)
+    learning = leakage.Learning(steps=lab.pick(60, 300), batch=lab.pick(16, 32), lr=3e-3)
     model = ModelConfig(kind="encoder", width=32, heads=4, layers=lab.pick(1, 2))
-    setting = Setting(model, data, learning, tuple(lab.seeds))
-    return lab.once("leaks", lambda: measure(setting, Subject("rope", make("rope"))))
+    setting = leakage.Setting(model, data, learning, tuple(lab.seeds))
+    rope = leakage.Subject("rope", make("rope"))
+    return lab.once("leaks", lambda: leakage.measure(setting, rope))
 
 
-def largest(found: Leaks, quantity: Quantity, masks: str) -> np.ndarray:
-    """A quantity of the trained encoders, the largest over amounts and sides of padding, [S]."""
+def largest(found: leakage.Leaks, quantity: leakage.Quantity, masks: str) -> np.ndarray:
+    """The largest value of a quantity of the trained encoders over amounts and sides, [S]."""
     return found[quantity, masks][:, 1].max(axis=(0, 1))
 
 
@@ -65,23 +64,17 @@ def pad_1_rule(n):
     masked_in = [n[f"log10 of the change, {kind}, mask on"] for kind in KINDS]
     control = n["log10 of the change, decoder padded on the right (control)"]
     reason = (
-        f"mask off: an encoder pays padding {said(attended)} of its attention and its outputs "
+        f"mask off: an encoder pays padding {attended} of its attention and its outputs "
         f"change by {power(free[0])}; a decoder's by {power(free[1])} with padding on the left and "
         f"by {power(control)} on the right; mask on: {', '.join(map(power, masked_in))}"
     )
     leaks = unchanged(control) and over(attended, 0.05) and all_over(free, SHOWN)
     still_leaks, kept_out = all_over(masked_in, SHOWN), all(map(unchanged, masked_in))
-    condition = (
-        "the attention mask is off, and in a causal model the padding stands before the tokens"
-    )
-    return verdict(leaks and (still_leaks or kept_out), reason, condition if kept_out else "")
-
-
-KINDS = ("encoder", "decoder")
+    off = "the attention mask is off, and in a causal model the padding stands before the tokens"
+    return verdict(leaks and (still_leaks or kept_out), reason, off if kept_out else "")
 
 
 @claim(
-    "pad-1",
     "padding tokens are attended to and change real outputs",
     rule=pad_1_rule,
     figure=dots(
@@ -94,22 +87,23 @@ def pad_1(lab: Lab) -> Measured:
     of padding. The content of the padding is changed at random. Attention: mean over layers, heads
     and real tokens.
     """
-    found, decoder = leaks(lab), lab.trained("rope")
+    found = leaks(lab)
     change = {
         "encoder": largest(found, ("content", "outputs"), NO_ATTENTION),
         "encoder, mask on": largest(found, ("content", "outputs"), ALL),
-        "decoder": _exchanged(lab, decoder, "left", attention=False),
-        "decoder, mask on": _exchanged(lab, decoder, "left", attention=True),
-        "decoder padded on the right (control)": _exchanged(lab, decoder, "right", attention=False),
+        "decoder": _exchanged(lab, "left", attention=False),
+        "decoder, mask on": _exchanged(lab, "left", attention=True),
+        "decoder padded on the right (control)": _exchanged(lab, "right", attention=False),
     }
     numbers = {"attention to padding, encoder": largest(found, ("mass",), NO_ATTENTION)}
     numbers |= {f"log10 of the change, {name}": decades(found) for name, found in change.items()}
     return Measured(numbers)
 
 
-def masked(trained: Trained, layers: int | None = None, **masks) -> Model:
-    """The model with some of its masks off; with its first `layers` only, if given."""
-    change = {"masks": MaskConfig(**masks), "layers": layers or trained.config.layers}
+def masked(trained: Trained, attention: bool, layers: int = 0) -> Model:
+    """The model with its attention mask on or off; with its first `layers` only, if given."""
+    masks = MaskConfig(attention=attention)
+    change = {"masks": masks, "layers": layers or trained.config.layers}
     config = trained.config.model_copy(update=change)
     return transformer.build(config, trained.encoding, trained.task.vocab)
 
@@ -121,10 +115,10 @@ def padded(lab: Lab, side: str = "left") -> tuple[jax.Array, Layout]:
     return put(lab.windows(32, REAL)), layout(put(jnp.ones((1, REAL), jnp.int32)))
 
 
-def _exchanged(lab: Lab, trained: Trained, side: str, attention: bool) -> np.ndarray:
-    """Largest change of a real token's logit when the content of padding changes: [S]."""
-    model = masked(trained, attention=attention)
-    tokens_BT, where = padded(lab, side)
+def _exchanged(lab: Lab, side: str, attention: bool) -> np.ndarray:
+    """Largest change of a logit of a real token when the content of the padding changes, [S]."""
+    trained = lab.trained("rope")
+    model, (tokens_BT, where) = masked(trained, attention), padded(lab, side)
     random_BT = jax.random.randint(jax.random.key(0), tokens_BT.shape, 1, 256, jnp.int32)
     real_BT = where.segment_BT > 0
     other_BT = jnp.where(real_BT, tokens_BT, random_BT)
@@ -159,11 +153,7 @@ def pad_2_rule(n):
     return verdict(relays and (still_relays or kept_out), reason, condition)
 
 
-ALONE: dict[str, dict[str, Any]] = {"one layer": {"layers": 1}, "no padding": {"padding": 0}}
-
-
 @claim(
-    "pad-2",
     "padding positions absorb and pass on content",
     rule=pad_2_rule,
     figure=dots("What goes through the padding", "log10 of the change", "log10 of the change"),
@@ -179,18 +169,17 @@ def pad_2(lab: Lab) -> Measured:
         "log10 of the change, outputs of the other text": passed,
         "log10 of the change, mask on": relayed(lab, trained, attention=True)[1],
     }
-    for name, options in ALONE.items():
-        numbers[f"log10 of the change, {name} (control)"] = relayed(lab, trained, **options)[1]
+    for name, sizes in ALONE.items():
+        numbers[f"log10 of the change, {name} (control)"] = relayed(lab, trained, *sizes)[1]
     return Measured(numbers)
 
 
 def relayed(
-    lab: Lab, trained: Trained, attention: bool = False, layers: int = 2, padding: int = PADDING
+    lab: Lab, trained: Trained, layers: int = 2, padding: int = PADDING, attention: bool = False
 ) -> np.ndarray:
     """Log10 of the changes of the padding's last states and of the second text's logits, [2, S]."""
-    model = masked(trained, layers, attention=attention)
-    assert model.extend is not None
-    extend, words_BT = model.extend, lab.windows(96, 12)
+    extend, words_BT = masked(trained, attention, layers).extend, lab.windows(96, 12)
+    assert extend is not None
     where = layout(jnp.asarray([[1] * 12 + [0] * padding + [2] * 12], jnp.int32))
     pads_BT = jnp.full((32, padding), PAD, words_BT.dtype)
     row = lambda first_BT: jnp.concatenate([first_BT, pads_BT, words_BT[64:]], axis=1)
@@ -206,3 +195,100 @@ def relayed(
         return jnp.stack([moved, jnp.abs(text_a - text_b).max()])
 
     return decades(by_seed(run, trained.params).T)
+
+
+def pad_3_rule(n):
+    """All as powers of ten. Not enough: with zeros as embeddings of the padding and no mask,
+    outputs differ by 1e-3 of a logit or more from those without any padding; with the attention
+    mask, the control, by no more than rounding, 1e-4. Enough: with all three masks other content
+    changes outputs, pooled output, loss and gradient by 0, to the bit, and taking the padding away
+    by no more than rounding. A mask is necessary for what changes by 1e-3 or more when it alone is
+    off, and tidy where nothing does; one that guards the pooled output alone is tidy elsewhere.
+    """
+    zeroed, control = (n[f"log10 of the change, zeroed padding{on}"] for on in ("", MASK_ON))
+    exact = all(unchanged(n[_name("content", q, ALL)]) for q in READ)
+    close = all(under(n[_name("amount", q, ALL)], ROUNDING) for q in READ)
+    guards = {mask: _guarded(n, mask) for mask in MASKS}
+    reason = (
+        f"zeroed padding changes a logit by {power(zeroed)}, with the attention mask by "
+        f"{power(control)}; with all masks other content changes "
+        f"{'nothing' if exact else 'something'}, and to take it away "
+        f"{'no more' if close else 'more'} than rounding; "
+    )
+    reason += "; ".join(
+        f"off, the {m} mask lets in {', '.join(q) or 'nothing'}" for m, q in guards.items()
+    )
+    condition, tidy = "", [mask for mask, found in guards.items() if not found]
+    if tidy:
+        condition = f"the {' and the '.join(tidy)} mask counts as tidy only"
+    elif guards["output"] == ["pooled"]:
+        condition = "outputs are pooled; else the output mask is only tidy"
+    enough = over(zeroed, SHOWN) and under(control, ROUNDING) and exact and close
+    return verdict(enough, reason, condition)
+
+
+def _guarded(n: Numbers, mask: str) -> list[str]:
+    """What padding changes with that mask alone off, by its content or by its amount."""
+    masks = subset([name != mask for name in MASKS])
+    leaky = lambda change, q: over(n[_name(change, q, masks)], SHOWN)
+    return [q for q in READ if leaky("content", q) or leaky("amount", q)]
+
+
+def grid(measured: Measured) -> Figure:
+    """A row for each subset of the masks, a column for each quantity: its largest change."""
+    figure = Figure(figsize=(8, 4.2))
+    axes = figure.subplots()
+    for row, column in np.ndindex(len(NAMES), len(READ)):
+        names = [_name(c, READ[column], NAMES[row]) for c in ("content", "amount")]
+        change = max((measured.intervals[name] for name in names), key=lambda i: i.mean)
+        color = drawing.COLORS[1] if over(change, SHOWN) else drawing.MUTED
+        axes.text(column, row, power(change), ha="center", va="center", color=color)
+    axes.set_xticks(range(len(READ)), READ)
+    name_rows(axes, NAMES)
+    axes.set_xlim(-0.5, len(READ) - 0.5)
+    axes.grid(False)
+    axes.set_ylabel("masks that are on")
+    drawing.set_title(axes, "What padding changes", "by its content or by its amount, the larger")
+    return figure
+
+
+def _name(change: str, quantity: str, masks: str) -> str:
+    return f"log10 of the change, {change}/{quantity}, {masks}"
+
+
+@claim(
+    "zeroing pad embeddings is not enough; attention, output and loss masks together are",
+    rule=pad_3_rule,
+    figure=grid,
+)
+def pad_3(lab: Lab) -> Measured:
+    """The small encoders of pad-1, trained with each of the eight subsets of the masks: largest
+    change of the outputs of real tokens, the pooled output, the loss and its gradient when the
+    content of the padding changes, and when the padding is taken away. Zeroed: the shared rotary
+    decoder on 24 bytes with 8 of padding before them that embeds as zeros.
+    """
+    found = leaks(lab)
+    numbers = {
+        _name(change, quantity, masks): decades(largest(found, (change, quantity), masks))
+        for change in ("content", "amount")
+        for quantity in READ
+        for masks in NAMES
+    }
+    for on in ("", MASK_ON):
+        change = _zeroed(lab, attention=on == MASK_ON)
+        numbers[f"log10 of the change, zeroed padding{on}"] = decades(change)
+    return Measured(numbers)
+
+
+def _zeroed(lab: Lab, attention: bool) -> np.ndarray:
+    """Largest change of a logit against no padding, where PAD embeds as zeros: [S]."""
+    trained = lab.trained("rope")
+    model, (tokens_BT, where) = masked(trained, attention), padded(lab)
+
+    def run(params):
+        params = {**params, "embed": params["embed"].at[PAD].set(0.0)}
+        with_padding = model.apply(params, tokens_BT, where)[:, PADDING:]
+        without = model.apply(params, tokens_BT[:, PADDING:], full(1, REAL))
+        return jnp.abs(with_padding - without).max()
+
+    return by_seed(run, trained.params)

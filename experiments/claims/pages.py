@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from experiments.claims.entries import Entry
-from experiments.claims.verdicts import said
 from posenc_jax.lab.report import Grid, Picture, Section, drawing
 
 HEAD = """\
@@ -106,7 +105,7 @@ def prose(function) -> str:
 def _rows(e: Entry) -> list[tuple[str, str, str]]:
     """(name, mean, the value of every seed) of each number; "" if there is one value only."""
     return [
-        (name, said(number), " ".join(said(float(v)) for v in values) if len(values) > 1 else "")
+        (name, str(number), " ".join(f"{v:.3g}" for v in values) if len(values) > 1 else "")
         for (name, number), values in zip(
             e.measured.intervals.items(), e.measured.numbers.values(), strict=True
         )

@@ -7,7 +7,7 @@ from experiments.claims.ledger import Claim
 FAMILIES = (
     *("order", "sinusoidal", "spectrum", "absolute", "additive"),
     *("relative", "rotary", "heads", "extrapolation", "nearness"),
-    *("padding", "masks", "images", "modal", "worked"),
+    *("padding", "images", "modal", "worked"),
 )
 LEDGER: dict[str, Claim] = {
     entry.id: entry

@@ -15,7 +15,6 @@ from experiments.claims.verdicts import (
     decades,
     over,
     power,
-    said,
     under,
     verdict,
 )
@@ -28,6 +27,7 @@ from posenc_jax.layout import full
 
 RELATIVE, ABSOLUTE = ("rope", "alibi", "clipped", "xpos"), ("sinusoidal", "learned")
 SHIFTS = (1, 3, 10, 30, 100, 1000)
+SYMBOLS, SEGMENTS = 8, 5
 
 
 def rel_1_rule(n):
@@ -48,7 +48,6 @@ def rel_1_rule(n):
 
 
 @claim(
-    "rel-1",
     "moving a sentence (1-10 to 101-110) changes nothing for relative methods, "
     "something for absolute ones",
     rule=rel_1_rule,
@@ -104,13 +103,12 @@ def rel_2_rule(n):
     control = n["bits, clipped with shuffled positions minus learned (control)"]
     return verdict(
         under(share, 1 / 3) and under(worse, 0.05) and over(control, 0.05),
-        f"{said(n['parameters of the biases'])} against {said(n['parameters of the table'])} "
-        f"parameters; clipped minus learned: {said(worse)} bits a byte; shuffled {said(control)}",
+        f"{n['parameters of the biases']} against {n['parameters of the table']} "
+        f"parameters; clipped minus learned: {worse} bits a byte; shuffled {control}",
     )
 
 
 @claim(
-    "rel-2",
     "a clipped relative bias needs far fewer parameters than an absolute table, at equal quality",
     rule=rel_2_rule,
     figure=dots("Bits per byte at the trained length", "bits per byte", "bits per byte"),
@@ -135,11 +133,8 @@ def rel_2(lab: Lab) -> Measured:
 
 
 def _position_parameters(trained: Trained) -> int:
-    """Learned numbers of the encoding, of one seed."""
+    """The number of learned parameters of the encoding."""
     return sum(leaf[0].size for leaf in jax.tree.leaves(trained.params["encoding"]))
-
-
-SYMBOLS, SEGMENTS = 8, 5
 
 
 def rel_3_rule(n):
@@ -152,8 +147,8 @@ def rel_3_rule(n):
     lost = [n[f"recall {k} segments later, without memory (control)"] for k in (0, 1)]
     reason = (
         "right answers "
-        + ", ".join(f"{k} segments later {said(i)}" for k, i in enumerate(kept))
-        + f"; without memory {said(lost[0])} in the same segment and {said(lost[1])} in the next; "
+        + ", ".join(f"{k} segments later {i}" for k, i in enumerate(kept))
+        + f"; without memory {lost[0]} in the same segment and {lost[1]} in the next; "
         "two layers and a memory of one segment"
     )
     lasts = next((k for k, i in enumerate(kept) if not over(i, 0.5)), SEGMENTS) - 1
@@ -164,7 +159,6 @@ def rel_3_rule(n):
 
 
 @claim(
-    "rel-3",
     "recurrence memory carries information across segments",
     rule=rel_3_rule,
     figure=lines(
@@ -190,8 +184,8 @@ def rel_3(lab: Lab) -> Measured:
 
     def recall(params, remembers):
         apply = segmentwise(model, config, segment, remembers).apply
-        said_BT = apply(params, batch.tokens_BT, batch.layout).argmax(axis=-1)
-        right_BT = (said_BT == batch.targets_BT) * batch.weights_BT
+        answer_BT = apply(params, batch.tokens_BT, batch.layout).argmax(axis=-1)
+        right_BT = (answer_BT == batch.targets_BT) * batch.weights_BT
         by_segment = lambda x_BT: x_BT.sum(axis=0).reshape(SEGMENTS, segment).sum(axis=1)
         return by_segment(right_BT) / by_segment(batch.weights_BT)
 
@@ -207,16 +201,16 @@ def rel_3(lab: Lab) -> Measured:
 
 
 def latch(symbols: int, within: int) -> Task:
-    """Lines of noise with one symbol among the first tokens; the task is to name it ever after."""
+    """Lines of noise with a symbol among the first `within` tokens, to be named at later places."""
 
     def line(key, n, place_L):
         where_key, noise_key = jax.random.split(key)
         where = jax.random.randint(where_key, (), 0, within)
         noise_L, shown_L = draw(noise_key, place_L, symbols), draw(where_key, place_L, symbols)
         token_L = SYMBOL + jnp.where(place_L == where, symbols + shown_L, noise_L)
-        return token_L, place_L > n  # `answered` writes the targets
+        return token_L, place_L > n  # `with_targets` writes the targets
 
-    def answered(batch):
+    def with_targets(batch):
         symbol_BT = jnp.where(batch.tokens_BT >= SYMBOL + symbols, batch.tokens_BT, 0)
         targets_BT = jax.lax.cummax(symbol_BT, axis=1)
         weights_BT = ((targets_BT > 0) & (symbol_BT == 0)).astype(jnp.float32)
@@ -225,7 +219,7 @@ def latch(symbols: int, within: int) -> Task:
     plain = generated(
         "latch", line, lambda n: n + 1, symbols=2 * symbols, padding="right", chance=1 / symbols
     )
-    return relabelled(plain, answered)
+    return relabelled(plain, with_targets)
 
 
 def segmentwise(

@@ -1,7 +1,6 @@
 """Claims about rotary positions: what the scores depend on, and extrapolation."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,16 +9,18 @@ import numpy as np
 from experiments.claims import activations
 from experiments.claims.figures import lines
 from experiments.claims.ledger import Curve, Measured, claim
-from experiments.claims.models import Lab, misplaced, read_as
-from experiments.claims.verdicts import all_under, over, said, under, verdict
+from experiments.claims.models import Lab, Trained, misplaced, read_as
+from experiments.claims.verdicts import all_under, over, under, verdict
 from posenc_jax import make
-from posenc_jax.encoding import Dims, Encoding, place
+from posenc_jax.encoding import Dims
 from posenc_jax.encodings import taken_by
 from posenc_jax.encodings.rotation import ladder, turn, turns
-from posenc_jax.layout import Layout
 
 SHIFTS = (0, 1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
+TIME = 16  # tokens
 KINDS = ("random weights", "trained weights")
+EXTENSIONS = ("pi", "ntk", "dynamic_ntk", "ntk_by_parts", "yarn")
+TIMES = (2, 4, 16)  # test length over trained length
 
 
 def rope_1_rule(n):
@@ -35,11 +36,10 @@ def rope_1_rule(n):
     coarse = n["change, bfloat16 positions"]
     control = n["change, sinusoidal (control)"]
     reason = (
-        f"largest change of a score: float64 {said(exact[0])}; float32 with exact angles "
-        f"{said(ours[0])} with random and {said(ours[1])} with trained weights; with a float32 "
-        f"product {said(plain)}, to shifts of 1000 {said(near)}; positions in bfloat16 "
-        f"{said(coarse)}; vectors in bfloat16 {said(n['change, bfloat16 vectors'])}; sinusoidal "
-        f"{said(control)}"
+        f"largest change of a score: float64 {exact[0]}; float32 with exact angles {ours[0]} with "
+        f"random and {ours[1]} with trained weights; with a float32 product {plain}, to shifts of "
+        f"1000 {near}; positions in bfloat16 {coarse}; vectors in bfloat16 "
+        f"{n['change, bfloat16 vectors']}; sinusoidal {control}"
     )
     ways = {"a float32 product": plain, "made of bfloat16 positions": coarse}
     broken = " or ".join(how for how, change in ways.items() if not under(change, 1e-4))
@@ -51,7 +51,6 @@ def rope_1_rule(n):
 
 
 @claim(
-    "rope-1",
     "RoPE scores depend on u - t alone, whatever the weights",
     rule=rope_1_rule,
     figure=lines(
@@ -64,61 +63,60 @@ def rope_1(lab: Lab) -> Measured:
     random projections; and by those of the first layer of the shared rotary model. Moved by 0 to
     1,000,000. Control: the same random projections of states with sinusoidal positions added.
     """
-    random, trained = [_random_sides(seed) for seed in lab.seeds], _trained_sides(lab)
-    numbers, curves = {}, {}
-    float32 = {
-        "float32 with exact angles": lambda pos, head: table_of(make("rope"), pos, head),
+    table = make("rope").table
+    assert table is not None
+    exact = lambda pos_BT, head: table({}, pos_BT, Dims(head, 1, head))
+    tables = {
+        "float32 with exact angles": exact,
         "float32 product": lambda pos, head: _product(pos.astype(jnp.float32), head),
         "bfloat16 positions": lambda pos, head: _product(pos.astype(jnp.bfloat16), head),
     }
-    for name, table in float32.items():
-        change_SX = np.array([_changes(sides, table) for sides in random])
-        numbers[f"change, {name}"] = change_SX.max(axis=1)
-        curves[name] = Curve(SHIFTS[1:], np.maximum(change_SX[:, 1:], 1e-9))
-    near_SX = np.asarray(curves["float32 product"].y)[:, : SHIFTS.index(1000)]
-    numbers["change, float32 product, shifts to 1000"] = near_SX.max(axis=1)
-    exact = float32["float32 with exact angles"]
-    numbers["change, float32 with exact angles, random weights"] = numbers.pop(
-        "change, float32 with exact angles"
-    )
-    coarse = [[x.astype(jnp.bfloat16) for x in sides] for sides in random]
-    numbers["change, bfloat16 vectors"] = [_changes(sides, exact).max() for sides in coarse]
-    numbers["change, float32 with exact angles, trained weights"] = [
-        _changes(sides, exact).max() for sides in trained
-    ]
+    random, trained = [_random_sides(seed) for seed in lab.seeds], _trained_sides(lab)
+    found = {name: np.array([_changes(x, at) for x in random]) for name, at in tables.items()}
+    shown = {name: np.maximum(change_SX[:, 1:], 1e-9) for name, change_SX in found.items()}
+    largest = lambda each_seed: [_changes(sides, exact).max() for sides in each_seed]
+    cast = lambda each_seed, dtype: [[x.astype(dtype) for x in sides] for sides in each_seed]
+    numbers = {
+        "change, float32 product": found["float32 product"].max(axis=1),
+        "change, bfloat16 positions": found["bfloat16 positions"].max(axis=1),
+        "change, float32 product, shifts to 1000": shown["float32 product"][:, :4].max(axis=1),
+        "change, float32 with exact angles, random weights": largest(random),
+        "change, bfloat16 vectors": largest(cast(random, jnp.bfloat16)),
+        "change, float32 with exact angles, trained weights": largest(trained),
+    }
     with jax.enable_x64(True):
-        for kind, found in zip(KINDS, (random, trained), strict=True):
-            wide = [[jnp.asarray(x, float) for x in sides] for sides in found]
-            numbers[f"change, float64, {kind}"] = [_changes(w, exact).max() for w in wide]
+        for kind, each_seed in zip(KINDS, (random, trained), strict=True):
+            numbers[f"change, float64, {kind}"] = largest(cast(each_seed, float))
     numbers["change, sinusoidal (control)"] = [_added(seed).max() for seed in lab.seeds]
-    return Measured(numbers, curves)
+    return Measured(numbers, {name: Curve(SHIFTS[1:], y_SX) for name, y_SX in shown.items()})
 
 
-def _random_sides(seed: int, time: int = 16, heads: int = 4, head: int = 64) -> list[jax.Array]:
+def _random_sides(seed: int) -> list[jax.Array]:
     """Queries and keys [1, T, H, C] of random states by random projections, float32."""
-    x_TD, *w_DD = _random_weights(seed, time, heads * head)
-    return [jnp.asarray((x_TD @ w).reshape(1, time, heads, head), jnp.float32) for w in w_DD]
+    x_TD, *w_DD = _random_weights(seed, 256)
+    return [jnp.asarray((x_TD @ w).reshape(1, TIME, 4, 64), jnp.float32) for w in w_DD]
 
 
-def _random_weights(seed: int, time: int, width: int) -> list[np.ndarray]:
+def _random_weights(seed: int, width: int) -> list[np.ndarray]:
+    """States [TIME, width] and two projections."""
     rng = np.random.default_rng(seed)
-    scale = width**-0.5
-    return [rng.normal(size=(time, width)), *scale * rng.normal(size=(2, width, width))]
+    return [rng.normal(size=(TIME, width)), *width**-0.5 * rng.normal(size=(2, width, width))]
 
 
-def _trained_sides(lab: Lab) -> list[list[jax.Array]]:
+def _trained_sides(lab: Lab) -> list[tuple[jax.Array, ...]]:
     """Queries and keys that the first layer of the shared model makes of random states."""
     trained = lab.trained("rope")
-    x_BTD = jnp.asarray(_random_weights(0, 16, trained.config.width)[0], jnp.float32)[None]
-    heads, sides = trained.config.heads, []
-    for s in range(len(lab.seeds)):
-        block = jax.tree.map(lambda leaf, s=s: jnp.asarray(leaf)[s], trained.params["block_0"])
-        sides.append([*activations.queries_and_keys(block, x_BTD, heads)[:2]])
-    return sides
+    x_BTD = jnp.asarray(_random_weights(0, trained.config.width)[0], jnp.float32)[None]
+
+    def sides(s):
+        block = jax.tree.map(lambda leaf: jnp.asarray(leaf)[s], trained.params["block_0"])
+        return activations.queries_and_keys(block, x_BTD, trained.config.heads)[:2]
+
+    return [sides(s) for s in range(len(lab.seeds))]
 
 
 def _product(pos_BT: jax.Array, head: int):
-    """What a rotation reads, with angles as a plain product in float32."""
+    """The table of a rotation with angles as a plain product in float32."""
     freq_F = jnp.asarray(ladder(head, 10_000.0), jnp.float32)
     return turns(pos_BT.astype(jnp.float32)[:, :, None, None] * freq_F[None, None, None])
 
@@ -126,13 +124,12 @@ def _product(pos_BT: jax.Array, head: int):
 def _changes(sides: Sequence[jax.Array], table_at: Callable) -> np.ndarray:
     """Largest change of a score under each shift, in standard deviations: [X].
 
-    sides: queries and keys [1, T, H, C]; table_at: (pos_BT, C) -> what a rotation reads.
+    sides: queries and keys [1, T, H, C]; table_at: (pos_BT, C) -> the table of a rotation.
     """
-    _, time, _, head = sides[0].shape
 
     @jax.jit
     def scores(shift):
-        table = table_at(shift + jnp.arange(time)[None], head)
+        table = table_at(shift + jnp.arange(TIME)[None], sides[0].shape[-1])
         q, k = (turn(table, x, "half") for x in sides)
         return jnp.einsum("bqhc,bkhc->bhqk", q, k, preferred_element_type=float)
 
@@ -140,13 +137,13 @@ def _changes(sides: Sequence[jax.Array], table_at: Callable) -> np.ndarray:
 
 
 def _added(seed: int) -> np.ndarray:
-    """The same change for states with sinusoidal positions added."""
-    x_TD, w_q, w_k = _random_weights(seed, 16, 256)
+    """As `_changes`, for states with sinusoidal positions added."""
+    x_TD, w_q, w_k = _random_weights(seed, 256)
     embed = make("sinusoidal").embed
     assert embed is not None
 
     def scores(shift):
-        pos_BT = shift + jnp.arange(16)[None]
+        pos_BT = shift + jnp.arange(TIME)[None]
         h_TD = np.asarray(embed({}, jnp.asarray(x_TD, jnp.float32)[None], pos_BT))[0]
         return (h_TD @ w_q) @ (h_TD @ w_k).T
 
@@ -159,10 +156,6 @@ def _against_first(scores) -> np.ndarray:
     return np.array([0.0, *(np.abs(s - first).max() for s in rest)]) / first.std()
 
 
-EXTENSIONS = ("pi", "ntk", "dynamic_ntk", "ntk_by_parts", "yarn")
-TIMES = (2, 4, 16)  # test length over trained length
-
-
 def rope_2_rule(n):
     """Well past is 4 times the trained length, and to extrapolate is to lose under 0.1 bits a byte
     there, as in abs-1. Where only extensions of the same weights do, they are the condition, with
@@ -173,9 +166,9 @@ def rope_2_rule(n):
     alibi = n["bits lost at 4x, alibi (control)"]
     shuffled = n["bits lost at 1x, shuffled positions (control)"]
     reason = "bits a byte lost at 2, 4 and 16 times the trained length: " + "; ".join(
-        f"{m} " + ", ".join(said(found[k]) for k in TIMES) for m, found in lost.items()
+        f"{m} " + ", ".join(str(found[k]) for k in TIMES) for m, found in lost.items()
     )
-    reason += f"; ALiBi at 4 times {said(alibi)}; shuffled positions {said(shuffled)}"
+    reason += f"; ALiBi at 4 times {alibi}; shuffled positions {shuffled}"
     sound, plain = under(alibi, 0.1) and over(shuffled, 0.1), under(lost["rope"][4], 0.1)
     well = [m for m in EXTENSIONS if under(lost[m][4], 0.1)]
     reach = {m: max(k for k in TIMES if under(lost[m][k], 0.1)) for m in well}
@@ -185,7 +178,6 @@ def rope_2_rule(n):
 
 
 @claim(
-    "rope-2",
     "RoPE extrapolates well past its training length",
     rule=rope_2_rule,
     figure=lines(
@@ -203,8 +195,7 @@ def rope_2(lab: Lab) -> Measured:
     for name in ("rope", *EXTENSIONS):
         lost = {1: 0 * base}
         for k in TIMES:
-            stretch = taken_by(name, {"factor": float(k), "length": length})
-            lost[k] = lab.bits(read_as(trained, name, **stretch), k * length) - base
+            lost[k] = lab.bits(stretched(lab, name, k * length), k * length) - base
             numbers[f"bits lost at {k}x, {name}"] = lost[k]
         curves[name] = Curve([*lost], np.stack([*lost.values()], axis=1))
     numbers["bits lost at 4x, alibi (control)"] = lab.lost(lab.trained("alibi"), 4 * length)
@@ -213,8 +204,8 @@ def rope_2(lab: Lab) -> Measured:
     return Measured(numbers, curves)
 
 
-def table_of(encoding: Encoding, where: Layout | jax.Array, head: int) -> Any:
-    """The table of a rotary encoding without parameters, for a layout or for positions [B, T]."""
-    assert encoding.table is not None
-    placed = place(encoding, None, where) if isinstance(where, Layout) else where
-    return encoding.table({}, placed, Dims(head, 1, head))
+def stretched(lab: Lab, name: str, size: int) -> Trained:
+    """The shared rotary model read as another method, with the factor that this size asks for."""
+    length = lab.train.length
+    options = taken_by(name, {"factor": size / length, "length": length})
+    return read_as(lab.trained("rope"), name, **options)

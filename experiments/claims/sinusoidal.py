@@ -8,12 +8,13 @@ from experiments.claims import activations
 from experiments.claims.figures import dots, lines
 from experiments.claims.ledger import Curve, Measured, claim
 from experiments.claims.models import Lab, Trained
-from experiments.claims.verdicts import all_over, all_under, over, said, under, verdict
+from experiments.claims.verdicts import all_over, all_under, over, under, verdict
 from posenc_jax import make
 from posenc_jax.encoding import Encoding
 
 ROUNDING = 1e-9  # sines of a position of 1e6 are right to 1e-10 in float64
 WIDTHS = (64, 512, 1024, 2048, 4096)
+KINDS = ("random", "trained")
 
 
 def added(encoding: Encoding, pos_T: np.ndarray, width: int) -> np.ndarray:
@@ -43,7 +44,7 @@ def apart(distance_T: np.ndarray, width: int, base: float = 10_000.0) -> np.ndar
 
 
 def nearest(x_T: np.ndarray, y_T: np.ndarray) -> Curve:
-    """The smallest y in each of some stretches of x, each half as long again as the one before."""
+    """The smallest y in each of about 60 stretches of x, whose lengths grow geometrically."""
     edges = np.unique(np.geomspace(x_T[0], x_T[-1] + 1, 60).astype(int)) - x_T[0]
     starts = edges[:-1]
     return Curve(x_T[starts], [np.minimum.reduceat(y_T, starts)])
@@ -57,15 +58,15 @@ def sin_1_rule(n):
     """
     near, control = n["smallest distance, d = 64"], n["smallest distance, d = 2 (control)"]
     if not (under(control, 0.01) and over(near, 0.01)):
-        reason = f"the nearest vectors are {said(near)} of their length apart, {said(control)} "
+        reason = f"the nearest vectors are {near} of their length apart, {control} "
         return verdict(False, f"{reason}with a single pair of channels")
     if not (under(n["largest entry"], 1 + ROUNDING) and under(n["spread of lengths"], ROUNDING)):
-        return verdict(False, f"entries reach {said(n['largest entry'])}")
+        return verdict(False, f"entries reach {n['largest entry']}")
     share = {d: n[f"longest wavelength / (10000 * 2 pi), d = {d}"].mean for d in WIDTHS}
     reach = [d for d in WIDTHS if abs(share[d] - 1) < 0.01]
     shares = ", ".join(f"{share[d]:.3f} at d = {d}" for d in WIDTHS)
     reason = (
-        f"no two of 65,536 positions are nearer than {said(near)} of a vector's length, and no "
+        f"no two of 65,536 positions are nearer than {near} of a vector's length, and no "
         f"entry is over 1; the longest wavelength over 10000 * 2 pi is {shares}"
     )
     some = 0 < len(reach) < len(WIDTHS)
@@ -74,7 +75,6 @@ def sin_1_rule(n):
 
 
 @claim(
-    "sin-1",
     "sinusoidal vectors are unique, bounded, with wavelengths from 2 pi to 10000 * 2 pi",
     rule=sin_1_rule,
     figure=lines(
@@ -120,13 +120,12 @@ def sin_2_rule(n):
     control = n["change under shifts, random matrix between (control)"]
     return verdict(
         under(shift, ROUNDING) and under(formula, ROUNDING) and over(control, 0.01),
-        f"shifts to 1e6 change a product by at most {said(shift)} of d / 2, and it is the sum of "
-        f"cosines to {said(formula)}; with a random matrix between, by {said(control)}",
+        f"shifts to 1e6 change a product by at most {shift} of d / 2, and it is the sum of "
+        f"cosines to {formula}; with a random matrix between, by {control}",
     )
 
 
 @claim(
-    "sin-2",
     "under identity projections PE(t).PE(u) depends on t - u alone, = sum cos w(t - u)",
     rule=sin_2_rule,
     figure=lines(
@@ -167,9 +166,6 @@ def random_matrix(seed: int, width: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(width, width)) / np.sqrt(width)
 
 
-KINDS = ("random", "trained")
-
-
 def sin_3_rule(n):
     """Broken: the offset explains less than 99% of the variance of the scores, with random and with
     trained projections, and all of it (to 1e-9) with none. Mixed: the offset and the sum together
@@ -181,26 +177,24 @@ def sin_3_rule(n):
     paired = n["explained by t - u and t + u, random within pairs"]
     identity = n["explained by t - u, identity (control)"]
     reason = "; ".join(
-        f"{k} projections: t - u explains {said(by_offset[k])} of the variance, with t + u "
-        f"{said(by_both[k])}"
+        f"{k} projections: t - u explains {by_offset[k]} of the variance, with t + u {by_both[k]}"
         for k in KINDS
     )
     if not over(identity, 1 - ROUNDING):
-        reason = f"without projections t - u explains {said(identity)} only; {reason}"
+        reason = f"without projections t - u explains {identity} only; {reason}"
         return verdict(False, reason)
     broken, mixed = all_under(by_offset.values(), 0.99), all_over(by_both.values(), 0.99)
     if mixed or not (broken and over(paired, 0.99)):
         return verdict(broken and mixed, reason)
     return verdict(
         True,
-        f"{reason}; random within pairs of channels: {said(paired)}",
+        f"{reason}; random within pairs of channels: {paired}",
         "projections mix no two frequencies; trained ones leave "
         f"{1 - by_both['trained'].mean:.0%} of the variance to neither t - u nor t + u",
     )
 
 
 @claim(
-    "sin-3",
     "learned W_Q, W_K break this: the score mixes t - u and t + u",
     rule=sin_3_rule,
     figure=dots("What the score of two positions depends on", "share of variance", "explained"),
@@ -214,25 +208,20 @@ def sin_3(lab: Lab) -> Measured:
     """
     time, width = 32, lab.model.width
     p_TD = vectors(np.arange(time), width)
-    random = [p_TD @ random_matrix(s, width) @ p_TD.T for s in lab.seeds]
-    paired = [p_TD @ (random_matrix(s, width) * _pairs(width)) @ p_TD.T for s in lab.seeds]
+    pairs_DD = np.kron(np.eye(width // 2), np.ones((2, 2)))
+    random = [random_matrix(seed, width) for seed in lab.seeds]
     trained_SHTT = position_scores(lab.trained("sinusoidal"), p_TD)
-    trained = [np.mean([explained(s_TT) for s_TT in heads], axis=0) for heads in trained_SHTT]
     shares = {
         "identity (control)": [explained(p_TD @ p_TD.T)],
-        "random": [explained(s_TT) for s_TT in random],
-        "random within pairs": [explained(s_TT) for s_TT in paired],
-        "trained": trained,
+        "random": [explained(p_TD @ w_DD @ p_TD.T) for w_DD in random],
+        "random within pairs": [explained(p_TD @ (w_DD * pairs_DD) @ p_TD.T) for w_DD in random],
+        "trained": [np.mean([explained(s_TT) for s_TT in s_HTT], axis=0) for s_HTT in trained_SHTT],
     }
     numbers = {}
     for kind, both in shares.items():
         numbers[f"explained by t - u, {kind}"] = [a for a, _ in both]
         numbers[f"explained by t - u and t + u, {kind}"] = [b for _, b in both]
     return Measured(numbers)
-
-
-def _pairs(width: int) -> np.ndarray:
-    return np.kron(np.eye(width // 2), np.ones((2, 2)))
 
 
 def position_scores(trained: Trained, p_TD: np.ndarray) -> np.ndarray:

@@ -6,9 +6,10 @@ from experiments.claims.figures import lines
 from experiments.claims.ledger import Curve, Measured, claim
 from experiments.claims.models import Lab
 from experiments.claims.sinusoidal import ROUNDING, apart, frequencies, nearest, vectors
-from experiments.claims.verdicts import over, said, under, verdict
+from experiments.claims.verdicts import over, under, verdict
 
 BASES, NARROW = (10.0, 100.0, 1000.0), (2, 4, 8, 16, 32, 64)
+LENGTHS = (32, 64, 128, 256, 512, 1024, 2048)
 
 
 def sin_4_rule(n):
@@ -36,7 +37,6 @@ def _times(ratio: float) -> str:
 
 
 @claim(
-    "sin-4",
     "beyond the longest wavelength distances alias",
     rule=sin_4_rule,
     figure=lines(
@@ -74,12 +74,12 @@ def sin_5_rule(n):
     error, control = n["error of the rotation"], n["error of the best map, random table (control)"]
     return verdict(
         under(error, ROUNDING) and over(control, 0.1),
-        f"one rotation takes PE(t) to PE(t + k) to {said(error)} of |PE|, for t to 1e6 and k to "
-        f"1000; the best linear map of a random table misses by {said(control)}",
+        f"one rotation takes PE(t) to PE(t + k) to {error} of |PE|, for t to 1e6 and k to "
+        f"1000; the best linear map of a random table misses by {control}",
     )
 
 
-@claim("sin-5", "PE(t + k) is a linear function of PE(t)", rule=sin_5_rule)
+@claim("PE(t + k) is a linear function of PE(t)", rule=sin_5_rule)
 def sin_5(lab: Lab) -> Measured:
     """Largest |R_k PE(t) - PE(t + k)| over |PE|, d = 64, for k = 1, 10, 1000 and 1,000 positions t
     to 1e6, R_k turning each pair by k times its frequency. Control: for a Gaussian table of 512
@@ -95,9 +95,10 @@ def sin_5(lab: Lab) -> Measured:
         turned = np.stack([a * cos + b * sin, b * cos - a * sin], axis=-1)
         miss = turned.reshape(len(pos_T), -1) - vectors(pos_T + k, width)
         error = max(error, np.linalg.norm(miss, axis=1).max() / np.sqrt(width / 2))
-    control = "error of the best map, random table (control)"
     missed = [_best_map(seed, width) for seed in lab.seeds]
-    return Measured({"error of the rotation": [error], control: missed})
+    return Measured(
+        {"error of the rotation": [error], "error of the best map, random table (control)": missed}
+    )
 
 
 def _best_map(seed: int, width: int) -> float:
@@ -108,29 +109,24 @@ def _best_map(seed: int, width: int) -> float:
     return float(np.sqrt(np.mean((fitted - next_TD) ** 2)))
 
 
-LENGTHS = (32, 64, 128, 256, 512, 1024, 2048)
-
-
 def sin_6_rule(n):
     """A channel looks constant where it moves by less than 5% of its range of 2 over the sequence;
     the high channels are the last quarter. The claim holds for all that is called short if it does
     to 512 tokens, and where it does to 32 or more the verdict says how far. The first quarter must
     not look constant at 32 tokens, or the measure sees nothing.
     """
-    constant = [L for L in LENGTHS if over(n[f"constant in the last quarter, {L} tokens"], 0.999)]
-    shares = ", ".join(
-        f"{n[f'constant in the last quarter, {L} tokens'].mean:.2f} at {L}" for L in LENGTHS
-    )
+    last = {L: n[f"constant in the last quarter, {L} tokens"] for L in LENGTHS}
+    constant = [L for L, share in last.items() if over(share, 0.999)]
+    shares = ", ".join(f"{share.mean:.2f} at {L}" for L, share in last.items())
     first = n["constant in the first quarter, 32 tokens (control)"]
     reason = f"share of the last quarter of channels that moves by less than 5%: {shares}"
     if not constant or not under(first, 0.001):
-        return verdict(False, f"{reason}; of the first quarter at 32: {said(first)}")
-    short = max(constant) < 512
-    return verdict(True, reason, f"the sequence has at most {max(constant)} tokens" * short)
+        return verdict(False, f"{reason}; of the first quarter at 32: {first}")
+    most = max(constant)
+    return verdict(True, reason, "" if most >= 512 else f"the sequence has at most {most} tokens")
 
 
 @claim(
-    "sin-6",
     "high channels look constant over short sequences",
     rule=sin_6_rule,
     figure=lines(
@@ -146,11 +142,10 @@ def sin_6(lab: Lab) -> Measured:
     code_TD = vectors(np.arange(max(LENGTHS)), width)
     for n in LENGTHS:
         moved_D = np.ptp(code_TD[:n], axis=0)
-        still_D = moved_D < 0.1
-        numbers[f"constant in the last quarter, {n} tokens"] = [still_D[-width // 4 :].mean()]
+        still_4D = np.split(moved_D < 0.1, 4)
+        numbers[f"constant in the last quarter, {n} tokens"] = [still_4D[-1].mean()]
         if n == 32:
-            first = still_D[: width // 4].mean()
-            numbers["constant in the first quarter, 32 tokens (control)"] = [first]
+            numbers["constant in the first quarter, 32 tokens (control)"] = [still_4D[0].mean()]
         if n in (32, 128, 512, 2048):
             curves[f"{n} tokens"] = Curve(np.arange(0, width, 4), [moved_D[::4]])
     return Measured(numbers, curves)

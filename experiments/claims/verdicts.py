@@ -14,6 +14,13 @@ from posenc_jax.lab.report.statistics import Interval
 NO_CHANGE = -9.0  # the logarithm that stands for no change at all
 
 
+class Number(Interval):
+    """A measured number; as text, in reasons and on pages: "2.36 ± 0.02", "1.2e-16"."""
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3g}" + (f" ± {self.half:.2g}" if self.half else "")
+
+
 class Verdict(NamedTuple):
     """What a rule says of a claim.
 
@@ -42,29 +49,22 @@ def verdict(passed: bool, reason: str, *conditions: str) -> Verdict:
     return Verdict("holds when" if when else "holds", reason, when)
 
 
-def over(number: Interval, bound: float) -> bool:
+def over(number: Number, bound: float) -> bool:
     """Whether the whole interval lies above the bound; the mean if there is no interval."""
     return (number.mean if number.low is None else number.low) > bound
 
 
-def under(number: Interval, bound: float) -> bool:
+def under(number: Number, bound: float) -> bool:
     """Whether the whole interval lies below the bound; the mean if there is no interval."""
     return (number.mean if number.high is None else number.high) < bound
 
 
-def all_over(numbers: Iterable[Interval], bound: float) -> bool:
+def all_over(numbers: Iterable[Number], bound: float) -> bool:
     return all(over(number, bound) for number in numbers)
 
 
-def all_under(numbers: Iterable[Interval], bound: float) -> bool:
+def all_under(numbers: Iterable[Number], bound: float) -> bool:
     return all(under(number, bound) for number in numbers)
-
-
-def said(number: Interval | float) -> str:
-    """The number to three digits, as reasons and pages give it: "2.36 ± 0.02", "1.2e-16"."""
-    if not isinstance(number, Interval):
-        return f"{number:.3g}"
-    return f"{number.mean:.3g}" + (f" ± {number.half:.2g}" if number.half else "")
 
 
 def decades(change) -> np.ndarray:
@@ -72,11 +72,11 @@ def decades(change) -> np.ndarray:
     return np.log10(np.maximum(np.asarray(change, np.float64), 10**NO_CHANGE))
 
 
-def unchanged(number: Interval) -> bool:
+def unchanged(number: Number) -> bool:
     """Whether a number made by `decades` shows no change in any seed."""
     return number.mean == NO_CHANGE
 
 
-def power(number: Interval) -> str:
+def power(number: Number) -> str:
     """The change whose mean logarithm `number` is: "none", "0.00012", "4.2"."""
     return "none" if unchanged(number) else f"{10**number.mean:.2g}"
