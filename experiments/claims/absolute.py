@@ -23,10 +23,10 @@ MOTIF, STARTS = (3, 0, 3, 0, 0, 3), (8, 20)  # TATAAT, and the places where it s
 
 
 def abs_1_rule(n):
-    """Past the range: at 4 times the trained length the clamped table has lost 0.1 bits a byte or
-    more, which is what whole architectures differ by, while ALiBi on the same text, the control,
-    has not. Interpolation loses less: its bits are below the clamped ones there, seed by seed. At
-    the trained length the two must be one.
+    """Past the range: at 4 times the trained length the clamped table loses 0.1 bits a byte or
+    more, as much as the difference between architectures; ALiBi on the same text, the control, does
+    not. Interpolation loses less: its bits are below the clamped ones there, paired by seed. At the
+    trained length both must be equal.
     """
     lost, control = n["clamped: bits lost at 4x"], n["alibi: bits lost at 4x (control)"]
     less = n["clamped minus interpolated at 4x"]
@@ -49,8 +49,8 @@ def abs_1_rule(n):
 )  # fmt: skip
 def abs_1(lab: Lab) -> Measured:
     """A decoder trained on text with a learned table as long as its windows, read at 1, 2, 4 and 8
-    times their length (quick: 1 and 4) with the table clamped and interpolated, the same weights;
-    ALiBi beside it. The third policy, `error`, leaves nothing to measure.
+    times their length (quick: 1 and 4) with the table clamped and interpolated, from the same
+    weights; and a decoder with ALiBi. With the third policy, `error`, there is nothing to measure.
     """
     length, times = lab.train.length, lab.pick((1, 4), (1, 2, 4, 8))
     clamped = lab.learned()
@@ -72,12 +72,12 @@ def abs_1(lab: Lab) -> Measured:
 
 
 def abs_2_rule(n):
-    """Each way of failing is a number that is 1 for a code without it. The counter: how much its
-    largest entry grows when the length doubles, over 1.5. [0, 1]: how many times smaller a step is
-    in a sequence of 512 than in one of 64, over 1.5. Binary: the largest over the smallest distance
-    of neighbours, over 1.5. One-hot: the distance of neighbours over that of positions 64 apart,
-    over 0.99, so that nothing is near; and no value past the range. Sinusoidal positions, the
-    control, must show none of the four.
+    """Each way to fail is one number. The counter: the factor by which its largest entry grows when
+    the length doubles must be over 1.5. [0, 1]: a step in a sequence of 512 must be more than 1.5
+    times smaller than in one of 64. Binary: the largest distance of neighbours divided by the
+    smallest must be over 1.5. One-hot: the distance of neighbours divided by that of positions 64
+    apart must be over 0.99, so that nothing is near; and there is no value past the range.
+    Sinusoidal positions, the control, must fail in none of these ways.
     """
     shown = {name: n[f"{way}, {name}"] for name, (way, _) in WAYS.items()}
     failing = all(over(shown[name], bound) for name, (_, bound) in WAYS.items())
@@ -133,9 +133,10 @@ def codes(name: str, time: int, width: int = 512) -> np.ndarray:
 
 
 def abs_3_rule(n):
-    """A method wins where its bits are lower, seed by seed: the 95% interval of the difference
-    leaves 0 out. The claim has two halves, and the verdict says which stand. Wrong positions must
-    cost the learned table 0.1 bits or more on the structured data, or it does not use them there.
+    """A method wins if its bits are lower: the 95% interval of the difference, paired by seed, does
+    not contain 0. The claim has two halves, and the verdict says which of them hold. Wrong
+    positions, the control, must cost the learned table 0.1 bits or more on the structured data;
+    otherwise it does not use them there.
     """
     fixed = n["learned minus sinusoidal, fixed structure"]
     text = n["learned minus sinusoidal, text"]
@@ -159,8 +160,8 @@ def abs_3_rule(n):
 def abs_3(lab: Lab) -> Measured:
     """Bits a symbol within the trained length, learned minus sinusoidal, paired by seed. Fixed
     structure: DNA-like lines with a reading frame of three and a motif at two fixed places, one
-    layer. Text: windows cut anywhere from source code and its prose, where no place has a meaning
-    of its own.
+    layer. Text: windows cut anywhere from source code and its prose, so that a place in the window
+    has no meaning.
     """
     length, task, small = lab.train.length, reading_frame(), {"layers": 1}
     fixed = lab.learned(task, small)

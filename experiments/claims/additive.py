@@ -36,9 +36,10 @@ def probe(x_ND, label_N) -> float:
 
 
 def add_1_rule(n):
-    """Neither is destroyed: linear probes read the token, of 256, and the position, of 64, from
-    their sum with 99% accuracy each, both being equally loud. The verdict names the width from
-    which on this is so. Positions probed from the tokens alone, the control, must stay under 5%.
+    """Neither is destroyed: linear probes read the token (of 256) and the position (of 64) from
+    their sum with 99% accuracy each, if both vectors have the same length. The verdict names the
+    smallest width for which this is true. Positions probed from the tokens alone, the control, must
+    stay under 5%.
     """
     control = n["position from the token alone (control)"]
     both = {d: [n[f"{what}, sum, d = {d}, ratio 1"] for what in LABELS] for d in WIDTHS}
@@ -64,8 +65,9 @@ def add_1_rule(n):
 )
 def add_1(lab: Lab) -> Measured:
     """Random Gaussian embeddings of 256 tokens plus sinusoidal positions 0 to 63, d = 16 to 256,
-    the position 0.1, 1 and 10 times as long as the token; against both side by side in d / 2
-    channels each. Probes are fitted on 8,192 random pairs and scored on 2,048 others.
+    with position vectors 0.1, 1 and 10 times as long as those of tokens. For comparison, both stand
+    side by side in d / 2 channels each. Probes are fitted on 8,192 random pairs and scored on 2,048
+    others.
     """
     by_seed = [_probed(np.random.default_rng(seed)) for seed in lab.seeds]
     found = {name: [own[name] for own in by_seed] for name in by_seed[0]}
@@ -108,10 +110,10 @@ def placed(place_N, width):
 
 def add_2_rule(n):
     """Faded: the share of the position's variance that is read linearly from the keys, as queries
-    meet them, falls by 0.1 or more from the first layer to the last. The claim asks that additive
-    positions fade, rotary ones do not, and that the fall of the first is the greater, seed by seed.
-    At the input the same reading must find additive positions (over 0.5), and none (under 0.1) in
-    a rotary model, which has none there.
+    meet them, falls by 0.1 or more from the first layer to the last. The claim holds if additive
+    positions fade, rotary ones do not, and the first fall more, paired by seed. As controls, the
+    same map must find positions at the input of the additive model (over 0.5), and none at the
+    input of the rotary model (under 0.1).
     """
     fade = {name: n[f"fall from first to last layer, {name}"] for name in METHODS}
     seen, blind = (n[f"read at the input, {name}"] for name in METHODS)

@@ -28,9 +28,9 @@ def rope_5_rule(n):
     """Does not decay: at distances of 4,096 to 16,384 the spread of scores of unrelated queries and
     keys is 0.9 or more of what it is at 0, and equal ones keep 0.9 of their score at its best.
     xPos, the control, must fall under 0.5 by the first measure. Works: a byte in windows of 4,096
-    costs under 0.1 bits more than at the trained length. What is true of unrelated vectors alone,
-    under an extension alone, or only of a model that was trained on such windows (0.1 bits again,
-    bytes past 2,048 against those before) is a condition.
+    costs under 0.1 bits more than at the trained length. It is a condition if this is true only for
+    unrelated vectors, only with an extension, or only for a model that was trained on such windows
+    (again 0.1 bits, bytes past 2,048 against those before).
     """
     spread, same = n["spread of scores past 4096, unrelated"], n["best score past 4096, equal"]
     control = n["spread of scores past 4096, xpos (control)"]
@@ -71,10 +71,10 @@ def rope_5_rule(n):
 def rope_5(lab: Lab) -> Measured:
     """Heads of 64 channels in float64. Unrelated: 1,000 pairs of Gaussian queries and keys, the
     standard deviation of their score. Equal: q = k, all ones. Bound: the mean of |S_j|, S_j the sum
-    of the first j phases, that bounds the score in the paper (arXiv 2104.09864, 3.4.3). Works: the
-    shared rotary model on windows of 4,096 bytes, plain and read as ntk and yarn with the factor
-    that the length asks for; it was trained at a small part of that. Beside it a model of one layer
-    that is trained on windows of 4,096 (quick: none).
+    of the first j phases, which is the bound on the score in the paper (arXiv 2104.09864, 3.4.3).
+    Works: the shared rotary model on windows of 4,096 bytes, plain and read as ntk and yarn with
+    the factor that the length asks for; it was trained on much shorter windows. For comparison, a
+    model of one layer is trained on windows of 4,096 (quick: none).
     """
     pairs = [np.random.default_rng(s).normal(size=(2, 1000, 64)) for s in lab.seeds]
     spread_SX = np.array([spread("rope", *sides) for sides in pairs])
@@ -121,9 +121,10 @@ def spread(name: str, q_NC: np.ndarray, k_NC: np.ndarray) -> np.ndarray:
 
 def alibi_1_rule(n):
     """Extrapolates: loses under 0.1 bits a byte at 4 and 16 times the trained length and at 4,096
-    tokens, as far as it is measured; the sinusoidal model, the control, must lose more than that at
-    16 times. Without limit: it reads more than it was trained on, so that the last tokens, as many
-    as those, are not enough for all but 0.02 bits; where fewer are enough, that is a condition.
+    tokens, the longest measured. The sinusoidal model, the control, must lose more than that at 16
+    times. Without limit: the model uses more tokens than it was trained on, so that it loses over
+    0.02 bits if it sees only the last tokens, as many as in training. If fewer tokens are enough
+    for it, their number is a condition.
     """
     lost = {k: n[f"bits lost at {k}, alibi"] for k in (*(f"{t}x" for t in TIMES), f"{LONG} tokens")}
     control, trained_on = n["bits lost at 16x, sinusoidal (control)"], n["trained length"].mean
@@ -196,10 +197,10 @@ def shortened(lab: Lab, trained: Trained, length: int, visible: Sequence[int]) -
 
 
 def xpos_1_rule(n):
-    """Extends: of the bits that RoPE loses at 4 and at 16 times the trained length xPos loses a
-    part, seed by seed. That it loses under 0.1 bits a byte at 4 times is what the word promises;
-    else less is made a condition. The same weights with the decay switched off, the control, must
-    lose more than with it at 16 times, or the decay did nothing.
+    """Extends: xPos loses fewer bits than RoPE at 4 and at 16 times the trained length, paired by
+    seed. Without a condition it must lose under 0.1 bits a byte at 4 times; otherwise "to lose
+    less" is a condition. The same weights with the decay switched off, the control, must lose more
+    than with it at 16 times.
     """
     share = {k: n[f"part of RoPE's loss at {k}x"] for k in TIMES}
     lost = {k: n[f"bits lost at {k}x, xpos"] for k in TIMES}

@@ -24,11 +24,11 @@ WHERE = ("near", "far")
 
 def rope_3_rule(n):
     """The peak: more than half of the queries give most attention to a token a whole number of
-    periods before the one to be said, where one of eight would by chance; at all three places. With
-    positions shuffled, the control, under a quarter may do so. The frequency makes it: a model
-    whose pairs turn 3.2 times slower, or slower than that, peaks there less often, seed by seed.
-    Conditions: that not the first such token alone is meant, where it is not the peak of half of
-    the queries; that slower frequencies suit as well, where half of their peaks are there.
+    periods before the target, at all three places; by chance it is one of eight. With positions
+    shuffled, the control, less than a quarter may do so. The frequency causes it: a model whose
+    pairs turn 3.2 times slower, or slower than that, peaks there less often, paired by seed.
+    Conditions: any whole number of periods counts, if less than half of the queries peak one period
+    away; slower frequencies count as suitable, if half of their peaks are there.
     """
     one = [n[f"peak one period away, suited, {p}"] for p in PLACES]
     whole = [n[f"peak whole periods away, suited, {p}"] for p in PLACES]
@@ -57,7 +57,7 @@ def rope_3_rule(n):
 )  # fmt: skip
 def rope_3(lab: Lab) -> Measured:
     """Decoders of one layer that go on with a random motif of 8 symbols; attention of the head that
-    gives most to the token one period before the one to be said, queries from the third period on.
+    gives most to the token one period before the target, for queries from the third period on.
     Suited: the fastest pair of each head turns once in a period; unsuited: pairs turn once in 25
     and 80 tokens (quick: 25 and 253) and slower. Past it: the last half of lines twice as long as
     any trained on. A thousand on: the line at positions that begin at 1,000.
@@ -107,10 +107,10 @@ def _peaks(trained: Trained, length: int, place: str) -> tuple[np.ndarray, ...]:
 
 def rope_4_rule(n):
     """Specialise: with a band of frequencies for each head, the two slow heads attend further away
-    than the two fast ones, seed by seed; with the same frequencies in all heads, the control, the
-    same difference must not lie clear of 0. And it matters: switching slow heads off costs more,
-    against fast ones, where much text stands before a byte than where little does. Where the loss
-    does not show it, the claim is of attention alone.
+    than the two fast ones, paired by seed. With the same frequencies in all heads, the control, the
+    interval of the same difference must contain 0. And it matters: compared with fast heads,
+    switching slow heads off costs more for bytes with much text before them than for bytes with
+    little. If the loss does not show this, the claim holds only for attention.
     """
     apart = n["slow minus fast heads, headwise"]
     control = n["slow minus fast heads, rope (control)"]
@@ -136,10 +136,10 @@ def rope_4_rule(n):
     ),
 )  # fmt: skip
 def rope_4(lab: Lab) -> Measured:
-    """Two decoders of four heads on text: `headwise`, which cuts one ladder of frequencies into a
-    band for each head, and `rope`, where all have the whole ladder. Distance: mean over the queries
-    of the second half of 64 test windows, and over layers. Off: two heads of each layer add
-    nothing. Near: bytes with fewer than 8 before them; far: those of the second half.
+    """Two decoders of four heads on text: `headwise`, which gives each head one band of the
+    frequencies, and `rope`, which gives each head all of them. Distance: mean over the queries of
+    the second half of 64 test windows, and over layers. Off: the output of two heads of each layer
+    is set to zero. Near: bytes with fewer than 8 before them; far: those of the second half.
     """
     headwise, rope = lab.trained("headwise"), lab.trained("rope")
     distance = {"headwise": mean_distance(lab, headwise), "rope": mean_distance(lab, rope)}

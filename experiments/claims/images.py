@@ -24,11 +24,11 @@ Order = Literal["grid", "line", "shuffled grid"]
 
 def img_1_rule(n):
     """Models alike but for their positions: rotary ones by row and column (`axial`) or by the
-    number of the patch (`rope`), and learned tables of both kinds (quick: none). Beat: more
-    patches right, seed by seed, at the resolution of training and at a larger one; what is beaten
-    in part is made a condition. `axial` must be right twice as often as by chance, one of ten.
-    Where patches are shuffled in the same way in all images, the control, rows and columns mean
-    nothing, and it must not beat `rope`.
+    number of the patch (`rope`), and learned tables of both kinds (quick: none). Beat: more patches
+    are right, paired by seed, at the resolution of training and at a larger one. If only a part of
+    this is true, that part is a condition. `axial` must be right twice as often as by chance, one
+    of ten. If patches are shuffled in the same way in all images, the control, rows and columns
+    mean nothing, and `axial` must not beat `rope`.
     """
     sizes = {"the resolution of training": SMALL, "a larger resolution": LARGE}
     gains = {

@@ -18,10 +18,10 @@ FRAMES, SOUNDS, WORDS, RATE = 8, 12, 8, 25
 
 
 def mm_1_rule(n):
-    """Is: with three equal ids, M-RoPE turns vectors into the very numbers that RoPE does, at all
-    positions tried, a difference of 0; with an id for time alone, the control, it must not. Align:
-    with ids from time nine sounds of ten name the frame they fall on, and at least 0.2 more than
-    with ids by index in the same model.
+    """Is: with three equal ids, M-RoPE gives exactly the numbers of RoPE at all positions tried, a
+    difference of 0; with an id only for time, the control, it must not. Align: with ids from time,
+    nine of ten sounds name the frame at their time, and the share is at least 0.2 higher than with
+    ids by index in the same model.
     """
     same, other = n["mrope minus rope, equal ids"], n["mrope minus rope, unequal ids (control)"]
     timed, gain = n["sounds aligned, ids from time"], n["sounds aligned, time minus index"]
@@ -44,8 +44,8 @@ def mm_1(lab: Lab) -> Measured:
     """Is: Gaussian vectors of 32 channels turned by mrope and rope of the same base at 64 positions
     to a million, in float32 and bfloat16. Align: encoders read 8 frames, then 12 sounds; a frame
     comes every 3 to 6 ids of 40 ms and a sound every 1 to 3, both drawn anew for each example, and
-    each sound has to name the symbol of the frame on screen. tmrope reads seconds; or, the same
-    model otherwise, seconds that count up with the index.
+    each sound has to name the symbol of the frame on screen. tmrope reads the times in seconds. For
+    comparison, the same model reads times that count up with the index.
     """
     how = {"length": FRAMES, "min_length": FRAMES, "steps": lab.pick(120, 600)}
     kind = {"kind": "encoder", "heads": 2, "layers": lab.pick(1, 2)}

@@ -17,9 +17,9 @@ BUMPS, GAINS, REACH = (0.5, 1.0, 2.0, 4.0), (1, 10, 100), 64
 
 def local_1_rule(n):
     """Favours near tokens: the four before the query get 1.2 times or more what even attention
-    would give them. By construction: so before the first step. The claim asks that trained models
-    of all three favour near tokens, and that ALiBi does before training; where sinusoidal and
-    rotary ones do so only once trained, that is made a condition. Without positions and training,
+    would give them. By construction: they get it before the first step. The claim holds if trained
+    models of all three favour near tokens, and ALiBi does so before training. If sinusoidal and
+    rotary models do so only after training, that is a condition. Without positions and training,
     the control, attention must be even to 10%.
     """
     fresh = {m: n[f"near share over even, {m}, untrained"] for m in (*SOFT, "alibi")}
@@ -50,8 +50,8 @@ def local_1_rule(n):
 )  # fmt: skip
 def local_1(lab: Lab) -> Measured:
     """Decoders on text before and after training, mean over layers, heads and the queries of the
-    second half of 16 test windows: the attention that the four tokens before the query get, of all
-    that goes to earlier tokens, over what even attention gives them.
+    second half of 16 test windows: the share of the attention to earlier tokens that the four
+    tokens before the query get, divided by their share under even attention.
     """
     tokens_BT, numbers, curves = lab.windows(16), {}, {}
     for name in (*SOFT, "alibi", "nope"):
@@ -79,11 +79,12 @@ def by_distance(trained: Trained, tokens_BT) -> np.ndarray:
 
 
 def local_2_rule(n):
-    """Attention is a Gaussian convolution where its rows differ from a Gaussian kernel, the best of
-    all widths, by less than 0.05 in total variation: 5% of the attention moved. Asked for every
-    width of the bumps from one grid step on. The claim holds if softmax attention is one however
-    loud its logits are; the verdict says from which loudness on it is, or, failing that, that the
-    products must be the weights themselves, as in linear attention. Random codes must miss by 0.2.
+    """Attention is a Gaussian convolution if its rows differ from the best Gaussian kernel by less
+    than 0.05 in total variation: 5% of the attention moved. This is asked for every width of the
+    bumps from one grid step on. The claim holds without a condition if it is true of softmax
+    attention for all sizes of the logits. Otherwise the verdict says from which size on it is true,
+    or that the products must be the weights themselves, as in linear attention. Random codes, the
+    control, must differ by 0.2 or more.
     """
     wide = [bump for bump in BUMPS if bump >= 1]
     miss = {g: max(n[f"softmax, bump {b:g}, gain {g}"].mean for b in wide) for g in GAINS}

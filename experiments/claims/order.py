@@ -37,7 +37,8 @@ def row(lab: Lab, label: str) -> Row:
 def order_1_rule(n):
     """Equivariant: permuting the tokens permutes the outputs to within 1e-10 in float64 and 1e-4 in
     float32, a hundred times the rounding of logits of size 10 or more. With sinusoidal positions,
-    the control, outputs must differ by 0.01, and not so where tokens carry their positions along.
+    the control, outputs must differ by 0.01 or more, but by no more than rounding if tokens keep
+    their positions when they are permuted.
     """
     exact, single = n["no positions, float64"], n["no positions, float32"]
     broken = n["sinusoidal, float32 (control)"]
@@ -76,7 +77,7 @@ def order_1(lab: Lab) -> Measured:
 
 def order_2_rule(n):
     """Invariant: (a, b) and (b, a) give the same logits to 1e-4 before and after training, and
-    exactly one half of all pairs is right, at every seed. With sinusoidal positions, the control,
+    exactly one half of all pairs is right, for every seed. With sinusoidal positions, the control,
     99% must be right.
     """
     twins, half = n["difference of (a, b) and (b, a), no positions"], n["accuracy, no positions"]
@@ -97,8 +98,8 @@ def order_2_rule(n):
     figure=dots("Which of two symbols stands first", "accuracy", "accuracy"),
 )
 def order_2(lab: Lab) -> Measured:
-    """Mean-pooled encoders trained on all ordered pairs of 6 symbols (quick: 4), 150 steps, scored
-    on the same pairs: the best that any weights can do.
+    """Mean-pooled encoders trained on all ordered pairs of 6 symbols (quick: 4), 150 steps, and
+    scored on the same pairs. So a low score cannot come from pairs that were not seen.
     """
     nope = row(lab, "nope")
     return Measured(
@@ -149,8 +150,8 @@ def order_3(lab: Lab) -> Measured:
 
 def order_4_rule(n):
     """Collapses: of the bits that positions save against the plain frequencies of bytes, the
-    encoder without them saves less than a quarter. Positions must save 0.2 bits or more, or the
-    models have learned nothing that could collapse.
+    encoder without them saves less than a quarter. Positions must save 0.2 bits or more; otherwise
+    the models have learned too little for a test.
     """
     kept, saved = n["share of the saving kept without positions"], n["bits saved, sinusoidal"]
     return verdict(

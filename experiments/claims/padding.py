@@ -55,9 +55,9 @@ def largest(found: leakage.Leaks, quantity: leakage.Quantity, masks: str) -> np.
 def pad_1_rule(n):
     """Attended to: without the attention mask, padding gets 5% or more of what real tokens of an
     encoder attend to. Change: other content in it moves their outputs by 1e-3 of a logit or more,
-    and those of a decoder that is padded on the left. That this is without the attention mask is a
-    condition where with it neither changes at all, to the bit. A decoder padded on the right, where
-    all padding comes later, is the control: nothing may change.
+    and those of a decoder that is padded on the left. "The attention mask is off" is a condition
+    if, with the mask, neither changes by a single bit. A decoder padded on the right, where all
+    padding comes later, is the control: nothing may change.
     """
     attended = n["attention to padding, encoder"]
     free = [n[f"log10 of the change, {kind}"] for kind in KINDS]
@@ -82,10 +82,10 @@ def pad_1_rule(n):
     ),
 )
 def pad_1(lab: Lab) -> Measured:
-    """Encoder: small, rotary, trained on padded sequences with every mask but that of attention,
-    and with all; see `configs/padding_leakage.py`. Decoder: the shared rotary one on 24 bytes and 8
-    of padding. The content of the padding is changed at random. Attention: mean over layers, heads
-    and real tokens.
+    """Encoder: small, rotary, trained on padded sequences with all masks, and with all but the
+    attention mask; see `configs/padding_leakage.py`. Decoder: the shared rotary one on 24 bytes and
+    8 of padding. The content of the padding is changed at random. Attention: mean over layers,
+    heads and real tokens.
     """
     found = leaks(lab)
     change = {
@@ -131,12 +131,12 @@ def _exchanged(lab: Lab, side: str, attention: bool) -> np.ndarray:
 
 
 def pad_2_rule(n):
-    """Two texts in one row with padding between them, which do not see each other, so that what one
-    changes in the other has gone through the padding. Without the attention mask the hidden states
-    of the padding change by 1e-3 or more of their size (absorb), and the outputs of the second text
-    by 1e-3 of a logit or more (pass on); that it is off is a condition where with it the second
-    text does not change at all, to the bit. Two controls must not change either: one layer alone,
-    which can absorb but not pass on, and no padding between the texts.
+    """Two texts in one row, with padding between them, do not see each other. So if one text
+    changes the other, the change went through the padding. Without the attention mask the hidden
+    states of the padding change by 1e-3 or more of their size (absorb), and the outputs of the
+    second text by 1e-3 of a logit or more (pass on). "The attention mask is off" is a condition if,
+    with the mask, the second text does not change by a single bit. In two controls nothing may
+    change: a single layer, which can absorb but not pass on, and no padding between the texts.
     """
     absorbed = n["log10 of the change, states of the padding"]
     passed = n["log10 of the change, outputs of the other text"]
@@ -198,12 +198,13 @@ def relayed(
 
 
 def pad_3_rule(n):
-    """All as powers of ten. Not enough: with zeros as embeddings of the padding and no mask,
-    outputs differ by 1e-3 of a logit or more from those without any padding; with the attention
-    mask, the control, by no more than rounding, 1e-4. Enough: with all three masks other content
-    changes outputs, pooled output, loss and gradient by 0, to the bit, and taking the padding away
-    by no more than rounding. A mask is necessary for what changes by 1e-3 or more when it alone is
-    off, and tidy where nothing does; one that guards the pooled output alone is tidy elsewhere.
+    """Numbers are powers of ten. Not enough: if padding is embedded as zeros and there is no mask,
+    outputs differ by 1e-3 of a logit or more from those without padding; with the attention mask,
+    the control, by no more than rounding, 1e-4. Enough: with all three masks, other content in the
+    padding changes no bit of the outputs, the pooled output, the loss and the gradient, and
+    removing the padding changes them by no more than rounding. A mask is necessary for what changes
+    by 1e-3 or more if only this mask is off. If nothing changes, the mask is only tidy; a mask that
+    is needed only for the pooled output is tidy for everything else.
     """
     zeroed, control = (n[f"log10 of the change, zeroed padding{on}"] for on in ("", MASK_ON))
     exact = all(unchanged(n[_name("content", q, ALL)]) for q in READ)

@@ -31,10 +31,11 @@ SYMBOLS, SEGMENTS = 8, 5
 
 
 def rel_1_rule(n):
-    """All as powers of ten of a logit's largest change, in the logits' standard deviations; 1e-9
-    stands for none. Nothing: under 1e-4 for every relative model, a hundred times what rounding
-    does in float32. Something: over 1e-2 for both absolute models. When half of the sentence alone
-    is moved, the control, every relative model must show over 1e-2 too, or it reads no positions.
+    """Numbers are powers of ten of the largest change of a logit, in standard deviations of the
+    logits; 1e-9 means no change. Nothing: under 1e-4 for every relative model, a hundred times the
+    rounding of float32. Something: over 1e-2 for both absolute models. If only half of the sentence
+    is moved, the control, every relative model must change by over 1e-2 too; otherwise it reads no
+    positions.
     """
     still = {m: n[f"log10 of the change, {m}"] for m in RELATIVE}
     shaken = {m: n[f"log10 of the change, {m}"] for m in ABSOLUTE}
@@ -58,8 +59,8 @@ def rel_1_rule(n):
     ),
 )  # fmt: skip
 def rel_1(lab: Lab) -> Measured:
-    """Trained decoders read 64 stretches of ten bytes at positions 1 to 10 and again further on,
-    in float32. The learned table is clamped. Control: positions 6 to 10 alone are moved.
+    """Trained decoders read 64 stretches of ten bytes at positions 1 to 10 and again further on, in
+    float32. The learned table is clamped. Control: only positions 6 to 10 are moved.
     """
     tokens_BT = lab.windows(64, 10)
     whole_XT = np.repeat(np.array(SHIFTS)[:, None], 10, axis=1)
@@ -96,8 +97,9 @@ def moved(trained: Trained, tokens_BT: jax.Array, shift_XT: np.ndarray) -> np.nd
 
 def rel_2_rule(n):
     """Far fewer: the biases of all layers have a third of the table's parameters or less. Equal
-    quality: they lose under 0.05 bits a byte to it, a tenth of what positions are worth to this
-    model, or gain. Biases whose positions are shuffled, the control, must lose more than that.
+    quality: they are less than 0.05 bits a byte worse, a tenth of what this model gains from
+    positions, or better. Biases whose positions are shuffled, the control, must lose more than
+    that.
     """
     share, worse = n["parameters of the biases / of the table"], n["bits, clipped minus learned"]
     control = n["bits, clipped with shuffled positions minus learned (control)"]
@@ -138,10 +140,10 @@ def _position_parameters(trained: Trained) -> int:
 
 
 def rel_3_rule(n):
-    """Carried: more than half of the answers are right for a symbol that was shown so many segments
-    earlier, four times what chance gives. The same weights without memory, the control, must know
-    it as often within the segment, and under two times of eight in the next. How many segments it
-    lasts is a condition.
+    """Carried: more than half of the answers are right for a symbol that was shown that many
+    segments earlier, four times chance. The same weights without memory, the control, must be right
+    as often within the segment, and less than two times of eight in the next. The number of
+    segments is a condition.
     """
     kept = [n[f"recall {k} segments later"] for k in range(SEGMENTS)]
     lost = [n[f"recall {k} segments later, without memory (control)"] for k in (0, 1)]
@@ -169,8 +171,8 @@ def rel_3_rule(n):
 def rel_3(lab: Lab) -> Measured:
     """A decoder with `transformer_xl` reads lines of five segments, one after another, with the
     hidden states of the last segment as memory, in training as well (no gradient goes into it). One
-    of eight symbols stands somewhere in the first segment, noise everywhere else, and at every
-    place after it the model has to say which it was.
+    of eight symbols is somewhere in the first segment, and noise is everywhere else. At every place
+    after the symbol the model has to name it.
     """
     segment = lab.pick(8, 16)
     task = latch(SYMBOLS, segment)

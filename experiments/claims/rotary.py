@@ -26,9 +26,9 @@ TIMES = (2, 4, 16)  # test length over trained length
 def rope_1_rule(n):
     """The score of each pair of 16 tokens, when both are moved by up to a million: its largest
     change, in standard deviations of the scores. Exactly: under 1e-9 in float64. In float32 and
-    with random as with trained weights: under 1e-4, a hundred times the rounding. How angles are
-    made is a condition where a float32 product, or positions in bfloat16, break that. The sum of
-    sinusoidal positions and states, the control, must change by 0.1 or more.
+    with random as with trained weights: under 1e-4, a hundred times the rounding. If angles from a
+    float32 product, or from bfloat16 positions, break this, the way angles are made is a condition.
+    The sum of sinusoidal positions and states, the control, must change by 0.1 or more.
     """
     exact = [n[f"change, float64, {k}"] for k in KINDS]
     ours = [n[f"change, float32 with exact angles, {k}"] for k in KINDS]
@@ -157,10 +157,11 @@ def _against_first(scores) -> np.ndarray:
 
 
 def rope_2_rule(n):
-    """Well past is 4 times the trained length, and to extrapolate is to lose under 0.1 bits a byte
-    there, as in abs-1. Where only extensions of the same weights do, they are the condition, with
-    the longest length at which they do. ALiBi must lose under 0.1 at 4 times, or the text would be
-    to blame; shuffled positions, the control, must lose over 0.1 at the trained length.
+    """Well past the trained length means at 4 times that length. To extrapolate means to lose under
+    0.1 bits a byte there, as in abs-1. If only extensions of the same weights do so, they are a
+    condition, with the longest length at which they do. ALiBi must lose under 0.1 at 4 times;
+    otherwise the text is too hard. Shuffled positions, the control, must lose over 0.1 at the
+    trained length.
     """
     lost = {m: {k: n[f"bits lost at {k}x, {m}"] for k in TIMES} for m in ("rope", *EXTENSIONS)}
     alibi = n["bits lost at 4x, alibi (control)"]

@@ -51,10 +51,10 @@ def nearest(x_T: np.ndarray, y_T: np.ndarray) -> Curve:
 
 
 def sin_1_rule(n):
-    """Unique: no two vectors nearer than 1% of their length, five times what rounding to bfloat16
-    moves them by. Bounded: no entry over 1 and no length but sqrt(d / 2), to 1e-9. Wavelengths:
-    the longest is within 1% of 10000 * 2 pi; the verdict names the widths where it is.
-    A single pair of channels must come out as not unique, or nothing was tested.
+    """Unique: no two vectors are nearer than 1% of their length, which is five times the error of
+    rounding to bfloat16. Bounded: no entry is over 1, and all lengths are sqrt(d / 2), to 1e-9.
+    Wavelengths: the longest is within 1% of 10000 * 2 pi; the verdict names the widths where it is.
+    A single pair of channels, the control, must come out as not unique.
     """
     near, control = n["smallest distance, d = 64"], n["smallest distance, d = 2 (control)"]
     if not (under(control, 0.01) and over(near, 0.01)):
@@ -112,8 +112,8 @@ def longest(width: int, **options) -> float:
 
 
 def sin_2_rule(n):
-    """No shift changes a product by more than 1e-9 of |PE|^2 = d / 2, and the products are the sum
-    of cosines as exactly: float64 can tell no more at positions of 1e6. With a random matrix
+    """No shift changes a product by more than 1e-9 of |PE|^2 = d / 2, and the products equal the
+    sum of cosines to 1e-9; float64 is not more precise at positions of 1e6. With a random matrix
     between the two vectors the products must change, by 1% or more.
     """
     shift, formula = n["change under shifts"], n["difference from the sum of cosines"]
@@ -169,8 +169,8 @@ def random_matrix(seed: int, width: int) -> np.ndarray:
 def sin_3_rule(n):
     """Broken: the offset explains less than 99% of the variance of the scores, with random and with
     trained projections, and all of it (to 1e-9) with none. Mixed: the offset and the sum together
-    explain 99% of it, in both. Where they do not, the claim holds for projections that keep pairs
-    of channels apart, if it does so there.
+    explain 99% of it, in both. If they do not, but do for projections within pairs of channels, the
+    claim holds for such projections only.
     """
     by_offset = {k: n[f"explained by t - u, {k}"] for k in KINDS}
     by_both = {k: n[f"explained by t - u and t + u, {k}"] for k in KINDS}

@@ -13,10 +13,11 @@ LENGTHS = (32, 64, 128, 256, 512, 1024, 2048)
 
 
 def sin_4_rule(n):
-    """A distance aliases where its vector is nearer to that of distance 0 than the next position's
-    is, so that the far token passes for a neighbour. The claim asks, at every base, for a first
-    alias beyond the longest wavelength: between half of it, which is as far as that wavelength can
-    tell distances apart, and 100 of it. The verdict names the widths where that is so.
+    """A distance aliases if its vector is nearer to that of distance 0 than the vector of distance
+    1 is: the far token then looks like a neighbour. The claim holds if, at every base, the first
+    alias lies between half of the longest wavelength (up to there that wavelength distinguishes all
+    distances) and 100 times the longest wavelength. The verdict names the widths for which this is
+    true.
     """
     first = {
         d: [n[f"first alias / longest wavelength, d = {d}, base {b:g}"] for b in BASES]
@@ -47,8 +48,8 @@ def _times(ratio: float) -> str:
 )  # fmt: skip
 def sin_4(lab: Lab) -> Measured:
     """For widths 2 to 64 and bases 10 to 1000, the first distance from 2 on, in longest
-    wavelengths, whose vector is nearer to PE(0) than PE(1) is; all distances to 100 longest
-    wavelengths are looked at. 100 stands for none.
+    wavelengths, whose vector is nearer to PE(0) than PE(1) is; all distances up to 100 longest
+    wavelengths are tried. 100 means that there is no such distance.
     """
     numbers, curves = {}, {}
     for d in NARROW:
@@ -68,8 +69,8 @@ def sin_4(lab: Lab) -> Measured:
 
 def sin_5_rule(n):
     """The rotation by k w in each pair takes PE(t) to PE(t + k) with an error under 1e-9 of |PE|
-    over all t to 1e6. A random table must not have such a map: fitted by least squares, it must
-    miss by 10% or more.
+    over all t to 1e6. For a random table, the control, the best map by least squares must have an
+    error of 10% or more.
     """
     error, control = n["error of the rotation"], n["error of the best map, random table (control)"]
     return verdict(
@@ -110,10 +111,10 @@ def _best_map(seed: int, width: int) -> float:
 
 
 def sin_6_rule(n):
-    """A channel looks constant where it moves by less than 5% of its range of 2 over the sequence;
-    the high channels are the last quarter. The claim holds for all that is called short if it does
-    to 512 tokens, and where it does to 32 or more the verdict says how far. The first quarter must
-    not look constant at 32 tokens, or the measure sees nothing.
+    """A channel looks constant if it changes by less than 5% of its range of 2 over the sequence.
+    The high channels are the last quarter. The claim holds without a condition if it is true up to
+    512 tokens; if it is true up to 32 tokens or more, the verdict says how many. The first quarter,
+    the control, must not look constant at 32 tokens.
     """
     last = {L: n[f"constant in the last quarter, {L} tokens"] for L in LENGTHS}
     constant = [L for L, share in last.items() if over(share, 0.999)]

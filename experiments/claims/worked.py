@@ -54,9 +54,9 @@ EXAMPLES = (
 
 
 def num_1_rule(n):
-    """Right: no number is off by more than one unit in its last printed place, which lets both
-    rounding and cutting pass. All examples must be right. The vector for t = 1, d = 4 recomputed by
-    hand, (0.8415, 0.5403, 0.0100, 0.99995), must pass, or the check is at fault.
+    """Right: no number is wrong by more than one unit in its last printed place, so that rounded
+    and truncated numbers both pass. All examples must be right. The vector for t = 1, d = 4
+    recomputed by hand, (0.8415, 0.5403, 0.0100, 0.99995), is the control and must pass.
     """
     by_hand = n["units in the last place, by hand (control)"]
     if over(by_hand, 1):
