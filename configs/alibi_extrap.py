@@ -1,6 +1,6 @@
 """ALiBi trained on windows of 128 bytes, evaluated to 2,048.
 
-Expect bits per byte to stay level or fall with length: a linear bias reads mostly near tokens.
+Expect bits per byte to stay level or fall with length: a linear bias gives near tokens most of the weight.
 
     python train.py --config=configs/alibi_extrap.py
     python train.py --config=configs/alibi_extrap.py:quick

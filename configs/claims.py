@@ -1,4 +1,4 @@
-"""The claims ledger: 33 things that are said of positional encodings, each measured.
+"""The claims ledger: 33 claims about positional encodings, each measured.
 
     python train.py --config=configs/claims.py                 # all of them, 5 seeds
     python train.py --config=configs/claims.py:sin-2,rope-1    # some

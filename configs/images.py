@@ -1,4 +1,4 @@
-r"""A small vision Transformer on handwritten digits: which positions it needs, and how far they go.
+r"""A small vision Transformer on handwritten digits, with positions in one and in two dimensions.
 
     python train.py --config=configs/images.py                   # eight methods
     python train.py --config=configs/images.py:axial,mixed,nope  # any others
@@ -7,7 +7,7 @@ r"""A small vision Transformer on handwritten digits: which positions it needs, 
         --config.train.length=7 --config.train.min_length=7 --config.eval.lengths="(7,10,14)"
 
 Trained on 4 x 4 patches of 2 x 2 pixels; tested at that resolution, and at 6 and 8 patches a side
-on the same images enlarged, with positions that are counted on or interpolated. A set of TFDS has
+on the same images enlarged, with positions counted on or interpolated. A set of TFDS has
 to be prepared first (scripts/prepare_data.py); its patches have 4 pixels a side, so MNIST has 7
 patches a side and CIFAR-10 8.
 

@@ -5,8 +5,8 @@
     python train.py --config=configs/leaderboard.py:quick
     python scripts/leaderboard.py RUN    # writes docs/leaderboard.md from a finished run
 
-Each method is trained on each task in windows of 32 tokens and tested in windows of 32 to 256: its
-cost within the trained window, its gain beyond.
+Each method is trained on each task in windows of 32 tokens and tested in windows of 32 to 256: what
+it costs within the trained window, and what it gains in longer ones.
 Takes about 30 minutes on 2 cores (3 seeds), one process a core; `quick` 20 to 30 seconds.
 """
 

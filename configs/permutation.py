@@ -1,13 +1,13 @@
-"""What tells order: every method of the catalogue on pairs, triples, permutations and real text.
+"""Which methods make a model see order: pairs, triples, permutations and real text.
 
     python train.py --config=configs/permutation.py                  # the whole catalogue
     python train.py --config=configs/permutation.py:nope,rope,alibi  # some methods
-    python train.py --config=configs/permutation.py:quick            # a few, no more than seconds
+    python train.py --config=configs/permutation.py:quick            # four methods, a few seconds
 
 Expect `nope` in an encoder at exactly one half of the pairs and one sixth of the triples, a causal
 mask or an LSTM at 1, and the encodings at 1 except those whose bias is the same for i - j and
-j - i, as ALiBi's for an encoder is: they tell how far, not which way. On hidden bytes `nope`
-stays near the unigram.
+j - i, as ALiBi's for an encoder is: it has the distance without the direction. On hidden bytes
+`nope` stays near the unigram.
 
 Takes under 3 minutes on 2 cores, most of it compiling a program or two for each method.
 """

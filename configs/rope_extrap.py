@@ -1,9 +1,9 @@
 """RoPE trained on windows of 128 bytes, evaluated to 2,048 with and without context extension.
 
 The same weights are evaluated under plain RoPE, position interpolation, NTK, dynamic NTK and YaRN,
-with the factor length / 128, which dynamic NTK finds itself. At 128 all give the same. Expect plain
-RoPE to get worse with every doubling beyond, NTK less so, position interpolation more so, YaRN more
-so at first and less so from 8 times on.
+with the factor length / 128, which dynamic NTK computes itself. At 128 all give the same. Expect
+plain RoPE to get worse with every doubling after 128, NTK less, position interpolation more, and
+YaRN more at first but less from 1,024 on.
 
     python train.py --config=configs/rope_extrap.py
     python train.py --config=configs/rope_extrap.py:quick
