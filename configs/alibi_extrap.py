@@ -1,6 +1,7 @@
 """ALiBi trained on windows of 128 bytes, evaluated to 2,048.
 
-Expect bits per byte to stay level or fall with length: a linear bias gives near tokens most of the weight.
+Expect bits per byte to stay level or fall with length: a linear bias gives most of the weight to
+near tokens.
 
     python train.py --config=configs/alibi_extrap.py
     python train.py --config=configs/alibi_extrap.py:quick

@@ -49,7 +49,7 @@ class Corpus(NamedTuple):
     @property
     def sizes(self) -> dict[str, int]:
         """The bytes of each split, with the 0 bytes between files."""
-        found = dict.fromkeys(SPLITS, -1)
+        found: dict[str, int] = dict.fromkeys(SPLITS, -1)
         for piece in self.pieces:
             found[piece.split] += piece.stop - piece.start + 1
         return {split: max(size, 0) for split, size in found.items()}

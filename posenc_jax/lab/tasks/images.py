@@ -17,7 +17,7 @@ Each test image is shown in three views, VIEWS, one after the other in the numbe
 
 import itertools
 import zlib
-from functools import cache, partial
+from functools import cache
 from hashlib import sha256
 from typing import Any, Literal, NamedTuple
 
@@ -135,11 +135,11 @@ def classified(images: Images, patch: int, order: Order, moved: float) -> Task:
         return shown, view_B < len(VIEWS)
 
     width_of = lambda size: size * size
-    fixed = partial(numbered, images.name, own, None, width_of, rows)
     return Task(
         name=images.name, vocab=images.classes, metric="accuracy", least=own, most=None,
         width=width_of, examples=lambda size: len(VIEWS) * counts["test"],
-        data=_data(images), sample=sample, test=fixed("test"), valid=fixed("valid"),
+        data=_data(images), sample=sample,
+        test=numbered(images.name, own, None, width_of, rows),
         baselines=lambda: {"most_frequent": _most_frequent(images)},
         facts={"sha256": _sha256(images), "images": counts, "pixels": images.side,
                "channels": channels, "classes": images.classes},

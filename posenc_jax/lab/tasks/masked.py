@@ -45,16 +45,8 @@ def masked(task: Task, share: float) -> Task:
             fold_each(jax.random.fold_in(key, 1), jnp.arange(len(size_B), dtype=jnp.int32)),
         )
 
-    def fixed(split, read):
-        def hidden(data, index_B, size, width):
-            key_B = example_keys("masked", split, index_B, size)
-            return hide(read(data, index_B, size, width), key_B)
+    def test(data, index_B, size, width, split="test"):
+        key_B = example_keys("masked", split, index_B, size)
+        return hide(task.test(data, index_B, size, width, split), key_B)
 
-        return hidden
-
-    return task._replace(
-        vocab=task.vocab + 1,
-        sample=sample,
-        test=fixed("test", task.test),
-        valid=fixed("valid", task.valid),
-    )
+    return task._replace(vocab=task.vocab + 1, sample=sample, test=test)

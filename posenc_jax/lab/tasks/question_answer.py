@@ -5,7 +5,6 @@ fewer. The test examples of a size are these lines, shortest first.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import jax
@@ -63,13 +62,12 @@ def answered(
         return batch(data[split], jnp.minimum(index_B, count_B - 1), width), index_B < count_B
 
     width_of = lambda size: size
-    fixed = partial(numbered, source, least, most, width_of, rows)
     return Task(
         name=source, vocab=SYMBOL + 256, metric="exact_match", least=least, most=most,
         width=width_of,
         examples=lambda size: int(np.searchsorted(widths["test"], size, side="right")),
-        data=jax.tree.map(jnp.asarray, lines), sample=sample, test=fixed("test"),
-        valid=fixed("valid"), baselines=dict,
+        data=jax.tree.map(jnp.asarray, lines), sample=sample,
+        test=numbered(source, least, most, width_of, rows), baselines=dict,
         facts={
             "sha256": hash_of([len(token_N) for token_N in tokens], tokens),
             "examples": {split: len(read[split]) for split in SPLITS},

@@ -70,13 +70,13 @@ class Task(NamedTuple):
               symbols of a problem, or of bytes of a window.
     width:    (size) -> tokens that the model reads.
     examples: (size) -> number of test examples; None: no limit.
-    data:     arrays that `sample`, `test` and `valid` read; an argument, so that they are not
-              constants of the compiled program.
+    data:     arrays that `sample` and `test` read; an argument, so that they are not constants
+              of the compiled program.
     sample:   (data, key, size_B, width) -> Batch of training examples; sizes may be traced.
-    test:     (data, index_B, size, width) -> Batch of test examples by number. They are the same in
-              every run, and drawn apart from the training examples. A number of `examples(size)` or
-              more gives a row of weight 0.
-    valid:    as `test`, drawn apart from both.
+    test:     (data, index_B, size, width, split="test") -> Batch of test examples by number, or
+              with split="valid" of validation examples. They are the same in every run, and each
+              split is drawn apart from the others. A number of `examples(size)` or more gives a
+              row of weight 0.
     baselines: () -> {name: the metric of a simple baseline}.
     facts:    facts about the data, for the record of a run.
     features: numbers in a patch, for a task of images; None: the model reads token ids.
@@ -94,8 +94,7 @@ class Task(NamedTuple):
     examples: Callable[[int], int | None]
     data: Any
     sample: Callable[[Any, jax.Array, jax.Array, int], Batch]
-    test: Callable[[Any, jax.Array, Any, int], Batch]
-    valid: Callable[[Any, jax.Array, Any, int], Batch]
+    test: Callable[..., Batch]
     baselines: Callable[[], Mapping[str, float]]
     facts: Mapping[str, Any]
     features: int | None = None
@@ -169,7 +168,6 @@ def generated(
         return batch, jnp.ones(index_B.shape, bool)
 
     width_of = lambda size: length(size) - 1
-    fixed = partial(numbered, name, least, most, width_of, rows)
     return Task(
         name=name,
         vocab=SYMBOL + symbols,
@@ -180,8 +178,7 @@ def generated(
         examples=lambda size: None,
         data=(),
         sample=sample,
-        test=fixed("test"),
-        valid=fixed("valid"),
+        test=numbered(name, least, most, width_of, rows),
         baselines=lambda: {} if chance is None else {"chance": chance},
         facts={},
     )
@@ -213,18 +210,16 @@ def numbered(
     most: int | None,
     width_of: Callable[[Any], Any],
     rows: Callable[..., tuple[Batch, jax.Array]],
-    split: str,
-) -> Callable[[Any, jax.Array, Any, int], Batch]:
-    """A function for `Task.test` or `Task.valid`, which checks size and width unless traced.
+) -> Callable[..., Batch]:
+    """The function `test` of a task, which refuses a wrong size or width unless it is traced.
 
     Args:
       name, least, most, width_of: as name, least, most and width of `Task`.
       rows: (split, data, index_B, size_B, width) -> (Batch, exists_B): the examples by number, and
         whether there are so many.
-      split: "test" or "valid".
     """
 
-    def read(data, index_B, size, width):
+    def test(data, index_B, size, width, split="test"):
         check_size(name, size, least, most)
         if isinstance(size, Integer) and width < width_of(size):
             reason = f"{width} is too narrow for {name} of size {size}; {width_of(size)} or more"
@@ -234,7 +229,7 @@ def numbered(
         weights_BT = jnp.where(exists_B[:, None], batch.weights_BT, 0.0)
         return batch._replace(weights_BT=weights_BT)
 
-    return read
+    return test
 
 
 def example_keys(name: str, split: str, index_B: jax.Array, size: Any) -> jax.Array:

@@ -98,8 +98,7 @@ def lines(task: Task, split: str, size_B: np.ndarray) -> list[np.ndarray]:
         key = jax.random.key(0, impl="threefry2x32")
         batch = jax.jit(task.sample, static_argnums=3)(task.data, key, size_B, width)
     else:
-        read = task.test if split == "test" else task.valid
-        one = lambda index, size: read(task.data, index[None], size, width)
+        one = lambda index, size: task.test(task.data, index[None], size, width, split)
         index_B = jnp.arange(len(size_B), dtype=jnp.int32)
         batch = jax.tree.map(lambda x: x[:, 0], jax.jit(jax.vmap(one))(index_B, size_B))
     return [np.asarray(part, np.int32) for part in batch[:3]]

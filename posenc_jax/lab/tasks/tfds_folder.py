@@ -27,7 +27,7 @@ class Prepared(NamedTuple):
 
     def of_type(self, kind: str) -> list[str]:
         """The names of the features of one class of TFDS, such as "Text"."""
-        features = self.builder.info.features.items()
+        features = sorted(self.builder.info.features.items())
         return [name for name, feature in features if type(feature).__name__ == kind]
 
 

@@ -54,7 +54,7 @@ def task_of(found: Prepared) -> Callable[..., Plan]:
     raise FieldError(
         "task.name",
         f"{found.name} holds no text and no images with labels; its features: "
-        f"{', '.join(found.builder.info.features)}",
+        f"{', '.join(sorted(found.builder.info.features))}",
     )
 
 
