@@ -22,8 +22,8 @@ DEFAULT = ("nope", "sinusoidal", "rope", "alibi", "t5", "xpos", "randomized+rope
 
 def get_config(argument=""):
     names, quick = common.words(argument)
-    chosen = names or (DEFAULT[2:4] if quick else DEFAULT)
-    config = common.config("length_extrapolation", encoding={"name": ",".join(chosen)})
+    chosen = ",".join(names or (DEFAULT[2:4] if quick else DEFAULT))
+    config = common.config("length_extrapolation", encoding={"name": chosen})
     return common.quick(config) if quick else config
 
 

@@ -1,4 +1,4 @@
-"""What padding changes with each of the 8 subsets of three masks, measured.
+"""What padding changes in the outputs and the loss, with each of the 8 subsets of three masks.
 
     python train.py --config=configs/padding_leakage.py
     python train.py --config=configs/padding_leakage.py:rope,alibi

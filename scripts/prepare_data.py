@@ -76,12 +76,12 @@ def takes(builder: Any) -> list[str]:
 def _builder(name: str) -> Any:
     """The builder of a set. ValueError: TFDS has no such config or version of it."""
     base, _, config = name.partition(":")[0].partition("/")
-    if _own(name):
-        import posenc_jax.lab.tasks.tfds_builder  # noqa: F401 - registers our sets
-    elif base not in tfds_folder.registered():
-        raise ValueError(f"{name}: TFDS shows this set only where TensorFlow is: {EXTRA}")
     import tensorflow_datasets as tfds
 
+    if _own(name):
+        import posenc_jax.lab.tasks.tfds_builder  # noqa: F401 - registers our sets
+    elif base not in tfds.list_builders(with_community_datasets=False):
+        raise ValueError(f"{name}: TFDS shows this set only where TensorFlow is: {EXTRA}")
     configs = list(tfds.builder_cls(base).builder_configs)
     if config and config not in configs:
         raise ValueError(f"{name}: no config {config!r}{choices_for(config, configs)}")

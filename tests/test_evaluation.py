@@ -113,7 +113,7 @@ def test_a_stretch_of_the_window_without_targets_is_left_out():
     assert curve(count_ST) == {0: bits, 2: bits, 4: bits}
     assert list(curve(np.ones_like(count_ST))) == position_bins(7)[:-1], "control: all of them"
     per_example[3] = np.zeros((1, 2))
-    with pytest.raises(Unmeasured, match=r"^periodic: no test example has anything to say"):
+    with pytest.raises(Unmeasured, match=r"^periodic: no target of the test examples counts"):
         curve(np.zeros_like(count_ST))
 
 

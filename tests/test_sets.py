@@ -177,10 +177,10 @@ def streamed(data_dir, monkeypatch):
 
 
 def test_that_rows_will_be_fed_is_known_before_any_is_read(data_dir, monkeypatch):
-    assert not tasks.streamed("tfds:documents")
-    assert not tasks.streamed("copy")
+    assert not tasks.check("tfds:documents").streamed
+    assert not tasks.check("copy").streamed
     monkeypatch.setattr(tfds_tasks, "FITS", 0)
-    assert tasks.streamed("tfds:documents")
+    assert tasks.check("tfds:documents").streamed
 
 
 CONFIG = schema.TrainConfig(length=32, min_length=32, batch=6, steps=4, chunk=2, warmup=1)
@@ -262,7 +262,7 @@ def test_questions_and_answers(data_dir):
 
 def test_mock_data_is_read_like_any_other(data_dir, monkeypatch):
     """Random examples of the same features; under the mock a builder cannot be opened from disk."""
-    folders = [tfds_folder.find(name).folder for name in ("posenc_jax/digits", "documents")]
+    folders = [data_dir / name / "1.0.0" for name in ("posenc_jax/digits", "documents")]
     opened = {folder: tfds.builder_from_directory(folder) for folder in folders}
     monkeypatch.setattr(tfds, "builder_from_directory", opened.get)
     with tfds.testing.mock_data(num_examples=300):
@@ -412,7 +412,7 @@ def test_a_part_of_a_split_counts_as_what_it_holds(data_dir, monkeypatch):
     found = tfds_folder.find("documents")
     taken = tfds_tasks._parts(found, **parts)
     assert [part.examples for part in taken.values()] == [960, 120, 12]
-    share = found.splits["train"].bytes / 1200
+    share = found.builder.info.splits["train"].num_bytes / 1200
     assert taken["train"].bytes == pytest.approx(960 * share)
 
 

@@ -189,7 +189,10 @@ def test_streams_have_no_example_in_common():
     width = task.width(8)
     lines = lambda batch: {tuple(row) for row in np.asarray(batch.tokens_BT).tolist()}
     index_B, size_B = jnp.arange(count), jnp.full(count, size)
-    test, valid = (lines(jit(f, 3)((), index_B, size, width)) for f in (task.test, task.valid))
+    test, valid = (
+        lines(jit(functools.partial(task.test, split=split), 3)((), index_B, size, width))
+        for split in ("test", "valid")
+    )
     train = lines(jit(task.sample, 3)((), jax.random.key(0), size_B, width))
     assert len(test) == len(valid) == len(train) == count
     assert len(test | valid | train) == 3 * count

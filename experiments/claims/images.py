@@ -146,7 +146,7 @@ def printed(drawn: dict, order: Order) -> Task:
         name=f"printed digits, {order}", vocab=SYMBOL + INK + glyphs.CLASSES, metric="exact_match",
         least=SMALL, most=LARGE, width=lambda side: side * side,
         examples=lambda side: len(drawn[str(bucket(side * side))][1]), data=data, sample=sample,
-        test=test, valid=test, baselines=dict, facts={},
+        test=test, baselines=dict, facts={},
     )  # fmt: skip
 
 

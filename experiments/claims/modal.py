@@ -127,5 +127,5 @@ def moments(name: str) -> Task:
     return Task(
         name=f"moments, {name}", vocab=SYMBOL + WORDS + 1, metric="exact_match", least=FRAMES,
         most=FRAMES, width=lambda size: wide, examples=lambda size: 256, data=data, sample=sample,
-        test=test, valid=test, baselines=dict, facts={},
+        test=test, baselines=dict, facts={},
     )  # fmt: skip

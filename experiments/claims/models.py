@@ -176,7 +176,6 @@ def relabelled(task: Task, label: Callable[[Batch], Batch]) -> Task:
     return task._replace(
         sample=lambda *args: label(task.sample(*args)),
         test=lambda *args: label(task.test(*args)),
-        valid=lambda *args: label(task.valid(*args)),
     )
 
 

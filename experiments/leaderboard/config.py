@@ -125,11 +125,11 @@ def check(config: Config) -> None:
 
 def _check_task(config: Config, number: int, task: schema.TaskConfig) -> None:
     with of_task(number):
-        width = tasks.check(task.name, **task.options)
-    least = width(tasks.least(task.name, **task.options))
+        found = tasks.check(task.name, **task.options)
+    least = found.width(found.least)
     if least > config.window:
         raise FieldError("window", f"{config.window} tokens hold no {task.name}; {least} or more")
-    if tasks.streamed(task.name, **task.options):
+    if found.streamed:
         raise FieldError(
             ("tasks", number, "name"),
             f"{task.name} is read step by step, but examples are drawn before training; take a "

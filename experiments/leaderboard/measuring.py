@@ -95,7 +95,7 @@ def pooled(vocab: int, window: int) -> Task:
 
     return Task(
         "pool", vocab, "exact_match", 1, None, lambda size: window, lambda size: None, (),
-        sample, untested, untested, dict, {},
+        sample, untested, dict, {},
     )  # fmt: skip
 
 

@@ -49,7 +49,7 @@ def _variant_options(config: Config, name: str, label: str, length: int) -> dict
 def check(config: Config) -> None:
     """Raises FieldError for what cannot run, before data is read or anything compiled."""
     sizes = checks.sizes(config)
-    width = tasks.check(config.task.name, sizes, **config.task.options)
+    width = tasks.check(config.task.name, sizes, **config.task.options).width
     checks.kind(config.model, config.task)
     names = config.encoding.names
     encodings.check_used(names, config.encoding.options)

@@ -223,19 +223,15 @@ def check(model: type[C], config: dict[str, Any]) -> C:
         raise FieldError(first["loc"], _reason(model, first)) from None
 
 
-def _reason(model: type[pydantic.BaseModel], error: Any) -> str:
+def _reason(model: Any, error: Any) -> str:
     if error["type"] == "extra_forbidden":
         *path, name = error["loc"]
-        return "no such field" + choices_for(name, _fields_at(model, path))
+        for part in path:
+            model = model.model_fields[part].annotation
+        return "no such field" + choices_for(name, model.model_fields)
     if error["type"] == "missing":
         return "must be given"
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
     message = error["msg"]
     return f"{error['input']!r} is wrong: {message[0].lower()}{message[1:]}"
-
-
-def _fields_at(model: Any, path: list[str]) -> list[str]:
-    for name in path:
-        model = model.model_fields[name].annotation
-    return list(model.model_fields)

@@ -81,7 +81,8 @@ class Sweep(NamedTuple):
 
     def command(self, point: Point, workdir: str | Path) -> list[str]:
         """The command line of a point: train.py --config=... --workdir=... and its flags."""
-        return ["train.py", f"--config={self.config}", f"--workdir={workdir}", *flags(point)]
+        fields = [f"--config.{field}={text(value)}" for field, value in point.overrides.items()]
+        return ["train.py", f"--config={self.config}", f"--workdir={workdir}", *fields]
 
 
 def expand(description: Sequence[Mapping[str, Any]]) -> list[Point]:
@@ -137,14 +138,9 @@ def dotted(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def flags(point: Point) -> list[str]:
-    """The arguments of a point on the command line: --config.train.lr=0.001."""
-    return [f"--config.{field}={text(value)}" for field, value in point.overrides.items()]
-
-
 def text(value: Any) -> str:
     """A value as the command line takes it: sequences as tuples, strings without quotes."""
-    return value if isinstance(value, str) else repr(tuple(value) if _many(value) else value)
+    return value if isinstance(value, str) else repr(tuple(value) if _is_sequence(value) else value)
 
 
 def _columns(fields: Mapping[str, Sequence]) -> dict[str, list]:
@@ -159,14 +155,13 @@ def _columns(fields: Mapping[str, Sequence]) -> dict[str, list]:
 def _seed_fields(key: str, fields: Mapping, seeds: list) -> dict[str, int]:
     if seeds == [None]:
         return {}
-    first, last = (None, None) if None in seeds else (min(seeds), max(seeds))
-    if first is None or last - first + 1 != len(seeds):
+    if None in seeds or max(seeds) - min(seeds) + 1 != len(seeds):
         shown = ", ".join("none" if seed is None else str(seed) for seed in seeds)
         raise ValueError(f"sweep: the seeds of {key or 'the point'} must be consecutive, as 0, "
                          f"1, 2 are; not {shown}")  # fmt: skip
     if given := [field for field in ("seeds", "first_seed") if field in fields]:
         raise FieldError(given[0], "seed sets the same seeds; use one of the two")
-    return {"first_seed": first, "seeds": len(seeds)}
+    return {"first_seed": min(seeds), "seeds": len(seeds)}
 
 
 def _name(fields: Mapping[str, Any]) -> str:
@@ -175,7 +170,7 @@ def _name(fields: Mapping[str, Any]) -> str:
     parts = []
     for (field, value), last in zip(fields.items(), lasts, strict=True):
         short = last if lasts.count(last) == 1 else field.replace(".", "-")
-        shown = "x".join(map(str, value)) if _many(value) else str(value)
+        shown = "x".join(map(str, value)) if _is_sequence(value) else str(value)
         parts.append(shown if isinstance(value, str) else f"{short}{shown}")
     name = re.sub(r"[^A-Za-z0-9.+_-]+", "-", "-".join(parts)).strip("-.+") or "run"
     return name if len(name) <= LONGEST else _hash(name, fields)
@@ -186,5 +181,5 @@ def _hash(name: str, fields: Mapping) -> str:
     return f"{name[: LONGEST - 9].rstrip('-.+')}-{digest[:8]}"
 
 
-def _many(value: Any) -> bool:
+def _is_sequence(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str)

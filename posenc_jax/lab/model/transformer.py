@@ -95,9 +95,8 @@ def build(
     run = lambda params, *given, **rest: module.apply({"params": params}, *given, **rest)
 
     def init(key):
-        tokens = jnp.zeros((1, 2), jnp.int32)
-        if features is not None:
-            tokens = jnp.zeros((1, 2, features))
+        words = jnp.zeros((1, 2), jnp.int32)
+        tokens = words if features is None else jnp.zeros((1, 2, features))
         return module.init(key, tokens, _unpadded(1, 2, axes))["params"]
 
     def apply(params, tokens_BT, layout, placed=None, **form):

@@ -59,8 +59,8 @@ def check(
     sizes: Mapping[str, Sequence[int]] | None = None,
     reads: Literal["tokens", "patches"] = "tokens",
     **options: Any,
-) -> Callable[[int], int]:
-    """Raises the errors of `make` without reading a text, and returns the task's `width`.
+) -> Task | Plan:
+    """The task, or its plan if it has one; raises the errors of `make` without reading a text.
 
     Args:
       name, options: as for `make`.
@@ -68,34 +68,23 @@ def check(
         {"train.length": [64], "eval.lengths": [64, 128]}.
       reads: the input of the model; a task of the other kind is refused.
     """
-    _check_kind(name, reads)
-    found = _planned(name, options)
+    shown = _builder(name)[0] in (*IMAGES.values(), tfds_tasks.pictures)
+    if shown != (reads == "patches"):
+        fits = [*IMAGES, _PATTERNS[1]] if reads == "patches" else [*TASKS, *_PATTERNS]
+        shows = "is" if shown else "is not"
+        reason = f"{name} {shows} a task of images; choices: {', '.join(fits)}"
+        raise FieldError("task.name", reason)
+    build, arguments = _resolve(name, options)
+    found = build(**arguments)
     for field, asked in (sizes or {}).items():
         for size in asked:
             check_size(name, size, found.least, found.most, field)
-    return found.width
-
-
-def least(name: str, **options: Any) -> int:
-    """The smallest size of a task. FieldError: as `check`."""
-    return _planned(name, options).least
-
-
-def streamed(name: str, **options: Any) -> bool:
-    """Whether training rows are read step by step, see `Task.feed`. FieldError: as `check`."""
-    found = _planned(name, options)
-    return isinstance(found, Plan) and found.streamed
+    return found
 
 
 def options(name: str) -> dict[str, Any]:
     """The options of a task with their defaults. FieldError: no such task."""
     return {option: p.default for option, p in _parameters(*_builder(name)).items()}
-
-
-def _planned(name: str, given: Mapping[str, Any]) -> Task | Plan:
-    """The task or its plan; no text is read."""
-    build, arguments = _resolve(name, given)
-    return build(**arguments)
 
 
 def _resolve(name: str, given: Mapping[str, Any]) -> tuple[Callable, dict[str, Any]]:
@@ -127,12 +116,3 @@ def _builder(name: str) -> tuple[Callable[..., Task | Plan], dict[str, Any]]:
 def _parameters(build: Callable, named: Mapping[str, Any]) -> dict[str, inspect.Parameter]:
     parameters = inspect.signature(build).parameters
     return {option: p for option, p in parameters.items() if option not in named}
-
-
-def _check_kind(name: str, reads: str) -> None:
-    shown = _builder(name)[0] in (*IMAGES.values(), tfds_tasks.pictures)
-    if shown != (reads == "patches"):
-        fits = [*IMAGES, _PATTERNS[1]] if reads == "patches" else [*TASKS, *_PATTERNS]
-        shows = "is" if shown else "is not"
-        reason = f"{name} {shows} a task of images; choices: {', '.join(fits)}"
-        raise FieldError("task.name", reason)

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from posenc_jax.lab.tasks.task import SPLITS, Plan, Task
+from posenc_jax.lab.tasks.task import SPLITS, Plan, Task, split_of
 from posenc_jax.lab.tasks.text_windows import SEPARATOR, check_options, largest_window, windowed
 from posenc_jax.options import FieldError
 
@@ -49,11 +49,10 @@ class Corpus(NamedTuple):
     @property
     def sizes(self) -> dict[str, int]:
         """The bytes of each split, with the 0 bytes between files."""
-        found = {}
-        for split in SPLITS:
-            sizes = [p.stop - p.start for p in self.pieces if p.split == split]
-            found[split] = sum(sizes) + max(len(sizes) - 1, 0)
-        return found
+        found: dict[str, int] = dict.fromkeys(SPLITS, -1)
+        for piece in self.pieces:
+            found[piece.split] += piece.stop - piece.start + 1
+        return {split: max(size, 0) for split, size in found.items()}
 
 
 def stdlib(stretch: int = 65536, masked: float = 0.0) -> Plan:
@@ -104,7 +103,19 @@ def _plan(corpus: Corpus, stretch: int, masked: float) -> Plan:
     if not corpus.pieces:
         raise FieldError("task.name", f"{corpus.source} holds no text files")
     most = largest_window(corpus.source, corpus.sizes, stretch)
-    return Plan(1, most, lambda: _read(corpus, stretch, masked))
+
+    def read() -> Task:
+        files = texts(corpus)
+        joined = {split: SEPARATOR.join(text for _, text in files[split]) for split in SPLITS}
+        arrays = {split: np.frombuffer(text, np.uint8) for split, text in joined.items()}
+        facts = {
+            "files": {split: len(files[split]) for split in SPLITS},
+            "binary_files_left_out": corpus.binary,
+            "python": platform.python_version(),
+        }
+        return windowed(corpus.source, arrays, stretch, masked, facts=facts)
+
+    return Plan(1, most, read)
 
 
 def _files(root: Path, without: Sequence[str] = ("__pycache__",)) -> Iterator[Path]:
@@ -129,9 +140,8 @@ def _by_file(root: Path, files: list[Path]) -> list[Piece]:
     """One piece for each file, in the order of the hash that decides its split."""
     pieces = []
     for digest, path in sorted((sha256(f.as_posix().encode()).digest(), f) for f in files):
-        percent = int.from_bytes(digest[:8], "big") % 100
-        split = "train" if percent < 90 else "valid" if percent < 95 else "test"
-        pieces.append(Piece(split, root / path, 0, (root / path).stat().st_size))
+        size = (root / path).stat().st_size
+        pieces.append(Piece(split_of(digest, 90, 5), root / path, 0, size))
     return [piece for piece in pieces if piece.stop > 0]
 
 
@@ -147,26 +157,8 @@ def texts(corpus: Corpus) -> dict[str, list[tuple[Path, bytes]]]:
     seen = set()
     for split in SPLITS:
         for _, path, start, stop in (p for p in corpus.pieces if p.split == split):
-            with path.open("rb") as opened:
-                opened.seek(start)
-                text = opened.read(stop - start)
+            text = np.fromfile(path, np.uint8, stop - start, offset=start).tobytes()
             if (mark := (start, sha256(text).digest())) not in seen:
                 seen.add(mark)
                 found[split].append((path, text))
     return found
-
-
-def _read(corpus: Corpus, stretch: int, masked: float) -> Task:
-    files = texts(corpus)
-    joined = {split: SEPARATOR.join(text for _, text in files[split]) for split in SPLITS}
-    return windowed(
-        corpus.source,
-        {split: np.frombuffer(text, np.uint8) for split, text in joined.items()},
-        stretch,
-        masked,
-        facts={
-            "files": {split: len(files[split]) for split in SPLITS},
-            "binary_files_left_out": corpus.binary,
-            "python": platform.python_version(),
-        },
-    )

@@ -30,10 +30,10 @@ from posenc_jax.lab.tasks.task import (
     Batch,
     Task,
     check_least,
-    check_size,
-    check_width,
     fold_each,
     hash_of,
+    numbered,
+    split_of,
 )
 from posenc_jax.layout import layout
 from posenc_jax.options import FieldError
@@ -74,15 +74,9 @@ def _digits() -> Images:
 
     found: Any = load_digits()
     pixels = found.images.astype(np.uint8)[..., None]
-    split_N = np.array([_split(image.tobytes()) for image in pixels])
-    own = lambda array: {split: array[split_N == split] for split in SPLITS}
-    return Images("digits", own(pixels), own(found.target.astype(np.int32)), 10)
-
-
-def _split(image: bytes) -> str:
-    """The split of an image, by its hash, so that two equal images are in one split."""
-    percent = int.from_bytes(sha256(image).digest()[:8], "big") % 100
-    return "train" if percent < 60 else "valid" if percent < 70 else "test"
+    split_N = np.array([split_of(sha256(image.tobytes()).digest(), 60, 10) for image in pixels])
+    divided = lambda array: {split: array[split_N == split] for split in SPLITS}
+    return Images("digits", divided(pixels), divided(found.target.astype(np.int32)), 10)
 
 
 def check_patch(name: str, side: int, patch: int) -> None:
@@ -128,29 +122,24 @@ def classified(images: Images, patch: int, order: Order, moved: float) -> Task:
         never_B = jnp.zeros(size_B.shape, bool)
         return batch(data, "train", index_B, size_B, width, never_B, moves_2B2=moves_2B2)
 
-    def fixed(split):
-        def numbered(data, index_B, size, width):
-            check_size(images.name, size, own, None)
-            check_width(images.name, size, size * size, width)
-            # A fixed implementation: the orders do not change with JAX's default.
-            key = jax.random.key(zlib.crc32(images.name.encode()), impl="threefry2x32")
-            size_B = jnp.broadcast_to(jnp.asarray(size, jnp.int32), index_B.shape)
-            view_B, shown_B = jnp.divmod(index_B, counts[split])
-            place_T = jnp.arange(width, dtype=jnp.int32)
-            order_BT = jax.vmap(_shuffled, (0, 0, None))(fold_each(key, shown_B), size_B, place_T)
-            shuffle_B1 = (view_B == VIEWS.index("shuffled"))[:, None]
-            order_BT = jnp.where(shuffle_B1, order_BT, place_T[None])
-            squeeze_B = view_B == VIEWS.index("interpolated")
-            rows = batch(data, split, shown_B, size_B, width, squeeze_B, order_BT)
-            exists_B1 = (view_B < len(VIEWS))[:, None]
-            return rows._replace(weights_BT=jnp.where(exists_B1, rows.weights_BT, 0.0))
+    def rows(split, data, index_B, size_B, width):
+        # A fixed implementation: the orders do not change with JAX's default.
+        key = jax.random.key(zlib.crc32(images.name.encode()), impl="threefry2x32")
+        view_B, shown_B = jnp.divmod(index_B, counts[split])
+        place_T = jnp.arange(width, dtype=jnp.int32)
+        order_BT = jax.vmap(_shuffled, (0, 0, None))(fold_each(key, shown_B), size_B, place_T)
+        shuffle_B1 = (view_B == VIEWS.index("shuffled"))[:, None]
+        order_BT = jnp.where(shuffle_B1, order_BT, place_T[None])
+        squeeze_B = view_B == VIEWS.index("interpolated")
+        shown = batch(data, split, shown_B, size_B, width, squeeze_B, order_BT)
+        return shown, view_B < len(VIEWS)
 
-        return numbered
-
+    width_of = lambda size: size * size
     return Task(
         name=images.name, vocab=images.classes, metric="accuracy", least=own, most=None,
-        width=lambda size: size * size, examples=lambda size: len(VIEWS) * counts["test"],
-        data=_data(images), sample=sample, test=fixed("test"), valid=fixed("valid"),
+        width=width_of, examples=lambda size: len(VIEWS) * counts["test"],
+        data=_data(images), sample=sample,
+        test=numbered(images.name, own, None, width_of, rows),
         baselines=lambda: {"most_frequent": _most_frequent(images)},
         facts={"sha256": _sha256(images), "images": counts, "pixels": images.side,
                "channels": channels, "classes": images.classes},
@@ -209,8 +198,8 @@ def _positions(place_BT, size_B, own, order, squeeze_B):
 
 def _shuffled(key, size, place_T):
     """The places of size * size patches in random order, then those of padding."""
-    lot_T = jax.random.uniform(key, place_T.shape)
-    return jnp.argsort(jnp.where(place_T < size * size, lot_T, 2.0)).astype(jnp.int32)
+    random_T = jax.random.uniform(key, place_T.shape)
+    return jnp.argsort(jnp.where(place_T < size * size, random_T, 2.0)).astype(jnp.int32)
 
 
 def _data(images: Images) -> dict[str, Any]:

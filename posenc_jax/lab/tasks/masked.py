@@ -4,12 +4,10 @@ As in Devlin et al. (2018, arXiv 1810.04805), but every hidden token becomes the
 256 for bytes. The target of a hidden token is at its own place, so the model must be an encoder.
 """
 
-import zlib
-
 import jax
 import jax.numpy as jnp
 
-from posenc_jax.lab.tasks.task import Batch, Task, draw, fold_each
+from posenc_jax.lab.tasks.task import Batch, Task, draw, example_keys, fold_each
 from posenc_jax.options import FieldError
 
 STEPS = 2**16  # a share is rounded to a multiple of 1 / STEPS
@@ -29,12 +27,11 @@ def masked(task: Task, share: float) -> Task:
     The choice depends only on the training key, or the number of the test example, and on the place
     in the row, so an example is the same in any width.
     """
-    check_share(share)
 
     def hide(batch: Batch, key_B: jax.Array) -> Batch:
         place_T = jnp.arange(batch.tokens_BT.shape[1], dtype=jnp.int32)
-        lot_BT = jax.vmap(draw, (0, None, None))(key_B, place_T, STEPS)
-        hidden_BT = (lot_BT < round(share * STEPS)) & (batch.weights_BT > 0)
+        random_BT = jax.vmap(draw, (0, None, None))(key_B, place_T, STEPS)
+        hidden_BT = (random_BT < round(share * STEPS)) & (batch.weights_BT > 0)
         return batch._replace(
             tokens_BT=jnp.where(hidden_BT, task.vocab, batch.tokens_BT),
             targets_BT=batch.tokens_BT,
@@ -48,17 +45,8 @@ def masked(task: Task, share: float) -> Task:
             fold_each(jax.random.fold_in(key, 1), jnp.arange(len(size_B), dtype=jnp.int32)),
         )
 
-    def fixed(stream, rows):
-        def numbered(data, index_B, size, width):
-            key = jax.random.key(zlib.crc32(b"masked"), impl="threefry2x32")
-            key = jax.random.fold_in(jax.random.fold_in(key, stream), size)
-            return hide(rows(data, index_B, size, width), fold_each(key, index_B))
+    def test(data, index_B, size, width, split="test"):
+        key_B = example_keys("masked", split, index_B, size)
+        return hide(task.test(data, index_B, size, width, split), key_B)
 
-        return numbered
-
-    return task._replace(
-        vocab=task.vocab + 1,
-        sample=sample,
-        test=fixed(1, task.test),
-        valid=fixed(2, task.valid),
-    )
+    return task._replace(vocab=task.vocab + 1, sample=sample, test=test)

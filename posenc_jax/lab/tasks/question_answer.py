@@ -20,9 +20,8 @@ from posenc_jax.lab.tasks.task import (
     SYMBOL,
     Batch,
     Task,
-    check_size,
-    check_width,
     hash_of,
+    numbered,
 )
 from posenc_jax.layout import layout
 
@@ -58,23 +57,17 @@ def answered(
         index_B = jax.random.randint(key, size_B.shape, 0, count(data, "train", size_B))
         return batch(data["train"], index_B, width)
 
-    def fixed(split):
-        def numbered(data, index_B, size, width):
-            check_size(source, size, least, most)
-            check_width(source, size, size, width)
-            known = count(data, split, jnp.asarray(size, jnp.int32))
-            rows = batch(data[split], jnp.minimum(index_B, known - 1), width)
-            exists_B1 = (index_B < known)[:, None]
-            return rows._replace(weights_BT=jnp.where(exists_B1, rows.weights_BT, 0.0))
+    def rows(split, data, index_B, size_B, width):
+        count_B = count(data, split, size_B)
+        return batch(data[split], jnp.minimum(index_B, count_B - 1), width), index_B < count_B
 
-        return numbered
-
+    width_of = lambda size: size
     return Task(
         name=source, vocab=SYMBOL + 256, metric="exact_match", least=least, most=most,
-        width=lambda size: size,
+        width=width_of,
         examples=lambda size: int(np.searchsorted(widths["test"], size, side="right")),
-        data=jax.tree.map(jnp.asarray, lines), sample=sample, test=fixed("test"),
-        valid=fixed("valid"), baselines=dict,
+        data=jax.tree.map(jnp.asarray, lines), sample=sample,
+        test=numbered(source, least, most, width_of, rows), baselines=dict,
         facts={
             "sha256": hash_of([len(token_N) for token_N in tokens], tokens),
             "examples": {split: len(read[split]) for split in SPLITS},

@@ -7,7 +7,6 @@ continues with the documents after it. The rows of a step depend only on its num
 steps can be read in any order.
 """
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -18,25 +17,6 @@ from posenc_jax.lab.tasks.task import Fed
 from posenc_jax.lab.tasks.text_windows import document
 
 FEW = 1024  # blocks; Grain's shuffle takes microseconds for so many, milliseconds for 40
-
-
-@dataclasses.dataclass(frozen=True)
-class Blocks:
-    """A data source for Grain whose elements are blocks of `size` documents, one for each step.
-
-    Grain's overhead is then one element for each step.
-    """
-
-    source: Any
-    feature: str
-    size: int
-
-    def __len__(self) -> int:
-        return len(self.source) // self.size
-
-    def __getitem__(self, index: Any) -> list[bytes]:
-        own = range(index * self.size, (index + 1) * self.size)
-        return [document(self.source[i][self.feature]) for i in own]
 
 
 def feeder(
@@ -55,10 +35,14 @@ def feeder(
     def batches(seed: int, batch: int, length: int) -> Any:
         """Grain's pipeline, whose element `step` is the rows of that step."""
         size = min(batch * max(1, round(length / mean)), len(source))
-        blocks = grain.MapDataset.source(Blocks(source, feature, size)).seed(seed)
-        epochs = -(-FEW // len(blocks))
-        cut = lambda documents, rng: filled(documents, rng, batch, length)
-        return blocks.repeat(epochs).shuffle().repeat().random_map(cut)
+        count = len(source) // size
+
+        def rows(block: int, rng: np.random.Generator) -> np.ndarray:
+            read = (source[i] for i in range(block * size, (block + 1) * size))
+            return filled([document(example[feature]) for example in read], rng, batch, length)
+
+        blocks = grain.MapDataset.range(count).seed(seed).repeat(-(-FEW // count))
+        return blocks.shuffle().repeat().random_map(rows)
 
     def feed(seeds: range, steps: range, batch: int, width: int) -> Fed:
         of_seed = [batches(seed, batch, width + 1) for seed in seeds]

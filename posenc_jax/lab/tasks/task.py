@@ -70,13 +70,13 @@ class Task(NamedTuple):
               symbols of a problem, or of bytes of a window.
     width:    (size) -> tokens that the model reads.
     examples: (size) -> number of test examples; None: no limit.
-    data:     arrays that `sample`, `test` and `valid` read; an argument, so that they are not
-              constants of the compiled program.
+    data:     arrays that `sample` and `test` read; an argument, so that they are not constants
+              of the compiled program.
     sample:   (data, key, size_B, width) -> Batch of training examples; sizes may be traced.
-    test:     (data, index_B, size, width) -> Batch of test examples by number. They are the same in
-              every run, and drawn apart from the training examples. A number of `examples(size)` or
-              more gives a row of weight 0.
-    valid:    as `test`, drawn apart from both.
+    test:     (data, index_B, size, width, split="test") -> Batch of test examples by number, or
+              with split="valid" of validation examples. They are the same in every run, and each
+              split is drawn apart from the others. A number of `examples(size)` or more gives a
+              row of weight 0.
     baselines: () -> {name: the metric of a simple baseline}.
     facts:    facts about the data, for the record of a run.
     features: numbers in a patch, for a task of images; None: the model reads token ids.
@@ -94,12 +94,16 @@ class Task(NamedTuple):
     examples: Callable[[int], int | None]
     data: Any
     sample: Callable[[Any, jax.Array, jax.Array, int], Batch]
-    test: Callable[[Any, jax.Array, Any, int], Batch]
-    valid: Callable[[Any, jax.Array, Any, int], Batch]
+    test: Callable[..., Batch]
     baselines: Callable[[], Mapping[str, float]]
     facts: Mapping[str, Any]
     features: int | None = None
     feed: Callable[[range, range, int, int], Fed] | None = None
+
+    @property
+    def streamed(self) -> bool:
+        """Whether training rows are read step by step, by `feed`."""
+        return self.feed is not None
 
 
 class Plan(NamedTuple):
@@ -158,31 +162,23 @@ def generated(
         row_B = jnp.arange(size_B.shape[0], dtype=jnp.int32)
         return examples(fold_each(jax.random.fold_in(key, 0), row_B), size_B, width)
 
-    def fixed(stream):
-        def numbered(data, index_B, size, width):
-            del data
-            check_size(name, size, least, most)
-            check_width(name, size, length(size) - 1, width)
-            # A fixed implementation: the examples do not change with JAX's default.
-            key = jax.random.key(zlib.crc32(name.encode()), impl="threefry2x32")
-            key = jax.random.fold_in(jax.random.fold_in(key, stream), size)
-            size_B = jnp.broadcast_to(jnp.asarray(size, jnp.int32), index_B.shape)
-            return examples(fold_each(key, index_B), size_B, width)
+    def rows(split, data, index_B, size_B, width):
+        del data
+        batch = examples(example_keys(name, split, index_B, size_B), size_B, width)
+        return batch, jnp.ones(index_B.shape, bool)
 
-        return numbered
-
+    width_of = lambda size: length(size) - 1
     return Task(
         name=name,
         vocab=SYMBOL + symbols,
         metric="exact_match",
         least=least,
         most=most,
-        width=lambda size: length(size) - 1,
+        width=width_of,
         examples=lambda size: None,
         data=(),
         sample=sample,
-        test=fixed(1),
-        valid=fixed(2),
+        test=numbered(name, least, most, width_of, rows),
         baselines=lambda: {} if chance is None else {"chance": chance},
         facts={},
     )
@@ -208,18 +204,48 @@ def _batch_of_lines(line, length, group, padding, key_B, size_B, width) -> Batch
     return Batch(*content, layout(segment_BT, group_BT=group_BT))
 
 
+def numbered(
+    name: str,
+    least: int,
+    most: int | None,
+    width_of: Callable[[Any], Any],
+    rows: Callable[..., tuple[Batch, jax.Array]],
+) -> Callable[..., Batch]:
+    """The function `test` of a task, which refuses a wrong size or width unless it is traced.
+
+    Args:
+      name, least, most, width_of: as name, least, most and width of `Task`.
+      rows: (split, data, index_B, size_B, width) -> (Batch, exists_B): the examples by number, and
+        whether there are so many.
+    """
+
+    def test(data, index_B, size, width, split="test"):
+        check_size(name, size, least, most)
+        if isinstance(size, Integer) and width < width_of(size):
+            reason = f"{width} is too narrow for {name} of size {size}; {width_of(size)} or more"
+            raise FieldError("width", reason)
+        size_B = jnp.broadcast_to(jnp.asarray(size, jnp.int32), index_B.shape)
+        batch, exists_B = rows(split, data, index_B, size_B, width)
+        weights_BT = jnp.where(exists_B[:, None], batch.weights_BT, 0.0)
+        return batch._replace(weights_BT=weights_BT)
+
+    return test
+
+
+def example_keys(name: str, split: str, index_B: jax.Array, size: Any) -> jax.Array:
+    """The random key of each test or validation example, [B]; size is one, or one for each."""
+    # A fixed implementation: the examples do not change with JAX's default.
+    key = jax.random.key(zlib.crc32(name.encode()), impl="threefry2x32")
+    key = jax.random.fold_in(key, {"test": 1, "valid": 2}[split])
+    size_B = jnp.broadcast_to(jnp.asarray(size, jnp.int32), index_B.shape)
+    return jax.vmap(jax.random.fold_in)(fold_each(key, size_B), index_B)
+
+
 def check_size(name: str, size: Any, least: int, most: int | None, field: str = "size") -> None:
     """Raises a FieldError if the task does not have this size. A traced size is not checked."""
     if isinstance(size, Integer) and (size < least or (most is not None and size > most)):
         wanted = f"{least} or more" if most is None else f"{least} to {most}"
         raise FieldError(field, f"{size} is not a size of task {name}; {wanted}")
-
-
-def check_width(name: str, size: Any, needs: Any, width: int) -> None:
-    """Raises a FieldError if a width is too narrow for a size. A traced size is not checked."""
-    if isinstance(size, Integer) and width < needs:
-        reason = f"{width} is too narrow for {name} of size {size}; {needs} or more"
-        raise FieldError("width", reason)
 
 
 def check_least(option: str, value: int, least: int) -> None:
@@ -233,6 +259,12 @@ def check_symbols(option: str, value: int, most: int = MOST_SYMBOLS) -> None:
     check_least(option, value, 2)
     if value > most:
         raise FieldError(("task", option), f"{value} is too large; {most} or less")
+
+
+def split_of(digest: bytes, train: int, valid: int) -> str:
+    """The split of an item by its hash, so that equal items are in one split; shares in percent."""
+    percent = int.from_bytes(digest[:8], "big") % 100
+    return "train" if percent < train else "valid" if percent < train + valid else "test"
 
 
 def hash_of(shapes: object, arrays: Iterable[np.ndarray]) -> str:

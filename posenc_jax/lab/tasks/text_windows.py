@@ -24,9 +24,8 @@ from posenc_jax.lab.tasks.task import (
     Fed,
     Task,
     check_least,
-    check_size,
-    check_width,
     hash_of,
+    numbered,
 )
 from posenc_jax.layout import layout
 from posenc_jax.options import FieldError
@@ -39,10 +38,11 @@ def windowed(
     source: str,
     text: Mapping[str, np.ndarray],
     stretch: int,
-    share: float = 0.0,
+    share: float,
+    *,
     packed: bool = False,
     feed: Callable[[range, range, int, int], Fed] | None = None,
-    facts: Mapping[str, Any] | None = None,
+    facts: Mapping[str, Any],
 ) -> Task:
     """The task of a text, uint8 [N] for each split, at most 2 GiB.
 
@@ -71,31 +71,24 @@ def windowed(
         start_B = jax.random.randint(key, size_B.shape, 0, len(data["train"]) - size_B)
         return windows(data["train"], start_B, size_B, width)
 
-    def fixed(split):
-        def numbered(data, index_B, size, width):
-            check_size(source, size, 1, most)
-            check_width(source, size, size, width)
-            size_B = jnp.broadcast_to(jnp.asarray(size, jnp.int32), index_B.shape)
-            rows = windows(data[split], index_B * size_B, size_B, width)
-            exists_B = (index_B + 1) * size_B <= most
-            return rows._replace(weights_BT=jnp.where(exists_B[:, None], rows.weights_BT, 0.0))
+    def rows(split, data, index_B, size_B, width):
+        batch = windows(data[split], index_B * size_B, size_B, width)
+        return batch, (index_B + 1) * size_B <= most
 
-        return numbered
-
+    width_of = lambda size: size
     task = Task(
         name=source,
         vocab=256,
         metric="bits_per_byte",
         least=1,
         most=most,
-        width=lambda size: size,
+        width=width_of,
         examples=lambda size: most // size,
         data={split: jnp.asarray(text[split]) for split in SPLITS},
         sample=sample,
-        test=fixed("test"),
-        valid=fixed("valid"),
+        test=numbered(source, 1, most, width_of, rows),
         baselines=lambda: baselines(text, most),
-        facts={"sha256": text_sha256(text), "bytes": sizes, "stretch": most, **(facts or {})},
+        facts={"sha256": text_sha256(text), "bytes": sizes, "stretch": most, **facts},
         feed=feed,
     )
     if not share:

@@ -13,7 +13,6 @@ in each split, of its 20 smallest sizes in turn: in "test" and "valid" line i is
 task at its size, and in "train" the lines are drawn with key 0.
 """
 
-import io
 import sysconfig
 from collections.abc import Iterator
 from typing import Any
@@ -28,6 +27,7 @@ from posenc_jax.lab.tasks import IMAGES, TASKS, corpus, make
 from posenc_jax.lab.tasks.task import SPLITS, Task
 
 SIZES, COUNT = 20, 2000  # of a generated task: sizes, and lines of a split
+LINE = ("tokens", "targets", "weights")
 
 
 class PosencJax(tfds.core.GeneratorBasedBuilder):
@@ -39,25 +39,20 @@ class PosencJax(tfds.core.GeneratorBasedBuilder):
         tfds.core.BuilderConfig(name=task) for task in (*TASKS, *IMAGES)
     ]
 
-    @property
-    def _task(self) -> str:
-        assert self.builder_config is not None
-        return self.builder_config.name
-
     def _info(self) -> tfds.core.DatasetInfo:
-        name, f = self._task, tfds.features
+        assert self.builder_config is not None
+        name, f = self.builder_config.name, tfds.features
         keys = None
         if name == "stdlib":
             features: dict[str, Any] = {"path": f.Text(), "text": f.Text()}
         elif name in IMAGES:
             shape = (*make(name).data["train"]["pixels"].shape[1:3], 1)
-            features = {"image": f.Image(shape=shape), "label": f.ClassLabel(num_classes=10)}
+            image = f.Image(shape=shape, encoding_format="png")
+            features = {"image": image, "label": f.ClassLabel(num_classes=10)}
             keys = ("image", "label")
         else:
             line = f.Tensor(shape=(None,), dtype=np.int32)
-            features = {"size": f.Scalar(dtype=np.int32)} | dict.fromkeys(
-                ("tokens", "targets", "weights"), line
-            )
+            features = {"size": f.Scalar(dtype=np.int32)} | dict.fromkeys(LINE, line)
         return tfds.core.DatasetInfo(
             builder=self, description=__doc__, features=f.FeaturesDict(features),
             supervised_keys=keys,
@@ -67,11 +62,11 @@ class PosencJax(tfds.core.GeneratorBasedBuilder):
         return {split: self._generate_examples(split) for split in SPLITS}
 
     def _generate_examples(self, split: str) -> Iterator[tuple[Any, dict]]:
-        name = self._task
-        task = make(name)
+        assert self.builder_config is not None
+        name = self.builder_config.name
         if name == "stdlib":
             return _files(split)
-        return _pictures(task, split) if name in IMAGES else _lines(task, split)
+        return _pictures(make(name), split) if name in IMAGES else _lines(make(name), split)
 
 
 def _files(split: str) -> Iterator[tuple[str, dict]]:
@@ -84,34 +79,26 @@ def _files(split: str) -> Iterator[tuple[str, dict]]:
 def _pictures(task: Task, split: str) -> Iterator[tuple[int, dict]]:
     pixels, labels = (np.asarray(task.data[split][part]) for part in ("pixels", "labels"))
     for i, (image, label) in enumerate(zip(pixels, labels, strict=True)):
-        stored = io.BytesIO()
-        Image.fromarray(image[..., 0]).save(stored, "PNG")
-        yield i, {"image": stored.getvalue(), "label": int(label)}
+        yield i, {"image": Image.fromarray(image[..., 0]), "label": int(label)}
 
 
 def _lines(task: Task, split: str) -> Iterator[tuple[int, dict]]:
     sizes = np.arange(task.least, min(task.most or np.inf, task.least + SIZES - 1) + 1, dtype=int)
     size_B = np.resize(sizes, COUNT)
-    rows = zip(size_B, *lines(task, split, size_B), strict=True)
-    for number, (size, *row) in enumerate(rows):
-        names = ("tokens", "targets", "weights")
-        line = {name: part[: task.width(int(size))] for name, part in zip(names, row, strict=True)}
+    for number, (size, *row) in enumerate(zip(size_B, *lines(task, split, size_B), strict=True)):
+        width = task.width(int(size))
+        line = {name: part[:width] for name, part in zip(LINE, row, strict=True)}
         yield number, {"size": int(size), **line}
 
 
 def lines(task: Task, split: str, size_B: np.ndarray) -> list[np.ndarray]:
     """Tokens, targets and weights, int32 [B, T]; row b is example b of size size_B[b]."""
-    width = task.width(int(size_B.max()))
+    width, size_B = task.width(int(size_B.max())), size_B.astype(np.int32)
     if split == "train":
         key = jax.random.key(0, impl="threefry2x32")
-        batch = jax.jit(task.sample, static_argnums=3)(
-            task.data, key, size_B.astype(np.int32), width
-        )
+        batch = jax.jit(task.sample, static_argnums=3)(task.data, key, size_B, width)
     else:
-        read = task.test if split == "test" else task.valid
-        one = lambda index, size: read(task.data, index[None], size, width)
+        one = lambda index, size: task.test(task.data, index[None], size, width, split)
         index_B = jnp.arange(len(size_B), dtype=jnp.int32)
-        batch = jax.tree.map(
-            lambda x: x[:, 0], jax.jit(jax.vmap(one))(index_B, size_B.astype(np.int32))
-        )
+        batch = jax.tree.map(lambda x: x[:, 0], jax.jit(jax.vmap(one))(index_B, size_B))
     return [np.asarray(part, np.int32) for part in batch[:3]]

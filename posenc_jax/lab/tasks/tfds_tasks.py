@@ -15,7 +15,7 @@ the standard library. The training windows of a larger text are read step by ste
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +24,7 @@ from posenc_jax.lab.tasks import images, question_answer
 from posenc_jax.lab.tasks.streamed_text import feeder
 from posenc_jax.lab.tasks.task import SPLITS, Plan, Task
 from posenc_jax.lab.tasks.text_windows import SMALLEST, check_options, document, windowed
-from posenc_jax.lab.tasks.tfds_folder import Prepared, examples, source
+from posenc_jax.lab.tasks.tfds_folder import Prepared
 from posenc_jax.options import FieldError, choices_for
 
 FITS, MANY = 2**28, 200_000  # an example takes about 70 microseconds to read: 15 seconds at most
@@ -54,7 +54,7 @@ def task_of(found: Prepared) -> Callable[..., Plan]:
     raise FieldError(
         "task.name",
         f"{found.name} holds no text and no images with labels; its features: "
-        f"{', '.join(found.features)}",
+        f"{', '.join(sorted(found.builder.info.features))}",
     )
 
 
@@ -86,15 +86,17 @@ def text(
     streamed = size > FITS or count > MANY
 
     def read() -> Task:
-        sources = {split: source(found, parts[split].split) for split in SPLITS}
+        sources = _sources(found, parts)
         head = max(stretch + 1, SMALLEST)
-        limits = {"train": HEAD, "valid": head, "test": head}
-        limits = limits if streamed else dict.fromkeys(SPLITS, np.inf)
-        joined = {split: _joined(sources[split], chosen, limits[split]) for split in SPLITS}
-        mean = parts["train"].bytes / max(1, parts["train"].examples)
+        limits = (HEAD, head, head) if streamed else (np.inf,) * 3
+        joined = {
+            split: _joined(sources[split], chosen, limit)
+            for split, limit in zip(SPLITS, limits, strict=True)
+        }
+        mean = parts["train"].bytes / parts["train"].examples
         feed = feeder(sources["train"], chosen, mean) if streamed else None
-        facts = {"splits": _names(parts), "examples": {s: len(sources[s]) for s in SPLITS}}
-        facts["streamed"] = streamed
+        lengths = {field: len(rows) for field, rows in sources.items()}
+        facts = {"splits": _names(parts), "examples": lengths, "streamed": streamed}
         return windowed(found.name, joined, stretch, masked, packed=True, feed=feed, facts=facts)
 
     return Plan(1, stretch, read, streamed=streamed)
@@ -112,8 +114,8 @@ def answers(found: Prepared, train: str = "train", valid: str = "", test: str = 
 
     def read() -> Task:
         pairs = {
-            split: [(row[question], row[answer]) for row in _rows(found, part)]
-            for split, part in parts.items()
+            split: [(row[question], row[answer]) for row in rows]
+            for split, rows in _sources(found, parts).items()
         }
         return question_answer.answered(found.name, pairs, {"splits": _names(parts)})
 
@@ -136,31 +138,31 @@ def pictures(
     FieldError: the images are not squares of one size, the patches do not fill them, the set has no
     such split, or it is too large.
     """
+    features = found.builder.info.features
     image = _first(found.of_type("Image"), "image")
     label = _first(found.of_type("ClassLabel"), "label")
-    shape = found.features[image]["image"].get("shape", {}).get("dimensions", [])
-    sides = [int(side) for side in shape[:2]]
-    if len(sides) < 2 or sides[0] != sides[1] or sides[0] < 1:
+    shape = features[image].shape
+    side = shape[0]
+    if side is None or shape[1] != side:
         raise FieldError(
             "task.name",
-            f"{found.name} has images of {' x '.join(shape) or 'any'} pixels; they must be square "
+            f"{found.name} has images of {' x '.join(map(str, shape))} pixels; they must be square "
             "and all of one size",
         )
-    images.check_patch(found.name, sides[0], patch)
+    images.check_patch(found.name, side, patch)
     parts = _parts(found, train, valid, test)
-    _check_fits(found, parts, each=int(np.prod(np.array(shape, int))))
+    _check_fits(found, parts, each=int(np.prod(shape)))
 
     def read() -> Task:
         pixels, labels = {}, {}
-        for split, part in parts.items():
-            rows = list(_rows(found, part))
+        for split, source in _sources(found, parts).items():
+            rows = list(source)
             pixels[split] = np.stack([row[image] for row in rows])
             labels[split] = np.array([row[label] for row in rows], np.int32)
-        classes = int(found.features[label]["classLabel"]["numClasses"])
-        stored = images.Images(found.name, pixels, labels, classes)
+        stored = images.Images(found.name, pixels, labels, features[label].num_classes)
         return images.classified(stored, patch, order, moved)
 
-    return Plan(sides[0] // patch, None, read, width=lambda size: size * size)
+    return Plan(side // patch, None, read, width=lambda size: size * size)
 
 
 def _first(names: list[str], usual: str) -> str:
@@ -173,29 +175,40 @@ def _parts(found: Prepared, train: str, valid: str, test: str) -> dict[str, Part
 
     FieldError: the set has no such split, or a split holds no examples.
     """
-    for field, asked in (("train", train), ("valid", valid), ("test", test)):
-        if asked or field == "train":
-            examples(found, asked, field)
-    own_valid = next((name for name in _VALID if name in found.splits), "")
-    own_test = "test" if "test" in found.splits else ""
-    valid, test, stop = valid or own_valid, test or own_test, 100
+    splits, stop = found.builder.info.splits, 100
+    test = test or ("test" if "test" in splits else "")
+    valid = valid or next((name for name in _VALID if name in splits), "")
     if not test:
         test, stop = f"{train}[{stop - 5}%:{stop}%]", stop - 5
     if not valid:
         valid, stop = f"{train}[{stop - 5}%:{stop}%]", stop - 5
-    if stop < 100 and "[" in train:
-        raise FieldError(
-            "task.train",
-            f"{found.name} has no splits for validation and test to go with {train!r}; name all "
-            "three",
-        )
-    train = train if stop == 100 else f"{train}[:{stop}%]"
-    parts = {}
-    for field, split in zip(SPLITS, (train, valid, test), strict=True):
-        count = examples(found, split, field)
-        whole = found.splits[re.split(r"[\[+]", split)[0]]
-        parts[field] = Part(split, count, whole.bytes / max(1, whole.examples) * count)
-    return parts
+    if stop < 100:
+        if "[" in train:
+            raise FieldError(
+                "task.train",
+                f"{found.name} has no splits for validation and test to go with {train!r}; name "
+                "all three",
+            )
+        train = f"{train}[:{stop}%]"
+    named = zip(SPLITS, (train, valid, test), strict=True)
+    return {field: _part(found, field, split) for field, split in named}
+
+
+def _part(found: Prepared, field: str, split: str) -> Part:
+    """FieldError: there is no such split, TFDS cannot read it, or it holds no examples."""
+    splits, base = found.builder.info.splits, re.split(r"[\[+]", split)[0]
+    if base not in splits:
+        reason = f"{found.name} has no split {base!r}{choices_for(base, splits)}"
+        raise FieldError(("task", field), reason)
+    try:
+        count = splits[split].num_examples
+    except Exception as error:  # TFDS raises errors of any type for a split that it cannot read
+        said = " ".join(str(error.args[0] if error.args else error).split())
+        raise FieldError(("task", field), f"{split!r} of {found.name}: {said}") from None
+    if count < 1:
+        raise FieldError(("task", field), f"{split!r} of {found.name} holds no examples")
+    whole = splits[base]
+    return Part(split, count, whole.num_bytes / max(1, whole.num_examples) * count)
 
 
 def _names(parts: Mapping[str, Part]) -> dict[str, str]:
@@ -220,17 +233,16 @@ def _check_fits(found: Prepared, parts: Mapping[str, Part], each: int | None = N
         )
 
 
-def _rows(found: Prepared, part: Part) -> Iterator[dict[str, Any]]:
-    """All examples of a part, read one by one."""
-    stored = source(found, part.split)
-    return (stored[i] for i in range(len(stored)))
+def _sources(found: Prepared, parts: Mapping[str, Part]) -> dict[str, Any]:
+    """The examples of each part, with random access."""
+    return {field: found.builder.as_data_source(part.split) for field, part in parts.items()}
 
 
-def _joined(examples, feature: str, most: float) -> np.ndarray:
+def _joined(examples: Iterable[Mapping], feature: str, most: float) -> np.ndarray:
     """The documents, each after a 0 byte, up to the first that brings them to `most` bytes."""
     parts, size = [], 0
-    for i in range(len(examples)):
-        parts.append(document(examples[i][feature]))
+    for example in examples:
+        parts.append(document(example[feature]))
         size += len(parts[-1])
         if size >= most:
             break

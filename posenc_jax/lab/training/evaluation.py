@@ -160,7 +160,7 @@ def records(
     """
     count_S = scores.count_SE.sum(axis=1)
     if not count_S.all():
-        raise Unmeasured(f"{task.name}: no test example has anything to say; hide more of it")
+        raise Unmeasured(f"{task.name}: no target of the test examples counts; mask a larger share")
     loss_S = scores.loss_SE.sum(axis=1) / count_S
     metrics = {"loss": loss_S, "token_accuracy": scores.right_SE.sum(axis=1) / count_S}
     if task.metric == "bits_per_byte":

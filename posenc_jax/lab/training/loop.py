@@ -20,7 +20,7 @@ from posenc_jax.lab.tasks.task import Task
 from posenc_jax.lab.training.step import INIT, State, optimizer, random_key, train_step
 
 
-class Keeps(Protocol):
+class Keeper(Protocol):
     """Saves and restores the state of `train`: see `runs.StageCheckpoints`."""
 
     def restore(self, fresh: Any) -> Any: ...
@@ -36,7 +36,7 @@ def train(
     first_seed: int,
     loss_mask: bool,
     read: Callable[[dict[str, np.ndarray], float], None],
-    keeper: Keeps | None = None,
+    keeper: Keeper | None = None,
     begun: Callable[[State], None] = lambda state: None,
 ) -> State:
     """Trains all seeds and returns their final state, stacked.
@@ -129,8 +129,8 @@ def over_seeds(function: Callable, *trees: Any, given: tuple = ()) -> Any:
     A device computes its own seeds one after another on a CPU, else by vmap. Arrays that are on
     every device, such as a task's data, must be `given`, not closed over.
     """
-    own = lambda given, *trees: over(partial(function, *given), *trees)
-    return devices.spread_seeds(own, given, *trees)
+    on_device = lambda given, *trees: over(partial(function, *given), *trees)
+    return devices.spread_seeds(on_device, given, *trees)
 
 
 def refuse_not_finite(

@@ -26,36 +26,32 @@ class Progress:
     ):
         self._total, self._title, self._clock = total_steps, title, clock
         self._console = console or Console()
-        self._bar = self._task = None
-        if self._console.is_terminal and not self._console.is_dumb_terminal:
-            self._bar = Bar(
-                TextColumn("{task.description}", markup=False),
-                BarColumn(bar_width=None),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[figures]}", markup=False),
-                console=self._console,
-                expand=True,
-            )
-            self._task = self._bar.add_task(title, total=total_steps, figures="starting")
+        self._bar = Bar(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[figures]}", markup=False),
+            console=self._console,
+            expand=True,
+            disable=not self._console.is_terminal or self._console.is_dumb_terminal,
+        )
+        self._task = self._bar.add_task(title, total=total_steps, figures="starting")
         self._start = (0, clock())
         self._shown: tuple[int, float] | None = None
 
     def __enter__(self) -> "Progress":
-        if self._bar is not None:
-            self._bar.start()
+        self._bar.start()
         return self
 
     def __exit__(self, kind, error, trace) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._bar.stop()
 
     def update(self, step: int, loss: float | None = None) -> None:
         """Shows that `step` steps are done, and the latest loss, if there is one."""
         now = self._clock()
         figures = self._figures(step, now, loss)
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=step, figures=figures)
-        elif self._due(step, now):
+        self._bar.update(self._task, completed=step, figures=figures)
+        if self._bar.disable and self._due(step, now):
             print(
                 f"{self._title}: step {step}/{self._total}  {figures}",
                 file=self._console.file,

@@ -61,7 +61,7 @@ def train_step(model: Model, task: Task, tx, config: TrainConfig, loss_mask: boo
         logits_BTV = model.apply(params, batch.tokens_BT, batch.layout, placed)
         return mean_loss(logits_BTV, batch.targets_BT, batch.weights_BT, total)
 
-    def own_rows(given, rows):
+    def part(given, rows):
         params, total = given
         return value_and_grad_in_parts(loss_of, params, rows, total)
 
@@ -72,7 +72,7 @@ def train_step(model: Model, task: Task, tx, config: TrainConfig, loss_mask: boo
             batch = batch._replace(weights_BT=counts_BT)
         placed = model.place(random_key(state.seed, PLACE, state.step), batch.layout)
         given = state.params, batch.weights_BT.sum()
-        loss, grads = devices.sum_over_rows(own_rows, given, (batch, placed))
+        loss, grads = devices.sum_over_rows(part, given, (batch, placed))
         state, metrics = advance(tx, state, loss, spread(grads))
         return spread(state), metrics
 
@@ -111,8 +111,8 @@ def mean_loss(
 def cross_entropy(logits_BTV: jax.Array, targets_BT: jax.Array) -> jax.Array:
     """The cross entropy of each target in nats, float32 [B, T]."""
     logits_BTV = logits_BTV.astype(jnp.float32)
-    said_BT = jnp.take_along_axis(logits_BTV, targets_BT[..., None], axis=-1)[..., 0]
-    return jax.nn.logsumexp(logits_BTV, axis=-1) - said_BT
+    target_BT = jnp.take_along_axis(logits_BTV, targets_BT[..., None], axis=-1)[..., 0]
+    return jax.nn.logsumexp(logits_BTV, axis=-1) - target_BT
 
 
 def advance(tx, state: State, loss: jax.Array, grads: Any) -> tuple[State, dict[str, jax.Array]]:
