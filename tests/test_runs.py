@@ -206,13 +206,6 @@ def test_a_disabled_mirror_does_not_import_wandb(tmp_path):
     assert subprocess.run(run, check=False).returncode == 0
 
 
-def test_a_wrong_mode_is_refused():
-    with pytest.raises(
-        ValueError, match=r"^wandb\.mode: 'on'; choices: disabled, offline, online$"
-    ):
-        logger.start(None, {}, {"mode": "on"})
-
-
 class Fake:
     """A W&B that refuses the modes and calls it is told to."""
 
