@@ -4,7 +4,8 @@
     FOLDER/STEP/sha256.json  the hash of every file in it, written last; a step without it is
                              incomplete
 
-A tree is saved as its leaves by name, so its nodes may be of any type. Nothing is unpickled.
+A tree is saved as its leaves by name, so its nodes may be of any type; leaves of size 0 are not
+saved. Nothing is unpickled.
 """
 
 import hashlib
@@ -73,9 +74,7 @@ class Checkpoints:
           Diverged: a leaf is not finite; nothing is written.
         """
         self.wait()
-        leaves = {
-            k: np.array(leaf) for k, leaf in processes.fetch(dict(named_leaves(tree))).items()
-        }
+        leaves = jax.tree.map(np.array, processes.fetch(named_leaves(tree)))
         for name, leaf in leaves.items():
             if np.issubdtype(leaf.dtype, np.inexact) and not np.isfinite(leaf).all():
                 raise Diverged(f"step {step}: {name} is not finite; no checkpoint is made of it")
@@ -107,31 +106,17 @@ class Checkpoints:
     def read(self, step: int) -> Checkpoint:
         """Reads the checkpoint of one step, without verifying it."""
         with self._manager(write=False) as manager:
-            args = ocp.args.Composite(
-                state=ocp.args.StandardRestore(), note=ocp.args.JsonRestore()
-            )  # fmt: skip
-            found = manager.restore(step, args=args)
-        note = dict(found["note"])
-        empty = {name: np.zeros(*kind) for name, kind in note.pop("empty").items()}
-        return Checkpoint(step, {**found["state"], **empty}, note)
+            wanted = {"state": ocp.args.StandardRestore(), "note": ocp.args.JsonRestore()}
+            found = manager.restore(step, args=ocp.args.Composite(**wanted))
+        return Checkpoint(step, dict(found["state"]), dict(found["note"]))
 
     def _commit(self, step: int, leaves: dict[str, np.ndarray], note: dict) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         failpoints.reach("writing")
+        full = {name: leaf for name, leaf in leaves.items() if leaf.size}  # Orbax refuses others
+        args = ocp.args.Composite(state=ocp.args.StandardSave(full), note=ocp.args.JsonSave(note))
         with self._manager(write=True) as manager:
-            full = {name: leaf for name, leaf in leaves.items() if leaf.size}
-            empty = {  # Orbax cannot save an array of size 0
-                name: [leaf.shape, str(leaf.dtype)]
-                for name, leaf in leaves.items()
-                if not leaf.size
-            }
-            manager.save(
-                step,
-                args=ocp.args.Composite(
-                    state=ocp.args.StandardSave(full),
-                    note=ocp.args.JsonSave({"empty": empty, **note}),
-                ),
-            )
+            manager.save(step, args=args)
         failpoints.reach("committed")
         write_manifest(self._folder / str(step))
         failpoints.reach("sealed")
@@ -166,11 +151,10 @@ class Checkpoints:
         shutil.rmtree(self._folder / str(step))
 
 
-def named_leaves(tree: Any) -> list[tuple[str, Any]]:
-    """Returns the leaves of a tree with names such as ".params['encoding']['slope']"."""
-    return [
-        (jax.tree_util.keystr(p), leaf) for p, leaf in jax.tree_util.tree_leaves_with_path(tree)
-    ]
+def named_leaves(tree: Any) -> dict[str, Any]:
+    """Returns the leaves of a tree by names such as ".params['encoding']['slope']"."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
 
 
 def fill(tree: Any, leaves: Mapping[str, np.ndarray]) -> Any:
@@ -179,7 +163,9 @@ def fill(tree: Any, leaves: Mapping[str, np.ndarray]) -> Any:
     Raises:
       Refused: names the first leaf that is missing, unknown, or of another shape or dtype.
     """
-    wanted = dict(named_leaves(tree))
+    wanted = named_leaves(tree)
+    empty = {k: np.zeros(leaf.shape, leaf.dtype) for k, leaf in wanted.items() if not leaf.size}
+    leaves = empty | dict(leaves)
     for name in leaves:
         if name not in wanted:
             raise Refused(f"checkpoint: {name} is not in this model")
