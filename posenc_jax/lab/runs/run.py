@@ -13,8 +13,7 @@ from posenc_jax.lab.runs.environment import changes, environment
 from posenc_jax.lab.runs.journal import Journal
 from posenc_jax.lab.runs.lock import locked
 from posenc_jax.lab.runs.records import Record, check, plain
-from posenc_jax.lab.runs.status import run_status
-from posenc_jax.lab.runs.stored import read
+from posenc_jax.lab.runs.stored import read, run_status
 from posenc_jax.lab.wandb import logger
 
 # A file in the folder of a finished run whose report W&B has not received; holds its W&B id.
