@@ -49,12 +49,9 @@ def curves(
     mark: float | None = None,
     level: float | None = None,
 ) -> Panel:
-    """Returns a panel of curves over a common axis.
+    """Returns a panel of curves; `x` and `y` are labels of the axes.
 
     Args:
-      title, below: see `Panel`.
-      drawn: the curves.
-      x, y: labels of the axes.
       mark: x of a dotted vertical line.
       level: y of a dotted horizontal line.
     """
@@ -65,16 +62,14 @@ def curves(
             if curve.low is not None and curve.high is not None:
                 axes.fill_between(curve.x, curve.low, curve.high, color=curve.color, alpha=0.22,
                                   linewidth=0)  # fmt: skip
-        if level is not None:
-            axes.axhline(level, color=MUTED, linewidth=0.9, linestyle=":", zorder=1)
-        if mark is not None:
-            axes.axvline(mark, color=MUTED, linewidth=0.9, linestyle=":", zorder=1)
+        for at, dotted in ((level, axes.axhline), (mark, axes.axvline)):
+            if at is not None:
+                dotted(at, color=MUTED, linewidth=0.9, linestyle=":", zorder=1)
         axes.margins(x=0.01, y=0.08)
         low, high = axes.get_ylim()
         if high - low < FLAT * max(1.0, abs(high)):
             axes.set_ylim((low + high) / 2 - 0.5, (low + high) / 2 + 0.5)
-        axes.set_xlabel(x)
-        axes.set_ylabel(y)
+        axes.set(xlabel=x, ylabel=y)
         if any(curve.label for curve in drawn):
             axes.legend(loc="lower right", bbox_to_anchor=(1, 1.09), ncols=LEGEND, fontsize=SMALL,
                         handlelength=1, columnspacing=0.8, handletextpad=0.4, borderpad=0,
@@ -118,7 +113,6 @@ def heat(
     If there are values on both sides of zero, negative ones are blue and positive ones red.
 
     Args:
-      title, below: see `Panel`.
       values: a pixel each, not smoothed.
       x, y: labels of the axes.
       x_ends: left and right edge; None: columns count from 0.
@@ -145,10 +139,9 @@ def heat(
             aspect="equal" if square else "auto",
         )  # fmt: skip
         axes.grid(False)
-        axes.set_xlabel(x)
-        axes.set_ylabel(y)
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.set(xlabel=x, ylabel=y)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(MaxNLocator(5, integer=True))
         if rows < 9:
             axes.set_yticks(first + np.arange(rows))
         assert axes.figure is not None
