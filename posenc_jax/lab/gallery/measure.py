@@ -56,12 +56,12 @@ class Setup(NamedTuple):
         """Yields a layer's logits [B, H, Q, K] for each initialisation; NaN: a key is not seen."""
         start, stop, _ = queries.indices(x_BTD.shape[1])
         for params in self.params:
-            view = frame(self.encoding, params, at, self.dims, queries=(start, stop - start),
+            made = frame(self.encoding, params, at, self.dims, queries=(start, stop - start),
                          causal=causal, form="dense")  # fmt: skip
-            given_BTD = view.embed(x_BTD, "k")
+            given_BTD = made.embed(x_BTD, "k")
             x_BTHC = given_BTD.reshape(*x_BTD.shape[:2], self.dims.heads, self.dims.head)
-            told = view.layer(layer, given_BTD[:, queries], given_BTD)
-            yield finite(logits(x_BTHC[:, queries], x_BTHC, told))
+            own = made.layer(layer, given_BTD[:, queries], given_BTD)
+            yield finite(logits(x_BTHC[:, queries], x_BTHC, own))
 
 
 def setup(name: str, count: int | None = None, **wanted: Any) -> Setup:

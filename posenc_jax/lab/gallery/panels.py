@@ -1,7 +1,7 @@
 """The two kinds of panels of a card: curves with a spread, and heatmaps."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import matplotlib
 import numpy as np
@@ -15,13 +15,16 @@ SMALL = 7.5
 SIGNED = matplotlib.colormaps["RdBu_r"].with_extremes(bad=GRID)
 RISING = matplotlib.colormaps["YlGnBu"].with_extremes(bad=GRID)
 ORDERED = LinearSegmentedColormap.from_list("ordered", [COLORS[0], COLORS[2], COLORS[4]])
-THIN = {"linewidth": 1.2}
+THIN = 1.2  # width of the lines of several heads or layers
 FLAT = 1e-3  # curves that vary by less, or by less than this share of their value, look flat
 LEGEND = 5  # up to so many lines are all named; of more, the first and the last
 
 
 class Curve(NamedTuple):
-    """y over x, with a band from low to high if these are given; NaN is not drawn."""
+    """y over x, with a band from low to high if these are given; NaN is not drawn.
+
+    width: of the line; None: the style's.
+    """
 
     x: Sequence[float] | np.ndarray
     y: np.ndarray
@@ -29,7 +32,7 @@ class Curve(NamedTuple):
     color: str | tuple = COLORS[0]
     low: np.ndarray | None = None
     high: np.ndarray | None = None
-    style: dict[str, Any] = {}  # noqa: RUF012
+    width: float | None = None
 
 
 class Panel(NamedTuple):
@@ -58,7 +61,7 @@ def curves(
 
     def draw(axes: Axes) -> None:
         for curve in drawn:
-            axes.plot(curve.x, curve.y, color=curve.color, label=curve.label, **curve.style)
+            axes.plot(curve.x, curve.y, color=curve.color, label=curve.label, linewidth=curve.width)
             if curve.low is not None and curve.high is not None:
                 axes.fill_between(curve.x, curve.low, curve.high, color=curve.color, alpha=0.22,
                                   linewidth=0)  # fmt: skip
@@ -94,7 +97,7 @@ def in_order(x: np.ndarray, y_NX: np.ndarray, name: str) -> list[Curve]:
     for n, group in enumerate(groups):
         numbers = ", ".join(str(i + 1) for i in group)
         label = f"{name} {numbers}" if n == 0 else numbers if last < LEGEND or n == last else ""
-        drawn.append(Curve(x, y_NX[group[0]], label, ORDERED(n / last), style=THIN))
+        drawn.append(Curve(x, y_NX[group[0]], label, ORDERED(n / last), width=THIN))
     return drawn
 
 

@@ -33,13 +33,10 @@ def join(environment: Mapping[str, str] = os.environ) -> None:
     Raises:
       ValueError: a variable is missing or not a number; names it.
     """
-    if OURS[0] in environment:
-        given = _ours(environment)
-        counted = given["num_processes"] > 1
-    else:
-        given = {}
-        counted = any(_number(environment, name, 1) > 1 for name in LAUNCHERS)
-    if not counted and (given or not _on_tpu(environment)):
+    given = _ours(environment) if OURS[0] in environment else {}
+    counts = [given["num_processes"]] if given else [_number(environment, n, 1) for n in LAUNCHERS]
+    several = max(counts) > 1
+    if not several and (given or not _on_tpu(environment)):
         return
     # JAX would handle SIGTERM itself; `signals` handles it in the same way everywhere.
     jax.config.update("jax_enable_preemption_service", False)
@@ -48,7 +45,7 @@ def join(environment: Mapping[str, str] = os.environ) -> None:
             **given, heartbeat_timeout_seconds=HEARTBEAT, shutdown_timeout_seconds=SHUTDOWN
         )
     except ValueError:
-        if counted:
+        if several:
             raise  # otherwise a TPU on one host, not in a slice that JAX knows
 
 
@@ -109,9 +106,8 @@ def _all_values(value: float) -> np.ndarray:
 
 
 def _ours(environment: Mapping[str, str]) -> dict[str, Any]:
-    for name in OURS:
-        if name not in environment:
-            raise ValueError(f"{name}: must be set, as {OURS[0]} is")
+    if missing := [name for name in OURS if name not in environment]:
+        raise ValueError(f"{missing[0]}: must be set, as {OURS[0]} is")
     count, index = (_number(environment, name, 0) for name in OURS[:2])
     if not 0 <= index < count:
         raise ValueError(f"{OURS[1]}: {index} is not one of 0 to {count - 1}")
@@ -121,14 +117,14 @@ def _ours(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _number(environment: Mapping[str, str], name: str, default: int) -> int:
-    said = environment.get(name, str(default))
-    if not said.isdecimal():
-        raise ValueError(f"{name}: {said!r} is not a number of processes")
-    return int(said)
+    given = environment.get(name, str(default))
+    if not given.isdecimal():
+        raise ValueError(f"{name}: {given!r} is not a number of processes")
+    return int(given)
 
 
 def _on_tpu(environment: Mapping[str, str]) -> bool:
-    """Whether this host has TPU chips and JAX is to use them."""
+    """Returns whether this host has TPU chips and JAX may use them."""
     if environment.get("JAX_PLATFORMS", "tpu").split(",")[0] != "tpu":
         return False
     chips = [*Path("/dev").glob("accel*"), *Path("/dev").glob("vfio/[0-9]*")]

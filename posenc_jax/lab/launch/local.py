@@ -17,7 +17,7 @@ TAIL = 4096  # bytes at the end of a file that are read for its last line
 
 
 class Status(NamedTuple):
-    """How far a point is; `note` is shown to users, `seconds` is its time in this process."""
+    """How far a point is, a note for users, and its seconds in this process."""
 
     state: Literal["waiting", "running", "finished", "failed"]
     note: str = ""
@@ -30,8 +30,6 @@ def statuses(
     """Returns which points are finished in the sweep's folder, and which wait to be run or resumed.
 
     Args:
-      sweep: the points.
-      folder: has a folder for each point.
       configs: the checked config of each point by name, as a run records it.
 
     Raises:

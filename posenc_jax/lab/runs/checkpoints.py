@@ -93,9 +93,8 @@ class Checkpoints:
             try:
                 saving.result()
             except Exception as error:
-                reason = first_line(error)
-                raise NotWritten(f"{self._folder}: the last checkpoint was not written: {reason}") \
-                    from error  # fmt: skip
+                reason = f"the last checkpoint was not written: {first_line(error)}"
+                raise NotWritten(f"{self._folder}: {reason}") from error
 
     def delete_after(self, step: int) -> None:
         """Deletes checkpoints newer than `step`."""
@@ -125,22 +124,19 @@ class Checkpoints:
 
     def _manager(self, write: bool) -> ocp.CheckpointManager:
         alone = jax.process_index()
-        return ocp.CheckpointManager(
-            self._folder.absolute(),
-            options=ocp.CheckpointManagerOptions(
-                create=False,
-                enable_async_checkpointing=False,
-                cleanup_tmp_directories=write,
-                multiprocessing_options=ocp.options.MultiprocessingOptions(
-                    primary_host=alone, active_processes={alone}, barrier_sync_key_prefix=str(alone)
-                ),
-            ),
+        one_process = ocp.options.MultiprocessingOptions(
+            primary_host=alone, active_processes={alone}, barrier_sync_key_prefix=str(alone)
         )
+        options = ocp.CheckpointManagerOptions(
+            create=False,
+            enable_async_checkpointing=False,
+            cleanup_tmp_directories=write,
+            multiprocessing_options=one_process,
+        )
+        return ocp.CheckpointManager(self._folder.absolute(), options=options)
 
     def _steps(self) -> list[int]:
-        if not self._folder.is_dir():
-            return []
-        return [int(path.name) for path in self._folder.iterdir() if path.name.isdecimal()]
+        return [int(path.name) for path in self._folder.glob("*") if path.name.isdecimal()]
 
     def _remove(self, step: int) -> None:
         """Deletes a checkpoint, its manifest first, so that a deletion cut short leaves an
@@ -166,14 +162,13 @@ def fill(tree: Any, leaves: Mapping[str, np.ndarray]) -> Any:
     wanted = named_leaves(tree)
     empty = {k: np.zeros(leaf.shape, leaf.dtype) for k, leaf in wanted.items() if not leaf.size}
     leaves = empty | dict(leaves)
-    for name in leaves:
+    for name in leaves | wanted:
         if name not in wanted:
             raise Refused(f"checkpoint: {name} is not in this model")
-    for name, leaf in wanted.items():
         if name not in leaves:
             raise Refused(f"checkpoint: {name} is missing")
         for what in ("shape", "dtype"):
-            has, needs = getattr(leaves[name], what), getattr(leaf, what)
+            has, needs = getattr(leaves[name], what), getattr(wanted[name], what)
             if has != needs:
                 raise Refused(f"checkpoint: {name} has {what} {has}; the model has {needs}")
     placed = [processes.place(leaves[name], leaf.sharding) for name, leaf in wanted.items()]

@@ -42,10 +42,10 @@ class Run:
         if "environment" in config:
             raise ValueError("config.environment: the name is taken by the record of the machine")
         content = plain("config", config)
-        self._wandb = wandb or {"mode": "disabled"}
-        self._mirror, self._closing = logger.WandbLogger(), contextlib.ExitStack()
+        self._options = wandb or {"mode": "disabled"}
+        self._wandb, self._closing = logger.WandbLogger(), contextlib.ExitStack()
         self.journal: Journal | None = None
-        self._said, refusal = False, None
+        self._announced, refusal = False, None
         if processes.is_first():
             try:
                 self._open(config, content)
@@ -64,7 +64,7 @@ class Run:
             except OSError as error:
                 raise NotWritten(f"workdir: {self.path}: {error.strerror}") from error
             closing.callback(self.journal.close)
-            self._mirror = logger.start(self.path, content, self._wandb, self.journal.id)
+            self._wandb = logger.start(self.path, content, self._options, self.journal.id)
             self._closing = closing.pop_all()
 
     def _begun(self, config: Mapping, content: dict) -> Journal:
@@ -80,7 +80,7 @@ class Run:
             stored = json.loads((self.path / "config.json").read_text("utf-8"))["environment"]
             if changed := changes(stored, content["environment"]):
                 print(f"{self.path}: goes on with {changed}: bits may differ", flush=True)
-        self._said = where == "new"
+        self._announced = where == "new"
         return Journal(self.path)
 
     def __enter__(self) -> "Run":
@@ -88,8 +88,8 @@ class Run:
 
     def __exit__(self, kind, error, trace) -> None:
         if self.is_writer and kind is None and (self.path / "summary.json").is_file():
-            _publish(self._mirror, self.path, self.records())
-        self._mirror.finish(failed=kind is not None)
+            _publish(self._wandb, self.path, self.records())
+        self._wandb.finish(failed=kind is not None)
         self._closing.close()
 
     @property
@@ -108,7 +108,7 @@ class Run:
         lines = (json.dumps(plain("record", record), ensure_ascii=False) for record in checked)
         if self.journal is not None:
             self.journal.append("".join(line + "\n" for line in lines))
-            self._mirror.log(checked)
+            self._wandb.log(checked)
 
     def records(self) -> list[Record]:
         """Returns all records so far from disk; [] in all processes but the first."""
@@ -126,14 +126,6 @@ class Run:
         content = {name: plain(f"fact.{name}", fact) for name, fact in facts.items()}
         dicts = {name: fact for name, fact in content.items() if isinstance(fact, dict)}
         hashes = {name: fact["sha256"] for name, fact in dicts.items() if "sha256" in fact}
-        if hashes:
-            self._check_data(hashes)
-        if self.journal is not None:
-            self.journal.facts.update(content)
-            if hashes:
-                self.journal.write()
-
-    def _check_data(self, hashes: Mapping[str, str]) -> None:
         refusal = ""
         for name, now in hashes.items():
             before = self.facts.get(name, {}).get("sha256", now)
@@ -142,8 +134,12 @@ class Run:
                     f"workdir: {self.path} holds a run, with {name}.sha256 {before}, not {now}; "
                     "bring that data back, or choose another"
                 )
-        if processes.from_first(bool(refusal)):
+        if hashes and processes.from_first(bool(refusal)):
             raise Refused(refusal or f"workdir: {self.path}: the first process refuses its data")
+        if self.journal is not None:
+            self.journal.facts.update(content)
+            if hashes:
+                self.journal.write()
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -156,9 +152,9 @@ class Run:
 
     def begin(self, stage: str) -> None:
         """Prints, once in a resumed run, the stage it resumes from."""
-        if not self._said and self.journal is not None:
+        if not self._announced and self.journal is not None:
             print(f"{self.path}: goes on from {stage}", flush=True)
-        self._said = True
+        self._announced = True
 
     def end(self, stage: str) -> None:
         """Records that a stage has ended."""
@@ -173,11 +169,11 @@ class Run:
         self.journal.cut()
         content["facts"] = {**self.journal.facts, **content.get("facts", {})}
         content["starts"] = self.journal.starts
-        if self._wandb["mode"] != "disabled":
+        if self._options["mode"] != "disabled":
             write_text(self.path / UNSENT, self.journal.id)
         write_json(self.path / "summary.json", content)
         failpoints.reach("finished")
-        self._mirror.summarise(content)
+        self._wandb.summarise(content)
         return content
 
 
@@ -192,12 +188,12 @@ def send_report(workdir: str | Path, config: Mapping, wandb: Mapping) -> None:
         return
     with locked(path):
         run, id = read(path), (path / UNSENT).read_text("utf-8")
-        mirror = logger.start(path, plain("config", config), wandb, id)
-        mirror.summarise(run.summary)
-        _publish(mirror, path, run.records)
-        mirror.finish(failed=False)
+        copy = logger.start(path, plain("config", config), wandb, id)
+        copy.summarise(run.summary)
+        _publish(copy, path, run.records)
+        copy.finish(failed=False)
 
 
-def _publish(mirror: logger.WandbLogger, path: Path, records: Sequence[Record]) -> None:
-    if mirror.publish(records):
+def _publish(copy: logger.WandbLogger, path: Path, records: Sequence[Record]) -> None:
+    if copy.publish(records):
         (path / UNSENT).unlink(missing_ok=True)

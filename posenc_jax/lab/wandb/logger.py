@@ -106,7 +106,6 @@ def start(folder: Path, config: Mapping, options: Mapping, id: str) -> WandbLogg
     that does nothing.
 
     Args:
-      folder: of the run.
       config: of the run, as W&B shows it.
       options: {"mode": "disabled" | "offline" | "online"} and arguments of `wandb.init`. With
         "disabled" wandb is not imported. An empty value counts as not given.
