@@ -201,13 +201,10 @@ def _partner(method: Card) -> str:
 def _of_heads(band: Band) -> list[Curve]:
     """Returns a curve with its spread for each head, or one for all if they are equal."""
     spread = _gap(band.high, band.low) > LEAST
-    drawn = [
-        Curve(band.x, mean, "head 1" if h == 0 else str(h + 1), COLORS[h], width=THIN)
-        for h, mean in enumerate(band.mean)
-    ]
-    if spread:
-        ends = zip(drawn, band.low, band.high, strict=True)
-        drawn = [curve._replace(low=low, high=high) for curve, low, high in ends]
+    drawn = []
+    for h, mean in enumerate(band.mean):
+        label, ends = "head 1" if h == 0 else str(h + 1), (band.low[h], band.high[h])
+        drawn.append(Curve(band.x, mean, label, COLORS[h], *(ends if spread else ()), width=THIN))
     alone = drawn[0]._replace(label="", width=None)
     return [alone] if _gap(band.mean, band.mean[:1]) < LEAST else drawn
 

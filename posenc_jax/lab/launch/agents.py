@@ -15,19 +15,19 @@ def write(sweep: Sweep, project: str, folder: Path) -> Path:
     If the points are all combinations of their fields' values, the file has a grid over the fields;
     otherwise a grid over the points' names, which scripts/sweep.py looks up.
     """
-    native = _grid(sweep)
+    fields = _grid(sweep)
     shared = [f"--config={sweep.config}", "--config.wandb.mode=online"]
     content = {
         "name": sweep.name,
         "project": project,
         "method": "grid",
-        "program": "train.py" if native else "scripts/sweep.py",
+        "program": "train.py" if fields else "scripts/sweep.py",
         # ${args} keeps the two hyphens that absl needs.
         "command": [
             "${env}", "${interpreter}", "${program}", *shared,
-            *([] if native else [f"--folder={folder}"]), "${args}",
+            *([] if fields else [f"--folder={folder}"]), "${args}",
         ],
-        "parameters": native or {"point": {"values": [point.name for point in sweep.points]}},
+        "parameters": fields or {"point": {"values": [point.name for point in sweep.points]}},
     }  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "wandb.yaml"

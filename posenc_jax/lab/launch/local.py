@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -77,7 +77,7 @@ def run(
                 show()
 
 
-def _run(command: list[str], log: Path) -> Iterator[int | None]:
+def _run(command: list[str], log: Path) -> Generator[int | None, None, None]:
     """Runs a command; yields None every TICK seconds while it runs, and then its exit status."""
     with log.open("ab") as out:
         child = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
