@@ -34,7 +34,8 @@ import experiments
 from posenc_jax.lab import report
 from posenc_jax.lab.config import sweeps
 from posenc_jax.lab.config.sweeps import Point, Sweep
-from posenc_jax.lab.launch import RESTART_STATUS, agents, local, skypilot, slurm
+from posenc_jax.lab.hosts.exit_status import Interrupted
+from posenc_jax.lab.launch import agents, local, skypilot, slurm
 from posenc_jax.options import choices_for
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -127,12 +128,12 @@ def _local(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespace)
     board = local.statuses(sweep, folder, configs)
     if flags.dry_run:
         console.print(_listing(sweep))
-        left = local.unfinished(board, sweep.points)
+        left = sum(board[point.name].state != "finished" for point in sweep.points)
         print(f"{len(sweep.points)} points, {left} to run, in {folder}")
         return 0
     if not _run(sweep, folder, board, console):
         print(f"stopped; start it again and it goes on: {folder}", file=sys.stderr)
-        return RESTART_STATUS
+        return Interrupted.status
     failed = [point.name for point in sweep.points if board[point.name].state == "failed"]
     for name in failed:
         print(f"failed: {name}: {board[name].note}; see {folder / name}.log", file=sys.stderr)

@@ -15,7 +15,7 @@ from posenc_jax.lab.hosts import failpoints
 from posenc_jax.lab.hosts.exit_status import Diverged, NotWritten, Refused
 from posenc_jax.lab.hosts.files import folder_name
 from posenc_jax.lab.model.transformer import Model
-from posenc_jax.lab.runs.lock import Lock
+from posenc_jax.lab.runs.lock import locked
 from posenc_jax.lab.training import loop
 from posenc_jax.lab.training.loop import chunk_runner, init_states, train
 from posenc_jax.lab.training.step import PLACE, optimizer, random_key
@@ -143,7 +143,8 @@ def test_a_folder_in_use_is_refused_by_host_and_process(tmp_path, monkeypatch):
         with pytest.raises(ValueError, match=r"^workdir: [^\n]* is in use by process \d+ on \S+$"):
             runs.Run(tmp_path, CONFIG)
         monkeypatch.setattr("fcntl.flock", lambda file, how: None)
-        Lock(tmp_path).release()  # control
+        with locked(tmp_path):  # control
+            pass
     monkeypatch.undo()
     with runs.Run(tmp_path, CONFIG):
         pass
@@ -151,7 +152,8 @@ def test_a_folder_in_use_is_refused_by_host_and_process(tmp_path, monkeypatch):
 
 def test_a_lock_of_a_dead_process_is_no_lock(tmp_path):
     (tmp_path / "lock").write_text("process 1 on another")
-    Lock(tmp_path).release()
+    with locked(tmp_path):
+        pass
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ import pytest
 from rich.console import Console
 
 from posenc_jax.lab.config.sweeps import Sweep, expand, grid
-from posenc_jax.lab.launch import RESTART_STATUS, local
+from posenc_jax.lab.hosts.exit_status import Interrupted
+from posenc_jax.lab.launch import local
 from scripts import sweep as script
 
 # A run that takes no time: it counts its starts, and fails where its folder says so.
@@ -107,7 +108,7 @@ def test_sigterm_ends_the_point_that_runs_and_asks_for_another_go(tmp_path):
         time.sleep(0.05)
     running.send_signal(signal.SIGTERM)
     _, error = running.communicate(timeout=60)
-    assert running.returncode == RESTART_STATUS
+    assert running.returncode == Interrupted.status
     assert "start it again" in error
     assert starts(tmp_path) == {"a": 1, "b": 0, "c": 0}
     assert not (tmp_path / "a" / "summary.json").exists()

@@ -53,14 +53,10 @@ def _drawn(names: Sequence[str], workers: int) -> Iterator[tuple[str, bytes, str
     if workers == 1 or len(names) == 1:
         yield from map(_draw, names)
         return
-    # JAX does not work after a fork.
-    with ProcessPoolExecutor(workers, get_context("spawn"), _on_cpu) as pool:
+    # JAX does not work after a fork, and processes cannot share an accelerator.
+    on_cpu = jax.config.update, ("jax_platforms", "cpu")
+    with ProcessPoolExecutor(workers, get_context("spawn"), *on_cpu) as pool:
         yield from pool.map(_draw, names)
-
-
-def _on_cpu() -> None:
-    """Runs JAX on the CPU, because processes cannot share an accelerator."""
-    jax.config.update("jax_platforms", "cpu")
 
 
 def _draw(name: str) -> tuple[str, bytes, str]:

@@ -75,12 +75,12 @@ def figure(name: str, drawn: Sequence[Panel], titled: bool = True) -> Figure:
     return made
 
 
-def png(name: str, drawn: Sequence[Panel], dpi: int = 90) -> bytes:
+def png(name: str, drawn: Sequence[Panel]) -> bytes:
     """Returns the card as a PNG of 256 colours, which halves its size."""
     from PIL import Image
 
     small = io.BytesIO()
-    image = Image.open(io.BytesIO(_saved(name, drawn, True, format="png", dpi=dpi)))
+    image = Image.open(io.BytesIO(_saved(name, drawn, True, format="png", dpi=90)))
     shades = image.convert("RGB").quantize(256, dither=Image.Dither.NONE)
     shades.save(small, format="png", optimize=True)
     return small.getvalue()
@@ -121,8 +121,8 @@ def _waves(name: str) -> Panel:
     """Returns a panel of single channels, one above the other, in a wide and a narrow model."""
     found = {d: measure.table(name, d, 2 * SPAN)[:SPAN] for d in (WIDE, NARROW)}
     widths = [code.shape[1] for code in found.values()]
-    own = len(set(widths)) == 1
-    found = {WIDE: found[WIDE]} if own else found
+    fixed = len(set(widths)) == 1  # the width of the code is not the model's
+    found = {WIDE: found[WIDE]} if fixed else found
     channels = [c for c in WAVES if c < min(widths)]
     if len(channels) < len(WAVES):
         channels = list(range(widths[0]))[:: -(-widths[0] // len(WAVES))]
@@ -131,10 +131,9 @@ def _waves(name: str) -> Panel:
         for row, channel in enumerate(channels):
             y = code_TW[:, channel]
             size = max(np.abs(other[:, channel]).max() for other in found.values()) or 1.0
-            label = "" if row or own else f"width {d}"
-            style = {"linewidth": 1.1}
-            drawn.append(Curve(np.arange(SPAN), row + 0.42 * y / size, label, color, style=style))
-    below = f"each on its own scale{f'; the code has {widths[0]} in all' if own else ''}"
+            label = "" if row or fixed else f"width {d}"
+            drawn.append(Curve(np.arange(SPAN), row + 0.42 * y / size, label, color, width=1.1))
+    below = f"each on its own scale{f'; the code has {widths[0]} in all' if fixed else ''}"
     panel = curves("Single channels", below, drawn, "position", "channel")
 
     def draw(axes):
@@ -153,8 +152,8 @@ def _assigned(method: Card) -> Iterator[Panel]:
     yield curves("Shown in evaluation", f"by the sequence's length{at}", drawn, *axes)
     steps = [measure.shown(name, TRAINED, seed) for seed in range(5)]
     if not np.array_equal(steps[0], steps[1]):
-        drawn = [Curve(np.arange(TRAINED), y, color=color, style={"linewidth": 1.0})
-                 for y, color in zip(steps, COLORS, strict=False)]  # fmt: skip
+        colored = zip(steps, COLORS, strict=False)
+        drawn = [Curve(np.arange(TRAINED), y, color=color, width=1.0) for y, color in colored]
         yield curves("Shown in training", f"five draws, {TRAINED} tokens", drawn, *axes)
 
 
@@ -202,25 +201,21 @@ def _partner(method: Card) -> str:
 def _of_heads(band: Band) -> list[Curve]:
     """Returns a curve with its spread for each head, or one for all if they are equal."""
     spread = _gap(band.high, band.low) > LEAST
-    drawn = [
-        Curve(band.x, mean, "head 1" if h == 0 else str(h + 1), COLORS[h], style=THIN)
-        for h, mean in enumerate(band.mean)
-    ]
-    if spread:
-        ends = zip(drawn, band.low, band.high, strict=True)
-        drawn = [curve._replace(low=low, high=high) for curve, low, high in ends]
-    alone = drawn[0]._replace(label="", style={})
+    drawn = []
+    for h, mean in enumerate(band.mean):
+        label, ends = "head 1" if h == 0 else str(h + 1), (band.low[h], band.high[h])
+        drawn.append(Curve(band.x, mean, label, COLORS[h], *(ends if spread else ()), width=THIN))
+    alone = drawn[0]._replace(label="", width=None)
     return [alone] if _gap(band.mean, band.mean[:1]) < LEAST else drawn
 
 
 def _by_length(found: Mapping[int, np.ndarray]) -> list[Curve]:
     """Returns the curves of sequences of these lengths, without those that are all NaN."""
     return [
-        Curve(np.arange(n), y, f"n = {n}" if n == LENGTHS[0] else str(n), color,
-              style={"linewidth": width})
+        Curve(np.arange(n), y, f"n = {n}" if n == LENGTHS[0] else str(n), color, width=width)
         for (n, y), color, width in zip(found.items(), COLORS, WIDTHS, strict=False)
         if np.isfinite(y).any()
-    ]  # fmt: skip
+    ]
 
 
 def _gap(a: np.ndarray, b: np.ndarray) -> float:

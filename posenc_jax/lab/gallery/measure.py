@@ -1,10 +1,7 @@
 """Measures what a method does: its table, its scores, its bias, the positions that it assigns.
 
-All methods are measured in one setting, so that their figures compare. Tokens are vectors of mean 0
-and variance 1, the projections of queries and keys are identities, a head has 64 channels, and
-parameters are as `init` draws them; those that start at zero are drawn with standard deviation 0.1,
-because they would show nothing. Without positions the score of two equal tokens is then 8, and that
-of two independent tokens 0 on average.
+All methods are measured in the setting of `page.how_to_read`. Without positions the score of two
+equal tokens is 8 there, and that of two independent tokens 0 on average.
 """
 
 import warnings
@@ -59,12 +56,12 @@ class Setup(NamedTuple):
         """Yields a layer's logits [B, H, Q, K] for each initialisation; NaN: a key is not seen."""
         start, stop, _ = queries.indices(x_BTD.shape[1])
         for params in self.params:
-            view = frame(self.encoding, params, at, self.dims, queries=(start, stop - start),
+            made = frame(self.encoding, params, at, self.dims, queries=(start, stop - start),
                          causal=causal, form="dense")  # fmt: skip
-            given_BTD = view.embed(x_BTD, "k")
+            given_BTD = made.embed(x_BTD, "k")
             x_BTHC = given_BTD.reshape(*x_BTD.shape[:2], self.dims.heads, self.dims.head)
-            told = view.layer(layer, given_BTD[:, queries], given_BTD)
-            yield finite(logits(x_BTHC[:, queries], x_BTHC, told))
+            own = made.layer(layer, given_BTD[:, queries], given_BTD)
+            yield finite(logits(x_BTHC[:, queries], x_BTHC, own))
 
 
 def setup(name: str, count: int | None = None, **wanted: Any) -> Setup:
@@ -77,8 +74,7 @@ def setup(name: str, count: int | None = None, **wanted: Any) -> Setup:
       wanted: options, of which those are used that the method has.
     """
     method = card(name)
-    options = {o: value for o, value in wanted.items() if o in method.options}
-    encoding = make(f"{name}+rope" if method.kind == "positions" else name, **options)
+    encoding = _made(f"{name}+rope" if method.kind == "positions" else name, method, **wanted)
     heads = 1 if method.kind == "input" else HEADS
     dims = Dims(heads * HEAD, heads, HEAD, LAYERS if method.kind == "by_layer" else 1)
     first = drawn(encoding, dims)
@@ -87,8 +83,14 @@ def setup(name: str, count: int | None = None, **wanted: Any) -> Setup:
     return Setup(method, encoding, dims, params)
 
 
+def _made(name: str, method: Card, **wanted: Any) -> Encoding:
+    return make(name, **{o: value for o, value in wanted.items() if o in method.options})
+
+
 def drawn(encoding: Encoding, dims: Dims, seed: int = 0) -> Params:
-    """Returns initial parameters; arrays that are zero are drawn with deviation AWAKE."""
+    """Returns initial parameters; arrays that are zero, which would show nothing, are drawn with
+    deviation AWAKE.
+    """
     params = encoding.init(jax.random.key(seed), dims)
 
     def wake(leaf):
@@ -242,10 +244,9 @@ def bias(name: str, queries: Sequence[int], length: int, heads: int = 8) -> np.n
 
 def shown(name: str, length: int, seed: int | None = None) -> np.ndarray:
     """Returns the positions [T] that a method assigns; with a seed, as in a training step."""
-    method = card(name)
-    options = {"length": TRAINED} if "length" in method.options else {}
-    key = None if seed is None else jax.random.key(seed)
-    return np.asarray(place(make(name, **options), key, line(method, length))[0], np.float64)
+    method, key = card(name), None if seed is None else jax.random.key(seed)
+    encoding = _made(name, method, length=TRAINED)
+    return np.asarray(place(encoding, key, line(method, length))[0], np.float64)
 
 
 def table(name: str, width: int, positions: int) -> np.ndarray:
@@ -255,7 +256,7 @@ def table(name: str, width: int, positions: int) -> np.ndarray:
     `length` is made for all of these positions.
     """
     method = card(name)
-    encoding = make(name, **({"length": positions} if "length" in method.options else {}))
+    encoding = _made(name, method, length=positions)
     params = drawn(encoding, Dims(width, 1, width))
     if "code" in params:
         own = params["code"].shape[0]

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from itertools import starmap
 from pathlib import Path
 
 from posenc_jax.encodings import card
@@ -39,7 +38,7 @@ def html(drawn: Mapping[str, str]) -> str:
 {"".join(f"<p>{escape(line)}</p>" for line in how_to_read())}
 {_filter(families)}
 </header>
-<nav aria-label="methods">{"".join(starmap(_links, families.items()))}</nav>
+<nav aria-label="methods">{"".join(_links(kind, own) for kind, own in families.items())}</nav>
 <main>
 {articles}
 </main>"""

@@ -1,7 +1,7 @@
 """The two kinds of panels of a card: curves with a spread, and heatmaps."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import matplotlib
 import numpy as np
@@ -15,13 +15,16 @@ SMALL = 7.5
 SIGNED = matplotlib.colormaps["RdBu_r"].with_extremes(bad=GRID)
 RISING = matplotlib.colormaps["YlGnBu"].with_extremes(bad=GRID)
 ORDERED = LinearSegmentedColormap.from_list("ordered", [COLORS[0], COLORS[2], COLORS[4]])
-THIN = {"linewidth": 1.2}
+THIN = 1.2  # width of the lines of several heads or layers
 FLAT = 1e-3  # curves that vary by less, or by less than this share of their value, look flat
 LEGEND = 5  # up to so many lines are all named; of more, the first and the last
 
 
 class Curve(NamedTuple):
-    """y over x, with a band from low to high if these are given; NaN is not drawn."""
+    """y over x, with a band from low to high if these are given; NaN is not drawn.
+
+    width: of the line; None: the style's.
+    """
 
     x: Sequence[float] | np.ndarray
     y: np.ndarray
@@ -29,7 +32,7 @@ class Curve(NamedTuple):
     color: str | tuple = COLORS[0]
     low: np.ndarray | None = None
     high: np.ndarray | None = None
-    style: dict[str, Any] = {}  # noqa: RUF012
+    width: float | None = None
 
 
 class Panel(NamedTuple):
@@ -49,32 +52,27 @@ def curves(
     mark: float | None = None,
     level: float | None = None,
 ) -> Panel:
-    """Returns a panel of curves over a common axis.
+    """Returns a panel of curves; `x` and `y` are labels of the axes.
 
     Args:
-      title, below: see `Panel`.
-      drawn: the curves.
-      x, y: labels of the axes.
       mark: x of a dotted vertical line.
       level: y of a dotted horizontal line.
     """
 
     def draw(axes: Axes) -> None:
         for curve in drawn:
-            axes.plot(curve.x, curve.y, color=curve.color, label=curve.label, **curve.style)
+            axes.plot(curve.x, curve.y, color=curve.color, label=curve.label, linewidth=curve.width)
             if curve.low is not None and curve.high is not None:
                 axes.fill_between(curve.x, curve.low, curve.high, color=curve.color, alpha=0.22,
                                   linewidth=0)  # fmt: skip
-        if level is not None:
-            axes.axhline(level, color=MUTED, linewidth=0.9, linestyle=":", zorder=1)
-        if mark is not None:
-            axes.axvline(mark, color=MUTED, linewidth=0.9, linestyle=":", zorder=1)
+        for at, dotted in ((level, axes.axhline), (mark, axes.axvline)):
+            if at is not None:
+                dotted(at, color=MUTED, linewidth=0.9, linestyle=":", zorder=1)
         axes.margins(x=0.01, y=0.08)
         low, high = axes.get_ylim()
         if high - low < FLAT * max(1.0, abs(high)):
             axes.set_ylim((low + high) / 2 - 0.5, (low + high) / 2 + 0.5)
-        axes.set_xlabel(x)
-        axes.set_ylabel(y)
+        axes.set(xlabel=x, ylabel=y)
         if any(curve.label for curve in drawn):
             axes.legend(loc="lower right", bbox_to_anchor=(1, 1.09), ncols=LEGEND, fontsize=SMALL,
                         handlelength=1, columnspacing=0.8, handletextpad=0.4, borderpad=0,
@@ -99,7 +97,7 @@ def in_order(x: np.ndarray, y_NX: np.ndarray, name: str) -> list[Curve]:
     for n, group in enumerate(groups):
         numbers = ", ".join(str(i + 1) for i in group)
         label = f"{name} {numbers}" if n == 0 else numbers if last < LEGEND or n == last else ""
-        drawn.append(Curve(x, y_NX[group[0]], label, ORDERED(n / last), style=THIN))
+        drawn.append(Curve(x, y_NX[group[0]], label, ORDERED(n / last), width=THIN))
     return drawn
 
 
@@ -118,7 +116,6 @@ def heat(
     If there are values on both sides of zero, negative ones are blue and positive ones red.
 
     Args:
-      title, below: see `Panel`.
       values: a pixel each, not smoothed.
       x, y: labels of the axes.
       x_ends: left and right edge; None: columns count from 0.
@@ -145,10 +142,9 @@ def heat(
             aspect="equal" if square else "auto",
         )  # fmt: skip
         axes.grid(False)
-        axes.set_xlabel(x)
-        axes.set_ylabel(y)
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.set(xlabel=x, ylabel=y)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(MaxNLocator(5, integer=True))
         if rows < 9:
             axes.set_yticks(first + np.arange(rows))
         assert axes.figure is not None

@@ -33,7 +33,7 @@ def use_cores(rows: int) -> None:
 
 
 def cores() -> list[int]:
-    """The numbers of the CPU cores that this process may run on, ascending."""
+    """Returns the numbers of the CPU cores that this process may run on, ascending."""
     affinity = getattr(os, "sched_getaffinity", None)
     return sorted(affinity(0)) if affinity else list(range(os.cpu_count() or 1))
 
@@ -111,12 +111,13 @@ def on_every_device(tree: Any) -> Any:
     """Copies arrays, which are the same in all processes, to each device."""
     if jax.device_count() == 1:
         return tree
-    return jax.tree.map(lambda x: processes.place(x, _everywhere()), tree)
+    everywhere = NamedSharding(_mesh(1), PartitionSpec())
+    return jax.tree.map(lambda x: processes.place(x, everywhere), tree)
 
 
 def replicated() -> NamedSharding | None:
     """Returns the sharding of results that every process reads; None with one process."""
-    return _everywhere() if processes.is_multiprocess() else None
+    return NamedSharding(_mesh(1), PartitionSpec()) if processes.is_multiprocess() else None
 
 
 def free_bytes() -> float:
@@ -161,10 +162,6 @@ def _largest(shape: tuple[int, ...], devices: int) -> PartitionSpec | None:
     if not any(sizes):
         return None
     return PartitionSpec(*[None] * sizes.index(max(sizes)), "rows")
-
-
-def _everywhere() -> NamedSharding:
-    return NamedSharding(_mesh(1), PartitionSpec())
 
 
 @functools.cache

@@ -15,22 +15,19 @@ _reached = 0
 
 def reach(name: str) -> None:
     """Marks a point; does nothing unless POSENC_JAX_FAILPOINT names it."""
-    if asked := os.environ.get("POSENC_JAX_FAILPOINT"):
-        _reach(name, asked)
-
-
-def _reach(name: str, asked: str) -> None:
     global _reached
+    asked = os.environ.get("POSENC_JAX_FAILPOINT")
+    if not asked:
+        return
     spec = _SPEC.fullmatch(asked)
     if spec is None:
         raise ValueError(f"POSENC_JAX_FAILPOINT: {asked!r} is not NAME[:COUNT][+SECONDS][@SIGNAL]")
     if spec["name"] != name:
         return
     _reached += 1
-    if _reached != int(spec["count"] or 1):
-        return
-    send = (os.kill, (os.getpid(), signal.Signals[f"SIG{spec['signal'] or 'KILL'}"]))
-    if spec["after"]:
-        threading.Timer(float(spec["after"]), *send).start()
-    else:
-        send[0](*send[1])
+    if _reached == int(spec["count"] or 1):
+        send = (os.getpid(), signal.Signals[f"SIG{spec['signal'] or 'KILL'}"])
+        if spec["after"]:
+            threading.Timer(float(spec["after"]), os.kill, send).start()
+        else:
+            os.kill(*send)

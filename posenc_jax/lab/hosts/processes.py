@@ -1,24 +1,21 @@
 """Several processes, often on several hosts, that compute one run together.
 
-All run the same program in step; only the first one writes files, prints and logs to W&B. These
-functions exchange what one process knows (a clock, a signal, free memory, a file): all processes
-must call them, in the same order.
+All run the same program in step; only the first one writes files, prints and logs to W&B. Each
+function that exchanges values must be called by all processes, in the same order.
 """
 
 import importlib.util
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
-from jax.sharding import NamedSharding, PartitionSpec
 
-HEARTBEAT = 30  # seconds without a sign of life after which a process counts as lost
+HEARTBEAT = 30  # seconds without a heartbeat after which a process counts as lost
 SHUTDOWN = 600  # seconds that a finished process waits for the others
-GATHERED = 1 << 28  # bytes gathered on each device at a time, or one leaf
 # Variables in which launchers give the number of processes; jax.distributed finds the rest.
 LAUNCHERS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
 OURS = ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_COORDINATOR_ADDRESS")
@@ -36,13 +33,10 @@ def join(environment: Mapping[str, str] = os.environ) -> None:
     Raises:
       ValueError: a variable is missing or not a number; names it.
     """
-    if OURS[0] in environment:
-        given = _ours(environment)
-        counted = given["num_processes"] > 1
-    else:
-        given = {}
-        counted = any(_number(environment, name, 1) > 1 for name in LAUNCHERS)
-    if not counted and (given or not _on_tpu(environment)):
+    given = _ours(environment) if OURS[0] in environment else {}
+    counts = [given["num_processes"]] if given else [_number(environment, n, 1) for n in LAUNCHERS]
+    several = max(counts) > 1
+    if not several and (given or not _on_tpu(environment)):
         return
     # JAX would handle SIGTERM itself; `signals` handles it in the same way everywhere.
     jax.config.update("jax_enable_preemption_service", False)
@@ -51,7 +45,7 @@ def join(environment: Mapping[str, str] = os.environ) -> None:
             **given, heartbeat_timeout_seconds=HEARTBEAT, shutdown_timeout_seconds=SHUTDOWN
         )
     except ValueError:
-        if counted:
+        if several:
             raise  # otherwise a TPU on one host, not in a slice that JAX knows
 
 
@@ -90,19 +84,7 @@ def minimum(value: float) -> float:
 
 def fetch(tree: Any) -> Any:
     """Returns the whole arrays of a tree on this host, however they are sharded."""
-    if not is_multiprocess():
-        return jax.device_get(tree)
-    leaves, structure = jax.tree.flatten(tree)
-    group, size = [], 0
-    for at, leaf in enumerate(leaves):
-        if not isinstance(leaf, jax.Array) or leaf.is_fully_replicated or leaf.is_fully_addressable:
-            continue
-        group, size = [*group, at], size + leaf.nbytes
-        if size >= GATHERED:
-            _gather(leaves, group)
-            group, size = [], 0
-    _gather(leaves, group)
-    return jax.device_get(structure.unflatten(leaves))
+    return jax.tree.map(_whole, tree) if is_multiprocess() else jax.device_get(tree)
 
 
 def place(x: Any, sharding: jax.sharding.Sharding) -> jax.Array:
@@ -113,17 +95,10 @@ def place(x: Any, sharding: jax.sharding.Sharding) -> jax.Array:
     return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
 
 
-def _gather(leaves: list[Any], group: Sequence[int]) -> None:
-    """Replaces the leaves of a group by their whole arrays on the host, with one program."""
-    spread = [leaves[at] for at in group]
-    shardings = [NamedSharding(leaf.sharding.mesh, PartitionSpec()) for leaf in spread]
-    whole = jax.device_get(jax.jit(_same, out_shardings=shardings)(spread))
-    for at, leaf in zip(group, whole, strict=True):
-        leaves[at] = leaf
-
-
-def _same(leaves: list[jax.Array]) -> list[jax.Array]:
-    return leaves
+def _whole(leaf: Any) -> Any:
+    if not isinstance(leaf, jax.Array) or leaf.is_fully_replicated or leaf.is_fully_addressable:
+        return jax.device_get(leaf)
+    return multihost_utils.process_allgather(leaf, tiled=True)
 
 
 def _all_values(value: float) -> np.ndarray:
@@ -131,9 +106,8 @@ def _all_values(value: float) -> np.ndarray:
 
 
 def _ours(environment: Mapping[str, str]) -> dict[str, Any]:
-    for name in OURS:
-        if name not in environment:
-            raise ValueError(f"{name}: must be set, as {OURS[0]} is")
+    if missing := [name for name in OURS if name not in environment]:
+        raise ValueError(f"{missing[0]}: must be set, as {OURS[0]} is")
     count, index = (_number(environment, name, 0) for name in OURS[:2])
     if not 0 <= index < count:
         raise ValueError(f"{OURS[1]}: {index} is not one of 0 to {count - 1}")
@@ -143,14 +117,14 @@ def _ours(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _number(environment: Mapping[str, str], name: str, default: int) -> int:
-    said = environment.get(name, str(default))
-    if not said.isdecimal():
-        raise ValueError(f"{name}: {said!r} is not a number of processes")
-    return int(said)
+    given = environment.get(name, str(default))
+    if not given.isdecimal():
+        raise ValueError(f"{name}: {given!r} is not a number of processes")
+    return int(given)
 
 
 def _on_tpu(environment: Mapping[str, str]) -> bool:
-    """Whether this host has TPU chips and JAX is to use them."""
+    """Returns whether this host has TPU chips and JAX may use them."""
     if environment.get("JAX_PLATFORMS", "tpu").split(",")[0] != "tpu":
         return False
     chips = [*Path("/dev").glob("accel*"), *Path("/dev").glob("vfio/[0-9]*")]

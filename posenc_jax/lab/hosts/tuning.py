@@ -1,16 +1,9 @@
-"""Makes training faster with XLA on a CPU; on other backends these functions do nothing special.
+"""Makes training faster with XLA on a CPU; on other backends these functions change nothing."""
 
-- `linear`: a dense layer whose weight gradient is a product that XLA runs fast.
-- `pack`: parameters side by side in a few arrays, so that an update is a few kernels.
-- `value_and_grad_in_parts`: a batch in parts that fit into the caches.
-- `over`: entries one after another, which is faster there than `vmap`.
-"""
-
-import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,14 +15,16 @@ WIDEST = 2**19  # numbers in a core's share of the widest activation of a part; 
 
 
 def over(function: Callable, *trees: Any) -> Any:
-    """The function of each entry of the first axis: on a CPU one after another, else by vmap."""
+    """Returns the function of each entry of the first axis: on a CPU one after another, which is
+    faster there, else by vmap.
+    """
     if jax.default_backend() == "cpu":
         return jax.lax.map(lambda args: function(*args), trees)
     return jax.vmap(function)(*trees)
 
 
 def linear(x: jax.Array, w: jax.Array, b: jax.Array) -> jax.Array:
-    """x w + b over the last axis: [..., D], [D, F] and [F] give [..., F], all of one dtype.
+    """Returns x w + b over the last axis: [..., D], [D, F] and [F] give [..., F], all of one dtype.
 
     On a CPU its backward pass is written out. The gradient of the weights is a product whose
     contracted axis is the first one in both operands. XLA takes up to 1.6 times as long for it as
@@ -68,29 +63,23 @@ def _weight_gradient(x_MD: jax.Array, g_MF: jax.Array) -> jax.Array:
     return barrier(g_FM @ x_MD).T
 
 
-class Form(NamedTuple):
-    """The structure of a tree, and the shape and the group of each leaf."""
-
-    structure: Any
-    shapes: tuple[tuple[int, ...], ...]
-    groups: tuple[str, ...]
-
-
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["arrays"], meta_fields=["form"])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Packed:
     """The leaves of a tree in a few arrays: two for each dtype, of matrices and of other leaves.
 
     Leaves of two axes and more are in an array [1, n], others in one [n], so that weight decay can
-    still distinguish them.
+    still distinguish them. `shapes` and `groups`, the names of the arrays, are of each leaf.
     """
 
     arrays: dict[str, jax.Array]
-    form: Form
+    structure: Any = field(metadata={"static": True})
+    shapes: tuple[tuple[int, ...], ...] = field(metadata={"static": True})
+    groups: tuple[str, ...] = field(metadata={"static": True})
 
 
 def pack(tree: Any, like: Any) -> Any:
-    """The tree with each subtree that has the structure of `like` as one `Packed`.
+    """Returns the tree with each subtree that has the structure of `like` as one `Packed`.
 
     On a CPU each array that a step updates takes several kernels, whose compilation takes longer
     than their run; the few dozen leaves of a model take a few hundred kernels.
@@ -101,7 +90,7 @@ def pack(tree: Any, like: Any) -> Any:
 
 
 def unpack(tree: Any) -> Any:
-    """The tree with each `Packed` as the subtree that it was made of."""
+    """Returns the tree with each `Packed` as the subtree that it was made of."""
     packed = lambda node: isinstance(node, Packed)
     return jax.tree.map(lambda n: _unpacked(n) if packed(n) else n, tree, is_leaf=packed)
 
@@ -109,30 +98,31 @@ def unpack(tree: Any) -> Any:
 def _packed(tree: Any) -> Packed:
     leaves, structure = jax.tree.flatten(tree)
     group_of = lambda leaf: f"{leaf.dtype}{' matrices' if leaf.ndim > 1 else ''}"
-    form = Form(structure, tuple(leaf.shape for leaf in leaves), tuple(map(group_of, leaves)))
-    arrays: dict[str, Any] = {}
-    for leaf, group in zip(leaves, form.groups, strict=True):
-        arrays.setdefault(group, []).append(leaf.reshape((1,) * (leaf.ndim > 1) + (-1,)))
-    return Packed({name: jnp.concatenate(a, axis=-1) for name, a in arrays.items()}, form)
+    shapes, groups = tuple(leaf.shape for leaf in leaves), tuple(map(group_of, leaves))
+    parts: dict[str, Any] = {}
+    for leaf, group in zip(leaves, groups, strict=True):
+        parts.setdefault(group, []).append(leaf.reshape((1,) * (leaf.ndim > 1) + (-1,)))
+    arrays = {group: jnp.concatenate(flat, axis=-1) for group, flat in parts.items()}
+    return Packed(arrays, structure, shapes, groups)
 
 
 def _unpacked(packed: Packed) -> Any:
     leaves, taken = [], dict.fromkeys(packed.arrays, 0)
-    for shape, group in zip(packed.form.shapes, packed.form.groups, strict=True):
+    for shape, group in zip(packed.shapes, packed.groups, strict=True):
         start, size = taken[group], math.prod(shape)
         taken[group] += size
         leaves.append(packed.arrays[group][..., start : start + size].reshape(shape))
-    return jax.tree.unflatten(packed.form.structure, leaves)
+    return jax.tree.unflatten(packed.structure, leaves)
 
 
 def value_and_grad(loss_of: Callable, params: Any, *args: Any, has_aux: bool = False) -> Any:
-    """`jax.value_and_grad` of a function of parameters; packed parameters give packed gradients."""
+    """Returns the value and the gradients of a loss; those of packed parameters are packed."""
     value, grads = jax.value_and_grad(loss_of, has_aux=has_aux)(unpack(params), *args)
     return value, _packed_as(params, grads)
 
 
 def value_and_grad_in_parts(loss_of: Callable, params: Any, rows: Any, *args: Any) -> Any:
-    """`value_and_grad` of a loss that is a sum over rows.
+    """Returns `value_and_grad` of a loss that is a sum over rows.
 
     On a CPU the rows are split into equal parts, computed one after another, as few as keep the
     widest activation within `WIDEST` numbers, so that a part fits into the caches.
@@ -163,11 +153,11 @@ def _part_count(params: Any, rows: Any) -> int:
 
 
 def _sum_over_parts(function: Callable, rows: Any, parts: int) -> Any:
-    """The sum of function(part) over `parts` equal parts of the rows."""
+    """Returns the sum of function(part) over `parts` equal parts of the rows."""
     if parts == 1:
         return function(rows)
     split = jax.tree.map(lambda x: x.reshape(parts, -1, *x.shape[1:]), rows)
     values = jax.eval_shape(function, jax.tree.map(lambda x: x[0], split))
-    zeros = jax.tree.map(lambda value: jnp.zeros(value.shape, value.dtype), values)
+    zeros = jax.tree.map(jnp.zeros_like, values)
     add = lambda total, part: (jax.tree.map(jnp.add, total, function(part)), None)
     return jax.lax.scan(add, zeros, split)[0]

@@ -9,33 +9,28 @@ import yaml
 from posenc_jax.lab.config.sweeps import Sweep, text
 
 
-def sweep_file(sweep: Sweep, project: str, folder: Path) -> dict[str, Any]:
-    """Returns the content of the file. An agent runs each point in its own process.
+def write(sweep: Sweep, project: str, folder: Path) -> Path:
+    """Writes FOLDER/wandb.yaml and returns its path. An agent runs each point in its own process.
 
     If the points are all combinations of their fields' values, the file has a grid over the fields;
     otherwise a grid over the points' names, which scripts/sweep.py looks up.
     """
-    native = _grid(sweep)
+    fields = _grid(sweep)
     shared = [f"--config={sweep.config}", "--config.wandb.mode=online"]
-    return {
+    content = {
         "name": sweep.name,
         "project": project,
         "method": "grid",
-        "program": "train.py" if native else "scripts/sweep.py",
+        "program": "train.py" if fields else "scripts/sweep.py",
         # ${args} keeps the two hyphens that absl needs.
         "command": [
             "${env}", "${interpreter}", "${program}", *shared,
-            *([] if native else [f"--folder={folder}"]), "${args}",
+            *([] if fields else [f"--folder={folder}"]), "${args}",
         ],
-        "parameters": native or {"point": {"values": [point.name for point in sweep.points]}},
+        "parameters": fields or {"point": {"values": [point.name for point in sweep.points]}},
     }  # fmt: skip
-
-
-def write(sweep: Sweep, project: str, folder: Path) -> Path:
-    """Writes FOLDER/wandb.yaml and returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "wandb.yaml"
-    content = sweep_file(sweep, project, folder)
     path.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), "utf-8")
     return path
 

@@ -1,22 +1,23 @@
 """Runs a sweep on this machine: its points one after another, each in its own process."""
 
+import contextlib
 import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from posenc_jax.lab import runs
-from posenc_jax.lab.config.sweeps import Point, Sweep
+from posenc_jax.lab.config.sweeps import Sweep
 
 TICK, GRACE = 0.5, 60.0  # seconds between two checks of a running point; until it is killed
 TAIL = 4096  # bytes at the end of a file that are read for its last line
 
 
 class Status(NamedTuple):
-    """How far a point is; `note` is shown to users, `seconds` is its time in this process."""
+    """How far a point is, a note for users, and its seconds in this process."""
 
     state: Literal["waiting", "running", "finished", "failed"]
     note: str = ""
@@ -29,8 +30,6 @@ def statuses(
     """Returns which points are finished in the sweep's folder, and which wait to be run or resumed.
 
     Args:
-      sweep: the points.
-      folder: has a folder for each point.
       configs: the checked config of each point by name, as a run records it.
 
     Raises:
@@ -65,32 +64,29 @@ def run(
         workdir, log = folder / point.name, folder / f"{point.name}.log"
         command = [sys.executable, str(script), *sweep.command(point, workdir)[1:]]
         started = time.monotonic()
-
-        def running(point=point, workdir=workdir, started=started):
-            spent = time.monotonic() - started
-            board[point.name] = Status("running", _progress(workdir), spent)
-            show()
-
-        status = _wait(command, log, running)
-        spent = time.monotonic() - started
-        if status == 0 and (workdir / "summary.json").is_file():
-            board[point.name] = Status("finished", "", spent)
-        else:
-            board[point.name] = Status("failed", f"status {status}: {_last_line(log)}", spent)
-        show()
+        with contextlib.closing(_run(command, log)) as checks:
+            for status in checks:
+                spent = time.monotonic() - started
+                if status is None:
+                    board[point.name] = Status("running", _progress(workdir), spent)
+                elif status == 0 and (workdir / "summary.json").is_file():
+                    board[point.name] = Status("finished", "", spent)
+                else:
+                    note = f"status {status}: {_last_line(log)}"
+                    board[point.name] = Status("failed", note, spent)
+                show()
 
 
-def _wait(command: list[str], log: Path, running: Callable[[], None]) -> int:
-    """Runs a command and returns its exit status; calls `running` at each check."""
+def _run(command: list[str], log: Path) -> Generator[int | None, None, None]:
+    """Runs a command; yields None every TICK seconds while it runs, and then its exit status."""
     with log.open("ab") as out:
         child = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
         try:
-            while True:
-                running()
-                try:
-                    return child.wait(TICK)
-                except subprocess.TimeoutExpired:
-                    continue
+            while child.poll() is None:
+                yield None
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(TICK)
+            yield child.returncode
         finally:
             if child.poll() is None:
                 child.terminate()
@@ -119,8 +115,3 @@ def _last_line(path: Path) -> str:
         file.seek(max(0, path.stat().st_size - TAIL))
         lines = file.read().decode("utf-8", "replace").splitlines()
     return next((line.strip() for line in reversed(lines) if line.strip()), "no output")
-
-
-def unfinished(board: Mapping[str, Status], points: list[Point]) -> int:
-    """Returns how many points are not finished."""
-    return sum(board[point.name].state != "finished" for point in points)

@@ -1,8 +1,8 @@
-"""A sweep on cloud TPUs: one managed job of SkyPilot a point, which starts anew where it is lost.
+"""Runs a sweep on cloud TPUs: each point is a managed job of SkyPilot.
 
-SkyPilot looks for machines, moves to another zone, mounts the bucket and restarts; here are only
-the tasks that it reads. It is not among this project's dependencies, whose W&B its own would hold
-back, so it is installed apart, and its loader is asked in its own interpreter.
+SkyPilot finds machines, mounts the bucket, and starts a job again, if need be in another zone, when
+its machine is lost; this module writes the tasks that it reads. Its dependencies would hold back
+W&B, so it is installed in an environment of its own, and its loader runs in that interpreter.
 """
 
 import re
@@ -10,15 +10,12 @@ import shlex
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Any
 
 import yaml
-from pydantic import Field, NonNegativeInt, StringConstraints
 
-from posenc_jax.lab.config.errors import inside
-from posenc_jax.lab.config.schema import Part, check
 from posenc_jax.lab.config.sweeps import Point, Sweep
-from posenc_jax.lab.launch import RESTART_STATUS
+from posenc_jax.lab.hosts.exit_status import Interrupted
 from posenc_jax.options import choices_for
 
 INSTALL = 'uv tool install "skypilot[gcp]"'
@@ -46,51 +43,17 @@ python3 -m uv venv --quiet --allow-existing --python 3.11 {HOME}
 python3 -m uv pip install --quiet --python {HOME} -r requirements.txt -c requirements.txt 'jax[tpu]'
 """
 
-# The patterns and choices are SkyPilot's own rules, some of which it applies only when it launches.
-Name = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9]+(?:[._-]{1,2}[a-zA-Z0-9]+)*$")]
+# SkyPilot's own rules, which it applies only when it launches.
 BUCKET = r"^gs://[a-z0-9][a-z0-9._-]{1,61}[a-z0-9](/.*)?$"
-Bucket = Annotated[str, StringConstraints(pattern=BUCKET)]
-Strategy = Literal["EAGER_NEXT_REGION", "FAILOVER"]
-Code = Annotated[int, Field(ge=0, le=255)]
-
-
-class Recovery(Part):
-    """What is done when a machine is taken away, or a run leaves with one of the codes."""
-
-    strategy: Strategy
-    max_restarts_on_errors: NonNegativeInt
-    recover_on_exit_codes: Annotated[list[Code], Field(min_length=1)]
-
-
-class Resources(Part):
-    """One slice of TPUs."""
-
-    infra: Literal["gcp"]
-    accelerators: Literal[tuple(TPUS.values())]  # type: ignore[valid-type]
-    use_spot: bool
-    job_recovery: Recovery
-
-
-class Mount(Part):
-    """A bucket as a folder; MOUNT_CACHED is the mode in which files can be appended to."""
-
-    source: Bucket
-    mode: Literal["MOUNT_CACHED"]
-
-
-class Task(Part):
-    """One task as SkyPilot's YAML has it."""
-
-    name: Name
-    resources: Resources
-    workdir: str
-    file_mounts: dict[Literal["/posenc_runs"], Mount]
-    setup: str
-    run: str
+STRATEGIES = ("EAGER_NEXT_REGION", "FAILOVER")
 
 
 def accelerator(tpu: str) -> str:
-    """SkyPilot's name of a TPU: "v6e-8" is "tpu-v6e-8". ValueError: one line with the choices."""
+    """Returns SkyPilot's name of a TPU: "v6e-8" is "tpu-v6e-8".
+
+    Raises:
+      ValueError: no such TPU; one line with the choices.
+    """
     name = tpu.removeprefix("tpu-").replace("v5litepod", "v5e")
     if name not in TPUS:
         kind = name.split("-")[0]
@@ -99,51 +62,50 @@ def accelerator(tpu: str) -> str:
     return TPUS[name]
 
 
-def tasks(sweep: Sweep, *, tpu: str, bucket: str, spot: bool, recovery: str) -> list[Task]:
-    """A task for each point; the run's folder is in the bucket, so that it goes on elsewhere.
+def tasks(sweep: Sweep, *, tpu: str, bucket: str, spot: bool, recovery: str) -> list[dict]:
+    """Returns a task for each point, as SkyPilot's YAML has it. The folder of a run is in the
+    bucket, so that the run can be resumed on another machine.
 
     Raises:
       ValueError: one line names the flag, the value and the choices.
     """
-    if recovery not in (known := get_args(Strategy)):
-        raise ValueError(f"--recovery: no strategy {recovery!r}{choices_for(recovery, known)}")
+    if recovery not in STRATEGIES:
+        choices = choices_for(recovery, STRATEGIES)
+        raise ValueError(f"--recovery: no strategy {recovery!r}{choices}")
     if not re.match(BUCKET, bucket):
         raise ValueError(f"--bucket: {bucket!r} is no address of a bucket, as gs://NAME/FOLDER is")
-    shared = {
-        "resources": {
-            "infra": "gcp",
-            "accelerators": accelerator(tpu),
-            "use_spot": spot,
-            "job_recovery": {
-                "strategy": recovery,
-                "max_restarts_on_errors": 0,
-                "recover_on_exit_codes": [RESTART_STATUS],
-            },
+    resources = {
+        "infra": "gcp",
+        "accelerators": accelerator(tpu),
+        "use_spot": spot,
+        "job_recovery": {
+            "strategy": recovery,
+            "max_restarts_on_errors": 0,
+            "recover_on_exit_codes": [Interrupted.status],
         },
-        "workdir": ".",
-        "file_mounts": {MOUNT: {"source": bucket, "mode": "MOUNT_CACHED"}},
-        "setup": SETUP,
     }
-    with inside("skypilot"):
-        return [
-            check(Task, {"name": name, "run": _command(sweep, point), **shared})
-            for name, point in zip(_names(sweep), sweep.points, strict=True)
-        ]
+    return [
+        {
+            "name": name,
+            "resources": resources,
+            "workdir": ".",
+            # The mode in which files can be appended to.
+            "file_mounts": {MOUNT: {"source": bucket, "mode": "MOUNT_CACHED"}},
+            "setup": SETUP,
+            "run": _command(sweep, point),
+        }
+        for name, point in zip(_names(sweep), sweep.points, strict=True)
+    ]
 
 
-def write(found: list[Task], folder: Path) -> list[Path]:
+def write(found: list[dict], folder: Path) -> list[Path]:
     """Writes FOLDER/skypilot/NAME.yaml for each task and returns the paths."""
     folder = folder / "skypilot"
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{task.name}.yaml" for task in found]
+    paths = [folder / f"{task['name']}.yaml" for task in found]
     for path, task in zip(paths, found, strict=True):
-        path.write_text(as_yaml(task), "utf-8")
+        path.write_text(yaml.dump(task, Dumper=_Dumper, sort_keys=False), "utf-8")
     return paths
-
-
-def as_yaml(task: Task) -> str:
-    """The task as SkyPilot reads it."""
-    return yaml.dump(task.model_dump(), Dumper=_Dumper, sort_keys=False)
 
 
 LOADER = """
@@ -160,20 +122,24 @@ def validate(paths: list[Path], root: Path) -> None:
     """Has SkyPilot's own loader read every task; needs no network and no account.
 
     Raises:
-      ValueError: SkyPilot is not installed, or what it says of the first task it refuses.
+      ValueError: SkyPilot is not installed, or its error about the first task that it refuses.
     """
     python = Path(_sky()).resolve().parent / "python"
     command = [str(python), "-c", LOADER, *(str(path.resolve()) for path in paths)]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     if done.returncode:
-        said = done.stderr.strip().splitlines() or ["no word"]
+        said = done.stderr.strip().splitlines() or ["no reason given"]
         raise ValueError(f"SkyPilot refuses a task: {said[-1]}")
 
 
 def submit(paths: list[Path], root: Path, secrets: tuple[str, ...] = ()) -> None:
-    """Submits every task as a managed job. ValueError: the first that SkyPilot does not take.
+    """Submits every task as a managed job.
 
-    secrets: names of variables of the environment that the jobs get; their values are in no file.
+    Args:
+      secrets: names of environment variables that the jobs get; their values are in no file.
+
+    Raises:
+      ValueError: names the first task that SkyPilot does not take.
     """
     shared = ["--yes", "--async", *(part for name in secrets for part in ("--secret", name))]
     for path in paths:
@@ -189,8 +155,11 @@ def _sky() -> str:
 
 
 def _names(sweep: Sweep) -> list[str]:
-    """Names of jobs, in letters and digits joined by single hyphens, no two the same."""
-    plain = [re.sub(r"[^a-zA-Z0-9.]+", "-", f"{sweep.name}-{p.name}") for p in sweep.points]
+    """Returns a name for each job, of letters and digits joined by single hyphens and dots, as
+    SkyPilot requires; no two are the same.
+    """
+    given = [f"{sweep.name}-{point.name}" for point in sweep.points]
+    plain = [re.sub(r"[^a-zA-Z0-9]{2,}|[^a-zA-Z0-9.]", "-", name).strip("-.") for name in given]
     return [name if plain.count(name) == 1 else f"{name}-{i}" for i, name in enumerate(plain)]
 
 
@@ -200,7 +169,7 @@ def _command(sweep: Sweep, point: Point) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Scripts stand as blocks of lines."""
+    """Writes scripts as blocks of lines."""
 
 
 def _block(dumper: yaml.SafeDumper, value: str) -> Any:
@@ -208,4 +177,3 @@ def _block(dumper: yaml.SafeDumper, value: str) -> Any:
 
 
 _Dumper.add_representer(str, _block)
-_Dumper.ignore_aliases = lambda self, data: True  # type: ignore[method-assign]

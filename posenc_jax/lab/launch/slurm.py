@@ -4,7 +4,7 @@ import shlex
 from pathlib import Path
 
 from posenc_jax.lab.config.sweeps import Sweep
-from posenc_jax.lab.launch import RESTART_STATUS
+from posenc_jax.lab.hosts.exit_status import Interrupted
 
 SCRIPT = """#!/bin/bash
 #SBATCH --job-name={name}
@@ -40,7 +40,7 @@ def write(sweep: Sweep, folder: Path, root: Path) -> Path:
             folder=shlex.quote(str(folder)),
             root=shlex.quote(str(root)),
             commands=shlex.quote(str(commands)),
-            again=RESTART_STATUS,
+            again=Interrupted.status,
         ),
         "utf-8",
     )

@@ -4,7 +4,8 @@
     FOLDER/STEP/sha256.json  the hash of every file in it, written last; a step without it is
                              incomplete
 
-A tree is saved as its leaves by name, so its nodes may be of any type. Nothing is unpickled.
+A tree is saved as its leaves by name, so its nodes may be of any type; leaves of size 0 are not
+saved. Nothing is unpickled.
 """
 
 import hashlib
@@ -73,9 +74,7 @@ class Checkpoints:
           Diverged: a leaf is not finite; nothing is written.
         """
         self.wait()
-        leaves = {
-            k: np.array(leaf) for k, leaf in processes.fetch(dict(named_leaves(tree))).items()
-        }
+        leaves = jax.tree.map(np.array, processes.fetch(named_leaves(tree)))
         for name, leaf in leaves.items():
             if np.issubdtype(leaf.dtype, np.inexact) and not np.isfinite(leaf).all():
                 raise Diverged(f"step {step}: {name} is not finite; no checkpoint is made of it")
@@ -94,9 +93,8 @@ class Checkpoints:
             try:
                 saving.result()
             except Exception as error:
-                reason = first_line(error)
-                raise NotWritten(f"{self._folder}: the last checkpoint was not written: {reason}") \
-                    from error  # fmt: skip
+                reason = f"the last checkpoint was not written: {first_line(error)}"
+                raise NotWritten(f"{self._folder}: {reason}") from error
 
     def delete_after(self, step: int) -> None:
         """Deletes checkpoints newer than `step`."""
@@ -107,31 +105,17 @@ class Checkpoints:
     def read(self, step: int) -> Checkpoint:
         """Reads the checkpoint of one step, without verifying it."""
         with self._manager(write=False) as manager:
-            args = ocp.args.Composite(
-                state=ocp.args.StandardRestore(), note=ocp.args.JsonRestore()
-            )  # fmt: skip
-            found = manager.restore(step, args=args)
-        note = dict(found["note"])
-        empty = {name: np.zeros(*kind) for name, kind in note.pop("empty").items()}
-        return Checkpoint(step, {**found["state"], **empty}, note)
+            wanted = {"state": ocp.args.StandardRestore(), "note": ocp.args.JsonRestore()}
+            found = manager.restore(step, args=ocp.args.Composite(**wanted))
+        return Checkpoint(step, dict(found["state"]), dict(found["note"]))
 
     def _commit(self, step: int, leaves: dict[str, np.ndarray], note: dict) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         failpoints.reach("writing")
+        full = {name: leaf for name, leaf in leaves.items() if leaf.size}  # Orbax refuses others
+        args = ocp.args.Composite(state=ocp.args.StandardSave(full), note=ocp.args.JsonSave(note))
         with self._manager(write=True) as manager:
-            full = {name: leaf for name, leaf in leaves.items() if leaf.size}
-            empty = {  # Orbax cannot save an array of size 0
-                name: [leaf.shape, str(leaf.dtype)]
-                for name, leaf in leaves.items()
-                if not leaf.size
-            }
-            manager.save(
-                step,
-                args=ocp.args.Composite(
-                    state=ocp.args.StandardSave(full),
-                    note=ocp.args.JsonSave({"empty": empty, **note}),
-                ),
-            )
+            manager.save(step, args=args)
         failpoints.reach("committed")
         write_manifest(self._folder / str(step))
         failpoints.reach("sealed")
@@ -140,22 +124,19 @@ class Checkpoints:
 
     def _manager(self, write: bool) -> ocp.CheckpointManager:
         alone = jax.process_index()
-        return ocp.CheckpointManager(
-            self._folder.absolute(),
-            options=ocp.CheckpointManagerOptions(
-                create=False,
-                enable_async_checkpointing=False,
-                cleanup_tmp_directories=write,
-                multiprocessing_options=ocp.options.MultiprocessingOptions(
-                    primary_host=alone, active_processes={alone}, barrier_sync_key_prefix=str(alone)
-                ),
-            ),
+        one_process = ocp.options.MultiprocessingOptions(
+            primary_host=alone, active_processes={alone}, barrier_sync_key_prefix=str(alone)
         )
+        options = ocp.CheckpointManagerOptions(
+            create=False,
+            enable_async_checkpointing=False,
+            cleanup_tmp_directories=write,
+            multiprocessing_options=one_process,
+        )
+        return ocp.CheckpointManager(self._folder.absolute(), options=options)
 
     def _steps(self) -> list[int]:
-        if not self._folder.is_dir():
-            return []
-        return [int(path.name) for path in self._folder.iterdir() if path.name.isdecimal()]
+        return [int(path.name) for path in self._folder.glob("*") if path.name.isdecimal()]
 
     def _remove(self, step: int) -> None:
         """Deletes a checkpoint, its manifest first, so that a deletion cut short leaves an
@@ -166,11 +147,10 @@ class Checkpoints:
         shutil.rmtree(self._folder / str(step))
 
 
-def named_leaves(tree: Any) -> list[tuple[str, Any]]:
-    """Returns the leaves of a tree with names such as ".params['encoding']['slope']"."""
-    return [
-        (jax.tree_util.keystr(p), leaf) for p, leaf in jax.tree_util.tree_leaves_with_path(tree)
-    ]
+def named_leaves(tree: Any) -> dict[str, Any]:
+    """Returns the leaves of a tree by names such as ".params['encoding']['slope']"."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
 
 
 def fill(tree: Any, leaves: Mapping[str, np.ndarray]) -> Any:
@@ -179,15 +159,16 @@ def fill(tree: Any, leaves: Mapping[str, np.ndarray]) -> Any:
     Raises:
       Refused: names the first leaf that is missing, unknown, or of another shape or dtype.
     """
-    wanted = dict(named_leaves(tree))
-    for name in leaves:
+    wanted = named_leaves(tree)
+    empty = {k: np.zeros(leaf.shape, leaf.dtype) for k, leaf in wanted.items() if not leaf.size}
+    leaves = empty | dict(leaves)
+    for name in leaves | wanted:
         if name not in wanted:
             raise Refused(f"checkpoint: {name} is not in this model")
-    for name, leaf in wanted.items():
         if name not in leaves:
             raise Refused(f"checkpoint: {name} is missing")
         for what in ("shape", "dtype"):
-            has, needs = getattr(leaves[name], what), getattr(leaf, what)
+            has, needs = getattr(leaves[name], what), getattr(wanted[name], what)
             if has != needs:
                 raise Refused(f"checkpoint: {name} has {what} {has}; the model has {needs}")
     placed = [processes.place(leaves[name], leaf.sharding) for name, leaf in wanted.items()]

@@ -1,12 +1,12 @@
 """Describes the machine and the program versions of a run."""
 
 import datetime
-import importlib.metadata
 import platform
 import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 
 import jax
@@ -22,7 +22,7 @@ def environment() -> dict:
         "command": _command(),
         "commit": _commit(),
         "python": platform.python_version(),
-        **{name: _version(name) for name in ("jax", "jaxlib", "flax", "optax", "numpy")},
+        **{name: version(name) for name in ("jax", "jaxlib", "flax", "optax", "numpy")},
         "platform": platform.platform(),
         "backend": device.platform,
         "device": device.device_kind,
@@ -39,19 +39,11 @@ def changes(before: Mapping, now: Mapping) -> str:
     return ", ".join(f"{name} {before.get(name)} -> {now[name]}" for name in changed)
 
 
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
 def _command() -> str:
     """Returns the command line, with the script's path relative to the working directory."""
     script, *arguments = sys.argv or [""]
-    absolute = Path(script).resolve()
-    near = absolute.is_relative_to(Path.cwd())
-    shown = absolute.relative_to(Path.cwd()) if near else Path(absolute.name)
+    absolute, here = Path(script).resolve(), Path.cwd()
+    shown = absolute.relative_to(here) if absolute.is_relative_to(here) else absolute.name
     return shlex.join(["python", str(shown), *arguments])
 
 

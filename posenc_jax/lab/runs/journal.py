@@ -17,6 +17,7 @@ from typing import Any
 
 from posenc_jax.lab.hosts.exit_status import NotWritten
 from posenc_jax.lab.hosts.files import write_json
+from posenc_jax.lab.runs.records import Record, parse
 
 Mark = dict[str, Any]  # {"bytes": int, "sha256": str}
 
@@ -35,8 +36,9 @@ class Journal:
         # Unbuffered: after a failed write no bytes may remain to be written later.
         self._file: io.FileIO = self._path.open("r+b", buffering=0)
         for stage, mark in kept.get("stages", {}).items():
-            if not self.go_to(mark):
+            if not self.holds(mark):
                 break
+            self.go_to(mark)
             self._stages[stage] = mark
         self.write()
 
@@ -54,27 +56,22 @@ class Journal:
         self._hash.update(line)
         self._size += len(line)
 
-    def text(self) -> str:
-        """Returns all valid lines."""
-        return self._path.read_bytes()[: self._size].decode()
+    def records(self) -> list[Record]:
+        """Returns all valid records."""
+        return parse(self._path.read_bytes()[: self._size].decode(), self._path)
 
     def mark(self) -> Mark:
         """Returns the mark of the current end; all records are on disk before this returns."""
         os.fsync(self._file.fileno())
         return {"bytes": self._size, "sha256": self._hash.hexdigest()}
 
-    def go_to(self, mark: Mapping) -> bool:
-        """Makes a mark the end of the records; returns False, and changes nothing, if it is not
-        valid.
-        """
-        if self.holds(mark):
-            self._hash, self._size = self._start_of(mark), mark["bytes"]
-            return True
-        return False
-
     def holds(self, mark: Mapping) -> bool:
         """Returns whether the file still begins with the content that the mark describes."""
         return self._start_of(mark).hexdigest() == mark["sha256"]
+
+    def go_to(self, mark: Mapping) -> None:
+        """Makes a valid mark the end of the records."""
+        self._hash, self._size = self._start_of(mark), mark["bytes"]
 
     def _start_of(self, mark: Mapping) -> Any:
         self._file.seek(0)
@@ -88,15 +85,16 @@ class Journal:
         self._stages[stage] = self.mark()
         self.write()
 
-    def reopen(self, stage: str) -> None:
-        """Removes the end of a stage, and everything after the stage before it."""
-        if stage not in self._stages:
-            return
-        names = list(self._stages)
-        before = names[: names.index(stage)]
-        self._stages = {name: self._stages[name] for name in before}
-        self.go_to(self._stages[before[-1]] if before else {"bytes": 0, "sha256": _NOTHING})
-        self.write()
+    def go_back(self, stage: str, mark: Mapping | None) -> None:
+        """Removes the end of a stage and all records after its start, or after the mark."""
+        if stage in self._stages:
+            names = list(self._stages)
+            before = names[: names.index(stage)]
+            self._stages = {name: self._stages[name] for name in before}
+            self.go_to(self._stages[before[-1]] if before else {"bytes": 0})
+            self.write()
+        if mark is not None:
+            self.go_to(mark)
 
     def cut(self) -> None:
         """Truncates the file to its valid lines."""
@@ -107,16 +105,8 @@ class Journal:
 
     def write(self) -> None:
         """Writes progress.json."""
-        content = {
-            "id": self.id,
-            "starts": self.starts,
-            "facts": self.facts,
-            "stages": self._stages,
-        }
-        write_json(self._progress, content)
-
-
-_NOTHING = hashlib.sha256().hexdigest()
+        state = {"id": self.id, "starts": self.starts, "facts": self.facts}
+        write_json(self._progress, {**state, "stages": self._stages})
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -10,7 +10,6 @@ those of the table by length also have `encoding` and `length`, those of a curve
 
 import json
 import math
-import numbers
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -23,11 +22,10 @@ TIMES = frozenset({"evaluation_seconds", "steps_per_second", "seconds"})
 Record = dict[str, Any]
 
 _METRIC = re.compile(r"[a-z][a-z0-9_]*")
-_LEAST = {"length": 1}  # of a label that is a whole number; 0 for all others
 
 
 def parse(text: str, path: Path) -> list[Record]:
-    """The records in the text of a metrics.jsonl; an incomplete last line is left out.
+    """Returns the records in the text of a metrics.jsonl; an incomplete last line is left out.
 
     Lines that an earlier version wrote are converted; see `from_flat`.
 
@@ -48,51 +46,53 @@ def parse(text: str, path: Path) -> list[Record]:
 
 
 def check(record: Mapping) -> Record:
-    """The record with plain Python values in the order of FIELDS; `value` may be NaN.
+    """Returns the record with plain Python values in the order of FIELDS; `value` may be NaN.
 
     Raises:
       ValueError: a field or label that is missing, unknown or of the wrong type, by its name.
     """
-    for field in FIELDS:
-        if field not in record:
-            raise ValueError(f"record.{field}: missing; a record has {', '.join(FIELDS)}")
-    for field in record:
-        if field not in FIELDS:
-            raise ValueError(f"record.{field}: unknown field; choices: {', '.join(FIELDS)}")
-    metric = record["metric"]
-    if not isinstance(metric, str) or not _METRIC.fullmatch(metric):
-        raise ValueError(f"record.metric: {metric!r} is not a name of a-z, 0-9 and _")
-    return {
-        "step": _whole("record.step", record["step"]),
-        "seed": _whole("record.seed", record["seed"]),
-        "labels": _labels(record["labels"]),
-        "metric": metric,
-        "value": float(_number("record.value", record["value"], numbers.Real)),
-    }
-
-
-def _labels(labels: Any) -> dict[str, str | int]:
+    for field in (*FIELDS, *record):
+        if field not in record or field not in FIELDS:
+            wrong = "unknown field" if field in record else "missing"
+            raise ValueError(f"record.{field}: {wrong}; a record has {', '.join(FIELDS)}")
+    step, seed, labels, metric, value = (_scalar(record[field]) for field in FIELDS)
     if not isinstance(labels, Mapping):
         raise ValueError(f"record.labels: {labels!r} is not a dictionary")
-    checked: dict[str, str | int] = {}
-    for name, label in labels.items():
-        field = f"record.labels.{name}"
-        if isinstance(label, str):
-            if not label:
-                raise ValueError(f"{field}: {label!r} is not a name")
-            checked[name] = label
-        else:
-            checked[name] = _whole(field, label, _LEAST.get(name, 0))
-    if checked.get("split") not in SPLITS:
-        split = checked.get("split")
-        raise ValueError(f"record.labels.split: {split!r}; choices: {', '.join(SPLITS)}")
-    return checked
+    labels = {name: _scalar(label) for name, label in labels.items()}
+    whole, word = "a whole number from 0 on", "a name or a whole number from 0 on"
+    split, length = labels.get("split"), labels.get("length", 1)
+    for field, given, fits, wanted in (
+        ("step", step, _is_whole(step), whole),
+        ("seed", seed, _is_whole(seed), whole),
+        *((f"labels.{k}", v, _is_name(v) or _is_whole(v), word) for k, v in labels.items()),
+        ("labels.split", split, split in SPLITS, f"one of {', '.join(SPLITS)}"),
+        ("labels.length", length, length != 0, "1 or more"),
+        ("metric", metric, _is_name(metric) and _METRIC.fullmatch(metric), "of a-z, 0-9 and _"),
+        ("value", value, type(value) in (int, float), "a number"),
+    ):
+        if not fits:
+            raise ValueError(f"record.{field}: {given!r} is not {wanted}")
+    fields = (step, seed, labels, metric, float(value))
+    return dict(zip(FIELDS, fields, strict=True))
+
+
+def _is_whole(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _scalar(value: Any) -> Any:
+    """Returns a scalar of NumPy or JAX as Python's number, all else as it is."""
+    return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
 def seed_records(
     step: int, seeds: Iterable[int], labels: Mapping, values: Mapping[str, Iterable]
 ) -> Iterator[Record]:
-    """One record for each metric and seed; `values` holds metric -> a value for each seed."""
+    """Yields a record for each metric and seed; `values` holds metric -> a value for each seed."""
     seeds = list(seeds)
     for metric, value_S in values.items():
         for seed, value in zip(seeds, value_S, strict=True):
@@ -101,8 +101,8 @@ def seed_records(
 
 
 def from_flat(line: Mapping) -> Record:
-    """The record of a line that an earlier version wrote: its labels were fields of their own
-    (encoding, split, length, position), and others were parts of the metric's name, after "/".
+    """Returns the record of a line that an earlier version wrote: its labels were fields of their
+    own (encoding, split, length, position), and others were parts of the metric's name, after "/".
     """
     labels = {name: line[name] for name in ("encoding", "split", "length") if name in line}
     metric, more = _old_metric(line["metric"])
@@ -116,7 +116,7 @@ def from_flat(line: Mapping) -> Record:
 
 
 def _old_metric(name: str) -> tuple[str, dict[str, str]]:
-    """A metric's old name as its name today and labels."""
+    """Returns today's name of a metric, and the labels that were a part of its old name."""
     match name.split("/"):
         case ["time", metric]:
             return metric, {}
@@ -140,7 +140,7 @@ def _old_metric(name: str) -> tuple[str, dict[str, str]]:
 
 
 def plain(field: str, value: Any) -> Any:
-    """The value as JSON can hold it: tuples as lists, NaN and infinities as None.
+    """Returns the value as JSON can hold it: tuples as lists, NaN and infinities as None.
 
     Raises:
       ValueError: something that is no number, text, list or dictionary, by its field.
@@ -149,32 +149,9 @@ def plain(field: str, value: Any) -> Any:
         return {str(key): plain(f"{field}.{key}", entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return [plain(f"{field}[{i}]", entry) for i, entry in enumerate(value)]
-    if value is None or isinstance(value, str | bool):
+    value = _scalar(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, str | int):
         return value
-    number = _scalar(value)
-    if isinstance(number, bool):
-        return number
-    if isinstance(number, numbers.Integral):
-        return int(number)
-    if isinstance(number, numbers.Real):
-        return float(number) if math.isfinite(number) else None
     raise ValueError(f"{field}: {type(value).__name__} cannot be written as JSON")
-
-
-def _scalar(value: Any) -> Any:
-    return value.item() if getattr(value, "ndim", None) == 0 else value
-
-
-def _number(field: str, value: Any, kind: type) -> Any:
-    number = _scalar(value)
-    if isinstance(number, bool) or not isinstance(number, kind):
-        what = "a whole number" if kind is numbers.Integral else "a number"
-        raise ValueError(f"{field}: {value!r} is not {what}")
-    return number
-
-
-def _whole(field: str, value: Any, least: int = 0) -> int:
-    number = int(_number(field, value, numbers.Integral))
-    if number < least:
-        raise ValueError(f"{field}: {value} must be {least} or more")
-    return number

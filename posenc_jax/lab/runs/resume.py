@@ -48,7 +48,8 @@ class StageCheckpoints:
         self.step = processes.from_first(found.step if found else 0)
         whole = self.step == self._steps and self._run.ended(self._stage)
         if not whole:
-            self._run.go_back(self._stage, found.note["mark"] if found else None)
+            if self._run.journal is not None:
+                self._run.journal.go_back(self._stage, found.note["mark"] if found else None)
             self._checkpoints.delete_after(self.step)
         if self.step < self._steps:
             self._run.begin(f"{self._stage}, step {self.step} of {self._steps}")
@@ -69,17 +70,19 @@ class StageCheckpoints:
           Interrupted: a stop was requested; the state is on disk.
         """
         if step > self.step:
-            self._checkpoints.save(step, state, {"mark": self._run.mark()})
+            journal = self._run.journal
+            self._checkpoints.save(step, state, {"mark": journal.mark()} if journal else {})
             self.step, self._time = step, time.monotonic()
         if step == self._steps or signals.stop_requested():
             self._checkpoints.wait()
         signals.stop_if_requested()
 
     def _find(self) -> Checkpoint | None:
-        if not self._run.is_writer:
+        journal = self._run.journal
+        if journal is None:
             return None
         for kept in self._checkpoints.newest():
-            if self._run.holds(kept.note["mark"]):
+            if journal.holds(kept.note["mark"]):
                 return kept
             print(f"{self._stage}, step {kept.step}: not used: metrics.jsonl is not as it was then",
                   file=sys.stderr, flush=True)  # fmt: skip

@@ -1,7 +1,8 @@
 """A run that is open for writing: its folder, lock, journal and W&B logger."""
 
+import contextlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,10 @@ from posenc_jax.lab.hosts import failpoints, processes
 from posenc_jax.lab.hosts.exit_status import NotWritten, Refused
 from posenc_jax.lab.hosts.files import write_json, write_text
 from posenc_jax.lab.runs.environment import changes, environment
-from posenc_jax.lab.runs.journal import Journal, Mark
-from posenc_jax.lab.runs.lock import Lock
-from posenc_jax.lab.runs.records import Record, check, parse, plain
-from posenc_jax.lab.runs.status import run_status
-from posenc_jax.lab.runs.stored import read
+from posenc_jax.lab.runs.journal import Journal
+from posenc_jax.lab.runs.lock import locked
+from posenc_jax.lab.runs.records import Record, check, plain
+from posenc_jax.lab.runs.stored import read, run_status
 from posenc_jax.lab.wandb import logger
 
 # A file in the folder of a finished run whose report W&B has not received; holds its W&B id.
@@ -42,41 +42,36 @@ class Run:
         if "environment" in config:
             raise ValueError("config.environment: the name is taken by the record of the machine")
         content = plain("config", config)
-        self._said = False
-        self._mirror, self._journal = logger.WandbLogger(), None
-        refusal = None
+        self._options = wandb or {"mode": "disabled"}
+        self._wandb, self._closing = logger.WandbLogger(), contextlib.ExitStack()
+        self.journal: Journal | None = None
+        self._announced, refusal = False, None
         if processes.is_first():
             try:
-                self._start(config, content, wandb or {"mode": "disabled"})
+                self._open(config, content)
             except (ValueError, NotWritten) as error:
                 refusal = error
         if processes.from_first(refusal is not None):
             raise refusal or Refused(f"workdir: {self.path}: the first process refuses it")
 
-    def _start(self, config: Mapping, content: dict, wandb: Mapping) -> None:
+    def _open(self, config: Mapping, content: dict) -> None:
         run_status(self.path, config)  # refuses before a lock file is made
-        try:
-            self._journal = self._locked(config, content)
-        except OSError as error:
-            raise NotWritten(f"workdir: {self.path}: {error.strerror}") from error
-        self._mirrored = wandb.get("mode", "disabled") != "disabled"
-        self._checkpoint = bool(wandb.get("checkpoint"))
-        self._mirror = logger.start(self.path, content, wandb, self._journal.id)
+        with contextlib.ExitStack() as closing:
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                closing.enter_context(locked(self.path))
+                self.journal = self._begun(config, content)
+            except OSError as error:
+                raise NotWritten(f"workdir: {self.path}: {error.strerror}") from error
+            closing.callback(self.journal.close)
+            self._wandb = logger.start(self.path, content, self._options, self.journal.id)
+            self._closing = closing.pop_all()
 
-    def _locked(self, config: Mapping, content: dict) -> Journal:
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = Lock(self.path)
-        try:
-            content["environment"] = environment()
-            return self._open(config, content)
-        except BaseException:
-            self._lock.release()
-            raise
-
-    def _open(self, config: Mapping, content: dict) -> Journal:
+    def _begun(self, config: Mapping, content: dict) -> Journal:
         where = run_status(self.path, config)
         if where == "finished":
             raise Refused(f"workdir: {self.path} holds this run, finished; choose another")
+        content["environment"] = environment()
         (self.path / "metrics.jsonl").touch()
         if where == "new":
             (self.path / "progress.json").unlink(missing_ok=True)
@@ -85,20 +80,22 @@ class Run:
             stored = json.loads((self.path / "config.json").read_text("utf-8"))["environment"]
             if changed := changes(stored, content["environment"]):
                 print(f"{self.path}: goes on with {changed}: bits may differ", flush=True)
-        self._said = where == "new"
+        self._announced = where == "new"
         return Journal(self.path)
 
     def __enter__(self) -> "Run":
         return self
 
     def __exit__(self, kind, error, trace) -> None:
-        if self._journal is not None:
-            if kind is None and (self.path / "summary.json").is_file():
-                _publish(self._mirror, self.path, self.records(), self._checkpoint)
-            self._journal.close()
-        self._mirror.finish(failed=kind is not None)
-        if self._journal is not None:
-            self._lock.release()
+        if self.is_writer and kind is None and (self.path / "summary.json").is_file():
+            _publish(self._wandb, self.path, self.records())
+        self._wandb.finish(failed=kind is not None)
+        self._closing.close()
+
+    @property
+    def is_writer(self) -> bool:
+        """Whether this process writes the run."""
+        return self.journal is not None
 
     def log(self, records: Iterable[Mapping]) -> None:
         """Appends records to metrics.jsonl, all or none, and sends them to W&B.
@@ -109,14 +106,13 @@ class Run:
         """
         checked = [check(record) for record in records]
         lines = (json.dumps(plain("record", record), ensure_ascii=False) for record in checked)
-        if self._journal is not None:
-            self._journal.append("".join(line + "\n" for line in lines))
-            self._mirror.log(checked)
+        if self.journal is not None:
+            self.journal.append("".join(line + "\n" for line in lines))
+            self._wandb.log(checked)
 
     def records(self) -> list[Record]:
         """Returns all records so far from disk; [] in all processes but the first."""
-        text = "" if self._journal is None else self._journal.text()
-        return parse(text, self.path / "metrics.jsonl")
+        return [] if self.journal is None else self.journal.records()
 
     def fact(self, **facts: Any) -> None:
         """Adds facts about the run (a corpus's hash, a count of programs) to its summary.
@@ -130,14 +126,6 @@ class Run:
         content = {name: plain(f"fact.{name}", fact) for name, fact in facts.items()}
         dicts = {name: fact for name, fact in content.items() if isinstance(fact, dict)}
         hashes = {name: fact["sha256"] for name, fact in dicts.items() if "sha256" in fact}
-        if hashes:
-            self._check_data(hashes)
-        if self._journal is not None:
-            self._journal.facts.update(content)
-            if hashes:
-                self._journal.write()
-
-    def _check_data(self, hashes: Mapping[str, str]) -> None:
         refusal = ""
         for name, now in hashes.items():
             before = self.facts.get(name, {}).get("sha256", now)
@@ -146,62 +134,46 @@ class Run:
                     f"workdir: {self.path} holds a run, with {name}.sha256 {before}, not {now}; "
                     "bring that data back, or choose another"
                 )
-        if processes.from_first(bool(refusal)):
+        if hashes and processes.from_first(bool(refusal)):
             raise Refused(refusal or f"workdir: {self.path}: the first process refuses its data")
+        if self.journal is not None:
+            self.journal.facts.update(content)
+            if hashes:
+                self.journal.write()
 
     @property
     def facts(self) -> dict[str, Any]:
         """The facts so far, including those of earlier starts."""
-        return {} if self._journal is None else dict(self._journal.facts)
+        return {} if self.journal is None else dict(self.journal.facts)
 
     def ended(self, stage: str) -> bool:
         """Returns whether a stage has ended, in this start or an earlier one."""
-        return processes.from_first(self._journal is not None and self._journal.ended(stage))
+        return processes.from_first(self.journal is not None and self.journal.ended(stage))
 
     def begin(self, stage: str) -> None:
         """Prints, once in a resumed run, the stage it resumes from."""
-        if not self._said and self._journal is not None:
+        if not self._announced and self.journal is not None:
             print(f"{self.path}: goes on from {stage}", flush=True)
-        self._said = True
-
-    @property
-    def is_writer(self) -> bool:
-        """Whether this process writes the run."""
-        return self._journal is not None
-
-    def mark(self) -> Mark:
-        """Returns the mark of the records, for a checkpoint's note."""
-        return self._journal.mark() if self._journal is not None else {}
-
-    def holds(self, mark: Mark) -> bool:
-        """Returns whether the records up to a mark are unchanged."""
-        return self._journal is not None and self._journal.holds(mark)
-
-    def go_back(self, stage: str, mark: Mark | None) -> None:
-        """Removes the end of a stage and all records after its start, or after the mark."""
-        if self._journal is not None:
-            self._journal.reopen(stage)
-            if mark is not None:
-                self._journal.go_to(mark)
+        self._announced = True
 
     def end(self, stage: str) -> None:
         """Records that a stage has ended."""
-        if self._journal is not None:
-            self._journal.end(stage)
+        if self.journal is not None:
+            self.journal.end(stage)
 
     def finish(self, summary: Mapping) -> dict:
         """Writes summary.json with the facts and the number of starts; returns its content."""
         content = plain("summary", summary)
-        if self._journal is None:
+        if self.journal is None:
             return content
-        self._journal.cut()
-        content["facts"] = {**self._journal.facts, **content.get("facts", {})}
-        content["starts"] = self._journal.starts
-        if self._mirrored:
-            write_text(self.path / UNSENT, self._journal.id)
+        self.journal.cut()
+        content["facts"] = {**self.journal.facts, **content.get("facts", {})}
+        content["starts"] = self.journal.starts
+        if self._options["mode"] != "disabled":
+            write_text(self.path / UNSENT, self.journal.id)
         write_json(self.path / "summary.json", content)
         failpoints.reach("finished")
-        self._mirror.summarise(content)
+        self._wandb.summarise(content)
         return content
 
 
@@ -214,19 +186,14 @@ def send_report(workdir: str | Path, config: Mapping, wandb: Mapping) -> None:
     path = Path(workdir)
     if not (path / UNSENT).is_file() or wandb["mode"] == "disabled":
         return
-    lock = Lock(path)
-    try:
+    with locked(path):
         run, id = read(path), (path / UNSENT).read_text("utf-8")
-        sent = logger.start(path, plain("config", config), wandb, id)
-        sent.summarise(run.summary)
-        _publish(sent, path, run.records, bool(wandb.get("checkpoint")))
-        sent.finish(failed=False)
-    finally:
-        lock.release()
+        copy = logger.start(path, plain("config", config), wandb, id)
+        copy.summarise(run.summary)
+        _publish(copy, path, run.records)
+        copy.finish(failed=False)
 
 
-def _publish(
-    to: logger.WandbLogger, path: Path, records: Iterable[Record], checkpoint: bool
-) -> None:
-    if to.publish(path, list(records), checkpoint):
+def _publish(copy: logger.WandbLogger, path: Path, records: Sequence[Record]) -> None:
+    if copy.publish(records):
         (path / UNSENT).unlink(missing_ok=True)

@@ -9,7 +9,7 @@ import itertools
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -17,45 +17,32 @@ from typing import Any
 from posenc_jax.lab.hosts.exit_status import first_line
 from posenc_jax.lab.wandb import results
 
-MODES = ("disabled", "offline", "online")
 INIT_SECONDS, LOG_SECONDS, ANSWER_SECONDS, FINISH_SECONDS = 10.0, 5.0, 3.0, 5.0
 UPLOAD_SECONDS = 60.0  # for a server that has answered
 AXES = {"step": ("train", "valid", "test"), "position": ("by_position",), "length": ("by_length",)}
 OURS = ("mode", "checkpoint")  # options that wandb.init does not take
-TAG = 64  # most characters of a tag in W&B
+LONGEST = 64  # characters of a tag in W&B
 
 
 class WandbLogger:
-    """Logs to a W&B run; does nothing without a run or after the first error."""
+    """Logs to the W&B run of a folder; does nothing without a W&B run or after the first error."""
 
-    def __init__(self, run: Any = None):
-        self._run = run
+    def __init__(self, run: Any = None, folder: Path = Path(), checkpoint: bool = False):
+        self._run, self._folder, self._checkpoint = run, folder, checkpoint
 
     def log(self, records: Sequence[Mapping]) -> None:
         """Logs one row for each stretch of records with the same step and position."""
-        if self._run is None:
-            return
-        try:
-            for (step, position), rows in itertools.groupby(records, _axis):
-                axis = {"step": step} if position is None else {"position": position}
-                row = axis | {curve_name(record): record["value"] for record in rows}
-                _with_timeout(LOG_SECONDS, self._run.log, row)
-        except Exception as error:
-            self._stop("logging", error)
+        self._call("logging", LOG_SECONDS, lambda run: [run.log(row) for row in _rows(records)])
 
     def summarise(self, summary: Mapping) -> None:
         """Writes the means over seeds into the run's summary, which W&B's table of runs shows."""
-        if self._run is None:
-            return
-        metric = f"test/{summary.get('metric')}"
-        try:
-            for encoding, by_length in summary.get("results", {}).items():
-                for length, cell in by_length.items():
-                    self._run.summary[f"{metric}/{encoding}/L{length}/mean"] = cell["mean"]
-        except Exception as error:
-            self._stop("the summary", error)
+        self._call("the summary", LOG_SECONDS, lambda run: run.summary.update(_means(summary)))
 
-    def publish(self, folder: Path, records: Sequence[Mapping], checkpoint: bool) -> bool:
+    def finish(self, failed: bool) -> None:
+        """Ends the run in W&B; waits about FINISH_SECONDS at most."""
+        self._call("the end", FINISH_SECONDS + 1.0, lambda run: run.finish(int(failed)))
+
+    def publish(self, records: Sequence[Mapping]) -> bool:
         """Uploads a finished run's chart, table, figures and artifacts; returns whether it did.
 
         A server that does not answer within ANSWER_SECONDS gets nothing.
@@ -66,7 +53,7 @@ class WandbLogger:
             online = not self._run.offline
             if online:
                 _with_timeout(ANSWER_SECONDS, _ask, self._run)
-            given = self._run, folder, records, checkpoint
+            given = self._run, self._folder, records, self._checkpoint
             sent = _with_timeout(UPLOAD_SECONDS, results.publish, *given)
             if online:
                 _with_timeout(UPLOAD_SECONDS, lambda: [artifact.wait() for artifact in sent])
@@ -74,25 +61,38 @@ class WandbLogger:
         except TimeoutError as error:
             self._stop("sending the report", error)
         except Exception as error:
-            _warn(f"sending the report failed ({first_line(error)}); it is in {folder}")
+            _warn(f"sending the report failed ({first_line(error)}); it is in {self._folder}")
         return False
 
-    def finish(self, failed: bool) -> None:
-        """Ends the run in W&B; waits about FINISH_SECONDS at most."""
-        if self._run is None:
-            return
-        try:
-            _with_timeout(FINISH_SECONDS + 1.0, self._run.finish, int(failed))
-        except Exception as error:
-            self._stop("the end", error)
+    def _call(self, what: str, seconds: float, call: Callable[[Any], Any]) -> None:
+        if self._run is not None:
+            try:
+                _with_timeout(seconds, call, self._run)
+            except Exception as error:
+                self._stop(what, error)
 
-    def _stop(self, where: str, error: Exception) -> None:
-        _warn(f"{where} failed ({first_line(error)}); no more is sent, metrics.jsonl goes on")
+    def _stop(self, what: str, error: Exception) -> None:
+        _warn(f"{what} failed ({first_line(error)}); no more is sent, metrics.jsonl goes on")
         self._run = None
 
 
+def _rows(records: Sequence[Mapping]) -> Iterator[dict[str, Any]]:
+    axes = lambda record: (record["step"], record["labels"].get("position"))
+    for (step, position), alike in itertools.groupby(records, axes):
+        axis = {"step": step} if position is None else {"position": position}
+        yield axis | {curve_name(record): record["value"] for record in alike}
+
+
+def _means(summary: Mapping) -> dict[str, float]:
+    return {
+        f"test/{summary['metric']}/{encoding}/L{length}/mean": cell["mean"]
+        for encoding, by_length in summary.get("results", {}).items()
+        for length, cell in by_length.items()
+    }
+
+
 def curve_name(record: Mapping) -> str:
-    """The name of a record's curve in W&B: split, metric, other labels, encoding, length, seed."""
+    """Returns a record's curve in W&B: split, metric, other labels, encoding, length, seed."""
     labels = dict(record["labels"])
     split, position = labels.pop("split"), labels.pop("position", None)
     last = [str(labels.pop("encoding"))] if "encoding" in labels else []
@@ -101,24 +101,18 @@ def curve_name(record: Mapping) -> str:
     return "/".join(parts if position is None else ["by_position", *parts])
 
 
-def start(folder: Path, config: Mapping, options: Mapping, id: str | None = None) -> WandbLogger:
+def start(folder: Path, config: Mapping, options: Mapping, id: str) -> WandbLogger:
     """Returns a logger of the run in `folder`: offline if W&B refuses or does not answer, or one
     that does nothing.
 
     Args:
-      folder: of the run.
       config: of the run, as W&B shows it.
       options: {"mode": "disabled" | "offline" | "online"} and arguments of `wandb.init`. With
         "disabled" wandb is not imported. An empty value counts as not given.
       id: the run's id in W&B, with which a resumed run continues. WANDB_RUN_ID, which an agent of a
         sweep sets, comes first.
-
-    Raises:
-      ValueError: an unknown mode.
     """
-    mode = options.get("mode", "disabled")
-    if mode not in MODES:
-        raise ValueError(f"wandb.mode: {mode!r}; choices: {', '.join(MODES)}")
+    mode = options["mode"]
     given = {key: value for key, value in options.items() if key not in OURS and value}
     id = os.environ.get("WANDB_RUN_ID") or id
     for attempt in {"disabled": (), "offline": ("offline",), "online": ("online", "offline")}[mode]:
@@ -135,7 +129,7 @@ def start(folder: Path, config: Mapping, options: Mapping, id: str | None = None
             print(f"W&B: {run.url}", flush=True)
         else:
             print(f"W&B: offline; upload with: wandb sync {Path(run.dir).parent}", flush=True)
-        return WandbLogger(run)
+        return WandbLogger(run, folder, bool(options.get("checkpoint")))
     return WandbLogger()
 
 
@@ -179,7 +173,7 @@ def _tags(config: Mapping, given: Sequence[str]) -> list[str]:
     """Returns the tags given, the task and the encodings."""
     names = [config.get(part, {}).get("name", "") for part in ("task", "encoding")]
     found = [*given, names[0], *names[1].split(",")]
-    return list(dict.fromkeys(tag for tag in found if 0 < len(tag) <= TAG))
+    return list(dict.fromkeys(tag for tag in found if 0 < len(tag) <= LONGEST))
 
 
 def _ask(run: Any) -> None:
@@ -187,10 +181,6 @@ def _ask(run: Any) -> None:
     import wandb
 
     wandb.Api(overrides={"base_url": run.settings.base_url})
-
-
-def _axis(record: Mapping) -> tuple[int, int | None]:
-    return record["step"], record["labels"].get("position")
 
 
 def _with_timeout(seconds: float, call: Callable[..., Any], *arguments: Any) -> Any:

@@ -15,13 +15,9 @@ FILES = ("report.html", "config.json", "metrics.jsonl", "summary.json", "figures
 
 
 def publish(run: Any, folder: Path, records: Sequence[Mapping], checkpoint: bool) -> list[Any]:
-    """Logs the results to an open W&B run and returns the artifacts, which W&B uploads later.
+    """Logs the results of a finished run to an open W&B run; files that are missing are left out.
 
-    Args:
-      run: an open W&B run.
-      folder: of the finished run; files that are missing are left out.
-      records: as in metrics.jsonl.
-      checkpoint: whether to upload the checkpoints too.
+    Returns the artifacts, which W&B uploads later; `checkpoint`: with the checkpoints.
     """
     import wandb  # takes a second; the logger has imported it already
 
@@ -60,12 +56,13 @@ def table(records: Sequence[Mapping]) -> tuple[list[str], list[list]]:
     """Returns columns and rows of all test metrics at each encoding's last step, without curves by
     position; a row for each seed, a column for each label.
     """
-    tested = [r for r in records if r["labels"]["split"] == "test"]
-    tested = [r for r in tested if "position" not in r["labels"]]
+    tested = [
+        r for r in records if r["labels"]["split"] == "test" and "position" not in r["labels"]
+    ]
     last: dict[Any, int] = {}
-    for record in tested:
-        encoding = record["labels"].get("encoding")
-        last[encoding] = max(record["step"], last.get(encoding, 0))
+    for r in tested:
+        encoding = r["labels"].get("encoding")
+        last[encoding] = max(r["step"], last.get(encoding, 0))
     tested = [r for r in tested if r["step"] == last[r["labels"].get("encoding")]]
     labels = list(dict.fromkeys(name for r in tested for name in r["labels"] if name != "split"))
     rows = [
