@@ -10,9 +10,9 @@ from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "Agg")
-# NumPy's products are small too, and its second thread would wait by spinning.
+# NumPy's products are small, and its second thread would wait in a busy loop.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# The programs are small and run once, here and in what tests start: compiling takes the time.
+# Programs are small and run once, also in the processes that tests start: compiling dominates.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 import jax
@@ -25,7 +25,9 @@ from xdist.scheduler import LoadScopeScheduling
 from posenc_jax.lab.hosts.compiling import flags
 from tests.browser import browser
 
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags(0)}"  # no backend runs yet
+# No backend runs yet. By default XLA splits each program into parts that it compiles in parallel.
+ONE_PART = "--xla_cpu_parallel_codegen_split_count=1"
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags(0)} {ONE_PART}"
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
@@ -41,7 +43,7 @@ settings.load_profile("default")
 
 
 def _put(cache, key, value):
-    """As JAX does, but an entry is whole when another worker can see it."""
+    """As JAX does, but writes a file and renames it: other workers never read half an entry."""
     part = Path(cache.path) / f"{key}.{os.getpid()}"
     part.write_bytes(value)
     part.rename(part.with_name(f"{key}-cache"))
@@ -53,7 +55,7 @@ _worker_of: dict[str, str] = {}  # by group
 
 
 def pytest_configure(config):
-    """What a worker has compiled is not compiled again, by it or by another."""
+    """All workers share one cache of compiled programs."""
     shared = getattr(config, "workerinput", {}).get("compiled", _compiled.name)
     jax.config.update("jax_compilation_cache_dir", shared)
 
@@ -80,7 +82,7 @@ class Grouped(LoadScopeScheduling):
 
 
 def group(nodeid: str) -> str:
-    """A file; of the catalogue's files, a method, all of whose tests are of one model."""
+    """The group of a test: its file; in the catalogue's files its method, which has one model."""
     file, _, test = nodeid.partition("::")
     method = re.search(r"\[(\w+)", test)
     return method[1] if method and "/test_catalogue" in file else file
@@ -91,7 +93,7 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_runtest_logreport(report):
-    """That groups hold: with pytest 9.2 the mark that xdist has for them does nothing, unseen."""
+    """Checks that each group is on one worker: with pytest 9.2 xdist's own mark has no effect."""
     if hasattr(report, "worker_id"):
         known = _worker_of.setdefault(group(report.nodeid), report.worker_id)
         assert known == report.worker_id, f"{group(report.nodeid)} is on two workers"

@@ -26,7 +26,7 @@ HALF, STEPS = 3, 6
 
 
 class Case(NamedTuple):
-    """What is trained; `goes_on` from the checkpoint of that case at half the steps."""
+    """What is trained; with `goes_on`, from the checkpoint of that case at half the steps."""
 
     name: str
     seeds: int = 1
@@ -55,7 +55,7 @@ def text() -> tasks.Task:
 
 
 class Half:
-    """Keeps the state at half the steps, and starts from another case's."""
+    """Saves the state at half the steps; with `goes_on`, starts from the state of that case."""
 
     def __init__(self, folder: Path, case: Case):
         self._folder, self._case = folder, case

@@ -32,7 +32,7 @@ def draw(time: int, dtype=jnp.float32, rows: int = 1) -> list[jax.Array]:
 
 
 def test_gradients_of_narrow_parameters_are_summed_in_float32():
-    """528 blocks, whose parts would be lost one after the other in a bfloat16 sum."""
+    """528 blocks, too many small terms for a sum in bfloat16."""
     encoding = make("t5", bidirectional=False)
     table = encoding.init(jax.random.key(0), DIMS)["table"]
     q, k, v = draw(512)
@@ -69,7 +69,7 @@ def test_float16_gradients_keep_the_weights_of_many_keys(form):
 @pytest.mark.parametrize("name", ["alibi", "t5", "rope", "xpos", "sinusoidal", "clipped"])
 @pytest.mark.parametrize("dtype", [jnp.uint8, jnp.int8, jnp.int16, jnp.float16])
 def test_narrow_positions_do_not_wrap(name, dtype):
-    """Offsets of 100 - 120 and 120 - 100 in 8 bits would be others."""
+    """In 8 bits the offsets 100 - 120 and 120 - 100 would overflow."""
     pos_BT = jnp.array([[0, 20, 40, 100, 120]])
     q, k, v = draw(5)
 

@@ -51,7 +51,7 @@ def test_every_leaf_comes_back_to_the_bit_with_its_note(tmp_path):
         np.testing.assert_array_equal(a, wanted[name])
 
 
-def test_what_is_donated_after_a_save_is_saved_as_it_was(tmp_path):
+def test_arrays_donated_after_a_save_are_saved_unchanged(tmp_path):
     kept, state = Checkpoints(tmp_path), tree()
     bump = jax.jit(lambda t: jax.tree.map(lambda x: x + jnp.ones((), x.dtype), t), donate_argnums=0)
     kept.save(1, state, {})
@@ -62,7 +62,7 @@ def test_what_is_donated_after_a_save_is_saved_as_it_was(tmp_path):
     )
 
 
-def test_old_steps_go_and_newer_ones_on_demand(tmp_path):
+def test_old_checkpoints_are_deleted_and_newer_ones_on_request(tmp_path):
     kept = saved(tmp_path, steps=(1, 2, 3))
     assert [found.step for found in kept.newest()] == [3, 2]
     kept.delete_after(2)

@@ -190,7 +190,7 @@ def test_keys_are_turned_where_the_method_turns_them(lab):
 
 
 def test_a_claim_whose_model_diverges_is_not_measured_and_the_rest_is(tmp_path):
-    """A rate that no model stands: the ledger goes on, and says so at its end."""
+    """The other claims are measured, and the run names the one that was not at its end."""
     config = small(f"sin-5,{TRAINED}")
     config.text.train.update(lr=1e38)
     run = experiments.prepare(config.to_dict(), str(tmp_path))
@@ -219,7 +219,7 @@ def test_a_number_that_is_not_finite_makes_no_verdict(lab):
     assert name in judged(claim, broken, "").reason
 
 
-def test_what_is_asked_for_twice_is_made_once_and_so_is_its_failure(lab):
+def test_a_result_or_failure_is_computed_once(lab):
     asked = []
 
     def fail():

@@ -114,7 +114,7 @@ def test_equal_ids_are_rope_to_the_bit():
     assert unequal > 0.1
 
 
-def test_memory_is_read_and_its_absence_is_not():
+def test_outputs_depend_on_memory_only_where_there_is_one():
     """A token one segment back changes what follows with memory, and nothing without."""
     config = schema.ModelConfig(width=16, heads=2, layers=2)
     model = transformer.build(config, encodings.make("transformer_xl"), 20)

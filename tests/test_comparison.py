@@ -215,7 +215,7 @@ def test_the_control_page_that_fails_or_reaches_outside_is_caught(page, tmp_path
     assert any("example.org" in line for line in trouble)
 
 
-def test_what_comes_from_a_run_cannot_end_the_data(folders):
+def test_text_from_a_run_cannot_close_the_script_element(folders):
     merged = comparison_data.merge([runs.read(folders[2])], ["</script><script>alert(1)</script>"])
     text = comparison.html(merged, "t")
     assert text.count("<script") == 2

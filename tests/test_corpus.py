@@ -186,7 +186,7 @@ def test_check_reads_no_text(folder, monkeypatch):
         tasks.make("stdlib")
 
 
-def test_baselines_of_the_standard_library_stand_in_order(stdlib):
+def test_baselines_of_the_standard_library_have_the_expected_order(stdlib):
     found = stdlib.baselines()
     assert found["unigram"] > found["bigram"] > found["lzma_after_train"]
     assert found["gzip"] > found["lzma_after_train"]
@@ -227,7 +227,7 @@ def test_baselines_count_the_bytes_that_are_predicted(monkeypatch):
         assert (baselines.baselines(other, 1024) != first) == changes
 
 
-def test_counting_in_chunks_is_counting(monkeypatch):
+def test_counts_by_chunk_equal_counts_of_the_whole(monkeypatch):
     text = np.random.default_rng(0).integers(0, 256, 1000, dtype=np.uint8)
     whole = baselines.pair_counts(text)
     monkeypatch.setattr(baselines, "CHUNK", 7)

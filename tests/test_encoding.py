@@ -71,7 +71,7 @@ def shown(encoding, key=None):
     return place(encoding, key, standing(POS, LENGTH))
 
 
-def test_a_mover_moves_what_is_to_its_right_and_nothing_else():
+def test_a_mover_changes_positions_of_the_parts_to_its_right_only():
     both = chain(adder(), mover(100), adder())
     x = jnp.zeros((1, 5, 1))
     params = both.init(KEY, DIMS)
@@ -92,7 +92,7 @@ def test_movers_add_up_and_a_chain_of_movers_is_a_mover():
     np.testing.assert_array_equal(moved[0, :, 0], POS[0] + 100)
 
 
-def test_a_part_that_places_for_itself_moves_nobody_else():
+def test_a_part_with_positions_of_its_own_leaves_the_others_unchanged():
     own = adder()._replace(place=lambda key, at: at.pos_BT * 0)
     both = chain(own, adder())
     embedded = both.embed(both.init(KEY, DIMS), jnp.zeros((1, 5, 1)), shown(both))
@@ -201,7 +201,7 @@ def test_each_layer_has_parameters_of_its_own():
     assert encoding.relative
 
 
-def test_combinations_combine():
+def test_combinators_can_be_nested():
     inner = weighted()
     both = chain(mover(7), per_layer([inner, scaler(2.0)]), each_layer(weighted()), adder())
     params, placed = both.init(KEY, DIMS), shown(both)
@@ -232,7 +232,7 @@ def test_hooks_that_differ_by_layer_must_be_asked_for_a_layer():
     assert encoding.bias(p, seen, seen, DIMS).shape == (1, 2, 5, 5)
 
 
-def test_all_of_it_runs_under_jit_grad_and_vmap():
+def test_encodings_run_under_jit_grad_and_vmap():
     both = chain(mover(3), per_layer([weighted(), scaler(2.0)]), make("alibi"), make("t5"))
 
     def loss(params):
@@ -263,7 +263,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("ask", "message"), REFUSED, ids=[message for _, message in REFUSED])
-def test_what_is_wrong_is_said_in_one_line(ask, message):
+def test_a_wrong_argument_is_refused_in_one_line(ask, message):
     with pytest.raises(ValueError, match=":") as refusal:
         ask()
     assert str(refusal.value).startswith(message)
@@ -280,7 +280,7 @@ NUMPY = [
 
 
 @pytest.mark.parametrize(("name", "given", "wanted"), NUMPY)
-def test_numbers_of_numpy_are_taken_as_pythons(name, given, wanted):
+def test_numpy_numbers_are_accepted_as_options(name, given, wanted):
     assert make(name, **given).init is not None
     found = {o: checked("encoding", card(name).options[o], value) for o, value in given.items()}
     assert found == wanted
@@ -316,7 +316,7 @@ def test_flax_takes_every_methods_parameters(name):
     jax.tree.map(np.testing.assert_array_equal, again, params)
 
 
-def test_make_chains_by_plus_and_hands_options_to_who_takes_them():
+def test_make_chains_by_plus_and_gives_options_to_the_parts_that_take_them():
     both = make("t5+clipped", distance=20, buckets=16, shared=True)
     t5, clipped = both.init(KEY, DIMS)
     assert t5["table"].shape == (16, 2)
@@ -332,7 +332,7 @@ def test_describe_says_what_a_method_is(name):
         assert line in text
 
 
-def test_the_face_has_what_it_names():
+def test_public_names_exist():
     for name in posenc_jax.__all__:
         assert name in dir(posenc_jax)
         getattr(posenc_jax, name)

@@ -37,11 +37,11 @@ def page():
     return (DOCS / "encodings.md").read_text()
 
 
-def test_docs_say_what_the_registry_says(page):
+def test_the_table_in_docs_equals_the_registry(page):
     assert stale(page) == {}, AGAIN
 
 
-def test_docs_that_do_not_are_found(page, monkeypatch):
+def test_a_wrong_table_in_docs_is_found(page, monkeypatch):
     """The control: a method that changes, comes or goes."""
     changed = dataclasses.replace(CATALOG["rope"].card, paper="nobody 1900")
     monkeypatch.setattr(CATALOG["rope"], "card", changed)

@@ -36,7 +36,7 @@ def score(model, params, size, **config):
     return evaluator(params, size), task, evaluator
 
 
-def test_oracle_is_exact_and_a_guesser_is_not():
+def test_a_perfect_model_scores_1_and_a_wrong_one_0():
     params = jnp.full(SEEDS, 4.0)
     for right, wanted in ((True, 1.0), (False, 0.0)):
         scores, task, _ = score(oracle(right), params, 24, examples=10)

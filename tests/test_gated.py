@@ -81,7 +81,7 @@ def test_a_query_that_looks_ahead_reads_as_if_it_stood_last(name):
 
 @pytest.mark.parametrize("hole", [0, 2])
 @pytest.mark.parametrize("name", list(METHODS))
-def test_what_stands_in_a_hole_counts_for_nothing(name, hole):
+def test_keys_in_a_gap_have_no_effect(name, hole):
     """A sequence that padding or another document interrupts is read as if it were whole."""
     encoding, params = of(name)
     segment = np.array([[1] * 5 + [hole] * 3 + [1] * 6])
@@ -131,7 +131,7 @@ def test_cope_counts_every_key_where_all_gates_are_open():
     np.testing.assert_allclose(found, np.einsum("hqk,khc->qhc", weights, v[0]), atol=1e-4)
 
 
-def test_a_stick_is_never_longer_than_one():
+def test_stick_breaking_weights_sum_to_at_most_one():
     encoding, time = make("stick_breaking"), 30
     q, k, _ = draw(1, time)
     ones = jnp.ones((1, time, HEADS, 1))
@@ -153,7 +153,7 @@ def test_a_stick_tells_its_own_token_from_one_at_the_same_position():
     )
 
 
-def test_who_makes_the_weights_stands_last():
+def test_a_part_that_makes_the_weights_must_be_last():
     stick, fox = make("stick_breaking"), make("fox")
     assert chain(fox, stick).walk.weighs
     with pytest.raises(ValueError, match="chain: a part that makes the attention weights"):

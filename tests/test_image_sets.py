@@ -84,7 +84,7 @@ def config(name, *sizes):
 
 
 @pytest.mark.parametrize(("name", "side", "channels"), [("mnist", 28, 1), ("cifar10", 32, 3)])
-def test_what_is_read_is_what_was_prepared(folder, name, side, channels):
+def test_a_prepared_set_reads_back_unchanged(folder, name, side, channels):
     task = tasks.make(f"tfds:{name}")
     assert task.facts["images"] == {"train": 304, "valid": 16, "test": 100}
     assert (task.vocab, task.least, task.features) == (CLASSES, side // 4, 16 * channels)

@@ -126,7 +126,7 @@ def test_no_image_is_in_two_splits(digits):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """The quick config, trained a little longer: its folder and its summary."""
+    """A run of the quick config with more steps: its folder and its summary."""
     workdir = tmp_path_factory.mktemp("images")
     config = importlib.import_module("configs.images").get_config("nope,axial,quick")
     config.train.update(steps=200, chunk=100)
@@ -165,7 +165,7 @@ def test_it_ends_in_a_report(run):
 
 @pytest.mark.browser
 def test_a_browser_shows_the_pictures(run, tmp_path):
-    """The page lets no script run; what looks for trouble is one."""
+    """The page allows no scripts; it must allow the one with which this test looks for errors."""
     page = (run[0] / "report.html").read_text()
     page = page.replace("default-src 'none'", "default-src 'none'; script-src 'unsafe-inline'")
     count = "return document.querySelectorAll('svg image').length"
@@ -230,7 +230,7 @@ def small(workdir, kill="", count=0):
     return runs.read(workdir)
 
 
-def test_killed_in_training_and_in_evaluation_it_goes_on(tmp_path, capsys):
+def test_a_run_killed_in_training_and_in_evaluation_resumes(tmp_path, capsys):
     whole = small(tmp_path / "whole")
     for at in (("training", 2), ("evaluating", 1)):
         with pytest.raises(Killed):

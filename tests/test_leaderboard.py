@@ -136,7 +136,7 @@ def test_board_compares_in_pairs_with_the_reference():
 
 
 def test_a_method_that_ends_at_the_trained_window_is_not_compared_beyond_it():
-    """It has no score there, which is not a score of 0, and is no comparison to correct for."""
+    """It has no score there, not a score of 0, and is not counted among the comparisons."""
     values = {"rope": (0.9, 0.3), "ends": (0.7, 0.0), "near": (0.7, 0.2)}
     every = list(records(values))
     for record in every:
@@ -214,7 +214,7 @@ def posed(**changes):
         ({}, {"min_length": 16}, "config.train.min_length: 16 is not config.window, 32"),
     ],
 )
-def test_what_the_tasks_do_not_hold_or_state_is_refused(changes, train, message):
+def test_a_window_or_method_that_the_tasks_do_not_suit_is_refused(changes, train, message):
     config = posed(**changes)
     config.train.update(train)
     with pytest.raises(ValueError, match=f"^{message}") as caught:
@@ -233,7 +233,7 @@ def test_what_the_tasks_do_not_hold_or_state_is_refused(changes, train, message)
         {"encoding": {"name": "rope,learned", "length": 32}},
     ],
 )
-def test_what_they_just_hold_is_accepted(changes):
+def test_the_shortest_window_that_holds_an_example_is_accepted(changes):
     """Lengths in training follow the window, where the config does not set them apart."""
     experiments.check(posed(**changes).to_dict())
 
@@ -262,7 +262,7 @@ def test_a_text_read_step_by_step_is_refused(monkeypatch):
 
 
 def test_a_board_without_its_reference_has_scores_and_no_comparisons():
-    """As where the reference diverged: the others' scores are not lost with it."""
+    """If the reference diverged, the scores of the other methods are still shown."""
     values = {"rope": (0.9, 0.3), "near": (0.7, 0.2)}
     told = [record for record in records(values) if record["labels"]["encoding"] != "rope"]
     summary = pages.summarise(told, "rope", {"rope": "a loss that is not finite"})
@@ -294,7 +294,7 @@ def test_a_board_of_nothing_says_why(tmp_path, capsys):
 def test_what_goes_wrong_in_a_worker_is_raised_and_only_a_lost_one_interrupts(
     prepare, given, error, monkeypatch
 ):
-    """An error would come again at every start; "start it again" would be said for ever."""
+    """An error would occur again at each restart, so only a lost worker asks for a restart."""
     monkeypatch.setattr(workers, "cores", lambda: [0, 1])
     monkeypatch.setattr(workers, "ROWS", 1)
     with pytest.raises(error) as caught:

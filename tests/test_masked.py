@@ -22,7 +22,7 @@ def sampled(task, width=64):
     return task.sample(task.data, jax.random.key(3), jnp.full((64,), 48, jnp.int32), width)
 
 
-def test_hidden_bytes_alone_are_asked_for(texts):
+def test_only_hidden_bytes_have_weight(texts):
     hidden, plain = map(sampled, texts)
     asked = np.asarray(hidden.weights_BT) > 0
     np.testing.assert_array_equal(np.asarray(hidden.tokens_BT) == MASK, asked)

@@ -104,8 +104,8 @@ def test_a_checkpoint_goes_on_with_any_number_of_devices(runs):
         assert not close(found, fresh), "control: begun anew"
 
 
-def test_what_is_said_in_a_step(runs):
-    """Nothing between seeds; sums of gradients alone between rows; with FSDP parameters too."""
+def test_collectives_of_a_step(runs):
+    """None between seeds; between rows only sums of gradients; with FSDP also parameters."""
     said = {name: set(runs["eight"][name]["each step"]) for name in ("seeds", "rows", "fsdp")}
     assert said["seeds"] == set()
     assert said["rows"] == {"all-reduce"}
@@ -153,7 +153,7 @@ def test_cores_that_divide_the_rows_become_devices(rows, environment, asked, mon
 
 @pytest.fixture
 def joined(monkeypatch):
-    """The arguments that jax.distributed would be started with; None: it is not."""
+    """The arguments with which jax.distributed would be started; None if it would not be."""
 
     def join(**environment):
         calls = []
@@ -185,7 +185,7 @@ def test_launchers_of_several_tasks_are_joined(joined):
         assert "num_processes" not in asked, "JAX reads the rest itself"
 
 
-def test_a_tpu_asks_its_slice(joined, monkeypatch):
+def test_on_a_tpu_the_slice_tells_the_number_of_processes(joined, monkeypatch):
     monkeypatch.setattr(processes, "_on_tpu", lambda environment: True)
     assert joined() is not None
     assert joined(JAX_NUM_PROCESSES="1", JAX_PROCESS_ID="0", JAX_COORDINATOR_ADDRESS="a:1") is None

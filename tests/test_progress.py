@@ -35,7 +35,7 @@ def test_a_short_loop_prints_its_first_and_last_line_only():
     assert len(show(terminal=False, seconds=0.01).splitlines()) == 2
 
 
-def test_a_slow_loop_speaks_before_a_tenth_is_done():
+def test_a_slow_loop_prints_before_a_tenth_is_done():
     assert "step 3/100" in show(terminal=False, seconds=10.0)
 
 

@@ -56,7 +56,7 @@ def test_padding_past_the_limit_leaves_tokens_and_gradients_finite(name):
     assert not np.isfinite(slope(drawn(18), full(1, 18))).all(), "control: as many tokens"
 
 
-def test_xpos_counts_from_the_middle_of_its_tokens_alone():
+def test_xpos_is_centred_on_its_own_sequence():
     """Where padding stands changes nothing, where a token stands does."""
     q, k = drawn(6, 2)
     encoding = make("xpos", span=4.0)
@@ -111,7 +111,7 @@ def test_unscaled_logits_know_the_heads_own_width():
     assert not np.allclose(both, pope * 16**0.5 + bias, atol=1e-2), "control: the doubled width"
 
 
-def test_tupe_rides_beside_what_widens():
+def test_tupe_can_be_chained_with_methods_that_widen_heads():
     assert np.isfinite(attended("pope+tupe", full(1, 7), length=8)).all()
 
 
@@ -164,14 +164,14 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("ask", "message"), REFUSED, ids=[message for _, message in REFUSED])
-def test_what_is_wrong_is_said_in_one_line(ask, message):
+def test_a_wrong_argument_is_refused_in_one_line(ask, message):
     with pytest.raises(ValueError, match=":") as refusal:
         ask()
     assert str(refusal.value).startswith(message)
     assert "\n" not in str(refusal.value)
 
 
-def test_their_neighbours_are_taken():
+def test_values_close_to_refused_ones_are_accepted():
     """Controls of the refusals above."""
     assert attend(X, X, X, NOPE).shape == X.shape
     assert framed("nope", queries=(1, 2)).layer(1).q.index_BT.shape == (1, 2)

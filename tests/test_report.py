@@ -232,7 +232,7 @@ def test_only_figures_with_something_to_draw_are_drawn(tmp_path):
 
 
 @pytest.mark.parametrize(("seeds", "bands"), [(2, 0), (3, 2)])
-def test_a_band_takes_three_seeds(tmp_path, seeds, bands):
+def test_a_band_is_drawn_from_three_seeds_on(tmp_path, seeds, bands):
     run = runs.read(write_run(tmp_path, make_records(seeds)))
     by_length = plots.by_length(run.summary).axes[0]
     for axes in (by_length, *plots.by_position(run).axes):
@@ -242,7 +242,7 @@ def test_a_band_takes_three_seeds(tmp_path, seeds, bands):
 
 
 @pytest.mark.parametrize("value", [math.nan, 0.0])
-def test_figures_stand_what_a_failed_run_gives_them(tmp_path, value):
+def test_figures_are_drawn_from_nan_and_missing_values(tmp_path, value):
     records = [{**r, "value": value} for r in make_records(seeds=1)]
     write_run(tmp_path, records)
     assert shown(tmp_path).count("<svg") == 3

@@ -1,4 +1,4 @@
-"""A run that is opened again goes on where its files say, and nowhere else."""
+"""A run that is opened again resumes from what its files hold."""
 
 import functools
 import json
@@ -23,7 +23,7 @@ from tests.test_runs import CONFIG, RECORD, lines
 
 TASK = tasks.make("copy", alphabet=4)
 TRAIN = TrainConfig(length=4, min_length=1, batch=2, steps=8, lr=1e-2, warmup=2, chunk=2)
-MODEL = Model(  # what comes after each token, as a table: it compiles in no time
+MODEL = Model(  # a table of logits for each token: it compiles fast
     lambda key: {"after": jax.random.normal(key, (TASK.vocab, TASK.vocab))},
     lambda params, tokens_BT, layout, placed=None, **form: params["after"][tokens_BT],
 )
@@ -32,7 +32,7 @@ OFTEN = CheckpointConfig(seconds=0.0)
 
 
 class Killed(BaseException):
-    """Stands in for SIGKILL: nothing of ours catches it."""
+    """Stands in for SIGKILL: no code of the package catches it."""
 
 
 def step(run, number, **changes):

@@ -1,4 +1,4 @@
-"""Experiments that go on row by row: killed between rows, or stopped by one that diverges."""
+"""Experiments that resume row by row: killed between rows, or stopped by one that diverges."""
 
 import importlib
 from concurrent.futures import Future
@@ -22,7 +22,7 @@ from tests.test_resume import Killed
 
 NOPE = small_encoding("nope", {})
 MODEL = schema.ModelConfig(kind="encoder", width=8, heads=1, layers=1, mlp=1)
-WILD = 1e38  # a rate that no model stands
+WILD = 1e38  # a learning rate at which every model diverges
 ORDER = order.Setting(
     MODEL,
     OrderConfig(symbols=3, steps=4, lr=WILD),
@@ -39,7 +39,7 @@ PADDING = padding.Setting(
 
 
 def ordered(setting, subject):
-    """What stands in for a row of `permutation`: numbers that tell rows apart."""
+    """Stands in for measuring a row of `permutation`: numbers that differ between rows."""
     number, seeds = float(len(subject.label)), len(setting.seeds)
     errors = np.full((2, len(setting.equivariance.lengths)), number)
     seen = np.full((2, seeds), number)
@@ -75,7 +75,9 @@ def run(experiment, workdir, patch, kill=0):
 
 
 @pytest.mark.parametrize("experiment", ["permutation", "padding_leakage"])
-def test_killed_between_rows_it_ends_as_if_it_had_not_been(experiment, tmp_path, monkeypatch):
+def test_a_run_killed_between_rows_and_resumed_equals_a_whole_run(
+    experiment, tmp_path, monkeypatch
+):
     whole = run(experiment, tmp_path / "whole", monkeypatch)
     for kill in (1, 2):
         with pytest.raises(Killed):

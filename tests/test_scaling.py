@@ -88,7 +88,7 @@ def test_frozen_frequencies(encoding, wanted_F):
 
 @pytest.mark.parametrize("build", METHODS)
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
-def test_nothing_to_extend_is_rope(build, pairing):
+def test_methods_with_nothing_to_extend_equal_rope(build, pairing):
     """With nothing to extend, every method is rope to the bit: one set of weights serves all."""
     q, k = vectors(1)
     assert build().init(jax.random.key(0), Dims(24, 3, 8)) == {}

@@ -24,53 +24,9 @@ from posenc_jax.lab.tasks.question_answer import answered
 from posenc_jax.lab.tasks.task import BOS, EOS, SEP, SYMBOL
 from posenc_jax.lab.training.loop import train
 from posenc_jax.lab.training.step import State, make_batch
+from tests.tfds_sets import COMMANDS, DOCUMENTS
 
 ROOT = pathlib.Path(__file__).parents[1]
-RNG = np.random.default_rng(0)
-DOCUMENTS = {
-    split: [bytes(RNG.integers(97, 123, n, dtype=np.uint8)) for n in RNG.integers(5, 90, count)]
-    for split, count in {"train": 1200, "test": 60}.items()
-}
-DOCUMENTS["train"][0] = b"one\0two" + bytes(range(97, 117)) * 20
-COMMANDS = [
-    (b"walk" + b" twice" * (i % 4), b" ".join([b"I_WALK"] * (i % 7 + 1))) for i in range(50)
-]
-
-
-class Documents(tfds.core.GeneratorBasedBuilder):
-    """Text without a validation split, and a feature beside it."""
-
-    VERSION = tfds.core.Version("1.0.0")
-
-    def _info(self):
-        text, title = tfds.features.Text(), tfds.features.Text()
-        features = tfds.features.FeaturesDict({"text": text, "title": title})
-        return tfds.core.DatasetInfo(builder=self, features=features)
-
-    def _split_generators(self, dl_manager):
-        return {split: self._generate_examples(split) for split in DOCUMENTS}
-
-    def _generate_examples(self, split):
-        for i, text in enumerate(DOCUMENTS[split]):
-            yield i, {"text": text, "title": f"{i}"}
-
-
-class Commands(tfds.core.GeneratorBasedBuilder):
-    """Pairs of the form that SCAN has."""
-
-    VERSION = tfds.core.Version("1.0.0")
-
-    def _info(self):
-        names = ("commands", "actions")
-        features = tfds.features.FeaturesDict({name: tfds.features.Text() for name in names})
-        return tfds.core.DatasetInfo(builder=self, features=features)
-
-    def _split_generators(self, dl_manager):
-        return {split: self._generate_examples() for split in ("train", "test")}
-
-    def _generate_examples(self):
-        for i, (command, actions) in enumerate(COMMANDS):
-            yield i, {"commands": command, "actions": actions}
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +132,7 @@ def streamed(data_dir, monkeypatch):
     return tasks.make("tfds:documents", stretch=256)
 
 
-def test_that_rows_will_be_fed_is_known_before_any_is_read(data_dir, monkeypatch):
+def test_whether_a_set_is_streamed_is_known_before_it_is_read(data_dir, monkeypatch):
     assert not tasks.check("tfds:documents").streamed
     assert not tasks.check("copy").streamed
     monkeypatch.setattr(tfds_tasks, "FITS", 0)

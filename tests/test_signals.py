@@ -12,7 +12,7 @@ from posenc_jax.lab.hosts import signals
 from posenc_jax.lab.hosts.exit_status import Interrupted
 from scripts.torture.workers import lives
 
-# A loop in C that lets other threads run, as a compilation does, for much longer than the test.
+# A loop in C that lets other threads run, as a compilation does; it takes longer than the test.
 BUSY = """
 import hashlib, sys
 from posenc_jax.lab.hosts import signals
@@ -47,14 +47,14 @@ def ended(program, *arguments, signals=(signal.SIGTERM,)):
     return child.returncode, said, time.monotonic() - since
 
 
-def test_a_process_that_cannot_look_leaves_when_its_grace_is_over():
+def test_a_process_that_cannot_poll_ends_after_the_grace_period():
     status, said, seconds = ended(BUSY, "0.5", "on")
     assert status == Interrupted.status == 75
     assert said.splitlines()[0].startswith("SIGTERM: leaving within")
     assert 0.5 <= seconds < 10
 
 
-def test_a_second_signal_does_not_wait():
+def test_a_second_signal_ends_the_process_at_once():
     status, _, seconds = ended(BUSY, "300", "on", signals=(signal.SIGINT, signal.SIGINT))
     assert status == 75
     assert seconds < 10
@@ -62,13 +62,13 @@ def test_a_second_signal_does_not_wait():
     assert (status, said) == (-signal.SIGTERM, ""), "control: no handler"
 
 
-def test_one_that_looks_gets_an_exception():
+def test_a_process_that_polls_gets_an_exception():
     status, said, _ = ended(LOOKING)
     assert status == 1
     assert "Interrupted: interrupted; start it again" in said.splitlines()[-1]
 
 
-def test_nobody_asked():
+def test_without_a_signal_nothing_stops():
     assert not signals.stop_requested()
     signals.stop_if_requested()
 
@@ -103,7 +103,7 @@ if __name__ == "__main__":
 
 
 def test_a_worker_ends_with_the_parent_that_is_killed(tmp_path):
-    """And leaves the signals to it; one that does not follow stays: the control."""
+    """And it ignores SIGINT, which its parent handles. The control does not follow, and stays."""
     script = tmp_path / "parent.py"
     script.write_text(PARENT)
     for follows in ("on", "off"):
@@ -115,7 +115,7 @@ def test_a_worker_ends_with_the_parent_that_is_killed(tmp_path):
         assert ready == "working\n"
         if follows == "on":
             os.kill(worker, signal.SIGINT)
-        assert stays(worker, 0.3), "the signal is its parent's business"
+        assert stays(worker, 0.3), "only the parent handles the signal"
         parent.kill()
         parent.wait()
         assert stays(worker, 10.0 if follows == "on" else 1.0) is (follows == "off")
@@ -125,7 +125,7 @@ def test_a_worker_ends_with_the_parent_that_is_killed(tmp_path):
 
 
 def stays(process, seconds):
-    """Whether a process is there for so many seconds."""
+    """Whether a process is still alive after so many seconds."""
     until = time.monotonic() + seconds
     while (alive := lives(process)) and time.monotonic() < until:
         time.sleep(0.05)

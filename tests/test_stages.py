@@ -37,7 +37,7 @@ def trained(workdir, monkeypatch):
     return asked, runs.read(workdir)
 
 
-def test_readings_are_compiled_while_training_runs(tmp_path, monkeypatch):
+def test_evaluations_are_compiled_while_training_runs(tmp_path, monkeypatch):
     asked, run = trained(tmp_path, monkeypatch)
     assert asked == [*((size, False) for size in SIZES), *((size, True) for size in SIZES)]
     read = {r["labels"]["length"] for r in run.records if r["metric"] == "exact_match"}

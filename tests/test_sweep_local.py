@@ -1,4 +1,4 @@
-"""A sweep on this machine: what is finished is left alone, what failed or was killed is run."""
+"""A sweep on this machine: finished points are skipped, failed and killed ones are run again."""
 
 import io
 import json
@@ -15,7 +15,7 @@ from posenc_jax.lab.hosts.exit_status import Interrupted
 from posenc_jax.lab.launch import local
 from scripts import sweep as script
 
-# A run that takes no time: it counts its starts, and fails where its folder says so.
+# A run that only counts its starts, and fails if a file NAME.trouble stands beside its folder.
 TRAIN = """
 import json, pathlib, sys, time
 (workdir,) = (pathlib.Path(a.split("=", 1)[1]) for a in sys.argv if a.startswith("--workdir="))
@@ -93,7 +93,7 @@ def test_a_run_with_another_config_is_refused_in_one_line(tmp_path, go):
 
 
 def test_sigterm_ends_the_point_that_runs_and_asks_for_another_go(tmp_path):
-    """The whole script, on a train.py of its own: it passes the signal on, and leaves with 75."""
+    """The whole script with a train.py of this test: it passes the signal on and exits with 75."""
     (tmp_path / "train.py").write_text(TRAIN)
     (tmp_path / "a.trouble").write_text("sleep")
     code = (

@@ -50,7 +50,7 @@ def whole(home):
 
 
 def check_arrived(server, folder):
-    """All of a run's record stands in the server: rows, summary, table, figures and artifacts."""
+    """Checks that the server holds the rows, summary, table, figures and artifacts of a run."""
     stored, config = runs.read(folder), json.loads((folder / "config.json").read_text())
     (found,) = (run for run in server.runs.values() if run["name"] == folder.name)
     assert found["exit"] == 0
@@ -123,7 +123,7 @@ def test_no_key_is_in_a_runs_record_or_in_what_arrives(whole, server):
     assert "sesamesesame" not in str(server.runs) + str(server.artifacts)
 
 
-def test_killed_in_the_middle_it_runs_what_is_missing_and_reports_the_same(whole, home, server):
+def test_a_killed_sweep_runs_the_missing_points_and_writes_the_same_report(whole, home, server):
     """`make sweep-kills` does it with 12 points x 3 seeds. Mirrored offline, it is synced after."""
     first, second = (folder.name for folder in whole)
     killed, config = home / "killed", home / "mine.py"

@@ -67,7 +67,7 @@ def test_cases_side_by_side_never_share_a_core():
 @pytest.mark.parametrize(
     ("at", "fresh"), [("training:2", False), ("compiling+1", True), (1.5, True)]
 )
-def test_what_may_be_ended_in_compiling_finds_nothing_compiled(tmp_path, at, fresh):
+def test_a_run_that_may_be_killed_in_compiling_has_an_empty_cache(tmp_path, at, fresh):
     compiled = own_compiled(tmp_path / "run", at)
     assert compiled == (tmp_path / "run.compiled" if fresh else None)
 
@@ -101,7 +101,7 @@ def test_wrong_lines_are_refused_and_good_ones_accepted():
         (f"--workdir={'x' * 300}", f"workdir: {'x' * 300}: File name too long"),
     ],
 )
-def test_what_was_once_accepted_or_said_badly_is_refused_well(argument, said):
+def test_lines_once_refused_badly_are_refused_in_one_line(argument, said):
     line = configs.refusal(configs.BASES[0], configs.Line((argument,)))
     assert line.startswith(said)
     assert "\n" not in line
@@ -161,7 +161,7 @@ sys.exit(status)
 """
 
 
-def test_interrupted_while_a_server_is_silent_it_still_leaves_in_time(tmp_path):
+def test_a_run_interrupted_while_a_server_is_silent_ends_in_time(tmp_path):
     workdir = tmp_path / "run"
     with serving("going silent") as server:
         environment = os.environ | wandb_failures.environment(workdir, server)

@@ -66,7 +66,7 @@ def test_cross_entropy_is_that_of_float64():
     np.testing.assert_allclose(got, wanted, rtol=1e-5)
 
 
-# If a change of model, task or initialisation is meant, run this test and copy what it prints.
+# After an intended change of model, task or initialisation, copy the values that this test prints.
 GOLDEN = {
     "nope": 2.996358,
     "rope": 3.003046,
