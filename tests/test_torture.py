@@ -14,7 +14,7 @@ from experiments import stages
 from posenc_jax.lab import runs
 from posenc_jax.lab.hosts import devices
 from posenc_jax.lab.training import evaluation
-from scripts.torture import configs, page, simultaneous_starts, wandb_failures
+from scripts.torture import configs, page, simultaneous_starts, unprotected, wandb_failures
 from scripts.torture.check_result import Attempt, CheckResult
 from scripts.torture.processes import ROOT, TINY, TrainProcess, outcome, own_compiled, side_by_side
 from scripts.torture.wandb_server import FakeWandb
@@ -75,7 +75,7 @@ def test_what_may_be_ended_in_compiling_finds_nothing_compiled(tmp_path, at, fre
 def test_one_of_many_simultaneous_starts_wins(tmp_path):
     assert simultaneous_starts.count(5, tmp_path / "run") == (1, 4, 0)
     # The control: with no lock nobody is refused; they win, or fail over each other's files.
-    assert simultaneous_starts.count(3, tmp_path / "control", without=True) != (1, 2, 0)
+    assert simultaneous_starts.count(3, tmp_path / "control", unprotected.locking) != (1, 2, 0)
 
 
 @pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # of ml_collections

@@ -99,13 +99,8 @@ def fields(base: str) -> dict[str, Kind]:
     module = importlib.import_module(path.removesuffix(".py").replace("/", "."))
     config = module.get_config(argument)
     kinds = KINDS | NARROWER.get(config.experiment, {})
-    found = {}
-    for name in sweeps.dotted(config.to_dict()):
-        parts = name.split(".")
-        for known in (".".join(parts[-2:]), name):
-            if known in kinds:
-                found[name] = kinds[known]
-    return found
+    ends = {name: ".".join(name.split(".")[-2:]) for name in sweeps.dotted(config.to_dict())}
+    return {name: kinds[end] for name, end in ends.items() if end in kinds}
 
 
 class Line(NamedTuple):

@@ -28,7 +28,7 @@ SECRETS = {
 
 def check(folder: Path) -> CheckResult:
     """Does one run against each kind of server, and interrupts one."""
-    wanted = whole(folder / "whole")
+    wanted = whole(TrainProcess(folder / "whole"))
 
     def attempt(case: str) -> Attempt:
         workdir = folder / case.replace(" ", "_")
@@ -58,7 +58,7 @@ def finished(
     """Does a run that nothing interrupts. Returns the seconds from the finished page to the end of
     the process, and what was wrong.
     """
-    wrong = complete(workdir, wanted, ONLINE, environment=environment)
+    wrong = complete(wanted, TrainProcess(workdir, ONLINE, environment=environment))
     return time.time() - (workdir / "report.html").stat().st_mtime, wrong
 
 
@@ -71,7 +71,7 @@ def interrupted(
     seconds, wrong = interrupt(
         workdir, "training:2", signal.SIGTERM, ONLINE, environment=environment
     )
-    return seconds, wrong + complete(workdir, wanted)
+    return seconds, wrong + complete(wanted, TrainProcess(workdir))
 
 
 def leaks(folder: Path, requests: list[str]) -> list[str]:
