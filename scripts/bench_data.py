@@ -26,8 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
-# The package need not be installed: it is found beside this folder.
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
 import jax
 import tensorflow_datasets as tfds
@@ -41,8 +40,8 @@ from posenc_jax.lab.report.statistics import interval
 from posenc_jax.lab.tasks import corpus, tfds_builder, tfds_tasks
 from posenc_jax.lab.training import loop
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
-ROOT = Path(__file__).resolve().parents[1]
+DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
 SENTENCE = 150
 # The main job's size.
 MODEL = schema.ModelConfig(width=128, heads=4, layers=2, mlp=4)

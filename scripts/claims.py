@@ -11,14 +11,13 @@ import argparse
 import sys
 from pathlib import Path
 
-# The package need not be installed: it is found beside this folder.
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
 from experiments.claims.entries import load
 from experiments.claims.pages import publish
 from experiments.claims.register import LEDGER
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+DOCS = Path(__file__).parents[1] / "docs"
 
 
 def main(arguments: list[str] | None = None) -> int:

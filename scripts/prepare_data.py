@@ -17,8 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-# The package need not be installed: it is found beside this folder.
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
 from posenc_jax.lab.tasks import tfds_folder
 from posenc_jax.options import choices_for
