@@ -1,7 +1,6 @@
-"""Generates command lines: wrong ones must be refused in one line that names the field, good ones
-accepted.
+"""Generates command lines: wrong ones must be refused in one line that names the field.
 
-Each goes through `train.parse` and `experiments.prepare`, as on the command line.
+Good ones must be accepted. Each goes through `train.parse` and `experiments.prepare`, as on the command line.
 """
 
 import functools
