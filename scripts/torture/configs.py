@@ -1,6 +1,7 @@
 """Generates command lines: wrong ones must be refused in one line that names the field.
 
-Good ones must be accepted. Each goes through `train.parse` and `experiments.prepare`, as on the command line.
+Good ones must be accepted. Each goes through `train.parse` and `experiments.prepare`, as on the
+command line.
 """
 
 import functools
