@@ -4,9 +4,9 @@
     python scripts/bench.py --peer-python=PATH           # PyTorch and x-transformers live there
     python scripts/bench.py --only=step --rounds=3 --out=/tmp/bench
 
-Each contestant is a process of its own that waits its turn, so both see the same moments of a noisy
-machine; what counts is the ratio within a round, and its median over rounds. The peers need the
-`bench` extra (`pip install '.[bench]'`); without it their rows say so.
+Each contestant is a process of its own, and they run in turn, so that a noisy machine slows them
+alike. The result is the ratio of times within a round, and its median over rounds. The peers need
+the `bench` extra (`pip install '.[bench]'`); without it their rows say so.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -23,7 +24,7 @@ import timeit
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
+HERE = Path(__file__).parent
 SMALL = {"width": 64, "heads": 8, "layers": 2, "batch": 128, "length": 40, "steps": 20}
 LARGE = {"width": 256, "heads": 8, "layers": 4, "batch": 32, "length": 128, "steps": 4}
 ENCODINGS = ("nope", "sinusoidal", "rope", "alibi", "t5")
@@ -31,7 +32,7 @@ T5 = {"encoding": "t5", "options": {"bidirectional": False}}
 
 
 def step_contests() -> dict[str, dict[str, dict]]:
-    """Contest -> contestant -> job. The first contestant is ours."""
+    """Returns {contest: {contestant: job}}; the first contestant is ours."""
     contests = {}
     for size in (SMALL, LARGE):
         for encoding in ENCODINGS:
@@ -50,6 +51,7 @@ def step_contests() -> dict[str, dict[str, dict]]:
 
 
 def attention_contests() -> dict[str, dict[str, dict]]:
+    """Returns the same of attention over one long sequence."""
     contests = {}
     shape = {"what": "attention", "heads": 8, "head": 32, **T5, "backward": False}
     for length in (8192, 16384):
@@ -64,22 +66,17 @@ def attention_contests() -> dict[str, dict[str, dict]]:
             rivals["PyTorch SDPA, bias as a mask"] = {**ours, "peer": "pytorch", "form": "mask"}
         contests[f"attention forward, {length} tokens"] = rivals
     ours = {**shape, "length": 8192, "form": "blockwise", "backward": True}
-    rivals = {
-        "posenc_jax, T5 bias": ours,
-        "jax.nn, bias as an array": {**ours, "form": "materialised"},
-    }
-    contests["attention forward and backward, 8192 tokens"] = rivals
-    return contests
+    rivals = {"posenc_jax, T5 bias": ours}
+    rivals["jax.nn, bias as an array"] = {**ours, "form": "materialised"}
+    return contests | {"attention forward and backward, 8192 tokens": rivals}
 
 
 class Worker:
-    """A contestant waiting for its turn."""
+    """A contestant in a process of its own; `ready` is {"mb"}, or {"failed": why}."""
 
     def __init__(self, job: dict, peer_python: str):
-        peer = "peer" in job
-        script, python = (
-            ("bench_torch.py", peer_python) if peer else ("bench_ours.py", sys.executable)
-        )
+        ours = sys.executable, "bench_ours.py"
+        python, script = (peer_python, "bench_torch.py") if "peer" in job else ours
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the process
         self._process = subprocess.Popen(
             [python, str(HERE / script), json.dumps(job)],
@@ -108,44 +105,31 @@ class Worker:
 
 
 def contest(rivals: dict[str, dict], rounds: int, peer_python: str) -> dict[str, dict]:
-    """Contestant -> {"mb", "seconds": [a round each]} or {"failed": why}."""
+    """Returns {contestant: {"mb", "seconds": [a round each]} or {"failed": why}}."""
     workers = {name: Worker(job, peer_python) for name, job in rivals.items()}
-    results: dict[str, dict] = {
-        name: {"failed": worker.ready["failed"]}
-        if "failed" in worker.ready
-        else {"mb": worker.ready["mb"], "seconds": []}
-        for name, worker in workers.items()
-    }
+    results = {name: worker.ready for name, worker in workers.items()}
     for _ in range(rounds):
         for name, worker in workers.items():
-            if "seconds" in results[name]:
-                results[name]["seconds"].append(worker.run())
+            if "mb" in results[name]:
+                results[name].setdefault("seconds", []).append(worker.run())
     for worker in workers.values():
         worker.stop()
     return results
 
 
-def _seconds_of_additions() -> float:
-    """What tells a machine at its full clock from the same one held back."""
-    return min(timeit.repeat("x += 1", "x = 0", number=10_000_000, repeat=3))
-
-
 def machine(peer_python: str) -> dict[str, Any]:
-    versions = "; ".join(
-        ["import importlib.metadata as m", "print(m.version('torch'), m.version('x-transformers'))"]
-    )
-    peers = subprocess.run([peer_python, "-c", versions], capture_output=True, text=True)
+    """Returns what the times depend on besides the code."""
+    show = "import importlib.metadata as m; print(m.version('torch'), m.version('x-transformers'))"
+    peers = subprocess.run([peer_python, "-c", show], capture_output=True, text=True)
     info = Path("/proc/cpuinfo")
-    names = [
-        line.split(":")[1].strip()
-        for line in (info.read_text().splitlines() if info.exists() else [])
-        if line.startswith("model name")
-    ]
+    cpu = re.search(r"model name\s*: (.+)", info.read_text()) if info.exists() else None
+    # Shows whether the machine ran at its full clock.
+    additions = min(timeit.repeat("x += 1", "x = 0", number=10_000_000, repeat=3))
     return {
         "date": datetime.date.today().isoformat(),
-        "cpu": (names or [platform.processor()])[0],
+        "cpu": cpu[1] if cpu else platform.processor(),
         "cores": os.cpu_count(),
-        "seconds for 10 million additions in Python": f"{_seconds_of_additions():.2f}",
+        "seconds for 10 million additions in Python": f"{additions:.2f}",
         "python": platform.python_version(),
         "jax": importlib.metadata.version("jax"),
         **dict(zip(("torch", "x-transformers"), peers.stdout.split(), strict=False)),

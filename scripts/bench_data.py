@@ -1,13 +1,13 @@
-"""What waiting for data costs: training steps of the main job with text from memory and streamed.
+"""Measures what waiting for data costs: training with text from memory, and with text streamed.
 
     python scripts/bench_data.py                # prints a line each, writes docs/data.json
 
-The sets are made here, in a temporary folder: the standard library's files, about 16 kB each, and
-the same text cut into documents of 150 bytes, as long as a sentence. Rivals train in turn, a round
-each, every second round in the opposite order; a step is one update of one seed. Two things are
-measured: how long the device had nothing to do because its next rows were not there; and how much
-longer a step took than with the text in memory, which counts what making rows takes from a device
-that is the same cores. The control makes rows slower than the device uses them.
+The sets are made in a temporary folder: the standard library's files, about 16 kB each, and the
+same text cut into documents of 150 bytes, as long as a sentence. The three ways train in turn,
+every second round in the opposite order; a step is one update of one seed. Two things are measured:
+how long the device waited for its next rows; and how much longer a step took than with the text in
+memory, which includes the time for making rows where the device is the same cores. The control
+makes rows slower than the device uses them.
 """
 
 import argparse
@@ -26,8 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
-# The package need not be installed: it is found beside this folder.
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
 import jax
 import tensorflow_datasets as tfds
@@ -41,11 +40,8 @@ from posenc_jax.lab.report.statistics import interval
 from posenc_jax.lab.tasks import corpus, tfds_builder, tfds_tasks
 from posenc_jax.lab.training import loop
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
-ROOT = Path(__file__).resolve().parents[1]
+DOCS = Path(__file__).parents[1] / "docs"
 SENTENCE = 150
-# The main job's size.
-MODEL = schema.ModelConfig(width=128, heads=4, layers=2, mlp=4)
 BATCH, LENGTH, CHUNK, SEEDS = 32, 128, 20, 3
 MEMORY, FILES, SENTENCES = "in memory", "streamed, 16 kB documents", "streamed, 150 byte documents"
 CONTROL = "control: rows that take 1.5 times a chunk's training"
@@ -73,6 +69,7 @@ class Sentences(tfds.core.GeneratorBasedBuilder):
 
 
 def prepare(folder: str) -> None:
+    """Writes both sets to the folder, and makes TFDS read them from there."""
     os.environ["TFDS_DATA_DIR"] = folder
     tfds.display_progress_bar(False)
     for name in ("posenc_jax/stdlib", "sentences"):
@@ -80,7 +77,7 @@ def prepare(folder: str) -> None:
 
 
 def rivals() -> dict[str, tasks.Task]:
-    """The same text from memory, and streamed as if it did not fit."""
+    """Returns tasks on the same text: from memory, and streamed as if it did not fit."""
     found = {MEMORY: tasks.make("tfds:posenc_jax/stdlib")}
     tfds_tasks.FITS = 0
     found[FILES] = tasks.make("tfds:posenc_jax/stdlib")
@@ -89,7 +86,7 @@ def rivals() -> dict[str, tasks.Task]:
 
 
 class Watched:
-    """A chunk runner that knows how long the device had nothing to do between two chunks."""
+    """A chunk runner; `idle` is how long the device waited before each chunk but the first."""
 
     def __init__(self, run_chunk: Callable):
         self.run_chunk, self.done, self.idle = run_chunk, None, []
@@ -119,11 +116,10 @@ class Measured(NamedTuple):
 
 
 def measured(task: tasks.Task, steps: int, delay: float = 0.0) -> Measured:
-    """Of the chunks beside which rows are made: not the first, which compiles, nor the last.
-
-    `delay` is how many seconds longer the rows of a chunk take.
+    """Trains, and returns the mean times of all chunks but the first, which compiles, and the last,
+    beside which no rows are made. `delay`: seconds that the rows of each chunk take longer.
     """
-    model = transformer.build(MODEL, encodings.make("rope"), task.vocab)
+    model = transformer.build(schema.ModelConfig(), encodings.make("rope"), task.vocab)
     config = schema.TrainConfig(
         length=LENGTH, min_length=LENGTH, batch=BATCH, steps=steps, chunk=CHUNK
     )
@@ -183,7 +179,7 @@ def main() -> None:
 
 
 def summed_up(found: list[Measured], base: list[Measured]) -> dict[str, Any]:
-    """Medians over the rounds, the wait as a share of all steps, and the difference to `base`."""
+    """Returns medians over rounds, the share of time spent waiting, and differences to `base`."""
     more = [100 * (a.step / b.step - 1) for a, b in zip(found, base, strict=False)]
     total = Measured(*(sum(part) for part in zip(*found, strict=True)))
     return {

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).parents[1]
 TIMED = "import time; start = time.perf_counter(); import {}; print(time.perf_counter() - start)"
 
 

@@ -6,20 +6,20 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
 
 def serve(job: dict, make) -> None:
-    """Says how much memory getting ready took, then runs once for each line on standard input.
+    """Calls make(job), which returns inputs and a function, and runs the function on demand.
 
-    Answers are JSON lines: {"ready": true, "mb": peak memory of a warm run beyond the inputs},
-    then {"seconds": time of one call}.
+    It prints {"mb": peak memory of a warm call beyond the inputs}, then, for each line on standard
+    input, {"seconds": time of one call}.
     """
     inputs, call = make(job)
     before = peak_mb()
     call(*inputs)
     call(*inputs)
-    print(json.dumps({"ready": True, "mb": peak_mb() - before}), flush=True)
+    print(json.dumps({"mb": peak_mb() - before}), flush=True)
     for _ in sys.stdin:
         start = time.perf_counter()
         call(*inputs)
@@ -64,9 +64,9 @@ def step(job: dict):
 
 
 def products(job: dict):
-    """The matrix products of the same steps and nothing else, each core on its share of the rows
-    and each product in the form that the step has it in; but queries, keys and values are one,
-    and all rows are taken at once.
+    """The matrix products of the same steps and nothing else. Each core takes its share of the
+    rows, all at once; each product has the form that it has in the step, except that one product
+    gives queries, keys and values.
     """
     import jax
     import jax.numpy as jnp
@@ -141,7 +141,6 @@ def attention_products():
 def attention(job: dict):
     """One causal pass over one long sequence with a T5 bias, forward or with gradients."""
     import jax
-    import jax.numpy as jnp
 
     from posenc_jax import Dims, attend, frame, make
     from posenc_jax.layout import full
@@ -150,8 +149,7 @@ def attention(job: dict):
     encoding = make(job["encoding"], **job.get("options", {}))
     dims = Dims(heads * head, heads, head)
     params = encoding.init(jax.random.key(0), dims)
-    dtype = jnp.dtype(job.get("dtype", "float32"))
-    qkv = jax.random.normal(jax.random.key(1), (3, 1, time_, heads, head), dtype)
+    qkv = jax.random.normal(jax.random.key(1), (3, 1, time_, heads, head))
 
     def forward(params, q, k, v):
         if job["form"] == "materialised":
@@ -160,19 +158,19 @@ def attention(job: dict):
         return attend(q, k, v, view.layer(0))
 
     def loss(params, q, k, v):
-        return (forward(params, q, k, v).astype(jnp.float32) ** 2).sum()
+        return (forward(params, q, k, v) ** 2).sum()
 
     run = jax.jit(jax.grad(loss, argnums=(0, 1, 2, 3)) if job["backward"] else forward)
     return (params, *qkv), lambda *args: jax.block_until_ready(run(*args))
 
 
 def materialised(encoding, params, dims, q, k, v):
-    """What one writes without this library: JAX's own attention, and the bias as an array."""
+    """Returns JAX's own attention, given the bias as an array."""
     import jax
     import jax.numpy as jnp
 
     pos_BT = jnp.arange(q.shape[1])[None]
-    bias_BHQK = encoding.bias(params, pos_BT, pos_BT, dims).astype(q.dtype)
+    bias_BHQK = encoding.bias(params, pos_BT, pos_BT, dims)
     return jax.nn.dot_product_attention(q, k, v, bias=bias_BHQK, is_causal=True)
 
 

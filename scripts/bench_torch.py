@@ -1,4 +1,4 @@
-"""A worker of scripts/bench.py: the peers in PyTorch, each alone in its process."""
+"""A process of scripts/bench.py that runs a peer in PyTorch."""
 
 # pyright: reportMissingImports=false
 
@@ -79,9 +79,8 @@ def step(job: dict):
     def call():
         loss = torch.zeros(())
         for _ in range(job["steps"]):
-            with torch.autocast(DEVICE, torch.bfloat16, enabled=job.get("dtype") == "bfloat16"):
-                logits = model(text[:, :-1])
-            loss = functional.cross_entropy(logits.flatten(0, 1).float(), text[:, 1:].flatten())
+            logits = model(text[:, :-1])
+            loss = functional.cross_entropy(logits.flatten(0, 1), text[:, 1:].flatten())
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             adam.step()
@@ -124,9 +123,8 @@ def attention(job: dict):
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     heads, head, time_ = job["heads"], job["head"], job["length"]
-    dtype = getattr(torch, job.get("dtype", "float32"))
-    q, k, v = torch.randn(3, 1, heads, time_, head, device=DEVICE, dtype=dtype).unbind()
-    table = torch.randn(32, heads, device=DEVICE, dtype=dtype)
+    q, k, v = torch.randn(3, 1, heads, time_, head, device=DEVICE).unbind()
+    table = torch.randn(32, heads, device=DEVICE)
 
     def bucket(distance):
         near, distance = distance.clamp(min=0), distance.clamp(min=1)
@@ -143,9 +141,8 @@ def attention(job: dict):
         run = lambda: functional.scaled_dot_product_attention(q, k, v, is_causal=True)
     else:
         biased = lambda score, b, h, i, j: score + by_distance[(i - j).clamp(min=0), h]
-        blocks = create_block_mask(
-            lambda b, h, i, j: i >= j, None, None, time_, time_, device=DEVICE
-        )
+        causal = lambda b, h, i, j: i >= j
+        blocks = create_block_mask(causal, None, None, time_, time_, device=DEVICE)
         flex = torch.compile(flex_attention)
         run = lambda: flex(q, k, v, score_mod=biased, block_mask=blocks)
 

@@ -8,14 +8,13 @@ import argparse
 import sys
 from pathlib import Path
 
-# The package need not be installed: it is found beside this folder.
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
 import jax
 
 from posenc_jax.lab.gallery import catalogue
 
-DOCS = Path(__file__).resolve().parents[1] / "docs" / "encodings.md"
+DOCS = Path(__file__).parents[1] / "docs" / "encodings.md"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -3,26 +3,25 @@
     python scripts/claims.py runs/claims/20261120-120000
     python scripts/claims.py RUN ANOTHER      # the second completes the first
 
-Where two folders have one claim, the later counts. A folder that holds no claims is refused in one
-line, with exit status 2.
+If two folders have the same claim, the later folder counts. A folder without claims is refused in
+one line, with exit status 2.
 """
 
 import argparse
 import sys
 from pathlib import Path
 
-# The package need not be installed: it is found beside this folder.
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
 from experiments.claims.entries import load
 from experiments.claims.pages import publish
 from experiments.claims.register import LEDGER
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+DOCS = Path(__file__).parents[1] / "docs"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status: 0, or 2 where a folder was refused."""
+    """Returns the exit status: 0, or 2 if a folder is refused."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("workdirs", nargs="+", metavar="WORKDIR", help="folder of a claims run")
     parser.add_argument("--to", type=Path, default=DOCS / "claims.md")

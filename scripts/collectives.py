@@ -1,24 +1,24 @@
-"""What devices communicate in a training step, counted in the compiled program.
+"""Counts what devices communicate in a training step, in the compiled program.
 
 python scripts/collectives.py [--out=docs/devices.md]
 
 Compiles the training of a small decoder for 8 forced devices of a CPU, three times: the rows of a
-batch spread, seeds spread, and FSDP. Writes the table between its marks in the page.
+batch spread, seeds spread, and FSDP. Replaces the table between two marks of the page.
 """
 
 import argparse
 import datetime
+import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
 from posenc_jax import encodings
 from posenc_jax.lab import tasks
@@ -33,8 +33,9 @@ WAYS = {"rows spread": (1, False), "seeds spread": (8, False), "rows spread, FSD
 
 
 class Collective(NamedTuple):
-    """One instruction: its kind, the bytes that each device has of it afterwards, and whether it
-    stands in the loop over steps or runs once a chunk."""
+    """One instruction: its kind, the bytes that it leaves on each device, and whether it is in the
+    loop over steps (otherwise it runs once a chunk).
+    """
 
     kind: str
     bytes: int
@@ -51,7 +52,7 @@ class Way(NamedTuple):
 
 
 def collectives(program: str) -> Iterator[Collective]:
-    """The collectives in the text of a compiled program."""
+    """Yields the collectives in the text of a compiled program."""
     found = re.compile(rf"= (?P<type>.+?) (?P<kind>{'|'.join(KINDS)})(-start)?\(")
     entry = False
     for line in program.splitlines():
@@ -62,13 +63,13 @@ def collectives(program: str) -> Iterator[Collective]:
 
 
 def on_first_device(tree: Any) -> int:
-    """Bytes that the first device of this process has of a tree."""
+    """Returns the bytes of a tree that are on the first device of this process."""
     shards = [shard for leaf in jax.tree.leaves(tree) for shard in leaf.addressable_shards]
     return sum(shard.data.nbytes for shard in shards if shard.device == jax.local_devices()[0])
 
 
 def measured(name: str, seeds: int, fsdp: bool) -> Way:
-    """One way, compiled but not run."""
+    """Compiles training spread in one way, and returns what it takes."""
     task = tasks.make("copy")
     config = TrainConfig(length=20, min_length=1, batch=16, steps=STEPS, fsdp=fsdp)
     shape = ModelConfig(width=64, heads=8, layers=2)
@@ -80,24 +81,29 @@ def measured(name: str, seeds: int, fsdp: bool) -> Way:
     return Way(name, whole, on_first_device(state), list(collectives(program)))
 
 
-def table(ways: Sequence[Way]) -> str:
-    """The ways as Markdown."""
+def content(ways: Sequence[Way]) -> str:
+    """Returns the table of the ways, and what it was made with."""
     head = ["", "state, KB", "on each device, KB", "in every step", "KB", "once a chunk"]
-    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    rows = []
     for way in ways:
         step = [one for one in way.collectives if one.each_step]
-        cells = [
+        rows.append([
             way.name, f"{way.state / 1e3:.0f}", f"{way.on_device / 1e3:.0f}", _count(step),
             f"{sum(one.bytes for one in step) / 1e3:.1f}",
             _count([one for one in way.collectives if not one.each_step]),
-        ]  # fmt: skip
-        lines.append("| " + " | ".join(cells) + " |")
+        ])  # fmt: skip
     made = f"JAX {jax.__version__}, {jax.device_count()} forced devices of a CPU"
-    return "\n".join([*lines, "", f"Made on {datetime.date.today().isoformat()} with {made}."])
+    return f"{table(head, rows)}\n\nMade on {datetime.date.today()} with {made}."
 
 
-def write(path: Path, content: str, begin: str = BEGIN, end: str = END) -> None:
-    """Puts the content between its marks; the text around them is written by hand."""
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Returns a table in Markdown."""
+    line = lambda cells: "| " + " | ".join(cells) + " |"
+    return "\n".join([line(head), "|---" * len(head) + "|", *map(line, rows)])
+
+
+def write(path: Path, content: str, begin: str, end: str) -> None:
+    """Replaces the text of a page between two marks; the text around them is written by hand."""
     before, _, rest = path.read_text("utf-8").partition(begin)
     _, _, after = rest.partition(end)
     path.write_text(f"{before}{begin}\n\n{content}\n\n{end}{after}", "utf-8")
@@ -109,11 +115,11 @@ def _count(found: Sequence[Collective]) -> str:
 
 
 def _bytes(type: str) -> int:
-    """Bytes of the arrays in a type such as (f32[8,16]{1,0}, s32[])."""
+    """Returns the bytes of the arrays in a type such as (f32[8,16]{1,0}, s32[])."""
     total = 0
     for kind, bits, shape in re.findall(r"\b(pred|[a-z]+?(\d+))\[([\d,]*)\]", type):
-        sizes = [int(size) for size in shape.split(",") if size]
-        total += int(np.prod(sizes, dtype=np.int64)) * (1 if kind == "pred" else int(bits) // 8)
+        size = math.prod(int(n) for n in shape.split(",") if n)
+        total += size * (1 if kind == "pred" else int(bits) // 8)
     return total
 
 
@@ -123,9 +129,9 @@ def main() -> None:
     out = parser.parse_args().out
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", DEVICES)
-    made = table([measured(name, *way) for name, way in WAYS.items()])
-    print(made)
-    write(out, made)
+    text = content([measured(name, *way) for name, way in WAYS.items()])
+    print(text)
+    write(out, text, BEGIN, END)
 
 
 if __name__ == "__main__":

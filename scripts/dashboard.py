@@ -11,8 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
-# The package need not be installed: it is found beside this folder.
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
 from posenc_jax.lab import runs
 from posenc_jax.lab.report import dashboard

@@ -11,13 +11,12 @@ import argparse
 import sys
 from pathlib import Path
 
-# The package need not be installed: it is found beside this folder.
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
 from posenc_jax import CATALOG
 from posenc_jax.lab.gallery import gallery
 
-DOCS = Path(__file__).resolve().parents[1] / "docs" / "gallery"
+DOCS = Path(__file__).parents[1] / "docs" / "gallery"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -3,12 +3,12 @@
 python scripts/leaderboard.py RUN
 """
 
+import argparse
 import shutil
 import sys
 from pathlib import Path
 
-# The package need not be installed: it is found beside this folder.
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
 from experiments.leaderboard import pages
 from posenc_jax.lab import runs
@@ -16,12 +16,12 @@ from posenc_jax.lab import runs
 DOCS = Path(__file__).parents[1] / "docs"
 
 
-def main(arguments: list[str]) -> int:
-    if len(arguments) != 1:
-        print("usage: python scripts/leaderboard.py RUN", file=sys.stderr)
-        return 2
+def main() -> int:
+    """Returns the exit status: 0, or 2 if the folder is refused."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("run", metavar="RUN", help="folder of a finished leaderboard run")
     try:
-        run = runs.read(arguments[0])
+        run = runs.read(parser.parse_args().run)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
@@ -33,4 +33,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -5,9 +5,9 @@
     python scripts/prepare_data.py posenc_jax/copy    # our own: no download, no TensorFlow
     python scripts/prepare_data.py lm1b --dry-run     # only says what it would take
 
-It first says what it will take: how much to download, and where to. Public sets need TensorFlow and
-a network here, and only here: pip install '.[prepare]'. Sets go to the folder that TFDS_DATA_DIR
-names, or ~/tensorflow_datasets, as array_record. Exit status 2: it cannot, and one line says why.
+It first says what this takes: how much to download, and where to. Public sets need TensorFlow and a
+network, for this command only: pip install '.[prepare]'. Sets are written as array_record to the
+folder in TFDS_DATA_DIR, or ~/tensorflow_datasets. Exit status 2: it cannot, and one line says why.
 """
 
 import argparse
@@ -17,8 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-# The package need not be installed: it is found beside this folder.
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
 from posenc_jax.lab.tasks import tfds_folder
 from posenc_jax.options import choices_for
@@ -27,7 +26,7 @@ EXTRA = "pip install '.[prepare]'"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status: 0, or 2 where the set cannot be prepared."""
+    """Returns the exit status: 0, or 2 if the set cannot be prepared."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("name", help="as in tfds:NAME")
     parser.add_argument("--dry-run", action="store_true", help="say what it takes, and stop")
@@ -52,14 +51,14 @@ def prepare(name: str, dry_run: bool) -> None:
         print(line, flush=True)
     if dry_run:
         return
-    if not _own(name) and not _has_tensorflow():
+    if not _own(name) and importlib.util.find_spec("tensorflow") is None:
         raise ValueError(f"{name}: preparing a public set needs TensorFlow, once: {EXTRA}")
     builder.download_and_prepare()
     print(f"prepared; read it with --config.task.name=tfds:{name}")
 
 
 def takes(builder: Any) -> list[str]:
-    """What preparing will take, one line each, as far as TFDS knows beforehand."""
+    """Returns lines that say what preparing takes, as far as TFDS knows beforehand."""
     sizes = [info.size for info in (builder.url_infos or {}).values()]
     size = f"{sum(sizes) / 2**20:,.1f} MiB in {len(sizes)} files" if sizes else "size not known"
     if _own(builder.name):
@@ -74,7 +73,7 @@ def takes(builder: Any) -> list[str]:
 
 
 def _builder(name: str) -> Any:
-    """The builder of a set. ValueError: TFDS has no such config or version of it."""
+    """Returns the builder of a set. ValueError: TFDS has no such config or version of it."""
     base, _, config = name.partition(":")[0].partition("/")
     import tensorflow_datasets as tfds
 
@@ -93,10 +92,6 @@ def _builder(name: str) -> Any:
 
 def _own(name: str) -> bool:
     return name.partition("/")[0] == "posenc_jax"
-
-
-def _has_tensorflow() -> bool:
-    return importlib.util.find_spec("tensorflow") is not None
 
 
 if __name__ == "__main__":

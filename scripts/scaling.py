@@ -1,9 +1,9 @@
-"""What the leaderboard at published sizes takes, on paper: the tables of docs/scaling.md.
+"""Computes what the leaderboard would take at published sizes: the tables of docs/scaling.md.
 
 python scripts/scaling.py
 
 Nothing of a published size is run. Parameters, FLOPs and bytes are counted in our training step,
-traced for shapes alone; its share of a machine's matrix rate is measured, at small widths.
+traced with shapes only; its share of a machine's matrix rate is measured at small widths.
 """
 
 import datetime
@@ -20,21 +20,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
 from posenc_jax import encodings, tuning
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
 from posenc_jax.lab.model import transformer
-from posenc_jax.lab.training.step import (
-    INIT,
-    State,
-    mean_loss,
-    optimizer,
-    random_key,
-    train_step,
-)
-from scripts.collectives import write
+from posenc_jax.lab.training import step as training
+from posenc_jax.lab.training.step import State
+from scripts.collectives import table, write
 
 PAGE, DEVICES = Path("docs/scaling.md"), Path("docs/devices.md")
 BEGIN, END = "<!-- tables: python scripts/scaling.py -->", "<!-- end of tables -->"
@@ -45,7 +39,7 @@ SEEDS, RESULT_SEEDS = 3, 10  # of the leaderboard; of the randomized positions
 
 
 class Setting(NamedTuple):
-    """A published model and training; `time` tokens a row, `runs` trainings of one seed each."""
+    """A published model and its training: `time` tokens a row, `runs` trainings of one seed."""
 
     name: str
     width: int
@@ -70,7 +64,11 @@ class Chip(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """Of a step of one seed; bytes kept of a row, and bytes that unfused operations move."""
+    """What a step of one seed takes.
+
+    activations: bytes kept of a row for the backward pass.
+    moved: bytes that all operations read and write, none of them fused.
+    """
 
     parameters: float
     flops: float
@@ -94,7 +92,7 @@ MACHINES = {"v5e-8": (V5E, 8), "v6e-8": (V6E, 8), "one H200": (H200, 1),
 
 
 def parts(setting: Setting) -> tuple[Any, tasks.Task, TrainConfig]:
-    """Model, task and training. A line of n symbols to copy takes 2n + 2 tokens."""
+    """Returns model, task and training. A line of n symbols to copy takes 2n + 2 tokens."""
     task = tasks.make("copy")._replace(vocab=setting.vocab)
     length = setting.time // 2 - 1
     config = TrainConfig(length=length, min_length=length, batch=setting.batch, steps=setting.steps)
@@ -104,26 +102,32 @@ def parts(setting: Setting) -> tuple[Any, tasks.Task, TrainConfig]:
 
 
 def step_and_state(setting: Setting) -> tuple[Callable, Callable]:
-    """Our training step of one seed, state -> (state, metrics), and seed -> its first state."""
+    """Returns our training step of one seed, state -> (state, metrics), and seed -> first state."""
     model, task, config = parts(setting)
-    tx = optimizer(config)
+    tx = training.optimizer(config)
 
     def fresh(seed):
-        params = model.init(random_key(seed, INIT))
+        params = model.init(training.random_key(seed, training.INIT))
         return State(params, tx.init(params), jnp.zeros((), jnp.int32), seed)
 
-    return partial(train_step(model, task, tx, config, True), task.data), fresh
+    return partial(training.train_step(model, task, tx, config, True), task.data), fresh
+
+
+def analysis(step: Callable, state: Any) -> Any:
+    """Returns XLA's count of a step's operations: "flops", "bytes accessed"."""
+    with tuning.off():
+        return jax.jit(step).lower(state).cost_analysis()
 
 
 def kept(setting: Setting) -> int:
-    """Bytes that the backward pass is given, for the whole batch, parameters among them."""
+    """Returns the bytes that the backward pass is given for a batch, parameters among them."""
     model, task, config = parts(setting)
 
     def pull(key):
         size_B = jnp.full(setting.batch, config.length, jnp.int32)
         batch = task.sample(task.data, key, size_B, setting.time)
         apply = lambda p: model.apply(p, batch.tokens_BT, batch.layout)
-        loss = lambda p: mean_loss(apply(p), batch.targets_BT, batch.weights_BT)
+        loss = lambda p: training.mean_loss(apply(p), batch.targets_BT, batch.weights_BT)
         return jax.vjp(loss, model.init(key))[1]
 
     with tuning.off():
@@ -132,51 +136,50 @@ def kept(setting: Setting) -> int:
 
 
 def traced(setting: Setting) -> Cost:
-    """The cost of one step, all layers traced, nothing run."""
+    """Returns the cost of one step, all layers traced, nothing run."""
     step, fresh = step_and_state(setting)
     state = jax.eval_shape(fresh, jax.ShapeDtypeStruct((), jnp.int32))
-    with tuning.off():
-        found: Any = jax.jit(step).lower(state).cost_analysis()
+    found = analysis(step, state)
     parameters = sum(leaf.size for leaf in jax.tree.leaves(state.params))
     row = kept(setting._replace(batch=2)) - kept(setting._replace(batch=1))
     return Cost(parameters, found["flops"], row, found["bytes accessed"])
 
 
 def counted(setting: Setting) -> Cost:
-    """The same from one layer and from two: all layers are alike."""
+    """Returns the same, computed from one layer and from two: all layers are alike."""
     one, two = (traced(setting._replace(layers=n)) for n in (1, 2))
     more = setting.layers - 1
     return Cost(*(a + more * (b - a) for a, b in zip(one, two, strict=True)))
 
 
 def by_formula(setting: Setting, parameters: float) -> float:
-    """6 N D, N without the table that is looked up, and attention's six products of T x T."""
+    """Returns 6 N D, N without the embedding table, plus attention's six products of T x T."""
     tokens = setting.batch * setting.time
     dense = 6 * (parameters - setting.vocab * setting.width) * tokens
     return dense + 12 * setting.layers * tokens * setting.time * setting.width
 
 
 def held(setting: Setting, cost: Cost, chips: int, fsdp: bool) -> float:
-    """Bytes on each of the chips that share a run: state, gradients, a bfloat16 copy, and rows."""
+    """Returns bytes on each chip that shares a run: state, gradients, a bfloat16 copy, and rows."""
     state = PER_PARAMETER / chips + 4 if fsdp else PER_PARAMETER
     rows = math.ceil(setting.batch / chips)
     return (state + 4 + 2) * cost.parameters + rows * cost.activations
 
 
 def least_chips(setting: Setting, cost: Cost, chip: Chip, most: int, fsdp: bool) -> int | None:
-    """How many chips a run has to be spread over to fit; None: more than there are."""
+    """Returns the fewest chips over which a run fits; None if it needs more than `most`."""
     sizes = [2**n for n in range(9) if 2**n <= min(most, setting.batch)]
     return next((n for n in sizes if held(setting, cost, n, fsdp) <= chip.memory), None)
 
 
 def hours(setting: Setting, cost: Cost, chip: Chip, chips: int) -> list[float]:
-    """All runs at the most and the least of the peak, chips never idle."""
+    """Returns the hours of all runs at the highest and the lowest utilisation, chips never idle."""
     seconds = setting.runs * setting.steps * cost.flops / (chips * chip.flops)
     return [seconds / u / 3600 for u in reversed(UTILISATION)]
 
 
 def tiny_step(cost: Cost, rows: int, chip: Chip) -> list[tuple[float, ...]]:
-    """At best and at worst, seconds of a step of all seeds: its launches, its bytes, its FLOPs."""
+    """Returns seconds of a step of all seeds, for its launches, bytes and FLOPs: best, worst."""
     least = 2 * (PER_PARAMETER * cost.parameters + rows * cost.activations)
     bytes = [RESULT_SEEDS * each / chip.bandwidth for each in (least, cost.moved)]
     flops = [RESULT_SEEDS * cost.flops / (chip.flops * u) for u in reversed(UTILISATION)]
@@ -184,50 +187,42 @@ def tiny_step(cost: Cost, rows: int, chip: Chip) -> list[tuple[float, ...]]:
 
 
 def tiny_hours(setting: Setting, cost: Cost, chip: Chip, chips: int) -> list[float]:
-    """The slowest of these, the seeds of a program in one step, programs in rounds."""
+    """Returns the hours of all runs, in rounds; a step takes as long as its slowest part."""
     rounds = math.ceil(setting.runs / RESULT_SEEDS / chips)
     step = tiny_step(cost, setting.batch, chip)
     return [rounds * setting.steps * max(each) / 3600 for each in step]
 
 
 def sent_per_parameter(page: str) -> dict[str, float]:
-    """Bytes a parameter communicated in a step, from the table of docs/devices.md."""
+    """Returns bytes a parameter communicated in a step, from the table of docs/devices.md."""
     row = r"^\| (rows spread.*?) \| (\d+) \| \d+ \| [^|]* \| ([\d.]+) "
     found = re.findall(row, page, re.MULTILINE)
     return {way: PER_PARAMETER * float(sent) / float(state) for way, state, sent in found}
 
 
 def rate(run: Callable, flops: float) -> float:
-    """GFLOP per second of processor time, the best of a few: other processes do not count."""
+    """Returns GFLOP per second of processor time, without other processes: the best of four."""
     return flops / min(timeit.repeat(run, timer=time.process_time, repeat=4, number=1)) / 1e9
 
 
 def matrix_rate(size: int = 1024, times: int = 10) -> float:
-    """Of float32 matrix products."""
+    """Returns the rate of float32 matrix products."""
     a = jnp.ones((size, size)) / size
     chain = jax.jit(lambda a: jax.lax.fori_loop(0, times, lambda _, x: x @ a, a))
     return rate(lambda: jax.block_until_ready(chain(a)), 2 * size**3 * times)
 
 
 def reached(width: int) -> tuple[float, ...]:
-    """GFLOP of a small step, GFLOP/s of it and of matrix products right after it, their ratio."""
+    """Returns GFLOP of a small step, GFLOP/s of it and of matrix products after it, their ratio."""
     setting = Setting("small", width, 8, 2, 34, 82, 24, 100, 1, dtype="float32")
     step, fresh = step_and_state(setting)
     state = jax.jit(fresh)(jnp.zeros((), jnp.int32))
-    with tuning.off():
-        counted = jax.jit(step).lower(state).cost_analysis()
-    assert counted is not None
-    flops = counted["flops"]
+    flops = analysis(step, state)["flops"]
     times = max(1, 256 // width)
     many = jax.jit(lambda s: jax.lax.scan(lambda s, _: step(s), s, length=times)[0])
     ours = rate(lambda: jax.block_until_ready(many(state)), flops * times)
     products = matrix_rate()
     return flops / 1e9, ours, products, ours / products
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def sizes_table(costs: dict[Setting, Cost]) -> str:

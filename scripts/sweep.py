@@ -15,9 +15,9 @@ sweep was stopped: start it again.
 
 import argparse
 import ast
+import runpy
 import signal
 import sys
-import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-# The package need not be installed: it is found beside this folder.
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
 import experiments
 from posenc_jax.lab import report
@@ -38,12 +37,8 @@ from posenc_jax.lab.hosts.exit_status import Interrupted
 from posenc_jax.lab.launch import agents, local, skypilot, slurm
 from posenc_jax.options import choices_for
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).parents[1]
 COLORS = {"waiting": "dim", "running": "cyan", "finished": "green", "failed": "bold red"}
-
-
-class Stopped(BaseException):
-    """The sweep got SIGTERM."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -87,22 +82,20 @@ def read(config: str, common: dict[str, Any]) -> tuple[Sweep, dict[str, Any]]:
     path, _, argument = config.partition(":")
     if not Path(path).is_file():
         raise ValueError(f"--config: no such file: {path}")
-    module = types.ModuleType(Path(path).stem)
-    exec(compile(Path(path).read_text("utf-8"), path, "exec"), vars(module))
-    if not hasattr(module, "get_sweep"):
+    module = runpy.run_path(path)
+    if "get_sweep" not in module:
         raise ValueError(f"--config: {path} has no get_sweep(argument), which describes a sweep")
     name = "-".join([Path(path).stem, *argument.replace("+", "-").split(",")]).strip("-")
-    base, points, configs = module.get_config(argument).to_dict(), [], {}
-    for point in sweeps.expand(module.get_sweep(argument)):
-        grouped = {"wandb.group": name, **common, **point.overrides}
-        point = Point(point.name, grouped)
-        configs[point.name] = experiments.check(sweeps.resolve(base, grouped)).model_dump()
-        points.append(point)
+    base, points, configs = module["get_config"](argument).to_dict(), [], {}
+    for point in sweeps.expand(module["get_sweep"](argument)):
+        fields = {"wandb.group": name, **common, **point.overrides}
+        configs[point.name] = experiments.check(sweeps.resolve(base, fields)).model_dump()
+        points.append(Point(point.name, fields))
     return Sweep(name, config, points), configs
 
 
 def overrides(arguments: list[str]) -> dict[str, Any]:
-    """--config.FIELD=VALUE as field -> value. ValueError: something else."""
+    """Returns --config.FIELD=VALUE arguments as {field: value}. ValueError: another argument."""
     found = {}
     for argument in arguments:
         field, equals, value = argument.partition("=")
@@ -149,11 +142,7 @@ def _run(sweep: Sweep, folder: Path, board: dict, console: Console) -> bool:
 
     Returns whether it ran to the end; False if it was stopped.
     """
-
-    def stop(number, frame):
-        raise Stopped
-
-    before = signal.signal(signal.SIGTERM, stop)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if console.is_terminal and not console.is_dumb_terminal:
             with Live(_table(board, console.height), console=console, auto_refresh=False) as live:
@@ -162,14 +151,14 @@ def _run(sweep: Sweep, folder: Path, board: dict, console: Console) -> bool:
         else:
             local.run(sweep, folder, ROOT / "train.py", board, _lines(board))
         return True
-    except (Stopped, KeyboardInterrupt):
+    except KeyboardInterrupt:
         return False
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
 def _lines(board: dict[str, local.Status]) -> Callable[[], None]:
-    """Prints a line when a point starts and when it ends."""
+    """Returns a function that prints a line for each point whose state has changed."""
     told = {name: status.state for name, status in board.items()}
 
     def show():

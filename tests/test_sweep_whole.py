@@ -11,8 +11,8 @@ import pytest
 from experiments.attention import save_weights
 from posenc_jax.lab import report, runs
 from scripts.report import main
+from scripts.torture.wandb_server import FakeWandb
 from tests import sweep_kills
-from tests.fake_wandb import FakeWandb
 
 # The points differ in what leaves their programs the same, which are compiled once.
 CONFIG = sweep_kills.CONFIG.format(

@@ -14,10 +14,10 @@ from experiments import stages
 from posenc_jax.lab import runs
 from posenc_jax.lab.hosts import devices
 from posenc_jax.lab.training import evaluation
-from scripts.torture import configs, page, simultaneous_starts, wandb_failures
+from scripts.torture import configs, page, simultaneous_starts, unprotected, wandb_failures
 from scripts.torture.check_result import Attempt, CheckResult
 from scripts.torture.processes import ROOT, TINY, TrainProcess, outcome, own_compiled, side_by_side
-from scripts.torture.wandb_servers import serving
+from scripts.torture.wandb_server import FakeWandb
 from tests.test_runs import CONFIG, RECORD
 
 SMALL = (
@@ -75,7 +75,7 @@ def test_a_run_that_may_be_killed_in_compiling_has_an_empty_cache(tmp_path, at, 
 def test_one_of_many_simultaneous_starts_wins(tmp_path):
     assert simultaneous_starts.count(5, tmp_path / "run") == (1, 4, 0)
     # The control: with no lock nobody is refused; they win, or fail over each other's files.
-    assert simultaneous_starts.count(3, tmp_path / "control", without=True) != (1, 2, 0)
+    assert simultaneous_starts.count(3, tmp_path / "control", unprotected.locking) != (1, 2, 0)
 
 
 @pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # of ml_collections
@@ -129,14 +129,14 @@ signals.exit_within(3.0, 0)
 
 def test_a_server_that_goes_silent_holds_nothing_up_and_learns_no_secret(tmp_path):
     workdir = tmp_path / "run"
-    with serving("going silent") as server:
+    with FakeWandb("going silent") as server:
         environment = wandb_failures.environment(workdir, server)
         subprocess.run(
             [sys.executable, "-c", LOGGED, str(workdir), json.dumps(RECORD)], cwd=ROOT,
             env={**os.environ, **environment}, capture_output=True, check=True, timeout=60,
         )  # fmt: skip
-        assert server.asked > 1
-        assert wandb_failures.leaks(workdir, server.bodies) == []
+        assert len(server.requests) > 1
+        assert wandb_failures.leaks(workdir, server.requests) == []
     assert [record["step"] for record in runs.read(workdir).records] == [0, 1, 2]
     (workdir / "log").write_text(environment["HF_TOKEN"])
     assert len(wandb_failures.leaks(workdir, [environment["PASSWORD"]])) == 2, "control"
@@ -163,7 +163,7 @@ sys.exit(status)
 
 def test_a_run_interrupted_while_a_server_is_silent_ends_in_time(tmp_path):
     workdir = tmp_path / "run"
-    with serving("going silent") as server:
+    with FakeWandb("going silent") as server:
         environment = os.environ | wandb_failures.environment(workdir, server)
         child = subprocess.Popen(
             [sys.executable, "-c", INTERRUPTED, str(workdir)], cwd=ROOT, env=environment,
@@ -178,7 +178,7 @@ def test_a_run_interrupted_while_a_server_is_silent_ends_in_time(tmp_path):
     assert child.returncode == 75, said
     assert seconds < wandb_failures.LIMIT
     assert "Traceback" not in said
-    assert server.asked > 1, "control: W&B was there, and waited for"
+    assert len(server.requests) > 1, "control: W&B was there, and waited for"
 
 
 def test_a_length_that_does_not_fit_is_a_fact_with_its_reason(tmp_path):

@@ -1,5 +1,5 @@
-"""Runs of public implementations, one module for each family; scripts/make_goldens.py is the face.
+"""Runs of public implementations, a module for each family; scripts/make_goldens.py saves them.
 
-A module has METHODS, a function for each method, which yields its goldens. It knows nothing of
-posenc_jax but names of methods, options and parameters.
+METHODS of a module has a function for each method, which yields its goldens. Nothing here imports
+posenc_jax: its methods, options and parameters are given by name.
 """

@@ -15,7 +15,7 @@ from transformers.models.qwen2_vl import modeling_qwen2_vl as qwen2_vl
 from transformers.models.qwen3_vl import modeling_qwen3_vl as qwen3_vl
 
 from .golden import Golden, arrays, grid, reset
-from .rotary import turned
+from .rotary import hugging_face, turned
 
 
 def axial() -> Iterator[Golden]:
@@ -26,10 +26,9 @@ def axial() -> Iterator[Golden]:
     pos = grid(3, 5)
     cos, sin = module(torch.zeros(1), pos[0])
 
-    def vision(*qk):
-        seen = [x[0].transpose(0, 1) for x in qk]
-        seen = qwen2_vl.apply_rotary_pos_emb_vision(*seen, cos, sin)
-        return [x.transpose(0, 1)[None] for x in seen]
+    def vision(x):
+        x = x[0].transpose(0, 1)
+        return qwen2_vl.apply_rotary_pos_emb_vision(x, x, cos, sin)[0].transpose(0, 1)[None]
 
     yield turned(
         "axial/qwen2_vl", "transformers", "Qwen2VLVisionRotaryEmbedding",
@@ -41,7 +40,7 @@ def axial() -> Iterator[Golden]:
     yield turned(
         "axial/timm", "timm", "build_rotary_pos_embed, apply_rot_embed",
         {"pairing": "interleaved"}, {"pairing": "half"}, grid(4, 3), 2, 8,
-        lambda *qk: [timm.layers.apply_rot_embed(x, sin_emb, cos_emb) for x in qk],
+        lambda x: timm.layers.apply_rot_embed(x, sin_emb, cos_emb),
     )  # fmt: skip
 
 
@@ -55,7 +54,7 @@ def mixed() -> Iterator[Golden]:
         yield turned(
             case, "timm", "RotaryEmbeddingMixed, apply_rot_embed", {"pairing": "interleaved"},
             {"pairing": "half"}, grid(*shape), heads, head,
-            lambda *qk, sin=sin, cos=cos: [timm.layers.apply_rot_embed(x, sin, cos) for x in qk],
+            functools.partial(timm.layers.apply_rot_embed, sin_emb=sin, cos_emb=cos),
             params__0__freq_AHF=module.freqs[:, 0].flip(0),
         )  # fmt: skip
 
@@ -71,30 +70,14 @@ def moments(rows: int, columns: int, times: tuple[int, ...]) -> torch.Tensor:
     return torch.cat([first, video, video.max() + torch.ones(1, 3, dtype=torch.int64)])[None]
 
 
-def multimodal(case, family, module, config, options, wrong, pos) -> Golden:
-    """Turned by ids [1, T, 3], by a model family that is given them as [3, 1, T]."""
-    cos, sin = module(config)(torch.zeros(1), pos.permute(2, 0, 1))
-    heads = config.num_attention_heads
-    return turned(
-        case, "transformers", f"{module.__name__}, apply_rotary_pos_emb", options, wrong, pos,
-        heads, config.head_dim, lambda q, k: family.apply_rotary_pos_emb(q, k, cos, sin),
-    )  # fmt: skip
-
-
 def mrope() -> Iterator[Golden]:
-    for name, config_of, family, module, order, sections in (
-        ("qwen2_vl", Qwen2VLTextConfig, qwen2_vl, qwen2_vl.Qwen2VLRotaryEmbedding,
-         "sections", (2, 3, 3)),
-        ("qwen2_vl", Qwen2VLTextConfig, qwen2_vl, qwen2_vl.Qwen2VLRotaryEmbedding,
-         "sections", (1, 2, 2)),
-        ("qwen3_vl", Qwen3VLTextConfig, qwen3_vl, qwen3_vl.Qwen3VLTextRotaryEmbedding,
-         "interleaved", (3, 2, 2)),
-        ("qwen3_vl", Qwen3VLTextConfig, qwen3_vl, qwen3_vl.Qwen3VLTextRotaryEmbedding,
-         "interleaved", (4, 2, 2)),
+    second = ("qwen2_vl", Qwen2VLTextConfig, qwen2_vl.Qwen2VLRotaryEmbedding, "sections")
+    third = ("qwen3_vl", Qwen3VLTextConfig, qwen3_vl.Qwen3VLTextRotaryEmbedding, "interleaved")
+    for (name, config_of, module, order), sections in (
+        (second, (2, 3, 3)), (second, (1, 2, 2)), (third, (3, 2, 2)), (third, (4, 2, 2)),
     ):  # fmt: skip
-        head = 2 * sum(sections)
-        yield multimodal(
-            f"mrope/{name} {head}", family, module, sectioned(config_of, sections),
+        yield hugging_face(
+            f"mrope/{name} {2 * sum(sections)}", module, sectioned(config_of, sections),
             {"sections": sections, "order": order}, {"base": 1e4}, moments(2, 3, (0, 1)) + 4,
         )  # fmt: skip
 
@@ -127,7 +110,7 @@ def omni_ids(tokens: list[int], **sizes) -> torch.Tensor:
 
 
 def tmrope() -> Iterator[Golden]:
-    """Streams with their marks, as text; and how they are turned, by the middle of an id's time."""
+    """Ids of streams, their marks counted as text; then rotation, by the middle of an id's time."""
     video = [WORD] * 3 + [BEGIN] + [VIDEO] * 12 + [WORD] * 2
     video_ids = omni_ids(
         video, video_grid_thw=torch.tensor([[3, 2, 2]]), second_per_grids=torch.tensor([0.5])
@@ -160,8 +143,8 @@ def tmrope() -> Iterator[Golden]:
             "stream", {"parts": parts}, {"rate": 50}, (0, 0, 0), {}, arrays(ids=ids[0]),
         )  # fmt: skip
     for ids, sections in ((video_ids, (1, 2, 2)), (mixed_ids, (2, 3, 3))):
-        golden = multimodal(
-            f"tmrope/qwen2_5_omni {2 * sum(sections)}", modeling_qwen2_5_omni,
+        golden = hugging_face(
+            f"tmrope/qwen2_5_omni {2 * sum(sections)}",
             modeling_qwen2_5_omni.Qwen2_5OmniRotaryEmbedding,
             sectioned(Qwen2_5OmniTextConfig, sections), {"sections": sections}, {"rate": 50}, ids,
         )  # fmt: skip

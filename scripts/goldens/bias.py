@@ -1,4 +1,4 @@
-"""Relative methods: the bias that is added to the logits, or the weights that it leads to."""
+"""Relative methods: the bias that is added to the logits, or the attention weights with it."""
 
 # pyright: reportMissingImports=false
 
@@ -18,13 +18,12 @@ from x_transformers import x_transformers
 from .golden import Golden, arrays, attended, count, drawn, grid, normal, projected, reset, weights
 
 
-def biased(case, package, function, options, wrong, pos, bias, q_pos=None, **params) -> Golden:
-    """`bias`: [H, Q, K]."""
+def biased(case, package, function, options, wrong, pos, bias, **inputs) -> Golden:
+    """Returns a golden of a bias [H, Q, K]."""
     heads = bias.shape[0]
-    asked = {} if q_pos is None else {"q_pos": q_pos}
     return Golden(
         case, package, function, "bias", options, wrong, (8 * heads, heads, 8),
-        arrays(pos=pos, **asked, **params), arrays(bias=bias[None]),
+        arrays(pos=pos, **inputs), arrays(bias=bias[None]),
     )  # fmt: skip
 
 
@@ -75,8 +74,7 @@ def t5() -> Iterator[Golden]:
 def t5_weights() -> Golden:
     """A whole attention of T5, which does not divide its logits."""
     case, heads, head, time = "t5/t5 weights", 2, 5, 9
-    config = T5Config(d_model=6, d_kv=head, num_heads=heads)
-    config._attn_implementation = "eager"
+    config = T5Config(d_model=6, d_kv=head, num_heads=heads, attn_implementation="eager")
     module = modeling_t5.T5Attention(config, has_relative_attention_bias=True, layer_idx=0)
     x = normal(case, 1, time, 6)
     _, _, made = reset(module, case)(x)

@@ -23,9 +23,8 @@ def shaw() -> Iterator[Golden]:
         config = SeamlessM4Tv2Config(
             hidden_size=heads * head, speech_encoder_attention_heads=heads,
             position_embeddings_type="relative_key", left_max_position_embeddings=distance,
-            right_max_position_embeddings=distance,
+            right_max_position_embeddings=distance, attn_implementation="eager",
         )  # fmt: skip
-        config._attn_implementation = "eager"
         module = modeling_seamless_m4t_v2.SeamlessM4Tv2ConformerSelfAttention(config)
         reset(module, case)
         x = normal(case, 1, time, heads * head)

@@ -1,4 +1,4 @@
-"""One frozen run of a public implementation, and the options of ours that reproduce it."""
+"""A run of a public implementation as a `Golden`, and what its inputs are made of."""
 
 # pyright: reportMissingImports=false
 
@@ -14,15 +14,15 @@ import torch
 
 @dataclasses.dataclass(frozen=True)
 class Golden:
-    """A run of `function` of `package`.
+    """A run of `function` of `package`, and the options of ours that must give the same.
 
     case:    method/setting.
     options: what `posenc_jax.make` takes to do the same.
-    wrong:   options which, laid over them, must not do the same; none: the test doubles positions
-             and features.
-    hook:    how the test asks: "embed" (the code alone, added to zeros), "rotate" (q and k turned),
-             "bias", "attend" (the weights that the values are summed by), or "stream" (the ids of
-             options["parts"], by posenc_jax.encodings.multimodal_ids).
+    wrong:   options which, put over these, must give something else (the test's control); if none,
+             the test doubles positions and features.
+    hook:    what the test compares: "embed" (the code alone, added to zeros), "rotate" (rotated q
+             and k), "bias", "attend" (attention weights), or "stream" (the ids of options["parts"],
+             by posenc_jax.encodings.multimodal_ids).
     dims:    widths: model, heads, head.
     inputs:  pos [B, T] or [B, T, A], of keys and queries; "q_pos" for a bias of other queries; "q"
              [B, Q, H, C] and "k" [B, T, H, C], the queries being the last of the tokens; "x", the
@@ -47,7 +47,7 @@ class Golden:
 
 
 def normal(case: str, *shape: int) -> torch.Tensor:
-    """Normal numbers, float32, the same for the same words and shape."""
+    """Returns normal numbers, float32, the same for the same case and shape."""
     rng = np.random.default_rng(zlib.crc32(f"{case}{shape}".encode()))
     return torch.from_numpy(rng.normal(size=shape).astype(np.float32))
 
@@ -63,17 +63,17 @@ def projected(x: torch.Tensor, heads: int, *projections: Any) -> list[torch.Tens
 
 
 def count(time: int, start: int = 0) -> torch.Tensor:
-    """Positions [1, T]."""
+    """Returns positions start, start + 1, ... [1, T]."""
     return torch.arange(start, start + time)[None]
 
 
 def grid(rows: int, columns: int) -> torch.Tensor:
-    """(row, column) of a grid, row by row, [1, T, 2]."""
+    """Returns (row, column) of a grid, row by row, [1, T, 2]."""
     return torch.cartesian_prod(torch.arange(rows), torch.arange(columns))[None]
 
 
 def reset(module: torch.nn.Module, case: str) -> torch.nn.Module:
-    """The module with every parameter drawn by name, ready to be evaluated."""
+    """Returns the module with every parameter drawn by its name, in evaluation mode."""
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             parameter.copy_(normal(f"{case} {name}", *parameter.shape))
@@ -81,7 +81,7 @@ def reset(module: torch.nn.Module, case: str) -> torch.nn.Module:
 
 
 def arrays(**tensors: torch.Tensor) -> dict[str, np.ndarray]:
-    """NumPy arrays; positions as int32, "__" in a name as "/"."""
+    """Returns NumPy arrays; whole numbers as int32, "__" in a name as "/"."""
     found = {}
     for name, tensor in tensors.items():
         array = tensor.detach().numpy()
@@ -91,27 +91,25 @@ def arrays(**tensors: torch.Tensor) -> dict[str, np.ndarray]:
 
 
 def weights(q, k, bias: Any = 0.0, causal: bool = True) -> torch.Tensor:
-    """Softmax of q k / sqrt(C) + bias, [B, H, Q, K]; q and k are [B, T, H, C]."""
+    """Returns the softmax of q k / sqrt(C) + bias, [B, H, Q, K]; q and k are [B, T, H, C]."""
     s = torch.einsum("bqhc,bkhc->bhqk", q, k) * q.shape[-1] ** -0.5 + bias
     seen = torch.ones(s.shape[-2:]).tril(s.shape[-1] - s.shape[-2]).bool() | (not causal)
     return s.masked_fill(~seen, -torch.inf).softmax(-1)
 
 
 def attended(
-    case, package, function, options, wrong, q, k, weights, *,
-    causal=True, layer=0, pos=None, model=None, **inputs,
+    case, package, function, options, wrong, q, k, weights, *, causal=True, layer=0, **inputs
 ) -> Golden:  # fmt: skip
-    """A golden of attention weights [B, H, Q, K] for q and k [B, T, H, C], not rotated."""
+    """Returns a golden of attention weights [B, H, Q, K] for q and k [B, T, H, C], not rotated."""
     heads, head = q.shape[2:]
-    pos = count(k.shape[1]) if pos is None else pos
     return Golden(
-        case, package, function, "attend", options, wrong, (model or heads * head, heads, head),
-        arrays(pos=pos, q=q, k=k, **inputs), arrays(weights=weights), layer, causal,
+        case, package, function, "attend", options, wrong, (heads * head, heads, head),
+        arrays(pos=count(k.shape[1]), q=q, k=k, **inputs), arrays(weights=weights), layer, causal,
     )  # fmt: skip
 
 
 def lone_file(package: str, path: str) -> Any:
-    """A module by its file, for packages whose import needs Triton or pins old versions."""
+    """Returns a module by its file, where importing its package needs Triton or old versions."""
     file = importlib.metadata.distribution(package).locate_file(path)
     spec = importlib.util.spec_from_file_location(path.replace("/", "_"), str(file))
     assert spec is not None

@@ -18,7 +18,7 @@ from .golden import Golden, arrays, count, grid, reset
 
 
 def coded(case, package, function, options, wrong, pos, code, **params) -> Golden:
-    """`code`: [T, D] or [1, T, D]."""
+    """Returns a golden of a code [T, D] or [1, T, D]."""
     code = code.reshape(1, -1, code.shape[-1])
     width = code.shape[-1]
     return Golden(

@@ -20,8 +20,8 @@ def irope() -> Iterator[Golden]:
         hidden_size=12, num_attention_heads=heads, num_key_value_heads=heads, head_dim=head,
         num_hidden_layers=3, no_rope_layers=[1, 1, 0], floor_scale=4, attn_scale=0.3,
         use_qk_norm=False, rope_parameters={"rope_type": "default", "rope_theta": 5e5},
+        attn_implementation="eager",
     )  # fmt: skip
-    config._attn_implementation = "eager"
     freqs = modeling_llama4.Llama4TextRotaryEmbedding(config)(torch.zeros(1), count(time))
     late = torch.full((time, time), -torch.inf).triu(1)[None, None]
     options = {"every": 3, "pairing": "interleaved", "temperature": 0.3, "floor": 4}
@@ -42,9 +42,8 @@ def local_global() -> Iterator[Golden]:
     config = Gemma3TextConfig(
         hidden_size=16, num_attention_heads=heads, num_key_value_heads=heads, head_dim=head,
         num_hidden_layers=3, sliding_window=4, sliding_window_pattern=3,
-        query_pre_attn_scalar=head,
+        query_pre_attn_scalar=head, attn_implementation="eager",
     )  # fmt: skip
-    config._attn_implementation = "eager"
     rotary = modeling_gemma3.Gemma3RotaryEmbedding(config)
     options = {"every": 3, "window": 4}
     for layer, wrong in ((1, {"window": 5}), (2, {"base": 1e4})):

@@ -1,7 +1,9 @@
-"""Rotary methods: queries and keys as they come out turned."""
+"""Rotary methods: the rotated queries and keys."""
 
 # pyright: reportMissingImports=false
 
+import functools
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,26 +19,48 @@ from x_transformers import x_transformers
 from .golden import Golden, arrays, attended, count, drawn, lone_file, reset, weights
 
 
-def turned(case, package, function, options, wrong, pos, heads, head, turn, **inputs) -> Golden:
-    """`turn`: (q, k) -> (q, k), [B, H, T, C]."""
-    batch, time = pos.shape[:2]
-    q, k = drawn(case, batch, time, heads, head)
-    turned_q, turned_k = (x.transpose(1, 2) for x in turn(q.transpose(1, 2), k.transpose(1, 2)))
+def turned(
+    case, package, function, options, wrong, pos, heads, head, turn, turn_k=None, **inputs
+) -> Golden:  # fmt: skip
+    """Returns a golden of q and k [B, H, T, C] rotated by `turn`, or k by `turn_k`."""
+    q, k = drawn(case, *pos.shape[:2], heads, head)
+    turned_q = turn(q.transpose(1, 2)).transpose(1, 2)
+    turned_k = (turn_k or turn)(k.transpose(1, 2)).transpose(1, 2)
     return Golden(
         case, package, function, "rotate", options, wrong, (heads * head, heads, head),
         arrays(pos=pos, q=q, k=k, **inputs), arrays(q=turned_q, k=turned_k),
     )  # fmt: skip
 
 
-def hugging_face(case, family, config, options, wrong, pos) -> Golden:
-    """By the rotary module and `apply_rotary_pos_emb` of a model family of transformers."""
-    name = type(config).__name__.removesuffix("Config")
-    module = getattr(family, f"{name}RotaryEmbedding")(config)
-    cos, sin = module(torch.zeros(1), pos)
+def hugging_face(case, module, config, options, wrong, pos) -> Golden:
+    """Rotated by a module of transformers, and `apply_rotary_pos_emb` of the same model family.
+
+    The module is given positions [1, T], or ids [3, 1, T] for `pos` [1, T, 3].
+    """
+    cos, sin = module(config)(torch.zeros(1), pos.permute(2, 0, 1) if pos.ndim == 3 else pos)
+    rotate = sys.modules[module.__module__].apply_rotary_pos_emb
     heads = config.num_attention_heads
     return turned(
-        case, "transformers", f"{name}RotaryEmbedding, apply_rotary_pos_emb", options, wrong, pos,
-        heads, config.hidden_size // heads, lambda q, k: family.apply_rotary_pos_emb(q, k, cos, sin)
+        case, "transformers", f"{module.__name__}, apply_rotary_pos_emb", options, wrong, pos,
+        heads, config.hidden_size // heads, lambda x: rotate(x, x, cos, sin)[0],
+    )  # fmt: skip
+
+
+def x_rotary(case, function, options, wrong, pos, heads, **scaling) -> Golden:
+    """Rotated by x-transformers, with heads of width 6."""
+    freqs, _ = x_transformers.RotaryEmbedding(6, **scaling)(pos[0])
+    return turned(
+        case, "x-transformers", function, options, wrong, pos, heads, 6,
+        lambda x: x_transformers.apply_rotary_pos_emb(x, freqs),
+    )  # fmt: skip
+
+
+def torch_rotary(case, function, options, wrong, pos, heads, **scaling) -> Golden:
+    """Rotated by rotary-embedding-torch, with heads of width 8."""
+    module = rotary_embedding_torch.RotaryEmbedding(8, **scaling)
+    return turned(
+        case, "rotary-embedding-torch", function, options, wrong, pos, heads, 8,
+        lambda x: module.rotate_queries_or_keys(x, offset=int(pos[0, 0])),
     )  # fmt: skip
 
 
@@ -46,7 +70,7 @@ def llama(case, options, wrong, pos, head, parameters: dict[str, Any], length=64
         hidden_size=3 * head, num_attention_heads=3, max_position_embeddings=length,
         rope_parameters={"rope_type": "default", "rope_theta": 10_000.0, **parameters},
     )  # fmt: skip
-    return hugging_face(case, modeling_llama, config, options, wrong, pos)
+    return hugging_face(case, modeling_llama.LlamaRotaryEmbedding, config, options, wrong, pos)
 
 
 def rope() -> Iterator[Golden]:
@@ -60,20 +84,15 @@ def rope() -> Iterator[Golden]:
         hidden_size=12, num_attention_heads=2,
         rope_parameters={"rope_type": "default", "rope_theta": 1e4},
     )  # fmt: skip
-    yield hugging_face("rope/cohere", modeling_cohere, config, interleaved, half, count(9))
-    module = x_transformers.RotaryEmbedding(6, base=500)
-    pos = count(5, 3)
-    freqs, _ = module(pos[0])
-    yield turned(
-        "rope/x-transformers", "x-transformers", "RotaryEmbedding, apply_rotary_pos_emb",
-        interleaved | {"base": 500.0}, half, pos, 3, 6,
-        lambda *qk: [x_transformers.apply_rotary_pos_emb(x, freqs) for x in qk],
+    module = modeling_cohere.CohereRotaryEmbedding
+    yield hugging_face("rope/cohere", module, config, interleaved, half, count(9))
+    yield x_rotary(
+        "rope/x-transformers", "RotaryEmbedding, apply_rotary_pos_emb",
+        interleaved | {"base": 500.0}, half, count(5, 3), 3, base=500,
     )  # fmt: skip
-    module = rotary_embedding_torch.RotaryEmbedding(8)
-    yield turned(
-        "rope/rotary-embedding-torch", "rotary-embedding-torch",
-        "RotaryEmbedding.rotate_queries_or_keys", interleaved, half, count(6, 11), 1, 8,
-        lambda *qk: [module.rotate_queries_or_keys(x, offset=11) for x in qk],
+    yield torch_rotary(
+        "rope/rotary-embedding-torch", "RotaryEmbedding.rotate_queries_or_keys", interleaved,
+        half, count(6, 11), 1,
     )  # fmt: skip
 
 
@@ -85,7 +104,7 @@ def partial() -> Iterator[Golden]:
             },
         )  # fmt: skip
         yield hugging_face(
-            f"partial/gpt_neox {share}", modeling_gpt_neox, config,
+            f"partial/gpt_neox {share}", modeling_gpt_neox.GPTNeoXRotaryEmbedding, config,
             {"share": share, "pairing": "half"}, {"pairing": "interleaved"}, count(7, 2),
         )  # fmt: skip
     sin, cos = (x[None] for x in modeling_gptj.create_sinusoidal_positions(6, 4).chunk(2, -1))
@@ -97,8 +116,7 @@ def partial() -> Iterator[Golden]:
 
     yield turned(
         "partial/gptj", "transformers", "gptj.apply_rotary_pos_emb",
-        {"share": 0.4, "pairing": "interleaved"}, {"pairing": "half"}, count(6), 3, 10,
-        lambda *qk: map(gptj, qk),
+        {"share": 0.4, "pairing": "interleaved"}, {"pairing": "half"}, count(6), 3, 10, gptj,
     )  # fmt: skip
 
 
@@ -118,10 +136,8 @@ def pope() -> Iterator[Golden]:
         yield turned(
             case, "x-transformers", "PolarEmbedding, apply_polar_pos_emb", {"base": base},
             {"base": 2 * base}, count(7), heads, head,
-            lambda q, k, freqs=freqs, delta=delta: (
-                x_transformers.apply_polar_pos_emb(q, freqs),
-                x_transformers.apply_polar_pos_emb(k, freqs + delta),
-            ),
+            functools.partial(x_transformers.apply_polar_pos_emb, freqs=freqs),
+            functools.partial(x_transformers.apply_polar_pos_emb, freqs=freqs + delta),
             params__0__delta_HC=module.learned_bias[:, 0],
         )  # fmt: skip
 

@@ -4,11 +4,8 @@
 
 from collections.abc import Iterator
 
-import rotary_embedding_torch
-from x_transformers import x_transformers
-
 from .golden import Golden, count
-from .rotary import llama, turned
+from .rotary import llama, torch_rotary, x_rotary
 
 
 def pi() -> Iterator[Golden]:
@@ -17,27 +14,23 @@ def pi() -> Iterator[Golden]:
             f"pi/llama {factor}", {"factor": factor}, {"factor": 1.0}, count(time), head,
             {"rope_type": "linear", "factor": factor},
         )  # fmt: skip
-    freqs, _ = x_transformers.RotaryEmbedding(6, interpolation_factor=3.0)(count(7)[0])
-    yield turned(
-        "pi/x-transformers", "x-transformers", "RotaryEmbedding(interpolation_factor)",
-        {"factor": 3.0, "pairing": "interleaved"}, {"factor": 1.0}, count(7), 2, 6,
-        lambda *qk: [x_transformers.apply_rotary_pos_emb(x, freqs) for x in qk],
+    yield x_rotary(
+        "pi/x-transformers", "RotaryEmbedding(interpolation_factor)",
+        {"factor": 3.0, "pairing": "interleaved"}, {"factor": 1.0}, count(7), 2,
+        interpolation_factor=3.0,
     )  # fmt: skip
 
 
 def ntk() -> Iterator[Golden]:
-    freqs, _ = x_transformers.RotaryEmbedding(6, base_rescale_factor=3.0)(count(7)[0])
-    yield turned(
-        "ntk/x-transformers", "x-transformers", "RotaryEmbedding(base_rescale_factor)",
-        {"factor": 3.0, "pairing": "interleaved"}, {"factor": 1.0}, count(7), 2, 6,
-        lambda *qk: [x_transformers.apply_rotary_pos_emb(x, freqs) for x in qk],
+    yield x_rotary(
+        "ntk/x-transformers", "RotaryEmbedding(base_rescale_factor)",
+        {"factor": 3.0, "pairing": "interleaved"}, {"factor": 1.0}, count(7), 2,
+        base_rescale_factor=3.0,
     )  # fmt: skip
-    module = rotary_embedding_torch.RotaryEmbedding(8, theta_rescale_factor=8.0)
-    yield turned(
-        "ntk/rotary-embedding-torch", "rotary-embedding-torch",
-        "RotaryEmbedding(theta_rescale_factor)", {"factor": 8.0, "pairing": "interleaved"},
-        {"factor": 4.0}, count(9), 2, 8,
-        lambda *qk: [module.rotate_queries_or_keys(x) for x in qk],
+    yield torch_rotary(
+        "ntk/rotary-embedding-torch", "RotaryEmbedding(theta_rescale_factor)",
+        {"factor": 8.0, "pairing": "interleaved"}, {"factor": 4.0}, count(9), 2,
+        theta_rescale_factor=8.0,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""`make torture`: kills, interrupts and damages runs, and writes docs/reliability.md.
+"""Kills, interrupts and damages runs, and writes docs/reliability.md; `make torture`.
 
 python -m scripts.torture [--only=NAME,...] [--out=docs/reliability.md]
 

@@ -1,7 +1,7 @@
-"""Generates command lines: wrong ones must be refused in one line that names the field, good ones
-accepted.
+"""Generates command lines: wrong ones must be refused in one line that names the field.
 
-Each goes through `train.parse` and `experiments.prepare`, as on the command line.
+Good ones must be accepted. Each goes through `train.parse` and `experiments.prepare`, as on the
+command line.
 """
 
 import functools
@@ -99,13 +99,8 @@ def fields(base: str) -> dict[str, Kind]:
     module = importlib.import_module(path.removesuffix(".py").replace("/", "."))
     config = module.get_config(argument)
     kinds = KINDS | NARROWER.get(config.experiment, {})
-    found = {}
-    for name in sweeps.dotted(config.to_dict()):
-        parts = name.split(".")
-        for known in (".".join(parts[-2:]), name):
-            if known in kinds:
-                found[name] = kinds[known]
-    return found
+    ends = {name: ".".join(name.split(".")[-2:]) for name in sweeps.dotted(config.to_dict())}
+    return {name: kinds[end] for name, end in ends.items() if end in kinds}
 
 
 class Line(NamedTuple):

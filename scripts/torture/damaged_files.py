@@ -46,7 +46,7 @@ class Restored(NamedTuple):
 
 def check(folder: Path) -> CheckResult:
     """Restores after every damage to every file; with one damage to each, also resumes the run."""
-    wanted = whole(folder / "whole")
+    wanted = whole(TrainProcess(folder / "whole"))
     TrainProcess(folder / "killed", failpoint="training:4").wait()
     kept, scratch = folder / "killed" / "checkpoints" / "alibi", folder / "scratch"
     restores = list(restored(kept, scratch))
@@ -58,7 +58,7 @@ def check(folder: Path) -> CheckResult:
         shutil.copytree(folder / "killed", workdir)
         steps = workdir / "checkpoints" / "alibi"
         _damage(steps / str(max(int(step.name) for step in steps.iterdir())) / file, damage)
-        return Attempt(f"{file} {damage}, run to its end", complete(workdir, wanted))
+        return Attempt(f"{file} {damage}, run to its end", complete(wanted, TrainProcess(workdir)))
 
     attempts = [
         Attempt(f"{each.file} {each.damage}", ["wrong"] if each.outcome == "wrong" else [])

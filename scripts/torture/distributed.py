@@ -6,12 +6,12 @@ neither can do a step alone.
 
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from scripts.torture import unprotected
 from scripts.torture.check_result import Attempt, CheckResult, slowest
-from scripts.torture.processes import TINY, Ended, TrainProcess, differences, outcome
+from scripts.torture.processes import TINY, TrainProcess, complete, errors, whole
 
 LIMIT, SIGNAL_LIMIT = 60.0, 10.0  # seconds: after a loss, after a signal
 PROCESSES = 2
@@ -24,7 +24,7 @@ RARE_SAVES = ("--config.checkpoint.seconds=3600.0",)  # only when interrupted, a
 
 def check_kills(folder: Path) -> CheckResult:
     """Kills each of the two processes once."""
-    wanted = uninterrupted(folder / "whole")
+    wanted = whole(*start(folder / "whole"))
     attempts = [kill(folder / f"lost{lost}", lost, wanted) for lost in range(PROCESSES)]
     # Killed where the records of a chunk are on disk and its state is not.
     control = kill(folder / "control", 0, wanted, "writing:3", unprotected.rollback)
@@ -42,7 +42,7 @@ def check_kills(folder: Path) -> CheckResult:
 
 def check_signals(folder: Path) -> CheckResult:
     """Sends SIGTERM to the first, the second, or both; nothing else causes a save."""
-    wanted = uninterrupted(folder / "whole", RARE_SAVES)
+    wanted = whole(*start(folder / "whole", RARE_SAVES))
     cases = ((0,), (1,), (0, 1))
     attempts = [interrupt(folder / f"signal{which}", which, wanted) for which in cases]
     control = interrupt(folder / "control", (1,), wanted, unprotected.default_signals)
@@ -67,11 +67,11 @@ def kill(
     """Kills one process, then resumes both, `without` a protection. The seconds are from the end of
     one process to that of the other.
     """
-    processes = start(workdir, {lost: at}, None)
+    processes = start(workdir, which=(lost,), at=at)
     since = processes[lost].wait().at
     left = processes[1 - lost].wait()
     wrong = [] if left.status else ["status 0 of the process that lost the other"]
-    wrong += resume(workdir, wanted, without)
+    wrong += complete(wanted, *start(workdir, without=without))
     return Attempt(f"process {lost} lost", wrong, left.at - since, LIMIT)
 
 
@@ -84,54 +84,27 @@ def interrupt(
     """Sends SIGTERM to some processes, which run `without` a protection, then resumes both. The
     seconds are from the signal to the end of both.
     """
-    processes = start(workdir, dict.fromkeys(which, "training:2@TERM"), without, RARE_SAVES)
+    processes = start(workdir, RARE_SAVES, which, "training:2@TERM", without)
     signalled = [processes[n] for n in which]
     ended = lambda process: process.process.poll() is not None
     signalled[0].wait_until(lambda: any("SIGTERM" in p.output() or ended(p) for p in signalled))
     since = time.monotonic()
     ends = [process.wait() for process in processes]
-    wrong = unexpected(ends, status=75)
+    wrong = errors(*ends, status=75)
     wrong += [] if list(workdir.glob("checkpoints/*/*/sha256.json")) else ["no checkpoint"]
-    wrong += resume(workdir, wanted, flags=RARE_SAVES)
+    wrong += complete(wanted, *start(workdir, RARE_SAVES))
     seconds = max(end.at for end in ends) - since
     return Attempt(f"SIGTERM to {which}", wrong, seconds, SIGNAL_LIMIT)
 
 
-def uninterrupted(workdir: Path, flags: tuple[str, ...] = ()) -> dict[str, str]:
-    """Returns the outcome of a run of both that is not interrupted.
-
-    Raises:
-      RuntimeError: it failed.
-    """
-    if wrong := resume(workdir, {}, flags=flags):
-        raise RuntimeError(", ".join(wrong))
-    return outcome(workdir)
-
-
-def resume(
-    workdir: Path,
-    wanted: dict[str, str],
-    without: Callable[[], None] | None = None,
-    flags: tuple[str, ...] = (),
-) -> list[str]:
-    """Runs both processes to their end; returns what was wrong with them or their outcome."""
-    processes = start(workdir, {}, without, flags)
-    wrong = unexpected([process.wait() for process in processes], status=0)
-    return wrong or differences(wanted, outcome(workdir))
-
-
-def unexpected(ends: Iterable[Ended], status: int) -> list[str]:
-    """Returns the exit statuses and errors of processes that ended with another status."""
-    return [f"status {end.status}: {end.err}" for end in ends if end.status != status]
-
-
 def start(
     workdir: Path,
-    failpoints: Mapping[int, str],
-    without: Callable[[], None] | None,
     flags: tuple[str, ...] = (),
+    which: tuple[int, ...] = (),
+    at: str = "",
+    without: Callable[[], None] | None = None,
 ) -> list[TrainProcess]:
-    """Starts the processes of one run, each with its failpoint if it has one."""
+    """Starts the processes of one run; those of `which` have the failpoint `at`."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -143,7 +116,7 @@ def start(
             cores=(process,),
             log=f"{workdir}.{process}",
             without=without,
-            failpoint=failpoints.get(process, ""),
+            failpoint=at if process in which else "",
             environment={
                 "JAX_NUM_PROCESSES": str(PROCESSES),
                 "JAX_PROCESS_ID": str(process),

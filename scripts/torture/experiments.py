@@ -1,5 +1,6 @@
 """Kills every experiment midway and resumes it: it must end with the summary of a whole run."""
 
+import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -7,7 +8,7 @@ from typing import Any, NamedTuple
 from posenc_jax.lab import runs
 from scripts.torture import unprotected
 from scripts.torture.check_result import Attempt, CheckResult
-from scripts.torture.processes import TrainProcess, complete, side_by_side
+from scripts.torture.processes import TrainProcess, complete, errors, side_by_side
 
 
 class Case(NamedTuple):
@@ -67,10 +68,10 @@ def attempt(folder: Path, name: str, without: Callable[[], None] | None = None) 
         TrainProcess(whole, config=config).wait()
     for point in points:
         killed = TrainProcess(run, config=config, failpoint=point).wait()
-        if killed.status != -9:
-            return Attempt(name, [f"not killed at {point}: status {killed.status} {killed.err}"])
-    how: dict[str, Any] = {"read": timeless, "config": config, "without": without}
-    return Attempt(name, complete(run, timeless(whole), **how))
+        if wrong := errors(killed, status=-signal.SIGKILL):
+            return Attempt(f"{name} at {point}", wrong)
+    last = TrainProcess(run, config=config, without=without)
+    return Attempt(name, complete(timeless(whole), last, read=timeless))
 
 
 def timeless(workdir: Path) -> dict[str, Any]:

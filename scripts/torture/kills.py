@@ -2,14 +2,23 @@
 
 import random
 import shutil
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from scripts.torture import unprotected
 from scripts.torture.check_result import Attempt, CheckResult
-from scripts.torture.processes import TrainProcess, complete, own_compiled, side_by_side, whole
+from scripts.torture.processes import (
+    Ended,
+    TrainProcess,
+    complete,
+    errors,
+    own_compiled,
+    side_by_side,
+    whole,
+)
 
 KILLS = 50
 # Before, in and after each part of a save; in compiling, training, evaluating, and in the report.
@@ -34,7 +43,7 @@ class Case(NamedTuple):
 def check(folder: Path) -> CheckResult:
     """Kills runs, at the failpoints first."""
     started = time.monotonic()
-    wanted = whole(folder / "whole")
+    wanted = whole(TrainProcess(folder / "whole"))
     seconds = time.monotonic() - started
     rng = random.Random(0)
     cases = [Case(point) for point in POINTS]
@@ -59,21 +68,23 @@ def check(folder: Path) -> CheckResult:
 
 def attempt(workdir: Path, case: Case, wanted: dict[str, str]) -> Attempt:
     """Kills and resumes one run."""
-    how: dict[str, Any] = {"compiled": own_compiled(workdir, case.at)}
+    compiled = own_compiled(workdir, case.at)
     if isinstance(case.at, str):
-        killed = TrainProcess(workdir, failpoint=case.at, **how).wait()
-        if killed.status != -9:
-            return Attempt(case.at, [f"not killed: status {killed.status} {killed.err}"])
+        killed = TrainProcess(workdir, failpoint=case.at, compiled=compiled).wait()
     else:
-        _kill_after(workdir, case.at, **how)
-    return Attempt(str(case.at), complete(workdir, wanted, without=case.without, **how))
+        killed = _kill_after(workdir, case.at, compiled)
+    wrong = errors(killed, status=-signal.SIGKILL)
+    start = lambda: TrainProcess(workdir, without=case.without, compiled=compiled)
+    return Attempt(str(case.at), wrong or complete(wanted, start()))
 
 
-def _kill_after(workdir: Path, seconds: float, **how: Any) -> None:
+def _kill_after(workdir: Path, seconds: float, compiled: Path | None) -> Ended:
     """Kills a run after so many seconds; if it has ended by then, tries again with half of them."""
-    process = TrainProcess(workdir, **how)
+    process = TrainProcess(workdir, compiled=compiled)
     time.sleep(seconds)
     process.process.kill()
-    if process.wait().status != -9:
-        shutil.rmtree(workdir)
-        _kill_after(workdir, seconds / 2, **how)
+    ended = process.wait()
+    if ended.status == -signal.SIGKILL:
+        return ended
+    shutil.rmtree(workdir)
+    return _kill_after(workdir, seconds / 2, compiled)

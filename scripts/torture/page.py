@@ -6,6 +6,7 @@ replaces the check's earlier result.
 
 import datetime
 import platform
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -33,15 +34,10 @@ def write(path: Path, name: str, shown: CheckResult, seconds: float, order: Iter
 
 def _parts(text: str) -> dict[str, tuple[str, str]]:
     """Returns the row and the note of each check in the text between the marks."""
-    rows, notes, name = {}, {}, ""
-    for line in text.splitlines(keepends=True):
-        if line.startswith("| ") and not HEAD.startswith(line):
-            rows[line.split(" | ")[0].removeprefix("| ")] = line
-        elif line.startswith("- **"):
-            name = line.removeprefix("- **").partition("**")[0]
-            notes[name] = line
-        elif line.startswith("  ") and name:
-            notes[name] += line
+    rows = {match[1]: match[0] for match in re.finditer(r"^\| (\S+) \|.*\n", text, re.M)}
+    notes = {
+        match[1]: match[0] for match in re.finditer(r"^- \*\*(.+?)\*\*.*\n(?:  .*\n)*", text, re.M)
+    }
     return {name: (rows[name], notes[name]) for name in rows if name in notes}
 
 

@@ -68,6 +68,7 @@ class TrainProcess:
         unprotected = ["-m", "scripts.torture.unprotected"]
         program = [*unprotected, without.__name__] if without else ["train.py"]
         usable = devices.cores()
+        self.workdir = workdir
         self._out, self._err = Path(f"{log or workdir}.out"), Path(f"{log or workdir}.err")
         with self._out.open("w") as out, self._err.open("w") as err:
             self.process = subprocess.Popen(
@@ -117,35 +118,6 @@ def side_by_side(attempt: Callable[[Case], Result], cases: Iterable[Case]) -> li
         return list(pool.map(attempt, cases))
 
 
-def whole(workdir: Path, *flags: str) -> dict[str, str]:
-    """Returns the outcome of a run that is not interrupted.
-
-    Raises:
-      RuntimeError: it failed.
-    """
-    if wrong := complete(workdir, {}, *flags):
-        raise RuntimeError(*wrong)
-    return outcome(workdir)
-
-
-def complete(workdir: Path, wanted: Mapping[str, Any], *flags: str, **how: Any) -> list[str]:
-    """Runs train.py to its end, resuming the run if it was interrupted. Returns what went wrong:
-    the error, or the parts of the outcome that differ from `wanted`.
-
-    `flags` and `how` are arguments of `TrainProcess`; how["read"] is used instead of `outcome`.
-    """
-    read = how.pop("read", outcome)
-    ended = TrainProcess(workdir, *flags, **how).wait()
-    if ended.status or ended.traceback:
-        return [f"status {ended.status}: {ended.err}"]
-    return differences(wanted, read(workdir))
-
-
-def differences(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
-    """Returns the names of the parts of two outcomes that differ."""
-    return [name for name in wanted if wanted[name] != found.get(name)]
-
-
 def outcome(workdir: Path) -> dict[str, str]:
     """Returns what must not depend on interruptions: hashes of the parameters and optimizer states
     of all stages, and of the records without wall-clock times.
@@ -163,3 +135,33 @@ def outcome(workdir: Path) -> dict[str, str]:
     summary = json.loads((workdir / "summary.json").read_text("utf-8"))
     found["results"] = hashlib.sha256(json.dumps(summary["results"]).encode())
     return {name: found[name].hexdigest()[:16] for name in found} | {"lines": str(len(records))}
+
+
+def whole(*processes: TrainProcess) -> dict[str, str]:
+    """Waits for the processes of a run that is not interrupted, and returns its outcome.
+
+    Raises:
+      RuntimeError: it failed.
+    """
+    if wrong := complete({}, *processes):
+        raise RuntimeError(*wrong)
+    return outcome(processes[0].workdir)
+
+
+def complete(
+    wanted: Mapping[str, Any],
+    *processes: TrainProcess,
+    read: Callable[[Path], Mapping[str, Any]] = outcome,
+) -> list[str]:
+    """Waits for the processes of one run. Returns what went wrong: their errors, or the parts of
+    the outcome, read(workdir), that differ from `wanted`.
+    """
+    wrong = errors(*(process.wait() for process in processes))
+    found = {} if wrong else read(processes[0].workdir)
+    return wrong or [name for name in wanted if wanted[name] != found.get(name)]
+
+
+def errors(*ends: Ended, status: int = 0) -> list[str]:
+    """Returns the status and the output of processes that ended otherwise, or with a traceback."""
+    unexpected = (end for end in ends if end.status != status or end.traceback)
+    return [f"status {end.status}: {end.err}" for end in unexpected]

@@ -12,7 +12,14 @@ from typing import Any
 from posenc_jax.lab.hosts.signals import STOP_SIGNALS
 from scripts.torture import unprotected
 from scripts.torture.check_result import Attempt, CheckResult
-from scripts.torture.processes import TrainProcess, complete, own_compiled, side_by_side, whole
+from scripts.torture.processes import (
+    TrainProcess,
+    complete,
+    errors,
+    own_compiled,
+    side_by_side,
+    whole,
+)
 
 SIGNALS, LIMIT = 20, 10.0  # runs; seconds
 AT = ("compiling+0.3", "training:2", "saving:2", "writing:3+0.01", "committed:2", "evaluating:2")
@@ -24,18 +31,17 @@ Case = tuple[str | float, signal.Signals]  # a failpoint, or seconds after compi
 def check(folder: Path) -> CheckResult:
     """Interrupts runs at failpoints and random moments, resumes and compares them."""
     rng = random.Random(0)
-    wanted = whole(folder / "whole")
+    wanted = whole(TrainProcess(folder / "whole"))
     ats: list[str | float] = [at for at in AT for _ in STOP_SIGNALS]
     ats += [rng.uniform(0.0, 4.0) for _ in range(SIGNALS - len(ats))]
 
     def attempt(case: Case) -> Attempt:
         at, name = case
         workdir = folder / f"{name.name}-{at}"
-        how: dict[str, Any] = {"compiled": own_compiled(workdir, at)}
-        seconds, wrong = interrupt(workdir, at, name, **how)
-        return Attempt(
-            f"{name.name} {at}", wrong + complete(workdir, wanted, **how), seconds, LIMIT
-        )
+        compiled = own_compiled(workdir, at)
+        seconds, wrong = interrupt(workdir, at, name, compiled=compiled)
+        wrong += complete(wanted, TrainProcess(workdir, compiled=compiled))
+        return Attempt(f"{name.name} {at}", wrong, seconds, LIMIT)
 
     tried = side_by_side(attempt, zip(ats, itertools.cycle(STOP_SIGNALS), strict=False))
     took = [attempt.seconds for attempt in tried]
@@ -69,8 +75,7 @@ def interrupt(
         sent = time.monotonic()
         process.process.send_signal(name)
     ended = process.wait()
-    wrong = [f"status {ended.status}"] if ended.status != 75 else []
-    return ended.at - sent, wrong + (["a traceback"] if ended.traceback else [])
+    return ended.at - sent, errors(ended, status=75)
 
 
 def loses_work(workdir: Path, without: Callable[[], None] | None = None) -> bool:

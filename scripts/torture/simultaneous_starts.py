@@ -1,20 +1,16 @@
-"""Starts many runs in one folder at the same instant: exactly one may win.
-
-`python -m scripts.torture.simultaneous_starts N FOLDER [without]` prints
-"WINNERS REFUSALS-THAT-NAME-IT OTHERS".
-"""
+"""Starts many runs in one folder at the same instant: exactly one may win."""
 
 import multiprocessing
 import os
-import subprocess
-import sys
+from collections.abc import Callable
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
+
+import jax
 
 from posenc_jax.lab import runs
 from scripts.torture import unprotected
 from scripts.torture.check_result import Attempt, CheckResult
-from scripts.torture.processes import ROOT
 
 CONFIG = {"experiment": "starts"}
 STARTS = 100
@@ -23,7 +19,7 @@ STARTS = 100
 def check(folder: Path) -> CheckResult:
     """Starts runs with the lock and without it."""
     won, refused, _ = count(STARTS, folder / "starts")
-    unlocked, *_ = count(STARTS, folder / "control", without=True)
+    unlocked, *_ = count(STARTS, folder / "control", unprotected.locking)
     wrong = STARTS - refused - int(won == 1)
     return CheckResult(
         what="simultaneous starts in one folder: one winner, the others name its process",
@@ -38,23 +34,34 @@ def check(folder: Path) -> CheckResult:
     )
 
 
-def count(starts: int, folder: Path, without: bool = False) -> tuple[int, int, int]:
+def count(
+    starts: int, folder: Path, without: Callable[[], None] | None = None
+) -> tuple[int, int, int]:
     """Returns the numbers of winners, of refusals that name the winner, and of other ends.
 
-    The starts are forked from a new process, which has no threads.
+    `without` is a function of unprotected.py, whose protection is switched off. The starts are
+    forked from a process of their own, which has no threads.
     """
-    program = [sys.executable, "-m", "scripts.torture.simultaneous_starts"]
-    done = subprocess.run(
-        [*program, str(starts), str(folder), *(["without"] if without else [])], cwd=ROOT,
-        capture_output=True, text=True, check=True, env={**os.environ, "JAX_PLATFORMS": "cpu"},
-    )  # fmt: skip
-    won, refused, other = map(int, done.stdout.split()[-3:])
-    return won, refused, other
+    fork = multiprocessing.get_context("forkserver")
+    fork.set_forkserver_preload([__name__])
+    barrier = fork.Barrier(starts)
+    arguments = folder, barrier, without
+    processes = [fork.Process(target=_start, args=arguments) for _ in range(starts)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    ends = [process.exitcode for process in processes]
+    won, refused = ends.count(0), ends.count(1)
+    return won, refused, starts - won - refused
 
 
-def _start(folder: Path, barrier: Barrier) -> None:
+def _start(folder: Path, barrier: Barrier, without: Callable[[], None] | None) -> None:
     """Ends this process with status 0: won, 1: refused by one line that names a process, or 2."""
     status = 2
+    jax.config.update("jax_platforms", "cpu")
+    if without:
+        without()
     barrier.wait()
     try:
         _run = runs.Run(folder, CONFIG)  # the name keeps its lock
@@ -65,21 +72,3 @@ def _start(folder: Path, barrier: Barrier) -> None:
     finally:
         barrier.wait()  # the winner ends after all have tried
         os._exit(status)
-
-
-def main(starts: int, folder: Path) -> None:
-    fork = multiprocessing.get_context("fork")
-    barrier = fork.Barrier(starts)
-    processes = [fork.Process(target=_start, args=(folder, barrier)) for _ in range(starts)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    ends = [process.exitcode for process in processes]
-    print(ends.count(0), ends.count(1), len(ends) - ends.count(0) - ends.count(1))
-
-
-if __name__ == "__main__":
-    if sys.argv[3:] == ["without"]:
-        unprotected.locking()
-    main(int(sys.argv[1]), Path(sys.argv[2]))

@@ -1,6 +1,8 @@
-"""`python -m scripts.torture.unprotected PROTECTION FLAGS...`: train.py with one protection off.
+"""Runs train.py with one protection switched off, for the controls of the checks.
 
-These are the controls of the checks: the failure that a protection prevents must then occur.
+python -m scripts.torture.unprotected PROTECTION FLAGS...
+
+The failure that the protection prevents must then occur.
 """
 
 import sys

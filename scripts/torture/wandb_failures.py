@@ -13,7 +13,7 @@ from scripts.torture import unprotected
 from scripts.torture.check_result import Attempt, CheckResult, slowest
 from scripts.torture.processes import TrainProcess, complete, side_by_side, whole
 from scripts.torture.signals import interrupt
-from scripts.torture.wandb_servers import KINDS, Server, serving
+from scripts.torture.wandb_server import FAULTS, FakeWandb
 
 LIMIT = 10.0  # seconds from the finished page to the end of the process
 INTERRUPTED = "silent at a SIGTERM"
@@ -28,20 +28,20 @@ SECRETS = {
 
 def check(folder: Path) -> CheckResult:
     """Does one run against each kind of server, and interrupts one."""
-    wanted = whole(folder / "whole")
+    wanted = whole(TrainProcess(folder / "whole"))
 
     def attempt(case: str) -> Attempt:
         workdir = folder / case.replace(" ", "_")
-        with serving("going silent" if case == INTERRUPTED else case) as server:
+        with FakeWandb("going silent" if case == INTERRUPTED else case) as server:
             one = interrupted if case == INTERRUPTED else finished
             seconds, wrong = one(workdir, environment(workdir, server), wanted)
-            return Attempt(case, wrong + leaks(workdir, server.bodies), seconds, LIMIT)
+            return Attempt(case, wrong + leaks(workdir, server.requests), seconds, LIMIT)
 
-    attempts = side_by_side(attempt, (*KINDS, INTERRUPTED))
-    with serving("going silent") as server:
+    attempts = side_by_side(attempt, (*FAULTS, INTERRUPTED))
+    with FakeWandb("going silent") as server:
         late = _overstays(folder / "control", server)
     return CheckResult(
-        what=f"W&B {', '.join(KINDS)}, or {INTERRUPTED}: the same bits, out within {LIMIT:.0f} s, "
+        what=f"W&B {', '.join(FAULTS)}, or {INTERRUPTED}: the same bits, out within {LIMIT:.0f} s, "
         "no secret kept",
         attempts=attempts,
         control="no bound on W&B: overstays",
@@ -58,7 +58,7 @@ def finished(
     """Does a run that nothing interrupts. Returns the seconds from the finished page to the end of
     the process, and what was wrong.
     """
-    wrong = complete(workdir, wanted, ONLINE, environment=environment)
+    wrong = complete(wanted, TrainProcess(workdir, ONLINE, environment=environment))
     return time.time() - (workdir / "report.html").stat().st_mtime, wrong
 
 
@@ -71,26 +71,26 @@ def interrupted(
     seconds, wrong = interrupt(
         workdir, "training:2", signal.SIGTERM, ONLINE, environment=environment
     )
-    return seconds, wrong + complete(workdir, wanted)
+    return seconds, wrong + complete(wanted, TrainProcess(workdir))
 
 
-def leaks(folder: Path, bodies: list[str]) -> list[str]:
+def leaks(folder: Path, requests: list[str]) -> list[str]:
     """Returns where secrets were found: in a folder's files, or in what a server got."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     contents = ((path, path.read_bytes().decode(errors="replace")) for path in files)
     found = [name for name, text in contents if any(s in text for s in SECRETS.values())]
-    sent = any(secret in body for body in bodies for secret in SECRETS.values())
+    sent = any(secret in request for request in requests for secret in SECRETS.values())
     return [f"a secret in {name}" for name in found] + (["a secret was sent"] if sent else [])
 
 
-def environment(workdir: Path, server: Server) -> dict[str, str]:
+def environment(workdir: Path, server: FakeWandb) -> dict[str, str]:
     """Returns variables for a run: the secrets, the server, and an empty home."""
     home = Path(f"{workdir}.home")
     home.mkdir(parents=True, exist_ok=True)
-    return {**SECRETS, "WANDB_BASE_URL": server.address, "HOME": str(home)}
+    return {**SECRETS, "WANDB_BASE_URL": server.url, "HOME": str(home)}
 
 
-def _overstays(workdir: Path, server: Server) -> bool:
+def _overstays(workdir: Path, server: FakeWandb) -> bool:
     process = TrainProcess(
         workdir, ONLINE, without=unprotected.bounds, environment=environment(workdir, server)
     )
