@@ -7,8 +7,8 @@ import numpy as np
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from experiments.dot_plots import name_rows, seed_dots, title_with_legend
 from posenc_jax.lab.report import drawing, summaries
+from posenc_jax.lab.report.drawing import name_rows, seed_dots, title_with_legend
 from posenc_jax.lab.tasks.images import VIEWS
 
 COUNTED, INTERPOLATED, SHUFFLED = VIEWS
@@ -68,8 +68,7 @@ def control(summary: Mapping, names: Sequence[str]) -> Figure:
         means = [cell["mean"] for cell in both]
         axes.plot(means, [y, y], color=drawing.GRID, linewidth=3, zorder=1)
         for i, (cell, text) in enumerate(zip(both, ("as it is", SHUFFLED), strict=True)):
-            label = text if y == 0 else None
-            seed_dots(axes, y, cell["seeds"], i, ms=5, alpha=0.75, label=label)
+            seed_dots(axes, y, cell["seeds"], i, ms=5, alpha=0.75, label=text)
     name_rows(axes, names)
     axes.set_xlim(0, 1.02)
     axes.set_xlabel("accuracy (share of images)")

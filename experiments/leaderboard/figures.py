@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
-from experiments.dot_plots import name_rows, seed_dots, title_with_legend
+from posenc_jax.lab.report.drawing import name_rows, seed_dots, title_with_legend
 
 BOARD = (
     "Share of answer tokens that are right in the trained window and in the longest one, every "
@@ -25,7 +25,7 @@ def board(summary: Mapping) -> Figure:
         axes.plot(means, [y] * len(means), color="gray", linewidth=0.8, alpha=0.6, zorder=1)
         for cell, number, label in cells:
             seed_dots(axes, y, cell["seeds"], number, marker=".", ms=4, alpha=0.6)
-            seed_dots(axes, y, [cell["mean"]], number, ms=6, label=label if y == 0 else None)
+            seed_dots(axes, y, [cell["mean"]], number, ms=6, label=label)
     name_rows(axes, list(rows), fontsize="small")
     axes.set_xlabel("share of answer tokens right, mean over tasks; sorted by longer windows")
     title_with_legend(figure, "Within the trained window, and beyond", columns=2)

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
-from experiments.dot_plots import name_rows, seed_dots, title_with_legend
 from experiments.permutation.config import CAUSAL, LSTM
 from posenc_jax.lab.report import drawing
-from posenc_jax.lab.report.drawing import Label
+from posenc_jax.lab.report.drawing import Label, name_rows, seed_dots, title_with_legend
 
 FLOOR = 1e-17  # 0 is drawn here on a logarithmic axis
 
@@ -37,8 +36,8 @@ def order(rows: Mapping) -> Figure:
             axes.axvline(at, color=color, linewidth=1, linestyle=":", zorder=1)
         for y, name in enumerate(shown):
             for task, color, shift in (("pairs", 0, -0.15), ("triples", 1, 0.15)):
-                seeds, label = rows[name][task]["seeds"], task if y == 0 else None
-                seed_dots(axes, y + shift, seeds, color, ms=4, alpha=0.7, label=label)
+                seeds = rows[name][task]["seeds"]
+                seed_dots(axes, y + shift, seeds, color, ms=4, alpha=0.7, label=task)
         axes.set_yticks(range(len(shown)), shown, fontsize="small")
         axes.set_ylim(half - 0.4, -0.6)
         axes.set_xlim(0.05, 1.05)

@@ -1,25 +1,21 @@
-"""The style and shared parts of all figures: colours, fonts, axes, labels in the right margin.
-
-The style sheet of the HTML pages is in `page.css`.
-"""
-
-from __future__ import annotations
+"""The style and shared parts of all figures: colours, fonts, axes, dots, legends, labels."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from posenc_jax.lab.report import summaries
 from posenc_jax.lab.report.statistics import interval
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 INK, MUTED, GRID = "#1f2328", "#667080", "#e2e6ea"
 # Okabe and Ito's colours (2008) without black and yellow, which vanish on a dark or a light page.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a6d3b")
-# The names of these colours in report.html, which has a light and a dark value of each.
+# The names of these colours in page.css, which has a light and a dark value of each.
 PALETTE = {"ink": INK, "muted": MUTED, "grid": GRID} | {f"c{i}": c for i, c in enumerate(COLORS)}
 MARKERS = "osD^vPX"
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)))
@@ -66,8 +62,6 @@ class Label(NamedTuple):
 @contextmanager
 def styled(name: str) -> Iterator[None]:
     """Applies the style while one figure is made and saved; `name` seeds the ids in its SVG."""
-    import matplotlib
-
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": name}):
         yield
 
@@ -155,26 +149,20 @@ def margin_labels(axes: Axes, labels: Sequence[Label]) -> None:
 
 def length_axis(axes: Axes, lengths: Sequence[int], trained: int) -> None:
     """Makes x a log axis of lengths; a tick shows a length and its ratio to the trained one."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-
     every = math.ceil(len(lengths) / TICKS)
     shown = [length for i, length in enumerate(lengths) if i % every == 0 or length == trained]
-    texts = {length: f"{length}\n{summaries.length_ratio(length, trained)}" for length in shown}
     axes.set_xscale("log", base=2)
     axes.set_xlim(lengths[0] / 1.12, lengths[-1] * 1.12)
-    axes.xaxis.set_major_locator(FixedLocator(shown))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: texts.get(round(x), "")))
-    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xticks(shown, [f"{n}\n{summaries.length_ratio(n, trained)}" for n in shown])
+    axes.minorticks_off()
     trained_line(axes, trained)
 
 
 def position_axis(axes: Axes, trained: int) -> None:
     """Makes x a log axis of positions with plain numbers."""
-    from matplotlib.ticker import FuncFormatter, NullLocator
-
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
-    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.minorticks_off()
     trained_line(axes, trained)
 
 
@@ -188,3 +176,32 @@ def set_title(axes: Axes, title: str, below: str) -> None:
     axes.set_title(title, fontweight="bold", fontsize="large", pad=24)
     axes.annotate(below, (0, 1), (0, 8), xycoords="axes fraction", textcoords="offset points",
                   color=MUTED, fontsize="small")  # fmt: skip
+
+
+def name_rows(axes: Axes, names: Sequence[str], **text: Any) -> None:
+    """Makes y an axis of names, from top to bottom; `text` is the style of the names."""
+    axes.set_yticks(range(len(names)), names, **text)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+
+
+def seed_dots(axes: Axes, y: float, seeds: Sequence[float], number: int, **style: Any) -> None:
+    """Draws a dot for each seed at height y, in the colour and the marker of that number."""
+    look = {"color": COLORS[number], "marker": MARKERS[number], "linestyle": ""}
+    axes.plot(seeds, [y] * len(seeds), **{**look, **style})
+
+
+def title_with_legend(figure: Figure, title: str, columns: int) -> None:
+    """Writes the figure's title, and below it a legend of all labels, each once."""
+    found: dict[str, Any] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    figure.legend(
+        found.values(),
+        found.keys(),
+        loc="outside upper left",
+        ncols=min(columns, len(found)),
+        title=title,
+        alignment="left",
+        title_fontproperties={"weight": "bold", "size": "large"},
+    )
