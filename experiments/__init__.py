@@ -107,13 +107,9 @@ def show(workdir: str) -> None:
     """
     from posenc_jax.lab import report, runs
 
-    run = runs.read(workdir)
-    name = run.config.get("experiment", "")
-    sections = getattr(_module(name, "run"), "sections", None) if name in names() else None
-    if sections is None:
-        report.show(workdir)
-    else:
-        report.present(workdir, *sections(run))
+    name = runs.read(workdir).config.get("experiment", "")
+    module = _module(name, "run") if name in names() else None
+    report.show(workdir, getattr(module, "sections", None))
 
 
 def _module(name: Any, part: str) -> Any:

@@ -16,6 +16,7 @@ from posenc_jax import CATALOG, encodings
 from posenc_jax.encoding import Dims, at_layer, place
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.hosts import exit_status
+from posenc_jax.lab.report.statistics import Interval
 from posenc_jax.layout import full
 from tests.test_rotary import counted, logits, vectors
 
@@ -127,7 +128,7 @@ def test_board_compares_in_pairs_with_the_reference():
     assert next(iter(rows)) == "far"
     assert rows["far"]["gain"]["mean"] == pytest.approx(0.2)
     assert rows["near"]["cost"]["mean"] == pytest.approx(0.2)
-    sign = lambda name, what: pages._clear(rows[name][what])
+    sign = lambda name, what: Interval(**rows[name][what]).sign
     assert (sign("far", "gain"), sign("far", "cost")) == (1, 0)
     assert (sign("near", "gain"), sign("near", "cost")) == (0, 1)
     assert (sign("same", "gain"), sign("same", "cost")) == (0, 0)
@@ -147,7 +148,7 @@ def test_a_method_that_ends_at_the_trained_window_is_not_compared_beyond_it():
     assert list(summary["rows"]) == ["rope", "near", "ends"]
     row = summary["rows"]["ends"]
     assert (row["beyond"], row["scores"]["64"], "gain" in row) == (None, None, False)
-    assert pages._clear(row["cost"]) == 1
+    assert Interval(**row["cost"]).sign == 1
     found = " ".join(pages._findings(summary))
     assert "0 of 1 methods are better than rope, 1 worse" in found
     assert "Not defined beyond the trained window: ends." in found

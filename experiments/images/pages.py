@@ -5,9 +5,9 @@ from functools import partial
 from pathlib import Path
 
 from experiments.images import figures
-from experiments.results import lead, share
 from posenc_jax.lab.report import Grid, Picture, Section, summaries
 from posenc_jax.lab.report.statistics import paired
+from posenc_jax.lab.report.summaries import lead, share
 from posenc_jax.lab.runs import StoredRun
 from posenc_jax.lab.tasks.images import VIEWS
 

@@ -64,8 +64,7 @@ def _measure_method(config: Config, name: str, run: runs.Run) -> None:
     limits = schema.EvalConfig(lengths=config.eval.lengths, tokens=config.eval.tokens)
     evaluator = Evaluator(model, task, limits)
     plan = [
-        Evaluation(name, size, name, evaluator, f"{name}: read at {size}")
-        for size in config.eval.lengths
+        Evaluation(name, size, evaluator, f"{name}: read at {size}") for size in config.eval.lengths
     ]
     if all(run.ended(one.stage) for one in plan):
         return

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from experiments.leaderboard import figures
-from experiments.results import collect, lead, mean_cell, nested, plus_minus
 from posenc_jax.lab.report import Grid, Picture, Section
-from posenc_jax.lab.report.statistics import paired
+from posenc_jax.lab.report.statistics import Interval, mean_cell, paired
+from posenc_jax.lab.report.summaries import collect, lead, nested, plus_minus
 from posenc_jax.lab.runs import Record, StoredRun
 
 METRIC = "token_accuracy"
@@ -139,9 +139,10 @@ def _compared(summary: Mapping) -> list[str]:
     rows, reference = summary["rows"], summary["reference"]
     others = {name: row for name, row in rows.items() if name != reference}
     reach = {name: row for name, row in others.items() if "gain" in row}
-    better = [name for name, row in reach.items() if _clear(row["gain"]) > 0]
-    worse = [name for name, row in reach.items() if _clear(row["gain"]) < 0]
-    costly = [name for name, row in others.items() if _clear(row["cost"]) > 0]
+    gain = {name: Interval(**row["gain"]).sign for name, row in reach.items()}
+    better = [name for name in reach if gain[name] > 0]
+    worse = [name for name in reach if gain[name] < 0]
+    costly = [name for name, row in others.items() if Interval(**row["cost"]).sign > 0]
     said = [
         f"Beyond the trained window {len(better)} of {len(reach)} methods are better than "
         f"{reference}, {len(worse)} worse, and the others cannot be told from it at this budget."
@@ -155,13 +156,6 @@ def _compared(summary: Mapping) -> list[str]:
     if costly:
         said.append(f"Worse than {reference} within the trained window: {', '.join(costly)}.")
     return said
-
-
-def _clear(difference: Mapping) -> int:
-    """The sign of a difference whose corrected interval excludes 0, else 0."""
-    if difference["low"] is None:
-        return 0
-    return int(difference["low"] > 0) - int(difference["high"] < 0)
 
 
 def _board(summary: Mapping) -> Grid:
@@ -186,7 +180,7 @@ def _score(cell: Mapping | None) -> str:
 def _difference(difference: Mapping | None) -> str:
     if difference is None:
         return UNDEFINED
-    mark = "*" if _clear(difference) else ""
+    mark = "*" if Interval(**difference).sign else ""
     return f"{difference['mean']:+.3f}{mark}".replace("0.", ".", 1)
 
 

@@ -7,9 +7,9 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from experiments.padding_leakage.measuring import Computed
-from experiments.results import largest
 from posenc_jax.lab.report import drawing
 from posenc_jax.lab.report.drawing import name_rows, seed_dots, title_with_legend
+from posenc_jax.lab.report.summaries import largest
 
 LEAK = (
     "Largest change of each quantity when the padding changes, of any encoding, side, amount and "

@@ -6,9 +6,9 @@ from functools import partial
 
 from experiments.permutation import figures
 from experiments.permutation.config import CAUSAL, LSTM
-from experiments.results import collect, largest, lead, mean_cell, nested, plus_minus, share, small
 from posenc_jax.lab.report import Grid, Picture, Section, summaries
-from posenc_jax.lab.report.statistics import paired
+from posenc_jax.lab.report.statistics import mean_cell, paired
+from posenc_jax.lab.report.summaries import collect, largest, lead, nested, share, small
 from posenc_jax.lab.runs import Record, StoredRun
 
 STATES = ("untrained", "trained")
@@ -143,14 +143,14 @@ def _text(summary: Mapping) -> list[str | Grid]:
     text, rows = summary["text"], []
     for name, cell in text.items():
         published = f"{HAVIV[name]:.2f}" if name in HAVIV else ""
-        rows.append((name, plus_minus(cell), published))
+        rows.append((name, summaries.plus_minus(cell), published))
     for name, value in summary["text_baselines"].items():
         rows.append((name, f"{value:.3f}", ""))
     others = [name for name in text if name != "nope"]
     parts: list[str | Grid] = []
     if "nope" in text and others and len(text["nope"]["seeds"]) > 1:
         gaps = {n: paired(text["nope"]["seeds"], text[n]["seeds"], len(others)) for n in others}
-        worse = [n for n, gap in gaps.items() if gap.low is not None and gap.low > 0]
+        worse = [n for n, gap in gaps.items() if gap.sign > 0]
         means = [gap.mean for gap in gaps.values()]
         parts.append(
             f"Without positions a hidden byte costs {min(means):.2f} to {max(means):.2f} bits more "

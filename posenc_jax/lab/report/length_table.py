@@ -99,22 +99,21 @@ def _differences(summary: Mapping, found: Mapping[str, Mapping[int, Interval]]) 
 def _difference(difference: Interval | None) -> str | Cell:
     if difference is None:
         return "—"
-    mean, low, high, _ = difference
-    if low is None or high is None:
+    mean = difference.mean
+    if difference.half is None:
         return number(mean)
     text = f"{'+' if mean > 0 else ''}{number(mean)}".replace("-", "−")
-    return Cell(text, f"±{number(mean - low)}", bold=low > 0 or high < 0)
+    return Cell(text, f"±{number(difference.half)}", bold=difference.sign != 0)
 
 
 def _lead(run: StoredRun) -> str:
     summary, count = run.summary, summaries.seed_count(run.summary)
-    facts = [
+    return summaries.lead(
+        run,
         ", ".join(summaries.encodings(summary)),
         f"trained at length {summary['train_length']}",
         f"{count} seed{'s' if count > 1 else ''}",
-        str(run.environment.get("started", ""))[:10],
-    ]
-    return " · ".join(fact for fact in facts if fact)
+    )
 
 
 def _how_read(summary: Mapping) -> list[str]:
