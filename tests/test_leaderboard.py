@@ -96,8 +96,7 @@ def test_pools_hold_the_tasks_own_examples():
     assert [pool.task.width(size) for size in sizes] == [32, 96]
     wanted = pool.task.test(pool.task.data, np.arange(config.examples), sizes[1], 96)
     np.testing.assert_array_equal(pool.test[1].tokens_BT, wanted.tokens_BT)
-    sample = measuring.pooled(200, 32).sample
-    batch = sample(pool.train, jax.random.key(0), np.zeros(8), 32)
+    batch = measuring.sample_pool(pool.train, jax.random.key(0), np.zeros(8), 32)
     held = {row.tobytes() for row in np.asarray(pool.train.tokens_BT)}
     assert all(row.tobytes() in held for row in np.asarray(batch.tokens_BT))
     assert len({row.tobytes() for row in np.asarray(batch.tokens_BT)}) > 1

@@ -13,18 +13,10 @@ from experiments.claims.figures import dots
 from experiments.claims.ledger import Measured, claim
 from experiments.claims.models import Lab, Trained, by_seed
 from experiments.claims.verdicts import all_over, decades, over, power, said, unchanged, verdict
-from experiments.padding_leakage.measuring import (
-    Data,
-    Leaks,
-    Learning,
-    Quantity,
-    Setting,
-    Subject,
-    measure,
-    subset,
-)
+from experiments.padding_leakage.config import Config, Data, Learning
+from experiments.padding_leakage.measuring import Leaks, Quantity, measure, subset
 from posenc_jax import make
-from posenc_jax.lab.config.schema import MaskConfig, ModelConfig
+from posenc_jax.lab.config.schema import EncodingConfig, MaskConfig, ModelConfig
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.task import PAD
@@ -44,8 +36,11 @@ def leaks(lab: Lab) -> Leaks:
     )  # fmt: skip
     learning = Learning(steps=lab.pick(60, 300), batch=lab.pick(16, 32), lr=3e-3)
     model = ModelConfig(kind="encoder", width=32, heads=4, layers=lab.pick(1, 2))
-    setting = Setting(model, data, learning, tuple(lab.seeds))
-    return lab.once("leaks", lambda: measure(setting, Subject("rope", make("rope"))))
+    config = Config(
+        experiment="padding_leakage", encoding=EncodingConfig(name="rope"), model=model, data=data,
+        learning=learning, seeds=len(lab.seeds), first_seed=lab.seeds[0],
+    )  # fmt: skip
+    return lab.once("leaks", lambda: measure(config, "rope", make("rope")))
 
 
 def largest(found: Leaks, quantity: Quantity, masks: str) -> np.ndarray:
