@@ -122,7 +122,7 @@ def test_board_compares_in_pairs_with_the_reference():
     for record in noisy:
         if record["labels"]["encoding"] == "same" and record["labels"]["split"] == "test":
             record["value"] += 0.05 * (-1) ** record["seed"]
-    summary = pages.summarise(noisy, "rope", {"lost": "out of memory"})
+    summary = pages.summarise(noisy, "rope", {"lost": "out of memory"}, {})
     rows = summary["rows"]
     assert next(iter(rows)) == "far"
     assert rows["far"]["gain"]["mean"] == pytest.approx(0.2)
@@ -155,7 +155,7 @@ def test_a_method_that_ends_at_the_trained_window_is_not_compared_beyond_it():
     cells = {row[0]: row for row in pages._board(summary).rows}
     assert (cells["ends"][3], cells["ends"][5], cells["rope"][5]) == ("–", "–", "reference")
     assert pages._task(summary, "copy").rows[2] == ("ends", ".696 .700 .704", "–")
-    as_zero = pages.summarise(every, "rope", {})
+    as_zero = pages.summarise(every, "rope", {}, {})
     assert "0 of 2 methods are better than rope, 2 worse" in pages._findings(as_zero)[0]
     width = lambda summary: np.ptp(
         [summary["rows"]["near"]["gain"][end] for end in ("low", "high")]
@@ -265,21 +265,21 @@ def test_a_board_without_its_reference_has_scores_and_no_comparisons():
     """As where the reference diverged: the others' scores are not lost with it."""
     values = {"rope": (0.9, 0.3), "near": (0.7, 0.2)}
     told = [record for record in records(values) if record["labels"]["encoding"] != "rope"]
-    summary = pages.summarise(told, "rope", {"rope": "a loss that is not finite"})
+    summary = pages.summarise(told, "rope", {"rope": "a loss that is not finite"}, {})
     (row,) = pages._board(summary).rows
     assert row[2].startswith(".700 ")
     assert row[-2:] == ("–", "–")
     said = pages._findings(summary)
     assert "nothing can be compared" in said[0]
     assert "rope: not measured, a loss that is not finite." in said
-    whole = pages.summarise(records(values), "rope", {})  # control
+    whole = pages.summarise(records(values), "rope", {}, {})  # control
     assert "cost" in whole["rows"]["near"]
     assert "nothing can be compared" not in " ".join(pages._findings(whole))
 
 
 def test_a_board_of_nothing_says_why(tmp_path, capsys):
     with runs.Run(tmp_path, checked().model_dump()) as run:
-        run.finish(pages.summarise([], "rope", {"rope": "out of memory", "nope": "diverged"}))
+        run.finish(pages.summarise([], "rope", {"rope": "out of memory", "nope": "diverged"}, {}))
     experiments.show(tmp_path)
     shown = capsys.readouterr().out
     assert "rope: not measured, out of memory." in shown

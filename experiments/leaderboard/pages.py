@@ -1,15 +1,15 @@
-"""The summary of the board, its tables, and its Markdown page."""
+"""The summary of the board, its tables and figure, and its Markdown page."""
 
 import re
 from collections.abc import Iterable, Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from experiments.leaderboard import figures
 from posenc_jax.lab.report import Grid, Picture, Section
+from posenc_jax.lab.report.drawing import name_rows, seed_dots, title_with_legend
 from posenc_jax.lab.report.statistics import Interval, mean_cell, paired
 from posenc_jax.lab.report.summaries import collect, lead, nested, plus_minus
 from posenc_jax.lab.runs import Record, StoredRun
@@ -37,7 +37,7 @@ def summarise(
     records: Iterable[Record],
     reference: str,
     missing: Mapping[str, str],
-    left_out: Mapping[str, str] = MappingProxyType({}),
+    left_out: Mapping[str, str],
 ) -> dict:
     """The summary of a run.
 
@@ -111,7 +111,11 @@ def _against(
 def sections(run: StoredRun) -> tuple[str, list[Section]]:
     """The line below the title of the report, and its sections."""
     summary = run.summary
-    picture = Picture("board", partial(figures.board, summary), figures.BOARD)
+    caption = (
+        "Share of answer tokens that are right in the trained window and in the longest one, every "
+        "seed a small dot, the mean over tasks; sorted by the mean over all longer windows."
+    )
+    picture = Picture("board", partial(_figure, summary), caption)
     board = [_board(summary), picture] if summary["rows"] else []
     counts = f"{len(summary['rows'])} methods", f"{len(summary['tasks'])} tasks"
     return lead(run, *counts), [
@@ -194,6 +198,26 @@ def _task(summary: Mapping, task: str) -> Grid:
         for name, row in summary["tasks"][task].items()
     ]
     return Grid(columns, rows, f"{task}: share of answer tokens that are right, every seed")
+
+
+def _figure(summary: Mapping) -> Figure:
+    """A row for each method: its score in the trained window and in the longest one."""
+    rows, windows = summary["rows"], summary["windows"]
+    figure = Figure(figsize=(8, 1.6 + 0.19 * len(rows)))
+    axes = figure.subplots()
+    ends = ((windows[0], 0, "trained window"), (windows[-1], 1, f"{windows[-1] // windows[0]}×"))
+    for y, row in enumerate(rows.values()):
+        cells = [(row["scores"][str(n)], number, label) for n, number, label in ends]
+        cells = [(cell, number, label) for cell, number, label in cells if cell]
+        means = [cell["mean"] for cell, _, _ in cells]
+        axes.plot(means, [y] * len(means), color="gray", linewidth=0.8, alpha=0.6, zorder=1)
+        for cell, number, label in cells:
+            seed_dots(axes, y, cell["seeds"], number, marker=".", ms=4, alpha=0.6)
+            seed_dots(axes, y, [cell["mean"]], number, ms=6, label=label)
+    name_rows(axes, list(rows), fontsize="small")
+    axes.set_xlabel("share of answer tokens right, mean over tasks; sorted by longer windows")
+    title_with_legend(figure, "Within the trained window, and beyond", columns=2)
+    return figure
 
 
 def markdown(run: StoredRun, figure: str) -> str:

@@ -12,28 +12,17 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
-from experiments.methods import largest, small_layout
+from experiments.methods import largest, small_layout, train_small
 from experiments.padding_leakage.config import Config, Data
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.hosts.compiling import jit_quick
-from posenc_jax.lab.hosts.tuning import pack, unpack, value_and_grad
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.task import PAD
 from posenc_jax.lab.training.loop import over_seeds, refuse_not_finite
-from posenc_jax.lab.training.step import (
-    BATCH,
-    INIT,
-    PLACE,
-    SIZE,
-    State,
-    advance,
-    mean_loss,
-    random_key,
-)
+from posenc_jax.lab.training.step import BATCH, INIT, PLACE, SIZE, mean_loss, random_key
 from posenc_jax.layout import Layout
 
 MASKS = ("attention", "output", "loss")
@@ -181,29 +170,22 @@ def _token_loss(logits_BTV, batch: Batch, loss_mask):
 def _learn(config: Config, model_of: ModelOf, params, run: Run):
     """Trains one run on the loss of tokens plus that of sequences: parameters, metrics."""
     data, learning, model = config.data, config.learning, model_of(run.output_mask)
-    tx = optax.adam(optax.cosine_decay_schedule(learning.lr, learning.steps))
 
-    def loss_of(params, batch, placed):
+    def loss_of(params, step):
+        least, most = data.min_length, data.length + 1
+        key = random_key(run.seed, SIZE, step)
+        size_B = jax.random.randint(key, (learning.batch,), least, most, jnp.int32)
+        key = random_key(run.seed, BATCH, step)
+        batch = sequences(key, data, learning.batch, size_B, data.length, run.left)
+        placed = model.place(random_key(run.seed, PLACE, step), batch.layout)
         logits_BTV = model.apply(params, batch.tokens_BT, batch.layout, placed)
         logits_BV = pool(logits_BTV, batch, run.output_mask)
         whole = jnp.ones_like(batch.favourite_B, jnp.float32)[:, None]
         favourite = mean_loss(logits_BV[:, None], batch.favourite_B[:, None], whole)
-        return _token_loss(logits_BTV, batch, run.loss_mask) + favourite
+        return _token_loss(logits_BTV, batch, run.loss_mask) + favourite, None
 
-    def step(state, _):
-        least, most = data.min_length, data.length + 1
-        key = random_key(run.seed, SIZE, state.step)
-        size_B = jax.random.randint(key, (learning.batch,), least, most, jnp.int32)
-        key = random_key(run.seed, BATCH, state.step)
-        batch = sequences(key, data, learning.batch, size_B, data.length, run.left)
-        placed = model.place(random_key(run.seed, PLACE, state.step), batch.layout)
-        loss, grads = value_and_grad(loss_of, state.params, batch, placed)
-        return advance(tx, state, loss, grads)
-
-    params = pack(params, params)
-    state = State(params, tx.init(params), jnp.zeros((), jnp.int32), run.seed)
-    state, metrics = jax.lax.scan(step, state, length=learning.steps)
-    return unpack(state.params), metrics
+    params, _, metrics = train_small(loss_of, params, run.seed, learning, learning.steps)
+    return params, metrics
 
 
 def _read(data: Data, model_of: ModelOf, amount: int, params, run: Run):

@@ -47,11 +47,9 @@ def _records(config: Config, label: str, leaks: Leaks) -> Iterator[dict]:
 
 def _metric(quantity: Quantity) -> tuple[str, dict[str, str]]:
     """The metric of a quantity in the records, and its labels."""
-    match quantity:
-        case ("mass",):
-            return "attention_on_padding", {}
-        case ("token" | "pooled" as answer, condition):
-            return "accuracy", {"answer": answer, "condition": condition}
-        case (change, name):
-            return "leak", {"change": change, "quantity": name}
-    raise ValueError(f"quantity: {quantity}")
+    if quantity == ("mass",):
+        return "attention_on_padding", {}
+    kind, name = quantity
+    if kind in ("token", "pooled"):
+        return "accuracy", {"answer": kind, "condition": name}
+    return "leak", {"change": kind, "quantity": name}
