@@ -18,7 +18,7 @@ from posenc_jax.lab.training.progress import Progress
 
 T = TypeVar("T")
 Prepare = Callable[[Any], Callable[[str], T]]
-ROWS = 3  # a process that measures fewer takes longer to start than it saves
+ROWS = 3  # for each process at least; for fewer rows it takes longer to start than it saves
 
 _state: dict[str, Any] = {}  # of this worker: "measure", the function, or the "error" of making it
 
@@ -84,8 +84,8 @@ def measured(prepare: Prepare[T], config: Any, names: Sequence[str]) -> Iterator
 
 
 def _start(prepare: Prepare[Any], config: Any, free: Any) -> None:
-    """Makes this worker's function. An error is kept for `_measure`: raised here, it would break
-    the pool, as a killed worker does.
+    """Makes this worker's function. An error is kept, and raised by `_measure`: raised here, it
+    would break the pool, as the loss of a worker does.
     """
     signals.end_with_parent()
     core = free.get()

@@ -63,52 +63,50 @@ def findings(summary: Mapping) -> list[str]:
     names, trained = methods(summary), summary["train_length"]
     at = partial(_cell, summary)
     best = max(names, key=lambda name: at(name, COUNTED, trained)["mean"])
-    said = [
+    lines = [
         f"At the resolution of training, {_grid(trained)} patches, {best} is right most often: "
         f"{share(at(best, COUNTED, trained))} of the test images. Always saying the most frequent "
         f"label of training is right on {summary['baselines']['most_frequent']:.3f}."
     ]
-    told = [name for name in names if name != "nope"]
-    loss = {n: at(n, COUNTED, trained)["mean"] - at(n, SHUFFLED, trained)["mean"] for n in names}
-    if told:
-        said.append(
+    positional = [name for name in names if name != "nope"]
+    falls = {n: at(n, COUNTED, trained)["mean"] - at(n, SHUFFLED, trained)["mean"] for n in names}
+    if positional:
+        lines.append(
             f"Shuffled patches, the control: with positions accuracy falls by "
-            f"{min(loss[n] for n in told):.3f} or more"
-            + (f"; without, by {loss['nope']:.3f}." if "nope" in names else ".")
+            f"{min(falls[n] for n in positional):.3f} or more"
+            + (f"; without, by {falls['nope']:.3f}." if "nope" in names else ".")
         )
     for size in _sizes(summary):
         if size > trained:
             for view in (COUNTED, INTERPOLATED):
                 first = max(names, key=lambda name: at(name, view, size)["mean"])
-                said.append(f"{_grid(size)} patches, positions {view}: the best is {first} with "
+                lines.append(f"{_grid(size)} patches, positions {view}: the best is {first} with "
                             f"{share(at(first, view, size))}.")  # fmt: skip
-    lost = [
+    missing = [
         f"{_grid(entry['length'])} patches, {entry['encoding']}: not measured: {entry['reason']}."
         for entry in summary["not_measured"]
     ]
-    return said + _gains(summary, names) + lost
+    return lines + _gains(summary, names) + missing
 
 
 def _gains(summary: Mapping, names: Sequence[str]) -> list[str]:
-    """The gain of two dimensions over one, paired by seed."""
+    """The gain of two dimensions over one, paired by seed; none without such a pair of methods."""
     pairs = [(flat, grid) for flat, grid in PAIRS.items() if flat in names and grid in names]
-    places = [(COUNTED, summary["train_length"])] + [
-        (INTERPOLATED, n) for n in _sizes(summary) if n > summary["train_length"]
-    ]
-    said = []
+    if not pairs:
+        return []
+    trained = summary["train_length"]
+    places = [(COUNTED, trained), *((INTERPOLATED, n) for n in _sizes(summary) if n > trained)]
+    count, lines = len(pairs) * len(places), []
     for view, size in places:
         parts = []
         for flat, grid in pairs:
             ours, theirs = (_cell(summary, name, view, size)["seeds"] for name in (grid, flat))
-            gain = paired(ours, theirs, len(pairs) * len(places))
+            gain = paired(ours, theirs, count)
             half = "" if gain.half is None else f" ±{gain.half:.3f}"
             parts.append(f"{grid} less {flat} {gain.mean:+.3f}{half}")
-        if parts:
-            said.append(f"{_grid(size)}, {view}: {'; '.join(parts)}.")
-    if said:
-        count = len(pairs) * len(places)
-        said[-1] += f" Paired by seed, intervals at 95% for all {count} differences together."
-    return said
+        lines.append(f"{_grid(size)}, {view}: {'; '.join(parts)}.")
+    lines[-1] += f" Paired by seed, intervals at 95% for all {count} differences together."
+    return lines
 
 
 def _table(summary: Mapping) -> Grid:
@@ -142,8 +140,8 @@ def _grid(size: int) -> str:
 
 def _sizes(summary: Mapping) -> list[int]:
     """The resolutions that every method could be tested at."""
-    lost = {entry["length"] for entry in summary["not_measured"]}
-    return [size for size in summaries.lengths(summary) if size not in lost]
+    missing = {entry["length"] for entry in summary["not_measured"]}
+    return [size for size in summaries.lengths(summary) if size not in missing]
 
 
 def _by_resolution(summary: Mapping, names: Sequence[str]) -> Figure:
@@ -207,7 +205,9 @@ def _shown(file: Path) -> Figure:
 
 
 def _put_together(patch_RCPPC: np.ndarray) -> np.ndarray:
-    """The image in colours, with gaps of a third of a pixel; one channel is drawn dark on light."""
+    """One image of all patches, with gaps of a third of a pixel between them; a single channel is
+    drawn dark on light.
+    """
     ink = patch_RCPPC.shape[-1] == 1
     color_RCPP3 = 1 - patch_RCPPC.repeat(3, axis=-1) if ink else patch_RCPPC
     fine = color_RCPP3.repeat(3, axis=2).repeat(3, axis=3)

@@ -128,15 +128,15 @@ def sections(run: StoredRun) -> tuple[str, list[Section]]:
 def _findings(summary: Mapping) -> list[str]:
     """Sentences made from the intervals, and which methods are not on the board."""
     reference = summary["reference"]
-    said = [f"{reference}, the reference, was not measured: nothing can be compared with it."]
+    lines = [f"{reference}, the reference, was not measured: nothing can be compared with it."]
     if reference in summary["rows"]:
-        said = _compared(summary)
+        lines = _compared(summary)
     for name, reason in summary["not_measured"].items():
-        said.append(f"{name}: not measured, {reason}.")
+        lines.append(f"{name}: not measured, {reason}.")
     for reason in dict.fromkeys(summary["left_out"].values()):
         names = [name for name, why in summary["left_out"].items() if why == reason]
-        said.append(f"Left out, {reason}: {', '.join(names)}.")
-    return said
+        lines.append(f"Left out, {reason}: {', '.join(names)}.")
+    return lines
 
 
 def _compared(summary: Mapping) -> list[str]:
@@ -147,19 +147,19 @@ def _compared(summary: Mapping) -> list[str]:
     better = [name for name in reach if gain[name] > 0]
     worse = [name for name in reach if gain[name] < 0]
     costly = [name for name, row in others.items() if Interval(**row["cost"]).sign > 0]
-    said = [
+    lines = [
         f"Beyond the trained window {len(better)} of {len(reach)} methods are better than "
         f"{reference}, {len(worse)} worse, and the others cannot be told from it at this budget."
     ]
     if len(reach) < len(others):
-        ends = ", ".join(name for name in others if name not in reach)
-        said.append(f"Not defined beyond the trained window: {ends}.")
+        names = ", ".join(name for name in others if name not in reach)
+        lines.append(f"Not defined beyond the trained window: {names}.")
     if better:
         free = [name for name in better if name not in costly]
-        said.append(f"Better beyond without a measured cost within: {', '.join(free) or 'none'}.")
+        lines.append(f"Better beyond without a measured cost within: {', '.join(free) or 'none'}.")
     if costly:
-        said.append(f"Worse than {reference} within the trained window: {', '.join(costly)}.")
-    return said
+        lines.append(f"Worse than {reference} within the trained window: {', '.join(costly)}.")
+    return lines
 
 
 def _board(summary: Mapping) -> Grid:
@@ -192,9 +192,9 @@ def _task(summary: Mapping, task: str) -> Grid:
     """Every seed of one task."""
     trained, windows = summary["windows"][0], summary["windows"]
     columns = ["method", *(f"{n // trained}×" for n in windows)]
-    said = lambda seeds: " ".join(f"{v:.3f}" for v in seeds).replace("0.", ".") or UNDEFINED
+    text = lambda seeds: " ".join(f"{v:.3f}" for v in seeds).replace("0.", ".") or UNDEFINED
     rows = [
-        (name, *(said(row.get(str(n), ())) for n in windows))
+        (name, *(text(row.get(str(n), ())) for n in windows))
         for name, row in summary["tasks"][task].items()
     ]
     return Grid(columns, rows, f"{task}: share of answer tokens that are right, every seed")

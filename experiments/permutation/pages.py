@@ -85,31 +85,31 @@ def sections(run: StoredRun) -> tuple[str, list[Section]]:
 def findings(order: Mapping) -> list[str]:
     """Sentences made from the numbers."""
     encoders = [name for name in order if name not in (CAUSAL, LSTM)]
-    blind = [n for n in order if all(v == 0.5 for v in order[n]["pairs"]["seeds"])]
+    half = [n for n in order if all(v == 0.5 for v in order[n]["pairs"]["seeds"])]
     solved = [n for n in encoders if all(v == 1.0 for v in order[n]["pairs"]["seeds"])]
-    partly = [n for n in encoders if n not in (*blind, *solved)]
-    said = [
-        f"Exactly one half of the pairs in every seed: {_listed(blind)}. Their outputs for (a, b) "
-        f"and (b, a) differ by at most {_error(_most_twins(order, blind))}, trained or not.",
+    partly = [n for n in encoders if n not in (*half, *solved)]
+    lines = [
+        f"Exactly one half of the pairs in every seed: {_listed(half)}. Their outputs for (a, b) "
+        f"and (b, a) differ by at most {_error(_most_twins(order, half))}, trained or not.",
         f"Every pair right in every seed: {len(solved)} of {len(encoders)} encoders"
         + (f"; neither: {_listed(partly)}." if partly else "."),
     ]
     for name in (CAUSAL, LSTM):
         if name in order:
             right = order[name]["pairs"]["mean"], order[name]["triples"]["mean"]
-            said.append(f"{name}: {right[0]:.3f} of pairs and {right[1]:.3f} of triples right.")
-    still = [n for n in order if _worst(order[n], "error") < EQUIVARIANT]
-    said.append(
-        f"Equivariant, errors below {EQUIVARIANT:g} in float32 at every length: {_listed(still)}."
+            lines.append(f"{name}: {right[0]:.3f} of pairs and {right[1]:.3f} of triples right.")
+    kept = [n for n in order if _worst(order[n], "error") < EQUIVARIANT]
+    lines.append(
+        f"Equivariant, errors below {EQUIVARIANT:g} in float32 at every length: {_listed(kept)}."
     )
-    moved = [n for n in encoders if n not in still]
-    others = [n for n in moved if not _worst(order[n], "carried") < EQUIVARIANT]
-    said.append(
-        f"Control, positions carried along with their tokens: {len(moved) - len(others)} of the "
-        f"other {len(moved)} encoders are equivariant again."
-        + (f" Not so, since they read more than positions: {_listed(others)}." if others else "")
+    other = [n for n in encoders if n not in kept]
+    broken = [n for n in other if not _worst(order[n], "carried") < EQUIVARIANT]
+    lines.append(
+        f"Control, positions carried along with their tokens: {len(other) - len(broken)} of the "
+        f"other {len(other)} encoders are equivariant again."
+        + (f" Not so, since they read more than positions: {_listed(broken)}." if broken else "")
     )
-    return said
+    return lines
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a
 PALETTE = {"ink": INK, "muted": MUTED, "grid": GRID} | {f"c{i}": c for i, c in enumerate(COLORS)}
 MARKERS = "osD^vPX"
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)))
-TICKS = 9
+TICKS = 9  # most labelled lengths on an axis
 BAND_SEEDS = 3  # the t interval of two seeds, 12.7 standard errors to each side, fills a figure
 LABEL_GAP = 0.055  # between two labels in the margin, as a share of the axes' height
 
@@ -51,7 +51,7 @@ STYLE: dict[Any, Any] = {
 
 
 class Label(NamedTuple):
-    """A text in the right margin, joined to the point (x, y) by a line in `color`."""
+    """A text in the right margin, with a line in `color` to the point (x, y)."""
 
     text: str
     x: float
@@ -91,25 +91,25 @@ def shade_interval(
 
 
 def interval_note(seeds: int) -> str:
-    """Says what the shaded band is, or why a figure has none."""
+    """Returns a note on the shaded band: what it is, or why a figure has none."""
     if seeds < BAND_SEEDS:
         return f"no band: fewer than {BAND_SEEDS} seeds"
     return "band: 95% t interval"
 
 
 def y_limits(values: Iterable[float], baselines: Iterable[float]) -> tuple[float, float]:
-    """Returns limits that hold all values, and those baselines that do not double the range."""
+    """Returns axis limits around all values, and around baselines at most one range away."""
     finite = [value for value in values if value is not None and math.isfinite(value)] or [0.0, 1.0]
     low, high = min(finite), max(finite)
-    reach = max(high - low, 0.05 * abs(high), 1e-3)
-    near = [b for b in baselines if low - reach <= b <= high + reach]
+    span = max(high - low, 0.05 * abs(high), 1e-3)
+    near = [b for b in baselines if low - span <= b <= high + span]
     low, high = min([low, *near]), max([high, *near])
-    room = 0.06 * max(high - low, reach)
+    room = 0.06 * max(high - low, span)
     return low - room, high + room
 
 
 def draw_baselines(axes: Axes, values: Mapping[str, float], right: float) -> list[Label]:
-    """Draws dashed lines and returns their labels; an arrow marks a value outside the axes."""
+    """Draws baselines as dashed lines; returns their labels, with an arrow if outside the axes."""
     low, high = axes.get_ylim()
     labels = []
     for name, value in values.items():
@@ -124,15 +124,15 @@ def draw_baselines(axes: Axes, values: Mapping[str, float], right: float) -> lis
 def margin_labels(axes: Axes, labels: Sequence[Label]) -> None:
     """Writes labels in the right margin at the heights of their points, without overlaps."""
     ordered = sorted(labels, key=lambda label: (label.y, label.color != MUTED))
-    within = axes.transScale + axes.transLimits
-    heights = [within.transform((label.x, label.y))[1] for label in ordered]
+    to_axes = axes.transScale + axes.transLimits
+    heights = [to_axes.transform((label.x, label.y))[1] for label in ordered]
     for i in range(1, len(heights)):
         heights[i] = max(heights[i], heights[i - 1] + LABEL_GAP)
     ceiling = 1.0
     for i in reversed(range(len(heights))):
         heights[i] = min(heights[i], ceiling)
         ceiling = heights[i] - LABEL_GAP
-    joint = {"arrowstyle": "-", "linewidth": 1, "shrinkB": 4, "relpos": (0, 0.5)}
+    line = {"arrowstyle": "-", "linewidth": 1, "shrinkB": 4, "relpos": (0, 0.5)}
     for label, height in zip(ordered, heights, strict=True):
         axes.annotate(
             label.text,
@@ -143,12 +143,12 @@ def margin_labels(axes: Axes, labels: Sequence[Label]) -> None:
             color=MUTED if label.color == MUTED else INK,
             fontsize="small",
             annotation_clip=False,
-            arrowprops={**joint, "color": label.color},
+            arrowprops={**line, "color": label.color},
         )
 
 
 def length_axis(axes: Axes, lengths: Sequence[int], trained: int) -> None:
-    """Makes x a log axis of lengths; a tick shows a length and its ratio to the trained one."""
+    """Makes x a log axis of lengths; tick labels are a length and its ratio to the trained one."""
     every = math.ceil(len(lengths) / TICKS)
     shown = [length for i, length in enumerate(lengths) if i % every == 0 or length == trained]
     axes.set_xscale("log", base=2)

@@ -12,13 +12,13 @@ from posenc_jax.lab.report.drawing import Label
 from posenc_jax.lab.report.sections import Picture
 from posenc_jax.lab.runs import StoredRun
 
-PANELS, POINTS = 6, 400  # most panels of a figure, and most points of a curve
+PANELS, POINTS = 6, 400  # the most panels of a figure; about the most points of a curve
 
 
 def save(folder: Path, name: str, draw: Callable[[], Figure]) -> list[Path]:
     """Writes one figure into a folder as PNG, and as SVG without a background; returns the paths.
 
-    The files have the same bytes each time. The folder is made if it does not exist.
+    The same figure gives the same bytes. The folder is made if it does not exist.
     """
     folder.mkdir(exist_ok=True)
     paths = [folder / f"{name}.png", folder / f"{name}.svg"]
@@ -58,7 +58,7 @@ def by_length(summary: Mapping) -> Figure:
     figure = Figure(figsize=(8, 4.6))
     axes = figure.subplots()
     drawing.length_axis(axes, lengths, trained)
-    labels, seen = [], []
+    labels, values = [], []
     for encoding, cells in summary["results"].items():
         style = styles[encoding]
         rows = [(int(n), cell) for n, cell in cells.items() if cell["mean"] is not None]
@@ -69,11 +69,11 @@ def by_length(summary: Mapping) -> Figure:
         axes.plot(x, mean, zorder=3, **style)
         drawing.shade_interval(axes, x, [cell["seeds"] for _, cell in rows], style["color"])
         for length, cell in rows:
-            seen += cell["seeds"]
+            values += cell["seeds"]
             dots = [length] * len(cell["seeds"])
             axes.plot(dots, cell["seeds"], ".", ms=4, alpha=0.6, color=style["color"], zorder=4)
         labels.append(Label(encoding, x[-1], mean[-1], style["color"]))
-    axes.set_ylim(*drawing.y_limits(seen, summary["baselines"].values()))
+    axes.set_ylim(*drawing.y_limits(values, summary["baselines"].values()))
     labels += drawing.draw_baselines(axes, summary["baselines"], axes.get_xlim()[1])
     drawing.margin_labels(axes, labels)
     axes.set_xlabel(f"test length ({_unit(metric)}, log scale)")
@@ -115,8 +115,8 @@ def by_position(run: StoredRun) -> Figure:
 def training(run: StoredRun) -> Figure:
     """Draws the training loss by step: a thin line for each seed, a bold one for their mean."""
     records = [r for r in summaries.training_loss(run.records) if math.isfinite(r["value"])]
-    known = [*summaries.encodings(run.summary), *(r["labels"]["encoding"] for r in records)]
-    styles, labels = drawing.line_styles(list(dict.fromkeys(known))), []
+    names = [*summaries.encodings(run.summary), *(r["labels"]["encoding"] for r in records)]
+    styles, labels = drawing.line_styles(list(dict.fromkeys(names))), []
     figure = Figure(figsize=(8, 4.2))
     axes = figure.subplots()
     for encoding, own in summaries.by_label(records, "encoding").items():
