@@ -1,8 +1,8 @@
-"""The experiments. Each is a package of this folder, and the package's name is the experiment's:
+"""The experiments. Each is a package of this folder; its name is the name of the experiment.
 
-    config.py  `Config`, its fields; `check(config)`, what it refuses before anything is compiled
+    config.py  `Config`, the fields; `check(config)`, which refuses what cannot run
     run.py     `measure(config, run)`, which writes records to a `runs.Run` and returns the summary;
-               and `sections(stored_run)` where the report is not a table by length
+               and `sections(stored_run)` if the report is not a table by length
 
 A summary with a line `incomplete` ends the run with status 1, after its report is written. The
 module `run` is imported when the experiment runs, so that config files load quickly.
@@ -89,13 +89,13 @@ def _run(config: schema.ExperimentConfig, workdir: str) -> None:
 
 
 def _say_finished(config: schema.ExperimentConfig, workdir: str) -> None:
-    """Prints that the run is finished; then does what it was killed before: its report, W&B."""
+    """Prints that the run is finished; writes the report and sends it to W&B if that is missing."""
     from posenc_jax.lab import runs
 
     print(f"{workdir}: finished already; nothing to do", flush=True)
     if processes.is_first() and not (Path(workdir) / "report.html").exists():
         show(workdir)
-    with contextlib.suppress(Refused):  # another process has the run open, and will send it
+    with contextlib.suppress(Refused):  # another process has the run open and will send it
         runs.send_report(workdir, config.model_dump(), config.wandb.model_dump())
 
 
@@ -107,13 +107,9 @@ def show(workdir: str) -> None:
     """
     from posenc_jax.lab import report, runs
 
-    run = runs.read(workdir)
-    name = run.config.get("experiment", "")
-    sections = getattr(_module(name, "run"), "sections", None) if name in names() else None
-    if sections is None:
-        report.show(workdir)
-    else:
-        report.present(workdir, *sections(run))
+    name = runs.read(workdir).config.get("experiment", "")
+    module = _module(name, "run") if name in names() else None
+    report.show(workdir, getattr(module, "sections", None))
 
 
 def _module(name: Any, part: str) -> Any:

@@ -1,6 +1,6 @@
-"""Checks that experiments share; they refuse what cannot run before anything is compiled.
+"""Checks that experiments share, made before anything is compiled.
 
-Each raises a FieldError with the path `field`, the field of the experiment's config to change.
+Each raises a FieldError for `field`, the path of the field to change in the experiment's config.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from posenc_jax.options import FieldError
 
 
 def sizes(config: Any) -> dict[str, Sequence[int]]:
-    """Field -> the sizes of the task that it asks for."""
+    """The sizes of the task that each field names: field -> sizes."""
     return {
         "train.min_length": (config.train.min_length,),
         "train.length": (config.train.length,),
@@ -31,7 +31,7 @@ def sequence(field: str, name: str) -> None:
 
 
 def groups(field: str | Sequence[str | int], name: str, task: schema.TaskConfig) -> None:
-    """FieldError: the method reads groups of tokens which the task does not state."""
+    """FieldError: the method reads groups of tokens that the task does not give."""
     stated = (tasks.options(task.name) | task.options).get("groups")
     for part in encodings.cards(name):
         if part.groups not in (None, stated):
@@ -54,7 +54,9 @@ def reach(field: str, name: str, options: Mapping[str, Any], length: int) -> Non
 
 
 def training(field: str, name: str, options: Mapping[str, Any], length: int) -> None:
-    """FieldError: as `reach`, or a part gets positions in training that it cannot read."""
+    """FieldError: as `reach`, or a method of the chain gets positions in training that it cannot
+    read.
+    """
     reach(field, name, options, length)
     encodings.check(name, options, length)
 
@@ -71,7 +73,7 @@ def width(field: str, name: str, encoding: Encoding, model: schema.ModelConfig) 
 
 
 def kind(model: schema.ModelConfig, task: schema.TaskConfig) -> None:
-    """FieldError: an encoder sees the next tokens, which the task asks for."""
+    """FieldError: an encoder on a task whose targets are among the tokens that it sees."""
     known = tasks.options(task.name) | task.options
     if model.kind == "encoder" and not known.get("masked"):
         hide = ", or hide bytes with the task's option `masked`" if "masked" in known else ""
@@ -91,7 +93,7 @@ def weights(
 ) -> None:
     """FieldError: the method `read` has other weights than `trained`; both are (name, encoding).
 
-    A method without weights is never refused. The place of a part in a chain does not matter.
+    A method without weights is never refused. The order of a chain does not matter.
     """
     wanted, found = (_arrays(params(encoding, model)) for _, encoding in (read, trained))
     if wanted and wanted != found:

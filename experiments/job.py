@@ -15,9 +15,9 @@ from posenc_jax.lab.hosts.compiling import compile_lightly
 from posenc_jax.lab.hosts.devices import use_cores
 from posenc_jax.options import FieldError
 
-DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)  # not a bug
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)  # not a bug
 FEW_STEPS = 100  # more than the steps of a quick variant
-LEAVE_SECONDS = 3.0  # for the exit handlers of libraries, such as W&B
+LEAVE_SECONDS = 3.0  # time for the exit handlers of libraries, such as that of W&B
 
 
 def run(config: dict[str, Any], workdir: str, named: bool) -> int:
@@ -36,7 +36,7 @@ def run(config: dict[str, Any], workdir: str, named: bool) -> int:
         processes.join()
         signals.install()
         if processes.is_multiprocess():
-            _be_one_of_several(named)
+            _join_several(named)
         prepared = experiments.prepare(config, workdir)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -50,7 +50,7 @@ def _rows(config: dict[str, Any]) -> int:
 
 
 def _mostly_compiles(config: dict[str, Any]) -> bool:
-    """Whether the run takes about as long to compile as to compute, or longer."""
+    """Whether compiling takes about as long as computing, or longer."""
     few, name = 0 < _of_training(config, "steps") <= FEW_STEPS, config.get("experiment")
     return few or (name in experiments.names() and experiments.config_class(name).mostly_compiles)
 
@@ -68,8 +68,8 @@ def _leave(status: int) -> int:
     return status
 
 
-def _be_one_of_several(named: bool) -> None:
-    """Only the first process prints. FieldError: without --workdir each would choose a folder."""
+def _join_several(named: bool) -> None:
+    """Silences every process but the first. FieldError: no --workdir; each would choose its own."""
     if not named:
         raise FieldError("--workdir", "must be given where several processes make one run")
     if not processes.is_first():
@@ -89,7 +89,7 @@ def _status_of(run: Callable[[], None], workdir: str) -> int:
         if "RESOURCE_EXHAUSTED" in line:
             print(f"error: out of memory: {line}", file=sys.stderr)
             return exit_status.Stop.status
-        if isinstance(error, OSError) and error.errno in DISK:
+        if isinstance(error, OSError) and error.errno in DISK_ERRORS:
             print(f"error: {error.filename or workdir}: {error.strerror}", file=sys.stderr)
             return exit_status.NotWritten.status
         if not processes.is_multiprocess():

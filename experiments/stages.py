@@ -1,11 +1,8 @@
-"""The stages of a run that trains encodings: training one, and its evaluation at each length.
-
-A stage that an earlier start of the run has ended is not repeated.
-"""
+"""The stages of a run that trains encodings: training one, and its evaluation at each length."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -21,15 +18,10 @@ from posenc_jax.lab.training.step import State
 
 
 class Evaluation(NamedTuple):
-    """The evaluation of trained weights at one length, and the name of its stage.
-
-    label: the encoding in its records.
-    model: a key; evaluations with equal keys share a model.
-    """
+    """The evaluation of trained weights at one length; `label` is the encoding in its records."""
 
     label: str
     length: int
-    model: Any
     evaluator: Evaluator
     stage: str
 

@@ -1,4 +1,4 @@
-"""Measures the rows of an experiment: on a CPU with a process for each core, else one by one."""
+"""Measures the rows of an experiment, on a CPU with a process for each core, else one by one."""
 
 import math
 import multiprocessing
@@ -10,15 +10,48 @@ from typing import Any, TypeVar
 
 import jax
 
-from posenc_jax.lab.hosts import signals
+from posenc_jax.lab import runs
+from posenc_jax.lab.hosts import failpoints, signals
 from posenc_jax.lab.hosts.devices import cores
 from posenc_jax.lab.hosts.exit_status import Interrupted
+from posenc_jax.lab.training.progress import Progress
 
 T = TypeVar("T")
 Prepare = Callable[[Any], Callable[[str], T]]
-ROWS = 3  # a process that measures fewer takes longer to start than it saves
+ROWS = 3  # for each process at least; for fewer rows it takes longer to start than it saves
 
 _state: dict[str, Any] = {}  # of this worker: "measure", the function, or the "error" of making it
+
+
+def measure_rows(
+    run: runs.Run,
+    title: str,
+    names: Sequence[str],
+    prepare: Prepare[T],
+    config: Any,
+    keep: Callable[[str, T], None],
+    stage: str = "{}",
+) -> None:
+    """Measures the rows that no earlier start of the run has measured, and keeps each as it ends.
+
+    Args:
+      title: shown with the progress.
+      names: one for each row.
+      prepare: `prepare(config)` returns the function that measures a row; see `measured`.
+      keep: `keep(name, result)` writes a row's result to disk.
+      stage: the name of a row's stage, with {} for the row's name.
+    """
+    missing = [name for name in names if not run.ended(stage.format(name))]
+    for name in missing[:1]:
+        run.begin(stage.format(name))
+    with Progress(len(missing), title) as progress:
+        results = measured(prepare, config, missing)
+        for done, (name, result) in enumerate(zip(missing, results, strict=True), 1):
+            keep(name, result)
+            failpoints.reach("measured")
+            run.end(stage.format(name))
+            progress.update(done)
+            signals.stop_if_requested()
 
 
 def measured(prepare: Prepare[T], config: Any, names: Sequence[str]) -> Iterator[T]:
@@ -51,8 +84,8 @@ def measured(prepare: Prepare[T], config: Any, names: Sequence[str]) -> Iterator
 
 
 def _start(prepare: Prepare[Any], config: Any, free: Any) -> None:
-    """Makes this worker's function. An error is kept for `_measure`: raised here, it would break
-    the pool, as a killed worker does.
+    """Makes this worker's function. An error is kept, and raised by `_measure`: raised here, it
+    would break the pool, as the loss of a worker does.
     """
     signals.end_with_parent()
     core = free.get()

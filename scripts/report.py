@@ -19,7 +19,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be in
 
 import experiments
 from experiments import attention
-from posenc_jax.lab import report, runs
+from posenc_jax.lab import runs
+from posenc_jax.lab.report import comparison
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -43,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
         out = flags.out or Path(
             os.path.commonpath([run.parent for run in found]), "comparison.html"
         )
-        merged = report.compare(found, out, out.stem)
+        merged = comparison.compare(found, out, out.stem)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2

@@ -30,11 +30,11 @@ from rich.text import Text
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
 import experiments
-from posenc_jax.lab import report
 from posenc_jax.lab.config import sweeps
 from posenc_jax.lab.config.sweeps import Point, Sweep
 from posenc_jax.lab.hosts.exit_status import Interrupted
 from posenc_jax.lab.launch import agents, local, skypilot, slurm
+from posenc_jax.lab.report import comparison
 from posenc_jax.options import choices_for
 
 ROOT = Path(__file__).parents[1]
@@ -132,7 +132,7 @@ def _local(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespace)
         print(f"failed: {name}: {board[name].note}; see {folder / name}.log", file=sys.stderr)
     done = [folder / p.name for p in sweep.points if board[p.name].state == "finished"]
     if done and not flags.point:
-        report.compare(done, folder / "report.html", sweep.name)
+        comparison.compare(done, folder / "report.html", sweep.name)
         console.print(f"report: {folder / 'report.html'}", highlight=False, soft_wrap=True)
     return 1 if failed else 0
 

@@ -7,7 +7,7 @@ import struct
 import numpy as np
 import pytest
 
-from posenc_jax.lab import report, runs
+from posenc_jax.lab import runs
 from posenc_jax.lab.report import comparison, comparison_data
 from posenc_jax.lab.report.statistics import interval
 from scripts.report import main
@@ -107,7 +107,7 @@ def test_a_run_that_is_no_table_by_length_is_listed_with_its_report(tmp_path):
     with runs.Run(tmp_path / "claims", {"experiment": "claims"}) as run:
         run.finish({"claims": {}})
     (tmp_path / "claims" / "report.html").write_text("")
-    found = report.compare([tmp_path / "claims"], tmp_path / "page.html", "page")
+    found = comparison.compare([tmp_path / "claims"], tmp_path / "page.html", "page")
     assert found["lines"] == []
     (run,) = found["runs"]
     assert ["report.html", "claims/report.html"] in run["links"]
@@ -174,7 +174,7 @@ return told;
 @pytest.fixture(scope="module")
 def page(folders):
     path = folders[0].parent / "page.html"
-    report.compare(folders, path, "Three & more <runs>")
+    comparison.compare(folders, path, "Three & more <runs>")
     text = path.read_text("utf-8")
     path.unlink()
     return text

@@ -15,7 +15,7 @@ from tests.test_report import make_records, write_run
 @pytest.fixture(scope="module")
 def workdir(tmp_path_factory):
     folder = write_run(tmp_path_factory.mktemp("run"), make_records())
-    report.show(folder, Console(file=io.StringIO()))
+    report.show(folder, console=Console(file=io.StringIO()))
     return folder
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import experiments
-from experiments.images import figures, pages
+from experiments.images import pages
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.hosts import failpoints
 from posenc_jax.lab.tasks.images import SPLITS, VIEWS, patches
@@ -252,7 +252,7 @@ def test_a_run_killed_in_training_and_in_evaluation_resumes(tmp_path, capsys):
 def test_a_resolution_that_does_not_fit_leaves_the_others(run):
     lost = {"encoding": "axial", "length": 8, "reason": "too large"}
     summary = {**run[1], "not_measured": [lost]}
-    assert figures.sizes(run[1]) == [4, 8]
-    assert figures.sizes(summary) == [4]
+    assert pages._sizes(run[1]) == [4, 8]
+    assert pages._sizes(summary) == [4]
     assert "8 × 8 patches, axial: not measured: too large." in pages.findings(summary)
     assert not any("not measured" in said for said in pages.findings(run[1])), "control"

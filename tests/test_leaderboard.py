@@ -16,6 +16,7 @@ from posenc_jax import CATALOG, encodings
 from posenc_jax.encoding import Dims, at_layer, place
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.hosts import exit_status
+from posenc_jax.lab.report.statistics import Interval
 from posenc_jax.layout import full
 from tests.test_rotary import counted, logits, vectors
 
@@ -95,8 +96,7 @@ def test_pools_hold_the_tasks_own_examples():
     assert [pool.task.width(size) for size in sizes] == [32, 96]
     wanted = pool.task.test(pool.task.data, np.arange(config.examples), sizes[1], 96)
     np.testing.assert_array_equal(pool.test[1].tokens_BT, wanted.tokens_BT)
-    sample = measuring.pooled(200, 32).sample
-    batch = sample(pool.train, jax.random.key(0), np.zeros(8), 32)
+    batch = measuring.sample_pool(pool.train, jax.random.key(0), np.zeros(8), 32)
     held = {row.tobytes() for row in np.asarray(pool.train.tokens_BT)}
     assert all(row.tobytes() in held for row in np.asarray(batch.tokens_BT))
     assert len({row.tobytes() for row in np.asarray(batch.tokens_BT)}) > 1
@@ -122,12 +122,12 @@ def test_board_compares_in_pairs_with_the_reference():
     for record in noisy:
         if record["labels"]["encoding"] == "same" and record["labels"]["split"] == "test":
             record["value"] += 0.05 * (-1) ** record["seed"]
-    summary = pages.summarise(noisy, "rope", {"lost": "out of memory"})
+    summary = pages.summarise(noisy, "rope", {"lost": "out of memory"}, {})
     rows = summary["rows"]
     assert next(iter(rows)) == "far"
     assert rows["far"]["gain"]["mean"] == pytest.approx(0.2)
     assert rows["near"]["cost"]["mean"] == pytest.approx(0.2)
-    sign = lambda name, what: pages._clear(rows[name][what])
+    sign = lambda name, what: Interval(**rows[name][what]).sign
     assert (sign("far", "gain"), sign("far", "cost")) == (1, 0)
     assert (sign("near", "gain"), sign("near", "cost")) == (0, 1)
     assert (sign("same", "gain"), sign("same", "cost")) == (0, 0)
@@ -147,7 +147,7 @@ def test_a_method_that_ends_at_the_trained_window_is_not_compared_beyond_it():
     assert list(summary["rows"]) == ["rope", "near", "ends"]
     row = summary["rows"]["ends"]
     assert (row["beyond"], row["scores"]["64"], "gain" in row) == (None, None, False)
-    assert pages._clear(row["cost"]) == 1
+    assert Interval(**row["cost"]).sign == 1
     found = " ".join(pages._findings(summary))
     assert "0 of 1 methods are better than rope, 1 worse" in found
     assert "Not defined beyond the trained window: ends." in found
@@ -155,7 +155,7 @@ def test_a_method_that_ends_at_the_trained_window_is_not_compared_beyond_it():
     cells = {row[0]: row for row in pages._board(summary).rows}
     assert (cells["ends"][3], cells["ends"][5], cells["rope"][5]) == ("–", "–", "reference")
     assert pages._task(summary, "copy").rows[2] == ("ends", ".696 .700 .704", "–")
-    as_zero = pages.summarise(every, "rope", {})
+    as_zero = pages.summarise(every, "rope", {}, {})
     assert "0 of 2 methods are better than rope, 2 worse" in pages._findings(as_zero)[0]
     width = lambda summary: np.ptp(
         [summary["rows"]["near"]["gain"][end] for end in ("low", "high")]
@@ -265,21 +265,21 @@ def test_a_board_without_its_reference_has_scores_and_no_comparisons():
     """If the reference diverged, the scores of the other methods are still shown."""
     values = {"rope": (0.9, 0.3), "near": (0.7, 0.2)}
     told = [record for record in records(values) if record["labels"]["encoding"] != "rope"]
-    summary = pages.summarise(told, "rope", {"rope": "a loss that is not finite"})
+    summary = pages.summarise(told, "rope", {"rope": "a loss that is not finite"}, {})
     (row,) = pages._board(summary).rows
     assert row[2].startswith(".700 ")
     assert row[-2:] == ("–", "–")
     said = pages._findings(summary)
     assert "nothing can be compared" in said[0]
     assert "rope: not measured, a loss that is not finite." in said
-    whole = pages.summarise(records(values), "rope", {})  # control
+    whole = pages.summarise(records(values), "rope", {}, {})  # control
     assert "cost" in whole["rows"]["near"]
     assert "nothing can be compared" not in " ".join(pages._findings(whole))
 
 
 def test_a_board_of_nothing_says_why(tmp_path, capsys):
     with runs.Run(tmp_path, checked().model_dump()) as run:
-        run.finish(pages.summarise([], "rope", {"rope": "out of memory", "nope": "diverged"}))
+        run.finish(pages.summarise([], "rope", {"rope": "out of memory", "nope": "diverged"}, {}))
     experiments.show(tmp_path)
     shown = capsys.readouterr().out
     assert "rope: not measured, out of memory." in shown

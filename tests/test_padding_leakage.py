@@ -11,8 +11,8 @@ import pytest
 import experiments
 from experiments.methods import small_encoding
 from experiments.padding_leakage import measuring, pages
-from experiments.padding_leakage.config import Data, Learning
-from experiments.padding_leakage.measuring import Computed, Setting, Subject
+from experiments.padding_leakage.config import Config, Data, Learning
+from experiments.padding_leakage.measuring import Computed
 from posenc_jax import make
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.hosts.compiling import jit_quick
@@ -23,7 +23,9 @@ from tests.catalogue import gap
 MODEL = schema.ModelConfig(kind="encoder", width=16, heads=2, layers=1, mlp=1)
 DATA = Data(symbols=4, min_length=3, length=8, measured=6, amounts=(2,), sides=("left", "right"),
             examples=4)  # fmt: skip
-SETTING = Setting(MODEL, DATA, Learning(steps=3, batch=4, lr=1e-2), (0,))
+CONFIG = Config.model_construct(
+    model=MODEL, data=DATA, learning=Learning(steps=3, batch=4, lr=1e-2), seeds=1
+)
 ALL = "attention+output+loss"
 
 
@@ -31,7 +33,7 @@ ALL = "attention+output+loss"
 def leaks():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measuring, "jit_quick", lambda function, effort=0: jit_quick(function))
-        return measuring.measure(SETTING, Subject(*small_encoding("rope", {})))
+        return measuring.measure(CONFIG, *small_encoding("rope", {}))
 
 
 def test_with_all_masks_the_content_of_padding_moves_nothing_to_the_bit(leaks):
@@ -184,7 +186,7 @@ def test_padding_past_the_range_of_a_method_is_refused(tmp_path):
 
 
 def test_the_run_ends_in_its_tables_and_page(leaks, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(measuring, "measure", lambda setting, subject: leaks)
+    monkeypatch.setattr(measuring, "measure", lambda *args: leaks)
     small = config("rope,quick")
     small.seeds = 1
     small.data.update({**DATA.model_dump()})

@@ -11,7 +11,7 @@ from experiments import workers
 from experiments.length_extrapolation import run as length_extrapolation
 from experiments.methods import small_encoding
 from experiments.padding_leakage import measuring as padding
-from experiments.padding_leakage.config import Data, Learning
+from experiments.padding_leakage.config import Config, Data, Learning
 from experiments.permutation import measuring as order
 from experiments.permutation.config import EquivarianceConfig, OrderConfig
 from posenc_jax.lab import runs
@@ -29,12 +29,13 @@ ORDER = order.Setting(
     EquivarianceConfig(lengths=(2,), permutations=1, float64=()),
     (3,),
 )
-PADDING = padding.Setting(
-    MODEL,
-    Data(symbols=2, min_length=2, length=3, measured=2, amounts=(1,), sides=("left",),
-                 examples=2),
-    Learning(steps=4, batch=2, lr=WILD),
-    (3,),
+PADDING = Config.model_construct(
+    model=MODEL,
+    data=Data(symbols=2, min_length=2, length=3, measured=2, amounts=(1,), sides=("left",),
+              examples=2),
+    learning=Learning(steps=4, batch=2, lr=WILD),
+    seeds=1,
+    first_seed=3,
 )  # fmt: skip
 
 
@@ -46,10 +47,10 @@ def ordered(setting, subject):
     return order.Measured(seen, seen, {"float32": (errors, errors)})
 
 
-def leaked(setting, subject):
+def leaked(config, label, encoding):
     """The same for `padding_leakage`."""
-    shape = (len(setting.data.amounts), 2, len(setting.data.sides), len(setting.seeds))
-    return {(("content", "outputs"), "none"): np.full(shape, float(len(subject.label)))}
+    shape = (len(config.data.amounts), 2, len(config.data.sides), config.seeds)
+    return {(("content", "outputs"), "none"): np.full(shape, float(len(label)))}
 
 
 def run(experiment, workdir, patch, kill=0):
@@ -89,19 +90,19 @@ def test_a_run_killed_between_rows_and_resumed_equals_a_whole_run(
 
 
 @pytest.mark.parametrize(
-    ("module", "setting", "subject", "line"),
+    ("module", "config", "row", "line"),
     [
-        (order, ORDER, order.Subject(*NOPE, "encoder", 1), "nope, 2 tokens,"),
-        (padding, PADDING, padding.Subject(*NOPE), "nope, attention mask off"),
+        (order, ORDER, (order.Subject(*NOPE, "encoder", 1),), "nope, 2 tokens,"),
+        (padding, PADDING, NOPE, "nope, attention mask off"),
     ],
     ids=["permutation", "padding_leakage"],
 )
-def test_a_row_that_diverges_is_no_result(module, setting, subject, line, monkeypatch):
+def test_a_row_that_diverges_is_no_result(module, config, row, line, monkeypatch):
     with pytest.raises(Diverged, match=rf"^{line}[^\n]* step \d, seed 3: loss [^\n]* not made$"):
-        module.measure(setting, subject)
+        module.measure(config, *row)
     if module is order:  # the control: numbers, as if nothing had happened
         monkeypatch.setattr(module, "refuse_not_finite", lambda *args: None)
-        assert np.isfinite(module.measure(setting, subject).right_NS).all()
+        assert np.isfinite(module.measure(config, *row).right_NS).all()
 
 
 class Lost:

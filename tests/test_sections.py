@@ -28,7 +28,7 @@ def presented(tmp_path):
     with runs.Run(tmp_path, {"experiment": "test_of_sections"}) as run:
         run.finish({})
     out = io.StringIO()
-    report.present(tmp_path, "what it is", SECTIONS, Console(file=out, width=60))
+    report.show(tmp_path, lambda run: ("what it is", SECTIONS), Console(file=out, width=60))
     return tmp_path, out.getvalue()
 
 

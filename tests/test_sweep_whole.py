@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from experiments.attention import save_weights
-from posenc_jax.lab import report, runs
+from posenc_jax.lab import runs
+from posenc_jax.lab.report import comparison
 from scripts.report import main
 from scripts.torture.wandb_server import FakeWandb
 from tests import sweep_kills
@@ -142,7 +143,7 @@ def test_a_killed_sweep_runs_the_missing_points_and_writes_the_same_report(whole
     record = next(line for line in metrics.read_text().splitlines() if '"token_accuracy"' in line)
     changed = json.dumps(json.loads(record) | {"value": 0.123})
     metrics.write_text(metrics.read_text().replace(record, changed))
-    report.compare([killed / first, killed / second], killed / "report.html", "mine")
+    comparison.compare([killed / first, killed / second], killed / "report.html", "mine")
     assert (killed / "report.html").read_bytes() != found
 
 

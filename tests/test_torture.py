@@ -187,9 +187,7 @@ def test_a_length_that_does_not_fit_is_a_fact_with_its_reason(tmp_path):
             raise evaluation.DoesNotFit("needs more")
         record.log([RECORD])
 
-    plan = [
-        stages.Evaluation("nope", length, None, None, f"nope at {length}") for length in (8, 16)
-    ]
+    plan = [stages.Evaluation("nope", length, None, f"nope at {length}") for length in (8, 16)]
     with runs.Run(tmp_path, CONFIG) as record:
         stages.evaluation_stages(plan, record, read)
     with runs.Run(tmp_path, CONFIG) as record:

@@ -7,9 +7,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from experiments.claims.ledger import Measured
-from experiments.dot_plots import name_rows
 from posenc_jax.lab.report import drawing
-from posenc_jax.lab.report.drawing import Label
+from posenc_jax.lab.report.drawing import Label, name_rows
 from posenc_jax.lab.report.statistics import interval
 
 Draw = Callable[[Measured], Figure]

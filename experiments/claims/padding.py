@@ -12,11 +12,11 @@ from experiments.claims.figures import dots
 from experiments.claims.ledger import Measured, Numbers, claim
 from experiments.claims.models import Lab, Trained, by_seed
 from experiments.claims.verdicts import all_over, decades, over, power, unchanged, under, verdict
-from experiments.dot_plots import name_rows
 from experiments.padding_leakage import measuring as leakage
+from experiments.padding_leakage.config import Config, Data, Learning
 from experiments.padding_leakage.measuring import MASKS, SUBSETS, subset
 from posenc_jax import make
-from posenc_jax.lab.config.schema import MaskConfig, ModelConfig
+from posenc_jax.lab.config.schema import EncodingConfig, MaskConfig, ModelConfig
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.report import drawing
@@ -36,15 +36,17 @@ MASK_ON = ", attention mask on (control)"
 
 def leaks(lab: Lab) -> leakage.Leaks:
     """What padding changes in a small rotary encoder trained with each subset of the masks."""
-    data = leakage.Data(
+    data = Data(
         symbols=8, min_length=6, length=12, measured=10, amounts=lab.pick((4,), (2, 8)),
         sides=lab.pick(("left",), ("left", "right")), examples=16,
     )  # fmt: skip
-    learning = leakage.Learning(steps=lab.pick(60, 300), batch=lab.pick(16, 32), lr=3e-3)
+    learning = Learning(steps=lab.pick(60, 300), batch=lab.pick(16, 32), lr=3e-3)
     model = ModelConfig(kind="encoder", width=32, heads=4, layers=lab.pick(1, 2))
-    setting = leakage.Setting(model, data, learning, tuple(lab.seeds))
-    rope = leakage.Subject("rope", make("rope"))
-    return lab.once("leaks", lambda: leakage.measure(setting, rope))
+    config = Config(
+        experiment="padding_leakage", encoding=EncodingConfig(name="rope"), model=model, data=data,
+        learning=learning, seeds=len(lab.seeds), first_seed=lab.seeds[0],
+    )  # fmt: skip
+    return lab.once("leaks", lambda: leakage.measure(config, "rope", make("rope")))
 
 
 def largest(found: leakage.Leaks, quantity: leakage.Quantity, masks: str) -> np.ndarray:
@@ -245,7 +247,7 @@ def grid(measured: Measured) -> Figure:
         color = drawing.COLORS[1] if over(change, SHOWN) else drawing.MUTED
         axes.text(column, row, power(change), ha="center", va="center", color=color)
     axes.set_xticks(range(len(READ)), READ)
-    name_rows(axes, NAMES)
+    drawing.name_rows(axes, NAMES)
     axes.set_xlim(-0.5, len(READ) - 0.5)
     axes.grid(False)
     axes.set_ylabel("masks that are on")

@@ -7,7 +7,7 @@ from experiments.claims.config import Config, claim_ids
 from experiments.claims.entries import Entry, load, made, save
 from experiments.claims.models import Lab
 from experiments.claims.register import LEDGER
-from experiments.rows import measure_rows
+from experiments.workers import measure_rows
 from posenc_jax.lab import runs
 from posenc_jax.lab.report import Section
 

@@ -6,7 +6,6 @@ from pydantic import Field
 
 from experiments import checks
 from posenc_jax import encodings
-from posenc_jax.encoding import Encoding
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config import schema
 from posenc_jax.options import FieldError
@@ -27,12 +26,8 @@ class Config(schema.TrainedConfig):
     eval: EvalConfig
 
 
-def sized_encoding(config: Config, name: str) -> Encoding:
-    """The encoding of that name; its tables have the size of the trained grid."""
-    return encodings.make(name, **_options(config, name))
-
-
-def _options(config: Config, name: str) -> dict[str, Any]:
+def options_of(config: Config, name: str) -> dict[str, Any]:
+    """The options of a method, whose tables have the size of the trained grid."""
     side = config.train.length
     flat = encodings.axes(name) < 2
     fits = {"length": side * side if flat else side, "beyond": "clamp"}
@@ -62,9 +57,9 @@ def _check_method(config: Config, name: str) -> None:
     for part in encodings.cards(name):
         if part.groups is not None:
             raise FieldError("encoding.name", f"{part.name} reads groups; images state none")
-    options = _options(config, name)
+    options = options_of(config, name)
     positions = lambda size: size if axes == 2 else size * size
     checks.training("train.length", name, options, positions(config.train.length))
     for size in config.eval.lengths:
         checks.reach("eval.lengths", name, options, positions(size))
-    checks.width("model.width", name, sized_encoding(config, name), config.model)
+    checks.width("model.width", name, encodings.make(name, **options), config.model)

@@ -1,13 +1,17 @@
-"""The report of the experiment: what follows from its numbers, its table, its figures."""
+"""The report of an image experiment: what follows from its numbers, its table, its figures."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from experiments.images import figures
-from experiments.results import lead, share
-from posenc_jax.lab.report import Grid, Picture, Section, summaries
+import numpy as np
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+from posenc_jax.lab.report import Grid, Picture, Section, drawing, summaries
+from posenc_jax.lab.report.drawing import name_rows, seed_dots, title_with_legend
 from posenc_jax.lab.report.statistics import paired
+from posenc_jax.lab.report.summaries import lead, share
 from posenc_jax.lab.runs import StoredRun
 from posenc_jax.lab.tasks.images import VIEWS
 
@@ -25,16 +29,28 @@ def sections(run: StoredRun) -> tuple[str, list[Section]]:
     """The line below the title of the report, and its sections."""
     summary = run.summary
     names = methods(summary)
-    by_resolution = partial(figures.by_resolution, summary, names)
-    control = partial(figures.control, summary, names)
-    shown = partial(figures.shown, Path(run.path, "shown.npz"))
-    accuracy = Picture("by_resolution", by_resolution, figures.SIZES)
     return lead(run, f"{len(names)} methods", f"{summaries.seed_count(summary)} seeds"), [
         Section("What follows", findings(summary)),
-        Section("Accuracy", [_table(summary), accuracy]),
-        Section("The control: shuffled patches", [Picture("control", control, figures.CONTROL)]),
-        Section("What the model is shown", [Picture("shown", shown, figures.SHOWN)]),
-    ]
+        Section("Accuracy", [_table(summary), Picture(
+            "by_resolution",
+            partial(_by_resolution, summary, names),
+            "Accuracy by resolution: every seed a dot, the line their mean. "
+            "Positions go on from those of training, or are squeezed into them.",
+        )]),
+        Section("The control: shuffled patches", [Picture(
+            "control",
+            partial(_control, summary, names),
+            "Accuracy at the resolution of training on images as they are and on the same images "
+            "with their patches shuffled: every seed a mark. The dashed line is the most frequent "
+            "label.",
+        )]),
+        Section("What the model is shown", [Picture(
+            "shown",
+            partial(_shown, Path(run.path, "shown.npz")),
+            "One test image as the model reads it, patch by patch, at each resolution and "
+            "shuffled.",
+        )]),
+    ]  # fmt: skip
 
 
 def methods(summary: Mapping) -> list[str]:
@@ -47,58 +63,56 @@ def findings(summary: Mapping) -> list[str]:
     names, trained = methods(summary), summary["train_length"]
     at = partial(_cell, summary)
     best = max(names, key=lambda name: at(name, COUNTED, trained)["mean"])
-    said = [
+    lines = [
         f"At the resolution of training, {_grid(trained)} patches, {best} is right most often: "
         f"{share(at(best, COUNTED, trained))} of the test images. Always saying the most frequent "
         f"label of training is right on {summary['baselines']['most_frequent']:.3f}."
     ]
-    told = [name for name in names if name != "nope"]
-    loss = {n: at(n, COUNTED, trained)["mean"] - at(n, SHUFFLED, trained)["mean"] for n in names}
-    if told:
-        said.append(
+    positional = [name for name in names if name != "nope"]
+    falls = {n: at(n, COUNTED, trained)["mean"] - at(n, SHUFFLED, trained)["mean"] for n in names}
+    if positional:
+        lines.append(
             f"Shuffled patches, the control: with positions accuracy falls by "
-            f"{min(loss[n] for n in told):.3f} or more"
-            + (f"; without, by {loss['nope']:.3f}." if "nope" in names else ".")
+            f"{min(falls[n] for n in positional):.3f} or more"
+            + (f"; without, by {falls['nope']:.3f}." if "nope" in names else ".")
         )
-    for size in figures.sizes(summary):
+    for size in _sizes(summary):
         if size > trained:
             for view in (COUNTED, INTERPOLATED):
                 first = max(names, key=lambda name: at(name, view, size)["mean"])
-                said.append(f"{_grid(size)} patches, positions {view}: the best is {first} with "
+                lines.append(f"{_grid(size)} patches, positions {view}: the best is {first} with "
                             f"{share(at(first, view, size))}.")  # fmt: skip
-    lost = [
+    missing = [
         f"{_grid(entry['length'])} patches, {entry['encoding']}: not measured: {entry['reason']}."
         for entry in summary["not_measured"]
     ]
-    return said + _gains(summary, names) + lost
+    return lines + _gains(summary, names) + missing
 
 
 def _gains(summary: Mapping, names: Sequence[str]) -> list[str]:
-    """The gain of two dimensions over one, paired by seed."""
+    """The gain of two dimensions over one, paired by seed; none without such a pair of methods."""
     pairs = [(flat, grid) for flat, grid in PAIRS.items() if flat in names and grid in names]
-    places = [(COUNTED, summary["train_length"])] + [
-        (INTERPOLATED, n) for n in figures.sizes(summary) if n > summary["train_length"]
-    ]
-    said = []
+    if not pairs:
+        return []
+    trained = summary["train_length"]
+    places = [(COUNTED, trained), *((INTERPOLATED, n) for n in _sizes(summary) if n > trained)]
+    count, lines = len(pairs) * len(places), []
     for view, size in places:
         parts = []
         for flat, grid in pairs:
             ours, theirs = (_cell(summary, name, view, size)["seeds"] for name in (grid, flat))
-            gain = paired(ours, theirs, len(pairs) * len(places))
+            gain = paired(ours, theirs, count)
             half = "" if gain.half is None else f" ±{gain.half:.3f}"
             parts.append(f"{grid} less {flat} {gain.mean:+.3f}{half}")
-        if parts:
-            said.append(f"{_grid(size)}, {view}: {'; '.join(parts)}.")
-    if said:
-        count = len(pairs) * len(places)
-        said[-1] += f" Paired by seed, intervals at 95% for all {count} differences together."
-    return said
+        lines.append(f"{_grid(size)}, {view}: {'; '.join(parts)}.")
+    lines[-1] += f" Paired by seed, intervals at 95% for all {count} differences together."
+    return lines
 
 
 def _table(summary: Mapping) -> Grid:
     trained = summary["train_length"]
     columns = [(COUNTED, trained), (SHUFFLED, trained)]
-    for size in figures.sizes(summary):
+    for size in _sizes(summary):
         if size > trained:
             columns += [(COUNTED, size), (INTERPOLATED, size)]
     title = lambda view, size: _grid(size) + ("" if (view, size) == columns[0] else f" {view}")
@@ -122,3 +136,82 @@ def _cell(summary: Mapping, name: str, view: str, size: int) -> Mapping:
 
 def _grid(size: int) -> str:
     return f"{size} × {size}"
+
+
+def _sizes(summary: Mapping) -> list[int]:
+    """The resolutions that every method could be tested at."""
+    missing = {entry["length"] for entry in summary["not_measured"]}
+    return [size for size in summaries.lengths(summary) if size not in missing]
+
+
+def _by_resolution(summary: Mapping, names: Sequence[str]) -> Figure:
+    """Accuracy by patches a side, a panel for counted and one for interpolated positions."""
+    shared, styles = _sizes(summary), drawing.line_styles(names)
+    figure = Figure(figsize=(8, 4.8))
+    panels = figure.subplots(1, 2, sharey=True, gridspec_kw={"wspace": 0.06})
+    for axes, view in zip(panels, (COUNTED, INTERPOLATED), strict=True):
+        for name in names:
+            key = name if view == COUNTED else f"{name}, {view}"
+            cells = [summary["results"][key][str(size)] for size in shared]
+            color = styles[name]["color"]
+            axes.plot(shared, [c["mean"] for c in cells], label=name, zorder=3, **styles[name])
+            for size, cell in zip(shared, cells, strict=True):
+                axes.plot([size] * len(cell["seeds"]), cell["seeds"], ".", ms=4, alpha=0.6,
+                          color=color, zorder=4)  # fmt: skip
+        for value in summary["baselines"].values():
+            axes.axhline(value, color=drawing.MUTED, linewidth=1, linestyle="--", zorder=1)
+        drawing.trained_line(axes, summary["train_length"])
+        axes.set_xticks(shared, [f"{size} × {size}" for size in shared])
+        axes.set_title(f"positions {view}")
+    panels[0].set_ylim(0, 1.02)
+    panels[0].set_ylabel("accuracy (share of images)")
+    figure.supxlabel("patches · dotted line: trained", fontsize="medium")
+    title_with_legend(figure, "Accuracy by resolution", columns=4)
+    return figure
+
+
+def _control(summary: Mapping, names: Sequence[str]) -> Figure:
+    """Each method's accuracy on images as they are and shuffled."""
+    trained = str(summary["train_length"])
+    figure = Figure(figsize=(8, 1.7 + 0.32 * len(names)))
+    axes = figure.subplots()
+    for value in summary["baselines"].values():
+        axes.axvline(value, color=drawing.MUTED, linewidth=1, linestyle="--", zorder=1)
+    for y, name in enumerate(names):
+        both = [summary["results"][key][trained] for key in (name, f"{name}, {SHUFFLED}")]
+        means = [cell["mean"] for cell in both]
+        axes.plot(means, [y, y], color=drawing.GRID, linewidth=3, zorder=1)
+        for i, (cell, text) in enumerate(zip(both, ("as it is", SHUFFLED), strict=True)):
+            seed_dots(axes, y, cell["seeds"], i, ms=5, alpha=0.75, label=text)
+    name_rows(axes, names)
+    axes.set_xlim(0, 1.02)
+    axes.set_xlabel("accuracy (share of images)")
+    title_with_legend(figure, "What is left when patches are shuffled", columns=2)
+    return figure
+
+
+def _shown(file: Path) -> Figure:
+    """Patches [side, side, P, P, C] of one image at each resolution, a panel each."""
+    with np.load(file) as stored:
+        panels = {title: stored[title] for title in stored.files}
+    figure = Figure(figsize=(8, 0.6 + 8 / len(panels)))
+    row = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axes, (title, patch_RCPPC) in zip(row, panels.items(), strict=True):
+        axes.imshow(_put_together(patch_RCPPC), interpolation="nearest")
+        axes.set_title(title, fontsize="small")
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set_visible(False)
+    return figure
+
+
+def _put_together(patch_RCPPC: np.ndarray) -> np.ndarray:
+    """One image of all patches, with gaps of a third of a pixel between them; a single channel is
+    drawn dark on light.
+    """
+    ink = patch_RCPPC.shape[-1] == 1
+    color_RCPP3 = 1 - patch_RCPPC.repeat(3, axis=-1) if ink else patch_RCPPC
+    fine = color_RCPP3.repeat(3, axis=2).repeat(3, axis=3)
+    gap = ((0, 0), (0, 0), (0, 1), (0, 1), (0, 0))
+    rows, columns, high, wide, _ = (apart := np.pad(fine, gap, constant_values=np.nan)).shape
+    whole = apart.transpose(0, 2, 1, 3, 4).reshape(rows * high, columns * wide, 3)[:-1, :-1]
+    return np.where(np.isnan(whole), to_rgb(drawing.GRID), whole)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.images.config import Config, sized_encoding
+from experiments.images.config import Config, options_of
 from experiments.images.pages import row, sections
 from experiments.stages import Evaluation, evaluation_stages, train_stage
 from posenc_jax import encodings
@@ -45,7 +45,7 @@ def _task(config: Config, name: str) -> tasks.Task:
 def _model(config: Config, name: str, classes: int, features: int) -> Model:
     """The encoder with one output for each image, [B, 1, classes]."""
     model = transformer.build(
-        config.model, sized_encoding(config, name), classes,
+        config.model, encodings.make(name, **options_of(config, name)), classes,
         pooled=True, axes=max(1, encodings.axes(name)), features=features,
     )  # fmt: skip
 
@@ -64,8 +64,7 @@ def _measure_method(config: Config, name: str, run: runs.Run) -> None:
     limits = schema.EvalConfig(lengths=config.eval.lengths, tokens=config.eval.tokens)
     evaluator = Evaluator(model, task, limits)
     plan = [
-        Evaluation(name, size, name, evaluator, f"{name}: read at {size}")
-        for size in config.eval.lengths
+        Evaluation(name, size, evaluator, f"{name}: read at {size}") for size in config.eval.lengths
     ]
     if all(run.ended(one.stage) for one in plan):
         return

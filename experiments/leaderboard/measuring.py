@@ -83,20 +83,11 @@ def _draw_pool(config: Any, number: int) -> Pool:
     return Pool(task, train, test)
 
 
-def pooled(vocab: int, window: int) -> Task:
-    """A task whose data are a pool, and whose examples are drawn from it."""
-
-    def sample(data: Batch, key, size_B, width):
-        row_B = jax.random.randint(key, size_B.shape, 0, len(data.tokens_BT), jnp.int32)
-        return jax.tree.map(lambda leaf: leaf[row_B], data)
-
-    def untested(*_args):
-        raise NotImplementedError("the test examples of a pool are batches already")
-
-    return Task(
-        "pool", vocab, "exact_match", 1, None, lambda size: window, lambda size: None, (),
-        sample, untested, dict, {},
-    )  # fmt: skip
+def sample_pool(data: Batch, key: jax.Array, size_B: jax.Array, width: int) -> Batch:
+    """As many examples of a pool as there are sizes, drawn with replacement."""
+    del width  # that of the pool
+    row_B = jax.random.randint(key, size_B.shape, 0, len(data.tokens_BT), jnp.int32)
+    return jax.tree.map(lambda leaf: leaf[row_B], data)
 
 
 def measurer(config: Any) -> Callable[[str], Result]:
@@ -105,9 +96,7 @@ def measurer(config: Any) -> Callable[[str], Result]:
 
 
 def _attempt(config: Any, pools: Sequence[Pool], name: str) -> Result:
-    """The method's result, with a reason if it diverges or runs out of memory. Other errors are
-    bugs, and are raised.
-    """
+    """The method's result, with a reason if it diverges or runs out of memory."""
     try:
         return Result(list(measure(config, name, pools)), "")
     except Diverged as reason:
@@ -124,7 +113,8 @@ def measure(config: Any, name: str, pools: Sequence[Pool]) -> Iterator[runs.Reco
     vocab = max(pool.task.vocab for pool in pools)
     build = lambda encoding: transformer.build(config.model, encoding, vocab)
     model, train = build(encoding_of(config, name)), config.train
-    run_chunk = chunk_runner(model, pooled(vocab, config.window), train, config.model.masks.loss)
+    task = pools[0].task._replace(sample=sample_pool)
+    run_chunk = chunk_runner(model, task, train, config.model.masks.loss)
     records = partial(runs.seed_records, train.steps, config.seed_range)
     labels = {"encoding": name, "length": config.window}
     states = []

@@ -1,17 +1,17 @@
-"""The summary of the board, its tables, and its Markdown page."""
+"""The summary of the board, its tables and figure, and its Markdown page."""
 
 import re
 from collections.abc import Iterable, Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from experiments.leaderboard import figures
-from experiments.results import collect, lead, mean_cell, nested, plus_minus
 from posenc_jax.lab.report import Grid, Picture, Section
-from posenc_jax.lab.report.statistics import paired
+from posenc_jax.lab.report.drawing import name_rows, seed_dots, title_with_legend
+from posenc_jax.lab.report.statistics import Interval, mean_cell, paired
+from posenc_jax.lab.report.summaries import collect, lead, nested, plus_minus
 from posenc_jax.lab.runs import Record, StoredRun
 
 METRIC = "token_accuracy"
@@ -38,7 +38,7 @@ def summarise(
     records: Iterable[Record],
     reference: str,
     missing: Mapping[str, str],
-    left_out: Mapping[str, str] = MappingProxyType({}),
+    left_out: Mapping[str, str],
 ) -> dict:
     """The summary of a run.
 
@@ -112,7 +112,11 @@ def _against(
 def sections(run: StoredRun) -> tuple[str, list[Section]]:
     """The line below the title of the report, and its sections."""
     summary = run.summary
-    picture = Picture("board", partial(figures.board, summary), figures.BOARD)
+    caption = (
+        "Share of answer tokens that are right in the trained window and in the longest one, every "
+        "seed a small dot, the mean over tasks; sorted by the mean over all longer windows."
+    )
+    picture = Picture("board", partial(_figure, summary), caption)
     board = [_board(summary), picture] if summary["rows"] else []
     counts = f"{len(summary['rows'])} methods", f"{len(summary['tasks'])} tasks"
     return lead(run, *counts), [
@@ -125,45 +129,39 @@ def sections(run: StoredRun) -> tuple[str, list[Section]]:
 def _findings(summary: Mapping) -> list[str]:
     """Sentences made from the intervals, and which methods are not on the board."""
     reference = summary["reference"]
-    said = [f"{reference}, the reference, was not measured: nothing can be compared with it."]
+    lines = [f"{reference}, the reference, was not measured: nothing can be compared with it."]
     if reference in summary["rows"]:
-        said = _compared(summary)
+        lines = _compared(summary)
     for name, reason in summary["not_measured"].items():
-        said.append(f"{name}: not measured, {reason}.")
+        lines.append(f"{name}: not measured, {reason}.")
     for reason in dict.fromkeys(summary["left_out"].values()):
         names = [name for name, why in summary["left_out"].items() if why == reason]
-        said.append(f"Left out, {reason}: {', '.join(names)}.")
-    return said
+        lines.append(f"Left out, {reason}: {', '.join(names)}.")
+    return lines
 
 
 def _compared(summary: Mapping) -> list[str]:
     rows, reference = summary["rows"], summary["reference"]
     others = {name: row for name, row in rows.items() if name != reference}
     reach = {name: row for name, row in others.items() if "gain" in row}
-    better = [name for name, row in reach.items() if _clear(row["gain"]) > 0]
-    worse = [name for name, row in reach.items() if _clear(row["gain"]) < 0]
-    costly = [name for name, row in others.items() if _clear(row["cost"]) > 0]
-    said = [
+    gain = {name: Interval(**row["gain"]).sign for name, row in reach.items()}
+    better = [name for name in reach if gain[name] > 0]
+    worse = [name for name in reach if gain[name] < 0]
+    costly = [name for name, row in others.items() if Interval(**row["cost"]).sign > 0]
+    lines = [
         f"Beyond the trained window {len(better)} of {len(reach)} methods are better than "
         f"{reference}, {len(worse)} worse; the others show no clear difference at this budget."
     ]
     if len(reach) < len(others):
-        ends = ", ".join(name for name in others if name not in reach)
-        said.append(f"Not defined beyond the trained window: {ends}.")
+        names = ", ".join(name for name in others if name not in reach)
+        lines.append(f"Not defined beyond the trained window: {names}.")
     if better:
         free = [name for name in better if name not in costly]
         listed = ", ".join(free) or "none"
-        said.append(f"Better beyond, without a clear cost within the trained window: {listed}.")
+        lines.append(f"Better beyond, without a clear cost within the trained window: {listed}.")
     if costly:
-        said.append(f"Worse than {reference} within the trained window: {', '.join(costly)}.")
-    return said
-
-
-def _clear(difference: Mapping) -> int:
-    """The sign of a difference whose corrected interval excludes 0, else 0."""
-    if difference["low"] is None:
-        return 0
-    return int(difference["low"] > 0) - int(difference["high"] < 0)
+        lines.append(f"Worse than {reference} within the trained window: {', '.join(costly)}.")
+    return lines
 
 
 def _board(summary: Mapping) -> Grid:
@@ -188,7 +186,7 @@ def _score(cell: Mapping | None) -> str:
 def _difference(difference: Mapping | None) -> str:
     if difference is None:
         return UNDEFINED
-    mark = "*" if _clear(difference) else ""
+    mark = "*" if Interval(**difference).sign else ""
     return f"{difference['mean']:+.3f}{mark}".replace("0.", ".", 1)
 
 
@@ -196,12 +194,32 @@ def _task(summary: Mapping, task: str) -> Grid:
     """Every seed of one task."""
     trained, windows = summary["windows"][0], summary["windows"]
     columns = ["method", *(f"{n // trained}×" for n in windows)]
-    said = lambda seeds: " ".join(f"{v:.3f}" for v in seeds).replace("0.", ".") or UNDEFINED
+    text = lambda seeds: " ".join(f"{v:.3f}" for v in seeds).replace("0.", ".") or UNDEFINED
     rows = [
-        (name, *(said(row.get(str(n), ())) for n in windows))
+        (name, *(text(row.get(str(n), ())) for n in windows))
         for name, row in summary["tasks"][task].items()
     ]
     return Grid(columns, rows, f"{task}: share of answer tokens that are right, every seed")
+
+
+def _figure(summary: Mapping) -> Figure:
+    """A row for each method: its score in the trained window and in the longest one."""
+    rows, windows = summary["rows"], summary["windows"]
+    figure = Figure(figsize=(8, 1.6 + 0.19 * len(rows)))
+    axes = figure.subplots()
+    ends = ((windows[0], 0, "trained window"), (windows[-1], 1, f"{windows[-1] // windows[0]}×"))
+    for y, row in enumerate(rows.values()):
+        cells = [(row["scores"][str(n)], number, label) for n, number, label in ends]
+        cells = [(cell, number, label) for cell, number, label in cells if cell]
+        means = [cell["mean"] for cell, _, _ in cells]
+        axes.plot(means, [y] * len(means), color="gray", linewidth=0.8, alpha=0.6, zorder=1)
+        for cell, number, label in cells:
+            seed_dots(axes, y, cell["seeds"], number, marker=".", ms=4, alpha=0.6)
+            seed_dots(axes, y, [cell["mean"]], number, ms=6, label=label)
+    name_rows(axes, list(rows), fontsize="small")
+    axes.set_xlabel("share of answer tokens right, mean over tasks; sorted by longer windows")
+    title_with_legend(figure, "Within the trained window, and beyond", columns=2)
+    return figure
 
 
 def markdown(run: StoredRun, figure: str) -> str:

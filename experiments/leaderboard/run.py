@@ -3,7 +3,7 @@
 from experiments.leaderboard import measuring
 from experiments.leaderboard.config import Config, left_out, names
 from experiments.leaderboard.pages import sections, summarise
-from experiments.rows import measure_rows
+from experiments.workers import measure_rows
 from posenc_jax.lab import runs
 
 __all__ = ["measure", "sections"]

@@ -39,17 +39,15 @@ def variant(config: Config, name: str, label: str, length: int) -> Encoding:
 
 
 def _variant_options(config: Config, name: str, label: str, length: int) -> dict[str, Any]:
-    stretch = {"factor": max(1.0, length / config.train.length), "length": config.train.length}
-    options: dict[str, Any] = dict(config.encoding.options)
+    trained, options = config.train.length, config.encoding.options
     if label != name:
-        options = {**stretch, **options}
+        options = {"factor": max(1.0, length / trained), "length": trained} | options
     return encodings.taken_by(label, options)
 
 
 def check(config: Config) -> None:
     """Raises FieldError for what cannot run, before data is read or anything compiled."""
-    sizes = checks.sizes(config)
-    width = tasks.check(config.task.name, sizes, **config.task.options).width
+    width = tasks.check(config.task.name, checks.sizes(config), **config.task.options).width
     checks.kind(config.model, config.task)
     names = config.encoding.names
     encodings.check_used(names, config.encoding.options)
@@ -62,14 +60,12 @@ def check(config: Config) -> None:
         _check_method(config, name, trained)
         for label in config.eval.variants:
             _check_variant(config, name, label)
-        for field, lengths in sizes.items():
-            in_training = field != "eval.lengths"
-            longest = field == "train.length"
-            check_length = checks.training if longest else checks.reach
-            labels = (name,) if in_training else config.eval.variants or (name,)
-            for length, label in itertools.product(lengths, labels):
-                options = _variant_options(config, name, label, length)
-                check_length(field, label, options, width(length))
+        options = encodings.taken_by(name, config.encoding.options)
+        checks.training("train.length", name, options, width(config.train.length))
+        labels = config.eval.variants or (name,)
+        for length, label in itertools.product(config.eval.lengths, labels):
+            options = _variant_options(config, name, label, length)
+            checks.reach("eval.lengths", label, options, width(length))
 
 
 def _check_method(config: Config, name: str, encoding: Encoding, field: str = "") -> None:

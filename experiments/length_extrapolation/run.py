@@ -45,7 +45,7 @@ def train_and_evaluate(config: Config, task: tasks.Task, run: runs.Run) -> None:
     programs = 0
     for name in config.encoding.names:
         plan = _plan(config, task, name)
-        programs += len({(one.model, one.evaluator.shape(one.length)) for one in plan})
+        programs += len({(one.evaluator, one.evaluator.shape(one.length)) for one in plan})
         if not all(run.ended(one.stage) for one in plan):
             model = transformer.build(config.model, trained_encoding(config, name), task.vocab)
             state = train_stage(config, model, task, name, plan, run)
@@ -79,7 +79,7 @@ def _plan(config: Config, task: tasks.Task, name: str) -> list[Evaluation]:
                 model = _reader(config, encoding, task.vocab)
                 evaluators[shared] = Evaluator(model, task, config.eval)
             stage = f"{name}: read as {label} at {length}"
-            plan.append(Evaluation(label, length, shared, evaluators[shared], stage))
+            plan.append(Evaluation(label, length, evaluators[shared], stage))
     return plan
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from experiments.dot_plots import name_rows, seed_dots, title_with_legend
 from experiments.padding_leakage.measuring import Computed
-from experiments.results import largest
 from posenc_jax.lab.report import drawing
+from posenc_jax.lab.report.drawing import name_rows, seed_dots, title_with_legend
+from posenc_jax.lab.report.summaries import largest
 
 LEAK = (
     "Largest change of each quantity when the padding changes, of any encoding, side, amount and "
@@ -62,8 +62,8 @@ def mass(found: Mapping, data: Mapping) -> Figure:
     for axes, width in zip(panels, widths, strict=True):
         for y, states in enumerate(found.values()):
             for i, (state, by_width) in enumerate(states.items()):
-                at, label = y + 0.24 * (i - 0.5), state if y == 0 else None
-                seed_dots(axes, at, by_width[width], i, ms=5, alpha=0.7, label=label)
+                at = y + 0.24 * (i - 0.5)
+                seed_dots(axes, at, by_width[width], i, ms=5, alpha=0.7, label=state)
         pads = int(width) - data["measured"]
         axes.axvline(pads / int(width), color=drawing.MUTED, linewidth=1, linestyle=":")
         name_rows(axes, list(found))
@@ -81,9 +81,9 @@ def accuracy(found: Mapping) -> Figure:
     for axes, (kind, by_masks) in zip(panels, found.items(), strict=True):
         for y, by_condition in enumerate(by_masks.values()):
             for i, (condition, cell) in enumerate(by_condition.items()):
-                at, label = y + 0.19 * (i - 1.5), condition if y == 0 else None
+                at = y + 0.19 * (i - 1.5)
                 seed_dots(axes, at, cell["values"], i, marker=".", ms=3, alpha=0.4)
-                seed_dots(axes, at, [cell["mean"]], i, ms=5, label=label)
+                seed_dots(axes, at, [cell["mean"]], i, ms=5, label=condition)
         name_rows(axes, list(by_masks))
         axes.set_xlim(-0.02, 1.03)
         axes.set_xlabel("share right")

@@ -12,28 +12,17 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
-from experiments.methods import largest, small_layout
-from experiments.padding_leakage.config import Data, Learning
+from experiments.methods import largest, small_layout, train_small
+from experiments.padding_leakage.config import Config, Data
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.hosts.compiling import jit_quick
-from posenc_jax.lab.hosts.tuning import pack, unpack, value_and_grad
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.task import PAD
 from posenc_jax.lab.training.loop import over_seeds, refuse_not_finite
-from posenc_jax.lab.training.step import (
-    BATCH,
-    INIT,
-    PLACE,
-    SIZE,
-    State,
-    advance,
-    mean_loss,
-    random_key,
-)
+from posenc_jax.lab.training.step import BATCH, INIT, PLACE, SIZE, mean_loss, random_key
 from posenc_jax.layout import Layout
 
 MASKS = ("attention", "output", "loss")
@@ -44,20 +33,6 @@ ModelOf = Callable[[Any], Model]  # of the output mask
 # accuracy, or ("mass",) for the attention on padding.
 Quantity = tuple[str, ...]
 Leaks = dict[tuple[Quantity, str], np.ndarray]  # (quantity, subset of the masks) -> [A, 2, D, S]
-
-
-class Setting(NamedTuple):
-    """What all rows share."""
-
-    model: schema.ModelConfig
-    data: Data
-    learning: Learning
-    seeds: tuple[int, ...]
-
-
-class Subject(NamedTuple):
-    label: str
-    encoding: Encoding
 
 
 class Batch(NamedTuple):
@@ -122,36 +97,36 @@ def pool(out_BTV: jax.Array, batch: Batch, output_mask: jax.Array | bool) -> jax
     return total_BV / counts_BT1.sum(axis=1).astype(out_BTV.dtype)
 
 
-def measure(setting: Setting, subject: Subject) -> Leaks:
+def measure(config: Config, label: str, encoding: Encoding) -> Leaks:
     """Trains one encoding under all subsets of the masks, and measures it before and after.
 
     Raises:
       Diverged: names the row, the masks, the step and the seed of a loss that is not finite.
     """
-    shape = (2, 2, len(setting.data.sides), len(setting.seeds))
+    shape = (2, 2, len(config.data.sides), config.seeds)
     output_R, loss_R, side_R, seed_R = (x.reshape(-1) for x in np.indices(shape))
-    left_R = np.asarray(setting.data.sides)[side_R] == "left"
-    seed_R = np.asarray(setting.seeds, np.int32)[seed_R]
+    left_R = np.asarray(config.data.sides)[side_R] == "left"
+    seed_R = np.asarray(config.seed_range, np.int32)[seed_R]
     runs = Run(*map(jnp.asarray, (output_R > 0, loss_R > 0, left_R, seed_R)))
     twice = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf]), runs)
 
     def reader(attention: bool, amount: int):
-        one = partial(_read, setting, partial(_model, setting, subject, attention), amount)
+        one = partial(_read, config.data, partial(_model, config, encoding, attention), amount)
         read = jit_quick(lambda params: over_seeds(one, params, twice))
         return lambda params: jax.device_get(read(params))
 
-    init = lambda seed: _model(setting, subject, True, True).init(random_key(seed, INIT))
+    init = lambda seed: _model(config, encoding, True, True).init(random_key(seed, INIT))
     fresh = jit_quick(jax.vmap(init))(runs.seed)
     read_plain = reader(True, 0)  # without padding there is nothing to mask
     found: Leaks = {}
     for attention in (False, True):
-        learn = partial(_learn, setting, subject, partial(_model, setting, subject, attention))
+        learn = partial(_learn, config, partial(_model, config, encoding, attention))
         learned, metrics = jax.jit(partial(over_seeds, learn))(fresh, runs)
-        where = f"{subject.label}, attention mask {'on' if attention else 'off'}, "
+        where = f"{label}, attention mask {'on' if attention else 'off'}, "
         refuse_not_finite(jax.device_get(metrics), seed_R.tolist(), where)
         both = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), fresh, learned)
         plain = read_plain(both)
-        padded = [reader(attention, amount)(both) for amount in setting.data.amounts]
+        padded = [reader(attention, amount)(both) for amount in config.data.amounts]
         for name, rows in _quantities(plain, padded).items():
             value_A2OLDS = np.stack(rows).reshape(-1, 2, *shape)
             for output, loss in np.ndindex(2, 2):
@@ -159,11 +134,11 @@ def measure(setting: Setting, subject: Subject) -> Leaks:
     return found
 
 
-def _model(setting: Setting, subject: Subject, attention: bool, output: Any) -> Model:
+def _model(config: Config, encoding: Encoding, attention: bool, output: Any) -> Model:
     """The model with masks on or off; `output` may be traced, so that one program serves both."""
     masks = schema.MaskConfig.model_construct(attention=attention, output=output)
-    config = setting.model.model_copy(update={"masks": masks})
-    return transformer.build(config, subject.encoding, setting.data.symbols + 1)
+    model = config.model.model_copy(update={"masks": masks})
+    return transformer.build(model, encoding, config.data.symbols + 1)
 
 
 def _quantities(plain, padded: list) -> dict[Quantity, list[np.ndarray]]:
@@ -192,37 +167,30 @@ def _token_loss(logits_BTV, batch: Batch, loss_mask):
     return mean_loss(logits_BTV, batch.before_BT, (real_BT | ~loss_mask).astype(jnp.float32))
 
 
-def _learn(setting: Setting, subject: Subject, model_of: ModelOf, params, run: Run):
+def _learn(config: Config, model_of: ModelOf, params, run: Run):
     """Trains one run on the loss of tokens plus that of sequences: parameters, metrics."""
-    data, learning, model = setting.data, setting.learning, model_of(run.output_mask)
-    tx = optax.adam(optax.cosine_decay_schedule(learning.lr, learning.steps))
+    data, learning, model = config.data, config.learning, model_of(run.output_mask)
 
-    def loss_of(params, batch, placed):
+    def loss_of(params, step):
+        least, most = data.min_length, data.length + 1
+        key = random_key(run.seed, SIZE, step)
+        size_B = jax.random.randint(key, (learning.batch,), least, most, jnp.int32)
+        key = random_key(run.seed, BATCH, step)
+        batch = sequences(key, data, learning.batch, size_B, data.length, run.left)
+        placed = model.place(random_key(run.seed, PLACE, step), batch.layout)
         logits_BTV = model.apply(params, batch.tokens_BT, batch.layout, placed)
         logits_BV = pool(logits_BTV, batch, run.output_mask)
         whole = jnp.ones_like(batch.favourite_B, jnp.float32)[:, None]
         favourite = mean_loss(logits_BV[:, None], batch.favourite_B[:, None], whole)
-        return _token_loss(logits_BTV, batch, run.loss_mask) + favourite
+        return _token_loss(logits_BTV, batch, run.loss_mask) + favourite, None
 
-    def step(state, _):
-        least, most = data.min_length, data.length + 1
-        key = random_key(run.seed, SIZE, state.step)
-        size_B = jax.random.randint(key, (learning.batch,), least, most, jnp.int32)
-        key = random_key(run.seed, BATCH, state.step)
-        batch = sequences(key, data, learning.batch, size_B, data.length, run.left)
-        placed = model.place(random_key(run.seed, PLACE, state.step), batch.layout)
-        loss, grads = value_and_grad(loss_of, state.params, batch, placed)
-        return advance(tx, state, loss, grads)
-
-    params = pack(params, params)
-    state = State(params, tx.init(params), jnp.zeros((), jnp.int32), run.seed)
-    state, metrics = jax.lax.scan(step, state, length=learning.steps)
-    return unpack(state.params), metrics
+    params, _, metrics = train_small(loss_of, params, run.seed, learning, learning.steps)
+    return params, metrics
 
 
-def _read(setting: Setting, model_of: ModelOf, amount: int, params, run: Run):
+def _read(data: Data, model_of: ModelOf, amount: int, params, run: Run):
     """One run on the measured sequences: (results with zeros as padding, scores, content gaps)."""
-    data, model = setting.data, model_of(run.output_mask)
+    model = model_of(run.output_mask)
     count, width = data.examples, data.measured + amount
     size_B = jnp.full((count,), data.measured, jnp.int32)
     key = random_key(TEST, BATCH)

@@ -7,9 +7,9 @@ import numpy as np
 
 from experiments.padding_leakage import figures
 from experiments.padding_leakage.measuring import MASKS, Computed, subset
-from experiments.results import collect, largest, mean_cell, nested, plus_minus, small
 from posenc_jax.lab.report import Grid, Picture, Section
-from posenc_jax.lab.report.statistics import paired
+from posenc_jax.lab.report.statistics import mean_cell, paired
+from posenc_jax.lab.report.summaries import collect, largest, nested, plus_minus, small
 from posenc_jax.lab.runs import Record, StoredRun
 
 NAMES = [subset([bool(i & bit) for bit in (1, 2, 4)]) for i in range(8)]
@@ -119,9 +119,8 @@ def _accuracy(by_masks: Mapping[str, Mapping[str, Mapping]]) -> dict:
             ours, theirs = ([float(np.mean(sides)) for sides in by_masks[m][condition].values()]
                             for m in (masks, ALL))  # fmt: skip
             gap = paired(ours, theirs, comparisons)
-            clear = gap.low is not None and gap.high is not None and (gap.low > 0 or gap.high < 0)
             cell = mean_cell(ours)
-            cell |= {"values": cell.pop("seeds"), "difference": gap.mean, "clear": clear}
+            cell |= {"values": cell.pop("seeds"), "difference": gap.mean, "clear": gap.sign != 0}
             found.setdefault(masks, {})[condition] = cell
     return found
 

@@ -7,9 +7,9 @@ import numpy as np
 from experiments.methods import small_encoding
 from experiments.padding_leakage import measuring
 from experiments.padding_leakage.config import Config
-from experiments.padding_leakage.measuring import Leaks, Quantity, Setting, Subject
+from experiments.padding_leakage.measuring import Leaks, Quantity
 from experiments.padding_leakage.pages import sections, summarise
-from experiments.rows import measure_rows
+from experiments.workers import measure_rows
 from posenc_jax.lab import runs
 
 __all__ = ["measure", "sections"]
@@ -24,18 +24,17 @@ def measure(config: Config, run: runs.Run) -> dict:
 
 def _measurer(config: Config) -> Callable[[str], list[dict]]:
     """A function from the name of an encoding to its records."""
-    setting = Setting(config.model, config.data, config.learning, tuple(config.seed_range))
 
     def records(name):
-        subject = Subject(*small_encoding(name, config.encoding.options))
-        return list(_records(setting, subject.label, measuring.measure(setting, subject)))
+        label, encoding = small_encoding(name, config.encoding.options)
+        return list(_records(config, label, measuring.measure(config, label, encoding)))
 
     return records
 
 
-def _records(setting: Setting, label: str, leaks: Leaks) -> Iterator[dict]:
+def _records(config: Config, label: str, leaks: Leaks) -> Iterator[dict]:
     """One record for each number; step 0 is the untrained model."""
-    steps, data = (0, setting.learning.steps), setting.data
+    steps, data = (0, config.learning.steps), config.data
     for (quantity, masks), value_A2DS in leaks.items():
         metric, more = _metric(quantity)
         for a, state, side in np.ndindex(value_A2DS.shape[:-1]):
@@ -43,16 +42,14 @@ def _records(setting: Setting, label: str, leaks: Leaks) -> Iterator[dict]:
             labels = {"encoding": label, "split": "test", "length": length, **more}
             labels |= {"masks": masks, "side": data.sides[side]}
             values = {metric: value_A2DS[a, state, side]}
-            yield from runs.seed_records(steps[state], setting.seeds, labels, values)
+            yield from runs.seed_records(steps[state], config.seed_range, labels, values)
 
 
 def _metric(quantity: Quantity) -> tuple[str, dict[str, str]]:
     """The metric of a quantity in the records, and its labels."""
-    match quantity:
-        case ("mass",):
-            return "attention_on_padding", {}
-        case ("token" | "pooled" as answer, condition):
-            return "accuracy", {"answer": answer, "condition": condition}
-        case (change, name):
-            return "leak", {"change": change, "quantity": name}
-    raise ValueError(f"quantity: {quantity}")
+    if quantity == ("mass",):
+        return "attention_on_padding", {}
+    kind, name = quantity
+    if kind in ("token", "pooled"):
+        return "accuracy", {"answer": kind, "condition": name}
+    return "leak", {"change": kind, "quantity": name}

@@ -8,18 +8,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
-from experiments.methods import largest, small_layout
+from experiments.methods import largest, small_layout, train_small
 from experiments.permutation.config import LENGTHS, EquivarianceConfig, OrderConfig
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.hosts.compiling import jit_quick
-from posenc_jax.lab.hosts.tuning import pack, unpack, value_and_grad
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.training.loop import refuse_not_finite
-from posenc_jax.lab.training.step import INIT, PLACE, State, advance, cross_entropy, random_key
+from posenc_jax.lab.training.step import INIT, PLACE, cross_entropy, random_key
 
 KINDS = math.factorial(LENGTHS[-1])
 
@@ -143,29 +141,22 @@ def _solve(config: OrderConfig, subject: Subject, model: Model, params: Any, see
     # Rows that share a layout would share their random positions.
     shape = task.tokens_BT.shape if random else task.segment_1T.shape
     at = small_layout(jnp.broadcast_to(task.segment_1T, shape), subject.axes)
-    # The rate ends at 0: the last step does not change the parameters that gave its logits.
-    tx = optax.adam(optax.cosine_decay_schedule(config.lr, max(config.steps - 1, 1)))
 
-    def loss_of(params, placed):
+    def loss_of(params, step):
+        placed = model.place(random_key(seed, PLACE, step), at)
         logits_BV = model.apply(params, task.tokens_BT, at, placed)
         loss_B = cross_entropy(logits_BV[:, None], task.label_B[:, None])[:, 0]
         return (loss_B * task.weight_B).sum() / task.weight_B.sum(), logits_BV
 
-    def step(state, _):
-        placed = model.place(random_key(seed, PLACE, state.step), at)
-        (loss, logits_BV), grads = value_and_grad(loss_of, state.params, placed, has_aux=True)
-        state, metrics = advance(tx, state, loss, grads)
-        return state, (logits_BV, metrics)
-
-    packed = pack(params, params)
-    state = State(packed, tx.init(packed), jnp.zeros((), jnp.int32), seed)
-    state, (logits_NBV, metrics) = jax.lax.scan(step, state, length=config.steps)
-    fresh, params, logits_2BV = params, unpack(state.params), logits_NBV[jnp.array([0, -1])]
+    # The rate ends at 0: the last step does not change the parameters that gave its logits.
+    falls = max(config.steps - 1, 1)
+    trained, logits_NBV, metrics = train_small(loss_of, params, seed, config, falls)
+    logits_2BV = logits_NBV[jnp.array([0, -1])]
     if random:  # positions in training are drawn, those in evaluation are not
-        both = jax.tree.map(lambda *leaves: jnp.stack(leaves), fresh, params)
+        both = jax.tree.map(lambda *leaves: jnp.stack(leaves), params, trained)
         logits_2BV = jax.lax.map(lambda p: model.apply(p, task.tokens_BT, at), both)
     right_B = (logits_2BV[1].argmax(axis=-1) == task.label_B).astype(jnp.float32)
-    return params, (right_B * task.weight_B).sum() / task.weight_B.sum(), logits_2BV, metrics
+    return trained, (right_B * task.weight_B).sum() / task.weight_B.sum(), logits_2BV, metrics
 
 
 def _swap_gap(symbols: int, logits_2SBV: np.ndarray) -> np.ndarray:

@@ -1,20 +1,23 @@
-"""The summary of the experiment, what follows from it, and its tables."""
+"""The summary of the experiment, what follows from it, its tables and figures."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
-from experiments.permutation import figures
+from matplotlib.figure import Figure
+
 from experiments.permutation.config import CAUSAL, LSTM
-from experiments.results import collect, largest, lead, mean_cell, nested, plus_minus, share, small
-from posenc_jax.lab.report import Grid, Picture, Section, summaries
-from posenc_jax.lab.report.statistics import paired
+from posenc_jax.lab.report import Grid, Picture, Section, drawing, summaries
+from posenc_jax.lab.report.drawing import Label, name_rows, seed_dots, title_with_legend
+from posenc_jax.lab.report.statistics import mean_cell, paired
+from posenc_jax.lab.report.summaries import collect, largest, lead, nested, share, small
 from posenc_jax.lab.runs import Record, StoredRun
 
 STATES = ("untrained", "trained")
 EQUIVARIANT = 3e-4  # trained outputs reach 20: rounding in float32 adds up to 1e-4
 # Validation perplexity of masked language models: Haviv et al. 2022, arXiv 2203.16634.
 HAVIV = {"nope": 147.18, "learned": 4.06, "sinusoidal": 4.07, "alibi": 4.00}
+FLOOR = 1e-17  # 0 is drawn here on a logarithmic axis
 _error = partial(small, missing="out of range")
 
 
@@ -51,15 +54,30 @@ def sections(run: StoredRun) -> tuple[str, list[Section]]:
     """The line below the title of the report, and its sections."""
     summary, order = run.summary, run.summary["order"]
     seeds = len(next(iter(order.values()))["pairs"]["seeds"])
-    accuracy = Picture("order", partial(figures.order, order), figures.ORDER)
-    errors = Picture("equivariance", partial(figures.errors, order), figures.ERRORS)
+    accuracy = Picture(
+        "order",
+        partial(_order_figure, order),
+        "Share of examples put in the right order, every seed a dot. The lines are one half and "
+        "one sixth: what a model gets that cannot tell the orders of the same symbols apart.",
+    )
+    errors = Picture(
+        "equivariance",
+        partial(_errors_figure, order),
+        "Largest |f(Px) - P f(x)| after training, by length. Thin lines are the methods of the "
+        "catalogue in an encoder; 0 stands on the lowest line.",
+    )
     shown = [
         Section("What follows", findings(order)),
         Section("Every method", [_rows(order), accuracy]),
         Section("How far each is from equivariant", [errors, *_by_length(order)]),
     ]
     if summary["text"]:
-        picture = Picture("masked_text", partial(figures.text, summary), figures.TEXT)
+        picture = Picture(
+            "masked_text",
+            partial(_text_figure, summary),
+            "Bits for each hidden byte, lower is better: every seed a small dot, mean and 95% t "
+            "interval.",
+        )
         shown.append(Section("Hidden bytes of real text", [*_text(summary), picture]))
     return lead(run, f"{len(order)} rows", f"{seeds} seeds"), shown
 
@@ -67,31 +85,31 @@ def sections(run: StoredRun) -> tuple[str, list[Section]]:
 def findings(order: Mapping) -> list[str]:
     """Sentences made from the numbers."""
     encoders = [name for name in order if name not in (CAUSAL, LSTM)]
-    blind = [n for n in order if all(v == 0.5 for v in order[n]["pairs"]["seeds"])]
+    half = [n for n in order if all(v == 0.5 for v in order[n]["pairs"]["seeds"])]
     solved = [n for n in encoders if all(v == 1.0 for v in order[n]["pairs"]["seeds"])]
-    partly = [n for n in encoders if n not in (*blind, *solved)]
-    said = [
-        f"Exactly one half of the pairs in every seed: {_listed(blind)}. Their outputs for (a, b) "
-        f"and (b, a) differ by at most {_error(_most_twins(order, blind))}, trained or not.",
+    partly = [n for n in encoders if n not in (*half, *solved)]
+    lines = [
+        f"Exactly one half of the pairs in every seed: {_listed(half)}. Their outputs for (a, b) "
+        f"and (b, a) differ by at most {_error(_most_twins(order, half))}, trained or not.",
         f"Every pair right in every seed: {len(solved)} of {len(encoders)} encoders"
         + (f"; neither: {_listed(partly)}." if partly else "."),
     ]
     for name in (CAUSAL, LSTM):
         if name in order:
             right = order[name]["pairs"]["mean"], order[name]["triples"]["mean"]
-            said.append(f"{name}: {right[0]:.3f} of pairs and {right[1]:.3f} of triples right.")
-    still = [n for n in order if _worst(order[n], "error") < EQUIVARIANT]
-    said.append(
-        f"Equivariant, errors below {EQUIVARIANT:g} in float32 at every length: {_listed(still)}."
+            lines.append(f"{name}: {right[0]:.3f} of pairs and {right[1]:.3f} of triples right.")
+    kept = [n for n in order if _worst(order[n], "error") < EQUIVARIANT]
+    lines.append(
+        f"Equivariant, errors below {EQUIVARIANT:g} in float32 at every length: {_listed(kept)}."
     )
-    moved = [n for n in encoders if n not in still]
-    others = [n for n in moved if not _worst(order[n], "carried") < EQUIVARIANT]
-    said.append(
-        f"Control, positions carried along with their tokens: {len(moved) - len(others)} of the "
-        f"other {len(moved)} encoders are equivariant again."
-        + (f" Not so, since they read more than positions: {_listed(others)}." if others else "")
+    other = [n for n in encoders if n not in kept]
+    broken = [n for n in other if not _worst(order[n], "carried") < EQUIVARIANT]
+    lines.append(
+        f"Control, positions carried along with their tokens: {len(other) - len(broken)} of the "
+        f"other {len(other)} encoders are equivariant again."
+        + (f" Not so, since they read more than positions: {_listed(broken)}." if broken else "")
     )
-    return said
+    return lines
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -143,14 +161,14 @@ def _text(summary: Mapping) -> list[str | Grid]:
     text, rows = summary["text"], []
     for name, cell in text.items():
         published = f"{HAVIV[name]:.2f}" if name in HAVIV else ""
-        rows.append((name, plus_minus(cell), published))
+        rows.append((name, summaries.plus_minus(cell), published))
     for name, value in summary["text_baselines"].items():
         rows.append((name, f"{value:.3f}", ""))
     others = [name for name in text if name != "nope"]
     parts: list[str | Grid] = []
     if "nope" in text and others and len(text["nope"]["seeds"]) > 1:
         gaps = {n: paired(text["nope"]["seeds"], text[n]["seeds"], len(others)) for n in others}
-        worse = [n for n, gap in gaps.items() if gap.low is not None and gap.low > 0]
+        worse = [n for n, gap in gaps.items() if gap.sign > 0]
         means = [gap.mean for gap in gaps.values()]
         parts.append(
             f"Without positions a hidden byte costs {min(means):.2f} to {max(means):.2f} bits more "
@@ -164,3 +182,91 @@ def _text(summary: Mapping) -> list[str | Grid]:
     )
     columns = ("encoding", "bits per hidden byte", "Haviv 2022, perplexity")
     return [*parts, Grid(columns, rows, caption)]
+
+
+def _order_figure(rows: Mapping) -> Figure:
+    """Every seed's share of pairs and of triples in order, a line for each method."""
+    names = list(rows)
+    half = math.ceil(len(names) / 2) if len(names) > 12 else len(names)
+    columns = [names[:half], names[half:]] if half < len(names) else [names]
+    figure = Figure(figsize=(8, 1.6 + 0.2 * half))
+    panels = figure.subplots(1, len(columns), squeeze=False)[0]
+    for axes, shown in zip(panels, columns, strict=True):
+        for at, color in ((1 / 2, drawing.COLORS[0]), (1 / 6, drawing.COLORS[1])):
+            axes.axvline(at, color=color, linewidth=1, linestyle=":", zorder=1)
+        for y, name in enumerate(shown):
+            for task, color, shift in (("pairs", 0, -0.15), ("triples", 1, 0.15)):
+                seeds = rows[name][task]["seeds"]
+                seed_dots(axes, y + shift, seeds, color, ms=4, alpha=0.7, label=task)
+        axes.set_yticks(range(len(shown)), shown, fontsize="small")
+        axes.set_ylim(half - 0.4, -0.6)
+        axes.set_xlim(0.05, 1.05)
+        axes.set_xlabel("share in the right order")
+    title_with_legend(figure, "Who tells the order of 2 and of 3 tokens", columns=2)
+    return figure
+
+
+def _errors_figure(rows: Mapping) -> Figure:
+    """The equivariance error by length on logarithmic axes."""
+    figure = Figure(figsize=(8, 4.6))
+    axes = figure.subplots()
+    labels: dict[str, list[Label]] = {}
+
+    def curve(by_state, number, text, **style):
+        by_length, color = by_state["trained"], drawing.COLORS[number]
+        known = [(int(n), v) for n, v in by_length.items() if v is not None and math.isfinite(v)]
+        if known:
+            x, y = zip(*((n, max(v, FLOOR)) for n, v in known), strict=True)
+            axes.plot(x, y, color=color, **style)
+            labels.setdefault(text, []).append(Label(text, x[-1], y[-1], color))
+
+    for name, row in rows.items():
+        if name not in ("nope", CAUSAL, LSTM):
+            curve(row["error"]["float32"], 1, "an encoding", linewidth=0.8, alpha=0.5)
+            carried = row["carried"]["float32"]
+            curve(carried, 2, "positions carried along", linewidth=0.8, alpha=0.5)
+    for name, number in ((CAUSAL, 3), (LSTM, 4)):
+        if name in rows:
+            curve(rows[name]["error"]["float32"], number, name, marker="o")
+    for dtype, by_state in rows.get("nope", {}).get("error", {}).items():
+        line = "-" if dtype == "float32" else "--"
+        curve(by_state, 0, f"nope, {dtype}", marker="s", linestyle=line, zorder=5)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_ylim(FLOOR / 3, 30)
+    lengths = [int(n) for n in next(iter(rows.values()))["error"]["float32"]["trained"]]
+    axes.set_xticks(lengths, [str(n) for n in lengths])
+    axes.set_xlabel("length (tokens, log scale)")
+    axes.set_ylabel("largest |f(Px) - P f(x)|")
+    # One label for each group of curves, at the middle one.
+    middle = lambda found: sorted(found, key=lambda label: label.y)[len(found) // 2]
+    drawing.margin_labels(axes, [middle(found) for found in labels.values()])
+    drawing.set_title(
+        axes,
+        "Permuted input, permuted output?",
+        "after training · the largest over random permutations",
+    )
+    return figure
+
+
+def _text_figure(summary: Mapping) -> Figure:
+    """Bits for each hidden byte: every seed, mean and interval of each encoding."""
+    cells, baselines = summary["text"], summary["text_baselines"]
+    figure = Figure(figsize=(8, 1.5 + 0.36 * len(cells)))
+    axes = figure.subplots()
+    for y, cell in enumerate(cells.values()):
+        seed_dots(axes, y, cell["seeds"], 0, marker=".", ms=5, alpha=0.6, color=drawing.MUTED)
+        if cell["low"] is not None:
+            axes.plot([cell["low"], cell["high"]], [y, y], "-", color=drawing.COLORS[0])
+        axes.plot([cell["mean"]], [y], "o", color=drawing.COLORS[0])
+    for name, value in baselines.items():
+        axes.axvline(value, color=drawing.MUTED, linewidth=1, linestyle="--")
+        axes.annotate(f" {name}", (value, 0), (0, 2), xycoords=("data", "axes fraction"),
+                      textcoords="offset points", color=drawing.MUTED,
+                      fontsize="small")  # fmt: skip
+    name_rows(axes, list(cells))
+    axes.set_xlabel("bits for each hidden byte")
+    drawing.set_title(
+        axes, "Hidden bytes of real text", "lower is better · dots: seeds · bar: 95% t interval"
+    )
+    return figure

@@ -10,7 +10,7 @@ from experiments.permutation import measuring
 from experiments.permutation.config import CAUSAL, LENGTHS, LSTM, Config, text_config
 from experiments.permutation.measuring import Measured, Setting, Subject
 from experiments.permutation.pages import sections, summarise
-from experiments.rows import measure_rows
+from experiments.workers import measure_rows
 from posenc_jax import encodings
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.config.errors import inside

@@ -1,53 +1,42 @@
-"""Shows a finished run from its folder: a table, figures, one HTML page.
+"""Shows a finished run from its folder: tables, figures, one HTML page."""
 
-Matplotlib takes a fifth of a run's start, so only functions that draw import it.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
 from posenc_jax.lab import runs
-from posenc_jax.lab.report import length_table, terminal, webpage
-from posenc_jax.lab.report.comparison import compare
 from posenc_jax.lab.report.sections import Grid, Picture, Section
 from posenc_jax.lab.report.summaries import summarise
 
-__all__ = ["Grid", "Picture", "Section", "compare", "present", "show", "summarise"]
+__all__ = ["Grid", "Picture", "Section", "show", "summarise"]
+
+Sections = Callable[[runs.StoredRun], tuple[str, Sequence[Section]]]
 
 
-def show(workdir: str | Path, console: Console | None = None) -> None:
-    """Draws a run's figures, writes report.html, prints the table by length and the page's path.
-
-    Raises:
-      ValueError: the folder holds no finished run.
-    """
-    run, console = runs.read(workdir), console or Console()
-    console.print("", terminal.table(length_table.results(run.summary), console.width))
-    _write(run, *length_table.page(run), console)
-
-
-def present(
-    workdir: str | Path, lead: str, sections: Sequence[Section], console: Console | None = None
+def show(
+    workdir: str | Path, sections: Sections | None = None, console: Console | None = None
 ) -> None:
     """Draws the figures, writes report.html, prints texts, tables and the page's path.
 
     Args:
       workdir: the folder of a finished run.
-      lead: one line under the page's title.
-      sections: in order.
+      sections: gives the line under the page's title, and the sections in order; by default those
+        of `length_table`, of which only the table of results is printed.
       console: where to print; standard output by default.
 
     Raises:
       ValueError: the folder holds no finished run.
     """
+    # They import Matplotlib, which takes a fifth of a run's start.
+    from posenc_jax.lab.report import length_table, terminal, webpage
+
     run, console = runs.read(workdir), console or Console()
-    for section in sections:
-        terminal.show(section, console)
-    _write(run, lead, sections, console)
-
-
-def _write(run: runs.StoredRun, lead: str, sections: Sequence[Section], console: Console) -> None:
-    path = webpage.write(run, lead, sections)
+    lead, shown = (sections or length_table.page)(run)
+    if sections is None:
+        console.print("", terminal.table(length_table.results(run.summary), console.width))
+    else:
+        for section in shown:
+            terminal.show(section, console)
+    path = webpage.write(run, lead, shown)
     console.print(f"report: {path}", highlight=False, soft_wrap=True)

@@ -1,29 +1,25 @@
-"""The style and shared parts of all figures: colours, fonts, axes, labels in the right margin.
-
-The style sheet of the HTML pages is in `page.css`.
-"""
-
-from __future__ import annotations
+"""The style and shared parts of all figures: colours, fonts, axes, dots, legends, labels."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from posenc_jax.lab.report import summaries
 from posenc_jax.lab.report.statistics import interval
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 INK, MUTED, GRID = "#1f2328", "#667080", "#e2e6ea"
 # Okabe and Ito's colours (2008) without black and yellow, which vanish on a dark or a light page.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a6d3b")
-# The names of these colours in report.html, which has a light and a dark value of each.
+# The names of these colours in page.css, which has a light and a dark value of each.
 PALETTE = {"ink": INK, "muted": MUTED, "grid": GRID} | {f"c{i}": c for i, c in enumerate(COLORS)}
 MARKERS = "osD^vPX"
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)))
-TICKS = 9
+TICKS = 9  # most labelled lengths on an axis
 BAND_SEEDS = 3  # the t interval of two seeds, 12.7 standard errors to each side, fills a figure
 LABEL_GAP = 0.055  # between two labels in the margin, as a share of the axes' height
 
@@ -55,7 +51,7 @@ STYLE: dict[Any, Any] = {
 
 
 class Label(NamedTuple):
-    """A text in the right margin, joined to the point (x, y) by a line in `color`."""
+    """A text in the right margin, with a line in `color` to the point (x, y)."""
 
     text: str
     x: float
@@ -66,8 +62,6 @@ class Label(NamedTuple):
 @contextmanager
 def styled(name: str) -> Iterator[None]:
     """Applies the style while one figure is made and saved; `name` seeds the ids in its SVG."""
-    import matplotlib
-
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": name}):
         yield
 
@@ -97,25 +91,25 @@ def shade_interval(
 
 
 def interval_note(seeds: int) -> str:
-    """Says what the shaded band is, or why a figure has none."""
+    """Returns a note on the shaded band: what it is, or why a figure has none."""
     if seeds < BAND_SEEDS:
         return f"no band: fewer than {BAND_SEEDS} seeds"
     return "band: 95% t interval"
 
 
 def y_limits(values: Iterable[float], baselines: Iterable[float]) -> tuple[float, float]:
-    """Returns limits that hold all values, and those baselines that do not double the range."""
+    """Returns axis limits around all values, and around baselines at most one range away."""
     finite = [value for value in values if value is not None and math.isfinite(value)] or [0.0, 1.0]
     low, high = min(finite), max(finite)
-    reach = max(high - low, 0.05 * abs(high), 1e-3)
-    near = [b for b in baselines if low - reach <= b <= high + reach]
+    span = max(high - low, 0.05 * abs(high), 1e-3)
+    near = [b for b in baselines if low - span <= b <= high + span]
     low, high = min([low, *near]), max([high, *near])
-    room = 0.06 * max(high - low, reach)
+    room = 0.06 * max(high - low, span)
     return low - room, high + room
 
 
 def draw_baselines(axes: Axes, values: Mapping[str, float], right: float) -> list[Label]:
-    """Draws dashed lines and returns their labels; an arrow marks a value outside the axes."""
+    """Draws baselines as dashed lines; returns their labels, with an arrow if outside the axes."""
     low, high = axes.get_ylim()
     labels = []
     for name, value in values.items():
@@ -130,15 +124,15 @@ def draw_baselines(axes: Axes, values: Mapping[str, float], right: float) -> lis
 def margin_labels(axes: Axes, labels: Sequence[Label]) -> None:
     """Writes labels in the right margin at the heights of their points, without overlaps."""
     ordered = sorted(labels, key=lambda label: (label.y, label.color != MUTED))
-    within = axes.transScale + axes.transLimits
-    heights = [within.transform((label.x, label.y))[1] for label in ordered]
+    to_axes = axes.transScale + axes.transLimits
+    heights = [to_axes.transform((label.x, label.y))[1] for label in ordered]
     for i in range(1, len(heights)):
         heights[i] = max(heights[i], heights[i - 1] + LABEL_GAP)
     ceiling = 1.0
     for i in reversed(range(len(heights))):
         heights[i] = min(heights[i], ceiling)
         ceiling = heights[i] - LABEL_GAP
-    joint = {"arrowstyle": "-", "linewidth": 1, "shrinkB": 4, "relpos": (0, 0.5)}
+    line = {"arrowstyle": "-", "linewidth": 1, "shrinkB": 4, "relpos": (0, 0.5)}
     for label, height in zip(ordered, heights, strict=True):
         axes.annotate(
             label.text,
@@ -149,32 +143,26 @@ def margin_labels(axes: Axes, labels: Sequence[Label]) -> None:
             color=MUTED if label.color == MUTED else INK,
             fontsize="small",
             annotation_clip=False,
-            arrowprops={**joint, "color": label.color},
+            arrowprops={**line, "color": label.color},
         )
 
 
 def length_axis(axes: Axes, lengths: Sequence[int], trained: int) -> None:
-    """Makes x a log axis of lengths; a tick shows a length and its ratio to the trained one."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-
+    """Makes x a log axis of lengths; tick labels are a length and its ratio to the trained one."""
     every = math.ceil(len(lengths) / TICKS)
     shown = [length for i, length in enumerate(lengths) if i % every == 0 or length == trained]
-    texts = {length: f"{length}\n{summaries.length_ratio(length, trained)}" for length in shown}
     axes.set_xscale("log", base=2)
     axes.set_xlim(lengths[0] / 1.12, lengths[-1] * 1.12)
-    axes.xaxis.set_major_locator(FixedLocator(shown))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: texts.get(round(x), "")))
-    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xticks(shown, [f"{n}\n{summaries.length_ratio(n, trained)}" for n in shown])
+    axes.minorticks_off()
     trained_line(axes, trained)
 
 
 def position_axis(axes: Axes, trained: int) -> None:
     """Makes x a log axis of positions with plain numbers."""
-    from matplotlib.ticker import FuncFormatter, NullLocator
-
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
-    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.minorticks_off()
     trained_line(axes, trained)
 
 
@@ -188,3 +176,32 @@ def set_title(axes: Axes, title: str, below: str) -> None:
     axes.set_title(title, fontweight="bold", fontsize="large", pad=24)
     axes.annotate(below, (0, 1), (0, 8), xycoords="axes fraction", textcoords="offset points",
                   color=MUTED, fontsize="small")  # fmt: skip
+
+
+def name_rows(axes: Axes, names: Sequence[str], **text: Any) -> None:
+    """Makes y an axis of names, from top to bottom; `text` is the style of the names."""
+    axes.set_yticks(range(len(names)), names, **text)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+
+
+def seed_dots(axes: Axes, y: float, seeds: Sequence[float], number: int, **style: Any) -> None:
+    """Draws a dot for each seed at height y, in the colour and the marker of that number."""
+    look = {"color": COLORS[number], "marker": MARKERS[number], "linestyle": ""}
+    axes.plot(seeds, [y] * len(seeds), **{**look, **style})
+
+
+def title_with_legend(figure: Figure, title: str, columns: int) -> None:
+    """Writes the figure's title, and below it a legend of all labels, each once."""
+    found: dict[str, Any] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    figure.legend(
+        found.values(),
+        found.keys(),
+        loc="outside upper left",
+        ncols=min(columns, len(found)),
+        title=title,
+        alignment="left",
+        title_fontproperties={"weight": "bold", "size": "large"},
+    )

@@ -14,13 +14,21 @@ NOT_MEASURED = "not measured"
 
 def page(run: StoredRun) -> tuple[str, list[Section]]:
     """Returns the line under the page's title, and the page's sections."""
-    summary = run.summary
-    parts = [*_how_read(summary), results(summary), Section("Every seed", [_seeds(summary)], True)]
+    summary, count = run.summary, summaries.seed_count(run.summary)
+    trained = summary["train_length"]
+    how = (
+        "Each row is an encoding, each column a length that the same weights were tested at. They "
+        f"were trained at length {trained}; the columns to its right are extrapolation. The best "
+        "mean in each column is bold; ties at the printed precision are all bold."
+    )
+    parts = [how, results(summary), Section("Every seed", [_seeds(summary)], folded=True)]
     differences = summaries.differences(run.records, summary["metric"])
-    if differences and summaries.seed_count(summary) > 1:
+    if differences and count > 1:
         grid, first = _differences(summary, differences), summaries.encodings(summary)[0]
         parts.append(Section(f"Difference from {first}", [grid], folded=True))
-    return _lead(run), [Section("Results", parts), Section("Figures", plots.pictures(run))]
+    names, seeds = ", ".join(summaries.encodings(summary)), f"{count} seed{'s' * (count > 1)}"
+    lead = summaries.lead(run, names, f"trained at length {trained}", seeds)
+    return lead, [Section("Results", parts), Section("Figures", plots.pictures(run))]
 
 
 def results(summary: Mapping) -> Grid:
@@ -99,34 +107,8 @@ def _differences(summary: Mapping, found: Mapping[str, Mapping[int, Interval]]) 
 def _difference(difference: Interval | None) -> str | Cell:
     if difference is None:
         return "—"
-    mean, low, high, _ = difference
-    if low is None or high is None:
+    mean = difference.mean
+    if difference.half is None:
         return number(mean)
     text = f"{'+' if mean > 0 else ''}{number(mean)}".replace("-", "−")
-    return Cell(text, f"±{number(mean - low)}", bold=low > 0 or high < 0)
-
-
-def _lead(run: StoredRun) -> str:
-    summary, count = run.summary, summaries.seed_count(run.summary)
-    facts = [
-        ", ".join(summaries.encodings(summary)),
-        f"trained at length {summary['train_length']}",
-        f"{count} seed{'s' if count > 1 else ''}",
-        str(run.environment.get("started", ""))[:10],
-    ]
-    return " · ".join(fact for fact in facts if fact)
-
-
-def _how_read(summary: Mapping) -> list[str]:
-    trained, metric = summary["train_length"], summaries.label(summary["metric"])
-    better = summary["metric_better"]
-    parts = [
-        f"Each row is an encoding, each column a length that the same weights were tested at. They "
-        f"were trained at length {trained}; the columns to its right are extrapolation. A cell is "
-        f"{metric}, {better} is better. The best mean in each column is bold; ties at the printed "
-        "precision are all bold.",
-        "One seed was run, so there is no interval and no claim about other seeds."
-        if summaries.seed_count(summary) == 1
-        else "The number after a mean is half the width of its 95% t interval over seeds.",
-    ]
-    return parts + ["Baselines do not depend on the length."] * bool(summary["baselines"])
+    return Cell(text, f"±{number(difference.half)}", bold=difference.sign != 0)

@@ -1,37 +1,24 @@
 """Draws the figures of a run from its folder, as PNG and SVG."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from posenc_jax.lab.report import drawing, summaries
 from posenc_jax.lab.report.drawing import Label
 from posenc_jax.lab.report.sections import Picture
 from posenc_jax.lab.runs import StoredRun
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-
-PANELS, POINTS = 6, 400  # most panels of a figure, and most points of a curve
-
-
-def new_figure(height: float) -> Figure:
-    """Returns an empty figure, 8 inches wide."""
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(8, height))
+PANELS, POINTS = 6, 400  # the most panels of a figure; about the most points of a curve
 
 
 def save(folder: Path, name: str, draw: Callable[[], Figure]) -> list[Path]:
     """Writes one figure into a folder as PNG, and as SVG without a background; returns the paths.
 
-    The files have the same bytes each time. The folder is made if it does not exist.
+    The same figure gives the same bytes. The folder is made if it does not exist.
     """
     folder.mkdir(exist_ok=True)
     paths = [folder / f"{name}.png", folder / f"{name}.svg"]
@@ -68,10 +55,10 @@ def by_length(summary: Mapping) -> Figure:
     metric, trained = summary["metric"], summary["train_length"]
     lengths = summaries.lengths(summary)
     styles = drawing.line_styles(summaries.encodings(summary))
-    figure = new_figure(4.6)
+    figure = Figure(figsize=(8, 4.6))
     axes = figure.subplots()
     drawing.length_axis(axes, lengths, trained)
-    labels, seen = [], []
+    labels, values = [], []
     for encoding, cells in summary["results"].items():
         style = styles[encoding]
         rows = [(int(n), cell) for n, cell in cells.items() if cell["mean"] is not None]
@@ -82,11 +69,11 @@ def by_length(summary: Mapping) -> Figure:
         axes.plot(x, mean, zorder=3, **style)
         drawing.shade_interval(axes, x, [cell["seeds"] for _, cell in rows], style["color"])
         for length, cell in rows:
-            seen += cell["seeds"]
+            values += cell["seeds"]
             dots = [length] * len(cell["seeds"])
             axes.plot(dots, cell["seeds"], ".", ms=4, alpha=0.6, color=style["color"], zorder=4)
         labels.append(Label(encoding, x[-1], mean[-1], style["color"]))
-    axes.set_ylim(*drawing.y_limits(seen, summary["baselines"].values()))
+    axes.set_ylim(*drawing.y_limits(values, summary["baselines"].values()))
     labels += drawing.draw_baselines(axes, summary["baselines"], axes.get_xlim()[1])
     drawing.margin_labels(axes, labels)
     axes.set_xlabel(f"test length ({_unit(metric)}, log scale)")
@@ -104,42 +91,33 @@ def by_position(run: StoredRun) -> Figure:
     styles = drawing.line_styles(summaries.encodings(run.summary))
     columns = max(1, min(3, len(lengths)))
     rows = max(1, math.ceil(len(lengths) / columns))
-    figure = new_figure(1.4 + (3.0 if rows == 1 else 2.4 * rows))
+    figure = Figure(figsize=(8, 1.4 + (3.0 if rows == 1 else 2.4 * rows)))
     grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
     for spare in grid.flat[len(lengths) :]:
         spare.set_visible(False)
-    drawn: dict[str, Line2D] = {}
     for axes, length in zip(grid.flat, lengths, strict=False):
         for encoding, own in summaries.by_label(by_length[length], "encoding").items():
             style, curve = {**styles[encoding], "marker": ""}, summaries.curve(own, "position")
             # Positions start at 0, which a log axis cannot show.
             x = [position + 1 for position in curve]
             seeds = [list(by_seed.values()) for by_seed in curve.values()]
-            (drawn[encoding],) = axes.plot(x, [np.mean(own) for own in seeds], **style)
+            axes.plot(x, [np.mean(own) for own in seeds], label=encoding, **style)
             drawing.shade_interval(axes, x, seeds, style["color"])
         drawing.position_axis(axes, trained)
         axes.set_title(f"length {length} · {summaries.length_ratio(length, trained)}")
     below = f"position in the window ({_unit(metric)}, log scale) · dotted line: trained length"
     figure.supxlabel(below, fontsize="medium")
     figure.supylabel(summaries.axis_label(metric), fontsize="medium")
-    figure.legend(
-        drawn.values(),
-        drawn.keys(),
-        loc="outside upper left",
-        ncols=min(5, len(drawn)),
-        title=f"{_capital(metric)} by position in the window",
-        title_fontproperties={"weight": "bold", "size": "large"},
-        alignment="left",
-    )
+    drawing.title_with_legend(figure, f"{_capital(metric)} by position in the window", columns=5)
     return figure
 
 
 def training(run: StoredRun) -> Figure:
     """Draws the training loss by step: a thin line for each seed, a bold one for their mean."""
     records = [r for r in summaries.training_loss(run.records) if math.isfinite(r["value"])]
-    known = [*summaries.encodings(run.summary), *(r["labels"]["encoding"] for r in records)]
-    styles, labels = drawing.line_styles(list(dict.fromkeys(known))), []
-    figure = new_figure(4.2)
+    names = [*summaries.encodings(run.summary), *(r["labels"]["encoding"] for r in records)]
+    styles, labels = drawing.line_styles(list(dict.fromkeys(names))), []
+    figure = Figure(figsize=(8, 4.2))
     axes = figure.subplots()
     for encoding, own in summaries.by_label(records, "encoding").items():
         color, line = styles[encoding]["color"], styles[encoding]["linestyle"]

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import stdtrit
 
 
 class Interval(NamedTuple):
-    """A mean over `size` values and its interval; `low` and `high` are None if there is none."""
+    """A mean of `size` values and its interval; `low` and `high` are None if there is none."""
 
     mean: float
     low: float | None
@@ -18,13 +18,19 @@ class Interval(NamedTuple):
 
     @property
     def half(self) -> float | None:
+        """Half the width; None if there is no interval."""
         return None if self.low is None else self.mean - self.low
+
+    @property
+    def sign(self) -> int:
+        """1 if the interval is above 0, -1 if it is below 0, else 0."""
+        return int((self.low or 0.0) > 0) - int((self.high or 0.0) < 0)
 
 
 def interval(values: Sequence[float], level: float = 0.95) -> Interval:
-    """Returns the mean and the two-sided Student t interval of independent values (Student 1908).
+    """Returns the mean and the two-sided t interval of independent values (Student 1908).
 
-    One value has no interval. If a value is not finite, the mean is NaN.
+    One value has no interval. If a value is not finite, the mean is NaN and has no interval.
 
     Raises:
       ValueError: no values, or a level outside (0, 1).
@@ -43,17 +49,25 @@ def interval(values: Sequence[float], level: float = 0.95) -> Interval:
     return Interval(mean, mean - float(half), mean + float(half), x.size)
 
 
-def paired(a: Sequence[float], b: Sequence[float], comparisons: int = 1) -> Interval:
-    """Returns the interval of the mean of a - b over pairs, at 95% for all `comparisons` together.
+def mean_cell(values: Sequence[float]) -> dict[str, Any]:
+    """Returns the mean over seeds, its 95% t interval and every seed, as a summary holds them."""
+    mean, low, high, _ = interval(values)
+    return {"mean": mean, "low": low, "high": high, "seeds": list(values)}
 
-    The level has the Bonferroni correction: an interval without 0 is a paired t test that rejects
-    at a family-wise error rate of 5%.
+
+def paired(a: Sequence[float], b: Sequence[float], comparisons: int = 1) -> Interval:
+    """Returns the mean of a - b over pairs and its interval, at 95% for all `comparisons` together.
+
+    The level has the Bonferroni correction: where the interval does not hold 0, a paired t test
+    rejects at a family-wise error rate of 5%.
 
     Raises:
       ValueError: sides of different lengths, no pairs, or fewer than one comparison.
     """
     if len(a) != len(b):
-        raise ValueError(f"pairs: {len(a)} values against {len(b)}; each needs its partner")
+        raise ValueError(
+            f"pairs: {len(a)} values against {len(b)}; each value needs one of the other side"
+        )
     if comparisons < 1:
         raise ValueError(f"comparisons: {comparisons} must be 1 or more")
     return interval([x - y for x, y in zip(a, b, strict=True)], 1 - 0.05 / comparisons)

@@ -1,12 +1,12 @@
-"""Makes the summary of a run from its records; formats numbers and names of metrics."""
+"""Makes summaries from the records of a run; formats their numbers and the names of metrics."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from posenc_jax.lab.hosts.exit_status import Unmeasured
-from posenc_jax.lab.report.statistics import Interval, interval, paired
-from posenc_jax.lab.runs import Record
+from posenc_jax.lab.report.statistics import Interval, mean_cell, paired
+from posenc_jax.lab.runs import Record, StoredRun
 
 NOT_FINITE = "not finite"
 
@@ -48,10 +48,7 @@ def summarise(
         raise ValueError(f"better: {better!r}; choices: lower, higher")
     results: dict[str, dict] = {}
     for (encoding, length), by_seed in final_values(records, metric).items():
-        values = list(by_seed.values())
-        mean, low, high, _ = interval(values)
-        cell = {"mean": mean, "low": low, "high": high, "seeds": values}
-        results.setdefault(encoding, {})[str(length)] = cell
+        results.setdefault(encoding, {})[str(length)] = mean_cell(list(by_seed.values()))
     if not results and not_measured:
         first = min(not_measured, key=lambda entry: entry["length"])
         raise Unmeasured("nothing was measured: {encoding} at {length}: {reason}".format(**first))
@@ -143,6 +140,34 @@ def differences(records: Iterable[Record], metric: str) -> dict[str, dict[int, I
     return found
 
 
+def collect(
+    records: Iterable[Record], key: Callable[[Record], tuple | None]
+) -> dict[tuple, list[float]]:
+    """Returns the values of the records by their key, in their order, without those of key None."""
+    found: dict[tuple, list[float]] = {}
+    for record in records:
+        if (where := key(record)) is not None:
+            found.setdefault(where, []).append(record["value"])
+    return found
+
+
+def nested(found: Mapping[tuple, Any]) -> dict[str, Any]:
+    """Returns nested dictionaries: the key (a, b, c) becomes [a][b][c]."""
+    tree: dict[str, Any] = {}
+    for (*path, last), value in found.items():
+        here = tree
+        for name in path:
+            here = here.setdefault(name, {})
+        here[last] = value
+    return tree
+
+
+def largest(values: Iterable[float | None]) -> float:
+    """Returns the largest value; NaN if one is None or not finite."""
+    known = [math.nan if value is None else value for value in values]
+    return max(known) if all(map(math.isfinite, known)) else math.nan
+
+
 def lengths(summary: Mapping) -> list[int]:
     """Returns the lengths that were measured or should have been, ascending."""
     measured = {int(length) for cells in summary["results"].values() for length in cells}
@@ -169,6 +194,24 @@ def number(value: float | None) -> str:
     return f"{value:.3f}" if size < 10 else f"{value:.2f}" if size < 100 else f"{value:.4g}"
 
 
+def plus_minus(cell: Mapping) -> str:
+    """Formats a cell as "0.953 ±0.012", or as "0.953" if it has no interval."""
+    half = "" if cell["low"] is None else f" ±{cell['mean'] - cell['low']:.3f}"
+    return f"{cell['mean']:.3f}{half}"
+
+
+def share(cell: Mapping) -> str:
+    """Formats a cell of shares as "0.953 ±.012"."""
+    return plus_minus(cell).replace("±0.", "±.")
+
+
+def small(value: float | None, missing: str = "not finite") -> str:
+    """Formats a number that is 0 or positive and may be tiny: "12.3", "0.66", "5e-07", "0"."""
+    if value is None or not math.isfinite(value):
+        return missing
+    return "0" if value == 0 else f"{value:.3g}" if value >= 0.01 else f"{value:.0e}"
+
+
 def label(metric: str) -> str:
     """Returns the metric's name in a sentence."""
     return METRICS.get(metric, (metric.replace("_", " "), ""))[0]
@@ -183,3 +226,8 @@ def axis_label(metric: str) -> str:
 def length_ratio(length: int, train_length: int) -> str:
     """Returns the ratio of a length to the trained one: "trained", "16×", "0.5×"."""
     return "trained" if length == train_length else f"{length / train_length:.3g}×"
+
+
+def lead(run: StoredRun, *facts: str) -> str:
+    """Returns the line under the title of a page: the facts, and the day when the run started."""
+    return " · ".join(filter(None, [*facts, str(run.environment.get("started", ""))[:10]]))

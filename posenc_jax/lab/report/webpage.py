@@ -22,13 +22,6 @@ def write(run: StoredRun, lead: str, sections: Sequence[Section]) -> Path:
       lead: the line under the title.
       sections: in order.
     """
-    path = run.path / "report.html"
-    write_text(path, html(run, lead, sections))
-    return path
-
-
-def html(run: StoredRun, lead: str, sections: Sequence[Section]) -> str:
-    """Draws the figures and returns the page."""
     title = str(run.config.get("experiment", "run")).replace("_", " ")
     title = title[:1].upper() + title[1:]
     if task := run.config.get("task", {}).get("name"):
@@ -40,7 +33,9 @@ def html(run: StoredRun, lead: str, sections: Sequence[Section]) -> str:
 </header>
 <main>
 {"".join(shown)}{_about(run)}</main>"""
-    return html_page(title, body, allowed="img-src data:")
+    path = run.path / "report.html"
+    write_text(path, html_page(title, body, allowed="img-src data:"))
+    return path
 
 
 def html_page(title: str, body: str, allowed: str, style: str = "") -> str:
@@ -89,11 +84,8 @@ def _part(part: str | Grid | Picture | Section, folder: Path) -> str:
 
 def _table(grid: Grid) -> str:
     """Returns a table that scrolls by itself if it is wider than the page."""
-    kind, notes, caption = (
-        ' class="words"' if grid.words else "",
-        grid.notes(),
-        escape(grid.caption),
-    )
+    kind = ' class="words"' if grid.words else ""
+    notes, caption = grid.notes(), escape(grid.caption)
     head = "".join(f'<th scope="col"{kind}>{_head(column)}</th>' for column in grid.columns)
     body = f"<tbody{kind}>{_rows(grid.rows, notes)}</tbody>"
     if grid.below:
