@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from posenc_jax.encodings.rotary_multimodal import EARLY
+from posenc_jax.encodings.rotary_axes import EARLY
 from posenc_jax.options import FieldError
 
 
