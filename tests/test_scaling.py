@@ -175,7 +175,7 @@ def test_dynamic_ntk_length_of_each_sequence():
     [
         (rotary_scaling.pi, {"factor": 0.5}, "encoding.factor: 0.5 must be 1 or more"),
         (rotary_scaling.yarn, {"factor": 0.0}, "encoding.factor: 0.0 must be 1 or more"),
-        (rotary_scaling.ntk, {"factor": float("inf")}, "encoding.factor: inf must be 1 or more"),
+        (rotary_scaling.ntk, {"factor": float("inf")}, "encoding.factor: inf is not finite"),
         (rotary_scaling.ntk, {"base": 0.0}, "encoding.base: 0.0 must be positive"),
         (rotary_scaling.dynamic_ntk, {"length": 0}, "encoding.length: 0 must be positive"),
         (rotary_scaling.dynamic_ntk, {"alpha": 0.0}, "encoding.alpha: 0.0 must be positive"),

@@ -19,8 +19,6 @@ from posenc_jax.encodings.definitions import dots, embeds_by, rows_of, sine_code
 from posenc_jax.encodings.input_codes import Beyond, How, Spacing
 from posenc_jax.encodings.rotation import Pairing, angles
 
-Start = Literal[0, 1]
-
 
 @method(
     kind="none",
@@ -129,7 +127,7 @@ def sinusoidal(
     base: float = 10_000.0,
     pairing: Pairing = "interleaved",
     spacing: Spacing = "paper",
-    start: Start = 0,
+    start: Literal[0, 1] = 0,
     scale: float | None = None,
     how: How = "add",
     width: int | None = None,

@@ -15,8 +15,6 @@ from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least, positive
 from posenc_jax.encodings.definitions import by_offset, by_pair, dots, sigmoid
 
-Inputs = Literal["log", "linear"]
-
 
 def network(params, x_BQK: jax.Array) -> jax.Array:
     """The network's outputs [B, H, Q, K], without the bias of its last layer; float32 or wider."""
@@ -107,7 +105,7 @@ def _mlp_bias(o, params, d, h, heads):
     reference="timm",
 )
 def mlp(
-    spacing: Inputs = "log",
+    spacing: Literal["log", "linear"] = "log",
     reach: int | None = None,
     squash: bool = False,
     hidden: int = 32,

@@ -53,8 +53,8 @@ def irope(
       temperature: growth of the logits' scale in layers without positions; 0 for no growth.
       floor: positions from one step to the next.
 
-    FieldError: every below 2, base or floor not positive, temperature below 0; later, an odd width
-    of a head.
+    FieldError: every below 2, base or floor not positive, temperature below 0; later, an odd head
+    width.
     """
     at_least(2, every=every)
     positive(floor=floor)
@@ -102,7 +102,7 @@ def local_global(
         if attention is not causal.
       pairing: as in `rope`.
 
-    FieldError: every below 2, a base not positive, window below 2; later, an odd width of a head.
+    FieldError: every below 2, a base not positive, window below 2; later, an odd head width.
     """
     at_least(2, every=every, window=window)
     positive(local_base=local_base)

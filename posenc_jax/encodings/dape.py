@@ -15,7 +15,6 @@ from posenc_jax.encodings.checks import at_least
 from posenc_jax.encodings.definitions import dots
 from posenc_jax.tuning import barrier
 
-Bias = Literal["alibi", "kerple_log", "fire"]
 BIASES = {"alibi": alibi, "kerple_log": kerple_log, "fire": fire}
 SLOPE = 0.01  # slope of the leaky ReLU below 0
 
@@ -37,7 +36,7 @@ def _dape_scores(o, params, q_THC, k_THC, pos_T, n):
     paper="Zheng et al. 2024, arXiv 2405.14722",
     scores=_dape_scores,
 )
-def dape(bias: Bias = "alibi", width: int = 32) -> Encoding:
+def dape(bias: Literal["alibi", "kerple_log", "fire"] = "alibi", width: int = 32) -> Encoding:
     """Data-adaptive: logits, plus a bias, plus an MLP of both; each layer has its own MLP.
 
     For each query and key the MLP reads the logits and the bias of all heads, 2 H numbers, and

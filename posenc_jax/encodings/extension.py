@@ -47,7 +47,7 @@ def llama3(
       high: pairs with more turns are fast.
 
     FieldError: base, length or low not positive, factor below 1, high not above low; later, an odd
-    width of a head.
+    head width.
     """
     positive(low=low)
     require(low < high, "high", high, f"must be above low {low}")
@@ -98,8 +98,7 @@ def longrope(
         released models and Hugging Face do not have it. With it, scores depend on more than i - j.
 
     FieldError: base not positive, length below 2, factor below 1, a number of a list that is not
-    positive, start below 0; later, an odd width of a head or a list that does not have its C/2
-    numbers.
+    positive, start below 0; later, an odd head width, or a list that does not have C/2 numbers.
     """
     check_extension(base, factor, length)
     at_least(2, length=length)

@@ -30,7 +30,7 @@ def rope(base: float = 10_000.0, pairing: Pairing = "half") -> Encoding:
     k + C/2, as GPT-NeoX and Llama in Hugging Face do. With the same weights they are two different
     functions; `convert_pairing` converts weights from one to the other.
 
-    FieldError: base not positive; later, an odd width of a head.
+    FieldError: base not positive; later, an odd head width.
     """
     positive(base=base)
     return rotation.turning(lambda head: rotation.ladder(head, base), pairing)
@@ -52,8 +52,7 @@ def _check_share(share: float) -> None:
 def partial(share: float = 0.25, base: float = 10_000.0, pairing: Pairing = "half") -> Encoding:
     """Partial rotary: the first share of a head's channels turn; the others carry content alone.
 
-    FieldError: share outside (0, 1], base not positive; later, a share that is not an even number
-    of channels.
+    FieldError: share outside (0, 1], base not positive; later, a share that is 0 channels or odd.
     """
     positive(base=base)
     _check_share(share)
@@ -90,8 +89,8 @@ def p_rope(share: float = 0.75, base: float = 10_000.0, pairing: Pairing = "half
     k < int(share C/2). `partial` makes its pairs within the first channels, with all frequencies
     from 1 to 1/base.
 
-    FieldError: share outside (0, 1], base not positive; later, an odd width of a head, or a share
-    of less than one of its pairs.
+    FieldError: share outside (0, 1], base not positive; later, an odd head width, or a share of
+    less than one pair.
     """
     positive(base=base)
     _check_share(share)
@@ -123,8 +122,7 @@ def hope(base: float = 10_000.0, pairing: Pairing = "half", length: int = 2048) 
     A slow pair learns only a part of its wave within `length`, and reads the unknown rest in longer
     sequences. Pairs and weights are those of rope, as in `p_rope`, which has a share instead.
 
-    FieldError: base or length not positive; later, an odd width of a head, or a length within which
-    no pair makes a turn.
+    FieldError: base or length not positive; later, an odd head width, or no pair makes a turn.
     """
     positive(base=base, length=length)
 
@@ -155,7 +153,7 @@ def headwise(base: float = 10_000.0, pairing: Pairing = "half", learned: bool = 
     Head 0 turns fastest, the last head slowest. If `learned`, the frequencies are parameters
     freq_HF [H, F], in radians per token, which start at the bands.
 
-    FieldError: base not positive; later, an odd width of a head.
+    FieldError: base not positive; later, an odd head width.
     """
     positive(base=base)
     frequencies = lambda head: rotation.ladder(head, base)
@@ -199,7 +197,7 @@ def xpos(base: float = 10_000.0, pairing: Pairing = "half", span: float = 512.0)
     that nothing overflows in float32 or bfloat16. It is meant for causal attention: keys ahead of
     the query are amplified.
 
-    FieldError: base or span not positive; later, an odd width of a head.
+    FieldError: base or span not positive; later, an odd head width.
     """
     positive(base=base, span=span)
     frequencies = lambda head: rotation.ladder(head, base)

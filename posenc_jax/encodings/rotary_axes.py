@@ -200,8 +200,8 @@ def mrope(
       order: "sections", or "interleaved" (Qwen3-VL): pairs go to time, height and width in turn
         until an axis has all of its own, so that each axis has fast and slow pairs.
 
-    FieldError: base not positive, sections that are not three numbers; later, an odd width of a
-    head, sections that are not its pairs or do not interleave, positions of another shape.
+    FieldError: base not positive, sections that are not three numbers; later, an odd head
+    width, sections that are not its pairs or do not interleave, positions of another shape.
     """
     positive(base=base)
     three = len(sections) in (0, 3) and all(pairs >= 0 for pairs in sections)

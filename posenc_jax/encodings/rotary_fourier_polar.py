@@ -71,8 +71,8 @@ def fope(
         they are fixed, and here the same in all layers.
       seed: of the noise that is not learned.
 
-    FieldError: base, length or sigma not positive; later, an odd width of a head, or a length
-    within which no pair makes a turn.
+    FieldError: base, length or sigma not positive; later, an odd head width, or no pair makes a
+    turn within length.
     """
     positive(base=base, length=length, sigma=sigma)
 

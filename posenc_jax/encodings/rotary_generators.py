@@ -12,7 +12,6 @@ from posenc_jax.encodings.checks import at_least, positive, require, with_axes
 from posenc_jax.encodings.rotary_axes import crossed, turns_2d
 from posenc_jax.encodings.rotation import Turn, turn
 
-Basis = Literal["cayley", "circulant"]
 EXACT = jax.lax.Precision.HIGHEST  # tensor cores would round a rotation to ten bits
 REACH = 8  # trained images, side by side, that the positions of `liere` may span
 
@@ -142,7 +141,7 @@ def _string_scores(o, params, q, k, pos, n):
     axes=2,
     scores=_string_scores,
 )
-def string(base: float = 10.0, basis: Basis = "cayley") -> Encoding:
+def string(base: float = 10.0, basis: Literal["cayley", "circulant"] = "cayley") -> Encoding:
     """STRING: commuting learned generators, the most general rotations that depend on i - j alone.
 
     They are the rotations of `mixed` in a learned basis P of the head's channels. Queries and keys
@@ -177,8 +176,7 @@ def string(base: float = 10.0, basis: Basis = "cayley") -> Encoding:
                 jnp.asarray(_waves(dims.head), float),
             )
             freq_AHF = 2 * jnp.einsum("ahc,fc->ahf", first_AHC, waves_FC, precision=EXACT)
-            basis_CC = jnp.asarray(_fourier(dims.head), float)
-            basis_HCC = jnp.broadcast_to(basis_CC[None], (freq_AHF.shape[1], dims.head, dims.head))
+            basis_HCC = jnp.asarray(np.stack([_fourier(dims.head)] * dims.heads), float)
         else:
             freq_AHF, basis_HCC = params["freq_AHF"], _cayley(params["skew"])
         return {"turn": turns_2d(pos_BTA, freq_AHF), "basis": basis_HCC[None, None]}

@@ -173,7 +173,7 @@ def ntk_by_parts(
     pairs ("pairs_truncated").
 
     FieldError: base, length or beta_slow not positive, factor below 1, beta_fast not above
-    beta_slow; later, an odd width of a head.
+    beta_slow; later, an odd head width.
     """
     check_extension(base, factor, length)
     positive(beta_slow=beta_slow)
