@@ -232,15 +232,11 @@ def rbf(
 
 
 def _fourier_code(o, params, pos_T, n, width):
-    """Definition: algorithm 1 of the paper, one position at a time."""
+    """Definition: algorithm 1 of the paper."""
     gelu = np.vectorize(lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2)
-    rows = []
-    for t in pos_T:
-        turned_F = t * params["freq"]
-        r_F = np.concatenate([np.cos(turned_F), np.sin(turned_F)]) / np.sqrt(o.features)
-        hidden_F = gelu(r_F @ params["w1"] + params["b1"])
-        rows.append(hidden_F @ params["w2"] + params["b2"])
-    return np.stack(rows)
+    turned_TF = np.outer(pos_T, params["freq"])
+    r_TF = np.concatenate([np.cos(turned_TF), np.sin(turned_TF)], axis=1) / np.sqrt(o.features)
+    return gelu(r_TF @ params["w1"] + params["b1"]) @ params["w2"] + params["b2"]
 
 
 @method(

@@ -75,14 +75,15 @@ def within(length, beyond, t, n):
 
 def table_rows(table_LW, beyond, pos_T, n):
     """Rows of a table at positions; between two rows at a fraction."""
-    length, rows = len(table_LW), []
-    for t in (within(length, beyond, t, n) for t in pos_T):
+    length = len(table_LW)
+
+    def row(t):
         if np.isnan(t):
-            rows.append(np.full(table_LW.shape[1], np.nan))
-            continue
+            return np.full(table_LW.shape[1], np.nan)
         low, high = table_LW[int(t)], table_LW[min(int(t) + 1, length - 1)]
-        rows.append((1 - t % 1) * low + t % 1 * high)
-    return np.stack(rows)
+        return (1 - t % 1) * low + t % 1 * high
+
+    return np.stack([row(within(length, beyond, t, n)) for t in pos_T])
 
 
 def rows_of(table: Callable) -> Callable:

@@ -129,16 +129,13 @@ def longrope(
     return rotary(frequencies, pairing, table, place=with_length)
 
 
-def _drope_scores(o, params, q, k, pos, n):
-    beta = 1 + o.temperature * np.log(max(1.0, n / o.length))
-    return beta * dots(q, k)
-
-
 @method(
     kind="none",
     formula="q.k / sqrt(C) (1 + temperature ln max(1, n / length))",
     paper="Gelberg et al. 2025, arXiv 2512.12167",
-    scores=_drope_scores,
+    scores=lambda o, params, q, k, pos, n: (
+        (1 + o.temperature * np.log(max(1.0, n / o.length))) * dots(q, k)
+    ),
     example={"length": 8},
 )
 def drope(length: int = 2048, temperature: float = 0.412) -> Encoding:

@@ -142,14 +142,10 @@ def by_group(layout: Layout, key, room_BT, limit: int, each_row: bool = True) ->
     return jnp.where(shown_BT < limit, shown_BT.astype(float), jnp.nan)
 
 
-def _grouped_places(o, group_T, n):
-    return np.array([g if g < o.limit else np.nan for g in group_T], np.float64)
-
-
 # Fields of the card of a method that reads groups.
 GROUPED: dict[str, Any] = {
     "beyond": "error",
-    "places": _grouped_places,
+    "places": lambda o, group_T, n: np.where(group_T < o.limit, group_T, np.nan),
     "moves": lambda o, n, given, training: Range(0, o.limit),
 }
 

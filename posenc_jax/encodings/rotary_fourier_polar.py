@@ -71,8 +71,7 @@ def fope(
         they are fixed, and here the same in all layers.
       seed: of the noise that is not learned.
 
-    FieldError: base, length or sigma not positive; later, an odd head width, or no pair makes a
-    turn within length.
+    FieldError: base, length or sigma not positive; later, an odd head width, or no pair turns.
     """
     positive(base=base, length=length, sigma=sigma)
 
