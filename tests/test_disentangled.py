@@ -7,7 +7,7 @@ import pytest
 
 from posenc_jax import Dims, at_layer, attend, frame, make
 from posenc_jax.encodings import reach
-from posenc_jax.encodings.disentangled import deberta_rows
+from posenc_jax.encodings.position_vectors import deberta_rows
 from posenc_jax.layout import full
 
 DIMS = Dims(model=6, heads=2, head=3, layers=2)

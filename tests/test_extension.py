@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from posenc_jax.encoding import place
-from posenc_jax.encodings import rotary, rotary_released, rotary_scaling, temperature
+from posenc_jax.encodings import extension, rotary, rotary_scaling
 from tests.catalogue import gap, standing
 from tests.test_rotary import DIMS, counted, logits, vectors
 from tests.test_scaling import table_of
@@ -27,17 +27,17 @@ def score(encoding, pos_BT, length, seed=1):
 def test_llama3_is_ntk_by_parts():
     """Between its own ends, and for those of the released model too."""
     options = {"base": 100.0, "factor": 3.0, "length": 64}
-    llama3 = table_of(rotary_released.llama3(**options, low=1.5, high=6.0), counted(9), 12)
+    llama3 = table_of(extension.llama3(**options, low=1.5, high=6.0), counted(9), 12)
     parts = rotary_scaling.ntk_by_parts(**options, beta_slow=1.5, beta_fast=6.0)
     assert gap(llama3.cos, table_of(parts, counted(9), 12).cos) < 1e-6
-    other = rotary_released.llama3(**options)
+    other = extension.llama3(**options)
     assert gap(llama3.cos, table_of(other, counted(9), 12).cos) > 1e-2, "control: other ends"
 
 
 @pytest.mark.parametrize("length", [8, 9])
 def test_longrope_list_by_length(length):
     """Up to the trained length the short list divides the frequencies, beyond it the long one."""
-    longrope = rotary_released.longrope(length=8, factor=1.0, **LISTS)
+    longrope = extension.longrope(length=8, factor=1.0, **LISTS)
     plain_F = 10_000.0 ** (-np.arange(8) / 8)
     divided_F = plain_F / np.array(LISTS["short" if length == 8 else "long"])
     angle = np.arctan2(*table_of(longrope, counted(1, 1), length)[::-1])[0, 0, 0]
@@ -47,7 +47,7 @@ def test_longrope_list_by_length(length):
 
 def test_longrope_lists_of_packed_documents():
     """Each document by its own length, so decoding with the length stated is the full pass."""
-    longrope = rotary_released.longrope(length=4, **LISTS)
+    longrope = extension.longrope(length=4, **LISTS)
     pos = jnp.asarray([[0, 1, 2, 0, 1, 2, 3, 4, 5]], jnp.int32)
     length = jnp.asarray([[3] * 3 + [6] * 6], jnp.int32)
     both = table_of(longrope, pos, length)
@@ -60,14 +60,14 @@ def test_longrope_temperature():
     """Queries and keys each carry the root of 1 + ln factor / ln length, at every length."""
     root = np.sqrt(1 + np.log(16.0) / np.log(2048))
     for length in (12, 5000):
-        table = table_of(rotary_released.longrope(factor=16.0), counted(0), length)
+        table = table_of(extension.longrope(factor=16.0), counted(0), length)
         assert gap(np.hypot(table.cos, table.sin), root) < 1e-6
     assert root > 1.1
 
 
 def test_longrope_keeps_its_first_tokens():
     """Positions below start turn as trained; the others as they would without it."""
-    kept, plain = (rotary_released.longrope(length=4, start=s) for s in (5, 0))
+    kept, plain = (extension.longrope(length=4, start=s) for s in (5, 0))
     rope = rotary.rope()
     found, without, trained = (table_of(e, counted(0), 12) for e in (kept, plain, rope))
     root = np.float32(np.sqrt(1 + np.log(4) / np.log(4)))
@@ -79,7 +79,7 @@ def test_longrope_keeps_its_first_tokens():
 def test_drope_is_nope_up_to_the_trained_length():
     """Then logits grow by 1 + temperature ln s, on one side alone."""
     nope_logits = jnp.einsum("bqhc,bkhc->bhqk", *vectors(1))[0] / 8**0.5
-    drope = temperature.drope(length=12, temperature=0.5)
+    drope = extension.drope(length=12, temperature=0.5)
     assert gap(score(drope, counted(0), 12), nope_logits) < 1e-6
     assert gap(score(drope, counted(99), 5), nope_logits) < 1e-6
     longer = score(drope, counted(0), 48)
@@ -90,18 +90,22 @@ def test_drope_is_nope_up_to_the_trained_length():
 @pytest.mark.parametrize(
     ("build", "options", "message"),
     [
-        (rotary_released.llama3, {"factor": 0.5}, "encoding.factor: 0.5 must be 1 or more"),
-        (rotary_released.llama3, {"low": 4.0}, "encoding.high: 4.0 must be above low 4.0"),
-        (rotary_released.llama3, {"low": 0.0}, "encoding.low: 0.0 must be positive"),
-        (rotary_released.longrope, {"length": 1}, "encoding.length: 1 must be 2 or more"),
-        (rotary_released.longrope, {"start": -1}, "encoding.start: -1 must be 0 or more"),
+        (extension.llama3, {"factor": 0.5}, "encoding.factor: 0.5 must be 1 or more"),
+        (extension.llama3, {"low": 4.0}, "encoding.high: 4.0 must be above low 4.0"),
+        (extension.llama3, {"low": 0.0}, "encoding.low: 0.0 must be positive"),
+        (extension.longrope, {"length": 1}, "encoding.length: 1 must be 2 or more"),
+        (extension.longrope, {"start": -1}, "encoding.start: -1 must be 0 or more"),
         (
-            rotary_released.longrope,
+            extension.longrope,
             {"long": (1.0, 0.0)},
             r"encoding.long: \(1.0, 0.0\) must be positive",
         ),
-        (temperature.drope, {"length": 0}, "encoding.length: 0 must be 1 or more"),
-        (temperature.drope, {"temperature": -1.0}, "encoding.temperature: -1.0 must be 0 or more"),
+        (extension.drope, {"length": 0}, "encoding.length: 0 must be 1 or more"),
+        (
+            extension.drope,
+            {"temperature": -1.0},
+            "encoding.temperature: -1.0 must be 0 or more",
+        ),
     ],
 )
 def test_refused_options(build, options, message):
@@ -111,6 +115,6 @@ def test_refused_options(build, options, message):
 
 
 def test_a_list_of_another_width_is_refused():
-    longrope = rotary_released.longrope(long=(1.0, 2.0))
+    longrope = extension.longrope(long=(1.0, 2.0))
     with pytest.raises(ValueError, match=r"^encoding.long: .* has 2 numbers; a head of 8 has 4"):
         logits(longrope, {}, *vectors(0), counted(0))

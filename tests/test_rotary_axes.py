@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from posenc_jax.encoding import Dims, at_layer, place
-from posenc_jax.encodings import rotary, rotary_2d, rotary_multimodal
-from posenc_jax.encodings.rotary_multimodal import pair_axes
+from posenc_jax.encodings import rotary, rotary_axes
+from posenc_jax.encodings.rotary_axes import pair_axes
 from tests.catalogue import gap, standing
 from tests.test_rotary import DIMS, counted, first_layer, logits, spread, vectors
 
 
 def test_axial():
     """Rows and columns each shift on their own; one is not the other."""
-    encoding = rotary_2d.axial()
+    encoding = rotary_axes.axial()
     q, k = vectors(8)
     grid = spread(counted(0), 2)
     score = lambda pos: logits(encoding, {}, q, k, pos)
@@ -29,7 +29,7 @@ def test_axial():
 
 def test_mixed_begins_with_crosses():
     """Sizes are a ladder, both halves of the pairs at a right angle, tilted for each head."""
-    encoding = rotary_2d.mixed(base=10.0)
+    encoding = rotary_axes.mixed(base=10.0)
     params = encoding.init(jax.random.key(1), Dims(24, 3, 8, layers=2))
     assert [leaf["freq_AHF"].shape for leaf in params] == [(2, 3, 4)] * 2
     assert gap(params[0]["freq_AHF"], params[1]["freq_AHF"]) > 1e-2
@@ -53,7 +53,7 @@ def test_mixed_turns_along_diagonals():
         gap(logits(encoding, params, q, k, grid), logits(encoding, params, q, k, grid + slide))
         < 1e-5
     )
-    axial = rotary_2d.axial()
+    axial = rotary_axes.axial()
     assert gap(logits(axial, {}, q, k, grid), logits(axial, {}, q, k, grid + slide)) > 1e-2
 
 
@@ -62,7 +62,7 @@ def test_mixed_turns_along_diagonals():
 def test_mrope_of_text_is_rope(order, pairing):
     """Three equal ids are rope to the bit, so one model reads text and pictures."""
     q, k = vectors(10)
-    mrope = rotary_multimodal.mrope(base=500.0, pairing=pairing, order=order)
+    mrope = rotary_axes.mrope(base=500.0, pairing=pairing, order=order)
     rope = rotary.rope(base=500.0, pairing=pairing)
     equal = jnp.stack([counted(1000)] * 3, axis=-1)
     wanted = logits(rope, {}, q, k, counted(1000))
@@ -82,14 +82,14 @@ def test_sections_of_released_models():
 @pytest.mark.parametrize("order", ["sections", "interleaved"])
 def test_default_sections_fit_any_width(width, order):
     q, k = vectors(11, dims=Dims(width, 1, width))
-    score = logits(rotary_multimodal.mrope(order=order), {}, q, k, spread(counted(0), 3))
+    score = logits(rotary_axes.mrope(order=order), {}, q, k, spread(counted(0), 3))
     assert bool(jnp.isfinite(score).all())
 
 
 def test_tmrope_reads_seconds():
     """Sound at 40 ms and a frame of the same moment have one id, as `mrope` would be given."""
     q, k = vectors(12)
-    tmrope, mrope = rotary_multimodal.tmrope(), rotary_multimodal.mrope()
+    tmrope, mrope = rotary_axes.tmrope(), rotary_axes.mrope()
     ids = np.array([0, 1, 2, 3, 12, 12, 25, 37, 50, 75, 100, 25_000])
     seconds = np.array([0, 0.04, 0.08, 0.12, 0.5, 0.48, 1, 1.5, 2, 3, 4, 1000], np.float32)
     wanted = jnp.stack([jnp.asarray(ids, jnp.int32)] * 3, axis=-1)[None]
@@ -104,23 +104,23 @@ def test_tmrope_reads_seconds():
 def test_tmrope_whole_seconds_are_exact():
     """Ids past 2^24, which no float32 holds, still count up by the rate."""
     at = jnp.stack([counted(2_000_000)] * 3, axis=-1)
-    time_BT, *_ = place(rotary_multimodal.tmrope(), None, standing(at))
+    time_BT, *_ = place(rotary_axes.tmrope(), None, standing(at))
     assert time_BT[0].tolist() == [25 * (2_000_000 + t) for t in range(12)]
 
 
 @pytest.mark.parametrize(
     ("build", "options", "message"),
     [
-        (rotary_2d.axial, {"base": 0.0}, "encoding.base: 0.0 must be positive"),
-        (rotary_2d.mixed, {"pairing": "x"}, "encoding.pairing: 'x' is not one of"),
-        (rotary_multimodal.mrope, {"order": "x"}, "encoding.order: 'x' is not one of: 'sections'"),
+        (rotary_axes.axial, {"base": 0.0}, "encoding.base: 0.0 must be positive"),
+        (rotary_axes.mixed, {"pairing": "x"}, "encoding.pairing: 'x' is not one of"),
+        (rotary_axes.mrope, {"order": "x"}, "encoding.order: 'x' is not one of: 'sections'"),
         (
-            rotary_multimodal.mrope,
+            rotary_axes.mrope,
             {"sections": (1, 2)},
             r"encoding.sections: \(1, 2\) is not three",
         ),
-        (rotary_multimodal.mrope, {"sections": (1, 2, -1)}, "encoding.sections: .* is not three"),
-        (rotary_multimodal.tmrope, {"rate": 0}, "encoding.rate: 0 must be positive"),
+        (rotary_axes.mrope, {"sections": (1, 2, -1)}, "encoding.sections: .* is not three"),
+        (rotary_axes.tmrope, {"rate": 0}, "encoding.rate: 0 must be positive"),
     ],
 )
 def test_refused_options(build, options, message):
@@ -132,16 +132,16 @@ def test_refused_options(build, options, message):
 @pytest.mark.parametrize(
     ("encoding", "head", "message"),
     [
-        (rotary_2d.axial(), 6, "head: 6 channels; two axes"),
-        (rotary_2d.mixed(), 6, "head: 6 channels; two axes"),
-        (rotary_multimodal.mrope(), 7, "head: 7 channels do not pair"),
+        (rotary_axes.axial(), 6, "head: 6 channels; two axes"),
+        (rotary_axes.mixed(), 6, "head: 6 channels; two axes"),
+        (rotary_axes.mrope(), 7, "head: 7 channels do not pair"),
         (
-            rotary_multimodal.mrope(sections=(2, 2, 2)),
+            rotary_axes.mrope(sections=(2, 2, 2)),
             8,
             r"encoding.sections: \(2, 2, 2\) sum to 6",
         ),
         (
-            rotary_multimodal.mrope(sections=(1, 2, 1), order="interleaved"),
+            rotary_axes.mrope(sections=(1, 2, 1), order="interleaved"),
             8,
             r"encoding.sections: \(1, 2, 1\) do not interleave",
         ),
@@ -152,9 +152,7 @@ def test_refused_widths(encoding, head, message):
         encoding.init(jax.random.key(0), Dims(head, 1, head))
 
 
-@pytest.mark.parametrize(
-    "build", [rotary_2d.mixed, rotary_multimodal.mrope, rotary_multimodal.tmrope]
-)
+@pytest.mark.parametrize("build", [rotary_axes.mixed, rotary_axes.mrope, rotary_axes.tmrope])
 def test_refused_positions(build):
     encoding = build()
     _, params = at_layer(encoding, 0, encoding.init(jax.random.key(0), DIMS))

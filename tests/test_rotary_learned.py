@@ -7,7 +7,7 @@ import pytest
 
 from posenc_jax import attend, frame
 from posenc_jax.encoding import at_layer
-from posenc_jax.encodings import reach, rotary, rotary_2d, rotary_fourier_polar, rotary_generators
+from posenc_jax.encodings import reach, rotary, rotary_axes, rotary_fourier_polar, rotary_generators
 from posenc_jax.layout import full
 from tests.catalogue import gap
 from tests.test_rotary import DIMS, counted, first_layer, logits, spread, vectors
@@ -119,7 +119,7 @@ def test_liere_within_its_range():
 
 def test_string_begins_as_mixed():
     """With S at 0 the basis is the identity; then the scores are those of `mixed`."""
-    string, mixed = rotary_generators.string(), rotary_2d.mixed()
+    string, mixed = rotary_generators.string(), rotary_axes.mixed()
     params, same = (e.init(jax.random.key(3), DIMS) for e in (string, mixed))
     keep = {"freq_AHF": params[0]["freq_AHF"]}
     q, k = vectors(8)

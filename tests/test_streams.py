@@ -5,7 +5,7 @@ import pytest
 
 from posenc_jax.encoding import place
 from posenc_jax.encodings.multimodal_ids import Audio, Image, Text, Video, ids, positions
-from posenc_jax.encodings.rotary_multimodal import tmrope
+from posenc_jax.encodings.rotary_axes import tmrope
 from tests.catalogue import standing
 
 

@@ -7,32 +7,27 @@ from posenc_jax.encoding import Encoding, chain
 from posenc_jax.encodings import (
     absolute,
     absolute_2d,
-    absolute_fourier,
     bias_formulas,
     bias_networks,
     bias_tables,
     by_layer,
     dape,
-    disentangled,
+    extension,
     gated,
     path,
+    position_vectors,
     positions,
     positions_augmented,
-    positions_grouped,
     ranges,
-    relative_keys,
     rotary,
-    rotary_2d,
+    rotary_axes,
     rotary_fourier_polar,
     rotary_generators,
-    rotary_multimodal,
-    rotary_released,
     rotary_scaling,
-    temperature,
 )
 from posenc_jax.encodings.card import Card
 from posenc_jax.encodings.describe import facts, option_lines, summary
-from posenc_jax.options import FieldError, checked, choices_for
+from posenc_jax.options import FieldError, choices_for
 
 CATALOG: dict[str, Callable[..., Encoding]] = {
     "nope": absolute.nope,
@@ -43,7 +38,7 @@ CATALOG: dict[str, Callable[..., Encoding]] = {
     "sinusoidal": absolute.sinusoidal,
     "learned": absolute.learned,
     "rbf": absolute.rbf,
-    "fourier": absolute_fourier.fourier,
+    "fourier": absolute.fourier,
     "learned_2d": absolute_2d.learned_2d,
     "sinusoidal_2d": absolute_2d.sinusoidal_2d,
     "randomized": positions.randomized,
@@ -51,18 +46,18 @@ CATALOG: dict[str, Callable[..., Encoding]] = {
     "clamped": positions.clamped,
     "shifted": positions_augmented.shifted,
     "cape": positions_augmented.cape,
-    "abacus": positions_grouped.abacus,
-    "coupled": positions_grouped.coupled,
+    "abacus": positions_augmented.abacus,
+    "coupled": positions_augmented.coupled,
     "rope": rotary.rope,
     "partial": rotary.partial,
     "p_rope": rotary.p_rope,
     "hope": rotary.hope,
     "headwise": rotary.headwise,
     "xpos": rotary.xpos,
-    "axial": rotary_2d.axial,
-    "mixed": rotary_2d.mixed,
-    "mrope": rotary_multimodal.mrope,
-    "tmrope": rotary_multimodal.tmrope,
+    "axial": rotary_axes.axial,
+    "mixed": rotary_axes.mixed,
+    "mrope": rotary_axes.mrope,
+    "tmrope": rotary_axes.tmrope,
     "fope": rotary_fourier_polar.fope,
     "pope": rotary_fourier_polar.pope,
     "liere": rotary_generators.liere,
@@ -72,9 +67,9 @@ CATALOG: dict[str, Callable[..., Encoding]] = {
     "dynamic_ntk": rotary_scaling.dynamic_ntk,
     "ntk_by_parts": rotary_scaling.ntk_by_parts,
     "yarn": rotary_scaling.yarn,
-    "llama3": rotary_released.llama3,
-    "longrope": rotary_released.longrope,
-    "drope": temperature.drope,
+    "llama3": extension.llama3,
+    "longrope": extension.longrope,
+    "drope": extension.drope,
     "irope": by_layer.irope,
     "local_global": by_layer.local_global,
     "clipped": bias_tables.clipped,
@@ -87,10 +82,10 @@ CATALOG: dict[str, Callable[..., Encoding]] = {
     "window": bias_formulas.window,
     "fire": bias_networks.fire,
     "mlp": bias_networks.mlp,
-    "shaw": relative_keys.shaw,
-    "transformer_xl": relative_keys.transformer_xl,
-    "deberta": disentangled.deberta,
-    "tupe": disentangled.tupe,
+    "shaw": position_vectors.shaw,
+    "transformer_xl": position_vectors.transformer_xl,
+    "deberta": position_vectors.deberta,
+    "tupe": position_vectors.tupe,
     "dape": dape.dape,
     "cope": gated.cope,
     "fox": gated.fox,
@@ -158,13 +153,10 @@ def taken_by(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
 def check_used(names: Sequence[str], options: Iterable[str]) -> None:
     """FieldError: an option that none of the named methods takes, with those that they take."""
     known = sorted({option for name in names for part in cards(name) for option in part.options})
+    reason = f"{', '.join(names)} takes no such option; its options: {', '.join(known) or 'none'}"
     for option in options:
         if option not in known:
-            raise FieldError(
-                ("encoding", option),
-                f"{', '.join(names)} takes no such option; its options: "
-                f"{', '.join(known) or 'none'}",
-            )
+            raise FieldError(("encoding", option), reason)
 
 
 def describe(name: str) -> str:
@@ -172,24 +164,14 @@ def describe(name: str) -> str:
     method = card(name)
     lines = [f"  {heading:<9} {text}" for heading, text in facts(method).items()]
     options = [f"    {line}" for line in option_lines(method)]
-    return "\n".join(
-        [f"{name}: {summary(method)}", *lines, f"  options   {'' if options else 'none'}".rstrip(),
-         *options]
-    )  # fmt: skip
+    heading = "  options" if options else "  options   none"
+    return "\n".join([f"{name}: {summary(method)}", *lines, heading, *options])
 
 
 def _parts(name: str, options: Mapping[str, Any]) -> list[tuple[Card, dict[str, Any]]]:
     """Each part's card and all of its options, those given checked against their types."""
-    parts = cards(name)
     check_used([name], options)
-    return [
-        (part, part.defaults | {
-            option: checked("encoding", part.options[option], value)
-            for option, value in options.items()
-            if option in part.options
-        })
-        for part in parts
-    ]  # fmt: skip
+    return [(part, part.values(taken_by(part.name, options))) for part in cards(name)]
 
 
 def _check_composes(parts: list[Card]) -> None:

@@ -4,28 +4,27 @@ The options `how` and `width` say how a code joins the embeddings, see `input_co
 says what positions past a table read, see `learned`.
 """
 
+import math
 from typing import Literal
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import input_codes as codes
 from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import at_least, one_of, positive
+from posenc_jax.encodings.checks import at_least, positive, require
+from posenc_jax.encodings.definitions import dots, embeds_by, rows_of, sine_code, within
 from posenc_jax.encodings.input_codes import Beyond, How, Spacing
-from posenc_jax.encodings.rotation import Pairing
-
-Start = Literal[0, 1]
+from posenc_jax.encodings.rotation import Pairing, angles
 
 
 @method(
     kind="none",
     formula="x",
     paper="Haviv et al. 2022, arXiv 2203.16634; Kazemnejad et al. 2023, arXiv 2305.19466",
-    scores=lambda o, params, q_THC, k_THC, pos_T, n: (
-        np.einsum("qhc,khc->hqk", q_THC, k_THC) / np.sqrt(q_THC.shape[-1])
-    ),
+    scores=lambda o, params, q_THC, k_THC, pos_T, n: dots(q_THC, k_THC),
 )
 def nope() -> Encoding:
     """No positional encoding: only a causal mask tells order."""
@@ -36,7 +35,7 @@ def nope() -> Encoding:
     kind="input",
     formula="c(t) = t",
     paper="textbook",
-    embeds=codes.embeds_by(lambda o, params, pos_T, n, width: np.asarray(pos_T, float)[:, None]),
+    embeds=embeds_by(lambda o, params, pos_T, n, width: np.asarray(pos_T, float)[:, None]),
 )
 def index(how: How = "add") -> Encoding:
     """The position itself, in one channel; at far positions it is much larger than the token."""
@@ -47,7 +46,7 @@ def index(how: How = "add") -> Encoding:
     kind="input",
     formula="c(t) = t / (n - 1), and 0 where n = 1",
     paper="textbook",
-    embeds=codes.embeds_by(
+    embeds=embeds_by(
         lambda o, params, pos_T, n, width: np.array([[t / max(n - 1, 1)] for t in pos_T])
     ),
 )
@@ -60,24 +59,18 @@ def normalized(how: How = "add") -> Encoding:
     return codes.coded(how, 1, lambda params, share_BT, width: share_BT[..., None], place=share)
 
 
-def bit_rows(length):
+def _bit_rows(length):
     """Definition: the bits of 0 .. length - 1, lowest first."""
-    return np.array([[i // 2**k % 2 for k in range(bits_below(length))] for i in range(length)])
-
-
-def bits_below(length: int) -> int:
-    """Bits that the numbers below `length` need; at least one."""
-    return max((length - 1).bit_length(), 1)
+    bits = len(f"{length - 1:b}")
+    return np.array([[i // 2**k % 2 for k in range(bits)] for i in range(length)])
 
 
 @method(
     kind="input",
     formula="c_k(t) = floor(t / 2^k) mod 2, as many bits as length - 1 needs",
     paper="textbook",
-    beyond="option",
-    reads=codes.table_reads,
-    embeds=codes.rows_of(lambda o, params: bit_rows(o.length)),
-    example={"length": 64, "beyond": "clamp"},
+    embeds=rows_of(lambda o, params: _bit_rows(o.length)),
+    **codes.TABLE,
     vary={"length": 12, "beyond": "interpolate"},
 )
 def binary(length: int = 512, beyond: Beyond = "error", how: How = "add") -> Encoding:
@@ -86,14 +79,10 @@ def binary(length: int = 512, beyond: Beyond = "error", how: How = "add") -> Enc
     FieldError: length is not positive.
     """
     at_least(1, length=length)
-    width = bits_below(length)
+    width = max((length - 1).bit_length(), 1)
 
-    def rows(pos_BT):
-        return pos_BT[..., None] >> jnp.arange(width, dtype=jnp.int32)[None, None] & 1
-
-    def code(params, pos_BT, width):
-        return codes.read(rows, pos_BT, length, beyond)
-
+    rows = lambda pos_BT: pos_BT[..., None] >> jnp.arange(width, dtype=jnp.int32)[None, None] & 1
+    code = lambda params, pos_BT, width: codes.read(rows, pos_BT, length, beyond)
     return codes.coded(how, width, code, place=codes.squeezed(length, beyond))
 
 
@@ -101,10 +90,8 @@ def binary(length: int = 512, beyond: Beyond = "error", how: How = "add") -> Enc
     kind="input",
     formula="c(t) = the t-th unit vector of `length`",
     paper="textbook",
-    beyond="option",
-    reads=codes.table_reads,
-    embeds=codes.rows_of(lambda o, params: np.eye(o.length)),
-    example={"length": 64, "beyond": "clamp"},
+    embeds=rows_of(lambda o, params: np.eye(o.length)),
+    **codes.TABLE,
     vary={"length": 12, "beyond": "interpolate"},
 )
 def one_hot(length: int = 512, beyond: Beyond = "error", how: How = "add") -> Encoding:
@@ -114,12 +101,11 @@ def one_hot(length: int = 512, beyond: Beyond = "error", how: How = "add") -> En
     """
     at_least(1, length=length)
 
+    init = lambda key, model: {"code": codes.normal(key, (length, model))}
+
     def code(params, pos_BT, model):
         # The product of a unit vector and a matrix is one of its rows.
         return codes.read(lambda i: params["code"][i], pos_BT, length, beyond)
-
-    def init(key, model):
-        return {"code": codes.normal(key, (length, model))}
 
     return codes.at_input(how, code, init, place=codes.squeezed(length, beyond))
 
@@ -128,9 +114,9 @@ def one_hot(length: int = 512, beyond: Beyond = "error", how: How = "add") -> En
     kind="input",
     formula="c_2k(t), c_2k+1(t) = sin, cos of t / base^(2k/W)",
     paper="Vaswani et al. 2017, arXiv 1706.03762",
-    embeds=codes.embeds_by(
+    embeds=embeds_by(
         lambda o, params, pos_T, n, width: (
-            codes.sine_code(pos_T + o.start, width, o.base, o.pairing, o.spacing)
+            sine_code(pos_T + o.start, width, o.base, o.pairing, o.spacing)
             * (1.0 if o.scale is None else params["scale"])
         )
     ),
@@ -141,7 +127,7 @@ def sinusoidal(
     base: float = 10_000.0,
     pairing: Pairing = "interleaved",
     spacing: Spacing = "paper",
-    start: Start = 0,
+    start: Literal[0, 1] = 0,
     scale: float | None = None,
     how: How = "add",
     width: int | None = None,
@@ -158,20 +144,15 @@ def sinusoidal(
         None: no factor.
       width: the code's own width; None is the model's.
 
-    FieldError: base or width is not positive, or an unknown choice.
+    FieldError: base or width is not positive.
     """
     positive(base=base)
-    one_of("pairing", pairing, Pairing)
-    one_of("spacing", spacing, Spacing)
-    one_of("start", start, Start)
 
     def code(params, pos_BT, width):
         code_BTW = codes.sines(pos_BT + start, width, base, pairing, spacing)
         return code_BTW if scale is None else params["scale"].astype(float) * code_BTW
 
-    def init(key, width):
-        return {} if scale is None else {"scale": jnp.asarray(scale, float)}
-
+    init = lambda key, width: {} if scale is None else {"scale": jnp.asarray(scale, float)}
     return codes.coded(how, width, code, init)
 
 
@@ -179,10 +160,8 @@ def sinusoidal(
     kind="input",
     formula="c(t) = E[t], a learned table of `length` rows",
     paper="Gehring et al. 2017, arXiv 1705.03122",
-    beyond="option",
-    reads=codes.table_reads,
-    embeds=codes.rows_of(lambda o, params: params["table"]),
-    example={"length": 64, "beyond": "clamp"},
+    embeds=rows_of(lambda o, params: params["table"]),
+    **codes.TABLE,
     vary={"length": 12, "beyond": "interpolate", "width": 8},
     reference="transformers, x-transformers",
 )
@@ -199,20 +178,19 @@ def learned(
     """
     at_least(1, length=length)
 
+    init = lambda key, width: {"table": codes.normal(key, (length, width))}
+
     def code(params, pos_BT, width):
         return codes.read(lambda i: params["table"][i], pos_BT, length, beyond)
-
-    def init(key, width):
-        return {"table": codes.normal(key, (length, width))}
 
     return codes.coded(how, width, code, init, place=codes.squeezed(length, beyond))
 
 
-def bump_code(o, params, pos_T, n, width):
+def _bump_code(o, params, pos_T, n, width):
     """Definition: the bumps of `rbf`, one at a time."""
     centres = np.linspace(0, o.length - 1, width)
     s = o.bump or (o.length - 1) / max(width - 1, 1)
-    at = [codes.within(o.length, o.beyond, t, n) for t in pos_T]
+    at = [within(o.length, o.beyond, t, n) for t in pos_T]
     return np.array([[np.exp(-((t - g) ** 2) / (2 * s**2)) for g in centres] for t in at])
 
 
@@ -220,10 +198,8 @@ def bump_code(o, params, pos_T, n, width):
     kind="input",
     formula="c_k(t) = exp(-(t - g_k)^2 / 2 s^2), centres g_k even over 0 .. length - 1",
     paper="textbook",
-    beyond="option",
-    reads=codes.table_reads,
-    embeds=codes.embeds_by(bump_code),
-    example={"length": 64, "beyond": "clamp"},
+    embeds=embeds_by(_bump_code),
+    **codes.TABLE,
     vary={"length": 12, "beyond": "interpolate", "width": 8, "bump": 2.0},
 )
 def rbf(
@@ -243,7 +219,7 @@ def rbf(
     FieldError: bump or width is not positive, or length is below 2.
     """
     at_least(2, length=length)
-    positive(bump=1.0 if bump is None else bump)
+    positive(bump=bump)
 
     def code(params, pos_BT, width):
         step = (length - 1) / max(width - 1, 1)
@@ -253,3 +229,65 @@ def rbf(
         return codes.refused(code_BTW, pos_BT, length) if beyond == "error" else code_BTW
 
     return codes.coded(how, width, code, place=codes.squeezed(length, beyond))
+
+
+def _fourier_code(o, params, pos_T, n, width):
+    """Definition: algorithm 1 of the paper."""
+    gelu = np.vectorize(lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2)
+    turned_TF = np.outer(pos_T, params["freq"])
+    r_TF = np.concatenate([np.cos(turned_TF), np.sin(turned_TF)], axis=1) / np.sqrt(o.features)
+    return gelu(r_TF @ params["w1"] + params["b1"]) @ params["w2"] + params["b2"]
+
+
+@method(
+    kind="input",
+    formula="c(t) = W2 gelu(W1 [cos(w t), sin(w t)] / sqrt(features) + b1) + b2, w learned",
+    paper="Li et al. 2021, arXiv 2106.02795",
+    embeds=embeds_by(_fourier_code),
+    vary={"width": 8},
+)
+def fourier(
+    gamma: float = 10.0,
+    features: int = 64,
+    hidden: int = 32,
+    how: How = "add",
+    width: int | None = None,
+) -> Encoding:
+    """Learned Fourier features: sines and cosines of learned frequencies, through a small network.
+
+    Frequencies start normal with standard deviation 1 / gamma, as in the paper. The paper scales
+    positions to a range of about 1; here they are counted in tokens. The paper does not say how the
+    network starts: here W1 has variance 1, because its input has norm 1 / sqrt(2), and W2 variance
+    1 / hidden.
+
+    Args:
+      gamma: number of tokens over which codes are alike at the start.
+      features: number of sines and cosines, even; half as many frequencies.
+      hidden: width of the network.
+      width: the code's own width; None is the model's.
+
+    FieldError: gamma, hidden or width is not positive, or features is not even and positive.
+    """
+    positive(gamma=gamma)
+    require(features > 0 and features % 2 == 0, "features", features, "must be even and positive")
+    at_least(1, hidden=hidden)
+
+    def init(key, width):
+        freq_key, w1_key, w2_key = jax.random.split(key, 3)
+        return {
+            "freq": jax.random.normal(freq_key, (features // 2,)) / gamma,
+            "w1": jax.random.normal(w1_key, (features, hidden)),
+            "b1": jnp.zeros(hidden),
+            "w2": jax.random.normal(w2_key, (hidden, width)) * hidden**-0.5,
+            "b2": jnp.zeros(width),
+        }
+
+    def code(params, pos_BT, width):
+        p = {name: leaf.astype(float) for name, leaf in params.items()}
+        angle_BTF = angles(pos_BT, p["freq"][None])[:, :, 0]
+        r_BTF = jnp.concatenate([jnp.cos(angle_BTF), jnp.sin(angle_BTF)], axis=-1)
+        hidden_BTF = jnp.einsum("btf,fh->bth", r_BTF * features**-0.5, p["w1"])
+        hidden_BTF = jax.nn.gelu(hidden_BTF + p["b1"][None, None], approximate=False)
+        return jnp.einsum("bth,hw->btw", hidden_BTF, p["w2"]) + p["b2"][None, None]
+
+    return codes.coded(how, width, code, init)

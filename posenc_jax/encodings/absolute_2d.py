@@ -10,14 +10,15 @@ import numpy as np
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import input_codes as codes
 from posenc_jax.encodings.card import Edge, method
-from posenc_jax.encodings.checks import at_least, one_of, positive
+from posenc_jax.encodings.checks import at_least, positive
+from posenc_jax.encodings.definitions import embeds_by, sine_code, table_rows
 from posenc_jax.encodings.input_codes import How
 from posenc_jax.encodings.rotation import Pairing
 
 
 def _rows_and_columns(o, params, pos_T2, n, width):
-    column = codes.table_rows(params["column"], o.beyond, pos_T2[:, 1], n)
-    row = codes.table_rows(params["row"], o.beyond, pos_T2[:, 0], n)
+    column = table_rows(params["column"], o.beyond, pos_T2[:, 1], n)
+    row = table_rows(params["row"], o.beyond, pos_T2[:, 0], n)
     return np.concatenate([column, row], axis=1)
 
 
@@ -25,11 +26,9 @@ def _rows_and_columns(o, params, pos_T2, n, width):
     kind="input",
     formula="c(row, column) = (E_column[column], E_row[row]), two learned tables of `length` rows",
     paper="Carion et al. 2020 (DETR), arXiv 2005.12872",
-    beyond="option",
     axes=2,
-    reads=codes.table_reads,
-    embeds=codes.embeds_by(_rows_and_columns),
-    example={"length": 64, "beyond": "clamp"},
+    embeds=embeds_by(_rows_and_columns),
+    **codes.TABLE,
     vary={"length": 2, "width": 8},
     reference="transformers",
 )
@@ -45,14 +44,12 @@ def learned_2d(
     FieldError: length or width is not positive.
     """
     at_least(1, length=length)
-    one_of("beyond", beyond, Edge)
 
     def code(params, pos_BT2, width):
-        halves = [
-            codes.read(lambda i: params["column"][i], pos_BT2[..., 1], length, beyond),
-            codes.read(lambda i: params["row"][i], pos_BT2[..., 0], length, beyond),
-        ]
-        return jnp.concatenate(halves, axis=-1)
+        read = lambda name, axis: codes.read(
+            lambda i: params[name][i], pos_BT2[..., axis], length, beyond
+        )
+        return jnp.concatenate([read("column", 1), read("row", 0)], axis=-1)
 
     def init(key, width):
         table = codes.normal(key, (length, width))
@@ -63,8 +60,8 @@ def learned_2d(
 
 def _grid_code(o, params, pos_T2, n, width):
     """Definition: the table of each axis, side by side."""
-    row = codes.sine_code(pos_T2[:, 0], width // 2, o.base, o.pairing, "paper")
-    column = codes.sine_code(pos_T2[:, 1], width - width // 2, o.base, o.pairing, "paper")
+    row = sine_code(pos_T2[:, 0], width // 2, o.base, o.pairing, "paper")
+    column = sine_code(pos_T2[:, 1], width - width // 2, o.base, o.pairing, "paper")
     return np.concatenate([row, column], axis=1)
 
 
@@ -73,7 +70,7 @@ def _grid_code(o, params, pos_T2, n, width):
     formula="c = (sin w_k row, cos w_k row, sin w_k column, cos w_k column), w_k = base^(-4k/W)",
     paper="Dosovitskiy et al. 2020, arXiv 2010.11929; Chen et al. 2021 (MoCo v3), arXiv 2104.02057",
     axes=2,
-    embeds=codes.embeds_by(_grid_code),
+    embeds=embeds_by(_grid_code),
     vary={"width": 8},
     reference="positional-encodings, transformers",
 )
@@ -91,10 +88,9 @@ def sinusoidal_2d(
         and cosine of a pair side by side.
       width: the code's own width; None is the model's.
 
-    FieldError: base or width is not positive, or an unknown pairing.
+    FieldError: base or width is not positive.
     """
     positive(base=base)
-    one_of("pairing", pairing, Pairing)
 
     def code(params, pos_BT2, width):
         row_BTW = codes.sines(pos_BT2[..., 0], width // 2, base, pairing, "paper")

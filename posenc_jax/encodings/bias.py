@@ -1,8 +1,7 @@
-"""Shared by relative methods: offsets D = i - j, and the float64 logits of their definitions."""
+"""Shared by methods that change logits: offsets D = i - j, rows of tables, the scale, layers."""
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from posenc_jax.encoding import Encoding, each_layer
 from posenc_jax.encodings.checks import with_axes
@@ -28,28 +27,16 @@ def refusing(made: jax.Array, offset: jax.Array) -> jax.Array:
     return jnp.where(jnp.isnan(offset), jnp.nan, made)
 
 
+def per_head(x_H: jax.Array) -> jax.Array:
+    """One number for each head as float [1, H, 1, 1]."""
+    return x_H.astype(float)[None, :, None, None]
+
+
+def scaled_queries(factor: jax.Array, x_BTHC: jax.Array, side: str) -> jax.Array:
+    """`rotate` of methods that change the scale of the logits: queries times the table."""
+    return x_BTHC if side == "k" else (x_BTHC.astype(factor.dtype) * factor).astype(x_BTHC.dtype)
+
+
 def layered(encoding: Encoding, shared: bool) -> Encoding:
     """The encoding, its parameters shared by all layers, or with parameters for each layer."""
     return encoding if shared else each_layer(encoding)
-
-
-# Definitions in float64 NumPy.
-
-
-def by_pair(score, q_THC):
-    """Logits [H, T, T]: score(h, i, j)."""
-    time, heads, _ = q_THC.shape
-    s_HTT = np.zeros((heads, time, time))
-    for h, i, j in np.ndindex(s_HTT.shape):
-        s_HTT[h, i, j] = score(h, i, j)
-    return s_HTT
-
-
-def by_offset(value, q_THC, k_THC, pos_T):
-    """Logits [H, T, T]: q.k / sqrt(C) + value(h, D)."""
-
-    def score(h, i, j):
-        dot = np.dot(q_THC[i, h], k_THC[j, h]) / np.sqrt(q_THC.shape[-1])
-        return dot + value(h, pos_T[i] - pos_T[j])
-
-    return by_pair(score, q_THC)

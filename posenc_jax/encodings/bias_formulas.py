@@ -12,9 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.bias import by_offset, layered, offsets
+from posenc_jax.encodings.bias import layered, offsets, per_head
 from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import at_least, one_of, positive, require
+from posenc_jax.encodings.checks import at_least, positive, require
+from posenc_jax.encodings.definitions import by_offset, sigmoid
 from posenc_jax.encodings.rotation import angles
 
 LEAST = 0.01  # smallest start of KERPLE's parameters: the authors' code clamps them there
@@ -23,11 +24,6 @@ LEAST = 0.01  # smallest start of KERPLE's parameters: the authors' code clamps 
 def distances(q_placed, k_placed) -> jax.Array:
     """|D|, float [B, 1, Q, K]."""
     return jnp.abs(offsets(q_placed, k_placed)).astype(float)[:, None]
-
-
-def per_head(x_H: jax.Array) -> jax.Array:
-    """One number for each head as float [1, H, 1, 1]."""
-    return x_H.astype(float)[None, :, None, None]
 
 
 def _between(key: jax.Array, heads: int, most: float) -> jax.Array:
@@ -45,25 +41,23 @@ def alibi_slopes(heads: int) -> np.ndarray:
     return np.concatenate([geometric(power), geometric(2 * power)[::2][: heads - power]])
 
 
-def _alibi_scores(o, params, q_THC, k_THC, pos_T, n):
+def _alibi_bias(o, params, d, h, heads):
     def slopes(heads):
-        if o.learned:
-            return [2.0**x for x in params["log2_slopes"]]
         if math.log2(heads).is_integer():
             start = 2.0 ** (-(2.0 ** -(math.log2(heads) - 3)))
             return [start * start**i for i in range(heads)]
         power = 2 ** math.floor(math.log2(heads))
         return slopes(power) + slopes(2 * power)[0::2][: heads - power]
 
-    m = slopes(q_THC.shape[1])
-    return by_offset(lambda h, d: -m[h] * abs(d), q_THC, k_THC, pos_T)
+    slope = 2.0 ** params["log2_slopes"][h] if o.learned else slopes(heads)[h]
+    return -slope * abs(d)
 
 
 @method(
     kind="bias",
     formula="q.k / sqrt(C) - m[h] |i - j|, m[h] = 2^(-8 h / H) for h = 1 .. H",
     paper="Press et al. 2022, arXiv 2108.12409",
-    scores=_alibi_scores,
+    scores=by_offset(_alibi_bias),
     reference="transformers, x-transformers",
 )
 def alibi(learned: bool = False) -> Encoding:
@@ -80,25 +74,24 @@ def alibi(learned: bool = False) -> Encoding:
         return {"log2_slopes": log2_slopes} if learned else {}
 
     def bias(params, q_placed, k_placed, dims):
+        slope_H = jnp.asarray(alibi_slopes(dims.heads), float)
         if learned:
             slope_H = jnp.exp2(params["log2_slopes"].astype(float))
-        else:
-            slope_H = jnp.asarray(alibi_slopes(dims.heads), float)
         return -per_head(slope_H) * distances(q_placed, k_placed)
 
     return Encoding(init=init, bias=bias, relative=True)
 
 
-def _kerple_log_scores(o, params, q_THC, k_THC, pos_T, n):
+def _kerple_log_bias(o, params, d, h, heads):
     a, b = np.exp(params["log_a"]), np.exp(params["log_b"])
-    return by_offset(lambda h, d: -a[h] * np.log(1 + b[h] * abs(d)), q_THC, k_THC, pos_T)
+    return -a[h] * np.log(1 + b[h] * abs(d))
 
 
 @method(
     kind="bias",
     formula="q.k / sqrt(C) - a[h] ln(1 + b[h] |i - j|), a, b > 0",
     paper="Chi et al. 2022, arXiv 2205.09921",
-    scores=_kerple_log_scores,
+    scores=by_offset(_kerple_log_bias),
 )
 def kerple_log(shared: bool = True) -> Encoding:
     """KERPLE's logarithmic kernel: a penalty that grows like the logarithm of the distance.
@@ -122,16 +115,16 @@ def kerple_log(shared: bool = True) -> Encoding:
     return layered(Encoding(init=init, bias=bias, relative=True), shared)
 
 
-def _kerple_power_scores(o, params, q_THC, k_THC, pos_T, n):
-    a, p = np.exp(params["log_a"]), 2 / (1 + np.exp(-params["logit_p"]))
-    return by_offset(lambda h, d: -a[h] * abs(d) ** p[h], q_THC, k_THC, pos_T)
+def _kerple_power_bias(o, params, d, h, heads):
+    a, p = np.exp(params["log_a"]), 2 * sigmoid(params["logit_p"])
+    return -a[h] * abs(d) ** p[h]
 
 
 @method(
     kind="bias",
     formula="q.k / sqrt(C) - a[h] |i - j|^p[h], a > 0, 0 < p < 2",
     paper="Chi et al. 2022, arXiv 2205.09921",
-    scores=_kerple_power_scores,
+    scores=by_offset(_kerple_power_bias),
 )
 def kerple_power(shared: bool = True) -> Encoding:
     """KERPLE's power kernel; with p = 1 it is ALiBi's.
@@ -146,11 +139,8 @@ def kerple_power(shared: bool = True) -> Encoding:
 
     def init(key, dims):
         a_key, p_key = jax.random.split(key)
-        p_H = _between(p_key, dims.heads, 2 - LEAST)
-        return {
-            "log_a": jnp.log(_between(a_key, dims.heads, 1.0)),
-            "logit_p": jnp.log(p_H / (2 - p_H)),
-        }
+        a_H, p_H = _between(a_key, dims.heads, 1.0), _between(p_key, dims.heads, 2 - LEAST)
+        return {"log_a": jnp.log(a_H), "logit_p": jnp.log(p_H / (2 - p_H))}
 
     def bias(params, q_placed, k_placed, dims):
         a, p = jnp.exp(per_head(params["log_a"])), 2 * jax.nn.sigmoid(per_head(params["logit_p"]))
@@ -159,22 +149,17 @@ def kerple_power(shared: bool = True) -> Encoding:
     return layered(Encoding(init=init, bias=bias, relative=True), shared)
 
 
-def _sandwich_scores(o, params, q_THC, k_THC, pos_T, n):
-    heads = q_THC.shape[1]
-
-    def value(h, d):
-        waves = range(o.first, o.first + o.channels // 2)
-        ratio = 8 * (h + 1) / heads
-        return sum(np.cos(d / o.base ** (2 * k / o.channels)) for k in waves) / ratio
-
-    return by_offset(value, q_THC, k_THC, pos_T)
+def _sandwich_bias(o, params, d, h, heads):
+    waves = range(o.first, o.first + o.channels // 2)
+    ratio = 8 * (h + 1) / heads
+    return sum(np.cos(d / o.base ** (2 * k / o.channels)) for k in waves) / ratio
 
 
 @method(
     kind="bias",
     formula="q.k / sqrt(C) + H / (8 h) sum_k cos((i - j) / base^(2k / channels)) for h = 1 .. H",
     paper="Chi et al. 2023, arXiv 2212.10356",
-    scores=_sandwich_scores,
+    scores=by_offset(_sandwich_bias),
 )
 def sandwich(channels: int = 128, base: float = 10_000.0, first: Literal[0, 1] = 0) -> Encoding:
     """Sandwich: dot products of two sinusoidal codes as a bias, weaker from head to head.
@@ -193,7 +178,6 @@ def sandwich(channels: int = 128, base: float = 10_000.0, first: Literal[0, 1] =
     at_least(1, channels=channels)
     require(channels % 2 == 0, "channels", channels, "must be even")
     positive(base=base)
-    one_of("first", first, Literal[0, 1])
     freq = base ** (-2 * np.arange(first, first + channels // 2)[None] / channels)
 
     def code(pos_BT):
@@ -210,16 +194,11 @@ def sandwich(channels: int = 128, base: float = 10_000.0, first: Literal[0, 1] =
     return Encoding(bias=bias, relative=True)
 
 
-def _window_scores(o, params, q_THC, k_THC, pos_T, n):
-    value = lambda h, d: 0.0 if abs(d) <= o.distance else -np.inf
-    return by_offset(value, q_THC, k_THC, pos_T)
-
-
 @method(
     kind="bias",
     formula="q.k / sqrt(C) where |i - j| <= distance, else -inf",
     paper="textbook",
-    scores=_window_scores,
+    scores=by_offset(lambda o, params, d, h, heads: 0.0 if abs(d) <= o.distance else -np.inf),
     example={"distance": 8},
     reference="transformers",
 )

@@ -10,11 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.bias import by_offset, by_pair, layered, offsets
+from posenc_jax.encodings.bias import layered, offsets, per_head
 from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import at_least, one_of, positive
-
-Inputs = Literal["log", "linear"]
+from posenc_jax.encodings.checks import at_least, positive
+from posenc_jax.encodings.definitions import by_offset, by_pair, dots, sigmoid
 
 
 def network(params, x_BQK: jax.Array) -> jax.Array:
@@ -38,8 +37,7 @@ def _fire_scores(o, params, q_THC, k_THC, pos_T, n):
         x = psi(pos_T[i] - pos_T[j]) / (psi(most) + 1e-6)
         return network_of(params, x, h) + params["b2"][h]
 
-    s_HTT = np.einsum("qhc,khc->hqk", q_THC, k_THC) / np.sqrt(q_THC.shape[-1])
-    return s_HTT + by_pair(bias, q_THC)
+    return dots(q_THC, k_THC) + by_pair(bias, q_THC)
 
 
 @method(
@@ -82,38 +80,32 @@ def fire(
 
     def bias(params, q_placed, k_placed, dims):
         psi = lambda x: jnp.log1p(jnp.abs(params["c"].astype(float) * x))
-        most_BQ = jnp.maximum(
-            q_placed.astype(float), jnp.abs(params["stretch"].astype(float) * threshold)
-        )
-        share_BQK = (
-            psi(offsets(q_placed, k_placed).astype(float)) / (psi(most_BQ) + 1e-6)[..., None]
-        )
-        return network(params, share_BQK) + params["b2"].astype(float)[None, :, None, None]
+        least = jnp.abs(params["stretch"].astype(float) * threshold)
+        scale_BQ = psi(jnp.maximum(q_placed.astype(float), least)) + 1e-6
+        share_BQK = psi(offsets(q_placed, k_placed).astype(float)) / scale_BQ[..., None]
+        return network(params, share_BQK) + per_head(params["b2"])
 
     return layered(Encoding(init=init, bias=bias), shared)
 
 
-def _mlp_scores(o, params, q_THC, k_THC, pos_T, n):
-    def value(h, d):
-        x = d if o.reach is None else 8 * d / (o.reach - 1)
-        if o.spacing == "log":
-            x = np.sign(x) * np.log(1 + abs(x)) / (1 if o.reach is None else np.log(8))
-        y = network_of(params, x, h)
-        return 16 / (1 + np.exp(-y)) if o.squash else y
-
-    return by_offset(value, q_THC, k_THC, pos_T)
+def _mlp_bias(o, params, d, h, heads):
+    x = d if o.reach is None else 8 * d / (o.reach - 1)
+    if o.spacing == "log":
+        x = np.sign(x) * np.log(1 + abs(x)) / (1 if o.reach is None else np.log(8))
+    y = network_of(params, x, h)
+    return 16 * sigmoid(y) if o.squash else y
 
 
 @method(
     kind="bias",
     formula="q.k / sqrt(C) + MLP(sign(D) ln(1 + |D|))[h], or MLP(D)[h], D = i - j",
     paper="Liu et al. 2022, arXiv 2111.09883",
-    scores=_mlp_scores,
+    scores=by_offset(_mlp_bias),
     vary={"reach": 12},
     reference="timm",
 )
 def mlp(
-    spacing: Inputs = "log",
+    spacing: Literal["log", "linear"] = "log",
     reach: int | None = None,
     squash: bool = False,
     hidden: int = 32,
@@ -134,8 +126,7 @@ def mlp(
 
     FieldError: hidden is below 1 or reach below 2.
     """
-    one_of("spacing", spacing, Inputs)
-    at_least(2, reach=2 if reach is None else reach)
+    at_least(2, reach=reach)
     at_least(1, hidden=hidden)
 
     def init(key, dims):

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.bias import by_offset, clipped_row, layered, offsets, refusing
+from posenc_jax.encodings import definitions
+from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing, scaled_queries
 from posenc_jax.encodings.card import ANYWHERE, Edge, Range, method
-from posenc_jax.encodings.checks import at_least, one_of, require
+from posenc_jax.encodings.checks import at_least, require
 
 
 # On the CPU, forward and backward at 128 x 128 and 512 x 512, a gather is 2 to 8 times faster than
@@ -20,17 +21,14 @@ def _look_up(table_RH, row_BQK, offset_BQK) -> jax.Array:
     return refusing(found_BHQK, offset_BQK[:, None])
 
 
-def _clipped_scores(o, params, q_THC, k_THC, pos_T, n):
-    row = lambda d: int(min(max(d, -o.distance), o.distance)) + o.distance
-    return by_offset(lambda h, d: params["table"][row(d), h], q_THC, k_THC, pos_T)
-
-
 @method(
     kind="bias",
     formula="q.k / sqrt(C) + b[h, clip(i - j, -distance, distance)]",
     paper="scalar form of Shaw et al. 2018, arXiv 1803.02155",
     beyond="clamp",
-    scores=_clipped_scores,
+    scores=definitions.by_offset(
+        lambda o, params, d, h, heads: params["table"][definitions.clipped_row(d, o.distance), h]
+    ),
     reference="transformers",
 )
 def clipped(distance: int = 16, shared: bool = False) -> Encoding:
@@ -71,26 +69,19 @@ def bucket_starts(buckets: int, distance: int) -> list[int]:
     return [*range(1, exact), *(start(k) for k in range(steps))]
 
 
-def _unscaled(root, x_BTHC, side):
-    return x_BTHC if side == "k" else (x_BTHC.astype(root.dtype) * root).astype(x_BTHC.dtype)
-
-
-def _t5_scores(o, params, q_THC, k_THC, pos_T, n):
+def _t5_bias(o, params, d, h, heads):
     side = o.buckets // 2 if o.bidirectional else o.buckets
-    exact = side // 2
+    exact, first = side // 2, side if o.bidirectional and d < 0 else 0
+    bucket = math.floor(abs(d) if o.bidirectional else max(d, 0))
+    if bucket >= exact:
+        share = math.log(bucket / exact) / math.log(o.distance / exact)
+        bucket = min(exact + int(share * (side - exact)), side - 1)
+    return params["table"][first + bucket, h]
 
-    def bucket(d):
-        first = side if o.bidirectional and d < 0 else 0
-        d = abs(d) if o.bidirectional else max(d, 0)
-        d = math.floor(d)
-        if d < exact:
-            return first + d
-        share = math.log(d / exact) / math.log(o.distance / exact)
-        return first + min(exact + int(share * (side - exact)), side - 1)
 
+def _t5_scores(o, params, q_THC, *rest):
     factor = 1 if o.scaled else np.sqrt(q_THC.shape[-1])
-    value = lambda h, d: params["table"][bucket(d), h]
-    return by_offset(value, factor * q_THC, k_THC, pos_T)
+    return definitions.by_offset(_t5_bias)(o, params, factor * q_THC, *rest)
 
 
 @method(
@@ -147,20 +138,16 @@ def t5(
     if not scaled:
         # C is the head's own width, also if a part before this one has widened q and k.
         table = lambda params, placed, dims: jnp.full((1, 1, 1, 1), dims.head**0.5)
-        encoding = encoding._replace(table=table, rotate=_unscaled)
+        encoding = encoding._replace(table=table, rotate=scaled_queries)
     return layered(encoding, shared)
 
 
-def _swin_2d_scores(o, params, q_THC, k_THC, pos_T, n):
+def _swin_2d_bias(o, params, d, h, heads):
     last = o.window - 1
-
-    def value(h, d):
-        if o.beyond == "error" and max(abs(d[0]), abs(d[1])) > last:
-            return np.nan
-        row, column = (int(min(max(x, -last), last)) + last for x in d)
-        return params["table"][row, column, h]
-
-    return by_offset(value, q_THC, k_THC, pos_T)
+    if o.beyond == "error" and max(abs(d[0]), abs(d[1])) > last:
+        return np.nan
+    row, column = (definitions.clipped_row(x, last) for x in d)
+    return params["table"][row, column, h]
 
 
 @method(
@@ -169,7 +156,7 @@ def _swin_2d_scores(o, params, q_THC, k_THC, pos_T, n):
     paper="Liu et al. 2021, arXiv 2103.14030",
     beyond="option",
     axes=2,
-    scores=_swin_2d_scores,
+    scores=definitions.by_offset(_swin_2d_bias),
     reads=lambda o, n: Range(0, o.window) if o.beyond == "error" else ANYWHERE,
     reference="timm, transformers",
 )
@@ -181,10 +168,9 @@ def swin_2d(window: int = 7, beyond: Edge = "clamp", shared: bool = False) -> En
       beyond: offsets outside of the window read the nearest inside it, or give NaN.
       shared: one table for all layers; as in the paper, each layer has its own by default.
 
-    FieldError: window is not positive, or an unknown beyond.
+    FieldError: window is not positive.
     """
     at_least(1, window=window)
-    one_of("beyond", beyond, Edge)
     last = window - 1
 
     def init(key, dims):

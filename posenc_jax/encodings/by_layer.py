@@ -7,20 +7,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding, chain, per_layer
+from posenc_jax.encodings.bias import scaled_queries
 from posenc_jax.encodings.bias_formulas import window as windowed
 from posenc_jax.encodings.card import Range, method
 from posenc_jax.encodings.checks import at_least, positive, with_axes
+from posenc_jax.encodings.definitions import dots, offsets, powers, turned_scores
 from posenc_jax.encodings.rotary import rope
-from posenc_jax.encodings.rotation import Pairing, offsets, powers, turned_scores
-from posenc_jax.encodings.temperature import sharpened
+from posenc_jax.encodings.rotation import Pairing
 
 
 def _irope_scores(o, params, q, k, pos, n):
     if (o.layer + 1) % o.every:
         return turned_scores(q, k, offsets(pos) * powers(o.base, q.shape[-1]), o.pairing)
     scale_T = [1 + o.temperature * np.log(1 + np.floor((t + 1) / o.floor)) for t in pos]
-    scores_HQK = np.einsum("qhc,khc->hqk", q, k) / np.sqrt(q.shape[-1])
-    return np.array(scale_T)[None, :, None] * scores_HQK
+    return np.array(scale_T)[None, :, None] * dots(q, k)
 
 
 @method(
@@ -53,18 +53,19 @@ def irope(
       temperature: growth of the logits' scale in layers without positions; 0 for no growth.
       floor: positions from one step to the next.
 
-    FieldError: every below 2, base or floor not positive, temperature below 0, an unknown pairing;
-    later, an odd width of a head.
+    FieldError: every below 2, base or floor not positive, temperature below 0; later, an odd head
+    width.
     """
     at_least(2, every=every)
     positive(floor=floor)
     at_least(0, temperature=temperature)
 
-    def beta(pos_BT):
+    def table(params, pos_BT, dims):
         steps_BT = jnp.floor((with_axes(pos_BT).astype(float) + 1) / floor)
-        return 1 + temperature * jnp.log1p(steps_BT)
+        return (1 + temperature * jnp.log1p(steps_BT))[:, :, None, None]
 
-    return per_layer([rope(base, pairing)] * (every - 1) + [sharpened(beta)])
+    unturned = Encoding(table=table, rotate=scaled_queries)
+    return per_layer([rope(base, pairing)] * (every - 1) + [unturned])
 
 
 def _local_global_scores(o, params, q, k, pos, n):
@@ -101,8 +102,7 @@ def local_global(
         if attention is not causal.
       pairing: as in `rope`.
 
-    FieldError: every below 2, a base not positive, window below 2, an unknown pairing; later, an
-    odd width of a head.
+    FieldError: every below 2, a base not positive, window below 2; later, an odd head width.
     """
     at_least(2, every=every, window=window)
     positive(local_base=local_base)

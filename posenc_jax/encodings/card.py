@@ -6,16 +6,17 @@ decorated function and one line in the catalogue.
 """
 
 import dataclasses
+import functools
 import inspect
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
+from posenc_jax.options import checked
+
 Kind = Literal["none", "input", "positions", "rotary", "by_layer", "bias", "content"]
 Policy = Literal["unbounded", "clamp", "interpolate", "error", "option"]
 Edge = Literal["clamp", "error"]  # range policies of methods that cannot interpolate
-Groups = Literal["place", "significance"]
-InChain = Literal["first", "last"]
 
 
 class Range(NamedTuple):
@@ -81,8 +82,8 @@ class Card:
     places: Callable[..., Any] | None = None
     reads: Callable[[Any, int], Range] = lambda o, n: ANYWHERE
     moves: Callable[[Any, int, Range, bool], Range] | None = None
-    in_chain: InChain | None = None
-    groups: Groups | None = None
+    in_chain: Literal["first", "last"] | None = None
+    groups: Literal["place", "significance"] | None = None
     example: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     vary: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     reference: str | None = None
@@ -95,19 +96,32 @@ class Card:
     def defaults(self) -> dict[str, Any]:
         return {name: option.default for name, option in self.options.items()}
 
+    def values(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """All options, those given checked. FieldError: see `checked`."""
+        read = {name: checked("encoding", self.options[name], given[name]) for name in given}
+        return self.defaults | read
+
 
 def method(**fields: Any) -> Callable[[Any], Any]:
-    """Puts a `Card` with these fields on a function that builds an encoding from keyword options.
+    """Puts a `Card` with these fields on a function that builds an encoding from its options.
+
+    A call of the function checks the options' types and choices first, see `Card.values`.
 
     Raises:
       TypeError: a field that a card does not have, no definition, or a method that places positions
         without `moves`.
     """
 
-    def decorate(build):
+    def decorate(function):
+        @functools.wraps(function)
+        def build(*args, **options):
+            given = inspect.signature(function).bind(*args, **options).arguments
+            return function(**card.values(given))
+
         if fields.get("kind") in ("input", "positions"):
             fields["shift_invariant"] = False
-        build.card = card = Card(name=build.__name__, build=build, **fields)
+        card = Card(name=function.__name__, build=build, **fields)
+        build.card = card  # type: ignore[attr-defined]
         if not (card.embeds or card.scores or card.places):
             raise TypeError(f"{card.name}: a method needs its definition in float64")
         if (card.kind == "positions") != (card.moves is not None):

@@ -3,7 +3,7 @@
 An error names the option as a field of the encoding: "encoding.base: -1.0 must be positive".
 """
 
-from typing import Any, get_args
+from typing import Any
 
 import jax
 import numpy as np
@@ -17,23 +17,19 @@ def require(ok: bool, option: str, value: Any, rule: str) -> None:
         raise FieldError(("encoding", option), f"{value!r} {rule}")
 
 
-def one_of(option: str, value: Any, choices: Any) -> None:
-    """FieldError unless the value is among the choices of a Literal type."""
-    listed = ", ".join(repr(choice) for choice in get_args(choices))
-    require(value in get_args(choices), option, value, f"is not one of: {listed}")
-
-
-def positive(**options: float) -> None:
-    """FieldError unless every value is above 0 and finite."""
+def positive(**options: float | None) -> None:
+    """FieldError unless every value that is not None is above 0 and finite."""
     for option, value in options.items():
-        require(0 < value < np.inf, option, value, "must be positive and finite")
+        ok = value is None or 0 < value < np.inf
+        require(ok, option, value, "must be positive and finite")
 
 
-def at_least(least: float, **options: float) -> None:
-    """FieldError unless every value is `least` or more, and finite."""
+def at_least(least: float, **options: float | None) -> None:
+    """FieldError unless every value that is not None is `least` or more, and finite."""
     for option, value in options.items():
         finite = ", and finite" if isinstance(value, float) else ""
-        require(least <= value < np.inf, option, value, f"must be {least} or more{finite}")
+        ok = value is None or least <= value < np.inf
+        require(ok, option, value, f"must be {least} or more{finite}")
 
 
 def with_axes(placed: jax.Array, axes: int = 1) -> jax.Array:

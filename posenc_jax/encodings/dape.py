@@ -11,10 +11,10 @@ from posenc_jax.encoding import Dims, Encoding, Walk, at_layer, pick_layer
 from posenc_jax.encodings.bias_formulas import alibi, kerple_log
 from posenc_jax.encodings.bias_networks import fire
 from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import at_least, one_of
+from posenc_jax.encodings.checks import at_least
+from posenc_jax.encodings.definitions import dots
 from posenc_jax.tuning import barrier
 
-Bias = Literal["alibi", "kerple_log", "fire"]
 BIASES = {"alibi": alibi, "kerple_log": kerple_log, "fire": fire}
 SLOPE = 0.01  # slope of the leaky ReLU below 0
 
@@ -23,15 +23,11 @@ def _dape_scores(o, params, q_THC, k_THC, pos_T, n):
     inner = BIASES[o.bias].card
     defaults = type(o)(**inner.defaults)
     b_HTT = inner.scores(defaults, params["bias"], 0 * q_THC, 0 * k_THC, pos_T, n)
-    a_HTT = np.einsum("ihc,jhc->hij", q_THC, k_THC) / np.sqrt(q_THC.shape[-1])
-    mlp, s_HTT = params["mlp"], a_HTT + b_HTT
-    for i in range(len(pos_T)):
-        for j in range(len(pos_T)):
-            pair = np.concatenate([a_HTT[:, i, j], b_HTT[:, i, j]])
-            hidden = pair @ mlp["in"] + mlp["in_bias"]
-            hidden = np.where(hidden > 0, hidden, 0.01 * hidden)
-            s_HTT[:, i, j] += hidden @ mlp["out"] + mlp["out_bias"]
-    return s_HTT
+    a_HTT = dots(q_THC, k_THC)
+    mlp, pair_TTP = params["mlp"], np.moveaxis(np.concatenate([a_HTT, b_HTT]), 0, -1)
+    hidden_TTW = pair_TTP @ mlp["in"] + mlp["in_bias"]
+    hidden_TTW = np.where(hidden_TTW > 0, hidden_TTW, 0.01 * hidden_TTW)
+    return a_HTT + b_HTT + np.moveaxis(hidden_TTW @ mlp["out"] + mlp["out_bias"], -1, 0)
 
 
 @method(
@@ -40,7 +36,7 @@ def _dape_scores(o, params, q_THC, k_THC, pos_T, n):
     paper="Zheng et al. 2024, arXiv 2405.14722",
     scores=_dape_scores,
 )
-def dape(bias: Bias = "alibi", width: int = 32) -> Encoding:
+def dape(bias: Literal["alibi", "kerple_log", "fire"] = "alibi", width: int = 32) -> Encoding:
     """Data-adaptive: logits, plus a bias, plus an MLP of both; each layer has its own MLP.
 
     For each query and key the MLP reads the logits and the bias of all heads, 2 H numbers, and
@@ -52,9 +48,8 @@ def dape(bias: Bias = "alibi", width: int = 32) -> Encoding:
         besides i - j, moving all positions changes the scores.
       width: hidden units of the MLP.
 
-    FieldError: width is not positive, or an unknown bias.
+    FieldError: width is not positive.
     """
-    one_of("bias", bias, Bias)
     at_least(1, width=width)
     inner = BIASES[bias]()
 
@@ -76,16 +71,14 @@ def dape(bias: Bias = "alibi", width: int = 32) -> Encoding:
 def _mlp(key, inputs: int, width: int, outputs: int) -> dict[str, jax.Array]:
     """Parameters, uniform within 1 / sqrt(inputs of the map), as by default in the framework."""
 
-    def affine(key, inputs, outputs):
+    def affine(name, key, inputs, outputs):
         w_key, b_key = jax.random.split(key)
         reach = inputs**-0.5
         draw = lambda key, *shape: jax.random.uniform(key, shape, minval=-reach, maxval=reach)
-        return draw(w_key, inputs, outputs), draw(b_key, outputs)
+        return {name: draw(w_key, inputs, outputs), f"{name}_bias": draw(b_key, outputs)}
 
     in_key, out_key = jax.random.split(key)
-    names = ("in", "in_bias", "out", "out_bias")
-    arrays = (*affine(in_key, inputs, width), *affine(out_key, width, outputs))
-    return dict(zip(names, arrays, strict=True))
+    return affine("in", in_key, inputs, width) | affine("out", out_key, width, outputs)
 
 
 def _adapted(inner: Encoding) -> Encoding:

@@ -37,7 +37,7 @@ def facts(card: Card) -> dict[str, str]:
         "paper": card.paper,
         "acts on": ACTS[card.kind],
         "beyond": BEYOND[card.beyond],
-        "relative": "yes: scores depend on i - j alone" if card.shift_invariant else "no",
+        "invariant": "yes: scores depend on i - j alone" if card.shift_invariant else "no",
     }
 
 
@@ -47,9 +47,8 @@ def option_lines(card: Card) -> list[str]:
     for name, option in card.options.items():
         choices = get_args(option.annotation) if get_origin(option.annotation) is Literal else ()
         of = f" (of {', '.join(map(repr, choices))})" if choices else ""
-        lines.append(
-            f"{name} = {option.default!r}{of}" + (f": {said[name]}" if name in said else "")
-        )
+        sentence = f": {said[name]}" if name in said else ""
+        lines.append(f"{name} = {option.default!r}{of}{sentence}")
     return lines
 
 

@@ -12,7 +12,7 @@ initialisation.
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.card import ANYWHERE, Range
-from posenc_jax.encodings.checks import at_least, one_of, with_axes
+from posenc_jax.encodings.checks import at_least, with_axes
 from posenc_jax.encodings.rotation import Pairing, angles
 
 How = Literal["add", "concat"]
@@ -42,7 +42,6 @@ def at_input(how: How, code, init, axes=1, place=None) -> Encoding:
       axes: axes of a position: [B, T] for one, [B, T, axes] for several.
       place: as in `Encoding`.
     """
-    one_of("how", how, How)
 
     def init_all(key, dims):
         code_key, x_key = jax.random.split(key)
@@ -64,7 +63,7 @@ def coded(how: How, width: int | None, code, init=lambda key, width: {}, **rest)
 
     There is no matrix P if the width is None and the code is added.
     """
-    at_least(1, width=1 if width is None else width)
+    at_least(1, width=width)
 
     def init_all(key, model):
         code_key, mix_key = jax.random.split(key)
@@ -110,7 +109,6 @@ def squeezed(length: int, beyond: Beyond) -> Callable | None:
     For beyond="interpolate", positions of sequences of more than `length` tokens are scaled so that
     the last one is length - 1; otherwise the layout's positions are used (None).
     """
-    one_of("beyond", beyond, Beyond)
 
     def squeeze(key, layout):
         pos_BT, n_BT = layout.pos_BT.astype(float), layout.length_BT.astype(float)
@@ -126,6 +124,14 @@ def table_reads(o: SimpleNamespace, n: int) -> Range:
     return Range(0, max(o.length, n) if o.beyond == "interpolate" else o.length)
 
 
+# Fields of the card of a method with the options `length` and `beyond`.
+TABLE: dict[str, Any] = {
+    "beyond": "option",
+    "reads": table_reads,
+    "example": {"length": 64, "beyond": "clamp"},
+}
+
+
 def sines(
     pos_BT: jax.Array, width: int, base: float, pairing: Pairing, spacing: Spacing
 ) -> jax.Array:
@@ -139,62 +145,3 @@ def sines(
     else:
         code_BTW = jnp.stack(waves, axis=-1).reshape(*pos_BT.shape, 2 * pairs)
     return jnp.pad(code_BTW, ((0, 0), (0, 0), (0, width % 2)))
-
-
-# Definitions in float64 NumPy, written from the papers.
-
-
-def embeds_by(code: Callable) -> Callable:
-    """A card's `embeds`, by the formulas above: code(o, params, pos_T, n, width) -> [T, W].
-
-    The code's own width is the option `width`, or the model's.
-    """
-
-    def embeds(o, params, x_TD, pos_T, n):
-        width = getattr(o, "width", None) or x_TD.shape[1]
-        code_TW = code(o, params, pos_T, n, width)
-        if o.how == "concat":
-            mix = np.concatenate([params["x"], params["code"]])
-            return np.concatenate([x_TD, code_TW], axis=1) @ mix
-        return x_TD + (code_TW @ params["code"] if "code" in params else code_TW)
-
-    return embeds
-
-
-def within(length, beyond, t, n):
-    """The row of a table of `length` rows for position t of n tokens, a float; NaN if refused."""
-    if beyond == "error" and not 0 <= t < length:
-        return np.nan
-    if beyond == "interpolate" and n > length:
-        t = t * (length - 1) / (n - 1)
-    return min(max(t, 0), length - 1)
-
-
-def table_rows(table_LW, beyond, pos_T, n):
-    """Rows of a table at positions; between two rows at a fraction."""
-    length, rows = len(table_LW), []
-    for t in (within(length, beyond, t, n) for t in pos_T):
-        if np.isnan(t):
-            rows.append(np.full(table_LW.shape[1], np.nan))
-            continue
-        low, high = table_LW[int(t)], table_LW[min(int(t) + 1, length - 1)]
-        rows.append((1 - t % 1) * low + t % 1 * high)
-    return np.stack(rows)
-
-
-def rows_of(table: Callable) -> Callable:
-    """A card's `embeds` by the rows of table(o, params), [length, W]."""
-    rows = lambda o, params, pos_T, n, width: table_rows(table(o, params), o.beyond, pos_T, n)
-    return embeds_by(rows)
-
-
-def sine_code(pos_T, width, base, pairing, spacing):
-    """The paper's table (or tensor2tensor's), one entry at a time."""
-    code_TW, pairs = np.zeros((len(pos_T), width)), width // 2
-    for i, t in enumerate(pos_T):
-        for k in range(pairs):
-            exponent = 2 * k / width if spacing == "paper" else k / max(pairs - 1, 1)
-            sin_at, cos_at = (2 * k, 2 * k + 1) if pairing == "interleaved" else (k, pairs + k)
-            code_TW[i, sin_at] = np.sin(t / base**exponent)
-            code_TW[i, cos_at] = np.cos(t / base**exponent)
-    return code_TW

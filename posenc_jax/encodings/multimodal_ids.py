@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from posenc_jax.encodings.rotary_multimodal import EARLY
+from posenc_jax.encodings.rotary_axes import EARLY
 from posenc_jax.options import FieldError
 
 
@@ -64,8 +64,7 @@ def ids(parts: Iterable[Part], rate: int = 25, chunk: int = 2) -> np.ndarray:
         raise FieldError("rate, chunk", f"{rate}, {chunk} must be positive")
     start, found = 0, []
     for part in parts:
-        offsets_TA = _offsets(part, rate, chunk)
-        found.append(start + offsets_TA)
+        found.append(start + _offsets(part, rate, chunk))
         start = int(found[-1].max()) + 1
     return np.concatenate([np.zeros((0, 3), int), *found]).astype(np.int32)
 

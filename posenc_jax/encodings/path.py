@@ -1,13 +1,18 @@
 """PaTH: queries are turned by a reflection for each token between them and a key."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.lax.linalg import triangular_solve
 
 from posenc_jax.dtypes import widest
 from posenc_jax.encoding import Encoding, Walk, each_layer
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least
+from posenc_jax.encodings.definitions import sigmoid
+from posenc_jax.encodings.gated import stretches
 
 STRETCH = 64  # keys whose product of reflections is made by one triangular solve
 TINY = 1e-6  # added to a squared norm before the division
@@ -16,7 +21,7 @@ TINY = 1e-6  # added to a squared norm before the division
 def _path_scores(o, params, q_THC, k_THC, pos_T, n):
     time, heads, head = q_THC.shape
     x_TD = q_THC.reshape(time, -1)
-    beta_TH = 2 / (1 + np.exp(-(x_TD @ params["beta"] + params["beta_bias"])))
+    beta_TH = 2 * sigmoid(x_TD @ params["beta"] + params["beta_bias"])
     s_HTT = np.zeros((heads, time, time))
     for h in range(heads):
         w_TC = x_TD @ params["down"] @ params["up"][:, h]
@@ -74,8 +79,7 @@ def path(rank: int = 32) -> Encoding:
         logit_BTH = jnp.einsum("btd,dh->bth", x_BTD, p["beta"]) + p["beta_bias"][None, None]
         return w_BTHC, 2 * jax.nn.sigmoid(logit_BTH)
 
-    def start(params, q):
-        return jnp.zeros_like(q.x_BTHC.swapaxes(1, 2), widest(q.x_BTHC.dtype))
+    start = lambda params, q: jnp.zeros_like(q.x_BTHC.swapaxes(1, 2), widest(q.x_BTHC.dtype))
 
     def score(params, s_BHQK, q, k, visible_BHQK, moved_BHQC):
         """The carry `moved` is what the reflections so far have added to each query."""
@@ -83,11 +87,8 @@ def path(rank: int = 32) -> Encoding:
         heads_first = lambda x: jnp.moveaxis(x.astype(wide), 1, 2)
         q_BHQC, k_BHKC, w_BHKC, beta_BHK = map(heads_first, (q.x_BTHC, k.x_BTHC, *k.feat))
         keys = k_BHKC, w_BHKC, beta_BHK, jnp.moveaxis(visible_BHQK[:, :1], 3, 2)
-        keys_M = jax.tree.map(lambda x: _stretches(x, 2), keys)
-
-        def step(moved_BHQC, stretch):
-            return _turned(q_BHQC, moved_BHQC, *stretch)
-
+        keys_M = [jnp.moveaxis(stretches(x, 2, STRETCH), 2, 0) for x in keys]
+        step = lambda moved_BHQC, stretch: _turned(q_BHQC, moved_BHQC, *stretch)
         # Rounding errors of tensor cores would add up over many products.
         with jax.default_matmul_precision("highest"):
             moved_BHQC, added_MBHQS = jax.lax.scan(step, moved_BHQC, keys_M, reverse=True)
@@ -95,16 +96,6 @@ def path(rank: int = 32) -> Encoding:
         return s_BHQK + added_BHQK * q_BHQC.shape[-1] ** -0.5, moved_BHQC
 
     return each_layer(Encoding(init=init, walk=Walk(score=score, prepare=prepare, start=start)))
-
-
-def _stretches(x: jax.Array, axis: int) -> jax.Array:
-    """An axis of keys as stretches, padded with zeros; the number of stretches is axis 0."""
-    size = x.shape[axis]
-    stretch = min(STRETCH, size)
-    pads = [(0, 0)] * x.ndim
-    pads[axis] = (0, -size % stretch)
-    x = jnp.pad(x, pads)
-    return jnp.moveaxis(x.reshape(*x.shape[:axis], -1, stretch, *x.shape[axis + 1 :]), axis, 0)
 
 
 def _turned(q_BHQC, moved_BHQC, k_BHSC, w_BHSC, beta_BHS, visible_B1SQ):
@@ -122,19 +113,13 @@ def _turned(q_BHQC, moved_BHQC, k_BHSC, w_BHSC, beta_BHS, visible_B1SQ):
     together_B1ST = jnp.einsum("bosq,botq->bost", seen_B1SQ, seen_B1SQ) > 0
     steps_BHST = jnp.where(later_ST & together_B1ST, dots(w_BHSC, w_BHSC), 0) * beta_BHS[..., None]
     right_BHSQ = jnp.where(visible_B1SQ, dots(w_BHSC, q_BHQC + moved_BHQC), 0) * beta_BHS[..., None]
-    solved = lambda transpose: (
-        lambda _, right: jax.lax.linalg.triangular_solve(
-            steps_BHST,
-            right,
-            left_side=True,
-            lower=False,
-            unit_diagonal=True,
-            transpose_a=transpose,
-        )
-    )
+    solve = partial(triangular_solve, steps_BHST, left_side=True, unit_diagonal=True)
     # The solver's own derivative fails where the rows of the batch are sharded explicitly.
     a_BHSQ = jax.lax.custom_linear_solve(
-        lambda a: a + steps_BHST @ a, right_BHSQ, solved(False), solved(True)
+        lambda a: a + steps_BHST @ a,
+        right_BHSQ,
+        lambda _, right: solve(right),
+        lambda _, right: solve(right, transpose_a=True),
     )
     a_BHQS = jnp.where(visible_B1SQ, a_BHSQ, 0).swapaxes(-1, -2)
     met_BHTS = jnp.where(later_ST, dots(k_BHSC, w_BHSC), 0)

@@ -13,7 +13,7 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.card import Range, method
-from posenc_jax.encodings.checks import at_least, one_of, with_axes
+from posenc_jax.encodings.checks import at_least, with_axes
 
 Evaluate = Literal["spread", "random", "plain"]
 Per = Literal["example", "batch"]
@@ -58,13 +58,6 @@ def drawn(key, group_BT, pos_BT, length_BT, limit: int, each_row: bool) -> jax.A
     return jax.lax.while_loop(lambda state: state[0] >= 0, draw, start)[1]
 
 
-def fixed_draws(seed: int, pos_BT: jax.Array, length_BT: jax.Array, limit: int) -> jax.Array:
-    """One draw for each length, the same for all sequences of that length."""
-    pos_1M, length_1M = pos_BT.reshape(1, -1), length_BT.reshape(1, -1)
-    shown_1M = drawn(jax.random.key(seed), length_1M, pos_1M, length_1M, limit, False)
-    return shown_1M.reshape(pos_BT.shape)
-
-
 def spread(pos_BT: jax.Array, length_BT: jax.Array, limit: int) -> jax.Array:
     """(p + 1)(limit + 1) // (n + 1) - 1, computed within 32 bits."""
     rank_BT, among_BT = (pos_BT + 1).astype(jnp.uint32), (length_BT + 1).astype(jnp.uint32)
@@ -82,8 +75,8 @@ def _randomized_places(o, pos_T, n):
         return np.array([(int(p) + 1) * (o.limit + 1) // (n + 1) - 1 for p in pos_T], np.float64)
     key = jax.random.fold_in(jax.random.key(o.seed), n)
     bits_L = np.asarray(jax.random.bits(key, (1, o.limit), jnp.uint32))[0]
-    chosen = sorted(range(o.limit), key=lambda value: bits_L[value])[:n]
-    return np.array([sorted(chosen)[int(p)] for p in pos_T], np.float64)
+    chosen = sorted(np.argsort(bits_L, kind="stable")[:n])
+    return np.array([chosen[int(p)] for p in pos_T], np.float64)
 
 
 @method(
@@ -118,17 +111,17 @@ def randomized(
     FieldError: limit is not positive.
     """
     at_least(1, limit=limit)
-    one_of("evaluate", evaluate, Evaluate)
-    one_of("per", per, Per)
 
     def place(key, layout):
-        pos_BT, length_BT = layout.pos_BT, layout.length_BT
-        token_BT = with_axes(pos_BT).astype(jnp.int32)
+        token_BT, length_BT = with_axes(layout.pos_BT).astype(jnp.int32), layout.length_BT
         if key is not None:
             group_BT = documents(token_BT, length_BT)
             shown_BT = drawn(key, group_BT, token_BT, length_BT, limit, per == "example")
         elif evaluate == "random":
-            shown_BT = fixed_draws(seed, token_BT, length_BT, limit)
+            # One draw for each length, the same for all sequences of that length.
+            token_1M, length_1M = token_BT.reshape(1, -1), length_BT.reshape(1, -1)
+            shown_1M = drawn(jax.random.key(seed), length_1M, token_1M, length_1M, limit, False)
+            shown_BT = shown_1M.reshape(token_BT.shape)
         else:
             shown_BT = token_BT if evaluate == "plain" else spread(token_BT, length_BT, limit)
         held_BT = (token_BT < length_BT) & (length_BT <= limit)

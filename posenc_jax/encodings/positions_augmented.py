@@ -2,9 +2,14 @@
 
 All tokens of a sequence share their draw; packed documents have draws of their own, and padding on
 either side changes none.
+
+Abacus and coupling place a token by its group in the layout, which the task or
+`layout.digit_places` makes; a token of no group has position 0. Parts to the left of these two read
+the layout's positions: `fire` in `make("fire+abacus+learned")`.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +17,8 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.card import Range, method
-from posenc_jax.encodings.checks import at_least, with_axes
+from posenc_jax.encodings.checks import at_least, require, with_axes
+from posenc_jax.encodings.positions import Per
 from posenc_jax.layout import Layout
 
 
@@ -34,10 +40,8 @@ def each(draw: Callable, key_BT: jax.Array, *args_BT: jax.Array) -> jax.Array:
     formula="t -> t + k, in training with one k for each sequence, uniform over 0 .. shift",
     paper="Kiyono et al. 2021, arXiv 2109.05644",
     places=lambda o, pos_T, n: pos_T + o.still,
-    moves=lambda o, n, given, training: (
-        Range(given.low, given.below + o.shift)
-        if training
-        else Range(given.low + o.still, given.below + o.still)
+    moves=lambda o, n, given, training: Range(
+        given.low + (0 if training else o.still), given.below + (o.shift if training else o.still)
     ),
     vary={"still": 3},
 )
@@ -112,5 +116,97 @@ def cape(
         token_keys = each(jax.random.fold_in, keys[2], layout.pos_BT.astype(jnp.int32))
         moved_BT = pos_BT + shift * each(uniform, keys[0]) + jitter * each(uniform, token_keys)
         return jnp.exp(np.log(scale) * each(uniform, keys[1])) * moved_BT
+
+    return Encoding(place=place)
+
+
+def largest(layout: Layout) -> jax.Array:
+    """The largest group in each token's sequence, int32 [B, T]."""
+    before_BT = jnp.pad(layout.segment_BT, ((0, 0), (1, 0)), constant_values=-1)[:, :-1]
+    run_BT = jnp.cumsum(layout.segment_BT != before_BT, axis=1, dtype=jnp.int32)
+    runs = layout.segment_BT.shape[1] + 1
+    most = lambda group_T, run_T: jax.ops.segment_max(group_T, run_T, runs)[run_T]
+    return jax.vmap(most)(layout.group_BT, run_BT)
+
+
+def by_group(layout: Layout, key, room_BT, limit: int, each_row: bool = True) -> jax.Array:
+    """The positions of groups [B, T]: g + k, or 0 for tokens of no group; NaN from `limit` on.
+
+    k is 0 in evaluation; with a key, uniform over 0 .. room - 1, one for each sequence.
+    """
+    offset_BT = jnp.zeros_like(layout.group_BT)
+    if key is not None:
+        draw = lambda k, room: jax.random.randint(k, (), 0, room, jnp.int32)
+        offset_BT = each(draw, sequence_keys(key, layout, each_row), room_BT)
+    shown_BT = jnp.where(layout.group_BT > 0, layout.group_BT + offset_BT, 0)
+    return jnp.where(shown_BT < limit, shown_BT.astype(float), jnp.nan)
+
+
+# Fields of the card of a method that reads groups.
+GROUPED: dict[str, Any] = {
+    "beyond": "error",
+    "places": lambda o, group_T, n: np.where(group_T < o.limit, group_T, np.nan),
+    "moves": lambda o, n, given, training: Range(0, o.limit),
+}
+
+
+@method(
+    kind="positions",
+    formula="a digit -> its place in its number from 1, in training + k, uniform over 0 .. offset; "
+    "another token -> 0",
+    paper="McLeish et al. 2024, arXiv 2405.17399",
+    groups="place",
+    **GROUPED,
+    example={"limit": 64, "offset": 20},
+    vary={"limit": 100_000},
+)
+def abacus(offset: int = 99, limit: int = 512, per: Per = "example") -> Encoding:
+    """Abacus: digits at the same place of their numbers have the same position.
+
+    Places count in the order of writing; the paper writes the least significant digit first.
+
+    Args:
+      offset: the largest k. Numbers of up to `offset` digits more than in training then have
+        positions that were trained.
+      limit: positions are below this, the rows of the paper's table; NaN from there on.
+      per: "example": each sequence draws its k; "batch": one k for all, as in the public code.
+
+    FieldError: limit is not positive, or offset is not in 0 .. limit - 1.
+    """
+    at_least(1, limit=limit)
+    require(0 <= offset < limit, "offset", offset, f"must be 0 or more and below limit, {limit}")
+
+    def place(key, layout):
+        room_BT = jnp.full_like(layout.group_BT, offset + 1)
+        return by_group(layout, key, room_BT, limit, per == "example")
+
+    return Encoding(place=place)
+
+
+@method(
+    kind="positions",
+    formula="a token of group g -> g, in training + k, uniform over what keeps all below limit; "
+    "of no group -> 0",
+    paper="Cho et al. 2024, arXiv 2405.20671",
+    groups="significance",
+    **GROUPED,
+    example={"limit": 64},
+    vary={"limit": 3},
+)
+def coupled(limit: int = 512) -> Encoding:
+    """Position coupling: tokens with the same role in the task have the same position.
+
+    For addition these are the digits of the same significance in all numbers. Each training
+    sequence starts at a random position, such that its largest is below `limit`.
+
+    Args:
+      limit: positions are below this, the public code's `max_position` + 1; NaN from there on.
+
+    FieldError: limit is not positive.
+    """
+    at_least(1, limit=limit)
+
+    def place(key, layout):
+        return by_group(layout, key, jnp.maximum(limit - largest(layout), 1), limit)
 
     return Encoding(place=place)

@@ -19,9 +19,7 @@ Parts = Sequence[tuple[Card, Mapping[str, Any]]]  # each part's card, and all of
 def reach(parts: Parts) -> int | None:
     """The most tokens that a sequence may have in evaluation; None: any number."""
     refused = lambda tokens: refusal(parts, tokens, training=False) is not None
-    if not refused(MOST):
-        return None
-    return bisect.bisect_left(range(1, MOST), True, key=refused)
+    return bisect.bisect_left(range(1, MOST), True, key=refused) if refused(MOST) else None
 
 
 def check(parts: Parts, tokens: int, training: bool) -> None:

@@ -8,6 +8,7 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import rotation
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import positive, require, with_axes
+from posenc_jax.encodings.definitions import offsets, powers, scores_of, turned_scores
 from posenc_jax.encodings.rotation import Pairing, Turn
 from posenc_jax.options import FieldError
 
@@ -19,7 +20,7 @@ XPOS_REACH = 40.0  # largest exponent: e^(2 * 40) is 6000 times below the larges
     kind="rotary",
     formula="s_ij = Re sum_k q_k conj(k_k) e^(i D theta_k) / sqrt(C), theta_k = base^(-2k/C)",
     paper="Su et al. 2021, arXiv 2104.09864",
-    scores=rotation.scores_of(lambda o, width, n: rotation.powers(o.base, width)),
+    scores=scores_of(lambda o, width, n: powers(o.base, width)),
     reference="rotary-embedding-torch, transformers, x-transformers",
 )
 def rope(base: float = 10_000.0, pairing: Pairing = "half") -> Encoding:
@@ -29,7 +30,7 @@ def rope(base: float = 10_000.0, pairing: Pairing = "half") -> Encoding:
     k + C/2, as GPT-NeoX and Llama in Hugging Face do. With the same weights they are two different
     functions; `convert_pairing` converts weights from one to the other.
 
-    FieldError: base not positive, an unknown pairing; later, an odd width of a head.
+    FieldError: base not positive; later, an odd head width.
     """
     positive(base=base)
     return rotation.turning(lambda head: rotation.ladder(head, base), pairing)
@@ -43,7 +44,7 @@ def _check_share(share: float) -> None:
     kind="rotary",
     formula="as rope on the first R = int(share C) channels of a head, theta_k = base^(-2k/R)",
     paper="Black et al. 2022 (GPT-NeoX-20B), arXiv 2204.06745",
-    scores=rotation.scores_of(lambda o, width, n: rotation.powers(o.base, int(width * o.share))),
+    scores=scores_of(lambda o, width, n: powers(o.base, int(width * o.share))),
     example={"share": 0.5},
     vary={"share": 1.0},
     reference="transformers",
@@ -51,8 +52,7 @@ def _check_share(share: float) -> None:
 def partial(share: float = 0.25, base: float = 10_000.0, pairing: Pairing = "half") -> Encoding:
     """Partial rotary: the first share of a head's channels turn; the others carry content alone.
 
-    FieldError: share outside (0, 1], base not positive, an unknown pairing; later, a share that is
-    not an even number of channels.
+    FieldError: share outside (0, 1], base not positive; later, a share that is 0 channels or odd.
     """
     positive(base=base)
     _check_share(share)
@@ -75,8 +75,8 @@ def _fastest(theta_F, kept):
     kind="rotary",
     formula="as rope, theta_k = base^(-2k/C) for k < int(share C/2), else 0",
     paper="Barbero et al. 2024, arXiv 2410.06205",
-    scores=rotation.scores_of(
-        lambda o, width, n: _fastest(rotation.powers(o.base, width), int(width // 2 * o.share))
+    scores=scores_of(
+        lambda o, width, n: _fastest(powers(o.base, width), int(width // 2 * o.share))
     ),
     vary={"share": 0.5},
     reference="transformers",
@@ -89,8 +89,8 @@ def p_rope(share: float = 0.75, base: float = 10_000.0, pairing: Pairing = "half
     k < int(share C/2). `partial` makes its pairs within the first channels, with all frequencies
     from 1 to 1/base.
 
-    FieldError: share outside (0, 1], base not positive, an unknown pairing; later, an odd width of
-    a head, or a share of less than one of its pairs.
+    FieldError: share outside (0, 1], base not positive; later, an odd head width, or a share of
+    less than one pair.
     """
     positive(base=base)
     _check_share(share)
@@ -104,7 +104,7 @@ def p_rope(share: float = 0.75, base: float = 10_000.0, pairing: Pairing = "half
 
 
 def _hope_theta(o, width, n):
-    theta_F = rotation.powers(o.base, width)
+    theta_F = powers(o.base, width)
     return _fastest(theta_F, sum(theta * o.length >= 2 * np.pi for theta in theta_F))
 
 
@@ -112,7 +112,7 @@ def _hope_theta(o, width, n):
     kind="rotary",
     formula="as rope, theta_k = base^(-2k/C) where that is 2 pi / length or more, else 0",
     paper="Chen et al. 2024 (high-frequency rotary), arXiv 2410.21216",
-    scores=rotation.scores_of(_hope_theta),
+    scores=scores_of(_hope_theta),
     example={"base": 100.0, "length": 24},
     vary={"length": 8},
 )
@@ -122,8 +122,7 @@ def hope(base: float = 10_000.0, pairing: Pairing = "half", length: int = 2048) 
     A slow pair learns only a part of its wave within `length`, and reads the unknown rest in longer
     sequences. Pairs and weights are those of rope, as in `p_rope`, which has a share instead.
 
-    FieldError: base or length not positive, an unknown pairing; later, an odd width of a head, or a
-    length within which no pair makes a turn.
+    FieldError: base or length not positive; later, an odd head width, or no pair makes a turn.
     """
     positive(base=base, length=length)
 
@@ -134,17 +133,12 @@ def hope(base: float = 10_000.0, pairing: Pairing = "half", length: int = 2048) 
     return rotation.turning(frequencies, pairing)
 
 
-def _bands(heads: int, head: int, base: float) -> np.ndarray:
-    pairs = head // 2
-    return np.stack([rotation.ladder(head, base, h * pairs, heads * pairs) for h in range(heads)])
-
-
 def _headwise_scores(o, params, q, k, pos, n):
     _, heads, width = q.shape
-    theta_HF = rotation.powers(o.base, heads * width).reshape(heads, width // 2)
+    theta_HF = powers(o.base, heads * width).reshape(heads, width // 2)
     if o.learned:
         theta_HF = np.asarray(params["freq_HF"], np.float64)
-    return rotation.turned_scores(q, k, rotation.offsets(pos) * theta_HF, o.pairing)
+    return turned_scores(q, k, offsets(pos) * theta_HF, o.pairing)
 
 
 @method(
@@ -159,27 +153,32 @@ def headwise(base: float = 10_000.0, pairing: Pairing = "half", learned: bool = 
     Head 0 turns fastest, the last head slowest. If `learned`, the frequencies are parameters
     freq_HF [H, F], in radians per token, which start at the bands.
 
-    FieldError: base not positive, an unknown pairing; later, an odd width of a head.
+    FieldError: base not positive; later, an odd head width.
     """
     positive(base=base)
+    frequencies = lambda head: rotation.ladder(head, base)
+
+    def bands(dims):
+        pairs = len(frequencies(dims.head))
+        return rotation.ladder(dims.heads * dims.head, base).reshape(dims.heads, pairs)
 
     def init(key, dims):
-        band_HF = _bands(dims.heads, dims.head, base)
+        band_HF = bands(dims)
         return {"freq_HF": jnp.asarray(band_HF, float)} if learned else {}
 
     def table(params, pos_BT, dims):
-        freq_HF = params["freq_HF"] if learned else _bands(dims.heads, dims.head, base)
+        freq_HF = params["freq_HF"] if learned else bands(dims)
         return rotation.turns(rotation.angles(with_axes(pos_BT), freq_HF))
 
-    return rotation.rotary(lambda head: rotation.ladder(head, base), pairing, table, init=init)
+    return rotation.rotary(frequencies, pairing, table, init=init)
 
 
 def _xpos_scores(o, params, q, k, pos, n):
     pairs = np.arange(q.shape[-1] // 2)
     zeta_F = (2 * pairs / q.shape[-1] + 0.4) / (1 + 0.4)
-    gain_QKHF = zeta_F ** (rotation.offsets(pos) / o.span)
-    angle_QKHF = rotation.offsets(pos) * rotation.powers(o.base, q.shape[-1])
-    return rotation.turned_scores(q, k, angle_QKHF, o.pairing, gain_QKHF=gain_QKHF)
+    gain_QKHF = zeta_F ** (offsets(pos) / o.span)
+    angle_QKHF = offsets(pos) * powers(o.base, q.shape[-1])
+    return turned_scores(q, k, angle_QKHF, o.pairing, gain_QKHF=gain_QKHF)
 
 
 @method(
@@ -198,7 +197,7 @@ def xpos(base: float = 10_000.0, pairing: Pairing = "half", span: float = 512.0)
     that nothing overflows in float32 or bfloat16. It is meant for causal attention: keys ahead of
     the query are amplified.
 
-    FieldError: base or span not positive, an unknown pairing; later, an odd width of a head.
+    FieldError: base or span not positive; later, an odd head width.
     """
     positive(base=base, span=span)
     frequencies = lambda head: rotation.ladder(head, base)
@@ -251,6 +250,6 @@ def convert_pairing(
     if paired % 2 or not 0 < paired <= head:
         reason = f"{paired} is not an even number of a head's {head} channels"
         raise FieldError("channels", reason)
-    order = np.arange(paired).reshape((-1, 2) if to == "half" else (2, -1)).T.reshape(-1)
+    order = np.arange(paired).reshape((-1, 2) if to == "half" else (2, -1)).T
     order = np.append(order, np.arange(paired, head))
     return w.reshape(*w.shape[:-1], heads, head)[..., order].reshape(w.shape)

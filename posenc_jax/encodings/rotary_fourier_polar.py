@@ -8,6 +8,7 @@ from posenc_jax.encoding import Encoding, each_layer
 from posenc_jax.encodings import rotation
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import positive, with_axes
+from posenc_jax.encodings.definitions import offsets, powers, turned_scores
 from posenc_jax.encodings.rotation import Pairing, Turn
 
 EXACT = jax.lax.Precision.HIGHEST  # tensor cores would round cosines and sines to ten bits
@@ -20,7 +21,7 @@ def _noise(seed: int, heads: int, waves: int, sigma: float) -> np.ndarray:
 
 
 def _fope_scores(o, params, q, k, pos, n):
-    theta_F = rotation.powers(o.base, q.shape[-1])
+    theta_F = powers(o.base, q.shape[-1])
     kept_G = theta_F[theta_F * o.length >= 2 * np.pi]
     waves, heads = len(kept_G), q.shape[1]
     if o.learned:
@@ -33,7 +34,7 @@ def _fope_scores(o, params, q, k, pos, n):
             wave_THF[t, h, :waves] = np.cos(at * kept_G) @ cos_HGG[h]
             wave_THF[t, h, :waves] += 1j * (np.sin(at * kept_G) @ sin_HGG[h])
     gain_QKHF = wave_THF[:, None] * wave_THF[None].conj()
-    return rotation.turned_scores(q, k, np.zeros(gain_QKHF.shape), o.pairing, gain_QKHF=gain_QKHF)
+    return turned_scores(q, k, np.zeros(gain_QKHF.shape), o.pairing, gain_QKHF=gain_QKHF)
 
 
 @method(
@@ -70,8 +71,7 @@ def fope(
         they are fixed, and here the same in all layers.
       seed: of the noise that is not learned.
 
-    FieldError: base, length or sigma not positive, an unknown pairing; later, an odd width of a
-    head, or a length within which no pair makes a turn.
+    FieldError: base, length or sigma not positive; later, an odd head width, or no pair turns.
     """
     positive(base=base, length=length, sigma=sigma)
 
@@ -111,7 +111,7 @@ def fope(
 def _pope_scores(o, params, q, k, pos, n):
     theta_C = np.array([float(o.base) ** (-c / q.shape[-1]) for c in range(q.shape[-1])])
     delta_HC = np.clip(np.asarray(params["delta_HC"], np.float64), -2 * np.pi, 0)
-    phase_QKHC = rotation.offsets(pos) * theta_C - delta_HC
+    phase_QKHC = offsets(pos) * theta_C - delta_HC
     size_q, size_k = (np.log1p(np.exp(x)) for x in (q, k))
     found_HQK = np.einsum("qhc,khc,qkhc->hqk", size_q, size_k, np.cos(phase_QKHC))
     return found_HQK / np.sqrt(q.shape[-1])

@@ -8,11 +8,10 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding, each_layer
 from posenc_jax.encodings.card import Range, method
-from posenc_jax.encodings.checks import at_least, one_of, positive, require, with_axes
-from posenc_jax.encodings.rotary_2d import crossed, turns_2d
+from posenc_jax.encodings.checks import at_least, positive, require, with_axes
+from posenc_jax.encodings.rotary_axes import crossed, turns_2d
 from posenc_jax.encodings.rotation import Turn, turn
 
-Basis = Literal["cayley", "circulant"]
 EXACT = jax.lax.Precision.HIGHEST  # tensor cores would round a rotation to ten bits
 REACH = 8  # trained images, side by side, that the positions of `liere` may span
 
@@ -142,7 +141,7 @@ def _string_scores(o, params, q, k, pos, n):
     axes=2,
     scores=_string_scores,
 )
-def string(base: float = 10.0, basis: Basis = "cayley") -> Encoding:
+def string(base: float = 10.0, basis: Literal["cayley", "circulant"] = "cayley") -> Encoding:
     """STRING: commuting learned generators, the most general rotations that depend on i - j alone.
 
     They are the rotations of `mixed` in a learned basis P of the head's channels. Queries and keys
@@ -158,11 +157,10 @@ def string(base: float = 10.0, basis: Basis = "cayley") -> Encoding:
         then sums in float32; at far positions queries and keys have the same error in their angle,
         which cancels.
 
-    FieldError: base not positive, an unknown basis; later, a width of a head that 4 does not
-    divide, positions of another shape.
+    FieldError: base not positive; later, a width of a head that 4 does not divide, positions of
+    another shape.
     """
     positive(base=base)
-    one_of("basis", basis, Basis)
 
     def init(key, dims):
         freq_AHF = crossed(key, dims.heads, dims.head, base)
@@ -173,14 +171,12 @@ def string(base: float = 10.0, basis: Basis = "cayley") -> Encoding:
 
     def table(params, pos_BTA, dims):
         if basis == "circulant":
-            freq_AHF = 2 * jnp.einsum(
-                "ahc,fc->ahf",
+            first_AHC, waves_FC = (
                 params["first"].astype(float),
                 jnp.asarray(_waves(dims.head), float),
-                precision=EXACT,
             )
-            basis_CC = jnp.asarray(_fourier(dims.head), float)
-            basis_HCC = jnp.broadcast_to(basis_CC[None], (freq_AHF.shape[1], dims.head, dims.head))
+            freq_AHF = 2 * jnp.einsum("ahc,fc->ahf", first_AHC, waves_FC, precision=EXACT)
+            basis_HCC = jnp.asarray(np.stack([_fourier(dims.head)] * dims.heads), float)
         else:
             freq_AHF, basis_HCC = params["freq_AHF"], _cayley(params["skew"])
         return {"turn": turns_2d(pos_BTA, freq_AHF), "basis": basis_HCC[None, None]}
@@ -205,10 +201,6 @@ def _fourier(head: int) -> np.ndarray:
     """Orthonormal columns [C, C]: cosines, sines, the constant and the alternating wave."""
     m, f = np.arange(head)[:, None], np.arange(1, head // 2)[None]
     angle = 2 * np.pi * m * f / head
-    waves = [
-        np.cos(angle),
-        np.sin(angle),
-        np.ones((head, 1)) / np.sqrt(2),
-        (-1.0) ** m / np.sqrt(2),
-    ]
+    constant, alternating = np.ones((head, 1)) / np.sqrt(2), (-1.0) ** m / np.sqrt(2)
+    waves = [np.cos(angle), np.sin(angle), constant, alternating]
     return np.concatenate(waves, axis=1) * np.sqrt(2 / head)

@@ -6,14 +6,17 @@ any. With factor 1 it is `rope` to the bit, and so is `dynamic_ntk` within the t
 
 from typing import Literal
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import rotation
 from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import at_least, one_of, positive, require, with_axes
-from posenc_jax.encodings.rotation import TURN, Pairing
+from posenc_jax.encodings.checks import at_least, positive, require, with_axes
+from posenc_jax.encodings.definitions import powers, ramped, scores_of
+from posenc_jax.encodings.rotation import TURN, Pairing, Turn
+from posenc_jax.layout import Layout
 
 Ramp = Literal["turns", "pairs", "pairs_truncated"]
 
@@ -28,7 +31,7 @@ def check_extension(base: float, factor: float, length: int = 1) -> None:
     kind="rotary",
     formula="rope at t / factor",
     paper="Chen et al. 2023, arXiv 2306.15595",
-    scores=rotation.scores_of(lambda o, width, n: rotation.powers(o.base, width) / o.factor),
+    scores=scores_of(lambda o, width, n: powers(o.base, width) / o.factor),
     reference="transformers, x-transformers",
 )
 def pi(base: float = 10_000.0, pairing: Pairing = "half", factor: float = 4.0) -> Encoding:
@@ -36,10 +39,15 @@ def pi(base: float = 10_000.0, pairing: Pairing = "half", factor: float = 4.0) -
 
     In fact the frequencies are divided, so that positions stay exact integers.
 
-    FieldError: base not positive, factor below 1, an unknown pairing; later, an odd head width.
+    FieldError: base not positive, factor below 1; later, an odd head width.
     """
     check_extension(base, factor)
     return rotation.turning(lambda head: rotation.ladder(head, base) / factor, pairing)
+
+
+def with_length(key, layout: Layout) -> tuple[jax.Array, jax.Array]:
+    """`place` of methods that read the sequence's length n: (pos_BT, length_BT)."""
+    return with_axes(layout.pos_BT), layout.length_BT
 
 
 def _ntk_power(head: int) -> np.ndarray:
@@ -51,9 +59,7 @@ def _ntk_power(head: int) -> np.ndarray:
     kind="rotary",
     formula="rope of base * factor^(C/(C-2))",
     paper="bloc97 2023, in Peng et al. 2023, arXiv 2309.00071",
-    scores=rotation.scores_of(
-        lambda o, width, n: rotation.powers(o.base * o.factor ** (width / (width - 2)), width)
-    ),
+    scores=scores_of(lambda o, width, n: powers(o.base * o.factor ** (width / (width - 2)), width)),
     reference="rotary-embedding-torch, x-transformers",
 )
 def ntk(base: float = 10_000.0, pairing: Pairing = "half", factor: float = 4.0) -> Encoding:
@@ -61,7 +67,7 @@ def ntk(base: float = 10_000.0, pairing: Pairing = "half", factor: float = 4.0) 
 
     The fastest pair does not change.
 
-    FieldError: base not positive, factor below 1, an unknown pairing; later, an odd head width.
+    FieldError: base not positive, factor below 1; later, an odd head width.
     """
     check_extension(base, factor)
     slower = lambda head: rotation.ladder(head, base) * factor ** _ntk_power(head)
@@ -70,14 +76,14 @@ def ntk(base: float = 10_000.0, pairing: Pairing = "half", factor: float = 4.0) 
 
 def _dynamic_theta(o, width, n):
     stretch = o.alpha * max(n, o.length) / o.length - (o.alpha - 1)
-    return rotation.powers(o.base * stretch ** (width / (width - 2)), width)
+    return powers(o.base * stretch ** (width / (width - 2)), width)
 
 
 @method(
     kind="rotary",
     formula="rope of base * s^(C/(C-2)), s = alpha * max(1, n / length) - (alpha - 1)",
     paper="emozilla 2023, in Peng et al. 2023, arXiv 2309.00071",
-    scores=rotation.scores_of(_dynamic_theta),
+    scores=scores_of(_dynamic_theta),
     example={"length": 8},
     reference="transformers",
 )
@@ -93,13 +99,10 @@ def dynamic_ntk(
     is a float32; at far positions queries and keys have the same error in their angle, which
     cancels.
 
-    FieldError: base, length or alpha not positive, an unknown pairing; later, an odd head width.
+    FieldError: base, length or alpha not positive; later, an odd head width.
     """
     positive(base=base, length=length, alpha=alpha)
     frequencies = lambda head: rotation.ladder(head, base)
-
-    def place(key, layout):
-        return with_axes(layout.pos_BT), layout.length_BT
 
     def table(params, placed, dims):
         pos_BT, length_BT = placed
@@ -113,7 +116,7 @@ def dynamic_ntk(
         far, near = rotation.angles(pos_BT, longer), rotation.angles(pos_BT, trained)
         return rotation.turns(jnp.where(stretch > 1, far, near))
 
-    return rotation.rotary(frequencies, pairing, table, place=place)
+    return rotation.rotary(frequencies, pairing, table, place=with_length)
 
 
 def _kept(head, base, length, beta_fast, beta_slow, ramp: Ramp) -> np.ndarray:
@@ -128,40 +131,18 @@ def _kept(head, base, length, beta_fast, beta_slow, ramp: Ramp) -> np.ndarray:
     return 1 - np.clip((np.arange(head // 2) - low) / max(high - low, 0.001), 0, 1)
 
 
-def _by_parts(base, pairing, factor, length, beta_fast, beta_slow, ramp, amplitude) -> Encoding:
-    check_extension(base, factor, length)
-    positive(beta_slow=beta_slow)
-    require(beta_slow < beta_fast, "beta_fast", beta_fast, f"must be above beta_slow {beta_slow}")
-    one_of("ramp", ramp, Ramp)
-    require(ramp == "turns" or base > 1, "base", base, f"must be above 1 for ramp {ramp!r}")
-
-    def frequencies(head):
-        kept = _kept(head, base, length, beta_fast, beta_slow, ramp)
-        return rotation.ladder(head, base) * (kept + (1 - kept) / factor)
-
-    return rotation.turning(frequencies, pairing, amplitude)
-
-
 def _by_parts_theta(o, width, n):
     """Definition: section 3.2 of the paper; for the other ramps, its code."""
-    theta = rotation.powers(o.base, width)
+    theta = powers(o.base, width)
     if o.ramp == "turns":
-        wavelength = 2 * np.pi / theta
-        r = o.length / wavelength
-        gamma = np.array([
-            0.0 if x < o.beta_slow else 1.0 if x > o.beta_fast
-            else (x - o.beta_slow) / (o.beta_fast - o.beta_slow) for x in r
-        ])  # fmt: skip
-    else:
-
-        def where(turns):  # the pair that makes so many turns within the trained length
-            return width * np.log(o.length / (turns * 2 * np.pi)) / (2 * np.log(o.base))
-
-        low, high = where(o.beta_fast), where(o.beta_slow)
-        if o.ramp == "pairs_truncated":
-            low, high = np.floor(low), np.ceil(high)
-        low, high = max(low, 0), min(high, width - 1)
-        gamma = 1 - np.clip((np.arange(width // 2) - low) / (high - low), 0, 1)
+        return ramped(theta, o.factor, o.length, o.beta_slow, o.beta_fast)
+    # The pair that makes so many turns within the trained length.
+    where = lambda turns: width * np.log(o.length / (turns * 2 * np.pi)) / (2 * np.log(o.base))
+    low, high = where(o.beta_fast), where(o.beta_slow)
+    if o.ramp == "pairs_truncated":
+        low, high = np.floor(low), np.ceil(high)
+    low, high = max(low, 0), min(high, width - 1)
+    gamma = 1 - np.clip((np.arange(width // 2) - low) / (high - low), 0, 1)
     return (1 - gamma) * theta / o.factor + gamma * theta
 
 
@@ -170,7 +151,7 @@ def _by_parts_theta(o, width, n):
     formula="theta_k ((1 - g) / factor + g), g = (length theta_k / 2 pi - slow) / (fast - slow) "
     "in [0, 1]",
     paper="bloc97 2023, in Peng et al. 2023, arXiv 2309.00071",
-    scores=rotation.scores_of(_by_parts_theta),
+    scores=scores_of(_by_parts_theta),
     example={"length": 64},
     reference="transformers",
 )
@@ -192,9 +173,18 @@ def ntk_by_parts(
     pairs ("pairs_truncated").
 
     FieldError: base, length or beta_slow not positive, factor below 1, beta_fast not above
-    beta_slow, an unknown pairing or ramp; later, an odd width of a head.
+    beta_slow; later, an odd head width.
     """
-    return _by_parts(base, pairing, factor, length, beta_fast, beta_slow, ramp, 1.0)
+    check_extension(base, factor, length)
+    positive(beta_slow=beta_slow)
+    require(beta_slow < beta_fast, "beta_fast", beta_fast, f"must be above beta_slow {beta_slow}")
+    require(ramp == "turns" or base > 1, "base", base, f"must be above 1 for ramp {ramp!r}")
+
+    def frequencies(head):
+        kept = _kept(head, base, length, beta_fast, beta_slow, ramp)
+        return rotation.ladder(head, base) * (kept + (1 - kept) / factor)
+
+    return rotation.turning(frequencies, pairing)
 
 
 @method(
@@ -202,7 +192,7 @@ def ntk_by_parts(
     formula="ntk_by_parts, and logits times (0.1 ln factor + 1)^2",
     paper="Peng et al. 2023, arXiv 2309.00071",
     scores=lambda o, *given: (
-        (0.1 * np.log(o.factor) + 1) ** 2 * rotation.scores_of(_by_parts_theta)(o, *given)
+        (0.1 * np.log(o.factor) + 1) ** 2 * scores_of(_by_parts_theta)(o, *given)
     ),
     example={"length": 64},
     reference="transformers",
@@ -224,5 +214,10 @@ def yarn(
 
     FieldError: as `ntk_by_parts`.
     """
-    amplitude = 0.1 * float(np.log(factor)) + 1.0 if factor >= 1 else 1.0  # below 1: refused
-    return _by_parts(base, pairing, factor, length, beta_fast, beta_slow, ramp, amplitude)
+    parts = ntk_by_parts(base, pairing, factor, length, beta_fast, beta_slow, ramp)
+    amplitude = 0.1 * float(np.log(factor)) + 1.0
+
+    def table(params, pos_BT, dims):
+        return Turn(*(leaf * amplitude for leaf in parts.table(params, pos_BT, dims)))
+
+    return parts._replace(table=table)

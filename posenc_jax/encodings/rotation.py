@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.checks import one_of, require, with_axes
+from posenc_jax.encodings.checks import require, with_axes
 from posenc_jax.options import FieldError
 
 Pairing = Literal["half", "interleaved"]
@@ -96,15 +96,14 @@ def _fraction(xp, turns):
     return xp.where(left == 0.5, -left, left)
 
 
-def ladder(head: int, base: float, start: int = 0, of: int | None = None) -> np.ndarray:
-    """Frequencies base^(-(start + k) / of) of the head / 2 pairs k; `of` is head / 2 by default.
+def ladder(head: int, base: float) -> np.ndarray:
+    """Frequencies base^(-2k / head) of the head / 2 pairs k, float64.
 
     FieldError: the width of the head is odd.
     """
     if head < 2 or head % 2:
         raise FieldError("head", f"{head} channels do not pair; rotary methods need an even width")
-    pairs = head // 2
-    return base ** (-(start + np.arange(pairs)) / (of or pairs))
+    return base ** (-np.arange(head // 2) / (head // 2))
 
 
 def whole_turns(freq_F: np.ndarray, length: float) -> np.ndarray:
@@ -141,20 +140,11 @@ def turn(table: Turn, x_BTHC: jax.Array, pairing: Pairing) -> jax.Array:
     return x if width == x_BTHC.shape[-1] else jnp.concatenate([x, x_BTHC[..., width:]], axis=-1)
 
 
-def turning(
-    frequencies: Callable[[int], np.ndarray], pairing: Pairing, amplitude: float = 1.0
-) -> Encoding:
-    """A rotary encoding without parameters.
-
-    Args:
-      frequencies: head width -> float64 [F].
-      pairing: as for `turn`.
-      amplitude: factor of queries and keys alike, so of the logits its square.
-    """
+def turning(frequencies: Callable[[int], np.ndarray], pairing: Pairing) -> Encoding:
+    """A rotary encoding without parameters; frequencies: head width -> float64 [F]."""
 
     def table(params, pos_BT, dims):
-        made = turns(angles(with_axes(pos_BT), frequencies(dims.head)[None]))
-        return made if amplitude == 1.0 else Turn(*(leaf * amplitude for leaf in made))
+        return turns(angles(with_axes(pos_BT), frequencies(dims.head)[None]))
 
     return rotary(frequencies, pairing, table)
 
@@ -170,7 +160,6 @@ def rotary(
       table: as in `Encoding`; a `Turn`, or a dict of one for "q" and one for "k".
       hooks: other hooks of the `Encoding`.
     """
-    one_of("pairing", pairing, Pairing)
 
     def init(key, dims):
         frequencies(dims.head)
@@ -192,45 +181,3 @@ def check_width(table: Turn, wanted: int, what: str) -> None:
             f"a table of {made} {what} cannot turn vectors of {wanted}; make the table with the "
             "width of q and k",
         )
-
-
-# Definitions in float64 NumPy.
-
-
-def turned_scores(q_THC, k_THC, angle_QKHF, pairing, gain_QKHF: float | np.ndarray = 1.0):
-    """Re sum_f q_f conj(k_f) gain_f e^(i angle_f) / sqrt(C), [H, Q, K].
-
-    Channels after the last pair add their plain product.
-    """
-    width = 2 * angle_QKHF.shape[-1]
-    real, imaginary = {
-        "half": (slice(0, width // 2), slice(width // 2, width)),
-        "interleaved": (slice(0, width, 2), slice(1, width, 2)),
-    }[pairing]
-    q, k = (x[..., real] + 1j * x[..., imaginary] for x in (q_THC, k_THC))
-    power_QKHF = gain_QKHF * np.exp(1j * angle_QKHF)
-    power_QKHF = np.broadcast_to(power_QKHF, (len(q), *k.shape))
-    turned_HQK = np.einsum("qhf,khf,qkhf->hqk", q, k.conj(), power_QKHF).real
-    rest_HQK = np.einsum("qhc,khc->hqk", q_THC[..., width:], k_THC[..., width:])
-    return (turned_HQK + rest_HQK) / np.sqrt(q_THC.shape[-1])
-
-
-def offsets(pos_T):
-    """D = i - j, [Q, K, 1, 1]."""
-    pos_T = np.asarray(pos_T, np.float64)
-    return (pos_T[:, None] - pos_T[None, :])[:, :, None, None]
-
-
-def powers(base, width):
-    """theta_k = base^(-2k / width), [F]."""
-    return np.array([float(base) ** (-2 * k / width) for k in range(width // 2)])
-
-
-def scores_of(theta: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
-    """A card's `scores` of the rotary method with frequencies theta(o, head width, n), [F]."""
-
-    def scores(o, params, q_THC, k_THC, pos_T, n):
-        angle_QKHF = offsets(pos_T) * theta(o, q_THC.shape[-1], n)
-        return turned_scores(q_THC, k_THC, angle_QKHF, o.pairing)
-
-    return scores

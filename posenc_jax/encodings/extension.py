@@ -1,0 +1,163 @@
+"""Context extension of trained models: Llama 3's scaling, LongRoPE, DroPE.
+
+As in `rotary_scaling`, these methods use the weights of `rope` and have no parameters.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+
+from posenc_jax.encoding import Encoding
+from posenc_jax.encodings.bias import scaled_queries
+from posenc_jax.encodings.card import method
+from posenc_jax.encodings.checks import at_least, positive, require
+from posenc_jax.encodings.definitions import dots, powers, ramped, scores_of, turned_scores
+from posenc_jax.encodings.rotary_scaling import check_extension, ntk_by_parts, with_length
+from posenc_jax.encodings.rotation import Pairing, Turn, angles, ladder, rotary, turns
+
+
+@method(
+    kind="rotary",
+    formula="theta_k ((1 - g) / factor + g), g = (length theta_k / 2 pi - low) / (high - low) "
+    "in [0, 1]",
+    paper="Dubey et al. 2024 (Llama 3.1), arXiv 2407.21783 and its released code",
+    scores=scores_of(
+        lambda o, width, n: ramped(powers(o.base, width), o.factor, o.length, o.low, o.high)
+    ),
+    example={"base": 100.0, "length": 64},
+    reference="transformers",
+)
+def llama3(
+    base: float = 500_000.0,
+    pairing: Pairing = "half",
+    factor: float = 8.0,
+    length: int = 8192,
+    low: float = 1.0,
+    high: float = 4.0,
+) -> Encoding:
+    """Llama 3.1's scaling: slow pairs interpolated, fast pairs as they are, a ramp between.
+
+    The paper has the base alone; low, high, the ramp and the defaults are those of the released
+    code. It is `ntk_by_parts` with a ramp from 1 to 4 turns instead of 1 to 32.
+
+    Args:
+      base, pairing: as in `rope`.
+      factor: slow frequencies are divided by it.
+      length: tokens the model was trained on.
+      low: pairs with fewer turns within `length` are slow.
+      high: pairs with more turns are fast.
+
+    FieldError: base, length or low not positive, factor below 1, high not above low; later, an odd
+    head width.
+    """
+    positive(low=low)
+    require(low < high, "high", high, f"must be above low {low}")
+    return ntk_by_parts(base, pairing, factor, length, beta_fast=high, beta_slow=low)
+
+
+def _longrope_scores(o, params, q, k, pos, n):
+    pos_T1, theta_F = np.asarray(pos, np.float64)[:, None], powers(o.base, q.shape[-1])
+    divisors = (o.long or o.factor) if n > o.length else (o.short or 1.0)
+    angle_TF = pos_T1 * theta_F / np.where(pos_T1 < o.start, 1.0, divisors)
+    angle_QKHF = (angle_TF[:, None] - angle_TF[None])[:, :, None]
+    temperature = 1 + np.log(o.factor) / np.log(o.length)
+    return temperature * turned_scores(q, k, angle_QKHF, o.pairing)
+
+
+@method(
+    kind="rotary",
+    formula="theta_k / s_k, s_k of the short or the long list; logits times "
+    "1 + ln factor / ln length",
+    paper="Ding et al. 2024, arXiv 2402.13753",
+    scores=_longrope_scores,
+    example={"length": 8},
+    vary={"long": (1.0, 2.0, 3.0, 5.0), "short": (1.0, 1.0, 1.5, 2.0), "start": 4},
+    reference="transformers",
+)
+def longrope(
+    base: float = 10_000.0,
+    pairing: Pairing = "half",
+    factor: float = 4.0,
+    length: int = 2048,
+    short: tuple[float, ...] = (),
+    long: tuple[float, ...] = (),
+    start: int = 0,
+) -> Encoding:
+    """LongRoPE: each frequency has a factor of its own, from a list for short or for long texts.
+
+    A sequence of more than `length` tokens, by the layout's `length_BT`, uses the long list, also
+    while it is decoded: its keys are turned again. Queries and keys are each multiplied by
+    sqrt(1 + ln factor / ln length), at every length, as in the released models.
+
+    Args:
+      base, pairing: as in `rope`.
+      factor: how many times `length` the model is extended to.
+      length: tokens the model was trained on.
+      short: divisors of the C/2 frequencies up to `length`; () for 1.
+      long: the divisors beyond it, as the paper's search finds them; () for `factor`, as in `pi`.
+      start: positions below this keep their frequencies with both lists. The paper searches for it;
+        released models and Hugging Face do not have it. With it, scores depend on more than i - j.
+
+    FieldError: base not positive, length below 2, factor below 1, a number of a list that is not
+    positive, start below 0; later, an odd head width, or a list that does not have C/2 numbers.
+    """
+    check_extension(base, factor, length)
+    at_least(2, length=length)
+    at_least(0, start=start)
+    lists = {"long": long, "short": short}
+    for name, divisors in lists.items():
+        good = all(0 < divisor < np.inf for divisor in divisors)
+        require(good, name, divisors, "must be positive and finite")
+
+    def frequencies(head):
+        freq_F = ladder(head, base)
+        for name, divisors in lists.items():
+            rule = f"has {len(divisors)} numbers; a head of {head} has {len(freq_F)} pairs"
+            require(len(divisors) in (0, len(freq_F)), name, divisors, rule)
+        return freq_F
+
+    def table(params, placed, dims):
+        pos_BT, length_BT = placed
+        freq_F = frequencies(dims.head)
+        at = lambda divisors: angles(pos_BT, (freq_F / np.array(divisors))[None])
+        far, near = at(long or factor), at(short or 1.0)
+        angle = jnp.where((length_BT > length)[:, :, None, None], far, near)
+        if start:
+            angle = jnp.where((pos_BT < start)[:, :, None, None], at(1.0), angle)
+        amplitude = float(np.sqrt(1 + np.log(factor) / np.log(length)))
+        return Turn(*(leaf * amplitude for leaf in turns(angle)))
+
+    return rotary(frequencies, pairing, table, place=with_length)
+
+
+@method(
+    kind="none",
+    formula="q.k / sqrt(C) (1 + temperature ln max(1, n / length))",
+    paper="Gelberg et al. 2025, arXiv 2512.12167",
+    scores=lambda o, params, q, k, pos, n: (
+        (1 + o.temperature * np.log(max(1.0, n / o.length))) * dots(q, k)
+    ),
+    example={"length": 8},
+)
+def drope(length: int = 2048, temperature: float = 0.412) -> Encoding:
+    """DroPE: positions dropped after training, and attention sharper past the trained length.
+
+    Train with `rope`, then for a while with this method on the same parameters and at the same
+    length, and read longer texts: only the causal mask tells order then. n is the sequence's
+    length, the layout's `length_BT`.
+
+    Args:
+      length: tokens the model was trained on; up to it this is `nope`.
+      temperature: growth of the logits' scale. The paper fits it at the length wanted: 0.412 for
+        its model trained from scratch, 0.103 for SmolLM. 0 for no growth.
+
+    FieldError: length is below 1, or temperature below 0.
+    """
+    at_least(1, length=length)
+    at_least(0, temperature=temperature)
+
+    def table(params, length_BT, dims):
+        stretch_BT = jnp.maximum(length_BT, length).astype(float) / length
+        return (1 + temperature * jnp.log(stretch_BT))[:, :, None, None]
+
+    place = lambda key, layout: layout.length_BT
+    return Encoding(place=place, table=table, rotate=scaled_queries)

@@ -1,0 +1,263 @@
+"""Rotary methods for images and video: positions have two or three axes, [B, T, 2] or [B, T, 3]."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posenc_jax.encoding import Encoding, each_layer
+from posenc_jax.encodings.card import method
+from posenc_jax.encodings.checks import positive, require, with_axes
+from posenc_jax.encodings.definitions import offsets, powers, turned_scores
+from posenc_jax.encodings.rotation import Pairing, Turn, angles, ladder, rotary, turns
+from posenc_jax.options import FieldError
+
+Order = Literal["sections", "interleaved"]
+# Fraction of an id that is added before rounding down: 0.12 seconds are id 3 at 40 ms each, though
+# the float32 nearest to 0.12 is a little less.
+EARLY = 1e-3
+
+
+def split_axes(pos_BTA: jax.Array, axes: int) -> list[jax.Array]:
+    """Positions [B, T, axes] as one [B, T] for each axis. FieldError: another shape."""
+    return [with_axes(pos_BTA, axes)[..., a] for a in range(axes)]
+
+
+def angles_by_axis(pos_A: Sequence[jax.Array], freq_F: np.ndarray, axis_F: np.ndarray) -> jax.Array:
+    """Angles [B, T, 1, F]: pair f turns by position axis_F[f] of those given, each [B, T]."""
+    rows_A = [np.flatnonzero(axis_F == a) for a in range(len(pos_A))]
+    found = [angles(pos_A[a], freq_F[rows_F][None]) for a, rows_F in enumerate(rows_A)]
+    return jnp.concatenate(found, axis=-1)[..., np.argsort(np.concatenate(rows_A))]
+
+
+def turns_2d(pos_BTA: jax.Array, freq_AHF: jax.Array) -> Turn:
+    """The table of angles row * frequency + column * frequency, [B, T, H, F]."""
+    pairs = zip(split_axes(pos_BTA, 2), freq_AHF, strict=True)
+    row, column = (angles(pos_BT, freq_HF.astype(float)) for pos_BT, freq_HF in pairs)
+    return turns(row + column)
+
+
+def _axial_scores(o, params, q, k, pos, n):
+    theta = powers(o.base, q.shape[-1] // 2)
+    angle_QKHF = np.concatenate([offsets(p) * theta for p in pos.T], axis=-1)
+    return turned_scores(q, k, angle_QKHF, o.pairing)
+
+
+def _check_quarters(head: int) -> None:
+    if head < 4 or head % 4:
+        raise FieldError("head", f"{head} channels; two axes of pairs need a width that 4 divides")
+
+
+@method(
+    kind="rotary",
+    formula="as rope: the first C/4 pairs turn by the row, the others by the column, base^(-4k/C)",
+    paper="Heo et al. 2024, arXiv 2403.13298",
+    axes=2,
+    scores=_axial_scores,
+    reference="timm, transformers",
+)
+def axial(base: float = 100.0, pairing: Pairing = "half") -> Encoding:
+    """Two-dimensional rotary: half of the pairs turn by the row, half by the column.
+
+    Positions are [B, T, 2], (row, column). The paper's formula alternates rows and columns; its
+    code, and this method, put all pairs of the row first. Base 100 is that of the code, for images
+    of dozens of patches a side.
+
+    FieldError: base not positive; later, a width of a head that 4 does not divide, positions of
+    another shape.
+    """
+    positive(base=base)
+
+    def frequencies(head):
+        _check_quarters(head)
+        return np.tile(ladder(head // 2, base), 2)
+
+    def table(params, pos_BTA, dims):
+        freq_F, axis_F = frequencies(dims.head), np.repeat((0, 1), dims.head // 4)
+        return turns(angles_by_axis(split_axes(pos_BTA, 2), freq_F, axis_F))
+
+    return rotary(frequencies, pairing, table)
+
+
+def crossed(key: jax.Array, heads: int, head: int, base: float) -> jax.Array:
+    """First frequencies of `mixed`, [2, H, F] by row and by column: a random cross for each head.
+
+    Pairs k and C/4 + k of a head turn along two directions at a right angle, at base^(-4k/C).
+    FieldError: 4 does not divide the width of the head.
+    """
+    _check_quarters(head)
+    tilt_H1 = jax.random.uniform(key, (heads, 1), float, 0, 2 * np.pi)
+    size_1K = jnp.asarray(ladder(head // 2, base)[None], float)
+    along = lambda wave: jnp.concatenate(
+        [size_1K * wave(tilt_H1), size_1K * wave(tilt_H1 + np.pi / 2)], axis=-1
+    )
+    return jnp.stack([along(jnp.sin), along(jnp.cos)])
+
+
+def _mixed_scores(o, params, q, k, pos, n):
+    row_HF, column_HF = np.asarray(params["freq_AHF"], np.float64)
+    angle_QKHF = offsets(pos[:, 0]) * row_HF + offsets(pos[:, 1]) * column_HF
+    return turned_scores(q, k, angle_QKHF, o.pairing)
+
+
+@method(
+    kind="rotary",
+    formula="each pair turns by row f + column g, its f and g learned for each head and layer",
+    paper="Heo et al. 2024 (RoPE-Mixed), arXiv 2403.13298",
+    axes=2,
+    scores=_mixed_scores,
+    reference="timm",
+)
+def mixed(base: float = 10.0, pairing: Pairing = "half") -> Encoding:
+    """Two-dimensional rotary with learned frequencies, so that pairs can turn along diagonals.
+
+    Positions are [B, T, 2], (row, column). Each layer has parameters freq_AHF [2, H, F], in radians
+    per row and per column. They start as in the authors' code: of size base^(-4k/C) with base 10,
+    along two directions at a right angle, which are turned by a random angle for each head.
+
+    FieldError: base not positive; later, a width of a head that 4 does not divide, positions of
+    another shape.
+    """
+    positive(base=base)
+    frequencies = lambda head: ladder(head, base)
+
+    init = lambda key, dims: {"freq_AHF": crossed(key, dims.heads, dims.head, base)}
+    table = lambda params, pos_BTA, dims: turns_2d(pos_BTA, params["freq_AHF"])
+    return each_layer(rotary(frequencies, pairing, table, init=init))
+
+
+def pair_axes(pairs: int, sections: tuple[int, ...], order: Order) -> np.ndarray:
+    """Which of (time, height, width) each pair of a head turns by: 0, 1 or 2, int [F].
+
+    Without sections: those of Qwen2-VL, 1/4, 3/8, 3/8; interleaved, of Qwen3-VL, 3/8, 5/16, 5/16.
+
+    FieldError: sections that do not sum to the head's pairs, or too uneven to interleave.
+    """
+    if not sections and order == "sections":
+        time = max(pairs // 4, 1)
+        sections = time, (pairs - time + 1) // 2, (pairs - time) // 2
+    elif not sections:
+        space = 5 * pairs // 16
+        sections = pairs - 2 * space, space, space
+    rule = f"sum to {sum(sections)}; a head of {2 * pairs} has {pairs} pairs"
+    require(sum(sections) == pairs, "sections", sections, rule)
+    axis_F = np.repeat(np.arange(3), sections)
+    if order == "interleaved":
+        axis_F = np.zeros(pairs, int)
+        for axis in (1, 2):
+            axis_F[axis : 3 * sections[axis] : 3] = axis
+        fits = tuple(np.bincount(axis_F, minlength=3)) == tuple(sections)
+        require(fits, "sections", sections, "do not interleave; time must be widest")
+    return axis_F
+
+
+def _axis_of_pair(o, pairs):
+    """Definition: the axis of each pair, one at a time."""
+    if o.order == "interleaved":
+        height, width = o.sections[1:] or (5 * pairs // 16, 5 * pairs // 16)
+        deal = lambda k: (
+            1 if k % 3 == 1 and k < 3 * height else 2 if k % 3 == 2 and k < 3 * width else 0
+        )
+        return [deal(k) for k in range(pairs)]
+    time = o.sections[0] if o.sections else max(pairs // 4, 1)
+    height = o.sections[1] if o.sections else -(-(pairs - time) // 2)
+    return [0] * time + [1] * height + [2] * (pairs - time - height)
+
+
+def _mrope_scores(o, params, q, k, pos, n):
+    pos_TF = np.asarray(pos, np.float64)[:, _axis_of_pair(o, q.shape[-1] // 2)]
+    angle_QKHF = (pos_TF[:, None] - pos_TF[None]) * powers(o.base, q.shape[-1])
+    return turned_scores(q, k, angle_QKHF[:, :, None], o.pairing)
+
+
+@method(
+    kind="rotary",
+    formula="as rope, pair k turning by time, height or width as its section says",
+    paper="Wang et al. 2024 (Qwen2-VL), arXiv 2409.12191",
+    axes=3,
+    scores=_mrope_scores,
+    vary={"sections": (2, 1, 1)},
+    reference="transformers",
+)
+def mrope(
+    base: float = 1_000_000.0,
+    pairing: Pairing = "half",
+    sections: tuple[int, ...] = (),
+    order: Order = "sections",
+) -> Encoding:
+    """M-RoPE: sections of a head's pairs turn by time, by height and by width.
+
+    Positions are [B, T, 3], (time, row, column). Text has three equal numbers, for which this is
+    rope to the bit. Frequencies are those of rope, and go on from one section to the next.
+
+    Args:
+      base: as in `rope`; a million in Qwen2-VL.
+      pairing: as in `rope`; Qwen has "half".
+      sections: pairs for each axis, C/2 in all; () for the shares of Qwen2-VL, 16:24:24, or with
+        order="interleaved" those of Qwen3-VL, 24:20:20.
+      order: "sections", or "interleaved" (Qwen3-VL): pairs go to time, height and width in turn
+        until an axis has all of its own, so that each axis has fast and slow pairs.
+
+    FieldError: base not positive, sections that are not three numbers; later, an odd head
+    width, sections that are not its pairs or do not interleave, positions of another shape.
+    """
+    positive(base=base)
+    three = len(sections) in (0, 3) and all(pairs >= 0 for pairs in sections)
+    rule = "is not three whole numbers: pairs for time, height and width"
+    require(three, "sections", sections, rule)
+
+    def frequencies(head):
+        freq_F = ladder(head, base)
+        pair_axes(len(freq_F), sections, order)
+        return freq_F
+
+    def table(params, placed, dims):
+        axis_F = pair_axes(dims.head // 2, sections, order)
+        return turns(angles_by_axis(placed, ladder(dims.head, base), axis_F))
+
+    place = lambda key, layout: tuple(split_axes(layout.pos_BT, 3))
+    return rotary(frequencies, pairing, table, place=place)
+
+
+@method(
+    kind="rotary",
+    formula="mrope with time in seconds: its id is floor(rate seconds), 40 ms each at rate 25",
+    paper="Xu et al. 2025 (Qwen2.5-Omni), arXiv 2503.20215",
+    axes=3,
+    scores=lambda o, params, q, k, pos, n: _mrope_scores(
+        o, params, q, k, np.stack([np.floor(pos[:, 0] * o.rate + EARLY), *pos[:, 1:].T], axis=1), n
+    ),
+    vary={"sections": (2, 1, 1)},
+    reference="transformers",
+)
+def tmrope(
+    base: float = 1_000_000.0,
+    pairing: Pairing = "half",
+    sections: tuple[int, ...] = (),
+    order: Order = "sections",
+    rate: int = 25,
+) -> Encoding:
+    """TMRoPE: M-RoPE with time in seconds, so that sound and picture of a moment agree.
+
+    Positions are [B, T, 3], (seconds, row, column). The id of a moment is the number of whole units
+    of 1/rate seconds before it. `multimodal_ids.positions` makes such positions for text, images,
+    sound and video. If ids are given instead of seconds, `mrope` is the same method.
+
+    Args:
+      base, pairing, sections, order: as in `mrope`.
+      rate: time ids per second; the paper's unit is 40 ms.
+
+    FieldError: as `mrope`, and a rate that is not positive.
+    """
+    positive(rate=rate)
+
+    def place(key, layout):
+        seconds_BT, *space = split_axes(layout.pos_BT, 3)
+        whole_BT = jnp.floor(seconds_BT).astype(jnp.int32)
+        part_BT = seconds_BT.astype(float) - whole_BT.astype(float)
+        # Whole seconds in integers: float32 does not hold all ids past 2^24.
+        return whole_BT * rate + jnp.floor(part_BT * rate + EARLY).astype(jnp.int32), *space
+
+    return mrope(base, pairing, sections, order)._replace(place=place)
