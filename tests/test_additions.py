@@ -139,7 +139,7 @@ def pi_1_rule(n):
     return verdict(under(n["pi"], 4), f"pi is {n['pi'].mean:.2f}")
 
 
-@claim("pi-1", "pi is below four", rule=pi_1_rule)
+@claim("pi is below four", rule=pi_1_rule)
 def pi_1(lab: Lab) -> Measured:
     """Pi as NumPy has it."""
     return Measured({"pi": [np.pi]})
