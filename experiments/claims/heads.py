@@ -6,9 +6,8 @@ import numpy as np
 
 from experiments.claims import activations
 from experiments.claims.figures import lines
-from experiments.claims.ledger import Curve, Measured, claim
+from experiments.claims.ledger import Curve, Measured, claim, verdict
 from experiments.claims.models import Lab, Trained, bits_at, evaluator
-from experiments.claims.verdicts import all_over, over, under, verdict
 from posenc_jax.lab.tasks.recall import periodic
 from posenc_jax.layout import full
 
@@ -38,12 +37,12 @@ def rope_3_rule(n):
     listed = lambda found: ", ".join(f"{i} {p}" for i, p in zip(found, PLACES, strict=True))
     also_slower = "slower frequencies, which do it less often, count as suitable"
     return verdict(
-        all_over(whole, 0.5) and over(gain, 0) and under(control, 0.25),
+        all(i.over(0.5) for i in whole) and gain.over(0) and control.under(0.25),
         f"queries whose peak is a whole number of periods away, suited frequency: {listed(whole)}; "
         f"one period: {listed(one)}; slower frequencies {slower}, {gain} fewer; shuffled positions "
         f"{control}",
-        "" if all_over(one, 0.5) else "any whole number of periods counts as one",
-        also_slower if over(slower, 0.5) else "",
+        "" if all(i.over(0.5) for i in one) else "any whole number of periods counts as one",
+        also_slower if slower.over(0.5) else "",
     )
 
 
@@ -117,13 +116,13 @@ def rope_4_rule(n):
     matters = n["cost of slow minus fast heads off, far minus near, headwise"]
     off = lambda half: [str(n[f"bits lost without {half} heads, {where}"]) for where in WHERE]
     fast, slow = (" and ".join(off(half)) for half in HALVES)
-    same = not over(control, 0) and not under(control, 0)
+    same = not control.over(0) and not control.under(0)
     return verdict(
-        over(apart, 0) and same,
+        apart.over(0) and same,
         f"slow heads attend {apart} of the even distance further away than fast ones, with equal "
         f"frequencies {control}; bits lost near and far without fast heads: {fast}, without slow "
         f"ones: {slow}; what slow heads matter more far than near: {matters}",
-        "" if over(matters, 0) else "it is said of where heads attend, not of what they are worth",
+        "" if matters.over(0) else "it is said of where heads attend, not of what they are worth",
     )
 
 

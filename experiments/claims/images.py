@@ -8,9 +8,8 @@ import numpy as np
 
 from experiments.claims import glyphs
 from experiments.claims.figures import dots
-from experiments.claims.ledger import Measured, claim
+from experiments.claims.ledger import Measured, claim, verdict
 from experiments.claims.models import Lab
-from experiments.claims.verdicts import over, verdict
 from posenc_jax.lab.tasks.task import PAD, SYMBOL, Batch, Task
 from posenc_jax.lab.training.evaluation import bucket
 from posenc_jax.layout import layout
@@ -48,9 +47,9 @@ def img_1_rule(n):
         f"; more with two dimensions where {gained}; printed digits, typefaces not trained on: "
         "photographs and handwriting are not measured"
     )
-    beaten = [where for where, gain in gains.items() if over(gain, 0)]
-    gone = not any(over(n[f"{SHUFFLED} at {k} (control)"], 0) for k in sizes.values())
-    passed = bool(beaten) and gone and over(n[f"accuracy, axial, at {SMALL}"], 0.2)
+    beaten = [where for where, gain in gains.items() if gain.over(0)]
+    gone = not any(n[f"{SHUFFLED} at {k} (control)"].over(0) for k in sizes.values())
+    passed = bool(beaten) and gone and n[f"accuracy, axial, at {SMALL}"].over(0.2)
     return verdict(passed, reason, "" if len(beaten) == len(gains) else " or ".join(beaten))
 
 

@@ -3,9 +3,8 @@
 import numpy as np
 
 from experiments.claims.figures import dots, lines
-from experiments.claims.ledger import Curve, Measured, claim
+from experiments.claims.ledger import Curve, Measured, claim, verdict
 from experiments.claims.models import Lab
-from experiments.claims.verdicts import all_over, over, under, verdict
 from experiments.permutation.config import CAUSAL, LSTM, EquivarianceConfig, OrderConfig
 from experiments.permutation.measuring import Measured as Row
 from experiments.permutation.measuring import Setting, Subject, measure
@@ -44,7 +43,7 @@ def order_1_rule(n):
     broken = n["sinusoidal, float32 (control)"]
     carried = n["sinusoidal, positions carried along"]
     return verdict(
-        under(exact, 1e-10) and under(single, 1e-4) and under(carried, 1e-4) and over(broken, 0.01),
+        exact.under(1e-10) and single.under(1e-4) and carried.under(1e-4) and broken.over(0.01),
         f"outputs of permuted tokens differ from permuted outputs by {exact} in float64 and "
         f"{single} in float32; with sinusoidal positions by {broken}, and by {carried} where "
         "tokens carry their positions along",
@@ -84,7 +83,7 @@ def order_2_rule(n):
     control = n["accuracy, sinusoidal (control)"]
     exactly = half.mean == 0.5 and not half.half
     return verdict(
-        exactly and under(twins, 1e-4) and over(control, 0.99),
+        exactly and twins.under(1e-4) and control.over(0.99),
         f"without positions the accuracy is {half} and the two outputs differ by {twins}; "
         f"sinusoidal {control}, rope {n['accuracy, rope']}, alibi {n['accuracy, alibi']} (a bias "
         "that is the same for i - j and j - i tells how far, not which way)",
@@ -125,8 +124,8 @@ def order_3_rule(n):
         f"pairs and triples right: causal mask {pairs[0]} and {triples[0]}, LSTM {pairs[1]} and "
         f"{triples[1]}; without the mask {control} of the pairs"
     )
-    condition = "" if all_over(triples, 0.99) else "there are two tokens to order"
-    return verdict(under(control, 0.51) and all_over(pairs, 0.99), reason, condition)
+    condition = "" if all(i.over(0.99) for i in triples) else "there are two tokens to order"
+    return verdict(control.under(0.51) and all(i.over(0.99) for i in pairs), reason, condition)
 
 
 @claim(
@@ -155,7 +154,7 @@ def order_4_rule(n):
     """
     kept, saved = n["share of the saving kept without positions"], n["bits saved, sinusoidal"]
     return verdict(
-        over(saved, 0.2) and under(kept, 0.25),
+        saved.over(0.2) and kept.under(0.25),
         f"against byte frequencies sinusoidal positions save {saved} bits a hidden byte, no "
         f"positions {n['bits saved, no positions']}: {kept} of it",
     )

@@ -7,10 +7,9 @@ import jax
 import numpy as np
 
 from experiments.claims.figures import dots
-from experiments.claims.ledger import Measured, claim
+from experiments.claims.ledger import Measured, claim, verdict
 from experiments.claims.models import Lab
 from experiments.claims.sinusoidal import vectors
-from experiments.claims.verdicts import over, under, verdict
 from posenc_jax import Dims, frame, full, make
 
 
@@ -59,10 +58,10 @@ def num_1_rule(n):
     recomputed by hand, (0.8415, 0.5403, 0.0100, 0.99995), is the control and must pass.
     """
     by_hand = n["units in the last place, by hand (control)"]
-    if over(by_hand, 1):
+    if by_hand.over(1):
         return verdict(False, f"the check itself is off by {by_hand} units in the last place")
     off = {e.name: n[f"units in the last place, {e.name}"] for e in EXAMPLES}
-    wrong = [name for name, units in off.items() if not under(units, 1)]
+    wrong = [name for name, units in off.items() if not units.under(1)]
     reason = f"{len(off) - len(wrong)} of {len(off)} examples are right"
     if wrong:
         listed = "; ".join(f"{name} (by {off[name]} units)" for name in wrong)
