@@ -1,5 +1,7 @@
 """Claims about what trained rotary heads attend to."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,7 @@ import numpy as np
 from experiments.claims import activations
 from experiments.claims.figures import lines
 from experiments.claims.ledger import Curve, Measured, claim, verdict
-from experiments.claims.models import Lab, Trained, bits_at, evaluator
+from experiments.claims.models import Lab, Trained, bits_at
 from posenc_jax.lab.tasks.recall import periodic
 from posenc_jax.layout import full
 
@@ -143,7 +145,7 @@ def rope_4(lab: Lab) -> Measured:
     headwise, rope = lab.trained("headwise"), lab.trained("rope")
     distance = {"headwise": mean_distance(lab, headwise), "rope": mean_distance(lab, rope)}
     apart = {m: d_SH[:, 2:].mean(axis=1) - d_SH[:, :2].mean(axis=1) for m, d_SH in distance.items()}
-    cost = _ablated(headwise, lab.train.length)
+    cost = _ablated(lab, headwise)
     near, far = cost["slow"] - cost["fast"]
     numbers = {"slow minus fast heads, headwise": apart["headwise"]}
     for half, both in cost.items():
@@ -165,22 +167,21 @@ def mean_distance(lab: Lab, trained: Trained) -> np.ndarray:
     return (distance_SHQ / (query_Q / 2)).mean(axis=-1)
 
 
-def _ablated(trained: Trained, length: int) -> dict[str, np.ndarray]:
+def _ablated(lab: Lab, trained: Trained) -> dict[str, np.ndarray]:
     """Bits lost at places (near, far) without the fast and without the slow heads: [2, S]."""
     count, head = trained.config.heads, trained.config.width // trained.config.heads
+    length = lab.train.length
 
-    def without(off: range):
+    def without(off: range) -> Trained:
         kept_D = np.repeat([float(h not in off) for h in range(count)], head).astype(np.float32)
         params = jax.tree.map(lambda leaf: leaf, trained.params)  # a copy of the dictionaries
         for n in range(trained.config.layers):
             params[f"block_{n}"]["out"]["kernel"] *= kept_D[None, :, None]
-        return params
+        return replace(trained, params=params)
 
-    evaluate, places = evaluator(trained, length), (slice(NEAR), slice(length // 2, length))
+    def bits(trained):
+        scores = lab.scores(trained, length)
+        return np.stack([bits_at(scores, slice(NEAR)), bits_at(scores, slice(length // 2, length))])
 
-    def bits(params):
-        scores = evaluate(params, length)
-        return np.stack([bits_at(scores, place) for place in places])
-
-    whole = bits(trained.params)
+    whole = bits(trained)
     return {half: bits(without(heads)) - whole for half, heads in HALVES.items()}

@@ -55,14 +55,13 @@ def mm_1(lab: Lab) -> Measured:
         task = moments(name)
         found[name] = lab.accuracy(lab.trained("tmrope", task, kind, how, **options), FRAMES)
     same, other = zip(*(from_rope(seed) for seed in lab.seeds), strict=True)
-    return Measured(
-        {
-            "mrope minus rope, equal ids": same,
-            "mrope minus rope, unequal ids (control)": other,
-            **{f"sounds aligned, {name}": share_S for name, share_S in found.items()},
-            "sounds aligned, time minus index": np.subtract(*found.values()),
-        }
-    )
+    numbers = {
+        "mrope minus rope, equal ids": same,
+        "mrope minus rope, unequal ids (control)": other,
+        **{f"sounds aligned, {name}": share_S for name, share_S in found.items()},
+        "sounds aligned, time minus index": np.subtract(*found.values()),
+    }
+    return Measured(numbers)
 
 
 def from_rope(seed: int) -> tuple[float, float]:
@@ -111,10 +110,8 @@ def moments(name: str) -> Task:
         return tokens_T, targets_T, weights_T, jnp.stack([seconds_T, space_T, space_T], axis=-1)
 
     def batch(data, key_B):
-        made = jax.vmap(partial(example, data["timed"]))(key_B)
-        tokens_BT, targets_BT, weights_BT, pos_BTA = made
-        place = layout(jnp.ones_like(tokens_BT), pos_BTA)
-        return Batch(tokens_BT, targets_BT, weights_BT, place)
+        *content, pos_BTA = jax.vmap(partial(example, data["timed"]))(key_B)
+        return Batch(*content, layout(jnp.ones_like(content[0]), pos_BTA))
 
     def sample(data, key, size_B, width):
         return batch(data, jax.random.split(key, len(size_B)))

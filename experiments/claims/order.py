@@ -101,15 +101,14 @@ def order_2(lab: Lab) -> Measured:
     scored on the same pairs. So a low score cannot come from pairs that were not seen.
     """
     nope = row(lab, "nope")
-    return Measured(
-        {
-            "difference of (a, b) and (b, a), no positions": [nope.swap_gap_2S.max()],
-            "accuracy, no positions": nope.right_NS[0],
-            "accuracy, sinusoidal (control)": row(lab, "sinusoidal").right_NS[0],
-            "accuracy, rope": row(lab, "rope").right_NS[0],
-            "accuracy, alibi": row(lab, "alibi").right_NS[0],
-        }
-    )
+    numbers = {
+        "difference of (a, b) and (b, a), no positions": [nope.swap_gap_2S.max()],
+        "accuracy, no positions": nope.right_NS[0],
+        "accuracy, sinusoidal (control)": row(lab, "sinusoidal").right_NS[0],
+        "accuracy, rope": row(lab, "rope").right_NS[0],
+        "accuracy, alibi": row(lab, "alibi").right_NS[0],
+    }
+    return Measured(numbers)
 
 
 def order_3_rule(n):
@@ -138,13 +137,10 @@ def order_3(lab: Lab) -> Measured:
     tokens, trained 150 steps on all pairs and on all triples of 6 symbols (quick: 4).
     """
     rows = {name: row(lab, name).right_NS for name in KINDS}
-    return Measured(
-        {
-            **{f"pairs, {name}": right_NS[0] for name, right_NS in rows.items()},
-            **{f"triples, {name}": right_NS[1] for name, right_NS in rows.items()},
-            "pairs, no mask (control)": row(lab, "nope").right_NS[0],
-        }
-    )
+    pairs = {f"pairs, {name}": right_NS[0] for name, right_NS in rows.items()}
+    triples = {f"triples, {name}": right_NS[1] for name, right_NS in rows.items()}
+    control = {"pairs, no mask (control)": row(lab, "nope").right_NS[0]}
+    return Measured(pairs | triples | control)
 
 
 def order_4_rule(n):
@@ -177,16 +173,15 @@ def order_4(lab: Lab) -> Measured:
         lab.bits(lab.trained(name, task, model, train), lab.train.length)
         for name in ("nope", "sinusoidal")
     )
-    return Measured(
-        {
-            "share of the saving kept without positions": (unigram - nope) / (unigram - sine),
-            "bits saved, sinusoidal": unigram - sine,
-            "bits saved, no positions": unigram - nope,
-            "bits, sinusoidal": sine,
-            "bits, no positions": nope,
-            "bits, byte frequencies": [unigram],
-        }
-    )
+    numbers = {
+        "share of the saving kept without positions": (unigram - nope) / (unigram - sine),
+        "bits saved, sinusoidal": unigram - sine,
+        "bits saved, no positions": unigram - nope,
+        "bits, sinusoidal": sine,
+        "bits, no positions": nope,
+        "bits, byte frequencies": [unigram],
+    }
+    return Measured(numbers)
 
 
 def masked_text(lab: Lab) -> tasks.Task:

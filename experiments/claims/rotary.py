@@ -104,12 +104,9 @@ def _trained_sides(lab: Lab) -> list[tuple[jax.Array, ...]]:
     """Queries and keys that the first layer of the shared model makes of random states."""
     trained = lab.trained("rope")
     x_BTD = jnp.asarray(_random_weights(0, trained.config.width)[0], jnp.float32)[None]
-
-    def sides(s):
-        block = jax.tree.map(lambda leaf: jnp.asarray(leaf)[s], trained.params["block_0"])
-        return activations.queries_and_keys(block, x_BTD, trained.config.heads)[:2]
-
-    return [sides(s) for s in range(len(lab.seeds))]
+    of_seed = lambda s: jax.tree.map(lambda leaf: leaf[s], trained.params["block_0"])
+    sides = lambda block: activations.queries_and_keys(block, x_BTD, trained.config.heads)[:2]
+    return [sides(of_seed(s)) for s in range(len(lab.seeds))]
 
 
 def _product(pos_BT: jax.Array, head: int):
