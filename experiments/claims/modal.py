@@ -110,8 +110,10 @@ def moments(name: str) -> Task:
         return tokens_T, targets_T, weights_T, jnp.stack([seconds_T, space_T, space_T], axis=-1)
 
     def batch(data, key_B):
-        *content, pos_BTA = jax.vmap(partial(example, data["timed"]))(key_B)
-        return Batch(*content, layout(jnp.ones_like(content[0]), pos_BTA))
+        made = jax.vmap(partial(example, data["timed"]))(key_B)
+        tokens_BT, targets_BT, weights_BT, pos_BTA = made
+        place = layout(jnp.ones_like(tokens_BT), pos_BTA)
+        return Batch(tokens_BT, targets_BT, weights_BT, place)
 
     def sample(data, key, size_B, width):
         return batch(data, jax.random.split(key, len(size_B)))

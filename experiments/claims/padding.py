@@ -48,9 +48,9 @@ def leaks(lab: Lab) -> leakage.Leaks:
     return lab.once("leaks", lambda: leakage.measure(config, "rope", make("rope")))
 
 
-def largest(found: leakage.Leaks, quantity: leakage.Quantity, masks: str) -> np.ndarray:
+def largest(lab: Lab, quantity: leakage.Quantity, masks: str) -> np.ndarray:
     """The largest value of a quantity of the trained encoders over amounts and sides, [S]."""
-    return found[quantity, masks][:, 1].max(axis=(0, 1))
+    return leaks(lab)[quantity, masks][:, 1].max(axis=(0, 1))
 
 
 def pad_1_rule(n):
@@ -89,15 +89,14 @@ def pad_1(lab: Lab) -> Measured:
     8 of padding. The content of the padding is changed at random. Attention: mean over layers,
     heads and real tokens.
     """
-    found = leaks(lab)
     change = {
-        "encoder": largest(found, ("content", "outputs"), NO_ATTENTION),
-        "encoder, mask on": largest(found, ("content", "outputs"), ALL),
+        "encoder": largest(lab, ("content", "outputs"), NO_ATTENTION),
+        "encoder, mask on": largest(lab, ("content", "outputs"), ALL),
         "decoder": _exchanged(lab, "left", attention=False),
         "decoder, mask on": _exchanged(lab, "left", attention=True),
         "decoder padded on the right (control)": _exchanged(lab, "right", attention=False),
     }
-    numbers = {"attention to padding, encoder": largest(found, ("mass",), NO_ATTENTION)}
+    numbers = {"attention to padding, encoder": largest(lab, ("mass",), NO_ATTENTION)}
     numbers |= {f"log10 of the change, {name}": decades(found) for name, found in change.items()}
     return Measured(numbers)
 
@@ -271,9 +270,8 @@ def pad_3(lab: Lab) -> Measured:
     content of the padding changes, and when the padding is taken away. Zeroed: the shared rotary
     decoder on 24 bytes with 8 of padding before them that embeds as zeros.
     """
-    found = leaks(lab)
     numbers = {
-        _name(change, quantity, masks): decades(largest(found, (change, quantity), masks))
+        _name(change, quantity, masks): decades(largest(lab, (change, quantity), masks))
         for change in ("content", "amount")
         for quantity in READ
         for masks in NAMES
