@@ -128,7 +128,7 @@ def gaussian(softmax, plain, control=0.4):
 
 
 def worked(off, by_hand=0.5):
-    numbers = {f"units in the last place, {e.name}": off for e in EXAMPLES}
+    numbers = {f"units in the last place, {name}": off for name in EXAMPLES}
     return numbers | {"units in the last place, by hand (control)": by_hand}
 
 

@@ -159,7 +159,7 @@ def untrained(lab, name):
     encoding, config = make(name), lab.model
     model = transformer.build(config, encoding, lab.text.vocab)
     params = jax.vmap(model.init)(jax.random.split(jax.random.key(1), 1))
-    return Trained(name, model, config, encoding, lab.text, params)
+    return Trained(model, config, encoding, lab.text, params)
 
 
 def test_attention_is_what_the_model_does(lab):

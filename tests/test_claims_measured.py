@@ -1,5 +1,6 @@
 """What claims on relative and rotary positions, padding, images and sound measure."""
 
+import dataclasses
 import functools
 
 import jax
@@ -43,7 +44,7 @@ def untrained(lab):
         encoding, config = encodings.make(name), lab.model
         model = transformer.build(config, encoding, lab.text.vocab)
         params = jax.jit(jax.vmap(model.init))(jax.random.split(jax.random.key(1), 2))
-        return Trained(name, model, config, encoding, lab.text, params)
+        return Trained(model, config, encoding, lab.text, params)
 
     return functools.cache(make)
 
@@ -95,7 +96,7 @@ def test_even_attention_has_distance_one(lab, untrained):
     found = {}
     for name in ("rope", "alibi"):
         blind = jax.tree.map(jnp.zeros_like, untrained(name).params)
-        found[name] = mean_distance(lab, untrained(name)._replace(params=blind))
+        found[name] = mean_distance(lab, dataclasses.replace(untrained(name), params=blind))
     np.testing.assert_allclose(found["rope"], 1, atol=1e-6)
     assert (found["alibi"] < 0.95).any()
 

@@ -8,7 +8,6 @@ import pytest
 
 from experiments.claims.ledger import Claim, Measured
 from experiments.claims.register import LEDGER
-from experiments.claims.verdicts import over, under
 from tests import claims_absolute, claims_rotary
 
 IDS = [
@@ -68,11 +67,11 @@ def test_a_claim_says_what_it_measures_and_asks_for(claim: Claim):
 
 def test_bounds_ask_for_the_whole_interval():
     wide = Measured({"x": [1.0, 2.0, 3.0]}).intervals["x"]
-    assert over(wide, -1)
-    assert not over(wide, 1.5)
-    assert under(wide, 5)
-    assert not under(wide, 2.5)
-    assert over(Measured({"x": [2.0]}).intervals["x"], 1.9)
+    assert wide.over(-1)
+    assert not wide.over(1.5)
+    assert wide.under(5)
+    assert not wide.under(2.5)
+    assert Measured({"x": [2.0]}).intervals["x"].over(1.9)
     assert str(wide).startswith("2 ± 2.")
 
 

@@ -2,8 +2,7 @@
 
     config.py       the config and what it refuses
     run.py          measures the claims and reports them
-    ledger.py       what a claim and a measurement are
-    verdicts.py     what a verdict is, and the functions that rules use
+    ledger.py       what a claim, a measurement and a verdict are
     register.py     all claims; the claims themselves are in a module for each family
     models.py       trains models and shares them between claims; budgets, seeds, scores
     activations.py  hidden states, attention weights and keys of trained models

@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.claims.figures import dots, lines
-from experiments.claims.ledger import Curve, Measured, claim
+from experiments.claims.ledger import Curve, Measured, claim, verdict
 from experiments.claims.models import Lab, misplaced, read_as
-from experiments.claims.verdicts import over, under, verdict
 from posenc_jax.encodings import card
 from posenc_jax.lab.tasks.task import SYMBOL, Task, draw, generated
 
@@ -36,8 +35,8 @@ def abs_1_rule(n):
         f"{less}"
     )
     same = abs(n["clamped minus interpolated at 1x"].mean) < 1e-6
-    condition = "" if over(less, 0) else "nothing is said of interpolation"
-    return verdict(same and over(lost, 0.1) and under(control, 0.1), reason, condition)
+    condition = "" if less.over(0) else "nothing is said of interpolation"
+    return verdict(same and lost.over(0.1) and control.under(0.1), reason, condition)
 
 
 @claim(
@@ -80,10 +79,10 @@ def abs_2_rule(n):
     Sinusoidal positions, the control, must fail in none of these ways.
     """
     shown = {name: n[f"{way}, {name}"] for name, (way, _) in WAYS.items()}
-    failing = all(over(shown[name], bound) for name, (_, bound) in WAYS.items())
-    sound = all(under(n[f"{way}, sinusoidal"], bound) for way, bound in WAYS.values())
+    failing = all(shown[name].over(bound) for name, (_, bound) in WAYS.items())
+    sound = all(n[f"{way}, sinusoidal"].under(bound) for way, bound in WAYS.values())
     return verdict(
-        failing and sound and under(n["defined past the range, one_hot"], 0.5),
+        failing and sound and n["defined past the range, one_hot"].under(0.5),
         f"the counter's largest entry grows {shown['index']} times when the length doubles; a step "
         f"of [0, 1] is {shown['normalized']} times smaller at 512 than at 64; binary neighbours "
         f"are up to {shown['binary']} times as far apart as others; one-hot neighbours are "
@@ -141,10 +140,10 @@ def abs_3_rule(n):
     fixed = n["learned minus sinusoidal, fixed structure"]
     text = n["learned minus sinusoidal, text"]
     control = n["bits that wrong positions cost, fixed structure (control)"]
-    structured, general = under(fixed, 0), over(text, 0)
+    structured, general = fixed.under(0), text.over(0)
     won = "learned positions on fixed structure" if structured else "sinusoidal ones on text"
     return verdict(
-        (structured or general) and over(control, 0.1),
+        (structured or general) and control.over(0.1),
         f"learned minus sinusoidal in bits: {fixed} on data with fixed structure, {text} on text; "
         f"wrong positions cost {control}",
         "" if structured and general else f"only {won} are meant",

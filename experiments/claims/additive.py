@@ -4,10 +4,9 @@ import numpy as np
 
 from experiments.claims import activations
 from experiments.claims.figures import lines
-from experiments.claims.ledger import Curve, Measured, claim
+from experiments.claims.ledger import Curve, Measured, claim, verdict
 from experiments.claims.models import Lab
 from experiments.claims.sinusoidal import vectors
-from experiments.claims.verdicts import all_over, over, under, verdict
 
 LABELS = ("token", "position")
 WIDTHS, RATIOS = (16, 32, 64, 128, 256), (0.1, 1.0, 10.0)
@@ -50,10 +49,10 @@ def add_1_rule(n):
         f"accuracy for token and position at equal loudness: {shown}; side by side at d = "
         f"{widest}: {beside[0]} and {beside[1]}; from the token alone {control}"
     )
-    short = [d for d in WIDTHS if not all_over(both[d], 0.99)]
+    short = [d for d in WIDTHS if not all(i.over(0.99) for i in both[d])]
     enough = [d for d in WIDTHS if d > max(short, default=0)]
     condition = f"d is {enough[0]} or more" if short and enough else ""
-    return verdict(bool(enough) and under(control, 0.05), reason, condition)
+    return verdict(bool(enough) and control.under(0.05), reason, condition)
 
 
 @claim(
@@ -122,12 +121,12 @@ def add_2_rule(n):
         f"sinusoidal positions and by {fade['rope']} for rotary ones; at the input it is "
         f"{seen} and {blind}"
     )
-    if not (over(seen, 0.5) and under(blind, 0.1)):
+    if not (seen.over(0.5) and blind.under(0.1)):
         return verdict(False, f"the reading fails its controls: {reason}")
     return verdict(
-        over(fade["sinusoidal"], 0.1)
-        and under(fade["rope"], 0.1)
-        and over(n["difference of the falls"], 0),
+        fade["sinusoidal"].over(0.1)
+        and fade["rope"].under(0.1)
+        and n["difference of the falls"].over(0),
         reason,
     )
 

@@ -44,15 +44,11 @@ def check(config: Config) -> None:
     for id in chosen:
         if id not in LEDGER:
             raise FieldError("claims", f"no claim {id!r}{choices_for(id, ['all', *LEDGER])}")
+    text, model = config.text, config.text.model
     with inside("text"):
-        _check_text(config.text)
-    if "rope-4" in chosen and config.text.model.heads != 4:
-        reason = f"{config.text.model.heads}: rope-4 compares the four of 4"
-        raise FieldError("text.model.heads", reason)
-
-
-def _check_text(text: TextConfig) -> None:
-    if text.model.kind != "decoder":
-        raise FieldError("model.kind", f"{text.model.kind!r}: the shared models are 'decoder'")
-    checks.width("model.width", "rope", make("rope"), text.model)
-    tasks.check(text.task.name, {"train.length": (text.train.length,)}, **text.task.options)
+        if model.kind != "decoder":
+            raise FieldError("model.kind", f"{model.kind!r}: the shared models are 'decoder'")
+        checks.width("model.width", "rope", make("rope"), model)
+        tasks.check(text.task.name, {"train.length": (text.train.length,)}, **text.task.options)
+        if "rope-4" in chosen and model.heads != 4:
+            raise FieldError("model.heads", f"{model.heads}: rope-4 compares the four of 4")

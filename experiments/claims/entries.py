@@ -2,17 +2,15 @@
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from matplotlib.figure import Figure
 
-from experiments.claims.ledger import Claim, Curve, Measured
+from experiments.claims.ledger import Claim, Curve, Draw, Measured, Verdict
 from experiments.claims.models import Lab
 from experiments.claims.register import LEDGER
-from experiments.claims.verdicts import Verdict
 from posenc_jax.lab import runs
 from posenc_jax.lab.hosts.exit_status import Diverged
 from posenc_jax.lab.hosts.files import write_json
@@ -35,7 +33,7 @@ class Entry(NamedTuple):
     run: Mapping[str, Any]
 
     @property
-    def figure(self) -> Callable[[Measured], Figure] | None:
+    def figure(self) -> Draw | None:
         """The claim's figure, if there is one and there are numbers to draw."""
         return self.claim.figure if self.measured.numbers else None
 

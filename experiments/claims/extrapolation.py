@@ -7,10 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.claims.figures import lines
-from experiments.claims.ledger import Curve, Measured, claim
+from experiments.claims.ledger import Curve, Measured, claim, verdict
 from experiments.claims.models import Lab, Trained, bits_at, by_seed, read_as
 from experiments.claims.rotary import stretched
-from experiments.claims.verdicts import all_under, over, under, verdict
 from posenc_jax import Dims, frame, make
 from posenc_jax.encodings.rotation import ladder
 from posenc_jax.lab.training.step import cross_entropy
@@ -44,18 +43,18 @@ def rope_5_rule(n):
         + f"; bits lost past 2,048 by a model trained on {LONG}: "
         + ("not measured in this budget" if own is None else str(own))
     )
-    read = [name for name in READ if under(lost[name], 0.1)]
-    if plain := under(lost["rope"], 0.1):
+    read = [name for name in READ if lost[name].under(0.1)]
+    if plain := lost["rope"].under(0.1):
         how = ""
     elif read:
         how = f"the model is read as {' or '.join(read)}"
     else:
         how = "the model was trained on texts as long"
-    works = plain or bool(read) or (own is not None and under(own, 0.1))
+    works = plain or bool(read) or (own is not None and own.under(0.1))
     return verdict(
-        works and over(spread, 0.9) and under(control, 0.5),
+        works and spread.over(0.9) and control.under(0.5),
         reason,
-        "" if over(same, 0.9) else "queries and keys are unrelated",
+        "" if same.over(0.9) else "queries and keys are unrelated",
         how,
     )
 
@@ -129,7 +128,7 @@ def alibi_1_rule(n):
     lost = {k: n[f"bits lost at {k}, alibi"] for k in (*(f"{t}x" for t in TIMES), f"{LONG} tokens")}
     control, trained_on = n["bits lost at 16x, sinusoidal (control)"], n["trained length"].mean
     last = {w: n[f"bits lost with the last {w} tokens"] for w in VISIBLE}
-    enough = [w for w in VISIBLE if under(last[w], 0.02)]
+    enough = [w for w in VISIBLE if last[w].under(0.02)]
     reason = (
         f"trained on {trained_on:.0f} tokens; bits a byte lost at "
         + ", ".join(f"{k}: {i}" for k, i in lost.items())
@@ -138,7 +137,7 @@ def alibi_1_rule(n):
     )
     short = bool(enough) and enough[0] <= trained_on
     return verdict(
-        all_under(lost.values(), 0.1) and over(control, 0.1),
+        all(i.under(0.1) for i in lost.values()) and control.over(0.1),
         reason,
         f"to extrapolate is to read the last {enough[0]} tokens alone" if short else "",
     )
@@ -211,8 +210,8 @@ def xpos_1_rule(n):
         for k in TIMES
     )
     reason += f"; without the decay the loss at 16 times is {control} times as large"
-    condition = "" if under(lost[4], 0.1) else "to extend is to lose less, not to lose nothing"
-    return verdict(all_under(share.values(), 1) and over(control, 1), reason, condition)
+    condition = "" if lost[4].under(0.1) else "to extend is to lose less, not to lose nothing"
+    return verdict(all(i.under(1) for i in share.values()) and control.over(1), reason, condition)
 
 
 @claim(

@@ -1,17 +1,13 @@
 """Figures of claims, drawn from what was measured, in the style of all figures."""
 
-from collections.abc import Callable
-
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from experiments.claims.ledger import Measured
+from experiments.claims.ledger import Draw, Measured
 from posenc_jax.lab.report import drawing
 from posenc_jax.lab.report.drawing import Label, name_rows
 from posenc_jax.lab.report.statistics import interval
-
-Draw = Callable[[Measured], Figure]
 
 
 def lines(

@@ -1,14 +1,15 @@
 """Claims about what trained rotary heads attend to."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from experiments.claims import activations
 from experiments.claims.figures import lines
-from experiments.claims.ledger import Curve, Measured, claim
-from experiments.claims.models import Lab, Trained, bits_at, evaluator
-from experiments.claims.verdicts import all_over, over, under, verdict
+from experiments.claims.ledger import Curve, Measured, claim, verdict
+from experiments.claims.models import Lab, Trained, bits_at
 from posenc_jax.lab.tasks.recall import periodic
 from posenc_jax.layout import full
 
@@ -38,12 +39,12 @@ def rope_3_rule(n):
     listed = lambda found: ", ".join(f"{i} {p}" for i, p in zip(found, PLACES, strict=True))
     also_slower = "slower frequencies, which do it less often, count as suitable"
     return verdict(
-        all_over(whole, 0.5) and over(gain, 0) and under(control, 0.25),
+        all(i.over(0.5) for i in whole) and gain.over(0) and control.under(0.25),
         f"queries whose peak is a whole number of periods away, suited frequency: {listed(whole)}; "
         f"one period: {listed(one)}; slower frequencies {slower}, {gain} fewer; shuffled positions "
         f"{control}",
-        "" if all_over(one, 0.5) else "any whole number of periods counts as one",
-        also_slower if over(slower, 0.5) else "",
+        "" if all(i.over(0.5) for i in one) else "any whole number of periods counts as one",
+        also_slower if slower.over(0.5) else "",
     )
 
 
@@ -117,13 +118,13 @@ def rope_4_rule(n):
     matters = n["cost of slow minus fast heads off, far minus near, headwise"]
     off = lambda half: [str(n[f"bits lost without {half} heads, {where}"]) for where in WHERE]
     fast, slow = (" and ".join(off(half)) for half in HALVES)
-    same = not over(control, 0) and not under(control, 0)
+    same = not control.over(0) and not control.under(0)
     return verdict(
-        over(apart, 0) and same,
+        apart.over(0) and same,
         f"slow heads attend {apart} of the even distance further away than fast ones, with equal "
         f"frequencies {control}; bits lost near and far without fast heads: {fast}, without slow "
         f"ones: {slow}; what slow heads matter more far than near: {matters}",
-        "" if over(matters, 0) else "it is said of where heads attend, not of what they are worth",
+        "" if matters.over(0) else "it is said of where heads attend, not of what they are worth",
     )
 
 
@@ -144,7 +145,7 @@ def rope_4(lab: Lab) -> Measured:
     headwise, rope = lab.trained("headwise"), lab.trained("rope")
     distance = {"headwise": mean_distance(lab, headwise), "rope": mean_distance(lab, rope)}
     apart = {m: d_SH[:, 2:].mean(axis=1) - d_SH[:, :2].mean(axis=1) for m, d_SH in distance.items()}
-    cost = _ablated(headwise, lab.train.length)
+    cost = _ablated(lab, headwise)
     near, far = cost["slow"] - cost["fast"]
     numbers = {"slow minus fast heads, headwise": apart["headwise"]}
     for half, both in cost.items():
@@ -166,22 +167,21 @@ def mean_distance(lab: Lab, trained: Trained) -> np.ndarray:
     return (distance_SHQ / (query_Q / 2)).mean(axis=-1)
 
 
-def _ablated(trained: Trained, length: int) -> dict[str, np.ndarray]:
+def _ablated(lab: Lab, trained: Trained) -> dict[str, np.ndarray]:
     """Bits lost at places (near, far) without the fast and without the slow heads: [2, S]."""
     count, head = trained.config.heads, trained.config.width // trained.config.heads
+    length = lab.train.length
 
-    def without(off: range):
+    def without(off: range) -> Trained:
         kept_D = np.repeat([float(h not in off) for h in range(count)], head).astype(np.float32)
         params = jax.tree.map(lambda leaf: leaf, trained.params)  # a copy of the dictionaries
         for n in range(trained.config.layers):
             params[f"block_{n}"]["out"]["kernel"] *= kept_D[None, :, None]
-        return params
+        return replace(trained, params=params)
 
-    evaluate, places = evaluator(trained, length), (slice(NEAR), slice(length // 2, length))
+    def bits(trained):
+        scores = lab.scores(trained, length)
+        return np.stack([bits_at(scores, slice(NEAR)), bits_at(scores, slice(length // 2, length))])
 
-    def bits(params):
-        scores = evaluate(params, length)
-        return np.stack([bits_at(scores, place) for place in places])
-
-    whole = bits(trained.params)
+    whole = bits(trained)
     return {half: bits(without(heads)) - whole for half, heads in HALVES.items()}

@@ -8,9 +8,8 @@ import numpy as np
 
 from experiments.claims import glyphs
 from experiments.claims.figures import dots
-from experiments.claims.ledger import Measured, claim
+from experiments.claims.ledger import Measured, claim, verdict
 from experiments.claims.models import Lab
-from experiments.claims.verdicts import over, verdict
 from posenc_jax.lab.tasks.task import PAD, SYMBOL, Batch, Task
 from posenc_jax.lab.training.evaluation import bucket
 from posenc_jax.layout import layout
@@ -48,9 +47,9 @@ def img_1_rule(n):
         f"; more with two dimensions where {gained}; printed digits, typefaces not trained on: "
         "photographs and handwriting are not measured"
     )
-    beaten = [where for where, gain in gains.items() if over(gain, 0)]
-    gone = not any(over(n[f"{SHUFFLED} at {k} (control)"], 0) for k in sizes.values())
-    passed = bool(beaten) and gone and over(n[f"accuracy, axial, at {SMALL}"], 0.2)
+    beaten = [where for where, gain in gains.items() if gain.over(0)]
+    gone = not any(n[f"{SHUFFLED} at {k} (control)"].over(0) for k in sizes.values())
+    passed = bool(beaten) and gone and n[f"accuracy, axial, at {SMALL}"].over(0.2)
     return verdict(passed, reason, "" if len(beaten) == len(gains) else " or ".join(beaten))
 
 
@@ -102,12 +101,10 @@ def patches(train: int, test: int) -> dict:
         tokens_NT = np.full((count, bucket(side * side)), PAD, np.int32)
         patch_NT = pixels.reshape(count, side * side, 4) @ [8, 4, 2, 1]
         tokens_NT[:, : side * side] = SYMBOL + patch_NT
-        return tokens_NT, label_N
+        return tokens_NT, label_N.astype(np.int32)
 
-    shown = {"train": tokens(train, SMALL, glyphs.SEEN, 1)}
-    for side in (SMALL, LARGE):
-        shown[str(bucket(side * side))] = tokens(test, side, glyphs.UNSEEN, 2)
-    return shown
+    unseen = {str(bucket(k * k)): tokens(test, k, glyphs.UNSEEN, 2) for k in (SMALL, LARGE)}
+    return {"train": tokens(train, SMALL, glyphs.SEEN, 1)} | unseen
 
 
 def printed(drawn: dict, order: Order) -> Task:
@@ -116,37 +113,29 @@ def printed(drawn: dict, order: Order) -> Task:
     order: a patch's position is its row and column, its number counted from the top left, or the
       row and column of another patch, the same one in all images.
     """
-    data = {
-        name: {
-            "tokens_NT": tokens_NT,
-            "label_N": (label_N + SYMBOL + INK).astype(np.int32),
-            "pos_T": _places(tokens_NT.shape[1], order),
-        }
-        for name, (tokens_NT, label_N) in drawn.items()
-    }
 
-    def batch(images, index_B, width):
-        tokens_BT = jnp.asarray(images["tokens_NT"])[index_B, :width]
-        real_BT = tokens_BT != PAD
-        label_B = jnp.asarray(images["label_N"])[index_B]
-        targets_BT = jnp.where(real_BT, label_B[:, None], PAD)
-        pos_T = jnp.asarray(images["pos_T"])[: tokens_BT.shape[1]]
-        pos_BT = jnp.broadcast_to(pos_T[None], (len(tokens_BT), *pos_T.shape))
-        place = layout(real_BT.astype(jnp.int32), pos_BT)
-        return Batch(tokens_BT, targets_BT, real_BT.astype(jnp.float32), place)
+    def whole(tokens_NT, label_N):
+        """All examples as one batch."""
+        real_NT, pos_T = jnp.asarray(tokens_NT) != PAD, _places(tokens_NT.shape[1], order)
+        targets_NT = jnp.where(real_NT, label_N[:, None] + SYMBOL + INK, PAD)
+        pos_NT = jnp.broadcast_to(pos_T[None], (len(tokens_NT), *pos_T.shape))
+        place = layout(real_NT.astype(jnp.int32), pos_NT)
+        return Batch(jnp.asarray(tokens_NT), targets_NT, real_NT.astype(jnp.float32), place)
+
+    rows = lambda batch, index_B, width: jax.tree.map(lambda leaf: leaf[index_B, :width], batch)
 
     def sample(data, key, size_B, width):
-        chosen = jax.random.randint(key, size_B.shape, 0, len(data["train"]["label_N"]))
-        return batch(data["train"], chosen, width)
+        chosen = jax.random.randint(key, size_B.shape, 0, len(data["train"].tokens_BT))
+        return rows(data["train"], chosen, width)
 
     def test(data, index_B, size, width):
-        return batch(data[str(width)], index_B, width)
+        return rows(data[str(width)], index_B, width)
 
     return Task(
         name=f"printed digits, {order}", vocab=SYMBOL + INK + glyphs.CLASSES, metric="exact_match",
         least=SMALL, most=LARGE, width=lambda side: side * side,
-        examples=lambda side: len(drawn[str(bucket(side * side))][1]), data=data, sample=sample,
-        test=test, baselines=dict, facts={},
+        examples=lambda side: len(drawn[str(bucket(side * side))][1]), sample=sample, test=test,
+        data={name: whole(*shown) for name, shown in drawn.items()}, baselines=dict, facts={},
     )  # fmt: skip
 
 

@@ -6,23 +6,49 @@ docstrings: that of the measuring function says how the numbers are measured, th
 it asks for and why the thresholds are where they are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from experiments.claims.verdicts import Number, Verdict
-from posenc_jax.lab.report.statistics import interval
+from experiments.claims.models import Lab
+from posenc_jax.lab.report.statistics import Interval, interval
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from experiments.claims.models import Lab
-
-Numbers = Mapping[str, Number]
+NO_CHANGE = -9.0  # the logarithm that stands for no change at all
 Values = Sequence[float] | np.ndarray
+
+
+class Number(Interval):
+    """A measured number; as text, in reasons and on pages: "2.36 ± 0.02", "1.2e-16"."""
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3g}" + (f" ± {self.half:.2g}" if self.half else "")
+
+    def over(self, bound: float) -> bool:
+        """Whether the whole interval lies above the bound; the mean if there is no interval."""
+        return (self.mean if self.low is None else self.low) > bound
+
+    def under(self, bound: float) -> bool:
+        """Whether the whole interval lies below the bound; the mean if there is no interval."""
+        return (self.mean if self.high is None else self.high) < bound
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether a number made by `decades` shows no change in any seed."""
+        return self.mean == NO_CHANGE
+
+    @property
+    def power(self) -> str:
+        """The change whose mean logarithm the number is: "none", "0.00012", "4.2"."""
+        return "none" if self.unchanged else f"{10**self.mean:.2g}"
+
+
+def decades(change) -> np.ndarray:
+    """Log10 of changes, whose intervals make sense over many powers of ten; NO_CHANGE for those
+    below 1e-9.
+    """
+    return np.log10(np.maximum(np.asarray(change, np.float64), 10**NO_CHANGE))
 
 
 class Curve(NamedTuple):
@@ -49,21 +75,51 @@ class Measured(NamedTuple):
         return {name: Number(*interval([*values])) for name, values in self.numbers.items()}
 
 
+class Verdict(NamedTuple):
+    """What a rule says of a claim.
+
+    reason: a sentence built from the numbers.
+    when: the condition of "holds when".
+
+    No rule gives "not measured": training diverged, a number is not finite, or memory ran out.
+    """
+
+    word: Literal["holds", "holds when", "does not hold", "not measured"]
+    reason: str
+    when: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.word} {self.when}".strip()
+
+
+def verdict(passed: bool, reason: str, *conditions: str) -> Verdict:
+    """Returns "holds" if `passed`, "holds when" if there are conditions, else "does not hold".
+
+    An empty condition does not count.
+    """
+    if not passed:
+        return Verdict("does not hold", reason)
+    when = " and ".join(filter(None, conditions))
+    return Verdict("holds when" if when else "holds", reason, when)
+
+
+Numbers = Mapping[str, Number]
+Rule = Callable[[Numbers], Verdict]
+Draw = Callable[[Measured], Figure]
+
+
 class Claim(NamedTuple):
     """One row of the ledger; `figure` draws what was measured."""
 
     id: str
     text: str
     measure: Callable[[Lab], Measured]
-    rule: Callable[[Numbers], Verdict]
-    figure: Callable[[Measured], Figure] | None = None
+    rule: Rule
+    figure: Draw | None = None
 
 
 def claim(
-    text: str,
-    *,
-    rule: Callable[[Numbers], Verdict],
-    figure: Callable[[Measured], Figure] | None = None,
+    text: str, *, rule: Rule, figure: Draw | None = None
 ) -> Callable[[Callable[[Lab], Measured]], Claim]:
     """Makes the decorated `measure(lab) -> Measured` a claim; `text` states it.
 

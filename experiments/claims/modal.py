@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.claims.figures import dots
-from experiments.claims.ledger import Measured, claim
+from experiments.claims.ledger import Measured, claim, verdict
 from experiments.claims.models import Lab
-from experiments.claims.verdicts import over, verdict
 from posenc_jax import Dims, Encoding, frame, make
 from posenc_jax.lab.tasks.task import SYMBOL, Batch, Task, draw
 from posenc_jax.layout import full, layout
@@ -26,7 +25,7 @@ def mm_1_rule(n):
     same, other = n["mrope minus rope, equal ids"], n["mrope minus rope, unequal ids (control)"]
     timed, gain = n["sounds aligned, ids from time"], n["sounds aligned, time minus index"]
     return verdict(
-        same.mean == 0 and over(other, 0.1) and over(timed, 0.9) and over(gain, 0.2),
+        same.mean == 0 and other.over(0.1) and timed.over(0.9) and gain.over(0.2),
         f"largest difference from RoPE with equal ids {same}, with unequal ones {other}; sounds "
         f"that name their frame: ids from time {timed}, by index "
         f"{n['sounds aligned, ids by index (control)']}",
@@ -56,14 +55,13 @@ def mm_1(lab: Lab) -> Measured:
         task = moments(name)
         found[name] = lab.accuracy(lab.trained("tmrope", task, kind, how, **options), FRAMES)
     same, other = zip(*(from_rope(seed) for seed in lab.seeds), strict=True)
-    return Measured(
-        {
-            "mrope minus rope, equal ids": same,
-            "mrope minus rope, unequal ids (control)": other,
-            **{f"sounds aligned, {name}": share_S for name, share_S in found.items()},
-            "sounds aligned, time minus index": np.subtract(*found.values()),
-        }
-    )
+    numbers = {
+        "mrope minus rope, equal ids": same,
+        "mrope minus rope, unequal ids (control)": other,
+        **{f"sounds aligned, {name}": share_S for name, share_S in found.items()},
+        "sounds aligned, time minus index": np.subtract(*found.values()),
+    }
+    return Measured(numbers)
 
 
 def from_rope(seed: int) -> tuple[float, float]:

@@ -5,7 +5,8 @@ All seeds of a model are trained in one program; every leaf of its parameters le
 
 import math
 from collections.abc import Callable, Hashable
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -27,13 +28,10 @@ T = TypeVar("T")
 EXAMPLES = 128  # test examples of one size, for a task that does not say how many it has
 
 
-class Trained(NamedTuple):
-    """Weights of all seeds, leaves [S, ...], with what they were trained as.
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """Weights of all seeds, leaves [S, ...], with what they were trained as."""
 
-    `key` identifies the model: equal keys, equal weights and equal reading of them.
-    """
-
-    key: Hashable
     model: Model
     config: ModelConfig
     encoding: Encoding
@@ -80,15 +78,15 @@ class Lab:
         task = task or self.text
         model_config = ModelConfig.model_validate(self.model.model_dump() | (model or {}))
         train_config = TrainConfig.model_validate(self.train.model_dump() | (train or {}))
-        key = (encoding, repr(sorted(options.items())), task.name, model_config, train_config)
+        key = encoding, repr(sorted(options.items())), task.name, model_config, train_config
 
         def make():
             made, axes = encodings.make(encoding, **options), encodings.axes(encoding)
             built = transformer.build(model_config, made, task.vocab, axes=axes)
             params = self.fit(built, task, train_config)
-            return Trained(key, built, model_config, made, task, params)
+            return Trained(built, model_config, made, task, params)
 
-        return self.once(("trained", key), make)
+        return self.once(key, make)
 
     def learned(self, task: Task | None = None, model: dict | None = None) -> Trained:
         """`trained` with a learned table as long as the windows, clamped beyond them."""
@@ -101,13 +99,12 @@ class Lab:
 
     def fresh(self, trained: Trained) -> Trained:
         """The same model before its first step."""
-        key = ("fresh", trained.key)
 
         def make():
             state = init_states(trained.model, optax.identity(), len(self.seeds), self.seeds[0])
-            return trained._replace(key=key, params=state.params)
+            return replace(trained, params=state.params)
 
-        return self.once(key, make)
+        return self.once(("fresh", trained), make)
 
     def windows(self, count: int, length: int | None = None) -> jax.Array:
         """The first test windows of the text: tokens [count, length]."""
@@ -117,9 +114,9 @@ class Lab:
 
     def scores(self, trained: Trained, size: int) -> Scores:
         """Scores on the test examples of one size."""
-        return self.once(
-            ("scores", trained.key, size), lambda: evaluator(trained, size)(trained.params, size)
-        )
+        config = EvalConfig(lengths=(size,), examples=EXAMPLES)
+        score = lambda: Evaluator(trained.model, trained.task, config)(trained.params, size)
+        return self.once((trained, size), score)
 
     def bits(self, trained: Trained, size: int) -> np.ndarray:
         """Bits for each target (of text: for each byte) at one size, [S]."""
@@ -152,11 +149,6 @@ def by_seed(run: Callable, *trees: Any) -> Any:
     return jax.device_get(jax.jit(lambda *trees: over_seeds(run, *trees))(*trees))
 
 
-def evaluator(trained: Trained, size: int) -> Evaluator:
-    """An evaluator of the model, for any parameters, on the test examples of one size."""
-    return Evaluator(trained.model, trained.task, EvalConfig(lengths=(size,), examples=EXAMPLES))
-
-
 def bits_at(scores: Scores, places: slice) -> np.ndarray:
     """Bits for each target at some places of the window, [S]."""
     nats = scores.loss_ST[:, places].sum(axis=1) / scores.count_ST[:, places].sum(axis=1)
@@ -167,8 +159,7 @@ def read_as(trained: Trained, encoding: str, **options: Any) -> Trained:
     """The same weights with another encoding in place of the one they were trained with."""
     made = encodings.make(encoding, **options)
     model = transformer.build(trained.config, made, trained.task.vocab)
-    key = ("read_as", trained.key, encoding, repr(sorted(options.items())))
-    return trained._replace(key=key, model=model, encoding=made)
+    return replace(trained, model=model, encoding=made)
 
 
 def relabelled(task: Task, label: Callable[[Batch], Batch]) -> Task:
@@ -188,5 +179,4 @@ def misplaced(trained: Trained) -> Trained:
         pos_BT = (place.pos_BT * 11 + 3) % place.length_BT
         return batch._replace(layout=place.replace(pos_BT=pos_BT))
 
-    task = relabelled(trained.task, permuted)
-    return trained._replace(key=("misplaced", trained.key), task=task)
+    return replace(trained, task=relabelled(trained.task, permuted))

@@ -4,10 +4,9 @@ import numpy as np
 
 from experiments.claims import activations
 from experiments.claims.figures import lines
-from experiments.claims.ledger import Curve, Measured, claim
+from experiments.claims.ledger import Curve, Measured, claim, verdict
 from experiments.claims.models import Lab, Trained
 from experiments.claims.sinusoidal import added
-from experiments.claims.verdicts import all_over, over, under, verdict
 from posenc_jax import make
 
 NEAR = 4
@@ -30,10 +29,10 @@ def local_1_rule(n):
         f"attention to the nearest four over an even share, untrained and trained: {shown}; no "
         f"positions {control} and {n['near share over even, nope, trained']}"
     )
-    even = over(control, 0.9) and under(control, 1.1)
-    soft = all_over([fresh[m] for m in SOFT], 1.2)
+    even = control.over(0.9) and control.under(1.1)
+    soft = all(fresh[m].over(1.2) for m in SOFT)
     return verdict(
-        even and over(fresh["alibi"], 1.2) and all_over(trained.values(), 1.2),
+        even and fresh["alibi"].over(1.2) and all(i.over(1.2) for i in trained.values()),
         reason,
         "" if soft else "sinusoidal and rotary models are trained; ALiBi needs no training",
     )
@@ -100,7 +99,7 @@ def local_2_rule(n):
     if loud:
         part = len(loud) < len(GAINS)
         condition = f"the logits are loud, {min(loud)} or more at their largest" if part else ""
-    return verdict(over(control, 0.2) and (bool(loud) or plain < 0.05), reason, condition)
+    return verdict(control.over(0.2) and (bool(loud) or plain < 0.05), reason, condition)
 
 
 @claim(

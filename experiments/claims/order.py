@@ -3,9 +3,8 @@
 import numpy as np
 
 from experiments.claims.figures import dots, lines
-from experiments.claims.ledger import Curve, Measured, claim
+from experiments.claims.ledger import Curve, Measured, claim, verdict
 from experiments.claims.models import Lab
-from experiments.claims.verdicts import all_over, over, under, verdict
 from experiments.permutation.config import CAUSAL, LSTM, EquivarianceConfig, OrderConfig
 from experiments.permutation.measuring import Measured as Row
 from experiments.permutation.measuring import Setting, Subject, measure
@@ -44,7 +43,7 @@ def order_1_rule(n):
     broken = n["sinusoidal, float32 (control)"]
     carried = n["sinusoidal, positions carried along"]
     return verdict(
-        under(exact, 1e-10) and under(single, 1e-4) and under(carried, 1e-4) and over(broken, 0.01),
+        exact.under(1e-10) and single.under(1e-4) and carried.under(1e-4) and broken.over(0.01),
         f"outputs of permuted tokens differ from permuted outputs by {exact} in float64 and "
         f"{single} in float32; with sinusoidal positions by {broken}, and by {carried} where "
         "tokens carry their positions along",
@@ -84,7 +83,7 @@ def order_2_rule(n):
     control = n["accuracy, sinusoidal (control)"]
     exactly = half.mean == 0.5 and not half.half
     return verdict(
-        exactly and under(twins, 1e-4) and over(control, 0.99),
+        exactly and twins.under(1e-4) and control.over(0.99),
         f"without positions the accuracy is {half} and the two outputs differ by {twins}; "
         f"sinusoidal {control}, rope {n['accuracy, rope']}, alibi {n['accuracy, alibi']} (a bias "
         "that is the same for i - j and j - i tells how far, not which way)",
@@ -102,15 +101,14 @@ def order_2(lab: Lab) -> Measured:
     scored on the same pairs. So a low score cannot come from pairs that were not seen.
     """
     nope = row(lab, "nope")
-    return Measured(
-        {
-            "difference of (a, b) and (b, a), no positions": [nope.swap_gap_2S.max()],
-            "accuracy, no positions": nope.right_NS[0],
-            "accuracy, sinusoidal (control)": row(lab, "sinusoidal").right_NS[0],
-            "accuracy, rope": row(lab, "rope").right_NS[0],
-            "accuracy, alibi": row(lab, "alibi").right_NS[0],
-        }
-    )
+    numbers = {
+        "difference of (a, b) and (b, a), no positions": [nope.swap_gap_2S.max()],
+        "accuracy, no positions": nope.right_NS[0],
+        "accuracy, sinusoidal (control)": row(lab, "sinusoidal").right_NS[0],
+        "accuracy, rope": row(lab, "rope").right_NS[0],
+        "accuracy, alibi": row(lab, "alibi").right_NS[0],
+    }
+    return Measured(numbers)
 
 
 def order_3_rule(n):
@@ -125,8 +123,8 @@ def order_3_rule(n):
         f"pairs and triples right: causal mask {pairs[0]} and {triples[0]}, LSTM {pairs[1]} and "
         f"{triples[1]}; without the mask {control} of the pairs"
     )
-    condition = "" if all_over(triples, 0.99) else "there are two tokens to order"
-    return verdict(under(control, 0.51) and all_over(pairs, 0.99), reason, condition)
+    condition = "" if all(i.over(0.99) for i in triples) else "there are two tokens to order"
+    return verdict(control.under(0.51) and all(i.over(0.99) for i in pairs), reason, condition)
 
 
 @claim(
@@ -139,13 +137,10 @@ def order_3(lab: Lab) -> Measured:
     tokens, trained 150 steps on all pairs and on all triples of 6 symbols (quick: 4).
     """
     rows = {name: row(lab, name).right_NS for name in KINDS}
-    return Measured(
-        {
-            **{f"pairs, {name}": right_NS[0] for name, right_NS in rows.items()},
-            **{f"triples, {name}": right_NS[1] for name, right_NS in rows.items()},
-            "pairs, no mask (control)": row(lab, "nope").right_NS[0],
-        }
-    )
+    pairs = {f"pairs, {name}": right_NS[0] for name, right_NS in rows.items()}
+    triples = {f"triples, {name}": right_NS[1] for name, right_NS in rows.items()}
+    control = {"pairs, no mask (control)": row(lab, "nope").right_NS[0]}
+    return Measured(pairs | triples | control)
 
 
 def order_4_rule(n):
@@ -155,7 +150,7 @@ def order_4_rule(n):
     """
     kept, saved = n["share of the saving kept without positions"], n["bits saved, sinusoidal"]
     return verdict(
-        over(saved, 0.2) and under(kept, 0.25),
+        saved.over(0.2) and kept.under(0.25),
         f"against byte frequencies sinusoidal positions save {saved} bits a hidden byte, no "
         f"positions {n['bits saved, no positions']}: {kept} of it",
     )
@@ -178,16 +173,15 @@ def order_4(lab: Lab) -> Measured:
         lab.bits(lab.trained(name, task, model, train), lab.train.length)
         for name in ("nope", "sinusoidal")
     )
-    return Measured(
-        {
-            "share of the saving kept without positions": (unigram - nope) / (unigram - sine),
-            "bits saved, sinusoidal": unigram - sine,
-            "bits saved, no positions": unigram - nope,
-            "bits, sinusoidal": sine,
-            "bits, no positions": nope,
-            "bits, byte frequencies": [unigram],
-        }
-    )
+    numbers = {
+        "share of the saving kept without positions": (unigram - nope) / (unigram - sine),
+        "bits saved, sinusoidal": unigram - sine,
+        "bits saved, no positions": unigram - nope,
+        "bits, sinusoidal": sine,
+        "bits, no positions": nope,
+        "bits, byte frequencies": [unigram],
+    }
+    return Measured(numbers)
 
 
 def masked_text(lab: Lab) -> tasks.Task:

@@ -9,9 +9,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.claims.figures import dots
-from experiments.claims.ledger import Measured, Numbers, claim
+from experiments.claims.ledger import Measured, Numbers, claim, decades, verdict
 from experiments.claims.models import Lab, Trained, by_seed
-from experiments.claims.verdicts import all_over, decades, over, power, unchanged, under, verdict
 from experiments.padding_leakage import measuring as leakage
 from experiments.padding_leakage.config import Config, Data, Learning
 from experiments.padding_leakage.measuring import MASKS, SUBSETS, subset
@@ -49,9 +48,9 @@ def leaks(lab: Lab) -> leakage.Leaks:
     return lab.once("leaks", lambda: leakage.measure(config, "rope", make("rope")))
 
 
-def largest(found: leakage.Leaks, quantity: leakage.Quantity, masks: str) -> np.ndarray:
+def largest(lab: Lab, quantity: leakage.Quantity, masks: str) -> np.ndarray:
     """The largest value of a quantity of the trained encoders over amounts and sides, [S]."""
-    return found[quantity, masks][:, 1].max(axis=(0, 1))
+    return leaks(lab)[quantity, masks][:, 1].max(axis=(0, 1))
 
 
 def pad_1_rule(n):
@@ -67,11 +66,12 @@ def pad_1_rule(n):
     control = n["log10 of the change, decoder padded on the right (control)"]
     reason = (
         f"mask off: an encoder pays padding {attended} of its attention and its outputs "
-        f"change by {power(free[0])}; a decoder's by {power(free[1])} with padding on the left and "
-        f"by {power(control)} on the right; mask on: {', '.join(map(power, masked_in))}"
+        f"change by {free[0].power}; a decoder's by {free[1].power} with padding on the left and "
+        f"by {control.power} on the right; mask on: {', '.join(i.power for i in masked_in)}"
     )
-    leaks = unchanged(control) and over(attended, 0.05) and all_over(free, SHOWN)
-    still_leaks, kept_out = all_over(masked_in, SHOWN), all(map(unchanged, masked_in))
+    leaks = control.unchanged and attended.over(0.05) and all(i.over(SHOWN) for i in free)
+    still_leaks = all(i.over(SHOWN) for i in masked_in)
+    kept_out = all(i.unchanged for i in masked_in)
     off = "the attention mask is off, and in a causal model the padding stands before the tokens"
     return verdict(leaks and (still_leaks or kept_out), reason, off if kept_out else "")
 
@@ -89,15 +89,14 @@ def pad_1(lab: Lab) -> Measured:
     8 of padding. The content of the padding is changed at random. Attention: mean over layers,
     heads and real tokens.
     """
-    found = leaks(lab)
     change = {
-        "encoder": largest(found, ("content", "outputs"), NO_ATTENTION),
-        "encoder, mask on": largest(found, ("content", "outputs"), ALL),
+        "encoder": largest(lab, ("content", "outputs"), NO_ATTENTION),
+        "encoder, mask on": largest(lab, ("content", "outputs"), ALL),
         "decoder": _exchanged(lab, "left", attention=False),
         "decoder, mask on": _exchanged(lab, "left", attention=True),
         "decoder padded on the right (control)": _exchanged(lab, "right", attention=False),
     }
-    numbers = {"attention to padding, encoder": largest(found, ("mass",), NO_ATTENTION)}
+    numbers = {"attention to padding, encoder": largest(lab, ("mass",), NO_ATTENTION)}
     numbers |= {f"log10 of the change, {name}": decades(found) for name, found in change.items()}
     return Measured(numbers)
 
@@ -145,12 +144,13 @@ def pad_2_rule(n):
     masked_in = n["log10 of the change, mask on"]
     controls = {name: n[f"log10 of the change, {name} (control)"] for name in ALONE}
     reason = (
-        f"another first text changes the padding after it by {power(absorbed)} of its size, and a "
-        f"logit of the second text by {power(passed)}; mask on: {power(masked_in)}; "
-        + "; ".join(f"{name}: {power(i)}" for name, i in controls.items())
+        f"another first text changes the padding after it by {absorbed.power} of its size, and a "
+        f"logit of the second text by {passed.power}; mask on: {masked_in.power}; "
+        + "; ".join(f"{name}: {i.power}" for name, i in controls.items())
     )
-    relays = all(map(unchanged, controls.values())) and all_over([absorbed, passed], SHOWN)
-    still_relays, kept_out = over(masked_in, SHOWN), unchanged(masked_in)
+    alone = all(i.unchanged for i in controls.values())
+    relays = alone and absorbed.over(SHOWN) and passed.over(SHOWN)
+    still_relays, kept_out = masked_in.over(SHOWN), masked_in.unchanged
     condition = "the attention mask is off and there are two layers or more" if kept_out else ""
     return verdict(relays and (still_relays or kept_out), reason, condition)
 
@@ -209,12 +209,12 @@ def pad_3_rule(n):
     is needed only for the pooled output is tidy for everything else.
     """
     zeroed, control = (n[f"log10 of the change, zeroed padding{on}"] for on in ("", MASK_ON))
-    exact = all(unchanged(n[_name("content", q, ALL)]) for q in READ)
-    close = all(under(n[_name("amount", q, ALL)], ROUNDING) for q in READ)
+    exact = all(n[_name("content", q, ALL)].unchanged for q in READ)
+    close = all(n[_name("amount", q, ALL)].under(ROUNDING) for q in READ)
     guards = {mask: _guarded(n, mask) for mask in MASKS}
     reason = (
-        f"zeroed padding changes a logit by {power(zeroed)}, with the attention mask by "
-        f"{power(control)}; with all masks other content changes "
+        f"zeroed padding changes a logit by {zeroed.power}, with the attention mask by "
+        f"{control.power}; with all masks other content changes "
         f"{'nothing' if exact else 'something'}, and to take it away "
         f"{'no more' if close else 'more'} than rounding; "
     )
@@ -226,14 +226,14 @@ def pad_3_rule(n):
         condition = f"the {' and the '.join(tidy)} mask counts as tidy only"
     elif guards["output"] == ["pooled"]:
         condition = "outputs are pooled; else the output mask is only tidy"
-    enough = over(zeroed, SHOWN) and under(control, ROUNDING) and exact and close
+    enough = zeroed.over(SHOWN) and control.under(ROUNDING) and exact and close
     return verdict(enough, reason, condition)
 
 
 def _guarded(n: Numbers, mask: str) -> list[str]:
     """What padding changes with that mask alone off, by its content or by its amount."""
     masks = subset([name != mask for name in MASKS])
-    leaky = lambda change, q: over(n[_name(change, q, masks)], SHOWN)
+    leaky = lambda change, q: n[_name(change, q, masks)].over(SHOWN)
     return [q for q in READ if leaky("content", q) or leaky("amount", q)]
 
 
@@ -244,8 +244,8 @@ def grid(measured: Measured) -> Figure:
     for row, column in np.ndindex(len(NAMES), len(READ)):
         names = [_name(c, READ[column], NAMES[row]) for c in ("content", "amount")]
         change = max((measured.intervals[name] for name in names), key=lambda i: i.mean)
-        color = drawing.COLORS[1] if over(change, SHOWN) else drawing.MUTED
-        axes.text(column, row, power(change), ha="center", va="center", color=color)
+        color = drawing.COLORS[1] if change.over(SHOWN) else drawing.MUTED
+        axes.text(column, row, change.power, ha="center", va="center", color=color)
     axes.set_xticks(range(len(READ)), READ)
     drawing.name_rows(axes, NAMES)
     axes.set_xlim(-0.5, len(READ) - 0.5)
@@ -270,9 +270,8 @@ def pad_3(lab: Lab) -> Measured:
     content of the padding changes, and when the padding is taken away. Zeroed: the shared rotary
     decoder on 24 bytes with 8 of padding before them that embeds as zeros.
     """
-    found = leaks(lab)
     numbers = {
-        _name(change, quantity, masks): decades(largest(found, (change, quantity), masks))
+        _name(change, quantity, masks): decades(largest(lab, (change, quantity), masks))
         for change in ("content", "amount")
         for quantity in READ
         for masks in NAMES

@@ -15,6 +15,7 @@ Each row is a claim as tutorials and papers make it. No verdict is written by ha
 before the run, makes it from the numbers. A number is a mean ± half of its 95% t interval over
 seeds, or a single value if nothing in it is random. "(control)" marks a number that must come out
 the other way; if it does not, the test shows nothing."""
+HEADS = ("number", "mean", "every seed")  # of the table of numbers
 
 
 def sections(entries: Sequence[Entry]) -> list[Section]:
@@ -28,18 +29,19 @@ def sections(entries: Sequence[Entry]) -> list[Section]:
 
 
 def _section(e: Entry) -> Section:
-    picture = []
+    parts: list = [f"Claim: {e.claim.text}.", *(f"{head}: {text}" for head, text in _said(e))]
     if (draw := e.figure) is not None:
-        picture = [Picture(e.claim.id, lambda: draw(e.measured), e.claim.text)]
-    parts = [
-        f"Claim: {e.claim.text}.",
-        f"{_capital(str(e.verdict))}: {e.verdict.reason}.",
-        f"Measured: {prose(e.claim.measure)}",
-        f"Rule: {prose(e.claim.rule)}",
-        *picture,
-        Grid(("number", "mean", "every seed"), _rows(e), f"measured in {e.seconds:.0f} s"),
-    ]
+        parts.append(Picture(e.claim.id, lambda: draw(e.measured), e.claim.text))
+    parts.append(Grid(HEADS, _rows(e), f"measured in {e.seconds:.0f} s"))
     return Section(f"{e.claim.id}: {e.verdict}", parts, folded=True)
+
+
+def _said(e: Entry) -> Iterator[tuple[str, str]]:
+    """(head, text) of the verdict, of how the numbers are measured, and of the rule."""
+    word = str(e.verdict)
+    yield word[:1].upper() + word[1:], f"{e.verdict.reason}."
+    for head, function in (("Measured", e.claim.measure), ("Rule", e.claim.rule)):
+        yield head, re.sub(r"\s+", " ", inspect.getdoc(function) or "")
 
 
 def publish(entries: Sequence[Entry], path: Path) -> None:
@@ -86,20 +88,14 @@ def _origin(e: Entry) -> str:
 
 def _lines(e: Entry, figures: str) -> Iterator[str]:
     yield from (f"## {e.claim.id}", "", f"> {e.claim.text}", "")
-    yield from (f"**{_capital(str(e.verdict))}**: {e.verdict.reason}.", "")
-    yield from (f"*Measured*: {prose(e.claim.measure)}", "")
-    yield from (f"*Rule*: {prose(e.claim.rule)}", "")
+    for mark, (head, text) in zip(("**", "*", "*"), _said(e), strict=True):
+        yield from (f"{mark}{head}{mark}: {text}", "")
     if e.figure is not None:
         yield from (f"![{e.claim.id}]({figures}/{e.claim.id}.svg)", "")
     yield from ("<details><summary>Numbers</summary>", "")
-    yield from ("| number | mean | every seed |", "|---|---|---|")
+    yield from (f"| {' | '.join(HEADS)} |", "|---|---|---|")
     yield from (f"| {_cell(name)} | {mean} | {seeds} |" for name, mean, seeds in _rows(e))
     yield from ("", "</details>", "")
-
-
-def prose(function) -> str:
-    """A docstring as one paragraph."""
-    return re.sub(r"\s+", " ", inspect.getdoc(function) or "")
 
 
 def _rows(e: Entry) -> list[tuple[str, str, str]]:
@@ -114,7 +110,3 @@ def _rows(e: Entry) -> list[tuple[str, str, str]]:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -7,17 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.claims.figures import dots, lines
-from experiments.claims.ledger import Curve, Measured, claim
+from experiments.claims.ledger import Curve, Measured, claim, decades, verdict
 from experiments.claims.models import Lab, Trained, by_seed, misplaced, relabelled
-from experiments.claims.verdicts import (
-    all_over,
-    all_under,
-    decades,
-    over,
-    power,
-    under,
-    verdict,
-)
 from posenc_jax import make
 from posenc_jax.lab.config.schema import ModelConfig
 from posenc_jax.lab.model import transformer
@@ -40,9 +31,10 @@ def rel_1_rule(n):
     still = {m: n[f"log10 of the change, {m}"] for m in RELATIVE}
     shaken = {m: n[f"log10 of the change, {m}"] for m in ABSOLUTE}
     torn = {m: n[f"log10 of the change, {m}, half of it moved (control)"] for m in RELATIVE}
-    listed = lambda found: ", ".join(f"{m} {power(i)}" for m, i in found.items())
+    listed = lambda found: ", ".join(f"{m} {i.power}" for m, i in found.items())
+    unmoved = all(i.under(-4) for i in still.values())
     return verdict(
-        all_under(still.values(), -4) and all_over([*shaken.values(), *torn.values()], -2),
+        unmoved and all(i.over(-2) for i in (*shaken.values(), *torn.values())),
         f"largest change of a logit, in standard deviations: {listed(still)}; {listed(shaken)}; "
         f"with the second half alone moved: {listed(torn)}",
     )
@@ -104,7 +96,7 @@ def rel_2_rule(n):
     share, worse = n["parameters of the biases / of the table"], n["bits, clipped minus learned"]
     control = n["bits, clipped with shuffled positions minus learned (control)"]
     return verdict(
-        under(share, 1 / 3) and under(worse, 0.05) and over(control, 0.05),
+        share.under(1 / 3) and worse.under(0.05) and control.over(0.05),
         f"{n['parameters of the biases']} against {n['parameters of the table']} "
         f"parameters; clipped minus learned: {worse} bits a byte; shuffled {control}",
     )
@@ -153,8 +145,8 @@ def rel_3_rule(n):
         + f"; without memory {lost[0]} in the same segment and {lost[1]} in the next; "
         "two layers and a memory of one segment"
     )
-    lasts = next((k for k, i in enumerate(kept) if not over(i, 0.5)), SEGMENTS) - 1
-    passed = lasts >= 1 and over(lost[0], 0.5) and under(lost[1], 2 / SYMBOLS)
+    lasts = next((k for k, i in enumerate(kept) if not i.over(0.5)), SEGMENTS) - 1
+    passed = lasts >= 1 and lost[0].over(0.5) and lost[1].under(2 / SYMBOLS)
     far = "one segment" if lasts == 1 else f"{lasts} segments"
     condition = f"what is recalled was shown at most {far} earlier"
     return verdict(passed, reason, condition if lasts < SEGMENTS - 1 else "")

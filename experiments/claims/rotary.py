@@ -8,9 +8,8 @@ import numpy as np
 
 from experiments.claims import activations
 from experiments.claims.figures import lines
-from experiments.claims.ledger import Curve, Measured, claim
+from experiments.claims.ledger import Curve, Measured, claim, verdict
 from experiments.claims.models import Lab, Trained, misplaced, read_as
-from experiments.claims.verdicts import all_under, over, under, verdict
 from posenc_jax import make
 from posenc_jax.encoding import Dims
 from posenc_jax.encodings import taken_by
@@ -42,12 +41,10 @@ def rope_1_rule(n):
         f"{n['change, bfloat16 vectors']}; sinusoidal {control}"
     )
     ways = {"a float32 product": plain, "made of bfloat16 positions": coarse}
-    broken = " or ".join(how for how, change in ways.items() if not under(change, 1e-4))
-    return verdict(
-        all_under(exact, 1e-9) and all_under(ours, 1e-4) and over(control, 0.1),
-        reason,
-        f"angles are exact, not {broken}" if broken else "",
-    )
+    broken = " or ".join(how for how, change in ways.items() if not change.under(1e-4))
+    invariant = all(i.under(1e-9) for i in exact) and all(i.under(1e-4) for i in ours)
+    condition = f"angles are exact, not {broken}" if broken else ""
+    return verdict(invariant and control.over(0.1), reason, condition)
 
 
 @claim(
@@ -107,12 +104,9 @@ def _trained_sides(lab: Lab) -> list[tuple[jax.Array, ...]]:
     """Queries and keys that the first layer of the shared model makes of random states."""
     trained = lab.trained("rope")
     x_BTD = jnp.asarray(_random_weights(0, trained.config.width)[0], jnp.float32)[None]
-
-    def sides(s):
-        block = jax.tree.map(lambda leaf: jnp.asarray(leaf)[s], trained.params["block_0"])
-        return activations.queries_and_keys(block, x_BTD, trained.config.heads)[:2]
-
-    return [sides(s) for s in range(len(lab.seeds))]
+    of_seed = lambda s: jax.tree.map(lambda leaf: leaf[s], trained.params["block_0"])
+    sides = lambda block: activations.queries_and_keys(block, x_BTD, trained.config.heads)[:2]
+    return [sides(of_seed(s)) for s in range(len(lab.seeds))]
 
 
 def _product(pos_BT: jax.Array, head: int):
@@ -170,9 +164,9 @@ def rope_2_rule(n):
         f"{m} " + ", ".join(str(found[k]) for k in TIMES) for m, found in lost.items()
     )
     reason += f"; ALiBi at 4 times {alibi}; shuffled positions {shuffled}"
-    sound, plain = under(alibi, 0.1) and over(shuffled, 0.1), under(lost["rope"][4], 0.1)
-    well = [m for m in EXTENSIONS if under(lost[m][4], 0.1)]
-    reach = {m: max(k for k in TIMES if under(lost[m][k], 0.1)) for m in well}
+    sound, plain = alibi.under(0.1) and shuffled.over(0.1), lost["rope"][4].under(0.1)
+    well = [m for m in EXTENSIONS if lost[m][4].under(0.1)]
+    reach = {m: max(k for k in TIMES if lost[m][k].under(0.1)) for m in well}
     ways = ", ".join(f"{m} to {k} times" for m, k in reach.items())
     condition = f"the weights are read under an extension: {ways} the length"
     return verdict(sound and (plain or bool(well)), reason, "" if plain else condition)

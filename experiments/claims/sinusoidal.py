@@ -6,9 +6,8 @@ import numpy as np
 
 from experiments.claims import activations
 from experiments.claims.figures import dots, lines
-from experiments.claims.ledger import Curve, Measured, claim
+from experiments.claims.ledger import Curve, Measured, claim, verdict
 from experiments.claims.models import Lab, Trained
-from experiments.claims.verdicts import all_over, all_under, over, under, verdict
 from posenc_jax import make
 from posenc_jax.encoding import Encoding
 
@@ -57,10 +56,10 @@ def sin_1_rule(n):
     A single pair of channels, the control, must come out as not unique.
     """
     near, control = n["smallest distance, d = 64"], n["smallest distance, d = 2 (control)"]
-    if not (under(control, 0.01) and over(near, 0.01)):
+    if not (control.under(0.01) and near.over(0.01)):
         reason = f"the nearest vectors are {near} of their length apart, {control} "
         return verdict(False, f"{reason}with a single pair of channels")
-    if not (under(n["largest entry"], 1 + ROUNDING) and under(n["spread of lengths"], ROUNDING)):
+    if not (n["largest entry"].under(1 + ROUNDING) and n["spread of lengths"].under(ROUNDING)):
         return verdict(False, f"entries reach {n['largest entry']}")
     share = {d: n[f"longest wavelength / (10000 * 2 pi), d = {d}"].mean for d in WIDTHS}
     reach = [d for d in WIDTHS if abs(share[d] - 1) < 0.01]
@@ -119,7 +118,7 @@ def sin_2_rule(n):
     shift, formula = n["change under shifts"], n["difference from the sum of cosines"]
     control = n["change under shifts, random matrix between (control)"]
     return verdict(
-        under(shift, ROUNDING) and under(formula, ROUNDING) and over(control, 0.01),
+        shift.under(ROUNDING) and formula.under(ROUNDING) and control.over(0.01),
         f"shifts to 1e6 change a product by at most {shift} of d / 2, and it is the sum of "
         f"cosines to {formula}; with a random matrix between, by {control}",
     )
@@ -180,11 +179,12 @@ def sin_3_rule(n):
         f"{k} projections: t - u explains {by_offset[k]} of the variance, with t + u {by_both[k]}"
         for k in KINDS
     )
-    if not over(identity, 1 - ROUNDING):
+    if not identity.over(1 - ROUNDING):
         reason = f"without projections t - u explains {identity} only; {reason}"
         return verdict(False, reason)
-    broken, mixed = all_under(by_offset.values(), 0.99), all_over(by_both.values(), 0.99)
-    if mixed or not (broken and over(paired, 0.99)):
+    broken = all(i.under(0.99) for i in by_offset.values())
+    mixed = all(i.over(0.99) for i in by_both.values())
+    if mixed or not (broken and paired.over(0.99)):
         return verdict(broken and mixed, reason)
     return verdict(
         True,

@@ -3,10 +3,9 @@
 import numpy as np
 
 from experiments.claims.figures import lines
-from experiments.claims.ledger import Curve, Measured, claim
+from experiments.claims.ledger import Curve, Measured, claim, verdict
 from experiments.claims.models import Lab
 from experiments.claims.sinusoidal import ROUNDING, apart, frequencies, nearest, vectors
-from experiments.claims.verdicts import over, under, verdict
 
 BASES, NARROW = (10.0, 100.0, 1000.0), (2, 4, 8, 16, 32, 64)
 LENGTHS = (32, 64, 128, 256, 512, 1024, 2048)
@@ -23,7 +22,7 @@ def sin_4_rule(n):
         d: [n[f"first alias / longest wavelength, d = {d}, base {b:g}"] for b in BASES]
         for d in NARROW
     }
-    aliasing = [d for d in NARROW if all(over(i, 0.5) and under(i, 100) for i in first[d])]
+    aliasing = [d for d in NARROW if all(i.over(0.5) and i.under(100) for i in first[d])]
     listed = "; ".join(
         f"d = {d}: " + ", ".join(_times(i.mean) for i in found) for d, found in first.items()
     )
@@ -74,7 +73,7 @@ def sin_5_rule(n):
     """
     error, control = n["error of the rotation"], n["error of the best map, random table (control)"]
     return verdict(
-        under(error, ROUNDING) and over(control, 0.1),
+        error.under(ROUNDING) and control.over(0.1),
         f"one rotation takes PE(t) to PE(t + k) to {error} of |PE|, for t to 1e6 and k to "
         f"1000; the best linear map of a random table misses by {control}",
     )
@@ -96,15 +95,13 @@ def sin_5(lab: Lab) -> Measured:
         turned = np.stack([a * cos + b * sin, b * cos - a * sin], axis=-1)
         miss = turned.reshape(len(pos_T), -1) - vectors(pos_T + k, width)
         error = max(error, np.linalg.norm(miss, axis=1).max() / np.sqrt(width / 2))
-    missed = [_best_map(seed, width) for seed in lab.seeds]
-    return Measured(
-        {"error of the rotation": [error], "error of the best map, random table (control)": missed}
-    )
+    missed = {"error of the best map, random table (control)": [*map(_best_map, lab.seeds)]}
+    return Measured({"error of the rotation": [error]} | missed)
 
 
-def _best_map(seed: int, width: int) -> float:
+def _best_map(seed: int) -> float:
     """The error of the linear map that takes each row of a random table to the next, at best."""
-    table_TD = np.random.default_rng(seed).normal(size=(512, width))
+    table_TD = np.random.default_rng(seed).normal(size=(512, 64))
     now_TD, next_TD = table_TD[:-1], table_TD[1:]
     fitted = now_TD @ np.linalg.lstsq(now_TD, next_TD, rcond=None)[0]
     return float(np.sqrt(np.mean((fitted - next_TD) ** 2)))
@@ -117,11 +114,11 @@ def sin_6_rule(n):
     the control, must not look constant at 32 tokens.
     """
     last = {L: n[f"constant in the last quarter, {L} tokens"] for L in LENGTHS}
-    constant = [L for L, share in last.items() if over(share, 0.999)]
+    constant = [L for L, share in last.items() if share.over(0.999)]
     shares = ", ".join(f"{share.mean:.2f} at {L}" for L, share in last.items())
     first = n["constant in the first quarter, 32 tokens (control)"]
     reason = f"share of the last quarter of channels that moves by less than 5%: {shares}"
-    if not constant or not under(first, 0.001):
+    if not constant or not first.under(0.001):
         return verdict(False, f"{reason}; of the first quarter at 32: {first}")
     most = max(constant)
     return verdict(True, reason, "" if most >= 512 else f"the sequence has at most {most} tokens")

@@ -1,29 +1,17 @@
 """The claim that the worked examples of tutorials are right."""
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from experiments.claims.figures import dots
-from experiments.claims.ledger import Measured, claim
+from experiments.claims.ledger import Measured, claim, verdict
 from experiments.claims.models import Lab
 from experiments.claims.sinusoidal import vectors
-from experiments.claims.verdicts import over, under, verdict
 from posenc_jax import Dims, frame, full, make
 
-
-class Example(NamedTuple):
-    """A worked example: the printed numbers, and the same computed with the catalogue.
-
-    digit: one unit in the last printed place.
-    """
-
-    name: str
-    printed: tuple[float, ...]
-    computed: Callable[[], np.ndarray]
-    digit: float = 1e-4
+DIGIT = 1e-4  # one unit in the last printed place
 
 
 def sine(pos: int, **options) -> Callable[[], np.ndarray]:
@@ -38,19 +26,20 @@ def slopes() -> np.ndarray:
     return -np.asarray(bias_BHQK, np.float64)[0, :, 1, 0]
 
 
-# As found in public notes, courses and repositories in November 2026.
-EXAMPLES = (
-    Example("sines, t = 1, d = 4", (0.8415, 0.5403, 0.0100, 1.0000), sine(1)),
-    Example("sines, t = 2, d = 4", (0.9093, -0.4161, 0.0200, 0.9998), sine(2)),
-    Example("sines, t = 3, d = 4", (0.1411, -0.9900, 0.0300, 0.9996), sine(3)),
-    Example("PE(0).PE(1), d = 4", (1.5403,), lambda: np.array([sine(0)() @ sine(1)()])),
-    Example("sines, t = 1, d = 4, swapped", (0.8415, 0.5403, 0.9950, 0.0998), sine(1)),
-    Example("sines, t = 1, d = 4, of base 100", (0.8415, 0.5403, 0.0998, 0.9950), sine(1)),
-    Example("the same, base 100 stated", (0.8415, 0.5403, 0.0998, 0.9950), sine(1, base=100.0)),
-    Example("ALiBi slopes, 2^(-8h/H), h from 1", tuple(2.0**-h for h in range(1, 9)), slopes),
-    Example("ALiBi slopes, 2^(-8h/H), h from 0", tuple(2.0**-h for h in range(8)), slopes),
-    Example("ALiBi slopes, 2^(-8/h)", tuple(2.0 ** (-8 / h) for h in range(1, 9)), slopes),
-)
+# The printed numbers, as found in public notes, courses and repositories in November 2026, and a
+# function that computes them with the catalogue.
+EXAMPLES = {
+    "sines, t = 1, d = 4": ((0.8415, 0.5403, 0.0100, 1.0000), sine(1)),
+    "sines, t = 2, d = 4": ((0.9093, -0.4161, 0.0200, 0.9998), sine(2)),
+    "sines, t = 3, d = 4": ((0.1411, -0.9900, 0.0300, 0.9996), sine(3)),
+    "PE(0).PE(1), d = 4": ((1.5403,), lambda: np.array([sine(0)() @ sine(1)()])),
+    "sines, t = 1, d = 4, swapped": ((0.8415, 0.5403, 0.9950, 0.0998), sine(1)),
+    "sines, t = 1, d = 4, of base 100": ((0.8415, 0.5403, 0.0998, 0.9950), sine(1)),
+    "the same, base 100 stated": ((0.8415, 0.5403, 0.0998, 0.9950), sine(1, base=100.0)),
+    "ALiBi slopes, 2^(-8h/H), h from 1": (tuple(2.0**-h for h in range(1, 9)), slopes),
+    "ALiBi slopes, 2^(-8h/H), h from 0": (tuple(2.0**-h for h in range(8)), slopes),
+    "ALiBi slopes, 2^(-8/h)": (tuple(2.0 ** (-8 / h) for h in range(1, 9)), slopes),
+}
 
 
 def num_1_rule(n):
@@ -59,10 +48,10 @@ def num_1_rule(n):
     recomputed by hand, (0.8415, 0.5403, 0.0100, 0.99995), is the control and must pass.
     """
     by_hand = n["units in the last place, by hand (control)"]
-    if over(by_hand, 1):
+    if by_hand.over(1):
         return verdict(False, f"the check itself is off by {by_hand} units in the last place")
-    off = {e.name: n[f"units in the last place, {e.name}"] for e in EXAMPLES}
-    wrong = [name for name, units in off.items() if not under(units, 1)]
+    off = {name: n[f"units in the last place, {name}"] for name in EXAMPLES}
+    wrong = [name for name, units in off.items() if not units.under(1)]
     reason = f"{len(off) - len(wrong)} of {len(off)} examples are right"
     if wrong:
         listed = "; ".join(f"{name} (by {off[name]} units)" for name in wrong)
@@ -81,12 +70,11 @@ def num_1(lab: Lab) -> Measured:
     example made for that base, often repeated beside the formula with 10000; "swapped" is the same
     with its last two numbers exchanged; 2^(-8/h) and h from 0 are ALiBi's formula misprinted.
     """
-    by_hand = Example("", (0.8415, 0.5403, 0.0100, 0.99995), sine(1))
-    numbers = {f"units in the last place, {e.name}": [error(e)] for e in EXAMPLES}
-    return Measured(numbers | {"units in the last place, by hand (control)": [error(by_hand)]})
+    by_hand = (0.8415, 0.5403, 0.0100, 0.99995), sine(1)
+    numbers = {f"units in the last place, {name}": [error(*e)] for name, e in EXAMPLES.items()}
+    return Measured(numbers | {"units in the last place, by hand (control)": [error(*by_hand)]})
 
 
-def error(example: Example) -> float:
+def error(printed: tuple[float, ...], compute: Callable[[], np.ndarray]) -> float:
     """The largest error in units of the last place; at least 0.01, for the log axis."""
-    off = np.abs(np.array(example.printed) - example.computed()).max() / example.digit
-    return max(float(off), 0.01)
+    return max(float(np.abs(np.array(printed) - compute()).max() / DIGIT), 0.01)
