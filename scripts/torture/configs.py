@@ -16,7 +16,7 @@ from absl import flags
 import experiments
 import train
 from posenc_jax.lab.config import schema, sweeps
-from scripts.torture.check_result import Attempt, CheckResult
+from scripts.torture.results import Attempt, CheckResult
 
 BASES = (
     "configs/rope_extrap.py:quick", "configs/alibi_extrap.py:quick", "configs/extrap.py:t5,quick",
