@@ -1,11 +1,12 @@
 """Computes what the leaderboard would take at published sizes: the tables of docs/scaling.md.
 
-python scripts/scaling.py
+python scripts/scaling.py [--out=docs/scaling.md]
 
 Nothing of a published size is run. Parameters, FLOPs and bytes are counted in our training step,
 traced with shapes only; its share of a machine's matrix rate is measured at small widths.
 """
 
+import argparse
 import datetime
 import math
 import re
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import Literal
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
@@ -30,7 +32,7 @@ from posenc_jax.lab.training import step as training
 from posenc_jax.lab.training.step import State
 from scripts.collectives import table, write
 
-PAGE, DEVICES = Path("docs/scaling.md"), Path("docs/devices.md")
+DEVICES = Path("docs/devices.md")
 BEGIN, END = "<!-- tables: python scripts/scaling.py -->", "<!-- end of tables -->"
 UTILISATION = 0.2, 0.5  # of the peak, on accelerators: assumed
 GAP = 1e-4, 1e-3  # seconds that a step of a tiny model may wait for its launches: assumed
@@ -123,16 +125,37 @@ def kept(setting: Setting) -> int:
     """Returns the bytes that the backward pass is given for a batch, parameters among them."""
     model, task, config = parts(setting)
 
-    def pull(key):
+    def loss(params, key):
         size_B = jnp.full(setting.batch, config.length, jnp.int32)
         batch = task.sample(task.data, key, size_B, setting.time)
-        apply = lambda p: model.apply(p, batch.tokens_BT, batch.layout)
-        loss = lambda p: training.mean_loss(apply(p), batch.targets_BT, batch.weights_BT)
-        return jax.vjp(loss, model.init(key))[1]
+        logits_BTV = model.apply(params, batch.tokens_BT, batch.layout)
+        return training.mean_loss(logits_BTV, batch.targets_BT, batch.weights_BT)
 
+    key = jax.random.key(0)
     with tuning.off():
-        leaves = jax.tree.leaves(jax.eval_shape(pull, jax.random.key(0)))
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+        return residual_bytes(partial(loss, key=key), jax.eval_shape(model.init, key))
+
+
+def residual_bytes(function: Callable, x: Any) -> int:
+    """Returns the bytes that the backward pass of function(x) is given, without constants that are
+    broadcast, such as the zeros of a `where`: XLA makes these when it needs them.
+    """
+    jaxpr = jax.make_jaxpr(lambda x: jax.vjp(function, x)[1])(x).jaxpr
+    kept = [each.aval for each in jaxpr.outvars if not is_broadcast_constant(each, jaxpr)]
+    return sum(aval.size * aval.dtype.itemsize for aval in kept)
+
+
+def is_broadcast_constant(found: Any, jaxpr: Any) -> bool:
+    """Returns whether an output of a jaxpr is a literal, or a literal that is broadcast."""
+    if isinstance(found, Literal):
+        return True
+    made = next((equation for equation in jaxpr.eqns if found in equation.outvars), None)
+    if made is None:
+        return False
+    if made.primitive.name in ("jit", "pjit"):
+        inner = made.params["jaxpr"].jaxpr
+        return is_broadcast_constant(inner.outvars[made.outvars.index(found)], inner)
+    return made.primitive.name == "broadcast_in_dim" and isinstance(made.invars[0], Literal)
 
 
 def traced(setting: Setting) -> Cost:
@@ -288,6 +311,9 @@ def measured_table(widths: Sequence[int] = (64, 256, 512)) -> str:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("docs/scaling.md"))
+    out = parser.parse_args().out
     jax.config.update("jax_platforms", "cpu")
     costs = {setting: counted(setting) for setting in SETTINGS}
     made = f"Made on {datetime.date.today()} with JAX {jax.__version__}, 2 cores of an AMD EPYC."
@@ -302,7 +328,7 @@ def main() -> None:
     }
     content = "\n\n".join([*(f"### {title}\n\n{text}" for title, text in sections.items()), made])
     print(content)
-    write(PAGE, content, BEGIN, END)
+    write(out, content, BEGIN, END)
 
 
 if __name__ == "__main__":

@@ -18,12 +18,10 @@ import ast
 import runpy
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
@@ -38,7 +36,6 @@ from posenc_jax.lab.report import comparison
 from posenc_jax.options import choices_for
 
 ROOT = Path(__file__).parents[1]
-COLORS = {"waiting": "dim", "running": "cyan", "finished": "green", "failed": "bold red"}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -137,57 +134,33 @@ def _local(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespace)
     return 1 if failed else 0
 
 
-def _run(sweep: Sweep, folder: Path, board: dict, console: Console) -> bool:
-    """Runs the missing points with a live table, or with plain lines if there is no terminal.
+def _run(sweep: Sweep, folder: Path, board: dict[str, local.Status], console: Console) -> bool:
+    """Runs the missing points. Prints a line for each point whose state changes; on a terminal, the
+    progress of the running one below.
 
     Returns whether it ran to the end; False if it was stopped.
     """
+    told = {name: status.state for name, status in board.items()}
+
+    def show() -> None:
+        for i, (name, status) in enumerate(board.items(), 1):
+            clock = f"{status.seconds:.0f} s  " if status.seconds >= 1 else ""
+            line = f"{i}/{len(board)} {name}: {status.state}  {clock}{status.note}".rstrip()
+            if told[name] != status.state:
+                told[name] = status.state
+                console.print(line, highlight=False, markup=False, soft_wrap=True)
+            elif status.state == "running":
+                progress.update(Text(line))
+
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        if console.is_terminal and not console.is_dumb_terminal:
-            with Live(_table(board, console.height), console=console, auto_refresh=False) as live:
-                show = lambda: live.update(_table(board, console.height), refresh=True)
-                local.run(sweep, folder, ROOT / "train.py", board, show)
-        else:
-            local.run(sweep, folder, ROOT / "train.py", board, _lines(board))
+        with console.status("") as progress:
+            local.run(sweep, folder, ROOT / "train.py", board, show)
         return True
     except KeyboardInterrupt:
         return False
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _lines(board: dict[str, local.Status]) -> Callable[[], None]:
-    """Returns a function that prints a line for each point whose state has changed."""
-    told = {name: status.state for name, status in board.items()}
-
-    def show():
-        for i, (name, status) in enumerate(board.items(), 1):
-            if told[name] != status.state:
-                told[name] = status.state
-                at = f"{status.seconds:.0f} s  " if status.seconds >= 1 else ""
-                line = f"{i}/{len(board)} {name}: {status.state}  {at}{status.note}".rstrip()
-                print(line, flush=True)
-
-    return show
-
-
-def _table(board: dict[str, local.Status], height: int) -> Table:
-    """Returns a table of the points around the running one, as many as fit, and counts of all."""
-    rows, room = list(board.items()), max(4, height - 6)
-    now = next((i for i, (_, s) in enumerate(rows) if s.state == "running"), 0)
-    first = max(0, min(now - room // 2, len(rows) - room))
-    counts = [(state, sum(s.state == state for s in board.values())) for state in COLORS]
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), caption_justify="left")
-    table.caption = " · ".join(f"{count} {state}" for state, count in counts if count)
-    for column in ("point", "state", "progress", "time"):
-        table.add_column(column, justify="right" if column == "time" else "left")
-    for name, status in rows[first : first + room]:
-        minutes, seconds = divmod(round(status.seconds), 60)
-        clock = f"{minutes}:{seconds:02}" if status.seconds else ""
-        state = Text(status.state, COLORS[status.state])
-        table.add_row(Text(name), state, Text(status.note), clock)
-    return table
 
 
 def _listing(sweep: Sweep) -> Table:
@@ -208,17 +181,18 @@ def _listing(sweep: Sweep) -> Table:
 def _wandb(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespace) -> int:
     project = next(iter(configs.values()))["wandb"]["project"]
     path = agents.write(sweep, project, folder)
-    if flags.dry_run:
-        print(path.read_text("utf-8"), end="")
-    print(f"{len(sweep.points)} points; next: wandb sweep {path}, then wandb agent with its answer")
-    return 0
+    return _say_next(sweep, path, f"wandb sweep {path}, then wandb agent with its answer", flags)
 
 
 def _slurm(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespace) -> int:
     path = slurm.write(_from_root(sweep), folder, ROOT)
+    return _say_next(sweep, path, f"sbatch {path}", flags)
+
+
+def _say_next(sweep: Sweep, path: Path, command: str, flags: argparse.Namespace) -> int:
     if flags.dry_run:
         print(path.read_text("utf-8"), end="")
-    print(f"{len(sweep.points)} points; next: sbatch {path}")
+    print(f"{len(sweep.points)} points; next: {command}")
     return 0
 
 

@@ -38,7 +38,7 @@ STEMS = sorted(p.stem for p in pathlib.Path("configs").glob("*.py") if p.stem !=
     ],
 )
 def test_a_field_that_is_not_there_is_named_in_full(argument, said):
-    line = configs.refusal("configs/leaderboard.py:quick", configs.Line((f"--config.{argument}",)))
+    line = configs.refusal("configs/leaderboard.py:quick", f"--config.{argument}")
     assert line.startswith(said)
     assert bool(line) == bool(said), line
     assert "\n" not in line
@@ -62,12 +62,11 @@ FILE = "from ml_collections import ConfigDict\ndef get_config():\n    return "
 def test_a_file_that_gives_no_config_is_one_line(text, said, tmp_path):
     path = tmp_path / "config.py"
     path.write_text(text)
-    base, line = str(path), configs.Line(())
-    told = configs.refusal(base, line)
+    told = configs.refusal(str(path))
     assert told.startswith(f"--config: {path}: {said}")
     assert "\n" not in told
     path.write_text(FILE + "ConfigDict({'experiment': 'none', 'train': 3})\n")
-    assert configs.refusal(base, line).startswith("config.experiment: no experiment 'none'")
+    assert configs.refusal(str(path)).startswith("config.experiment: no experiment 'none'")
 
 
 @pytest.mark.parametrize(
@@ -160,7 +159,7 @@ def test_an_experiment_of_one_process_is_refused_to_several(tmp_path, monkeypatc
     ids=str,
 )
 def test_a_wrong_command_line_is_one_line(config, arguments, words):
-    line = configs.refusal(config, configs.Line(tuple(arguments)))
+    line = configs.refusal(config, *arguments)
     assert "\n" not in line
     for word in words:
         assert word in line, line

@@ -3,6 +3,7 @@
 import functools
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -38,6 +39,14 @@ def test_layers_are_alike():
     same = functools.partial(np.allclose, three, rtol=1e-4)
     assert same(scaling.counted(SMALL))
     assert not same(scaling.counted(SMALL._replace(layers=2))), "control: one layer less"
+
+
+def test_a_constant_that_is_broadcast_is_not_kept():
+    x = jnp.ones(8)
+    masked = lambda x: jnp.where(x > 0, 2 * x, 0).sum()
+    assert scaling.residual_bytes(masked, x) == 8, "the mask, and not the zeros"
+    spread = lambda x: (x * jnp.broadcast_to(jnp.exp(x[:1]), 8)).sum()
+    assert scaling.residual_bytes(spread, x) == 32 + 32 + 4, "control: a value of x, broadcast"
 
 
 def test_by_hand():

@@ -114,19 +114,23 @@ def test_sigterm_ends_the_point_that_runs_and_asks_for_another_go(tmp_path):
     assert not (tmp_path / "a" / "summary.json").exists()
 
 
-def test_the_table_shows_the_point_that_runs_and_counts_the_rest():
-    board = {f"p{i}": local.Status("waiting") for i in range(100)}
-    board |= {f"p{i}": local.Status("finished", "", 61.0) for i in range(50)}
-    board["p50"] = local.Status("running", "rope: step 40", 3.0)
+@pytest.mark.parametrize("terminal", [True, False])
+def test_each_change_of_a_state_is_a_line(terminal, tmp_path, monkeypatch):
+    board = {name: local.Status("waiting") for name in "abc"}
+    seen = [local.Status("running", "starting"), local.Status("running", "rope: step 40", 3.0),
+            local.Status("failed", "status 3: [no room]", 61.0)]  # fmt: skip
+
+    def run(sweep, folder, train, board, show):
+        for board["b"] in seen:
+            show()
+
+    monkeypatch.setattr(local, "run", run)
     out = io.StringIO()
-    Console(file=out, width=80).print(script._table(board, 24))
-    text = out.getvalue()
-    assert "50 finished" in text
-    assert "1 running" in text
-    assert "49 waiting" in text
-    assert "rope: step 40" in text
-    assert "1:01" in text
-    assert len(text.splitlines()) < 24
+    console = Console(file=out, width=80, force_terminal=terminal)
+    assert script._run(SWEEP, tmp_path, board, console)
+    lines = ["2/3 b: running  starting", "2/3 b: failed  61 s  status 3: [no room]"]
+    assert [line for line in lines if line in out.getvalue()] == lines
+    assert terminal or out.getvalue().splitlines() == lines
 
 
 def test_progress_is_read_from_the_last_record(tmp_path):

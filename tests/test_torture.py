@@ -2,11 +2,12 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +15,10 @@ from experiments import stages
 from posenc_jax.lab import runs
 from posenc_jax.lab.hosts import devices
 from posenc_jax.lab.training import evaluation
-from scripts.torture import configs, page, simultaneous_starts, unprotected, wandb_failures
-from scripts.torture.check_result import Attempt, CheckResult
+from scripts.torture import configs, results, simultaneous_starts, unprotected, wandb_failures
+from scripts.torture.__main__ import CHECKS
 from scripts.torture.processes import ROOT, TINY, TrainProcess, outcome, own_compiled, side_by_side
+from scripts.torture.results import Attempt, CheckResult
 from scripts.torture.wandb_server import FakeWandb
 from tests.test_runs import CONFIG, RECORD
 
@@ -80,10 +82,11 @@ def test_one_of_many_simultaneous_starts_wins(tmp_path):
 
 @pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # of ml_collections
 def test_wrong_lines_are_refused_and_good_ones_accepted():
-    for tried, count in ((configs.try_bad(20), 20), (configs.try_good(5), 5)):
-        assert len(tried) == count
-        assert not [attempt.failure for attempt in tried if attempt.wrong]
-    assert configs.unchecked(5) > 0, "control"
+    wrong, good = list(configs.wrong_lines()), list(configs.good_lines())
+    for lines in (wrong[::150], good[::100]):
+        assert len(lines) > 5
+        assert not [tried.failure for tried in map(configs.attempt, lines) if tried.wrong]
+    assert configs.unchecked(wrong[::300]) > 0, "control"
 
 
 @pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # of ml_collections
@@ -102,7 +105,7 @@ def test_wrong_lines_are_refused_and_good_ones_accepted():
     ],
 )
 def test_lines_once_refused_badly_are_refused_in_one_line(argument, said):
-    line = configs.refusal(configs.BASES[0], configs.Line((argument,)))
+    line = configs.refusal(configs.BASES[0], argument)
     assert line.startswith(said)
     assert "\n" not in line
     assert "Traceback" not in line
@@ -112,7 +115,7 @@ def test_lines_once_refused_badly_are_refused_in_one_line(argument, said):
 def test_a_sweep_s_agent_cannot_name_a_run_out_of_its_folder(monkeypatch):
     for name, said in (("../../etc", "name: '../../etc' cannot be a folder"), ("ab12", "")):
         monkeypatch.setenv("WANDB_RUN_ID", name)
-        assert configs.refusal(configs.BASES[0], configs.Line(())).startswith(said)
+        assert configs.refusal(configs.BASES[0]).startswith(said)
 
 
 LOGGED = """
@@ -198,26 +201,36 @@ def test_a_length_that_does_not_fit_is_a_fact_with_its_reason(tmp_path):
 
 
 def test_the_page_takes_one_check_at_a_time(tmp_path):
-    path, order = tmp_path / "page.md", ("files", "kills", "starts")
-    path.write_text(f"by hand\n{page.BEGIN}\nold\n{page.END}\nafter\n")
+    path = tmp_path / "page.md"
+    rows, notes = "| files | old |\n| kills | old |\n", "- **files**: old\n- **kills**: old\n"
+    path.write_text(f"by hand\n{rows}\n{notes}  - went wrong: old\nafter\n")
     attempts = [Attempt("x", ["status 1"]), Attempt("y", []), Attempt("z", [], 2.0, limit=3.0)]
     one = CheckResult("ends | well", attempts, "no rollback", [True], "one core", "0.1 s")
-    good = replace(one, attempts=[*attempts[1:], Attempt("x", [])])
-    page.write(path, "kills", one, 60.0, order)
-    page.write(path, "files", good, 5.0, order)
+    good = one._replace(attempts=[*attempts[1:], Attempt("x", [])])
+    results.write(path, "kills", one, 60.0)
     text = path.read_text()
-    assert text.startswith("by hand\n")
+    assert text.count("old") == 2, "those of the other check"
+    results.write(path, "files", good, 5.0)
+    text = path.read_text()
+    assert text.startswith("by hand\n| files | ends | well | 3 of 3 |")
     assert text.endswith("after\n")
-    assert "old" not in text.split()
+    assert "old" not in text
     assert "| kills | ends | well | 2 of 3 | no rollback | 1 of 1 |" in text
-    assert text.index("| files |") < text.index("| kills |")
     assert text.count("  - went wrong: x: status 1") == 1
     assert text.count("`python -m scripts.torture --only=kills`, 20") == 1
-    page.write(path, "kills", good, 60.0, order)
+    results.write(path, "kills", good, 60.0)
     text = path.read_text()
     assert "went wrong" not in text
     assert text.count("| kills |") == text.count("| files |") == 1
-    late = replace(good, attempts=[Attempt("z", [], 2.0, limit=1.0)])
+    with pytest.raises(RuntimeError, match="add a row"):
+        results.write(path, "new", good, 1.0)
+    late = good._replace(attempts=[Attempt("z", [], 2.0, limit=1.0)])
     assert late.failures == ["z: 2.0 s"]
-    unfound = replace(good, control_found=[False])
+    unfound = good._replace(control_found=[False])
     assert [each.passed for each in (good, one, late, unfound)] == [True, False, False, False]
+
+
+def test_every_check_has_its_row_and_note():
+    text = Path("docs/reliability.md").read_text("utf-8")
+    assert re.findall(r"^\| ([a-z-]+) \|", text, re.MULTILINE) == ["check", *CHECKS]
+    assert re.findall(r"^- \*\*([a-z-]+)\*\*:", text, re.MULTILINE) == list(CHECKS)

@@ -18,9 +18,8 @@ from scripts.torture import (
     damaged_files,
     distributed,
     experiments,
-    kills,
-    page,
-    signals,
+    interruptions,
+    results,
     simultaneous_starts,
     threads,
     wandb_failures,
@@ -28,9 +27,9 @@ from scripts.torture import (
 )
 
 CHECKS = {
-    "kills": kills.check,
+    "kills": interruptions.check_kills,
     "files": damaged_files.check,
-    "signals": signals.check,
+    "signals": interruptions.check_signals,
     "starts": simultaneous_starts.check,
     "wandb": wandb_failures.check,
     "distributed": distributed.check_kills,
@@ -68,7 +67,7 @@ def run(name: str, out: Path) -> bool:
     print(f"{name}: {result.good}; control, {result.control}: {result.found}; {seconds:.0f} s")
     for line in filter(None, [result.figures, *result.failures]):
         print(f"  {line}", flush=True)
-    page.write(out, name, result, seconds, CHECKS)
+    results.write(out, name, result, seconds)
     return result.passed
 
 

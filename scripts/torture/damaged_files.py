@@ -13,8 +13,8 @@ import numpy as np
 
 from posenc_jax.lab.runs import checkpoints
 from posenc_jax.lab.runs.checkpoints import Checkpoints
-from scripts.torture.check_result import Attempt, CheckResult
 from scripts.torture.processes import TrainProcess, complete, side_by_side, whole
+from scripts.torture.results import Attempt, CheckResult
 
 Leaves = Mapping[str, np.ndarray]
 

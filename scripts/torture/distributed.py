@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from scripts.torture import unprotected
-from scripts.torture.check_result import Attempt, CheckResult, slowest
 from scripts.torture.processes import TINY, TrainProcess, complete, errors, whole
+from scripts.torture.results import Attempt, CheckResult, slowest
 
 LIMIT, SIGNAL_LIMIT = 60.0, 10.0  # seconds: after a loss, after a signal
 PROCESSES = 2

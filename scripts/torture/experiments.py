@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from posenc_jax.lab import runs
 from scripts.torture import unprotected
-from scripts.torture.check_result import Attempt, CheckResult
 from scripts.torture.processes import TrainProcess, complete, errors, side_by_side
+from scripts.torture.results import Attempt, CheckResult
 
 
 class Case(NamedTuple):

@@ -10,7 +10,7 @@ import jax
 
 from posenc_jax.lab import runs
 from scripts.torture import unprotected
-from scripts.torture.check_result import Attempt, CheckResult
+from scripts.torture.results import Attempt, CheckResult
 
 CONFIG = {"experiment": "starts"}
 STARTS = 100

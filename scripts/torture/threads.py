@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from posenc_jax.lab.runs.checkpoints import Checkpoints
-from scripts.torture.check_result import Attempt, CheckResult
 from scripts.torture.processes import TrainProcess
+from scripts.torture.results import Attempt, CheckResult
 
 CORES = (0, 1)
 LONG = "--config.train.steps=102"  # a run of few steps has one device

@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 from scripts.torture import unprotected
-from scripts.torture.check_result import Attempt, CheckResult, slowest
+from scripts.torture.interruptions import interrupt
 from scripts.torture.processes import TrainProcess, complete, side_by_side, whole
-from scripts.torture.signals import interrupt
+from scripts.torture.results import Attempt, CheckResult, slowest
 from scripts.torture.wandb_server import FAULTS, FakeWandb
 
 LIMIT = 10.0  # seconds from the finished page to the end of the process

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from scripts.torture import unprotected
-from scripts.torture.check_result import Attempt, CheckResult, slowest
 from scripts.torture.processes import TrainProcess
+from scripts.torture.results import Attempt, CheckResult, slowest
 
 LIMIT = 10.0  # seconds
 LONG = (
