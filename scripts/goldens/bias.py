@@ -1,7 +1,5 @@
 """Relative methods: the bias that is added to the logits, or the attention weights with it."""
 
-# pyright: reportMissingImports=false
-
 import types
 from collections.abc import Iterator
 
@@ -153,6 +151,3 @@ def window() -> Iterator[Golden]:
             {"distance": distance}, {"distance": distance + 1}, q, k,
             weights(q, k, bias, causal), causal=causal,
         )  # fmt: skip
-
-
-METHODS = (clipped, t5, alibi, swin_2d, mlp, window)

@@ -1,7 +1,5 @@
 """Methods at the model's input: the code that is added to the embeddings."""
 
-# pyright: reportMissingImports=false
-
 import math
 from collections.abc import Iterator
 
@@ -108,6 +106,3 @@ def learned_2d() -> Iterator[Golden]:
             params__row=module.row_embeddings.weight,
             params__column=module.column_embeddings.weight,
         )  # fmt: skip
-
-
-METHODS = (sinusoidal, sinusoidal_2d, learned, learned_2d)

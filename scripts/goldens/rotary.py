@@ -1,7 +1,5 @@
 """Rotary methods: the rotated queries and keys."""
 
-# pyright: reportMissingImports=false
-
 import functools
 import sys
 from collections.abc import Iterator
@@ -155,7 +153,7 @@ def xpos() -> Iterator[Golden]:
         made = weights(turn(q, gain), turn(k, gain**-1))
         yield decayed("x-transformers", "RotaryEmbedding(use_xpos)", span, q, k, made)
     authors = lone_file("torchscale", "torchscale/component/xpos_relative_position.py")
-    module = authors.XPOS(8, scale_base=6)
+    module = authors["XPOS"](8, scale_base=6)
     q, k = drawn("xpos torchscale", 1, 9, 1, 8)
     made = weights(module(q[:, :, 0])[:, :, None], module(k[:, :, 0], downscale=True)[:, :, None])
     yield decayed("torchscale", "XPOS", 6, q, k, made)
@@ -166,6 +164,3 @@ def decayed(package, function, span, q, k, made) -> Golden:
     return attended(
         f"xpos/{package} {span}", package, function, options, {"span": 512.0}, q, k, made
     )
-
-
-METHODS = (rope, partial, p_rope, xpos, pope)
