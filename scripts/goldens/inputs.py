@@ -17,11 +17,10 @@ from .golden import Golden, arrays, count, grid, reset
 
 def coded(case, package, function, options, wrong, pos, code, **params) -> Golden:
     """Returns a golden of a code [T, D] or [1, T, D]."""
-    code = code.reshape(1, -1, code.shape[-1])
     width = code.shape[-1]
     return Golden(
         case, package, function, "embed", options, wrong, (width, 1, width),
-        arrays(pos=pos, **params), arrays(code=code),
+        arrays(pos=pos, **params), arrays(code=code.reshape(1, -1, width)),
     )  # fmt: skip
 
 
