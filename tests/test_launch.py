@@ -132,7 +132,7 @@ class Resources(Part):
     """One slice of TPUs."""
 
     infra: Literal["gcp"]
-    accelerators: Literal[tuple(skypilot.TPUS.values())]
+    accelerators: Literal[tuple(map(skypilot.accelerator, skypilot.TPUS))]
     use_spot: bool
     job_recovery: Recovery
 

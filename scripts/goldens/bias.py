@@ -109,8 +109,7 @@ def swin_2d() -> Iterator[Golden]:
         ("timm", "RelPosBias", timm.layers.RelPosBias, 3),
     ):
         case = f"swin_2d/{package}"
-        made = module(window_size=(window, window), num_heads=heads)
-        reset(made, case)
+        made = reset(module(window_size=(window, window), num_heads=heads), case)
         bias = (made if package == "transformers" else made.get_bias)()
         table = made.relative_position_bias_table.reshape(2 * window - 1, 2 * window - 1, heads)
         yield biased(

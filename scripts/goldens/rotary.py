@@ -16,6 +16,8 @@ from x_transformers import x_transformers
 
 from .golden import Golden, arrays, attended, count, drawn, lone_file, reset, weights
 
+DEFAULT = {"rope_type": "default", "rope_theta": 1e4}
+
 
 def turned(
     case, package, function, options, wrong, pos, heads, head, turn, turn_k=None, **inputs
@@ -66,7 +68,7 @@ def llama(case, options, wrong, pos, head, parameters: dict[str, Any], length=64
     """Llama with scaling `parameters`, of three heads, trained on `length` tokens."""
     config = LlamaConfig(
         hidden_size=3 * head, num_attention_heads=3, max_position_embeddings=length,
-        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0, **parameters},
+        rope_parameters={**DEFAULT, **parameters},
     )  # fmt: skip
     return hugging_face(case, modeling_llama.LlamaRotaryEmbedding, config, options, wrong, pos)
 
@@ -78,10 +80,7 @@ def rope() -> Iterator[Golden]:
         "rope/llama far", half | {"base": 5e5}, {"base": 1e4}, count(5, 1000), 8,
         {"rope_theta": 5e5},
     )  # fmt: skip
-    config = CohereConfig(
-        hidden_size=12, num_attention_heads=2,
-        rope_parameters={"rope_type": "default", "rope_theta": 1e4},
-    )  # fmt: skip
+    config = CohereConfig(hidden_size=12, num_attention_heads=2, rope_parameters=dict(DEFAULT))
     module = modeling_cohere.CohereRotaryEmbedding
     yield hugging_face("rope/cohere", module, config, interleaved, half, count(9))
     yield x_rotary(
@@ -97,9 +96,8 @@ def rope() -> Iterator[Golden]:
 def partial() -> Iterator[Golden]:
     for share, head in ((0.25, 16), (0.5, 12)):
         config = GPTNeoXConfig(
-            hidden_size=2 * head, num_attention_heads=2, rope_parameters={
-                "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": share,
-            },
+            hidden_size=2 * head, num_attention_heads=2,
+            rope_parameters={**DEFAULT, "partial_rotary_factor": share},
         )  # fmt: skip
         yield hugging_face(
             f"partial/gpt_neox {share}", modeling_gpt_neox.GPTNeoXRotaryEmbedding, config,

@@ -24,15 +24,11 @@ SLICES = {
     "v2": (8, 32, 128, 256, 512),
     "v3": (8, 32, 64, 128, 256, 512, 1024, 2048),
     "v4": _POWERS,
-    "v5e": (1, 4, 8, 16, 32, 64, 128, 256),
+    "v5litepod": (1, 4, 8, 16, 32, 64, 128, 256),
     "v5p": _POWERS,
     "v6e": (1, 4, 8, 16, 32, 64, 128, 256),
 }
-TPUS = {
-    f"{kind}-{size}": f"tpu-{'v5litepod' if kind == 'v5e' else kind}-{size}"
-    for kind, sizes in SLICES.items()
-    for size in sizes
-}
+TPUS = [f"{kind}-{size}" for kind, sizes in SLICES.items() for size in sizes]
 
 # MOUNT_CACHED is the mode in which files can be appended to.
 TASK = """\
@@ -62,17 +58,17 @@ STRATEGIES = ("EAGER_NEXT_REGION", "FAILOVER")
 
 
 def accelerator(tpu: str) -> str:
-    """Returns SkyPilot's name of a TPU: "v6e-8" is "tpu-v6e-8".
+    """Returns SkyPilot's name of a TPU: "v6e-8" is "tpu-v6e-8", "v5e-4" is "tpu-v5litepod-4".
 
     Raises:
       ValueError: no such TPU; one line with the choices.
     """
-    name = tpu.removeprefix("tpu-").replace("v5litepod", "v5e")
+    name = tpu.removeprefix("tpu-").replace("v5e", "v5litepod")
     if name not in TPUS:
         kind = name.split("-")[0]
         known = [tpu for tpu in TPUS if tpu.startswith(f"{kind}-")] or list(SLICES)
         raise ValueError(f"--tpu: no TPU {tpu!r}{choices_for(name, known)}")
-    return TPUS[name]
+    return f"tpu-{name}"
 
 
 def write(
