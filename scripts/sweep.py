@@ -200,10 +200,8 @@ def _skypilot(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespa
     sweep = _from_root(sweep)
     if Path(sweep.config.partition(":")[0]).is_absolute():
         raise ValueError(f"--config: {sweep.config} lies outside {ROOT}, which is all that travels")
-    found = skypilot.tasks(
-        sweep, tpu=flags.tpu, bucket=flags.bucket, spot=flags.spot, recovery=flags.recovery
-    )
-    paths = skypilot.write(found, folder)
+    options = {name: getattr(flags, name) for name in ("tpu", "bucket", "spot", "recovery")}
+    paths = skypilot.write(sweep, folder, **options)
     if flags.dry_run:
         print("---\n".join(path.read_text("utf-8") for path in paths), end="", flush=True)
     skypilot.validate(paths, ROOT)

@@ -132,7 +132,7 @@ class Resources(Part):
     """One slice of TPUs."""
 
     infra: Literal["gcp"]
-    accelerators: Literal[tuple(skypilot.TPUS.values())]
+    accelerators: Literal[tuple(map(skypilot.accelerator, skypilot.TPUS))]
     use_spot: bool
     job_recovery: Recovery
 
@@ -160,9 +160,14 @@ def hundred():
                              "train.lr": [10 ** -(i / 10) for i in range(1, 51)]}))  # fmt: skip
 
 
+def tasks(sweep, folder):
+    paths = skypilot.write(sweep, folder, **OPTIONS)
+    return [yaml.safe_load(path.read_text("utf-8")) for path in paths]
+
+
 def test_a_hundred_tasks_are_whole_and_run_the_points(tmp_path, monkeypatch):
     sweep = hundred()
-    paths = skypilot.write(skypilot.tasks(sweep, **OPTIONS), tmp_path)
+    paths = skypilot.write(sweep, tmp_path, **OPTIONS)
     assert len(set(paths)) == 100
     for path, point in zip(paths, sweep.points, strict=True):
         content = yaml.safe_load(path.read_text("utf-8"))
@@ -222,9 +227,9 @@ def test_every_tpu_has_skypilots_name():
      "resources.job_recovery.recover_on_exit_codes", "workdir", "setup", "run"],
 )  # fmt: skip
 @pytest.mark.parametrize("wrong", ["of-no such kind!", 7.5, None, "an extra field"])
-def test_a_task_with_a_wrong_field_is_no_task(path, wrong):
+def test_a_task_with_a_wrong_field_is_no_task(path, wrong, tmp_path):
     """The control of the hundred: each field, and one too many beside it, is looked at."""
-    (content, *_) = skypilot.tasks(hundred(), **OPTIONS)
+    (content, *_) = tasks(hundred(), tmp_path)
     *above, last = path.split(".")
     here = content
     for name in above:
@@ -240,16 +245,16 @@ def test_a_task_with_a_wrong_field_is_no_task(path, wrong):
         Task.model_validate(content)
 
 
-def test_jobs_have_names_of_their_own():
+def test_jobs_have_names_of_their_own(tmp_path):
     sweep = Sweep("s", "c", [Point("a+b", {}), Point("a-b", {}), Point("c", {})])
-    names = [task["name"] for task in skypilot.tasks(sweep, **OPTIONS)]
+    names = [task["name"] for task in tasks(sweep, tmp_path)]
     assert len(set(names)) == 3
     assert names[2] == "s-c"
 
 
 @pytest.mark.parametrize("name", ["a-..-b", "_a", "a_.", "rope-lr0.001", "a b"])
-def test_skypilot_takes_the_name_of_every_job(name):
-    (task,) = skypilot.tasks(Sweep("s", "c", [Point(name, {})]), **OPTIONS)
+def test_skypilot_takes_the_name_of_every_job(name, tmp_path):
+    (task,) = tasks(Sweep("s", "c", [Point(name, {})]), tmp_path)
     Task.model_validate(task)
     assert task["name"] == {"a-..-b": "s-a-b", "_a": "s-a", "a_.": "s-a"}.get(
         name, f"s-{name.replace(' ', '-')}"

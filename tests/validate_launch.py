@@ -39,7 +39,7 @@ def refused(check):
 
 def tasks(folder: Path) -> None:
     """Has SkyPilot read a hundred tasks, and one that is none."""
-    paths = skypilot.write(skypilot.tasks(hundred(), **OPTIONS), folder)
+    paths = skypilot.write(hundred(), folder, **OPTIONS)
     skypilot.validate(paths, ROOT)
     print(f"SkyPilot's loader takes {len(paths)} of {len(paths)} tasks")
     wrong = folder / "wrong.yaml"

@@ -1,5 +1,5 @@
 """Runs of public implementations, a module for each family; scripts/make_goldens.py saves them.
 
-METHODS of a module has a function for each method, which yields its goldens. Nothing here imports
+Each generator function yields the goldens of the method of its name. Nothing here imports
 posenc_jax: its methods, options and parameters are given by name.
 """

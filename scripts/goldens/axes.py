@@ -1,7 +1,5 @@
 """Rotary methods over several axes: images, and streams of text, images, sound and video."""
 
-# pyright: reportMissingImports=false
-
 import functools
 import types
 from collections.abc import Iterator
@@ -151,6 +149,3 @@ def tmrope() -> Iterator[Golden]:
         seconds = torch.cat([(ids[..., :1] + 0.5) / 25, ids[..., 1:].float()], dim=-1)
         golden.inputs.update(arrays(pos=seconds))
         yield golden
-
-
-METHODS = (axial, mixed, mrope, tmrope)

@@ -1,7 +1,5 @@
 """Relative methods: the bias that is added to the logits, or the attention weights with it."""
 
-# pyright: reportMissingImports=false
-
 import types
 from collections.abc import Iterator
 
@@ -111,8 +109,7 @@ def swin_2d() -> Iterator[Golden]:
         ("timm", "RelPosBias", timm.layers.RelPosBias, 3),
     ):
         case = f"swin_2d/{package}"
-        made = module(window_size=(window, window), num_heads=heads)
-        reset(made, case)
+        made = reset(module(window_size=(window, window), num_heads=heads), case)
         bias = (made if package == "transformers" else made.get_bias)()
         table = made.relative_position_bias_table.reshape(2 * window - 1, 2 * window - 1, heads)
         yield biased(
@@ -153,6 +150,3 @@ def window() -> Iterator[Golden]:
             {"distance": distance}, {"distance": distance + 1}, q, k,
             weights(q, k, bias, causal), causal=causal,
         )  # fmt: skip
-
-
-METHODS = (clipped, t5, alibi, swin_2d, mlp, window)

@@ -1,7 +1,5 @@
 """Methods of position and content: the weights that attention sums values by."""
 
-# pyright: reportMissingImports=false
-
 from collections.abc import Iterator
 
 import torch
@@ -114,7 +112,7 @@ def cope() -> Iterator[Golden]:
 
 
 def fox() -> Iterator[Golden]:
-    naive = lone_file("fla-core", "fla/ops/forgetting_attn/naive.py").naive_forgetting_attn
+    naive = lone_file("fla-core", "fla/ops/forgetting_attn/naive.py")["naive_forgetting_attn"]
     for package, heads, head, time in (("fla-core", 2, 4, 9), ("x-transformers", 3, 5, 7)):
         case = f"fox/{package}"
         q, k = drawn(case, 1, time, heads, head)
@@ -139,7 +137,7 @@ def units(time: int, heads: int) -> torch.Tensor:
 
 def path() -> Iterator[Golden]:
     """Given directions and strengths, as the layer of the same package makes them."""
-    naive = lone_file("fla-core", "fla/ops/path_attn/naive.py").naive_path_attn
+    naive = lone_file("fla-core", "fla/ops/path_attn/naive.py")["naive_path_attn"]
     for heads, head, rank, time, chunk in ((2, 6, 3, 9, 4), (3, 4, 5, 13, 16)):
         case = f"path/fla {time}"
         q, k = drawn(case, 1, time, heads, head)
@@ -160,7 +158,7 @@ def path() -> Iterator[Golden]:
 
 
 def stick_breaking() -> Iterator[Golden]:
-    naive = lone_file("fla-core", "fla/ops/stickbreaking_attn/naive.py").naive_stickbreaking_attn
+    naive = lone_file("fla-core", "fla/ops/stickbreaking_attn/naive.py")["naive_stickbreaking_attn"]
     for own, heads, head, time in ((False, 2, 6, 9), (True, 3, 4, 6)):
         q, k = drawn("stick_breaking", 1, time, heads, head)
         made, _ = naive(q, k, units(time, heads), attend_current=own)
@@ -168,6 +166,3 @@ def stick_breaking() -> Iterator[Golden]:
             f"stick_breaking/fla {own}", "fla-core", "naive_stickbreaking_attn", {"own": own},
             {"own": not own}, q, k, made.permute(0, 2, 1, 3),
         )  # fmt: skip
-
-
-METHODS = (shaw, transformer_xl, deberta, cope, fox, path, stick_breaking)

@@ -1,10 +1,8 @@
 """A run of a public implementation as a `Golden`, and what its inputs are made of."""
 
-# pyright: reportMissingImports=false
-
 import dataclasses
 import importlib.metadata
-import importlib.util
+import runpy
 import zlib
 from typing import Any, Literal
 
@@ -108,12 +106,6 @@ def attended(
     )  # fmt: skip
 
 
-def lone_file(package: str, path: str) -> Any:
-    """Returns a module by its file, where importing its package needs Triton or old versions."""
-    file = importlib.metadata.distribution(package).locate_file(path)
-    spec = importlib.util.spec_from_file_location(path.replace("/", "_"), str(file))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def lone_file(package: str, path: str) -> dict[str, Any]:
+    """Returns the names of a file whose package would need Triton or old versions."""
+    return runpy.run_path(str(importlib.metadata.distribution(package).locate_file(path)))

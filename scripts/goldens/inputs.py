@@ -1,7 +1,5 @@
 """Methods at the model's input: the code that is added to the embeddings."""
 
-# pyright: reportMissingImports=false
-
 import math
 from collections.abc import Iterator
 
@@ -19,11 +17,10 @@ from .golden import Golden, arrays, count, grid, reset
 
 def coded(case, package, function, options, wrong, pos, code, **params) -> Golden:
     """Returns a golden of a code [T, D] or [1, T, D]."""
-    code = code.reshape(1, -1, code.shape[-1])
     width = code.shape[-1]
     return Golden(
         case, package, function, "embed", options, wrong, (width, 1, width),
-        arrays(pos=pos, **params), arrays(code=code),
+        arrays(pos=pos, **params), arrays(code=code.reshape(1, -1, width)),
     )  # fmt: skip
 
 
@@ -108,6 +105,3 @@ def learned_2d() -> Iterator[Golden]:
             params__row=module.row_embeddings.weight,
             params__column=module.column_embeddings.weight,
         )  # fmt: skip
-
-
-METHODS = (sinusoidal, sinusoidal_2d, learned, learned_2d)

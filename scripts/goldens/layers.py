@@ -1,7 +1,5 @@
 """Layouts over layers: attention modules of transformers, one layer at a time."""
 
-# pyright: reportMissingImports=false
-
 from collections.abc import Iterator
 
 import torch
@@ -54,13 +52,8 @@ def local_global() -> Iterator[Golden]:
         mask = make_mask(config, x, None, None, position_ids=count(time))
         turns = rotary(torch.zeros(1), count(time), config.layer_types[layer])
         _, made = module(x, turns, mask)
-        q, k = (
-            norm(f(x).reshape(1, time, heads, head))
-            for norm, f in ((module.q_norm, module.q_proj), (module.k_norm, module.k_proj))
-        )
+        q, k = projected(x, heads, module.q_proj, module.k_proj)
+        q, k = module.q_norm(q), module.k_norm(k)
         yield attended(
             case, "transformers", "Gemma3Attention", options, wrong, q, k, made, layer=layer
         )
-
-
-METHODS = (irope, local_global)

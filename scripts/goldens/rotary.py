@@ -1,7 +1,5 @@
 """Rotary methods: the rotated queries and keys."""
 
-# pyright: reportMissingImports=false
-
 import functools
 import sys
 from collections.abc import Iterator
@@ -17,6 +15,8 @@ from transformers.models.llama import modeling_llama
 from x_transformers import x_transformers
 
 from .golden import Golden, arrays, attended, count, drawn, lone_file, reset, weights
+
+DEFAULT = {"rope_type": "default", "rope_theta": 1e4}
 
 
 def turned(
@@ -68,7 +68,7 @@ def llama(case, options, wrong, pos, head, parameters: dict[str, Any], length=64
     """Llama with scaling `parameters`, of three heads, trained on `length` tokens."""
     config = LlamaConfig(
         hidden_size=3 * head, num_attention_heads=3, max_position_embeddings=length,
-        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0, **parameters},
+        rope_parameters={**DEFAULT, **parameters},
     )  # fmt: skip
     return hugging_face(case, modeling_llama.LlamaRotaryEmbedding, config, options, wrong, pos)
 
@@ -80,10 +80,7 @@ def rope() -> Iterator[Golden]:
         "rope/llama far", half | {"base": 5e5}, {"base": 1e4}, count(5, 1000), 8,
         {"rope_theta": 5e5},
     )  # fmt: skip
-    config = CohereConfig(
-        hidden_size=12, num_attention_heads=2,
-        rope_parameters={"rope_type": "default", "rope_theta": 1e4},
-    )  # fmt: skip
+    config = CohereConfig(hidden_size=12, num_attention_heads=2, rope_parameters=dict(DEFAULT))
     module = modeling_cohere.CohereRotaryEmbedding
     yield hugging_face("rope/cohere", module, config, interleaved, half, count(9))
     yield x_rotary(
@@ -99,9 +96,8 @@ def rope() -> Iterator[Golden]:
 def partial() -> Iterator[Golden]:
     for share, head in ((0.25, 16), (0.5, 12)):
         config = GPTNeoXConfig(
-            hidden_size=2 * head, num_attention_heads=2, rope_parameters={
-                "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": share,
-            },
+            hidden_size=2 * head, num_attention_heads=2,
+            rope_parameters={**DEFAULT, "partial_rotary_factor": share},
         )  # fmt: skip
         yield hugging_face(
             f"partial/gpt_neox {share}", modeling_gpt_neox.GPTNeoXRotaryEmbedding, config,
@@ -155,7 +151,7 @@ def xpos() -> Iterator[Golden]:
         made = weights(turn(q, gain), turn(k, gain**-1))
         yield decayed("x-transformers", "RotaryEmbedding(use_xpos)", span, q, k, made)
     authors = lone_file("torchscale", "torchscale/component/xpos_relative_position.py")
-    module = authors.XPOS(8, scale_base=6)
+    module = authors["XPOS"](8, scale_base=6)
     q, k = drawn("xpos torchscale", 1, 9, 1, 8)
     made = weights(module(q[:, :, 0])[:, :, None], module(k[:, :, 0], downscale=True)[:, :, None])
     yield decayed("torchscale", "XPOS", 6, q, k, made)
@@ -166,6 +162,3 @@ def decayed(package, function, span, q, k, made) -> Golden:
     return attended(
         f"xpos/{package} {span}", package, function, options, {"span": 512.0}, q, k, made
     )
-
-
-METHODS = (rope, partial, p_rope, xpos, pope)

@@ -1,7 +1,5 @@
 """Context extension of rotary: Llama of transformers with each of its scalings, and others."""
 
-# pyright: reportMissingImports=false
-
 from collections.abc import Iterator
 
 from .golden import Golden, count
@@ -81,6 +79,3 @@ def longrope() -> Iterator[Golden]:
         yield llama(
             f"longrope/llama {time}", options, wrong, count(time), 8, parameters, 32
         )  # fmt: skip
-
-
-METHODS = (pi, ntk, dynamic_ntk, yarn, llama3, longrope)

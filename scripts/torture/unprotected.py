@@ -19,7 +19,7 @@ def rollback() -> None:
     kept = journal.Journal.append
 
     def append(self, text):
-        self._size = self._path.stat().st_size
+        self._size = len(self._content)
         kept(self, text)
 
     journal.Journal.append = append

@@ -43,17 +43,13 @@ def _grid(sweep: Sweep) -> dict[str, dict[str, Any]]:
     points = [point.overrides for point in sweep.points]
     if any(set(point) != set(points[0]) for point in points):
         return {}
-    values = {field: _unique([_plain(p[field]) for p in points]) for field in points[0]}
+    values = {}
+    for field in points[0]:  # by their text, since True and 1 are equal
+        given = [_plain(point[field]) for point in points]
+        values[field] = list({repr(value): value for value in given}.values())
     if math.prod(map(len, values.values())) != len(points):
         return {}
-    return {
-        f"config.{field}": {"value": many[0]} if len(many) == 1 else {"values": many}
-        for field, many in values.items()
-    }
-
-
-def _unique(values: list) -> list:
-    return list({repr(value): value for value in values}.values())
+    return {f"config.{field}": {"values": many} for field, many in values.items()}
 
 
 def _plain(value: Any) -> Any:

@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -64,37 +64,36 @@ def run(
         workdir, log = folder / point.name, folder / f"{point.name}.log"
         command = [sys.executable, str(script), *sweep.command(point, workdir)[1:]]
         started = time.monotonic()
-        with contextlib.closing(_run(command, log)) as checks:
-            for status in checks:
-                spent = time.monotonic() - started
-                if status is None:
-                    board[point.name] = Status("running", _progress(workdir), spent)
-                elif status == 0 and (workdir / "summary.json").is_file():
-                    board[point.name] = Status("finished", "", spent)
-                else:
-                    note = f"status {status}: {_last_line(log)}"
-                    board[point.name] = Status("failed", note, spent)
-                show()
-
-
-def _run(command: list[str], log: Path) -> Generator[int | None, None, None]:
-    """Runs a command; yields None every TICK seconds while it runs, and then its exit status."""
-    with log.open("ab") as out:
-        child = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
-        try:
+        with _started(command, log) as child:
             while child.poll() is None:
-                yield None
+                spent = time.monotonic() - started
+                board[point.name] = Status("running", _progress(workdir), spent)
+                show()
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     child.wait(TICK)
-            yield child.returncode
-        finally:
-            if child.poll() is None:
-                child.terminate()
-                try:
-                    child.wait(GRACE)
-                except subprocess.TimeoutExpired:
-                    child.kill()
-                    child.wait()
+        spent = time.monotonic() - started
+        if child.returncode == 0 and (workdir / "summary.json").is_file():
+            board[point.name] = Status("finished", "", spent)
+        else:
+            note = f"status {child.returncode}: {_last_line(log)}"
+            board[point.name] = Status("failed", note, spent)
+        show()
+
+
+@contextlib.contextmanager
+def _started(command: list[str], log: Path) -> Iterator[subprocess.Popen]:
+    """Starts a command, whose output goes to the log; ends it if the block ends before it does."""
+    with log.open("ab") as out:
+        child = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
+    try:
+        yield child
+    finally:
+        child.terminate()  # does nothing if it has ended
+        try:
+            child.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
 
 
 def _progress(workdir: Path) -> str:

@@ -5,21 +5,18 @@ its machine is lost; this module writes the tasks that it reads. Its dependencie
 W&B, so it is installed in an environment of its own, and its loader runs in that interpreter.
 """
 
+import json
 import re
 import shlex
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
-import yaml
-
-from posenc_jax.lab.config.sweeps import Point, Sweep
+from posenc_jax.lab.config.sweeps import Sweep
 from posenc_jax.lab.hosts.exit_status import Interrupted
 from posenc_jax.options import choices_for
 
 INSTALL = 'uv tool install "skypilot[gcp]"'
-MOUNT, HOME = "/posenc_runs", "~/posenc"  # on the TPU's machine
 
 # Cores or chips that a slice of each generation is sold with, as Google names them.
 _POWERS = tuple(2**k for k in range(3, 12))
@@ -27,20 +24,32 @@ SLICES = {
     "v2": (8, 32, 128, 256, 512),
     "v3": (8, 32, 64, 128, 256, 512, 1024, 2048),
     "v4": _POWERS,
-    "v5e": (1, 4, 8, 16, 32, 64, 128, 256),
+    "v5litepod": (1, 4, 8, 16, 32, 64, 128, 256),
     "v5p": _POWERS,
     "v6e": (1, 4, 8, 16, 32, 64, 128, 256),
 }
-TPUS = {
-    f"{kind}-{size}": f"tpu-{'v5litepod' if kind == 'v5e' else kind}-{size}"
-    for kind, sizes in SLICES.items()
-    for size in sizes
-}
+TPUS = [f"{kind}-{size}" for kind, sizes in SLICES.items() for size in sizes]
 
-SETUP = f"""set -e
-python3 -m pip install --quiet --user uv
-python3 -m uv venv --quiet --allow-existing --python 3.11 {HOME}
-python3 -m uv pip install --quiet --python {HOME} -r requirements.txt -c requirements.txt 'jax[tpu]'
+# MOUNT_CACHED is the mode in which files can be appended to.
+TASK = """\
+name: {name}
+resources:
+  infra: gcp
+  accelerators: {accelerators}
+  use_spot: {spot}
+  job_recovery:
+    strategy: {recovery}
+    max_restarts_on_errors: 0
+    recover_on_exit_codes: [{again}]
+workdir: .
+file_mounts:
+  /posenc_runs: {{source: {bucket}, mode: MOUNT_CACHED}}
+setup: |
+  set -e
+  python3 -m pip install --quiet --user uv
+  python3 -m uv venv --quiet --allow-existing --python 3.11 ~/posenc
+  python3 -m uv pip install -q --python ~/posenc -r requirements.txt -c requirements.txt 'jax[tpu]'
+run: {run}
 """
 
 # SkyPilot's own rules, which it applies only when it launches.
@@ -49,22 +58,24 @@ STRATEGIES = ("EAGER_NEXT_REGION", "FAILOVER")
 
 
 def accelerator(tpu: str) -> str:
-    """Returns SkyPilot's name of a TPU: "v6e-8" is "tpu-v6e-8".
+    """Returns SkyPilot's name of a TPU: "v6e-8" is "tpu-v6e-8", "v5e-4" is "tpu-v5litepod-4".
 
     Raises:
       ValueError: no such TPU; one line with the choices.
     """
-    name = tpu.removeprefix("tpu-").replace("v5litepod", "v5e")
+    name = tpu.removeprefix("tpu-").replace("v5e", "v5litepod")
     if name not in TPUS:
         kind = name.split("-")[0]
         known = [tpu for tpu in TPUS if tpu.startswith(f"{kind}-")] or list(SLICES)
         raise ValueError(f"--tpu: no TPU {tpu!r}{choices_for(name, known)}")
-    return TPUS[name]
+    return f"tpu-{name}"
 
 
-def tasks(sweep: Sweep, *, tpu: str, bucket: str, spot: bool, recovery: str) -> list[dict]:
-    """Returns a task for each point, as SkyPilot's YAML has it. The folder of a run is in the
-    bucket, so that the run can be resumed on another machine.
+def write(
+    sweep: Sweep, folder: Path, *, tpu: str, bucket: str, spot: bool, recovery: str
+) -> list[Path]:
+    """Writes FOLDER/skypilot/NAME.yaml, a task, for each point and returns the paths. The folder of
+    a run is in the bucket, so that the run can be resumed on another machine.
 
     Raises:
       ValueError: one line names the flag, the value and the choices.
@@ -74,37 +85,22 @@ def tasks(sweep: Sweep, *, tpu: str, bucket: str, spot: bool, recovery: str) -> 
         raise ValueError(f"--recovery: no strategy {recovery!r}{choices}")
     if not re.match(BUCKET, bucket):
         raise ValueError(f"--bucket: {bucket!r} is no address of a bucket, as gs://NAME/FOLDER is")
-    resources = {
-        "infra": "gcp",
+    shared = {
         "accelerators": accelerator(tpu),
-        "use_spot": spot,
-        "job_recovery": {
-            "strategy": recovery,
-            "max_restarts_on_errors": 0,
-            "recover_on_exit_codes": [Interrupted.status],
-        },
+        "spot": spot,
+        "recovery": recovery,
+        "again": Interrupted.status,
+        "bucket": bucket,
     }
-    return [
-        {
-            "name": name,
-            "resources": resources,
-            "workdir": ".",
-            # The mode in which files can be appended to.
-            "file_mounts": {MOUNT: {"source": bucket, "mode": "MOUNT_CACHED"}},
-            "setup": SETUP,
-            "run": _command(sweep, point),
-        }
-        for name, point in zip(_names(sweep), sweep.points, strict=True)
-    ]
-
-
-def write(found: list[dict], folder: Path) -> list[Path]:
-    """Writes FOLDER/skypilot/NAME.yaml for each task and returns the paths."""
     folder = folder / "skypilot"
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{task['name']}.yaml" for task in found]
-    for path, task in zip(paths, found, strict=True):
-        path.write_text(yaml.dump(task, Dumper=_Dumper, sort_keys=False), "utf-8")
+    paths = []
+    for name, point in zip(_names(sweep), sweep.points, strict=True):
+        command = sweep.command(point, f"/posenc_runs/{sweep.name}/{point.name}")
+        fields = {**shared, "name": name, "run": f"~/posenc/bin/python {shlex.join(command)}"}
+        quoted = {key: json.dumps(value, ensure_ascii=False) for key, value in fields.items()}
+        paths.append(folder / f"{name}.yaml")
+        paths[-1].write_text(TASK.format(**quoted), "utf-8")
     return paths
 
 
@@ -161,19 +157,3 @@ def _names(sweep: Sweep) -> list[str]:
     given = [f"{sweep.name}-{point.name}" for point in sweep.points]
     plain = [re.sub(r"[^a-zA-Z0-9]{2,}|[^a-zA-Z0-9.]", "-", name).strip("-.") for name in given]
     return [name if plain.count(name) == 1 else f"{name}-{i}" for i, name in enumerate(plain)]
-
-
-def _command(sweep: Sweep, point: Point) -> str:
-    command = sweep.command(point, f"{MOUNT}/{sweep.name}/{point.name}")
-    return f"{HOME}/bin/python {shlex.join(command)}\n"
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes scripts as blocks of lines."""
-
-
-def _block(dumper: yaml.SafeDumper, value: str) -> Any:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, "|" if "\n" in value else None)
-
-
-_Dumper.add_representer(str, _block)

@@ -14,16 +14,6 @@ from posenc_jax.lab.runs.run import Run, send_report
 from posenc_jax.lab.runs.stored import StoredRun, finished, read, run_status
 
 __all__ = [
-    "TIMES",
-    "Record",
-    "Run",
-    "StageCheckpoints",
-    "StoredRun",
-    "environment",
-    "finished",
-    "plain",
-    "read",
-    "run_status",
-    "seed_records",
-    "send_report",
+    "TIMES", "Record", "Run", "StageCheckpoints", "StoredRun", "environment", "finished", "plain",
+    "read", "run_status", "seed_records", "send_report",
 ]  # fmt: skip

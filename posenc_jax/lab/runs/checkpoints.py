@@ -57,14 +57,12 @@ class Checkpoints:
         each one that fails.
         """
         for step in sorted(self._steps(), reverse=True):
-            problem = verify(self._folder / str(step))
-            if not problem:
-                try:
-                    yield self.read(step)
-                    continue
-                except Exception as error:  # Orbax and TensorStore raise many kinds
-                    problem = first_line(error)
-            print(f"{self._folder / str(step)}: not used: {problem}", file=sys.stderr, flush=True)
+            folder = self._folder / str(step)
+            try:
+                verify(folder)
+                yield self.read(step)
+            except Exception as error:  # Orbax and TensorStore raise many kinds
+                print(f"{folder}: not used: {first_line(error)}", file=sys.stderr, flush=True)
 
     def save(self, step: int, tree: Any, note: Mapping[str, Any]) -> None:
         """Copies the tree, sharded or not, and starts to write it. All processes must call it.
@@ -180,21 +178,20 @@ def write_manifest(folder: Path) -> None:
     write_json(folder / MANIFEST, _hashes(folder))
 
 
-def verify(folder: Path) -> str:
-    """Returns what is wrong with a checkpoint's folder; "" if all its files are as written."""
+def verify(folder: Path) -> None:
+    """Raises ValueError if a checkpoint's folder is incomplete, or a file is not as written."""
     try:
         wanted = json.loads((folder / MANIFEST).read_text("utf-8"))
     except FileNotFoundError:
-        return "the save did not finish"
+        raise ValueError("the save did not finish") from None
     except ValueError:
-        return f"{MANIFEST} is damaged"
+        raise ValueError(f"{MANIFEST} is damaged") from None
     found = _hashes(folder)
     for name in sorted({*wanted, *found}):
         if name not in found:
-            return f"{name} is missing"
+            raise ValueError(f"{name} is missing")
         if wanted.get(name) != found[name]:
-            return f"{name} is not what was written"
-    return ""
+            raise ValueError(f"{name} is not what was written")
 
 
 def _hashes(folder: Path) -> dict[str, str]:

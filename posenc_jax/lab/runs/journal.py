@@ -8,6 +8,7 @@ mark belong to a stage that did not end; they are cut off when the next record i
 
 import hashlib
 import io
+import itertools
 import json
 import os
 import secrets
@@ -32,50 +33,45 @@ class Journal:
         self.starts: int = kept.get("starts", 0) + 1
         self.id: str = kept.get("id") or secrets.token_hex(4)
         self._stages: dict[str, Mark] = {}
-        self._hash, self._size = hashlib.sha256(), 0
+        self._content = bytearray(self._path.read_bytes())
+        self._size = 0  # of the valid lines
         # Unbuffered: after a failed write no bytes may remain to be written later.
         self._file: io.FileIO = self._path.open("r+b", buffering=0)
         for stage, mark in kept.get("stages", {}).items():
             if not self.holds(mark):
                 break
-            self.go_to(mark)
-            self._stages[stage] = mark
+            self._size, self._stages[stage] = mark["bytes"], mark
         self.write()
 
     def append(self, text: str) -> None:
         """Writes lines after the last valid one, in place of those of a stage that did not end."""
         line = text.encode()
         try:
-            self._file.truncate(self._size)
+            self.cut()
             self._file.seek(self._size)
             rest = memoryview(line)
             while rest:
                 rest = rest[self._file.write(rest) :]
         except OSError as error:
             raise NotWritten(f"{self._path}: {error.strerror}") from error
-        self._hash.update(line)
+        self._content += line
         self._size += len(line)
 
     def records(self) -> list[Record]:
         """Returns all valid records."""
-        return parse(self._path.read_bytes()[: self._size].decode(), self._path)
+        return parse(self._content[: self._size].decode(), self._path)
 
     def mark(self) -> Mark:
         """Returns the mark of the current end; all records are on disk before this returns."""
         os.fsync(self._file.fileno())
-        return {"bytes": self._size, "sha256": self._hash.hexdigest()}
+        return self._mark(self._size)
 
     def holds(self, mark: Mapping) -> bool:
         """Returns whether the file still begins with the content that the mark describes."""
-        return self._start_of(mark).hexdigest() == mark["sha256"]
+        return self._mark(mark["bytes"]) == mark
 
-    def go_to(self, mark: Mapping) -> None:
-        """Makes a valid mark the end of the records."""
-        self._hash, self._size = self._start_of(mark), mark["bytes"]
-
-    def _start_of(self, mark: Mapping) -> Any:
-        self._file.seek(0)
-        return hashlib.sha256(self._file.read(mark["bytes"]))
+    def _mark(self, size: int) -> Mark:
+        return {"bytes": size, "sha256": hashlib.sha256(self._content[:size]).hexdigest()}
 
     def ended(self, stage: str) -> bool:
         return stage in self._stages
@@ -88,16 +84,16 @@ class Journal:
     def go_back(self, stage: str, mark: Mapping | None) -> None:
         """Removes the end of a stage and all records after its start, or after the mark."""
         if stage in self._stages:
-            names = list(self._stages)
-            before = names[: names.index(stage)]
-            self._stages = {name: self._stages[name] for name in before}
-            self.go_to(self._stages[before[-1]] if before else {"bytes": 0})
+            earlier = itertools.takewhile(lambda name: name != stage, self._stages)
+            self._stages = {name: self._stages[name] for name in earlier}
+            self._size = max((kept["bytes"] for kept in self._stages.values()), default=0)
             self.write()
         if mark is not None:
-            self.go_to(mark)
+            self._size = mark["bytes"]
 
     def cut(self) -> None:
         """Truncates the file to its valid lines."""
+        del self._content[self._size :]
         self._file.truncate(self._size)
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,6 @@ from posenc_jax.lab.runs.lock import locked
 from posenc_jax.lab.runs.records import Record, check, plain
 from posenc_jax.lab.runs.stored import read, run_status
 from posenc_jax.lab.wandb import logger
-
-# A file in the folder of a finished run whose report W&B has not received; holds its W&B id.
-UNSENT = "unsent"
 
 
 class Run:
@@ -88,7 +85,7 @@ class Run:
 
     def __exit__(self, kind, error, trace) -> None:
         if self.is_writer and kind is None and (self.path / "summary.json").is_file():
-            _publish(self._wandb, self.path, self.records())
+            self._wandb.publish(self.records())
         self._wandb.finish(failed=kind is not None)
         self._closing.close()
 
@@ -170,7 +167,7 @@ class Run:
         content["facts"] = {**self.journal.facts, **content.get("facts", {})}
         content["starts"] = self.journal.starts
         if self._options["mode"] != "disabled":
-            write_text(self.path / UNSENT, self.journal.id)
+            write_text(self.path / logger.UNSENT, self.journal.id)
         write_json(self.path / "summary.json", content)
         failpoints.reach("finished")
         self._wandb.summarise(content)
@@ -184,16 +181,11 @@ def send_report(workdir: str | Path, config: Mapping, wandb: Mapping) -> None:
       Refused: another process uses the folder.
     """
     path = Path(workdir)
-    if not (path / UNSENT).is_file() or wandb["mode"] == "disabled":
+    if not (path / logger.UNSENT).is_file() or wandb["mode"] == "disabled":
         return
     with locked(path):
-        run, id = read(path), (path / UNSENT).read_text("utf-8")
+        run, id = read(path), (path / logger.UNSENT).read_text("utf-8")
         copy = logger.start(path, plain("config", config), wandb, id)
         copy.summarise(run.summary)
-        _publish(copy, path, run.records)
+        copy.publish(run.records)
         copy.finish(failed=False)
-
-
-def _publish(copy: logger.WandbLogger, path: Path, records: Sequence[Record]) -> None:
-    if copy.publish(records):
-        (path / UNSENT).unlink(missing_ok=True)

@@ -22,6 +22,8 @@ UPLOAD_SECONDS = 60.0  # for a server that has answered
 AXES = {"step": ("train", "valid", "test"), "position": ("by_position",), "length": ("by_length",)}
 OURS = ("mode", "checkpoint")  # options that wandb.init does not take
 LONGEST = 64  # characters of a tag in W&B
+# A file in the folder of a finished run whose report W&B has not received; holds its W&B id.
+UNSENT = "unsent"
 
 
 class WandbLogger:
@@ -42,13 +44,13 @@ class WandbLogger:
         """Ends the run in W&B; waits about FINISH_SECONDS at most."""
         self._call("the end", FINISH_SECONDS + 1.0, lambda run: run.finish(int(failed)))
 
-    def publish(self, records: Sequence[Mapping]) -> bool:
-        """Uploads a finished run's chart, table, figures and artifacts; returns whether it did.
+    def publish(self, records: Sequence[Mapping]) -> None:
+        """Uploads a finished run's chart, table, figures and artifacts, and deletes UNSENT.
 
         A server that does not answer within ANSWER_SECONDS gets nothing.
         """
         if self._run is None:
-            return False
+            return
         try:
             online = not self._run.offline
             if online:
@@ -57,12 +59,11 @@ class WandbLogger:
             sent = _with_timeout(UPLOAD_SECONDS, results.publish, *given)
             if online:
                 _with_timeout(UPLOAD_SECONDS, lambda: [artifact.wait() for artifact in sent])
-            return True
+            (self._folder / UNSENT).unlink(missing_ok=True)
         except TimeoutError as error:
             self._stop("sending the report", error)
         except Exception as error:
             _warn(f"sending the report failed ({first_line(error)}); it is in {self._folder}")
-        return False
 
     def _call(self, what: str, seconds: float, call: Callable[[Any], Any]) -> None:
         if self._run is not None:
@@ -125,10 +126,8 @@ def start(folder: Path, config: Mapping, options: Mapping, id: str) -> WandbLogg
             then = "not logging; metrics.jsonl goes on" if last else "logging offline"
             _warn(f"{attempt} failed ({first_line(error)}); {then}")
             continue
-        if attempt == "online":
-            print(f"W&B: {run.url}", flush=True)
-        else:
-            print(f"W&B: offline; upload with: wandb sync {Path(run.dir).parent}", flush=True)
+        offline = f"offline; upload with: wandb sync {Path(run.dir).parent}"
+        print(f"W&B: {run.url if attempt == 'online' else offline}", flush=True)
         return WandbLogger(run, folder, bool(options.get("checkpoint")))
     return WandbLogger()
 

@@ -59,11 +59,9 @@ def table(records: Sequence[Mapping]) -> tuple[list[str], list[list]]:
     tested = [
         r for r in records if r["labels"]["split"] == "test" and "position" not in r["labels"]
     ]
-    last: dict[Any, int] = {}
-    for r in tested:
-        encoding = r["labels"].get("encoding")
-        last[encoding] = max(r["step"], last.get(encoding, 0))
-    tested = [r for r in tested if r["step"] == last[r["labels"].get("encoding")]]
+    encoding = lambda r: r["labels"].get("encoding")
+    last = {encoding(r): r["step"] for r in sorted(tested, key=lambda r: r["step"])}
+    tested = [r for r in tested if r["step"] == last[encoding(r)]]
     labels = list(dict.fromkeys(name for r in tested for name in r["labels"] if name != "split"))
     rows = [
         [*(r["labels"].get(name) for name in labels), r["seed"], r["metric"], r["value"]]
