@@ -45,7 +45,7 @@ def merge(runs: Sequence[StoredRun], names: Sequence[str]) -> dict[str, Any]:
     metrics = list(dict.fromkeys(name for line in found for name in _metrics(line)))
     return {
         "metrics": [
-            {"name": name, "label": summaries.axis_label(name), "better": _better(name, runs)}
+            {"name": name, "label": summaries.axis_label(name), "better": summaries.better(name)}
             for name in metrics
         ],
         "baselines": _baselines(runs),
@@ -113,11 +113,6 @@ def lines(
 
 def _has_table(run: StoredRun) -> bool:
     return "train_length" in run.summary
-
-
-def _better(metric: str, runs: Sequence[StoredRun]) -> str:
-    found = [r.summary["metric_better"] for r in runs if r.summary.get("metric") == metric]
-    return (found or ["lower" if metric in ("loss", "bits_per_byte") else "higher"])[0]
 
 
 def _baselines(runs: Sequence[StoredRun]) -> dict[str, dict[str, float]]:
