@@ -12,7 +12,7 @@ import pytest
 from posenc_jax import Dims, attend, frame, make
 from posenc_jax.attention import logits
 from posenc_jax.encodings import card
-from posenc_jax.lab.gallery import cards, gallery, measure, page
+from posenc_jax.lab.gallery import _drawn, cards, gallery, measure, page
 from posenc_jax.layout import full
 from scripts.gallery import main
 
@@ -125,6 +125,12 @@ def test_gallery(tmp_path, small, monkeypatch):
     assert len(ids) == len(set(ids))
     assert "length = 512" in text
     assert "![alibi](alibi.png)" in (tmp_path / "README.md").read_text()
+
+
+def test_cards_are_drawn_in_several_processes(monkeypatch):
+    monkeypatch.setattr("posenc_jax.lab.gallery.cores", lambda: [0, 1])
+    monkeypatch.setattr("posenc_jax.lab.gallery._draw", str.upper)
+    assert list(_drawn(["rope", "alibi"])) == ["ROPE", "ALIBI"]
 
 
 def test_command_refuses_in_one_line(capsys, tmp_path):

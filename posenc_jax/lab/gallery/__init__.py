@@ -50,9 +50,12 @@ def _drawn(names: Sequence[str]) -> Iterator[tuple[str, bytes, str]]:
         yield from map(_draw, names)
         return
     # JAX does not work after a fork, and processes cannot share an accelerator.
-    on_cpu = jax.config.update, ("jax_platforms", "cpu")
-    with ProcessPoolExecutor(count, get_context("spawn"), *on_cpu) as pool:
+    with ProcessPoolExecutor(count, get_context("spawn"), _use_cpu) as pool:
         yield from pool.map(_draw, names)
+
+
+def _use_cpu() -> None:
+    jax.config.update("jax_platforms", "cpu")
 
 
 def _draw(name: str) -> tuple[str, bytes, str]:

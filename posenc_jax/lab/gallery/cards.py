@@ -91,8 +91,9 @@ def svg(name: str, drawn: Sequence[Panel]) -> str:
     plain = {"transparent": True, "metadata": {"Date": None}}
     svg = _saved(name, drawn, False, format="svg", **plain).decode()
     svg = re.sub(r"(?<=[\d ]\.\d)\d+(?=[ \"\n)])", "", svg)  # lengths to a tenth of a point
-    svg = re.sub(r' id="([\w.]+_\d+|image\w+)"', "", svg)  # unused, and some occur twice
-    return re.sub(r"\s*\n\s*", "\n", svg)
+    # Ids that nothing uses, some of them twice, and rotations by 0.
+    svg = re.sub(r' id="([\w.]+_\d+|image\w+)"| transform="rotate\(-0 [^\"]*"', "", svg)
+    return re.sub(r"\s*\n\s*", "\n", svg).replace("font-family: 'DejaVu Sans'; ", "")
 
 
 def _saved(name: str, drawn: Sequence[Panel], titled: bool, **options: Any) -> bytes:
