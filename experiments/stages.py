@@ -1,13 +1,13 @@
 """The stages of a run that trains encodings: training one, and its evaluation at each length."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from posenc_jax.lab import runs, tasks
+from posenc_jax.lab import report, runs, tasks
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.hosts import failpoints, signals
 from posenc_jax.lab.model.transformer import Model
@@ -75,6 +75,19 @@ def train_stage(
             ahead.shutdown(wait=False, cancel_futures=True)
         run.end(name)
     return state
+
+
+def summarise(
+    config: schema.TrainedConfig, task: tasks.Task, run: runs.Run, baselines: Mapping[str, float]
+) -> dict:
+    """The summary of all evaluations of the run."""
+    return report.summarise(
+        run.records(),
+        metric=task.metric,
+        train_length=config.train.length,
+        baselines=baselines,
+        not_measured=run.facts.get("not_measured", ()),
+    )
 
 
 def evaluation_stages(

@@ -20,7 +20,7 @@ T = TypeVar("T")
 Prepare = Callable[[Any], Callable[[str], T]]
 ROWS = 3  # for each process at least; for fewer rows it takes longer to start than it saves
 
-_state: dict[str, Any] = {}  # of this worker: "measure", the function, or the "error" of making it
+_prepared: list[Callable[[str], Any]] = []  # of this worker: what `prepare` returned, made once
 
 
 def measure_rows(
@@ -72,8 +72,8 @@ def measured(prepare: Prepare[T], config: Any, names: Sequence[str]) -> Iterator
     free = context.Queue()
     for core in usable[:count]:
         free.put(core)
-    with ProcessPoolExecutor(count, context, _start, (prepare, config, free)) as pool:
-        futures = [pool.submit(_measure, name) for name in names]
+    with ProcessPoolExecutor(count, context, _start, (free,)) as pool:
+        futures = [pool.submit(_measure, prepare, config, name) for name in names]
         try:
             yield from (future.result() for future in futures)
         except BrokenProcessPool:
@@ -83,21 +83,15 @@ def measured(prepare: Prepare[T], config: Any, names: Sequence[str]) -> Iterator
                 future.cancel()
 
 
-def _start(prepare: Prepare[Any], config: Any, free: Any) -> None:
-    """Makes this worker's function. An error is kept, and raised by `_measure`: raised here, it
-    would break the pool, as the loss of a worker does.
-    """
+def _start(free: Any) -> None:
+    """Keeps this worker on one of the free cores, and ends it with its parent."""
     signals.end_with_parent()
     core = free.get()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {core})
-    try:
-        _state["measure"] = prepare(config)
-    except Exception as error:
-        _state["error"] = error
 
 
-def _measure(name: str) -> Any:
-    if "error" in _state:
-        raise _state["error"]
-    return _state["measure"](name)
+def _measure(prepare: Prepare[T], config: Any, name: str) -> T:
+    if not _prepared:
+        _prepared.append(prepare(config))
+    return _prepared[0](name)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from posenc_jax.lab import runs
-from posenc_jax.lab.report import comparison, comparison_data
+from posenc_jax.lab.report import comparison
 from posenc_jax.lab.report.statistics import interval
 from scripts.report import main
 from tests.browser import ask
@@ -58,7 +58,7 @@ def folders(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def merged(folders):
-    return comparison_data.merge([runs.read(folder) for folder in folders], ["a", "b", "c"])
+    return comparison.merge([runs.read(folder) for folder in folders], ["a", "b", "c"])
 
 
 def cell(line, metric, length):
@@ -80,7 +80,7 @@ def test_runs_that_differ_in_their_seeds_alone_are_one_line(merged):
 
 def test_two_runs_of_one_seed_are_told_apart_and_never_pooled(folders, tmp_path):
     again = write(tmp_path / "again", of(1), train={"lr": 0.1}, task={"name": "copy"})
-    found = comparison_data.merge([runs.read(f) for f in (folders[0], again)], ["a", "again"])
+    found = comparison.merge([runs.read(f) for f in (folders[0], again)], ["a", "again"])
     assert [line["label"] for line in found["lines"]] == [
         "rope (a)", "randomized+rope (a)", "rope (again)", "randomized+rope (again)",
     ]  # fmt: skip
@@ -96,9 +96,9 @@ def test_what_the_configs_differ_in_is_shown(merged):
 def test_curves_are_thinned_to_their_ends_and_nan_is_null(tmp_path):
     steps = [{**r, "step": step, "value": math.nan if step == 999 else step / 100}
              for r in of(0)[:1] for step in range(1000)]  # fmt: skip
-    found = comparison_data.merge([runs.read(write(tmp_path, [*steps, *of(0)]))], ["a"])
+    found = comparison.merge([runs.read(write(tmp_path, [*steps, *of(0)]))], ["a"])
     training = found["lines"][0]["training"]
-    assert len(training) <= comparison_data.POINTS + 1
+    assert len(training) <= comparison.POINTS + 1
     assert (training[0][0], training[-1][0]) == (0, 999)
     assert training[-1][1:] == [None, None, None, [None]]
 
@@ -216,7 +216,7 @@ def test_the_control_page_that_fails_or_reaches_outside_is_caught(page, tmp_path
 
 
 def test_text_from_a_run_cannot_close_the_script_element(folders):
-    merged = comparison_data.merge([runs.read(folders[2])], ["</script><script>alert(1)</script>"])
+    merged = comparison.merge([runs.read(folders[2])], ["</script><script>alert(1)</script>"])
     text = comparison.html(merged, "t")
     assert text.count("<script") == 2
     data = text.split('id="data">')[1].split("</script>")[0]

@@ -12,7 +12,7 @@ import pytest
 from posenc_jax import Dims, attend, frame, make
 from posenc_jax.attention import logits
 from posenc_jax.encodings import card
-from posenc_jax.lab.gallery import cards, gallery, measure, page
+from posenc_jax.lab.gallery import _drawn, cards, gallery, measure, page
 from posenc_jax.layout import full
 from scripts.gallery import main
 
@@ -105,10 +105,11 @@ def test_the_last_panel_says_what_it_draws(name, title, below, small):
     assert cards.panels(name)[-1][:2] == (title, below)
 
 
-def test_gallery(tmp_path, small):
+def test_gallery(tmp_path, small, monkeypatch):
+    monkeypatch.setattr("posenc_jax.lab.gallery.cores", lambda: [0])  # `small` is of this process
     stale = tmp_path / "other.png"
     stale.write_bytes(b"")
-    assert list(gallery(["alibi", "learned"], tmp_path, workers=1)) == ["alibi", "learned"]
+    assert list(gallery(["alibi", "learned"], tmp_path)) == ["alibi", "learned"]
     assert stale.exists(), "some methods alone were drawn"
     for name in ("alibi", "learned"):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
@@ -126,10 +127,10 @@ def test_gallery(tmp_path, small):
     assert "![alibi](alibi.png)" in (tmp_path / "README.md").read_text()
 
 
-def test_page_styles_survive_as_classes():
-    rules, body = page._classed('<a style="x: 1"></a><b style="y: 2"></b><i style="x: 1"></i>')
-    assert rules == ".s0 { x: 1 }\n.s1 { y: 2 }\n"
-    assert body == '<a class="s0"></a><b class="s1"></b><i class="s0"></i>'
+def test_cards_are_drawn_in_several_processes(monkeypatch):
+    monkeypatch.setattr("posenc_jax.lab.gallery.cores", lambda: [0, 1])
+    monkeypatch.setattr("posenc_jax.lab.gallery._draw", str.upper)
+    assert list(_drawn(["rope", "alibi"])) == ["ROPE", "ALIBI"]
 
 
 def test_command_refuses_in_one_line(capsys, tmp_path):

@@ -151,8 +151,7 @@ def _by_resolution(summary: Mapping, names: Sequence[str]) -> Figure:
     panels = figure.subplots(1, 2, sharey=True, gridspec_kw={"wspace": 0.06})
     for axes, view in zip(panels, (COUNTED, INTERPOLATED), strict=True):
         for name in names:
-            key = name if view == COUNTED else f"{name}, {view}"
-            cells = [summary["results"][key][str(size)] for size in shared]
+            cells = [_cell(summary, name, view, size) for size in shared]
             color = styles[name]["color"]
             axes.plot(shared, [c["mean"] for c in cells], label=name, zorder=3, **styles[name])
             for size, cell in zip(shared, cells, strict=True):
@@ -161,7 +160,7 @@ def _by_resolution(summary: Mapping, names: Sequence[str]) -> Figure:
         for value in summary["baselines"].values():
             axes.axhline(value, color=drawing.MUTED, linewidth=1, linestyle="--", zorder=1)
         drawing.trained_line(axes, summary["train_length"])
-        axes.set_xticks(shared, [f"{size} × {size}" for size in shared])
+        axes.set_xticks(shared, [*map(_grid, shared)])
         axes.set_title(f"positions {view}")
     panels[0].set_ylim(0, 1.02)
     panels[0].set_ylabel("accuracy (share of images)")
@@ -172,13 +171,13 @@ def _by_resolution(summary: Mapping, names: Sequence[str]) -> Figure:
 
 def _control(summary: Mapping, names: Sequence[str]) -> Figure:
     """Each method's accuracy on images as they are and shuffled."""
-    trained = str(summary["train_length"])
+    trained = summary["train_length"]
     figure = Figure(figsize=(8, 1.7 + 0.32 * len(names)))
     axes = figure.subplots()
     for value in summary["baselines"].values():
         axes.axvline(value, color=drawing.MUTED, linewidth=1, linestyle="--", zorder=1)
     for y, name in enumerate(names):
-        both = [summary["results"][key][trained] for key in (name, f"{name}, {SHUFFLED}")]
+        both = [_cell(summary, name, view, trained) for view in (COUNTED, SHUFFLED)]
         means = [cell["mean"] for cell in both]
         axes.plot(means, [y, y], color=drawing.GRID, linewidth=3, zorder=1)
         for i, (cell, text) in enumerate(zip(both, ("as it is", SHUFFLED), strict=True)):
@@ -186,7 +185,7 @@ def _control(summary: Mapping, names: Sequence[str]) -> Figure:
     name_rows(axes, names)
     axes.set_xlim(0, 1.02)
     axes.set_xlabel("accuracy (share of images)")
-    title_with_legend(figure, "What is left when patches are shuffled", columns=2)
+    title_with_legend(figure, "Accuracy with and without shuffled patches", columns=2)
     return figure
 
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from experiments.images.config import Config, options_of
 from experiments.images.pages import row, sections
-from experiments.stages import Evaluation, evaluation_stages, train_stage
+from experiments.stages import Evaluation, evaluation_stages, summarise, train_stage
 from posenc_jax import encodings
-from posenc_jax.lab import report, runs, tasks
+from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
@@ -27,14 +27,7 @@ def measure(config: Config, run: runs.Run) -> dict:
     _save_shown(config, task, run)
     for name in config.encoding.names:
         _measure_method(config, name, run)
-    return report.summarise(
-        run.records(),
-        metric=task.metric,
-        better="higher",
-        train_length=config.train.length,
-        baselines=task.baselines(),
-        not_measured=run.facts.get("not_measured", ()),
-    )
+    return summarise(config, task, run, task.baselines())
 
 
 def _task(config: Config, name: str) -> tasks.Task:

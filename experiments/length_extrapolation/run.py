@@ -9,9 +9,9 @@ import jax
 
 from experiments import checks
 from experiments.length_extrapolation.config import Config, trained_encoding, variants
-from experiments.stages import Evaluation, evaluation_stages, train_stage
+from experiments.stages import Evaluation, evaluation_stages, summarise, train_stage
 from posenc_jax.encoding import Encoding
-from posenc_jax.lab import report, runs, tasks
+from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.training.evaluation import Evaluator, records
@@ -28,16 +28,7 @@ def measure(config: Config, run: runs.Run) -> dict:
         baselines = meanwhile.submit(task.baselines)
         run.fact(task=dict(task.facts))
         train_and_evaluate(config, task, run)
-        if not run.is_writer:
-            return {}
-        return report.summarise(
-            run.records(),
-            metric=task.metric,
-            better="lower" if task.metric == "bits_per_byte" else "higher",
-            train_length=config.train.length,
-            baselines=baselines.result(),
-            not_measured=run.facts.get("not_measured", ()),
-        )
+        return summarise(config, task, run, baselines.result()) if run.is_writer else {}
 
 
 def train_and_evaluate(config: Config, task: tasks.Task, run: runs.Run) -> None:

@@ -50,7 +50,7 @@ def leak(leaks: Mapping, names: Sequence[str]) -> Figure:
         axes.set_title(f"by {change}")
         for spine in axes.spines.values():
             spine.set_visible(False)
-    figure.suptitle("What moves when the padding changes", x=0.01, ha="left", fontweight="bold")
+    figure.suptitle("Largest change when the padding changes", x=0.01, ha="left", fontweight="bold")
     return figure
 
 

@@ -137,7 +137,7 @@ def sections(run: StoredRun) -> tuple[str, list[Section]]:
         Section("Which masks are needed", [RULE, *said(summary["verdicts"]), _roles(summary)]),
         Section("How much leaks", [*(_leaks(summary, change) for change in CLEAN), leak]),
         Section("Attention to padding", [_shares(summary["mass"]), mass]),
-        Section("What it costs", [*(_cost(summary, kind) for kind in ("token", "pooled")), cost]),
+        Section("Accuracy by masks", [*(_cost(summary, k) for k in ("token", "pooled")), cost]),
         Section("Every encoding", [_by_encoding(summary, c, names) for c in CLEAN], folded=True),
     ]
 
@@ -166,7 +166,7 @@ def _roles(summary: Mapping) -> Grid:
         for quantity, v in by_quantity.items()
     ]
     caption = "What each mask is for each quantity, by the rule above."
-    return Grid(("what moves", *MASKS), rows, caption, words=True)
+    return Grid(("quantity", *MASKS), rows, caption, words=True)
 
 
 def _leaks(summary: Mapping, change: str) -> Grid:

@@ -202,7 +202,7 @@ def _order_figure(rows: Mapping) -> Figure:
         axes.set_ylim(half - 0.4, -0.6)
         axes.set_xlim(0.05, 1.05)
         axes.set_xlabel("share in the right order")
-    title_with_legend(figure, "Who tells the order of 2 and of 3 tokens", columns=2)
+    title_with_legend(figure, "Share of pairs and triples in the right order", columns=2)
     return figure
 
 
@@ -241,11 +241,8 @@ def _errors_figure(rows: Mapping) -> Figure:
     # One label for each group of curves, at the middle one.
     middle = lambda found: sorted(found, key=lambda label: label.y)[len(found) // 2]
     drawing.margin_labels(axes, [middle(found) for found in labels.values()])
-    drawing.set_title(
-        axes,
-        "Permuted input, permuted output?",
-        "after training · the largest over random permutations",
-    )
+    below = "after training · the largest over random permutations"
+    drawing.set_title(axes, "Equivariance error by length", below)
     return figure
 
 

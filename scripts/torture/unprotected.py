@@ -57,9 +57,9 @@ def following() -> None:
     workers._start = _start_alone
 
 
-def _start_alone(prepare, config, free):
+def _start_alone(free):
     signals.end_with_parent = lambda: None
-    workers._start(prepare, config, free)  # the worker imports its own modules, without this change
+    workers._start(free)  # the worker imports its own modules, without this change
 
 
 if __name__ == "__main__":

@@ -14,14 +14,10 @@ from posenc_jax.lab.hosts.devices import cores
 __all__ = ["catalogue", "gallery"]
 
 
-def gallery(names: Sequence[str], out: Path, workers: int | None = None) -> Iterator[str]:
+def gallery(names: Sequence[str], out: Path) -> Iterator[str]:
     """Writes out/NAME.png for each method, index.html and README.md; yields each name when drawn.
 
     If all methods are given, other cards in the folder are deleted.
-
-    Args:
-      names: methods of the catalogue.
-      workers: processes; None: one per core, at most four.
 
     Raises:
       ValueError: no such method.
@@ -32,7 +28,7 @@ def gallery(names: Sequence[str], out: Path, workers: int | None = None) -> Iter
         for old in out.glob("*.png"):
             old.unlink()
     drawn = {}
-    for name, png, svg in _drawn(names, workers or min(len(cores()), 4)):
+    for name, png, svg in _drawn(names):
         (out / f"{name}.png").write_bytes(png)
         drawn[name] = svg
         yield name
@@ -49,14 +45,17 @@ def catalogue(path: Path) -> Iterator[str]:
     path.write_text(encodings_table.markdown(measured, costs.base()), "utf-8")
 
 
-def _drawn(names: Sequence[str], workers: int) -> Iterator[tuple[str, bytes, str]]:
-    if workers == 1 or len(names) == 1:
+def _drawn(names: Sequence[str]) -> Iterator[tuple[str, bytes, str]]:
+    if (count := min(len(cores()), len(names), 4)) == 1:
         yield from map(_draw, names)
         return
     # JAX does not work after a fork, and processes cannot share an accelerator.
-    on_cpu = jax.config.update, ("jax_platforms", "cpu")
-    with ProcessPoolExecutor(workers, get_context("spawn"), *on_cpu) as pool:
+    with ProcessPoolExecutor(count, get_context("spawn"), _use_cpu) as pool:
         yield from pool.map(_draw, names)
+
+
+def _use_cpu() -> None:
+    jax.config.update("jax_platforms", "cpu")
 
 
 def _draw(name: str) -> tuple[str, bytes, str]:

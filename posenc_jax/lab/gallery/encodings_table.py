@@ -12,7 +12,7 @@ from posenc_jax.encodings.card import Card
 from posenc_jax.encodings.describe import ACTS
 from posenc_jax.lab.gallery import costs
 from posenc_jax.lab.gallery.costs import STATED, TIME, Cost
-from posenc_jax.lab.gallery.page import FAMILIES
+from posenc_jax.lab.gallery.page import FAMILIES, families
 
 HOOKS = ("place", "embed", "table", "rotate", "bias", "walk", "at")
 MEASURED = ("operations", "bytes")
@@ -67,11 +67,9 @@ def markdown(measured: Mapping[str, Cost], base: Cost) -> str:
         base_bytes=_millions(base.bytes, "MB"), date=datetime.date.today(), jax=jax.__version__,
         device=jax.devices()[0].device_kind, python=platform.python_version(),
     )]  # fmt: skip
-    for kind, family in FAMILIES.items():
-        names = [name for name in CATALOG if card(name).kind == kind]
-        if names:
-            parts.append(f"## {family}: acts on {ACTS[kind]}\n")
-            parts.append(_table([row(name) | _cost(measured[name]) for name in names]))
+    for kind, names in families(CATALOG).items():
+        parts.append(f"## {FAMILIES[kind]}: acts on {ACTS[kind]}\n")
+        parts.append(_table([row(name) | _cost(measured[name]) for name in names]))
     return "\n".join(parts)
 
 

@@ -1,7 +1,6 @@
 """The page of all cards: one HTML file without external resources, and an index in Markdown."""
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
 
@@ -25,41 +24,25 @@ OWN_CSS = Path(__file__).with_name("page.css").read_text("utf-8")
 
 def html(drawn: Mapping[str, str]) -> str:
     """Returns the page of these methods; `drawn` is name -> SVG of the card."""
-    families = _families(list(drawn))
-    articles = (_article(card(name), drawn[name]) for own in families.values() for name in own)
-    classes, articles = _classed("".join(articles))
-    hide = "".join(
-        f"body:has(#only-{kind}:checked) [data-kind]:not([data-kind={kind}]) {{ display: none; }}\n"
-        for kind in families
-    )
+    found = families(drawn)
+    articles = (_article(card(name), drawn[name]) for own in found.values() for name in own)
     title = f"Positional encodings: {len(drawn)} cards"
     body = f"""<header>
 <h1>{title}</h1>
 {"".join(f"<p>{escape(line)}</p>" for line in how_to_read())}
-{_filter(families)}
 </header>
-<nav aria-label="methods">{"".join(_links(kind, own) for kind, own in families.items())}</nav>
+<nav aria-label="methods">{"".join(_links(kind, own) for kind, own in found.items())}</nav>
 <main>
-{articles}
+{"".join(articles)}
 </main>"""
-    return html_page(title, body, allowed="img-src data:", style=OWN_CSS + hide + classes)
+    return html_page(title, body, allowed="img-src data:", style=OWN_CSS)
 
 
-def _families(names: Sequence[str]) -> dict[str, list[str]]:
+def families(names: Iterable[str]) -> dict[str, list[str]]:
     """Returns the kinds that occur, in the order of FAMILIES, each with its methods."""
+    names = list(names)
     found = {kind: [name for name in names if card(name).kind == kind] for kind in FAMILIES}
     return {kind: own for kind, own in found.items() if own}
-
-
-def _classed(body: str) -> tuple[str, str]:
-    """Returns the rules for all style attributes, and the body with classes in their place.
-
-    The page is then half as large.
-    """
-    styles = list(dict.fromkeys(re.findall(r' style="([^"]*)"', body)))
-    number = {style: i for i, style in enumerate(styles)}
-    body = re.sub(r' style="([^"]*)"', lambda m: f' class="s{number[m.group(1)]}"', body)
-    return "".join(f".s{i} {{ {style} }}\n" for i, style in enumerate(styles)), body
 
 
 def how_to_read() -> list[str]:
@@ -82,7 +65,7 @@ def how_to_read() -> list[str]:
     ]
 
 
-def readme(names: Sequence[str]) -> str:
+def readme(names: Iterable[str]) -> str:
     """Returns the index of the cards in Markdown."""
     lines = [
         "# Gallery",
@@ -90,32 +73,22 @@ def readme(names: Sequence[str]) -> str:
         "options; it opens without a network.",
         *how_to_read(),
     ]
-    for kind, own in _families(names).items():
+    for kind, own in families(names).items():
         lines.append(f"## {FAMILIES[kind]}")
         for name in own:
             lines += [f"### {name}", summary(card(name)), f"![{name}]({name}.png)"]
     return "\n\n".join(lines) + "\n"
 
 
-def _filter(kinds: Iterable[str]) -> str:
-    rows = [("all", "all"), *((kind, FAMILIES[kind].lower()) for kind in kinds)]
-    boxes = "".join(
-        f'<label><input type="radio" name="only" id="only-{kind}"'
-        f"{' checked' if kind == 'all' else ''}> {escape(text)}</label>"
-        for kind, text in rows
-    )
-    return f"<fieldset><legend>Show</legend>{boxes}</fieldset>"
-
-
-def _links(kind: str, names: Sequence[str]) -> str:
+def _links(kind: str, names: Iterable[str]) -> str:
     links = "".join(f'<a href="#{name}">{escape(name)}</a>' for name in names)
-    return f'<div data-kind="{kind}"><h2>{escape(FAMILIES[kind])}</h2>{links}</div>'
+    return f"<h2>{escape(FAMILIES[kind])}</h2>{links}"
 
 
 def _article(method: Card, svg: str) -> str:
     options = "".join(f"<li>{escape(line)}</li>" for line in option_lines(method))
     return (
-        f'<article id="{method.name}" data-kind="{method.kind}"><h2>{escape(method.name)}</h2>'
+        f'<article id="{method.name}"><h2>{escape(method.name)}</h2>'
         f"<p>{escape(summary(method))}</p>{pairs(facts(method).items())}"
         f"<figure>{inline(method.name, svg, f'the card of {method.name}')}</figure>"
         f"{folded('Options', f'<ul>{options}</ul>') if options else ''}</article>\n"

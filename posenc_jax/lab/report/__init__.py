@@ -22,7 +22,7 @@ def show(
     Args:
       workdir: the folder of a finished run.
       sections: gives the line under the page's title, and the sections in order; by default those
-        of `length_table`, of which only the table of results is printed.
+        of `length_table`.
       console: where to print; standard output by default.
 
     Raises:
@@ -33,10 +33,7 @@ def show(
 
     run, console = runs.read(workdir), console or Console()
     lead, shown = (sections or length_table.page)(run)
-    if sections is None:
-        console.print("", terminal.table(length_table.results(run.summary), console.width))
-    else:
-        for section in shown:
-            terminal.show(section, console)
+    for section in shown:
+        terminal.show(section, console)
     path = webpage.write(run, lead, shown)
     console.print(f"report: {path}", highlight=False, soft_wrap=True)

@@ -22,13 +22,7 @@ function number(value) {
 // The t interval of two seeds, 12.7 standard errors to each side, would fill the chart.
 const banded = (row) => row[4].length >= 3;
 
-function ticks(low, high, log) {
-  if (log) {
-    const found = [];
-    for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++)
-      for (const step of [1, 2, 5]) found.push(step * 10 ** power);
-    return found.filter((tick) => tick >= low && tick <= high);
-  }
+function ticks(low, high) {
   const rough = (high - low) / 5, base = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((m) => m * base).find((m) => m >= rough);
   const found = [];
@@ -46,7 +40,7 @@ function chart(rowsOf, options) {
   const every = curves.flatMap((curve) => curve.rows);
   const ends = (row) => view.seeds ? row[4] : banded(row) ? [row[2], row[3]] : [];
   const values = every.flatMap((row) => [row[1], ...ends(row)])
-    .filter((value) => value != null && (!view.log || value > 0));
+    .filter((value) => value != null);
   if (!values.length) {
     plot.append(element("p", { class: "empty" }, "Nothing to draw: choose a line above."));
     return plot;
@@ -54,23 +48,20 @@ function chart(rowsOf, options) {
   const xs = [...new Set(every.map((row) => row[0]))].sort((a, b) => a - b);
   const atX = options.logX ? Math.log2 : (x) => x;
   let [low, high] = [Math.min(...values), Math.max(...values)];
-  const room = view.log ? (high / low) ** 0.05 : 0.05 * (high - low || Math.abs(high) || 1);
-  [low, high] = view.log ? [low / room, high * room] : [low - room, high + room];
-  const atY = view.log ? Math.log : (y) => y;
+  const room = 0.05 * (high - low || Math.abs(high) || 1);
+  [low, high] = [low - room, high + room];
   const [x0, x1] = [atX(xs[0]), atX(xs.at(-1))];
   const part = (x) => x1 === x0 ? 0.5 : 0.015 + 0.97 * (atX(x) - x0) / (x1 - x0);
   const X = (x) => left + part(x) * (W - left - right);
-  const Y = (y) => H - bottom - (atY(y) - atY(low)) / (atY(high) - atY(low)) * (H - top - bottom);
+  const Y = (y) => H - bottom - (y - low) / (high - low) * (H - top - bottom);
   const svg = element("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": options.title });
-  for (const tick of ticks(low, high, view.log)) {
+  for (const tick of ticks(low, high)) {
     svg.append(element("line", { x1: left, x2: W - right, y1: Y(tick), y2: Y(tick),
       stroke: "var(--grid)" }));
     svg.append(element("text", { x: left - 8, y: Y(tick) + 4, "text-anchor": "end" },
       String(+tick.toPrecision(6))));
   }
-  const marks = options.ticks ? options.ticks(xs)
-    : ticks(xs[0], xs.at(-1), false).filter((t) => t >= xs[0]);
-  for (const tick of marks) {
+  for (const tick of options.logX ? thin(xs) : ticks(xs[0], xs.at(-1))) {
     svg.append(element("text", { x: X(tick), y: H - bottom + 20, "text-anchor": "middle" },
       options.tick ? options.tick(tick) : String(tick)));
   }
@@ -90,9 +81,8 @@ function chart(rowsOf, options) {
     options.axis));
   svg.append(element("text", { transform: `translate(14 ${(H - bottom) / 2}) rotate(-90)`,
     "text-anchor": "middle" }, options.yAxis));
-  const ok = (value) => value != null && (!view.log || value > 0);
   for (const { line, rows } of curves) {
-    const band = rows.filter((row) => banded(row) && ok(row[2]) && ok(row[3]));
+    const band = rows.filter((row) => banded(row) && row[2] != null);
     if (view.band && band.length > 1) {
       const clamp = (y) => Math.max(top, Math.min(H - bottom, Y(y)));
       const upper = band.map((row) => `${X(row[0])},${clamp(row[3])}`);
@@ -100,11 +90,11 @@ function chart(rowsOf, options) {
       svg.append(element("path", { d: `M${[...upper, ...lower].join("L")}Z`, fill: line.color,
         opacity: 0.13, class: "band" }));
     }
-    const path = rows.filter((row) => ok(row[1])).map((row) => `${X(row[0])},${Y(row[1])}`);
+    const path = rows.filter((row) => row[1] != null).map((row) => `${X(row[0])},${Y(row[1])}`);
     svg.append(element("path", { d: `M${path.join("L")}`, fill: "none", stroke: line.color,
       "stroke-width": 2, "stroke-dasharray": line.dash, class: "line" }));
     if (view.seeds && options.dots) for (const row of rows)
-      for (const value of row[4].filter(ok))
+      for (const value of row[4].filter((seed) => seed != null))
         svg.append(element("circle", { cx: X(row[0]), cy: Y(value), r: 2.6, fill: line.color,
           opacity: 0.65 }));
   }

@@ -10,7 +10,7 @@ data.lines.forEach((line, i) => {
   line.shown = true;
 });
 const view = { metric: data.metrics[0]?.name, length: null, looked: null, layer: 0,
-  log: false, seeds: true, band: true };
+  seeds: true, band: true };
 const shown = () => data.lines.filter((line) => line.shown);
 
 const metric = () => data.metrics.find((found) => found.name === view.metric);
@@ -18,7 +18,7 @@ const metric = () => data.metrics.find((found) => found.name === view.metric);
 function byLength() {
   return chart((line) => line.cells[view.metric] ?? [], {
     title: "by length", axis: "test length (log scale); dotted: trained length",
-    yAxis: metric().label, logX: true, ticks: thin, dots: true,
+    yAxis: metric().label, logX: true, dots: true,
     baselines: data.baselines[view.metric],
     trained: (line) => line.trained, head: (x) => `length ${x}` });
 }
@@ -66,7 +66,7 @@ function byPosition() {
   // Positions count from 0, which a log axis cannot show.
   return chart((line) => (line.positions[length] ?? []).map((row) => [row[0] + 1, ...row.slice(1)]),
     { title: "by position", axis: "position in the window (log scale); dotted: trained length",
-      yAxis: data.metrics[0].label, logX: true, ticks: thin, tick: (x) => String(x - 1),
+      yAxis: data.metrics[0].label, logX: true, tick: (x) => String(x - 1),
       trained: (line) => line.trained + 1, head: (x) => `from position ${x - 1}` });
 }
 
@@ -173,7 +173,6 @@ function build() {
       choice("metric", data.metrics.map((m) => [m.name, m.label]), view.metric,
         (value) => { view.metric = value; }),
       toggle("seeds", "seeds"), toggle("intervals of 3 seeds or more", "band"),
-      toggle("log scale", "log"),
       search, button("all", all(true)), button("none", all(false)));
     main.append(element("div", { class: "lines" }, tools, slots.chips),
       section("By test length", slots.length, slots.table), section("Training", slots.training));

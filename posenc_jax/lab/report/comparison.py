@@ -1,20 +1,44 @@
-"""Compares many runs on one interactive HTML page that needs no network."""
+"""Compares many runs on one interactive HTML page that needs no network.
 
+Runs whose configs differ only in their seeds are pooled into one line for each encoding. All
+numbers are computed here; the page only draws them.
+"""
+
+import base64
 import json
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from posenc_jax.lab import runs
+import numpy as np
+
+from posenc_jax.lab.config.sweeps import dotted
 from posenc_jax.lab.hosts.files import write_text
-from posenc_jax.lab.report.comparison_data import merge
+from posenc_jax.lab.report import summaries
+from posenc_jax.lab.report.statistics import interval
 from posenc_jax.lab.report.webpage import html_page
+from posenc_jax.lab.runs import TIMES, Record, StoredRun, read
 
 HERE = Path(__file__).parent
 SCRIPTS = ("chart.js", "comparison.js")
 RAW = ("report.html", "config.json", "metrics.jsonl", "summary.json")
+IGNORED = ("wandb", "seeds", "first_seed")  # parts of a config that do not tell lines apart
+POINTS, DIGITS = 200, 6  # of a training curve; of a number on the page
+
+
+class Line(NamedTuple):
+    """One encoding under one config, with the records of all runs that have both.
+
+    run: the first of these runs.
+    """
+
+    label: str
+    encoding: str
+    run: StoredRun
+    records: list[Record]
 
 
 def compare(workdirs: Sequence[str | Path], path: Path, title: str) -> dict[str, Any]:
@@ -27,7 +51,7 @@ def compare(workdirs: Sequence[str | Path], path: Path, title: str) -> dict[str,
         raise ValueError("workdir: none given; a comparison takes one finished run or more")
     folders = [Path(workdir).resolve() for workdir in workdirs]
     labels = names(folders)
-    merged = merge([runs.read(folder) for folder in folders], labels)
+    merged = merge([read(folder) for folder in folders], labels)
     for run, folder in zip(merged["runs"], folders, strict=True):
         there = [name for name in RAW if (folder / name).is_file()]
         base = Path(os.path.relpath(folder, path.resolve().parent)).as_posix()
@@ -62,3 +86,161 @@ of the runs.</p></noscript></main>
 <script type="application/json" id="data">{data}</script>
 <script>{script}</script>"""
     return html_page(title, body, allowed="script-src 'unsafe-inline'", style=style)
+
+
+def merge(runs: Sequence[StoredRun], names: Sequence[str]) -> dict[str, Any]:
+    """Returns the data of the page, as JSON can hold it.
+
+    Args:
+      runs: finished runs; a run without a table by length is only listed.
+      names: a different name for each run.
+    """
+    configs = [dotted(run.config) for run in runs]
+    fields = differing(configs)
+    found = lines(runs, names, configs, fields)
+    metrics = list(dict.fromkeys(name for line in found for name in _metrics(line)))
+    return {
+        "metrics": [
+            {"name": name, "label": summaries.axis_label(name), "better": summaries.better(name)}
+            for name in metrics
+        ],
+        "baselines": _baselines(runs),
+        "lines": [
+            {
+                "label": line.label,
+                "encoding": line.encoding,
+                "trained": line.run.summary["train_length"],
+                "cells": {name: _cells(line, name) for name in metrics},
+                "training": _training(line),
+                "positions": _positions(line),
+                "attention": _attention(line),
+            }
+            for line in found
+        ],
+        "fields": [_short(field, fields) for field in fields],
+        "runs": [
+            {"name": name, "values": [_shown(config.get(field, "")) for field in fields]}
+            for name, config in zip(names, configs, strict=True)
+        ],
+    }
+
+
+def differing(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns the dotted fields that differ between the configs, in order of appearance."""
+    fields = dict.fromkeys(field for config in configs for field in config)
+    return [
+        field
+        for field in fields
+        if field.split(".")[0] not in IGNORED
+        and len({repr(config.get(field)) for config in configs}) > 1
+    ]
+
+
+def lines(
+    runs: Sequence[StoredRun],
+    names: Sequence[str],
+    configs: Sequence[Mapping[str, Any]],
+    fields: Sequence[str],
+) -> list[Line]:
+    """Returns the lines of all runs with a table by length; runs with the same label are pooled.
+
+    If two runs have the same label and seed, their names are added to the labels instead.
+    """
+    others = [field for field in fields if field != "encoding.name"]
+    parts: list[tuple[str, Line]] = []
+    owners: dict[tuple[str, int], set[str]] = {}
+    for run, name, config in zip(runs, names, configs, strict=True):
+        if not _has_table(run):
+            continue
+        values = [f"{_short(field, fields)} {_shown(config.get(field))}" for field in others
+                  if field in config]  # fmt: skip
+        for encoding, records in summaries.by_label(run.records, "encoding").items():
+            label = " · ".join([encoding, *values])
+            parts.append((name, Line(label, encoding, run, records)))
+            for seed in {record["seed"] for record in records}:
+                owners.setdefault((label, seed), set()).add(name)
+    doubled = {label for (label, _), by in owners.items() if len(by) > 1}
+    found: dict[str, Line] = {}
+    for name, line in parts:
+        label = f"{line.label} ({name})" if line.label in doubled else line.label
+        found.setdefault(label, line._replace(label=label, records=[])).records.extend(line.records)
+    return [line for line in found.values() if _metrics(line) or _training(line)]
+
+
+def _has_table(run: StoredRun) -> bool:
+    return "train_length" in run.summary
+
+
+def _baselines(runs: Sequence[StoredRun]) -> dict[str, dict[str, float]]:
+    """Returns metric -> name -> value of the baselines that are equal in all runs of the metric."""
+    found: dict[str, dict[str, float]] = {}
+    for run in filter(_has_table, runs):
+        own = run.summary["baselines"]
+        known = found.setdefault(run.summary["metric"], own)
+        found[run.summary["metric"]] = {n: v for n, v in known.items() if own.get(n) == v}
+    return found
+
+
+def _metrics(line: Line) -> list[str]:
+    """Returns the metrics by length, the run's main one first."""
+    tested = [r for r in line.records if r["labels"]["split"] == "test"]
+    names = dict.fromkeys(r["metric"] for r in tested if "position" not in r["labels"])
+    return sorted(names.keys() - TIMES, key=[line.run.summary["metric"], *names].index)
+
+
+def _cells(line: Line, metric: str) -> list[list]:
+    final = summaries.final_values(line.records, metric)
+    return _rows({length: by_seed for (_, length), by_seed in final.items()})
+
+
+def _training(line: Line) -> list[list]:
+    """Returns rows of the training loss, at about POINTS steps."""
+    curve = summaries.curve(summaries.training_loss(line.records), "step")
+    return _rows({step: curve[step] for step in summaries.thin(curve, POINTS)})
+
+
+def _positions(line: Line) -> dict[str, list[list]]:
+    """Returns length -> rows of the run's main metric by position."""
+    wanted = summaries.by_position(line.records, line.run.summary["metric"])
+    return {str(n): _rows(summaries.curve(own, "position")) for n, own in wanted.items()}
+
+
+def _attention(line: Line) -> dict[str, Any] | None:
+    """Returns the attention weights [N, H, T, T] as bytes: 255 times their square roots."""
+    path = line.run.path / "attention" / f"{line.encoding}.npy"
+    if not path.is_file():
+        return None
+    weights_NHTT = np.load(path, allow_pickle=False).astype(np.float32)
+    scaled = np.round(255 * np.sqrt(np.clip(weights_NHTT, 0, 1))).astype(np.uint8)
+    return {"shape": scaled.shape[:3], "bytes": base64.b64encode(scaled.tobytes()).decode()}
+
+
+def _rows(curve: Mapping[int, Mapping[int, float]]) -> list[list]:
+    """Returns [x, mean, low, high, values of the seeds] at each x; None if not finite."""
+    found = []
+    for x, by_seed in curve.items():
+        seeds = list(by_seed.values())
+        found.append([x, *_rounded(interval(seeds)[:3]), _rounded(seeds)])
+    return found
+
+
+def _rounded(values: Iterable[float | None]) -> list[float | None]:
+    """Rounds to DIGITS digits."""
+    return [
+        None if value is None or not math.isfinite(value) else float(f"{value:.{DIGITS}g}")
+        for value in values
+    ]
+
+
+def _short(field: str, fields: Sequence[str]) -> str:
+    """Returns the last part of a dotted field if no other field has it; "task" for "task.name"."""
+    field = field.removesuffix(".name")
+    last = field.split(".")[-1]
+    ends = [other.removesuffix(".name").split(".")[-1] for other in fields]
+    return last if ends.count(last) == 1 else field
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "none"
+    return str(value)

@@ -88,12 +88,9 @@ def _extrapolation(runs: Sequence[StoredRun]) -> list[Any]:
 
 def _speed(runs: Sequence[StoredRun]) -> list[Any]:
     """Returns a panel for each kind of measured time."""
-    records = [r for run in runs for r in run.records if r["metric"] in TIMES]
-    found: list[Any] = []
-    for metric in _unique(record["metric"] for record in records):
-        own = [record for record in records if record["metric"] == metric]
-        found += _lines(metric.replace("_", " "), "step", _keys(own))
-    return found
+    records = [record for run in runs for record in run.records]
+    found = {metric: [r for r in records if r["metric"] == metric] for metric in sorted(TIMES)}
+    return [panel for m in found for panel in _lines(m.replace("_", " "), "step", _keys(found[m]))]
 
 
 def _media(runs: Sequence[StoredRun]) -> list[Any]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from posenc_jax.lab.hosts.exit_status import Unmeasured
 from posenc_jax.lab.report.statistics import Interval, mean_cell, paired
@@ -18,13 +18,13 @@ METRICS = {
     "token_accuracy": ("token accuracy", "share of answer tokens"),
     "loss": ("loss", "nats per token"),
 }
+LOWER = ("bits_per_byte", "loss")  # metrics of which lower values are better
 
 
 def summarise(
     records: Iterable[Record],
     *,
     metric: str,
-    better: Literal["lower", "higher"],
     train_length: int,
     baselines: Mapping[str, float] | None = None,
     not_measured: Sequence[Mapping] = (),
@@ -35,20 +35,20 @@ def summarise(
       records: as in metrics.jsonl; it uses those of `metric` on the test split at each encoding's
         last step, without curves by position.
       metric: the main metric.
-      better: which values of it are better.
       train_length: the longest length in training.
       baselines: name -> value of the metric, the same at every length.
       not_measured: {"encoding", "length", "reason"} of results that could not be measured.
 
     Raises:
-      ValueError: no record of the metric, or an unknown `better`.
+      ValueError: no record of the metric.
       Unmeasured: no record of the metric, for the reasons in `not_measured`.
     """
-    if better not in ("lower", "higher"):
-        raise ValueError(f"better: {better!r}; choices: lower, higher")
-    results: dict[str, dict] = {}
-    for (encoding, length), by_seed in final_values(records, metric).items():
-        results.setdefault(encoding, {})[str(length)] = mean_cell(list(by_seed.values()))
+    results = nested(
+        {
+            (encoding, str(length)): mean_cell(list(by_seed.values()))
+            for (encoding, length), by_seed in final_values(records, metric).items()
+        }
+    )
     if not results and not_measured:
         first = min(not_measured, key=lambda entry: entry["length"])
         raise Unmeasured("nothing was measured: {encoding} at {length}: {reason}".format(**first))
@@ -56,7 +56,7 @@ def summarise(
         raise ValueError(f"metric: no record of {metric!r} on the test split")
     return {
         "metric": metric,
-        "metric_better": better,
+        "metric_better": better(metric),
         "train_length": train_length,
         "baselines": dict(baselines or {}),
         "results": results,
@@ -130,14 +130,9 @@ def differences(records: Iterable[Record], metric: str) -> dict[str, dict[int, I
     pairs = {}
     for (encoding, length), by_seed in cells.items():
         base = cells.get((first, length), {}) if encoding != first else {}
-        shared = [seed for seed in by_seed if seed in base]
-        if shared:
-            pairs[encoding, length] = [(by_seed[seed], base[seed]) for seed in shared]
-    found: dict[str, dict[int, Interval]] = {}
-    for (encoding, length), rows in pairs.items():
-        ours, theirs = zip(*rows, strict=True)
-        found.setdefault(encoding, {})[length] = paired(ours, theirs, len(pairs))
-    return found
+        if shared := [(value, base[seed]) for seed, value in by_seed.items() if seed in base]:
+            pairs[encoding, length] = zip(*shared, strict=True)
+    return nested({where: paired(*sides, len(pairs)) for where, sides in pairs.items()})
 
 
 def collect(
@@ -210,6 +205,11 @@ def small(value: float | None, missing: str = "not finite") -> str:
     if value is None or not math.isfinite(value):
         return missing
     return "0" if value == 0 else f"{value:.3g}" if value >= 0.01 else f"{value:.0e}"
+
+
+def better(metric: str) -> str:
+    """Returns which values of a metric are better, "lower" or "higher"."""
+    return "lower" if metric in LOWER else "higher"
 
 
 def label(metric: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
+from posenc_jax.lab.config.sweeps import dotted
 from posenc_jax.lab.hosts.files import write_text
 from posenc_jax.lab.report import drawing, plots
 from posenc_jax.lab.report.sections import Cell, Grid, Picture, Section
@@ -154,13 +155,11 @@ def _about(run: StoredRun) -> str:
     )
 
 
-def _flat(values: Mapping, prefix: str = "") -> Iterator[tuple[str, str]]:
+def _flat(values: Mapping) -> Iterator[tuple[str, str]]:
     """Yields nested values as pairs such as ("corpus.bytes", "12345678")."""
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        elif value is not None:
-            yield f"{prefix}{name}", value if isinstance(value, str) else json.dumps(value)
+    for name, value in dotted(values).items():
+        if value is not None:
+            yield name, value if isinstance(value, str) else json.dumps(value)
 
 
 def pairs(values: Iterable[tuple[str, str]]) -> str:
