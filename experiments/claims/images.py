@@ -139,14 +139,14 @@ def printed(drawn: dict, order: Order) -> Task:
         chosen = jax.random.randint(key, size_B.shape, 0, len(data["train"]["label_N"]))
         return batch(data["train"], chosen, width)
 
-    def test(data, index_B, size, width):
+    def numbered(data, index_B, size_B, width, split):
         return batch(data[str(width)], index_B, width)
 
     return Task(
         name=f"printed digits, {order}", vocab=SYMBOL + INK + glyphs.CLASSES, metric="exact_match",
         least=SMALL, most=LARGE, width=lambda side: side * side,
         examples=lambda side: len(drawn[str(bucket(side * side))][1]), data=data, sample=sample,
-        test=test, baselines=dict, facts={},
+        numbered=numbered, baselines=dict, facts={},
     )  # fmt: skip
 
 
