@@ -60,7 +60,7 @@ def test_splits_share_no_file_and_no_copy(folder):
 
 def test_stdlib_splits_share_no_file(stdlib):
     library = corpus.standard_library()
-    paths = [piece.path for piece in library.pieces]
+    paths = [path for pieces in library.pieces.values() for path, _, _ in pieces]
     assert len(set(paths)) == len(paths)
     assert not [path for path in paths if {"test", "site-packages"} & set(path.parts)]
     share = {split: size / sum(library.sizes.values()) for split, size in library.sizes.items()}

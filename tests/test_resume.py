@@ -183,9 +183,9 @@ def attempt(workdir, kill="", count=0, model=MODEL):
         patch.setattr(loop, "chunk_runner", lambda model, *rest: RUNNER(model))
         with (
             runs.Run(workdir, CONFIG) as run,
-            runs.StageCheckpoints(run, "nope", 8, OFTEN) as keeper,
+            runs.StageCheckpoints(run, "nope", 8, OFTEN) as checkpoints,
         ):
-            state = train(model, TASK, TRAIN, 1, 0, True, read, keeper)
+            state = train(model, TASK, TRAIN, 1, 0, True, read, checkpoints)
             run.end("nope")
     return state, run
 

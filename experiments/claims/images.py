@@ -128,14 +128,15 @@ def printed(drawn: dict, order: Order) -> Task:
         chosen = jax.random.randint(key, size_B.shape, 0, len(data["train"].tokens_BT))
         return rows(data["train"], chosen, width)
 
-    def test(data, index_B, size, width):
+    def numbered(data, index_B, size_B, width, split):
         return rows(data[str(width)], index_B, width)
 
     return Task(
         name=f"printed digits, {order}", vocab=SYMBOL + INK + glyphs.CLASSES, metric="exact_match",
         least=SMALL, most=LARGE, width=lambda side: side * side,
-        examples=lambda side: len(drawn[str(bucket(side * side))][1]), sample=sample, test=test,
-        data={name: whole(*shown) for name, shown in drawn.items()}, baselines=dict, facts={},
+        examples=lambda side: len(drawn[str(bucket(side * side))][1]), sample=sample,
+        data={name: whole(*shown) for name, shown in drawn.items()}, numbered=numbered,
+        baselines=dict, facts={},
     )  # fmt: skip
 
 

@@ -118,12 +118,12 @@ def moments(name: str) -> Task:
     def sample(data, key, size_B, width):
         return batch(data, jax.random.split(key, len(size_B)))
 
-    def test(data, index_B, size, width):
+    def numbered(data, index_B, size_B, width, split):
         key = jax.random.key(1, impl="threefry2x32")
         return batch(data, jax.vmap(partial(jax.random.fold_in, key))(index_B))
 
     return Task(
         name=f"moments, {name}", vocab=SYMBOL + WORDS + 1, metric="exact_match", least=FRAMES,
         most=FRAMES, width=lambda size: wide, examples=lambda size: 256, data=data, sample=sample,
-        test=test, baselines=dict, facts={},
+        numbered=numbered, baselines=dict, facts={},
     )  # fmt: skip

@@ -166,7 +166,7 @@ def relabelled(task: Task, label: Callable[[Batch], Batch]) -> Task:
     """The task with `label` applied to its batches."""
     return task._replace(
         sample=lambda *args: label(task.sample(*args)),
-        test=lambda *args: label(task.test(*args)),
+        numbered=lambda *args: label(task.numbered(*args)),
     )
 
 

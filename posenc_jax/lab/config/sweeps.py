@@ -31,8 +31,7 @@ def grid(fields: Mapping[str, Sequence]) -> Description:
 
     FieldError: a field without values.
     """
-    rows = itertools.product(*_columns(fields).values())
-    return tuple(dict(zip(fields, row, strict=True)) for row in rows)
+    return product(*(zipped({field: values}) for field, values in fields.items()))
 
 
 def zipped(fields: Mapping[str, Sequence]) -> Description:
@@ -40,11 +39,13 @@ def zipped(fields: Mapping[str, Sequence]) -> Description:
 
     ValueError: a field without values, or fields with different numbers of values.
     """
-    columns = _columns(fields)
-    if len({len(column) for column in columns.values()}) > 1:
-        counts = ", ".join(f"{field} {len(column)}" for field, column in columns.items())
+    for field, values in fields.items():
+        if isinstance(values, str) or not len(values):
+            raise FieldError(field, f"a sweep needs a sequence of values, not {values!r}")
+    if len(set(map(len, fields.values()))) > 1:
+        counts = ", ".join(f"{field} {len(values)}" for field, values in fields.items())
         raise ValueError(f"zipped: the fields must have equally many values, not {counts}")
-    return tuple(dict(zip(fields, row, strict=True)) for row in zip(*columns.values(), strict=True))
+    return tuple(dict(zip(fields, row, strict=True)) for row in zip(*fields.values(), strict=True))
 
 
 def product(*parts: Description) -> Description:
@@ -141,15 +142,6 @@ def dotted(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def text(value: Any) -> str:
     """A value as the command line takes it: sequences as tuples, strings without quotes."""
     return value if isinstance(value, str) else repr(tuple(value) if _is_sequence(value) else value)
-
-
-def _columns(fields: Mapping[str, Sequence]) -> dict[str, list]:
-    columns = {}
-    for field, values in fields.items():
-        if isinstance(values, str) or not (column := list(values)):
-            raise FieldError(field, f"a sweep needs a sequence of values, not {values!r}")
-        columns[field] = column
-    return columns
 
 
 def _seed_fields(key: str, fields: Mapping, seeds: list) -> dict[str, int]:

@@ -30,29 +30,22 @@ from posenc_jax.options import FieldError
 _NOT_SOURCE = ("test*", "idle_test", "*-packages", "__pycache__", "encodings", "pydoc_data")
 
 
-class Piece(NamedTuple):
-    """Bytes start .. stop of a file, and their split."""
-
-    split: str
-    path: Path
-    start: int
-    stop: int
-
-
 class Corpus(NamedTuple):
-    """The files of a text, not read yet; `binary` is the number of files that are not text."""
+    """The files of a text, not read yet.
+
+    pieces: of each split, (path, start, stop): bytes start .. stop of a file.
+    binary: the number of files that are not text.
+    """
 
     source: str
-    pieces: list[Piece]
+    pieces: dict[str, list[tuple[Path, int, int]]]
     binary: int
 
     @property
     def sizes(self) -> dict[str, int]:
         """The bytes of each split, with the 0 bytes between files."""
-        found: dict[str, int] = dict.fromkeys(SPLITS, -1)
-        for piece in self.pieces:
-            found[piece.split] += piece.stop - piece.start + 1
-        return {split: max(size, 0) for split, size in found.items()}
+        lengths = {s: [stop - start for _, start, stop in self.pieces[s]] for s in SPLITS}
+        return {split: sum(each) + max(len(each) - 1, 0) for split, each in lengths.items()}
 
 
 def stdlib(stretch: int = 65536, masked: float = 0.0) -> Plan:
@@ -100,7 +93,7 @@ def files_at(path: str) -> Corpus:
 
 def _plan(corpus: Corpus, stretch: int, masked: float) -> Plan:
     check_options(stretch, masked)
-    if not corpus.pieces:
+    if not any(corpus.pieces.values()):
         raise FieldError("task.name", f"{corpus.source} holds no text files")
     most = largest_window(corpus.source, corpus.sizes, stretch)
 
@@ -136,19 +129,19 @@ def _is_text(path: Path) -> bool:
         return b"\0" not in opened.read(8192)
 
 
-def _by_file(root: Path, files: list[Path]) -> list[Piece]:
+def _by_file(root: Path, files: list[Path]) -> dict[str, list[tuple[Path, int, int]]]:
     """One piece for each file, in the order of the hash that decides its split."""
-    pieces = []
+    pieces = {split: [] for split in SPLITS}
     for digest, path in sorted((sha256(f.as_posix().encode()).digest(), f) for f in files):
-        size = (root / path).stat().st_size
-        pieces.append(Piece(split_of(digest, 90, 5), root / path, 0, size))
-    return [piece for piece in pieces if piece.stop > 0]
+        if size := (root / path).stat().st_size:
+            pieces[split_of(digest, 90, 5)].append((root / path, 0, size))
+    return pieces
 
 
-def _by_position(path: Path) -> list[Piece]:
+def _by_position(path: Path) -> dict[str, list[tuple[Path, int, int]]]:
     size = path.stat().st_size
     cuts = (0, size * 90 // 100, size * 95 // 100, size)
-    return [Piece(split, path, *cuts[i : i + 2]) for i, split in enumerate(SPLITS)]
+    return {split: [(path, cuts[i], cuts[i + 1])] for i, split in enumerate(SPLITS)}
 
 
 def texts(corpus: Corpus) -> dict[str, list[tuple[Path, bytes]]]:
@@ -156,7 +149,7 @@ def texts(corpus: Corpus) -> dict[str, list[tuple[Path, bytes]]]:
     found: dict[str, list[tuple[Path, bytes]]] = {split: [] for split in SPLITS}
     seen = set()
     for split in SPLITS:
-        for _, path, start, stop in (p for p in corpus.pieces if p.split == split):
+        for path, start, stop in corpus.pieces[split]:
             text = np.fromfile(path, np.uint8, stop - start, offset=start).tobytes()
             if (mark := (start, sha256(text).digest())) not in seen:
                 seen.add(mark)

@@ -15,7 +15,6 @@ Each test image is shown in three views, VIEWS, one after the other in the numbe
                   accuracy of a model that uses positions, and of no other
 """
 
-import itertools
 import zlib
 from functools import cache
 from hashlib import sha256
@@ -32,7 +31,6 @@ from posenc_jax.lab.tasks.task import (
     check_least,
     fold_each,
     hash_of,
-    numbered,
     split_of,
 )
 from posenc_jax.layout import layout
@@ -43,16 +41,11 @@ VIEWS = ("counted", "interpolated", "shuffled")
 
 
 class Images(NamedTuple):
-    """Images with labels: pixels uint8 [N, side, side, C] and labels int32 [N] of each split."""
+    """Images with labels, of each split: "pixels" uint8 [N, side, side, C], "labels" int32 [N]."""
 
     name: str
-    pixels: dict[str, np.ndarray]
-    labels: dict[str, np.ndarray]
+    splits: dict[str, dict[str, np.ndarray]]
     classes: int
-
-    @property
-    def side(self) -> int:
-        return self.pixels["train"].shape[1]
 
 
 def digits(patch: int = 2, order: Order = "grid", moved: float = 0.1) -> Task:
@@ -75,8 +68,9 @@ def _digits() -> Images:
     found: Any = load_digits()
     pixels = found.images.astype(np.uint8)[..., None]
     split_N = np.array([split_of(sha256(image.tobytes()).digest(), 60, 10) for image in pixels])
-    divided = lambda array: {split: array[split_N == split] for split in SPLITS}
-    return Images("digits", divided(pixels), divided(found.target.astype(np.int32)), 10)
+    both = {"pixels": pixels, "labels": found.target.astype(np.int32)}
+    splits = {s: {part: array[split_N == s] for part, array in both.items()} for s in SPLITS}
+    return Images("digits", splits, 10)
 
 
 def check_patch(name: str, side: int, patch: int) -> None:
@@ -95,9 +89,10 @@ def classified(images: Images, patch: int, order: Order, moved: float) -> Task:
 
     FieldError: patches do not fill the images.
     """
-    check_patch(images.name, images.side, patch)
-    own, channels = images.side // patch, images.pixels["train"].shape[-1]
-    counts = {split: len(labels) for split, labels in images.labels.items()}
+    *_, side, channels = images.splits["train"]["pixels"].shape
+    check_patch(images.name, side, patch)
+    own = side // patch
+    counts = {split: len(held["labels"]) for split, held in images.splits.items()}
 
     def batch(data, split, index_B, size_B, width, squeeze_B, order_BT=None, moves_2B2=None):
         """A batch of one split; `order_BT` is the number of the patch at each place."""
@@ -122,7 +117,7 @@ def classified(images: Images, patch: int, order: Order, moved: float) -> Task:
         never_B = jnp.zeros(size_B.shape, bool)
         return batch(data, "train", index_B, size_B, width, never_B, moves_2B2=moves_2B2)
 
-    def rows(split, data, index_B, size_B, width):
+    def numbered(data, index_B, size_B, width, split):
         # A fixed implementation: the orders do not change with JAX's default.
         key = jax.random.key(zlib.crc32(images.name.encode()), impl="threefry2x32")
         view_B, shown_B = jnp.divmod(index_B, counts[split])
@@ -132,16 +127,15 @@ def classified(images: Images, patch: int, order: Order, moved: float) -> Task:
         order_BT = jnp.where(shuffle_B1, order_BT, place_T[None])
         squeeze_B = view_B == VIEWS.index("interpolated")
         shown = batch(data, split, shown_B, size_B, width, squeeze_B, order_BT)
-        return shown, view_B < len(VIEWS)
+        exists_B1 = (view_B < len(VIEWS))[:, None]
+        return shown._replace(weights_BT=exists_B1.astype(jnp.float32))
 
-    width_of = lambda size: size * size
     return Task(
         name=images.name, vocab=images.classes, metric="accuracy", least=own, most=None,
-        width=width_of, examples=lambda size: len(VIEWS) * counts["test"],
-        data=_data(images), sample=sample,
-        test=numbered(images.name, own, None, width_of, rows),
+        width=lambda size: size * size, examples=lambda size: len(VIEWS) * counts["test"],
+        data=_data(images), sample=sample, numbered=numbered,
         baselines=lambda: {"most_frequent": _most_frequent(images)},
-        facts={"sha256": _sha256(images), "images": counts, "pixels": images.side,
+        facts={"sha256": _sha256(images), "images": counts, "pixels": side,
                "channels": channels, "classes": images.classes},
         features=patch * patch * channels,
     )  # fmt: skip
@@ -204,23 +198,20 @@ def _shuffled(key, size, place_T):
 
 def _data(images: Images) -> dict[str, Any]:
     """The arrays of the task; mean and deviation are of the training pixels, by channel."""
-    train = images.pixels["train"].astype(np.float32)
+    train = images.splits["train"]["pixels"].astype(np.float32)
     of_channels = {"axis": (0, 1, 2), "keepdims": True}
-    data: dict[str, Any] = {
-        split: {"pixels": images.pixels[split], "labels": images.labels[split]} for split in SPLITS
-    }
-    data["mean"] = train.mean(**of_channels)
-    data["deviation"] = np.maximum(train.std(**of_channels), 1e-6)
-    return jax.tree.map(jnp.asarray, data)
+    mean, deviation = train.mean(**of_channels), np.maximum(train.std(**of_channels), 1e-6)
+    return jax.tree.map(jnp.asarray, {**images.splits, "mean": mean, "deviation": deviation})
 
 
 def _most_frequent(images: Images) -> float:
     """The accuracy of the most frequent label of the training split."""
-    label = np.bincount(images.labels["train"]).argmax()
-    return float((images.labels["test"] == label).mean())
+    label = np.bincount(images.splits["train"]["labels"]).argmax()
+    return float((images.splits["test"]["labels"] == label).mean())
 
 
 def _sha256(images: Images) -> str:
     """The hash of the pixels and the labels of the three splits."""
-    both = [(images.pixels[split], images.labels[split].astype("<i4")) for split in SPLITS]
-    return hash_of([pixels.shape for pixels, _ in both], itertools.chain(*both))
+    held = [images.splits[split] for split in SPLITS]
+    arrays = [array for one in held for array in (one["pixels"], one["labels"].astype("<i4"))]
+    return hash_of([one["pixels"].shape for one in held], arrays)

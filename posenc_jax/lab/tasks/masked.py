@@ -45,8 +45,8 @@ def masked(task: Task, share: float) -> Task:
             fold_each(jax.random.fold_in(key, 1), jnp.arange(len(size_B), dtype=jnp.int32)),
         )
 
-    def test(data, index_B, size, width, split="test"):
-        key_B = example_keys("masked", split, index_B, size)
-        return hide(task.test(data, index_B, size, width, split), key_B)
+    def numbered(data, index_B, size_B, width, split):
+        key_B = example_keys("masked", split, index_B, size_B)
+        return hide(task.numbered(data, index_B, size_B, width, split), key_B)
 
-    return task._replace(vocab=task.vocab + 1, sample=sample, test=test)
+    return task._replace(vocab=task.vocab + 1, sample=sample, numbered=numbered)

@@ -11,19 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.lab.tasks.task import (
-    BOS,
-    EOS,
-    PAD,
-    SEP,
-    SPLITS,
-    SYMBOL,
-    Batch,
-    Task,
-    hash_of,
-    numbered,
-)
-from posenc_jax.layout import layout
+from posenc_jax.lab.tasks.task import BOS, EOS, SEP, SPLITS, SYMBOL, Task, hash_of, next_token
 
 
 def answered(
@@ -39,35 +27,27 @@ def answered(
     def count(data, split, size):
         return jnp.searchsorted(data[split]["width"], size, side="right").astype(jnp.int32)
 
-    def batch(lines, index_B, width):
-        start_B, width_B = lines["start"][index_B], lines["width"][index_B]
+    def batch(lines, index_B, width, counts_B):
         place_L = jnp.arange(width + 1, dtype=jnp.int32)
-        at_BL = jnp.minimum(start_B[:, None] + place_L[None], len(lines["tokens"]) - 1)
-        token_BL = lines["tokens"][at_BL].astype(jnp.int32)
-        inside_BT = place_L[None, :-1] < width_B[:, None]
-        answer_BT = place_L[None, :-1] >= lines["asked"][index_B][:, None]
-        return Batch(
-            jnp.where(inside_BT, token_BL[:, :-1], PAD),
-            jnp.where(inside_BT, token_BL[:, 1:], PAD),
-            (inside_BT & answer_BT).astype(jnp.float32),
-            layout(inside_BT.astype(jnp.int32)),
-        )
+        at_BL = lines["start"][index_B][:, None] + place_L[None]
+        token_BL = lines["tokens"][jnp.minimum(at_BL, len(lines["tokens"]) - 1)]
+        answer_BL = place_L[None] > lines["asked"][index_B][:, None]
+        answer_BL &= counts_B[:, None]
+        return next_token(token_BL.astype(jnp.int32), answer_BL, lines["width"][index_B])
 
     def sample(data, key, size_B, width):
         index_B = jax.random.randint(key, size_B.shape, 0, count(data, "train", size_B))
-        return batch(data["train"], index_B, width)
+        return batch(data["train"], index_B, width, jnp.ones(index_B.shape, bool))
 
-    def rows(split, data, index_B, size_B, width):
+    def numbered(data, index_B, size_B, width, split):
         count_B = count(data, split, size_B)
-        return batch(data[split], jnp.minimum(index_B, count_B - 1), width), index_B < count_B
+        return batch(data[split], jnp.minimum(index_B, count_B - 1), width, index_B < count_B)
 
-    width_of = lambda size: size
     return Task(
         name=source, vocab=SYMBOL + 256, metric="exact_match", least=least, most=most,
-        width=width_of,
         examples=lambda size: int(np.searchsorted(widths["test"], size, side="right")),
         data=jax.tree.map(jnp.asarray, lines), sample=sample,
-        test=numbered(source, least, most, width_of, rows), baselines=dict,
+        numbered=numbered, baselines=dict,
         facts={
             "sha256": hash_of([len(token_N) for token_N in tokens], tokens),
             "examples": {split: len(read[split]) for split in SPLITS},

@@ -14,7 +14,6 @@ tokens are the answer. `generated` makes a task of it. Special tokens are the sa
 
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from hashlib import sha256
 from typing import Any, Literal, NamedTuple
 
@@ -68,17 +67,15 @@ class Task(NamedTuple):
     metric:   the metric of its scores.
     least, most: the smallest and the largest size; most None: no limit. A size is the number of
               symbols of a problem, or of bytes of a window.
-    width:    (size) -> tokens that the model reads.
     examples: (size) -> number of test examples; None: no limit.
     data:     arrays that `sample` and `test` read; an argument, so that they are not constants
               of the compiled program.
     sample:   (data, key, size_B, width) -> Batch of training examples; sizes may be traced.
-    test:     (data, index_B, size, width, split="test") -> Batch of test examples by number, or
-              with split="valid" of validation examples. They are the same in every run, and each
-              split is drawn apart from the others. A number of `examples(size)` or more gives a
-              row of weight 0.
+    numbered: (data, index_B, size_B, width, split) -> Batch of test or validation examples by
+              number, see `test`.
     baselines: () -> {name: the metric of a simple baseline}.
     facts:    facts about the data, for the record of a run.
+    width:    (size) -> tokens that the model reads.
     features: numbers in a patch, for a task of images; None: the model reads token ids.
     feed:     (seeds, steps, batch, width) -> Fed, for data too large for the device: `sample` gets
               the rows of its step instead of `data`. Seeds and steps are ranges. None: `data` is on
@@ -90,13 +87,13 @@ class Task(NamedTuple):
     metric: Metric
     least: int
     most: int | None
-    width: Callable[[int], int]
     examples: Callable[[int], int | None]
     data: Any
     sample: Callable[[Any, jax.Array, jax.Array, int], Batch]
-    test: Callable[..., Batch]
+    numbered: Callable[[Any, jax.Array, jax.Array, int, str], Batch]
     baselines: Callable[[], Mapping[str, float]]
     facts: Mapping[str, Any]
+    width: Callable[[Any], Any] = lambda size: size
     features: int | None = None
     feed: Callable[[range, range, int, int], Fed] | None = None
 
@@ -104,6 +101,23 @@ class Task(NamedTuple):
     def streamed(self) -> bool:
         """Whether training rows are read step by step, by `feed`."""
         return self.feed is not None
+
+    def test(
+        self, data: Any, index_B: jax.Array, size: Any, width: int, split: str = "test"
+    ) -> Batch:
+        """The test examples of one size by number, or with split="valid" validation examples.
+
+        They are the same in every run, and each split is drawn apart from the others. A number of
+        `examples(size)` or more gives a row of weight 0.
+
+        FieldError: a wrong size or width; a traced size is not checked.
+        """
+        check_size(self.name, size, self.least, self.most)
+        if isinstance(size, Integer) and width < (needed := self.width(size)):
+            reason = f"{width} is too narrow for {self.name} of size {size}; {needed} or more"
+            raise FieldError("width", reason)
+        size_B = jnp.broadcast_to(jnp.asarray(size, jnp.int32), index_B.shape)
+        return self.numbered(data, index_B, size_B, width, split)
 
 
 class Plan(NamedTuple):
@@ -155,89 +169,64 @@ def generated(
       group: (size, place_L) -> group_L, the group of each token of a line; see `Layout`.
     """
     group = group or (lambda size, place_L: jnp.zeros_like(place_L))
-    examples = partial(_batch_of_lines, line, length, group, padding)
+
+    def lines(key_B, size_B, width):
+        place_L = jnp.arange(width + 1, dtype=jnp.int32)
+        token_BL, answer_BL = jax.vmap(line, (0, 0, None))(key_B, size_B, place_L)
+        group_BL = jax.vmap(group, (0, None))(size_B, place_L)
+        width_B = length(size_B) - 1  # the last token is only a target
+        return next_token(token_BL, answer_BL, width_B, group_BL=group_BL, padding=padding)
 
     def sample(data, key, size_B, width):
-        del data
         row_B = jnp.arange(size_B.shape[0], dtype=jnp.int32)
-        return examples(fold_each(jax.random.fold_in(key, 0), row_B), size_B, width)
+        return lines(fold_each(jax.random.fold_in(key, 0), row_B), size_B, width)
 
-    def rows(split, data, index_B, size_B, width):
-        del data
-        batch = examples(example_keys(name, split, index_B, size_B), size_B, width)
-        return batch, jnp.ones(index_B.shape, bool)
+    def numbered(data, index_B, size_B, width, split):
+        return lines(example_keys(name, split, index_B, size_B), size_B, width)
 
-    width_of = lambda size: length(size) - 1
     return Task(
-        name=name,
-        vocab=SYMBOL + symbols,
-        metric="exact_match",
-        least=least,
-        most=most,
-        width=width_of,
-        examples=lambda size: None,
-        data=(),
-        sample=sample,
-        test=numbered(name, least, most, width_of, rows),
-        baselines=lambda: {} if chance is None else {"chance": chance},
-        facts={},
-    )
+        name=name, vocab=SYMBOL + symbols, metric="exact_match", least=least, most=most,
+        width=lambda size: length(size) - 1, examples=lambda size: None, data=(), sample=sample,
+        numbered=numbered, baselines=lambda: {} if chance is None else {"chance": chance}, facts={},
+    )  # fmt: skip
 
 
-def _batch_of_lines(line, length, group, padding, key_B, size_B, width) -> Batch:
-    """A batch of one line for each key, of sizes size_B, padded to one width."""
-    place_L = jnp.arange(width + 1, dtype=jnp.int32)
-    token_BL, answer_BL = jax.vmap(line, (0, 0, None))(key_B, size_B, place_L)
-    group_BL = jax.vmap(group, (0, None))(size_B, place_L)
-    width_B = length(size_B) - 1  # the last token is only a target
-    inside_BT = place_L[None, :-1] < width_B[:, None]
-    rows = (
-        jnp.where(inside_BT, token_BL[:, :-1], PAD),
-        jnp.where(inside_BT, token_BL[:, 1:], PAD),
-        (inside_BT & answer_BL[:, 1:]).astype(jnp.float32),
-        inside_BT.astype(jnp.int32),
-        jnp.where(inside_BT, group_BL[:, :-1], 0),
-    )
+def next_token(
+    token_BL: jax.Array,
+    answer_BL: jax.Array,
+    width_B: jax.Array,
+    *,
+    segment_BT: jax.Array | None = None,
+    group_BL: jax.Array | None = None,
+    padding: Padding = "right",
+) -> Batch:
+    """The batch that predicts each token of lines from those before it.
+
+    Args:
+      token_BL: the lines, int32 [B, T + 1].
+      answer_BL: whether a token counts as a target, [B, T + 1] or [B, 1].
+      width_B: number of input tokens of each line; the rest is padding.
+      segment_BT, group_BL: see `Layout`; by default a line is one segment without groups.
+      padding: the side of the padding.
+    """
+    width = token_BL.shape[1] - 1
+    inside_BT = jnp.arange(width, dtype=jnp.int32)[None] < width_B[:, None]
+    segment_BT = inside_BT.astype(jnp.int32) if segment_BT is None else segment_BT
+    answer_BL = jnp.broadcast_to(answer_BL, token_BL.shape).astype(jnp.float32)
+    group_BT = None if group_BL is None else group_BL[:, :-1]
+    rows: Any = (token_BL[:, :-1], token_BL[:, 1:], answer_BL[:, 1:], segment_BT, group_BT)
+    rows = jax.tree.map(lambda row_BT: jnp.where(inside_BT, row_BT, 0), rows)  # PAD is 0
     if padding == "left":
-        rows = [jax.vmap(jnp.roll)(row_BT, width - width_B) for row_BT in rows]
+        rows = jax.tree.map(lambda row_BT: jax.vmap(jnp.roll)(row_BT, width - width_B), rows)
     *content, segment_BT, group_BT = rows
     return Batch(*content, layout(segment_BT, group_BT=group_BT))
 
 
-def numbered(
-    name: str,
-    least: int,
-    most: int | None,
-    width_of: Callable[[Any], Any],
-    rows: Callable[..., tuple[Batch, jax.Array]],
-) -> Callable[..., Batch]:
-    """The function `test` of a task, which refuses a wrong size or width unless it is traced.
-
-    Args:
-      name, least, most, width_of: as name, least, most and width of `Task`.
-      rows: (split, data, index_B, size_B, width) -> (Batch, exists_B): the examples by number, and
-        whether there are so many.
-    """
-
-    def test(data, index_B, size, width, split="test"):
-        check_size(name, size, least, most)
-        if isinstance(size, Integer) and width < width_of(size):
-            reason = f"{width} is too narrow for {name} of size {size}; {width_of(size)} or more"
-            raise FieldError("width", reason)
-        size_B = jnp.broadcast_to(jnp.asarray(size, jnp.int32), index_B.shape)
-        batch, exists_B = rows(split, data, index_B, size_B, width)
-        weights_BT = jnp.where(exists_B[:, None], batch.weights_BT, 0.0)
-        return batch._replace(weights_BT=weights_BT)
-
-    return test
-
-
-def example_keys(name: str, split: str, index_B: jax.Array, size: Any) -> jax.Array:
-    """The random key of each test or validation example, [B]; size is one, or one for each."""
+def example_keys(name: str, split: str, index_B: jax.Array, size_B: jax.Array) -> jax.Array:
+    """The random key of each test or validation example, [B]."""
     # A fixed implementation: the examples do not change with JAX's default.
     key = jax.random.key(zlib.crc32(name.encode()), impl="threefry2x32")
     key = jax.random.fold_in(key, {"test": 1, "valid": 2}[split])
-    size_B = jnp.broadcast_to(jnp.asarray(size, jnp.int32), index_B.shape)
     return jax.vmap(jax.random.fold_in)(fold_each(key, size_B), index_B)
 
 

@@ -25,9 +25,8 @@ from posenc_jax.lab.tasks.task import (
     Task,
     check_least,
     hash_of,
-    numbered,
+    next_token,
 )
-from posenc_jax.layout import layout
 from posenc_jax.options import FieldError
 
 SEPARATOR = b"\0"
@@ -60,33 +59,32 @@ def windowed(
     sizes = {split: len(text[split]) for split in SPLITS}
     most = largest_window(source, sizes, stretch)
 
-    def windows(text_N, start_B, size_B, width):
+    def windows(text_N, start_B, size_B, width, counts_B):
         place_L = jnp.arange(width + 1, dtype=jnp.int32)
         index_BL = jnp.minimum(start_B[:, None] + place_L[None], len(text_N) - 1)
-        return batch(text_N[index_BL], size_B, packed)
+        return batch(text_N[index_BL], counts_B, size_B, packed)
 
     def sample(data, key, size_B, width):
+        all_B = jnp.ones(size_B.shape, bool)
         if feed is not None:
-            return batch(data[:, : width + 1], size_B, packed)
+            return batch(data[:, : width + 1], all_B, size_B, packed)
         start_B = jax.random.randint(key, size_B.shape, 0, len(data["train"]) - size_B)
-        return windows(data["train"], start_B, size_B, width)
+        return windows(data["train"], start_B, size_B, width, all_B)
 
-    def rows(split, data, index_B, size_B, width):
-        batch = windows(data[split], index_B * size_B, size_B, width)
-        return batch, (index_B + 1) * size_B <= most
+    def numbered(data, index_B, size_B, width, split):
+        exists_B = (index_B + 1) * size_B <= most
+        return windows(data[split], index_B * size_B, size_B, width, exists_B)
 
-    width_of = lambda size: size
     task = Task(
         name=source,
         vocab=256,
         metric="bits_per_byte",
         least=1,
         most=most,
-        width=width_of,
         examples=lambda size: most // size,
         data={split: jnp.asarray(text[split]) for split in SPLITS},
         sample=sample,
-        test=numbered(source, 1, most, width_of, rows),
+        numbered=numbered,
         baselines=lambda: baselines(text, most),
         facts={"sha256": text_sha256(text), "bytes": sizes, "stretch": most, **facts},
         feed=feed,
@@ -97,21 +95,17 @@ def windowed(
     return masked(task, share)._replace(baselines=unigram)
 
 
-def batch(byte_BL: jax.Array, size_B: jax.Array, packed: bool) -> Batch:
-    """The batch of width T of rows of bytes [B, T + 1], of which the first size_B are inputs."""
-    place_T = jnp.arange(byte_BL.shape[1] - 1, dtype=jnp.int32)
-    inside_BT = place_T[None] < size_B[:, None]
+def batch(byte_BL: jax.Array, counts_B: jax.Array, size_B: jax.Array, packed: bool) -> Batch:
+    """The batch of rows of bytes [B, T + 1], of which the first size_B are inputs.
+
+    counts_B: whether the targets of a row count.
+    """
     byte_BL = byte_BL.astype(jnp.int32)
-    segment_BT = jnp.ones_like(byte_BL[:, :-1])
+    segment_BT = None
     if packed:
-        first_BT = (byte_BL[:, :-1] == SEPARATOR[0]) & (place_T > 0)[None]
+        first_BT = (byte_BL[:, :-1] == SEPARATOR[0]).at[:, 0].set(False)
         segment_BT = 1 + jnp.cumsum(first_BT, axis=1, dtype=jnp.int32)
-    return Batch(
-        jnp.where(inside_BT, byte_BL[:, :-1], 0),
-        jnp.where(inside_BT, byte_BL[:, 1:], 0),
-        inside_BT.astype(jnp.float32),
-        layout(jnp.where(inside_BT, segment_BT, 0)),
-    )
+    return next_token(byte_BL, counts_B[:, None], size_B, segment_BT=segment_BT)
 
 
 def document(text: bytes | str) -> bytes:

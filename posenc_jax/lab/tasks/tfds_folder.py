@@ -53,8 +53,11 @@ def find(name: str) -> Prepared:
             _refuse(name, f"has several configs prepared; choices: {', '.join(configs)}")
         folder = folder / configs[0] if configs else folder
     versions = _versions(folder)
+    if half := None if versions else _left_over(folder):
+        _refuse(name, f"was left half prepared; remove {half} and prepare again: {_command(name)}")
     if not versions:
-        _refuse_missing(name, folder)
+        check_known(name)
+        _refuse(name, f"is not prepared in {data_dir()}; once, type: {_command(name)}")
     if version and version not in versions:
         _refuse(name, f"is not prepared in that version; choices: {', '.join(versions)}")
     return _open(name, folder / (version or versions[-1]))
@@ -129,13 +132,6 @@ def _left_over(folder: Path) -> Path | None:
 def _command(name: str) -> str:
     """The command that prepares a set."""
     return f"python scripts/prepare_data.py {name}"
-
-
-def _refuse_missing(name: str, folder: Path) -> NoReturn:
-    if half := _left_over(folder):
-        _refuse(name, f"was left half prepared; remove {half} and prepare again: {_command(name)}")
-    check_known(name)
-    _refuse(name, f"is not prepared in {data_dir()}; once, type: {_command(name)}")
 
 
 def _refuse(name: str, why: str) -> NoReturn:

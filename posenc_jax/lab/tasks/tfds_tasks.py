@@ -154,12 +154,11 @@ def pictures(
     _check_fits(found, parts, each=int(np.prod(shape)))
 
     def read() -> Task:
-        pixels, labels = {}, {}
+        splits = {}
         for split, source in _sources(found, parts).items():
-            rows = list(source)
-            pixels[split] = np.stack([row[image] for row in rows])
-            labels[split] = np.array([row[label] for row in rows], np.int32)
-        stored = images.Images(found.name, pixels, labels, features[label].num_classes)
+            pixels, labels = zip(*((row[image], row[label]) for row in source), strict=True)
+            splits[split] = {"pixels": np.stack(pixels), "labels": np.array(labels, np.int32)}
+        stored = images.Images(found.name, splits, features[label].num_classes)
         return images.classified(stored, patch, order, moved)
 
     return Plan(side // patch, None, read, width=lambda size: size * size)

@@ -71,11 +71,6 @@ class Evaluator:
         self._compiled: dict[tuple[int, int, int], Any] = {}
         self._compiling = threading.Lock()
 
-    @property
-    def programs(self) -> int:
-        """The number of programs compiled so far."""
-        return len(self._compiled)
-
     def shape(self, size: int, part: int = 1) -> tuple[int, int, int]:
         """(width, groups, rows) of the program for one size; sizes of one shape share a program.
 

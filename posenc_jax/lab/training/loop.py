@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,16 +16,9 @@ from posenc_jax.lab.hosts.compiling import jit_quick
 from posenc_jax.lab.hosts.exit_status import Diverged
 from posenc_jax.lab.hosts.tuning import over, pack, unpack
 from posenc_jax.lab.model.transformer import Model
+from posenc_jax.lab.runs import StageCheckpoints
 from posenc_jax.lab.tasks.task import Task
 from posenc_jax.lab.training.step import INIT, State, optimizer, random_key, train_step
-
-
-class Keeper(Protocol):
-    """Saves and restores the state of `train`: see `runs.StageCheckpoints`."""
-
-    def restore(self, fresh: Any) -> Any: ...
-    def due(self) -> bool: ...
-    def save(self, step: int, state: Any) -> None: ...
 
 
 def train(
@@ -36,7 +29,7 @@ def train(
     first_seed: int,
     loss_mask: bool,
     read: Callable[[dict[str, np.ndarray], float], None],
-    keeper: Keeper | None = None,
+    checkpoints: StageCheckpoints | None = None,
     begun: Callable[[State], None] = lambda state: None,
 ) -> State:
     """Trains all seeds and returns their final state, stacked.
@@ -45,7 +38,7 @@ def train(
       read: called as read(metrics, seconds) with the metrics of each chunk, [S, steps of the
         chunk], and the time since the chunk before. It is called after the next chunk has been
         dispatched, so the device never waits for the host.
-      keeper: restores the state at the end of some chunk, and saves it.
+      checkpoints: restore the state of the newest checkpoint, and save it between chunks.
       begun: called once with the state after the first chunk has been dispatched. The next chunk
         overwrites these arrays.
 
@@ -54,7 +47,7 @@ def train(
     """
     run_chunk = chunk_runner(model, task, config, loss_mask)
     state = init_states(model, optimizer(config), seeds, first_seed, config.fsdp)
-    state = keeper.restore(state) if keeper else state
+    state = checkpoints.restore(state) if checkpoints else state
     data = devices.on_every_device(task.data)
     done, started, waiting = int(processes.fetch(state.step)[0]), time.perf_counter(), None
 
@@ -79,12 +72,12 @@ def train(
         read_waiting()
         waiting, done = metrics, done + steps
         failpoints.reach("training")
-        if keeper and keeper.due():
+        if checkpoints and checkpoints.due():
             read_waiting()
-            keeper.save(done, state)
+            checkpoints.save(done, state)
     read_waiting()
-    if keeper:
-        keeper.save(done, state)
+    if checkpoints:
+        checkpoints.save(done, state)
     return state
 
 

@@ -1,5 +1,6 @@
 """Shows the progress of a long loop: a bar on a terminal, else a line from time to time."""
 
+import math
 import time
 from collections.abc import Callable
 
@@ -34,10 +35,11 @@ class Progress:
             console=self._console,
             expand=True,
             disable=not self._console.is_terminal or self._console.is_dumb_terminal,
+            get_time=clock,
+            speed_estimate_period=math.inf,
         )
-        self._task = self._bar.add_task(title, total=total_steps, figures="starting")
-        self._start = (0, clock())
-        self._shown: tuple[int, float] | None = None
+        self._bar.add_task(title, total=total_steps, figures="starting")
+        self._shown = (0, -math.inf)  # step and time of the last line
 
     def __enter__(self) -> "Progress":
         self._bar.start()
@@ -48,39 +50,21 @@ class Progress:
 
     def update(self, step: int, loss: float | None = None) -> None:
         """Shows that `step` steps are done, and the latest loss, if there is one."""
-        now = self._clock()
-        figures = self._figures(step, now, loss)
-        self._bar.update(self._task, completed=step, figures=figures)
-        if self._bar.disable and self._due(step, now):
-            print(
-                f"{self._title}: step {step}/{self._total}  {figures}",
-                file=self._console.file,
-                flush=True,
-            )
-            self._shown = (step, now)
-        if self._start[0] == 0:
-            # The first steps include compiling; the rate is measured from here on.
-            self._start = (step, now)
-
-    def _due(self, step: int, now: float) -> bool:
-        if self._shown is None:
-            return True
-        last_step, last_time = self._shown
-        if step >= self._total:
-            return step > last_step
-        waited = now - last_time
-        return waited >= self.MOST or (
-            waited >= self.LEAST and step - last_step >= self._total / 10
-        )
-
-    def _figures(self, step: int, now: float, loss: float | None) -> str:
-        done, spent = step - self._start[0], now - self._start[1]
+        (task,) = self._bar.tasks
+        self._bar.update(task.id, completed=step)
         parts = [] if loss is None else [f"loss {loss:.4f}"]
-        if done > 0 and spent > 0:
-            rate = done / spent
-            parts.append(f"{rate:.1f} steps/s" if rate < 1000 else f"{rate:.0f} steps/s")
-            parts.append(f"{_clock_face((self._total - step) / rate)} left")
-        return "  ".join(parts)
+        if task.speed:  # rich leaves out the first steps, which include compiling
+            rate = f"{task.speed:.1f}" if task.speed < 1000 else f"{task.speed:.0f}"
+            parts += [f"{rate} steps/s", f"{_clock_face(task.time_remaining or 0)} left"]
+        figures = "  ".join(parts)
+        self._bar.update(task.id, figures=figures)
+        now, (last_step, last_time) = self._clock(), self._shown
+        tenth = step - last_step >= self._total / 10
+        long = now - last_time >= (self.LEAST if tenth else self.MOST)
+        if self._bar.disable and (long or last_step < step == self._total):
+            line = f"{self._title}: step {step}/{self._total}  {figures}"
+            print(line, file=self._console.file, flush=True)
+            self._shown = (step, now)
 
 
 def _clock_face(seconds: float) -> str:
