@@ -1,17 +1,14 @@
-"""The small models of `permutation` and `padding_leakage`: methods, positions, training."""
+"""The small models of `permutation` and `padding_leakage`: their methods and positions."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from posenc_jax import encodings
 from posenc_jax.encoding import Encoding
-from posenc_jax.lab.hosts.tuning import pack, unpack, value_and_grad
-from posenc_jax.lab.training.step import State, advance
 from posenc_jax.layout import Layout, layout
 
 
@@ -46,27 +43,6 @@ def small_layout(segment_BT: jax.Array, axes: int = 1, pos_BT: jax.Array | None 
         grid = [pos_BT, pos_BT // columns, pos_BT % columns]
         pos_BT = jnp.stack(grid[-axes:], axis=-1)
     return found.replace(pos_BT=pos_BT, group_BT=group_BT)
-
-
-def train_small(
-    loss_of: Callable, params: Any, seed: Any, config: Any, falls: int
-) -> tuple[Any, Any, dict[str, jax.Array]]:
-    """Trains with Adam for `config.steps` steps: (trained parameters, more, metrics) of all steps.
-
-    loss_of: (params, step) -> (loss, more).
-    falls: steps in which the learning rate falls from `config.lr` to 0, on a cosine.
-    """
-    tx = optax.adam(optax.cosine_decay_schedule(config.lr, falls))
-
-    def step(state, _):
-        (loss, more), grads = value_and_grad(loss_of, state.params, state.step, has_aux=True)
-        state, metrics = advance(tx, state, loss, grads)
-        return state, (more, metrics)
-
-    packed = pack(params, params)
-    state = State(packed, tx.init(packed), jnp.zeros((), jnp.int32), seed)
-    state, (more, metrics) = jax.lax.scan(step, state, length=config.steps)
-    return unpack(state.params), more, metrics
 
 
 def largest(gap: jax.Array) -> jax.Array:

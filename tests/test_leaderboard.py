@@ -255,7 +255,11 @@ def test_a_kind_of_model_that_makes_no_sense_is_refused():
 
 def test_a_text_read_step_by_step_is_refused(monkeypatch):
     """Its examples cannot be drawn beforehand; which it is, is known from the set's size."""
-    monkeypatch.setattr(tasks, "streamed", lambda name, **options: name == "stdlib")
+    check = tasks.check
+    streamed = lambda name, **options: check(name, **options)._replace(streamed=True)
+    monkeypatch.setattr(tasks, "check", lambda name, *sizes, **options: (
+        streamed(name, **options) if name == "stdlib" else check(name, *sizes, **options)
+    ))  # fmt: skip
     with pytest.raises(ValueError, match=r"^config.tasks\[0\].name: stdlib is read step by step"):
         experiments.check(posed(tasks=({"name": "stdlib"},)).to_dict())
     experiments.check(posed().to_dict())

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.methods import largest, small_layout, train_small
+from experiments.methods import largest, small_layout
 from experiments.padding_leakage.config import Config, Data
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab.config import schema
@@ -22,7 +22,15 @@ from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.task import PAD
 from posenc_jax.lab.training.loop import over_seeds, refuse_not_finite
-from posenc_jax.lab.training.step import BATCH, INIT, PLACE, SIZE, mean_loss, random_key
+from posenc_jax.lab.training.step import (
+    BATCH,
+    INIT,
+    PLACE,
+    SIZE,
+    mean_loss,
+    random_key,
+    train_small,
+)
 from posenc_jax.layout import Layout
 
 MASKS = ("attention", "output", "loss")

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.methods import largest, small_layout, train_small
+from experiments.methods import largest, small_layout
 from experiments.permutation.config import LENGTHS, EquivarianceConfig, OrderConfig
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab.config import schema
@@ -17,7 +17,7 @@ from posenc_jax.lab.hosts.compiling import jit_quick
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.training.loop import refuse_not_finite
-from posenc_jax.lab.training.step import INIT, PLACE, cross_entropy, random_key
+from posenc_jax.lab.training.step import INIT, PLACE, cross_entropy, random_key, train_small
 
 KINDS = math.factorial(LENGTHS[-1])
 

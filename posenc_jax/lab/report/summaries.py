@@ -131,8 +131,11 @@ def differences(records: Iterable[Record], metric: str) -> dict[str, dict[int, I
     for (encoding, length), by_seed in cells.items():
         base = cells.get((first, length), {}) if encoding != first else {}
         if shared := [(value, base[seed]) for seed, value in by_seed.items() if seed in base]:
-            pairs[encoding, length] = zip(*shared, strict=True)
-    return nested({where: paired(*sides, len(pairs)) for where, sides in pairs.items()})
+            pairs[encoding, length] = shared
+    return nested({
+        where: paired(*zip(*shared, strict=True), comparisons=len(pairs))
+        for where, shared in pairs.items()
+    })  # fmt: skip
 
 
 def collect(

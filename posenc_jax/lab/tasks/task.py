@@ -214,12 +214,13 @@ def next_token(
     segment_BT = inside_BT.astype(jnp.int32) if segment_BT is None else segment_BT
     answer_BL = jnp.broadcast_to(answer_BL, token_BL.shape).astype(jnp.float32)
     group_BT = None if group_BL is None else group_BL[:, :-1]
-    rows: Any = (token_BL[:, :-1], token_BL[:, 1:], answer_BL[:, 1:], segment_BT, group_BT)
-    rows = jax.tree.map(lambda row_BT: jnp.where(inside_BT, row_BT, 0), rows)  # PAD is 0
+    rows = (token_BL[:, :-1], token_BL[:, 1:], answer_BL[:, 1:], segment_BT, group_BT)
+    rows: Any = jax.tree.map(lambda row_BT: jnp.where(inside_BT, row_BT, 0), rows)  # PAD is 0
     if padding == "left":
         rows = jax.tree.map(lambda row_BT: jax.vmap(jnp.roll)(row_BT, width - width_B), rows)
-    *content, segment_BT, group_BT = rows
-    return Batch(*content, layout(segment_BT, group_BT=group_BT))
+    token_BT, target_BT, weight_BT, line_BT, group_BT = rows
+    place = layout(line_BT, group_BT=group_BT)
+    return Batch(token_BT, target_BT, weight_BT, place)
 
 
 def example_keys(name: str, split: str, index_B: jax.Array, size_B: jax.Array) -> jax.Array:

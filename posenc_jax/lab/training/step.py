@@ -1,4 +1,4 @@
-"""One training step: random keys, optimizer, loss, batch, gradient, update.
+"""One training step: random keys, optimizer, loss, batch, gradient, update; small models whole.
 
 A batch is a function of (seed, step), so nothing about the data needs saving. Every random key is
 `fold_in(fold_in(fold_in(root, seed), purpose), step)`.
@@ -14,7 +14,7 @@ import optax
 
 from posenc_jax.lab.config.schema import TrainConfig
 from posenc_jax.lab.hosts import devices
-from posenc_jax.lab.hosts.tuning import value_and_grad_in_parts
+from posenc_jax.lab.hosts.tuning import pack, unpack, value_and_grad, value_and_grad_in_parts
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.task import Batch, Task
 
@@ -128,3 +128,24 @@ def advance(tx, state: State, loss: jax.Array, grads: Any) -> tuple[State, dict[
     after = State(params, opt, state.step + 1, state.seed)
     finite = jnp.isfinite(metrics["loss"]) & jnp.isfinite(metrics["grad_norm"])
     return jax.tree.map(partial(jnp.where, finite), after, state), metrics
+
+
+def train_small(
+    loss_of: Callable, params: Any, seed: Any, config: Any, falls: int
+) -> tuple[Any, Any, dict[str, jax.Array]]:
+    """Trains with Adam for `config.steps` steps: (trained parameters, more, metrics) of all steps.
+
+    loss_of: (params, step) -> (loss, more).
+    falls: steps in which the learning rate falls from `config.lr` to 0, on a cosine.
+    """
+    tx = optax.adam(optax.cosine_decay_schedule(config.lr, falls))
+
+    def step(state, _):
+        (loss, more), grads = value_and_grad(loss_of, state.params, state.step, has_aux=True)
+        state, metrics = advance(tx, state, loss, grads)
+        return state, (more, metrics)
+
+    packed = pack(params, params)
+    state = State(packed, tx.init(packed), jnp.zeros((), jnp.int32), seed)
+    state, (more, metrics) = jax.lax.scan(step, state, length=config.steps)
+    return unpack(state.params), more, metrics
