@@ -127,6 +127,12 @@ def test_gallery(tmp_path, small, monkeypatch):
     assert "![alibi](alibi.png)" in (tmp_path / "README.md").read_text()
 
 
+def test_page_styles_survive_as_classes():
+    rules, body = page._classed('<a style="x: 1"></a><b style="y: 2"></b><i style="x: 1"></i>')
+    assert rules == ".s0 { x: 1 }\n.s1 { y: 2 }\n"
+    assert body == '<a class="s0"></a><b class="s1"></b><i class="s0"></i>'
+
+
 def test_cards_are_drawn_in_several_processes(monkeypatch):
     monkeypatch.setattr("posenc_jax.lab.gallery.cores", lambda: [0, 1])
     monkeypatch.setattr("posenc_jax.lab.gallery._draw", str.upper)
