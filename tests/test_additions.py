@@ -136,7 +136,7 @@ CLAIM = '''
 
 def pi_1_rule(n):
     """Pi must be below 4."""
-    return verdict(under(n["pi"], 4), f"pi is {n['pi'].mean:.2f}")
+    return verdict(n["pi"].under(4), f"pi is {n['pi']}")
 
 
 @claim("pi is below four", rule=pi_1_rule)

@@ -187,7 +187,7 @@ def test_table_of_another_width():
     ("build", "options", "message"),
     [
         (rotary.rope, {"base": -1.0}, "encoding.base: -1.0 must be positive"),
-        (rotary.rope, {"base": float("nan")}, "encoding.base: nan must be positive"),
+        (rotary.rope, {"base": float("nan")}, "encoding.base: nan is not finite"),
         (rotary.rope, {"pairing": "none"}, "encoding.pairing: 'none'.*'half', 'interleaved'"),
         (rotary.partial, {"share": 1.5}, "encoding.share: 1.5 must be above 0 and at most 1"),
         (rotary.p_rope, {"share": 0.0}, "encoding.share: 0.0 must be above 0 and at most 1"),

@@ -303,7 +303,7 @@ def test_prepare_data_says_what_it_takes_first(tmp_path, monkeypatch, capsys):
     from scripts import prepare_data
 
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
-    monkeypatch.setattr(prepare_data, "_has_tensorflow", lambda: False)
+    monkeypatch.setattr(prepare_data.importlib.util, "find_spec", lambda name: None)
     assert prepare_data.main(["mnist"]) == 2
     out, err = capsys.readouterr()
     assert "download: 11.1 MiB in 4 files" in out
