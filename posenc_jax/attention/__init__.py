@@ -26,8 +26,7 @@ def attend(q_BQHC: jax.Array, k_BKHC: jax.Array, v_BKHC: jax.Array, layer: Layer
     """Attention of queries to keys; [B, Q, H, C'] with the values' width and dtype.
 
     It has reverse-mode derivatives, and forward-mode ones of those (`jax.hessian`). All others,
-    such as `jax.jvp`, need a frame with form="dense". They are refused elsewhere; for
-    `jax.jvp(jax.jit(f))` the error is JAX's own, about `custom_vjp`.
+    such as `jax.jvp`, need a frame with form="dense"; inside of `jax.jit` the error is JAX's own.
 
     Args:
       q_BQHC: queries, not rotated.

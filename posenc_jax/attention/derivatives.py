@@ -1,17 +1,14 @@
 """Which derivatives attention has where its gradient is written out by hand.
 
-It has reverse-mode ones, and forward-mode ones of those (`jax.hessian`). The two others are refused
-in one line, since JAX's own lines do not say which form of attention has them.
+It has reverse-mode ones, and forward-mode ones of those (`jax.hessian`); others are refused.
 """
 
+import functools
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any
 
 import jax
-from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
-
-T = TypeVar("T")
 
 
 def reverse_mode(call: Callable[[], jax.Array]) -> jax.Array:
@@ -27,9 +24,23 @@ def reverse_mode(call: Callable[[], jax.Array]) -> jax.Array:
         ) from None
 
 
-def reverse_mode_once(gradients: T) -> T:
+def reverse_mode_once(gradients: Any) -> Any:
     """The arrays as they are. TypeError: they are differentiated in reverse mode again."""
-    return jax.tree.map(_once.bind, gradients)
+    return jax.tree.map(_once().bind, gradients)
+
+
+@functools.cache
+def _once():
+    """The identity, which cannot be transposed."""
+    from jax.extend.core import Primitive  # here, because its import takes 0.05 s
+
+    once = Primitive("reverse_mode_once")
+    once.def_impl(lambda x: x)
+    once.def_abstract_eval(lambda x: x)
+    mlir.register_lowering(once, lambda context, x: [x])
+    ad.deflinear2(once, _refuse)
+    batching.defvectorized(once)
+    return once
 
 
 def _refuse(cotangent, x):
@@ -37,11 +48,3 @@ def _refuse(cotangent, x):
         "attend: the blockwise form has no reverse-mode derivative of its gradient; for "
         "jax.grad(jax.grad(f)) make the frame with form='dense', or use jax.hessian"
     )
-
-
-_once = Primitive("reverse_mode_once")
-_once.def_impl(lambda x: x)
-_once.def_abstract_eval(lambda x: x)
-mlir.register_lowering(_once, lambda context, x: [x])
-ad.deflinear2(_once, _refuse)
-batching.defvectorized(_once)

@@ -44,10 +44,7 @@ def masked(s_BHQK: jax.Array, bias_BHQK: jax.Array | None, visible_BHQK: jax.Arr
 
 
 def empty(q_BHQC: jax.Array, v_BHKC: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Largest logit, sum of exponentials and weighted values of queries that saw nothing yet.
-
-    Of `q_BHQC`, queries or logits, only the leading axes matter.
-    """
+    """Largest logit, sum of exponentials and weighted values of queries that saw nothing yet."""
     zero_BHQ1 = jnp.zeros_like(q_BHQC[..., :1], widest(q_BHQC.dtype))
     zero_BH1C = jnp.zeros_like(v_BHKC[..., :1, :], zero_BHQ1.dtype)
     return zero_BHQ1 + FLOOR, zero_BHQ1, zero_BHQ1 + zero_BH1C
