@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from posenc_jax.lab import tasks
+from posenc_jax.lab.tasks import dna
 from posenc_jax.lab.tasks.task import BOS, EOS, EXTRA, PAD, SEP, SYMBOL
 
 PADDINGS = ("right", "left")
@@ -170,17 +171,23 @@ def unoptimized(function, static):
 
 
 @functools.cache
-def sampled(name, padding="right", more=0, split="train"):
+def sampled(name, padding="right", more=0):
     """16 examples of each size, in rows of the longest line and `more` tokens."""
     task = make(name, padding)
     size_B = jnp.repeat(sizes(task), 16)
     width = task.width(24) + more
-    if split == "train":
-        sample = unoptimized(task.sample, 3)
-        return jax.device_get(sample((), jax.random.key(1), size_B, width))
-    numbered = unoptimized(task.numbered, (3, 4))
-    index_B = jnp.tile(jnp.arange(16, dtype=jnp.int32), len(sizes(task)))
-    return jax.device_get(numbered((), index_B, size_B, width, split))
+    sample = unoptimized(task.sample, 3)
+    return jax.device_get(sample((), jax.random.key(1), size_B, width))
+
+
+def numbered(name):
+    """16 examples of the largest size of the test split, and of the validation split."""
+    task, index_B = make(name), jnp.arange(16, dtype=jnp.int32)
+    size_B = jnp.full(16, 24, jnp.int32)
+    both = lambda: [
+        task.numbered((), index_B, size_B, task.width(24), s) for s in ("test", "valid")
+    ]
+    return jax.device_get(unoptimized(both, ())())
 
 
 def lines(batch):
@@ -221,20 +228,42 @@ def test_answers_are_those_of_plain_python(name):
     assert max(max(line) for line, _ in right) < task.vocab
     longest = [task.width(int(size)) for size in np.repeat(sizes(task), 16)]
     assert all(len(line) - 1 <= width for (line, _), width in zip(right, longest, strict=True))
-    assert lines(sampled(name, "left")) == right
+    assert lines(sampled(name, "left", more=9)) == right, "in another width as well"
     changed = [([*line[:-1], line[-1] ^ 1], answers) for line, answers in right]
     assert len(wrong_rows(name, changed)) == len(right), "control: another last token is wrong"
 
 
-@pytest.mark.parametrize("name", [*CASES, "flip_flop"])
-def test_examples_do_not_depend_on_the_width_and_splits_differ(name):
-    train = lines(sampled(name))
-    assert lines(sampled(name, more=9)) == train
-    test, valid = (lines(sampled(name, split=split)) for split in ("test", "valid"))
-    large = slice(-16, None)  # small sizes have few examples
-    drawn = [{tuple(line) for line, _ in part[large]} for part in (train, test, valid)]
+@pytest.mark.parametrize("name", [*CASES, "flip_flop", "dna"])
+def test_splits_are_drawn_apart(name):
+    test, valid = (lines(batch) for batch in numbered(name))
+    train = lines(sampled(name))[-16:]
+    drawn = [{tuple(line) for line, _ in part} for part in (train, test, valid)]
     assert len(set.union(*drawn)) == sum(len(part) for part in drawn) >= 40
-    assert lines(sampled(name, split="test")) == test
+    assert len(set.union(*drawn, drawn[0])) < 40 + len(train), "control: equal lines are one"
+
+
+def test_dna_has_the_entropy_that_it_states():
+    """Bits per base under the true frame and spacing; a wrong one of either costs more."""
+    task = tasks.make("dna", spacing=3)
+    batch = unoptimized(task.test, (2, 3))((), jnp.arange(64), 300, 900)
+    base_BT = np.asarray(batch.targets_BT) - SYMBOL
+    assert set(np.unique(base_BT)) == {0, 1, 2, 3}
+    assert (np.asarray(batch.weights_BT).sum(axis=1) == 900 - 9).all()
+
+    def bits(base_BT, spacing):
+        codon_BN3 = base_BT.reshape(64, -1, 3)
+        pairs = np.log2(dna.pair_shares())[4 * codon_BN3[:, :, 0] + codon_BN3[:, :, 1]]
+        third_BN = codon_BN3[:, :, 2]
+        paired = third_BN[:, spacing:] == 3 - third_BN[:, :-spacing]
+        thirds = np.where(paired, np.log2(0.9), np.log2(0.1 / 3))
+        return -(pairs[:, spacing:] + thirds) / 3
+
+    right = bits(base_BT, 3)
+    error = right.std() / right.size**0.5
+    assert abs(right.mean() - task.baselines()["entropy"]) < 5 * error
+    assert bits(base_BT, 4).mean() > task.baselines()["entropy"] + 0.3
+    assert bits(base_BT[:, 1:-2], 3).mean() > task.baselines()["entropy"] + 0.3
+    assert lines(sampled("dna", "left", more=9)) == lines(sampled("dna"))
 
 
 @pytest.mark.parametrize("padding", PADDINGS)

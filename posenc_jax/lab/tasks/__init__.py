@@ -2,8 +2,9 @@
 
 A new task is one function that returns a `Task` and one line in `TASKS`. The arguments of the
 function are the options of the task. A task whose data takes long to read returns a `Plan`.
-`file:PATH` is the text at a path, and `tfds:NAME` a set of TFDS, see `tfds_tasks.py`. In tasks of
-images, which are in `IMAGES` and in TFDS, the model reads patches instead of token ids.
+`file:PATH` is the text or FASTA file at a path, and `tfds:NAME` a set of TFDS, see `tfds_tasks.py`.
+In tasks of images, which are in `IMAGES` and in TFDS, the model reads patches instead of token ids.
+`floors.floor` is the best score of a task that needs no positions.
 """
 
 import inspect
@@ -15,6 +16,7 @@ from posenc_jax.lab.tasks import (
     binary,
     copying,
     corpus,
+    dna,
     expressions,
     images,
     recall,
@@ -28,6 +30,8 @@ from posenc_jax.options import FieldError, checked, choices_for
 
 TASKS: dict[str, Callable[..., Task | Plan]] = {
     "stdlib": corpus.stdlib,
+    "prose": corpus.prose,
+    "dna": dna.dna,
     "copy": copying.copy,
     "reverse": copying.reverse,
     "duplicate_string": copying.duplicate_string,
