@@ -1,8 +1,9 @@
 """What padding changes in the outputs and the loss, with each of the 8 subsets of three masks.
 
-    python train.py --config=configs/padding_leakage.py
-    python train.py --config=configs/padding_leakage.py:rope,alibi
-    python train.py --config=configs/padding_leakage.py:quick
+    python train.py --config=configs/padding_leakage.py                # the whole catalogue
+    python train.py --config=configs/padding_leakage.py:rope,alibi     # some methods
+    python train.py --config=configs/padding_leakage.py:quick          # rope and alibi, in seconds
+    python scripts/experiment_page.py RUN                              # docs/padding_leakage.md
     python train.py --config=configs/padding_leakage.py --config.model.kind=decoder
 
 Expect the attention mask to be necessary for everything, the output mask only for the pooled
@@ -14,14 +15,14 @@ Takes under 3 minutes on 2 cores; most of the time is compilation.
 
 from configs import common
 
-DEFAULT = ("nope", "sinusoidal", "learned", "rope", "alibi", "t5")
+QUICK = ("rope", "alibi")
 
 
 def get_config(argument=""):
     names, quick = common.words(argument)
     config = common.config(
         "padding_leakage",
-        encoding={"name": ",".join(names or (DEFAULT[3:5] if quick else DEFAULT))},
+        encoding={"name": ",".join(names or (QUICK if quick else ("all",)))},
         model={"kind": "encoder", "width": 32, "mlp": 2},
         data={
             "symbols": 6,

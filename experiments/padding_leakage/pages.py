@@ -28,8 +28,11 @@ NECESSARY, ONE_WAY, TIDY, NO_HELP = "necessary", "one of several ways", "only ti
 CONDITIONS = ("unpadded", "as trained", "junk", "more padding")
 
 
-def summarise(records: Iterable[Record]) -> dict:
-    """The summary of a run: leaks and verdicts, attention on padding, accuracy."""
+def summarise(records: Iterable[Record], left_out: Mapping[str, str]) -> dict:
+    """The summary of a run: leaks and verdicts, attention on padding, accuracy.
+
+    left_out: the methods that are not measured, with the reasons.
+    """
     records = list(records)
     found = nested({key: largest(v) for key, v in collect(records, _leak_key).items()})
     leaks = {change: found[change] for change in CLEAN}
@@ -44,6 +47,7 @@ def summarise(records: Iterable[Record]) -> dict:
         "leaks": leaks,
         "mass": _mass(collect(records, _mass_key)),
         "accuracy": {answer: _accuracy(scores[answer]) for answer in ("token", "pooled")},
+        "left_out": dict(left_out),
     }
 
 
