@@ -8,7 +8,7 @@ from posenc_jax.lab.report.sections import Cell, Grid, Picture, Section
 Part = str | Grid | Picture | Section
 
 
-def lines(parts: Sequence[Part], figure: Callable[[str], str], level: int = 2) -> list[str]:
+def render(parts: Sequence[Part], figure: Callable[[str], str], level: int = 2) -> list[str]:
     """Returns the lines of parts in order, each part followed by an empty line.
 
     Args:
@@ -27,10 +27,10 @@ def _part(part: Part, figure: Callable[[str], str], level: int) -> Iterator[str]
     elif isinstance(part, Picture):
         yield from (f"![{part.name}]({figure(part.name)})", "", escape(part.caption), "")
     elif isinstance(part, Section) and part.folded:
-        yield from folded(part.title, lines(part.parts, figure, level + 1))
+        yield from folded(part.title, render(part.parts, figure, level + 1))
     elif isinstance(part, Section):
         yield from (f"{'#' * level} {escape(part.title)}", "")
-        yield from lines(part.parts, figure, level + 1)
+        yield from render(part.parts, figure, level + 1)
     else:
         yield from (escape(part), "")
 
