@@ -73,7 +73,8 @@ def _origin(runs: Sequence[StoredRun], names: Sequence[str], folder: str) -> lis
     configs = [dotted(run.config) for run in runs]
     shared = [
         f"{field}: {value}" for field, value in configs[0].items()
-        if all(config.get(field) == value for config in configs)
+        if not field.startswith("wandb.")
+        and all(config.get(field) == value for config in configs)
     ]  # fmt: skip
     content = ["```", *shared, "```", ""]
     if len(runs) > 1:
