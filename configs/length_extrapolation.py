@@ -56,7 +56,8 @@ def get_config(argument=""):
 
 
 def get_sweep(argument=""):
-    (name, quick), steps = _data(argument), get_config(argument).train.steps
+    name, quick = _data(argument)
+    steps = get_config(argument).to_dict()["train"]["steps"]
     learned = {"encoding.length": TOKENS[name], "encoding.beyond": "clamp"}
     points = (
         {"encoding.name": "rope", "eval.variants": READINGS},

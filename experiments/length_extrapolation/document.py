@@ -154,8 +154,8 @@ def _changes(base: Budget, longer: Budget, metric: str) -> dict[str, dict[int, f
     for (name, length), by_seed in after.items():
         shared = [s for s in by_seed if s in before.get((name, length), {})]
         if shared:
-            pairs = [[values[s] for s in shared] for values in (by_seed, before[name, length])]
-            found.setdefault(name, {})[length] = paired(*pairs).mean
+            now, then = ([v[s] for s in shared] for v in (by_seed, before[name, length]))
+            found.setdefault(name, {})[length] = paired(now, then).mean
     return found
 
 

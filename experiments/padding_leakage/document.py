@@ -22,12 +22,7 @@ def conclusions(summary: Mapping) -> list[str]:
     most = {change: _all_masks(summary, change) for change in CLEAN}
     count = len(most["content"])
     leaky = list(dict.fromkeys(n for c in CLEAN for n, v in most[c].items() if not v <= CLEAN[c]))
-    roles: dict[str, list[str]] = {}
-    for change, by_quantity in summary["verdicts"].items():
-        for quantity, found in by_quantity.items():
-            for mask in (mask for mask, role in found["masks"].items() if role == NECESSARY):
-                roles.setdefault(mask, []).append(f"{quantity} by {change}")
-    needed = "; ".join(f"{mask}: {', '.join(roles.get(mask, ['nothing']))}" for mask in MASKS)
+    needed = "; ".join(f"{mask}: {_necessary(summary, mask)}" for mask in MASKS)
     masses = [np.mean(v) for by_state in summary["mass"].values()
               for v in by_state["trained"].values()]  # fmt: skip
     token = summary["accuracy"]["token"]
@@ -37,11 +32,22 @@ def conclusions(summary: Mapping) -> list[str]:
         f"at most {small(largest(most['content'].values()))}, and taking the padding away by at "
         f"most {small(largest(most['amount'].values()))}; above the bounds of the rule below: "
         f"{', '.join(leaky) or 'none'}.",
-        f"Masks that are necessary, and for which result, by content or amount: {needed}.",
+        f"What each mask is necessary for, when content and amount of padding change: {needed}.",
         f"With the attention mask off, trained models give {min(masses):.3f} to {max(masses):.3f} "
         f"of a token's attention to padding, and among random symbols as padding the share of "
         f"tokens answered right is {scores[1]}, with all masks {scores[0]}.",
     ]
+
+
+def _necessary(summary: Mapping, mask: str) -> str:
+    """The quantities that a mask is necessary for, with the change if it is one of the two."""
+    changes: dict[str, list[str]] = {}
+    for change, by_quantity in summary["verdicts"].items():
+        for quantity, found in by_quantity.items():
+            if found["masks"][mask] == NECESSARY:
+                changes.setdefault(quantity, []).append(change)
+    named = (q if len(by) == len(CLEAN) else f"{q} ({by[0]})" for q, by in changes.items())
+    return ", ".join(named) or "nothing"
 
 
 def _all_masks(summary: Mapping, change: str) -> dict[str, float]:

@@ -33,15 +33,15 @@ def write(
     names = comparison.names([run.path.resolve() for run in runs])
     folder = path.with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("*.svg"):
+    for old in folder.glob("*.png"):
         old.unlink()
     for picture in _pictures(sections):
         with drawing.styled(picture.name):
-            picture.draw().savefig(folder / f"{picture.name}.svg", metadata={"Date": None})
+            picture.draw().savefig(folder / f"{picture.name}.png", dpi=150)
     _archive(folder / ARCHIVE, runs, names)
     title = path.stem.replace("_", " ").capitalize()
     lines = [f"# {title}", "", *render([" ".join(said)], str), *_origin(runs, names, folder.name)]
-    lines += render(sections, lambda name: f"{folder.name}/{name}.svg")
+    lines += render(sections, lambda name: f"{folder.name}/{name}.png")
     path.write_text("\n".join(lines).rstrip() + "\n", "utf-8")
 
 

@@ -43,7 +43,7 @@ def folded(title: str, content: Sequence[str]) -> list[str]:
 
 def _table(grid: Grid) -> Iterator[str]:
     notes = grid.notes()
-    yield _row(_text(column.strip()) for column in grid.columns)
+    yield _row(_text(column) for column in grid.columns)
     yield "|---" * len(grid.columns) + "|"
     for row in grid.rows:
         yield _row(_cell(cell, notes) for cell in row)
@@ -63,7 +63,7 @@ def _cell(cell: str | Cell, notes: Mapping[str, int]) -> str:
 
 
 def _text(text: str) -> str:
-    return escape(text).replace("|", "\\|").replace("\n", "<br>")
+    return escape(text.strip()).replace("|", "\\|").replace("\n", "<br>")
 
 
 def escape(text: str) -> str:
