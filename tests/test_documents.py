@@ -144,11 +144,12 @@ def test_the_page_of_length_extrapolation_is_about_all_its_runs(tmp_path, capsys
     by_length_run(made / "5", "fox", 2.0, task="stdlib")
     assert main([str(made), f"--to={tmp_path}"]) == 0
     text = text_of(tmp_path / "length_extrapolation.md")
-    assert "copy: 3 of 4 methods learned it, exact match 0.95 or more, not nope" in text
+    assert "copy: 3 of 4 methods reach 0.95 in exact match, not nope" in text
     assert "copy at 16×: rope and pi, 0.097 token accuracy, rope 0.097" in text
     assert "stdlib at 16×: fox, 0.200 bits per byte" in text
     assert "alibi on copy, 2× the steps: +0.030, +0.003" in text
     assert "alibi, 200 steps" in text
+    assert "Not learned at the trained length: nope." in text
     assert "5 runs" in capsys.readouterr().out
     with tarfile.open(tmp_path / "length_extrapolation" / document.ARCHIVE) as archive:
         assert len(archive.getnames()) == 15

@@ -114,17 +114,16 @@ def _within(base: Budget) -> str:
     if base.main != STRICT:
         low, high = min(means.values()), max(means.values())
         return f"{base.task}: {low:.3f} to {high:.3f} {summaries.label(base.main)}"
-    missed = [name for name in means if name not in _learned(base)]
+    missed = _missed(base)
     rest = f", not {', '.join(missed)}" if missed else ""
-    return (
-        f"{base.task}: {len(means) - len(missed)} of {len(means)} methods learned it, {STRICT} "
-        f"{LEARNED} or more{rest}"
-    ).replace("_", " ")
+    count = f"{len(means) - len(missed)} of {len(means)} methods"
+    return f"{base.task}: {count} reach {LEARNED} in {summaries.label(base.main)}{rest}"
 
 
 def _beyond(base: Budget) -> str:
     length = max(summaries.lengths(base.summaries[base.metric]))
-    means = {n: v for n, v in _means(base, base.metric, length).items() if n in _learned(base)}
+    missed = _missed(base)
+    means = {n: v for n, v in _means(base, base.metric, length).items() if n not in missed}
     if not means:
         return f"{base.task}: no method learned it"
     best = (min if summaries.better(base.metric) == "lower" else max)(means.values())
@@ -159,10 +158,10 @@ def _changes(base: Budget, longer: Budget, metric: str) -> dict[str, dict[int, f
     return found
 
 
-def _learned(base: Budget) -> list[str]:
-    """The encodings that learned the task within the trained length; all of them for text."""
+def _missed(base: Budget) -> list[str]:
+    """The encodings that did not learn the task within the trained length; none for text."""
     means = _means(base, base.main, base.summaries[base.main]["train_length"])
-    return [name for name, mean in means.items() if base.main != STRICT or mean >= LEARNED]
+    return [name for name, mean in means.items() if base.main == STRICT and not mean >= LEARNED]
 
 
 def _means(base: Budget, metric: str, length: int) -> dict[str, float]:
@@ -176,6 +175,11 @@ def _section(group: Group) -> Section:
     base = group.base
     parts: list[Any] = [_setting(base)]
     stem = re.sub(r"\W+", "_", base.task)
+    if missed := _missed(base):
+        parts.append(
+            f"Not learned at the trained length: {', '.join(missed)}. For them a number beyond it "
+            "says nothing about extrapolation."
+        )
     for metric, summary in base.summaries.items():
         caption = "Lines are means over seeds, dots are seeds; dotted: the trained length."
         parts.append(length_table.results(summary))
