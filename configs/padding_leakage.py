@@ -10,8 +10,8 @@ Expect the attention mask to be necessary for everything, the output mask only f
 output, and the loss mask for a loss that does not depend on the amount of padding. With all masks
 on, the content of the padding changes no bit.
 
-Methods with positions of several axes are left out. Most of the time is compilation, eight programs a
-method; a run that was interrupted goes on with the missing methods.
+Methods with positions of several axes are left out. Most of the time is compilation, eight programs
+for each method. A run that was interrupted goes on with the missing methods.
 """
 
 from configs import common

@@ -117,7 +117,7 @@ def test_the_page_of_a_run_has_its_sentences_figures_and_records(tmp_path):
 
 def by_length_run(folder, name, value, steps=100, task="copy", seeds=2, **train):
     """A run on a task whose scores are `value`, and a tenth of it beyond the trained length."""
-    metrics = ("bits_per_byte",) if task == "stdlib" else ("exact_match", "token_accuracy")
+    metrics = ("bits_per_byte" if task == "stdlib" else "exact_match", "token_accuracy")
     records = [
         {"step": steps, "seed": seed, "metric": metric,
          "labels": {"encoding": label, "split": "test", "length": length},

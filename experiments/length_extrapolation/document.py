@@ -17,7 +17,7 @@ STRICT, LENIENT = "exact_match", "token_accuracy"
 
 
 class Budget(NamedTuple):
-    """All runs of one task with one number of steps, as one: metric -> summary, and the records."""
+    """All runs of one task with one number of steps; `summaries`: metric -> summary of them all."""
 
     task: str
     steps: int
@@ -28,7 +28,7 @@ class Budget(NamedTuple):
     @property
     def metric(self) -> str:
         """The metric that tells methods apart beyond the trained length."""
-        return LENIENT if LENIENT in self.summaries else self.main
+        return list(self.summaries)[-1]
 
     @property
     def main(self) -> str:
@@ -80,8 +80,7 @@ def _budget(task: str, steps: int, runs: Sequence[StoredRun]) -> Budget:
                     where = f"{other.path} and {run.path}"
                     raise ValueError(f"workdir: {name} on {task} with seed {seed} is in {where}")
     first, records = runs[0].summary, [record for run in runs for record in run.records]
-    known = {record["metric"] for record in records}
-    metrics = [first["metric"], *(m for m in (LENIENT,) if m in known)]
+    metrics = (STRICT, LENIENT) if first["metric"] == STRICT else (first["metric"],)
     made = {
         metric: summaries.summarise(
             records,
@@ -90,7 +89,7 @@ def _budget(task: str, steps: int, runs: Sequence[StoredRun]) -> Budget:
             baselines=first["baselines"] if metric == first["metric"] else {},
             not_measured=[entry for run in runs for entry in run.summary["not_measured"]],
         )
-        for metric in dict.fromkeys(metrics)
+        for metric in metrics
     }
     return Budget(task, steps, runs[0].config, made, records)
 
