@@ -109,8 +109,8 @@ def counting(variables: int = 3, padding: Padding = "right") -> Task:
     """How often one of several variables was incremented, in decimal digits.
 
     A simple form of the counting task of Golovneva et al. 2024, arXiv 2405.18719. Each of n actions
-    increments one of the variables or passes, all with equal probability. Symbols are the 10 digits, an
-    increment of each variable, the pass, and the question for each variable.
+    increments one of the variables or passes, all with equal probability. Symbols are the 10
+    digits, an increment of each variable, the pass, and the question for each variable.
     """
     check_least("variables", variables, 1)
     pass_ = 10 + variables
