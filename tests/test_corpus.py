@@ -83,23 +83,25 @@ def test_sha_changes_with_content_and_with_the_split_alone(folder):
 def test_the_same_bytes_are_predicted_at_every_size(stdlib):
     for split in ("test", "valid"):
         expected = np.frombuffer(text_of(stdlib, split), np.uint8)[: STRETCH + 1]
-        for size in (1, 64, 256, STRETCH):
+        for size in (1, 48, 64, 1000, STRETCH - 1, STRETCH):
             batch = windows(stdlib, size, split)
-            assert (np.asarray(batch.targets_BT).ravel() == expected[1:]).all()
-            assert (np.asarray(batch.tokens_BT).ravel() == expected[:-1]).all()
-            assert (batch.weights_BT == 1).all()
-    assert not (np.asarray(batch.targets_BT).ravel() == expected[:-1]).all()
+            counts_BT = np.asarray(batch.weights_BT) == 1
+            assert (np.asarray(batch.targets_BT)[counts_BT] == expected[1:]).all()
+            assert (np.asarray(batch.tokens_BT)[counts_BT] == expected[:-1]).all()
+            assert counts_BT[:-1].all()
+    assert not (np.asarray(batch.targets_BT)[counts_BT] == expected[:-1]).all()
 
 
 def test_windows_past_the_last_weigh_nothing(stdlib):
     last = stdlib.examples(1000)
-    assert last == 4
+    assert last == 5
     read = jax.jit(stdlib.test, static_argnums=3)
     batch = read(stdlib.data, jnp.arange(last + 2), jnp.int32(1000), 1024)
     weights = np.asarray(batch.weights_BT)
-    assert weights[:last].sum() == last * 1000
-    assert weights[:, 1000:].sum() == weights[last:].sum() == 0
-    assert (np.asarray(batch.layout.segment_BT).sum(axis=1) == 1000).all()
+    assert weights.sum(axis=1).tolist() == [1000] * 4 + [STRETCH - 4000, 0, 0]
+    assert weights[:, 1000:].sum() == 0
+    tokens = [1000] * 4 + [STRETCH - 4000, 1000, 1000]
+    assert np.asarray(batch.layout.segment_BT).sum(axis=1).tolist() == tokens
 
 
 def test_samples_are_stretches_of_the_training_text(stdlib):
@@ -188,7 +190,7 @@ def test_check_reads_no_text(folder, monkeypatch):
 
 def test_baselines_of_the_standard_library_have_the_expected_order(stdlib):
     found = stdlib.baselines()
-    assert found["unigram"] > found["bigram"] > found["lzma_after_train"]
+    assert found["unigram"] > found["bigram"] > found["trigram"] > found["lzma_after_train"]
     assert found["gzip"] > found["lzma_after_train"]
     assert 4 < found["unigram"] < 5.5
     assert 3 < found["bigram"] < 4
@@ -210,6 +212,12 @@ def test_baselines_equal_hand_computed_ones():
     assert np.isclose(p.sum(), 1)
     bits = -math.log2(q[a, b] * q[b, a] * q[a, b] * q[b, c]) / 4
     assert math.isclose(baselines.bits_per_byte(q, text), bits)
+    triples = baselines.triple_counts(text)
+    assert (triples.sum(), triples[a, b, a], triples[b, a, b], triples[a, b, c]) == (3, 1, 1, 1)
+    r = baselines.trigram(triples, q, 0.5, text)
+    assert np.allclose(
+        r, [(1 + 0.5 * q[x, y]) / (n + 0.5) for x, y, n in [(b, a, 2), (a, b, 1), (b, c, 2)]]
+    )
     assert math.isclose(
         baselines.bits_per_byte(p[None], text), -math.log2(p[b] * p[a] * p[b] * p[c]) / 4
     )
@@ -229,8 +237,9 @@ def test_baselines_count_the_bytes_that_are_predicted(monkeypatch):
 
 def test_counts_by_chunk_equal_counts_of_the_whole(monkeypatch):
     text = np.random.default_rng(0).integers(0, 256, 1000, dtype=np.uint8)
-    whole = baselines.pair_counts(text)
+    whole, triples = baselines.pair_counts(text), baselines.triple_counts(text)
     monkeypatch.setattr(baselines, "CHUNK", 7)
     assert (baselines.pair_counts(text) == whole).all()
+    assert (baselines.triple_counts(text) == triples).all()
     pairs = Counter(zip(text[:-1].tolist(), text[1:].tolist(), strict=True))
     assert all(whole[pair] == count for pair, count in pairs.items())

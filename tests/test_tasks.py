@@ -11,6 +11,7 @@ import pytest
 from posenc_jax.lab import tasks
 from posenc_jax.lab.tasks import TASKS, arithmetic, recall
 from posenc_jax.lab.tasks.task import BOS, EOS, EXTRA, PAD, SEP, SYMBOL
+from tests import test_algorithmic_tasks
 
 # name, options, and what the answer to a question is: (symbols of the question, options) -> tokens
 CASES = {
@@ -128,7 +129,9 @@ def same(a, b):
 
 
 def test_every_task_has_a_case():
-    assert {name for name, _, _ in CASES.values()} == set(TASKS) - {"stdlib"}
+    here = {name for name, _, _ in CASES.values()}
+    elsewhere = {*test_algorithmic_tasks.CASES, "flip_flop", "dna", "stdlib", "prose"}
+    assert here | elsewhere == set(TASKS)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -212,12 +215,12 @@ def test_fixed_examples_are_the_same_in_every_version():
 @pytest.mark.parametrize(("a", "b"), [(999999, 1), (5, 5), (123456, 876543), (45, 999955), (0, 0)])
 def test_carries_run_through_nines(a, b):
     digits = lambda number: jnp.asarray([number // 10**i % 10 for i in range(7)], jnp.int32)
-    total = arithmetic._add(digits(a), digits(b))
+    total = arithmetic.add_digits(digits(a), digits(b))
     assert sum(int(d) * 10**i for i, d in enumerate(total)) == a + b
 
 
 def test_shuffled_is_a_fair_permutation():
-    order_BK = jax.vmap(lambda key: recall._shuffled(key, 5))(
+    order_BK = jax.vmap(lambda key: recall.shuffled(key, 5))(
         jax.random.split(jax.random.key(0), 4000)
     )
     assert (jnp.sort(order_BK, axis=1) == jnp.arange(5)[None]).all()

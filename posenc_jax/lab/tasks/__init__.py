@@ -2,8 +2,9 @@
 
 A new task is one function that returns a `Task` and one line in `TASKS`. The arguments of the
 function are the options of the task. A task whose data takes long to read returns a `Plan`.
-`file:PATH` is the text at a path, and `tfds:NAME` a set of TFDS, see `tfds_tasks.py`. In tasks of
-images, which are in `IMAGES` and in TFDS, the model reads patches instead of token ids.
+`file:PATH` is the text or FASTA file at a path, and `tfds:NAME` a set of TFDS, see `tfds_tasks.py`.
+In tasks of images, which are in `IMAGES` and in TFDS, the model reads patches instead of token ids.
+`floors.floor` is the best score of a task that needs no positions.
 """
 
 import inspect
@@ -12,10 +13,15 @@ from typing import Any, Literal
 
 from posenc_jax.lab.tasks import (
     arithmetic,
+    binary,
     copying,
     corpus,
+    dna,
+    expressions,
     images,
     recall,
+    retrieval,
+    state,
     tfds_folder,
     tfds_tasks,
 )
@@ -24,12 +30,34 @@ from posenc_jax.options import FieldError, checked, choices_for
 
 TASKS: dict[str, Callable[..., Task | Plan]] = {
     "stdlib": corpus.stdlib,
+    "prose": corpus.prose,
+    "dna": dna.dna,
     "copy": copying.copy,
     "reverse": copying.reverse,
-    "sort": copying.sort,
+    "duplicate_string": copying.duplicate_string,
     "missing_duplicate_string": copying.missing_duplicate_string,
+    "odds_first": copying.odds_first,
+    "selective_copy": copying.selective_copy,
+    "sort": copying.sort,
+    "bucket_sort": copying.bucket_sort,
     "addition": arithmetic.addition,
     "parity": arithmetic.parity,
+    "sum": arithmetic.digit_sum,
+    "modular_arithmetic": arithmetic.modular_arithmetic,
+    "modular_arithmetic_brackets": expressions.modular_arithmetic_brackets,
+    "solve_equation": expressions.solve_equation,
+    "binary_addition": binary.binary_addition,
+    "binary_multiplication": binary.binary_multiplication,
+    "compute_sqrt": binary.compute_sqrt,
+    "even_pairs": state.even_pairs,
+    "cycle_navigation": state.cycle_navigation,
+    "stack_manipulation": state.stack_manipulation,
+    "counting": state.counting,
+    "flip_flop": state.flip_flop,
+    "marker_position": retrieval.marker_position,
+    "passkey": retrieval.passkey,
+    "needle": retrieval.needle,
+    "indirect_indexing": retrieval.indirect_indexing,
     "associative_recall": recall.associative_recall,
     "periodic": recall.periodic,
 }

@@ -1,11 +1,14 @@
-"""Tasks of digits and bits.
+"""Tasks of digits and bits, without brackets.
 
-    task      line                                                     reads
-    addition  BOS a1 .. an + b1 .. bn SEP  s0 s1 .. sn EOS             3n + 4
-    parity    BOS x1 .. xn SEP  sum of the bits modulo 2               n + 2
+    task                line                                                     reads
+    addition            BOS a1 .. an + b1 .. bn SEP  s0 s1 .. sn EOS             3n + 4
+    parity              BOS x1 .. xn SEP  sum of the bits modulo 2               n + 2
+    sum                 BOS x1 .. xn SEP  sum of the digits 1 to 9 modulo 10     n + 2
+    modular_arithmetic  BOS x1 * x2 - .. + xn SEP  its value modulo 5            2n + 1
 
 The tokens after SEP are the answer, which counts in the loss. "reads" is the number of tokens that
-the model is given. The plus sign is EXTRA.
+the model is given. The plus sign is EXTRA; in modular arithmetic
++, - and * are the symbols after the digits.
 """
 
 from typing import Literal
@@ -13,7 +16,19 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from posenc_jax.lab.tasks.task import BOS, EOS, EXTRA, SEP, SYMBOL, Padding, Task, draw, generated
+from posenc_jax.lab.tasks.task import (
+    BOS,
+    EOS,
+    EXTRA,
+    SEP,
+    SYMBOL,
+    Padding,
+    Task,
+    check_symbols,
+    draw,
+    generated,
+    question_answer,
+)
 
 
 def addition(
@@ -46,7 +61,7 @@ def addition(
         # Digit i is worth 10 ** i, so a carry depends only on digits of smaller i.
         a_L, b_L = (_number(k, n, place_L) for k in jax.random.split(key))
         token_L = jnp.full_like(place_L, EXTRA)
-        written = zip((a_L, b_L, _add(a_L, b_L)), numbers(n, place_L), strict=True)
+        written = zip((a_L, b_L, add_digits(a_L, b_L)), numbers(n, place_L), strict=True)
         for digit_L, (_, index_L, held_L) in written:
             token_L = jnp.where(held_L, SYMBOL + digit_L[index_L], token_L)
         for place, token in ((0, BOS), (2 * n + 2, SEP), (3 * n + 4, EOS)):
@@ -77,7 +92,67 @@ def parity(padding: Padding = "right") -> Task:
         token_L = jnp.where(place_L == 0, BOS, token_L)
         return jnp.where(place_L == n + 1, SEP, token_L), place_L > n + 1
 
-    return generated("parity", line, lambda n: n + 3, symbols=2, padding=padding, chance=0.5)
+    return generated(
+        "parity", line, lambda n: n + 3, symbols=2, padding=padding, chance=0.5,
+        bag={"count of ones": lambda token, q_V, a_V: SYMBOL + q_V[SYMBOL + 1] % 2},
+    )  # fmt: skip
+
+
+def digit_sum(padding: Padding = "right") -> Task:
+    """The sum of n digits from 1 to 9, modulo 10 (Kazemnejad et al. 2023, arXiv 2305.19466)."""
+    value_V = jnp.arange(10, dtype=jnp.int32)
+
+    def line(key, n, place_L):
+        digit_L = 1 + draw(key, place_L, 9)
+        total = jnp.sum(digit_L, where=place_L < n) % 10
+        return question_answer(place_L, [(SYMBOL + digit_L, n)], [(SYMBOL + total, 1)])
+
+    def sum_of_bag(token, question_V, answer_V):
+        del token, answer_V
+        return SYMBOL + jnp.sum(question_V[SYMBOL:] * value_V) % 10
+
+    return generated(
+        "sum", line, lambda n: n + 3, symbols=10, padding=padding, chance=0.1,
+        bag={"sum of the bag": sum_of_bag},
+    )  # fmt: skip
+
+
+def modular_arithmetic(modulus: int = 5, padding: Padding = "right") -> Task:
+    """The value of a chain of n numbers with +, - and *, modulo 5 (arXiv 2207.02098).
+
+    Products are computed before sums and differences. The paper's length is 2n - 1.
+    """
+    check_symbols("modulus", modulus)
+
+    def line(key, n, place_L):
+        number_key, sign_key = jax.random.split(key)
+        number_L = draw(number_key, place_L, modulus)
+        sign_L = draw(sign_key, place_L, 3)  # + - * before the number of the same index
+        shown_L = modulus + sign_L[(place_L + 1) // 2]
+        token_L = jnp.where(place_L % 2 == 0, number_L[place_L // 2], shown_L)
+        value = _chain(n, number_L, sign_L, modulus)
+        return question_answer(place_L, [(SYMBOL + token_L, 2 * n - 1)], [(SYMBOL + value, 1)])
+
+    name, length = "modular_arithmetic", lambda n: 2 * n + 2
+    return generated(name, line, length, symbols=modulus + 3, padding=padding, chance=1 / modulus)
+
+
+def _chain(n, number_L, sign_L, modulus):
+    """The value of the first n numbers; sign i, of + - *, stands before number i."""
+
+    def step(state, given):
+        total, term = state  # the sum of the finished terms, and the product that goes on
+        index, number, sign = given
+        finished = jnp.where(sign == 2, total, total + term)
+        signed = jnp.where(sign == 1, -number, number)
+        term_now = jnp.where(sign == 2, term * number, signed) % modulus
+        goes_on = (index > 0) & (index < n)
+        kept = jnp.where(goes_on, finished % modulus, total), jnp.where(goes_on, term_now, term)
+        return kept, None
+
+    given = jnp.arange(len(number_L), dtype=jnp.int32), number_L, sign_L
+    (total, term), _ = jax.lax.scan(step, (jnp.zeros_like(n), number_L[0]), given)
+    return (total + term) % modulus
 
 
 def _number(key, n, index_L):
@@ -87,14 +162,14 @@ def _number(key, n, index_L):
     return jnp.where(index_L < n - 1, digit_L, jnp.where(index_L == n - 1, lead, 0))
 
 
-def _add(a_L, b_L):
+def add_digits(a_L, b_L, base=10):
     """The digits of the sum of two numbers, units first.
 
-    A digit sum of 9 passes on the carry that it gets; any other sum sets the carry. So the carry
-    out of place i is set by the last place up to i whose sum is not 9.
+    A digit sum of base - 1 passes on the carry that it gets; any other sum sets the carry. So the
+    carry out of place i is set by the last place up to i whose sum is not base - 1.
     """
     sum_L = a_L + b_L
     index_L = jnp.arange(sum_L.shape[0], dtype=sum_L.dtype)
-    decided_L = jnp.where(sum_L == 9, 0, 2 * index_L + sum_L // 10)
+    decided_L = jnp.where(sum_L == base - 1, 0, 2 * index_L + sum_L // base)
     carry_L = jax.lax.cummax(decided_L) % 2
-    return (sum_L + jnp.pad(carry_L, (1, 0))[:-1]) % 10
+    return (sum_L + jnp.pad(carry_L, (1, 0))[:-1]) % base

@@ -3,6 +3,7 @@
     name              bits per byte of
     unigram           frequencies of bytes in the training text
     bigram            frequencies of bytes after a byte, backed off to the unigram
+    trigram           frequencies of bytes after two bytes, backed off to the bigram
     gzip, lzma        the test bytes compressed alone
     lzma_after_train  the test bytes compressed after the last 2 MiB of the training text
 
@@ -31,11 +32,13 @@ def baselines(text: Mapping[str, np.ndarray], stretch: int) -> dict[str, float]:
     counts_VV = pair_counts(text["train"])
     unigram_V = _tuned(lambda k: unigram(counts_VV, k)[None], heads["valid"])[0]
     bigram_VV = _tuned(lambda k: bigram(counts_VV, unigram_V, k), heads["valid"])
+    trigram_bits = _trigram_bits(text["train"], bigram_VV, heads["valid"], heads["test"])
     test = heads["test"][1:].tobytes()
     tail = text["train"][-TAIL:].tobytes()
     return {
         "unigram": bits_per_byte(unigram_V[None], heads["test"]),
         "bigram": bits_per_byte(bigram_VV, heads["test"]),
+        "trigram": trigram_bits,
         "gzip": 8 * len(gzip.compress(test, 9)) / stretch,
         "lzma": 8 * _lzma(test) / stretch,
         "lzma_after_train": 8 * (_lzma(tail + test) - _lzma(tail)) / stretch,
@@ -52,11 +55,24 @@ def unigram_bits(text: Mapping[str, np.ndarray], stretch: int) -> float:
 
 def pair_counts(text_N: np.ndarray) -> np.ndarray:
     """How often byte b follows byte a, [256, 256]."""
-    counts = np.zeros(65536, np.int64)
-    for start in range(0, len(text_N) - 1, CHUNK):
-        chunk = text_N[start : start + CHUNK + 1].astype(np.uint16)
-        counts += np.bincount(chunk[:-1] * 256 + chunk[1:], minlength=65536)
-    return counts.reshape(256, 256)
+    return _counts(text_N, 2)
+
+
+def triple_counts(text_N: np.ndarray) -> np.ndarray:
+    """How often byte c follows bytes a and b, [256, 256, 256]."""
+    return _counts(text_N, 3)
+
+
+def _counts(text_N: np.ndarray, length: int) -> np.ndarray:
+    """How often each series of so many bytes occurs, [256] * length."""
+    counts = np.zeros(256**length, np.int64)
+    for start in range(0, len(text_N) - length + 1, CHUNK):
+        chunk = text_N[start : start + CHUNK + length - 1].astype(np.uint32)
+        series, size = np.zeros(1, np.uint32), len(chunk) - length + 1
+        for i in range(length):
+            series = series * 256 + chunk[i : i + size]
+        np.add.at(counts, series, 1)
+    return counts.reshape([256] * length)
 
 
 def unigram(counts_VV: np.ndarray, k: float) -> np.ndarray:
@@ -70,6 +86,15 @@ def bigram(counts_VV: np.ndarray, unigram_V: np.ndarray, k: float) -> np.ndarray
     return (counts_VV + k * unigram_V) / (counts_VV.sum(axis=1, keepdims=True) + k)
 
 
+def trigram(counts_VVV: np.ndarray, bigram_VV: np.ndarray, k: float, text_N: np.ndarray):
+    """p of each byte of a text after its first two, [N - 2], from the counts of three bytes and k
+    more that are spread as the bigram.
+    """
+    a_N, b_N, c_N = text_N[:-2], text_N[1:-1], text_N[2:]
+    total_N = counts_VVV[a_N, b_N].sum(axis=1)
+    return (counts_VVV[a_N, b_N, c_N] + k * bigram_VV[b_N, c_N]) / (total_N + k)
+
+
 def bits_per_byte(p_VV: np.ndarray, text_N: np.ndarray) -> float:
     """The mean of -log2 p(b | a) over pairs of a text; p is [256, 256], or [1, 256] for all a."""
     given = text_N[:-1] if len(p_VV) > 1 else np.zeros(len(text_N) - 1, int)
@@ -78,6 +103,18 @@ def bits_per_byte(p_VV: np.ndarray, text_N: np.ndarray) -> float:
 
 def _tuned(model, valid_N: np.ndarray) -> np.ndarray:
     return min((model(k) for k in SMOOTHING), key=lambda p_VV: bits_per_byte(p_VV, valid_N))
+
+
+def _trigram_bits(train_N, bigram_VV, valid_N, test_N) -> float:
+    """Bits per byte of the trigram model; the first predicted byte has only one before it."""
+    counts_VVV = triple_counts(train_N)
+
+    def bits(k, text_N):
+        first = bigram_VV[text_N[:1], text_N[1:2]]
+        p_N = np.concatenate([first, trigram(counts_VVV, bigram_VV, k, text_N)])
+        return float(-np.log2(p_N).mean())
+
+    return bits(min(SMOOTHING, key=lambda k: bits(k, valid_N)), test_N)
 
 
 def _lzma(text: bytes) -> int:

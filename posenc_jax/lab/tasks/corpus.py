@@ -2,28 +2,40 @@
 
     task       text                                    split
     stdlib     the .py files of the standard library   by file: 90, 5 and 5 of 100
+    prose      Python's help topics, in English        by topic: 80, 10 and 10 of 100
     file:PATH  a folder, all its text files            by file: 90, 5 and 5 of 100
     file:PATH  one text file                           by position: the first 90%, 5%, the last 5%
+    file:PATH  a FASTA file: .fa, .fasta, also .gz     by position
 
 A hash of a file's path inside the folder decides its split, so it is the same on every machine; no
 file and no copy of a file is in two splits. Files are in the order of that hash, so the beginning
 of a split is a random sample of it, with a 0 byte between files. Windows are cut from this stream
-of bytes, see `text_windows.py`, and may contain parts of several files.
+of bytes, see `text_windows.py`, and may contain parts of several files. Only topics of `prose` and
+records of a FASTA file are kept apart: positions start at 0 in each, and no token sees another one.
 """
 
+import gzip
 import os
 import platform
 import sysconfig
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from hashlib import sha256
 from pathlib import Path
+from pydoc_data.topics import topics
 from typing import NamedTuple
 
 import numpy as np
 
 from posenc_jax.lab.tasks.task import SPLITS, Plan, Task, split_of
-from posenc_jax.lab.tasks.text_windows import SEPARATOR, check_options, largest_window, windowed
+from posenc_jax.lab.tasks.text_windows import (
+    SEPARATOR,
+    check_options,
+    document,
+    largest_window,
+    windowed,
+)
 from posenc_jax.options import FieldError
 
 # Folders left out: tests, packages that are not part of the library, generated tables.
@@ -57,11 +69,37 @@ def stdlib(stretch: int = 65536, masked: float = 0.0) -> Plan:
     return _plan(standard_library(), stretch, masked)
 
 
+def prose(stretch: int = 65536, masked: float = 0.0) -> Plan:
+    """The help topics of Python, reference text in English; options as for `stdlib`.
+
+    Topics repeat each other in part. A paragraph that two splits have stays in one of them: the
+    test split, or else the validation split.
+    """
+    chosen: dict[str, list[str]] = {split: [] for split in SPLITS}
+    for name, text in sorted(topics.items()):
+        chosen[split_of(sha256(name.encode()).digest(), 80, 10)].append(text)
+    seen: set[str] = set()
+    text = {}
+    for split in reversed(SPLITS):
+        words = lambda paragraph: " ".join(paragraph.split())  # the same at any indentation
+        apart = [
+            [part for part in topic.split("\n\n") if words(part) not in seen]
+            for topic in chosen[split]
+        ]
+        seen.update(words(part) for topic in apart for part in topic)
+        text[split] = b"".join(document("\n\n".join(topic)) for topic in apart if topic)
+    counts = {split: len(chosen[split]) for split in SPLITS}
+    facts = {"topics": counts, "python": platform.python_version()}
+    return _apart("prose", text, stretch, masked, facts)
+
+
 def file(path: str, stretch: int = 65536, masked: float = 0.0) -> Plan:
     """The text of a file, or of all text files in a folder; options as for `stdlib`.
 
     FieldError: there is no such file, it is not text, or it is too small.
     """
+    if path.lower().removesuffix(".gz").endswith((".fa", ".fasta")):
+        return _fasta(path, stretch, masked)
     return _plan(files_at(path), stretch, masked)
 
 
@@ -111,6 +149,47 @@ def _plan(corpus: Corpus, stretch: int, masked: float) -> Plan:
     return Plan(1, most, read)
 
 
+def _apart(
+    source: str, text: Mapping[str, bytes], stretch: int, masked: float, facts: Mapping[str, object]
+) -> Plan:
+    """The plan of documents that are kept apart; `text` is that of each split."""
+    check_options(stretch, masked)
+    arrays = {split: np.frombuffer(text[split], np.uint8) for split in SPLITS}
+    most = largest_window(source, {split: len(text[split]) for split in SPLITS}, stretch)
+    read = lambda: windowed(source, arrays, stretch, masked, packed=True, facts=facts)
+    return Plan(1, most, read)
+
+
+def _fasta(path: str, stretch: int, masked: float) -> Plan:
+    """The plan of the sequences of a FASTA file in upper case; headers are left out."""
+    name, found = f"file:{path}", Path(path).expanduser()
+    if not found.is_file():
+        raise FieldError("task.name", f"{name}: no such file")
+    try:
+        stored = found.read_bytes()
+        stored = gzip.decompress(stored) if path.lower().endswith(".gz") else stored
+    except (OSError, EOFError, zlib.error) as error:
+        raise FieldError("task.name", f"{name} cannot be read: {error}") from None
+    if not stored.startswith(b">"):
+        raise FieldError("task.name", f"{name} is not FASTA; its first line must begin with >")
+    records = [b"".join(lines[1:]) for lines in _records(stored)]
+    text = b"".join(document(record.upper()) for record in records if record)
+    cuts = _cuts(len(text))
+    parts = {split: text[cuts[i] : cuts[i + 1]] for i, split in enumerate(SPLITS)}
+    return _apart(name, parts, stretch, masked, {"records": len(records)})
+
+
+def _records(stored: bytes) -> Iterator[list[bytes]]:
+    """The lines of each record of a FASTA file; the first is its header."""
+    lines: list[bytes] = []
+    for line in stored.splitlines():
+        if line.startswith(b">") and lines:
+            yield lines
+            lines = []
+        lines.append(line.strip())
+    yield lines
+
+
 def _files(root: Path, without: Sequence[str] = ("__pycache__",)) -> Iterator[Path]:
     """The files under a folder, as paths inside it, except hidden files and links.
 
@@ -139,9 +218,13 @@ def _by_file(root: Path, files: list[Path]) -> dict[str, list[tuple[Path, int, i
 
 
 def _by_position(path: Path) -> dict[str, list[tuple[Path, int, int]]]:
-    size = path.stat().st_size
-    cuts = (0, size * 90 // 100, size * 95 // 100, size)
+    cuts = _cuts(path.stat().st_size)
     return {split: [(path, cuts[i], cuts[i + 1])] for i, split in enumerate(SPLITS)}
+
+
+def _cuts(size: int) -> tuple[int, int, int, int]:
+    """Where the three splits of a text of so many bytes begin and end."""
+    return 0, size * 90 // 100, size * 95 // 100, size
 
 
 def texts(corpus: Corpus) -> dict[str, list[tuple[Path, bytes]]]:

@@ -12,6 +12,7 @@ ones after them. A periodic pattern has no end, so there is no EOS.
 import jax
 import jax.numpy as jnp
 
+from posenc_jax.lab.tasks import bags
 from posenc_jax.lab.tasks.task import (
     BOS,
     SEP,
@@ -35,7 +36,7 @@ def associative_recall(keys: int = 256, values: int = 16, padding: Padding = "ri
 
     def line(key, n, place_L):
         order_key, value_key, query_key = jax.random.split(key, 3)
-        order = _shuffled(order_key, keys)
+        order = shuffled(order_key, keys)
         asked = jax.random.randint(query_key, (), 0, n)
         pair_L = jnp.where(place_L <= 2 * n, (place_L - 1) // 2, asked)
         key_L = order[jnp.clip(pair_L, 0, keys - 1)]
@@ -53,6 +54,7 @@ def associative_recall(keys: int = 256, values: int = 16, padding: Padding = "ri
         padding=padding,
         most=keys,
         chance=1 / values,
+        bag=bags.shown(values, first=keys),
     )
 
 
@@ -66,11 +68,18 @@ def periodic(period: int = 8, alphabet: int = 16, padding: Padding = "right") ->
         symbol_L = SYMBOL + draw(key, (place_L - 1) % period, alphabet)
         return jnp.where(place_L == 0, BOS, symbol_L), place_L > period
 
-    length = lambda n: n + 1
-    return generated("periodic", line, length, symbols=alphabet, padding=padding, least=period + 1)
+    def unused(token, question_V, answer_V):
+        del token
+        begun = jnp.sum(answer_V) // period + 1  # periods of the answer
+        return SYMBOL + jnp.argmax((begun * question_V - answer_V)[SYMBOL:])
+
+    return generated(
+        "periodic", line, lambda n: n + 1, symbols=alphabet, padding=padding, least=period + 1,
+        bag={"most frequent symbol not yet used in this period": unused},
+    )  # fmt: skip
 
 
-def _shuffled(key: jax.Array, count: int) -> jax.Array:
+def shuffled(key: jax.Array, count: int) -> jax.Array:
     """0 .. count - 1 in random order, int32.
 
     Sorts random numbers whose low bits are the result; 20 or more bits are random. On a CPU a plain

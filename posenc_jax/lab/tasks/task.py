@@ -13,8 +13,9 @@ tokens are the answer. `generated` makes a task of it. Special tokens are the sa
 """
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -31,6 +32,8 @@ SPLITS = ("train", "valid", "test")
 Integer = int | np.integer
 Metric = Literal["bits_per_byte", "exact_match", "accuracy"]
 Padding = Literal["right", "left"]
+Part = tuple[Any, Any]  # see `question_answer`
+Rule = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]  # see `generated`
 
 
 class Batch(NamedTuple):
@@ -80,6 +83,7 @@ class Task(NamedTuple):
     feed:     (seeds, steps, batch, width) -> Fed, for data too large for the device: `sample` gets
               the rows of its step instead of `data`. Seeds and steps are ranges. None: `data` is on
               the device.
+    bag:      rules that predict answers without positions, by name, see `generated`.
     """
 
     name: str
@@ -96,6 +100,7 @@ class Task(NamedTuple):
     width: Callable[[Any], Any] = lambda size: size
     features: int | None = None
     feed: Callable[[range, range, int, int], Fed] | None = None
+    bag: Mapping[str, Rule] = MappingProxyType({})
 
     @property
     def streamed(self) -> bool:
@@ -154,19 +159,25 @@ def generated(
     most: int | None = None,
     chance: float | None = None,
     group: Callable[[jax.Array, jax.Array], jax.Array] | None = None,
+    bag: Mapping[str, Rule] | None = None,
 ) -> Task:
     """A task of random lines.
 
     Args:
       name: of the task; its test examples are drawn with a key made of the name.
       line: (key, size, place_L) -> (token_L, answer_L): the token at each place of one example,
-        int32, and whether it is part of the answer. Values past the end are ignored.
-      length: (size) -> tokens in a line, for ints and traced ints.
+        int32, and whether it is part of the answer. A shorter line ends at its first PAD.
+        Values past the end are ignored.
+      length: (size) -> tokens in the longest line of a size, for ints and traced ints.
       symbols: number of symbols, without the special tokens.
       padding: the side of the padding.
       least, most: the smallest and the largest size.
       chance: exact match of a random guess; None: no such baseline.
       group: (size, place_L) -> group_L, the group of each token of a line; see `Layout`.
+      bag: rules that predict answers without positions, by name; the task's floor uses them, see
+        `floors.py`. A rule is (token, question_V, answer_V) -> the predicted token: the current
+        token id, and how often each token id occurs up to it in the question (everything that is
+        not answer) and in the answer.
     """
     group = group or (lambda size, place_L: jnp.zeros_like(place_L))
 
@@ -174,7 +185,8 @@ def generated(
         place_L = jnp.arange(width + 1, dtype=jnp.int32)
         token_BL, answer_BL = jax.vmap(line, (0, 0, None))(key_B, size_B, place_L)
         group_BL = jax.vmap(group, (0, None))(size_B, place_L)
-        width_B = length(size_B) - 1  # the last token is only a target
+        inside_BL = (place_L[None] < length(size_B)[:, None]) & (token_BL != PAD)
+        width_B = inside_BL.sum(axis=1, dtype=jnp.int32) - 1  # the last token is only a target
         return next_token(token_BL, answer_BL, width_B, group_BL=group_BL, padding=padding)
 
     def sample(data, key, size_B, width):
@@ -188,7 +200,26 @@ def generated(
         name=name, vocab=SYMBOL + symbols, metric="exact_match", least=least, most=most,
         width=lambda size: length(size) - 1, examples=lambda size: None, data=(), sample=sample,
         numbered=numbered, baselines=lambda: {} if chance is None else {"chance": chance}, facts={},
+        bag=bag or {},
     )  # fmt: skip
+
+
+def question_answer(
+    place_L: jax.Array, question: Sequence[Part], answer: Sequence[Part]
+) -> tuple[jax.Array, jax.Array]:
+    """The line BOS question SEP answer, then PAD, and where its answer is: [L] each.
+
+    question, answer: parts (tokens, count), one after the other: the first `count` tokens of an
+      array, or one token id repeated `count` times. Counts may be traced.
+    """
+    before = [(BOS, 1), *question, (SEP, 1)]
+    token_L, start = jnp.full_like(place_L, PAD), 0
+    for tokens, count in (*before, *answer):
+        index_L = place_L - start
+        part_L = tokens[index_L] if jnp.ndim(tokens) else tokens
+        token_L = jnp.where((index_L >= 0) & (index_L < count), part_L, token_L)
+        start = start + count
+    return token_L, place_L >= sum(count for _, count in before)
 
 
 def next_token(

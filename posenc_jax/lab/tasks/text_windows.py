@@ -5,8 +5,8 @@ next byte on. With `packed` each 0 byte begins a document: positions start at 0 
 attends to another document. The 0 byte is the first token of its document and the last target of
 the document before, so every byte is predicted once.
 
-The test windows of each size cover the first `stretch` bytes of the test split without overlap, so
-all sizes that divide the stretch predict the same bytes.
+The test windows of each size cover the first `stretch` bytes of the test split without overlap; the
+last one is shorter if the size does not divide the stretch. So all sizes predict the same bytes.
 """
 
 from collections.abc import Callable, Mapping
@@ -72,8 +72,10 @@ def windowed(
         return windows(data["train"], start_B, size_B, width, all_B)
 
     def numbered(data, index_B, size_B, width, split):
-        exists_B = (index_B + 1) * size_B <= most
-        return windows(data[split], index_B * size_B, size_B, width, exists_B)
+        start_B = index_B * size_B
+        exists_B = start_B < most
+        size_B = jnp.where(exists_B, jnp.minimum(size_B, most - start_B), size_B)
+        return windows(data[split], start_B, size_B, width, exists_B)
 
     task = Task(
         name=source,
@@ -81,7 +83,7 @@ def windowed(
         metric="bits_per_byte",
         least=1,
         most=most,
-        examples=lambda size: most // size,
+        examples=lambda size: -(-most // size),
         data={split: jnp.asarray(text[split]) for split in SPLITS},
         sample=sample,
         numbered=numbered,

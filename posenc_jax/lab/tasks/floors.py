@@ -1,0 +1,171 @@
+"""The floor of a task: the best score of predictors that need no positions.
+
+    predictor        predicts from
+    unigram table    nothing: the most frequent answer token
+    bigram table     the current token
+    trigram table    the current token and the one before it
+    4-gram table     the current token and the two before it
+    rules            the current token and two bags of words, if the task has rules, see `bags.py`
+
+Tables are fitted to fresh training examples of the sizes in training. A context that was not seen
+there is shortened from its far end. A model that scores no better than the floor has not shown that
+it uses positions.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posenc_jax.lab.tasks.task import Rule, Task
+
+TABLES = ("unigram table", "bigram table", "trigram table", "4-gram table")
+ROWS = 256  # examples drawn at a time
+
+
+class Score(NamedTuple):
+    """Share of answer tokens, and of answers without an error, that are predicted."""
+
+    token_accuracy: float
+    exact_match: float
+
+
+class Floor(NamedTuple):
+    """The best score of each metric, and the name of the predictor that has it."""
+
+    token_accuracy: tuple[str, float]
+    exact_match: tuple[str, float]
+
+
+class _Rows(NamedTuple):
+    """Lines: inputs, targets, whether a target is an answer, whether an input is a token."""
+
+    tokens_BT: np.ndarray
+    targets_BT: np.ndarray
+    answer_BT: np.ndarray
+    inside_BT: np.ndarray
+
+
+def floor(
+    task: Task, trained: tuple[int, int], size: int, examples: int = 1024, fitted: int = 8192
+) -> Floor:
+    """The best score on test examples of one size that needs no positions.
+
+    Args:
+      task: reads tokens.
+      trained: the smallest and the largest size in training.
+      size: of the test examples.
+      examples: how many test examples.
+      fitted: how many training examples the tables are fitted to.
+    """
+    scores = predictors(task, trained, size, examples, fitted)
+    best = (max(scores, key=lambda name: scores[name][i]) for i in range(len(Score._fields)))
+    token, exact = best
+    return Floor((token, scores[token].token_accuracy), (exact, scores[exact].exact_match))
+
+
+def predictors(
+    task: Task, trained: tuple[int, int], size: int, examples: int = 1024, fitted: int = 8192
+) -> dict[str, Score]:
+    """The score of each predictor by name; arguments as for `floor`."""
+    train, test = _drawn(task, trained, fitted), _tested(task, size, examples)
+    found = {}
+    for name, guess_BT in _table_guesses(train, test).items():
+        found[name] = _score(guess_BT == test.targets_BT, test)
+    for name, rule in task.bag.items():
+        found[name] = _score(_guesses(rule, task.vocab, test) == test.targets_BT, test)
+    return found
+
+
+def _drawn(task: Task, trained: tuple[int, int], count: int) -> _Rows:
+    """Training examples of sizes drawn evenly."""
+    width = int(task.width(trained[1]))
+
+    @jax.jit
+    def draw(data, key):
+        size_key, key = jax.random.split(key)
+        size_B = jax.random.randint(size_key, (ROWS,), trained[0], trained[1] + 1, jnp.int32)
+        return _rows(task.sample(data, key, size_B, width))
+
+    keys = jax.random.split(jax.random.key(0), -(-count // ROWS))
+    return _joined([jax.device_get(draw(task.data, key)) for key in keys], count)
+
+
+def _tested(task: Task, size: int, count: int) -> _Rows:
+    """The first test examples of a size."""
+    count = min(count, task.examples(size) or count)
+    width = int(task.width(size))
+    draw = jax.jit(lambda data, index_B: _rows(task.test(data, index_B, size, width)))
+    starts = range(0, count, ROWS)
+    index_B = np.arange(ROWS, dtype=np.int32)
+    return _joined([jax.device_get(draw(task.data, start + index_B)) for start in starts], count)
+
+
+def _rows(batch):
+    inside_BT = batch.layout.segment_BT > 0
+    return _Rows(batch.tokens_BT, batch.targets_BT, batch.weights_BT > 0, inside_BT)
+
+
+def _joined(parts: list[_Rows], count: int) -> _Rows:
+    return _Rows(*(np.concatenate(arrays)[:count] for arrays in zip(*parts, strict=True)))
+
+
+def _score(right_BT: np.ndarray, rows: _Rows) -> Score:
+    right_BT = right_BT | ~rows.answer_BT
+    tokens = right_BT[rows.answer_BT].mean()
+    return Score(float(tokens), float(right_BT.all(axis=1).mean()))
+
+
+def _table_guesses(train: _Rows, test: _Rows) -> dict[str, np.ndarray]:
+    """What each table predicts at each place of the test lines, [B, T]."""
+    found, guess = {}, {}
+    # A context is a number; equal contexts of both sets have equal numbers.
+    train_BT, test_BT = (np.zeros(rows.tokens_BT.shape, np.int64) for rows in (train, test))
+    shorter_BT = test_BT
+    for order, name in enumerate(TABLES):
+        if order:
+            train_BT = _longer(train_BT, train, order)
+            test_BT = _longer(test_BT, test, order)
+            both = np.concatenate([train_BT.ravel(), test_BT.ravel()])
+            _, number = np.unique(both, return_inverse=True)
+            train_BT = number[: train_BT.size].reshape(train_BT.shape)
+            test_BT = number[train_BT.size :].reshape(test_BT.shape)
+        guess = _most_frequent(train_BT[train.answer_BT], train.targets_BT[train.answer_BT])
+        contexts, tokens = guess
+        at_BT = np.minimum(np.searchsorted(contexts, test_BT), len(contexts) - 1)
+        shorter_BT = np.where(contexts[at_BT] == test_BT, tokens[at_BT], shorter_BT)
+        found[name] = shorter_BT
+    return found
+
+
+def _longer(context_BT: np.ndarray, rows: _Rows, order: int) -> np.ndarray:
+    """Contexts with one more token, the one `order` - 1 places back; 0 before the line."""
+    back = order - 1
+    token_BT = np.where(rows.inside_BT, rows.tokens_BT + 1, 0).astype(np.int64)
+    token_BT = np.pad(token_BT, ((0, 0), (back, 0)))[:, : rows.tokens_BT.shape[1]]
+    return context_BT * 2**32 + token_BT
+
+
+def _most_frequent(context_N: np.ndarray, target_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each context, ascending, and the target that follows it most often, the smallest if equal."""
+    pairs, count_P = np.unique(np.stack([context_N, target_N], 1), axis=0, return_counts=True)
+    order_P = np.lexsort((pairs[:, 1], -count_P, pairs[:, 0]))
+    pairs = pairs[order_P]
+    first_P = np.concatenate([[True], pairs[1:, 0] != pairs[:-1, 0]])
+    return pairs[first_P, 0], pairs[first_P, 1]
+
+
+def _guesses(rule: Rule, vocab: int, rows: _Rows) -> np.ndarray:
+    """What a rule predicts at each place, [B, T], one line at a time."""
+    last_BT = np.pad(rows.answer_BT, ((0, 0), (1, 0)))[:, :-1]  # an input that was an answer
+
+    def of_line(given):
+        token_T, answer_T, inside_T = given
+        one_TV = jax.nn.one_hot(token_T, vocab, dtype=jnp.int32) * inside_T[:, None]
+        bag = lambda where_T: jnp.cumsum(one_TV * where_T[:, None], axis=0)
+        asked_T = 1 - answer_T
+        return jax.vmap(rule)(token_T, bag(asked_T), bag(answer_T))
+
+    given = rows.tokens_BT, last_BT.astype(np.int32), rows.inside_BT.astype(np.int32)
+    return np.asarray(jax.jit(lambda given: jax.lax.map(of_line, given))(given))
