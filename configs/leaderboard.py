@@ -45,7 +45,7 @@ def get_config(argument=""):
 
 # Settings that check the board.
 CHECKS = {
-    "doubled": {"train.steps": 5000},
+    "doubled": {"train.steps": 8000},
     "second": {"seeds": 3, "window": 48, "model.heads": 8, "train.batch": 64},
 }
 
