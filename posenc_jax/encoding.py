@@ -18,7 +18,7 @@ from posenc_jax.layout import Layout
 
 Params = Any  # a pytree of arrays; {} where nothing is learned
 Placed = Any  # the positions a method reads: [B, T] or [B, T, A], or a pytree of [B, T, ...]
-Table = Any  # a pytree with leading axes [B, T], made once for a forward pass
+Table = Any  # a pytree of [B, T, H|1, ...], made once for a forward pass
 
 
 class Dims(NamedTuple):
@@ -66,6 +66,15 @@ class Embed(Protocol):
     def __call__(self, params: Params, x_BTD: jax.Array, placed: Placed, /) -> jax.Array: ...
 
 
+class Locate(Protocol):
+    """Gives the positions that a layer reads, made of its input x [B, T, D] and those placed.
+
+    Each token's are made of that token alone, since keys are kept with theirs for decoding.
+    """
+
+    def __call__(self, params: Params, x_BTD: jax.Array, placed: Placed, /) -> Placed: ...
+
+
 class MakeTable(Protocol):
     """Makes the table that `rotate` reads, float32 or wider."""
 
@@ -73,10 +82,24 @@ class MakeTable(Protocol):
 
 
 class Rotate(Protocol):
-    """Maps queries (side "q") or keys (side "k") [B, T, H, C] to [B, T, H, C']; same dtype."""
+    """Maps queries (side "q") or keys (side "k") [B, T, H, C] to [B, T, H, C']; same dtype.
+
+    Where an encoding turns values, also these ("v") and, by the queries' table, the output ("o").
+    """
 
     def __call__(
-        self, table: Table, x_BTHC: jax.Array, side: Literal["q", "k"], /
+        self, table: Table, x_BTHC: jax.Array, side: Literal["q", "k", "v", "o"], /
+    ) -> jax.Array: ...
+
+
+class Temper(Protocol):
+    """Gives a factor of each query's products with keys, [B|1, Q, H|1], float32 or wider.
+
+    count_BQ: the number of keys that the query sees, maybe 0.
+    """
+
+    def __call__(
+        self, params: Params, count_BQ: jax.Array, q_placed: Placed, dims: Dims, /
     ) -> jax.Array: ...
 
 
@@ -146,6 +169,7 @@ class Encoding(NamedTuple):
 
     walk:     see `Walk`; it comes after the bias.
     at:       gives one layer's encoding; None: all layers use the same.
+    turns_values: `rotate` also turns values, and the output back.
     relative: `bias` depends on q_placed - k_placed alone, so a block of it can be made from one
       row of offsets.
     """
@@ -153,18 +177,20 @@ class Encoding(NamedTuple):
     init: Init = lambda key, dims: {}
     place: Place | None = None
     embed: Embed | None = None
+    locate: Locate | None = None
     table: MakeTable | None = None
     rotate: Rotate | None = None
+    temper: Temper | None = None
     bias: Bias | None = None
     walk: Walk | None = None
     at: AtLayer | None = None
+    turns_values: bool = False
     relative: bool = False
 
 
 def only_places(encoding: Encoding) -> bool:
     """Whether the encoding does nothing but change the positions that others read."""
-    hooks = (encoding.embed, encoding.rotate, encoding.bias, encoding.walk, encoding.at)
-    return encoding.place is not None and not any(hooks)
+    return encoding.place is not None and not _hooks([encoding])
 
 
 def place(encoding: Encoding, key: jax.Array | None, layout: Layout) -> Placed:
@@ -191,14 +217,14 @@ def chain(*parts: Encoding) -> Encoding:
 
     A part that only places (`randomized`, `clamped`, `interpolated`) moves the positions for every
     part to its right. Parameters are a tuple with one entry for each part, and so are positions if
-    a part places.
+    a part places or locates.
 
     Raises:
       ValueError: no parts, or a part that makes attention weights before one that changes logits.
     """
     if not parts:
         raise ValueError("chain: no parts given; a chain takes one encoding or more")
-    return _chain(parts, any(part.place is not None for part in parts))
+    return _chain(parts, any(part.place is not None or part.locate is not None for part in parts))
 
 
 def _chain(parts: Sequence[Encoding], places: bool) -> Encoding:
@@ -232,9 +258,21 @@ def _chain(parts: Sequence[Encoding], places: bool) -> Encoding:
         return tuple(part.table and part.table(p, at, dims) for part, p, at in rows(params, placed))
 
     def rotate(tables, x_BTHC, side):
-        for part, t in zip(parts, tables, strict=True):
-            x_BTHC = x_BTHC if part.rotate is None else part.rotate(t, x_BTHC, side)
+        turning = [(part, t) for part, t in zip(parts, tables, strict=True) if part.rotate]
+        if side in ("v", "o"):
+            turning = [(part, t) for part, t in turning if part.turns_values]
+        for part, t in turning[::-1] if side == "o" else turning:
+            x_BTHC = part.rotate(t, x_BTHC, side)
         return x_BTHC
+
+    def locate(params, x_BTD, placed):
+        every = rows(params, placed)
+        return tuple(part.locate(p, x_BTD, at) if part.locate else at for part, p, at in every)
+
+    def temper(params, count_BQ, placed, dims):
+        every = rows(params, placed)
+        made = [part.temper(p, count_BQ, at, dims) for part, p, at in every if part.temper]
+        return functools.reduce(jnp.multiply, made)
 
     def bias(params, q_placed, k_placed, dims):
         every = rows(params, q_placed, k_placed)
@@ -256,6 +294,9 @@ def _chain(parts: Sequence[Encoding], places: bool) -> Encoding:
         embed=embed if "embed" in has else None,
         table=table if "rotate" in has else None,
         rotate=rotate if "rotate" in has else None,
+        locate=locate if "locate" in has else None,
+        temper=temper if "temper" in has else None,
+        turns_values=any(part.turns_values for part in parts),
         bias=bias if "bias" in has else None,
         walk=_chain_walk([part.walk for part in parts], places) if "walk" in has else None,
         at=at if "at" in has else None,
@@ -332,6 +373,9 @@ def _by_layer(name, members, init, place_all, at) -> Encoding:
         table=ask if "rotate" in has else None,
         rotate=ask if "rotate" in has else None,
         bias=ask if "bias" in has else None,
+        locate=ask if "locate" in has else None,
+        temper=ask if "temper" in has else None,
+        turns_values=any(m.turns_values for m in members),
         walk=Walk(score=ask, summed=all(w.summed for w in walks)) if walks else None,
         at=at,
         relative=all(m.relative for m in members if m.bias is not None),
@@ -339,7 +383,7 @@ def _by_layer(name, members, init, place_all, at) -> Encoding:
 
 
 def _hooks(parts: Sequence[Encoding]) -> set[str]:
-    names = ("embed", "rotate", "bias", "walk", "at")
+    names = ("embed", "locate", "rotate", "temper", "bias", "walk", "at")
     return {name for name in names if any(getattr(part, name) is not None for part in parts)}
 
 

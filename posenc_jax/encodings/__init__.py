@@ -14,6 +14,7 @@ from posenc_jax.encodings import (
     dape,
     extension,
     gated,
+    located,
     path,
     position_vectors,
     positions,
@@ -24,6 +25,8 @@ from posenc_jax.encodings import (
     rotary_fourier_polar,
     rotary_generators,
     rotary_scaling,
+    rotary_values,
+    temperature,
 )
 from posenc_jax.encodings.card import Card
 from posenc_jax.encodings.describe import facts, option_lines, summary
@@ -56,6 +59,7 @@ CATALOG: dict[str, Callable[..., Encoding]] = {
     "xpos": rotary.xpos,
     "axial": rotary_axes.axial,
     "mixed": rotary_axes.mixed,
+    "gta": rotary_values.gta,
     "mrope": rotary_axes.mrope,
     "tmrope": rotary_axes.tmrope,
     "fope": rotary_fourier_polar.fope,
@@ -70,6 +74,9 @@ CATALOG: dict[str, Callable[..., Encoding]] = {
     "llama3": extension.llama3,
     "longrope": extension.longrope,
     "drope": extension.drope,
+    "repo": located.repo,
+    "ssmax": temperature.ssmax,
+    "logn": temperature.logn,
     "irope": by_layer.irope,
     "local_global": by_layer.local_global,
     "clipped": bias_tables.clipped,

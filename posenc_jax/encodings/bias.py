@@ -32,11 +32,6 @@ def per_head(x_H: jax.Array) -> jax.Array:
     return x_H.astype(float)[None, :, None, None]
 
 
-def scaled_queries(factor: jax.Array, x_BTHC: jax.Array, side: str) -> jax.Array:
-    """`rotate` of methods that change the scale of the logits: queries times the table."""
-    return x_BTHC if side == "k" else (x_BTHC.astype(factor.dtype) * factor).astype(x_BTHC.dtype)
-
-
 def layered(encoding: Encoding, shared: bool) -> Encoding:
     """The encoding, its parameters shared by all layers, or with parameters for each layer."""
     return encoding if shared else each_layer(encoding)

@@ -15,7 +15,7 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.bias import layered, offsets, per_head
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least, positive, require
-from posenc_jax.encodings.definitions import by_offset, sigmoid
+from posenc_jax.encodings.definitions import by_offset, by_pair, dots, sigmoid
 from posenc_jax.encodings.rotation import angles
 
 LEAST = 0.01  # smallest start of KERPLE's parameters: the authors' code clamps them there
@@ -194,26 +194,44 @@ def sandwich(channels: int = 128, base: float = 10_000.0, first: Literal[0, 1] =
     return Encoding(bias=bias, relative=True)
 
 
+def _window_scores(o, params, q_THC, k_THC, pos_T, n):
+    def score(h, i, j):
+        seen = abs(pos_T[i] - pos_T[j]) <= o.distance or pos_T[j] < o.first
+        return dots(q_THC[i : i + 1], k_THC[j : j + 1])[h, 0, 0] if seen else -np.inf
+
+    return by_pair(score, q_THC)
+
+
 @method(
     kind="bias",
-    formula="q.k / sqrt(C) where |i - j| <= distance, else -inf",
-    paper="textbook",
-    scores=by_offset(lambda o, params, d, h, heads: 0.0 if abs(d) <= o.distance else -np.inf),
+    formula="q.k / sqrt(C) where |i - j| <= distance or j < first, else -inf",
+    paper="textbook; first tokens: Xiao et al. 2023 (StreamingLLM), arXiv 2309.17453",
+    shift_invariant=True,
+    scores=_window_scores,
     example={"distance": 8},
     reference="transformers",
 )
-def window(distance: int = 128) -> Encoding:
+def window(distance: int = 128, first: int = 0) -> Encoding:
     """A window: keys further away than `distance` are hidden; within it, positions are not told.
 
     It is for comparison with methods that hide far tokens only in part.
 
-    FieldError: distance is not positive.
+    Args:
+      distance: from a query to the last key that it sees.
+      first: tokens at the start of each sequence that every query sees; StreamingLLM keeps 4. Its
+        rope counts tokens within the cache, not in the text, which is not done here.
+
+    FieldError: distance is not positive, or first below 0.
     """
     at_least(1, distance=distance)
+    at_least(0, first=first)
 
     def bias(params, q_placed, k_placed, dims):
         apart_B1QK = distances(q_placed, k_placed)
+        far_B1QK = apart_B1QK > distance
+        if first:
+            far_B1QK &= (k_placed >= first)[:, None, None]
         # 0 times the distance instead of 0, which would hide a position that is NaN.
-        return jnp.where(apart_B1QK > distance, -jnp.inf, 0 * apart_B1QK)
+        return jnp.where(far_B1QK, -jnp.inf, 0 * apart_B1QK)
 
-    return Encoding(bias=bias, relative=True)
+    return Encoding(bias=bias, relative=first == 0)

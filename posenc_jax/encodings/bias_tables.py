@@ -9,7 +9,7 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import definitions
-from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing, scaled_queries
+from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing
 from posenc_jax.encodings.card import ANYWHERE, Edge, Range, method
 from posenc_jax.encodings.checks import at_least, require
 
@@ -136,9 +136,8 @@ def t5(
 
     encoding = Encoding(init=init, bias=bias, relative=True)
     if not scaled:
-        # C is the head's own width, also if a part before this one has widened q and k.
-        table = lambda params, placed, dims: jnp.full((1, 1, 1, 1), dims.head**0.5)
-        encoding = encoding._replace(table=table, rotate=scaled_queries)
+        temper = lambda params, count_BQ, q_placed, dims: jnp.full((1, 1, 1), dims.head**0.5)
+        encoding = encoding._replace(temper=temper)
     return layered(encoding, shared)
 
 

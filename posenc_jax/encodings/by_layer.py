@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding, chain, per_layer
-from posenc_jax.encodings.bias import scaled_queries
 from posenc_jax.encodings.bias_formulas import window as windowed
 from posenc_jax.encodings.card import Range, method
 from posenc_jax.encodings.checks import at_least, positive, with_axes
@@ -60,12 +59,11 @@ def irope(
     positive(floor=floor)
     at_least(0, temperature=temperature)
 
-    def table(params, pos_BT, dims):
-        steps_BT = jnp.floor((with_axes(pos_BT).astype(float) + 1) / floor)
-        return (1 + temperature * jnp.log1p(steps_BT))[:, :, None, None]
+    def temper(params, count_BQ, q_pos_BQ, dims):
+        steps_BQ = jnp.floor((with_axes(q_pos_BQ).astype(float) + 1) / floor)
+        return (1 + temperature * jnp.log1p(steps_BQ))[..., None]
 
-    unturned = Encoding(table=table, rotate=scaled_queries)
-    return per_layer([rope(base, pairing)] * (every - 1) + [unturned])
+    return per_layer([rope(base, pairing)] * (every - 1) + [Encoding(temper=temper)])
 
 
 def _local_global_scores(o, params, q, k, pos, n):

@@ -52,6 +52,8 @@ class Card:
               [H, T, T], 1/sqrt(C) included, without the mask; logarithms of weights if its walk
               weighs. For a method that reads the attention's input, that input is q with its heads
               side by side. o.layer is the layer.
+    outputs:  definition of the output in float64 NumPy, for a method that turns values: (o, params,
+              weight_HQK, v_KHC, pos_T, n) -> o_QHC.
     places:   definition of `place` in evaluation in float64 NumPy: (o, pos_T, n) -> positions. A
               method that reads groups gets group_T instead of pos_T.
     reads:    (o, n) -> the `Range` of positions that it can read; it makes NaN of others.
@@ -79,6 +81,7 @@ class Card:
     axes: int = 1
     embeds: Callable[..., Any] | None = None
     scores: Callable[..., Any] | None = None
+    outputs: Callable[..., Any] | None = None
     places: Callable[..., Any] | None = None
     reads: Callable[[Any, int], Range] = lambda o, n: ANYWHERE
     moves: Callable[[Any, int, Range, bool], Range] | None = None

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.bias import scaled_queries
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least, positive, require
 from posenc_jax.encodings.definitions import dots, powers, ramped, scores_of, turned_scores
@@ -155,9 +154,8 @@ def drope(length: int = 2048, temperature: float = 0.412) -> Encoding:
     at_least(1, length=length)
     at_least(0, temperature=temperature)
 
-    def table(params, length_BT, dims):
-        stretch_BT = jnp.maximum(length_BT, length).astype(float) / length
-        return (1 + temperature * jnp.log(stretch_BT))[:, :, None, None]
+    def temper(params, count_BQ, length_BQ, dims):
+        stretch_BQ = jnp.maximum(length_BQ, length).astype(float) / length
+        return (1 + temperature * jnp.log(stretch_BQ))[..., None]
 
-    place = lambda key, layout: layout.length_BT
-    return Encoding(place=place, table=table, rotate=scaled_queries)
+    return Encoding(place=lambda key, layout: layout.length_BT, temper=temper)

@@ -45,7 +45,7 @@ def _axial_scores(o, params, q, k, pos, n):
     return turned_scores(q, k, angle_QKHF, o.pairing)
 
 
-def _check_quarters(head: int) -> None:
+def check_quarters(head: int) -> None:
     if head < 4 or head % 4:
         raise FieldError("head", f"{head} channels; two axes of pairs need a width that 4 divides")
 
@@ -71,7 +71,7 @@ def axial(base: float = 100.0, pairing: Pairing = "half") -> Encoding:
     positive(base=base)
 
     def frequencies(head):
-        _check_quarters(head)
+        check_quarters(head)
         return np.tile(ladder(head // 2, base), 2)
 
     def table(params, pos_BTA, dims):
@@ -87,7 +87,7 @@ def crossed(key: jax.Array, heads: int, head: int, base: float) -> jax.Array:
     Pairs k and C/4 + k of a head turn along two directions at a right angle, at base^(-4k/C).
     FieldError: 4 does not divide the width of the head.
     """
-    _check_quarters(head)
+    check_quarters(head)
     tilt_H1 = jax.random.uniform(key, (heads, 1), float, 0, 2 * np.pi)
     size_1K = jnp.asarray(ladder(head // 2, base)[None], float)
     along = lambda wave: jnp.concatenate(
