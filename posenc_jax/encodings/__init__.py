@@ -21,6 +21,7 @@ from posenc_jax.encodings import (
     ranges,
     rotary,
     rotary_axes,
+    rotary_by_distance,
     rotary_fourier_polar,
     rotary_generators,
     rotary_scaling,
@@ -70,6 +71,10 @@ CATALOG: dict[str, Callable[..., Encoding]] = {
     "llama3": extension.llama3,
     "longrope": extension.longrope,
     "drope": extension.drope,
+    "rerope": rotary_by_distance.rerope,
+    "leaky_rerope": rotary_by_distance.leaky_rerope,
+    "self_extend": rotary_by_distance.self_extend,
+    "dual_chunk": rotary_by_distance.dual_chunk,
     "irope": by_layer.irope,
     "local_global": by_layer.local_global,
     "clipped": bias_tables.clipped,
@@ -186,6 +191,8 @@ def _check_composes(parts: list[Card]) -> None:
     acting = [part for part in parts if part.kind not in ("input", "positions")]
     for i, part in enumerate(acting):
         later = [other.name for other in acting[i + 1 :] if turns(other)]
+        if part.in_chain == "alone" and len(acting) > 1:
+            refuse(f"{part.name} makes the products of queries and keys itself; keep it alone")
         if part.in_chain == "first" and i > 0:
             refuse(f"{part.name} is not linear in queries and keys; put it before {acting[0].name}")
         if part.in_chain == "last" and later:
