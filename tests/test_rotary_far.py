@@ -34,6 +34,7 @@ EXACT = [
     ("yarn", {}),
     ("llama3", {}),
     ("longrope", {}),
+    ("resonance", {}),
 ]
 
 

@@ -70,6 +70,7 @@ CATALOG: dict[str, Callable[..., Encoding]] = {
     "yarn": rotary_scaling.yarn,
     "llama3": extension.llama3,
     "longrope": extension.longrope,
+    "resonance": extension.resonance,
     "drope": extension.drope,
     "rerope": rotary_by_distance.rerope,
     "leaky_rerope": rotary_by_distance.leaky_rerope,
