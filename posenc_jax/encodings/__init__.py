@@ -78,6 +78,8 @@ CATALOG: dict[str, Callable[..., Encoding]] = {
     "dual_chunk": rotary_by_distance.dual_chunk,
     "irope": by_layer.irope,
     "local_global": by_layer.local_global,
+    "olmo3": by_layer.olmo3,
+    "gpt_oss": by_layer.gpt_oss,
     "clipped": bias_tables.clipped,
     "t5": bias_tables.t5,
     "alibi": bias_formulas.alibi,
