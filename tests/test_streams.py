@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 from posenc_jax.encoding import place
-from posenc_jax.encodings.multimodal_ids import Audio, Image, Text, Video, ids, positions
+from posenc_jax.encodings.multimodal_ids import (
+    Audio,
+    Image,
+    Text,
+    Video,
+    diagonal_ids,
+    ids,
+    positions,
+)
 from posenc_jax.encodings.rotary_axes import tmrope
 from tests.catalogue import standing
 
@@ -64,6 +72,39 @@ def test_positions_are_placed_as_ids():
         placed = place(tmrope(), None, standing(given[None]))
         found = np.stack([np.asarray(p)[0] for p in placed], axis=1)
         assert (found - [start, 0, 0]).tolist() == ids(parts).tolist()
+
+
+def test_spatial_reset():
+    """Rows and columns of patches begin at 0; time, text, sound and the parts' starts stay."""
+    parts = [Text(2), Image(2, 3), Text(1), Video(1, 2, (0.0, 1.0), sound=30), Text(1)]
+    plain, reset = ids(parts), ids(parts, reset=True)
+    patch_T = (plain != plain[:, :1]).any(axis=1) | (reset != plain).any(axis=1)
+    assert (reset[:, 0] == plain[:, 0]).all()
+    assert (reset[~patch_T] == plain[~patch_T]).all()
+    image = ids([Text(2), Image(2, 3), Text(1)], reset=True).T.tolist()
+    assert image[0] == [0, 1] + [2] * 6 + [5]
+    assert image[1] == [0, 1, 0, 0, 0, 1, 1, 1, 5]
+    assert image[2] == [0, 1] + [0, 1, 2] * 2 + [5]
+    frames = reset[9:][reset[9:, 0] != reset[9:, 1]]
+    assert frames[:, 1:].tolist() == [[0, 0], [0, 1]] * 2
+
+
+def test_diagonal():
+    """As VideoRoPE's code makes them: the middle of a frame at its time, `stride` apart."""
+    found = diagonal_ids([Text(2), Video(3, 2, (0.0, 0.5)), Text(2)], stride=2.0).T.tolist()
+    assert found[0] == [0, 1] + [2] * 6 + [4] * 6 + [5, 6]
+    assert found[1] == [0, 1, 1, 1, 2, 2, 3, 3, 3, 3, 4, 4, 5, 5, 5, 6]
+    assert found[2] == [0, 1] + [2, 3] * 3 + [4, 5] * 3 + [5, 6]
+    slower = diagonal_ids([Text(2), Video(3, 2, (0.0, 0.5)), Text(2)], stride=0.5)
+    assert slower[-1].tolist() == [4.5] * 3
+    assert diagonal_ids([Image(2, 2), Text(1)])[-1].tolist() == [1.0] * 3
+
+
+def test_refused_diagonal():
+    with pytest.raises(ValueError, match=r"^parts: Video.* has sound"):
+        diagonal_ids([Video(1, 1, (0.0,), sound=1)])
+    with pytest.raises(ValueError, match=r"^stride: 0.0 must be positive"):
+        diagonal_ids([Text(1)], stride=0.0)
 
 
 @pytest.mark.parametrize(

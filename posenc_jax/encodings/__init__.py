@@ -25,6 +25,7 @@ from posenc_jax.encodings import (
     rotary_fourier_polar,
     rotary_generators,
     rotary_scaling,
+    rotary_vision,
 )
 from posenc_jax.encodings.card import Card
 from posenc_jax.encodings.describe import facts, option_lines, summary
@@ -47,6 +48,7 @@ CATALOG: dict[str, Callable[..., Encoding]] = {
     "clamped": positions.clamped,
     "shifted": positions_augmented.shifted,
     "cape": positions_augmented.cape,
+    "pose": positions_augmented.pose,
     "abacus": positions_augmented.abacus,
     "coupled": positions_augmented.coupled,
     "rope": rotary.rope,
@@ -59,6 +61,9 @@ CATALOG: dict[str, Callable[..., Encoding]] = {
     "mixed": rotary_axes.mixed,
     "mrope": rotary_axes.mrope,
     "tmrope": rotary_axes.tmrope,
+    "mhrope": rotary_vision.mhrope,
+    "video_rope": rotary_vision.video_rope,
+    "dinov3": rotary_vision.dinov3,
     "fope": rotary_fourier_polar.fope,
     "pope": rotary_fourier_polar.pope,
     "liere": rotary_generators.liere,

@@ -111,6 +111,7 @@ def olmo3() -> Iterator[Golden]:
     config = Olmo3Config(
         hidden_size=32, num_attention_heads=2, num_key_value_heads=2, num_hidden_layers=2,
         layer_types=["sliding_attention", "full_attention"], sliding_window=4,
+        max_position_embeddings=4096,
         rope_parameters={"sliding_attention": plain, "full_attention": YARN},
         attn_implementation="eager",
     )  # fmt: skip
