@@ -106,6 +106,50 @@ def diagonal_ids(parts: Iterable[Part], stride: float = 2.0) -> np.ndarray:
     return np.concatenate([np.zeros((0, 3)), *found]).astype(np.float32)
 
 
+def circle_ids(parts: Iterable[Part], radius: float, mix: float) -> np.ndarray:
+    """Ids (time, row, column) of Circle-RoPE, float32 [T, 3], as `mrope` reads them.
+
+    The patches of an image stand on a circle that is perpendicular to the line of text, (t, t, t),
+    so each token of text is equally far from all of them. A patch's angle is a mean of the angle
+    under which it is seen from the middle of the image and of its number, both spread over a whole
+    turn. The next part starts one after the largest id, which is no whole number. The paper (arXiv
+    2505.16416) uses these ids in some layers and those of `mrope` in the others.
+
+    Args:
+      parts: text, sound and images.
+      radius: of the circle, in tokens.
+      mix: weight of the angle from the middle, 0 to 1; its patch's number has the rest.
+
+    FieldError: a part without tokens, a video, a radius that is not positive, or a mix outside
+    0 to 1.
+    """
+    if not radius > 0:
+        raise FieldError("radius", f"{radius} must be positive")
+    if not 0 <= mix <= 1:
+        raise FieldError("mix", f"{mix} must be from 0 to 1")
+    start, found = 0.0, []
+    for part in parts:
+        if isinstance(part, Video):
+            raise FieldError("parts", f"{part} is a video; a circle is for an image")
+        offset_TA, _ = _offsets(part, rate=1, chunk=1)
+        if isinstance(part, Image):
+            offset_TA = radius * _circle(offset_TA[:, 1], offset_TA[:, 2], mix)
+        found.append(start + offset_TA)
+        start = found[-1].max() + 1
+    return np.concatenate([np.zeros((0, 3)), *found]).astype(np.float32)
+
+
+def _circle(row_T: np.ndarray, column_T: np.ndarray, mix: float) -> np.ndarray:
+    """(time, row, column) of patches on a circle of radius 1 around the origin, [T, 3]."""
+    seen_T = np.arctan2(row_T - row_T.max() / 2, column_T - column_T.max() / 2)
+    if np.ptp(seen_T) > 0:
+        seen_T = (seen_T - seen_T.min()) / np.ptp(seen_T) * 2 * np.pi
+    counted_T = np.arange(len(row_T)) / len(row_T) * 2 * np.pi
+    angle_T1 = (mix * seen_T + (1 - mix) * counted_T)[:, None]
+    across, up = np.array([0, 1, -1]) / np.sqrt(2), np.array([2, -1, -1]) / np.sqrt(6)
+    return np.cos(angle_T1) * across + np.sin(angle_T1) * up
+
+
 def positions(parts: Iterable[Part], rate: int = 25, chunk: int = 2) -> np.ndarray:
     """The same as (seconds, row, column), float32 [T, 3], as `tmrope` of that rate reads them.
 

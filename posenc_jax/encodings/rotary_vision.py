@@ -28,12 +28,12 @@ def _dinov3_scores(o, params, q, k, pos, n):
 
 @method(
     kind="rotary",
-    formula="as axial, at 2 pi times the patch's centre in [-1, 1]; in training s (m x + d), by "
-    "axis |d| <= shift and |ln m| <= ln jitter, for both |ln s| <= ln rescale",
+    formula="as axial, at 2 pi times the patch's centre x in [-1, 1]; in training s m x, "
+    "|ln m| <= ln jitter for each axis, |ln s| <= ln rescale",
     paper="Simeoni et al. 2025 (DINOv3), arXiv 2508.10104 and its released code",
     axes=2,
     scores=_dinov3_scores,
-    example={"rows": 4, "columns": 6, "shift": 0.5, "jitter": 1.5},
+    example={"rows": 4, "columns": 6, "jitter": 1.5},
     reference="transformers",
 )
 def dinov3(
@@ -41,28 +41,26 @@ def dinov3(
     columns: int = 14,
     base: float = 100.0,
     pairing: Pairing = "half",
-    shift: float = 0.0,
     jitter: float = 1.0,
     rescale: float = 2.0,
 ) -> Encoding:
     """DINOv3's rotary: an image goes from -1 to 1 along each axis, whatever its number of patches.
 
-    Positions are [B, T, 2], (row, column), counted in patches. In training coordinates are shifted
-    by d and stretched by m, other ones for each axis, then both stretched by s. All three are drawn
-    for each image, d and the logarithms of m and s uniformly; the released code draws once for a
-    batch.
+    Positions are [B, T, 2], (row, column), counted in patches. A token of the whole image, which
+    DINOv3 does not turn, stands in its middle, ((rows - 1) / 2, (columns - 1) / 2). In training
+    coordinates are stretched, each axis by its own m, and both by s; these are drawn for each
+    image, their logarithms uniformly. The released code draws once for a batch. It can also shift
+    all patches of an image, which changes no score among them and is left out.
 
     Args:
       rows, columns: patches of an image. Weights of one size serve all.
       base, pairing: as in `axial`.
-      shift, jitter, rescale: the largest d, m and s, 0, 1 and 1 for none. The released models have
-        the defaults.
+      jitter, rescale: the largest m and s; 1 for none. The defaults are Hugging Face's.
 
-    FieldError: rows, columns, jitter or rescale below 1, shift below 0, base not positive; later, a
-    width of a head that 4 does not divide, positions of another shape.
+    FieldError: rows, columns, jitter or rescale below 1, base not positive; later, a width of a
+    head that 4 does not divide, positions of another shape.
     """
     at_least(1, rows=rows, columns=columns, jitter=jitter, rescale=rescale)
-    at_least(0, shift=shift)
     positive(base=base)
     sizes = rows, columns
 
@@ -74,17 +72,13 @@ def dinov3(
         pos_A = split_axes(layout.pos_BT, 2)
         if key is None:
             return pos_A, None
-        keys = jax.random.split(key, 5)
-        shift_A, jitter_A, scale = keys[:2], keys[2:4], keys[4]
         uniform = lambda k: jax.random.uniform(k, (), float, -1.0, 1.0)
-        drawn = lambda k: each(uniform, sequence_keys(k, layout))
-        stretch = lambda k, most: jnp.exp(np.log(most) * drawn(k))
-        moved = lambda pos_BT, size, to, by: (
-            stretch(scale, rescale)
-            * stretch(by, jitter)
-            * ((2 * pos_BT.astype(float) + 1) / size - 1 + shift * drawn(to))
-        )
-        return pos_A, list(map(moved, pos_A, sizes, shift_A, jitter_A))
+        stretch = lambda k, most: jnp.exp(np.log(most) * each(uniform, sequence_keys(k, layout)))
+        *own, both = jax.random.split(key, 3)
+        centre = lambda pos_BT, size: (2 * pos_BT.astype(float) + 1) / size - 1
+        drawn = zip(pos_A, sizes, own, strict=True)
+        moved_A = [stretch(k, jitter) * centre(pos_BT, size) for pos_BT, size, k in drawn]
+        return pos_A, [stretch(both, rescale) * moved_BT for moved_BT in moved_A]
 
     def table(params, placed, dims):
         pos_A, moved_A = placed
