@@ -189,8 +189,8 @@ def _dual_chunk_distance(o, i, j):
 
 @method(
     kind="rotary",
-    formula="rope at distance min(i - chunk (j // chunk), most) - j mod chunk from the next chunk, "
-    "most - j mod chunk from later ones, D in the same",
+    formula="rope at distance D in one chunk, min(i mod chunk + chunk, most) - j mod chunk to the "
+    "chunk before, most - j mod chunk to earlier ones",
     paper="An et al. 2024, arXiv 2402.17463",
     shift_invariant=False,
     in_chain="alone",
@@ -209,9 +209,9 @@ def dual_chunk(
 
     Args:
       chunk: tokens of a chunk.
-      most: the largest distance: c - 1 in the paper for a model trained on c tokens. The public
-        code, and Qwen's, has `chunk_size` = `chunk` + `local_window`. The defaults are its settings
-        for 2,048 tokens.
+      most: the largest distance: c - 1 in the paper for a model trained on c tokens; in the public
+        code `chunk_size`, where `chunk` is `chunk_size` less `local_window`. The defaults are its
+        settings for 2,048 tokens.
       base, pairing: as in `rope`.
 
     FieldError: chunk below 1, most not in chunk .. 2 chunk - 1, base not positive; later, an odd
