@@ -112,6 +112,19 @@ def test_near_keys_are_those_of_rope(name, dtype):
 
 
 @pytest.mark.parametrize("name", METHODS)
+def test_bfloat16(name):
+    """Far logits are as exact as those of rope, though near ones are taken out of a sum."""
+    exact, rough = (
+        {n: scores(n, dtype=dtype, **METHODS.get(n, {})) for n in (name, "rope")}
+        for dtype in (jnp.float32, jnp.bfloat16)
+    )
+    assert rough[name].dtype == jnp.float32
+    rounding = gap(exact["rope"], rough["rope"])
+    assert gap(exact[name], rough[name]) < 1.5 * rounding
+    assert gap(exact["rope"], rough[name]) > 10 * rounding, "control: another method"
+
+
+@pytest.mark.parametrize("name", METHODS)
 def test_short_sequences_are_those_of_rope(name):
     """With nothing far, every method is rope to the bit, so one set of weights serves all."""
     found = scores(name)  # the default window or chunk is longer

@@ -50,8 +50,10 @@ def by_distance(far: Sequence[Far], base: float, pairing: Pairing) -> Encoding:
                 turn(turns(angle), side.x_BTHC, pairing)
                 for angle, side in ((q_angle, q), (k_angle, k))
             )
-            s = jnp.einsum("bqhc,bkhc->bhqk", q_BQHC, k_BKHC, preferred_element_type=s_BHQK.dtype)
-            return s * q_BQHC.shape[-1] ** -0.5
+            # Scaled before the product as in attention, so that both round alike.
+            q_BQHC = q_BQHC * q_BQHC.shape[-1] ** -0.5
+            wide = s_BHQK.dtype
+            return jnp.einsum("bqhc,bkhc->bhqk", q_BQHC, k_BKHC, preferred_element_type=wide)
 
         i, j = q.placed, k.placed
         near_BHQK = product(at(i, freq_F), at(j, freq_F))

@@ -82,9 +82,9 @@ def windows(case, config, module, turns, options, wrong, layer) -> Golden:
     make_mask = create_sliding_window_causal_mask if local else create_causal_mask
     mask = make_mask(config, x, None, None, position_ids=count(time))
     _, made = module(x, turns, mask)
+    q, k = normed(module, "q", x, heads), normed(module, "k", x, heads)
     return attended(
-        case, "transformers", type(module).__name__, options, wrong,
-        *(normed(module, side, x, heads) for side in "qk"), made, layer=layer,
+        case, "transformers", type(module).__name__, options, wrong, q, k, made, layer=layer
     )  # fmt: skip
 
 
