@@ -123,7 +123,7 @@ def outputs(name, **options):
     c = with_options(name, **options)
     near = where(name, np.array([[1] * 7 + [2] * 17] * 2))
     found = [c.apply(c.params, tokens(20), at) for at in (near, whole(name, stretch=FAR))]
-    if card(name).kind == "positions":
+    if c.encoding.place is not None:
         placed = c.model.place(jax.random.key(1), whole(name))
         found.append(c.apply(c.params, tokens(20), whole(name), placed))
     return found

@@ -22,10 +22,12 @@ from posenc_jax.encodings import (
     ranges,
     rotary,
     rotary_axes,
+    rotary_by_distance,
     rotary_fourier_polar,
     rotary_generators,
     rotary_scaling,
     rotary_values,
+    rotary_vision,
     temperature,
 )
 from posenc_jax.encodings.card import Card
@@ -49,6 +51,7 @@ CATALOG: dict[str, Callable[..., Encoding]] = {
     "clamped": positions.clamped,
     "shifted": positions_augmented.shifted,
     "cape": positions_augmented.cape,
+    "pose": positions_augmented.pose,
     "abacus": positions_augmented.abacus,
     "coupled": positions_augmented.coupled,
     "rope": rotary.rope,
@@ -62,6 +65,9 @@ CATALOG: dict[str, Callable[..., Encoding]] = {
     "gta": rotary_values.gta,
     "mrope": rotary_axes.mrope,
     "tmrope": rotary_axes.tmrope,
+    "mhrope": rotary_vision.mhrope,
+    "video_rope": rotary_vision.video_rope,
+    "dinov3": rotary_vision.dinov3,
     "fope": rotary_fourier_polar.fope,
     "pope": rotary_fourier_polar.pope,
     "liere": rotary_generators.liere,
@@ -73,12 +79,19 @@ CATALOG: dict[str, Callable[..., Encoding]] = {
     "yarn": rotary_scaling.yarn,
     "llama3": extension.llama3,
     "longrope": extension.longrope,
+    "resonance": extension.resonance,
     "drope": extension.drope,
     "repo": located.repo,
     "ssmax": temperature.ssmax,
     "logn": temperature.logn,
+    "rerope": rotary_by_distance.rerope,
+    "leaky_rerope": rotary_by_distance.leaky_rerope,
+    "self_extend": rotary_by_distance.self_extend,
+    "dual_chunk": rotary_by_distance.dual_chunk,
     "irope": by_layer.irope,
     "local_global": by_layer.local_global,
+    "olmo3": by_layer.olmo3,
+    "gpt_oss": by_layer.gpt_oss,
     "clipped": bias_tables.clipped,
     "t5": bias_tables.t5,
     "alibi": bias_formulas.alibi,
@@ -193,6 +206,8 @@ def _check_composes(parts: list[Card]) -> None:
     acting = [part for part in parts if part.kind not in ("input", "positions")]
     for i, part in enumerate(acting):
         later = [other.name for other in acting[i + 1 :] if turns(other)]
+        if part.in_chain == "alone" and len(acting) > 1:
+            refuse(f"{part.name} makes the products of queries and keys itself; keep it alone")
         if part.in_chain == "first" and i > 0:
             refuse(f"{part.name} is not linear in queries and keys; put it before {acting[0].name}")
         if part.in_chain == "last" and later:

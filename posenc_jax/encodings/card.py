@@ -61,7 +61,7 @@ class Card:
               places, if its own are in the `Range` given.
     in_chain: its place among the parts of a chain that act on queries, keys and logits: "first" if
               it is not linear in queries and keys, "last" if it adds channels that no other part
-              may turn; None: any.
+              may turn, "alone" if it makes their products itself; None: any.
     groups:   what `Layout.group_BT` must hold, for a method that reads it: a digit's place in its
               number in the order of writing, or its significance; None: it reads no groups.
     example:  options for a small model of 24 tokens, if the defaults do not fit one.
@@ -85,7 +85,7 @@ class Card:
     places: Callable[..., Any] | None = None
     reads: Callable[[Any, int], Range] = lambda o, n: ANYWHERE
     moves: Callable[[Any, int, Range, bool], Range] | None = None
-    in_chain: Literal["first", "last"] | None = None
+    in_chain: Literal["first", "last", "alone"] | None = None
     groups: Literal["place", "significance"] | None = None
     example: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     vary: Mapping[str, Any] = dataclasses.field(default_factory=dict)
