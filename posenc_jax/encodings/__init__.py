@@ -14,6 +14,8 @@ from posenc_jax.encodings import (
     dape,
     extension,
     gated,
+    grape,
+    offset_vectors,
     path,
     position_vectors,
     positions,
@@ -24,6 +26,8 @@ from posenc_jax.encodings import (
     rotary_fourier_polar,
     rotary_generators,
     rotary_scaling,
+    tapa,
+    wall,
 )
 from posenc_jax.encodings.card import Card
 from posenc_jax.encodings.describe import facts, option_lines, summary
@@ -62,6 +66,7 @@ CATALOG: dict[str, Callable[..., Encoding]] = {
     "pope": rotary_fourier_polar.pope,
     "liere": rotary_generators.liere,
     "string": rotary_generators.string,
+    "grape_m": grape.grape_m,
     "pi": rotary_scaling.pi,
     "ntk": rotary_scaling.ntk,
     "dynamic_ntk": rotary_scaling.dynamic_ntk,
@@ -88,9 +93,17 @@ CATALOG: dict[str, Callable[..., Encoding]] = {
     "transformer_xl": position_vectors.transformer_xl,
     "deberta": position_vectors.deberta,
     "tupe": position_vectors.tupe,
+    "decomposed": offset_vectors.decomposed,
+    "irpe": offset_vectors.irpe,
+    "content_bias": offset_vectors.content_bias,
+    "tapa": tapa.tapa,
+    "grape_a": grape.grape_a,
     "dape": dape.dape,
     "cope": gated.cope,
     "fox": gated.fox,
+    "fox_rows": gated.fox_rows,
+    "grape_ap": grape.grape_ap,
+    "wall": wall.wall,
     "stick_breaking": gated.stick_breaking,
     "path": path.path,
 }

@@ -157,7 +157,7 @@ def _bam_bias(o, params, d, h, heads):
 @method(
     kind="bias",
     formula="q.k / sqrt(C) - a[h] |j - i - mu[h]|^p[h], a > 0",
-    paper="Bianchessi et al. 2025, arXiv 2505.22842",
+    paper="Bianchessi et al. 2026, arXiv 2505.22842",
     scores=by_offset(_bam_bias),
 )
 def bam(shared: bool = True) -> Encoding:

@@ -178,7 +178,7 @@ def string(base: float = 10.0, basis: Literal["cayley", "circulant"] = "cayley")
             freq_AHF = 2 * jnp.einsum("ahc,fc->ahf", first_AHC, waves_FC, precision=EXACT)
             basis_HCC = jnp.asarray(np.stack([_fourier(dims.head)] * dims.heads), float)
         else:
-            freq_AHF, basis_HCC = params["freq_AHF"], _cayley(params["skew"])
+            freq_AHF, basis_HCC = params["freq_AHF"], cayley(params["skew"])
         return {"turn": turns_2d(pos_BTA, freq_AHF), "basis": basis_HCC[None, None]}
 
     def rotate(table, x_BTHC, side):
@@ -190,7 +190,7 @@ def string(base: float = 10.0, basis: Literal["cayley", "circulant"] = "cayley")
     return each_layer(Encoding(init=init, table=table, rotate=rotate))
 
 
-def _cayley(skew_HCC: jax.Array) -> jax.Array:
+def cayley(skew_HCC: jax.Array) -> jax.Array:
     """(I - S)(I + S)^-1 of each head, S antisymmetric by the entries above the diagonal."""
     skew_HCC = antisymmetric(skew_HCC)
     eye = jnp.eye(skew_HCC.shape[-1], dtype=skew_HCC.dtype)[None]
