@@ -27,6 +27,7 @@ EXACT = [
     ("fope", {"learned": True}),
     ("pope", {"uniform": True}),
     ("string", {}),
+    ("grape_m", {}),
     ("pi", {}),
     ("ntk", {}),
     ("dynamic_ntk", {}),

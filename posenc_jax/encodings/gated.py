@@ -185,7 +185,8 @@ def fox_rows(width: int = 8) -> Encoding:
 
     A gate is the product of two small vectors, one of the query and one of the token passed, both
     linear in the attention's input x; A and B have `width` rows for each layer and head. As in the
-    package, a key's own gate counts and the query's does not, unlike `fox`.
+    package, a key's own gate counts and the query's does not, unlike `fox`; also where the query
+    sees later tokens, it leaves out its own gate alone.
 
     Args:
       width: of the vectors that make a gate.

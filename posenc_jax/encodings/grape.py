@@ -20,7 +20,7 @@ TINY = 1e-6  # added to a mean square before the division
 
 def _grape_m_scores(o, params, q_THC, k_THC, pos_T, n):
     heads, head = q_THC.shape[1:]
-    eye, theta_F = np.eye(head), np.exp(params["log_freq"])
+    eye, theta_F = np.eye(head), np.asarray(params["freq_F"], np.float64)
     s_HTT = np.zeros((heads, len(q_THC), len(k_THC)))
     for h in range(heads):
         free = np.triu(params["skew"][h], 1)
@@ -49,9 +49,9 @@ def grape_m(base: float = 10_000.0) -> Encoding:
     The vectors of the planes are the columns of P = (I - S)(I + S)^-1, made of the entries of S
     above the diagonal, skew [H, C, C]. They start at 0, where the planes are channels (f, f + C/2),
     and the frequencies are those of rope, so training starts from `rope`. All heads share the
-    logarithms of the frequencies, log_freq [C/2]. Queries and keys stay in the basis P, since the
-    way back cancels between them. The authors' code learns the frequencies alone. Left out:
-    generators that do not commute, and phases set by content.
+    frequencies, freq_F [C/2] in radians per token. Queries and keys stay in the basis P, since the
+    way back cancels between them. The authors' code learns the frequencies alone, as logarithms.
+    Left out: generators that do not commute, and phases set by content.
 
     Args:
       base: of the frequencies at the start.
@@ -61,12 +61,11 @@ def grape_m(base: float = 10_000.0) -> Encoding:
     positive(base=base)
 
     def init(key, dims):
-        log_freq_F = jnp.asarray(np.log(rotation.ladder(dims.head, base)), float)
-        return {"log_freq": log_freq_F, "skew": jnp.zeros((dims.heads, dims.head, dims.head))}
+        freq_F = jnp.asarray(rotation.ladder(dims.head, base), float)
+        return {"freq_F": freq_F, "skew": jnp.zeros((dims.heads, dims.head, dims.head), float)}
 
     def table(params, pos_BT, dims):
-        freq_1F = jnp.exp(params["log_freq"].astype(float))[None]
-        turned = rotation.turns(rotation.angles(with_axes(pos_BT), freq_1F))
+        turned = rotation.turns(rotation.angles(with_axes(pos_BT), params["freq_F"][None]))
         return {"turn": turned, "basis": cayley(params["skew"])[None, None]}
 
     def rotate(table, x_BTHC, side):
