@@ -1,4 +1,4 @@
-"""GRAPE's three forms and TAPA at settings where they are other methods."""
+"""GRAPE's three forms, TAPA and trees at settings where their scores are known."""
 
 import jax
 import jax.numpy as jnp
@@ -103,3 +103,44 @@ def test_tapa_has_finite_derivatives_where_positions_are_equal():
 def test_tapa_refuses_a_head_that_cannot_be_split():
     with pytest.raises(ValueError, match=r"head: 8 channels cannot be split at share 0\.05"):
         make("tapa", share=0.05).init(jax.random.key(0), DIMS)
+
+
+def tree_logits(nodes, encoding, params):
+    """Logits of the first three tokens, with the same content wherever their nodes stand."""
+    pos_BT = jnp.concatenate([jnp.asarray(nodes), jnp.arange(TIME - 3)])[None]
+    at = full(1, TIME).replace(pos_BT=pos_BT)
+    return logits_of(encoding, params, at, causal=False)[..., :3, :3]
+
+
+def test_a_subtree_has_the_same_scores_wherever_it_hangs():
+    encoding, params = start("tree")
+    params = stir(params, 1)
+    hung_from = lambda root: [root, 2 * root + 1, 4 * root + 6]  # left child; right, then right
+    at_root, elsewhere = (tree_logits(hung_from(n), encoding, params) for n in (0, 9))
+    assert gap(at_root, elsewhere) < 1e-5
+    mirrored = tree_logits([0, 2, 3], encoding, params)
+    assert gap(at_root, mirrored) > 0.05, "control: the other branches"
+
+
+def test_tree_on_first_children_starts_as_rope():
+    """A path of first children is a sequence, and all branches start as rope's turns."""
+    chain = [2**n - 1 for n in range(TIME)]
+    at = full(1, TIME).replace(pos_BT=jnp.asarray(chain)[None])
+    rope = logits_of(*start("rope", pairing="interleaved"))
+    assert gap(logits_of(*start("tree", depth=TIME), at), rope) < 1e-5
+    assert gap(logits_of(*start("tree", depth=TIME)), rope) > 0.1, "control: other nodes"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"branches": 1}, "encoding.branches: 1 must be 2 or more"),
+        ({"depth": 31}, "encoding.depth: 31 with 2 branches makes 2^31 nodes or more"),
+    ],
+)
+def test_a_tree_that_cannot_be_counted_is_refused(options, message):
+    if options == {"depth": 31}:
+        make("tree", depth=30)
+    with pytest.raises(ValueError, match="encoding") as refusal:
+        make("tree", **options)
+    assert str(refusal.value) == message

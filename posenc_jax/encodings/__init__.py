@@ -66,6 +66,7 @@ CATALOG: dict[str, Callable[..., Encoding]] = {
     "pope": rotary_fourier_polar.pope,
     "liere": rotary_generators.liere,
     "string": rotary_generators.string,
+    "tree": rotary_generators.tree,
     "grape_m": grape.grape_m,
     "pi": rotary_scaling.pi,
     "ntk": rotary_scaling.ntk,
