@@ -65,7 +65,8 @@ def grape_m(base: float = 10_000.0) -> Encoding:
         return {"freq_F": freq_F, "skew": jnp.zeros((dims.heads, dims.head, dims.head), float)}
 
     def table(params, pos_BT, dims):
-        turned = rotation.turns(rotation.angles(with_axes(pos_BT), params["freq_F"][None]))
+        freq_1F = params["freq_F"].astype(float)[None]
+        turned = rotation.turns(rotation.angles(with_axes(pos_BT), freq_1F))
         return {"turn": turned, "basis": cayley(params["skew"])[None, None]}
 
     def rotate(table, x_BTHC, side):
@@ -121,9 +122,11 @@ def grape_a() -> Encoding:
             return jax.nn.softplus(z_BHT)
 
         gates_BHQK = gate("query", q.x_BTHC)[..., None] + gate("key", k.x_BTHC)[:, :, None]
-        slope = per_head(jax.nn.softplus(params["rate"]) * alibi_slopes(heads)).astype(wide)
+        slope = jax.nn.softplus(per_head(params["rate"])) * per_head(
+            jnp.asarray(alibi_slopes(heads))
+        )
         away_BQK = jnp.abs(offsets(q.placed, k.placed)).astype(wide)
-        return s_BHQK - slope * away_BQK[:, None] * gates_BHQK, carry
+        return s_BHQK - slope.astype(wide) * away_BQK[:, None] * gates_BHQK, carry
 
     return each_layer(Encoding(init=init, walk=Walk(score=score)))
 
@@ -181,8 +184,8 @@ def grape_ap(width: int = 8) -> Encoding:
         angle = rotation.angles(with_axes(k.placed), np.ones((1, width // 2)))
         turned_BKHW = rotation.turn(rotation.turns(angle), k.feat, "half")
         z_BHQK = jnp.einsum("bqhw,bkhw->bhqk", q.feat, turned_BKHW) / width
-        slope = per_head(jnp.asarray(alibi_slopes(s_BHQK.shape[1])))
-        edge_BHQK = (slope * jax.nn.log_sigmoid(z_BHQK)).astype(s_BHQK.dtype)
+        slope = per_head(jnp.asarray(alibi_slopes(s_BHQK.shape[1]))).astype(s_BHQK.dtype)
+        edge_BHQK = slope * jax.nn.log_sigmoid(z_BHQK.astype(s_BHQK.dtype))
         after_BHQK, carry = sums_after(jnp.where(visible_BHQK, edge_BHQK, 0), carry)
         return s_BHQK + after_BHQK, carry
 
