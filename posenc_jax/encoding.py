@@ -155,6 +155,7 @@ class Walk(NamedTuple):
       otherwise a softmax makes weights of them.
     summed: all that the score does is to add the features, a pytree of [B, T, H], of the later keys
       that the query sees. Where attention is causal it is a difference of two sums over storage.
+    corrects: the score turns the product of q and k into another one, made of the same vectors.
     """
 
     score: Score
@@ -162,6 +163,7 @@ class Walk(NamedTuple):
     start: Start | None = None
     weighs: bool = False
     summed: bool = False
+    corrects: bool = False
 
 
 class Encoding(NamedTuple):
@@ -376,7 +378,7 @@ def _by_layer(name, members, init, place_all, at) -> Encoding:
         locate=ask if "locate" in has else None,
         temper=ask if "temper" in has else None,
         turns_values=any(m.turns_values for m in members),
-        walk=Walk(score=ask, summed=all(w.summed for w in walks)) if walks else None,
+        walk=_combined(walks)._replace(score=ask) if walks else None,
         at=at,
         relative=all(m.relative for m in members if m.bias is not None),
     )
@@ -418,5 +420,15 @@ def _chain_walk(walks: Sequence[Walk | None], places: bool) -> Walk:
         return s_BHQK, tuple(carries)
 
     prepares = any(w is not None and w.prepare is not None for w in walks)
-    summed = last.summed and all(w.summed for w in earlier)
-    return Walk(score, prepare if prepares else None, start, last.weighs, summed)
+    made = _combined([*earlier, last])._replace(score=score, start=start)
+    return made._replace(prepare=prepare if prepares else None)
+
+
+def _combined(walks: Sequence[Walk]) -> Walk:
+    """What is true of several walks in one."""
+    return Walk(
+        score=walks[-1].score,
+        weighs=walks[-1].weighs,
+        summed=all(w.summed for w in walks),
+        corrects=any(w.corrects for w in walks),
+    )

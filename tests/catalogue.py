@@ -73,14 +73,20 @@ def stem(config: ModelConfig) -> Any:
 
 
 def model_of(name: str, encoding: Encoding, config: ModelConfig) -> transformer.Model:
-    sinks = config.sinks and normalised(encoding)
-    config = config.model_copy(update={"layers": layers(encoding), "sinks": sinks})
+    sinks, cap = config.sinks and normalised(encoding), (capped(encoding) and config.cap) or None
+    given = {"layers": layers(encoding), "sinks": sinks, "cap": cap}
+    config = config.model_copy(update=given)
     return transformer.build(config, encoding, VOCAB, axes=card(name).axes)
 
 
 def normalised(encoding: Encoding) -> bool:
     """Whether a softmax makes the weights, so that a sink can take part."""
     return encoding.walk is None or not encoding.walk.weighs
+
+
+def capped(encoding: Encoding) -> bool:
+    """Whether the logits are made of products that a cap can bound."""
+    return encoding.walk is None or not encoding.walk.corrects
 
 
 def layers(encoding: Encoding) -> int:

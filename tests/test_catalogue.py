@@ -13,7 +13,19 @@ import pytest
 
 from posenc_jax import CATALOG
 from posenc_jax.encodings import card
-from tests.catalogue import CAP, NAMES, TIME, attention, case, gap, normalised, tokens, where, whole
+from tests.catalogue import (
+    CAP,
+    NAMES,
+    TIME,
+    attention,
+    capped,
+    case,
+    gap,
+    normalised,
+    tokens,
+    where,
+    whole,
+)
 
 PLACED = [name for name in NAMES if card(name).kind != "positions"]
 
@@ -120,7 +132,8 @@ def test_catalogue_blockwise(name):
 
     def loss(params, given, at, form):
         *qkv, sink_H = given
-        options, layers = {"sink_H": sink_H, "cap": CAP}, range(1 if c.encoding.at is None else 2)
+        options = {"sink_H": sink_H, "cap": CAP if capped(c.encoding) else None}
+        layers = range(1 if c.encoding.at is None else 2)
         run = functools.partial(attention, c.encoding, params, *qkv, at, options=options)
         outs = [run(n, form=form, block=8) for n in layers]
         return sum((out * weights).sum() for out in outs), outs

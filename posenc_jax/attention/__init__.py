@@ -136,6 +136,8 @@ def _check_options(sink_H: jax.Array | None, cap: float | None, layer: Layer) ->
     heads, walk = layer.dims.heads, layer.encoding.walk
     if cap is not None and not cap > 0:
         raise ValueError(f"cap: {cap}; give a number above 0, or None")
+    if cap is not None and walk is not None and walk.corrects:
+        raise ValueError("cap: this method makes products of its own, which a cap would miss")
     if sink_H is not None and sink_H.shape != (heads,):
         raise ValueError(f"sink: shape {sink_H.shape}; give one logit for each head, [{heads}]")
     if sink_H is not None and walk is not None and walk.weighs:

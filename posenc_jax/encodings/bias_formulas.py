@@ -1,4 +1,4 @@
-"""Biases by a formula: ALiBi, KERPLE's kernels, Sandwich's cosines, a window; D = i - j.
+"""Biases by a formula: ALiBi, KERPLE, BAM, Sandwich's cosines, a window; D = i - j.
 
 ALiBi, KERPLE and Sandwich are causal in their papers; here a key ahead of the query has the same
 bias as a key at the same distance behind it.
@@ -145,6 +145,44 @@ def kerple_power(shared: bool = True) -> Encoding:
     def bias(params, q_placed, k_placed, dims):
         a, p = jnp.exp(per_head(params["log_a"])), 2 * jax.nn.sigmoid(per_head(params["logit_p"]))
         return -a * distances(q_placed, k_placed) ** p
+
+    return layered(Encoding(init=init, bias=bias, relative=True), shared)
+
+
+def _bam_bias(o, params, d, h, heads):
+    away = abs(-d - 2 * np.sinh(params["loc"][h])) + 1e-5
+    return -np.exp(params["log_scale"][h]) * away ** params["shape"][h]
+
+
+@method(
+    kind="bias",
+    formula="q.k / sqrt(C) - a[h] |j - i - mu[h]|^p[h], a > 0",
+    paper="Bianchessi et al. 2026, arXiv 2505.22842",
+    scores=by_offset(_bam_bias),
+)
+def bam(shared: bool = True) -> Encoding:
+    """BAM: the logarithm of a generalised Gaussian of the offset, as a prior over the keys.
+
+    Each head learns the scale a, the shape p and the centre mu. Heads start as ALiBi, with its
+    slopes as a, p = 1 and mu = 0. A negative p moves attention away from the keys around mu. As in
+    the authors' code, the parameters are ln a, p and x with mu = e^x - e^-x, and 1e-5 is added to
+    the distance. The paper is causal; here keys ahead have the value of the same function. Left
+    out: the temperature by length that the paper combines it with (SSMax).
+
+    Args:
+      shared: as in the authors' code, all layers share the parameters; False: each has its own.
+    """
+
+    def init(key, dims):
+        log_scale_H = jnp.log(jnp.asarray(alibi_slopes(dims.heads), float))
+        still_H = jnp.zeros(dims.heads)
+        return {"log_scale": log_scale_H, "shape": still_H + 1, "loc": still_H}
+
+    def bias(params, q_placed, k_placed, dims):
+        scale, shape = jnp.exp(per_head(params["log_scale"])), per_head(params["shape"])
+        ahead_B1QK = -offsets(q_placed, k_placed).astype(float)[:, None]
+        away_BHQK = jnp.abs(ahead_B1QK - 2 * jnp.sinh(per_head(params["loc"])))
+        return -scale * (away_BHQK + 1e-5) ** shape
 
     return layered(Encoding(init=init, bias=bias, relative=True), shared)
 

@@ -95,7 +95,7 @@ def path(rank: int = 32) -> Encoding:
         added_BHQK = jnp.moveaxis(added_MBHQS, 0, 3).reshape(*s_BHQK.shape[:3], -1)[..., :size]
         return s_BHQK + added_BHQK * q_BHQC.shape[-1] ** -0.5, moved_BHQC
 
-    return each_layer(Encoding(init=init, walk=Walk(score=score, prepare=prepare, start=start)))
+    return each_layer(Encoding(init=init, walk=Walk(score, prepare, start, corrects=True)))
 
 
 def _turned(q_BHQC, moved_BHQC, k_BHSC, w_BHSC, beta_BHS, visible_B1SQ):

@@ -68,7 +68,7 @@ def by_distance(far: Sequence[Far], base: float, pairing: Pairing) -> Encoding:
                 s_BHQK = s_BHQK + jnp.where(kind_BQK[:, None], change_BHQK, 0)
         return s_BHQK, carry
 
-    return rope(base, pairing)._replace(walk=Walk(score=score))
+    return rope(base, pairing)._replace(walk=Walk(score, corrects=True))
 
 
 def _scores_at(distance: Callable) -> Callable:
