@@ -14,6 +14,7 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.lab.config.schema import ModelConfig
 from posenc_jax.lab.hosts.tuning import linear
 from posenc_jax.layout import Layout, join
+from posenc_jax.tuning import tuned_for_cpu
 
 
 def weight(module: nn.Module, name: str, init: Callable, shape: tuple[int, ...]) -> jax.Array:
@@ -142,15 +143,41 @@ class Transformer(nn.Module):
             **form,
         )
         x_BTD = view.embed(_embed(self, tokens_BT))
+        make = partial(Block, c.heads, c.mlp, 1 / (2 * c.layers), dtype)
         inputs, kept = [], []
+        if memory is None and cache is None and self._alike(view):
+            x_BTD, (inputs, kept) = _scanned(self, make(parent=None), view, x_BTD)
+            return _read_out(self, x_BTD, layout), inputs, kept
         for n in range(c.layers):
             inputs.append(x_BTD)
-            block = Block(c.heads, c.mlp, 1 / (2 * c.layers), dtype, name=f"block_{n}")
+            block = make(name=f"block_{n}")
             past = None if memory is None else memory.x[n]
             cached = None if cache is None else cache.kept[n]
             x_BTD, keep = block(x_BTD, partial(view.layer, n), past, cached, column)
             kept.append(keep)
         return _read_out(self, x_BTD, layout), tuple(inputs), tuple(kept)
+
+    def _alike(self, view) -> bool:
+        """Whether the blocks are one program that is compiled once. A CPU runs it more slowly."""
+        if tuned_for_cpu() or self.is_initializing() or self.is_mutable_collection("intermediates"):
+            return False
+        return self.config.layers > 1 and view.layers_alike()
+
+
+def _scanned(module, block, view, x_BTD):
+    """(hidden states, (inputs of each layer, what each layer keeps)) of all blocks, one program."""
+    layers = module.config.layers
+    given = [module.get_variable("params", f"block_{n}") for n in range(layers)]
+
+    def one(x_BTD, params_n):
+        params, n = params_n
+        after, keep = block.apply({"params": params}, x_BTD, partial(view.layer, n))
+        return after, (x_BTD, keep)
+
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *given)
+    x_BTD, every = jax.lax.scan(one, x_BTD, (stacked, jnp.arange(layers)))
+    by_layer = [jax.tree.map(lambda x, n=n: x[n], every) for n in range(layers)]
+    return x_BTD, tuple(zip(*by_layer, strict=True))
 
 
 class LSTM(nn.Module):

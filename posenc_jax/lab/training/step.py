@@ -84,7 +84,7 @@ def update(model: Model, tx, loss_mask: bool = True, fsdp: bool = False) -> Call
             batch = batch._replace(weights_BT=counts_BT)
         placed = model.place(random_key(state.seed, PLACE, state.step), batch.layout)
         given = state.params, batch.weights_BT.sum()
-        loss, grads = devices.sum_over_rows(part, given, (batch, placed))
+        loss, grads = devices.sum_over_rows(part, given, (batch, placed), spread=fsdp)
         state, metrics = advance(tx, state, loss, spread(grads))
         return spread(state), metrics
 
