@@ -21,9 +21,7 @@ from scripts.accelerators import chips
 from scripts.collectives import collectives
 
 UNFUSED = ("get-tuple-element", "tuple", "bitcast", "parameter", "while", "conditional")
-LINE = re.compile(
-    r"^\s+(?:ROOT )?%?(?P<name>[\w.\-]+) = (?P<type>\(.*?\)|\S+) (?P<kind>[\w\-]+)\("
-)
+LINE = re.compile(r"^\s+(?:ROOT )?%?(?P<name>[\w.\-]+) = (?P<type>\(.*?\)|\S+) (?P<kind>[\w\-]+)\(")
 
 
 class Instruction(NamedTuple):

@@ -21,6 +21,7 @@ from posenc_jax.lab.hosts import processes
 from posenc_jax.tuning import target
 
 MOST_CPU_DEVICES = 8
+TILES = 512  # columns of a line of gradients on a device
 
 
 def use_cores(rows: int) -> None:
@@ -105,7 +106,8 @@ def sum_over_rows(function: Callable, given: Any, batch: Any, spread: bool = Fal
 def _scattered(tree: Any, devices: int) -> Any:
     """Returns this device's part of the sum over devices of each leaf; see `_largest`.
 
-    XLA for a TPU makes all-reduces of most reduce-scatters of single leaves.
+    XLA for a TPU makes an all-reduce of a reduce-scatter unless its parts are whole tiles next to
+    each other along the last axis.
     """
     leaves, structure = jax.tree.flatten(tree)
     parts = [_largest(x.shape, devices) for x in leaves]
@@ -114,11 +116,12 @@ def _scattered(tree: Any, devices: int) -> Any:
         for x, part in zip(leaves, parts, strict=True)
         if part
     ]
-    mine = jax.lax.psum_scatter(
-        jnp.concatenate([x.reshape(devices, -1) for x in split], axis=1), "rows"
-    )
+    flat = jnp.concatenate([x.reshape(devices, -1) for x in split], axis=1)
+    flat = jnp.pad(flat, ((0, 0), (0, -flat.shape[1] % TILES)))
+    lines = flat.reshape(devices, -1, TILES).swapaxes(0, 1).reshape(-1, devices * TILES)
+    mine = jax.lax.psum_scatter(lines, "rows", scatter_dimension=1, tiled=True).ravel()
     ends = itertools.accumulate(x[0].size for x in split)
-    pieces = zip(jnp.split(mine, list(ends)[:-1]), split, strict=True)
+    pieces = zip(jnp.split(mine, list(ends)), split, strict=False)  # the last piece is padding
     scattered = (piece.reshape(x.shape[1:]) for piece, x in pieces)
     small = [x for x, part in zip(leaves, parts, strict=True) if not part]
     summed = iter(jax.lax.psum(small, "rows"))
