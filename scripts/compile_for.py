@@ -1,6 +1,6 @@
 """Compiles programs for an accelerator that is not at hand, and records what its compiler says.
 
-    make compile-tpu                              # all programs for a TPU v5e; days, then resumes
+    make compile-tpu                              # all programs for a TPU v5e: hours
     make compile-tpu ONLY='attention/t5/*'
     python scripts/compile_for.py v5e --only='attention/*/dense/forward,step/*'
     python scripts/compile_for.py v5e --only=attention/t5/dense/forward --check
@@ -25,12 +25,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # the package need not be installed
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
 from scripts.accelerators import chips, page
 from scripts.accelerators.chips import CHIPS
 
+ROOT = Path(__file__).parents[1]
 TOLERANCE = 0.1
 IDLE = 0.5  # load average below which the time to compile is recorded
 
@@ -80,7 +80,8 @@ def differences(found: Any, committed: Any, path: str = "") -> list[str]:
         keys = [key for key in {**committed, **found} if key not in skip]
         pairs = [(found.get(key), committed.get(key), f"{path}/{key}") for key in keys]
     elif isinstance(found, list) and isinstance(committed, list) and len(found) == len(committed):
-        pairs = [(a, b, f"{path}/{n}") for n, (a, b) in enumerate(zip(found, committed))]
+        both = zip(found, committed, strict=True)
+        pairs = [(a, b, f"{path}/{n}") for n, (a, b) in enumerate(both)]
     elif isinstance(found, int | float) and isinstance(committed, int | float):
         far = abs(found - committed) > TOLERANCE * abs(committed)
         return [f"{path}: {found}, committed {committed}"] if far else []

@@ -101,7 +101,7 @@ class Frame:
         return layer.with_features(x_BQD, k_x_BKD)
 
     def layers_alike(self) -> bool:
-        """Whether layers differ in their parameters alone, so that `layer` takes a traced number."""
+        """Whether layers differ in parameters alone, so that `layer` takes a traced number."""
         found: list[Encoding] = []
 
         def every(params, q_placed, k_placed):

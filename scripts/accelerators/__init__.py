@@ -1,1 +1,1 @@
-"""What scripts/compile_for.py compiles for an accelerator that is not at hand, and records of it."""
+"""What scripts/compile_for.py compiles for accelerators that are not at hand, and records."""

@@ -35,8 +35,6 @@ class Instruction(NamedTuple):
 
 
 def main(chip: str, name: str, dump: str, known: str = "") -> None:
-    import jax
-
     from posenc_jax.tuning import compile_for
     from scripts.accelerators.programs import programs
 

@@ -18,16 +18,17 @@ How to read the numbers:
 - Bundles are instructions that a core issues together. We count those of each instruction of the
   program, times the steps of its window. In a program with loops we give those of one pass of the
   largest loop body, divided by the heads: in blockwise attention this is a head and a block of
-  512 x 512 logits. Loops inside one instruction count once, and stalls and copies of memory are left
-  out. So the number compares programs, and is no time.
+  512 x 512 logits. Loops inside one instruction count once, and stalls and copies of memory are
+  left out. So the number compares programs, and is no time.
 - T x T counts arrays with two axes of the sequence that are written to memory.
 - Seconds are the time to compile, given only where the machine did nothing else.
 
 Attention is one layer over one sequence in bfloat16, 12 heads of 64, of 2,048 tokens in the dense
 form and 8,192 in the others, causal. Backward is the gradient of the sum of the output by queries,
-keys, values, the layer's input and the parameters. A step is one update of a decoder of width 768 on
-8 windows of 2,048 bytes in bfloat16, with AdamW in float32. An evaluation is that of a decoder of
-width 128 with 2 layers in float32, on 131,072 tokens at once.
+keys, values, the layer's input and the parameters. A step is one update of a decoder of width 768
+on 8 windows of 2,048 bytes in bfloat16, with AdamW in float32; its name says the layers, the chips,
+and whether the state is whole on each chip. An evaluation is that of a decoder of width 128 with 2
+layers in float32, on 131,072 tokens at once.
 """
 COLUMNS = ("program", "memory, MB", "bytes", "FLOPs", "bundles", "T x T", "collectives", "seconds")
 
@@ -43,7 +44,7 @@ def _section(chip: str, record: Mapping[str, Any]) -> str:
     for name in sorted(programs):
         groups.setdefault(name.split("/")[0], []).append(name)
     tables = [
-        f"### {group}\n\n{_table((_row(name, programs[name]) for name in names))}\n"
+        f"### {group}\n\n{_table(_row(name, programs[name]) for name in names)}\n"
         for group, names in groups.items()
     ]
     details = ", ".join(f"{key} {value}" for key, value in record["made"].items())

@@ -169,7 +169,7 @@ def _evaluation() -> dict[str, Program]:
 
 
 def evaluation(name: str, length: int) -> Any:
-    """Lowers the evaluation of the default model on windows of one length, 131,072 tokens at once."""
+    """Lowers the default model's evaluation on windows of one length, 131,072 tokens at once."""
     task = tasks.make("stdlib", stretch=LONG)
     model = transformer.build(ModelConfig(), encodings.make(name), task.vocab)
     config = EvalConfig(lengths=(length,), tokens=LONG)
