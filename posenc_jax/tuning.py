@@ -122,7 +122,7 @@ def _chosen(x_BHQR: jax.Array, column_BHQK: jax.Array) -> jax.Array:
         pairs = zip(left[::2], left[1::2], strict=False)
         last = left[len(left) - len(left) % 2 :]
         left, bit = [*(jnp.where(odd_BHQK, b, a) for a, b in pairs), *last], bit + 1
-    return left[0]
+    return jnp.broadcast_to(left[0], jnp.broadcast_shapes(left[0].shape, column_BHQK.shape))
 
 
 def sum_rows(x_BHQK: jax.Array) -> jax.Array:

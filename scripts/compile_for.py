@@ -100,7 +100,7 @@ def check(chip: str, names: list[str], known: dict[str, Any], seconds: float) ->
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("chip", choices=CHIPS)
     parser.add_argument("--only", default="*", help="patterns of names, with commas between them")
     parser.add_argument("--seconds", type=float, default=1800.0, help="the most for one program")

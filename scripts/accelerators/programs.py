@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
-import experiments
+from experiments.length_extrapolation.config import Config
 from posenc_jax import Dims, attend, encodings, frame
 from posenc_jax.attention.frames import Form
 from posenc_jax.encoding import Encoding
@@ -182,8 +182,8 @@ def _scoring(model, task, config: EvalConfig, length: int, train: TrainConfig, s
 
 
 def _experiments() -> dict[str, Program]:
-    """The programs of length_extrapolation, images and leaderboard."""
-    plain = experiments.config_class("length_extrapolation")(experiment="length_extrapolation")
+    """Training and evaluation of length_extrapolation at its default config."""
+    plain = Config(experiment="length_extrapolation")
     longest = max(plain.eval.lengths)
     extrapolation = {
         "experiment/length_extrapolation/train": partial(_extrapolation, plain, None),
@@ -195,7 +195,7 @@ def _experiments() -> dict[str, Program]:
     return {name: Program(lower, longest) for name, lower in extrapolation.items()}
 
 
-def _extrapolation(config: Any, length: int | None) -> Any:
+def _extrapolation(config: Config, length: int | None) -> Any:
     task = tasks.make(config.task.name, **config.task.options)
     model = transformer.build(config.model, encodings.make(config.encoding.name), task.vocab)
     if length is None:
