@@ -43,8 +43,22 @@ def get_config(argument=""):
     return config
 
 
+# Settings that check the board.
+CHECKS = {
+    "doubled": {"train.steps": 8000},
+    "second": {"seeds": 3, "window": 48, "model.heads": 8, "train.batch": 64},
+}
+
+
 def get_sweep(argument=""):
-    """Every task with the best-known methods, then every task with all others."""
-    del argument
+    """Every task with the best-known methods, then every task with all others.
+
+    "doubled,METHODS" and "second,METHODS" are checks: these methods with every task in another
+    setting.
+    """
+    every = sweeps.grid({"task.name": TASKS})
+    check, _, names = argument.partition(",")
+    if names and check in CHECKS:
+        return sweeps.product(({"encoding.name": names, **CHECKS[check]},), every)
     methods = {"encoding.name": ("known", "others"), "seeds": (5, 3)}
-    return sweeps.product(sweeps.zipped(methods), sweeps.grid({"task.name": TASKS}))
+    return sweeps.product(sweeps.zipped(methods), every)

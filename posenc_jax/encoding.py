@@ -130,12 +130,15 @@ class Walk(NamedTuple):
 
     weighs: the scores are logarithms of weights, at most 0, which attention uses as they are;
       otherwise a softmax makes weights of them.
+    summed: all that the score does is to add the features, a pytree of [B, T, H], of the later keys
+      that the query sees. Where attention is causal it is a difference of two sums over storage.
     """
 
     score: Score
     prepare: Prepare | None = None
     start: Start | None = None
     weighs: bool = False
+    summed: bool = False
 
 
 class Encoding(NamedTuple):
@@ -318,6 +321,8 @@ def _by_layer(name, members, init, place_all, at) -> Encoding:
     if "embed" in has:
         raise ValueError(f"{name}: an encoding at the input has no layer; chain it instead")
 
+    walks = [member.walk for member in members if member.walk is not None]
+
     def ask(*_args):
         raise ValueError(f"{name}: hooks differ by layer; take a layer's own with at_layer")
 
@@ -327,7 +332,7 @@ def _by_layer(name, members, init, place_all, at) -> Encoding:
         table=ask if "rotate" in has else None,
         rotate=ask if "rotate" in has else None,
         bias=ask if "bias" in has else None,
-        walk=Walk(score=ask) if "walk" in has else None,
+        walk=Walk(score=ask, summed=all(w.summed for w in walks)) if walks else None,
         at=at,
         relative=all(m.relative for m in members if m.bias is not None),
     )
@@ -369,4 +374,5 @@ def _chain_walk(walks: Sequence[Walk | None], places: bool) -> Walk:
         return s_BHQK, tuple(carries)
 
     prepares = any(w is not None and w.prepare is not None for w in walks)
-    return Walk(score, prepare if prepares else None, start, last.weighs)
+    summed = last.summed and all(w.summed for w in earlier)
+    return Walk(score, prepare if prepares else None, start, last.weighs, summed)

@@ -50,6 +50,21 @@ def tuned_for_cpu() -> bool:
     return target().backend == "cpu"
 
 
+def tuned_for_tpu() -> bool:
+    """Whether what is traced now is tuned for a TPU."""
+    return target().backend == "tpu"
+
+
+def kernels_fit() -> bool:
+    """Whether what is traced now may hold a kernel: XLA does not partition one over devices.
+
+    So it is for one TPU, or for each of several alone, inside of `jax.shard_map`.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    alone = bool(mesh.manual_axes) and set(mesh.manual_axes) == set(mesh.axis_names)
+    return tuned_for_tpu() and (alone or len(target().devices) == 1)
+
+
 def most_dense_logits() -> int:
     """Logits of one sequence, all heads, up to which dense attention is the better form."""
     return DENSE_LOGITS.get(target().backend, DENSE_LOGITS_ELSEWHERE)

@@ -31,7 +31,7 @@ STEMS = sorted(p.stem for p in pathlib.Path("configs").glob("*.py") if p.stem !=
         ("multiples[1]=3", "config.multiples[1]: cannot be set by itself; set config.multiples"),
         ("multiples[:]=3", "config.multiples["),
         ("train.stepss=3", "config.train.stepss: no such field; did you mean steps"),
-        ("train[0]=1", "config.train[0]: no such field; choices: batch"),
+        ("train[0]=1", "config.train[0]: no such field; choices: average, batch"),
         ("a-b=1", "config.a-b: no such field"),
         ("task.alphabet=8", ""),  # the control
     ],

@@ -31,7 +31,7 @@ def test_a_flag_that_xla_does_not_know_ends_the_process():
 @pytest.mark.parametrize(
     ("argument", "changes", "wanted"),
     [
-        ("", {}, 32),
+        ("", {}, 8),
         ("quick", {}, "lightly"),
         ("quick", {"train.steps": job.FEW_STEPS + 1, "train.batch": 6}, 6),
         ("", {"experiment": "images"}, "lightly"),

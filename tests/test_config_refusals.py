@@ -186,6 +186,8 @@ TWICE = [
     ("permutation", {"equivariance.float64": ("lstm", "lstm")}, "config.equivariance.float64: "),
     ("permutation", {"text.eval.lengths": (16, 16)}, "config.text.eval.lengths: 16"),
     ("leaderboard", {"train.rates": (0.1, 0.1)}, "config.train.rates: 0.1"),
+    ("published", {"rates": (0.1, 0.1)}, "config.rates: 0.1"),
+    ("published", {"rows": "reverse,reverse"}, "config.rows: 'reverse'"),
     ("claims", {"claims": "sin-2,sin-2"}, "config.claims: 'sin-2'"),
 ]
 

@@ -1,5 +1,6 @@
 """Text tasks: splits, windows, the record of what was read, and the baselines on the same bytes."""
 
+import gzip
 import math
 from collections import Counter
 
@@ -191,9 +192,18 @@ def test_check_reads_no_text(folder, monkeypatch):
 def test_baselines_of_the_standard_library_have_the_expected_order(stdlib):
     found = stdlib.baselines()
     assert found["unigram"] > found["bigram"] > found["trigram"] > found["lzma_after_train"]
-    assert found["gzip"] > found["lzma_after_train"]
+    assert found["gzip_250"] > found["gzip"] > found["lzma_after_train"]
     assert 4 < found["unigram"] < 5.5
     assert 3 < found["bigram"] < 4
+
+
+@pytest.mark.parametrize(("distance", "shrinks"), [(250, True), (251, False)])
+def test_gzip_250_copies_from_at_most_250_bytes_before(distance, shrinks):
+    block = np.random.default_rng(0).bytes(distance)
+    size = lambda text, log2_window: baselines._gzip(text, log2_window)
+    assert (size(2 * block, 9) < 1.5 * distance) == shrinks
+    assert size(2 * block, 15) < 1.5 * distance, "control: gzip copies from far before"
+    assert size(block, 15) == len(gzip.compress(block))
 
 
 def test_baselines_equal_hand_computed_ones():

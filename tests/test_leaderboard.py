@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import experiments
-from experiments import workers
+from experiments import convergence, workers
 from experiments.leaderboard import config as board
 from experiments.leaderboard import measuring, training
 from experiments.leaderboard.training import Run
@@ -271,9 +271,9 @@ def test_scores_are_those_of_each_row(trainer, monkeypatch):
     batch = examples.test[1]
     wrong_BT = batch.targets_BT.at[::4, 9:].set(0)
     batch = batch._replace(targets_BT=wrong_BT)
-    monkeypatch.setattr(training, "TOKENS", 64)
-    params = training.stacked([run.params, run.params])
-    found = training.scorer(model)(params, batch)
+    monkeypatch.setattr(convergence, "TOKENS", 64)
+    params = convergence.stacked([run.params, run.params])
+    found = convergence.scorer(model)(params, batch)
     logits = np.asarray(model.apply(run.params, batch.tokens_BT, batch.layout), np.float64)
     right = counted = exact = loss = 0.0
     for row in range(config.examples):

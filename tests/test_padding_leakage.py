@@ -13,6 +13,7 @@ from experiments.methods import small_encoding
 from experiments.padding_leakage import config as padding_config
 from experiments.padding_leakage import document, measuring, pages
 from experiments.padding_leakage.config import Config, Data, Learning, names
+from experiments.padding_leakage.data import sequences
 from experiments.padding_leakage.measuring import Computed
 from posenc_jax import CATALOG, encodings, make
 from posenc_jax.lab.config import schema
@@ -26,9 +27,11 @@ MODEL = schema.ModelConfig(kind="encoder", width=16, heads=2, layers=1, mlp=1)
 DATA = Data(symbols=4, min_length=3, length=8, measured=6, amounts=(2,), sides=("left", "right"),
             examples=4)  # fmt: skip
 CONFIG = Config.model_construct(
-    model=MODEL, data=DATA, learning=Learning(steps=3, batch=4, lr=1e-2), seeds=1
+    model=MODEL, data=DATA, learning=Learning(steps=3, batch=4, lr=1e-2), seeds=1, first_seed=0
 )
 ALL = "attention+output+loss"
+CHAIN = make("rope+t5")
+SIZES = jnp.array([3, 5, 8])
 
 
 @pytest.fixture(scope="module")
@@ -81,23 +84,42 @@ def test_attention_weights_are_those_that_attention_uses():
     assert gap(weights[0], other[0]) > 1e-3, "control: the bias is among the weights"
 
 
-@pytest.mark.parametrize("output", [True, False])
-def test_the_pooled_output_is_that_of_a_pooled_model(output):
-    masks = schema.MaskConfig(attention=False, output=output)
-    build = lambda pooled: transformer.build(
-        MODEL.model_copy(update={"masks": masks}), make("rope"), 5, pooled=pooled
+@pytest.fixture(scope="module")
+def traced():
+    """Outputs and pooled outputs of the experiment, where masks and width are arguments."""
+
+    def read(params, masks, width):
+        batch = sequences(jax.random.key(1), DATA, SIZES, width, True, columns=10)
+        run = measuring.Run(*masks, jnp.int32(0), jnp.int32(0))
+        model = measuring.masked_model(CONFIG, CHAIN)
+        out = measuring.apply(model, params, batch.tokens_BT, batch.layout, run)
+        return out, measuring.pool(out, batch.layout, run.output_mask)
+
+    return jax.jit(read)
+
+
+@pytest.mark.parametrize("masks", measuring.SUBSETS[::2], ids=measuring.subset)
+def test_masks_as_arguments_give_what_a_model_with_these_masks_gives(traced, masks):
+    config = MODEL.model_copy(
+        update={"masks": schema.MaskConfig(attention=masks[0], output=masks[1])}
     )
+    build = lambda pooled: transformer.build(config, CHAIN, 5, pooled=pooled)
     params = build(False).init(jax.random.key(0))
-    batch = measuring.sequences(jax.random.key(1), DATA, 3, jnp.array([3, 5, 8]), 8, True)
+    params["read_out"]["bias"] += 1.0
+    batch = sequences(jax.random.key(1), DATA, SIZES, 8, True)
     read = lambda pooled: jax.jit(build(pooled).apply)(params, batch.tokens_BT, batch.layout)
-    outputs, pooled = read(False), read(True)
-    assert gap(measuring.pool(outputs, batch, output), pooled) < 1e-5
-    assert gap(measuring.pool(outputs, batch, not output), pooled) > 1e-3
+    out, pooled = traced(params, masks, 8)
+    assert gap(out[:, :8], read(False)) < 1e-5
+    assert gap(pooled, read(True)) < 1e-5
+    wide, _ = traced(params, masks, 10)  # the control: two more tokens of padding
+    assert (gap(wide[:, 2:], out[:, :8]) > 1e-3) == (not masks[0])
+    other, _ = traced(params, (not masks[0], *masks[1:]), 8)
+    assert gap(other, out) > 1e-3
 
 
 def test_a_sequence_is_the_same_however_it_is_padded():
     size_B = jnp.array([3, 4, 5, 6, 8])
-    draw = lambda *padded: jax.jit(lambda key: measuring.sequences(key, DATA, 5, size_B, *padded))(
+    draw = lambda *padded: jax.jit(lambda key: sequences(key, DATA, size_B, *padded))(
         jax.random.key(1)
     )
     right, left, wide = draw(8, False), draw(8, True), draw(12, False)

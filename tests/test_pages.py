@@ -200,8 +200,9 @@ def test_the_committed_page_follows_from_the_committed_records(page, tmp_path, m
     assert (tmp_path / f"{page}.md").read_text("utf-8") == wanted
     for path in re.findall(r"\]\(([^)]+)\)", wanted):
         assert (DOCS / path).exists(), path
-    # The control: another number in a summary gives another page.
-    path = next((tmp_path / "runs").glob("**/summary.json"))
-    path.write_text(re.sub(r"0\.5\b", "0.25", path.read_text("utf-8")))
+    # The control: another number in a record or a summary gives another page.
+    for name in ("summary.json", "metrics.jsonl"):
+        path = next((tmp_path / "runs").glob(f"**/{name}"))
+        path.write_text(re.sub(r"\b1\.0\b", "0.25", path.read_text("utf-8")))
     assert remake() == 0
     assert (tmp_path / f"{page}.md").read_text("utf-8") != wanted

@@ -10,6 +10,7 @@ import sys
 from html.parser import HTMLParser
 
 import matplotlib
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
@@ -18,9 +19,11 @@ from posenc_jax.lab import report, runs
 from posenc_jax.lab.hosts.exit_status import Unmeasured
 from posenc_jax.lab.report import drawing, length_table, plots, summaries, terminal, webpage
 from posenc_jax.lab.report.statistics import interval
+from posenc_jax.lab.tasks import baselines
 from scripts.report import main
 
 LENGTHS = (8, 16, 32)
+TEXT = dict.fromkeys(("train", "valid", "test"), np.arange(2048, dtype=np.uint8))
 NASTY = '<script src="https://example.org/x.js"></script>&"\''
 
 
@@ -121,15 +124,53 @@ def test_a_summary_of_nothing_is_refused():
 
 def test_differences_are_paired_by_seed():
     found = summaries.differences(make_records(), "bits_per_byte")
-    assert list(found) == ["randomized+rope"]
-    for difference in found["randomized+rope"].values():
+    assert (found.first, list(found.intervals)) == ("rope", ["randomized+rope"])
+    for difference in found.intervals["randomized+rope"].values():
         assert difference.mean == pytest.approx(0.25)
         assert difference.half == pytest.approx(0.0, abs=1e-9)
     # The control: seeds paired wrongly leave an interval of some width.
     swapped = [{**r, "seed": 2 - r["seed"]} if r["labels"]["encoding"] == "rope" else r
                for r in make_records()]  # fmt: skip
-    wrong = summaries.differences(swapped, "bits_per_byte")["randomized+rope"][8]
+    wrong = summaries.differences(swapped, "bits_per_byte").intervals["randomized+rope"][8]
     assert wrong.half > 0.01
+
+
+def with_twin(shift=0.0):
+    """The records, those of a method that equals "randomized+rope" up to `shift` at length 16, and
+    "rope" under another name.
+    """
+    found = make_records()
+    for old, new in (("randomized+rope", "twin"), ("rope", "same")):
+        for one in [r for r in found if r["labels"]["encoding"] == old]:
+            moved = shift if new == "twin" and one["labels"].get("length") == 16 else 0.0
+            labels = {**one["labels"], "encoding": new}
+            found.append({**one, "labels": labels, "value": one["value"] + moved})
+    return found
+
+
+@pytest.mark.parametrize(("shift", "twin", "comparisons"), [(1e-6, True, 3), (1e-3, False, 4)])
+def test_equal_methods_are_one_line_and_one_comparison(tmp_path, shift, twin, comparisons):
+    records = with_twin(shift)
+    one, other = ["rope", "same"], ["randomized+rope", "twin"]
+    wanted = [one, other] if twin else [one, other[:1], other[1:]]
+    assert summaries.equal(summarise(records)) == wanted
+    found = summaries.differences(records, "bits_per_byte")
+    assert found.comparisons == comparisons
+    assert all(interval.half == 0 for interval in found.intervals["same"].values())
+    run = runs.read(write_run(tmp_path, records))
+    for draw in (lambda: plots.difference(run), lambda: plots.by_length(run.summary)):
+        texts = [text.get_text() for text in draw().axes[0].texts]
+        assert ("randomized+rope = twin" in texts) == twin
+    titles = [text.get_text() for text in plots.difference(run).axes[0].texts]
+    assert any(f"for {comparisons} comparisons together" in text for text in titles)
+
+
+def test_the_report_says_what_each_baseline_of_a_text_reads(tmp_path):
+    """The control is a baseline of another task."""
+    _, shown = length_table.page(runs.read(write_run(tmp_path, make_records())))
+    (said,) = (p for p in shown[0].parts if isinstance(p, str) and "baseline" in p)
+    assert "bigram: 1 byte; unigram: no byte." in said
+    assert set(baselines.CONTEXT) == set(baselines.baselines(TEXT, 1024))
 
 
 def test_the_table_says_what_was_and_was_not_measured():
@@ -191,7 +232,7 @@ def test_figures_come_as_png_and_as_svg_that_is_the_same_every_time(workdir, tmp
         shown(workdir)
         return {path.name: path.read_bytes() for path in (workdir / "figures").iterdir()}
 
-    first, names = drawn(), ("by_length", "by_position", "training")
+    first, names = drawn(), ("by_length", "by_position", "difference", "training")
     assert sorted(first) == sorted(f"{name}.{kind}" for name in names for kind in ("png", "svg"))
     assert first == drawn()
     for name in names:
@@ -223,8 +264,14 @@ def test_figures_leave_matplotlib_as_they_found_it(workdir):
 def test_only_figures_with_something_to_draw_are_drawn(tmp_path):
     plain = [r for r in make_records() if "position" not in r["labels"]]
     plain = [r for r in plain if r["labels"]["split"] == "test"]
-    pictures = plots.pictures(runs.read(write_run(tmp_path, plain)))
-    assert [picture.name for picture in pictures] == ["by_length"]
+    one = [r for r in plain if r["labels"]["encoding"] == "rope"]
+    for name, records, wanted in (
+        ("two", plain, ["by_length", "difference"]),
+        ("one", one, ["by_length"]),
+        ("seed", [r for r in plain if r["seed"] == 0], ["by_length"]),
+    ):
+        pictures = plots.pictures(runs.read(write_run(tmp_path / name, records)))
+        assert [picture.name for picture in pictures] == wanted
 
 
 @pytest.mark.parametrize(("seeds", "bands"), [(2, 0), (3, 2)])

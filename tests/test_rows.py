@@ -93,7 +93,7 @@ def test_a_run_killed_between_rows_and_resumed_equals_a_whole_run(
     ("module", "config", "row", "line"),
     [
         (order, ORDER, (order.Subject(*NOPE, "encoder", 1),), "nope, 2 tokens,"),
-        (padding, PADDING, NOPE, "nope, attention mask off"),
+        (padding, PADDING, NOPE, "nope, masks: none,"),
     ],
     ids=["permutation", "padding_leakage"],
 )

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from experiments.leaderboard import document, pages
+from experiments.leaderboard.confirming import ends, unfinished
 from experiments.leaderboard.measuring import SHUFFLED
 from experiments.leaderboard.standings import compared, ranks, read
 from posenc_jax.lab import runs
 from posenc_jax.lab.runs.stored import StoredRun
+from scripts import board
 
 ARCHIVE = Path(__file__).parents[1] / "docs" / "leaderboard" / "runs.tar.xz"
 SEEDS = range(5)
@@ -123,8 +125,9 @@ def test_ranks_are_means_over_tasks_and_not_learned_is_last():
 
 
 def stored(path, values, task="copy", **changes):
-    config = {"task": {"name": task}, "reference": "rope", "window": 32, "multiples": [1, 2, 4],
-              "examples": 8, "model": {}, "experiment": "leaderboard", **changes}  # fmt: skip
+    config = {"experiment": "leaderboard", "task": {"name": task}, "reference": "rope",
+              "window": 32, "multiples": [1, 2, 4], "examples": 8, "model": {}, "train": {},
+              **changes}  # fmt: skip
     summary = {"not_measured": {}, "left_out": {"axial": "since it has axes"}}
     return StoredRun(Path(path), config, {}, list(records(values)), summary)
 
@@ -138,15 +141,15 @@ def test_the_board_joins_tasks_and_the_runs_of_one_task():
     assert said[0].startswith("3 methods on 2 tasks; ")
     assert "alibi on 2" in said[1]
     assert "at most 0.100" in said[2]
-    board = {row[0]: row for row in sections[0].parts[0].rows}
-    assert list(board) == ["alibi", "rope = shifted+rope", "nope"]
-    assert board["alibi"][2:4] == ("2/2", "1.0 (1.0–1.0)")
-    assert board["alibi"][-3:] == ("2", "0", "1"), (
+    rows = {row[0]: row for row in sections[0].parts[0].rows}
+    assert list(rows) == ["alibi", "rope = shifted+rope", "nope"]
+    assert rows["alibi"][2:4] == ("2/2", "1.0 (1.0–1.0)")
+    assert rows["alibi"][-3:] == ("2", "0", "1"), (
         "0.98 of copies, where rope has 0.99 with every seed"
     )
-    assert board["nope"][2] == "1/2"
-    assert board["nope"][4:7] == (".735", ".050", ".050"), "0 beyond where it was not learned"
-    assert board["nope"][-3:] == ("0", "1", "2")
+    assert rows["nope"][2] == "1/2"
+    assert rows["nope"][4:7] == (".735", ".050", ".050"), "0 beyond where it was not learned"
+    assert rows["nope"][-3:] == ("0", "1", "2")
     assert "Left out, since it has axes: axial." in sections[0].parts
     assert sections[0].parts[1].draw() is not None
     floors = {row[0]: row[1:] for row in sections[1].parts[0].rows}
@@ -157,16 +160,98 @@ def test_the_board_joins_tasks_and_the_runs_of_one_task():
     assert [section.title for section in sections[2:]] == ["copy", "reverse"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [({"window": 64}, "a and b differ in config.window"), ({}, "b has alibi, as another run")],
+def test_two_runs_of_one_method_and_task_are_refused():
+    with pytest.raises(ValueError, match=r"^workdir: b has alibi, as another run"):
+        document.document([stored("a", VALUES), stored("b", VALUES)])
+
+
+# Other settings.
+
+
+OTHERS = (
+    "cope",
+    "t5",
+    "shaw",
+    "fox",
+    "xpos",
+    "hope",
+    "fire",
+    "mlp",
+    "path",
+    "pope",
+    "dape",
+    "tupe",
 )
-def test_runs_that_do_not_fit_are_refused(changes, message):
-    with pytest.raises(ValueError, match=f"^workdir: {message}"):
-        document.document([stored("a", VALUES), stored("b", VALUES, **changes)])
 
 
-@pytest.mark.skipif(not ARCHIVE.exists(), reason="no board is published yet")
+def learners(count):
+    """`rope`, and so many others, each better than the one before."""
+    better = {name: (0.99, 0.4 + n / 50) for n, name in enumerate(OTHERS[:count])}
+    return {"rope": (0.99, 0.3), **better}
+
+
+def test_the_ends_of_the_board_are_its_first_and_its_last_methods():
+    found = ends({"copy": read(records(learners(12)))}, "rope")
+    assert found == [*OTHERS[:-6:-1], *OTHERS[4::-1]]
+    assert ends({"copy": read(records(learners(3)))}, "rope") == [*OTHERS[2::-1]]
+
+
+def test_a_longer_training_is_asked_for_where_a_seed_did_not_learn():
+    rows = read(records({"rope": (0.99, 0.3), "alibi": (0.99, 0.6)}))
+    rows = {**rows, "alibi": rows["alibi"]._replace(steps=dict.fromkeys(SEEDS, 500.0))}
+    assert unfinished(rows, ["rope", "alibi"]) == ["rope"]
+
+
+def test_twice_the_steps_name_the_stars_that_change():
+    found = [stored("a", VALUES), stored("b", VALUES, "reverse")]
+    longer = {"t5": (0.99, 0.50), "alibi": (0.99, 0.60)}
+    train = {"steps": 9, "rates": [0.1]}
+    twice = stored("c", longer, train={"steps": 18, "rates": [0.2]})
+    for run in found:
+        run.config["train"] = train
+    said, sections = document.document([*found, twice])
+    assert said[0].startswith("5 methods on 2 tasks"), "the other setting is not on the board"
+    (checked,) = [s for s in sections if s.title == "With train.steps 18"]
+    text, changes = checked.parts
+    assert "2 in all" in text
+    assert "1 of them have other stars" in text
+    assert changes.rows == [("copy", "t5", "none", "+gain")]
+
+
+def test_a_finished_board_asks_for_its_checks(monkeypatch):
+    found = {task: stored(task, learners(12), task) for task in ("copy", "reverse")}
+    found["reverse"].records[:] = [
+        r for r in found["reverse"].records if r["metric"] != "steps_to_learn"
+    ] + [
+        {**r, "value": 500.0} for r in found["reverse"].records if r["metric"] == "steps_to_learn"
+    ]  # fmt: skip
+    asked = []
+    monkeypatch.setattr(board.runs, "finished", lambda folders: found)
+    monkeypatch.setattr(board.runs, "read", found.get)
+    monkeypatch.setattr(board, "_run", lambda argument, task="": asked.append((argument, task)))
+    board.confirm()
+    both = [*OTHERS[:-6:-1], *OTHERS[4::-1]]
+    assert (
+        asked
+        == [
+            (f"doubled,rope,{','.join(both)}", "copy"),  # reverse: every seed had learned it
+            (f"second,rope,{','.join(both[:5])}", ""),
+        ]
+    )
+
+
+def test_a_second_setting_is_compared_by_rank():
+    first = [stored(name, learners(4), name) for name in ("copy", "reverse")]
+    turned = {name: (within, 1 - beyond) for name, (within, beyond) in learners(4).items()}
+    for values, told in ((learners(4), "1.00"), (turned, "-1.00")):
+        other = stored("c", values, window=64)
+        sections = document.document([*first, other])[1]
+        (check,) = [s for s in sections if s.title == "A second setting: window 64"]
+        assert f"(Spearman) {told}" in check.parts[0]
+        assert {row[0]: row[1] for row in check.parts[1].rows}["fox"] == "1.0"
+    assert {row[0]: row[3:] for row in check.parts[1].rows}["fox"] == ("1, 0", "0, 1")
+
+
 def test_every_number_of_the_published_board_is_that_of_its_records():
     """Computed again from the archive's lines, with NumPy alone."""
     page = ARCHIVE.parent.with_suffix(".md").read_text("utf-8")

@@ -37,16 +37,9 @@ def _task(config: Config, name: str) -> tasks.Task:
 
 def _model(config: Config, name: str, classes: int, features: int) -> Model:
     """The encoder with one output for each image, [B, 1, classes]."""
-    model = transformer.build(
-        config.model, encodings.make(name, **options_of(config, name)), classes,
-        pooled=True, axes=max(1, encodings.axes(name)), features=features,
-    )  # fmt: skip
-
-    def apply(params, patch_BTF, layout, placed=None, **promises):
-        del promises  # positions do not count up by one in every view
-        return model.apply(params, patch_BTF, layout, placed)[:, None]
-
-    return model._replace(apply=apply)
+    encoding = encodings.make(name, **options_of(config, name))
+    axes = max(1, encodings.axes(name))
+    return transformer.classifier(config.model, encoding, classes, axes=axes, features=features)
 
 
 def _measure_method(config: Config, name: str, run: runs.Run) -> None:

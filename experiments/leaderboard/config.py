@@ -46,7 +46,7 @@ class TrainConfig(schema.Part):
     """
 
     batch: schema.Rows = 32
-    steps: schema.Count = 2500
+    steps: schema.Count = 4000
     chunk: schema.Rows = 100
     average: schema.Rows = 100
     warmup: schema.Count = 100

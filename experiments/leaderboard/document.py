@@ -6,6 +6,13 @@ from functools import partial
 import numpy as np
 from matplotlib.figure import Figure
 
+from experiments.leaderboard.confirming import (
+    by_setting,
+    ordered,
+    section,
+    setting,
+    without_control,
+)
 from experiments.leaderboard.measuring import SHUFFLED
 from experiments.leaderboard.pages import (
     METRICS,
@@ -43,10 +50,18 @@ FLOORS = (
 def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
     """The sentences and the sections of the board.
 
+    Most runs are of one setting, the board's; those of others are compared with it.
+
     Raises:
-      ValueError: runs that differ in more than the task, the methods and the seeds.
+      ValueError: two runs of one setting with the same method and task.
     """
-    tasks, reference = by_task(runs), runs[0].config["reference"]
+    (runs, *others), reference = by_setting(runs), runs[0].config["reference"]
+    tasks, settled = by_task(runs), setting(runs[0])
+    confirmed = []
+    for other in others:
+        fields = setting(other[0])
+        changed = {name: value for name, value in fields.items() if value != settled[name]}
+        confirmed.append(section(tasks, by_task(other), changed, reference))
     board = _board(tasks, reference)
     caption = (
         "Exact match, the mean over all tasks, in trained sizes and at the largest size of the "
@@ -56,18 +71,15 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
     return conclusions(tasks, reference), [
         Section("Every method, all tasks", first),
         Section("The tasks", [_tasks(runs, tasks)]),
+        *confirmed,
         *(Section(task, [table(rows, reference), _seeds(rows)]) for task, rows in tasks.items()),
     ]
 
 
 def by_task(runs: Sequence[StoredRun]) -> dict[str, dict[str, Row]]:
-    """The rows of all runs. ValueError: as `document`."""
+    """The rows of all runs of one setting. ValueError: as `document`."""
     tasks: dict[str, dict[str, Row]] = {}
-    shared = ("window", "multiples", "examples", "model", "reference")
     for run in runs:
-        for field in shared:
-            if run.config[field] != runs[0].config[field]:
-                raise ValueError(f"workdir: {runs[0].path} and {run.path} differ in config.{field}")
         rows = tasks.setdefault(run.config["task"]["name"], {})
         found = read(run.records)
         if twice := rows.keys() & found.keys():
@@ -83,8 +95,9 @@ def conclusions(tasks: Tasks, reference: str) -> list[str]:
     worst = min(best, key=best.__getitem__)
     methods = {name for rows in tasks.values() for name in rows if SHUFFLED not in name}
     counts = _stars(tasks, reference)
-    first = sorted(counts, key=lambda name: (-counts[name][0], counts[name][1]))[:3]
-    listed = ", ".join(f"{name} on {counts[name][0]}" for name in first)
+    better = [name for name in counts if counts[name][0]]
+    first = sorted(better, key=lambda name: (-counts[name][0], counts[name][1]))[:3]
+    listed = ", ".join(f"{name} on {counts[name][0]}" for name in first) or "none"
     control = [
         mean(row.scores["exact_match"][row.windows[0]])
         for rows in tasks.values()
@@ -115,10 +128,8 @@ def _stars(tasks: Tasks, reference: str) -> dict[str, tuple[int, ...]]:
 
 def _order(tasks: Tasks) -> dict[str, Interval]:
     """The methods that every task has, by rank."""
-    own = {task: {name: row for name, row in rows.items() if SHUFFLED not in name}
-           for task, rows in tasks.items()}  # fmt: skip
-    found = ranks(own)
-    return {name: found[name] for name in sorted(found, key=lambda name: found[name].mean)}
+    found = ranks(without_control(tasks))
+    return {name: found[name] for name in ordered(tasks)}
 
 
 def _board(tasks: Tasks, reference: str) -> Grid:

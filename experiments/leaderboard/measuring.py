@@ -9,16 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.convergence import Examples, scorer, stacked
 from experiments.leaderboard import config as board
 from experiments.leaderboard.config import Config
-from experiments.leaderboard.training import (
-    Examples,
-    Run,
-    Trainer,
-    examples_of,
-    scorer,
-    stacked,
-)
+from experiments.leaderboard.training import Run, Trainer, examples_of
 from posenc_jax import encodings
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab import runs, tasks

@@ -1,29 +1,18 @@
-"""Trains one method on one task until it has learned it; every learning rate and seed is a run.
+"""Trains one method on one task until it has learned it; every learning rate and seed is a run."""
 
-The learning rate and the examples are arguments of the compiled programs, so all tasks of as many
-token ids, rates and seeds share them.
-"""
-
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
+from experiments.convergence import Examples, Programs, rows_of
 from experiments.leaderboard.config import Config
-from posenc_jax.lab.hosts.compiling import jit_quick
-from posenc_jax.lab.hosts.tuning import pack, unpack
 from posenc_jax.lab.model.transformer import Model
-from posenc_jax.lab.tasks.task import Batch, Task
-from posenc_jax.lab.training import step as training
-from posenc_jax.lab.training.loop import over_seeds
-from posenc_jax.lab.training.step import INIT, State, cross_entropy, random_key
+from posenc_jax.lab.tasks.task import Task
 from posenc_jax.tuning import tuned_for_cpu
-
-TOKENS = 8192  # of a forward pass in tests, at most
 
 
 class Run(NamedTuple):
@@ -43,41 +32,18 @@ class Run(NamedTuple):
     params: Any
 
 
-class Examples(NamedTuple):
-    """The examples of one task.
-
-    rows:  (seed_S, step) -> the batches of a chunk of steps, leaves [S, N, B, ...]; each seed has
-           its own.
-    valid: validation examples of the trained sizes.
-    test:  test examples of each window: of the trained sizes, then of the largest of each window.
-    """
-
-    rows: Callable[[jax.Array, int], Batch]
-    valid: Batch
-    test: tuple[Batch, ...]
-
-
 def examples_of(task: Task, config: Config) -> Examples:
     """The examples of a task."""
     window, train = config.window, config.train
     fits = partial(largest, task.width, task.least, task.most)
     least, most = trained_sizes(task, window)
-
-    def batch(seed, step):
-        shape, key = (train.batch,), random_key(seed, training.SIZE, step)
-        size_B = jax.random.randint(key, shape, least, most + 1, jnp.int32)
-        return task.sample(task.data, random_key(seed, training.BATCH, step), size_B, window)
-
-    def rows(seed_S, start):
-        steps = start + jnp.arange(train.chunk, dtype=jnp.int32)
-        return jax.vmap(lambda seed: jax.lax.map(partial(batch, seed), steps))(seed_S)
-
     index_B = jnp.arange(config.examples, dtype=jnp.int32)
     trained_B = least + index_B % (most - least + 1)
     trained = lambda split: task.numbered(task.data, index_B, trained_B, window, split)
     longer = [window * multiple for multiple in config.multiples[1:]]
     test = (task.test(task.data, index_B, fits(width), width) for width in longer)
-    return Examples(jit_quick(rows), trained("valid"), (trained("test"), *test))
+    rows = rows_of(task, train, (least, most), window)
+    return Examples(rows, trained("valid"), (trained("test"), *test))
 
 
 def trained_sizes(task: Task, window: int) -> tuple[int, int]:
@@ -95,17 +61,10 @@ def largest(width: Any, least: int, most: int | None, window: int) -> int:
 
 
 class Trainer:
-    """The compiled programs that train one method and score it."""
+    """Trains one method until it has learned the task."""
 
     def __init__(self, model: Model, config: Config):
-        self._model, self._train, train = model, config.train, config.train
-        warmup = optax.linear_schedule(0.0, 1.0, train.warmup)
-        adamw = training.adamw(warmup, train.clip, train.decay)
-        scaled = lambda rate: optax.chain(adamw, optax.scale(rate))
-        self._tx = optax.inject_hyperparams(scaled)(rate=0.0)
-        self._start = jit_quick(partial(over_seeds, self._initial))
-        self._run = jax.jit(partial(over_seeds, self._chunk), donate_argnums=(0, 1))
-        self._score = scorer(model)
+        self._programs, self._train = Programs(model, config.train), config.train
 
     def runs(
         self, examples: Examples, asked: Sequence[tuple[float, int]], params: Sequence[Any] = ()
@@ -132,78 +91,20 @@ class Trainer:
             yield run
 
     def _together(self, examples, asked, params=(), most=None) -> Iterator[Run]:
-        train = self._train
-        rate_S, seed_S = (np.array(column) for column in zip(*asked, strict=True))
-        state = self._start(jnp.asarray(seed_S, jnp.int32))
-        rates = {"rate": jnp.asarray(rate_S, jnp.float32)}
-        state = state._replace(opt=state.opt._replace(hyperparams=rates))
-        if params:
-            state = state._replace(params=stacked(params))
-        average = jax.tree.map(jnp.copy, state.params)
+        train, programs = self._train, self._programs
+        rate_S, seed_S = zip(*asked, strict=True)
+        training = programs.start(rate_S, seed_S, params)
         found: dict[int, Run] = {}
         step, most = 0, most or train.steps
         while len(found) < len(asked):
-            rows = examples.rows(state.seed, jnp.int32(step))
-            state, average, loss_S = self._run(state, average, rows)
+            training, loss_S = programs.advance(training, examples, step)
             step += train.chunk
             ends = step >= most or not np.isfinite(loss_S).any()
-            exact_S = self._score(average, examples.valid)["exact_match"]
+            exact_S = programs.score(training.average, examples.valid)["exact_match"]
             for n, exact in enumerate(map(float, exact_S)):
                 learned = exact >= train.learned
                 if n not in found and (learned or ends):
-                    own = jax.tree.map(lambda leaf, n=n: leaf[n], average)
+                    own = jax.tree.map(lambda leaf, n=n: leaf[n], training.average)
                     rate, seed = asked[n]
                     found[n] = Run(rate, seed, step, learned, exact, own)
         yield from (found[n] for n in range(len(asked)))
-
-    def _initial(self, seed):
-        params = self._model.init(random_key(seed, INIT))
-        return State(params, self._tx.init(params), jnp.zeros((), jnp.int32), seed)
-
-    def _chunk(self, state, average, rows):
-        packed = tuned_for_cpu()
-        update = training.update(self._model, self._tx)
-
-        def step(carry, batch):
-            state, average = carry
-            state, metrics = update(state, batch)
-            average = optax.incremental_update(state.params, average, 1 / self._train.average)
-            return (state, average), metrics["loss"]
-
-        carry = pack((state, average), average) if packed else (state, average)
-        carry, loss_N = jax.lax.scan(step, carry, rows)
-        return *(unpack(carry) if packed else carry), loss_N.mean()
-
-
-def stacked(trees: Sequence[Any]) -> Any:
-    """The trees as one, whose leaves lead with the axis S."""
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
-
-
-def scorer(model: Model) -> Callable[[Any, Batch], dict[str, jax.Array]]:
-    """The compiled function (params, batch) -> {metric: [S]}; leaves of params lead with S."""
-
-    def sums(params, batch):
-        logits_BTV = model.apply(params, batch.tokens_BT, batch.layout)
-        counts_BT = batch.weights_BT > 0
-        right_BT = (logits_BTV.argmax(axis=-1) == batch.targets_BT) & counts_BT
-        loss_BT = cross_entropy(logits_BTV, batch.targets_BT) * batch.weights_BT
-        posed_B = counts_BT.any(axis=1)
-        exact_B = posed_B & (right_BT == counts_BT).all(axis=1)
-        found = right_BT.sum(), exact_B.sum(), loss_BT.sum(), counts_BT.sum(), posed_B.sum()
-        return jnp.stack([each.astype(jnp.float32) for each in found])
-
-    def one(batch, params):
-        count, time = batch.tokens_BT.shape
-        rows = max(
-            n for n in range(1, count + 1) if count % n == 0 and n * time <= max(TOKENS, time)
-        )
-        parts = jax.tree.map(lambda leaf: leaf.reshape(-1, rows, *leaf.shape[1:]), batch)
-        right, exact, loss, tokens, posed = jax.lax.map(partial(sums, params), parts).sum(axis=0)
-        return {
-            "exact_match": exact / posed,
-            "token_accuracy": right / tokens,
-            "loss": loss / tokens,
-        }
-
-    return jax.jit(lambda params, batch: over_seeds(one, params, given=(batch,)))

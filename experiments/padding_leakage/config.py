@@ -16,8 +16,8 @@ Side = Literal["left", "right"]
 
 
 class Data(schema.Part):
-    """Sequences of `min_length` to `length` tokens in training; in the measurement of `measured`
-    tokens, with each amount of padding on each side.
+    """Sequences of `min_length` to `length` tokens in training, each padded on a random one of the
+    sides; in the measurement of `measured` tokens, with each amount of padding on each side.
     """
 
     symbols: schema.Rows = Field(ge=2)

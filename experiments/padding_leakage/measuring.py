@@ -1,32 +1,30 @@
 """Trains one encoding under every subset of the masks, and measures what padding changes.
 
-More letters of shapes: A amounts of padding, 2 states (untrained, trained), O output mask and L
-loss mask off and on, D sides, S seeds; R all runs of a program, O x L x D x S.
+More letters of shapes: A amounts of padding, 2 states (untrained, trained), M subsets of the masks,
+D sides, S seeds; R all runs of a program, M x S.
 """
 
 import itertools
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.methods import largest, small_layout
+from experiments.methods import largest
 from experiments.padding_leakage.config import Config, Data
-from posenc_jax.encoding import Encoding
+from experiments.padding_leakage.data import Batch, Drawn, drawn
+from posenc_jax.encoding import Encoding, Placed
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.hosts.compiling import jit_quick
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
-from posenc_jax.lab.tasks.task import PAD
 from posenc_jax.lab.training.loop import over_seeds, refuse_not_finite
 from posenc_jax.lab.training.step import (
-    BATCH,
     INIT,
     PLACE,
-    SIZE,
     mean_loss,
     random_key,
     train_small,
@@ -34,22 +32,11 @@ from posenc_jax.lab.training.step import (
 from posenc_jax.layout import Layout
 
 MASKS = ("attention", "output", "loss")
-TEST = 2**31 - 1  # the seed of the sequences that are measured
 SUBSETS = tuple(itertools.product((False, True), repeat=len(MASKS)))
-ModelOf = Callable[[Any], Model]  # of the output mask
 # A quantity is ("content" or "amount", field of Computed), ("token" or "pooled", condition) for an
 # accuracy, or ("mass",) for the attention on padding.
 Quantity = tuple[str, ...]
 Leaks = dict[tuple[Quantity, str], np.ndarray]  # (quantity, subset of the masks) -> [A, 2, D, S]
-
-
-class Batch(NamedTuple):
-    """Padded sequences, and their targets: the token before each token, the favourite symbol."""
-
-    tokens_BT: jax.Array
-    before_BT: jax.Array
-    favourite_B: jax.Array
-    layout: Layout
 
 
 class Computed(NamedTuple):
@@ -64,11 +51,15 @@ class Computed(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What differs between the runs of a program, each [R]; scalars inside a run."""
+    """What differs between the runs of a program, each [R]; scalars inside a run.
 
+    row: the index of the seed.
+    """
+
+    attention_mask: jax.Array
     output_mask: jax.Array
     loss_mask: jax.Array
-    left: jax.Array
+    row: jax.Array
     seed: jax.Array
 
 
@@ -77,32 +68,16 @@ def subset(used: Sequence[bool]) -> str:
     return "+".join(mask for mask, on in zip(MASKS, used, strict=True) if on) or "none"
 
 
-def sequences(key, data: Data, count: int, size_B: jax.Array, width: int, left) -> Batch:
-    """Random sequences in which about half of the tokens are one symbol, the favourite.
-
-    Width and side change only the padding, not the tokens.
-    """
-    keys = jax.random.split(key, 3)
-    longest = max(data.length, data.measured)
-    favourite_B = jax.random.randint(keys[0], (count,), 1, data.symbols + 1, jnp.int32)
-    other_BN = jax.random.randint(keys[1], (count, longest), 1, data.symbols + 1, jnp.int32)
-    chosen_BN = jax.random.bernoulli(keys[2], 0.5, (count, longest))
-    symbol_BN = jnp.where(chosen_BN, favourite_B[:, None], other_BN)
-    symbol_BT = jnp.pad(symbol_BN, ((0, 0), (0, max(width - longest, 0))))[:, :width]
-    before_BT = jnp.concatenate([symbol_BT[:, :1], symbol_BT[:, :-1]], axis=1)
-    real_BT = jnp.arange(width, dtype=jnp.int32)[None] < size_B[:, None]
-    move_B = jnp.where(left, width - size_B, 0)
-    roll = lambda x_BT: jax.vmap(jnp.roll)(jnp.where(real_BT, x_BT, PAD), move_B)
-    segment_BT = roll(jnp.ones_like(symbol_BT))
-    return Batch(roll(symbol_BT), roll(before_BT), favourite_B, small_layout(segment_BT))
-
-
-def pool(out_BTV: jax.Array, batch: Batch, output_mask: jax.Array | bool) -> jax.Array:
+def pool(out_BTV: jax.Array, layout: Layout, output_mask: jax.Array | bool) -> jax.Array:
     """The mean output [B, V], over real tokens or over all, as in a `pooled` model."""
-    real_BT = batch.layout.segment_BT > 0
-    counts_BT1 = (real_BT | jnp.logical_not(output_mask))[..., None]
+    counts_BT1 = _counts(layout, output_mask)[..., None]
     total_BV = jnp.where(counts_BT1, out_BTV, 0).sum(axis=1)
     return total_BV / counts_BT1.sum(axis=1).astype(out_BTV.dtype)
+
+
+def _counts(layout: Layout, mask: jax.Array | bool) -> jax.Array:
+    """Which tokens count, bool [B, T]: with the mask the real ones, without it padding too."""
+    return layout.segment_BT >= jnp.where(mask, 1, 0)
 
 
 def measure(config: Config, label: str, encoding: Encoding) -> Leaks:
@@ -111,125 +86,155 @@ def measure(config: Config, label: str, encoding: Encoding) -> Leaks:
     Raises:
       Diverged: names the row, the masks, the step and the seed of a loss that is not finite.
     """
-    shape = (2, 2, len(config.data.sides), config.seeds)
-    output_R, loss_R, side_R, seed_R = (x.reshape(-1) for x in np.indices(shape))
-    left_R = np.asarray(config.data.sides)[side_R] == "left"
-    seed_R = np.asarray(config.seed_range, np.int32)[seed_R]
-    runs = Run(*map(jnp.asarray, (output_R > 0, loss_R > 0, left_R, seed_R)))
-    twice = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf]), runs)
-
-    def reader(attention: bool, amount: int):
-        one = partial(_read, config.data, partial(_model, config, encoding, attention), amount)
-        read = jit_quick(lambda params: over_seeds(one, params, twice))
-        return lambda params: jax.device_get(read(params))
-
-    init = lambda seed: _model(config, encoding, True, True).init(random_key(seed, INIT))
-    fresh = jit_quick(jax.vmap(init))(runs.seed)
-    read_plain = reader(True, 0)  # without padding there is nothing to mask
+    data, model = config.data, masked_model(config, encoding)
+    hashed: Any = config  # pyright does not know that frozen models have a hash
+    given = drawn(hashed.data, hashed.learning, config.seed_range)
+    masks_R, row_R = (x.reshape(-1) for x in np.indices((len(SUBSETS), config.seeds)))
+    seed_R = np.asarray(config.seed_range, np.int32)[row_R]
+    runs = Run(*map(jnp.asarray, (*np.asarray(SUBSETS)[masks_R].T, row_R, seed_R)))
+    fresh = jax.tree.map(lambda leaf: leaf[row_R], _initial(config, encoding))
+    learn = partial(over_seeds, partial(_learn, config, model), given=(given.taught,))
+    learned, metrics = jax.jit(learn)(fresh, runs)
+    metrics = jax.device_get(metrics)
+    for masks, rows in zip(SUBSETS, np.split(np.arange(len(row_R)), len(SUBSETS)), strict=True):
+        own = {name: values[rows] for name, values in metrics.items()}
+        refuse_not_finite(own, config.seed_range, f"{label}, masks: {subset(masks)}, ")
+    read = jit_quick(partial(over_seeds, partial(_read, data, model), given=(given,)))
+    states = jax.device_get([read(params, runs) for params in (fresh, learned)])
+    shape = (2, len(SUBSETS), config.seeds, len(data.sides), len(data.amounts))
     found: Leaks = {}
-    for attention in (False, True):
-        learn = partial(_learn, config, partial(_model, config, encoding, attention))
-        learned, metrics = jax.jit(partial(over_seeds, learn))(fresh, runs)
-        where = f"{label}, attention mask {'on' if attention else 'off'}, "
-        refuse_not_finite(jax.device_get(metrics), seed_R.tolist(), where)
-        both = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), fresh, learned)
-        plain = read_plain(both)
-        padded = [reader(attention, amount)(both) for amount in config.data.amounts]
-        for name, rows in _quantities(plain, padded).items():
-            value_A2OLDS = np.stack(rows).reshape(-1, 2, *shape)
-            for output, loss in np.ndindex(2, 2):
-                found[name, subset((attention, output, loss))] = value_A2OLDS[:, :, output, loss]
+    for name in states[0]:
+        value_2MSDA = np.stack([state[name] for state in states]).reshape(shape)
+        for n, masks in enumerate(SUBSETS):
+            found[name, subset(masks)] = value_2MSDA[:, n].transpose(3, 0, 2, 1)
     return found
 
 
-def _model(config: Config, encoding: Encoding, attention: bool, output: Any) -> Model:
-    """The model with masks on or off; `output` may be traced, so that one program serves both."""
-    masks = schema.MaskConfig.model_construct(attention=attention, output=output)
+def masked_model(config: Config, encoding: Encoding) -> Model:
+    """The model that `apply` gives its masks."""
+    masks = schema.MaskConfig(output=False)
     model = config.model.model_copy(update={"masks": masks})
     return transformer.build(model, encoding, config.data.symbols + 1)
 
 
-def _quantities(plain, padded: list) -> dict[Quantity, list[np.ndarray]]:
-    """Every quantity, [R] for each amount, from what `_read` returns without and with padding."""
-    found: dict[Quantity, list[np.ndarray]] = {}
-    computed, scores, _ = plain
-    for padded_computed, padded_scores, gaps in padded:
-        for name in Computed._fields:
-            gap = jax.tree.map(_largest, getattr(padded_computed, name), getattr(computed, name))
-            found.setdefault(("amount", name), []).append(np.max(jax.tree.leaves(gap), axis=0))
-            found.setdefault(("content", name), []).append(getattr(gaps, name))
-        for name, value in padded_scores.items():
-            found.setdefault(name, []).append(value)
-        for name in ("token", "pooled"):
-            found.setdefault((name, "unpadded"), []).append(scores[name, "padded"])
-    return found
+@cache
+def _shared(model: schema.ModelConfig, symbols: int, seeds: range) -> dict:
+    """The untrained weights of a model without positions, leaves [S, ...]."""
+    plain = transformer.build(model, Encoding(), symbols + 1)
+    init = lambda seed: plain.init(random_key(seed, INIT))
+    return jit_quick(jax.vmap(init))(jnp.asarray(seeds, jnp.int32))
 
 
-def _largest(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The largest difference of each run: [R, ...] and [R, ...] to [R]."""
-    return np.abs(a - b).reshape(len(a), -1).max(axis=1)
+def _initial(config: Any, encoding: Encoding) -> dict:
+    """The untrained weights of each seed, leaves [S, ...]; all but the encoding's are shared."""
+    seed_S = jnp.asarray(config.seed_range, jnp.int32)
+    own = lambda seed: encoding.init(random_key(seed, INIT), config.model.dims)
+    shared = _shared(config.model, config.data.symbols, config.seed_range)
+    return {**shared, "encoding": jit_quick(jax.vmap(own))(seed_S)}
+
+
+def seen(model: Model, layout: Layout, run: Run, key: Any = None) -> tuple[Layout, Placed]:
+    """The layout and the positions that attention reads: without its mask, padding belongs to the
+    sequence of its row, and has the positions of padding.
+
+    key: draws positions, in training.
+    """
+    kept_BT = run.attention_mask | (layout.segment_BT < 0)
+    segment_BT = jnp.where(kept_BT, layout.segment_BT, 1)
+    return layout.replace(segment_BT=segment_BT, counted=False), model.place(key, layout)
+
+
+def apply(model: Model, params, tokens_BT, layout: Layout, run: Run, key: Any = None):
+    """The logits [B, T, V] of a model with the masks of the run.
+
+    In a model masks are constants; here they are arguments, so that all subsets share one program.
+    With the output mask the output at padding is the bias of the read-out.
+
+    key: draws positions, in training.
+    """
+    out_BTV = model.apply(params, tokens_BT, *seen(model, layout, run, key))
+    counts_BT1 = _counts(layout, run.output_mask)[..., None]
+    return jnp.where(counts_BT1, out_BTV, params["read_out"]["bias"])
 
 
 def _token_loss(logits_BTV, batch: Batch, loss_mask):
-    real_BT = batch.layout.segment_BT > 0
-    return mean_loss(logits_BTV, batch.before_BT, (real_BT | ~loss_mask).astype(jnp.float32))
+    counts_BT = _counts(batch.layout, loss_mask)
+    return mean_loss(logits_BTV, batch.before_BT, counts_BT.astype(jnp.float32))
 
 
-def _learn(config: Config, model_of: ModelOf, params, run: Run):
+def _learn(config: Config, model: Model, taught: Batch, params, run: Run):
     """Trains one run on the loss of tokens plus that of sequences: parameters, metrics."""
-    data, learning, model = config.data, config.learning, model_of(run.output_mask)
 
     def loss_of(params, step):
-        least, most = data.min_length, data.length + 1
-        key = random_key(run.seed, SIZE, step)
-        size_B = jax.random.randint(key, (learning.batch,), least, most, jnp.int32)
-        key = random_key(run.seed, BATCH, step)
-        batch = sequences(key, data, learning.batch, size_B, data.length, run.left)
-        placed = model.place(random_key(run.seed, PLACE, step), batch.layout)
-        logits_BTV = model.apply(params, batch.tokens_BT, batch.layout, placed)
-        logits_BV = pool(logits_BTV, batch, run.output_mask)
+        batch = jax.tree.map(lambda leaf: leaf[run.row, step], taught)
+        key = random_key(run.seed, PLACE, step)
+        logits_BTV = apply(model, params, batch.tokens_BT, batch.layout, run, key)
+        logits_BV = pool(logits_BTV, batch.layout, run.output_mask)
         whole = jnp.ones_like(batch.favourite_B, jnp.float32)[:, None]
         favourite = mean_loss(logits_BV[:, None], batch.favourite_B[:, None], whole)
         return _token_loss(logits_BTV, batch, run.loss_mask) + favourite, None
 
+    learning = config.learning
     params, _, metrics = train_small(loss_of, params, run.seed, learning, learning.steps)
     return params, metrics
 
 
-def _read(data: Data, model_of: ModelOf, amount: int, params, run: Run):
-    """One run on the measured sequences: (results with zeros as padding, scores, content gaps)."""
-    model = model_of(run.output_mask)
-    count, width = data.examples, data.measured + amount
-    size_B = jnp.full((count,), data.measured, jnp.int32)
-    key = random_key(TEST, BATCH)
-    batch = sequences(key, data, count, size_B, width, run.left)
-    junk_BT = jax.random.randint(key, (count, width), 1, data.symbols + 1, jnp.int32)
-    real_BT = batch.layout.segment_BT > 0
-    start = jnp.where(run.left, amount, 0)
+def _read(data: Data, model: Model, given: Drawn, params, run: Run) -> dict[Quantity, jax.Array]:
+    """Every quantity of one run on the measured sequences, [D A]."""
+    read = partial(_results, data, model, params, run)
+    plain, plain_scores = read(given.plain, 0, given.plain.tokens_BT)
+
+    def one(given):
+        batch, junk_BT, start = given
+        contents = jnp.stack([batch.tokens_BT, junk_BT])
+        computed, scores = jax.lax.map(partial(read, batch, start), contents)
+        found: dict[Quantity, jax.Array] = {
+            ("mass",): _mass(data, model, params, run, batch, start)
+        }
+        for name, unpadded, values in zip(Computed._fields, plain, computed, strict=True):
+            zeros = jax.tree.map(lambda leaf: leaf[0], values)
+            junk = jax.tree.map(lambda leaf: leaf[1], values)
+            found["amount", name] = _gap(unpadded, zeros)
+            found["content", name] = _gap(zeros, junk)
+        for kind, score in scores.items():
+            found[kind, "unpadded"] = plain_scores[kind]
+            found[kind, "padded"], found[kind, "junk"] = score
+        return found
+
+    return jax.lax.map(one, (given.padded, given.junk, given.start))
+
+
+def _gap(a: Any, b: Any) -> jax.Array:
+    """The largest difference of two trees."""
+    gaps = jax.tree.map(lambda x, y: largest(jnp.abs(x - y)), a, b)
+    return largest(jnp.stack(jax.tree.leaves(gaps)))
+
+
+def _results(data: Data, model: Model, params, run: Run, batch: Batch, start, tokens_BT):
+    """What the model computes on the batch with other tokens, and its share of right answers.
+
+    start: the column of the first real token.
+    """
     cut = lambda x: jax.lax.dynamic_slice_in_dim(x, start, data.measured, axis=1)
 
-    def read(tokens_BT):
-        def loss_of(params):
-            logits_BTV = model.apply(params, tokens_BT, batch.layout)
-            return _token_loss(logits_BTV, batch, run.loss_mask), logits_BTV
+    def loss_of(params):
+        logits_BTV = apply(model, params, tokens_BT, batch.layout, run)
+        return _token_loss(logits_BTV, batch, run.loss_mask), logits_BTV
 
-        (loss, logits_BTV), grads = jax.value_and_grad(loss_of, has_aux=True)(params)
-        logits_BV = pool(logits_BTV, batch, run.output_mask)
-        computed = Computed(cut(logits_BTV), logits_BV, loss, grads)
-        right_BN = computed.outputs.argmax(axis=-1) == cut(batch.before_BT)
-        right_B = logits_BV.argmax(axis=-1) == batch.favourite_B
-        return computed, right_BN.astype(jnp.float32).mean(), right_B.astype(jnp.float32).mean()
+    (loss, logits_BTV), grads = jax.value_and_grad(loss_of, has_aux=True)(params)
+    logits_BV = pool(logits_BTV, batch.layout, run.output_mask)
+    computed = Computed(cut(logits_BTV), logits_BV, loss, grads)
+    right_BN = computed.outputs.argmax(axis=-1) == cut(batch.before_BT)
+    right_B = logits_BV.argmax(axis=-1) == batch.favourite_B
+    share = lambda right: right.astype(jnp.float32).mean()
+    return computed, {"token": share(right_BN), "pooled": share(right_B)}
 
-    contents = jnp.stack([batch.tokens_BT, jnp.where(real_BT, batch.tokens_BT, junk_BT)])
-    computed, token_2, pooled_2 = jax.lax.map(read, contents)
-    gap_of = lambda leaf: largest(jnp.abs(leaf[0] - leaf[1]))
-    gaps = [jax.tree.leaves(jax.tree.map(gap_of, field)) for field in computed]
-    gaps = Computed(*(largest(jnp.stack(gap)) for gap in gaps))
+
+def _mass(data: Data, model: Model, params, run: Run, batch: Batch, start) -> jax.Array:
+    """The share of attention from real tokens to padding, mean over layers and heads."""
     assert model.attention is not None
-    weights = model.attention(params, batch.tokens_BT, batch.layout)
-    pads_BK = (~real_BT).astype(jnp.float32)
-    mass_BQ = sum(jnp.einsum("bhqk,bk->bq", w, pads_BK) / w.shape[1] for w in weights)
-    mass = cut(mass_BQ / len(weights)).mean()
-    scores = {("mass",): mass, ("token", "padded"): token_2[0], ("pooled", "padded"): pooled_2[0],
-              ("token", "junk"): token_2[1], ("pooled", "junk"): pooled_2[1]}  # fmt: skip
-    return jax.tree.map(lambda leaf: leaf[0], computed), scores, gaps
+    layout, placed = seen(model, batch.layout, run)
+    weights = model.attention(params, batch.tokens_BT, layout, placed=placed)
+    pads_BK = (batch.layout.segment_BT == 0).astype(jnp.float32)
+    mean_NBQ = jnp.stack([jnp.einsum("bhqk,bk->bq", w, pads_BK) / w.shape[1] for w in weights])
+    return jax.lax.dynamic_slice_in_dim(mean_NBQ, start, data.measured, axis=2).mean()

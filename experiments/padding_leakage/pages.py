@@ -42,7 +42,7 @@ def summarise(records: Iterable[Record], left_out: Mapping[str, str]) -> dict:
     """
     records = list(records)
     found = nested({key: largest(v) for key, v in collect(records, _leak_key).items()})
-    leaks = {change: found[change] for change in CLEAN}
+    leaks = {change: {name: found[change][name] for name in Computed._fields} for change in CLEAN}
     lengths = sorted({record["labels"]["length"] for record in records})
     last = max(record["step"] for record in records)
     scores = nested(collect(records, partial(_accuracy_key, lengths, last)))

@@ -1,4 +1,4 @@
-"""Attention with positional encodings: one contract, a dense and a blockwise form.
+"""Attention with positional encodings: one contract; a dense and a blockwise form, and a kernel.
 
 A query sees the keys of its own segment (0 is padding, which nobody sees) with an index up to its
 own if attention is causal. Keys it does not see contribute exactly 0, if their values are finite; a
@@ -42,6 +42,11 @@ def attend(q_BQHC: jax.Array, k_BKHC: jax.Array, v_BKHC: jax.Array, layer: Layer
     if 0 in (q_BQHC.size, k_BKHC.size):
         return jnp.zeros((*q_BQHC.shape[:3], v_BKHC.shape[-1]), v_BKHC.dtype)
     q_BQHC, k_BKHC, v_BKHC, layer = vary_alike((q_BQHC, k_BKHC, v_BKHC, layer))
+    if layer.form == "kernel":
+        from posenc_jax.attention.kernel import kernel  # here, because Pallas takes long to import
+
+        rotated = layer.rotated(q_BQHC, k_BKHC)
+        return reverse_mode(lambda: kernel(*rotated, v_BKHC, layer))
     q, k, q_side, k_side = _sides(q_BQHC, k_BKHC, layer)
     walk = layer.encoding.walk
     if layer.form == "blockwise" and walk is not None:
@@ -94,6 +99,11 @@ def _check(q_BQHC, k_BKHC, v_BKHC, layer: Layer) -> None:
     ):
         if len(set(found)) > 1:
             raise ValueError(f"q, k, v: {what} {', '.join(map(str, found))}; give all three alike")
+    if layer.form == "kernel" and q_BQHC.dtype not in (jnp.bfloat16, jnp.float32):
+        raise ValueError(
+            f"q, k, v: {q_BQHC.dtype} is not a dtype of the kernel, which takes bfloat16 and "
+            "float32; make the frame 'blockwise'"
+        )
     walk = layer.encoding.walk
     missing = layer.q_feat is None or layer.k_feat is None
     if walk is not None and walk.prepare is not None and missing:

@@ -78,7 +78,7 @@ def _blockwise(plan, q_BQHC, k_BKHC, v_BKHC, learned, q: Tokens, k: Tokens) -> j
 
 
 def plan_of(layer: Layer) -> Plan:
-    queries, keys = (min(layer.block, side.index_BT.shape[1]) for side in (layer.q, layer.k))
+    queries, keys = layer.blocks()
     row = layer.row_BHN is not None
     return Plan(layer.encoding, layer.dims, row, layer.causal, layer.mask, queries, keys)
 

@@ -29,22 +29,47 @@ def reverse_mode_once(gradients: Any) -> Any:
     return jax.tree.map(_once().bind, gradients)
 
 
+def not_differentiated(arrays: Any) -> Any:
+    """The arrays as they are. TypeError: they are differentiated."""
+    return jax.tree.map(_never().bind, arrays)
+
+
 @functools.cache
 def _once():
     """The identity, which cannot be transposed."""
+    once = _identity("reverse_mode_once")
+    ad.deflinear2(once, _refuse)
+    return once
+
+
+@functools.cache
+def _never():
+    """The identity, which cannot be differentiated."""
+    never = _identity("not_differentiated")
+    ad.primitive_jvps[never] = _refuse_all
+    return never
+
+
+def _identity(name: str):
     from jax.extend.core import Primitive  # here, because its import takes 0.05 s
 
-    once = Primitive("reverse_mode_once")
-    once.def_impl(lambda x: x)
-    once.def_abstract_eval(lambda x: x)
-    mlir.register_lowering(once, lambda context, x: [x])
-    ad.deflinear2(once, _refuse)
-    batching.defvectorized(once)
-    return once
+    identity = Primitive(name)
+    identity.def_impl(lambda x: x)
+    identity.def_abstract_eval(lambda x: x)
+    mlir.register_lowering(identity, lambda context, x: [x])
+    batching.defvectorized(identity)
+    return identity
 
 
 def _refuse(cotangent, x):
     raise TypeError(
         "attend: the blockwise form has no reverse-mode derivative of its gradient; for "
         "jax.grad(jax.grad(f)) make the frame with form='dense', or use jax.hessian"
+    )
+
+
+def _refuse_all(primals, tangents):
+    raise TypeError(
+        "attend: the kernel has first derivatives alone; for jax.hessian make the frame with "
+        "form='blockwise', or 'dense', which has all"
     )

@@ -15,9 +15,9 @@ from posenc_jax.attention.toeplitz import straight
 from posenc_jax.encoding import Dims, Encoding, Params, Placed, at_layer, place
 from posenc_jax.layout import Layout, positions
 from posenc_jax.options import choices_for
-from posenc_jax.tuning import most_dense_logits, tuned_for_cpu
+from posenc_jax.tuning import kernels_fit, most_dense_logits, tuned_for_cpu
 
-Form = Literal["auto", "dense", "blockwise"]
+Form = Literal["auto", "dense", "blockwise", "kernel"]
 
 
 @jax.tree_util.register_dataclass
@@ -145,28 +145,41 @@ def frame(
         where `keys` are given.
       placed: positions that `encoding.place(key, layout)` drew, in training; None: it is asked
         here, without a key. With `keys` a pair: the queries' and the keys'.
-      form: "dense", "blockwise" (nothing of size Q x K outlives a block), or "auto", by size. The
-        gradients of "auto" and "blockwise" are reverse-mode; "dense" has all derivatives.
-      block: side of the square blocks of the blockwise form.
+      form: "dense", "blockwise" (nothing of size Q x K outlives a block), "kernel" (the same in one
+        fused kernel for a TPU; elsewhere it is interpreted, slowly), or "auto". That is dense for
+        short sequences; for long ones the kernel, if it takes the method and programs are compiled
+        for one TPU or for each of several inside of `jax.shard_map`; else blockwise. "dense" has
+        all derivatives, the others reverse-mode ones, the kernel first ones.
+        The kernel takes bfloat16 and float32; of biases those that depend on i - j, where
+        positions count up along storage; of methods that read content those that sum it (`fox`),
+        in causal self-attention.
+      block: side of the square blocks; the kernel's are multiples of 128.
       mask: False switches the padding mask off, as an experiment on leakage: padding is visible
         as if it were real. Causality still holds.
 
-    The blockwise form gives positions no gradient through a bias, the dense form does.
+    Only the dense form gives positions a gradient through a bias.
 
     Raises:
-      ValueError: an unknown form, queries that do not lie within the tokens, or parameters that
-        were made for other sizes.
+      ValueError: an unknown form, a method that the kernel does not take, queries that do not lie
+        within the tokens, or parameters that were made for other sizes.
     """
     if form not in get_args(Form):
         raise ValueError(f"form: {form!r} is not known{choices_for(form, get_args(Form))}")
     _check_params(encoding, params, dims)
     q, k = _sides(encoding, layout, keys, queries, placed)
     size_q, size_k = q.index_BT.shape[1], k.index_BT.shape[1]
-    tuned = form == "auto" and tuned_for_cpu()
-    if form == "auto":
-        form = "dense" if _fits(dims.heads, size_q, size_k) else "blockwise"
     unmoved = keys is None and placed is None and encoding.place is None
     counted = unmoved and layout.counted and mask and size_k > 0 and q.placed.ndim == 2
+    causal = keys is None if causal is None else causal
+    own = keys is None and queries is None
+    refusal = _kernel_refuses(encoding, counted, fades=own and causal and mask)
+    if form == "kernel" and refusal:
+        raise ValueError(f"form: 'kernel' does not take {refusal}; use 'blockwise' or 'auto'")
+    tuned = form == "auto" and tuned_for_cpu()
+    if form == "auto" and _fits(dims.heads, size_q, size_k):
+        form = "dense"
+    elif form == "auto":
+        form = "kernel" if kernels_fit() and not refusal else "blockwise"
     layer = Layer(
         params=params,
         q=q,
@@ -175,8 +188,8 @@ def frame(
         straight=straight(layout) if counted else None,
         encoding=encoding,
         dims=dims,
-        own=keys is None and queries is None,
-        causal=keys is None if causal is None else causal,
+        own=own,
+        causal=causal,
         mask=mask,
         form=form,
         tuned=tuned,
@@ -221,6 +234,24 @@ def _fits(heads: int, size_q: Any, size_k: Any) -> bool:
     if not isinstance(size_q, int) or not isinstance(size_k, int):
         return True
     return heads * size_q * size_k <= most_dense_logits()
+
+
+def _kernel_refuses(encoding: Encoding, counted: bool, fades: bool) -> str:
+    """What keeps the kernel from taking the encoding; empty if nothing does.
+
+    Args:
+      counted: whether positions count up along storage.
+      fades: whether tokens see themselves and what is before them, but no padding.
+    """
+    if encoding.walk is not None and not encoding.walk.summed:
+        return "a method that reads content block by block"
+    if encoding.walk is not None and not fades:
+        return "sums of content, unless tokens see themselves and what is before them"
+    if encoding.bias is None or (encoding.relative and counted):
+        return ""
+    if not encoding.relative:
+        return "a bias that does not depend on i - j alone"
+    return "a bias where positions are not known to count up along storage"
 
 
 def _check_params(encoding: Encoding, params: Params, dims: Dims) -> None:

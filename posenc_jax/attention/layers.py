@@ -14,6 +14,12 @@ from posenc_jax.tuning import once
 
 # A field that is not an array: a program is compiled for each of its values.
 STATIC = {"static": True}
+LANES = 128  # a TPU's vectors are so wide, and the blocks of a kernel are multiples of it
+
+
+def to_whole(size: int, block: int) -> int:
+    """The least multiple of `block` that is `size` or more."""
+    return size + -size % block
 
 
 class Tokens(NamedTuple):
@@ -146,9 +152,17 @@ class Layer:
         if self.encoding.bias is not None and self.form == "dense":
             made["bias_BHQK"] = self._dense_bias()
         elif self.encoding.bias is not None and self._by_row():
-            whole = lambda size: size + -size % min(self.block, size)
-            made["row_BHN"] = self._row(*(whole(x.index_BT.shape[1]) for x in (self.q, self.k)))
+            sides = zip((self.q, self.k), self.blocks(), strict=True)
+            made["row_BHN"] = self._row(*(to_whole(x.index_BT.shape[1], n) for x, n in sides))
         return dataclasses.replace(self, **made)
+
+    def blocks(self) -> tuple[int, int]:
+        """Queries and keys in a block."""
+        sizes = [side.index_BT.shape[1] for side in (self.q, self.k)]
+        if self.form == "kernel":
+            size = to_whole(min(self.block, max(sizes)), LANES)
+            return size, size
+        return min(self.block, sizes[0]), min(self.block, sizes[1])
 
     def _by_row(self) -> bool:
         return self.straight is not None and self.encoding.relative

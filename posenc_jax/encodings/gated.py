@@ -158,7 +158,8 @@ def fox() -> Encoding:
         fade_BHQK, carry = sums_after(jnp.where(visible_BHQK, fade_BHQK, 0), carry)
         return s_BHQK + fade_BHQK, carry
 
-    return each_layer(Encoding(init=init, walk=Walk(score=score, prepare=prepare, start=no_sum)))
+    walk = Walk(score=score, prepare=prepare, start=no_sum, summed=True)
+    return each_layer(Encoding(init=init, walk=walk))
 
 
 def _stick_breaking_scores(o, params, q_THC, k_THC, pos_T, n):

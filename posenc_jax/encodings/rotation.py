@@ -125,12 +125,14 @@ def turn(table: Turn, x_BTHC: jax.Array, pairing: Pairing) -> jax.Array:
     Pair k is channels (k, k + F) for "half", (2k, 2k + 1) for "interleaved".
     """
     width = 2 * table.cos.shape[-1]
-    x = x_BTHC[..., :width].astype(table.cos.dtype)
+    x = x_BTHC[..., :width]
     if pairing == "half":
         a, b = jnp.split(x, 2, axis=-1)
     else:
         pairs = x.reshape(*x.shape[:-1], -1, 2)
         a, b = pairs[..., 0], pairs[..., 1]
+    # XLA for a TPU would keep a float32 copy of x, if it was converted before it is split.
+    a, b = a.astype(table.cos.dtype), b.astype(table.cos.dtype)
     ends = (a * table.cos - b * table.sin, b * table.cos + a * table.sin)
     if pairing == "half":
         x = jnp.concatenate(ends, axis=-1)

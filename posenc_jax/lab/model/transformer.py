@@ -121,6 +121,22 @@ def build(
     )
 
 
+def classifier(
+    config: ModelConfig, encoding: Encoding, classes: int, *, axes: int, features: int
+) -> Model:
+    """The model of patches [B, T, features] with one answer for each image: logits [B, 1, classes].
+
+    axes: axes of the positions. They need not count up by one, so no `form` goes to the attention.
+    """
+    model = build(config, encoding, classes, pooled=True, axes=axes, features=features)
+
+    def apply(params, patch_BTF, layout, placed=None, **form):
+        del form
+        return model.apply(params, patch_BTF, layout, placed)[:, None]
+
+    return model._replace(apply=apply)
+
+
 def _drawn(encoding, key, layout):
     """See `Model.place`."""
     if encoding.place is None:

@@ -8,6 +8,7 @@ from posenc_jax.lab.report.sections import Cell, Grid, Section
 from posenc_jax.lab.report.statistics import Interval
 from posenc_jax.lab.report.summaries import number
 from posenc_jax.lab.runs import StoredRun
+from posenc_jax.lab.tasks.baselines import CONTEXT
 
 NOT_MEASURED = "not measured"
 
@@ -21,14 +22,23 @@ def page(run: StoredRun) -> tuple[str, list[Section]]:
         f"were trained at length {trained}; the columns to its right are extrapolation. The best "
         "mean in each column is bold; ties at the printed precision are all bold."
     )
-    parts = [how, results(summary), Section("Every seed", [every_seed(summary)], folded=True)]
+    parts = [how, results(summary), *_contexts(summary)]
+    parts.append(Section("Every seed", [every_seed(summary)], folded=True))
     differences = summaries.differences(run.records, summary["metric"])
-    if differences and count > 1:
-        grid, first = _differences(summary, differences), summaries.encodings(summary)[0]
-        parts.append(Section(f"Difference from {first}", [grid], folded=True))
+    if differences.intervals and count > 1:
+        grid = _differences(summary, differences)
+        parts.append(Section(f"Difference from {differences.first}", [grid], folded=True))
     names, seeds = ", ".join(summaries.encodings(summary)), f"{count} seed{'s' * (count > 1)}"
     lead = summaries.lead(run, names, f"trained at length {trained}", seeds)
     return lead, [Section("Results", parts), Section("Figures", plots.pictures(run))]
+
+
+def _contexts(summary: Mapping) -> list[str]:
+    """Returns a sentence on what the baselines of a text read, if it has such baselines."""
+    read = [f"{name}: {CONTEXT[name]}" for name in summary["baselines"] if name in CONTEXT]
+    return (
+        [f"What a baseline reads before the byte it predicts: {'; '.join(read)}."] if read else []
+    )
 
 
 def results(summary: Mapping) -> Grid:
@@ -93,14 +103,15 @@ def every_seed(summary: Mapping) -> Grid:
     return Grid(_columns(summary), rows, caption)
 
 
-def _differences(summary: Mapping, found: Mapping[str, Mapping[int, Interval]]) -> Grid:
-    lengths, first = summaries.lengths(summary), summaries.encodings(summary)[0]
-    rows = [[name, *(_difference(row.get(n)) for n in lengths)] for name, row in found.items()]
-    count = sum(len(row) for row in found.values())
+def _differences(summary: Mapping, found: summaries.Differences) -> Grid:
+    lengths = summaries.lengths(summary)
+    rows = [
+        [name, *(_difference(row.get(n)) for n in lengths)] for name, row in found.intervals.items()
+    ]
     return Grid(_columns(summary), rows, (
-        f"{summaries.label(summary['metric'])} minus that of {first}, paired by seed. "
-        f"Intervals hold at 95% for all {count} comparisons together (Bonferroni); "
-        "bold: 0 lies outside."
+        f"{summaries.label(summary['metric'])} minus that of {found.first}, paired by seed. "
+        f"Intervals hold at 95% for all {found.comparisons} comparisons together (Bonferroni; "
+        "equal methods are one comparison); bold: 0 lies outside."
     ))  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Draws the figures of a run from its folder, as PNG and SVG."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +39,13 @@ def pictures(run: StoredRun) -> list[Picture]:
                 f"lines are means over seeds, dots are seeds, {bands}. The dotted line is the "
                 "longest length in training. Dashed lines are baselines."),
     ]  # fmt: skip
+    if len(summaries.equal(run.summary)) > 1 and summaries.seed_count(run.summary) > 1:
+        found.append(
+            Picture("difference", lambda: difference(run), "The metric minus that of the first "
+                    "encoding, with the same seed: points are means over seeds, small dots are "
+                    "seeds, bars are intervals at 95% for all comparisons together. Methods with "
+                    "equal results are one line.")
+        )  # fmt: skip
     if summaries.by_position(run.records, metric):
         found.append(
             Picture("by_position", lambda: by_position(run), "The metric at each place in the "
@@ -59,8 +66,8 @@ def by_length(summary: Mapping) -> Figure:
     axes = figure.subplots()
     drawing.length_axis(axes, lengths, trained)
     labels, values = [], []
-    for encoding, cells in summary["results"].items():
-        style = styles[encoding]
+    for names in summaries.equal(summary):
+        cells, style = summary["results"][names[0]], styles[names[0]]
         rows = [(int(n), cell) for n, cell in cells.items() if cell["mean"] is not None]
         rows = [(n, cell) for n, cell in rows if math.isfinite(cell["mean"])]
         if not rows:
@@ -72,7 +79,7 @@ def by_length(summary: Mapping) -> Figure:
             values += cell["seeds"]
             dots = [length] * len(cell["seeds"])
             axes.plot(dots, cell["seeds"], ".", ms=4, alpha=0.6, color=style["color"], zorder=4)
-        labels.append(Label(encoding, x[-1], mean[-1], style["color"]))
+        labels.append(Label(_joined(names), x[-1], mean[-1], style["color"]))
     axes.set_ylim(*drawing.y_limits(values, summary["baselines"].values()))
     labels += drawing.draw_baselines(axes, summary["baselines"], axes.get_xlim()[1])
     drawing.margin_labels(axes, labels)
@@ -82,13 +89,61 @@ def by_length(summary: Mapping) -> Figure:
     return figure
 
 
+def difference(run: StoredRun) -> Figure:
+    """Draws the metric minus that of the first encoding by length, paired by seed."""
+    summary, metric = run.summary, run.summary["metric"]
+    found = summaries.differences(run.records, metric)
+    values = summaries.final_values(run.records, metric)
+    styles = drawing.line_styles(summaries.encodings(summary))
+    groups = [names for names in summaries.equal(summary) if found.first not in names]
+    figure = Figure(figsize=(8, 4.6))
+    axes = figure.subplots()
+    drawing.length_axis(axes, summaries.lengths(summary), summary["train_length"])
+    axes.axhline(0, color=drawing.INK, linewidth=1)
+    labels = [Label(found.first, axes.get_xlim()[1], 0.0, drawing.MUTED)]
+    for i, names in enumerate(groups):
+        style, row = styles[names[0]], found.intervals.get(names[0], {})
+        row = {n: one for n, one in row.items() if math.isfinite(one.mean)}
+        if not row:
+            continue
+        aside = 1.03 ** (i - (len(groups) - 1) / 2)  # so that the bars do not cover each other
+        x, mean = [n * aside for n in row], [one.mean for one in row.values()]
+        half = [one.half or 0.0 for one in row.values()]
+        axes.errorbar(x, mean, yerr=half, capsize=3, elinewidth=1.2, zorder=3, **style)
+        for at, n in zip(x, row, strict=True):
+            base = values[found.first, n]
+            gaps = [v - base[seed] for seed, v in values[names[0], n].items() if seed in base]
+            axes.plot([at] * len(gaps), gaps, ".", ms=4, alpha=0.5, color=style["color"], zorder=4)
+        labels.append(Label(_joined(names), x[-1], mean[-1], style["color"]))
+    axes.set_ylim(axes.get_ylim())
+    drawing.margin_labels(axes, labels)
+    axes.set_xlabel(f"test length ({_unit(metric)}, log scale)")
+    axes.set_ylabel(f"difference in {summaries.label(metric)}")
+    better = "better" if summary["metric_better"] == "lower" else "worse"
+    seeds = summaries.seed_count(summary)
+    below = (
+        f"below 0: {better} than {found.first} · {seeds} seeds, each a dot · "
+        f"bars: 95% intervals, paired by seed, for {found.comparisons} comparisons together"
+    )
+    drawing.set_title(axes, f"Difference from {found.first} by test length", below)
+    return figure
+
+
+def _joined(names: Sequence[str]) -> str:
+    """Returns the label of methods with equal results."""
+    return " = ".join(names)
+
+
 def by_position(run: StoredRun) -> Figure:
     """Draws the metric by position in the window, a panel for each of the longest lengths."""
     metric, trained = run.summary["metric"], run.summary["train_length"]
     finite = [r for r in run.records if math.isfinite(r["value"])]
     by_length = summaries.by_position(finite, metric)
     lengths = list(by_length)[-PANELS:]
-    styles = drawing.line_styles(summaries.encodings(run.summary))
+    styles, equal = (
+        drawing.line_styles(summaries.encodings(run.summary)),
+        summaries.equal(run.summary),
+    )
     columns = max(1, min(3, len(lengths)))
     rows = max(1, math.ceil(len(lengths) / columns))
     figure = Figure(figsize=(8, 1.4 + (3.0 if rows == 1 else 2.4 * rows)))
@@ -96,12 +151,14 @@ def by_position(run: StoredRun) -> Figure:
     for spare in grid.flat[len(lengths) :]:
         spare.set_visible(False)
     for axes, length in zip(grid.flat, lengths, strict=False):
-        for encoding, own in summaries.by_label(by_length[length], "encoding").items():
-            style, curve = {**styles[encoding], "marker": ""}, summaries.curve(own, "position")
+        found = summaries.by_label(by_length[length], "encoding")
+        for names in (names for names in equal if names[0] in found):
+            style = {**styles[names[0]], "marker": ""}
+            curve = summaries.curve(found[names[0]], "position")
             # Positions start at 0, which a log axis cannot show.
             x = [position + 1 for position in curve]
             seeds = [list(by_seed.values()) for by_seed in curve.values()]
-            axes.plot(x, [np.mean(own) for own in seeds], label=encoding, **style)
+            axes.plot(x, [np.mean(own) for own in seeds], label=_joined(names), **style)
             drawing.shade_interval(axes, x, seeds, style["color"])
         drawing.position_axis(axes, trained)
         axes.set_title(f"length {length} · {summaries.length_ratio(length, trained)}")

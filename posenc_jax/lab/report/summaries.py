@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from posenc_jax.lab.hosts.exit_status import Unmeasured
 from posenc_jax.lab.report.statistics import Interval, mean_cell, paired
 from posenc_jax.lab.runs import Record, StoredRun
 
 NOT_FINITE = "not finite"
+ALIKE = 1e-4  # between results of methods that are equal by construction: rounding
 
 # Metric -> its name in a sentence, and its unit.
 METRICS = {
@@ -121,21 +122,67 @@ def by_position(records: Iterable[Record], metric: str) -> dict[int, list[Record
     return dict(sorted(by_label(last_step(wanted), "length").items()))
 
 
-def differences(records: Iterable[Record], metric: str) -> dict[str, dict[int, Interval]]:
-    """Returns encoding -> length -> its difference from the first encoding, paired by seed, with
-    intervals at 95% for all comparisons together.
+class Differences(NamedTuple):
+    """Differences from the first encoding: encoding -> length -> interval.
+
+    comparisons: for how many the intervals hold together; see `differences`.
+    """
+
+    first: str
+    intervals: dict[str, dict[int, Interval]]
+    comparisons: int
+
+
+def differences(records: Iterable[Record], metric: str) -> Differences:
+    """Returns the difference of each encoding from the first, paired by seed.
+
+    Methods that are equal by construction are one comparison, and a difference of 0 in every seed
+    is none: it cannot be significant.
     """
     cells = final_values(records, metric)
     first = next((encoding for encoding, _ in cells), "")
-    pairs = {}
+    pairs: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    distinct: list[tuple[int, list[float]]] = []
     for (encoding, length), by_seed in cells.items():
         base = cells.get((first, length), {}) if encoding != first else {}
         if shared := [(value, base[seed]) for seed, value in by_seed.items() if seed in base]:
             pairs[encoding, length] = shared
-    return nested({
-        where: paired(*zip(*shared, strict=True), comparisons=len(pairs))
+            gaps = [value - other for value, other in shared]
+            known = [[0.0] * len(gaps), *(own for n, own in distinct if n == length)]
+            if not any(_alike(gaps, own) for own in known):
+                distinct.append((length, gaps))
+    intervals = {
+        where: paired(*zip(*shared, strict=True), comparisons=max(len(distinct), 1))
         for where, shared in pairs.items()
-    })  # fmt: skip
+    }
+    return Differences(first, nested(intervals), len(distinct))
+
+
+def equal(summary: Mapping) -> list[list[str]]:
+    """Returns the measured encodings in groups; those of a group have the same results, in every
+    seed at every length, up to ALIKE.
+    """
+    groups: list[list[str]] = []
+    for name, cells in summary["results"].items():
+        for group in groups:
+            if _same(cells, summary["results"][group[0]]):
+                group.append(name)
+                break
+        else:
+            groups.append([name])
+    return groups
+
+
+def _same(cells: Mapping[str, Mapping], other: Mapping[str, Mapping]) -> bool:
+    return list(cells) == list(other) and all(
+        _alike(cells[length]["seeds"], other[length]["seeds"]) for length in cells
+    )
+
+
+def _alike(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    """Returns whether two series have the same numbers, up to ALIKE; NaN and None equal nothing."""
+    close = lambda x, y: None not in (x, y) and abs(x - y) < ALIKE
+    return len(a) == len(b) and all(map(close, a, b))
 
 
 def collect(

@@ -1,0 +1,127 @@
+"""Whether the board holds: with twice the steps, and in a second setting."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from experiments.leaderboard.measuring import SHUFFLED
+from experiments.leaderboard.standings import Row, compared, ranks
+from posenc_jax.lab.config.sweeps import dotted
+from posenc_jax.lab.report import Grid, Section
+from posenc_jax.lab.runs import StoredRun
+
+Tasks = Mapping[str, Mapping[str, Row]]  # task -> method -> row
+SETTING = ("window", "multiples", "examples", "model", "train")  # of a config
+FREE = ("train.rates",)
+ENDS = 5  # methods at each end of the board
+
+
+def by_setting(runs: Sequence[StoredRun]) -> list[list[StoredRun]]:
+    """The runs of the board, then those of each other setting."""
+    groups: dict[str, list[StoredRun]] = {}
+    for run in runs:
+        groups.setdefault(repr(setting(run)), []).append(run)
+    return sorted(groups.values(), key=len, reverse=True)
+
+
+def setting(run: StoredRun) -> dict[str, Any]:
+    """The fields that runs of one board share: dotted name -> value."""
+    found = dotted({field: run.config[field] for field in SETTING})
+    return {field: value for field, value in found.items() if field not in FREE}
+
+
+def ends(tasks: Tasks, reference: str) -> list[str]:
+    """The methods at both ends of the board, besides the reference."""
+    order = [name for name in ordered(tasks) if name != reference]
+    return [*order[:ENDS], *order[-ENDS:]] if len(order) > 2 * ENDS else order
+
+
+def ordered(tasks: Tasks) -> list[str]:
+    """The methods that every task has, by rank."""
+    found = ranks(without_control(tasks))
+    return sorted(found, key=lambda name: found[name].mean)
+
+
+def without_control(tasks: Tasks) -> dict[str, dict[str, Row]]:
+    return {task: {name: row for name, row in rows.items() if SHUFFLED not in name}
+            for task, rows in tasks.items()}  # fmt: skip
+
+
+def unfinished(rows: Mapping[str, Row], names: Sequence[str]) -> list[str]:
+    """Those of the methods that a longer training may change: a seed did not learn the task."""
+    return [name for name in names if np.isnan(list(rows[name].steps.values())).any()]
+
+
+def section(board: Tasks, other: Tasks, changed: Mapping[str, Any], reference: str) -> Section:
+    """The results in another setting beside those of the board.
+
+    changed: the fields that differ from the board's, with their values.
+    """
+    fields = ", ".join(f"{field} {value}" for field, value in changed.items())
+    if changed.keys() == {"train.steps"}:
+        return Section(f"With {fields}", [*_doubled(board, other, reference)])
+    return Section(f"A second setting: {fields}", [*_second(board, other, reference)])
+
+
+def _doubled(board: Tasks, other: Tasks, reference: str) -> Iterator[Any]:
+    """Stars, where rows of the other setting stand in the board's place."""
+    board = without_control(board)
+    lines, count = [], 0
+    for task, rows in without_control(other).items():
+        before = compared(board[task], reference)
+        after = compared({**board[task], **rows}, reference)
+        for name in rows:
+            if name == reference:
+                continue
+            count += 1
+            stars = [_stars(found[name]) for found in (before, after)]
+            if stars[0] != stars[1]:
+                lines.append((task, name, *stars))
+    yield (
+        f"The methods at both ends of the board ({ENDS} each) were trained with this budget on the "
+        f"tasks that a seed had not learned, {count} in all; the other trainings had ended before. "
+        f"{len(lines)} of them have other stars than on the board."
+    )
+    if lines:
+        yield Grid(["task", "method", "board", "here"], lines, "Stars, with their sign.")
+
+
+def _stars(found: Any) -> str:
+    signs = {"gain": found.gain, "cost": found.cost}
+    starred = (f"{'+' if signs[what].mean > 0 else '−'}{what}" for what in sorted(found.stars))
+    return ", ".join(starred) or "none"
+
+
+def _second(board: Tasks, other: Tasks, reference: str) -> Iterator[Any]:
+    """Ranks and stars of the methods, among themselves, in both settings."""
+    shared = {task: rows for task, rows in without_control(board).items() if task in other}
+    names = ordered(other)
+    first = ranks({task: {n: rows[n] for n in names} for task, rows in shared.items()})
+    second = ranks(without_control(other))
+    counted = [_counts(tasks, reference) for tasks in (shared, without_control(other))]
+    here, there = ([found[name].mean for name in names] for found in (first, second))
+    spearman = float(np.asarray(spearmanr(here, there))[0])
+    yield (
+        f"The {len(names)} methods in {len(other)} tasks; rank correlation with the board "
+        f"(Spearman) {spearman:.2f}. Ranks are among these methods."
+    )
+    lines = [
+        (name, f"{first[name].mean:.1f}", f"{second[name].mean:.1f}",
+         *(counts.get(name, "reference") for counts in counted))
+        for name in names
+    ]  # fmt: skip
+    columns = ["method", "rank\nboard", "rank\nhere", "better, worse\nboard", "better, worse\nhere"]
+    yield Grid(columns, lines, "better, worse: tasks with a star for gain or loss beyond.")
+
+
+def _counts(tasks: Tasks, reference: str) -> dict[str, str]:
+    found: dict[str, list[int]] = {}
+    for rows in tasks.values():
+        for name, one in compared(rows, reference).items():
+            sign = one.gain.mean if one.gain and "gain" in one.stars else 0.0
+            counts = found.setdefault(name, [0, 0])
+            counts[0] += sign > 0
+            counts[1] += sign < 0
+    return {name: ", ".join(map(str, counts)) for name, counts in found.items()}

@@ -1,0 +1,36 @@
+"""The page of the published orderings in docs/."""
+
+from collections.abc import Sequence
+
+from experiments.published.pages import parts, results
+from experiments.published.results import Result
+from experiments.published.verdicts import REVERSED, SAME, UNDECIDED
+from posenc_jax.lab.report import Section
+from posenc_jax.lab.report.summaries import only
+from posenc_jax.lab.runs import StoredRun
+
+
+def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
+    """The sentences and the sections of the page. ValueError: more than one run."""
+    run = only(runs)
+    found = results(run)
+    return conclusions(found), parts(run, found)
+
+
+def conclusions(found: Sequence[Result]) -> list[str]:
+    """Three sentences made from the numbers: the verdicts, the reversals, what changed."""
+    by_verdict = {v: [own.name for own in found if own.verdict == v]
+                  for v in (SAME, REVERSED, UNDECIDED)}  # fmt: skip
+    counts = ", ".join(f"{len(names)} {verdict}" for verdict, names in by_verdict.items())
+    changed = [own.name for own in found if own.half.verdict.name != own.whole.verdict.name]
+    lost = sorted({f"{method} ({own.setting.task})" for own in found
+                   for method in own.whole.ours if method not in own.whole.learned})  # fmt: skip
+    listed = lambda names: ", ".join(names) or "none"
+    return [
+        f"{len(found)} published orderings of {len({own.ordering.paper for own in found})} papers, "
+        f"posed at the size of two CPU cores: {counts}.",
+        f"Reversed: {listed(by_verdict[REVERSED])}; not decided: {listed(by_verdict[UNDECIDED])}, "
+        f"of which half of the budget gives another verdict: {listed(changed)}.",
+        f"Methods that did not learn a task within its trained sizes, and do not count there: "
+        f"{listed(lost)}.",
+    ]

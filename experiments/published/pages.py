@@ -1,0 +1,196 @@
+"""The report of a run, and the sections of the page in docs/."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from experiments.published.orderings import LEFT_OUT, ORDERINGS
+from experiments.published.results import (
+    AtBudget,
+    Result,
+    Table,
+    by_seed,
+    ordered,
+    oriented,
+    result,
+)
+from experiments.published.settings import SETTINGS
+from experiments.published.verdicts import LEAST, REVERSED, SAME, UNDECIDED, turned
+from posenc_jax.lab.report import Grid, Picture, Section
+from posenc_jax.lab.report.drawing import name_rows, seed_dots, title_with_legend
+from posenc_jax.lab.report.summaries import axis_label, label, lead, number
+from posenc_jax.lab.runs import StoredRun
+
+RULE = (
+    "The rule, fixed before the run: Kendall's tau-b between the paper's numbers and our means "
+    "over seeds, of the methods that learned the task within the trained sizes. Its interval holds "
+    "95% of what a bootstrap finds that draws the seeds of each method with replacement. Above 0: "
+    f"{SAME}; below 0: {REVERSED}; otherwise, with fewer than {LEAST} methods or seeds, or if half "
+    f"of the budget gives another verdict: {UNDECIDED}. Few methods give few values of tau, 4 with "
+    "3 methods, and a bootstrap of 3 seeds is narrow, so every seed is shown below."
+)
+BUDGETS = (
+    "Each training is scored twice, after half of its steps and after all of them. The learning "
+    "rate is constant, and the weights that are scored are averaged over the last 100 steps, so "
+    "the score at half of the budget is that of a training with half of the steps. The first seed "
+    "tries the learning rates up to half of the budget, and validation examples in the trained "
+    "sizes choose one for all seeds."
+)
+CAPTION = (
+    "paper, ours: the methods, the paper's best first, each with its number; ours are means over "
+    "seeds at the whole budget, in brackets if the method did not learn the task, which then does "
+    "not count. tau: of the whole budget with its interval, then of half of it."
+)
+MISSING = "–"
+
+
+def results(run: StoredRun) -> list[Result]:
+    """The results of all rows of a run."""
+    table = Table(run.records)
+    named = ((name, ORDERINGS[name]) for name in run.summary["rows"])
+    return [result(name, row, SETTINGS[row.setting], table) for name, row in named]
+
+
+def sections(run: StoredRun) -> tuple[str, list[Section]]:
+    """The line below the title of the report, and its sections."""
+    found = results(run)
+    return lead(run, f"{len(found)} orderings"), parts(run, found)
+
+
+def parts(run: StoredRun, found: Sequence[Result]) -> list[Section]:
+    """The table of all rows, how they were measured, and a section for each row."""
+    overview = Picture("orderings", partial(_overview, found), "Rank correlation with the paper; "
+                       "bars: intervals over seeds. Hollow: at half of the budget.")  # fmt: skip
+    budget = run.config["budget"]
+    notes = [RULE, BUDGETS, *(f"Left out: {what}: {why}." for what, why in LEFT_OUT.items())]
+    if budget < 1:
+        notes.insert(0, f"This run has {budget:g} of the budget and decides nothing.")
+    return [
+        Section("All rows", [table(found), overview]),
+        Section("How", notes),
+        *(_row(own) for own in found),
+    ]
+
+
+def table(found: Sequence[Result]) -> Grid:
+    """A line for each row."""
+    lines = [
+        (own.name, own.ordering.paper, _numbers(own, None), _numbers(own, own.whole),
+         f"{_tau(own.whole)}; half: {_tau(own.half)}", own.verdict, own.ordering.differs)
+        for own in found
+    ]  # fmt: skip
+    columns = ("row", "paper", "paper's numbers", "ours", "tau", "verdict", "what differs")
+    return Grid(columns, lines, CAPTION, words=True)
+
+
+def _numbers(own: Result, at: AtBudget | None) -> str:
+    """The methods with the paper's numbers, or with our means."""
+    if at is None:
+        return ", ".join(f"{m} {own.ordering.published[m]:g}" for m in ordered(own.ordering))
+    text = lambda m: f"{m} {number(float(np.mean(at.ours[m])))}"
+    return ", ".join(text(m) if m in at.learned else f"({text(m)})" for m in at.ours)
+
+
+def _tau(at: AtBudget) -> str:
+    if at.verdict.tau is None:
+        return MISSING
+    tau, low, high = at.verdict.tau
+    return f"{tau:.2f} ({low:.2f} to {high:.2f})"
+
+
+def _row(own: Result) -> Section:
+    """The setting, the sentences, every seed and the figure of one row."""
+    picture = Picture(own.name, partial(_figure, own), "Every seed, in the paper's order of "
+                      "methods. Hollow: at half of the budget.")  # fmt: skip
+    return Section(own.name, [*_said(own), _seeds(own), picture])
+
+
+def _said(own: Result) -> Iterator[str]:
+    row, setting = own.ordering, own.setting
+    yield f"{row.paper}. Theirs: {row.metric}; {row.better} is better."
+    options = "".join(f", {name} {value}" for name, value in setting.options.items())
+    yield (
+        f"Ours: {label(row.ours)} on {setting.task}{options}, sizes {_span(setting.sizes)} in "
+        f"training, {_span(setting.tests[row.test].sizes)} in the test; {setting.kind} of "
+        f"{setting.layers} layers, width {setting.width}, {setting.heads} heads, batch "
+        f"{setting.batch}; {own.half.steps:,} and {own.whole.steps:,} steps. What differs: "
+        f"{row.differs}."
+    )
+    yield from _outcome(own)
+
+
+def _span(sizes: tuple[int, int]) -> str:
+    return f"{sizes[0]}" if sizes[0] == sizes[1] else f"{sizes[0]} to {sizes[1]}"
+
+
+def _outcome(own: Result) -> Iterator[str]:
+    """Sentences made from the numbers."""
+    yield (
+        f"Verdict: {own.verdict}; tau {_tau(own.whole)}, at half of the budget {_tau(own.half)}."
+    )
+    if own.floor is not None:
+        yield (
+            "Floor, the best score of tables and rules that need no positions, at the smallest "
+            f"size of the test: {number(own.floor)}."
+        )
+    lost = [method for method in own.whole.ours if method not in own.whole.learned]
+    if lost and own.setting.learned:
+        metric, value = own.setting.learned
+        yield (
+            f"Not counted, since {label(metric)} in the trained sizes is below {value:g}: "
+            f"{', '.join(lost)}."
+        )
+    values = by_seed(own.whole.ours, own.ordering.ours, own.whole.learned)
+    if pairs := turned(oriented(own.ordering), values):
+        said = ", ".join(f"{b} above {a}" for a, b in pairs)
+        yield f"Pairs in the other order here, by more than the seeds differ: {said}."
+
+
+def _seeds(own: Result) -> Grid:
+    row, condition = own.ordering, own.setting.learned
+    columns = ["method", "paper", "rate", "at half", "at all", "every seed, at all"]
+    columns += [f"{label(condition[0])} in trained sizes"] if condition else []
+    lines = []
+    for method in ordered(row):
+        half, whole = own.half.ours.get(method), own.whole.ours.get(method)
+        cells = [method, f"{row.published[method]:g}", f"{own.rates[method]:g}"]
+        cells += [MISSING if v is None else number(float(np.mean(v))) for v in (half, whole)]
+        cells.append(MISSING if whole is None else " ".join(f"{v:.3f}" for v in whole))
+        if condition:
+            cells.append(" ".join(f"{v:.3f}" for v in own.whole.within[method]))
+        lines.append(cells)
+    return Grid(columns, lines, f"{label(row.ours).capitalize()}. rate: the learning rate chosen.")
+
+
+def _figure(own: Result) -> Figure:
+    methods = ordered(own.ordering)
+    figure = Figure(figsize=(6.5, 1.3 + 0.3 * len(methods)))
+    axes = figure.subplots()
+    for at, name, face in ((own.half, "half", "none"), (own.whole, "all", None)):
+        for y, method in enumerate(methods):
+            style: dict[str, Any] = {"markerfacecolor": face} if face else {}
+            seed_dots(axes, y, at.ours.get(method, []), 0, ms=6, label=name, **style)
+    name_rows(axes, methods)
+    axes.set_xlabel(axis_label(own.ordering.ours))
+    title_with_legend(figure, f"{own.name}: {own.verdict}", columns=2)
+    return figure
+
+
+def _overview(found: Sequence[Result]) -> Figure:
+    figure = Figure(figsize=(7, 1.4 + 0.3 * len(found)))
+    axes = figure.subplots()
+    axes.axvline(0, color="#667080", linewidth=1)
+    for y, own in enumerate(found):
+        for at, shift, face in ((own.half, 0.18, "white"), (own.whole, -0.18, None)):
+            if at.verdict.tau:
+                tau, *ends = at.verdict.tau
+                axes.plot(ends, [y + shift] * 2, color="#0072b2", linewidth=1.5)
+                style: dict[str, Any] = {"markerfacecolor": face} if face else {}
+                seed_dots(axes, y + shift, [tau], 0, ms=6, **style)
+    name_rows(axes, [f"{own.name}: {own.verdict}" for own in found])
+    axes.set_xlim(-1.05, 1.05)
+    axes.set_xlabel("Kendall's tau-b with the paper")
+    return figure

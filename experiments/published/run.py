@@ -1,0 +1,23 @@
+"""Measures the methods of every setting that the rows ask for."""
+
+from experiments.published import measuring
+from experiments.published.config import Config, orderings, settings, trainings
+from experiments.published.pages import sections
+from experiments.published.verdicts import rule_hash
+from experiments.workers import measure_rows
+from posenc_jax.lab import runs
+
+__all__ = ["measure", "sections"]
+
+
+def measure(config: Config, run: runs.Run) -> dict:
+    """Trains every method of every setting; returns the summary.
+
+    The hash of the rule, the orderings and the settings is recorded first.
+    """
+    run.fact(rule={"sha256": rule_hash((orderings(config), settings(config)))})
+    names = [f"{setting}: {measuring.FLOOR}" for setting in settings(config)]
+    names += [f"{setting}: {method}" for setting, method in trainings(config)]
+    keep = lambda _, records: run.log(records)
+    measure_rows(run, "published orderings", names, measuring.measurer, config, keep)
+    return {"rows": list(orderings(config))}

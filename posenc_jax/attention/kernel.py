@@ -1,0 +1,299 @@
+"""Attention in one fused kernel for a TPU, forward and backward, into which a bias enters.
+
+As `blockwise`, but a block's logits never leave the chip's vector memory. Arrays are [B, H, C, T],
+which a TPU stores without padding, and a block of logits is [K, Q]: the softmax then sums over
+rows, which is cheaper than over lanes, and its state is one row of queries. Elsewhere the kernel is
+interpreted, which is slow and for tests.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from posenc_jax.attention import kernel_blocks
+from posenc_jax.attention.blockwise import NEVER, Plan, cut_tokens, fill, plan_of
+from posenc_jax.attention.derivatives import not_differentiated
+from posenc_jax.attention.kernel_blocks import Given, Spans, Sums
+from posenc_jax.attention.layers import LANES, Layer, Tokens
+from posenc_jax.tuning import tuned_for_tpu
+
+MEMORY = 96 * 2**20  # bytes of vector memory that a kernel may use; a v5e and a v6e have 128 MB
+
+
+class Learned(NamedTuple):
+    """What is added to logits: a relative bias's row in blocks, and each key's summed features."""
+
+    row: jax.Array | None
+    fade_BHK: jax.Array | None
+
+
+def kernel(q_BQHC, k_BKHC, v_BKHC, layer: Layer) -> jax.Array:
+    """softmax(q k / sqrt(C) + bias) v over visible keys, [B, Q, H, C]; q and k are rotated."""
+    plan, fade_BHK = plan_of(layer), None
+    if layer.encoding.walk is not None:
+        fade_BKH = sum(jax.tree.leaves(layer.k_feat))
+        fade_BHK = jnp.where(layer.k.segment_BT[..., None] > 0, fade_BKH, 0).transpose(0, 2, 1)
+    learned = layer.row_BHN, fade_BHK
+    return _kernel(plan, q_BQHC, k_BKHC, v_BKHC, learned, layer.q, layer.k)
+
+
+@partial(jax.jit, static_argnums=0, inline=True)
+def _kernel(plan: Plan, q_BQHC, k_BKHC, v_BKHC, learned, q: Tokens, k: Tokens) -> jax.Array:
+    row_BHN, fade_BHK = learned
+    spans, q_seen, k_seen = _spans(plan, q, k)
+    turned = lambda x: fill(x, plan.queries).transpose(0, 2, 3, 1)
+    row = None if row_BHN is None else _cut_row(row_BHN, plan.keys)
+    if fade_BHK is not None:
+        pad = -fade_BHK.shape[2] % plan.keys
+        fade_BHK = jnp.pad(fade_BHK.astype(jnp.float32), ((0, 0), (0, 0), (0, pad)))
+    learned = Learned(row, fade_BHK)
+    o_BHCQ: jax.Array = _attention(
+        plan, turned(q_BQHC), turned(k_BKHC), turned(v_BKHC), learned, spans, q_seen, k_seen
+    )
+    return o_BHCQ.transpose(0, 3, 1, 2)[:, : q_BQHC.shape[1]]
+
+
+def _cut_row(row_BHN: jax.Array, size: int) -> jax.Array:
+    """A row of offsets in blocks, the lowest offset first, [1, H|1, I + J, 1, size]."""
+    return row_BHN[..., ::-1].reshape(*row_BHN.shape[:2], -1, 1, size)
+
+
+def _spans(plan: Plan, q: Tokens, k: Tokens) -> tuple[Spans, jax.Array, jax.Array]:
+    """What steers the kernels, and what masks read of queries and keys: [B, 2, T]."""
+    blocks = cut_tokens(plan, q._replace(placed=()), k._replace(placed=()))
+    i, j = jnp.arange(len(blocks.q.index_BT))[:, None], jnp.arange(len(blocks.k.index_BT))[None]
+    used_IJ = (blocks.first_I[:, None] <= j) & (j < blocks.end_I[:, None])
+    some_J = used_IJ.any(axis=0)
+    first_J = jnp.where(some_J, jnp.argmax(used_IJ, axis=0), 0)
+    end_J = jnp.where(some_J, len(i) - jnp.argmax(used_IJ[::-1], axis=0), 0)
+
+    def one(segment, none: int):
+        low, high = segment.min(axis=(1, 2)), segment.max(axis=(1, 2))
+        return jnp.where((low == high) & (low >= (1 if plan.mask else 0)), low, none)
+
+    spans = Spans(
+        blocks.first_I,
+        blocks.end_I,
+        first_J,
+        end_J,
+        one(blocks.q.segment_BT, -1),
+        one(blocks.k.segment_BT, -2),
+        blocks.q.index_BT.min(axis=(1, 2)),
+        blocks.k.index_BT.max(axis=(1, 2)),
+    )
+    seen = lambda side, size, never: jnp.stack(
+        [fill(side.index_BT, size, never), fill(side.segment_BT, size, -1)], axis=1
+    )
+    spans = Spans(*(x.astype(jnp.int32) for x in spans))
+    return spans, seen(q, plan.queries, -1), seen(k, plan.keys, NEVER)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _attention(plan: Plan, q_BHCQ, k_BHCK, v_BHCK, learned, spans: Spans, q_seen, k_seen):
+    return _forward(plan, q_BHCQ, k_BHCK, v_BHCK, learned, spans, q_seen, k_seen)[0]
+
+
+def _forward(plan: Plan, q_BHCQ, k_BHCK, v_BHCK, learned, spans: Spans, q_seen, k_seen):
+    rows = None if learned.row is None else (learned.row, learned.row)
+    sums = None if learned.fade_BHK is None else _sums(learned.fade_BHK, plan.keys)
+    given = Given(q_BHCQ, k_BHCK, v_BHCK, q_seen, k_seen, rows, sums)
+    grid = Grid(plan, given, keys_first=False)
+    batch, heads, _, queries = q_BHCQ.shape
+    width, one = v_BHCK.shape[2], (1, plan.queries)
+    o_BHCQ, log_BH1Q = grid.call(
+        kernel_blocks.forward,
+        spans,
+        given,
+        out_shape=(
+            _array(given, (batch, heads, width, queries), v_BHCK.dtype),
+            _array(given, (batch, heads, 1, queries), jnp.float32),
+        ),
+        out_specs=(grid.queries(width), grid.queries(1)),
+        scratch=[one, one, (width, plan.queries)],
+    )
+    return o_BHCQ, (given, spans, o_BHCQ, log_BH1Q)
+
+
+def _backward(plan: Plan, kept, g_BHCQ):
+    given, spans, o_BHCQ, log_BH1Q = kept
+    drop_BH1Q = (g_BHCQ.astype(jnp.float32) * o_BHCQ.astype(jnp.float32)).sum(axis=2, keepdims=True)
+    given = given._replace(g=g_BHCQ, log=log_BH1Q, drop=drop_BH1Q)
+    like = lambda x: _array(given, x.shape, x.dtype)
+    width, out = given.q.shape[2], given.v.shape[2]
+    grid = Grid(plan, given, keys_first=False)
+    shapes, specs = [like(given.q)], [grid.queries(width)]
+    scratch = [(width, plan.queries)]
+    if given.rows is not None:
+        shape = *given.q.shape[:2], *given.rows[0].shape[2:]
+        shapes.append(_array(given, shape, jnp.float32))
+        specs.append(pl.BlockSpec((None, None, *shape[2:]), lambda b, h, *_: (b, h, 0, 0, 0)))
+    if given.sums is not None:
+        shapes.append(like(given.sums.until))
+        specs.append(grid.queries(1))
+        scratch.append((1, plan.queries))
+    dq_BHCQ, *of_queries = grid.call(
+        kernel_blocks.backward_of_queries,
+        spans,
+        given,
+        out_shape=shapes,
+        out_specs=specs,
+        scratch=scratch,
+    )
+    grid = Grid(plan, given, keys_first=True)
+    shapes, specs = [like(given.k), like(given.v)], [grid.keys(width), grid.keys(out)]
+    scratch = [(width, plan.keys), (out, plan.keys)]
+    if given.sums is not None:
+        shapes.append(like(given.sums.after))
+        specs.append(grid.keys(1))
+        scratch.append((plan.keys, LANES))
+    dk_BHCK, dv_BHCK, *of_keys = grid.call(
+        kernel_blocks.backward_of_keys,
+        spans,
+        given,
+        out_shape=shapes,
+        out_specs=specs,
+        scratch=scratch,
+    )
+    d_learned = Learned(
+        None if given.rows is None else _row_gradient(of_queries[0], given.rows[0]),
+        None if given.sums is None else _fade_gradient(of_queries[-1], of_keys[0]),
+    )
+    return dq_BHCQ, dk_BHCK, dv_BHCK, d_learned, None, None, None
+
+
+_attention.defvjp(_forward, _backward)
+
+
+def _array(given: Given, shape: tuple, dtype) -> jax.ShapeDtypeStruct:
+    """An output of a kernel, which varies over the mesh axes that all inputs vary over."""
+    return jax.ShapeDtypeStruct(shape, dtype, manual_axis_type=jax.typeof(given.q).manual_axis_type)
+
+
+def _row_gradient(d_rows: jax.Array, row: jax.Array) -> jax.Array:
+    axes = (0, 1) if row.shape[1] == 1 else (0,)
+    return d_rows.sum(axis=axes, keepdims=True).astype(row.dtype)
+
+
+def _sums(fade_BHK: jax.Array, size: int) -> Sums:
+    """Sums in each block, and between blocks. None is a difference of long sums, which is inexact:
+    only inside one block, where `between` takes back the block's own total."""
+    fade_BHNS = fade_BHK.reshape(*fade_BHK.shape[:2], -1, size)
+    total_BHN = fade_BHNS.sum(axis=-1)
+    flat = lambda x: x.reshape(*fade_BHK.shape[:2], 1, -1)
+    after = lambda x: jnp.flip(jnp.cumsum(jnp.flip(x, -1), axis=-1), -1) - x
+    i, j = (jnp.arange(total_BHN.shape[-1]).reshape(shape) for shape in ((-1, 1), (1, -1)))
+    between = after(jnp.where((j < i)[None, None], total_BHN[:, :, None], 0))
+    between = between - jnp.where((i == j)[None, None], total_BHN[:, :, None], 0)
+    return Sums(
+        flat(jnp.cumsum(fade_BHNS, axis=-1)), flat(after(fade_BHNS)), between[:, :, :, None]
+    )
+
+
+def _fade_gradient(d_until_BH1Q: jax.Array, d_after_BH1K: jax.Array) -> jax.Array:
+    """A token's feature is in the logits of keys before it and of queries from it on: those are the
+    pairs of all queries from it on, less the pairs of all keys from it on.
+    """
+    rest_BHK = (d_until_BH1Q - d_after_BH1K)[:, :, 0]
+    return jnp.flip(jnp.cumsum(jnp.flip(rest_BHK, -1), axis=-1), -1)
+
+
+class Grid(NamedTuple):
+    """The steps of a kernel: every row and head, and every pair of blocks.
+
+    keys_first: the innermost axis goes over blocks of queries, not of keys.
+    """
+
+    plan: Plan
+    given: Given
+    keys_first: bool
+
+    def call(self, body: Callable, spans: Spans, given: Given, out_shape, out_specs, scratch):
+        """The kernel's outputs. Pairs of blocks that see nothing of each other fetch nothing."""
+        batch, heads = given.q.shape[:2]
+        sizes = given.q.shape[3] // self.plan.queries, given.k.shape[3] // self.plan.keys
+        scalars = len(spans)
+
+        def run(*refs):
+            found = Spans(*refs[:scalars])
+            outer, inner = pl.program_id(2), pl.program_id(3)
+            i, j = (inner, outer) if self.keys_first else (outer, inner)
+            body(self.plan, found, i, j, *refs[scalars:])
+
+        return pl.pallas_call(
+            run,
+            out_shape=out_shape,
+            grid_spec=pltpu.PrefetchScalarGridSpec(
+                num_scalar_prefetch=scalars,
+                grid=(batch, heads, *(sizes[::-1] if self.keys_first else sizes)),
+                in_specs=[self.specs()],
+                out_specs=out_specs,
+                scratch_shapes=[pltpu.VMEM(shape, jnp.float32) for shape in scratch],
+            ),
+            compiler_params=pltpu.CompilerParams(
+                dimension_semantics=("parallel", "parallel", "arbitrary", "arbitrary"),
+                vmem_limit_bytes=MEMORY,
+            ),
+            interpret=not tuned_for_tpu(),
+            name=body.__name__,
+        )(*spans, not_differentiated(given))
+
+    def specs(self) -> Given:
+        """Which block of each array a step reads."""
+        given, plan = self.given, self.plan
+        tokens = lambda x, side: self._spec(
+            (None, 2, plan.queries), lambda b, h, i, j: (b if len(x) > 1 else 0, 0, (i, j)[side])
+        )
+        sums = None
+        if given.sums is not None:
+            blocks = given.sums.between.shape[-1]
+            shape = None, None, None, 1, blocks
+            index = lambda b, h, i, j: (b, h, i, 0, 0)
+            between = self._spec(shape, index, memory_space=pltpu.SMEM)
+            sums = Sums(self.queries(1), self.keys(1), between)
+        rows = None
+        if given.rows is not None:
+            _, heads, _, _, size = given.rows[0].shape
+            last = given.k.shape[3] // plan.keys - 1
+            row = lambda n: self._spec(
+                (None, None, None, 1, size),
+                lambda b, h, i, j: (0, h if heads > 1 else 0, last + i - j + n, 0, 0),
+            )
+            rows = row(0), row(1)
+        some = lambda x: None if x is None else self.queries(x.shape[2])
+        return Given(
+            q=self.queries(given.q.shape[2]),
+            k=self.keys(given.k.shape[2]),
+            v=self.keys(given.v.shape[2]),
+            q_seen=tokens(given.q_seen, 0),
+            k_seen=tokens(given.k_seen, 1),
+            rows=rows,
+            sums=sums,
+            g=some(given.g),
+            log=some(given.log),
+            drop=some(given.drop),
+        )
+
+    def queries(self, width: int) -> pl.BlockSpec:
+        """A block of queries, [width, size], of [B, H, width, Q]."""
+        shape = None, None, width, self.plan.queries
+        return self._spec(shape, lambda b, h, i, j: (b, h, 0, i))
+
+    def keys(self, width: int) -> pl.BlockSpec:
+        """A block of keys, [width, size], of [B, H, width, K]."""
+        shape = None, None, width, self.plan.keys
+        return self._spec(shape, lambda b, h, i, j: (b, h, 0, j))
+
+    def _spec(self, shape: tuple, index: Callable, **memory) -> pl.BlockSpec:
+        def of_step(b, h, outer, inner, *scalars):
+            spans = Spans(*scalars)
+            first, end = spans[2:4] if self.keys_first else spans[:2]
+            inner = jnp.clip(inner, first[outer], jnp.maximum(end[outer] - 1, first[outer]))
+            i, j = (inner, outer) if self.keys_first else (outer, inner)
+            return index(b, h, i, j)
+
+        return pl.BlockSpec(shape, of_step, **memory)

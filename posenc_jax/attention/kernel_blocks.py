@@ -1,0 +1,254 @@
+"""What the kernels of `kernel` do with one block of keys and one of queries, on the chip."""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from posenc_jax.attention.blockwise import Plan
+from posenc_jax.attention.layers import LANES
+from posenc_jax.attention.softmax import FLOOR
+
+NO_SEGMENT = -2  # of a key that no query sees; that of a filler is -1
+
+
+class Spans(NamedTuple):
+    """Whole numbers for each block of queries (I) and of keys (J), which steer the kernels.
+
+    first_I, end_I: the key blocks that query block i may see, first <= j < end.
+    first_J, end_J: the query blocks that may see key block j.
+    one_I, one_J:   the segment of all tokens of a block; below 0 if there is none.
+    low_I, high_J:  the first index of a query block, the last one of a key block.
+    """
+
+    first_I: Any
+    end_I: Any
+    first_J: Any
+    end_J: Any
+    one_I: Any
+    one_J: Any
+    low_I: Any
+    high_J: Any
+
+
+class Sums(NamedTuple):
+    """Sums over tokens of what `Walk.summed` adds; a logit's is until + after + between.
+
+    until:   over a query's block up to it, [B, H, 1, Q].
+    after:   over a key's block after it, [B, H, 1, K].
+    between: over the blocks between, minus its own total for a block and itself, [B, H, I, 1, J].
+    """
+
+    until: Any
+    after: Any
+    between: Any
+
+
+class Given(NamedTuple):
+    """What the kernels read: arrays outside, blocks of them inside.
+
+    q, k, v:        [B, H, C, T].
+    q_seen, k_seen: index and segment of each token, [B|1, 2, T].
+    rows:           twice the row of a relative bias, [1, H|1, I + J, 1, size]; inside, the two
+      neighbouring blocks that the pair of blocks reads.
+    sums:           see `Sums`.
+    g:              the output's gradient, [B, H, C, Q].
+    log:            logarithm of each query's sum of exponentials, [B, H, 1, Q].
+    drop:           sum of g times the output, [B, H, 1, Q].
+    """
+
+    q: Any
+    k: Any
+    v: Any
+    q_seen: Any
+    k_seen: Any
+    rows: Any = None
+    sums: Any = None
+    g: Any = None
+    log: Any = None
+    drop: Any = None
+
+
+def forward(plan: Plan, spans: Spans, i, j, given: Given, o, log, top, total, sum_CQ):
+    """One visit of a query block to a key block; at the last one it writes the output."""
+
+    @pl.when(j == 0)
+    def _():
+        top[...] = jnp.full_like(top, FLOOR)
+        total[...] = jnp.zeros_like(total)
+        sum_CQ[...] = jnp.zeros_like(sum_CQ)
+
+    def visit(whole: bool):
+        s_KQ = _logits(plan, given, j, whole)
+        old_1Q = top[...]
+        new_1Q = jnp.maximum(old_1Q, s_KQ.max(axis=0, keepdims=True))
+        p_KQ = jnp.exp(s_KQ - new_1Q)
+        shrink_1Q = jnp.exp(old_1Q - new_1Q)
+        top[...] = new_1Q
+        total[...] = total[...] * shrink_1Q + p_KQ.sum(axis=0, keepdims=True)
+        sum_CQ[...] = sum_CQ[...] * shrink_1Q + _product(given.v[...], p_KQ, 1, 0)
+
+    _visit(plan, spans, i, j, visit)
+
+    @pl.when(j == pl.num_programs(3) - 1)
+    def _():
+        some = total[...] > 0
+        safe_1Q = jnp.where(some, total[...], 1)
+        o[...] = (sum_CQ[...] / safe_1Q).astype(o.dtype)
+        log[...] = jnp.where(some, top[...] + jnp.log(safe_1Q), 0)
+
+
+def backward_of_queries(plan: Plan, spans: Spans, i, j, given: Given, dq, *rest):
+    """One visit, for the gradients of queries, of a bias's row, and of sums up to queries."""
+    rest = list(rest)
+    d_row = None if given.rows is None else rest.pop(0)
+    d_until = None if given.sums is None else rest.pop(0)
+    sum_CQ, sum_1Q = rest[0], rest[-1]
+
+    @pl.when(j == 0)
+    def _():
+        for total in rest:
+            total[...] = jnp.zeros_like(total)
+
+    if d_row is not None:
+
+        @pl.when((i == 0) & (j == 0))
+        def _():
+            d_row[...] = jnp.zeros_like(d_row)
+
+    def visit(whole: bool):
+        _, ds_KQ = _gradients(plan, given, j, whole)
+        sum_CQ[...] += _product(given.k[...], ds_KQ, 1, 0)
+        if d_row is not None:
+            before_1N, after_1N = unskew(ds_KQ)
+            n = spans.first_J.shape[0] - 1 + i - j
+            d_row[n] += before_1N
+            d_row[n + 1] += after_1N
+        if d_until is not None:
+            sum_1Q[...] += ds_KQ.sum(axis=0, keepdims=True)
+
+    _visit(plan, spans, i, j, visit)
+
+    @pl.when(j == pl.num_programs(3) - 1)
+    def _():
+        dq[...] = (sum_CQ[...] * scale(plan)).astype(dq.dtype)
+        if d_until is not None:
+            d_until[...] = sum_1Q[...]
+
+
+def backward_of_keys(plan: Plan, spans: Spans, i, j, given: Given, dk, dv, *rest):
+    """One visit, for the gradients of keys, values, and of sums after keys."""
+    d_after, sum_k, sum_v, sum_KL = rest if given.sums is not None else (None, *rest, None)
+
+    @pl.when(i == 0)
+    def _():
+        for total in (sum_k, sum_v, sum_KL):
+            if total is not None:
+                total[...] = jnp.zeros_like(total)
+
+    def visit(whole: bool):
+        p_KQ, ds_KQ = _gradients(plan, given, j, whole)
+        sum_v[...] += _product(given.g[...], p_KQ, 1, 1)
+        sum_k[...] += _product(given.q[...], ds_KQ, 1, 1)
+        if sum_KL is not None:
+            columns = [ds_KQ[:, n : n + LANES] for n in range(0, plan.queries, LANES)]
+            sum_KL[...] += sum(columns[1:], columns[0])
+
+    _visit(plan, spans, i, j, visit)
+
+    @pl.when(i == pl.num_programs(3) - 1)
+    def _():
+        dk[...] = (sum_k[...] * scale(plan)).astype(dk.dtype)
+        dv[...] = sum_v[...].astype(dv.dtype)
+        if d_after is not None and sum_KL is not None:
+            d_after[...] = sum_KL[...].T.sum(axis=0, keepdims=True)
+
+
+def _visit(plan: Plan, spans: Spans, i, j, visit) -> None:
+    """Calls visit(whole) if the blocks meet; `whole`: every query sees every key."""
+    used = (spans.first_I[i] <= j) & (j < spans.end_I[i])
+    whole = spans.one_I[i] == spans.one_J[j]
+    if plan.causal:
+        whole &= spans.low_I[i] >= spans.high_J[j]
+    pl.when(used & whole)(partial(visit, True))
+    pl.when(used & ~whole)(partial(visit, False))
+
+
+def _product(a: jax.Array, b: jax.Array, a_axis: int, b_axis: int) -> jax.Array:
+    """The product over one axis of each, in the dtype of `a`, summed in float32."""
+    over = (((a_axis,), (b_axis,)), ((), ()))
+    return jax.lax.dot_general(a, b.astype(a.dtype), over, preferred_element_type=jnp.float32)
+
+
+def scale(plan: Plan) -> float:
+    return plan.dims.head**-0.5
+
+
+def _logits(plan: Plan, given: Given, j, whole: bool) -> jax.Array:
+    s_KQ = _product(given.k[...], given.q[...] * scale(plan), 0, 0)
+    if given.rows is not None:
+        s_KQ = s_KQ + skew(*(row[...] for row in given.rows))
+    if given.sums is not None:
+        after_K1 = given.sums.after[...].T + given.sums.between[0, j]
+        s_KQ = s_KQ + given.sums.until[...] + after_K1
+    return s_KQ if whole else _masked(plan, given, s_KQ)
+
+
+def _gradients(plan: Plan, given: Given, j, whole: bool) -> tuple[jax.Array, jax.Array]:
+    """The weights, and the logits' gradients."""
+    p_KQ = jnp.exp(_logits(plan, given, j, whole) - given.log[...])
+    dp_KQ = _product(given.v[...], given.g[...], 0, 0)
+    return p_KQ, p_KQ * (dp_KQ - given.drop[...])
+
+
+def _masked(plan: Plan, given: Given, s_KQ: jax.Array) -> jax.Array:
+    """The logits, -inf where a query does not see a key; see `layers.visible`.
+
+    A selection for each condition takes fewer instructions than one for all of them.
+    """
+    k_seen = given.k_seen[...].T
+    index_1Q, segment_1Q = given.q_seen[0:1], given.q_seen[1:2]
+    index_K1, segment_K1 = k_seen[:, 0:1], k_seen[:, 1:2]
+    if plan.mask:
+        segment_K1 = jnp.where(segment_K1 > 0, segment_K1, NO_SEGMENT)
+        same = segment_1Q == segment_K1
+    else:
+        same = (segment_1Q == segment_K1) | (segment_1Q == 0) | (segment_K1 == 0)
+        same &= segment_K1 >= 0
+    s_KQ = jnp.where(same, s_KQ, -jnp.inf)
+    return jnp.where(index_1Q >= index_K1, s_KQ, -jnp.inf) if plan.causal else s_KQ
+
+
+def skew(before_1N: jax.Array, after_1N: jax.Array) -> jax.Array:
+    """A block [K, Q] of a relative bias, from two neighbouring blocks of its row.
+
+    Element (j, i) is entry i - j of `after`, and N + i - j of `before` where that is below 0.
+    A strided roll would take a few instructions less, but a TPU v4 has none.
+    """
+    size = after_1N.shape[1]
+    turned = jnp.concatenate([after_1N, before_1N], axis=1)
+    while (rows := len(turned)) < size:
+        turned = jnp.concatenate([turned, pltpu.roll(turned, rows, axis=1)], axis=0)
+    return turned[:size, :size]
+
+
+def unskew(g_KQ: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The gradients of `before` and `after` in `skew`: sums along diagonals."""
+    parts = g_KQ.shape[0] // LANES
+    tile = lambda a, r: g_KQ[a * LANES : (a + 1) * LANES, r * LANES : (r + 1) * LANES]
+
+    def column(c):
+        found = [
+            tile(a, r) for a in range(parts) for r in range(parts) if (r - a - c) % (2 * parts) == 0
+        ]
+        return sum(found) if found else jnp.zeros((LANES, LANES), g_KQ.dtype)
+
+    sum_SN = jnp.concatenate([column(c) for c in range(2 * parts)], axis=1)
+    while (half := len(sum_SN) // 2) > 0:
+        back = sum_SN.shape[1] - half
+        sum_SN = sum_SN[:half] + pltpu.roll(sum_SN[half:], back, axis=1)
+    size = g_KQ.shape[1]
+    return sum_SN[:, size:], sum_SN[:, :size]

@@ -1,0 +1,168 @@
+"""The fused kernel, interpreted on the CPU, against dense attention: values and gradients."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from posenc_jax import Dims, attend, frame, make
+from posenc_jax.layout import full, layout
+from posenc_jax.tuning import compile_for
+
+TIME, BLOCK = 200, 128  # two blocks, the second one filled up
+DIMS = Dims(model=16, heads=2, head=8, layers=2)
+PADDED = np.array([[0] * 20 + [1] * 180, [1] * 90 + [2] * 60 + [0] * 50])
+TAKEN = {
+    "nope": {},
+    "rope": {},
+    "pope": {},
+    "t5": {},
+    "alibi": {"learned": True},
+    "window": {"distance": 30},
+    "mlp": {"hidden": 4},
+    "t5+rope": {},
+    "fox": {},
+    "rope+fox": {},
+}
+REFUSED = {"fire": "bias", "shaw": "content", "cope": "content"}
+
+
+@functools.cache
+def draw(dtype="float32"):
+    return tuple(jax.random.normal(jax.random.key(0), (4, 2, TIME, 2, 8)).astype(dtype))
+
+
+@functools.cache
+def method(name):
+    encoding = make(name, **TAKEN[name])
+    params = encoding.init(jax.random.key(1), DIMS)
+    noise = lambda leaf: leaf + 0.3 * jax.random.normal(jax.random.key(2), leaf.shape)
+    return encoding, jax.tree.map(noise, params)
+
+
+def run(name, form, dtype="float32", share=1.0, queries=None, keys=None, **options):
+    """Output and gradients of one layer; parameters are multiplied by `share`."""
+    encoding, params = method(name)
+    params = jax.tree.map(lambda leaf: share * leaf, params)
+    q, k, v, g = draw(dtype)
+    keep = slice(None) if queries is None else slice(queries[0], sum(queries))
+    some = {} if queries is None else {"queries": queries}
+    if keys is not None:
+        k, v = k[:, : keys.shape[1]], v[:, : keys.shape[1]]
+        some = {"keys": layout(jnp.asarray(keys))}
+
+    x = draw("float32")[3].reshape(2, TIME, -1)
+
+    def out(q, k, v, params):
+        at = layout(jnp.asarray(PADDED))
+        view = frame(encoding, params, at, DIMS, form=form, block=BLOCK, **some, **options)
+        return attend(q, k, v, view.layer(1, x if keys is None else None))
+
+    @jax.jit
+    def both(q, k, v, params, g):
+        o, pull = jax.vjp(out, q, k, v, params)
+        return o, pull(g)
+
+    return both(q[:, keep], k, v, params, g[:, keep])
+
+
+def gap(a, b) -> float:
+    """The largest difference, as a share of the array's largest number, or of 1."""
+    wide = lambda tree: [np.asarray(x, np.float32) for x in jax.tree.leaves(tree)]
+    far = lambda x, y: np.abs(x - y).max() / max(np.abs(x).max(), 1)
+    return max(far(x, y) for x, y in zip(wide(a), wide(b), strict=True))
+
+
+CASES = [
+    (name, causal) for name in TAKEN for causal in (True, False) if causal or "fox" not in name
+]
+
+
+@pytest.mark.parametrize(("name", "causal"), CASES)
+def test_it_is_dense_attention(name, causal):
+    """With padding on both sides and packed documents, forward and backward."""
+    dense, kernel = (run(name, form, causal=causal) for form in ("dense", "kernel"))
+    assert gap(dense, kernel) < 1e-5
+    o, gradients = kernel
+    for x in (o, *gradients[:3]):
+        assert (np.asarray(x)[PADDED == 0] == 0).all(), "of tokens of padding"
+
+
+def test_other_parameters_are_seen():
+    """Control of the tests here: they see parameters that differ by a hundredth."""
+    assert gap(run("t5", "dense"), run("t5", "kernel", share=1.01)) > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("t5", {"queries": (150, 40)}),
+        ("rope", {"mask": False}),
+        ("rope", {"keys": PADDED[:, 60:]}),
+        ("alibi", {"queries": (20, 130), "causal": False}),
+    ],
+)
+def test_queries_and_keys_may_be_others(name, options):
+    """A cache of keys, cross-attention, and padding that is seen."""
+    dense, kernel = (run(name, form, **options) for form in ("dense", "kernel"))
+    assert gap(dense, kernel) < 1e-5
+
+
+def test_bfloat16_loses_no_more_than_dense():
+    exact = run("t5", "dense")
+    lost = {form: gap(exact, run("t5", form, "bfloat16")) for form in ("dense", "kernel")}
+    assert 1e-4 < lost["kernel"] < 1.5 * lost["dense"]
+
+
+@pytest.mark.parametrize(("name", "reason"), REFUSED.items())
+def test_what_it_does_not_take_is_refused(name, reason):
+    encoding = make(name)
+    params = encoding.init(jax.random.key(0), DIMS)
+    with pytest.raises(ValueError, match=f"form: 'kernel' does not take .*{reason}") as refusal:
+        frame(encoding, params, layout(jnp.asarray(PADDED)), DIMS, form="kernel")
+    assert "\n" not in str(refusal.value)
+
+
+def test_other_dtypes_are_refused():
+    encoding, params = method("rope")
+    view = frame(encoding, params, layout(jnp.asarray(PADDED)), DIMS, form="kernel")
+    q, k, v, _ = draw("float16")
+    with pytest.raises(ValueError, match="float16 is not a dtype of the kernel"):
+        attend(q, k, v, view.layer(0))
+
+
+def test_higher_derivatives_are_refused():
+    encoding, params = method("rope")
+    q, k, v, _ = draw()
+
+    def loss(share):
+        view = frame(encoding, params, layout(jnp.asarray(PADDED)), DIMS, form="kernel")
+        return attend(share * q, k, v, view.layer(0)).sum()
+
+    for derivative in (jax.hessian(loss), jax.grad(jax.grad(loss))):
+        with pytest.raises(TypeError, match="the kernel has first derivatives alone"):
+            derivative(1.0)
+
+
+@pytest.mark.parametrize(
+    ("backend", "name", "time", "form"),
+    [
+        ("tpu", "t5", 8192, "kernel"),
+        ("tpu", "t5", 64, "dense"),
+        ("tpu", "fox", 8192, "kernel"),
+        ("tpu", "cope", 8192, "blockwise"),
+        ("cpu", "t5", 8192, "blockwise"),
+        ("gpu", "t5", 8192, "blockwise"),
+    ],
+)
+def test_what_auto_chooses(backend, name, time, form):
+    encoding = make(name)
+    made = jax.eval_shape(lambda: encoding.init(jax.random.key(0), DIMS))
+    chosen = lambda p: frame(encoding, p, full(1, time), DIMS)
+    with compile_for(backend):
+        assert jax.eval_shape(chosen, made).alike.form == form
+    if form == "kernel":
+        with compile_for(backend, 2 * jax.devices()):
+            assert jax.eval_shape(chosen, made).alike.form == "blockwise"

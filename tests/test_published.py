@@ -1,0 +1,265 @@
+"""Published orderings: the rule of the verdict, the rows, the budgets, the page, refusals."""
+
+import importlib
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import kendalltau
+
+import experiments
+from experiments.convergence import Programs
+from experiments.published import config as published
+from experiments.published import document, measuring, pages, training
+from experiments.published.orderings import ORDERINGS
+from experiments.published.settings import SETTINGS, HeldOut, Setting
+from experiments.published.verdicts import (
+    REVERSED,
+    SAME,
+    UNDECIDED,
+    correlations,
+    rule_hash,
+    settled,
+    turned,
+    verdict,
+)
+from posenc_jax import encodings
+from posenc_jax.lab.report import document as page
+from posenc_jax.lab.runs import StoredRun
+
+PAPER = {"a": 4.0, "b": 3.0, "c": 2.0, "d": 1.0}
+
+
+def ours(**means):
+    return {name: [mean - 0.01, mean, mean + 0.01] for name, mean in means.items()}
+
+
+# The rule.
+
+
+def test_tau_is_kendalls_with_ties():
+    draw = np.random.default_rng(0)
+    a, b = draw.integers(0, 4, 6).astype(float), draw.integers(0, 4, (20, 6)).astype(float)
+    wanted = np.array([np.asarray(kendalltau(a, row))[0] for row in b])
+    np.testing.assert_allclose(correlations(a, b), wanted, atol=1e-12)
+    assert correlations(np.arange(3.0), np.ones((1, 3))) == 0, "nothing is ordered"
+    wrong = [np.sign(np.subtract.outer(a, a) * np.subtract.outer(r, r)).mean() for r in b]
+    assert np.abs(np.subtract(wrong, wanted)).max() > 0.1, "control: not corrected for ties"
+
+
+def test_the_verdicts_of_worked_numbers():
+    same = verdict(PAPER, ours(a=0.9, b=0.7, c=0.4, d=0.1))
+    assert (same.name, same.tau) == (SAME, (1, 1, 1))
+    turned_round = verdict(PAPER, ours(a=0.1, b=0.4, c=0.7, d=0.9))
+    assert (turned_round.name, turned_round.tau) == (REVERSED, (-1, -1, -1))
+    one_pair = verdict(PAPER, ours(a=0.9, b=0.7, c=0.1, d=0.4))
+    assert (one_pair.name, one_pair.tau) == (SAME, pytest.approx((4 / 6,) * 3))
+    mixed = verdict(PAPER, ours(a=0.4, b=0.9, c=0.1, d=0.7))
+    assert (mixed.name, mixed.tau) == (UNDECIDED, pytest.approx((0, 0, 0)))
+
+
+def test_an_interval_that_holds_0_decides_nothing():
+    apart = {"a": [0.9, 0.9, 0.9], "b": [0.5, 0.5, 0.5], "c": [0.1, 0.1, 0.1]}
+    assert verdict(PAPER, apart).name == SAME, "control"
+    noisy = {**apart, "a": [0.9, 0.0, 0.0], "c": [0.0, 0.0, 0.95]}
+    found = verdict(PAPER, noisy)
+    assert found.name == UNDECIDED
+    assert found.tau is not None
+    assert found.tau[1] < 0 < found.tau[2]
+
+
+def test_two_methods_or_two_seeds_decide_nothing():
+    whole = ours(a=0.9, b=0.7, c=0.4)
+    assert verdict(PAPER, whole).name == SAME, "control"
+    assert verdict(PAPER, ours(a=0.9, b=0.7)) == (UNDECIDED, None)
+    assert verdict(PAPER, {**whole, "c": [0.4, 0.4]}) == (UNDECIDED, None)
+
+
+def test_a_verdict_that_changes_with_the_budget_is_not_decided():
+    same, other = verdict(PAPER, ours(a=3, b=2, c=1)), verdict(PAPER, ours(a=1, b=2, c=3))
+    assert settled(same, same) == SAME
+    assert settled(other, other) == REVERSED
+    assert settled(other, same) == settled(same, other) == UNDECIDED
+
+
+def test_pairs_in_the_other_order_are_those_beyond_the_noise_of_seeds():
+    found = ours(a=0.9, b=0.3, c=0.7)
+    assert turned(PAPER, found) == [("b", "c")]
+    assert turned(PAPER, {**found, "c": [0.1, 0.9, 0.2]}) == []
+    assert turned({**PAPER, "b": 2.0}, found) == [], "equal in the paper"
+
+
+def test_the_hash_of_the_rule_is_that_of_what_is_measured():
+    row = ORDERINGS["reverse"]
+    assert rule_hash([row]) == rule_hash([row])
+    changed = row._replace(published={**row.published, "nope": 0.9})
+    assert rule_hash([changed]) != rule_hash([row])
+
+
+# The rows.
+
+
+def test_every_row_can_be_posed():
+    for name, row in ORDERINGS.items():
+        setting = SETTINGS[row.setting]
+        assert len(row.published) >= 3, name
+        assert row.better in ("higher", "lower")
+        tests = {row.test, *row.tests.values()}
+        assert tests | {"trained"} <= setting.tests.keys()
+        assert row.tests.keys() <= row.published.keys()
+        made = training.task_of(setting) if setting.task != "stdlib" else None
+        metrics = {"bits_per_byte"} if made is None else measuring.names_of(made)
+        assert {row.ours, *(setting.learned or ())[:1]} <= metrics, name
+        for method in row.published:
+            options = training.options_of(setting, method)
+            assert encodings.make(method, **options) is not None
+            most = encodings.reach(method, **options)
+            if made is not None and most is not None:
+                assert most >= made.width(setting.tests[row.test].sizes[1]), name
+    assert len(ORDERINGS) >= 12
+    assert {row.setting for row in ORDERINGS.values()} == SETTINGS.keys(), "no setting is idle"
+
+
+TINY = Setting(
+    "parity", {}, (4, 8), {"trained": HeldOut((4, 8)), "longer": HeldOut((9, 10))}, None, 8,
+    layers=1, heads=2, width=8, batch=4,
+)  # fmt: skip
+
+
+def test_examples_have_the_sizes_and_the_options_of_their_test():
+    plan = training.Plan(4, 1, 1, 1, (1, 2), 0.0, 1.0)
+    _, examples = training.examples_of(TINY, plan, 40)
+    sizes = lambda batch: np.unique(batch.layout.segment_BT.sum(axis=1) - 2).tolist()
+    assert [sizes(test) for test in examples.test] == [[4, 5, 6, 7, 8], [9, 10]]
+    assert examples.rows(jnp.array([0]), 0).tokens_BT.shape == (1, 1, 4, 10)
+    _, examples = training.examples_of(SETTINGS["flip_flop"], plan, 64)
+    ignored = [np.mean(test.tokens_BT[:, 1::2] == 8) for test in examples.test]
+    assert ignored == pytest.approx([0.8 * 30 / 32, 0.98 * 30 / 32], abs=0.03)
+    _, examples = training.examples_of(SETTINGS["digits"], plan, 8)
+    counted, wide, squeezed = (test.layout.pos_BT for test in examples.test)
+    assert len(counted) == len(wide) > 400, "every image of the split"
+    assert (float(counted.max()), float(wide.max())) == (3, 6)
+    assert float(squeezed.max()) < 3.5
+
+
+# The budgets.
+
+
+def test_weights_at_a_budget_are_those_of_a_training_with_this_budget_alone():
+    plan = training.Plan(4, 1, 1, 2, (2, 4), 0.01, 1.0)
+    task, examples = training.examples_of(TINY, plan, 8)
+    programs = Programs(training.model_of(TINY, "rope", task), plan)
+    both = list(training.at_budgets(programs, examples, plan, 0.01, 0))
+    gap = lambda a, b: max(
+        jax.tree.leaves(jax.tree.map(lambda x, y: float(abs(x - y).max()), a, b))
+    )
+    for at, found in zip(plan.budgets, both, strict=True):
+        (alone,) = training.at_budgets(programs, examples, plan._replace(budgets=(at,)), 0.01, 0)
+        assert gap(found, alone) == 0
+    assert gap(*both) > 1e-4, "control"
+    rate, found = training.trainings(programs, examples, plan, (1e-9, 0.01), [0, 1])
+    assert (rate, len(found), len(found[0])) == (0.01, 2, 2)
+    assert gap(found[0][1], both[1]) == 0, "the first seed goes on from the rates it tried"
+    assert gap(found[0][1], found[1][1]) > 1e-3
+
+
+def test_the_budget_of_a_config_scales_the_steps():
+    whole = measuring.plan(published.Config(experiment="published"), SETTINGS["reverse"])
+    assert whole.budgets == (SETTINGS["reverse"].steps // 2, SETTINGS["reverse"].steps)
+    assert (whole.chunk, whole.average) == (100, 100)
+    tenth = measuring.plan(
+        published.Config(experiment="published", budget=0.1), SETTINGS["reverse"]
+    )
+    assert tenth.budgets[1] == whole.budgets[1] // 10
+
+
+# The page.
+
+
+def records(name, values, steps=(10, 20)):
+    """Scores of methods at both budgets: method -> (beyond, within) at all of it."""
+    row = ORDERINGS[name]
+    for method, (beyond, within) in values.items():
+        labels = {"setting": row.setting, "encoding": method}
+        for seed in range(3):
+            rate = {"step": 0, "seed": seed, "metric": "rate", "value": 1e-3}
+            yield {**rate, "labels": {**labels, "split": "train"}}
+            for step in steps:
+                for test, metric, value in (
+                    (row.tests.get(method, row.test), row.ours, beyond + 0.001 * seed),
+                    ("trained", "exact_match", within),
+                ):
+                    at = {**labels, "split": "test", "length": 40, "test": test}
+                    yield {"step": step, "seed": seed, "labels": at, "metric": metric,
+                           "value": value}  # fmt: skip
+
+
+SOME = {"nope": (0.9, 1.0), "t5": (0.5, 1.0), "alibi": (0.3, 1.0), "rope": (0.99, 0.5),
+        "sinusoidal": (0.01, 1.0)}  # fmt: skip
+
+
+def stored(path=Path("run"), values=SOME, budget=1.0):
+    config = {"experiment": "published", "budget": budget, "rows": "copy_repeated"}
+    environment = dict.fromkeys(("started", "command", "commit", "python", "jax", "device"), "x")
+    kept = list(records("copy_repeated", values))
+    return StoredRun(path, config, environment | {"cpus": "2"}, kept, {"rows": ["copy_repeated"]})
+
+
+def test_the_page_shows_the_numbers_of_the_run(tmp_path):
+    run = stored(tmp_path / "run")
+    run.path.mkdir()
+    for name in page.FILES:
+        (run.path / name).write_text(json.dumps({}))
+    page.write(tmp_path / "published.md", [run], *document.document([run]))
+    text = (tmp_path / "published.md").read_text()
+    assert "1 same order, 0 reversed, 0 not decided" in text
+    assert "nope 0.901, t5 0.501, alibi 0.301, (rope 0.991), sinusoidal 0.011" in text
+    assert "1.00 (1.00 to 1.00); half: 1.00 (1.00 to 1.00)" in text
+    assert "below 0.95: rope." in text
+    assert "0.900 0.901 0.902" in text, "every seed"
+    assert {p.name for p in (tmp_path / "published").glob("*.png")} == {
+        "orderings.png",
+        "copy_repeated.png",
+    }
+    assert "decides nothing" not in text
+    assert "decides nothing" in str(pages.sections(stored(budget=0.01))[1])
+
+
+def test_a_reversal_is_told_with_its_pairs():
+    values = {"nope": (0.1, 1.0), "t5": (0.5, 1.0), "alibi": (0.6, 1.0), "rope": (0.7, 1.0),
+              "sinusoidal": (0.8, 1.0)}  # fmt: skip
+    said, sections = document.document([stored(values=values)])
+    assert "Reversed: copy_repeated" in said[1]
+    assert any("alibi above t5" in str(part) for part in sections[2].parts)
+    none, _ = document.document([stored(values={m: (b, 0.5) for m, (b, _) in values.items()})])
+    assert "0 same order, 0 reversed, 1 not decided" in none[0]
+
+
+# What it refuses.
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rows": "revers"}, "config.rows: no row 'revers'"),
+        ({"rows": "reverse,reverse"}, "config.rows: 'reverse' is given twice"),
+        ({"rates": (0.1, 0.1)}, "config.rates: 0.1 is given twice"),
+        ({"budget": 0.0}, "config.budget: 0.0 is wrong"),
+    ],
+)
+def test_refused_in_one_line(changes, message):
+    config = importlib.import_module("configs.published").get_config("quick")
+    experiments.check(config.to_dict())  # control
+    config.update(changes)
+    with pytest.raises(ValueError, match=f"^{message}"):
+        experiments.check(config.to_dict())
+
+
+def test_rows_of_one_setting_share_their_trainings():
+    config = importlib.import_module("configs.published").get_config("press_2x,press_7x,reverse")
+    checked = published.Config.model_validate(config.to_dict())
+    found = list(published.trainings(checked))
+    assert len(found) == len(set(found)) == 4 + 5
