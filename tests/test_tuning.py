@@ -9,8 +9,7 @@ import pytest
 
 from posenc_jax import make, tuning
 from posenc_jax.attention import layers
-from posenc_jax.attention.toeplitz import skew
-from posenc_jax.encodings.rotary_generators import antisymmetric, exponential
+from posenc_jax.encodings.rotary_generators import antisymmetric
 from posenc_jax.lab.config.schema import ModelConfig
 from posenc_jax.lab.model import transformer
 from posenc_jax.layout import full
@@ -70,9 +69,9 @@ def test_a_program_is_traced_again_for_another_target():
 def test_the_grid_of_a_row_is_the_same_for_every_target(queries, keys):
     row_BHN = jnp.arange(2.0 * (queries + keys)).reshape(1, 2, -1)
     g_BHQK = jnp.cos(jnp.arange(2.0 * queries * keys)).reshape(1, 2, queries, keys)
-    grid, pull = jax.vjp(lambda row: skew(row, queries), row_BHN)
+    grid, pull = jax.vjp(lambda row: tuning.skew(row, queries), row_BHN)
     with tuning.compile_for("tpu"):
-        same, pull_same = jax.vjp(lambda row: skew(row, queries), row_BHN)
+        same, pull_same = jax.vjp(lambda row: tuning.skew(row, queries), row_BHN)
     np.testing.assert_array_equal(same, grid)
     np.testing.assert_allclose(*(found(g_BHQK)[0] for found in (pull_same, pull)), atol=1e-4)
     i, j = np.indices((queries, keys))
@@ -100,13 +99,17 @@ def test_entries_of_tables_are_the_same_for_every_target(columns, monkeypatch):
 
 @pytest.mark.parametrize("size", [0.01, 3.0, 200.0])
 def test_exponentials_are_those_by_eigenvectors(size):
-    a_NUV = antisymmetric(size * jax.random.normal(jax.random.key(0), (5, 4, 4)))
-    values, vectors = np.linalg.eigh(1j * np.asarray(a_NUV, np.float64))
-    wanted = np.einsum("nue,ne,nve->nuv", vectors, np.exp(-1j * values), vectors.conj()).real
-    found = exponential(a_NUV.transpose(1, 2, 0)).transpose(2, 0, 1)
-    close = lambda x: np.allclose(x, wanted, atol=3e-7 * max(1, size))
-    assert close(found)
-    assert not close(jnp.swapaxes(found, -1, -2)), "control: the inverse"
+    raw_BTHGUV = jax.random.normal(jax.random.key(0), (1, 5, 1, 2, 4, 4))
+    a_BTHGUV = antisymmetric(size * raw_BTHGUV)
+    values, vectors = np.linalg.eigh(1j * np.asarray(a_BTHGUV, np.float64))
+    wanted = np.einsum("...ue,...e,...ve->...uv", vectors, np.exp(-1j * values), vectors.conj())
+    close = lambda x, wanted: np.allclose(x, wanted, atol=3e-7 * max(1, size))
+    with tuning.compile_for("tpu"):
+        found = tuning.exponentials(a_BTHGUV)
+        turned = tuning.each_times(found, raw_BTHGUV[..., 0])
+    assert close(found, wanted.real)
+    assert not close(jnp.swapaxes(found, -1, -2), wanted.real), "control: the inverse"
+    assert close(turned, tuning.each_times(found, raw_BTHGUV[..., 0]))
 
 
 @pytest.mark.parametrize(("name", "scans"), [("fire", True), ("irope", False)])

@@ -11,7 +11,7 @@ from posenc_jax.encodings.card import Range, method
 from posenc_jax.encodings.checks import at_least, positive, require, with_axes
 from posenc_jax.encodings.rotary_axes import crossed, turns_2d
 from posenc_jax.encodings.rotation import Turn, turn
-from posenc_jax.tuning import tuned_for_cpu
+from posenc_jax.tuning import each_times, exponentials
 
 EXACT = jax.lax.Precision.HIGHEST  # tensor cores would round a rotation to ten bits
 REACH = 8  # trained images, side by side, that the positions of `liere` may span
@@ -21,34 +21,6 @@ def antisymmetric(raw: jax.Array) -> jax.Array:
     """Antisymmetric matrices, float32 or wider, from the entries above the diagonal."""
     upper = jnp.triu(raw.astype(float), 1)
     return upper - jnp.swapaxes(upper, -1, -2)
-
-
-def exponential(a_UVN: jax.Array) -> jax.Array:
-    """exp(A) of many small matrices, whose entries lead so that tokens fill the tiles of a TPU.
-
-    Taylor's series of A / 2^s, whose norm is at most 2, squared s times. As with
-    `jax.scipy.linalg.expm`, which solves linear systems instead, a norm above 2^17 is too large.
-    """
-    most, terms = 16, 24  # the next term is below 3e-18
-    eye_UV = jnp.eye(len(a_UVN), dtype=a_UVN.dtype)
-    eye_UVN = eye_UV.reshape(*eye_UV.shape, *[1] * (a_UVN.ndim - 2))
-    norm_N = jnp.abs(a_UVN).sum(axis=0).max(axis=0)
-    halvings_N = jnp.clip(jnp.ceil(jnp.log2(jnp.maximum(norm_N, 0.5))) - 1, 0, most)
-    a_UVN = a_UVN * jnp.exp2(-halvings_N)[None, None]
-
-    def horner(n, sum_UVN):
-        return eye_UVN + _times(a_UVN, sum_UVN) / (terms - n).astype(a_UVN.dtype)
-
-    def square(n, x_UVN):
-        more_N = n.astype(halvings_N.dtype) < halvings_N
-        return jnp.where(more_N[None, None], _times(x_UVN, x_UVN), x_UVN)
-
-    series = jax.lax.fori_loop(0, terms, horner, eye_UVN + jnp.zeros_like(a_UVN))
-    return jax.lax.fori_loop(0, most, square, series)
-
-
-def _times(a_UVN: jax.Array, b_VWN: jax.Array) -> jax.Array:
-    return sum(a_UVN[:, v, None] * b_VWN[None, v] for v in range(len(b_VWN)))  # pyright: ignore
 
 
 def _exponential(hermitian, vectors_of):
@@ -119,19 +91,13 @@ def liere(block: int = 8, size: int = 14) -> Encoding:
         part_BTA = jnp.where(held_BT[..., None], pos_BTA, 0) / (size - 1)
         skew_AHGUV = antisymmetric(params["skew"])
         sum_BTHGUV = jnp.einsum("bta,ahguv->bthguv", part_BTA, skew_AHGUV, precision=EXACT)
-        if tuned_for_cpu():
-            turned = jax.scipy.linalg.expm(sum_BTHGUV)
-        else:
-            turned = exponential(sum_BTHGUV.transpose(4, 5, 0, 2, 3, 1)).transpose(2, 5, 3, 4, 0, 1)
-        return jnp.where(held_BT[:, :, None, None, None, None], turned, jnp.nan)
+        held_BTHGUV = held_BT[:, :, None, None, None, None]
+        return jnp.where(held_BTHGUV, exponentials(sum_BTHGUV), jnp.nan)
 
     def rotate(matrix_BTHGUV, x_BTHC, side):
-        cut = x_BTHC.reshape(*x_BTHC.shape[:3], -1, block, 1).astype(matrix_BTHGUV.dtype)
-        if tuned_for_cpu():
-            turned = jnp.matmul(matrix_BTHGUV, cut, precision=EXACT)
-        else:
-            turned = (matrix_BTHGUV * jnp.swapaxes(cut, -1, -2)).sum(axis=-1)
-        return turned.reshape(x_BTHC.shape).astype(x_BTHC.dtype)
+        cut_BTHGV = x_BTHC.reshape(*x_BTHC.shape[:3], -1, block).astype(matrix_BTHGUV.dtype)
+        turned_BTHGU = each_times(matrix_BTHGUV, cut_BTHGV)
+        return turned_BTHGU.reshape(x_BTHC.shape).astype(x_BTHC.dtype)
 
     return each_layer(Encoding(init=init, table=table, rotate=rotate))
 
