@@ -8,7 +8,7 @@ import pytest
 
 from scripts import compile_for
 from scripts.accelerators import page
-from scripts.accelerators.compiled import bundles, communication, instructions, squares
+from scripts.accelerators.compiled import branches, bundles, communication, instructions, squares
 
 COMPILER = Path(".venv-tpu/bin/python")  # made by `make .venv-tpu/.ready`
 RECORD = Path("docs/accelerators.json")
@@ -25,7 +25,8 @@ calls=%fused_computation.1, backend_config={"window_config":{"iteration_bounds":
 }
 
 ENTRY %main (x: f32[8,512]) -> f32[8,512] {
-  %loop = (f32[8,512]) while(%t), condition=%cond, body=%body.2
+  %loop = (f32[8,512]) while(%t), condition=%cond, body=%body.2, \
+backend_config={"known_trip_count":{"n":"9"}}
   %shards = f32[1024]{0} reduce-scatter(%y), channel_id=2
   ROOT %last = f32[8,512]{1,0} copy(%g), backend_config={"x":{"iteration_bounds":["4"]}}
 }
@@ -38,7 +39,18 @@ def test_bundles_are_counted_by_loop(tmp_path):
         text = "".join(bundle.format(n=hex(n)) for n in range(count))
         (tmp_path / f"17-{name}-01-final_bundles.txt").write_text(text + "= a legend =\n")
     found = bundles(list(instructions(PROGRAM)), PROGRAM, tmp_path)
-    assert found == {"outside": 7 * 4, "bodies": [5 * 6], "kernels": {}}
+    assert found == {"outside": 7 * 4, "bodies": [[5 * 6, 9]], "kernels": {}}
+
+
+def test_branches_of_a_kernel_are_its_largest_innermost_regions():
+    edges = {0: "Start region 1", 10: "Start region 2", 150: "End region 2", 160: "Start region 3"}
+    edges |= {400: "End region 3", 410: "Start region 4", 420: "End region 4", 450: "End region 1"}
+    listing = lambda edges: "".join(
+        f" {n:#x} : > {{ %s = smov 0 }} /* {edges.get(n, '')} */\n" for n in range(500)
+    )
+    assert branches(listing(edges)) == [141, 241]
+    flat = {n: edge for n, edge in edges.items() if edge.endswith("1")}
+    assert branches(listing(flat)) == [451], "control"
 
 
 def test_arrays_inside_of_fusions_are_not_counted():
@@ -50,9 +62,17 @@ def test_arrays_inside_of_fusions_are_not_counted():
 
 
 def test_collectives_have_a_number_and_bytes():
-    assert communication(PROGRAM) == {
-        "all-reduce": [1, 4 * 128 * 4, 4 * 128 * 4], "reduce-scatter": [1, 4096, 4096]
-    }  # fmt: skip
+    wanted = {"all-reduce": [1, 4 * 128 * 4, 4 * 128 * 4], "reduce-scatter": [1, 4096, 4096]}
+    assert communication(PROGRAM) == wanted
+    parts = """  %s = (f32[8]{0}, f32[32]{0}) all-gather-start(%x), channel_id=7
+  %d = f32[32]{0} all-gather-done(%s)
+  %again = f32[32]{0} all-gather(%x), channel_id=7
+  %r = f32[16]{0} all-reduce-start(%y), channel_id=8
+"""
+    wanted = {"all-gather": [1, 128, 128], "all-reduce": [1, 64, 64]}
+    assert communication(parts) == wanted
+    other = communication(parts.replace("(%x), channel_id=7", "(%x), channel_id=9", 1))
+    assert other["all-gather"] == [2, 256, 128], "control"
 
 
 def test_a_difference_above_a_tenth_is_told():

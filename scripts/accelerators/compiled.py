@@ -20,18 +20,25 @@ from typing import Any, NamedTuple
 from scripts.accelerators import chips
 from scripts.collectives import collectives
 
+BRANCH = 100  # bundles of a large region of a kernel
+BUNDLE = re.compile(r"^ *(?:0x)?([0-9a-f]+) .*?: [ >]*\{", re.M)
 UNFUSED = ("get-tuple-element", "tuple", "bitcast", "parameter", "while", "conditional")
 LINE = re.compile(r"^\s+(?:ROOT )?%?(?P<name>[\w.\-]+) = (?P<type>\(.*?\)|\S+) (?P<kind>[\w\-]+)\(")
 
 
 class Instruction(NamedTuple):
-    """An instruction outside of fusions; `rounds`: how often its bundles run, by its window."""
+    """An instruction outside of fusions.
+
+    rounds: how often its bundles run by its window; those of a loop's body, 0 if not known.
+    body:   of a loop.
+    """
 
     name: str
     type: str
     kind: str
     computation: str
     rounds: int
+    body: str = ""
 
 
 def main(chip: str, name: str, dump: str, known: str = "") -> None:
@@ -57,14 +64,16 @@ def analysis(made: Any, tokens: int, dump: str) -> dict[str, Any]:
     memory, cost, text = made.memory_analysis(), made.cost_analysis() or {}, made.as_text() or ""
     found = list(instructions(text))
     loops = sum(one.kind == "while" for one in found)
+    static = bundles(found, text, Path(dump))
+    counted = not loops and not static["kernels"]
     return {
         "arguments": memory.argument_size_in_bytes,
         "outputs": memory.output_size_in_bytes - memory.alias_size_in_bytes,
         "temporary": memory.temp_size_in_bytes,
         "loops": loops,
-        "bytes": None if loops else int(cost["bytes accessed"]),
-        "flops": None if loops else int(cost["flops"]),
-        "bundles": bundles(found, text, Path(dump)),
+        "bytes": int(cost["bytes accessed"]) if counted else None,
+        "flops": int(cost["flops"]) if counted else None,
+        "bundles": static,
         "collectives": communication(text),
         "squares": squares(found, tokens),
     }
@@ -80,30 +89,57 @@ def instructions(text: str) -> Iterator[Instruction]:
         elif (match := LINE.match(line)) and computation not in fused:
             bounds = re.search(r'"iteration_bounds":\[([^\]]*)\]', line)
             rounds = math.prod(map(int, re.findall(r"\d+", bounds[1]))) if bounds else 1
-            yield Instruction(match["name"], match["type"], match["kind"], computation, rounds)
+            body = re.search(r" while\(.* body=%?([\w.\-]+)", line)
+            if body:
+                trips = re.search(r'"known_trip_count":\{"n":"(\d+)"\}', line)
+                rounds = int(trips[1]) if trips else 0
+            named = match["name"], match["type"], match["kind"]
+            yield Instruction(*named, computation, rounds, body[1] if body else "")
 
 
 def bundles(found: list[Instruction], text: str, dump: Path) -> dict[str, Any]:
-    """Returns instruction bundles times rounds: outside of loops, in one pass of the body of each
-    loop without those of loops inside it (the largest first), and of each Pallas kernel.
+    """Returns instruction bundles times rounds: outside of loops and kernels; [one pass, passes] of
+    each loop's body without the loops inside it, the largest first, passes 0 if not known; and of
+    each Pallas kernel its two largest branches: for blocks without and with a mask.
     """
-    counts: Counter[str] = Counter()
-    for path in dump.glob("*-final_bundles.txt"):
-        name = re.sub(r"^\d+-(.*)-\d+-final_bundles$", r"\1", path.stem)
-        counts[name] += len(re.findall(r"^ *(?:0x)?[0-9a-f]+ .*?: [ >]*\{", path.read_text(), re.M))
-    bodies = dict.fromkeys(re.findall(r"body=%?([\w.\-]+)", text), 0)
-    outside = 0
-    for one in found:
-        if one.computation in bodies:
-            bodies[one.computation] += counts[one.name] * one.rounds
-        else:
-            outside += counts[one.name] * one.rounds
-    kernels = re.findall(r'%?([\w.\-]+) = .*custom_call_target="tpu_custom_call"', text)
-    return {
-        "outside": outside,
-        "bodies": sorted(bodies.values(), reverse=True),
-        "kernels": {name: counts[name] for name in kernels},
+    listings = {
+        re.sub(r"^\d+-(.*)-\d+-final_bundles$", r"\1", path.stem): path.read_text()
+        for path in dump.glob("*-final_bundles.txt")
     }
+    kernels = re.findall(r'%?([\w.\-]+) = .*custom_call_target="tpu_custom_call"', text)
+    kernels = [name for name in kernels if name in listings]
+    counts = Counter({name: len(BUNDLE.findall(listings[name])) for name in listings})
+    loops = {one.body: one for one in found if one.body}
+    once = dict.fromkeys(("", *loops), 0)
+    for one in found:
+        if not one.body and one.name not in kernels:
+            inside = one.computation if one.computation in loops else ""
+            once[inside] += counts[one.name] * one.rounds
+
+    def passes(body: str) -> int:
+        loop = loops[body]
+        return loop.rounds * (passes(loop.computation) if loop.computation in loops else 1)
+
+    return {
+        "outside": once.pop(""),
+        "bodies": sorted(([size, passes(body)] for body, size in once.items()), reverse=True),
+        "kernels": {name: branches(listings[name]) for name in kernels},
+    }
+
+
+def branches(listing: str) -> list[int]:
+    """Returns the bundles of the two largest regions without a large one inside, smaller first."""
+    at, starts, leaves = 0, {}, []
+    for line in listing.splitlines():
+        if bundle := BUNDLE.match(line):
+            at = int(bundle[1], 16)
+        for edge, number in re.findall(r"(Start|End) region (\d+)", line):
+            if edge == "Start":
+                starts[number] = at
+            elif at - starts.get(number, at) + 1 >= BRANCH:
+                inside = any(start >= starts[number] for start, _ in leaves)
+                leaves += [] if inside else [(starts[number], at)]
+    return sorted(end - start + 1 for start, end in leaves)[-2:]
 
 
 def communication(text: str) -> dict[str, list[int]]:

@@ -14,12 +14,15 @@ How to read the numbers:
 - Memory is what the compiler allocates on one chip besides arguments and results. It is exact, as
   far as the compiler tells.
 - Bytes and FLOPs are the compiler's count for one run. They are given only for programs without
-  loops: the body of a loop would be counted once. Bytes include arrays in the chip's own memory.
+  loops and Pallas kernels: the body of a loop would be counted once, a kernel's not at all. Bytes
+  include arrays in the chip's own memory.
 - Bundles are instructions that a core issues together. We count those of each instruction of the
-  program, times the steps of its window. In a program with loops we give those of one pass of the
-  largest loop body, divided by the heads: in blockwise attention this is a head and a block of
-  512 x 512 logits. Loops inside one instruction count once, and stalls and copies of memory are
-  left out. So the number compares programs, and is no time.
+  program, times the steps of its window and the passes of its loop. Where the passes are not known
+  before the run, they count as one, and the number says "or more". Of blockwise attention we give
+  one pass of the largest loop, divided by the heads: a head and a block of 512 x 512 logits. Of the
+  kernel we give the same of each of its kernels, the forward one first: a block where every query
+  sees every key, and after the slash a block with a mask. Loops inside one instruction count once,
+  and stalls and copies of memory are left out. So the number compares programs, and is no time.
 - T x T counts arrays with two axes of the sequence that are written to memory.
 - Seconds are the time to compile, given only where the machine did nothing else.
 
@@ -62,7 +65,7 @@ def _row(name: str, found: Mapping[str, Any]) -> Sequence[str]:
         f"{found['temporary'] / 1e6:,.1f}",
         _scaled(found["bytes"]),
         _scaled(found["flops"]),
-        _bundles(found["bundles"]),
+        _bundles(found["bundles"], per_head="/blockwise/" in name),
         str(sum(found["squares"].values())),
         _collectives(found["collectives"]),
         str(found.get("compile_seconds", "")),
@@ -73,12 +76,14 @@ def _scaled(value: float | None) -> str:
     return "" if value is None else f"{value:.2e}"
 
 
-def _bundles(found: Mapping[str, Any]) -> str:
+def _bundles(found: Mapping[str, Any], per_head: bool) -> str:
     if found["kernels"]:
-        return ", ".join(f"{count:,}" for count in found["kernels"].values())
-    if found["bodies"]:
-        return f"{found['bodies'][0] / HEADS:,.0f} a head and block"
-    return f"{found['outside']:,}"
+        return ", ".join("/".join(f"{n:,}" for n in sizes) for sizes in found["kernels"].values())
+    if per_head and found["bodies"]:
+        return f"{found['bodies'][0][0] / HEADS:,.0f}"
+    known = all(passes for _, passes in found["bodies"])
+    total = found["outside"] + sum(size * max(passes, 1) for size, passes in found["bodies"])
+    return f"{total:,}" if known else f"{total:,} or more"
 
 
 def _collectives(found: Mapping[str, Sequence[int]]) -> str:

@@ -28,6 +28,7 @@ HEADS, HEAD = 12, 64
 TOKENS = {"dense": 2048}  # of one sequence in each form
 TOKENS_ELSEWHERE = 8192
 LONG = 131072
+KERNELS = ("nope", "rope", "t5", "alibi", "kerple_log", "fox")  # compiled for long sequences
 STEPS = ("rope", "t5", "fox", "transformer_xl")  # methods whose training steps are compiled
 BATCH, LENGTH = 8, 2048
 SIDE = 16  # patches along a row of an image, and of a column of a video's frame
@@ -71,7 +72,7 @@ def _long_attention() -> dict[str, Program]:
         f"attention/{name}/{form}/{way}/{LONG}": Program(
             partial(attention, name, form, way == "backward", LONG), LONG
         )
-        for name in ("nope", *STEPS)
+        for name in (*KERNELS, "transformer_xl")
         for form in forms()
         if form != "dense"
         for way in ("forward", "backward")
