@@ -117,7 +117,9 @@ class Transformer(nn.Module):
     pooled: bool
 
     @nn.compact
-    def __call__(self, tokens_BT, layout, placed=None, memory=None, cache=None, **form):
+    def __call__(
+        self, tokens_BT, layout, placed=None, memory=None, cache=None, remat=False, **form
+    ):
         """(logits, hidden states at each layer's input, what each layer keeps for a cache)."""
         c, dtype = self.config, jnp.dtype(self.config.dtype)
         dims = c.dims
@@ -143,7 +145,8 @@ class Transformer(nn.Module):
             **form,
         )
         x_BTD = view.embed(_embed(self, tokens_BT))
-        make = partial(Block, c.heads, c.mlp, 1 / (2 * c.layers), dtype)
+        kind: Any = nn.remat(Block, static_argnums=2) if remat else Block  # 2: `at_layer`
+        make = partial(kind, c.heads, c.mlp, 1 / (2 * c.layers), dtype)
         inputs, kept = [], []
         if memory is None and cache is None and self._alike(view):
             x_BTD, (inputs, kept) = _scanned(self, make(parent=None), view, x_BTD)
@@ -188,7 +191,7 @@ class LSTM(nn.Module):
     pooled: bool
 
     @nn.compact
-    def __call__(self, tokens_BT, layout, placed=None, **form):
+    def __call__(self, tokens_BT, layout, placed=None, remat=False, **form):
         segment_BT = jnp.broadcast_to(layout.segment_BT, tokens_BT.shape)
         before_BT = jnp.pad(segment_BT, ((0, 0), (1, 0)))[:, :-1]
         real_BT, fresh_BT = segment_BT > 0, segment_BT != before_BT
@@ -205,6 +208,7 @@ class LSTM(nn.Module):
         run = nn.scan(
             step, variable_broadcast="params", split_rngs={"params": False}, in_axes=1, out_axes=1
         )
+        run: Any = nn.remat(run) if remat else run
         x_BTD = _embed(self, tokens_BT)
         for n in range(self.config.layers):
             cell = nn.OptimizedLSTMCell(self.config.width, dtype=x_BTD.dtype, name=f"lstm_{n}")
