@@ -7,7 +7,8 @@ HEADS = 12
 HEAD = """# Programs compiled for accelerators
 
 Compiled ahead of time on a machine without an accelerator, by `scripts/compile_for.py`. **Time on
-hardware was not measured.** The raw numbers are in [accelerators.json](accelerators.json).
+hardware was not measured.** What the tables do not have was not compiled for this page; nothing was
+compiled for a GPU. The raw numbers are in [accelerators.json](accelerators.json).
 
 How to read the numbers:
 
@@ -30,8 +31,9 @@ Attention is one layer over one sequence in bfloat16, 12 heads of 64, of 2,048 t
 form and 8,192 in the others, causal. Backward is the gradient of the sum of the output by queries,
 keys, values, the layer's input and the parameters. A step is one update of a decoder of width 768
 on 8 windows of 2,048 bytes in bfloat16, with AdamW in float32; its name says the layers, the chips,
-and whether the state is whole on each chip. An evaluation is that of a decoder of width 128 with 2
-layers in float32, on 131,072 tokens at once.
+and how memory is saved: the state is whole on each chip or spread (`fsdp`), layers are computed
+again in the backward pass (`remat`), or the windows are computed one after another (`accumulate`).
+An evaluation is that of a decoder of width 128 with 2 layers in float32, on 131,072 tokens at once.
 """
 COLUMNS = ("program", "memory, MB", "bytes", "FLOPs", "bundles", "T x T", "collectives", "seconds")
 

@@ -1,7 +1,7 @@
 """The programs, by name: attention of every method, training steps, evaluation, experiments."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, get_args
 
@@ -30,6 +30,12 @@ TOKENS_ELSEWHERE = 8192
 LONG = 131072
 KERNELS = ("nope", "rope", "t5", "alibi", "kerple_log", "fox")  # compiled for long sequences
 STEPS = ("rope", "t5", "fox", "transformer_xl")  # methods whose training steps are compiled
+WAYS: dict[str, dict[str, Any]] = {
+    "whole": {},
+    "fsdp": {"fsdp": True},
+    "remat": {"remat": True},
+    "accumulate": {"accumulate": 8},
+}
 BATCH, LENGTH = 8, 2048
 SIDE = 16  # patches along a row of an image, and of a column of a video's frame
 
@@ -120,16 +126,19 @@ def layout_of(name: str, tokens: int) -> Layout:
 
 def _steps() -> dict[str, Program]:
     found = {}
-    for name, layers, (chips, fsdp) in itertools.product(STEPS, (1, 12), ((1, False), (4, True))):
-        lower = partial(training_step, name, layers, fsdp)
-        spread = "fsdp" if fsdp else "whole"
-        found[f"step/{name}/{layers}/{chips}/{spread}"] = Program(lower, LENGTH, chips)
+    for name, layers, way in itertools.product(STEPS, (1, 12), WAYS):
+        lower = partial(training_step, name, layers, WAYS[way])
+        chips = 4 if way == "fsdp" else 1
+        found[f"step/{name}/{layers}/{chips}/{way}"] = Program(lower, LENGTH, chips)
     return found
 
 
-def training_step(name: str, layers: int, fsdp: bool) -> Any:
-    """Lowers one training step of a decoder on 8 windows of 2,048 bytes, in bfloat16."""
-    config = TrainConfig(length=LENGTH, batch=BATCH, fsdp=fsdp)
+def training_step(name: str, layers: int, saving: Mapping[str, Any]) -> Any:
+    """Lowers one training step of a decoder on 8 windows of 2,048 bytes, in bfloat16.
+
+    saving: fields of `TrainConfig` that save memory.
+    """
+    config = TrainConfig(length=LENGTH, batch=BATCH, **saving)
     shape = ModelConfig(width=HEADS * HEAD, heads=HEADS, layers=layers, dtype="bfloat16")
     task = tasks.make("stdlib")
     model = transformer.build(shape, encodings.make(name), task.vocab)
