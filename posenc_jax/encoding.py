@@ -260,11 +260,10 @@ def _chain(parts: Sequence[Encoding], places: bool) -> Encoding:
         return tuple(part.table and part.table(p, at, dims) for part, p, at in rows(params, placed))
 
     def rotate(tables, x_BTHC, side):
-        turning = [(part, t) for part, t in zip(parts, tables, strict=True) if part.rotate]
-        if side in ("v", "o"):
-            turning = [(part, t) for part, t in turning if part.turns_values]
+        turning = list(zip(parts, tables, strict=True))
         for part, t in turning[::-1] if side == "o" else turning:
-            x_BTHC = part.rotate(t, x_BTHC, side)
+            if part.rotate is not None and (side in ("q", "k") or part.turns_values):
+                x_BTHC = part.rotate(t, x_BTHC, side)
         return x_BTHC
 
     def locate(params, x_BTD, placed):

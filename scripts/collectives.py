@@ -52,14 +52,24 @@ class Way(NamedTuple):
 
 
 def collectives(program: str) -> Iterator[Collective]:
-    """Yields the collectives in the text of a compiled program."""
-    found = re.compile(rf"= (?P<type>.+?) (?P<kind>{'|'.join(KINDS)})(-start)?\(")
-    entry = False
+    """Yields the collectives in the text of a compiled program.
+
+    One that runs beside other instructions is in the text several times, with one channel.
+    """
+    found = re.compile(rf"= (?P<type>.+?) (?P<kind>{'|'.join(KINDS)})(?P<start>-start)?\(")
+    entry, channels = False, set()
     for line in program.splitlines():
         if line.endswith("{") and not line.startswith(" "):
             entry = line.startswith("ENTRY")
         elif match := found.search(line):
-            yield Collective(match["kind"], _bytes(match["type"]), not entry)
+            channel = re.search(r"channel_id=(\d+)", line)
+            if channel and channel[1] in channels:
+                continue
+            channels |= {channel[1]} if channel else set()
+            sizes = _bytes(match["type"])
+            if match["start"] and match["kind"] != "all-reduce":
+                sizes = sizes[len(sizes) // 2 :]  # the first half are its operands
+            yield Collective(match["kind"], sum(sizes), not entry)
 
 
 def on_first_device(tree: Any) -> int:
@@ -114,13 +124,13 @@ def _count(found: Sequence[Collective]) -> str:
     return ", ".join(f"{counted[kind]} {kind}" for kind in KINDS if counted[kind]) or "0"
 
 
-def _bytes(type: str) -> int:
-    """Returns the bytes of the arrays in a type such as (f32[8,16]{1,0}, s32[])."""
-    total = 0
-    for kind, bits, shape in re.findall(r"\b(pred|[a-z]+?(\d+))\[([\d,]*)\]", type):
-        size = math.prod(int(n) for n in shape.split(",") if n)
-        total += size * (1 if kind == "pred" else int(bits) // 8)
-    return total
+def _bytes(type: str) -> list[int]:
+    """Returns the bytes of each array in a type such as (f32[8,16]{1,0}, s32[])."""
+    found = re.findall(r"\b(pred|[a-z]+?(\d+))\[([\d,]*)\]", type)
+    return [
+        math.prod(int(n) for n in shape.split(",") if n) * (1 if kind == "pred" else int(bits) // 8)
+        for kind, bits, shape in found
+    ]
 
 
 def main() -> None:

@@ -100,6 +100,17 @@ class Frame:
             layer = dataclasses.replace(layer, encoding=encoding, params=params, q=q, k=k).filled()
         return layer.with_input(x_BQD, k_x_BKD)
 
+    def layers_alike(self) -> bool:
+        """Whether layers differ in parameters alone, so that `layer` takes a traced number."""
+        found: list[Encoding] = []
+
+        def every(params, q_placed, k_placed):
+            for n in range(self.alike.dims.layers):
+                found.append(at_layer(self.encoding, n, params, q_placed, k_placed)[0])
+
+        jax.eval_shape(every, self.params, self.alike.q.placed, self.alike.k.placed)
+        return all(one is found[0] for one in found)
+
 
 def frame(
     encoding: Encoding,

@@ -12,6 +12,7 @@ from posenc_jax.encodings.card import Range, method
 from posenc_jax.encodings.checks import at_least, positive, require, with_axes
 from posenc_jax.encodings.rotary_axes import crossed, turns_2d
 from posenc_jax.encodings.rotation import Turn, turn
+from posenc_jax.tuning import each_times, exponentials
 
 EXACT = jax.lax.Precision.HIGHEST  # tensor cores would round a rotation to ten bits
 REACH = 8  # trained images, side by side, that the positions of `liere` may span
@@ -91,13 +92,13 @@ def liere(block: int = 8, size: int = 14) -> Encoding:
         part_BTA = jnp.where(held_BT[..., None], pos_BTA, 0) / (size - 1)
         skew_AHGUV = antisymmetric(params["skew"])
         sum_BTHGUV = jnp.einsum("bta,ahguv->bthguv", part_BTA, skew_AHGUV, precision=EXACT)
-        turned = jax.scipy.linalg.expm(sum_BTHGUV)
-        return jnp.where(held_BT[:, :, None, None, None, None], turned, jnp.nan)
+        held_BTHGUV = held_BT[:, :, None, None, None, None]
+        return jnp.where(held_BTHGUV, exponentials(sum_BTHGUV), jnp.nan)
 
     def rotate(matrix_BTHGUV, x_BTHC, side):
-        cut = x_BTHC.reshape(*x_BTHC.shape[:3], -1, block, 1).astype(matrix_BTHGUV.dtype)
-        turned = jnp.matmul(matrix_BTHGUV, cut, precision=EXACT)
-        return turned.reshape(x_BTHC.shape).astype(x_BTHC.dtype)
+        cut_BTHGV = x_BTHC.reshape(*x_BTHC.shape[:3], -1, block).astype(matrix_BTHGUV.dtype)
+        turned_BTHGU = each_times(matrix_BTHGUV, cut_BTHGV)
+        return turned_BTHGU.reshape(x_BTHC.shape).astype(x_BTHC.dtype)
 
     return each_layer(Encoding(init=init, table=table, rotate=rotate))
 

@@ -137,6 +137,9 @@ class TrainConfig(Part):
 
     The task defines a size: tokens of a window, symbols of a string, patches along a side. `chunk`
     steps are one program. `fsdp` spreads parameters and optimizer state over the devices of a seed.
+    To save memory, `accumulate` equal parts of a batch are computed one after another and their
+    gradients summed, and with `remat` the forward pass keeps only the input of each layer for the
+    backward pass, which computes the rest again.
     """
 
     length: Length = 128
@@ -149,8 +152,19 @@ class TrainConfig(Part):
     clip: PositiveFloat = 1.0
     chunk: Rows = 20
     fsdp: bool = False
+    accumulate: Rows = 1
+    remat: bool = False
 
     _in_order = pydantic.model_validator(mode="after")(lengths_in_order)
+
+    @pydantic.model_validator(mode="after")
+    def _parts_divide_batch(self):
+        if self.batch % self.accumulate:
+            fits = [n for n in range(1, self.batch + 1) if self.batch % n == 0]
+            raise ValueError(f"batch {self.batch} is not divisible by accumulate "
+                             f"{self.accumulate}; numbers that divide it: "
+                             f"{', '.join(map(str, fits))}")  # fmt: skip
+        return self
 
 
 class CheckpointConfig(Part):

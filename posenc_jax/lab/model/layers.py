@@ -14,6 +14,7 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.lab.config.schema import ModelConfig
 from posenc_jax.lab.hosts.tuning import linear
 from posenc_jax.layout import Layout, join
+from posenc_jax.tuning import tuned_for_cpu
 
 
 def weight(module: nn.Module, name: str, init: Callable, shape: tuple[int, ...]) -> jax.Array:
@@ -112,7 +113,9 @@ class Transformer(nn.Module):
     pooled: bool
 
     @nn.compact
-    def __call__(self, tokens_BT, layout, placed=None, memory=None, cache=None, **form):
+    def __call__(
+        self, tokens_BT, layout, placed=None, memory=None, cache=None, remat=False, **form
+    ):
         """(logits, hidden states at each layer's input, what each layer keeps for a cache)."""
         c, dims = self.config, self.config.dims
         params = self.param("encoding", lambda k: self.encoding.init(k, dims))
@@ -137,15 +140,42 @@ class Transformer(nn.Module):
             **form,
         )
         x_BTD = view.embed(_embed(self, tokens_BT))
+        kind: Any = nn.remat(Block, static_argnums=2) if remat else Block  # 2: `at_layer`
+        make = partial(kind, c)
         inputs, kept = [], []
+        if memory is None and cache is None and self._alike(view):
+            x_BTD, (inputs, kept) = _scanned(self, make(parent=None), view, x_BTD)
+            return _read_out(self, x_BTD, layout), inputs, kept
         for n in range(c.layers):
             inputs.append(x_BTD)
-            block = Block(c, name=f"block_{n}")
+            block = make(name=f"block_{n}")
             past = None if memory is None else memory.x[n]
             cached = None if cache is None else cache.kept[n]
             x_BTD, keep = block(x_BTD, partial(view.layer, n), past, cached, column)
             kept.append(keep)
         return _read_out(self, x_BTD, layout), tuple(inputs), tuple(kept)
+
+    def _alike(self, view) -> bool:
+        """Whether the blocks are one program that is compiled once. A CPU runs it more slowly."""
+        if tuned_for_cpu() or self.is_initializing() or self.is_mutable_collection("intermediates"):
+            return False
+        return self.config.layers > 1 and view.layers_alike()
+
+
+def _scanned(module, block, view, x_BTD):
+    """(hidden states, (inputs of each layer, what each layer keeps)) of all blocks, one program."""
+    layers = module.config.layers
+    given = [module.get_variable("params", f"block_{n}") for n in range(layers)]
+
+    def one(x_BTD, params_n):
+        params, n = params_n
+        after, keep = block.apply({"params": params}, x_BTD, partial(view.layer, n))
+        return after, (x_BTD, keep)
+
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *given)
+    x_BTD, every = jax.lax.scan(one, x_BTD, (stacked, jnp.arange(layers)))
+    by_layer = [jax.tree.map(lambda x, n=n: x[n], every) for n in range(layers)]
+    return x_BTD, tuple(zip(*by_layer, strict=True))
 
 
 class LSTM(nn.Module):
@@ -156,7 +186,7 @@ class LSTM(nn.Module):
     pooled: bool
 
     @nn.compact
-    def __call__(self, tokens_BT, layout, placed=None, **form):
+    def __call__(self, tokens_BT, layout, placed=None, remat=False, **form):
         segment_BT = jnp.broadcast_to(layout.segment_BT, tokens_BT.shape)
         before_BT = jnp.pad(segment_BT, ((0, 0), (1, 0)))[:, :-1]
         real_BT, fresh_BT = segment_BT > 0, segment_BT != before_BT
@@ -173,6 +203,7 @@ class LSTM(nn.Module):
         run = nn.scan(
             step, variable_broadcast="params", split_rngs={"params": False}, in_axes=1, out_axes=1
         )
+        run: Any = nn.remat(run) if remat else run
         x_BTD = _embed(self, tokens_BT)
         for n in range(self.config.layers):
             cell = nn.OptimizedLSTMCell(self.config.width, dtype=x_BTD.dtype, name=f"lstm_{n}")
