@@ -1,6 +1,6 @@
 """Positional encodings for JAX: pure functions of explicit positions on one interface."""
 
-from posenc_jax.attention import Frame, Layer, attend, frame, logits
+from posenc_jax.attention import Frame, Layer, attend, frame, logits, weights
 from posenc_jax.encoding import (
     Dims,
     Encoding,
@@ -36,4 +36,5 @@ __all__ = [
     "logits",
     "make",
     "per_layer",
+    "weights",
 ]
