@@ -185,6 +185,6 @@ def test_kernel_shared_keys_sinks_and_cap(name):
         return o, pull(g)
 
     found = jax.jit(both, static_argnums=(0, 1))
-    # The gradient of fox's gate is a sum over all pairs, which float32 keeps to 2e-5 in either form.
+    # The gradient of fox's gate is a sum over all pairs, which float32 keeps to 2e-5.
     assert gap(found("dense", 1.0), found("kernel", 1.0)) < 3e-5
     assert gap(found("dense", 1.0), found("dense", 2.0)) > 1e-3, "control: another cap"
