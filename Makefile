@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 PY     := $(VENV)/bin/python
 
-.PHONY: run test torture lint lock bench explorer validate-launch board sweep-kills clean
+.PHONY: run test torture lint lock bench explorer site validate-launch board sweep-kills clean
 
 run: $(VENV)/.ready
 	$(PY) train.py --config=configs/rope_extrap.py
@@ -46,6 +46,10 @@ validate-launch: $(VENV)/.ready-dev  ## SkyPilot and W&B's sweep checker, each i
 
 explorer: $(VENV)/.ready  ## docs/explorer.html; 15 minutes
 	$(PY) scripts/explorer.py
+
+site: $(VENV)/.ready-dev  ## build/site, with warnings as errors
+	$(PY) -m pip install --quiet '.[site]'
+	$(PY) -m mkdocs build
 
 board: $(VENV)/.ready  ## the runs that docs/leaderboard does not have yet, then its page; hours
 	$(PY) scripts/board.py
