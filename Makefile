@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 PY     := $(VENV)/bin/python
 
-.PHONY: run test torture lint lock bench explorer site validate-launch board sweep-kills clean
+.PHONY: run test torture lint lock bench explorer site notebooks validate-launch board sweep-kills clean
 
 run: $(VENV)/.ready
 	$(PY) train.py --config=configs/rope_extrap.py
@@ -50,6 +50,10 @@ explorer: $(VENV)/.ready  ## docs/explorer.html; 15 minutes
 site: $(VENV)/.ready-dev  ## build/site, with warnings as errors
 	$(PY) -m pip install --quiet '.[site]'
 	$(PY) -m mkdocs build
+
+notebooks: $(VENV)/.ready-dev  ## examples/*.ipynb, run, from their sources
+	$(PY) -m pip install --quiet '.[notebooks]'
+	PYTHONPATH=$(CURDIR) JAX_PLATFORMS=cpu $(PY) -m jupytext --to ipynb --set-kernel python3 --execute examples/*.py
 
 board: $(VENV)/.ready  ## the runs that docs/leaderboard does not have yet, then its page; hours
 	$(PY) scripts/board.py

@@ -10,7 +10,7 @@ const SAID = { base: "of the frequencies: base^(-2k/C)",
   factor: "of the context extension", slope: "of the bias", distance: "reach of a bias or table",
   beyond: "what a method with a table does past its length", head: "channels C of a head" };
 const view = { chosen: [...data.first], row: 0, pair: 0, time: 0,
-  knobs: { base: 10000, length: 64, factor: 4, slope: 0.25, distance: 64, beyond: "error",
+  knobs: { base: 10000, length: 64, factor: 4, slope: 0.25, distance: 128, beyond: "error",
     head: 64 } };
 const decoded = new Map();
 

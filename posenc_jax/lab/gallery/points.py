@@ -20,7 +20,7 @@ KNOBS: dict[str, Sequence[Any]] = {
     "length": (32, 64, 128),
     "factor": (1.0, 2.0, 4.0, 8.0),
     "slope": (0.01, 0.05, 0.25, 1.0),
-    "distance": (16, 64, 128),
+    "distance": (16, 128, 256),
     "beyond": ("error", "clamp", "interpolate"),
 }
 WIDTHS = (16, 32, 64)  # of a head
