@@ -126,10 +126,10 @@ assert gap < 1e-3
 # half.
 
 # %%
-SYMBOLS, STEPS, SEEDS = 6, 600, 3
+SYMBOLS, STEPS, SEEDS = 6, 1500, 3
 pairs_B2 = jnp.array([(a, b) for a in range(SYMBOLS) for b in range(SYMBOLS) if a != b])
 answer_B = (pairs_B2[:, 0] < pairs_B2[:, 1]).astype(jnp.float32)  # 1 if it comes first
-adam = optax.adam(0.02)
+adam = optax.adam(0.005)
 
 
 def accuracy(name):

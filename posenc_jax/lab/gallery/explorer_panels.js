@@ -55,7 +55,7 @@ function chip(method) {
   const refused = method.refused && element("p", { class: "refused" }, `refused: ${method.refused}`);
   return element("article", {}, element("h3", {}, key(method), method.name),
     element("p", {}, summary(method.name)),
-    element("p", {}, element("code", {}, facts.formula)),
+    element("p", {}, element("code", {}, facts.formula.replaceAll("`", ""))),
     element("p", { class: "muted" }, `${own}. ${facts.paper}`), refused);
 }
 
