@@ -175,7 +175,7 @@ def accuracy(name):
 found = {name: accuracy(name) for name in ("nope", "sinusoidal", "rope")}
 for name, seeds in found.items():
     print(f"{name:<11}", *(f"{seed:.2f}" for seed in seeds))
-assert found["nope"] == [0.5] * SEEDS
+assert max(found["nope"]) < 0.6  # rounding may decide a pair whose logit is 0
 assert min(found["sinusoidal"] + found["rope"]) > 0.9
 
 # %%
