@@ -11,8 +11,9 @@ from urllib.parse import unquote
 
 import pytest
 
+import posenc_jax
 from posenc_jax.encodings import CATALOG, card
-from scripts.site import choosing, methods
+from scripts.site import choosing, methods, notebooks, reference
 from scripts.site.mathematics import mathematics
 
 ROOT = Path(__file__).parents[1]
@@ -93,6 +94,16 @@ def test_the_answer_follows_from_the_numbers():
     assert "beyond the window: none" in control
 
 
+def test_a_notebook_is_a_page_with_its_outputs():
+    made = notebooks.page({"cells": [
+        {"cell_type": "markdown", "source": ["# A\n", "b"]},
+        {"cell_type": "code", "source": ["1 + 1"], "outputs": [
+            {"text": ["2\n"]}, {"data": {"image/png": "QUJD\n"}}, {"data": {"text/plain": "2"}}]},
+    ]})  # fmt: skip
+    assert made == ("# A\nb\n\n```python\n1 + 1\n```\n\n```text\n2\n```\n\n"
+                    "![figure](data:image/png;base64,QUJD)\n")  # fmt: skip
+
+
 class Links(HTMLParser):
     """The links and the ids of a page."""
 
@@ -142,9 +153,10 @@ def test_the_site_builds_without_warnings_and_its_links_lead_somewhere(tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     assert broken(tmp_path) == []
     for page in ("index.html", "choosing.html", "catalogue.html", "methods/rope.html",
-                 "reference.html", "explorer.html"):  # fmt: skip
+                 "reference.html", "explorer.html", "examples/extend_context.html"):  # fmt: skip
         assert (tmp_path / page).exists()
-    assert "posenc_jax.attention.frames.frame" in (tmp_path / "reference.html").read_text("utf-8")
+    ids = Links((tmp_path / "reference.html").read_text("utf-8")).ids
+    assert {reference.path(name) for name in posenc_jax.__all__ if name != "CATALOG"} <= ids
 
 
 @needs_mkdocs

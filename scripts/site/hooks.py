@@ -12,7 +12,7 @@ from mkdocs.structure.files import File  # pyright: ignore[reportMissingImports]
 
 from posenc_jax.encodings import CATALOG
 from posenc_jax.lab.gallery.page import FAMILIES, families
-from scripts.site import choosing, methods, reference
+from scripts.site import choosing, methods, notebooks, reference
 
 ROOT = Path(__file__).parents[2]
 WHOLE = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md",
@@ -31,6 +31,7 @@ def on_config(config: Any) -> Any:
         {"Which encoding?": "choosing.md"},
         {"Explorer": "explorer.html"},
         {"Catalogue": ["catalogue.md", *_catalogue(), "encodings.md", "differences.md"]},
+        {"Notebooks": sorted(notebooks.pages(ROOT / "examples"))},
         {"Measured": there(MEASURED)},
         {"Running": there(RUNNING)},
         {"Adding": ["contributing.md", "design.md"]},
@@ -49,6 +50,7 @@ def on_files(files: Any, config: Any) -> Any:
     board = (ROOT / "docs" / "leaderboard.md").read_text("utf-8")
     pages = {
         **methods.pages(board),
+        **notebooks.pages(ROOT / "examples"),
         "choosing.md": choosing.page(ROOT / "docs"),
         "reference.md": reference.page(),
         **{at: mended((ROOT / path).read_text("utf-8"), path) for path, at in WHOLE.items()},
@@ -101,4 +103,6 @@ def at(path: str) -> str:
         return "gallery/index.html"
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
+    if path.startswith("examples/") and path.endswith(".ipynb"):
+        return path.removesuffix(".ipynb") + ".md"
     return WHOLE.get(path, f"source/{path}")
