@@ -7,7 +7,7 @@ Letters in names: B batch, T time, Q query time, K key time, H heads, C head wid
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 import jax
@@ -95,11 +95,11 @@ class Rotate(Protocol):
 class Temper(Protocol):
     """Gives a factor of each query's products with keys, [B|1, Q, H|1], float32 or wider.
 
-    count_BQ: the number of keys that the query sees, maybe 0.
+    count: makes the numbers of keys that queries see, float [B|1, Q], maybe 0.
     """
 
     def __call__(
-        self, params: Params, count_BQ: jax.Array, q_placed: Placed, dims: Dims, /
+        self, params: Params, count: Callable[[], jax.Array], q_placed: Placed, dims: Dims, /
     ) -> jax.Array: ...
 
 
@@ -270,9 +270,9 @@ def _chain(parts: Sequence[Encoding], places: bool) -> Encoding:
         every = rows(params, placed)
         return tuple(part.locate(p, x_BTD, at) if part.locate else at for part, p, at in every)
 
-    def temper(params, count_BQ, placed, dims):
+    def temper(params, count, placed, dims):
         every = rows(params, placed)
-        made = [part.temper(p, count_BQ, at, dims) for part, p, at in every if part.temper]
+        made = [part.temper(p, count, at, dims) for part, p, at in every if part.temper]
         return functools.reduce(jnp.multiply, made)
 
     def bias(params, q_placed, k_placed, dims):

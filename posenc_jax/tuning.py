@@ -26,10 +26,12 @@ class Target(NamedTuple):
 
     backend: "cpu", "gpu" or "tpu".
     devices: of all processes; devices of a topology, for a machine that is not at hand.
+    loops:   whether layers that are alike are a loop. XLA counts the operations of its body once.
     """
 
     backend: str
     devices: tuple[Any, ...]
+    loops: bool = True
 
 
 def target() -> Target:
@@ -38,12 +40,15 @@ def target() -> Target:
     return given or Target(jax.default_backend(), tuple(jax.devices()))
 
 
-def compile_for(backend: str, devices: Sequence[Any] = ()) -> AbstractContextManager[None]:
+def compile_for(
+    backend: str, devices: Sequence[Any] = (), loops: bool = True
+) -> AbstractContextManager[None]:
     """Traces and compiles what is inside for this backend, whatever machine this is.
 
     devices: by default those of this machine, which is enough to trace a program.
+    loops:   see `Target`.
     """
-    return _given(Target(backend, tuple(devices or jax.devices())))
+    return _given(Target(backend, tuple(devices or jax.devices()), loops))
 
 
 def tuned_for_cpu() -> bool:

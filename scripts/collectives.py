@@ -35,6 +35,8 @@ WAYS = {"rows spread": (1, False), "seeds spread": (8, False), "rows spread, FSD
 class Collective(NamedTuple):
     """One instruction: its kind, the bytes that it leaves on each device, and whether it is in the
     loop over steps (otherwise it runs once a chunk).
+
+    A reduce-scatter has the bytes that it reads, so that it compares with an all-reduce.
     """
 
     kind: str
@@ -69,7 +71,8 @@ def collectives(program: str) -> Iterator[Collective]:
             sizes = _bytes(match["type"])
             if match["start"] and match["kind"] != "all-reduce":
                 sizes = sizes[len(sizes) // 2 :]  # the first half are its operands
-            yield Collective(match["kind"], sum(sizes), not entry)
+            read = _group(line) if match["kind"] == "reduce-scatter" else 1
+            yield Collective(match["kind"], read * sum(sizes), not entry)
 
 
 def on_first_device(tree: Any) -> int:
@@ -122,6 +125,13 @@ def write(path: Path, content: str, begin: str, end: str) -> None:
 def _count(found: Sequence[Collective]) -> str:
     counted = Counter(one.kind for one in found)
     return ", ".join(f"{counted[kind]} {kind}" for kind in KINDS if counted[kind]) or "0"
+
+
+def _group(line: str) -> int:
+    """Returns how many devices take part together: those of replica_groups={{0,1},..} or [..,2]."""
+    match = re.search(r"replica_groups=(?:\{\{([\d,]+)\}|\[(?:\d+,)*(\d+)\])", line)
+    assert match, f"no replica_groups in: {line}"
+    return int(match[2]) if match[2] else match[1].count(",") + 1
 
 
 def _bytes(type: str) -> list[int]:

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax.encoding import place
+from posenc_jax import frame
 from posenc_jax.encodings import extension, rotary, rotary_scaling
 from tests.catalogue import gap, standing
 from tests.test_rotary import DIMS, counted, logits, vectors
@@ -20,8 +20,9 @@ LISTS = {
 def score(encoding, pos_BT, length, seed=1):
     """Scores of a row that says how long its sequence is."""
     q, k = vectors(seed)
-    table = encoding.table({}, place(encoding, None, standing(pos_BT, length)), DIMS)
-    q, k = (encoding.rotate(table, x, side) for x, side in ((q, "q"), (k, "k")))
+    at = standing(pos_BT, length)
+    layer = frame(encoding, {}, at, DIMS).layer(0)
+    q, k = layer.rotate(q, k)
     return jnp.einsum("bqhc,bkhc->bhqk", q, k)[0] / 8**0.5
 
 

@@ -21,6 +21,7 @@ EXACT = [
     ("xpos", {}),
     ("axial", {}),
     ("mixed", {}),
+    ("gta", {}),
     ("mrope", {}),
     ("tmrope", {}),
     ("mhrope", {}),

@@ -1,6 +1,7 @@
 """What attention needs in one layer besides q, k and v."""
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import field
 from functools import partial
 from typing import Any, NamedTuple
@@ -61,7 +62,7 @@ def _count(q: Tokens, k: Tokens, causal: bool, mask: bool) -> jax.Array:
         query = Tokens((), *(x_B[:, None] for x_B in column))
         return visible(query, k, causal, mask).sum(axis=(1, 2, 3))
 
-    columns = q.index_BT.T, q.segment_BT.T
+    k, columns = k._replace(placed=()), (q.index_BT.T, q.segment_BT.T)
     few = max(1, min(COUNTED, len(columns[0])))
     return jax.lax.map(one, columns, batch_size=few).T.astype(float)
 
@@ -215,16 +216,16 @@ class Layer:
             return self
         made: dict[str, Any] = {}
         if self.encoding.temper is not None:
-            count_BQ = once(partial(_count, causal=self.causal, mask=self.mask), self.q, self.k)
-            temper = self.encoding.temper(self.params, count_BQ, self.q.placed, self.dims)
+            count = partial(_count, self.q, self.k, self.causal, self.mask)
+            temper = self.encoding.temper(self.params, count, self.q.placed, self.dims)
             made["temper_BQH"] = temper
         if (table := self.encoding.table) is not None:
             of = lambda placed: table(self.params, placed, self.dims)
-            made["k_table"] = once(of, self.k.placed)
-            made["q_table"] = made["k_table"] if self.own else once(of, self.q.placed)
+            made["k_table"] = self._once(of, self.k.placed)
+            made["q_table"] = made["k_table"] if self.own else self._once(of, self.q.placed)
         if self.form == "dense":
             see = lambda q, k: visible(q, k, self.causal, self.mask)
-            made["visible_BHQK"] = once(see, self.q, self.k)
+            made["visible_BHQK"] = self._once(see, self.q, self.k)
         if self.encoding.bias is not None and self.form == "dense":
             made["bias_BHQK"] = self._dense_bias()
         elif self.encoding.bias is not None and self._by_row():
@@ -240,6 +241,10 @@ class Layer:
             return size, size
         return min(self.block, sizes[0]), min(self.block, sizes[1])
 
+    def _once(self, make: Callable, *given: Any) -> Any:
+        """As `once`, for what all layers share. Located positions are a layer's own."""
+        return make(*given) if self.encoding.locate is not None else once(make, *given)
+
     def _by_row(self) -> bool:
         return self.straight is not None and self.encoding.relative
 
@@ -249,9 +254,9 @@ class Layer:
 
     def _dense_bias(self) -> jax.Array:
         if not self._by_row():
-            return once(self._bias, self.q.placed, self.k.placed)
+            return self._once(self._bias, self.q.placed, self.k.placed)
         size_q, size_k = (x.index_BT.shape[1] for x in (self.q, self.k))
-        return once(partial(skew, queries=size_q), self._row(size_q, size_k))
+        return self._once(partial(skew, queries=size_q), self._row(size_q, size_k))
 
     def _row(self, queries: int, keys: int) -> jax.Array:
         """The bias over all offsets; NaN where positions are not straight though they should be."""

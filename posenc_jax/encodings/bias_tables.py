@@ -134,7 +134,7 @@ def t5(
 
     encoding = Encoding(init=init, bias=bias, relative=True)
     if not scaled:
-        temper = lambda params, count_BQ, q_placed, dims: jnp.full((1, 1, 1), dims.head**0.5)
+        temper = lambda params, count, q_placed, dims: jnp.full((1, 1, 1), dims.head**0.5)
         encoding = encoding._replace(temper=temper)
     return layered(encoding, shared)
 

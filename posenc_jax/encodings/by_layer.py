@@ -82,7 +82,7 @@ def irope(
     positive(floor=floor)
     at_least(0, temperature=temperature)
 
-    def temper(params, count_BQ, q_pos_BQ, dims):
+    def temper(params, count, q_pos_BQ, dims):
         steps_BQ = jnp.floor((with_axes(q_pos_BQ).astype(float) + 1) / floor)
         return (1 + temperature * jnp.log1p(steps_BQ))[..., None]
 

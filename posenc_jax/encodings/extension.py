@@ -199,7 +199,7 @@ def drope(length: int = 2048, temperature: float = 0.412) -> Encoding:
     at_least(1, length=length)
     at_least(0, temperature=temperature)
 
-    def temper(params, count_BQ, length_BQ, dims):
+    def temper(params, count, length_BQ, dims):
         stretch_BQ = jnp.maximum(length_BQ, length).astype(float) / length
         return (1 + temperature * jnp.log(stretch_BQ))[..., None]
 

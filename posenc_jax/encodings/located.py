@@ -25,8 +25,9 @@ def _repo_scores(o, params, q_THC, k_THC, pos_T, n):
     paper="Li et al. 2025 (RePo), arXiv 2512.14391",
     axes=0,
     scores=_repo_scores,
+    example={"hidden": 8},
 )
-def repo(base: float = 10_000.0, share: int = 8, pairing: Pairing = "half") -> Encoding:
+def repo(base: float = 10_000.0, hidden: int = 256, pairing: Pairing = "half") -> Encoding:
     """RePo: rope at real positions that each layer makes of a token's content, for each head.
 
     It does not read a token's index: order comes from the causal mask, or from other layers. The
@@ -34,16 +35,15 @@ def repo(base: float = 10_000.0, share: int = 8, pairing: Pairing = "half") -> E
 
     Args:
       base, pairing: as in `rope`.
-      share: the hidden width is that of the model divided by this.
+      hidden: width of the gated layer; the authors take an eighth of the model's, 2,048.
 
-    FieldError: base not positive, share below 1; later, an odd head width.
+    FieldError: base not positive, hidden below 1; later, an odd head width.
     """
     positive(base=base)
-    at_least(1, share=share)
+    at_least(1, hidden=hidden)
     frequencies = lambda head: ladder(head, base)
 
     def init(key, dims):
-        hidden = max(1, dims.model // share)
         shapes = {"gate": (dims.model, hidden), "content": (dims.model, hidden)}
         shapes["position"] = hidden, dims.heads
         keys = jax.random.split(key, len(shapes))

@@ -35,8 +35,8 @@ def ssmax(initial: float = 0.43) -> Encoding:
     """
     init = lambda key, dims: {"s": jnp.full(dims.heads, initial, float)}
 
-    def temper(params, count_BQ, q_placed, dims):
-        log_BQ = jnp.log(jnp.maximum(count_BQ, 1))
+    def temper(params, count, q_placed, dims):
+        log_BQ = jnp.log(jnp.maximum(count(), 1))
         return params["s"].astype(log_BQ.dtype)[None, None] * log_BQ[..., None]
 
     return each_layer(Encoding(init=init, temper=temper))
@@ -62,7 +62,7 @@ def logn(length: int = 2048) -> Encoding:
     """
     at_least(2, length=length)
 
-    def temper(params, count_BQ, q_placed, dims):
-        return (jnp.log(jnp.maximum(count_BQ, length)) / np.log(length))[..., None]
+    def temper(params, count, q_placed, dims):
+        return (jnp.log(jnp.maximum(count(), length)) / np.log(length))[..., None]
 
     return Encoding(temper=temper)

@@ -14,7 +14,7 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.lab.config.schema import ModelConfig
 from posenc_jax.lab.hosts.tuning import linear
 from posenc_jax.layout import Layout, join
-from posenc_jax.tuning import tuned_for_cpu
+from posenc_jax.tuning import target, tuned_for_cpu
 
 
 def weight(module: nn.Module, name: str, init: Callable, shape: tuple[int, ...]) -> jax.Array:
@@ -157,7 +157,8 @@ class Transformer(nn.Module):
 
     def _alike(self, view) -> bool:
         """Whether the blocks are one program that is compiled once. A CPU runs it more slowly."""
-        if tuned_for_cpu() or self.is_initializing() or self.is_mutable_collection("intermediates"):
+        looped = target().loops and not tuned_for_cpu()
+        if not looped or self.is_initializing() or self.is_mutable_collection("intermediates"):
             return False
         return self.config.layers > 1 and view.layers_alike()
 
