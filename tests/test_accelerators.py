@@ -27,7 +27,7 @@ calls=%fused_computation.1, backend_config={"window_config":{"iteration_bounds":
 ENTRY %main (x: f32[8,512]) -> f32[8,512] {
   %loop = (f32[8,512]) while(%t), condition=%cond, body=%body.2, \
 backend_config={"known_trip_count":{"n":"9"}}
-  %shards = f32[1024]{0} reduce-scatter(%y), channel_id=2
+  %shards = f32[1024]{0} reduce-scatter(%y), channel_id=2, replica_groups={{0,1}}
   ROOT %last = f32[8,512]{1,0} copy(%g), backend_config={"x":{"iteration_bounds":["4"]}}
 }
 """
@@ -62,7 +62,7 @@ def test_arrays_inside_of_fusions_are_not_counted():
 
 
 def test_collectives_have_a_number_and_bytes():
-    wanted = {"all-reduce": [1, 4 * 128 * 4, 4 * 128 * 4], "reduce-scatter": [1, 4096, 4096]}
+    wanted = {"all-reduce": [1, 4 * 128 * 4, 4 * 128 * 4], "reduce-scatter": [1, 8192, 8192]}
     assert communication(PROGRAM) == wanted
     parts = """  %s = (f32[8]{0}, f32[32]{0}) all-gather-start(%x), channel_id=7
   %d = f32[32]{0} all-gather-done(%s)

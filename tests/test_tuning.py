@@ -59,7 +59,7 @@ def test_a_program_is_traced_again_for_another_target():
     lowered = lambda: program.lower(jnp.ones(3)).as_text()
     assert "case" in lowered()
     with tuning.compile_for("tpu"):
-        assert tuning.target() == ("tpu", tuple(jax.devices()))
+        assert tuning.target() == tuning.Target("tpu", tuple(jax.devices()))
         assert "case" not in lowered()
     assert "case" in lowered()
     assert tuning.target().backend == jax.default_backend()
