@@ -105,8 +105,8 @@ def conclusions(tasks: Tasks, reference: str) -> list[str]:
         if SHUFFLED in name
     ]
     return [
-        f"{len(methods)} methods on {len(tasks)} tasks; within the trained sizes the best method "
-        f"of each task has an exact match of {best[worst]:.3f} ({worst}) or more.",
+        f"{len(methods)} methods on {len(tasks)} task{"s" * (len(tasks) > 1)}; within the trained "
+        f"sizes the best method of each task has an exact match of {best[worst]:.3f} ({worst}) or more.",
         f"Beyond them, clearly better than {reference} on the most tasks: {listed} "
         f"of {len(tasks)}.",
         f"The control, {reference} with shuffled positions, has an exact match of at most "
