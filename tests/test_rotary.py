@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax.encoding import Dims, at_layer, chain, place
+from posenc_jax.combinators import chain
+from posenc_jax.encoding import Dims, at_layer, place
 from posenc_jax.encodings import CATALOG, rotary, rotary_scaling
 from posenc_jax.encodings.rotation import angles, ladder
 from tests.catalogue import gap, standing, stir

@@ -10,7 +10,13 @@ import jax
 import jax.numpy as jnp
 
 from posenc_jax.attention.toeplitz import bias_row, skew
-from posenc_jax.encoding import Dims, Encoding, Params, Placed, Table
+from posenc_jax.encoding import (
+    Dims,
+    Encoding,
+    Params,
+    Placed,
+    Table,
+)
 from posenc_jax.tuning import once
 
 # A field that is not an array: a program is compiled for each of its values.

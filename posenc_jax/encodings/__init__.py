@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from posenc_jax.encoding import Encoding, chain
+from posenc_jax.combinators import chain
+from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import (
     absolute,
     absolute_2d,

@@ -3,7 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from posenc_jax.encoding import Encoding, each_layer
+from posenc_jax.combinators import each_layer
+from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.checks import with_axes
 
 

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.encoding import Encoding, chain, per_layer
+from posenc_jax.combinators import chain, per_layer
+from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.bias_formulas import window as windowed
 from posenc_jax.encodings.card import Range, method
 from posenc_jax.encodings.checks import at_least, positive, with_axes

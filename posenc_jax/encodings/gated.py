@@ -12,8 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posenc_jax.combinators import each_layer
 from posenc_jax.dtypes import widest
-from posenc_jax.encoding import Encoding, Walk, each_layer
+from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings.bias import layered
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least

@@ -4,8 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posenc_jax.combinators import each_layer
 from posenc_jax.dtypes import widest
-from posenc_jax.encoding import Encoding, Walk, each_layer
+from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings import rotation
 from posenc_jax.encodings.bias import offsets, per_head
 from posenc_jax.encodings.bias_formulas import alibi_slopes

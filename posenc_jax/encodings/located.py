@@ -3,8 +3,9 @@
 import jax
 import jax.numpy as jnp
 
+from posenc_jax.combinators import each_layer
 from posenc_jax.dtypes import widest
-from posenc_jax.encoding import Encoding, each_layer
+from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least, positive
 from posenc_jax.encodings.definitions import powers, sigmoid, turned_scores

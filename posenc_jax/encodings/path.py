@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.lax.linalg import triangular_solve
 
+from posenc_jax.combinators import each_layer
 from posenc_jax.dtypes import widest
-from posenc_jax.encoding import Encoding, Walk, each_layer
+from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least
 from posenc_jax.encodings.definitions import sigmoid

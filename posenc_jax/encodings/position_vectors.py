@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.encoding import Encoding, Walk, pick_layer
+from posenc_jax.combinators import pick_layer
+from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings import definitions
 from posenc_jax.encodings import input_codes as codes
 from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing

@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.encoding import Encoding, each_layer
+from posenc_jax.combinators import each_layer
+from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import rotation
 from posenc_jax.encodings.card import Range, method
 from posenc_jax.encodings.checks import at_least, positive, require, with_axes

@@ -3,7 +3,8 @@
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.encoding import Encoding, each_layer
+from posenc_jax.combinators import each_layer
+from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least
 from posenc_jax.encodings.definitions import dots

@@ -4,8 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posenc_jax.combinators import each_layer
 from posenc_jax.dtypes import widest
-from posenc_jax.encoding import Encoding, Walk, each_layer
+from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.definitions import sigmoid
 from posenc_jax.encodings.gated import stretches
