@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 PY     := $(VENV)/bin/python
 
-.PHONY: run test torture lint lock bench validate-launch board sweep-kills clean
+.PHONY: run test torture lint lock bench compile-tpu explorer site notebooks validate-launch board sweep-kills clean
 
 run: $(VENV)/.ready
 	$(PY) train.py --config=configs/rope_extrap.py
@@ -39,10 +39,29 @@ bench: $(VENV)/.ready  ## needs about a gigabyte: PyTorch and x-transformers
 	$(PY) -m pip install --quiet '.[bench]'
 	$(PY) scripts/bench.py
 
+compile-tpu: $(VENV)-tpu/.ready  ## what the compiler of a TPU says of our programs, without a TPU; hours
+	$(VENV)-tpu/bin/python scripts/compile_for.py v5e $(if $(ONLY),--only='$(ONLY)')
+
+$(VENV)-tpu/.ready: requirements.txt
+	$(PYTHON) -m venv $(VENV)-tpu
+	$(VENV)-tpu/bin/python -m pip install --quiet -r requirements.txt 'jax[tpu]'
+	touch $@
+
 validate-launch: $(VENV)/.ready-dev  ## SkyPilot and W&B's sweep checker, each in its own environment: 1 GB
 	$(PYTHON) -m venv $(VENV)-sky && $(VENV)-sky/bin/pip install --quiet 'skypilot[gcp]'
 	$(PYTHON) -m venv $(VENV)-sweeps && $(VENV)-sweeps/bin/pip install --quiet 'wandb[sweeps]'
 	$(PY) -m tests.validate_launch $(VENV)-sky/bin $(VENV)-sweeps/bin/python
+
+explorer: $(VENV)/.ready  ## docs/explorer.html; 15 minutes
+	$(PY) scripts/explorer.py
+
+site: $(VENV)/.ready-dev  ## build/site, with warnings as errors
+	$(PY) -m pip install --quiet '.[site]'
+	$(PY) -m mkdocs build
+
+notebooks: $(VENV)/.ready-dev  ## examples/*.ipynb, run, from their sources
+	$(PY) -m pip install --quiet '.[notebooks]'
+	PYTHONPATH=$(CURDIR) JAX_PLATFORMS=cpu $(PY) -m jupytext --to ipynb --set-kernel python3 --execute examples/*.py
 
 board: $(VENV)/.ready  ## the runs that docs/leaderboard does not have yet, then its page; hours
 	$(PY) scripts/board.py
@@ -51,4 +70,4 @@ sweep-kills: $(VENV)/.ready  ## a sweep of 12 points x 3 seeds, killed four time
 	$(PY) -m tests.sweep_kills
 
 clean:
-	rm -rf $(VENV) $(VENV)-sky $(VENV)-sweeps build *.egg-info
+	rm -rf $(VENV) $(VENV)-tpu $(VENV)-sky $(VENV)-sweeps build *.egg-info

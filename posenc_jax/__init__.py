@@ -1,15 +1,13 @@
 """Positional encodings for JAX: pure functions of explicit positions on one interface."""
 
-from posenc_jax.attention import Frame, Layer, attend, frame, logits
+from posenc_jax.attention import Frame, Layer, attend, frame, logits, weights
+from posenc_jax.combinators import chain, each_layer, per_layer
 from posenc_jax.encoding import (
     Dims,
     Encoding,
     Side,
     Walk,
     at_layer,
-    chain,
-    each_layer,
-    per_layer,
 )
 from posenc_jax.encodings import CATALOG, describe, make
 from posenc_jax.layout import Layout, full, layout
@@ -36,4 +34,5 @@ __all__ = [
     "logits",
     "make",
     "per_layer",
+    "weights",
 ]

@@ -1,4 +1,4 @@
-"""What programs are compiled for, and what XLA does badly on a CPU.
+"""What programs are compiled for, and what differs by backend because of how XLA compiles it.
 
 No other file of the library knows of it: attention reads as the mathematics.
 """
@@ -17,6 +17,8 @@ _given = jax.make_user_context(None)  # a part of the keys of `jax.jit`'s caches
 # from about 1,024 tokens on; elsewhere memory decides: 2^25 float32 logits are 128 MB.
 DENSE_LOGITS = {"cpu": 2**21}
 DENSE_LOGITS_ELSEWHERE = 2**25
+STACKS = 1, 8, 32, 128  # rows of a grid after each step; a tile of a TPU has 8 rows of 128 values
+CHOICES = 64  # columns among which `look_up_each` chooses by bits in one pass; a power of 2
 
 
 class Target(NamedTuple):
@@ -24,10 +26,12 @@ class Target(NamedTuple):
 
     backend: "cpu", "gpu" or "tpu".
     devices: of all processes; devices of a topology, for a machine that is not at hand.
+    loops:   whether layers that are alike are a loop. XLA counts the operations of its body once.
     """
 
     backend: str
     devices: tuple[Any, ...]
+    loops: bool = True
 
 
 def target() -> Target:
@@ -36,12 +40,15 @@ def target() -> Target:
     return given or Target(jax.default_backend(), tuple(jax.devices()))
 
 
-def compile_for(backend: str, devices: Sequence[Any] = ()) -> AbstractContextManager[None]:
+def compile_for(
+    backend: str, devices: Sequence[Any] = (), loops: bool = True
+) -> AbstractContextManager[None]:
     """Traces and compiles what is inside for this backend, whatever machine this is.
 
     devices: by default those of this machine, which is enough to trace a program.
+    loops:   see `Target`.
     """
-    return _given(Target(backend, tuple(devices or jax.devices())))
+    return _given(Target(backend, tuple(devices or jax.devices()), loops))
 
 
 def tuned_for_cpu() -> bool:
@@ -93,6 +100,56 @@ def once(make: Callable[..., T], *given: Any) -> T:
     return jax.lax.cond(leaf.ravel()[0] > 0, make, make, *given)
 
 
+def look_up(table_RH: jax.Array, row_BQK: jax.Array) -> jax.Array:
+    """The rows of a table, [B, H, Q, K], in the table's dtype.
+
+    A CPU gathers: forward and backward at 128 x 128 and 512 x 512 this is 2 to 8 times faster than
+    a product with one-hot rows, which take longer to write than the scatter-add that they avoid. An
+    accelerator makes them within the product, where a gather moves number by number; integers, for
+    which it has no fast products, it chooses as `look_up_each` does.
+    """
+    if tuned_for_cpu():
+        return jnp.moveaxis(table_RH[row_BQK], -1, 1)
+    if not jnp.issubdtype(table_RH.dtype, jnp.floating):
+        return look_up_each(table_RH.T[None, :, None], row_BQK[:, None])
+    hot_BQKR = jax.nn.one_hot(row_BQK, len(table_RH), dtype=table_RH.dtype)
+    return jnp.einsum("rh,bqkr->bhqk", table_RH, hot_BQKR, precision="highest")
+
+
+def look_up_each(x_BHQR: jax.Array, column_BHQK: jax.Array) -> jax.Array:
+    """For each query the entries at its columns, [B, H, Q, K]; columns [B, H|1, Q, K].
+
+    A CPU gathers: with the backward pass this is 4 to 10 times faster than a one-hot product. On an
+    accelerator the columns' bits choose within one pass over the result, of `CHOICES` columns at a
+    time: a program for 512 takes minutes to compile.
+    """
+    if tuned_for_cpu():
+        return jnp.take_along_axis(x_BHQR, column_BHQK, axis=-1)
+    if x_BHQR.shape[-1] <= CHOICES:
+        return _chosen(x_BHQR, column_BHQK)
+    x_BHQR = jnp.pad(x_BHQR, [(0, 0)] * 3 + [(0, -x_BHQR.shape[-1] % CHOICES)])
+
+    @jax.checkpoint  # the backward pass would keep which half each bit chose, in every round
+    def take_in(n, found_BHQK):
+        part = jax.lax.dynamic_slice_in_dim(x_BHQR, n * CHOICES, CHOICES, axis=-1)
+        return jnp.where(column_BHQK // CHOICES == n, _chosen(part, column_BHQK), found_BHQK)
+
+    zeros_BHQK = jnp.zeros_like(x_BHQR[..., :1]) + jnp.zeros_like(column_BHQK, x_BHQR.dtype)
+    return jax.lax.fori_loop(0, x_BHQR.shape[-1] // CHOICES, take_in, zeros_BHQK)
+
+
+def _chosen(x_BHQR: jax.Array, column_BHQK: jax.Array) -> jax.Array:
+    """See `look_up_each`: each bit, from the lowest on, halves the candidates."""
+    left = [x_BHQR[..., n : n + 1] for n in range(x_BHQR.shape[-1])]
+    bit = 0
+    while len(left) > 1:
+        odd_BHQK = (column_BHQK >> bit) & 1 == 1
+        pairs = zip(left[::2], left[1::2], strict=False)
+        last = left[len(left) - len(left) % 2 :]
+        left, bit = [*(jnp.where(odd_BHQK, b, a) for a, b in pairs), *last], bit + 1
+    return jnp.broadcast_to(left[0], jnp.broadcast_shapes(left[0].shape, column_BHQK.shape))
+
+
 def sum_rows(x_BHQK: jax.Array) -> jax.Array:
     """The sum over the first axis, kept as an axis of size 1.
 
@@ -103,3 +160,79 @@ def sum_rows(x_BHQK: jax.Array) -> jax.Array:
     rows_BN = x_BHQK.reshape(x_BHQK.shape[0], -1)
     sum_1N = jnp.matmul(jnp.ones_like(rows_BN[None, :, 0]), rows_BN, precision="highest")
     return sum_1N.reshape(1, *x_BHQK.shape[1:])
+
+
+def skew(row_BHN: jax.Array, queries: int) -> jax.Array:
+    """[B, H, Q + K] to [B, H, Q, K]: element (i, j) is entry Q - 1 - i + j of the row.
+
+    On a CPU Q copies of the row are cut again into lines that are one value shorter. A TPU has its
+    arrays in tiles of their last two axes; there that takes six times as many instructions as the
+    rest of attention, and slices make the grid.
+    """
+    *lead, size = row_BHN.shape
+    keys = size - queries
+    if not tuned_for_cpu():
+        # XLA lays logits out on a TPU with queries last; the swapped grid is then in place.
+        return jnp.swapaxes(_by_slices(row_BHN[..., -2::-1], keys), -1, -2)
+    copies = jnp.broadcast_to(row_BHN[..., None, :], (*lead, queries, size))
+    flat = copies.reshape(*lead, queries * size)[..., queries - 1 : queries * size - 1]
+    return flat.reshape(*lead, queries, size - 1)[..., :keys]
+
+
+def _by_slices(row_BHN: jax.Array, queries: int) -> jax.Array:
+    """[B, H, Q + K - 1] to [B, H, Q, K], as `skew`: a few slices, then slices of all those.
+
+    The last slices, which have all the bytes, begin at whole tiles of a TPU.
+    """
+    small = [rows for rows in STACKS if rows <= queries]
+    whole = queries + -queries % small[-1]
+    pads = [(0, 0)] * (row_BHN.ndim - 1) + [(whole - queries, 0)]
+    made, grid = 1, jnp.pad(row_BHN, pads)[..., None, :]
+    for rows in (*small[1:], whole):
+        size = grid.shape[-1] - (rows - made)
+        starts = range(rows - made, -1, -made)
+        grid = jnp.concatenate([grid[..., at : at + size] for at in starts], axis=-2)
+        made = rows
+    return grid[..., :queries, :]
+
+
+def exponentials(a_BTHGUV: jax.Array) -> jax.Array:
+    """exp(A) of the small matrices in the last two axes.
+
+    `jax.scipy.linalg.expm` solves linear systems, for which a TPU needs 900 MB at 256 tokens. There
+    Taylor's series is summed entry by entry. A norm above 2^17 is too large for both.
+    """
+    if tuned_for_cpu():
+        return jax.scipy.linalg.expm(a_BTHGUV)
+    found_UVBHGT = _series(a_BTHGUV.transpose(4, 5, 0, 2, 3, 1))  # tokens fill the tiles of a TPU
+    return found_UVBHGT.transpose(2, 5, 3, 4, 0, 1)
+
+
+def _series(a_UVN: jax.Array) -> jax.Array:
+    """exp(A), [U, V, ...]: the series of A / 2^s, whose norm is at most 2, squared s times."""
+    most, terms = 16, 24  # the next term is below 3e-18
+    eye_UV = jnp.eye(len(a_UVN), dtype=a_UVN.dtype)
+    eye_UVN = eye_UV.reshape(*eye_UV.shape, *[1] * (a_UVN.ndim - 2))
+    norm_N = jnp.abs(a_UVN).sum(axis=0).max(axis=0)
+    halvings_N = jnp.clip(jnp.ceil(jnp.log2(jnp.maximum(norm_N, 0.5))) - 1, 0, most)
+    a_UVN = a_UVN * jnp.exp2(-halvings_N)[None, None]
+
+    def product(a_UVN, b_VWN):
+        return sum(a_UVN[:, v, None] * b_VWN[None, v] for v in range(len(b_VWN)))
+
+    def horner(n, sum_UVN):
+        return eye_UVN + product(a_UVN, sum_UVN) / (terms - n).astype(a_UVN.dtype)
+
+    def square(n, x_UVN):
+        more_N = n.astype(halvings_N.dtype) < halvings_N
+        return jnp.where(more_N[None, None], product(x_UVN, x_UVN), x_UVN)
+
+    series = jax.lax.fori_loop(0, terms, horner, eye_UVN + jnp.zeros_like(a_UVN))
+    return jax.lax.fori_loop(0, most, square, series)
+
+
+def each_times(matrix_BTHGUV: jax.Array, x_BTHGV: jax.Array) -> jax.Array:
+    """Each small matrix times its vector, [B, T, H, G, U]; on accelerators entry by entry."""
+    if tuned_for_cpu():
+        return jnp.matmul(matrix_BTHGUV, x_BTHGV[..., None], precision="highest")[..., 0]
+    return (matrix_BTHGUV * x_BTHGV[..., None, :]).sum(axis=-1)

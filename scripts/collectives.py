@@ -35,6 +35,8 @@ WAYS = {"rows spread": (1, False), "seeds spread": (8, False), "rows spread, FSD
 class Collective(NamedTuple):
     """One instruction: its kind, the bytes that it leaves on each device, and whether it is in the
     loop over steps (otherwise it runs once a chunk).
+
+    A reduce-scatter has the bytes that it reads, so that it compares with an all-reduce.
     """
 
     kind: str
@@ -52,14 +54,25 @@ class Way(NamedTuple):
 
 
 def collectives(program: str) -> Iterator[Collective]:
-    """Yields the collectives in the text of a compiled program."""
-    found = re.compile(rf"= (?P<type>.+?) (?P<kind>{'|'.join(KINDS)})(-start)?\(")
-    entry = False
+    """Yields the collectives in the text of a compiled program.
+
+    One that runs beside other instructions is in the text several times, with one channel.
+    """
+    found = re.compile(rf"= (?P<type>.+?) (?P<kind>{'|'.join(KINDS)})(?P<start>-start)?\(")
+    entry, channels = False, set()
     for line in program.splitlines():
         if line.endswith("{") and not line.startswith(" "):
             entry = line.startswith("ENTRY")
         elif match := found.search(line):
-            yield Collective(match["kind"], _bytes(match["type"]), not entry)
+            channel = re.search(r"channel_id=(\d+)", line)
+            if channel and channel[1] in channels:
+                continue
+            channels |= {channel[1]} if channel else set()
+            sizes = _bytes(match["type"])
+            if match["start"] and match["kind"] != "all-reduce":
+                sizes = sizes[len(sizes) // 2 :]  # the first half are its operands
+            read = _group(line) if match["kind"] == "reduce-scatter" else 1
+            yield Collective(match["kind"], read * sum(sizes), not entry)
 
 
 def on_first_device(tree: Any) -> int:
@@ -114,13 +127,20 @@ def _count(found: Sequence[Collective]) -> str:
     return ", ".join(f"{counted[kind]} {kind}" for kind in KINDS if counted[kind]) or "0"
 
 
-def _bytes(type: str) -> int:
-    """Returns the bytes of the arrays in a type such as (f32[8,16]{1,0}, s32[])."""
-    total = 0
-    for kind, bits, shape in re.findall(r"\b(pred|[a-z]+?(\d+))\[([\d,]*)\]", type):
-        size = math.prod(int(n) for n in shape.split(",") if n)
-        total += size * (1 if kind == "pred" else int(bits) // 8)
-    return total
+def _group(line: str) -> int:
+    """Returns how many devices take part together: those of replica_groups={{0,1},..} or [..,2]."""
+    match = re.search(r"replica_groups=(?:\{\{([\d,]+)\}|\[(?:\d+,)*(\d+)\])", line)
+    assert match, f"no replica_groups in: {line}"
+    return int(match[2]) if match[2] else match[1].count(",") + 1
+
+
+def _bytes(type: str) -> list[int]:
+    """Returns the bytes of each array in a type such as (f32[8,16]{1,0}, s32[])."""
+    found = re.findall(r"\b(pred|[a-z]+?(\d+))\[([\d,]*)\]", type)
+    return [
+        math.prod(int(n) for n in shape.split(",") if n) * (1 if kind == "pred" else int(bits) // 8)
+        for kind, bits, shape in found
+    ]
 
 
 def main() -> None:

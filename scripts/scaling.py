@@ -117,7 +117,7 @@ def step_and_state(setting: Setting) -> tuple[Callable, Callable]:
 
 def analysis(step: Callable, state: Any) -> Any:
     """Returns XLA's count of a step's operations: "flops", "bytes accessed"."""
-    with tuning.compile_for("tpu"):
+    with tuning.compile_for("tpu", loops=False):
         return jax.jit(step).lower(state).cost_analysis()
 
 
@@ -132,7 +132,7 @@ def kept(setting: Setting) -> int:
         return training.mean_loss(logits_BTV, batch.targets_BT, batch.weights_BT)
 
     key = jax.random.key(0)
-    with tuning.compile_for("tpu"):
+    with tuning.compile_for("tpu", loops=False):
         return residual_bytes(partial(loss, key=key), jax.eval_shape(model.init, key))
 
 

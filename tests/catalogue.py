@@ -17,7 +17,9 @@ from posenc_jax.layout import Layout, full, layout
 
 VOCAB, TIME, COLUMNS, GROUPS = 11, 24, 6, 5
 NAMES = sorted(CATALOG)
-CONFIG = ModelConfig(width=32, heads=4, layers=1, mlp=2)
+CAP = 3.0
+# With what is optional in attention, which every method must be right with; other tests have none.
+CONFIG = ModelConfig(width=32, heads=4, kv_heads=2, layers=1, mlp=2, sinks=True, cap=CAP)
 
 
 class Case(NamedTuple):
@@ -71,8 +73,20 @@ def stem(config: ModelConfig) -> Any:
 
 
 def model_of(name: str, encoding: Encoding, config: ModelConfig) -> transformer.Model:
-    config = config.model_copy(update={"layers": layers(encoding)})
+    sinks, cap = config.sinks and normalised(encoding), (capped(encoding) and config.cap) or None
+    given = {"layers": layers(encoding), "sinks": sinks, "cap": cap}
+    config = config.model_copy(update=given)
     return transformer.build(config, encoding, VOCAB, axes=card(name).axes)
+
+
+def normalised(encoding: Encoding) -> bool:
+    """Whether a softmax makes the weights, so that a sink can take part."""
+    return encoding.walk is None or not encoding.walk.weighs
+
+
+def capped(encoding: Encoding) -> bool:
+    """Whether the logits are made of products that a cap can bound."""
+    return encoding.walk is None or not encoding.walk.corrects
 
 
 def layers(encoding: Encoding) -> int:
@@ -121,8 +135,11 @@ def standing(pos_BT: jax.Array, length_BT: Any = None) -> Layout:
     return found.replace(length_BT=jnp.broadcast_to(length_BT, pos_BT.shape[:2]))
 
 
-def attention(encoding: Encoding, params: Any, q, k, v, at: Layout, layer: int = 0, **form: Any):
-    """What one layer makes of queries, keys and values [B, T, H, C]; `form` goes to `frame`.
+def attention(
+    encoding: Encoding, params: Any, q, k, v, at: Layout, layer: int = 0, options=None, **form: Any
+):
+    """What one layer makes of queries, keys and values [B, T, H, C]; `form` goes to `frame`, and
+    `options` to `attend`.
 
     The parameters are those of two layers where the method tells layers apart, as `layers` has it.
     """
@@ -130,7 +147,7 @@ def attention(encoding: Encoding, params: Any, q, k, v, at: Layout, layer: int =
     dims = Dims(heads * head, heads, head, layers(encoding))
     view = frame(encoding, params, at, dims, **form)
     x = view.embed(q.reshape(*q.shape[:2], -1))
-    return attend(q, k, v, view.layer(layer, x))
+    return attend(q, k, v, view.layer(layer, x), **(options or {}))
 
 
 def gap(a: jax.Array, b: jax.Array) -> float:

@@ -1,4 +1,4 @@
-"""SHAPE and CAPE: what their draws are, who shares them, and what is shown in evaluation."""
+"""SHAPE, CAPE and PoSE: what their draws are, who shares them, and what is shown in evaluation."""
 
 import functools
 
@@ -9,6 +9,7 @@ import pytest
 
 from posenc_jax import chain, make
 from posenc_jax.encoding import place
+from posenc_jax.encodings import check
 from posenc_jax.layout import full, join, layout
 
 KEY = jax.random.key(0)
@@ -136,3 +137,48 @@ def test_refuses_positions_of_two_axes(encoding):
     at = full(1, 4).replace(pos_BT=jnp.zeros((1, 4, 2), jnp.int32))
     with pytest.raises(ValueError, match=r"is not \[B, T\]"):
         encoding.place(None, at)
+
+
+def test_pose_jumps_once():
+    """Positions count up by one but for one jump; the last stays below the limit."""
+    found = np.asarray(shown(make("pose", limit=40), KEY, full(3000, 8)))
+    steps = np.diff(found, axis=1)
+    assert (found[:, 0] == 0).all()
+    assert ((steps != 1).sum(axis=1) <= 1).all()
+    jump, first = found[:, -1] - 7, 1 + (steps != 1).argmax(axis=1)
+    counts = np.bincount(jump, minlength=33)
+    assert len(counts) == 33, "0 .. limit - n"
+    assert ((counts - 3000 / 33) ** 2 / (3000 / 33)).sum() < 62.5  # chi-squared, 32 degrees, 99.9%
+    sizes = np.bincount(first[jump > 0], minlength=5)
+    assert sizes[0] == 0
+    assert len(sizes) == 5, "the first part has 1 .. (n + 1) // 2 tokens"
+    assert sizes[1:].min() > 0.2 * sizes.sum()
+
+
+def test_pose_rests_in_evaluation_and_where_nothing_is_left():
+    at, encoding = full(2, 5), make("pose", limit=64)
+    np.testing.assert_array_equal(shown(encoding, None, at), at.pos_BT)
+    np.testing.assert_array_equal(shown(make("pose", limit=5), KEY, at), at.pos_BT)
+    assert shown(encoding, KEY, at).dtype == at.pos_BT.dtype
+    assert (shown(encoding, KEY, at) != at.pos_BT).any(), "control: training"
+
+
+def test_pose_draws_for_each_sequence_wherever_its_padding_is():
+    encoding = make("pose", limit=4000)
+    packed = layout(jnp.asarray([[1] * 4 + [2] * 4] * 3))
+    ends = np.asarray(shown(encoding, KEY, packed))[:, [3, 7]].ravel()
+    assert len(set(ends)) == 6
+    put = lambda left, right: layout(jnp.asarray([[0] * left + [1] * 4 + [0] * right]))
+    bare = np.asarray(shown(encoding, KEY, put(0, 0)))[0]
+    for left, right in ((1, 0), (0, 3), (2, 2)):
+        padded = np.asarray(shown(encoding, KEY, put(left, right)))[0, left:][:4]
+        np.testing.assert_array_equal(padded, bare)
+    assert not np.array_equal(shown(encoding, jax.random.key(1), put(0, 0))[0], bare)
+
+
+def test_a_table_behind_pose_needs_the_limit():
+    """A chain is refused where training gives positions that a part cannot read."""
+    make("pose+learned", limit=64, length=64)
+    check("pose+learned", {"limit": 64, "length": 64}, 8)
+    with pytest.raises(ValueError, match=r"learned reads positions in \[0, 32\), and in training"):
+        check("pose+learned", {"limit": 64, "length": 32, "beyond": "error"}, 8)

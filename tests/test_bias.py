@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax import CATALOG, Dims, at_layer, make
+from posenc_jax import CATALOG, Dims, at_layer, frame, full, make
 from posenc_jax.encodings import reach
 from posenc_jax.encodings.bias_formulas import alibi_slopes
 from posenc_jax.encodings.bias_tables import bucket_starts
@@ -47,9 +47,9 @@ def test_logits_are_the_papers(name, options):
     with jax.enable_x64(True):
         encoding, params = layer_of(name, options)
         sides = [(jnp.asarray(q_THC)[None], "q"), (jnp.asarray(k_THC)[None], "k")]
-        if encoding.rotate is not None:
-            table = encoding.table(params, None, DIMS)
-            sides = [(encoding.rotate(table, x_BTHC, side), side) for x_BTHC, side in sides]
+        if encoding.temper is not None:
+            factor = encoding.temper(params, None, None, DIMS)
+            sides[0] = sides[0][0] * factor[..., None], "q"
         pos = jnp.asarray(pos_T)[None]
         bias = jax.jit(encoding.bias, static_argnums=3)(params, pos, pos, DIMS)
         assert bias.dtype == jnp.float64
@@ -132,12 +132,13 @@ def test_t5_buckets_do_not_depend_on_rounding():
 
 def test_t5_unscaled_undoes_the_scale_on_queries_alone():
     encoding = make("t5", scaled=False)
-    x_BTHC = jnp.ones((1, 2, 3, 4), jnp.bfloat16)
-    root = encoding.table({}, None, DIMS)
-    np.testing.assert_array_equal(encoding.rotate(root, x_BTHC, "q"), 2 * x_BTHC)
-    assert encoding.rotate(root, x_BTHC, "q").dtype == jnp.bfloat16
-    np.testing.assert_array_equal(encoding.rotate(root, x_BTHC, "k"), x_BTHC)
-    assert make("t5").rotate is None
+    x_BTHC = jnp.ones((1, 2, DIMS.heads, DIMS.head), jnp.bfloat16)
+    params = encoding.init(jax.random.key(0), DIMS)
+    q, k = frame(encoding, params, full(1, 2), DIMS).layer(0).rotate(x_BTHC, x_BTHC)
+    np.testing.assert_array_equal(q, DIMS.head**0.5 * x_BTHC)
+    assert q.dtype == jnp.bfloat16
+    np.testing.assert_array_equal(k, x_BTHC)
+    assert make("t5").temper is None
 
 
 def test_alibi_slopes_are_the_authors():

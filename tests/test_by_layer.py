@@ -65,6 +65,49 @@ def test_local_global_layers():
     assert gap(near, weights(rope, 0)[0, :4, 0]) > 1e-3
 
 
+def test_irope_chunks():
+    """Layers with rope see their own chunk of positions; the fourth layer sees all."""
+    chunks, rope = by_layer.irope(chunk=5), make("rope", base=500_000.0)
+    found = weights(chunks, 0, start=7)[0, :, 0]  # chunks begin at positions 5, 10 and 15
+    seen = np.asarray(found > 0).sum(axis=1)
+    assert seen.tolist() == [1, 2, 3, 1, 2, 3, 4, 5, 1, 2, 3, 4]
+    assert gap(found[:3], weights(rope, 0)[0, :3, 0]) < 1e-6
+    assert gap(weights(chunks, 3), weights(by_layer.irope(), 3)) == 0.0
+    assert gap(weights(chunks, 0), weights(by_layer.irope(), 0)) > 1e-2
+    assert gap(weights(by_layer.irope(chunk=99), 0), weights(by_layer.irope(), 0)) < 1e-6
+
+
+def test_local_global_factor():
+    """In global layers alone, as `pi`."""
+    scaled, plain = by_layer.local_global(factor=8.0), by_layer.local_global()
+    assert gap(weights(scaled, 0), weights(plain, 0)) == 0.0
+    assert gap(weights(scaled, 5), weights(make("pi", base=1e6, factor=8.0), 5)) < 1e-6
+    assert gap(weights(scaled, 5), weights(plain, 5)) > 1e-2
+
+
+@pytest.mark.parametrize("name", ["olmo3", "gpt_oss"])
+def test_windows_and_yarn(name):
+    """Local layers see a window: Olmo 3's with rope, gpt-oss's with YaRN; the others YaRN, all."""
+    every, ramp, options = {
+        "olmo3": (4, "pairs_truncated", {"base": 1e4, "factor": 8.0, "length": 100}),
+        "gpt_oss": (2, "pairs", {"base": 1e4, "factor": 32.0, "length": 100}),
+    }[name]
+    layout, yarn = make(name, window=4, **options), make("yarn", ramp=ramp, **options)
+    rope = make("rope", base=1e4)
+    local, other = (rope, yarn) if name == "olmo3" else (yarn, rope)
+    for layer in range(8):
+        found = weights(layout, layer)[0, :, 0]
+        seen = np.asarray(found > 0).sum(axis=1)
+        if (layer + 1) % every:
+            assert seen.tolist() == [1, 2, 3] + [4] * (TIME - 3)
+            assert gap(found[:4], weights(local, 0)[0, :4, 0]) < 1e-6, "what fits the window"
+            assert gap(found[:4], weights(other, 0)[0, :4, 0]) > 1e-3, "control"
+        else:
+            assert seen.tolist() == list(range(1, TIME + 1))
+            assert gap(found, weights(yarn, 0)[0, :, 0]) < 1e-6
+            assert gap(found, weights(rope, 0)[0, :, 0]) > 1e-3, "control"
+
+
 def test_layouts_are_per_layer():
     """What the names stand for can be put together by hand."""
     rope = make("rope", base=500_000.0)
@@ -77,7 +120,7 @@ def test_layouts_are_per_layer():
         assert gap(weights(gemma, layer), weights(both, layer)) < 1e-6
 
 
-@pytest.mark.parametrize("name", ["irope", "local_global"])
+@pytest.mark.parametrize("name", ["irope", "local_global", "olmo3", "gpt_oss"])
 def test_layouts_have_no_parameters(name):
     """One set of weights reads with them, with rope, and without positions."""
     encoding = make(name)
@@ -101,6 +144,11 @@ def test_layouts_compose():
     ("build", "options", "message"),
     [
         (by_layer.irope, {"every": 1}, "encoding.every: 1 must be 2 or more"),
+        (by_layer.irope, {"chunk": 0}, "encoding.chunk: 0 must be 1 or more"),
+        (by_layer.local_global, {"factor": 0.5}, "encoding.factor: 0.5 must be 1 or more"),
+        (by_layer.olmo3, {"window": 1}, "encoding.window: 1 must be 2 or more"),
+        (by_layer.olmo3, {"every": 1}, "encoding.every: 1 must be 2 or more"),
+        (by_layer.gpt_oss, {"base": 1.0}, "encoding.base: 1.0 must be above 1"),
         (by_layer.irope, {"floor": 0}, "encoding.floor: 0 must be positive"),
         (by_layer.irope, {"temperature": -0.1}, "encoding.temperature: -0.1 must be 0 or more"),
         (by_layer.local_global, {"every": 0}, "encoding.every: 0 must be 2 or more"),

@@ -4,6 +4,8 @@ A method enters by its card alone. The numbers (parity with the definition in fl
 range policy, options) are in test_catalogue_numbers.py.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +13,19 @@ import pytest
 
 from posenc_jax import CATALOG
 from posenc_jax.encodings import card
-from tests.catalogue import NAMES, TIME, attention, case, gap, tokens, where, whole
+from tests.catalogue import (
+    CAP,
+    NAMES,
+    TIME,
+    attention,
+    capped,
+    case,
+    gap,
+    normalised,
+    tokens,
+    where,
+    whole,
+)
 
 PLACED = [name for name in NAMES if card(name).kind != "positions"]
 
@@ -107,20 +121,25 @@ def test_catalogue_padding_side(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_catalogue_blockwise(name):
-    """The blockwise form equals the dense one, in values and in gradients."""
+    """The blockwise form equals the dense one, in values and gradients; keys shared, sinks, cap."""
     c, at = case(name), where(name, np.array([[1] * 9 + [2] * 15, [1] * 20 + [0] * 4]))
     real = np.asarray(at.segment_BT > 0)[..., None, None]
     rng = np.random.default_rng(8)
     weights, *qkv = rng.normal(size=(4, 2, TIME, 4, 8)).astype(np.float32)
     weights = np.where(real, weights, 0)
+    q, k, v = map(jnp.asarray, qkv)
+    sink_H = jnp.asarray(rng.normal(size=4), jnp.float32) if normalised(c.encoding) else None
 
-    def loss(params, qkv, at, form):
+    def loss(params, given, at, form):
+        *qkv, sink_H = given
+        options = {"sink_H": sink_H, "cap": CAP if capped(c.encoding) else None}
         layers = range(1 if c.encoding.at is None else 2)
-        outs = [attention(c.encoding, params, *qkv, at, n, form=form, block=8) for n in layers]
+        run = functools.partial(attention, c.encoding, params, *qkv, at, options=options)
+        outs = [run(n, form=form, block=8) for n in layers]
         return sum((out * weights).sum() for out in outs), outs
 
     run = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)
-    given = c.params["encoding"], list(map(jnp.asarray, qkv))
+    given = c.params["encoding"], [q, k[:, :, :2], v[:, :, :2], sink_H]
     (_, dense), dense_grads = run(*given, at, "dense")
     (_, block), block_grads = run(*given, at, "blockwise")
     off = lambda a, b: max(jax.tree.leaves(jax.tree.map(gap, a, b)))

@@ -46,6 +46,14 @@ def softmax(s):
     return e / e.sum(axis=-1, keepdims=True)
 
 
+def output(method, o, params, encoding, v_THC, pos_T, s_HTT):
+    """The definition's output, of its logits."""
+    weight_HTT = np.exp(s_HTT) if encoding.walk and encoding.walk.weighs else softmax(s_HTT)
+    if method.outputs:
+        return method.outputs(o, params, weight_HTT, v_THC, pos_T, len(pos_T))
+    return np.einsum("hqk,khc->qhc", weight_HTT, v_THC)
+
+
 @pytest.mark.parametrize("time", LENGTHS)
 @pytest.mark.parametrize("name", NAMES)
 def test_catalogue_parity(name, time):
@@ -79,12 +87,12 @@ def test_catalogue_parity(name, time):
             s_HTT = method.scores(o, jax.tree.map(np.asarray, own), q[0], k[0], pos_T, time)
             if method.axes == 0:
                 s_HTT = np.where(np.tri(time, dtype=bool), s_HTT, -np.inf)
-            weights = np.exp if used.walk and used.walk.weighs else softmax
-            wanted = np.einsum("hqk,khc->qhc", weights(s_HTT), v[0])
+            own = jax.tree.map(np.asarray, own)
+            read = functools.partial(output, method, o, own, used, v[0], pos_T)
+            wanted = read(s_HTT)
             np.testing.assert_allclose(got, wanted, atol=1e-9)
             if time > 1:
-                off = weights(s_HTT + 1e-6 * rng.normal(size=s_HTT.shape))
-                wrong = np.einsum("hqk,khc->qhc", off, v[0])
+                wrong = read(s_HTT + 1e-6 * rng.normal(size=s_HTT.shape))
                 assert gap(got, wrong) > 1e-9, "control: a slightly wrong score must be seen"
 
 
@@ -115,7 +123,7 @@ def outputs(name, **options):
     c = with_options(name, **options)
     near = where(name, np.array([[1] * 7 + [2] * 17] * 2))
     found = [c.apply(c.params, tokens(20), at) for at in (near, whole(name, stretch=FAR))]
-    if card(name).kind == "positions":
+    if c.encoding.place is not None:
         placed = c.model.place(jax.random.key(1), whole(name))
         found.append(c.apply(c.params, tokens(20), whole(name), placed))
     return found

@@ -8,7 +8,8 @@ from flax import serialization
 
 import posenc_jax
 from posenc_jax import CATALOG, Dims, Encoding, Side, Walk, at_layer, chain, describe, make
-from posenc_jax.encoding import each_layer, only_places, per_layer, place
+from posenc_jax.combinators import each_layer, only_places, per_layer
+from posenc_jax.encoding import place
 from posenc_jax.encodings import card
 from posenc_jax.options import FieldError, checked
 from tests.catalogue import standing

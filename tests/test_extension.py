@@ -1,10 +1,11 @@
 """Context extension of released models: frozen frequencies, lists by length, dropped positions."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax.encoding import place
+from posenc_jax import frame
 from posenc_jax.encodings import extension, rotary, rotary_scaling
 from tests.catalogue import gap, standing
 from tests.test_rotary import DIMS, counted, logits, vectors
@@ -19,8 +20,9 @@ LISTS = {
 def score(encoding, pos_BT, length, seed=1):
     """Scores of a row that says how long its sequence is."""
     q, k = vectors(seed)
-    table = encoding.table({}, place(encoding, None, standing(pos_BT, length)), DIMS)
-    q, k = (encoding.rotate(table, x, side) for x, side in ((q, "q"), (k, "k")))
+    at = standing(pos_BT, length)
+    layer = frame(encoding, {}, at, DIMS).layer(0)
+    q, k = layer.rotate(q, k)
     return jnp.einsum("bqhc,bkhc->bhqk", q, k)[0] / 8**0.5
 
 
@@ -74,6 +76,31 @@ def test_longrope_keeps_its_first_tokens():
     assert gap(found.cos[:, :5], trained.cos[:, :5] * root) < 1e-6
     assert gap(found.cos[:, 5:], without.cos[:, 5:]) == 0.0
     assert gap(found.cos[:, :5], without.cos[:, :5]) > 1e-3
+
+
+def test_resonance_repeats_after_whole_wavelengths():
+    """Each pair is back at its start after a whole number of tokens, as in the authors' code."""
+    with jax.enable_x64(True):
+        resonance, rope = extension.resonance(), rotary.rope()
+        for pair, wave in enumerate((6, 20, 63, 199)):  # 2 pi 10000^(k/8), rounded
+            there = table_of(resonance, counted(wave, 1), 12).sin[0, 0, 0, pair]
+            assert abs(float(there)) < 1e-8
+            plain = table_of(rope, counted(wave, 1), 12).sin[0, 0, 0, pair]
+            assert abs(float(plain)) > 1e-3, "control: rope"
+
+
+def test_resonance_rounds_yarn():
+    """With a factor: the wavelengths of `yarn`, rounded, and its temperature."""
+    options = {"factor": 8.0, "length": 64, "ramp": "pairs_truncated"}
+    with jax.enable_x64(True):
+        found, yarn = (
+            table_of(build(**options), counted(1, 1), 12)
+            for build in (extension.resonance, rotary_scaling.yarn)
+        )
+        wave_F = [2 * np.pi / np.arctan2(t.sin, t.cos)[0, 0, 0] for t in (found, yarn)]
+        np.testing.assert_allclose(wave_F[0], np.round(wave_F[1]), rtol=1e-9)
+        assert np.abs(wave_F[0] - wave_F[1]).max() > 0.1, "control: yarn itself"
+        assert gap(np.hypot(*found), np.hypot(*yarn)) < 1e-12
 
 
 def test_drope_is_nope_up_to_the_trained_length():

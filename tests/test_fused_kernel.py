@@ -166,3 +166,25 @@ def test_what_auto_chooses(backend, name, time, form):
     if form == "kernel":
         with compile_for(backend, 2 * jax.devices()):
             assert jax.eval_shape(chosen, made).alike.form == "blockwise"
+
+
+@pytest.mark.parametrize("name", ["rope", "t5", "fox"])
+def test_kernel_shared_keys_sinks_and_cap(name):
+    """Two heads of queries share one of keys; values and gradients, the sink's too."""
+    encoding, params = method(name)
+    q, k, v, g = draw()
+    sink_H, at = jnp.array([0.5, -1.0]), layout(jnp.asarray(PADDED))
+
+    def both(form, cap):
+        def out(q, k, v, params, sink_H):
+            view = frame(encoding, params, at, DIMS, form=form, block=BLOCK)
+            layer = view.layer(1, g.reshape(2, TIME, -1))
+            return attend(q, k, v, layer, sink_H=sink_H, cap=cap)
+
+        o, pull = jax.vjp(out, q, k[:, :, :1], v[:, :, :1], params, sink_H)
+        return o, pull(g)
+
+    found = jax.jit(both, static_argnums=(0, 1))
+    # The gradient of fox's gate is a sum over all pairs, which float32 keeps to 2e-5.
+    assert gap(found("dense", 1.0), found("kernel", 1.0)) < 3e-5
+    assert gap(found("dense", 1.0), found("dense", 2.0)) > 1e-3, "control: another cap"

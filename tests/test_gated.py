@@ -1,4 +1,4 @@
-"""Methods that count along storage: gates, decays, broken sticks, and the turns of PaTH."""
+"""Methods that sum along storage: gates, decays, broken sticks, and the turns of PaTH."""
 
 import jax
 import jax.numpy as jnp
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from posenc_jax import Dims, attend, chain, frame, make
+from posenc_jax.attention import logits
 from posenc_jax.encodings.gated import STRETCH, sums_after
 from posenc_jax.layout import full, layout
 
@@ -14,6 +15,8 @@ DIMS = Dims(model=HEADS * HEAD, heads=HEADS, head=HEAD, layers=1)
 METHODS = {
     "cope": {"length": 4},
     "fox": {},
+    "fox_rows": {"width": 3},
+    "wall": {"gate_bias": 0.0},
     "stick_breaking": {"own": True},
     "path": {"rank": 4},
 }
@@ -64,7 +67,7 @@ def test_sums_are_as_exact_far_from_the_start_as_near_it():
     assert abs(float(from_the_start[-1] - from_the_start[-11]) - wanted) > 1e-2
 
 
-@pytest.mark.parametrize("name", [*METHODS, "path+fox"])
+@pytest.mark.parametrize("name", [*(n for n in METHODS if n != "fox_rows"), "path+fox"])
 def test_a_query_that_looks_ahead_reads_as_if_it_stood_last(name):
     encoding, params = of(name)
     time = 14
@@ -131,14 +134,66 @@ def test_cope_counts_every_key_where_all_gates_are_open():
     np.testing.assert_allclose(found, np.einsum("hqk,khc->qhc", weights, v[0]), atol=1e-4)
 
 
+def through_gates(gate_bias: float, q, k, v):
+    """Attention by wall with all gates at sigmoid(gate_bias)."""
+    encoding = make("wall")
+    (params,) = encoding.init(jax.random.key(0), DIMS)
+    params = {"gate": 0 * params["gate"], "gate_bias": 0 * params["gate_bias"] + gate_bias}
+    return run(encoding, (params,), q, k, v, full(1, q.shape[1]))
+
+
+def test_walls_open_gates_are_plain_attention():
+    q, k, v = draw(1, 40)
+    plain = run(make("nope"), {}, q, k, v, full(1, 40))
+    np.testing.assert_allclose(through_gates(50.0, q, k, v), plain, atol=1e-5)
+    assert np.abs(through_gates(0.0, q, k, v) - plain).max() > 0.1, "control: gates of a half"
+
+
+def test_walls_closed_gates_overflow_nowhere():
+    """Only a token's own product is left; sums from the start would be far below ln of a float."""
+    time, gate = 50, -40.0
+    q, k, v = draw(1, time)
+    found, pull = jax.vjp(lambda q: through_gates(gate, q, k, v), q)
+    (slope,) = pull(found)
+    assert np.isfinite(found).all()
+    assert np.isfinite(slope).all()
+    own = np.einsum("qhc,qhc->hq", q[0], k[0]) / np.sqrt(HEAD)
+    s_HQK = np.where(np.eye(time, dtype=bool), own[..., None], 0.0)
+    s_HQK = np.where(np.tri(time, dtype=bool), s_HQK, -np.inf)
+    weights = np.exp(s_HQK - s_HQK.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    np.testing.assert_allclose(found[0], np.einsum("hqk,khc->qhc", weights, v[0]), atol=1e-5)
+    with np.errstate(over="ignore", invalid="ignore"):
+        from_the_start = np.cumsum(np.full(time, gate, np.float32))
+        quotient = np.exp(from_the_start)[:, None] * np.exp(-from_the_start)[None]
+    assert not np.isfinite(quotient).all(), "control: a quotient of two products"
+
+
+def test_fox_rows_in_an_encoder_leaves_out_the_querys_own_gate_alone():
+    encoding, params = of("fox_rows")
+    q, k, _ = draw(1, 7)
+    x = k.reshape(1, 7, -1)
+    view = frame(encoding, params, full(1, 7), DIMS, causal=False, form="dense")
+    found = logits(q, k, view.layer(0, x))[0] - jnp.einsum("qhc,khc->hqk", q[0], k[0]) / HEAD**0.5
+    readers, keepers = (
+        jnp.einsum("td,dhw->thw", x[0], params[0][n]) for n in ("readers", "keepers")
+    )
+    fade_HQK = jax.nn.log_sigmoid(jnp.einsum("qhw,khw->hqk", readers, keepers) / 3**0.5)
+    to_the_end = np.cumsum(np.asarray(fade_HQK)[..., ::-1], axis=-1)[..., ::-1]
+    others = np.where(np.eye(7, dtype=bool), 0, fade_HQK)
+    wanted = np.cumsum(others[..., ::-1], axis=-1)[..., ::-1]
+    np.testing.assert_allclose(found, wanted, atol=1e-4)
+    assert np.abs(found - to_the_end).max() > 0.1, "control: with its own gate"
+
+
 def test_stick_breaking_weights_sum_to_at_most_one():
     encoding, time = make("stick_breaking"), 30
     q, k, _ = draw(1, time)
     ones = jnp.ones((1, time, HEADS, 1))
     spent = run(encoding, {}, q, k, ones, full(1, time))[0, ..., 0]
-    logits = np.einsum("qhc,khc->hqk", q[0], k[0]) / np.sqrt(HEAD)
+    s_HQK = np.einsum("qhc,khc->hqk", q[0], k[0]) / np.sqrt(HEAD)
     earlier = np.tri(time, k=-1)[None]
-    left = np.exp((earlier * np.log1p(-1 / (1 + np.exp(-logits)))).sum(-1)).T
+    left = np.exp((earlier * np.log1p(-1 / (1 + np.exp(-s_HQK)))).sum(-1)).T
     np.testing.assert_allclose(spent + left, 1, atol=1e-5)
     assert (np.asarray(spent[0]) == 0).all(), "the first token has nothing to attend to"
     assert (np.asarray(run(make("stick_breaking", own=True), {}, q, k, ones, full(1, time)))).all()

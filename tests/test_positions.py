@@ -208,6 +208,7 @@ MOVERS = [
     ("shifted", {"shift": 9, "still": 4}),
     ("cape", {"scale": 1.5}),
     ("cape", {"normalize": False}),
+    ("pose", {"limit": 32}),
     ("abacus", {"limit": 32, "offset": 7}),
     ("coupled", {"limit": 32}),
 ]
@@ -247,6 +248,8 @@ CHAINS = [
     ("shifted", "randomized+rope", {"limit": 16, "shift": 1}),
     ("cape", "irope", {"every": 2}),
     ("coupled", "learned", {"limit": 16, "length": 16}),
+    ("pose", "learned", {"limit": 16, "length": 16}),
+    ("pose", "learned", {"limit": 17, "length": 16}),
 ]
 
 

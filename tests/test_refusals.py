@@ -127,7 +127,8 @@ def framed(name: str, of: Dims = SMALL, **options):
 
 NOPE, FOX = framed("nope").layer(0), framed("fox").layer(0)
 REFUSED = [
-    (lambda: attend(X, X[:, :, :1], X, NOPE), "k: shape (1, 3, 1, 4) is not [B, K, H, C] of the"),
+    (lambda: attend(X, X[:, :, :1], X, NOPE), "v: 2 heads; the keys have 1"),
+    (lambda: attend(X, X[:, :, :0], X, NOPE), "k: shape (1, 3, 0, 4) is not [B, K, H, C] of the"),
     (lambda: attend(X, X, X[:, :2], NOPE), "v: shape (1, 2, 2, 4) is not [B, K, H, C] of the lay"),
     (lambda: attend(X[:, :2], X, X, NOPE), "q: shape (1, 2, 2, 4) is not [B, Q, H, C] of the lay"),
     (lambda: attend(X[..., :2], X[..., :2], X, NOPE), "q: shape (1, 3, 2, 2) is not [B, Q, H, C]"),

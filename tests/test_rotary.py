@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax.encoding import Dims, at_layer, chain, place
+from posenc_jax.combinators import chain
+from posenc_jax.encoding import Dims, at_layer, place
 from posenc_jax.encodings import CATALOG, rotary, rotary_scaling
 from posenc_jax.encodings.rotation import angles, ladder
 from tests.catalogue import gap, standing, stir
@@ -63,10 +64,15 @@ CASES = [
     ("headwise", {"learned": True, "pairing": "interleaved"}),
     ("axial", {}),
     ("axial", {"base": 10.0, "pairing": "interleaved"}),
+    ("axial", {"bands": "alternate"}),
     ("mixed", {"pairing": "interleaved"}),
     ("mrope", {"order": "interleaved", "pairing": "interleaved"}),
     ("mrope", {"order": "interleaved", "sections": (2, 1, 1)}),
     ("tmrope", {"sections": (0, 3, 1), "rate": 7}),
+    ("mhrope", {"pairing": "interleaved"}),
+    ("mhrope", {"heads": (0, 1, 1)}),
+    ("video_rope", {"time": 2, "pairing": "interleaved"}),
+    ("dinov3", {"rows": 5, "columns": 3}),
     ("xpos", {}),
     ("xpos", {"span": 20.0, "pairing": "interleaved"}),
     ("fope", {"base": 100.0, "length": 64, "learned": True, "pairing": "interleaved"}),
@@ -81,6 +87,9 @@ CASES = [
     ("ntk_by_parts", {"length": 100, "ramp": "pairs", "beta_slow": 0.5}),
     ("yarn", {"length": 100, "beta_fast": 8.0}),
     ("yarn", {"length": 100, "ramp": "pairs_truncated", "pairing": "interleaved"}),
+    ("yarn", {"length": 100, "mscale": 0.7, "mscale_all_dim": 2.0}),
+    ("resonance", {"length": 100, "factor": 3.0, "ramp": "pairs_truncated"}),
+    ("resonance", {"base": 100.0, "pairing": "interleaved"}),
     ("llama3", {"length": 100, "low": 2.0, "high": 8.0, "pairing": "interleaved"}),
     ("longrope", {"length": 5, "long": (1.0, 2.0, 3.5, 4.0), "start": 5}),
     ("longrope", {"length": 50, "short": (1.0, 1.0, 1.5, 1.5)}),

@@ -148,6 +148,21 @@ def test_yarn_temperature_is_applied_once():
     assert gap(found, plain * root**4) > 1e-1, "control: applied twice"
 
 
+def test_yarn_quotient_of_temperatures():
+    """DeepSeek's numbers: equal ones cancel; mscale alone is the temperature with its weight."""
+
+    def root(**options):
+        yarn = rotary_scaling.yarn(factor=8.0, **options)
+        return float(np.hypot(*table_of(yarn, counted(1, 1), 12))[0, 0, 0, 0])
+
+    at = lambda scale: 0.1 * scale * np.log(8.0) + 1
+    assert abs(root(mscale=0.707, mscale_all_dim=0.707) - 1) < 1e-6
+    assert abs(root(mscale=0.707, mscale_all_dim=2.0) - at(0.707) / at(2.0)) < 1e-6
+    assert abs(root(mscale=0.707) - at(0.707)) < 1e-6
+    assert abs(root() - at(1.0)) < 1e-6
+    assert at(1.0) - at(0.707) > 0.05
+
+
 def test_dynamic_ntk_decodes_as_it_reads():
     """One token at a time with the length stated equals the full pass; a growing one does not."""
     encoding = rotary_scaling.dynamic_ntk(length=4)
@@ -184,6 +199,7 @@ def test_dynamic_ntk_length_of_each_sequence():
             {"beta_slow": 40.0},
             "encoding.beta_fast: 32.0 must be above beta_slow",
         ),
+        (rotary_scaling.yarn, {"mscale": -1.0}, "encoding.mscale: -1.0 must be 0 or more"),
         (rotary_scaling.yarn, {"ramp": "none"}, "encoding.ramp: 'none' is not one of: 'turns'"),
         (rotary_scaling.yarn, {"ramp": "pairs", "base": 1.0}, "encoding.base: 1.0 must be above 1"),
         (rotary_scaling.ntk_by_parts, {"pairing": "x"}, "encoding.pairing: 'x' is not one of"),

@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 
 from posenc_jax.encoding import place
-from posenc_jax.encodings.multimodal_ids import Audio, Image, Text, Video, ids, positions
+from posenc_jax.encodings.multimodal_ids import (
+    Audio,
+    Image,
+    Text,
+    Video,
+    circle_ids,
+    diagonal_ids,
+    ids,
+    positions,
+)
 from posenc_jax.encodings.rotary_axes import tmrope
 from tests.catalogue import standing
 
@@ -64,6 +73,87 @@ def test_positions_are_placed_as_ids():
         placed = place(tmrope(), None, standing(given[None]))
         found = np.stack([np.asarray(p)[0] for p in placed], axis=1)
         assert (found - [start, 0, 0]).tolist() == ids(parts).tolist()
+
+
+def test_spatial_reset():
+    """Rows and columns of patches begin at 0; time, text, sound and the parts' starts stay."""
+    parts = [Text(2), Image(2, 3), Text(1), Video(1, 2, (0.0, 1.0), sound=30), Text(1)]
+    plain, reset = ids(parts), ids(parts, reset=True)
+    patch_T = (plain != plain[:, :1]).any(axis=1) | (reset != plain).any(axis=1)
+    assert (reset[:, 0] == plain[:, 0]).all()
+    assert (reset[~patch_T] == plain[~patch_T]).all()
+    image = ids([Text(2), Image(2, 3), Text(1)], reset=True).T.tolist()
+    assert image[0] == [0, 1] + [2] * 6 + [5]
+    assert image[1] == [0, 1, 0, 0, 0, 1, 1, 1, 5]
+    assert image[2] == [0, 1] + [0, 1, 2] * 2 + [5]
+    frames = reset[9:][reset[9:, 0] != reset[9:, 1]]
+    assert frames[:, 1:].tolist() == [[0, 0], [0, 1]] * 2
+
+
+def test_diagonal():
+    """As VideoRoPE's code makes them: the middle of a frame at its time, `stride` apart."""
+    found = diagonal_ids([Text(2), Video(3, 2, (0.0, 0.5)), Text(2)], stride=2.0).T.tolist()
+    assert found[0] == [0, 1] + [2] * 6 + [4] * 6 + [5, 6]
+    assert found[1] == [0, 1, 1, 1, 2, 2, 3, 3, 3, 3, 4, 4, 5, 5, 5, 6]
+    assert found[2] == [0, 1] + [2, 3] * 3 + [4, 5] * 3 + [5, 6]
+    slower = diagonal_ids([Text(2), Video(3, 2, (0.0, 0.5)), Text(2)], stride=0.5)
+    assert slower[-1].tolist() == [4.5] * 3
+    assert diagonal_ids([Image(2, 2), Text(1)])[-1].tolist() == [1.0] * 3
+
+
+def test_circle():
+    """Each token of text is equally far from all patches; with `ids` it is not."""
+    parts = [Text(2), Image(3, 4), Text(2)]
+    found = circle_ids(parts, radius=5.0, mix=0.5)
+    image, words = found[2:14], found[[0, 1, 14, 15]]
+    assert np.abs(words - words[:, :1]).max() < 1e-6, "words stay on the line"
+    np.testing.assert_allclose(words[2, 0], image.max() + 1, rtol=1e-6)
+    apart = lambda ids: np.ptp(
+        np.linalg.norm(ids[2:14, None] - ids[None, [0, 1, 14, 15]], axis=-1), 0
+    )
+    assert apart(found).max() < 1e-5
+    assert apart(ids(parts)).min() > 0.1, "control"
+
+
+def circle_public(rows, columns, radius, alpha):
+    """The authors' code, transcribed: centred, mapped to a circle, and turned across (1, 1, 1)."""
+    h, w = np.indices((rows, columns)).astype(float)
+    y, x = h - (rows - 1) / 2, w - (columns - 1) / 2
+    theta = np.arctan2(y, x)
+    norm = (theta - theta.min()) / (theta.max() - theta.min()) * 2 * np.pi
+    index = np.arange(rows * columns).reshape(rows, columns) / (rows * columns) * 2 * np.pi
+    uniform = alpha * norm + (1 - alpha) * index
+    text = np.ones(3) / np.sqrt(3)
+    u = np.array([-text[1], text[0], 0.0])
+    u /= np.linalg.norm(u)
+    v = np.cross(text, u)
+    v /= np.linalg.norm(v)
+    wht = [radius * (np.cos(uniform) * u[a] + np.sin(uniform) * v[a]) for a in range(3)]
+    return np.stack(wht[::-1], axis=-1).reshape(-1, 3)
+
+
+def test_circle_of_the_public_code():
+    for rows, columns, alpha in ((3, 4, 0.5), (2, 5, 0.7), (3, 3, 1.0), (4, 2, 0.0)):
+        found = circle_ids([Text(3), Image(rows, columns)], radius=10.0, mix=alpha)[3:]
+        np.testing.assert_allclose(found, 3 + circle_public(rows, columns, 10.0, alpha), atol=1e-5)
+        wrong = circle_public(rows, columns, 10.0, 1 - alpha if alpha != 0.5 else 0.4)
+        assert np.abs(found - 3 - wrong).max() > 1e-2, "control: another mix"
+
+
+def test_refused_circle():
+    with pytest.raises(ValueError, match=r"^parts: Video.* is a video"):
+        circle_ids([Video(1, 1, (0.0,))], radius=1.0, mix=0.5)
+    with pytest.raises(ValueError, match=r"^radius: 0.0 must be positive"):
+        circle_ids([Text(1)], radius=0.0, mix=0.5)
+    with pytest.raises(ValueError, match=r"^mix: 2.0 must be from 0 to 1"):
+        circle_ids([Text(1)], radius=1.0, mix=2.0)
+
+
+def test_refused_diagonal():
+    with pytest.raises(ValueError, match=r"^parts: Video.* has sound"):
+        diagonal_ids([Video(1, 1, (0.0,), sound=1)])
+    with pytest.raises(ValueError, match=r"^stride: 0.0 must be positive"):
+        diagonal_ids([Text(1)], stride=0.0)
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax import make
+from posenc_jax import make, tuning
 from posenc_jax.lab import tasks
-from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
+from posenc_jax.lab.config.schema import ModelConfig, TrainConfig, check
 from posenc_jax.lab.model import transformer
-from posenc_jax.lab.training.loop import chunk_sizes, train
-from posenc_jax.lab.training.step import cross_entropy
+from posenc_jax.lab.training.loop import chunk_runner, chunk_sizes, init_states, train
+from posenc_jax.lab.training.step import cross_entropy, optimizer
+from posenc_jax.options import FieldError
 from tests.catalogue import gap
 
 TASK = tasks.make("copy", alphabet=8)
@@ -20,8 +21,8 @@ CONFIG = TrainConfig(length=6, min_length=1, batch=8, steps=6, lr=1e-2, warmup=2
 
 
 @functools.cache
-def run(name="rope", seeds=2, first_seed=0, loss_mask=True, layers=1, **changes):
-    shape = ModelConfig(width=32, heads=4, layers=layers)
+def run(name="rope", seeds=2, first_seed=0, loss_mask=True, layers=1, kind="decoder", **changes):
+    shape = ModelConfig(kind=kind, width=32, heads=4, layers=layers)
     model = transformer.build(shape, make(name), TASK.vocab)
     config = CONFIG.model_copy(update=changes)
     chunks = []
@@ -49,6 +50,43 @@ def test_a_seed_is_the_same_alone_and_in_company():
 def test_it_learns():
     _, losses = run(steps=150, chunk=50)
     assert losses[:, -10:].mean() < 0.7 * losses[:, 0].mean()
+
+
+@pytest.mark.parametrize(
+    ("backend", "changes"),
+    [
+        ("cpu", {"accumulate": 4, "remat": True}),
+        ("tpu", {"accumulate": 4, "remat": True}),
+        ("cpu", {"kind": "lstm", "remat": True}),
+    ],
+    ids=["decoder", "decoder scanned", "lstm"],
+)
+def test_steps_that_save_memory_are_the_plain_steps(backend, changes):
+    _, plain = run(layers=2, kind=changes.get("kind", "decoder"))
+    with tuning.compile_for(backend):
+        _, losses = run.__wrapped__(layers=2, **changes)
+    np.testing.assert_allclose(losses, plain, rtol=1e-5)
+    assert abs(np.roll(losses, 1, axis=1) - plain).max() > 1e-3, "control: each loss is another"
+
+
+def test_they_take_less_memory():
+    model = transformer.build(ModelConfig(width=16, heads=2, layers=8), make("alibi"), TASK.vocab)
+
+    def needed(**changes):
+        config = CONFIG.model_copy(update={"length": 24, **changes})
+        with tuning.compile_for("tpu"):
+            state = jax.eval_shape(lambda: init_states(model, optimizer(config), 1))
+            lowered = chunk_runner(model, TASK, config, True).lower(state, TASK.data, 1)
+        return lowered.compile().memory_analysis().temp_size_in_bytes
+
+    plain = needed()
+    assert needed(accumulate=4) < plain / 2
+    assert needed(remat=True) < plain / 2
+
+
+def test_parts_divide_the_batch():
+    with pytest.raises(FieldError, match=r"batch 8 .* accumulate 3; .* 1, 2, 4, 8"):
+        check(TrainConfig, {"batch": 8, "accumulate": 3})
 
 
 def test_the_loss_mask_keeps_padding_out():

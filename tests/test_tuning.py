@@ -5,9 +5,11 @@ import re
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from posenc_jax import make, tuning
 from posenc_jax.attention import layers
+from posenc_jax.encodings.rotary_generators import antisymmetric
 from posenc_jax.lab.config.schema import ModelConfig
 from posenc_jax.lab.model import transformer
 from posenc_jax.layout import full
@@ -57,7 +59,69 @@ def test_a_program_is_traced_again_for_another_target():
     lowered = lambda: program.lower(jnp.ones(3)).as_text()
     assert "case" in lowered()
     with tuning.compile_for("tpu"):
-        assert tuning.target() == ("tpu", tuple(jax.devices()))
+        assert tuning.target() == tuning.Target("tpu", tuple(jax.devices()))
         assert "case" not in lowered()
     assert "case" in lowered()
     assert tuning.target().backend == jax.default_backend()
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(1, 5), (7, 3), (8, 8), (130, 65), (200, 300)])
+def test_the_grid_of_a_row_is_the_same_for_every_target(queries, keys):
+    row_BHN = jnp.arange(2.0 * (queries + keys)).reshape(1, 2, -1)
+    g_BHQK = jnp.cos(jnp.arange(2.0 * queries * keys)).reshape(1, 2, queries, keys)
+    grid, pull = jax.vjp(lambda row: tuning.skew(row, queries), row_BHN)
+    with tuning.compile_for("tpu"):
+        same, pull_same = jax.vjp(lambda row: tuning.skew(row, queries), row_BHN)
+    np.testing.assert_array_equal(same, grid)
+    np.testing.assert_allclose(*(found(g_BHQK)[0] for found in (pull_same, pull)), atol=1e-4)
+    i, j = np.indices((queries, keys))
+    np.testing.assert_array_equal(grid[0, 1], row_BHN[0, 1][queries - 1 - i + j])
+    assert (np.roll(grid, 1, axis=-2) != np.asarray(same)).any() or queries == 1, "control"
+
+
+@pytest.mark.parametrize("columns", [1, 5, 70])
+def test_entries_of_tables_are_the_same_for_every_target(columns, monkeypatch):
+    monkeypatch.setattr(tuning, "CHOICES", 4)
+    rng = np.random.default_rng(0)
+    x_BHQR = jnp.asarray(rng.normal(size=(2, 3, 6, columns)), jnp.float32)
+    row_BHQK = jnp.asarray(rng.integers(columns, size=(2, 1, 6, 9)), jnp.int32)
+    each = lambda x: tuning.look_up_each(x, row_BHQK)
+    shared = lambda x: tuning.look_up(x[0, 0].T, row_BHQK[:, 0])
+    for read in (each, shared):
+        wanted, pull = jax.vjp(read, x_BHQR)
+        with tuning.compile_for("tpu"):
+            found, pull_found = jax.vjp(read, x_BHQR)
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+        g = jnp.sin(jnp.arange(1.0, wanted.size + 1)).reshape(wanted.shape)
+        np.testing.assert_allclose(pull_found(g)[0], pull(g)[0], atol=1e-5)
+        assert columns == 1 or not np.allclose(found, np.roll(wanted, 1, axis=-1)), "control"
+
+
+@pytest.mark.parametrize("size", [0.01, 3.0, 200.0])
+def test_exponentials_are_those_by_eigenvectors(size):
+    raw_BTHGUV = jax.random.normal(jax.random.key(0), (1, 5, 1, 2, 4, 4))
+    a_BTHGUV = antisymmetric(size * raw_BTHGUV)
+    values, vectors = np.linalg.eigh(1j * np.asarray(a_BTHGUV, np.float64))
+    wanted = np.einsum("...ue,...e,...ve->...uv", vectors, np.exp(-1j * values), vectors.conj())
+    close = lambda x, wanted: np.allclose(x, wanted, atol=3e-7 * max(1, size))
+    with tuning.compile_for("tpu"):
+        found = tuning.exponentials(a_BTHGUV)
+        turned = tuning.each_times(found, raw_BTHGUV[..., 0])
+    assert close(found, wanted.real)
+    assert not close(jnp.swapaxes(found, -1, -2), wanted.real), "control: the inverse"
+    assert close(turned, tuning.each_times(found, raw_BTHGUV[..., 0]))
+
+
+@pytest.mark.parametrize(("name", "scans"), [("fire", True), ("irope", False)])
+def test_alike_layers_are_one_program_on_accelerators(name, scans):
+    encoding = make(name, every=2) if name == "irope" else make(name)
+    model = transformer.build(ModelConfig(width=8, heads=2, layers=3), encoding, 11)
+    params, tokens = model.init(jax.random.key(0)), jnp.arange(8).reshape(2, 4)
+    loss = lambda params: jnp.square(model.apply(params, tokens, full(2, 4))).mean()
+    program = lambda: str(jax.make_jaxpr(loss)(params))
+    wanted = jax.jit(jax.grad(loss))(params)
+    assert "scan[" not in program(), "control: a CPU"
+    with tuning.compile_for("tpu"):
+        assert ("scan[" in program()) == scans
+        found = jax.jit(jax.grad(loss))(params)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, wanted)

@@ -15,9 +15,11 @@ from posenc_jax.options import FieldError
 KNOWN = (
     *("nope", "sinusoidal", "learned", "shaw", "transformer_xl", "t5", "deberta", "rope"),
     *("alibi", "xpos", "kerple_log", "fire", "cope", "fox", "randomized+rope", "stick_breaking"),
+    *("pi", "ntk", "ntk_by_parts", "yarn", "longrope", "clamped+rope"),
 )
-# Methods that read the weights that `rope` was trained to. At factor 1 they are `rope`.
-READ_ROPE = ("pi", "ntk", "ntk_by_parts", "yarn", "longrope", "clamped+rope")
+BY_DISTANCE = ("rerope", "leaky_rerope", "self_extend", "dual_chunk")
+# Methods that read the weights that `rope` was trained to. In the trained window they are `rope`.
+READ_ROPE = ("pi", "ntk", "ntk_by_parts", "yarn", "longrope", "clamped+rope", *BY_DISTANCE)
 TRAINED_TWICE = "drope"  # trained as `rope`, then again as itself
 # Methods that are another method by construction here: one row of the board.
 SAME = {"dynamic_ntk": "ntk", "interpolated+rope": "pi", "shifted+rope": "rope"}
@@ -95,9 +97,9 @@ def names(config: Config) -> list[str]:
     if asked not in GROUPS:
         return config.encoding.names
     if asked == "known":
-        return [*KNOWN, *READ_ROPE]
+        return list(KNOWN)
     every = [_row(name) for name in encodings.CATALOG if name not in left_out(config)]
-    first = [*KNOWN, *READ_ROPE] if asked == "others" else SAME
+    first = KNOWN if asked == "others" else ()
     return [name for name in every if name not in (*first, *SAME)]
 
 
@@ -136,7 +138,9 @@ def options_of(config: Config, name: str, multiple: int | None = None) -> dict[s
 
     An option `length` is the trained window, `limit` the longest window tested, `factor` 1 in
     training and `multiple` in tests, `every` the number of layers, so that the last layer differs
-    from the others, and `window` half the trained window. The config's options take precedence.
+    from the others, and `window` half the trained window. A method that chooses angles by distance
+    does so past the trained window, and then so that no angle is new. The config's options take
+    precedence.
     """
     asked: dict[str, Any] = {
         "length": config.window,
@@ -145,6 +149,12 @@ def options_of(config: Config, name: str, multiple: int | None = None) -> dict[s
         "every": max(2, config.model.layers),
         "window": max(2, config.window // 2),
     }
+    if name in BY_DISTANCE:
+        trained, slower = config.window, 2 * (multiple or 1) - 1
+        near = trained if slower == 1 else trained // 2
+        chunk = trained if slower == 1 else 3 * trained // 4
+        asked |= {"window": near, "factor": float(slower), "group": slower}
+        asked |= {"chunk": chunk, "most": max(chunk, trained - 1)}
     return encodings.taken_by(name, {**asked, **config.encoding.options})
 
 

@@ -104,9 +104,10 @@ def conclusions(tasks: Tasks, reference: str) -> list[str]:
         for name, row in rows.items()
         if SHUFFLED in name
     ]
+    count = f"{len(tasks)} tasks" if len(tasks) > 1 else "1 task"
     return [
-        f"{len(methods)} methods on {len(tasks)} tasks; within the trained sizes the best method "
-        f"of each task has an exact match of {best[worst]:.3f} ({worst}) or more.",
+        f"{len(methods)} methods on {count}; within the trained sizes the best method of each "
+        f"task has an exact match of {best[worst]:.3f} ({worst}) or more.",
         f"Beyond them, clearly better than {reference} on the most tasks: {listed} "
         f"of {len(tasks)}.",
         f"The control, {reference} with shuffled positions, has an exact match of at most "

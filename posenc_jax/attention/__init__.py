@@ -13,16 +13,24 @@ from posenc_jax.attention.blockwise import blockwise
 from posenc_jax.attention.dense import dense, dense_for_cpu
 from posenc_jax.attention.derivatives import reverse_mode
 from posenc_jax.attention.frames import Frame, frame
-from posenc_jax.attention.layers import Layer, check_side
-from posenc_jax.attention.softmax import heads_first, masked, product, transposed
+from posenc_jax.attention.layers import Kept, Layer, check_side, for_every_head
+from posenc_jax.attention.softmax import capped, heads_first, masked, product, transposed
 from posenc_jax.attention.walks import blockwise_walk, walk_logits
 from posenc_jax.dtypes import vary_alike
 from posenc_jax.encoding import Side
 
-__all__ = ["Frame", "Layer", "attend", "frame", "logits"]
+__all__ = ["Frame", "Layer", "attend", "frame", "logits", "weights"]
 
 
-def attend(q_BQHC: jax.Array, k_BKHC: jax.Array, v_BKHC: jax.Array, layer: Layer) -> jax.Array:
+def attend(
+    q_BQHC: jax.Array,
+    k_BKGC: jax.Array,
+    v_BKGC: jax.Array,
+    layer: Layer,
+    *,
+    sink_H: jax.Array | None = None,
+    cap: float | None = None,
+) -> jax.Array:
     """Attention of queries to keys; [B, Q, H, C'] with the values' width and dtype.
 
     It has reverse-mode derivatives, and forward-mode ones of those (`jax.hessian`). All others,
@@ -30,61 +38,110 @@ def attend(q_BQHC: jax.Array, k_BKHC: jax.Array, v_BKHC: jax.Array, layer: Layer
 
     Args:
       q_BQHC: queries, not rotated.
-      k_BKHC: keys, not rotated.
-      v_BKHC: values.
+      k_BKGC: keys, not rotated. G heads that divide the H heads of queries: query head h attends
+        with head h G // H (grouped queries, arXiv 2305.13245; one head, arXiv 1911.02150).
+      v_BKGC: values, with the keys' heads.
       layer: from `frame.layer(n, x)`.
+      sink_H: for each head of queries the logit of one more key, whose value is 0, so that weights
+        may add to less than one (gpt-oss, arXiv 2508.10925; zeros: softmax plus one).
+      cap: products of queries and keys, scaled, become cap tanh(product / cap) before a bias or
+        content score is added (Gemma 2, arXiv 2408.00118).
 
     Raises:
-      ValueError: shapes that are not the frame's, dtypes that differ, or features that are missing.
+      ValueError: shapes that are not the frame's, dtypes that differ, features that are missing,
+        a cap that is not above 0, or a sink where a method makes the weights itself.
       TypeError: a frame in place of its layer; a derivative that the form does not have.
     """
-    _check(q_BQHC, k_BKHC, v_BKHC, layer)
-    if 0 in (q_BQHC.size, k_BKHC.size):
-        return jnp.zeros((*q_BQHC.shape[:3], v_BKHC.shape[-1]), v_BKHC.dtype)
-    q_BQHC, k_BKHC, v_BKHC, layer = vary_alike((q_BQHC, k_BKHC, v_BKHC, layer))
+    _check(q_BQHC, k_BKGC, v_BKGC, layer)
+    _check_options(sink_H, cap, layer)
+    if 0 in (q_BQHC.size, k_BKGC.size):
+        return jnp.zeros((*q_BQHC.shape[:3], v_BKGC.shape[-1]), v_BKGC.dtype)
+    o_BQHC = _attend(q_BQHC, k_BKGC, layer.turned_values(v_BKGC), layer, sink_H, cap)
+    return layer.turned_back(o_BQHC)
+
+
+def _attend(q_BQHC, k_BKGC, v_BKGC, layer: Layer, sink_H, cap) -> jax.Array:
+    """Attention to values that are turned already; nothing is checked."""
+    q_BQHC, k_BKGC, v_BKGC, layer, sink_H = vary_alike((q_BQHC, k_BKGC, v_BKGC, layer, sink_H))
     if layer.form == "kernel":
         from posenc_jax.attention.kernel import kernel  # here, because Pallas takes long to import
 
-        rotated = layer.rotated(q_BQHC, k_BKHC)
-        return reverse_mode(lambda: kernel(*rotated, v_BKHC, layer))
-    q, k, q_side, k_side = _sides(q_BQHC, k_BKHC, layer)
-    walk = layer.encoding.walk
+        rotated = layer.rotated(q_BQHC, k_BKGC)
+        return reverse_mode(lambda: kernel(*rotated, v_BKGC, layer, sink_H, cap))
+    q, k, q_side, k_side = _sides(q_BQHC, k_BKGC, layer)
+    v, walk = for_every_head(v_BKGC, q.shape[2]), layer.encoding.walk
     if layer.form == "blockwise" and walk is not None:
-        return blockwise_walk(q, k, v_BKHC, q_side, k_side, layer)
+        return blockwise_walk(q, k, v, q_side, k_side, layer, sink_H, cap)
     if layer.form == "blockwise":
-        return reverse_mode(lambda: blockwise(q, k, v_BKHC, layer))
-    if layer.tuned and walk is None:
+        return reverse_mode(lambda: blockwise(q, k, v, layer, sink_H, cap))
+    if layer.tuned and walk is None and sink_H is None and cap is None:
         bias, visible = layer.bias_BHQK, layer.visible_BHQK
-        return reverse_mode(lambda: dense_for_cpu(q, k, v_BKHC, bias, visible))
-    s_BHQK = _logits(q, k, q_side, k_side, layer)
-    return dense(s_BHQK, v_BKHC, weighs=walk is not None and walk.weighs)
+        return reverse_mode(lambda: dense_for_cpu(q, k, v, bias, visible))
+    s_BHQK = _logits(q, k, q_side, k_side, layer, cap)
+    return dense(s_BHQK, v, walk is not None and walk.weighs, sink_H)
 
 
-def logits(q_BQHC: jax.Array, k_BKHC: jax.Array, layer: Layer) -> jax.Array:
+def weights(
+    q_BQHC: jax.Array,
+    k_BKGC: jax.Array,
+    layer: Layer,
+    *,
+    sink_H: jax.Array | None = None,
+    cap: float | None = None,
+) -> jax.Array:
+    """The weights of attention, [B, H, Q, K], in the dtype of q. Arguments as of `attend`."""
+    # Attention to values that are unit vectors.
+    keys = k_BKGC.shape[1]
+    unit_KK = jnp.eye(keys, dtype=k_BKGC.dtype)
+    unit_BKGK = jnp.broadcast_to(unit_KK[None, :, None], (*k_BKGC.shape[:3], keys))
+    _check(q_BQHC, k_BKGC, unit_BKGK, layer)
+    _check_options(sink_H, cap, layer)
+    return _attend(q_BQHC, k_BKGC, unit_BKGK, layer, sink_H, cap).transpose(0, 2, 1, 3)
+
+
+def logits(
+    q_BQHC: jax.Array, k_BKGC: jax.Array, layer: Layer, *, cap: float | None = None
+) -> jax.Array:
     """What attention's softmax reads, [B, H, Q, K]; -inf where a query does not see a key.
 
     Arguments as of `attend`; ValueError: the frame is not of the dense form.
     """
-    _check(q_BQHC, k_BKHC, k_BKHC, layer)
+    _check(q_BQHC, k_BKGC, k_BKGC, layer)
+    _check_options(None, cap, layer)
     if layer.form != "dense":
         raise ValueError(f"form: {layer.form!r} never holds all logits; make the frame 'dense'")
-    return _logits(*_sides(q_BQHC, k_BKHC, layer), layer)
+    return _logits(*_sides(q_BQHC, k_BKGC, layer), layer, cap)
 
 
-def _logits(q_BQHC, k_BKHC, q_side: Side, k_side: Side, layer: Layer) -> jax.Array:
-    q_BHQC, k_BHKC, walk = heads_first(q_BQHC), heads_first(k_BKHC), layer.encoding.walk
-    if walk is not None:
-        return walk_logits(q_BHQC, k_BHKC, q_side, k_side, layer, walk)
-    return masked(product(q_BHQC, transposed(k_BHKC)), layer.bias_BHQK, layer.visible())
+def _logits(q_BQHC, k_BKHC, q_side: Side, k_side: Side, layer: Layer, cap) -> jax.Array:
+    s_BHQK = capped(product(heads_first(q_BQHC), transposed(heads_first(k_BKHC))), cap)
+    if layer.encoding.walk is not None:
+        return walk_logits(s_BHQK, q_side, k_side, layer, layer.encoding.walk)
+    return masked(s_BHQK, layer.bias_BHQK, layer.visible())
 
 
-def _sides(q_BQHC, k_BKHC, layer: Layer):
-    """Queries, scaled, and keys, both rotated, and both sides as a walk reads them."""
-    q_side = Side(q_BQHC, layer.q.placed, layer.q_feat, layer.q.index_BT)
-    k_side = Side(k_BKHC, layer.k.placed, layer.k_feat, layer.k.index_BT)
+def _sides(q_BQHC, k_BKGC, layer: Layer):
+    """Scaled queries and keys of every head, both rotated, and both sides as a walk reads them."""
+    heads = q_BQHC.shape[2]
+    q_kept, k_kept = layer.q_kept or Kept(), layer.k_kept or Kept()
+    q_side = Side(layer.tempered(q_BQHC), layer.q.placed, q_kept.feat, layer.q.index_BT)
+    k_BKHC = for_every_head(k_BKGC, heads)
+    k_side = Side(k_BKHC, layer.k.placed, k_kept.feat, layer.k.index_BT)
     scale = q_BQHC.shape[-1] ** -0.5
-    q_BQHC, k_BKHC = layer.rotated(q_BQHC, k_BKHC)
-    return q_BQHC * scale, k_BKHC, q_side, k_side
+    q_BQHC, k_BKGC = layer.rotated(q_BQHC, k_BKGC)
+    return q_BQHC * scale, for_every_head(k_BKGC, heads), q_side, k_side
+
+
+def _check_options(sink_H: jax.Array | None, cap: float | None, layer: Layer) -> None:
+    heads, walk = layer.dims.heads, layer.encoding.walk
+    if cap is not None and not cap > 0:
+        raise ValueError(f"cap: {cap}; give a number above 0, or None")
+    if cap is not None and walk is not None and walk.corrects:
+        raise ValueError("cap: this method makes products of its own, which a cap would miss")
+    if sink_H is not None and sink_H.shape != (heads,):
+        raise ValueError(f"sink: shape {sink_H.shape}; give one logit for each head, [{heads}]")
+    if sink_H is not None and walk is not None and walk.weighs:
+        raise ValueError("sink: this method makes the weights itself, without a normalisation")
 
 
 def _check(q_BQHC, k_BKHC, v_BKHC, layer: Layer) -> None:
@@ -104,9 +161,9 @@ def _check(q_BQHC, k_BKHC, v_BKHC, layer: Layer) -> None:
             f"q, k, v: {q_BQHC.dtype} is not a dtype of the kernel, which takes bfloat16 and "
             "float32; make the frame 'blockwise'"
         )
-    walk = layer.encoding.walk
-    missing = layer.q_feat is None or layer.k_feat is None
-    if walk is not None and walk.prepare is not None and missing:
+    if k_BKHC.shape[2] != v_BKHC.shape[2]:
+        raise ValueError(f"v: {v_BKHC.shape[2]} heads; the keys have {k_BKHC.shape[2]}")
+    if layer.reads_x and (layer.q_kept is None or layer.k_kept is None):
         raise ValueError(
             "layer: it has no features of x, which this method reads; make it by "
             "frame.layer(n, x), or frame.layer(n, x, k_x) where keys are other tokens"

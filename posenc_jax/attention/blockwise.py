@@ -14,6 +14,8 @@ import jax.numpy as jnp
 from posenc_jax.attention.derivatives import reverse_mode_once
 from posenc_jax.attention.layers import Layer, Tokens, visible
 from posenc_jax.attention.softmax import (
+    cap_slope,
+    capped,
     empty,
     finish,
     masked,
@@ -44,6 +46,7 @@ class Plan(NamedTuple):
     mask: bool
     queries: int  # in a block
     keys: int
+    cap: float | None
 
 
 class Blocks(NamedTuple):
@@ -58,9 +61,12 @@ class Blocks(NamedTuple):
     end_I: jax.Array
 
 
-def blockwise(q_BQHC, k_BKHC, v_BKHC, layer: Layer) -> jax.Array:
+def blockwise(
+    q_BQHC, k_BKHC, v_BKHC, layer: Layer, sink_H: jax.Array | None, cap: float | None
+) -> jax.Array:
     """softmax(q k + bias) v over visible keys, [B, Q, H, C]; `q_BQHC` is scaled."""
-    return _blockwise(plan_of(layer), q_BQHC, k_BKHC, v_BKHC, learned_of(layer), layer.q, layer.k)
+    learned = learned_of(layer), sink_H
+    return _blockwise(plan_of(layer, cap), q_BQHC, k_BKHC, v_BKHC, learned, layer.q, layer.k)
 
 
 @partial(jax.jit, static_argnums=0, inline=True)
@@ -71,16 +77,16 @@ def _blockwise(plan, q_BQHC, k_BKHC, v_BKHC, learned, q: Tokens, k: Tokens) -> j
         cut_heads(q_BQHC, plan.queries),
         cut_heads(k_BKHC, plan.keys),
         cut_heads(v_BKHC, plan.keys),
-        learned,
+        *learned,
         cut_tokens(plan, q, k),
     )
     return join_blocks(o_IBHQC, q_BQHC.shape[1])
 
 
-def plan_of(layer: Layer) -> Plan:
+def plan_of(layer: Layer, cap: float | None) -> Plan:
     queries, keys = layer.blocks()
     row = layer.row_BHN is not None
-    return Plan(layer.encoding, layer.dims, row, layer.causal, layer.mask, queries, keys)
+    return Plan(layer.encoding, layer.dims, row, layer.causal, layer.mask, queries, keys, cap)
 
 
 def learned_of(layer: Layer) -> Any:
@@ -172,35 +178,38 @@ def block_bias(plan: Plan, part, q: Tokens, k: Tokens):
 
 
 def masked_scores(plan: Plan, q_BHQC, k_BHKC, bias_BHQK, q: Tokens, k: Tokens):
-    s_BHQK = barrier(product(q_BHQC, transposed(k_BHKC)))
-    return masked(s_BHQK, bias_BHQK, visible(q, k, plan.causal, plan.mask))
+    """Masked logits of a block, and their derivative with respect to the products of q and k."""
+    s_BHQK = capped(barrier(product(q_BHQC, transposed(k_BHKC))), plan.cap)
+    seen_BHQK = visible(q, k, plan.causal, plan.mask)
+    return masked(s_BHQK, bias_BHQK, seen_BHQK), cap_slope(s_BHQK, plan.cap)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attention(plan: Plan, q_IBHQC, k_JBHKC, v_JBHKC, learned, blocks: Blocks) -> jax.Array:
-    return _forward(plan, q_IBHQC, k_JBHKC, v_JBHKC, learned, blocks)[0]
+def _attention(plan: Plan, q_IBHQC, k_JBHKC, v_JBHKC, learned, sink_H, blocks: Blocks) -> jax.Array:
+    return _forward(plan, q_IBHQC, k_JBHKC, v_JBHKC, learned, sink_H, blocks)[0]
 
 
-def _forward(plan: Plan, q_IBHQC, k_JBHKC, v_JBHKC, learned, blocks: Blocks):
+def _forward(plan: Plan, q_IBHQC, k_JBHKC, v_JBHKC, learned, sink_H, blocks: Blocks):
     def query_block(i):
         q_BHQC, q = pick((q_IBHQC, blocks.q), i)
 
         def key_block(j, state):
             k_BHKC, v_BHKC, k = pick((k_JBHKC, v_JBHKC, blocks.k), j)
             bias_BHQK = block_bias(plan, local(plan, learned, blocks, i, j), q, k)
-            s_BHQK = masked_scores(plan, q_BHQC, k_BHKC, bias_BHQK, q, k)
+            s_BHQK, _ = masked_scores(plan, q_BHQC, k_BHKC, bias_BHQK, q, k)
             return take_in(state, s_BHQK, v_BHKC)
 
         state = empty(q_BHQC, v_JBHKC[0])
-        return finish(jax.lax.fori_loop(blocks.first_I[i], blocks.end_I[i], key_block, state))
+        state = jax.lax.fori_loop(blocks.first_I[i], blocks.end_I[i], key_block, state)
+        return finish(state, sink_H=sink_H)
 
     o_IBHQC, log_IBHQ1 = jax.lax.map(query_block, jnp.arange(len(q_IBHQC)))
-    kept = q_IBHQC, k_JBHKC, v_JBHKC, learned, blocks, o_IBHQC, log_IBHQ1
+    kept = q_IBHQC, k_JBHKC, v_JBHKC, learned, sink_H, blocks, o_IBHQC, log_IBHQ1
     return o_IBHQC.astype(v_JBHKC.dtype), kept
 
 
 def _backward(plan: Plan, kept, g_IBHQC):
-    q_IBHQC, k_JBHKC, v_JBHKC, learned, blocks, o_IBHQC, log_IBHQ1 = kept
+    q_IBHQC, k_JBHKC, v_JBHKC, learned, sink_H, blocks, o_IBHQC, log_IBHQ1 = kept
     wide, dtype = o_IBHQC.dtype, g_IBHQC.dtype
     drop_IBHQ1 = (g_IBHQC.astype(wide) * o_IBHQC).sum(axis=-1, keepdims=True)
     if plan.encoding.bias is None:
@@ -217,11 +226,11 @@ def _backward(plan: Plan, kept, g_IBHQC):
             k_BHKC, v_BHKC, k = pick((k_JBHKC, v_JBHKC, blocks.k), j)
             bias_of = lambda part: block_bias(plan, part, q, k)
             bias_BHQK, pull = jax.vjp(bias_of, local(plan, learned, blocks, i, j))
-            s_BHQK = masked_scores(plan, q_BHQC, k_BHKC, bias_BHQK, q, k)
+            s_BHQK, slope = masked_scores(plan, q_BHQC, k_BHKC, bias_BHQK, q, k)
             p_BHQK = jnp.exp(s_BHQK - log_BHQ1)
             dp_BHQK = barrier(product(g_BHQC, transposed(v_BHKC)))
             ds_BHQK = barrier(p_BHQK * (dp_BHQK - drop_BHQ1))
-            near_BHQK = narrow(ds_BHQK, dtype)
+            near_BHQK = narrow(ds_BHQK * slope, dtype)
             dv_JBHCK = dv_JBHCK.at[j].add(product(g_BHCQ, narrow(p_BHQK, dtype)))
             dk_JBHCK = dk_JBHCK.at[j].add(product(q_BHCQ, near_BHQK))
             if bias_BHQK is not None:
@@ -239,7 +248,18 @@ def _backward(plan: Plan, kept, g_IBHQC):
     totals, dq_IBHQC = jax.lax.scan(query_block, totals, jnp.arange(len(q_IBHQC)))
     dk_JBHKC, dv_JBHKC = (jnp.swapaxes(x, -1, -2).astype(dtype) for x in totals[:2])
     d_learned = jax.tree.map(lambda total, x: total.astype(x.dtype), totals[2], learned)
-    return *reverse_mode_once((dq_IBHQC, dk_JBHKC, dv_JBHKC, d_learned)), None
+    d_sink = sink_gradient(sink_H, log_IBHQ1, drop_IBHQ1)
+    return *reverse_mode_once((dq_IBHQC, dk_JBHKC, dv_JBHKC, d_learned, d_sink)), None
+
+
+def sink_gradient(sink_H, log_XBHQ1, drop_XBHQ1):
+    """The gradient of sinks, of which each query's log has them; `drop` is as in `_backward`."""
+    if sink_H is None:
+        return None
+    sink_BH11 = sink_H.astype(log_XBHQ1.dtype).reshape((1,) * (log_XBHQ1.ndim - 3) + (-1, 1, 1))
+    weight_XBHQ1 = jnp.exp(sink_BH11 - log_XBHQ1)
+    by_head = -(weight_XBHQ1 * drop_XBHQ1).sum(axis=(-1, -2))
+    return by_head.sum(axis=tuple(range(by_head.ndim - 1))).astype(sink_H.dtype)
 
 
 _attention.defvjp(_forward, _backward)

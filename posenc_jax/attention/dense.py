@@ -18,13 +18,15 @@ from posenc_jax.attention.softmax import (
 from posenc_jax.tuning import barrier
 
 
-def dense(s_BHQK: jax.Array, v_BKHC: jax.Array, weighs: bool = False) -> jax.Array:
+def dense(
+    s_BHQK: jax.Array, v_BKHC: jax.Array, weighs: bool = False, sink_H: jax.Array | None = None
+) -> jax.Array:
     """softmax(s) v of masked logits, or exp(s) v (`weighs`), [B, Q, H, C].
 
     JAX differentiates it, in either mode and any number of times.
     """
     v_BHKC = heads_first(v_BKHC)
-    o_BHQC, _ = finish(take_in(empty(s_BHQK, v_BHKC), s_BHQK, v_BHKC), weighs)
+    o_BHQC, _ = finish(take_in(empty(s_BHQK, v_BHKC), s_BHQK, v_BHKC), weighs, sink_H)
     return o_BHQC.astype(v_BKHC.dtype).transpose(0, 2, 1, 3)
 
 

@@ -12,7 +12,14 @@ from jax.core import Tracer
 
 from posenc_jax.attention.layers import STATIC, Layer, Tokens
 from posenc_jax.attention.toeplitz import straight
-from posenc_jax.encoding import Dims, Encoding, Params, Placed, at_layer, place
+from posenc_jax.encoding import (
+    Dims,
+    Encoding,
+    Params,
+    Placed,
+    at_layer,
+    place,
+)
 from posenc_jax.layout import Layout, positions
 from posenc_jax.options import choices_for
 from posenc_jax.tuning import kernels_fit, most_dense_logits, tuned_for_cpu
@@ -68,8 +75,8 @@ class Frame:
     ) -> Layer:
         """What `attend` needs in layer number n.
 
-        Some methods read a layer's input besides q and k (`fox`, `path`): its features of x are
-        made here. Other methods do not use x.
+        Some methods read a layer's input besides q and k (`fox`, `path`, `repo`): what they make of
+        x is made here. Other methods do not use x.
 
         Args:
           n: number of the layer, from 0; maybe traced (`lax.scan`) where layers differ in their
@@ -98,7 +105,18 @@ class Frame:
             )
             q, k = layer.q._replace(placed=q_placed), layer.k._replace(placed=k_placed)
             layer = dataclasses.replace(layer, encoding=encoding, params=params, q=q, k=k).filled()
-        return layer.with_features(x_BQD, k_x_BKD)
+        return layer.with_input(x_BQD, k_x_BKD)
+
+    def layers_alike(self) -> bool:
+        """Whether layers differ in parameters alone, so that `layer` takes a traced number."""
+        found: list[Encoding] = []
+
+        def every(params, q_placed, k_placed):
+            for n in range(self.alike.dims.layers):
+                found.append(at_layer(self.encoding, n, params, q_placed, k_placed)[0])
+
+        jax.eval_shape(every, self.params, self.alike.q.placed, self.alike.k.placed)
+        return all(one is found[0] for one in found)
 
 
 def frame(
@@ -157,7 +175,8 @@ def frame(
     _check_params(encoding, params, dims)
     q, k = _sides(encoding, layout, keys, queries, placed)
     size_q, size_k = q.index_BT.shape[1], k.index_BT.shape[1]
-    unmoved = keys is None and placed is None and encoding.place is None
+    unmoved = keys is None and placed is None
+    unmoved &= encoding.place is None and encoding.locate is None
     counted = unmoved and layout.counted and mask and size_k > 0 and q.placed.ndim == 2
     causal = keys is None if causal is None else causal
     own = keys is None and queries is None

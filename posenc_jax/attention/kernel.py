@@ -16,7 +16,14 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from posenc_jax.attention import kernel_blocks
-from posenc_jax.attention.blockwise import NEVER, Plan, cut_tokens, fill, plan_of
+from posenc_jax.attention.blockwise import (
+    NEVER,
+    Plan,
+    cut_tokens,
+    fill,
+    plan_of,
+    sink_gradient,
+)
 from posenc_jax.attention.derivatives import not_differentiated
 from posenc_jax.attention.kernel_blocks import Given, Spans, Sums
 from posenc_jax.attention.layers import LANES, Layer, Tokens
@@ -26,32 +33,38 @@ MEMORY = 96 * 2**20  # bytes of vector memory that a kernel may use; a v5e and a
 
 
 class Learned(NamedTuple):
-    """What is added to logits: a relative bias's row in blocks, and each key's summed features."""
+    """What is added to logits: a relative bias's row in blocks, and each key's summed features; and
+    the sinks' logits.
+    """
 
     row: jax.Array | None
     fade_BHK: jax.Array | None
+    sink_H: jax.Array | None
 
 
-def kernel(q_BQHC, k_BKHC, v_BKHC, layer: Layer) -> jax.Array:
+def kernel(
+    q_BQHC, k_BKHC, v_BKHC, layer: Layer, sink_H: jax.Array | None, cap: float | None
+) -> jax.Array:
     """softmax(q k / sqrt(C) + bias) v over visible keys, [B, Q, H, C]; q and k are rotated."""
-    plan, fade_BHK = plan_of(layer), None
+    plan, fade_BHK = plan_of(layer, cap), None
     if layer.encoding.walk is not None:
-        fade_BKH = sum(jax.tree.leaves(layer.k_feat))
+        assert layer.k_kept is not None
+        fade_BKH = sum(jax.tree.leaves(layer.k_kept.feat))
         fade_BHK = jnp.where(layer.k.segment_BT[..., None] > 0, fade_BKH, 0).transpose(0, 2, 1)
-    learned = layer.row_BHN, fade_BHK
+    learned = Learned(layer.row_BHN, fade_BHK, sink_H)
     return _kernel(plan, q_BQHC, k_BKHC, v_BKHC, learned, layer.q, layer.k)
 
 
 @partial(jax.jit, static_argnums=0, inline=True)
 def _kernel(plan: Plan, q_BQHC, k_BKHC, v_BKHC, learned, q: Tokens, k: Tokens) -> jax.Array:
-    row_BHN, fade_BHK = learned
+    row_BHN, fade_BHK, sink_H = learned
     spans, q_seen, k_seen = _spans(plan, q, k)
     turned = lambda x: fill(x, plan.queries).transpose(0, 2, 3, 1)
     row = None if row_BHN is None else _cut_row(row_BHN, plan.keys)
     if fade_BHK is not None:
         pad = -fade_BHK.shape[2] % plan.keys
         fade_BHK = jnp.pad(fade_BHK.astype(jnp.float32), ((0, 0), (0, 0), (0, pad)))
-    learned = Learned(row, fade_BHK)
+    learned = Learned(row, fade_BHK, sink_H)
     o_BHCQ: jax.Array = _attention(
         plan, turned(q_BQHC), turned(k_BKHC), turned(v_BKHC), learned, spans, q_seen, k_seen
     )
@@ -116,11 +129,14 @@ def _forward(plan: Plan, q_BHCQ, k_BHCK, v_BHCK, learned, spans: Spans, q_seen, 
         out_specs=(grid.queries(width), grid.queries(1)),
         scratch=[one, one, (width, plan.queries)],
     )
-    return o_BHCQ, (given, spans, o_BHCQ, log_BH1Q)
+    if learned.sink_H is not None:
+        log_BH1Q, before = jnp.logaddexp(log_BH1Q, learned.sink_H[None, :, None, None]), log_BH1Q
+        o_BHCQ = (o_BHCQ * jnp.exp(before - log_BH1Q)).astype(o_BHCQ.dtype)
+    return o_BHCQ, (given, spans, o_BHCQ, log_BH1Q, learned.sink_H)
 
 
 def _backward(plan: Plan, kept, g_BHCQ):
-    given, spans, o_BHCQ, log_BH1Q = kept
+    given, spans, o_BHCQ, log_BH1Q, sink_H = kept
     drop_BH1Q = (g_BHCQ.astype(jnp.float32) * o_BHCQ.astype(jnp.float32)).sum(axis=2, keepdims=True)
     given = given._replace(g=g_BHCQ, log=log_BH1Q, drop=drop_BH1Q)
     like = lambda x: _array(given, x.shape, x.dtype)
@@ -145,7 +161,9 @@ def _backward(plan: Plan, kept, g_BHCQ):
         scratch=scratch,
     )
     grid = Grid(plan, given, keys_first=True)
-    shapes, specs = [like(given.k), like(given.v)], [grid.keys(width), grid.keys(out)]
+    batch, _, _, keys = given.k.shape
+    of = lambda x: _array(given, (batch, given.q.shape[1], x.shape[2], keys), x.dtype)
+    shapes, specs = [of(given.k), of(given.v)], [grid.keys(width), grid.keys(out)]
     scratch = [(width, plan.keys), (out, plan.keys)]
     if given.sums is not None:
         shapes.append(like(given.sums.after))
@@ -162,6 +180,11 @@ def _backward(plan: Plan, kept, g_BHCQ):
     d_learned = Learned(
         None if given.rows is None else _row_gradient(of_queries[0], given.rows[0]),
         None if given.sums is None else _fade_gradient(of_queries[-1], of_keys[0]),
+        sink_gradient(sink_H, log_BH1Q, drop_BH1Q),
+    )
+    dk_BHCK, dv_BHCK = (
+        d.reshape(batch, x.shape[1], -1, *d.shape[2:]).sum(axis=2).astype(d.dtype)
+        for d, x in ((dk_BHCK, given.k), (dv_BHCK, given.v))
     )
     return dq_BHCQ, dk_BHCK, dv_BHCK, d_learned, None, None, None
 
@@ -267,8 +290,8 @@ class Grid(NamedTuple):
         some = lambda x: None if x is None else self.queries(x.shape[2])
         return Given(
             q=self.queries(given.q.shape[2]),
-            k=self.keys(given.k.shape[2]),
-            v=self.keys(given.v.shape[2]),
+            k=self.keys(given.k.shape[2], given.q.shape[1] // given.k.shape[1]),
+            v=self.keys(given.v.shape[2], given.q.shape[1] // given.v.shape[1]),
             q_seen=tokens(given.q_seen, 0),
             k_seen=tokens(given.k_seen, 1),
             rows=rows,
@@ -283,10 +306,10 @@ class Grid(NamedTuple):
         shape = None, None, width, self.plan.queries
         return self._spec(shape, lambda b, h, i, j: (b, h, 0, i))
 
-    def keys(self, width: int) -> pl.BlockSpec:
-        """A block of keys, [width, size], of [B, H, width, K]."""
+    def keys(self, width: int, group: int = 1) -> pl.BlockSpec:
+        """A block of keys, [width, size], of [B, H / group, width, K]."""
         shape = None, None, width, self.plan.keys
-        return self._spec(shape, lambda b, h, i, j: (b, h, 0, j))
+        return self._spec(shape, lambda b, h, i, j: (b, h // group, 0, j))
 
     def _spec(self, shape: tuple, index: Callable, **memory) -> pl.BlockSpec:
         def of_step(b, h, outer, inner, *scalars):

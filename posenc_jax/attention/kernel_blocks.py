@@ -10,7 +10,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from posenc_jax.attention.blockwise import Plan
 from posenc_jax.attention.layers import LANES
-from posenc_jax.attention.softmax import FLOOR
+from posenc_jax.attention.softmax import FLOOR, cap_slope, capped
 
 NO_SEGMENT = -2  # of a key that no query sees; that of a filler is -1
 
@@ -50,7 +50,7 @@ class Sums(NamedTuple):
 class Given(NamedTuple):
     """What the kernels read: arrays outside, blocks of them inside.
 
-    q, k, v:        [B, H, C, T].
+    q, k, v:        [B, H, C, T]; keys and values may have fewer heads, each for H / K of queries.
     q_seen, k_seen: index and segment of each token, [B|1, 2, T].
     rows:           twice the row of a relative bias, [1, H|1, I + J, 1, size]; inside, the two
       neighbouring blocks that the pair of blocks reads.
@@ -82,7 +82,7 @@ def forward(plan: Plan, spans: Spans, i, j, given: Given, o, log, top, total, su
         sum_CQ[...] = jnp.zeros_like(sum_CQ)
 
     def visit(whole: bool):
-        s_KQ = _logits(plan, given, j, whole)
+        s_KQ, _ = _logits(plan, given, j, whole)
         old_1Q = top[...]
         new_1Q = jnp.maximum(old_1Q, s_KQ.max(axis=0, keepdims=True))
         p_KQ = jnp.exp(s_KQ - new_1Q)
@@ -120,8 +120,8 @@ def backward_of_queries(plan: Plan, spans: Spans, i, j, given: Given, dq, *rest)
             d_row[...] = jnp.zeros_like(d_row)
 
     def visit(whole: bool):
-        _, ds_KQ = _gradients(plan, given, j, whole)
-        sum_CQ[...] += _product(given.k[...], ds_KQ, 1, 0)
+        _, ds_KQ, slope = _gradients(plan, given, j, whole)
+        sum_CQ[...] += _product(given.k[...], ds_KQ * slope, 1, 0)
         if d_row is not None:
             before_1N, after_1N = unskew(ds_KQ)
             n = spans.first_J.shape[0] - 1 + i - j
@@ -150,9 +150,9 @@ def backward_of_keys(plan: Plan, spans: Spans, i, j, given: Given, dk, dv, *rest
                 total[...] = jnp.zeros_like(total)
 
     def visit(whole: bool):
-        p_KQ, ds_KQ = _gradients(plan, given, j, whole)
+        p_KQ, ds_KQ, slope = _gradients(plan, given, j, whole)
         sum_v[...] += _product(given.g[...], p_KQ, 1, 1)
-        sum_k[...] += _product(given.q[...], ds_KQ, 1, 1)
+        sum_k[...] += _product(given.q[...], ds_KQ * slope, 1, 1)
         if sum_KL is not None:
             columns = [ds_KQ[:, n : n + LANES] for n in range(0, plan.queries, LANES)]
             sum_KL[...] += sum(columns[1:], columns[0])
@@ -187,21 +187,24 @@ def scale(plan: Plan) -> float:
     return plan.dims.head**-0.5
 
 
-def _logits(plan: Plan, given: Given, j, whole: bool) -> jax.Array:
-    s_KQ = _product(given.k[...], given.q[...] * scale(plan), 0, 0)
+def _logits(plan: Plan, given: Given, j, whole: bool) -> tuple[jax.Array, jax.Array | float]:
+    """Masked logits, and their derivative with respect to the products of q and k."""
+    s_KQ = capped(_product(given.k[...], given.q[...] * scale(plan), 0, 0), plan.cap)
+    slope = cap_slope(s_KQ, plan.cap)
     if given.rows is not None:
         s_KQ = s_KQ + skew(*(row[...] for row in given.rows))
     if given.sums is not None:
         after_K1 = given.sums.after[...].T + given.sums.between[0, j]
         s_KQ = s_KQ + given.sums.until[...] + after_K1
-    return s_KQ if whole else _masked(plan, given, s_KQ)
+    return (s_KQ if whole else _masked(plan, given, s_KQ)), slope
 
 
-def _gradients(plan: Plan, given: Given, j, whole: bool) -> tuple[jax.Array, jax.Array]:
-    """The weights, and the logits' gradients."""
-    p_KQ = jnp.exp(_logits(plan, given, j, whole) - given.log[...])
+def _gradients(plan: Plan, given: Given, j, whole: bool) -> tuple[jax.Array, jax.Array, Any]:
+    """The weights, the logits' gradients, and the slope that `_logits` gives."""
+    s_KQ, slope = _logits(plan, given, j, whole)
+    p_KQ = jnp.exp(s_KQ - given.log[...])
     dp_KQ = _product(given.v[...], given.g[...], 0, 0)
-    return p_KQ, p_KQ * (dp_KQ - given.drop[...])
+    return p_KQ, p_KQ * (dp_KQ - given.drop[...]), slope
 
 
 def _masked(plan: Plan, given: Given, s_KQ: jax.Array) -> jax.Array:

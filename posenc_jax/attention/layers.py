@@ -1,6 +1,7 @@
 """What attention needs in one layer besides q, k and v."""
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import field
 from functools import partial
 from typing import Any, NamedTuple
@@ -9,17 +10,35 @@ import jax
 import jax.numpy as jnp
 
 from posenc_jax.attention.toeplitz import bias_row, skew
-from posenc_jax.encoding import Dims, Encoding, Params, Placed, Table
+from posenc_jax.encoding import (
+    Dims,
+    Encoding,
+    Params,
+    Placed,
+    Table,
+)
 from posenc_jax.tuning import once
 
 # A field that is not an array: a program is compiled for each of its values.
 STATIC = {"static": True}
+COUNTED = 64  # queries whose keys are counted at a time
 LANES = 128  # a TPU's vectors are so wide, and the blocks of a kernel are multiples of it
 
 
 def to_whole(size: int, block: int) -> int:
     """The least multiple of `block` that is `size` or more."""
     return size + -size % block
+
+
+class Kept(NamedTuple):
+    """What a layer makes of its input x besides queries, keys and values, [B, T, ...].
+
+    feat:   features, from `Walk.prepare`.
+    placed: positions, from `Encoding.locate`.
+    """
+
+    feat: Any = None
+    placed: Placed = None
 
 
 class Tokens(NamedTuple):
@@ -42,6 +61,18 @@ def visible(q: Tokens, k: Tokens, causal: bool, mask: bool) -> jax.Array:
     return seen
 
 
+def _count(q: Tokens, k: Tokens, causal: bool, mask: bool) -> jax.Array:
+    """How many keys each query sees, float [B|1, Q]; a few queries at a time."""
+
+    def one(column):
+        query = Tokens((), *(x_B[:, None] for x_B in column))
+        return visible(query, k, causal, mask).sum(axis=(1, 2, 3))
+
+    k, columns = k._replace(placed=()), (q.index_BT.T, q.segment_BT.T)
+    few = max(1, min(COUNTED, len(columns[0])))
+    return jax.lax.map(one, columns, batch_size=few).T.astype(float)
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Layer:
@@ -53,7 +84,8 @@ class Layer:
     first:    column of the first query among the keys.
     straight: bool scalar, whether positions count up along storage; None: it is not known.
     q_table, k_table: what rotations read.
-    q_feat, k_feat:   the features of queries and keys that `Walk.prepare` makes.
+    q_kept, k_kept:   what the layer's input says of queries and of keys.
+    temper_BQH:   [B|1, Q, H|1], the factor of queries' products, if the encoding has one.
     bias_BHQK:    [B|1, H|1, Q, K], dense form, if the encoding has a bias.
     visible_BHQK: bool [B|1, 1, Q, K], dense form.
     row_BHN:      blockwise form, if the bias is relative and positions are straight: all its
@@ -76,8 +108,9 @@ class Layer:
     block: int = field(metadata=STATIC)
     q_table: Table = None
     k_table: Table = None
-    q_feat: Any = None
-    k_feat: Any = None
+    q_kept: Kept | None = None
+    k_kept: Kept | None = None
+    temper_BQH: jax.Array | None = None
     bias_BHQK: jax.Array | None = None
     visible_BHQK: jax.Array | None = None
     row_BHN: jax.Array | None = None
@@ -86,7 +119,7 @@ class Layer:
         """Queries and keys as the logits read them, [B, Q, H, C'] and [B, K, H, C'].
 
         The logits are their products divided by sqrt(C), C being the width before. Some methods
-        add channels.
+        add channels. Keys of fewer heads stay so many, unless the method turns heads differently.
 
         Raises:
           ValueError: shapes that are not the frame's, or a method whose scores are made by `attend`
@@ -116,39 +149,89 @@ class Layer:
             return visible(self.q, self.k, self.causal, self.mask)
         return self.visible_BHQK
 
-    def with_key_features(self, k_feat: Any) -> "Layer":
-        """The layer with features of keys that were kept, as a key-value cache keeps them."""
-        return dataclasses.replace(self, k_feat=k_feat)
-
-    def with_features(self, x_BQD, k_x_BKD) -> "Layer":
-        """The layer with its features of its input; see `Frame.layer`."""
+    @property
+    def reads_x(self) -> bool:
+        """Whether the method reads the layer's input besides q and k."""
         walk = self.encoding.walk
-        if walk is None or walk.prepare is None or x_BQD is None:
+        return self.encoding.locate is not None or (walk is not None and walk.prepare is not None)
+
+    def with_keys(self, k_kept: Kept | None) -> "Layer":
+        """The layer with what was kept of keys, as a key-value cache keeps it."""
+        layer = dataclasses.replace(self, k_kept=k_kept)
+        if k_kept is None or self.encoding.locate is None or self.q_kept is None:
+            return layer
+        q, k = self.q._replace(placed=self.q_kept.placed), self.k._replace(placed=k_kept.placed)
+        return dataclasses.replace(layer, q=q, k=k, straight=None).filled()
+
+    def with_input(self, x_BQD, k_x_BKD) -> "Layer":
+        """The layer with what it makes of its input; see `Frame.layer`."""
+        if not self.reads_x or x_BQD is None:
             return self
-        q_feat = walk.prepare(self.params, x_BQD)
+        q_kept = self._kept(x_BQD, self.q.placed)
         if k_x_BKD is not None:
-            k_feat = walk.prepare(self.params, k_x_BKD)
+            k_kept = self._kept(k_x_BKD, self.k.placed)
         else:
-            k_feat = q_feat if self.own else None
-        return dataclasses.replace(self, q_feat=q_feat, k_feat=k_feat)
+            k_kept = q_kept if self.own else None
+        return dataclasses.replace(self, q_kept=q_kept).with_keys(k_kept)
+
+    def _kept(self, x_BTD: jax.Array, placed: Placed) -> Kept:
+        walk, locate = self.encoding.walk, self.encoding.locate
+        feat = walk.prepare(self.params, x_BTD) if walk is not None and walk.prepare else None
+        return Kept(feat, locate(self.params, x_BTD, placed) if locate else None)
 
     def rotated(self, q_BQHC: jax.Array, k_BKHC: jax.Array) -> tuple[jax.Array, jax.Array]:
         """As `rotate`, of any method."""
-        rotate = self.encoding.rotate
-        if rotate is None:
-            return q_BQHC, k_BKHC
-        return rotate(self.q_table, q_BQHC, "q"), rotate(self.k_table, k_BKHC, "k")
+        if (rotate := self.encoding.rotate) is not None:
+            q_BQHC = rotate(self.q_table, q_BQHC, "q")
+            k_BKHC = rotate(self.k_table, self._as_turned(k_BKHC), "k")
+        return self.tempered(q_BQHC), k_BKHC
+
+    def tempered(self, q_BQHC: jax.Array) -> jax.Array:
+        """Queries times the encoding's factor, if it has one."""
+        if self.temper_BQH is None:
+            return q_BQHC
+        wide = q_BQHC.astype(self.temper_BQH.dtype) * self.temper_BQH[..., None]
+        return wide.astype(q_BQHC.dtype)
+
+    def turned_values(self, v_BKHC: jax.Array) -> jax.Array:
+        """Values as attention sums them."""
+        if not self.encoding.turns_values:
+            return v_BKHC
+        assert self.encoding.rotate is not None
+        return self.encoding.rotate(self.k_table, self._as_turned(v_BKHC), "v")
+
+    def turned_back(self, o_BQHC: jax.Array) -> jax.Array:
+        """The output of attention to `turned_values`, as the queries' tokens see it."""
+        if not self.encoding.turns_values:
+            return o_BQHC
+        assert self.encoding.rotate is not None
+        return self.encoding.rotate(self.q_table, o_BQHC, "o")
+
+    def _as_turned(self, x_BKGC: jax.Array) -> jax.Array:
+        """Keys or values, of every head if heads are turned differently."""
+        if any(leaf.ndim < 3 or leaf.shape[2] > 1 for leaf in jax.tree.leaves(self.k_table)):
+            return for_every_head(x_BKGC, self.dims.heads)
+        return x_BKGC
 
     def filled(self) -> "Layer":
-        """The layer with its tables, and in the dense form its bias and mask."""
+        """The layer with its tables, and in the dense form its bias and mask.
+
+        A layer that locates has them once its input is known.
+        """
+        if self.encoding.locate is not None and self.k_kept is None:
+            return self
         made: dict[str, Any] = {}
+        if self.encoding.temper is not None:
+            count = partial(_count, self.q, self.k, self.causal, self.mask)
+            temper = self.encoding.temper(self.params, count, self.q.placed, self.dims)
+            made["temper_BQH"] = temper
         if (table := self.encoding.table) is not None:
             of = lambda placed: table(self.params, placed, self.dims)
-            made["k_table"] = once(of, self.k.placed)
-            made["q_table"] = made["k_table"] if self.own else once(of, self.q.placed)
+            made["k_table"] = self._once(of, self.k.placed)
+            made["q_table"] = made["k_table"] if self.own else self._once(of, self.q.placed)
         if self.form == "dense":
             see = lambda q, k: visible(q, k, self.causal, self.mask)
-            made["visible_BHQK"] = once(see, self.q, self.k)
+            made["visible_BHQK"] = self._once(see, self.q, self.k)
         if self.encoding.bias is not None and self.form == "dense":
             made["bias_BHQK"] = self._dense_bias()
         elif self.encoding.bias is not None and self._by_row():
@@ -164,6 +247,10 @@ class Layer:
             return size, size
         return min(self.block, sizes[0]), min(self.block, sizes[1])
 
+    def _once(self, make: Callable, *given: Any) -> Any:
+        """As `once`, for what all layers share. Located positions are a layer's own."""
+        return make(*given) if self.encoding.locate is not None else once(make, *given)
+
     def _by_row(self) -> bool:
         return self.straight is not None and self.encoding.relative
 
@@ -173,9 +260,9 @@ class Layer:
 
     def _dense_bias(self) -> jax.Array:
         if not self._by_row():
-            return once(self._bias, self.q.placed, self.k.placed)
+            return self._once(self._bias, self.q.placed, self.k.placed)
         size_q, size_k = (x.index_BT.shape[1] for x in (self.q, self.k))
-        return once(partial(skew, queries=size_q), self._row(size_q, size_k))
+        return self._once(partial(skew, queries=size_q), self._row(size_q, size_k))
 
     def _row(self, queries: int, keys: int) -> jax.Array:
         """The bias over all offsets; NaN where positions are not straight though they should be."""
@@ -191,6 +278,12 @@ class Layer:
             )
 
 
+def for_every_head(x_BTGC: jax.Array, heads: int) -> jax.Array:
+    """Keys or values of G heads as those of all heads of queries, [B, T, H, C]."""
+    group = heads // x_BTGC.shape[2]
+    return x_BTGC if group == 1 else jnp.repeat(x_BTGC, group, axis=2)
+
+
 def check_side(layer: Layer, side: str, x_BTHC: jax.Array, width: int | None = None) -> None:
     """ValueError: an array that is not [B, T, H, C] of the layer's queries or keys.
 
@@ -202,7 +295,10 @@ def check_side(layer: Layer, side: str, x_BTHC: jax.Array, width: int | None = N
     rows, time = tokens.index_BT.shape
     letters = "[B, Q, H, C]" if side == "q" else "[B, K, H, C]"
     width = layer.dims.head if width is None else width
-    wanted = time, layer.dims.heads, width
+    heads = found = layer.dims.heads
+    if side != "q" and x_BTHC.ndim == 4 and x_BTHC.shape[2] and heads % x_BTHC.shape[2] == 0:
+        found = x_BTHC.shape[2]
+    wanted = time, found, width
     if x_BTHC.ndim != 4 or x_BTHC.shape[1:] != wanted or rows not in (1, x_BTHC.shape[0]):
         batch = "B" if rows == 1 else rows
         raise ValueError(

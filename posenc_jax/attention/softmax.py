@@ -36,6 +36,16 @@ def product(a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.matmul(a, b.astype(a.dtype), preferred_element_type=widest(a.dtype))
 
 
+def capped(s: jax.Array, cap: float | None) -> jax.Array:
+    """cap tanh(s / cap): logits that stay between -cap and cap (Gemma 2, arXiv 2408.00118)."""
+    return s if cap is None else cap * jnp.tanh(s / cap)
+
+
+def cap_slope(s: jax.Array, cap: float | None) -> jax.Array | float:
+    """The derivative of `capped` at logits that it gave."""
+    return 1.0 if cap is None else 1 - jnp.square(s / cap)
+
+
 def masked(s_BHQK: jax.Array, bias_BHQK: jax.Array | None, visible_BHQK: jax.Array) -> jax.Array:
     """Logits with the bias added, -inf where a query does not see a key."""
     if bias_BHQK is not None:
@@ -60,13 +70,20 @@ def take_in(state, s_BHQK: jax.Array, v_BHKC: jax.Array):
     return new, total, o_BHQC * shrink + product(narrow(p_BHQK, v_BHKC.dtype), v_BHKC)
 
 
-def finish(state, weighs: bool = False) -> tuple[jax.Array, jax.Array]:
+def finish(
+    state, weighs: bool = False, sink_H: jax.Array | None = None
+) -> tuple[jax.Array, jax.Array]:
     """Attention's output, and the logarithm of each query's sum of exponentials.
 
     The output is the weighted mean of values; their weighted sum if logits are logarithms of
-    weights (`weighs`).
+    weights (`weighs`). A sink is the logit of one more key, whose value is 0.
     """
     top, total, o_BHQC = state
+    if sink_H is not None:
+        sink_1H11 = sink_H.astype(top.dtype)[None, :, None, None]
+        new = jax.lax.stop_gradient(jnp.maximum(top, sink_1H11))
+        shrink = jnp.exp(top - new)
+        top, total, o_BHQC = new, total * shrink + jnp.exp(sink_1H11 - new), o_BHQC * shrink
     safe = jnp.where(total > 0, total, 1)
     o_BHQC, log_BHQ1 = o_BHQC / safe, jnp.where(total > 0, top + jnp.log(safe), 0)
     return (o_BHQC * jnp.exp(log_BHQ1) if weighs else o_BHQC), log_BHQ1

@@ -1,8 +1,8 @@
 """A relative bias from one row of offsets.
 
 Where positions count up along storage, a bias that depends on i - j alone takes Q + K - 1 values on
-a [Q, K] grid. One row of them becomes the grid by copies and a reshape, and the grid's gradient
-becomes the row's by a reshape and a sum: no gather, no scatter.
+a [Q, K] grid. One row of them becomes the grid by copies, and the grid's gradient becomes the row's
+by a sum: no gather, no scatter.
 """
 
 from collections.abc import Callable
@@ -12,6 +12,9 @@ import jax.numpy as jnp
 
 from posenc_jax.encoding import Placed
 from posenc_jax.layout import Layout
+from posenc_jax.tuning import skew
+
+__all__ = ["bias_row", "skew", "straight"]
 
 
 def bias_row(bias: Callable, placed: Placed, first, queries: int, keys: int) -> jax.Array:
@@ -28,14 +31,6 @@ def bias_row(bias: Callable, placed: Placed, first, queries: int, keys: int) -> 
     query = jax.tree.map(lambda leaf: jnp.zeros((1, 1), leaf.dtype), placed)
     key = jax.tree.map(lambda leaf: -offset_N[None].astype(leaf.dtype), placed)
     return bias(query, key)[:, :, 0]
-
-
-def skew(row_BHN: jax.Array, queries: int) -> jax.Array:
-    """[B, H, Q + K] to [B, H, Q, K]: element (i, j) is entry Q - 1 - i + j of the row."""
-    *lead, size = row_BHN.shape
-    copies = jnp.broadcast_to(row_BHN[..., None, :], (*lead, queries, size))
-    flat = copies.reshape(*lead, queries * size)[..., queries - 1 : queries * size - 1]
-    return flat.reshape(*lead, queries, size - 1)[..., : size - queries]
 
 
 def straight(layout: Layout) -> jax.Array:

@@ -18,29 +18,31 @@ from posenc_jax.attention.blockwise import (
     plan_of,
 )
 from posenc_jax.attention.layers import Layer, visible
-from posenc_jax.attention.softmax import empty, finish, product, take_in, transposed
+from posenc_jax.attention.softmax import capped, empty, finish, product, take_in, transposed
 from posenc_jax.dtypes import vary_alike
 from posenc_jax.encoding import Params, Side, Walk
 
 
-def walk_logits(q_BHQC, k_BHKC, q: Side, k: Side, layer: Layer, walk: Walk) -> jax.Array:
-    """The masked logits of a dense frame in one piece, [B, H, Q, K]; `q_BHQC` is scaled."""
+def walk_logits(product_BHQK, q: Side, k: Side, layer: Layer, walk: Walk) -> jax.Array:
+    """The masked logits of a dense frame in one piece, [B, H, Q, K], of the products of q and k."""
     bias, seen, carry = layer.bias_BHQK, layer.visible_BHQK, _start(walk, layer.params, q)
-    return _score(walk, layer.params, q_BHQC, k_BHKC, bias, q, k, seen, carry)[0]
+    return _score(walk, layer.params, product_BHQK, bias, q, k, seen, carry)[0]
 
 
-def blockwise_walk(q_BQHC, k_BKHC, v_BKHC, q: Side, k: Side, layer: Layer) -> jax.Array:
+def blockwise_walk(
+    q_BQHC, k_BKHC, v_BKHC, q: Side, k: Side, layer: Layer, sink_H, cap: float | None
+) -> jax.Array:
     """Attention in blocks, the latest keys first, [B, Q, H, C]; `q_BQHC` is scaled."""
     sides = (q.x_BTHC, q.feat), (k.x_BTHC, k.feat)
-    return _blockwise_walk(
-        plan_of(layer), q_BQHC, k_BKHC, v_BKHC, sides, learned_of(layer), layer.params,
-        (layer.q, layer.k),
-    )  # fmt: skip
+    learned = learned_of(layer), layer.params, sink_H
+    tokens = layer.q, layer.k
+    return _blockwise_walk(plan_of(layer, cap), q_BQHC, k_BKHC, v_BKHC, sides, learned, tokens)
 
 
 @partial(jax.jit, static_argnums=0, inline=True)
-def _blockwise_walk(plan: Plan, q_BQHC, k_BKHC, v_BKHC, sides, learned, params, tokens):
+def _blockwise_walk(plan: Plan, q_BQHC, k_BKHC, v_BKHC, sides, learned, tokens):
     """`visit` is remade in the backward pass."""
+    bias_of, params, sink_H = learned
     walk = plan.encoding.walk
     assert walk is not None
     blocks = cut_tokens(plan, *tokens)
@@ -61,8 +63,9 @@ def _blockwise_walk(plan: Plan, q_BQHC, k_BKHC, v_BKHC, sides, learned, params, 
             k_BHKC, v_BHKC, (k_x, k_feat), k_tokens = pick(k_JBHC, j)
             k_side = Side(k_x, k_tokens.placed, k_feat, k_tokens.index_BT)
             seen = visible(q_tokens, k_tokens, plan.causal, plan.mask)
-            bias = block_bias(plan, local(plan, learned, blocks, i, j), q_tokens, k_tokens)
-            s, carry = _score(walk, params, q_BHQC, k_BHKC, bias, q_side, k_side, seen, carry)
+            bias = block_bias(plan, local(plan, bias_of, blocks, i, j), q_tokens, k_tokens)
+            s = capped(product(q_BHQC, transposed(k_BHKC)), plan.cap)
+            s, carry = _score(walk, params, s, bias, q_side, k_side, seen, carry)
             return take_in(state, s, v_BHKC), carry
 
         def key_block(state_carry, j):
@@ -72,7 +75,7 @@ def _blockwise_walk(plan: Plan, q_BQHC, k_BKHC, v_BKHC, sides, learned, params, 
         begin = empty(q_BHQC, k_JBHC[1][0]), _start(walk, params, q_side)
         state, _ = vary_alike((begin, q_BHQC))
         (state, _), _ = jax.lax.scan(key_block, state, jnp.arange(len(k_JBHC[0])), reverse=True)
-        return finish(state, walk.weighs)[0].astype(v_BKHC.dtype)
+        return finish(state, walk.weighs, sink_H)[0].astype(v_BKHC.dtype)
 
     o_IBHQC = jax.lax.map(query_block, jnp.arange(len(q_IBHC[0])))
     return join_blocks(o_IBHQC, q_BQHC.shape[1])
@@ -82,11 +85,8 @@ def _start(walk: Walk, params: Params, q: Side):
     return None if walk.start is None else walk.start(params, q)
 
 
-def _score(
-    walk: Walk, params: Params, q_BHQC, k_BHKC, bias_BHQK, q: Side, k: Side, visible_BHQK, carry
-):
+def _score(walk: Walk, params: Params, s_BHQK, bias_BHQK, q: Side, k: Side, visible_BHQK, carry):
     """Masked logits of a block, and the carry after it."""
-    s_BHQK = product(q_BHQC, transposed(k_BHKC))
     if bias_BHQK is not None:
         s_BHQK = s_BHQK + bias_BHQK.astype(s_BHQK.dtype)
     seen = visible_BHQK & jnp.ones_like(s_BHQK, bool)

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from posenc_jax.encoding import Encoding, chain
+from posenc_jax.combinators import chain
+from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import (
     absolute,
     absolute_2d,
@@ -14,6 +15,9 @@ from posenc_jax.encodings import (
     dape,
     extension,
     gated,
+    grape,
+    located,
+    offset_vectors,
     path,
     position_vectors,
     positions,
@@ -21,9 +25,15 @@ from posenc_jax.encodings import (
     ranges,
     rotary,
     rotary_axes,
+    rotary_by_distance,
     rotary_fourier_polar,
     rotary_generators,
     rotary_scaling,
+    rotary_values,
+    rotary_vision,
+    tapa,
+    temperature,
+    wall,
 )
 from posenc_jax.encodings.card import Card
 from posenc_jax.encodings.describe import facts, option_lines, summary
@@ -46,6 +56,7 @@ CATALOG: dict[str, Callable[..., Encoding]] = {
     "clamped": positions.clamped,
     "shifted": positions_augmented.shifted,
     "cape": positions_augmented.cape,
+    "pose": positions_augmented.pose,
     "abacus": positions_augmented.abacus,
     "coupled": positions_augmented.coupled,
     "rope": rotary.rope,
@@ -56,12 +67,18 @@ CATALOG: dict[str, Callable[..., Encoding]] = {
     "xpos": rotary.xpos,
     "axial": rotary_axes.axial,
     "mixed": rotary_axes.mixed,
+    "gta": rotary_values.gta,
     "mrope": rotary_axes.mrope,
     "tmrope": rotary_axes.tmrope,
+    "mhrope": rotary_vision.mhrope,
+    "video_rope": rotary_vision.video_rope,
+    "dinov3": rotary_vision.dinov3,
     "fope": rotary_fourier_polar.fope,
     "pope": rotary_fourier_polar.pope,
     "liere": rotary_generators.liere,
     "string": rotary_generators.string,
+    "tree": rotary_generators.tree,
+    "grape_m": grape.grape_m,
     "pi": rotary_scaling.pi,
     "ntk": rotary_scaling.ntk,
     "dynamic_ntk": rotary_scaling.dynamic_ntk,
@@ -69,26 +86,46 @@ CATALOG: dict[str, Callable[..., Encoding]] = {
     "yarn": rotary_scaling.yarn,
     "llama3": extension.llama3,
     "longrope": extension.longrope,
+    "resonance": extension.resonance,
     "drope": extension.drope,
+    "repo": located.repo,
+    "ssmax": temperature.ssmax,
+    "logn": temperature.logn,
+    "rerope": rotary_by_distance.rerope,
+    "leaky_rerope": rotary_by_distance.leaky_rerope,
+    "self_extend": rotary_by_distance.self_extend,
+    "dual_chunk": rotary_by_distance.dual_chunk,
     "irope": by_layer.irope,
     "local_global": by_layer.local_global,
+    "olmo3": by_layer.olmo3,
+    "gpt_oss": by_layer.gpt_oss,
     "clipped": bias_tables.clipped,
     "t5": bias_tables.t5,
     "alibi": bias_formulas.alibi,
     "swin_2d": bias_tables.swin_2d,
     "kerple_log": bias_formulas.kerple_log,
     "kerple_power": bias_formulas.kerple_power,
+    "bam": bias_formulas.bam,
     "sandwich": bias_formulas.sandwich,
     "window": bias_formulas.window,
     "fire": bias_networks.fire,
     "mlp": bias_networks.mlp,
+    "swin_v2": bias_networks.swin_v2,
     "shaw": position_vectors.shaw,
     "transformer_xl": position_vectors.transformer_xl,
     "deberta": position_vectors.deberta,
     "tupe": position_vectors.tupe,
+    "decomposed": offset_vectors.decomposed,
+    "irpe": offset_vectors.irpe,
+    "content_bias": offset_vectors.content_bias,
+    "tapa": tapa.tapa,
+    "grape_a": grape.grape_a,
     "dape": dape.dape,
     "cope": gated.cope,
     "fox": gated.fox,
+    "fox_rows": gated.fox_rows,
+    "grape_ap": grape.grape_ap,
+    "wall": wall.wall,
     "stick_breaking": gated.stick_breaking,
     "path": path.path,
 }
@@ -186,6 +223,8 @@ def _check_composes(parts: list[Card]) -> None:
     acting = [part for part in parts if part.kind not in ("input", "positions")]
     for i, part in enumerate(acting):
         later = [other.name for other in acting[i + 1 :] if turns(other)]
+        if part.in_chain == "alone" and len(acting) > 1:
+            refuse(f"{part.name} makes the products of queries and keys itself; keep it alone")
         if part.in_chain == "first" and i > 0:
             refuse(f"{part.name} is not linear in queries and keys; put it before {acting[0].name}")
         if part.in_chain == "last" and later:

@@ -3,7 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from posenc_jax.encoding import Encoding, each_layer
+from posenc_jax.combinators import each_layer
+from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.checks import with_axes
 
 
@@ -30,11 +31,6 @@ def refusing(made: jax.Array, offset: jax.Array) -> jax.Array:
 def per_head(x_H: jax.Array) -> jax.Array:
     """One number for each head as float [1, H, 1, 1]."""
     return x_H.astype(float)[None, :, None, None]
-
-
-def scaled_queries(factor: jax.Array, x_BTHC: jax.Array, side: str) -> jax.Array:
-    """`rotate` of methods that change the scale of the logits: queries times the table."""
-    return x_BTHC if side == "k" else (x_BTHC.astype(factor.dtype) * factor).astype(x_BTHC.dtype)
 
 
 def layered(encoding: Encoding, shared: bool) -> Encoding:

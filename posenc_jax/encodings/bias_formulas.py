@@ -1,4 +1,4 @@
-"""Biases by a formula: ALiBi, KERPLE's kernels, Sandwich's cosines, a window; D = i - j.
+"""Biases by a formula: ALiBi, KERPLE, BAM, Sandwich's cosines, a window; D = i - j.
 
 ALiBi, KERPLE and Sandwich are causal in their papers; here a key ahead of the query has the same
 bias as a key at the same distance behind it.
@@ -15,7 +15,7 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.bias import layered, offsets, per_head
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least, positive, require
-from posenc_jax.encodings.definitions import by_offset, sigmoid
+from posenc_jax.encodings.definitions import by_offset, by_pair, dots, sigmoid
 from posenc_jax.encodings.rotation import angles
 
 LEAST = 0.01  # smallest start of KERPLE's parameters: the authors' code clamps them there
@@ -149,6 +149,44 @@ def kerple_power(shared: bool = True) -> Encoding:
     return layered(Encoding(init=init, bias=bias, relative=True), shared)
 
 
+def _bam_bias(o, params, d, h, heads):
+    away = abs(-d - 2 * np.sinh(params["loc"][h])) + 1e-5
+    return -np.exp(params["log_scale"][h]) * away ** params["shape"][h]
+
+
+@method(
+    kind="bias",
+    formula="q.k / sqrt(C) - a[h] |j - i - mu[h]|^p[h], a > 0",
+    paper="Bianchessi et al. 2026, arXiv 2505.22842",
+    scores=by_offset(_bam_bias),
+)
+def bam(shared: bool = True) -> Encoding:
+    """BAM: the logarithm of a generalised Gaussian of the offset, as a prior over the keys.
+
+    Each head learns the scale a, the shape p and the centre mu. Heads start as ALiBi, with its
+    slopes as a, p = 1 and mu = 0. A negative p moves attention away from the keys around mu. As in
+    the authors' code, the parameters are ln a, p and x with mu = e^x - e^-x, and 1e-5 is added to
+    the distance. The paper is causal; here keys ahead have the value of the same function. Left
+    out: the temperature by length that the paper combines it with (SSMax).
+
+    Args:
+      shared: as in the authors' code, all layers share the parameters; False: each has its own.
+    """
+
+    def init(key, dims):
+        log_scale_H = jnp.log(jnp.asarray(alibi_slopes(dims.heads), float))
+        still_H = jnp.zeros(dims.heads)
+        return {"log_scale": log_scale_H, "shape": still_H + 1, "loc": still_H}
+
+    def bias(params, q_placed, k_placed, dims):
+        scale, shape = jnp.exp(per_head(params["log_scale"])), per_head(params["shape"])
+        ahead_B1QK = -offsets(q_placed, k_placed).astype(float)[:, None]
+        away_BHQK = jnp.abs(ahead_B1QK - 2 * jnp.sinh(per_head(params["loc"])))
+        return -scale * (away_BHQK + 1e-5) ** shape
+
+    return layered(Encoding(init=init, bias=bias, relative=True), shared)
+
+
 def _sandwich_bias(o, params, d, h, heads):
     waves = range(o.first, o.first + o.channels // 2)
     ratio = 8 * (h + 1) / heads
@@ -194,26 +232,44 @@ def sandwich(channels: int = 128, base: float = 10_000.0, first: Literal[0, 1] =
     return Encoding(bias=bias, relative=True)
 
 
+def _window_scores(o, params, q_THC, k_THC, pos_T, n):
+    def score(h, i, j):
+        seen = abs(pos_T[i] - pos_T[j]) <= o.distance or pos_T[j] < o.first
+        return dots(q_THC[i : i + 1], k_THC[j : j + 1])[h, 0, 0] if seen else -np.inf
+
+    return by_pair(score, q_THC)
+
+
 @method(
     kind="bias",
-    formula="q.k / sqrt(C) where |i - j| <= distance, else -inf",
-    paper="textbook",
-    scores=by_offset(lambda o, params, d, h, heads: 0.0 if abs(d) <= o.distance else -np.inf),
+    formula="q.k / sqrt(C) where |i - j| <= distance or j < first, else -inf",
+    paper="textbook; first tokens: Xiao et al. 2023 (StreamingLLM), arXiv 2309.17453",
+    shift_invariant=True,
+    scores=_window_scores,
     example={"distance": 8},
     reference="transformers",
 )
-def window(distance: int = 128) -> Encoding:
+def window(distance: int = 128, first: int = 0) -> Encoding:
     """A window: keys further away than `distance` are hidden; within it, positions are not told.
 
     It is for comparison with methods that hide far tokens only in part.
 
-    FieldError: distance is not positive.
+    Args:
+      distance: from a query to the last key that it sees.
+      first: tokens at the start of each sequence that every query sees; StreamingLLM keeps 4. Its
+        rope counts tokens within the cache, not in the text, which is not done here.
+
+    FieldError: distance is not positive, or first below 0.
     """
     at_least(1, distance=distance)
+    at_least(0, first=first)
 
     def bias(params, q_placed, k_placed, dims):
         apart_B1QK = distances(q_placed, k_placed)
+        far_B1QK = apart_B1QK > distance
+        if first:
+            far_B1QK &= (k_placed >= first)[:, None, None]
         # 0 times the distance instead of 0, which would hide a position that is NaN.
-        return jnp.where(apart_B1QK > distance, -jnp.inf, 0 * apart_B1QK)
+        return jnp.where(far_B1QK, -jnp.inf, 0 * apart_B1QK)
 
-    return Encoding(bias=bias, relative=True)
+    return Encoding(bias=bias, relative=first == 0)

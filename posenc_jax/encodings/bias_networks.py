@@ -1,6 +1,7 @@
 """Biases by a small network of the offset: FIRE, and Swin V2's continuous bias; D = i - j.
 
-Both networks are w2 relu(w1 x + b1) of one number x, with an output for each head.
+The networks are w2 relu(w1 x + b1), with an output for each head. They read one number x, or one
+for each axis.
 """
 
 from typing import Literal
@@ -16,17 +17,37 @@ from posenc_jax.encodings.checks import at_least, positive
 from posenc_jax.encodings.definitions import by_offset, by_pair, dots, sigmoid
 
 
-def network(params, x_BQK: jax.Array) -> jax.Array:
-    """The network's outputs [B, H, Q, K], without the bias of its last layer; float32 or wider."""
-    w1_F, b1_F, w2_FH = (params[name].astype(float) for name in ("w1", "b1", "w2"))
-    hidden = x_BQK[..., None] * w1_F[None, None, None] + b1_F[None, None, None]
+def network(params, *x_BQK: jax.Array) -> jax.Array:
+    """The network's outputs [B, H, Q, K], without the bias of its last layer; float32 or wider.
+
+    The rows of w1 [F] or [A, F] belong to the numbers it reads.
+    """
+    w1_AF = jnp.atleast_2d(params["w1"].astype(float))
+    b1_F, w2_FH = params["b1"].astype(float), params["w2"].astype(float)
+    hidden = b1_F[None, None, None]
+    for x, w_F in zip(x_BQK, w1_AF, strict=True):
+        hidden = hidden + x[..., None] * w_F[None, None, None]
     exact = jax.lax.Precision.HIGHEST
     return jnp.einsum("bqkf,fh->bhqk", jax.nn.relu(hidden), w2_FH, precision=exact)
 
 
 def network_of(params, x, h):
-    """Definition: the output of head h for one number."""
-    return float(np.maximum(params["w1"] * x + params["b1"], 0) @ params["w2"][:, h])
+    """Definition: the output of head h for one number, or for one for each axis."""
+    hidden = np.maximum(np.atleast_1d(x) @ np.atleast_2d(params["w1"]) + params["b1"], 0)
+    return float(hidden @ params["w2"][:, h])
+
+
+def small_network(key: jax.Array, axes: tuple[int, ...], hidden: int, heads: int):
+    """Parameters as Swin V2 starts them: truncated normal weights of 0.02, and b1 = 0."""
+    w1_key, w2_key = jax.random.split(key)
+    small = lambda k, shape: 0.02 * jax.random.truncated_normal(k, -2.0, 2.0, shape)
+    w1, w2 = small(w1_key, (*axes, hidden)), small(w2_key, (hidden, heads))
+    return {"w1": w1, "b1": jnp.zeros(hidden), "w2": w2}
+
+
+def signed_log(x: jax.Array) -> jax.Array:
+    """sign(x) ln(1 + |x|)."""
+    return jnp.sign(x) * jnp.log1p(jnp.abs(x))
 
 
 def _fire_scores(o, params, q_THC, k_THC, pos_T, n):
@@ -130,19 +151,61 @@ def mlp(
     at_least(1, hidden=hidden)
 
     def init(key, dims):
-        w1_key, w2_key = jax.random.split(key)
-        small = lambda k, shape: 0.02 * jax.random.truncated_normal(k, -2.0, 2.0, shape)
-        w1_F, w2_FH = small(w1_key, (hidden,)), small(w2_key, (hidden, dims.heads))
-        return {"w1": w1_F, "b1": jnp.zeros_like(w1_F), "w2": w2_FH}
+        return small_network(key, (), hidden, dims.heads)
 
     def bias(params, q_placed, k_placed, dims):
         x_BQK = offsets(q_placed, k_placed).astype(float)
         if reach is not None:
             x_BQK = x_BQK * (8 / (reach - 1))
         if spacing == "log":
-            size_BQK = jnp.log1p(jnp.abs(x_BQK)) / (1.0 if reach is None else np.log(8))
-            x_BQK = jnp.sign(x_BQK) * size_BQK
+            x_BQK = signed_log(x_BQK) / (1.0 if reach is None else np.log(8))
         y_BHQK = network(params, x_BQK)
         return 16 * jax.nn.sigmoid(y_BHQK) if squash else y_BHQK
+
+    return layered(Encoding(init=init, bias=bias, relative=True), shared)
+
+
+def _swin_v2_bias(o, params, d, h, heads):
+    x_A = 8 * np.asarray(d, np.float64) / (o.window - 1)
+    x_A = np.sign(x_A) * np.log2(1 + abs(x_A)) / 3
+    return 16 * sigmoid(network_of(params, x_A, h))
+
+
+@method(
+    kind="bias",
+    formula="q.k / sqrt(C) + 16 sigmoid(MLP(x_row, x_column)[h]), x = sign(D) log_8(1 + 8 |D| / "
+    "(window - 1))",
+    paper="Liu et al. 2022, arXiv 2111.09883",
+    axes=2,
+    scores=by_offset(_swin_v2_bias),
+    example={"hidden": 8},
+    reference="timm, transformers",
+)
+def swin_v2(window: int = 8, hidden: int = 512, shared: bool = False) -> Encoding:
+    """Swin V2's continuous bias as released: a network of the log-spaced (row, column) offset.
+
+    Positions are [B, T, 2], (row, column). The network is defined at any offset, so a model may
+    be used with a larger window than it was trained with. It is evaluated for every pair of tokens
+    and needs Q x K x hidden numbers in memory at once; `mlp` is its one-axis form, with fewer
+    units. The paper's formula reads ln(1 + |D|) and has no sigmoid; the window and the sigmoid are
+    those of the authors' code. Left out: attention by cosines, another part of that model.
+
+    Args:
+      window: side of the window that the model was trained with, in tokens.
+      hidden: width of the network.
+      shared: one network for all layers; as in the paper, each has its own by default.
+
+    FieldError: window is below 2 or hidden below 1.
+    """
+    at_least(2, window=window)
+    at_least(1, hidden=hidden)
+
+    def init(key, dims):
+        return small_network(key, (2,), hidden, dims.heads)
+
+    def bias(params, q_placed, k_placed, dims):
+        offset_BQK2 = offsets(q_placed, k_placed, axes=2).astype(float)
+        x_BQK2 = signed_log(offset_BQK2 * (8 / (window - 1))) / np.log(8)
+        return 16 * jax.nn.sigmoid(network(params, x_BQK2[..., 0], x_BQK2[..., 1]))
 
     return layered(Encoding(init=init, bias=bias, relative=True), shared)

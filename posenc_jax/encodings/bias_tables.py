@@ -9,16 +9,14 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import definitions
-from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing, scaled_queries
+from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing
 from posenc_jax.encodings.card import ANYWHERE, Edge, Range, method
 from posenc_jax.encodings.checks import at_least, require
+from posenc_jax.tuning import look_up
 
 
-# On the CPU, forward and backward at 128 x 128 and 512 x 512, a gather is 2 to 8 times faster than
-# a product with one-hot rows: that array takes longer to write than the scatter-add it avoids.
 def _look_up(table_RH, row_BQK, offset_BQK) -> jax.Array:
-    found_BHQK = jnp.moveaxis(table_RH.astype(float)[row_BQK], -1, 1)
-    return refusing(found_BHQK, offset_BQK[:, None])
+    return refusing(look_up(table_RH.astype(float), row_BQK), offset_BQK[:, None])
 
 
 @method(
@@ -136,9 +134,8 @@ def t5(
 
     encoding = Encoding(init=init, bias=bias, relative=True)
     if not scaled:
-        # C is the head's own width, also if a part before this one has widened q and k.
-        table = lambda params, placed, dims: jnp.full((1, 1, 1, 1), dims.head**0.5)
-        encoding = encoding._replace(table=table, rotate=scaled_queries)
+        temper = lambda params, count, q_placed, dims: jnp.full((1, 1, 1), dims.head**0.5)
+        encoding = encoding._replace(temper=temper)
     return layered(encoding, shared)
 
 

@@ -1,37 +1,57 @@
 """Methods by layer, as released models have them: layers use different encodings.
 
-They are made with `per_layer`, as other such methods can be.
+They are made with `per_layer`, as other such methods can be. What models have besides positions,
+such as sinks, and norms of queries and keys, is not part of them.
 """
+
+from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.encoding import Encoding, chain, per_layer
-from posenc_jax.encodings.bias import scaled_queries
+from posenc_jax.combinators import chain, per_layer
+from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.bias_formulas import window as windowed
 from posenc_jax.encodings.card import Range, method
 from posenc_jax.encodings.checks import at_least, positive, with_axes
-from posenc_jax.encodings.definitions import dots, offsets, powers, turned_scores
+from posenc_jax.encodings.definitions import dots, offsets, powers, scores_of, turned_scores
 from posenc_jax.encodings.rotary import rope
+from posenc_jax.encodings.rotary_scaling import by_parts_theta, pi, yarn
 from posenc_jax.encodings.rotation import Pairing
+
+
+def _chunked(chunk: int) -> Encoding:
+    """Hides keys of other chunks: positions 0 .. chunk - 1, chunk .. 2 chunk - 1, and so on."""
+
+    def bias(params, q_placed, k_placed, dims):
+        q_BQ, k_BK = (with_axes(placed) // chunk for placed in (q_placed, k_placed))
+        apart_B1QK = jnp.abs(q_BQ[:, :, None] - k_BK[:, None])[:, None].astype(float)
+        return jnp.where(apart_B1QK > 0, -jnp.inf, 0 * apart_B1QK)  # 0 * NaN refuses a position
+
+    return Encoding(bias=bias)
 
 
 def _irope_scores(o, params, q, k, pos, n):
     if (o.layer + 1) % o.every:
-        return turned_scores(q, k, offsets(pos) * powers(o.base, q.shape[-1]), o.pairing)
+        turned = turned_scores(q, k, offsets(pos) * powers(o.base, q.shape[-1]), o.pairing)
+        if o.chunk is None:
+            return turned
+        chunk_T = np.array([t // o.chunk for t in pos])
+        return np.where(chunk_T[:, None] == chunk_T, turned, -np.inf)
     scale_T = [1 + o.temperature * np.log(1 + np.floor((t + 1) / o.floor)) for t in pos]
     return np.array(scale_T)[None, :, None] * dots(q, k)
 
 
 @method(
     kind="by_layer",
-    formula="rope, and in layers every - 1, 2 every - 1, ...: "
+    formula="rope where i // chunk = j // chunk, and in layers every - 1, 2 every - 1, ...: "
     "q.k / sqrt(C) (1 + temperature ln(1 + floor((i + 1) / floor)))",
     paper="Meta 2025 (Llama 4), released code; temperature after arXiv 2501.19399",
     shift_invariant=False,
     scores=_irope_scores,
     reads=lambda o, n: Range(0, np.inf),
-    example={"every": 2, "floor": 8},
+    example={"every": 2, "floor": 8, "chunk": 10},
+    vary={"chunk": None},
     reference="transformers",
 )
 def irope(
@@ -40,46 +60,56 @@ def irope(
     pairing: Pairing = "half",
     temperature: float = 0.1,
     floor: int = 8192,
+    chunk: int | None = None,
 ) -> Encoding:
     """Llama 4's layers: rope in most, no positions in every fourth.
 
     In layers without positions, attention is made sharper as the query's position grows, by a step
-    at each multiple of `floor`; for this alone, scores depend on more than i - j. Llama 4 also
-    limits its rope layers to chunks of 8,192 tokens, which is not done here.
+    at each multiple of `floor`; for this alone, or with chunks, scores depend on more than i - j.
 
     Args:
       every: the last of so many layers has no positions.
       base, pairing: as in `rope`; the released code pairs "interleaved".
       temperature: growth of the logits' scale in layers without positions; 0 for no growth.
       floor: positions from one step to the next.
+      chunk: layers with rope see only the keys of their query's chunk of so many positions, 8,192
+        in Llama 4; None: they see all.
 
-    FieldError: every below 2, base or floor not positive, temperature below 0; later, an odd head
-    width.
+    FieldError: every below 2, base or floor not positive, temperature below 0, chunk below 1;
+    later, an odd head width.
     """
     at_least(2, every=every)
+    at_least(1, chunk=chunk)
     positive(floor=floor)
     at_least(0, temperature=temperature)
 
-    def table(params, pos_BT, dims):
-        steps_BT = jnp.floor((with_axes(pos_BT).astype(float) + 1) / floor)
-        return (1 + temperature * jnp.log1p(steps_BT))[:, :, None, None]
+    def temper(params, count, q_pos_BQ, dims):
+        steps_BQ = jnp.floor((with_axes(q_pos_BQ).astype(float) + 1) / floor)
+        return (1 + temperature * jnp.log1p(steps_BQ))[..., None]
 
-    unturned = Encoding(table=table, rotate=scaled_queries)
-    return per_layer([rope(base, pairing)] * (every - 1) + [unturned])
+    turned = rope(base, pairing) if chunk is None else chain(rope(base, pairing), _chunked(chunk))
+    return per_layer([turned] * (every - 1) + [Encoding(temper=temper)])
+
+
+def _in_window(o, pos, s_HTT):
+    """Definition: keys `window` or more tokens away are hidden, except in global layers."""
+    if not (o.layer + 1) % o.every:
+        return s_HTT
+    return np.where(np.abs(offsets(pos)[:, :, 0, 0]) >= o.window, -np.inf, s_HTT)
 
 
 def _local_global_scores(o, params, q, k, pos, n):
-    turned = lambda base: turned_scores(q, k, offsets(pos) * powers(base, q.shape[-1]), o.pairing)
+    scaled = o.local_base, 1.0
     if not (o.layer + 1) % o.every:
-        return turned(o.base)
-    unseen_QK = np.abs(offsets(pos)[:, :, 0, 0]) >= o.window
-    return np.where(unseen_QK, -np.inf, turned(o.local_base))
+        scaled = o.base, o.factor
+    theta_F = powers(scaled[0], q.shape[-1]) / scaled[1]
+    return _in_window(o, pos, turned_scores(q, k, offsets(pos) * theta_F, o.pairing))
 
 
 @method(
     kind="by_layer",
     formula="rope of local_base where |i - j| < window; in layers every - 1, 2 every - 1, ...: "
-    "rope of base",
+    "rope of base at t / factor",
     paper="Gemma Team 2025 (Gemma 3), arXiv 2503.19786",
     scores=_local_global_scores,
     example={"every": 2, "window": 6},
@@ -90,6 +120,7 @@ def local_global(
     base: float = 1_000_000.0,
     local_base: float = 10_000.0,
     window: int = 1024,
+    factor: float = 1.0,
     pairing: Pairing = "half",
 ) -> Encoding:
     """Gemma 3's layers: five that see a window of near tokens, then one that sees all.
@@ -100,11 +131,99 @@ def local_global(
       local_base: of rope in the others.
       window: tokens that a local layer sees up to and including the query's own; on both sides
         if attention is not causal.
+      factor: positions are divided by it in global layers, as in `pi`: 8 in the released 12B
+        model.
       pairing: as in `rope`.
 
-    FieldError: every below 2, a base not positive, window below 2; later, an odd head width.
+    FieldError: every below 2, a base not positive, window below 2, factor below 1; later, an odd
+    head width.
     """
     at_least(2, every=every, window=window)
     positive(local_base=local_base)
     local = chain(rope(local_base, pairing), windowed(window - 1))
-    return per_layer([local] * (every - 1) + [rope(base, pairing)])
+    return per_layer([local] * (every - 1) + [pi(base, pairing, factor)])
+
+
+def _with_yarn(o, ramp):
+    """Definition: the logits (q, k, pos, n) -> [H, T, T] of `yarn` with its defaults."""
+    full = SimpleNamespace(**vars(o), ramp=ramp, beta_fast=32.0, beta_slow=1.0)
+    scores, root = scores_of(by_parts_theta), 0.1 * np.log(o.factor) + 1
+    return lambda q, k, pos, n: root**2 * scores(full, {}, q, k, pos, n)
+
+
+def _olmo3_scores(o, params, q, k, pos, n):
+    if not (o.layer + 1) % o.every:
+        return _with_yarn(o, "pairs_truncated")(q, k, pos, n)
+    turned = turned_scores(q, k, offsets(pos) * powers(o.base, q.shape[-1]), o.pairing)
+    return _in_window(o, pos, turned)
+
+
+@method(
+    kind="by_layer",
+    formula="rope where |i - j| < window; in layers every - 1, 2 every - 1, ...: yarn",
+    paper="Olmo Team 2025 (Olmo 3), arXiv 2512.13961 and its released configs",
+    scores=_olmo3_scores,
+    example={"every": 2, "window": 6, "length": 64},
+    vary={"length": 1024},
+    reference="transformers",
+)
+def olmo3(
+    every: int = 4,
+    window: int = 4096,
+    base: float = 500_000.0,
+    factor: float = 8.0,
+    length: int = 8192,
+    pairing: Pairing = "half",
+) -> Encoding:
+    """Olmo 3's layers: three that see a window, with rope, then one that sees all, with YaRN.
+
+    Args:
+      every: the last of so many layers is global.
+      window: tokens that a local layer sees up to and including the query's own.
+      base, pairing: as in `rope`, in all layers.
+      factor, length: of `yarn` in global layers, whose ramp is "pairs_truncated". Factor 1 is the
+        model before it was extended.
+
+    FieldError: every below 2, window below 2, base or length not positive, factor below 1; later,
+    an odd head width.
+    """
+    at_least(2, every=every, window=window)
+    local = chain(rope(base, pairing), windowed(window - 1))
+    everywhere = yarn(base, pairing, factor, length, ramp="pairs_truncated")
+    return per_layer([local] * (every - 1) + [everywhere])
+
+
+@method(
+    kind="by_layer",
+    formula="yarn, and |i - j| < window except in layers every - 1, 2 every - 1, ...",
+    paper="OpenAI 2025 (gpt-oss), arXiv 2508.10925 and its released configs",
+    scores=lambda o, params, q, k, pos, n: _in_window(o, pos, _with_yarn(o, "pairs")(q, k, pos, n)),
+    example={"every": 2, "window": 6, "length": 64},
+    reference="transformers",
+)
+def gpt_oss(
+    every: int = 2,
+    window: int = 128,
+    base: float = 150_000.0,
+    factor: float = 32.0,
+    length: int = 4096,
+    pairing: Pairing = "half",
+) -> Encoding:
+    """gpt-oss's layers: all with YaRN, and every other one sees a window.
+
+    The model's sinks, a learned logit for each head that takes part in the softmax, are an option
+    of attention.
+
+    Args:
+      every: the last of so many layers sees all tokens.
+      window: tokens that the others see up to and including the query's own.
+      base, pairing: as in `rope`.
+      factor, length: of `yarn`, whose ramp is "pairs".
+
+    FieldError: every below 2, window below 2, base not above 1, length not positive, factor below
+    1; later, an odd head width.
+    """
+    at_least(2, every=every, window=window)
+    everywhere = yarn(base, pairing, factor, length, ramp="pairs")
+    local = chain(everywhere, windowed(window - 1))
+    return per_layer([local] * (every - 1) + [everywhere])

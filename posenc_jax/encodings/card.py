@@ -52,6 +52,8 @@ class Card:
               [H, T, T], 1/sqrt(C) included, without the mask; logarithms of weights if its walk
               weighs. For a method that reads the attention's input, that input is q with its heads
               side by side. o.layer is the layer.
+    outputs:  definition of the output in float64 NumPy, for a method that turns values: (o, params,
+              weight_HQK, v_KHC, pos_T, n) -> o_QHC.
     places:   definition of `place` in evaluation in float64 NumPy: (o, pos_T, n) -> positions. A
               method that reads groups gets group_T instead of pos_T.
     reads:    (o, n) -> the `Range` of positions that it can read; it makes NaN of others.
@@ -59,7 +61,7 @@ class Card:
               places, if its own are in the `Range` given.
     in_chain: its place among the parts of a chain that act on queries, keys and logits: "first" if
               it is not linear in queries and keys, "last" if it adds channels that no other part
-              may turn; None: any.
+              may turn, "alone" if it makes their products itself; None: any.
     groups:   what `Layout.group_BT` must hold, for a method that reads it: a digit's place in its
               number in the order of writing, or its significance; None: it reads no groups.
     example:  options for a small model of 24 tokens, if the defaults do not fit one.
@@ -79,10 +81,11 @@ class Card:
     axes: int = 1
     embeds: Callable[..., Any] | None = None
     scores: Callable[..., Any] | None = None
+    outputs: Callable[..., Any] | None = None
     places: Callable[..., Any] | None = None
     reads: Callable[[Any, int], Range] = lambda o, n: ANYWHERE
     moves: Callable[[Any, int, Range, bool], Range] | None = None
-    in_chain: Literal["first", "last"] | None = None
+    in_chain: Literal["first", "last", "alone"] | None = None
     groups: Literal["place", "significance"] | None = None
     example: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     vary: Mapping[str, Any] = dataclasses.field(default_factory=dict)

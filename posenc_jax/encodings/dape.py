@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.encoding import Dims, Encoding, Walk, at_layer, pick_layer
+from posenc_jax.combinators import pick_layer
+from posenc_jax.encoding import Dims, Encoding, Walk, at_layer
 from posenc_jax.encodings.bias_formulas import alibi, kerple_log
 from posenc_jax.encodings.bias_networks import fire
 from posenc_jax.encodings.card import method

@@ -1,4 +1,4 @@
-"""Context extension of trained models: Llama 3's scaling, LongRoPE, DroPE.
+"""Context extension of trained models: Llama 3's scaling, LongRoPE, Resonance RoPE, DroPE.
 
 As in `rotary_scaling`, these methods use the weights of `rope` and have no parameters.
 """
@@ -7,12 +7,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.bias import scaled_queries
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least, positive, require
 from posenc_jax.encodings.definitions import dots, powers, ramped, scores_of, turned_scores
-from posenc_jax.encodings.rotary_scaling import check_extension, ntk_by_parts, with_length
-from posenc_jax.encodings.rotation import Pairing, Turn, angles, ladder, rotary, turns
+from posenc_jax.encodings.rotary_scaling import (
+    Ramp,
+    by_parts,
+    by_parts_theta,
+    check_extension,
+    louder,
+    ntk_by_parts,
+    root_temperature,
+    with_length,
+)
+from posenc_jax.encodings.rotation import TURN, Pairing, angles, ladder, rotary, turning, turns
 
 
 @method(
@@ -86,7 +94,8 @@ def longrope(
 
     A sequence of more than `length` tokens, by the layout's `length_BT`, uses the long list, also
     while it is decoded: its keys are turned again. Queries and keys are each multiplied by
-    sqrt(1 + ln factor / ln length), at every length, as in the released models.
+    sqrt(1 + ln factor / ln length), at every length, as in the released models. LongRoPE2 (arXiv
+    2502.20082) searches for its long list in another way, and uses it in the same one.
 
     Args:
       base, pairing: as in `rope`.
@@ -123,10 +132,45 @@ def longrope(
         angle = jnp.where((length_BT > length)[:, :, None, None], far, near)
         if start:
             angle = jnp.where((pos_BT < start)[:, :, None, None], at(1.0), angle)
-        amplitude = float(np.sqrt(1 + np.log(factor) / np.log(length)))
-        return Turn(*(leaf * amplitude for leaf in turns(angle)))
+        return turns(angle)
 
-    return rotary(frequencies, pairing, table, place=with_length)
+    amplitude = float(np.sqrt(1 + np.log(factor) / np.log(length)))
+    return louder(rotary(frequencies, pairing, table, place=with_length), amplitude)
+
+
+def _resonance_theta(o, width, n):
+    return 2 * np.pi / np.round(2 * np.pi / by_parts_theta(o, width, n))
+
+
+@method(
+    kind="rotary",
+    formula="yarn with every wavelength 2 pi / theta_k rounded to a whole number of tokens",
+    paper="Wang et al. 2024, arXiv 2403.00071",
+    scores=lambda o, *given: (
+        (0.1 * np.log(o.factor) + 1) ** 2 * scores_of(_resonance_theta)(o, *given)
+    ),
+    example={"factor": 4.0, "length": 64},
+)
+def resonance(
+    base: float = 10_000.0,
+    pairing: Pairing = "half",
+    factor: float = 1.0,
+    length: int = 2048,
+    beta_fast: float = 32.0,
+    beta_slow: float = 1.0,
+    ramp: Ramp = "turns",
+) -> Encoding:
+    """Resonance RoPE: every pair makes a whole turn in a whole number of tokens.
+
+    A pair whose wavelength is at most the trained length then meets no new angle in longer
+    sequences. Factor 1, the default, is the paper's Resonance RoPE; with a larger one it is
+    Resonance YaRN: the frequencies of `yarn`, rounded, and its temperature.
+
+    FieldError: as `ntk_by_parts`.
+    """
+    plain = by_parts(base, factor, length, beta_fast, beta_slow, ramp)
+    rounded = turning(lambda head: TURN / np.round(TURN / plain(head)), pairing)
+    return louder(rounded, root_temperature(factor))
 
 
 @method(
@@ -155,9 +199,8 @@ def drope(length: int = 2048, temperature: float = 0.412) -> Encoding:
     at_least(1, length=length)
     at_least(0, temperature=temperature)
 
-    def table(params, length_BT, dims):
-        stretch_BT = jnp.maximum(length_BT, length).astype(float) / length
-        return (1 + temperature * jnp.log(stretch_BT))[:, :, None, None]
+    def temper(params, count, length_BQ, dims):
+        stretch_BQ = jnp.maximum(length_BQ, length).astype(float) / length
+        return (1 + temperature * jnp.log(stretch_BQ))[..., None]
 
-    place = lambda key, layout: layout.length_BT
-    return Encoding(place=place, table=table, rotate=scaled_queries)
+    return Encoding(place=lambda key, layout: layout.length_BT, temper=temper)

@@ -12,12 +12,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posenc_jax.combinators import each_layer
 from posenc_jax.dtypes import widest
-from posenc_jax.encoding import Encoding, Walk, each_layer
+from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings.bias import layered
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least
 from posenc_jax.encodings.definitions import dots, sigmoid
+from posenc_jax.tuning import look_up_each
 
 # Keys whose sums are one product with a triangle of ones; the totals of such stretches are summed
 # in the same way. Forward and backward for 4 heads of 512 x 512 on the CPU this takes 2.3 ms, a
@@ -111,8 +113,8 @@ def cope(length: int = 64, scaled: bool = True, shared: bool = False) -> Encodin
         p_BHQK = jnp.minimum(after_BHQK + gate_BHQK, last)
         low_BHQK = p_BHQK.astype(jnp.int32)
         share_BHQK = p_BHQK - low_BHQK.astype(p_BHQK.dtype)
-        at_low = jnp.take_along_axis(z_BHQP, low_BHQK, axis=-1)
-        at_high = jnp.take_along_axis(z_BHQP, jnp.minimum(low_BHQK + 1, last), axis=-1)
+        at_low = look_up_each(z_BHQP, low_BHQK)
+        at_high = look_up_each(z_BHQP, jnp.minimum(low_BHQK + 1, last))
         s_BHQK = s_BHQK + at_low + share_BHQK * (at_high - at_low)
         return s_BHQK, (z_BHQP, count_BHQ1)
 
@@ -158,6 +160,64 @@ def fox() -> Encoding:
         return s_BHQK + fade_BHQK, carry
 
     walk = Walk(score=score, prepare=prepare, start=no_sum, summed=True)
+    return each_layer(Encoding(init=init, walk=walk))
+
+
+def _fox_rows_scores(o, params, q_THC, k_THC, pos_T, n):
+    s_HTT, x_TD = dots(q_THC, k_THC), q_THC.reshape(len(q_THC), -1)
+    for h, i, j in np.ndindex(s_HTT.shape):
+        reader_W = x_TD[i] @ params["readers"][:, h]
+        for l in range(j, i):
+            gate = reader_W @ (x_TD[l] @ params["keepers"][:, h]) / np.sqrt(o.width)
+            s_HTT[h, i, j] += np.log(sigmoid(gate))
+    return s_HTT
+
+
+@method(
+    kind="content",
+    formula="q.k / sqrt(C) + sum of ln sigmoid(A[h] x[i] . B[h] x[l] / sqrt(width)) over "
+    "l = j .. i - 1",
+    paper="no paper; the package's PerRowDataDependentAlibi, after arXiv 2503.02130",
+    axes=0,
+    scores=_fox_rows_scores,
+    reference="x-transformers",
+)
+def fox_rows(width: int = 8) -> Encoding:
+    """Forgetting attention whose gates depend on the query too: each row has gates of its own.
+
+    A gate is the product of two small vectors, one of the query and one of the token passed, both
+    linear in the attention's input x; A and B have `width` rows for each layer and head. As in the
+    package, a key's own gate counts and the query's does not, unlike `fox`; also where the query
+    sees later tokens, it leaves out its own gate alone.
+
+    Args:
+      width: of the vectors that make a gate.
+
+    FieldError: width is not positive.
+    """
+    at_least(1, width=width)
+
+    def init(key, dims):
+        reader_key, keeper_key = jax.random.split(key)
+        draw = lambda key: jax.random.normal(key, (dims.model, dims.heads, width))
+        names = {"readers": reader_key, "keepers": keeper_key}
+        return {name: dims.model**-0.5 * draw(key) for name, key in names.items()}
+
+    def prepare(params, x_BTD):
+        wide = widest(x_BTD.dtype)
+        side = lambda w_DHW: jnp.einsum("btd,dhw->bthw", x_BTD.astype(wide), w_DHW.astype(wide))
+        return side(params["readers"]), side(params["keepers"])
+
+    def score(params, s_BHQK, q, k, visible_BHQK, carry):
+        readers_BQHW, keepers_BKHW = q.feat[0], k.feat[1]
+        gate_BHQK = jnp.einsum("bqhw,bkhw->bhqk", readers_BQHW, keepers_BKHW) * width**-0.5
+        other_BQK = q.index_BT[:, :, None] != k.index_BT[:, None]
+        passed_BHQK = visible_BHQK & other_BQK[:, None]
+        fade_BHQK = jnp.where(passed_BHQK, jax.nn.log_sigmoid(gate_BHQK).astype(s_BHQK.dtype), 0)
+        after_BHQK, carry = sums_after(fade_BHQK, carry)
+        return s_BHQK + after_BHQK + fade_BHQK, carry
+
+    walk = Walk(score=score, prepare=prepare, start=no_sum)
     return each_layer(Encoding(init=init, walk=walk))
 
 

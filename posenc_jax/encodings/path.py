@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.lax.linalg import triangular_solve
 
+from posenc_jax.combinators import each_layer
 from posenc_jax.dtypes import widest
-from posenc_jax.encoding import Encoding, Walk, each_layer
+from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least
 from posenc_jax.encodings.definitions import sigmoid
@@ -95,7 +96,7 @@ def path(rank: int = 32) -> Encoding:
         added_BHQK = jnp.moveaxis(added_MBHQS, 0, 3).reshape(*s_BHQK.shape[:3], -1)[..., :size]
         return s_BHQK + added_BHQK * q_BHQC.shape[-1] ** -0.5, moved_BHQC
 
-    return each_layer(Encoding(init=init, walk=Walk(score=score, prepare=prepare, start=start)))
+    return each_layer(Encoding(init=init, walk=Walk(score, prepare, start, corrects=True)))
 
 
 def _turned(q_BHQC, moved_BHQC, k_BHSC, w_BHSC, beta_BHS, visible_B1SQ):

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.encoding import Encoding, Walk, pick_layer
+from posenc_jax.combinators import pick_layer
+from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings import definitions
 from posenc_jax.encodings import input_codes as codes
 from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing
@@ -19,6 +20,7 @@ from posenc_jax.encodings.checks import at_least, require
 from posenc_jax.encodings.definitions import by_pair
 from posenc_jax.encodings.input_codes import Beyond
 from posenc_jax.encodings.rotation import angles
+from posenc_jax.tuning import look_up, look_up_each
 
 
 def _shaw_scores(o, params, q_THC, k_THC, pos_T, n):
@@ -62,8 +64,7 @@ def shaw(distance: int = 16, shared: bool = False) -> Encoding:
         s_BHQR = jnp.einsum("bqhc,hrc->bhqr", x_BQHC, a_HRC, preferred_element_type=s_BHQK.dtype)
         offset_BQK = offsets(q.placed, k.placed)
         row_BQK = clipped_row(offset_BQK, distance)
-        # On the CPU, with the backward pass, 4 to 10 times faster than a one-hot product.
-        found_BHQK = jnp.take_along_axis(s_BHQR, row_BQK[:, None], axis=-1)
+        found_BHQK = look_up_each(s_BHQR, row_BQK[:, None])
         found_BHQK = refusing(found_BHQK, offset_BQK[:, None])
         return s_BHQK + found_BHQK * x_BQHC.shape[-1] ** -0.5, carry
 
@@ -218,7 +219,7 @@ def deberta(buckets: int = 256, distance: int = 512, flipped: bool = True) -> En
 
     def row_of(offset_BQK):
         whole_BQK = jnp.round(jnp.clip(offset_BQK, -distance, distance)).astype(jnp.int32)
-        return jnp.asarray(rows)[whole_BQK + distance][:, None]
+        return look_up(jnp.asarray(rows)[:, None], whole_BQK + distance)
 
     def score(params, s_BHQK, q, k, visible_BHQK, carry):
         wide, scale = s_BHQK.dtype, (3 * q.x_BTHC.shape[-1]) ** -0.5
@@ -227,10 +228,10 @@ def deberta(buckets: int = 256, distance: int = 512, flipped: bool = True) -> En
         )
         ahead_BQK = offsets(q.placed, k.placed)
         row_B1QK = row_of(ahead_BQK)
-        to_position = jnp.take_along_axis(scores(q.x_BTHC, params["keys"]), row_B1QK, axis=-1)
+        to_position = look_up_each(scores(q.x_BTHC, params["keys"]), row_B1QK)
         row_B1QK = row_of(-ahead_BQK) if flipped else row_B1QK
         s_BHKR = scores(k.x_BTHC, params["queries"])
-        to_content = jnp.take_along_axis(s_BHKR, row_B1QK.swapaxes(-1, -2), axis=-1)
+        to_content = look_up_each(s_BHKR, row_B1QK.swapaxes(-1, -2))
         position_BHQK = to_position + to_content.swapaxes(-1, -2)
         return s_BHQK + scale * refusing(position_BHQK, ahead_BQK[:, None]), carry
 

@@ -1,4 +1,4 @@
-"""Positions augmented in training: a random shift, or shifts and a scale.
+"""Positions augmented in training: a random shift, shifts and a scale, or a jump.
 
 All tokens of a sequence share their draw; packed documents have draws of their own, and padding on
 either side changes none.
@@ -116,6 +116,45 @@ def cape(
         token_keys = each(jax.random.fold_in, keys[2], layout.pos_BT.astype(jnp.int32))
         moved_BT = pos_BT + shift * each(uniform, keys[0]) + jitter * each(uniform, token_keys)
         return jnp.exp(np.log(scale) * each(uniform, keys[1])) * moved_BT
+
+    return Encoding(place=place)
+
+
+@method(
+    kind="positions",
+    formula="t -> t, in training t + k for t >= m, m uniform over 1 .. (n + 1) // 2 and k over "
+    "0 .. limit - n",
+    paper="Zhu et al. 2023, arXiv 2309.10400",
+    places=lambda o, pos_T, n: pos_T,
+    moves=lambda o, n, given, training: Range(
+        given.low, given.below + (max(o.limit - n, 0) if training else 0)
+    ),
+    example={"limit": 64},
+)
+def pose(limit: int = 8192) -> Encoding:
+    """PoSE: a jump in the positions of each training sequence, so that far distances are trained.
+
+    A model fine-tuned on n tokens meets all distances below `limit`. The first part keeps its
+    positions, and the second is moved by k; m and k are drawn for each sequence. Two parts and
+    these ranges are those of the public code, which also takes the two parts of the text from
+    places that are apart.
+
+    Args:
+      limit: positions are below this in training.
+
+    FieldError: limit is not positive.
+    """
+    at_least(1, limit=limit)
+
+    def place(key, layout):
+        pos_BT, n_BT = with_axes(layout.pos_BT), layout.length_BT
+        if key is None:
+            return pos_BT
+        first_key, jump_key = (sequence_keys(k, layout) for k in jax.random.split(key))
+        draw = lambda k, low, most: jax.random.randint(k, (), low, most + 1, jnp.int32)
+        first_BT = each(draw, first_key, jnp.ones_like(n_BT), (n_BT + 1) // 2)
+        jump_BT = each(draw, jump_key, jnp.zeros_like(n_BT), jnp.maximum(limit - n_BT, 0))
+        return pos_BT + jnp.where(pos_BT >= first_BT, jump_BT, 0).astype(pos_BT.dtype)
 
     return Encoding(place=place)
 

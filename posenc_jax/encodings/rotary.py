@@ -23,17 +23,23 @@ XPOS_REACH = 40.0  # largest exponent: e^(2 * 40) is 6000 times below the larges
     scores=scores_of(lambda o, width, n: powers(o.base, width)),
     reference="rotary-embedding-torch, transformers, x-transformers",
 )
-def rope(base: float = 10_000.0, pairing: Pairing = "half") -> Encoding:
+def rope(base: float = 10_000.0, pairing: Pairing = "half", values: bool = False) -> Encoding:
     """Rotary positions: channel pair k of queries and keys turns by t * base^(-2k/C).
 
     "interleaved" pairs neighbouring channels, as the paper does; "half" pairs channel k with
     k + C/2, as GPT-NeoX and Llama in Hugging Face do. With the same weights they are two different
     functions; `convert_pairing` converts weights from one to the other.
 
+    Args:
+      base, pairing: see above.
+      values: values turn as keys do, and the output of a query turns back, so that what is read of
+        a key depends on its distance too (arXiv 2310.10375).
+
     FieldError: base not positive; later, an odd head width.
     """
     positive(base=base)
-    return rotation.turning(lambda head: rotation.ladder(head, base), pairing)
+    frequencies = lambda head: rotation.ladder(head, base)
+    return rotation.turning(frequencies, pairing, turns_values=values)
 
 
 def _check_share(share: float) -> None:

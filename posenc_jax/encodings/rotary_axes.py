@@ -1,13 +1,14 @@
 """Rotary methods for images and video: positions have two or three axes, [B, T, 2] or [B, T, 3]."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.encoding import Encoding, each_layer
+from posenc_jax.combinators import each_layer
+from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import positive, require, with_axes
 from posenc_jax.encodings.definitions import offsets, powers, turned_scores
@@ -15,6 +16,7 @@ from posenc_jax.encodings.rotation import Pairing, Turn, angles, ladder, rotary,
 from posenc_jax.options import FieldError
 
 Order = Literal["sections", "interleaved"]
+Bands = Literal["same", "alternate"]
 # Fraction of an id that is added before rounding down: 0.12 seconds are id 3 at 40 ms each, though
 # the float32 nearest to 0.12 is a little less.
 EARLY = 1e-3
@@ -40,12 +42,14 @@ def turns_2d(pos_BTA: jax.Array, freq_AHF: jax.Array) -> Turn:
 
 
 def _axial_scores(o, params, q, k, pos, n):
-    theta = powers(o.base, q.shape[-1] // 2)
-    angle_QKHF = np.concatenate([offsets(p) * theta for p in pos.T], axis=-1)
+    theta = powers(o.base, q.shape[-1])
+    column = theta[::2] if o.bands == "same" else theta[1::2]
+    both = zip(pos.T, (theta[::2], column), strict=True)
+    angle_QKHF = np.concatenate([offsets(p) * theta for p, theta in both], axis=-1)
     return turned_scores(q, k, angle_QKHF, o.pairing)
 
 
-def _check_quarters(head: int) -> None:
+def check_quarters(head: int) -> None:
     if head < 4 or head % 4:
         raise FieldError("head", f"{head} channels; two axes of pairs need a width that 4 divides")
 
@@ -58,12 +62,17 @@ def _check_quarters(head: int) -> None:
     scores=_axial_scores,
     reference="timm, transformers",
 )
-def axial(base: float = 100.0, pairing: Pairing = "half") -> Encoding:
+def axial(base: float = 100.0, pairing: Pairing = "half", bands: Bands = "same") -> Encoding:
     """Two-dimensional rotary: half of the pairs turn by the row, half by the column.
 
     Positions are [B, T, 2], (row, column). The paper's formula alternates rows and columns; its
     code, and this method, put all pairs of the row first. Base 100 is that of the code, for images
     of dozens of patches a side.
+
+    Args:
+      base, pairing: as in `rope`.
+      bands: "same": rows and columns have the same frequencies; "alternate": of the frequencies
+        base^(-2k/C) of rope, rows have those of even k and columns those of odd k, as in Pixtral.
 
     FieldError: base not positive; later, a width of a head that 4 does not divide, positions of
     another shape.
@@ -71,8 +80,9 @@ def axial(base: float = 100.0, pairing: Pairing = "half") -> Encoding:
     positive(base=base)
 
     def frequencies(head):
-        _check_quarters(head)
-        return np.tile(ladder(head // 2, base), 2)
+        check_quarters(head)
+        freq_F = ladder(head, base)
+        return np.concatenate([freq_F[::2], freq_F[0 if bands == "same" else 1 :: 2]])
 
     def table(params, pos_BTA, dims):
         freq_F, axis_F = frequencies(dims.head), np.repeat((0, 1), dims.head // 4)
@@ -87,7 +97,7 @@ def crossed(key: jax.Array, heads: int, head: int, base: float) -> jax.Array:
     Pairs k and C/4 + k of a head turn along two directions at a right angle, at base^(-4k/C).
     FieldError: 4 does not divide the width of the head.
     """
-    _check_quarters(head)
+    check_quarters(head)
     tilt_H1 = jax.random.uniform(key, (heads, 1), float, 0, 2 * np.pi)
     size_1K = jnp.asarray(ladder(head // 2, base)[None], float)
     along = lambda wave: jnp.concatenate(
@@ -207,18 +217,26 @@ def mrope(
     three = len(sections) in (0, 3) and all(pairs >= 0 for pairs in sections)
     rule = "is not three whole numbers: pairs for time, height and width"
     require(three, "sections", sections, rule)
+    return pairs_by_axis(lambda pairs: pair_axes(pairs, sections, order), base, pairing)
+
+
+def pairs_by_axis(axis_of: Callable[[int], np.ndarray], base: float, pairing: Pairing) -> Encoding:
+    """`rope` whose pairs turn by time, height or width: axis_of(number of pairs) -> 0 to 2, [F]."""
 
     def frequencies(head):
         freq_F = ladder(head, base)
-        pair_axes(len(freq_F), sections, order)
+        axis_of(len(freq_F))
         return freq_F
 
     def table(params, placed, dims):
-        axis_F = pair_axes(dims.head // 2, sections, order)
-        return turns(angles_by_axis(placed, ladder(dims.head, base), axis_F))
+        return turns(angles_by_axis(placed, ladder(dims.head, base), axis_of(dims.head // 2)))
 
-    place = lambda key, layout: tuple(split_axes(layout.pos_BT, 3))
-    return rotary(frequencies, pairing, table, place=place)
+    return rotary(frequencies, pairing, table, place=split_three)
+
+
+def split_three(key, layout) -> tuple[jax.Array, ...]:
+    """`place` of methods that read (time, row, column): one [B, T] for each."""
+    return tuple(split_axes(layout.pos_BT, 3))
 
 
 @method(

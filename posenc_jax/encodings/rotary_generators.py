@@ -6,11 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.encoding import Encoding, each_layer
+from posenc_jax.combinators import each_layer
+from posenc_jax.encoding import Encoding
+from posenc_jax.encodings import rotation
 from posenc_jax.encodings.card import Range, method
 from posenc_jax.encodings.checks import at_least, positive, require, with_axes
 from posenc_jax.encodings.rotary_axes import crossed, turns_2d
 from posenc_jax.encodings.rotation import Turn, turn
+from posenc_jax.tuning import each_times, exponentials
 
 EXACT = jax.lax.Precision.HIGHEST  # tensor cores would round a rotation to ten bits
 REACH = 8  # trained images, side by side, that the positions of `liere` may span
@@ -90,13 +93,13 @@ def liere(block: int = 8, size: int = 14) -> Encoding:
         part_BTA = jnp.where(held_BT[..., None], pos_BTA, 0) / (size - 1)
         skew_AHGUV = antisymmetric(params["skew"])
         sum_BTHGUV = jnp.einsum("bta,ahguv->bthguv", part_BTA, skew_AHGUV, precision=EXACT)
-        turned = jax.scipy.linalg.expm(sum_BTHGUV)
-        return jnp.where(held_BT[:, :, None, None, None, None], turned, jnp.nan)
+        held_BTHGUV = held_BT[:, :, None, None, None, None]
+        return jnp.where(held_BTHGUV, exponentials(sum_BTHGUV), jnp.nan)
 
     def rotate(matrix_BTHGUV, x_BTHC, side):
-        cut = x_BTHC.reshape(*x_BTHC.shape[:3], -1, block, 1).astype(matrix_BTHGUV.dtype)
-        turned = jnp.matmul(matrix_BTHGUV, cut, precision=EXACT)
-        return turned.reshape(x_BTHC.shape).astype(x_BTHC.dtype)
+        cut_BTHGV = x_BTHC.reshape(*x_BTHC.shape[:3], -1, block).astype(matrix_BTHGUV.dtype)
+        turned_BTHGU = each_times(matrix_BTHGUV, cut_BTHGV)
+        return turned_BTHGU.reshape(x_BTHC.shape).astype(x_BTHC.dtype)
 
     return each_layer(Encoding(init=init, table=table, rotate=rotate))
 
@@ -178,7 +181,7 @@ def string(base: float = 10.0, basis: Literal["cayley", "circulant"] = "cayley")
             freq_AHF = 2 * jnp.einsum("ahc,fc->ahf", first_AHC, waves_FC, precision=EXACT)
             basis_HCC = jnp.asarray(np.stack([_fourier(dims.head)] * dims.heads), float)
         else:
-            freq_AHF, basis_HCC = params["freq_AHF"], _cayley(params["skew"])
+            freq_AHF, basis_HCC = params["freq_AHF"], cayley(params["skew"])
         return {"turn": turns_2d(pos_BTA, freq_AHF), "basis": basis_HCC[None, None]}
 
     def rotate(table, x_BTHC, side):
@@ -190,7 +193,7 @@ def string(base: float = 10.0, basis: Literal["cayley", "circulant"] = "cayley")
     return each_layer(Encoding(init=init, table=table, rotate=rotate))
 
 
-def _cayley(skew_HCC: jax.Array) -> jax.Array:
+def cayley(skew_HCC: jax.Array) -> jax.Array:
     """(I - S)(I + S)^-1 of each head, S antisymmetric by the entries above the diagonal."""
     skew_HCC = antisymmetric(skew_HCC)
     eye = jnp.eye(skew_HCC.shape[-1], dtype=skew_HCC.dtype)[None]
@@ -204,3 +207,97 @@ def _fourier(head: int) -> np.ndarray:
     constant, alternating = np.ones((head, 1)) / np.sqrt(2), (-1.0) ** m / np.sqrt(2)
     waves = [np.cos(angle), np.sin(angle), constant, alternating]
     return np.concatenate(waves, axis=1) * np.sqrt(2 / head)
+
+
+def _tree_scores(o, params, q, k, pos, n):
+    """q^T M(i)^T M(j) k, by the products of matrices from the root to each node."""
+    heads, head = q.shape[1:]
+    raw_RHCC = np.triu(np.asarray(params["skew"], np.float64), 1)
+    step_RHCC = _exponential(raw_RHCC - np.swapaxes(raw_RHCC, -1, -2), "rhce,rhe,rhde->rhcd")
+
+    def product(node, h):
+        if node == 0:
+            return np.eye(head)
+        parent, branch = divmod(node - 1, o.branches)
+        return product(parent, h) @ step_RHCC[branch, h]
+
+    made = np.array([[product(int(t), h) for h in range(heads)] for t in pos])
+    turned_q, turned_k = (np.einsum("thcd,thd->thc", made, x) for x in (q, k))
+    return np.einsum("qhc,khc->hqk", turned_q, turned_k) / np.sqrt(head)
+
+
+def _nodes(branches: int, depth: int) -> int:
+    return sum(branches**level for level in range(depth + 1))
+
+
+@method(
+    kind="rotary",
+    formula="q^T M(i)^T M(j) k / sqrt(C), M(n) = M(parent of n) exp(A[branch of n]), A learned, "
+    "antisymmetric",
+    paper="Kogkalidis et al. 2024, arXiv 2312.16045",
+    beyond="error",
+    shift_invariant=False,
+    scores=_tree_scores,
+    reads=lambda o, n: Range(0, _nodes(o.branches, o.depth)),
+    example={"depth": 5},
+    vary={"depth": 3, "branches": 3},
+)
+def tree(branches: int = 2, depth: int = 8, base: float = 10_000.0) -> Encoding:
+    """Algebraic encoding of trees: a rotation for each branch on the path between two nodes.
+
+    Scores depend on the steps from a query up to the nearest common ancestor and down to the key;
+    the path above it, which they share, cancels. Positions are [B, T], numbers of nodes in the
+    breadth-first order of the complete tree, given by the layout: 0 is the root, and the children
+    of n are n * branches + 1 and the following. Nodes below `depth` give NaN. All layers share the
+    generators, skew [branches, H, C, C], of which the entries above the diagonal are used. As in
+    the authors' code, all branches start as the same turns, those of rope for one token. Left out:
+    the decay with the number of steps that this code adds.
+
+    Args:
+      branches: children of a node.
+      depth: levels below the root.
+      base: of the frequencies at the start.
+
+    FieldError: branches below 2, depth below 1, a tree of 2^31 nodes or more, base not positive;
+    later, an odd head width.
+    """
+    at_least(2, branches=branches)
+    at_least(1, depth=depth)
+    positive(base=base)
+    nodes = _nodes(branches, depth) if depth < 32 else 2**31
+    require(nodes < 2**31, "depth", depth, f"with {branches} branches makes 2^31 nodes or more")
+
+    def init(key, dims):
+        freq_F = rotation.ladder(dims.head, base)
+        first_CC = np.zeros((dims.head, dims.head))
+        even = np.arange(0, dims.head, 2)
+        first_CC[even, even + 1] = -freq_F
+        shape = branches, dims.heads, dims.head, dims.head
+        return {"skew": jnp.broadcast_to(jnp.asarray(first_CC, float), shape)}
+
+    def table(params, pos_BT, dims):
+        pos_BT = with_axes(pos_BT)
+        held_BT = (pos_BT >= 0) & (pos_BT < nodes)
+        node_BT, taken = jnp.where(held_BT, pos_BT, 0).astype(jnp.int32), []
+        for _ in range(depth):  # from the node up; -1 where the root is reached
+            above_BT = jnp.maximum(node_BT - 1, 0)
+            taken.append(jnp.where(node_BT > 0, above_BT % branches, -1))
+            node_BT = above_BT // branches
+        step_RHCC = jax.scipy.linalg.expm(antisymmetric(params["skew"]))
+        kept_BT = jnp.where(held_BT, jnp.ones((), step_RHCC.dtype), jnp.nan)
+        return {"taken": jnp.stack(taken, -1), "step": step_RHCC[None, None], "kept": kept_BT}
+
+    def rotate(table, x_BTHC, side):
+        step_RHCC = table["step"][0, 0]
+
+        def up(x_BTHC, branch_BT):
+            turned_RBTHC = jnp.einsum("bthd,rhcd->rbthc", x_BTHC, step_RHCC, precision=EXACT)
+            for branch, turned_BTHC in enumerate(turned_RBTHC):
+                x_BTHC = jnp.where((branch_BT == branch)[..., None, None], turned_BTHC, x_BTHC)
+            return x_BTHC, None
+
+        levels = jnp.moveaxis(table["taken"], -1, 0)
+        turned_BTHC, _ = jax.lax.scan(up, x_BTHC.astype(step_RHCC.dtype), levels)
+        return (turned_BTHC * table["kept"][..., None, None]).astype(x_BTHC.dtype)
+
+    return Encoding(init=init, table=table, rotate=rotate)

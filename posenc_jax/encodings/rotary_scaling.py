@@ -4,6 +4,7 @@ Every method here uses the weights of `rope` and has no parameters: train with `
 any. With factor 1 it is `rope` to the bit, and so is `dynamic_ntk` within the trained length.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 import jax
@@ -131,7 +132,23 @@ def _kept(head, base, length, beta_fast, beta_slow, ramp: Ramp) -> np.ndarray:
     return 1 - np.clip((np.arange(head // 2) - low) / max(high - low, 0.001), 0, 1)
 
 
-def _by_parts_theta(o, width, n):
+def by_parts(
+    base: float, factor: float, length: int, beta_fast: float, beta_slow: float, ramp: Ramp
+) -> Callable[[int], np.ndarray]:
+    """head width -> the frequencies of `ntk_by_parts`, float64 [F]. FieldError: as there."""
+    check_extension(base, factor, length)
+    positive(beta_slow=beta_slow)
+    require(beta_slow < beta_fast, "beta_fast", beta_fast, f"must be above beta_slow {beta_slow}")
+    require(ramp == "turns" or base > 1, "base", base, f"must be above 1 for ramp {ramp!r}")
+
+    def frequencies(head):
+        kept = _kept(head, base, length, beta_fast, beta_slow, ramp)
+        return rotation.ladder(head, base) * (kept + (1 - kept) / factor)
+
+    return frequencies
+
+
+def by_parts_theta(o, width, n):
     """Definition: section 3.2 of the paper; for the other ramps, its code."""
     theta = powers(o.base, width)
     if o.ramp == "turns":
@@ -151,7 +168,7 @@ def _by_parts_theta(o, width, n):
     formula="theta_k ((1 - g) / factor + g), g = (length theta_k / 2 pi - slow) / (fast - slow) "
     "in [0, 1]",
     paper="bloc97 2023, in Peng et al. 2023, arXiv 2309.00071",
-    scores=scores_of(_by_parts_theta),
+    scores=scores_of(by_parts_theta),
     example={"length": 64},
     reference="transformers",
 )
@@ -175,25 +192,38 @@ def ntk_by_parts(
     FieldError: base, length or beta_slow not positive, factor below 1, beta_fast not above
     beta_slow; later, an odd head width.
     """
-    check_extension(base, factor, length)
-    positive(beta_slow=beta_slow)
-    require(beta_slow < beta_fast, "beta_fast", beta_fast, f"must be above beta_slow {beta_slow}")
-    require(ramp == "turns" or base > 1, "base", base, f"must be above 1 for ramp {ramp!r}")
-
-    def frequencies(head):
-        kept = _kept(head, base, length, beta_fast, beta_slow, ramp)
-        return rotation.ladder(head, base) * (kept + (1 - kept) / factor)
-
+    frequencies = by_parts(base, factor, length, beta_fast, beta_slow, ramp)
     return rotation.turning(frequencies, pairing)
+
+
+def root_temperature(factor: float, mscale: float = 1.0, mscale_all_dim: float = 0.0) -> float:
+    """What queries and keys are each multiplied by: 0.1 ln(factor) + 1, or a quotient of two."""
+    at = lambda scale: 0.1 * scale * float(np.log(factor)) + 1.0
+    return at(mscale) / at(mscale_all_dim)
+
+
+def louder(encoding: Encoding, amplitude: float) -> Encoding:
+    """The rotary encoding, and queries and keys each multiplied by the amplitude."""
+    plain = encoding.table
+    assert plain is not None
+
+    def table(params, placed, dims):
+        return Turn(*(leaf * amplitude for leaf in plain(params, placed, dims)))
+
+    return encoding._replace(table=table)
+
+
+def _yarn_scores(o, *given):
+    log = np.log(o.factor)
+    root = (0.1 * o.mscale * log + 1) / (0.1 * o.mscale_all_dim * log + 1)
+    return root**2 * scores_of(by_parts_theta)(o, *given)
 
 
 @method(
     kind="rotary",
     formula="ntk_by_parts, and logits times (0.1 ln factor + 1)^2",
     paper="Peng et al. 2023, arXiv 2309.00071",
-    scores=lambda o, *given: (
-        (0.1 * np.log(o.factor) + 1) ** 2 * scores_of(_by_parts_theta)(o, *given)
-    ),
+    scores=_yarn_scores,
     example={"length": 64},
     reference="transformers",
 )
@@ -205,19 +235,24 @@ def yarn(
     beta_fast: float = 32.0,
     beta_slow: float = 1.0,
     ramp: Ramp = "turns",
+    mscale: float = 1.0,
+    mscale_all_dim: float = 0.0,
 ) -> Encoding:
     """YaRN: the ramp of `ntk_by_parts`, and a temperature that sharpens attention.
 
     Queries and keys are each multiplied by sqrt(1/t) = 0.1 ln(factor) + 1, through their cosines
-    and sines as in the authors' code, so the logits by its square 1/t. Options and errors are those
-    of `ntk_by_parts`; Hugging Face has the ramp "pairs_truncated".
+    and sines as in the authors' code, so the logits by its square 1/t. Hugging Face has the ramp
+    "pairs_truncated".
 
-    FieldError: as `ntk_by_parts`.
+    Args:
+      base, pairing, factor, length, beta_fast, beta_slow, ramp: as in `ntk_by_parts`.
+      mscale, mscale_all_dim: DeepSeek's numbers. The multiplier is 0.1 mscale ln(factor) + 1
+        divided by 0.1 mscale_all_dim ln(factor) + 1. DeepSeek's attention also multiplies the
+        logits of all channels, those that do not turn included, by the square of the divisor,
+        which is not done here.
+
+    FieldError: as `ntk_by_parts`, and mscale or mscale_all_dim below 0.
     """
+    at_least(0, mscale=mscale, mscale_all_dim=mscale_all_dim)
     parts = ntk_by_parts(base, pairing, factor, length, beta_fast, beta_slow, ramp)
-    amplitude = 0.1 * float(np.log(factor)) + 1.0
-
-    def table(params, pos_BT, dims):
-        return Turn(*(leaf * amplitude for leaf in parts.table(params, pos_BT, dims)))
-
-    return parts._replace(table=table)
+    return louder(parts, root_temperature(factor, mscale, mscale_all_dim))

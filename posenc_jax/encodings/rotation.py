@@ -142,13 +142,13 @@ def turn(table: Turn, x_BTHC: jax.Array, pairing: Pairing) -> jax.Array:
     return x if width == x_BTHC.shape[-1] else jnp.concatenate([x, x_BTHC[..., width:]], axis=-1)
 
 
-def turning(frequencies: Callable[[int], np.ndarray], pairing: Pairing) -> Encoding:
+def turning(frequencies: Callable[[int], np.ndarray], pairing: Pairing, **hooks) -> Encoding:
     """A rotary encoding without parameters; frequencies: head width -> float64 [F]."""
 
     def table(params, pos_BT, dims):
         return turns(angles(with_axes(pos_BT), frequencies(dims.head)[None]))
 
-    return rotary(frequencies, pairing, table)
+    return rotary(frequencies, pairing, table, **hooks)
 
 
 def rotary(
@@ -169,6 +169,7 @@ def rotary(
 
     def rotate(table, x_BTHC, side):
         made = table[side] if isinstance(table, dict) else table
+        made = made._replace(sin=-made.sin) if side == "o" else made
         check_width(made, len(frequencies(x_BTHC.shape[-1])), "pairs")
         return turn(made, x_BTHC, pairing)
 

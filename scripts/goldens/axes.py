@@ -6,7 +6,17 @@ from collections.abc import Iterator
 
 import timm.layers
 import torch
-from transformers import Qwen2VLConfig, Qwen2VLTextConfig, Qwen3VLTextConfig
+from transformers import (
+    DINOv3ViTConfig,
+    Llama4VisionConfig,
+    PixtralVisionConfig,
+    Qwen2VLConfig,
+    Qwen2VLTextConfig,
+    Qwen3VLTextConfig,
+)
+from transformers.models.dinov3_vit import modeling_dinov3_vit
+from transformers.models.llama4 import modeling_llama4
+from transformers.models.pixtral import modeling_pixtral
 from transformers.models.qwen2_5_omni import modeling_qwen2_5_omni
 from transformers.models.qwen2_5_omni.configuration_qwen2_5_omni import Qwen2_5OmniTextConfig
 from transformers.models.qwen2_vl import modeling_qwen2_vl as qwen2_vl
@@ -40,6 +50,49 @@ def axial() -> Iterator[Golden]:
         {"pairing": "interleaved"}, {"pairing": "half"}, grid(4, 3), 2, 8,
         lambda x: timm.layers.apply_rot_embed(x, sin_emb, cos_emb),
     )  # fmt: skip
+
+    yield pixtral()
+    yield llama4_vision()
+
+
+def pixtral() -> Golden:
+    config = PixtralVisionConfig(hidden_size=24, num_attention_heads=2, image_size=16, patch_size=4)
+    pos = grid(3, 4)
+    cos, sin = modeling_pixtral.PixtralVisionRotaryEmbedding(config)(torch.zeros(1), pos[0])
+    return turned(
+        "axial/pixtral", "transformers", "PixtralVisionRotaryEmbedding, apply_rotary_pos_emb",
+        {"base": 1e4, "bands": "alternate"}, {"bands": "same"}, pos, 2, 12,
+        lambda x: modeling_pixtral.apply_rotary_pos_emb(x, x, cos, sin, unsqueeze_dim=0)[0],
+    )  # fmt: skip
+
+
+def llama4_vision() -> Golden:
+    """Patches stand at (column + 1, row + 1), and a last token, which stands for all, at (0, 0)."""
+    config = Llama4VisionConfig(
+        hidden_size=16, num_attention_heads=2, image_size=6, patch_size=2,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e4},
+    )  # fmt: skip
+    freqs = modeling_llama4.Llama4VisionRotaryEmbedding(config)(torch.zeros(1))
+    rotate = lambda x: modeling_llama4.vision_apply_rotary_emb(x, x, freqs)[0]
+    pos = torch.cat([grid(3, 3).flip(-1) + 1, torch.zeros(1, 1, 2, dtype=torch.int64)], dim=1)
+    return turned(
+        "axial/llama4", "transformers", "Llama4VisionRotaryEmbedding, vision_apply_rotary_emb",
+        {"base": 1e4, "pairing": "interleaved"}, {"pairing": "half"}, pos, 2, 8,
+        lambda x: rotate(x.transpose(1, 2)).transpose(1, 2),
+    )  # fmt: skip
+
+
+def dinov3() -> Iterator[Golden]:
+    for rows, columns, head in ((3, 5, 8), (4, 4, 12)):
+        config = DINOv3ViTConfig(hidden_size=2 * head, num_attention_heads=2, patch_size=2)
+        module = modeling_dinov3_vit.DINOv3ViTRopePositionEmbedding(config).eval()
+        cos, sin = module(torch.zeros(1, 3, 2 * rows, 2 * columns))
+        yield turned(
+            f"dinov3/{rows} x {columns}", "transformers",
+            "DINOv3ViTRopePositionEmbedding, apply_rotary_pos_emb",
+            {"rows": rows, "columns": columns}, {"rows": 2}, grid(rows, columns), 2, head,
+            lambda x, cos=cos, sin=sin: modeling_dinov3_vit.apply_rotary_pos_emb(x, x, cos, sin)[0],
+        )  # fmt: skip
 
 
 def mixed() -> Iterator[Golden]:

@@ -5,11 +5,12 @@ from collections.abc import Iterator
 
 import timm.layers
 import torch
-from transformers import T5Config, masking_utils
+from transformers import Swinv2Config, T5Config, masking_utils
 from transformers.models.bloom import modeling_bloom
 from transformers.models.esm import modeling_esmfold
 from transformers.models.mpt import modeling_mpt
 from transformers.models.swin import modeling_swin
+from transformers.models.swinv2 import modeling_swinv2
 from transformers.models.t5 import modeling_t5
 from x_transformers import x_transformers
 
@@ -134,6 +135,39 @@ def mlp() -> Iterator[Golden]:
             count(time), module.get_bias()[0], params__0__w1=module.mlp.fc1.weight[:, 1],
             params__0__b1=module.mlp.fc1.bias, params__0__w2=module.mlp.fc2.weight.T,
         )  # fmt: skip
+
+
+def swin_v2() -> Iterator[Golden]:
+    """In a window of 3 x 4, pretrained at another; HF gives weights, of its cosine attention."""
+    window, heads, trained = (3, 4), 3, 5
+    case = "swin_v2/timm"
+    module = timm.layers.RelPosMlp(
+        window, heads, 6, mode="swin", pretrained_window_size=(trained, trained)
+    )
+    reset(module, case)
+    yield biased(
+        case, "timm", "RelPosMlp(mode='swin')", {"window": trained, "hidden": 6},
+        {"window": trained + 1}, grid(*window), module.get_bias()[0],
+        params__0__w1=module.mlp.fc1.weight.T, params__0__b1=module.mlp.fc1.bias,
+        params__0__w2=module.mlp.fc2.weight.T,
+    )  # fmt: skip
+    case, window, heads, trained = "swin_v2/transformers", (4, 4), 2, 8
+    module = modeling_swinv2.Swinv2SelfAttention(
+        Swinv2Config(), 12, heads, window, pretrained_window_size=(trained, trained)
+    )
+    reset(module, case)
+    first, _, last = module.continuous_position_bias_mlp
+    last.weight.mul_(0.02)  # sums of 512 normal numbers would be rounded too far from ours
+    module.logit_scale.zero_()
+    x = normal(case, 1, 16, 12)
+    _, made = module(x, output_attentions=True)
+    q, k = projected(x, heads, module.query, module.key)
+    unit = torch.nn.functional.normalize
+    yield attended(
+        case, "transformers", "Swinv2SelfAttention", {"window": trained}, {"window": 9},
+        unit(q, dim=-1) * 6**0.5, unit(k, dim=-1), made, causal=False, pos=grid(*window),
+        params__0__w1=first.weight.T, params__0__b1=first.bias, params__0__w2=last.weight.T,
+    )  # fmt: skip
 
 
 def window() -> Iterator[Golden]:

@@ -3,15 +3,23 @@
 from collections.abc import Iterator
 
 import torch
+from timm.models import mvitv2
 from torch.nn import functional
-from transformers import DebertaConfig, DebertaV2Config, SeamlessM4Tv2Config, XLNetConfig
+from transformers import (
+    DebertaConfig,
+    DebertaV2Config,
+    SamVisionConfig,
+    SeamlessM4Tv2Config,
+    XLNetConfig,
+)
 from transformers.models.deberta import modeling_deberta
 from transformers.models.deberta_v2 import modeling_deberta_v2
+from transformers.models.sam import modeling_sam
 from transformers.models.seamless_m4t_v2 import modeling_seamless_m4t_v2
 from transformers.models.xlnet import modeling_xlnet
 from x_transformers import attend, x_transformers
 
-from .golden import Golden, attended, drawn, lone_file, normal, projected, reset, weights
+from .golden import Golden, attended, drawn, grid, lone_file, normal, projected, reset, weights
 
 
 def shaw() -> Iterator[Golden]:
@@ -166,3 +174,87 @@ def stick_breaking() -> Iterator[Golden]:
             f"stick_breaking/fla {own}", "fla-core", "naive_stickbreaking_attn", {"own": own},
             {"own": not own}, q, k, made.permute(0, 2, 1, 3),
         )  # fmt: skip
+
+
+def wall() -> Iterator[Golden]:
+    """With torch's cumulative sum in place of the package's kernel for GPUs."""
+    naive = lone_file("fla-core", "fla/ops/wall_attn/naive.py")["naive_wall_attn"]
+    naive.__globals__["chunk_global_cumsum"] = lambda g, cu_seqlens, scale: g.cumsum(1) * scale
+    for heads, head, time in ((2, 6, 9), (3, 4, 20)):
+        case = f"wall/fla {time}"
+        q, k = drawn(case, 1, time, heads, head)
+        x, width = normal(case, 1, time, heads * head), heads * head
+        gate = reset(torch.nn.Linear(width, width), case)
+        g = functional.logsigmoid(gate(x)).reshape(1, time, heads, head)
+        made = naive(q, k, units(time, heads), g, scale=head**-0.5)
+        yield attended(
+            case, "fla-core", "naive_wall_attn", {}, {}, q, k, made.permute(0, 2, 1, 3), x=x,
+            params__0__gate=gate.weight.T.reshape(width, heads, head),
+            params__0__gate_bias=gate.bias.reshape(heads, head),
+        )  # fmt: skip
+
+
+def fox_rows() -> Iterator[Golden]:
+    for heads, head, time, small in ((2, 6, 9, 8), (3, 4, 12, 5)):
+        case = f"fox_rows/x-transformers {time}"
+        width = heads * head
+        module = x_transformers.PerRowDataDependentAlibi(width, heads, dim_head=small)
+        reset(module, case)
+        q, k = drawn(case, 1, time, heads, head)
+        x = normal(case, 1, time, width)
+        readers, keepers = module.to_forget_gates[0].weight.reshape(2, heads, small, width)
+        yield attended(
+            case, "x-transformers", "PerRowDataDependentAlibi", {"width": small}, {}, q, k,
+            weights(q, k, module(x)), x=x, params__0__readers=readers.permute(2, 0, 1),
+            params__0__keepers=keepers.permute(2, 0, 1),
+        )  # fmt: skip
+
+
+def content_bias() -> Iterator[Golden]:
+    """Fewer distances than tokens, and more; with earlier keys the queries are the last tokens."""
+    for curves, distance, heads, head, queries, keys in ((3, 4, 2, 6, 9, 9), (5, 16, 3, 4, 4, 11)):
+        case = f"content_bias/x-transformers {distance}"
+        width = heads * head
+        module = x_transformers.RelativeProjPositionalBias(width, heads, curves, distance)
+        reset(module, case)
+        q, k = drawn(case, 1, keys, heads, head)
+        q, x = q[:, keys - queries :], normal(case, 1, keys, width)
+        linear = module.to_distance_weights[0]
+        yield attended(
+            case, "x-transformers", "RelativeProjPositionalBias",
+            {"curves": curves, "distance": distance}, {}, q, k,
+            weights(q, k, module(x[:, keys - queries :], seq_len_k=keys)), x=x,
+            params__0__weight=linear.weight.T.reshape(width, heads, curves),
+            params__0__weight_bias=linear.bias.reshape(heads, curves),
+            params__0__curves=module.distance_bank,
+        )  # fmt: skip
+
+
+def decomposed() -> Iterator[Golden]:
+    """Both add products with vectors that are not divided by sqrt(C)."""
+    side, heads, head = 3, 2, 6
+    case, width = "decomposed/transformers", heads * head
+    config = SamVisionConfig(hidden_size=width, num_attention_heads=heads, use_rel_pos=True)
+    module = reset(modeling_sam.SamVisionAttention(config, window_size=side), case)
+    x = normal(case, 1, side * side, width)
+    _, made = module(x.reshape(1, side, side, width))
+    q, k, _ = module.qkv(x).reshape(1, side * side, 3, heads, head).unbind(2)
+    yield attended(
+        case, "transformers", "SamVisionAttention", {"window": side}, {}, q, k,
+        made.reshape(1, heads, side * side, side * side), causal=False, pos=grid(side, side),
+        params__0__rows=module.rel_pos_h, params__0__columns=module.rel_pos_w,
+    )  # fmt: skip
+    case, rows, columns, heads, head = "decomposed/timm", 4, 3, 3, 4
+    q, k = drawn(case, 1, rows * columns, heads, head)
+    tables = [normal(f"{case} {name}", 2 * rows - 1, head) for name in ("rows", "columns")]
+    first = q.transpose(1, 2)
+    s = head**-0.5 * first @ k.permute(0, 2, 3, 1)
+    # Its table of columns begins at the offset -(columns - 1), ours at -(window - 1).
+    s = mvitv2.cal_rel_pos_type(
+        s, first, False, [rows, columns], [rows, columns], tables[0], tables[1][rows - columns :]
+    )
+    yield attended(
+        case, "timm", "mvitv2.cal_rel_pos_type", {"window": rows}, {}, q, k, s.softmax(-1),
+        causal=False, pos=grid(rows, columns), params__0__rows=tables[0],
+        params__0__columns=tables[1],
+    )  # fmt: skip

@@ -96,13 +96,18 @@ def weights(q, k, bias: Any = 0.0, causal: bool = True) -> torch.Tensor:
 
 
 def attended(
-    case, package, function, options, wrong, q, k, weights, *, causal=True, layer=0, **inputs
+    case, package, function, options, wrong, q, k, weights, *, causal=True, layer=0, pos=None,
+    **inputs
 ) -> Golden:  # fmt: skip
-    """Returns a golden of attention weights [B, H, Q, K] for q and k [B, T, H, C], not rotated."""
+    """Returns a golden of attention weights [B, H, Q, K] for q and k [B, T, H, C], not rotated.
+
+    The positions are 0, 1, ... if `pos` is None.
+    """
     heads, head = q.shape[2:]
+    pos = count(k.shape[1]) if pos is None else pos
     return Golden(
         case, package, function, "attend", options, wrong, (heads * head, heads, head),
-        arrays(pos=count(k.shape[1]), q=q, k=k, **inputs), arrays(weights=weights), layer, causal,
+        arrays(pos=pos, q=q, k=k, **inputs), arrays(weights=weights), layer, causal,
     )  # fmt: skip
 
 

@@ -53,6 +53,11 @@ def yarn() -> Iterator[Golden]:
         yield llama(f"yarn/llama {ramp}", options, wrong, pos, head, parameters, long)
         bare = parameters | {"attention_factor": 1.0}
         yield llama(f"ntk_by_parts/llama {ramp}", options, wrong, pos, head, bare, long)
+        both = {"mscale": 0.707, "mscale_all_dim": 2.0}
+        yield llama(
+            f"yarn/llama {ramp} mscale", options | both, {"mscale_all_dim": 0.0}, pos, head,
+            parameters | both, long,
+        )  # fmt: skip
 
 
 def llama3() -> Iterator[Golden]:

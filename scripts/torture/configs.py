@@ -31,6 +31,7 @@ WRONG = {
     int: (*NO_NUMBER, "1.5", "-1", "-1000000", "100000000000"),
     float: (*NO_NUMBER, "-1.0", "nan", "inf", "-inf"),
     str: ("no_such", "None", ",", "+"),
+    type(None): ("no", "1e", "[1]", "(2,)", "-1", "0"),  # a number, or none
     tuple: ("(0,)", "(4, -8)", "(4, 'a')", "(4.5,)", "x", "(4"),
 }
 FREE = ("project", "group", "job_type", "tags")  # any text
@@ -41,9 +42,11 @@ GOOD = {
     **dict.fromkeys(("lr", "clip"), ("1e-6", "0.5", "10.0")),
     **dict.fromkeys(("decay", "seconds"), ("0.0", "0.5", "10.0")),
     **dict.fromkeys(("warmup", "first_seed"), ("0", "7", "64")),
-    "heads": ("1", "2", "4"), "dtype": ("float32", "bfloat16"), "group": ("a-b c",),
+    **dict.fromkeys(("heads", "kv_heads"), ("1", "2", "4")), "cap": ("1.0", "30.0"),
+    "dtype": ("float32", "bfloat16"), "group": ("a-b c",),
     "mode": ("disabled", "offline", "online"), "scale": ("quick", "full"),
-    "claims": ("all", "sin-2", "pad-1,num-1"), "fsdp": ("true", "false"),
+    "claims": ("all", "sin-2", "pad-1,num-1"),
+    **dict.fromkeys(("fsdp", "remat", "sinks"), ("true", "false")),
 }  # fmt: skip
 
 

@@ -96,13 +96,21 @@ class MaskConfig(Part):
 
 
 class ModelConfig(Part):
-    """The model; `mlp` is the hidden width as a multiple of `width`."""
+    """The model; `mlp` is the hidden width as a multiple of `width`.
+
+    kv_heads: heads of keys and values, which queries share; None: as many as of queries.
+    sinks:    each layer and head has the logit of one more key, whose value is 0, as gpt-oss has.
+    cap:      bound on the products of queries and keys, as Gemma 2 has; None: no bound.
+    """
 
     kind: Literal["decoder", "encoder", "lstm"] = "decoder"
     width: Rows = 128
     heads: Rows = 4
+    kv_heads: Rows | None = None
     layers: Few = 2
     mlp: Few = 4
+    sinks: bool = False
+    cap: PositiveFloat | None = None
     dtype: Literal["float32", "bfloat16"] = "float32"
     masks: MaskConfig = MaskConfig()
 
@@ -117,6 +125,10 @@ class ModelConfig(Part):
             fits = [h for h in range(1, self.width + 1) if self.width % h == 0]
             raise ValueError(f"width {self.width} is not divisible by heads {self.heads}; "
                              f"heads that divide it: {', '.join(map(str, fits))}")  # fmt: skip
+        if self.kv_heads is not None and self.heads % self.kv_heads:
+            fits = [h for h in range(1, self.heads + 1) if self.heads % h == 0]
+            raise ValueError(f"heads {self.heads} are not divisible by kv_heads {self.kv_heads}; "
+                             f"kv_heads that divide them: {', '.join(map(str, fits))}")  # fmt: skip
         return self
 
 
@@ -125,6 +137,9 @@ class TrainConfig(Part):
 
     The task defines a size: tokens of a window, symbols of a string, patches along a side. `chunk`
     steps are one program. `fsdp` spreads parameters and optimizer state over the devices of a seed.
+    To save memory, `accumulate` equal parts of a batch are computed one after another and their
+    gradients summed, and with `remat` the forward pass keeps only the input of each layer for the
+    backward pass, which computes the rest again.
     """
 
     length: Length = 128
@@ -137,8 +152,19 @@ class TrainConfig(Part):
     clip: PositiveFloat = 1.0
     chunk: Rows = 20
     fsdp: bool = False
+    accumulate: Rows = 1
+    remat: bool = False
 
     _in_order = pydantic.model_validator(mode="after")(lengths_in_order)
+
+    @pydantic.model_validator(mode="after")
+    def _parts_divide_batch(self):
+        if self.batch % self.accumulate:
+            fits = [n for n in range(1, self.batch + 1) if self.batch % n == 0]
+            raise ValueError(f"batch {self.batch} is not divisible by accumulate "
+                             f"{self.accumulate}; numbers that divide it: "
+                             f"{', '.join(map(str, fits))}")  # fmt: skip
+        return self
 
 
 class CheckpointConfig(Part):

@@ -14,7 +14,7 @@ from posenc_jax.lab.gallery import costs
 from posenc_jax.lab.gallery.costs import STATED, TIME, Cost
 from posenc_jax.lab.gallery.page import FAMILIES, families
 
-HOOKS = ("place", "embed", "table", "rotate", "bias", "walk", "at")
+HOOKS = ("place", "embed", "locate", "table", "rotate", "temper", "bias", "walk", "at")
 MEASURED = ("operations", "bytes")
 HEAD = """\
 # The catalogue

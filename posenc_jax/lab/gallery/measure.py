@@ -14,7 +14,7 @@ import numpy as np
 
 from posenc_jax.attention import frame, logits
 from posenc_jax.encoding import Dims, Encoding, Params, place
-from posenc_jax.encodings import card, make
+from posenc_jax.encodings import card, make, taken_by
 from posenc_jax.encodings.card import Card
 from posenc_jax.layout import Layout, full, layout
 
@@ -52,8 +52,12 @@ class Setup(NamedTuple):
         queries: slice,
         causal: bool = True,
         layer: int = 0,
+        mean: bool = False,
     ) -> Iterator[np.ndarray]:
-        """Yields a layer's logits [B, H, Q, K] for each initialisation; NaN: a key is not seen."""
+        """Yields a layer's logits [B, H, Q, K] for each initialisation; NaN: a key is not seen.
+
+        With `mean` they are the mean over the contents, [1, H, Q, K].
+        """
         start, stop, _ = queries.indices(x_BTD.shape[1])
         for params in self.params:
             made = frame(self.encoding, params, at, self.dims, queries=(start, stop - start),
@@ -61,30 +65,34 @@ class Setup(NamedTuple):
             given_BTD = made.embed(x_BTD, "k")
             x_BTHC = given_BTD.reshape(*x_BTD.shape[:2], self.dims.heads, self.dims.head)
             own = made.layer(layer, given_BTD[:, queries], given_BTD)
-            yield finite(logits(x_BTHC[:, queries], x_BTHC, own))
+            s_BHQK = logits(x_BTHC[:, queries], x_BTHC, own)
+            yield finite(s_BHQK.mean(axis=0, keepdims=True) if mean else s_BHQK)
 
 
-def setup(name: str, count: int | None = None, **wanted: Any) -> Setup:
+def setup(name: str, count: int | None = None, head: int = HEAD, **wanted: Any) -> Setup:
     """Returns a method as it is measured.
 
     A method that only places stands before `rope`. A code at the input is as wide as the one head.
 
     Args:
       count: initialisations; None: INITS if the method learns something, else one.
+      head: channels of a head.
       wanted: options, of which those are used that the method has.
     """
     method = card(name)
-    encoding = _made(f"{name}+rope" if method.kind == "positions" else name, method, **wanted)
+    chained = whole(method)
+    encoding = make(chained, **taken_by(chained, wanted))
     heads = 1 if method.kind == "input" else HEADS
-    dims = Dims(heads * HEAD, heads, HEAD, LAYERS if method.kind == "by_layer" else 1)
+    dims = Dims(heads * head, heads, head, LAYERS if method.kind == "by_layer" else 1)
     first = drawn(encoding, dims)
     count = count or (INITS if jax.tree.leaves(first) else 1)
     params = [first, *(drawn(encoding, dims, seed) for seed in range(1, count))]
     return Setup(method, encoding, dims, params)
 
 
-def _made(name: str, method: Card, **wanted: Any) -> Encoding:
-    return make(name, **{o: value for o, value in wanted.items() if o in method.options})
+def whole(method: Card) -> str:
+    """Returns the name of the encoding by which the method is measured."""
+    return f"{method.name}+rope" if method.kind == "positions" else method.name
 
 
 def drawn(encoding: Encoding, dims: Dims, seed: int = 0) -> Params:
@@ -126,13 +134,14 @@ def grid(method: Card, side: int, times: int = 1) -> Layout:
 def alike(made: Setup, time: int) -> jax.Array:
     """Returns sequences of equal tokens, [B, T, D]; a token is one vector, repeated in each head.
 
-    The vectors are the rows of a random orthogonal matrix, times 8. The mean over them of a score
-    that is a product of query and key is exactly its expectation, without the noise of a sample.
-    For methods at the input their negatives are added, which does the same for terms that are
-    linear in the vector. Methods by content get fewer vectors, which give a sample's mean.
+    The vectors are the rows of a random orthogonal matrix, times sqrt(C). The mean over them of a
+    score that is a product of query and key is exactly its expectation, without the noise of a
+    sample. For methods at the input their negatives are added, which does the same for terms that
+    are linear in the vector. Methods by content get fewer vectors, which give a sample's mean.
     """
-    normal_CC = np.random.default_rng(0).normal(size=(HEAD, HEAD))
-    x_BC = np.linalg.qr(normal_CC)[0] * HEAD**0.5
+    head = made.dims.head
+    normal_CC = np.random.default_rng(0).normal(size=(head, head))
+    x_BC = np.linalg.qr(normal_CC)[0] * head**0.5
     if made.card.kind == "content":
         x_BC = x_BC[:DRAWS]
     if made.card.kind == "input":
@@ -245,18 +254,18 @@ def bias(name: str, queries: Sequence[int], length: int, heads: int = 8) -> np.n
 def shown(name: str, length: int, seed: int | None = None) -> np.ndarray:
     """Returns the positions [T] that a method assigns; with a seed, as in a training step."""
     method, key = card(name), None if seed is None else jax.random.key(seed)
-    encoding = _made(name, method, length=TRAINED)
+    encoding = make(name, **taken_by(name, {"length": TRAINED}))
     return np.asarray(place(encoding, key, line(method, length))[0], np.float64)
 
 
-def table(name: str, width: int, positions: int) -> np.ndarray:
+def table(name: str, width: int, positions: int, **wanted: Any) -> np.ndarray:
     """Returns the first `width` channels of the codes [T, W] of positions 0, 1, ...
 
     They are the codes before a projection, in a model of this width. A method with an option
-    `length` is made for all of these positions.
+    `length` is made for all of these positions, if `wanted`, its options, do not say otherwise.
     """
     method = card(name)
-    encoding = _made(name, method, length=positions)
+    encoding = make(name, **taken_by(name, {"length": positions, **wanted}))
     params = drawn(encoding, Dims(width, 1, width))
     if "code" in params:
         own = params["code"].shape[0]

@@ -121,20 +121,24 @@ def value_and_grad(loss_of: Callable, params: Any, *args: Any, has_aux: bool = F
     return value, _packed_as(params, grads)
 
 
-def value_and_grad_in_parts(loss_of: Callable, params: Any, rows: Any, *args: Any) -> Any:
+def value_and_grad_in_parts(
+    loss_of: Callable, params: Any, rows: Any, *args: Any, least: int = 1
+) -> Any:
     """Returns `value_and_grad` of a loss that is a sum over rows.
 
-    On a CPU the rows are split into equal parts, computed one after another, as few as keep the
-    widest activation within `WIDEST` numbers, so that a part fits into the caches.
+    The rows are split into equal parts, computed one after another, at least so many. On a CPU they
+    are as few as keep the widest activation within `WIDEST` numbers, so that a part fits into the
+    caches.
 
     Args:
       loss_of: (params, rows, *args) -> loss.
       params: weights, whose last axis is that of their output; may be packed.
       rows: leaves [B, T, ...].
+      least: the fewest parts.
     """
     tree = unpack(params)
     gradient = lambda part: jax.value_and_grad(loss_of)(tree, part, *args)
-    value, grads = _sum_over_parts(gradient, rows, _part_count(tree, rows))
+    value, grads = _sum_over_parts(gradient, rows, _part_count(tree, rows, least))
     return value, _packed_as(params, grads)
 
 
@@ -142,14 +146,13 @@ def _packed_as(params: Any, grads: Any) -> Any:
     return pack(grads, grads) if isinstance(params, Packed) else grads
 
 
-def _part_count(params: Any, rows: Any) -> int:
-    if not tuned_for_cpu():
-        return 1
+def _part_count(params: Any, rows: Any, least: int) -> int:
     count, time = jax.tree.leaves(rows)[0].shape[:2]
-    widest = max(leaf.shape[-1] for leaf in jax.tree.leaves(params) if leaf.ndim)
-    most = WIDEST * max(1, len(cores()) // jax.local_device_count())
-    wanted = min(count, math.ceil(count * time * widest / most))
-    return next(n for n in range(max(1, wanted), count + 1) if count % n == 0)
+    if tuned_for_cpu():
+        widest = max(leaf.shape[-1] for leaf in jax.tree.leaves(params) if leaf.ndim)
+        most = WIDEST * max(1, len(cores()) // jax.local_device_count())
+        least = max(least, math.ceil(count * time * widest / most))
+    return next(n for n in range(min(count, least), count + 1) if count % n == 0)
 
 
 def _sum_over_parts(function: Callable, rows: Any, parts: int) -> Any:

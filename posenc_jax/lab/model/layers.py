@@ -8,12 +8,13 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from posenc_jax.attention import attend, frame
+from posenc_jax.attention import attend, frame, weights
 from posenc_jax.dtypes import widest
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab.config.schema import ModelConfig
 from posenc_jax.lab.hosts.tuning import linear
 from posenc_jax.layout import Layout, join
+from posenc_jax.tuning import target, tuned_for_cpu
 
 
 def weight(module: nn.Module, name: str, init: Callable, shape: tuple[int, ...]) -> jax.Array:
@@ -64,10 +65,7 @@ class Norm(nn.Module):
 class Block(nn.Module):
     """Pre-norm attention and MLP, each added to the residual stream."""
 
-    heads: int
-    mlp: int
-    gain: float
-    dtype: Any
+    config: ModelConfig
 
     @nn.compact
     def __call__(self, x_BTD, at_layer, past_BMD=None, cached=None, column=None):
@@ -80,31 +78,30 @@ class Block(nn.Module):
           cached: keys, values and features of earlier tokens, into which the new ones are written.
           column: the first column of the new tokens in `cached`.
         """
-        time, width = x_BTD.shape[1:]
-        dense = partial(Dense, dtype=self.dtype)
-        heads = lambda x, name: dense(width, name=name)(x).reshape(
-            *x.shape[:2], self.heads, width // self.heads
+        c, (time, width) = self.config, x_BTD.shape[1:]
+        head, shared, gain = c.dims.head, c.kv_heads or c.heads, 1 / (2 * c.layers)
+        dense = partial(Dense, dtype=jnp.dtype(c.dtype))
+        heads = lambda x, name, count: dense(count * head, name=name)(x).reshape(
+            *x.shape[:2], count, head
         )
+        sink_H = weight(self, "sink", nn.initializers.zeros_init(), (c.heads,)) if c.sinks else None
+        options = {"sink_H": sink_H, "cap": c.cap}
         seen = x_BTD if past_BMD is None else jnp.concatenate([past_BMD, x_BTD], axis=1)
         h_BKD = Norm(name="attention_norm")(seen)
         h_BQD = h_BKD[:, -time:]
         layer = at_layer(h_BQD, None if past_BMD is None else h_BKD)
-        q_BQHC = heads(h_BQD, "query")
-        kept = heads(h_BKD, "key"), heads(h_BKD, "value"), layer.q_feat
+        q_BQHC = heads(h_BQD, "query", c.heads)
+        kept = heads(h_BKD, "key", shared), heads(h_BKD, "value", shared), layer.q_kept
         if cached is not None:
             kept = jax.tree.map(partial(write, column=column), cached, kept)
-            layer = layer.with_key_features(kept[2])
-        k_BKHC, v_BKHC, _ = kept
-        o_BQHC = attend(q_BQHC, k_BKHC, v_BKHC, layer)
+            layer = layer.with_keys(kept[2])
+        k_BKGC, v_BKGC, _ = kept
+        o_BQHC = attend(q_BQHC, k_BKGC, v_BKGC, layer, **options)
         if self.is_mutable_collection("intermediates"):  # see `Model.attention`
-            # Attention to values that are unit vectors gives the weights.
-            unit_KK = jnp.eye(k_BKHC.shape[1], dtype=v_BKHC.dtype)
-            unit_BKHK = jnp.broadcast_to(unit_KK[None, :, None], (*k_BKHC.shape[:3], len(unit_KK)))
-            p_BQHK = attend(q_BQHC, k_BKHC, unit_BKHK, layer)
-            self.sow("intermediates", "attention", p_BQHK.transpose(0, 2, 1, 3))
-        x_BTD = x_BTD + dense(width, gain=self.gain, name="out")(o_BQHC.reshape(x_BTD.shape))
-        h_BTF = nn.gelu(dense(self.mlp * width, name="up")(Norm(name="mlp_norm")(x_BTD)))
-        return x_BTD + dense(width, gain=self.gain, name="down")(h_BTF), kept
+            self.sow("intermediates", "attention", weights(q_BQHC, k_BKGC, layer, **options))
+        x_BTD = x_BTD + dense(width, gain=gain, name="out")(o_BQHC.reshape(x_BTD.shape))
+        h_BTF = nn.gelu(dense(c.mlp * width, name="up")(Norm(name="mlp_norm")(x_BTD)))
+        return x_BTD + dense(width, gain=gain, name="down")(h_BTF), kept
 
 
 class Transformer(nn.Module):
@@ -116,10 +113,11 @@ class Transformer(nn.Module):
     pooled: bool
 
     @nn.compact
-    def __call__(self, tokens_BT, layout, placed=None, memory=None, cache=None, **form):
+    def __call__(
+        self, tokens_BT, layout, placed=None, memory=None, cache=None, remat=False, **form
+    ):
         """(logits, hidden states at each layer's input, what each layer keeps for a cache)."""
-        c, dtype = self.config, jnp.dtype(self.config.dtype)
-        dims = c.dims
+        c, dims = self.config, self.config.dims
         params = self.param("encoding", lambda k: self.encoding.init(k, dims))
         encoding = self.encoding
         if self.is_initializing():  # the other weights need no positions
@@ -142,15 +140,43 @@ class Transformer(nn.Module):
             **form,
         )
         x_BTD = view.embed(_embed(self, tokens_BT))
+        kind: Any = nn.remat(Block, static_argnums=2) if remat else Block  # 2: `at_layer`
+        make = partial(kind, c)
         inputs, kept = [], []
+        if memory is None and cache is None and self._alike(view):
+            x_BTD, (inputs, kept) = _scanned(self, make(parent=None), view, x_BTD)
+            return _read_out(self, x_BTD, layout), inputs, kept
         for n in range(c.layers):
             inputs.append(x_BTD)
-            block = Block(c.heads, c.mlp, 1 / (2 * c.layers), dtype, name=f"block_{n}")
+            block = make(name=f"block_{n}")
             past = None if memory is None else memory.x[n]
             cached = None if cache is None else cache.kept[n]
             x_BTD, keep = block(x_BTD, partial(view.layer, n), past, cached, column)
             kept.append(keep)
         return _read_out(self, x_BTD, layout), tuple(inputs), tuple(kept)
+
+    def _alike(self, view) -> bool:
+        """Whether the blocks are one program that is compiled once. A CPU runs it more slowly."""
+        looped = target().loops and not tuned_for_cpu()
+        if not looped or self.is_initializing() or self.is_mutable_collection("intermediates"):
+            return False
+        return self.config.layers > 1 and view.layers_alike()
+
+
+def _scanned(module, block, view, x_BTD):
+    """(hidden states, (inputs of each layer, what each layer keeps)) of all blocks, one program."""
+    layers = module.config.layers
+    given = [module.get_variable("params", f"block_{n}") for n in range(layers)]
+
+    def one(x_BTD, params_n):
+        params, n = params_n
+        after, keep = block.apply({"params": params}, x_BTD, partial(view.layer, n))
+        return after, (x_BTD, keep)
+
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *given)
+    x_BTD, every = jax.lax.scan(one, x_BTD, (stacked, jnp.arange(layers)))
+    by_layer = [jax.tree.map(lambda x, n=n: x[n], every) for n in range(layers)]
+    return x_BTD, tuple(zip(*by_layer, strict=True))
 
 
 class LSTM(nn.Module):
@@ -161,7 +187,7 @@ class LSTM(nn.Module):
     pooled: bool
 
     @nn.compact
-    def __call__(self, tokens_BT, layout, placed=None, **form):
+    def __call__(self, tokens_BT, layout, placed=None, remat=False, **form):
         segment_BT = jnp.broadcast_to(layout.segment_BT, tokens_BT.shape)
         before_BT = jnp.pad(segment_BT, ((0, 0), (1, 0)))[:, :-1]
         real_BT, fresh_BT = segment_BT > 0, segment_BT != before_BT
@@ -178,6 +204,7 @@ class LSTM(nn.Module):
         run = nn.scan(
             step, variable_broadcast="params", split_rngs={"params": False}, in_axes=1, out_axes=1
         )
+        run: Any = nn.remat(run) if remat else run
         x_BTD = _embed(self, tokens_BT)
         for n in range(self.config.layers):
             cell = nn.OptimizedLSTMCell(self.config.width, dtype=x_BTD.dtype, name=f"lstm_{n}")

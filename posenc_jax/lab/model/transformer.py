@@ -40,9 +40,10 @@ class Model(NamedTuple):
     """A model as pure functions of explicit parameters; an LSTM has only `init` and `apply`.
 
     init:   (key) -> params.
-    apply:  (params, tokens_BT, layout, placed=None, **form) -> logits [B, T, V], or [B, V] if
-            pooled. `placed` is the result of `place`, in training only; `form` goes to
-            `attention.frame`. A model of vectors reads [B, T, F] instead of token ids.
+    apply:  (params, tokens_BT, layout, placed=None, remat=False, **form) -> logits [B, T, V], or
+            [B, V] if pooled. `placed` is the result of `place`, in training only; `remat` as in
+            `TrainConfig`; `form` goes to `attention.frame`. A model of vectors reads [B, T, F]
+            instead of token ids.
     place:  (key, layout) -> placed, [B, T, ...]: the positions that the encoding reads, drawn in
             training; None if it reads the layout's.
     extend: (params, tokens_BT, layout, memory=None, keep=None) -> (logits, memory): a segment that
@@ -99,8 +100,8 @@ def build(
         tokens = words if features is None else jnp.zeros((1, 2, features))
         return module.init(key, tokens, _unpadded(1, 2, axes))["params"]
 
-    def apply(params, tokens_BT, layout, placed=None, **form):
-        return run(params, tokens_BT, layout, placed=placed, **form)[0]
+    def apply(params, tokens_BT, layout, placed=None, remat=False, **form):
+        return run(params, tokens_BT, layout, placed=placed, remat=remat, **form)[0]
 
     if config.kind == "lstm":
         return Model(init, apply)
@@ -130,9 +131,9 @@ def classifier(
     """
     model = build(config, encoding, classes, pooled=True, axes=axes, features=features)
 
-    def apply(params, patch_BTF, layout, placed=None, **form):
+    def apply(params, patch_BTF, layout, placed=None, remat=False, **form):
         del form
-        return model.apply(params, patch_BTF, layout, placed)[:, None]
+        return model.apply(params, patch_BTF, layout, placed, remat)[:, None]
 
     return model._replace(apply=apply)
 

@@ -23,7 +23,7 @@ from posenc_jax.lab.report.webpage import html_page
 from posenc_jax.lab.runs import TIMES, Record, StoredRun, read
 
 HERE = Path(__file__).parent
-SCRIPTS = ("chart.js", "comparison.js")
+SCRIPTS = ("elements.js", "chart.js", "comparison.js")
 RAW = ("report.html", "config.json", "metrics.jsonl", "summary.json")
 IGNORED = ("wandb", "seeds", "first_seed")  # parts of a config that do not tell lines apart
 POINTS, DIGITS = 200, 6  # of a training curve; of a number on the page

@@ -89,13 +89,17 @@ class Evaluator:
 
         params: arrays as those to score, or their shapes, dtypes and shardings.
         """
-        width, *groups_rows = shape = self.shape(size, part)
-        index_GB = jax.ShapeDtypeStruct(tuple(groups_rows), np.int32)
+        shape = self.shape(size, part)
         with self._compiling:
             if shape not in self._compiled:
-                given = params, self._data, index_GB, np.int32(size)
-                self._compiled[shape] = self._score.lower(*given, width=width).compile()
+                self._compiled[shape] = self.lower(params, size, part).compile()
             return self._compiled[shape]
+
+    def lower(self, params: Any, size: int, part: int = 1) -> Any:
+        """The program for one size, not compiled; arguments as of `compile`."""
+        width, *groups_rows = self.shape(size, part)
+        index_GB = jax.ShapeDtypeStruct(tuple(groups_rows), np.int32)
+        return self._score.lower(params, self._data, index_GB, np.int32(size), width=width)
 
     def __call__(self, params: Any, size: int) -> Scores:
         """The scores of `params`, leaves [S, ...], on all test examples of one size.

@@ -57,26 +57,34 @@ def train_step(model: Model, task: Task, tx, config: TrainConfig, loss_mask: boo
     """The pure function (data, state) -> (state, {"loss", "grad_norm", "step"}) of `update`, on a
     batch that it draws.
     """
-    step = update(model, tx, loss_mask, config.fsdp)
+    step = update(model, tx, loss_mask, config.fsdp, config.accumulate, config.remat)
     return lambda data, state: step(state, make_batch(task, data, config, state))
 
 
-def update(model: Model, tx, loss_mask: bool = True, fsdp: bool = False) -> Callable:
+def update(
+    model: Model,
+    tx,
+    loss_mask: bool = True,
+    fsdp: bool = False,
+    accumulate: int = 1,
+    remat: bool = False,
+) -> Callable:
     """The pure function (state, batch) -> (state, {"loss", "grad_norm", "step"}); see `advance`.
 
     With FSDP the state is spread over the devices of its seed, and parameters are gathered during
-    the step. A packed state stays packed.
+    the step. A packed state stays packed. `accumulate` and `remat` as in `TrainConfig`.
     """
     spread = devices.spread_parameters if fsdp else lambda tree: tree
+    apply = partial(model.apply, remat=True) if remat else model.apply
 
     def loss_of(params, rows, total):
         batch, placed = rows
-        logits_BTV = model.apply(params, batch.tokens_BT, batch.layout, placed)
+        logits_BTV = apply(params, batch.tokens_BT, batch.layout, placed)
         return mean_loss(logits_BTV, batch.targets_BT, batch.weights_BT, total)
 
     def part(given, rows):
         params, total = given
-        return value_and_grad_in_parts(loss_of, params, rows, total)
+        return value_and_grad_in_parts(loss_of, params, rows, total, least=accumulate)
 
     def step(state: State, batch: Batch):
         if not loss_mask:
@@ -84,7 +92,7 @@ def update(model: Model, tx, loss_mask: bool = True, fsdp: bool = False) -> Call
             batch = batch._replace(weights_BT=counts_BT)
         placed = model.place(random_key(state.seed, PLACE, state.step), batch.layout)
         given = state.params, batch.weights_BT.sum()
-        loss, grads = devices.sum_over_rows(part, given, (batch, placed))
+        loss, grads = devices.sum_over_rows(part, given, (batch, placed), spread=fsdp)
         state, metrics = advance(tx, state, loss, spread(grads))
         return spread(state), metrics
 

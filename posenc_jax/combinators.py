@@ -1,0 +1,241 @@
+"""How encodings combine: `chain`, `each_layer` and `per_layer` return an `Encoding` again."""
+
+import functools
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from jax.core import Tracer
+
+from posenc_jax.encoding import Encoding, Params, Side, Walk, at_layer, place
+
+
+def only_places(encoding: Encoding) -> bool:
+    """Whether the encoding does nothing but change the positions that others read."""
+    return encoding.place is not None and not _hooks([encoding])
+
+
+def pick_layer(params: Sequence[Params], layer: int | jax.Array) -> Params:
+    """One layer's parameters out of those of all layers, which have the same shapes."""
+    if not isinstance(layer, Tracer):
+        return params[int(layer)]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves)[layer], *params)
+
+
+def chain(*parts: Encoding) -> Encoding:
+    """All parts together: embeddings, rotations and content scores in order, biases summed.
+
+    A part that only places (`randomized`, `clamped`, `interpolated`) moves the positions for every
+    part to its right. Parameters are a tuple with one entry for each part, and so are positions if
+    a part places or locates.
+
+    Raises:
+      ValueError: no parts, or a part that makes attention weights before one that changes logits.
+    """
+    if not parts:
+        raise ValueError("chain: no parts given; a chain takes one encoding or more")
+    return _chain(parts, any(part.place is not None or part.locate is not None for part in parts))
+
+
+def _chain(parts: Sequence[Encoding], places: bool) -> Encoding:
+    """`places`: positions come as a tuple, one entry for each part."""
+    has = _hooks(parts)
+
+    def init(key, dims):
+        keys = jax.random.split(key, len(parts))
+        return tuple(part.init(k, dims) for part, k in zip(parts, keys, strict=True))
+
+    def place_all(key, layout):
+        placed = []
+        for i, part in enumerate(parts):
+            part_key = None if key is None else jax.random.fold_in(key, i)
+            placed.append(place(part, part_key, layout))
+            if only_places(part):
+                layout = layout.replace(pos_BT=placed[-1])
+        return tuple(placed) if has else layout.pos_BT
+
+    def rows(params, *placed):
+        """(part, its parameters, its positions) of each part."""
+        columns = (each if places else (each,) * len(parts) for each in placed)
+        return zip(parts, params, *columns, strict=True)
+
+    def embed(params, x_BTD, placed):
+        for part, p, at in rows(params, placed):
+            x_BTD = x_BTD if part.embed is None else part.embed(p, x_BTD, at)
+        return x_BTD
+
+    def table(params, placed, dims):
+        return tuple(part.table and part.table(p, at, dims) for part, p, at in rows(params, placed))
+
+    def rotate(tables, x_BTHC, side):
+        turning = list(zip(parts, tables, strict=True))
+        for part, t in turning[::-1] if side == "o" else turning:
+            if part.rotate is not None and (side in ("q", "k") or part.turns_values):
+                x_BTHC = part.rotate(t, x_BTHC, side)
+        return x_BTHC
+
+    def locate(params, x_BTD, placed):
+        every = rows(params, placed)
+        return tuple(part.locate(p, x_BTD, at) if part.locate else at for part, p, at in every)
+
+    def temper(params, count, placed, dims):
+        every = rows(params, placed)
+        made = [part.temper(p, count, at, dims) for part, p, at in every if part.temper]
+        return functools.reduce(jnp.multiply, made)
+
+    def bias(params, q_placed, k_placed, dims):
+        every = rows(params, q_placed, k_placed)
+        made = [part.bias(p, q, k, dims) for part, p, q, k in every if part.bias]
+        return functools.reduce(jnp.add, made)
+
+    of_layer = functools.cache(lambda narrowed: _chain(narrowed, places))
+
+    def at(layer, params, *placed):
+        narrowed, params, *placed = zip(
+            *(at_layer(part, layer, *row) for part, *row in rows(params, *placed)), strict=True
+        )
+        placed = placed if places else (each[0] for each in placed)
+        return of_layer(narrowed), params, *placed
+
+    return Encoding(
+        init=init,
+        place=place_all if places else None,
+        embed=embed if "embed" in has else None,
+        table=table if "rotate" in has else None,
+        rotate=rotate if "rotate" in has else None,
+        locate=locate if "locate" in has else None,
+        temper=temper if "temper" in has else None,
+        turns_values=any(part.turns_values for part in parts),
+        bias=bias if "bias" in has else None,
+        walk=_chain_walk([part.walk for part in parts], places) if "walk" in has else None,
+        at=at if "at" in has else None,
+        relative=all(part.relative for part in parts if part.bias is not None),
+    )
+
+
+def each_layer(encoding: Encoding) -> Encoding:
+    """The encoding with parameters of its own in every layer, `dims.layers` in all."""
+
+    def init(key, dims):
+        return tuple(encoding.init(k, dims) for k in jax.random.split(key, dims.layers))
+
+    def at(layer, params, *placed):
+        return at_layer(encoding, layer, pick_layer(params, layer), *placed)
+
+    return _by_layer("each_layer", [encoding], init, encoding.place, at)
+
+
+def per_layer(parts: Sequence[Encoding]) -> Encoding:
+    """Layer n uses parts[n % len(parts)].
+
+    The same object given twice is one encoding with one set of parameters; two objects have two.
+
+    Raises:
+      ValueError: no parts, or a part that acts at the input; later, a traced layer number where
+        layers use different encodings.
+    """
+    members: list[Encoding] = []
+    for part in parts:
+        if not any(part is member for member in members):
+            members.append(part)
+    slots = [next(i for i, m in enumerate(members) if m is part) for part in parts]
+    if not slots:
+        raise ValueError("per_layer: no parts given; it takes one encoding or more")
+    places = any(member.place is not None for member in members)
+
+    def init(key, dims):
+        keys = jax.random.split(key, len(members))
+        return tuple(member.init(k, dims) for member, k in zip(members, keys, strict=True))
+
+    def place_all(key, layout):
+        keys = [None if key is None else jax.random.fold_in(key, i) for i in range(len(members))]
+        rows = zip(members, keys, strict=True)
+        return tuple(place(member, k, layout) for member, k in rows)
+
+    def at(layer, params, *placed):
+        if isinstance(layer, Tracer) and len(members) > 1:
+            raise ValueError(
+                "per_layer: the layer is traced, and layers use different encodings; loop over "
+                "them in Python"
+            )
+        slot = 0 if len(members) == 1 else slots[int(layer) % len(slots)]
+        placed = (each[slot] for each in placed) if places else placed
+        return at_layer(members[slot], layer, params[slot], *placed)
+
+    return _by_layer("per_layer", members, init, place_all if places else None, at)
+
+
+def _by_layer(name, members, init, place_all, at) -> Encoding:
+    """An encoding of which `at_layer` gives each layer's hooks."""
+    has = _hooks(members)
+    if "embed" in has:
+        raise ValueError(f"{name}: an encoding at the input has no layer; chain it instead")
+
+    walks = [member.walk for member in members if member.walk is not None]
+
+    def ask(*_args):
+        raise ValueError(f"{name}: hooks differ by layer; take a layer's own with at_layer")
+
+    return Encoding(
+        init=init,
+        place=place_all,
+        table=ask if "rotate" in has else None,
+        rotate=ask if "rotate" in has else None,
+        bias=ask if "bias" in has else None,
+        locate=ask if "locate" in has else None,
+        temper=ask if "temper" in has else None,
+        turns_values=any(m.turns_values for m in members),
+        walk=_combined(walks)._replace(score=ask) if walks else None,
+        at=at,
+        relative=all(m.relative for m in members if m.bias is not None),
+    )
+
+
+def _hooks(parts: Sequence[Encoding]) -> set[str]:
+    names = ("embed", "locate", "rotate", "temper", "bias", "walk", "at")
+    return {name for name in names if any(getattr(part, name) is not None for part in parts)}
+
+
+def _chain_walk(walks: Sequence[Walk | None], places: bool) -> Walk:
+    *earlier, last = [w for w in walks if w is not None]
+    if any(w.weighs for w in earlier):
+        raise ValueError(
+            "chain: a part that makes the attention weights stands before one that changes their "
+            "logits; put it last"
+        )
+
+    def sides(side: Side) -> list[Side]:
+        placed = side.placed if places else [side.placed] * len(walks)
+        feats = [None] * len(walks) if side.feat is None else side.feat
+        rows = zip(placed, feats, strict=True)
+        return [side._replace(placed=placed, feat=feat) for placed, feat in rows]
+
+    def prepare(params, x_BTD):
+        rows = zip(walks, params, strict=True)
+        return tuple(w.prepare(p, x_BTD) if w and w.prepare else None for w, p in rows)
+
+    def start(params, q):
+        rows = zip(walks, params, sides(q), strict=True)
+        return tuple(w.start(p, side) if w and w.start else None for w, p, side in rows)
+
+    def score(params, s_BHQK, q, k, visible_BHQK, carry):
+        carries = []
+        for w, p, q_i, k_i, c in zip(walks, params, sides(q), sides(k), carry, strict=True):
+            if w is not None:
+                s_BHQK, c = w.score(p, s_BHQK, q_i, k_i, visible_BHQK, c)
+            carries.append(c)
+        return s_BHQK, tuple(carries)
+
+    prepares = any(w is not None and w.prepare is not None for w in walks)
+    made = _combined([*earlier, last])._replace(score=score, start=start)
+    return made._replace(prepare=prepare if prepares else None)
+
+
+def _combined(walks: Sequence[Walk]) -> Walk:
+    """What is true of several walks in one."""
+    return Walk(
+        score=walks[-1].score,
+        weighs=walks[-1].weighs,
+        summed=all(w.summed for w in walks),
+        corrects=any(w.corrects for w in walks),
+    )

@@ -1,0 +1,230 @@
+"""Learned vectors of the offset that a query reads: one content-weighted bias, two for pictures."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posenc_jax.dtypes import widest
+from posenc_jax.encoding import Encoding, Walk
+from posenc_jax.encodings import definitions
+from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing
+from posenc_jax.encodings.card import ANYWHERE, Edge, Range, method
+from posenc_jax.encodings.checks import at_least, require
+from posenc_jax.encodings.definitions import by_pair
+
+
+def read_rows(z_BHQR: jax.Array, row_BQK: jax.Array) -> jax.Array:
+    """Each query's entries of its own table, [B, H, Q, K]."""
+    return jnp.take_along_axis(z_BHQR, row_BQK[:, None], axis=-1)
+
+
+def products(x_BQHC: jax.Array, table_RC: jax.Array) -> jax.Array:
+    """Queries times the rows of a table that all heads share, [B, H, Q, R], float32 or wider."""
+    wide = widest(x_BQHC.dtype)
+    table_RC = table_RC.astype(x_BQHC.dtype)
+    return jnp.einsum("bqhc,rc->bhqr", x_BQHC, table_RC, preferred_element_type=wide)
+
+
+def _content_bias_scores(o, params, q_THC, k_THC, pos_T, n):
+    x_TD = q_THC.reshape(len(q_THC), -1)
+
+    def score(h, i, j):
+        dot = np.dot(q_THC[i, h], k_THC[j, h]) / np.sqrt(q_THC.shape[-1])
+        away = int(pos_T[i] - pos_T[j])
+        if not 0 <= away < o.distance:
+            return dot
+        weight_N = x_TD[i] @ params["weight"][:, h] + params["weight_bias"][h]
+        return dot + weight_N @ params["curves"][:, away]
+
+    return by_pair(score, q_THC)
+
+
+@method(
+    kind="content",
+    formula="q.k / sqrt(C) + sum of (W[h,n].x[i] + b[h,n]) B[n, i - j] over n, where i - j is in "
+    "0 .. distance - 1",
+    paper="no paper; the package's RelativeProjPositionalBias",
+    scores=_content_bias_scores,
+    example={"distance": 16},
+    reference="x-transformers",
+)
+def content_bias(curves: int = 16, distance: int = 1024, shared: bool = False) -> Encoding:
+    """Learned curves over the distance; the query's content says how much of each is added.
+
+    All heads share the curves B [curves, distance]; the weights are an affine map of the
+    attention's input x. It is causal: keys ahead of the query, and keys at `distance` or further,
+    get no bias. Distances with a fraction are rounded.
+
+    Args:
+      curves: number of curves.
+      distance: distances that have an entry.
+      shared: one set for all layers; as in the package, each layer has its own by default.
+
+    FieldError: curves or distance is not positive.
+    """
+    at_least(1, curves=curves, distance=distance)
+
+    def init(key, dims):
+        weight_key, curve_key = jax.random.split(key)
+        shape = dims.model, dims.heads, curves
+        return {
+            "weight": dims.model**-0.5 * jax.random.normal(weight_key, shape),
+            "weight_bias": jnp.zeros((dims.heads, curves)),
+            "curves": 0.02 * jax.random.normal(curve_key, (curves, distance)),
+        }
+
+    def prepare(params, x_BTD):
+        wide = widest(x_BTD.dtype)
+        weight_DHN, bias_HN = params["weight"].astype(wide), params["weight_bias"].astype(wide)
+        return jnp.einsum("btd,dhn->bthn", x_BTD.astype(wide), weight_DHN) + bias_HN[None, None]
+
+    def score(params, s_BHQK, q, k, visible_BHQK, carry):
+        curves_NR = params["curves"].astype(s_BHQK.dtype)
+        z_BHQR = jnp.einsum("bqhn,nr->bhqr", q.feat.astype(s_BHQK.dtype), curves_NR)
+        offset_BQK = offsets(q.placed, k.placed)
+        inside_BQK = (jnp.round(offset_BQK) >= 0) & (jnp.round(offset_BQK) < distance)
+        row_BQK = jnp.round(jnp.clip(offset_BQK, 0, distance - 1)).astype(jnp.int32)
+        found_BHQK = jnp.where(inside_BQK[:, None], read_rows(z_BHQR, row_BQK), 0)
+        return s_BHQK + refusing(found_BHQK, offset_BQK[:, None]), carry
+
+    return layered(Encoding(init=init, walk=Walk(score=score, prepare=prepare)), shared)
+
+
+def _decomposed_scores(o, params, q_THC, k_THC, pos_T, n):
+    last = o.window - 1
+
+    def score(h, i, j):
+        d = pos_T[i] - pos_T[j]
+        if o.beyond == "error" and max(abs(d)) > last:
+            return np.nan
+        row, column = (definitions.clipped_row(x, last) for x in d)
+        position = q_THC[i, h] @ (params["rows"][row] + params["columns"][column])
+        return np.dot(q_THC[i, h], k_THC[j, h]) / np.sqrt(q_THC.shape[-1]) + position
+
+    return by_pair(score, q_THC)
+
+
+@method(
+    kind="content",
+    formula="q.k / sqrt(C) + q.(R[row_i - row_j] + S[column_i - column_j])",
+    paper="Li et al. 2022, arXiv 2112.01526",
+    beyond="option",
+    axes=2,
+    scores=_decomposed_scores,
+    reads=lambda o, n: Range(0, o.window) if o.beyond == "error" else ANYWHERE,
+    reference="timm, transformers",
+)
+def decomposed(window: int = 14, beyond: Edge = "clamp", shared: bool = False) -> Encoding:
+    """A learned vector for each offset of rows and one for each of columns, times the query.
+
+    Positions are [B, T, 2], (row, column). All heads share the vectors. As in the code of MViT and
+    SAM, the products with them are not divided by sqrt(C). Left out: the third axis of video, and
+    queries and keys of different resolution.
+
+    Args:
+      window: rows and columns of the picture; each table has 2 `window` - 1 vectors.
+      beyond: offsets outside of the window read the nearest inside it, or give NaN.
+      shared: one table for all layers; as in the authors' code, each layer has its own by default.
+
+    FieldError: window is not positive.
+    """
+    at_least(1, window=window)
+    last = window - 1
+
+    def init(key, dims):
+        draw = lambda key: (
+            0.02 * jax.random.truncated_normal(key, -2.0, 2.0, (2 * window - 1, dims.head))
+        )
+        row_key, column_key = jax.random.split(key)
+        return {"rows": draw(row_key), "columns": draw(column_key)}
+
+    def score(params, s_BHQK, q, k, visible_BHQK, carry):
+        offset_BQK2 = offsets(q.placed, k.placed, axes=2)
+        row_BQK2 = clipped_row(offset_BQK2, last)
+        for axis, name in enumerate(("rows", "columns")):
+            s_BHQK = s_BHQK + read_rows(products(q.x_BTHC, params[name]), row_BQK2[..., axis])
+        if beyond == "error":
+            outside_BQK = (jnp.abs(offset_BQK2) > last).any(-1)
+            s_BHQK = jnp.where(outside_BQK[:, None], jnp.nan, s_BHQK)
+        return refusing(s_BHQK, offset_BQK2.sum(-1)[:, None]), carry
+
+    return layered(Encoding(init=init, walk=Walk(score=score)), shared)
+
+
+def irpe_buckets(ratio: float) -> np.ndarray:
+    """iRPE's bucket of the distances 0, 1, ... up to where the last bucket begins, int32.
+
+    Distances up to alpha have a bucket each, further ones share log-spaced buckets up to beta;
+    alpha, beta and gamma, where the last one begins, are ratio times 1, 2 and 8.
+    """
+    alpha, beta, gamma = ratio, 2 * ratio, 8 * ratio
+
+    def bucket(d: int) -> int:
+        if d <= alpha:
+            return d
+        share = math.log(d / alpha) / math.log(gamma / alpha)
+        return int(min(round(alpha + share * (beta - alpha)), beta))
+
+    return np.array([bucket(d) for d in range(math.ceil(gamma) + 1)], np.int32)
+
+
+def _irpe_scores(o, params, q_THC, k_THC, pos_T, n):
+    alpha, beta, gamma = o.ratio, 2 * o.ratio, 8 * o.ratio
+
+    def piecewise(x):
+        if abs(x) <= alpha:
+            return int(x)
+        y = np.round(alpha + np.log(abs(x) / alpha) / np.log(gamma / alpha) * (beta - alpha))
+        return int(np.sign(x) * np.minimum(y, beta))
+
+    def score(h, i, j):
+        row, column = (piecewise(x) + int(beta) for x in pos_T[i] - pos_T[j])
+        key_C = k_THC[j, h] + params["keys"][row * (2 * int(beta) + 1) + column]
+        return np.dot(q_THC[i, h], key_C) / np.sqrt(len(key_C))
+
+    return by_pair(score, q_THC)
+
+
+@method(
+    kind="content",
+    formula="q.(k + a[g(row_i - row_j), g(column_i - column_j)]) / sqrt(C), g identity up to "
+    "alpha, then log-spaced",
+    paper="Wu et al. 2021, arXiv 2107.14222",
+    beyond="clamp",
+    axes=2,
+    scores=_irpe_scores,
+)
+def irpe(ratio: float = 1.9, shared: bool = False) -> Encoding:
+    """iRPE: a learned vector for each pair of log-spaced row and column offsets, added to the key.
+
+    It is the authors' recommended form: contextual, the product method, on keys, with vectors that
+    all heads share and that start at 0. Left out: the bias form, the other ways to index offsets,
+    and vectors for queries and values. Offsets with a fraction are rounded.
+
+    Args:
+      ratio: distances up to `ratio` have a bucket each; further ones share log-spaced buckets, the
+        last of which, int(2 ratio), holds all distances from 8 `ratio` on.
+      shared: one table for all layers; as in the authors' code, each layer has its own by default.
+
+    FieldError: ratio is below 0.5, where no bucket is left.
+    """
+    at_least(0.5, ratio=ratio)
+    require(8 * ratio < 2**16, "ratio", ratio, "must be below 8192")
+    buckets = irpe_buckets(ratio)
+    last, far = int(buckets[-1]), len(buckets) - 1
+
+    def init(key, dims):
+        return {"keys": jnp.zeros(((2 * last + 1) ** 2, dims.head))}
+
+    def score(params, s_BHQK, q, k, visible_BHQK, carry):
+        offset_BQK2 = offsets(q.placed, k.placed, axes=2)
+        whole_BQK2 = jnp.round(jnp.clip(offset_BQK2, -far, far)).astype(jnp.int32)
+        row_BQK2 = jnp.sign(whole_BQK2) * jnp.asarray(buckets)[jnp.abs(whole_BQK2)] + last
+        row_BQK = row_BQK2[..., 0] * (2 * last + 1) + row_BQK2[..., 1]
+        found_BHQK = read_rows(products(q.x_BTHC, params["keys"]), row_BQK)
+        found_BHQK = refusing(found_BHQK, offset_BQK2.sum(-1)[:, None])
+        return s_BHQK + found_BHQK * q.x_BTHC.shape[-1] ** -0.5, carry
+
+    return layered(Encoding(init=init, walk=Walk(score=score)), shared)

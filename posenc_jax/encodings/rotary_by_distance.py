@@ -1,0 +1,231 @@
+"""Context extension of rotary by distance: near keys as in rope, far keys at shorter distances.
+
+A far distance is a difference of two other angles of query and key, so each kind of far key takes a
+product of its own. The methods use the weights of `rope` and have no parameters. The papers are
+causal; keys ahead of the query have the same distances with the opposite sign.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posenc_jax.encoding import Encoding, Walk
+from posenc_jax.encodings.card import method
+from posenc_jax.encodings.checks import at_least, require
+from posenc_jax.encodings.definitions import powers, turned_scores
+from posenc_jax.encodings.rotary import rope
+from posenc_jax.encodings.rotation import Pairing, angles, ladder, turn, turns
+
+
+class Far(NamedTuple):
+    """A kind of far key: (positions [B, T], frequencies [F]) -> angles [B, T, 1, F] of each side.
+
+    here: (query's position, key's position) -> whether a key behind the query is of this kind.
+    """
+
+    query: Callable[[jax.Array, np.ndarray], jax.Array]
+    key: Callable[[jax.Array, np.ndarray], jax.Array]
+    here: Callable[[jax.Array, jax.Array], jax.Array]
+
+
+def at(pos_BT: jax.Array, freq_F: np.ndarray) -> jax.Array:
+    """The angles of `rope`, [B, T, 1, F]."""
+    return angles(pos_BT, freq_F[None])
+
+
+def by_distance(far: Sequence[Far], base: float, pairing: Pairing) -> Encoding:
+    """`rope`, whose product of query and key is replaced by another one for each kind of far key.
+
+    Logits of near keys are those of `rope` to the bit.
+    """
+
+    def score(params, s_BHQK, q, k, visible_BHQK, carry):
+        freq_F = ladder(q.x_BTHC.shape[-1], base)
+
+        def product(q_angle, k_angle):
+            q_BQHC, k_BKHC = (
+                turn(turns(angle), side.x_BTHC, pairing)
+                for angle, side in ((q_angle, q), (k_angle, k))
+            )
+            # Scaled before the product as in attention, so that both round alike.
+            q_BQHC = q_BQHC * q_BQHC.shape[-1] ** -0.5
+            wide = s_BHQK.dtype
+            return jnp.einsum("bqhc,bkhc->bhqk", q_BQHC, k_BKHC, preferred_element_type=wide)
+
+        i, j = q.placed, k.placed
+        near_BHQK = product(at(i, freq_F), at(j, freq_F))
+        i_BQ1, j_B1K = i[:, :, None], j[:, None]
+        for query, key, here in far:
+            behind_BQK, ahead_BQK = here(i_BQ1, j_B1K), here(j_B1K, i_BQ1)
+            for kind_BQK, q_angle, k_angle in (
+                (behind_BQK, query(i, freq_F), key(j, freq_F)),
+                (ahead_BQK, key(i, freq_F), query(j, freq_F)),
+            ):
+                change_BHQK = product(q_angle, k_angle) - near_BHQK
+                s_BHQK = s_BHQK + jnp.where(kind_BQK[:, None], change_BHQK, 0)
+        return s_BHQK, carry
+
+    return rope(base, pairing)._replace(walk=Walk(score, corrects=True))
+
+
+def _scores_at(distance: Callable) -> Callable:
+    """A card's `scores`: rope at distance(o, i, j), given for keys at or behind the query."""
+
+    def scores(o, params, q_THC, k_THC, pos_T, n):
+        signed = lambda i, j: distance(o, i, j) if i >= j else -distance(o, j, i)
+        far_QK = np.array([[signed(float(i), float(j)) for j in pos_T] for i in pos_T])
+        angle_QKHF = far_QK[:, :, None, None] * powers(o.base, q_THC.shape[-1])
+        return turned_scores(q_THC, k_THC, angle_QKHF, o.pairing)
+
+    return scores
+
+
+def _beyond(window: int) -> Callable:
+    return lambda i, j: i - j >= window
+
+
+@method(
+    kind="rotary",
+    formula="rope at distance min(D, window)",
+    paper="Su 2023, https://github.com/bojone/rerope",
+    in_chain="alone",
+    scores=_scores_at(lambda o, i, j: min(i - j, o.window)),
+    example={"window": 6},
+)
+def rerope(window: int = 512, base: float = 10_000.0, pairing: Pairing = "half") -> Encoding:
+    """ReRoPE: keys from `window` tokens away on are all rotated as for that distance.
+
+    The public code also multiplies queries by max(1, ln(i + 1) / ln length), which is not done
+    here.
+
+    FieldError: window below 1, base not positive; later, an odd head width.
+    """
+    at_least(1, window=window)
+    edge = lambda pos_BT, freq_F: at(jnp.full_like(pos_BT, window), freq_F)
+    still = lambda pos_BT, freq_F: at(jnp.zeros_like(pos_BT), freq_F)
+    return by_distance([Far(edge, still, _beyond(window))], base, pairing)
+
+
+@method(
+    kind="rotary",
+    formula="rope at distance D < window, else window + (D - window) / factor",
+    paper="Su 2023, https://github.com/bojone/rerope",
+    in_chain="alone",
+    scores=_scores_at(lambda o, i, j: min(i - j, o.window) + max(i - j - o.window, 0) / o.factor),
+    example={"window": 6},
+)
+def leaky_rerope(
+    window: int = 512, factor: float = 16.0, base: float = 10_000.0, pairing: Pairing = "half"
+) -> Encoding:
+    """Leaky ReRoPE: distances grow `factor` times slower from `window` tokens on.
+
+    As in `rerope`, the public code's growth of the logits is not done here.
+
+    Args:
+      window: nearer keys have the distances of rope.
+      factor: tokens further away that make one more unit of distance; 1 is rope.
+      base, pairing: as in `rope`.
+
+    FieldError: window below 1, factor below 1, base not positive; later, an odd head width.
+    """
+    at_least(1, window=window, factor=factor)
+    slow = lambda pos_BT, freq_F: at(pos_BT, freq_F / factor)
+
+    def shifted(pos_BT, freq_F):
+        angle = slow(pos_BT, freq_F)
+        return angle + ((window - window / factor) * freq_F)[None, None, None].astype(angle.dtype)
+
+    return by_distance([Far(shifted, slow, _beyond(window))], base, pairing)
+
+
+def _self_extend_distance(o, i, j):
+    if i - j < o.window:
+        return i - j
+    return i // o.group - j // o.group + o.window - o.window // o.group
+
+
+@method(
+    kind="rotary",
+    formula="rope at distance D < window, else i // group - j // group + window - window // group",
+    paper="Jin et al. 2024, arXiv 2401.01325",
+    shift_invariant=False,
+    in_chain="alone",
+    scores=_scores_at(_self_extend_distance),
+    example={"window": 6, "group": 3},
+)
+def self_extend(
+    window: int = 1024, group: int = 8, base: float = 10_000.0, pairing: Pairing = "half"
+) -> Encoding:
+    """Self-Extend: positions of far keys and of their queries are divided by `group`, rounded down.
+
+    Scores depend on more than i - j, because groups begin at multiples of `group`. A model trained
+    on L tokens reads (L - window) group + window. Later public code subtracts window / group not
+    rounded, which is the same where group divides window.
+
+    Args:
+      window: nearer keys have the distances of rope.
+      group: positions of far tokens that become one.
+      base, pairing: as in `rope`.
+
+    FieldError: window or group below 1, group above window, base not positive; later, an odd head
+    width.
+    """
+    at_least(1, window=window, group=group)
+    require(group <= window, "group", group, f"must be at most the window, {window}")
+    grouped = lambda pos_BT, freq_F: at(pos_BT // group, freq_F)
+    gap = window - window // group
+    shifted = lambda pos_BT, freq_F: at(pos_BT // group + gap, freq_F)
+    return by_distance([Far(shifted, grouped, _beyond(window))], base, pairing)
+
+
+def _dual_chunk_distance(o, i, j):
+    apart = i // o.chunk - j // o.chunk
+    if apart == 0:
+        return i - j
+    reads_as = min(i % o.chunk + o.chunk, o.most) if apart == 1 else o.most
+    return reads_as - j % o.chunk
+
+
+@method(
+    kind="rotary",
+    formula="rope at distance D in one chunk, min(i mod chunk + chunk, most) - j mod chunk to the "
+    "chunk before, most - j mod chunk to earlier ones",
+    paper="An et al. 2024, arXiv 2402.17463",
+    shift_invariant=False,
+    in_chain="alone",
+    scores=_scores_at(_dual_chunk_distance),
+    example={"chunk": 6, "most": 8},
+    vary={"chunk": 7, "most": 10},
+)
+def dual_chunk(
+    chunk: int = 1408, most: int = 1536, base: float = 10_000.0, pairing: Pairing = "half"
+) -> Encoding:
+    """Dual chunk attention: positions count inside chunks, and no distance exceeds `most`.
+
+    In one chunk distances are those of rope. A query reads the chunk before its own as if it stood
+    at i mod chunk + chunk, at most at `most`, so its last most - chunk tokens or more are at their
+    distance; it reads earlier chunks as if it stood at `most`.
+
+    Args:
+      chunk: tokens of a chunk.
+      most: the largest distance: c - 1 in the paper for a model trained on c tokens; in the public
+        code `chunk_size`, where `chunk` is `chunk_size` less `local_window`. The defaults are its
+        settings for 2,048 tokens.
+      base, pairing: as in `rope`.
+
+    FieldError: chunk below 1, most not in chunk .. 2 chunk - 1, base not positive; later, an odd
+    head width.
+    """
+    at_least(1, chunk=chunk)
+    fits = chunk <= most < 2 * chunk
+    require(fits, "most", most, f"must be from chunk, {chunk}, to 2 chunk - 1, {2 * chunk - 1}")
+    inside = lambda pos_BT, freq_F: at(pos_BT % chunk, freq_F)
+    after = lambda pos_BT, freq_F: at(jnp.minimum(pos_BT % chunk + chunk, most), freq_F)
+    last = lambda pos_BT, freq_F: at(jnp.full_like(pos_BT, most), freq_F)
+    apart = lambda i, j: i // chunk - j // chunk
+    next_chunk = Far(after, inside, lambda i, j: apart(i, j) == 1)
+    later_chunks = Far(last, inside, lambda i, j: apart(i, j) > 1)
+    return by_distance([next_chunk, later_chunks], base, pairing)

@@ -1,0 +1,144 @@
+"""The explorer: one HTML file in which a reader moves options and compares methods.
+
+All numbers are measured here, on grids of options; the page only looks them up and draws them.
+"""
+
+import base64
+import gzip
+import json
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from posenc_jax.encodings import card
+from posenc_jax.encodings.describe import facts, summary
+from posenc_jax.lab.gallery import page, points
+from posenc_jax.lab.gallery.points import Point
+from posenc_jax.lab.hosts.files import write_text
+from posenc_jax.lab.report import webpage
+
+HERE, REPORT = Path(__file__).parent, Path(webpage.__file__).parent
+SCRIPTS = (REPORT / "elements.js", HERE / "explorer.js", HERE / "explorer_panels.js")
+FIRST = ("rope", "alibi", "sinusoidal")  # methods that the page shows when it opens
+# How the numbers of a field are stored: see `quantised`.
+STORED = {"kernel": "u16", "past": "u16", "matrix": "u8", "code": "u8", "angle": "turn",
+          "wave": "f32"}  # fmt: skip
+
+
+def explorer(names: Sequence[str], path: Path) -> Iterator[str]:
+    """Measures the methods and writes the page; yields each name when it is measured.
+
+    FieldError: no such method.
+    """
+    names, methods = [card(name).name for name in names], {}
+    for name in names:
+        methods[name] = packed(name, points.points(name))
+        yield name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, html(methods))
+
+
+def packed(name: str, found: Iterable[Point | str]) -> dict[str, Any]:
+    """Returns a method's data as JSON can hold it.
+
+    Its `bytes` are base64 of gzip of: the length of a JSON text as uint32, the text, and the
+    frames. The text has `points`, each of them the reason why it is refused, or the numbers of its
+    frames; and `frames`, each [type, offset, low, high, shape]. Equal frames are stored once.
+    """
+    method, frames, numbers, blob = card(name), [], {}, bytearray()
+
+    def stored(field: str, values: np.ndarray) -> int:
+        raw, low, high = quantised(STORED[field], values)
+        key = (STORED[field], raw, low, high, values.shape)
+        if key not in numbers:
+            numbers[key] = len(frames)
+            frames.append([STORED[field], len(blob), low, high, values.shape])
+            blob.extend(raw)
+        return numbers[key]
+
+    listed: list[Any] = []
+    for point in found:
+        if isinstance(point, str):
+            listed.append(point)
+            continue
+        arrays = {field: getattr(point, field) for field in STORED}
+        made = {f: stored(f, values) for f, values in arrays.items() if values is not None}
+        listed.append({"rows": point.rows, **made})
+    text = json.dumps({"points": listed, "frames": frames}, separators=(",", ":")).encode()
+    whole = gzip.compress(struct.pack("<I", len(text)) + text + blob, mtime=0)
+    return {
+        "kind": method.kind,
+        "summary": summary(method),
+        "facts": facts(method),
+        "knobs": points.knobs(name),
+        "bytes": base64.b64encode(whole).decode(),
+    }
+
+
+def quantised(kind: str, values: np.ndarray) -> tuple[bytes, float, float]:
+    """Returns values as bytes, and the least and the largest of them.
+
+    Args:
+      kind: "u8" or "u16": even steps from the least value to the largest, and the largest code for
+        NaN; "turn": turns in steps of 1/256, each minus the one before on the last axis, which gzip
+        makes small; "f32": as they are.
+      values: NaN is not defined.
+    """
+    if kind == "f32":
+        return values.astype("<f4").tobytes(), 0.0, 0.0
+    if kind == "turn":
+        steps = np.round(values * 256).astype(np.int64)
+        return np.diff(steps, axis=-1, prepend=0).astype(np.uint8).tobytes(), 0.0, 1.0
+    dtype = np.dtype("u1" if kind == "u8" else "<u2")
+    none = np.iinfo(dtype).max
+    known = np.isfinite(values)
+    low, high = (float(f"{end:.6g}") for end in _ends(values[known]))
+    scaled = (np.where(known, values, low) - low) / ((high - low) or 1.0) * (none - 1)
+    codes = np.where(known, np.clip(np.round(scaled), 0, none - 1), none)
+    return codes.astype(dtype).tobytes(), low, high
+
+
+def _ends(known: np.ndarray) -> tuple[float, float]:
+    return (float(known.min()), float(known.max())) if known.size else (0.0, 0.0)
+
+
+def html(methods: dict[str, dict[str, Any]]) -> str:
+    """Returns the page of methods as `packed` gives them."""
+    data = {
+        "methods": methods,
+        "families": {page.FAMILIES[kind]: own for kind, own in page.families(methods).items()},
+        "first": [name for name in FIRST if name in methods] or list(methods)[:1],
+        "span": points.SPAN,
+        "lengths": points.LENGTHS,
+        "matrix": points.MATRIX,
+        "pairs": max(points.WIDTHS) // 2,
+    }
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = text.replace("<", "\\u003c")  # so that the data cannot close its element
+    body = f"""<header><h1>Positional encodings: the explorer</h1>
+{"".join(f"<p>{escape(line)}</p>" for line in how_to_read())}
+</header>
+<aside id="controls" aria-label="controls"></aside>
+<main id="main"><noscript><p>This page needs its own script. Allow scripts, or read the gallery.
+</p></noscript></main>
+<script type="application/json" id="data">{text}</script>
+<script>{"".join(script.read_text("utf-8") for script in SCRIPTS)}</script>"""
+    style = (HERE / "explorer.css").read_text("utf-8")
+    return webpage.html_page("Positional encodings: the explorer", body,
+                             allowed="script-src 'unsafe-inline'", style=style)  # fmt: skip
+
+
+def how_to_read() -> list[str]:
+    """Returns what a reader must know of all panels, in paragraphs."""
+    return [
+        "Choose methods and move their options. Nothing is computed here: every number was made "
+        "by the library, for each choice of options that the controls offer.",
+        "A score is an attention logit minus the logit without positions: it is what position "
+        "adds. Two tokens of the same content are compared, and the score is the mean over "
+        "contents; methods by content get random tokens. Parameters are not trained; those that "
+        "would start at zero are drawn. A method that only gives positions stands before rope.",
+    ]

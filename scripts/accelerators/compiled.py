@@ -1,0 +1,166 @@
+"""Compiles one program in a process of its own, and prints what the compiler says as JSON.
+
+python -m scripts.accelerators.compiled CHIP PROGRAM DIRECTORY [KEY]
+
+Prints {"key"} alone if the program is the one of KEY.
+"""
+
+import hashlib
+import importlib.metadata
+import json
+import math
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from scripts.accelerators import chips
+from scripts.collectives import collectives
+
+BRANCH = 100  # bundles of a large region of a kernel
+BUNDLE = re.compile(r"^ *(?:0x)?([0-9a-f]+) .*?: [ >]*\{", re.M)
+UNFUSED = ("get-tuple-element", "tuple", "bitcast", "parameter", "while", "conditional")
+LINE = re.compile(r"^\s+(?:ROOT )?%?(?P<name>[\w.\-]+) = (?P<type>\(.*?\)|\S+) (?P<kind>[\w\-]+)\(")
+
+
+class Instruction(NamedTuple):
+    """An instruction outside of fusions.
+
+    rounds: how often its bundles run by its window; those of a loop's body, 0 if not known.
+    body:   of a loop.
+    """
+
+    name: str
+    type: str
+    kind: str
+    computation: str
+    rounds: int
+    body: str = ""
+
+
+def main(chip: str, name: str, dump: str, known: str = "") -> None:
+    from posenc_jax.tuning import compile_for
+    from scripts.accelerators.programs import programs
+
+    program, kind = programs()[name], chips.CHIPS[chip]
+    with compile_for(kind.backend, chips.devices(kind, program.chips)):
+        lowered = program.lower()
+        versions = [importlib.metadata.version(package) for package in kind.packages]
+        text = "\n".join([chip, *versions, lowered.as_text()])
+        found: dict[str, Any] = {"key": hashlib.sha256(text.encode()).hexdigest()[:16]}
+        if found["key"] != known:
+            started = time.perf_counter()
+            made = lowered.compile()
+            found["compile_seconds"] = round(time.perf_counter() - started, 1)
+            found |= analysis(made, program.tokens, dump)
+    print(json.dumps(found))
+
+
+def analysis(made: Any, tokens: int, dump: str) -> dict[str, Any]:
+    """Returns what is recorded of a compiled program; see docs/accelerators.md."""
+    memory, cost, text = made.memory_analysis(), made.cost_analysis() or {}, made.as_text() or ""
+    found = list(instructions(text))
+    loops = sum(one.kind == "while" for one in found)
+    static = bundles(found, text, Path(dump))
+    counted = not loops and not static["kernels"]
+    return {
+        "arguments": memory.argument_size_in_bytes,
+        "outputs": memory.output_size_in_bytes - memory.alias_size_in_bytes,
+        "temporary": memory.temp_size_in_bytes,
+        "loops": loops,
+        "bytes": int(cost["bytes accessed"]) if counted else None,
+        "flops": int(cost["flops"]) if counted else None,
+        "bundles": static,
+        "collectives": communication(text),
+        "squares": squares(found, tokens),
+    }
+
+
+def instructions(text: str) -> Iterator[Instruction]:
+    """Yields the instructions of a program's text that are not a part of a fusion."""
+    fused = set(re.findall(r"fusion\(.*calls=%?([\w.\-]+)", text))
+    computation = ""
+    for line in text.splitlines():
+        if line.endswith("{") and not line.startswith(" "):
+            computation = line.removeprefix("ENTRY ").split()[0].lstrip("%")
+        elif (match := LINE.match(line)) and computation not in fused:
+            bounds = re.search(r'"iteration_bounds":\[([^\]]*)\]', line)
+            rounds = math.prod(map(int, re.findall(r"\d+", bounds[1]))) if bounds else 1
+            body = re.search(r" while\(.* body=%?([\w.\-]+)", line)
+            if body:
+                trips = re.search(r'"known_trip_count":\{"n":"(\d+)"\}', line)
+                rounds = int(trips[1]) if trips else 0
+            named = match["name"], match["type"], match["kind"]
+            yield Instruction(*named, computation, rounds, body[1] if body else "")
+
+
+def bundles(found: list[Instruction], text: str, dump: Path) -> dict[str, Any]:
+    """Returns instruction bundles times rounds: outside of loops and kernels; [one pass, passes] of
+    each loop's body without the loops inside it, the largest first, passes 0 if not known; and of
+    each Pallas kernel its two largest branches: for blocks without and with a mask.
+    """
+    listings = {
+        re.sub(r"^\d+-(.*)-\d+-final_bundles$", r"\1", path.stem): path.read_text()
+        for path in dump.glob("*-final_bundles.txt")
+    }
+    kernels = re.findall(r'%?([\w.\-]+) = .*custom_call_target="tpu_custom_call"', text)
+    kernels = [name for name in kernels if name in listings]
+    counts = Counter({name: len(BUNDLE.findall(listings[name])) for name in listings})
+    loops = {one.body: one for one in found if one.body}
+    once = dict.fromkeys(("", *loops), 0)
+    for one in found:
+        if not one.body and one.name not in kernels:
+            inside = one.computation if one.computation in loops else ""
+            once[inside] += counts[one.name] * one.rounds
+
+    def passes(body: str) -> int:
+        loop = loops[body]
+        return loop.rounds * (passes(loop.computation) if loop.computation in loops else 1)
+
+    return {
+        "outside": once.pop(""),
+        "bodies": sorted(([size, passes(body)] for body, size in once.items()), reverse=True),
+        "kernels": {name: branches(listings[name]) for name in kernels},
+    }
+
+
+def branches(listing: str) -> list[int]:
+    """Returns the bundles of the two largest regions without a large one inside, smaller first."""
+    at, starts, leaves = 0, {}, []
+    for line in listing.splitlines():
+        if bundle := BUNDLE.match(line):
+            at = int(bundle[1], 16)
+        for edge, number in re.findall(r"(Start|End) region (\d+)", line):
+            if edge == "Start":
+                starts[number] = at
+            elif at - starts.get(number, at) + 1 >= BRANCH:
+                inside = any(start >= starts[number] for start, _ in leaves)
+                leaves += [] if inside else [(starts[number], at)]
+    return sorted(end - start + 1 for start, end in leaves)[-2:]
+
+
+def communication(text: str) -> dict[str, list[int]]:
+    """Returns {kind: [number, bytes of all, bytes of the largest]} of the collectives."""
+    found: dict[str, list[int]] = {}
+    for one in collectives(text):
+        number, total, most = found.get(one.kind, (0, 0, 0))
+        found[one.kind] = [number + 1, total + one.bytes, max(most, one.bytes)]
+    return found
+
+
+def squares(found: list[Instruction], tokens: int) -> dict[str, int]:
+    """Returns {type: number} of arrays outside of fusions with two axes of at least `tokens`."""
+    types: Counter[str] = Counter()
+    for one in found:
+        if one.kind not in UNFUSED:
+            for dtype, shape in re.findall(r"\b([a-z]+\d*)\[([\d,]*)\]", one.type):
+                if sum(int(size) >= tokens for size in shape.split(",") if size) > 1:
+                    types[f"{dtype}[{shape}]"] += 1
+    return dict(types)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,100 @@
+"""Writes docs/accelerators.md from docs/accelerators.json."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+HEADS = 12
+HEAD = """# Programs compiled for accelerators
+
+Compiled ahead of time on a machine without an accelerator, by `scripts/compile_for.py`. **Time on
+hardware was not measured.** What the tables do not have was not compiled for this page; nothing was
+compiled for a GPU. The raw numbers are in [accelerators.json](accelerators.json).
+
+How to read the numbers:
+
+- Memory is what the compiler allocates on one chip besides arguments and results. It is exact, as
+  far as the compiler tells.
+- Bytes and FLOPs are the compiler's count for one run. They are given only for programs without
+  loops and Pallas kernels: the body of a loop would be counted once, a kernel's not at all. Bytes
+  include arrays in the chip's own memory.
+- Bundles are instructions that a core issues together. We count those of each instruction of the
+  program, times the steps of its window and the passes of its loop. Where the passes are not known
+  before the run, they count as one, and the number says "or more". Of blockwise attention we give
+  one pass of the largest loop, divided by the heads: a head and a block of 512 x 512 logits. Of the
+  kernel we give the same of each of its kernels, the forward one first: a block where every query
+  sees every key, and after the slash a block with a mask. Loops inside one instruction count once,
+  and stalls and copies of memory are left out. So the number compares programs, and is no time.
+- T x T counts arrays with two axes of the sequence that are written to memory.
+- Seconds are the time to compile, given only where the machine did nothing else.
+
+Attention is one layer over one sequence in bfloat16, 12 heads of 64, of 2,048 tokens in the dense
+form and 8,192 in the others, causal. Backward is the gradient of the sum of the output by queries,
+keys, values, the layer's input and the parameters. A step is one update of a decoder of width 768
+on 8 windows of 2,048 bytes in bfloat16, with AdamW in float32; its name says the layers, the chips,
+and how memory is saved: the state is whole on each chip or spread (`fsdp`), layers are computed
+again in the backward pass (`remat`), or the windows are computed one after another (`accumulate`).
+An evaluation is that of a decoder of width 128 with 2 layers in float32, on 131,072 tokens at once.
+"""
+COLUMNS = ("program", "memory, MB", "bytes", "FLOPs", "bundles", "T x T", "collectives", "seconds")
+
+
+def page(raw: Mapping[str, Any]) -> str:
+    """Returns the page of what was compiled for each chip."""
+    return "\n".join([HEAD, *(_section(chip, record) for chip, record in raw.items())])
+
+
+def _section(chip: str, record: Mapping[str, Any]) -> str:
+    programs = record["programs"]
+    groups: dict[str, list[str]] = {}
+    for name in sorted(programs):
+        groups.setdefault(name.split("/")[0], []).append(name)
+    tables = [
+        f"### {group}\n\n{_table(_row(name, programs[name]) for name in names)}\n"
+        for group, names in groups.items()
+    ]
+    details = ", ".join(f"{key} {value}" for key, value in record["made"].items())
+    failed = sum("failed" in found for found in programs.values())
+    lead = f"{len(programs)} programs, of which {failed} failed. Last made with {details}.\n"
+    return "\n".join([f"## {chip}\n", lead, *tables])
+
+
+def _row(name: str, found: Mapping[str, Any]) -> Sequence[str]:
+    short = name.split("/", 1)[1]
+    if "failed" in found:
+        return [short, f"failed: {found['failed']}", *[""] * (len(COLUMNS) - 2)]
+    return [
+        short,
+        f"{found['temporary'] / 1e6:,.1f}",
+        _scaled(found["bytes"]),
+        _scaled(found["flops"]),
+        _bundles(found["bundles"], per_head="/blockwise/" in name),
+        str(sum(found["squares"].values())),
+        _collectives(found["collectives"]),
+        str(found.get("compile_seconds", "")),
+    ]
+
+
+def _scaled(value: float | None) -> str:
+    return "" if value is None else f"{value:.2e}"
+
+
+def _bundles(found: Mapping[str, Any], per_head: bool) -> str:
+    if found["kernels"]:
+        return ", ".join("/".join(f"{n:,}" for n in sizes) for sizes in found["kernels"].values())
+    if per_head and found["bodies"]:
+        return f"{found['bodies'][0][0] / HEADS:,.0f}"
+    known = all(passes for _, passes in found["bodies"])
+    total = found["outside"] + sum(size * max(passes, 1) for size, passes in found["bodies"])
+    return f"{total:,}" if known else f"{total:,} or more"
+
+
+def _collectives(found: Mapping[str, Sequence[int]]) -> str:
+    one = lambda kind, number, total, most: (
+        f"{number} {kind}, {total / 1e6:,.1f} MB, largest {most / 1e6:,.1f}"
+    )
+    return "; ".join(one(kind, *sizes) for kind, sizes in found.items())
+
+
+def _table(rows: Iterable[Sequence[str]]) -> str:
+    line = lambda cells: "| " + " | ".join(cells) + " |"
+    return "\n".join([line(COLUMNS), "|---" * len(COLUMNS) + "|", *map(line, rows)])

@@ -1,0 +1,213 @@
+"""The programs, by name: attention of every method, training steps, evaluation, experiments."""
+
+import itertools
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple, get_args
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
+
+from experiments.length_extrapolation.config import Config
+from posenc_jax import Dims, attend, encodings, frame
+from posenc_jax.attention.frames import Form
+from posenc_jax.encoding import Encoding
+from posenc_jax.lab import tasks
+from posenc_jax.lab.config.schema import EvalConfig, ModelConfig, TrainConfig
+from posenc_jax.lab.gallery.measure import line
+from posenc_jax.lab.hosts import devices
+from posenc_jax.lab.model import transformer
+from posenc_jax.lab.model.transformer import Model
+from posenc_jax.lab.tasks.task import Task
+from posenc_jax.lab.training import loop, step
+from posenc_jax.lab.training.evaluation import Evaluator
+from posenc_jax.layout import Layout, layout
+
+HEADS, HEAD = 12, 64
+TOKENS = {"dense": 2048}  # of one sequence in each form
+TOKENS_ELSEWHERE = 8192
+LONG = 131072
+KERNELS = ("nope", "rope", "t5", "alibi", "kerple_log", "fox")  # compiled for long sequences
+STEPS = ("rope", "t5", "fox", "transformer_xl")  # methods whose training steps are compiled
+WAYS: dict[str, dict[str, Any]] = {
+    "whole": {},
+    "fsdp": {"fsdp": True},
+    "remat": {"remat": True},
+    "accumulate": {"accumulate": 8},
+}
+BATCH, LENGTH = 8, 2048
+SIDE = 16  # patches along a row of an image, and of a column of a video's frame
+
+
+class Program(NamedTuple):
+    """A program to compile for so many chips.
+
+    lower:  () -> the lowered program, inside of `compile_for`.
+    tokens: arrays with two axes of at least so many entries are counted.
+    """
+
+    lower: Callable[[], Any]
+    tokens: int
+    chips: int = 1
+
+
+def programs() -> dict[str, Program]:
+    """Returns all programs by their names."""
+    return {**_attention(), **_long_attention(), **_steps(), **_evaluation(), **_experiments()}
+
+
+def forms() -> list[str]:
+    """Returns the forms of attention that can be asked for."""
+    return [form for form in get_args(Form) if form != "auto"]
+
+
+def _attention() -> dict[str, Program]:
+    found = {}
+    for name in sorted(encodings.CATALOG):
+        for form in forms():
+            tokens = TOKENS.get(form, TOKENS_ELSEWHERE)
+            for way in ("forward", "backward"):
+                lower = partial(attention, name, form, way == "backward", tokens)
+                found[f"attention/{name}/{form}/{way}"] = Program(lower, tokens)
+    return found
+
+
+def _long_attention() -> dict[str, Program]:
+    return {
+        f"attention/{name}/{form}/{way}/{LONG}": Program(
+            partial(attention, name, form, way == "backward", LONG), LONG
+        )
+        for name in (*KERNELS, "transformer_xl")
+        for form in forms()
+        if form != "dense"
+        for way in ("forward", "backward")
+    }
+
+
+def attention(name: str, form: str, backward: bool, tokens: int) -> Any:
+    """Lowers one layer's attention over one sequence in bfloat16, or its gradients."""
+    dims = Dims(HEADS * HEAD, HEADS, HEAD, 1)
+    encoding, at = encoding_of(name), layout_of(name, tokens)
+
+    def forward(params, x_BTD, q, k, v):
+        view = frame(encoding, params, at, dims, form=form)  # pyright: ignore[reportArgumentType]
+        return attend(q, k, v, view.layer(0, view.embed(x_BTD)))
+
+    def loss(*given):
+        return forward(*given).astype(jnp.float32).sum()
+
+    params = jax.eval_shape(lambda: encoding.init(jax.random.key(0), dims))
+    x_BTD = jax.ShapeDtypeStruct((1, tokens, dims.model), jnp.bfloat16)
+    x_BTHC = jax.ShapeDtypeStruct((1, tokens, HEADS, HEAD), jnp.bfloat16)
+    given = whole((params, x_BTD, x_BTHC, x_BTHC, x_BTHC))
+    run = jax.grad(loss, argnums=tuple(range(5))) if backward else forward
+    return jax.jit(run).lower(*given)
+
+
+def encoding_of(name: str) -> Encoding:
+    """Returns the method; one that only places is chained with two others, as in the tests."""
+    only_places = encodings.card(name).kind == "positions"
+    return encodings.make(f"{name}+sinusoidal+rope" if only_places else name)
+
+
+def layout_of(name: str, tokens: int) -> Layout:
+    """Returns one sequence, or the patches of an image or of a video's frames, row by row."""
+    method = encodings.card(name)
+    if method.axes < 2:
+        return line(method, tokens)
+    index = jnp.arange(tokens, dtype=jnp.int32)
+    if method.axes == 2:
+        axes = index // SIDE, index % SIDE
+    else:
+        axes = index // SIDE**2, index // SIDE % SIDE, index % SIDE
+    return layout(jnp.ones((1, tokens), jnp.int32), jnp.stack(axes, axis=-1)[None])
+
+
+def _steps() -> dict[str, Program]:
+    found = {}
+    for name, layers, way in itertools.product(STEPS, (1, 12), WAYS):
+        lower = partial(training_step, name, layers, WAYS[way])
+        chips = 4 if way == "fsdp" else 1
+        found[f"step/{name}/{layers}/{chips}/{way}"] = Program(lower, LENGTH, chips)
+    return found
+
+
+def training_step(name: str, layers: int, saving: Mapping[str, Any]) -> Any:
+    """Lowers one training step of a decoder on 8 windows of 2,048 bytes, in bfloat16.
+
+    saving: fields of `TrainConfig` that save memory.
+    """
+    config = TrainConfig(length=LENGTH, batch=BATCH, **saving)
+    shape = ModelConfig(width=HEADS * HEAD, heads=HEADS, layers=layers, dtype="bfloat16")
+    task = tasks.make("stdlib")
+    model = transformer.build(shape, encodings.make(name), task.vocab)
+    return _chunk(model, task, config, seeds=1, steps=1)
+
+
+def _chunk(model: Model, task: Task, config: TrainConfig, seeds: int, steps: int) -> Any:
+    """Lowers the program of so many training steps."""
+    run = loop.chunk_runner(model, task, config, loss_mask=True)
+    return run.lower(states(model, config, seeds), whole(task.data), steps)
+
+
+def states(model: Model, config: TrainConfig, seeds: int) -> Any:
+    """Returns the shapes of the states of all seeds, as `init_states` spreads them."""
+    tx = step.optimizer(config)
+    init = lambda: loop.init_states(model, tx, seeds, fsdp=config.fsdp)
+    spread = lambda x: devices.seed_sharding(x.shape, config.fsdp)
+    return _shaped(jax.eval_shape(init), spread)
+
+
+def whole(tree: Any) -> Any:
+    """Returns the shapes of a tree as arguments that lie whole on every chip."""
+    everywhere = NamedSharding(devices.seed_sharding((1,)).mesh, PartitionSpec())
+    return _shaped(tree, lambda x: everywhere)
+
+
+def _shaped(tree: Any, spread: Callable[[Any], NamedSharding]) -> Any:
+    shaped = lambda x: jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x), sharding=spread(x))
+    return jax.tree.map(shaped, tree)
+
+
+def _evaluation() -> dict[str, Program]:
+    lengths = (8192, 32768, LONG)
+    return {
+        f"evaluation/{name}/{length}": Program(partial(evaluation, name, length), length)
+        for name, length in itertools.product(STEPS, lengths)
+    }
+
+
+def evaluation(name: str, length: int) -> Any:
+    """Lowers the default model's evaluation on windows of one length, 131,072 tokens at once."""
+    task = tasks.make("stdlib", stretch=LONG)
+    model = transformer.build(ModelConfig(), encodings.make(name), task.vocab)
+    config = EvalConfig(lengths=(length,), tokens=LONG)
+    return _scoring(model, task, config, length, TrainConfig(), seeds=1)
+
+
+def _scoring(model, task, config: EvalConfig, length: int, train: TrainConfig, seeds: int) -> Any:
+    evaluator = Evaluator(model, task._replace(data=whole(task.data)), config)
+    return evaluator.lower(states(model, train, seeds).params, length)
+
+
+def _experiments() -> dict[str, Program]:
+    """Training and evaluation of length_extrapolation at its default config."""
+    plain = Config(experiment="length_extrapolation")
+    longest = max(plain.eval.lengths)
+    extrapolation = {
+        "experiment/length_extrapolation/train": partial(_extrapolation, plain, None),
+        **{
+            f"experiment/length_extrapolation/evaluate/{n}": partial(_extrapolation, plain, n)
+            for n in plain.eval.lengths
+        },
+    }
+    return {name: Program(lower, longest) for name, lower in extrapolation.items()}
+
+
+def _extrapolation(config: Config, length: int | None) -> Any:
+    task = tasks.make(config.task.name, **config.task.options)
+    model = transformer.build(config.model, encodings.make(config.encoding.name), task.vocab)
+    if length is None:
+        return _chunk(model, task, config.train, config.seeds, config.train.chunk)
+    return _scoring(model, task, config.eval, length, config.train, config.seeds)

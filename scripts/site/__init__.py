@@ -1,0 +1,1 @@
+"""The pages that `mkdocs build` makes from the registry and from the committed records."""

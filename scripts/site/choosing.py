@@ -1,0 +1,130 @@
+"""The page "Which encoding should I use?", made from the records that docs/ holds."""
+
+import re
+import tarfile
+import tempfile
+from collections.abc import Mapping, Set
+from pathlib import Path
+
+from experiments.leaderboard.confirming import by_setting
+from experiments.leaderboard.document import by_task, conclusions
+from experiments.leaderboard.measuring import SHUFFLED
+from experiments.leaderboard.pages import TOLD, label
+from experiments.leaderboard.standings import Row, compared, mean
+from experiments.padding_leakage import document as padding
+from experiments.permutation import document as permutation
+from posenc_jax.lab import runs
+from posenc_jax.lab.report.statistics import Interval
+from posenc_jax.lab.runs import StoredRun
+
+# Claims of the ledger that a choice depends on.
+CLAIMS = ("rope-2", "alibi-1", "xpos-1", "abs-1", "abs-3", "rel-2", "order-3", "img-1", "local-1")
+VERDICT = re.compile(r"^\| \[([\w-]+)\]\(#[\w-]+\) \| (.+) \| (.+) \|$", re.MULTILINE)
+
+
+def page(docs: Path) -> str:
+    """Returns the page in Markdown, from the archives and the ledger in `docs`."""
+    board = stored(docs / "leaderboard" / "runs.tar.xz")
+    (order,) = stored(docs / "permutation" / "runs.tar.xz")
+    (leaks,) = stored(docs / "padding_leakage" / "runs.tar.xz")
+    (puts_in_order, *_), (leak, masks, *_) = (
+        permutation.conclusions(order.summary), padding.conclusions(leaks.summary)
+    )  # fmt: skip
+    parts = [
+        "# Which encoding should I use?", measured(board[0]),
+        "## Within and beyond the trained length", *by_length(board),
+        "## If tokens may see later ones", puts_in_order, "[Every method](permutation.md).",
+        "## With padding", leak, masks, "[Every method](padding_leakage.md).",
+        "## What is said of them", ledger((docs / "claims.md").read_text("utf-8")),
+    ]  # fmt: skip
+    return "\n\n".join(parts) + "\n"
+
+
+def stored(archive: Path) -> list[StoredRun]:
+    """Returns the runs of an archive."""
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(archive) as packed:
+            packed.extractall(folder, filter="data")
+        return [runs.read(path) for path in sorted(runs.finished([Path(folder)]))]
+
+
+def measured(run: StoredRun) -> str:
+    """Returns how far the answers carry: the sizes of the board's models."""
+    model, train = run.config["model"], run.config["train"]
+    return (
+        f"Each answer is a measurement of this repository. The models are small: {model['layers']} "
+        f"layers of width {model['width']}, windows of {run.config['window']} tokens, at most "
+        f"{train['steps']:,} steps, {run.config['seeds']} seeds. They rank the methods at this "
+        "size; a large model may rank them otherwise."
+    )
+
+
+def by_length(board: list[StoredRun]) -> list[str]:
+    """Returns the board's sentences, and for each task the methods that learned it by gain."""
+    own, *_ = by_setting(board)
+    reference, tasks = own[0].config["reference"], by_task(own)
+    parts = [" ".join(conclusions(tasks, reference))]
+    for task, rows in tasks.items():
+        parts += [f"### {task}", _answer(rows, reference), _table(rows, reference)]
+    parts.append(
+        f"Gain: token accuracy beyond the trained window, method minus {reference}. Cost: exact "
+        f"match within it, {reference} minus method. Both are means ± half of a 95% interval; \\* "
+        f"differs from 0, corrected for all tests of the task. {TOLD} is told the length of the "
+        "test. [The whole board](leaderboard.md)."
+    )
+    return parts
+
+
+def _answer(rows: Mapping[str, Row], reference: str) -> str:
+    """Returns two sentences: which methods learned the task, and which carry further."""
+    own = {name: row for name, row in rows.items() if SHUFFLED not in name}
+    learned = {name for name, row in own.items() if row.learned}
+    gains = {name: one.gain.mean for name, one in compared(own, reference).items()
+             if one.gain and "gain" in one.stars}  # fmt: skip
+    better = {name for name, gain in gains.items() if gain > 0}
+    return (
+        f"{len(learned)} of {len(own)} methods learned it; not {_listed(own.keys() - learned)}. "
+        f"Clearly better than {reference} beyond the window: {_listed(better)}; clearly worse: "
+        f"{_listed(gains.keys() - better)}. For all others the difference is within its "
+        "uncertainty, or they did not learn the task."
+    )
+
+
+def _table(rows: Mapping[str, Row], reference: str) -> str:
+    """Returns a row for each method that learned the task, the largest gain first."""
+    found = {name: one for name, one in compared(rows, reference).items() if one.gain}
+    lines = ["| method | parameters | within the window | gain | cost |", "|---|---|---|---|---|"]
+    for name in sorted(found, key=lambda name: -_mean(found[name].gain)):
+        one, row = found[name], rows[name]
+        if not row.learned or SHUFFLED in name:
+            continue
+        gain, cost = (_written(x, what in one.stars) for what, x in
+                      (("gain", one.gain), ("cost", one.cost)))  # fmt: skip
+        within = mean(row.scores["exact_match"][row.windows[0]])
+        lines.append(f"| {label(name)} | {row.parameters:,} | {within:.3f} | {gain} | {cost} |")
+    return "\n".join(lines)
+
+
+def _mean(interval: Interval | None) -> float:
+    assert interval is not None
+    return interval.mean
+
+
+def _written(value: Interval | None, star: bool) -> str:
+    assert value is not None
+    half = "" if value.half is None else f" ± {value.half:.3f}"
+    return f"{value.mean:+.3f}{half}" + (" \\*" if star else "")
+
+
+def _listed(names: Set[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
+
+
+def ledger(claims: str) -> str:
+    """Returns a table of the claims that a choice depends on, with the verdicts of the ledger."""
+    verdicts = {name: (text, verdict) for name, text, verdict in VERDICT.findall(claims)}
+    lines = ["| claim | our verdict |", "|---|---|"]
+    for name in filter(verdicts.__contains__, CLAIMS):
+        text, verdict = verdicts[name]
+        lines.append(f"| [{text}](claims.md#{name}) | {verdict} |")
+    return "\n".join(lines)

@@ -1,0 +1,40 @@
+"""The API reference of the site: every name that users import, and the names that extend it."""
+
+import inspect
+from pathlib import Path
+
+import posenc_jax
+
+# Names for those who write an encoding or read the catalogue.
+MORE = ("posenc_jax.encodings.card.Card", "posenc_jax.encodings.card.method",
+        "posenc_jax.options.FieldError", "posenc_jax.encodings.check", "posenc_jax.encodings.reach",
+        "posenc_jax.encodings.rotary.convert_pairing")  # fmt: skip
+
+
+def page() -> str:
+    """Returns the page in Markdown; mkdocstrings fills it in."""
+    lines = ["# Reference", "", "Letters in names of arrays: B batch, T time, Q query time, K key "
+             "time, H heads, C head width, D model width, V vocabulary, N layers.", ""]  # fmt: skip
+    for name in posenc_jax.__all__:
+        if name != "CATALOG":
+            lines += [*_entry(name), ""]
+    lines += ["## To extend it", ""]
+    for path in MORE:
+        lines += [f"::: {path}", ""]
+    return "\n".join(lines)
+
+
+def path(name: str) -> str:
+    """Returns the dotted path of a public name where it is defined; its id on the page."""
+    found = getattr(posenc_jax, name)
+    return f"{found.__module__}.{found.__qualname__}"
+
+
+def _entry(name: str) -> list[str]:
+    """Returns the lines of a name; mkdocstrings would find a module if it has the same path."""
+    found = getattr(posenc_jax, name)
+    file = Path(inspect.getfile(found))
+    if file.name == "__init__.py" and file.with_name(f"{name}.py").exists():
+        signature, said = f"`{name}{inspect.signature(found)}`", inspect.getdoc(found) or ""
+        return [f"## {name} {{ #{path(name)} }}", "", signature, "", said]
+    return [f"::: {path(name)}"]

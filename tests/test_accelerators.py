@@ -1,0 +1,96 @@
+"""Programs compiled ahead of time for accelerators: what is read from them, and the page."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from scripts import compile_for
+from scripts.accelerators import page
+from scripts.accelerators.compiled import branches, bundles, communication, instructions, squares
+
+COMPILER = Path(".venv-tpu/bin/python")  # made by `make .venv-tpu/.ready`
+RECORD = Path("docs/accelerators.json")
+CHECKED = "attention/nope/dense/forward,attention/t5/dense/forward"  # compile in seconds
+PROGRAM = """
+%fused_computation.1 (p: f32[8,512,512]) -> f32[8,512,512] {
+  ROOT %inside = f32[8,512,512]{2,1,0} exponential(%p)
+}
+
+%body.2 (s: (f32[8,512])) -> (f32[8,512]) {
+  %scores = f32[8,512,512]{1,2,0:T(8,128)} fusion(%a, %b), kind=kOutput, \
+calls=%fused_computation.1, backend_config={"window_config":{"iteration_bounds":["1","3","2"]}}
+  %gradients = f32[4,128]{1,0} all-reduce(%x), channel_id=1
+}
+
+ENTRY %main (x: f32[8,512]) -> f32[8,512] {
+  %loop = (f32[8,512]) while(%t), condition=%cond, body=%body.2, \
+backend_config={"known_trip_count":{"n":"9"}}
+  %shards = f32[1024]{0} reduce-scatter(%y), channel_id=2, replica_groups={{0,1}}
+  ROOT %last = f32[8,512]{1,0} copy(%g), backend_config={"x":{"iteration_bounds":["4"]}}
+}
+"""
+
+
+def test_bundles_are_counted_by_loop(tmp_path):
+    bundle = "     {n}   : > {{ %s1 = smov 0  ;;  %s2 = smov 1 }}\n"
+    for name, count in {"scores": 5, "last": 7}.items():
+        text = "".join(bundle.format(n=hex(n)) for n in range(count))
+        (tmp_path / f"17-{name}-01-final_bundles.txt").write_text(text + "= a legend =\n")
+    found = bundles(list(instructions(PROGRAM)), PROGRAM, tmp_path)
+    assert found == {"outside": 7 * 4, "bodies": [[5 * 6, 9]], "kernels": {}}
+
+
+def test_branches_of_a_kernel_are_its_largest_innermost_regions():
+    edges = {0: "Start region 1", 10: "Start region 2", 150: "End region 2", 160: "Start region 3"}
+    edges |= {400: "End region 3", 410: "Start region 4", 420: "End region 4", 450: "End region 1"}
+    listing = lambda edges: "".join(
+        f" {n:#x} : > {{ %s = smov 0 }} /* {edges.get(n, '')} */\n" for n in range(500)
+    )
+    assert branches(listing(edges)) == [141, 241]
+    flat = {n: edge for n, edge in edges.items() if edge.endswith("1")}
+    assert branches(listing(flat)) == [451], "control"
+
+
+def test_arrays_inside_of_fusions_are_not_counted():
+    found = list(instructions(PROGRAM))
+    assert squares(found, 512) == {"f32[8,512,512]": 1}
+    assert squares(found, 513) == {}
+    outside = PROGRAM.replace("calls=", "to_apply=")
+    assert squares(list(instructions(outside)), 512) == {"f32[8,512,512]": 2}, "control"
+
+
+def test_collectives_have_a_number_and_bytes():
+    wanted = {"all-reduce": [1, 4 * 128 * 4, 4 * 128 * 4], "reduce-scatter": [1, 8192, 8192]}
+    assert communication(PROGRAM) == wanted
+    parts = """  %s = (f32[8]{0}, f32[32]{0}) all-gather-start(%x), channel_id=7
+  %d = f32[32]{0} all-gather-done(%s)
+  %again = f32[32]{0} all-gather(%x), channel_id=7
+  %r = f32[16]{0} all-reduce-start(%y), channel_id=8
+"""
+    wanted = {"all-gather": [1, 128, 128], "all-reduce": [1, 64, 64]}
+    assert communication(parts) == wanted
+    other = communication(parts.replace("(%x), channel_id=7", "(%x), channel_id=9", 1))
+    assert other["all-gather"] == [2, 256, 128], "control"
+
+
+def test_a_difference_above_a_tenth_is_told():
+    committed = {"key": "a", "temporary": 100, "bundles": {"bodies": [50, 7]}}
+    near = {"key": "b", "temporary": 109, "bundles": {"bodies": [46, 7]}}
+    assert compile_for.differences(near, committed) == []
+    far = {"key": "b", "temporary": 111, "bundles": {"bodies": [50, 7]}}
+    assert compile_for.differences(far, committed) == ["/temporary: 111, committed 100"]
+    assert compile_for.differences({"failed": "no memory"}, committed)
+
+
+def test_the_page_is_that_of_the_raw_numbers():
+    raw = json.loads(RECORD.read_text("utf-8"))
+    assert page.page(raw) == RECORD.with_suffix(".md").read_text("utf-8")
+
+
+@pytest.mark.skipif(not COMPILER.exists(), reason="no compiler for TPUs: make .venv-tpu/.ready")
+def test_programs_compile_as_recorded():
+    command = [COMPILER, "scripts/compile_for.py", "v5e", f"--only={CHECKED}", "--check"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr

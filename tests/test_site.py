@@ -1,0 +1,169 @@
+"""The site: formulas as mathematics, pages from records, links, and the strict build."""
+
+import posixpath
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+import posenc_jax
+from posenc_jax.encodings import CATALOG, card
+from scripts.site import choosing, methods, notebooks, reference
+from scripts.site.mathematics import mathematics
+
+ROOT = Path(__file__).parents[1]
+needs_mkdocs = pytest.mark.skipif(
+    not all(map(find_spec, ("mkdocs", "material", "mkdocstrings"))), reason="pip install '.[site]'"
+)
+
+
+@pytest.mark.parametrize(
+    ("plain", "wanted"),
+    [
+        ("theta_k = base^(-2k/C)", "θ<sub>k</sub> = base<sup>−2k/C</sup>"),
+        ("c_2k+1(t) <= 1", "c<sub>2k+1</sub>(t) ≤ 1"),
+        ("q.k / sqrt(C) - m[h] |i - j|", "q·k / √(C) − m[h] |i − j|"),
+        ("e^(i (D + 1) theta_k) x", "e<sup>i (D + 1) θ<sub>k</sub></sup> x"),
+        ("sum_k x_k^2, else -inf", "∑<sub>k</sub> x<sub>k</sub><sup>2</sup>, else −∞"),
+        ("local_base and ntk_by_parts stay, 0.4 / 1.4", "local_base and ntk_by_parts stay, "
+         "0.4 / 1.4"),
+    ],
+)  # fmt: skip
+def test_a_formula_becomes_mathematics(plain, wanted):
+    assert mathematics(plain) == wanted
+
+
+def test_every_formula_of_the_catalogue_is_set():
+    for name in CATALOG:
+        made = mathematics(card(name).formula)
+        assert not re.search(r"\^|theta|sqrt\(|sum_|`", made), (name, made)
+        assert made.count("<sup>") == made.count("</sup>") == card(name).formula.count("^")
+    with pytest.raises(ValueError, match="not closed"):
+        mathematics("base^(-2k/C")
+
+
+BOARD = """
+## All tasks
+
+| method | rank |
+|---|---|
+| pi = interpolated+rope† | 1.0 |
+| alibi | 2.0 |
+
+<details>
+
+| method | seed |
+|---|---|
+| alibi | 7 |
+
+</details>
+"""
+
+
+def test_a_page_of_a_method_has_its_rows_of_the_board():
+    assert methods.rows(BOARD, "rope") == methods.rows(BOARD, "pi")
+    own = methods.rows(BOARD, "alibi")
+    assert own == {"All tasks": "| method | rank |\n|---|---|\n| alibi | 2.0 |"}
+    assert methods.rows(BOARD, "rop") == {}, "control: a part of a name is another method"
+    assert "| alibi | 2.0 |" in methods.page(card("alibi"), own)
+    assert "(https://arxiv.org/abs/2108.12409)" in methods.page(card("alibi"), {})
+
+
+def row(seeds):
+    return choosing.Row(rate=0.1, parameters=3, steps=dict.fromkeys(range(4), 9.0), scores={
+        "exact_match": {8: dict.fromkeys(range(4), 1.0), 16: dict(enumerate(seeds))},
+        "token_accuracy": {8: dict.fromkeys(range(4), 1.0), 16: dict(enumerate(seeds))},
+    })  # fmt: skip
+
+
+def test_the_answer_follows_from_the_numbers():
+    same = [0.50, 0.52, 0.51, 0.49]
+    rows = {"rope": row(same), "alibi": row([0.90, 0.92, 0.91, 0.89]), "t5": row(same)}
+    told = choosing._answer(rows, "rope")
+    assert "3 of 3 methods learned it; not none" in told
+    assert "Clearly better than rope beyond the window: alibi; clearly worse: none" in told
+    assert "| alibi | 3 | 1.000 | +0.400 ± 0.022 \\* | +0.000 ± 0.000 |" in (
+        choosing._table(rows, "rope")
+    )
+    control = choosing._answer({**rows, "alibi": row([0.1, 0.9, 0.5, 0.6])}, "rope")
+    assert "beyond the window: none" in control
+
+
+def test_a_notebook_is_a_page_with_its_outputs():
+    made = notebooks.page({"cells": [
+        {"cell_type": "markdown", "source": ["# A\n", "b"]},
+        {"cell_type": "code", "source": ["1 + 1"], "outputs": [
+            {"text": ["2\n"]}, {"data": {"image/png": "QUJD\n"}}, {"data": {"text/plain": "2"}}]},
+    ]})  # fmt: skip
+    assert made == ("# A\nb\n\n```python\n1 + 1\n```\n\n```text\n2\n```\n\n"
+                    "![figure](data:image/png;base64,QUJD)\n")  # fmt: skip
+
+
+class Links(HTMLParser):
+    """The links and the ids of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.links, self.ids = [], set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.ids |= {found[key] for key in ("id", "name") if found.get(key)}
+        self.links += [found[key] for key in ("href", "src") if found.get(key)]
+
+
+def broken(folder: Path) -> list[str]:
+    """The links of the pages of a folder that lead to no file, or to no id on a page."""
+    pages = {path: Links(path.read_text("utf-8")) for path in folder.rglob("*.html")}
+    found = []
+    for path, page in pages.items():
+        for link in page.links:
+            target, _, part = unquote(link).partition("#")
+            if re.match(r"[a-z]+:|//|/", target):
+                continue
+            file = Path(posixpath.normpath(path.parent / target)) if target else path
+            file = file / "index.html" if file.is_dir() else file
+            # The explorer reads what follows its # as the methods to show.
+            checked = part and file in pages and file.name != "explorer.html"
+            if not file.exists() or (checked and part not in pages[file].ids):
+                found.append(f"{path.relative_to(folder)}: {link}")
+    return found
+
+
+def build(config: Path, to: Path) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-m", "mkdocs", "build", "-f", config, "-d", to],
+                          cwd=ROOT, capture_output=True, text=True)  # fmt: skip
+
+
+def test_broken_links_are_found(tmp_path):
+    (tmp_path / "a.html").write_text('<a id="x" href="b.html#y"></a><a href="#x"></a>')
+    (tmp_path / "b.html").write_text('<a href="c.html"></a><a href="https://x.org/">')
+    assert sorted(broken(tmp_path)) == ["a.html: b.html#y", "b.html: c.html"]
+
+
+@needs_mkdocs
+def test_the_site_builds_without_warnings_and_its_links_lead_somewhere(tmp_path):
+    done = build(ROOT / "mkdocs.yml", tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert broken(tmp_path) == []
+    for page in ("index.html", "choosing.html", "catalogue.html", "methods/rope.html",
+                 "reference.html", "explorer.html", "examples/extend_context.html"):  # fmt: skip
+        assert (tmp_path / page).exists()
+    ids = Links((tmp_path / "reference.html").read_text("utf-8")).ids
+    assert {reference.path(name) for name in posenc_jax.__all__ if name != "CATALOG"} <= ids
+
+
+@needs_mkdocs
+def test_a_link_that_leads_nowhere_fails_the_build(tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text("[x](nothing.md)")
+    (tmp_path / "mkdocs.yml").write_text("site_name: x\nstrict: true\n")
+    done = build(tmp_path / "mkdocs.yml", tmp_path / "site")
+    assert done.returncode == 1
+    assert "nothing.md" in done.stderr
