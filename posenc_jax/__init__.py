@@ -12,6 +12,7 @@ from posenc_jax.encoding import (
     per_layer,
 )
 from posenc_jax.encodings import CATALOG, describe, make
+from posenc_jax.huggingface import from_huggingface
 from posenc_jax.layout import Layout, full, layout
 
 __version__ = "0.2.0"
@@ -31,6 +32,7 @@ __all__ = [
     "describe",
     "each_layer",
     "frame",
+    "from_huggingface",
     "full",
     "layout",
     "logits",
