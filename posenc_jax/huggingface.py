@@ -99,7 +99,8 @@ class Fields:
     """The fields of a config, and which of them have been read."""
 
     def __init__(self, fields: Mapping[str, Any], *path: str):
-        self.fields, self.path, self.read = fields, path, set(LENGTHS)
+        self.fields, self.path = fields, path
+        self.read: set[str] = set(LENGTHS)
 
     def get(self, *names: str, default: Any = None) -> Any:
         """The value of the first of the names that has one; all of them count as read."""
@@ -151,12 +152,13 @@ def from_huggingface(config: Mapping[str, Any]) -> Encoding:
     Example:
       encoding = posenc_jax.from_huggingface(json.loads(Path("config.json").read_text()))
     """
-    kind = config.get("model_type")
+    kind = str(config.get("model_type"))
     if isinstance(text := config.get("text_config"), Mapping):
-        kind, config = text.get("model_type", kind), text
-    kind = f"{kind}_text" if f"{kind}_text" in READERS else kind
+        kind, config = str(text.get("model_type", kind)), text
+    if (language := f"{kind}_text") in READERS:
+        kind = language
     if kind not in READERS:
-        raise FieldError("model_type", f"{kind!r} is not known{choices_for(str(kind), READERS)}")
+        raise FieldError("model_type", f"{kind!r} is not known{choices_for(kind, READERS)}")
     fields = Fields(config)
     encoding = READERS[kind](fields)
     fields.refuse_unread(POSITIONAL)

@@ -51,6 +51,11 @@ def default(**more) -> dict:
 # case -> (model_type, the config's own fields, fields of a wrong config)
 CASES = {
     "llama old": ("llama", {"rope_theta": 5e5, "rope_scaling": None}, {"rope_theta": 1e4}),
+    "llama grouped": (
+        "llama",
+        {"num_attention_heads": 4, "rope_theta": 1e3},
+        {"rope_theta": 1e4},
+    ),
     "llama linear": (
         "llama", {"rope_scaling": {"type": "linear", "factor": 4.0}}, {"rope_scaling": None},
     ),
@@ -218,7 +223,7 @@ class Seen:
         every = lambda x: x.repeat_interleave(query.shape[1] // x.shape[1], dim=1)
         added = 0 if attention_mask is None else attention_mask
         added = added + (0 if rest.get("position_bias") is None else rest["position_bias"])
-        self.layers.append((query, every(key), added, scaling))
+        self.layers.append((query, key, added, scaling))
         return torch.zeros_like(every(value)).transpose(1, 2).contiguous(), None
 
     def of_gptj(self, query, key, value, attention_mask=None):
@@ -268,7 +273,8 @@ def by_layer(model, pos, scaled: bool) -> dict[str, torch.Tensor]:
     for n, ((q, k, added, scale), (q_still, k_still, _, _)) in enumerate(rows):
         size = 2 * q_still.std() * k_still.std()  # weights are then not one-hot
         scale = scale if scaled else q.shape[-1] ** -0.5
-        s = q @ k.transpose(2, 3) * scale / size + added
+        every_k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
+        s = q @ every_k.transpose(2, 3) * scale / size + added
         found |= {f"{n}__q": q_still.transpose(1, 2) / size, f"{n}__k": k_still.transpose(1, 2)}
         found[f"{n}__weights"] = s.softmax(-1)
     return found
