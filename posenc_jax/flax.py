@@ -52,7 +52,7 @@ def attention_fn(layer: Layer, **options: Any) -> Callable[..., jax.Array]:
                 raise ValueError(
                     f"{name}: attend does not take it; the frame has mask and causality"
                 )
-        sides = (x if dtype is None else x.astype(dtype) for x in (query, key, value))
-        return attend(*sides, layer, **options)
+        q, k, v = (x if dtype is None else x.astype(dtype) for x in (query, key, value))
+        return attend(q, k, v, layer, **options)
 
     return attention

@@ -95,6 +95,12 @@ def test_converted_weights_attend_alike_with_the_other_pairing(case, other, to, 
     assert max(gap(made, found[name]) for name, made in wrong.items()) > 1e-2, "control"
 
 
+def test_models_are_those_of_the_version_that_the_script_asks_for():
+    script = (FOLDER.parents[2] / "scripts" / "make_goldens.py").read_text()
+    assert len(ROWS) >= 20
+    assert all(f'"transformers=={row["version"]}"' in script for row in ROWS)
+
+
 LLAMA = {"model_type": "llama", "rope_theta": 1e4, "max_position_embeddings": 64}
 
 
@@ -143,7 +149,13 @@ def test_what_is_not_known_is_named_in_one_line(config, line):
 
 def test_what_says_nothing_of_positions_is_not_refused():
     """Other fields, those that are null, and those that are switched off."""
-    more = {"hidden_act": "silu", "sliding_window": None, "alibi": False, "rope_scaling": None}
+    more = {
+        "position_embedding_type": "absolute",
+        "hidden_act": "silu",
+        "sliding_window": None,
+        "alibi": False,
+        "rope_scaling": None,
+    }
     assert from_huggingface({**LLAMA, **more}).rotate is not None
     nested = {"model_type": "llava", "text_config": {**LLAMA, "use_cache": True}}
     assert from_huggingface(nested).rotate is not None

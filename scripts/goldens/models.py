@@ -81,6 +81,12 @@ CASES = {
         {"rope_scaling": YARN},
     ),
     "qwen3": ("qwen3", {"head_dim": 16, "rope_theta": 1e6}, {"rope_theta": 1e4}),
+    "qwen3_moe": (
+        "qwen3_moe",
+        {"head_dim": 16, "moe_intermediate_size": 8, "use_sliding_window": True,
+         "sliding_window": 4, "max_window_layers": 1} | EXPERTS,
+        {"sliding_window": 5},
+    ),
     "gemma": ("gemma", {"head_dim": 16}, {"rope_theta": 100.0}),
     "gemma2": ("gemma2", {"head_dim": 16, "sliding_window": 4}, {"sliding_window": 5}),
     "gemma3": (

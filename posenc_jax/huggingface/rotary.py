@@ -1,27 +1,21 @@
-"""The positional encoding of a released model, read from its config.json."""
+"""Rotary models of Hugging Face: their layers' windows, bases and scalings."""
 
-import functools
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from posenc_jax.encoding import Encoding, chain, per_layer, place
+from posenc_jax.encoding import Encoding, chain, per_layer
 from posenc_jax.encodings import make
 from posenc_jax.encodings.by_layer import chunked, stepped
 from posenc_jax.encodings.rotary_axes import Order
 from posenc_jax.encodings.rotary_scaling import louder, root_temperature
 from posenc_jax.encodings.rotation import Pairing
+from posenc_jax.huggingface.fields import Fields
 from posenc_jax.options import FieldError, choices_for
 
-# Names of fields that may change positions: such a field that is not read is refused.
-POSITIONAL = re.compile(
-    "rope|rotary|alibi|relative|position|sliding|window|^layer_types|attention_chunk|buckets|mscale"
-    "|temperature_tuning|bidirectional|local_attention|every_n_layers"
-)
-LENGTHS = "max_position_embeddings", "n_positions", "original_max_position_embeddings"
 FULL, LOCAL, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 TYPES = "default", "linear", "dynamic", "yarn", "longrope", "llama3", "proportional"
 
@@ -87,6 +81,7 @@ ROTARY = {
     "qwen2_5_vl_text": Rotary(1_000_000.0, late=True, order="sections"),
     "qwen2_vl_text": Rotary(1_000_000.0, late=True, order="sections"),
     "qwen3": Rotary(late=True),
+    "qwen3_moe": Rotary(),
     "qwen3_vl_text": Rotary(500_000.0, order="interleaved"),
     "seed_oss": Rotary(),
     "smollm3": Rotary(2_000_000.0, nope_every=4),
@@ -95,77 +90,7 @@ ROTARY = {
 }
 
 
-class Fields:
-    """The fields of a config, and which of them have been read."""
-
-    def __init__(self, fields: Mapping[str, Any], *path: str):
-        self.fields, self.path = fields, path
-        self.read: set[str] = set(LENGTHS)
-
-    def get(self, *names: str, default: Any = None) -> Any:
-        """The value of the first of the names that has one; all of them count as read."""
-        self.read.update(names)
-        found = (self.fields[name] for name in names if self.fields.get(name) is not None)
-        return next(found, default)
-
-    def need(self, name: str) -> Any:
-        if (found := self.get(name)) is None:
-            raise FieldError((*self.path, name), "is missing; this model's positions need it")
-        return found
-
-    def number(self, *names: str, default: float | None = None) -> Any:
-        found = self.need(names[0]) if default is None else self.get(*names, default=default)
-        if isinstance(found, bool) or not isinstance(found, int | float):
-            raise FieldError((*self.path, names[0]), f"{found!r} is not a number")
-        return found
-
-    def check(self, name: str, *allowed: Any) -> None:
-        """FieldError: the field has a value that is not one of those."""
-        if (found := self.get(name, default=allowed[0])) not in allowed:
-            choices = ", ".join(map(repr, allowed))
-            raise FieldError((*self.path, name), f"{found!r} is not one of: {choices}")
-
-    def refuse_unread(self, pattern: re.Pattern) -> None:
-        """FieldError: a field of such a name has a value, is not off, and has not been read."""
-        for name, value in self.fields.items():
-            unread = name not in self.read and not name.startswith("_")
-            if unread and pattern.search(name) and value is not None and value is not False:
-                raise FieldError((*self.path, name), f"{value!r} is not known for this model")
-
-
-def from_huggingface(config: Mapping[str, Any]) -> Encoding:
-    """The positional encoding of a model of Hugging Face's transformers, from its config.json.
-
-    Files of transformers 5 and older ones are read. What is not positions stays with the model:
-    norms of queries and keys, sinks, caps, other scales of logits.
-
-    Heads are the model's own: of DeepSeek's the last `qk_rope_head_dim` channels turn. Learned
-    tables have the rows of the model's weights. T5 is read as its encoder, and as its decoder if
-    `is_decoder` is true. Of a model with images or sound, its `text_config` is read.
-
-    Args:
-      config: the file as a dictionary.
-
-    FieldError: a model_type, a rope_type, or a field of positions that is not known, is missing or
-    has a wrong value.
-
-    Example:
-      encoding = posenc_jax.from_huggingface(json.loads(Path("config.json").read_text()))
-    """
-    kind = str(config.get("model_type"))
-    if isinstance(text := config.get("text_config"), Mapping):
-        kind, config = str(text.get("model_type", kind)), text
-    if (language := f"{kind}_text") in READERS:
-        kind = language
-    if kind not in READERS:
-        raise FieldError("model_type", f"{kind!r} is not known{choices_for(kind, READERS)}")
-    fields = Fields(config)
-    encoding = READERS[kind](fields)
-    fields.refuse_unread(POSITIONAL)
-    return encoding
-
-
-def _rotary(model: Rotary, config: Fields) -> Encoding:
+def rotary(model: Rotary, config: Fields) -> Encoding:
     """Rotary layers, with windows, chunks, and without positions where the model has such."""
     if "local_attention" in config.fields:  # ModernBERT's, on both sides
         window = config.number("local_attention") // 2 + 1
@@ -174,6 +99,7 @@ def _rotary(model: Rotary, config: Fields) -> Encoding:
         unsaid = "sliding_window" not in config.fields
         window = config.number("sliding_window", default=model.window if unsaid else 0)
         window = window if on else 0
+    config.check("sliding_window_size", window)
     turns = _turning_layers(model, config)
     types = _layer_types(model, config, window, turns)
     if model.local_only and window:
@@ -209,7 +135,7 @@ def _turning_layers(model: Rotary, config: Fields) -> list[bool]:
 
 def _layer_types(model: Rotary, config: Fields, window: int, turns: list[bool]) -> list[str]:
     """What each layer sees, in one period: FULL, LOCAL or CHUNKED."""
-    every = config.number("sliding_window_pattern", default=model.every)
+    config.get("sliding_window_pattern")  # of EXAONE 4 the text "LLLG", beside the types
     first = config.number("global_attn_every_n_layers", default=3)
     late = config.number("max_window_layers", default=28)
     given = config.need("layer_types") if window and model.nope_every else config.get("layer_types")
@@ -227,6 +153,7 @@ def _layer_types(model: Rotary, config: Fields, window: int, turns: list[bool]) 
         return [FULL]
     if model.late:
         return [LOCAL if n >= late else FULL for n in range(config.number("num_hidden_layers"))]
+    every = config.number("sliding_window_pattern", default=model.every)
     return [LOCAL] * (every - 1) + [FULL] if every else [LOCAL]
 
 
@@ -240,7 +167,7 @@ def _turned(model: Rotary, config: Fields, layer_type: str) -> Encoding:
         return Encoding()
     if (base := rope.get("rope_theta", default=own if local else base)) is None:
         raise FieldError("rope_parameters", "is missing; this model's positions need it")
-    rope_type = rope.get("rope_type", "type", default="default")
+    rope_type = str(rope.get("rope_type", "type", default="default"))
     rope_type = {"su": "longrope", "mrope": "default"}.get(rope_type, rope_type)
     if rope_type not in TYPES:
         raise FieldError((*rope.path, "rope_type"), f"{rope_type!r}{choices_for(rope_type, TYPES)}")
@@ -324,7 +251,8 @@ def _deepseek(encoding: Encoding, rope: Fields, rope_type: str, width: int) -> E
 def _on_channels(encoding: Encoding, cut: Callable[[int], slice]) -> Encoding:
     """The rotary encoding on some channels of a head; `cut`: the head's width -> which."""
     table, rotate = encoding.table, encoding.rotate
-    assert table is not None and rotate is not None  # noqa: PT018
+    assert table is not None
+    assert rotate is not None
     narrow = lambda dims: dims._replace(head=len(range(dims.head)[cut(dims.head)]))
 
     def on_some(made, x_BTHC, side):
@@ -338,67 +266,3 @@ def _on_channels(encoding: Encoding, cut: Callable[[int], slice]) -> Encoding:
         table=lambda params, placed, dims: table(params, placed, narrow(dims)),
         rotate=on_some,
     )
-
-
-def _mpt(config: Fields) -> Encoding:
-    attention = Fields(config.get("attn_config", default={}), "attn_config")
-    attention.check("alibi", True)
-    attention.check("alibi_bias_max", 8)
-    attention.refuse_unread(POSITIONAL)
-    return make("alibi")
-
-
-def _t5(config: Fields, shared: bool = True) -> Encoding:
-    buckets = config.get("relative_attention_num_buckets", default=32)
-    distance = config.get("relative_attention_max_distance", default=128)
-    sides = {"bidirectional": not config.get("is_decoder", default=False)}
-    return make("t5", buckets=buckets, distance=distance, scaled=False, shared=shared, **sides)
-
-
-def _deberta(config: Fields) -> Encoding:
-    length = config.get("max_position_embeddings", default=512)
-    biased = config.get("position_biased_input", default=True)
-    buckets = max(config.number("position_buckets", default=-1), 0)
-    distance = config.number("max_relative_positions", default=-1)
-    kinds = config.get("pos_att_type", default=())
-    kinds = kinds.lower().split("|") if isinstance(kinds, str) else kinds
-    parts = [make("learned", length=length)] if biased else []
-    if config.get("relative_attention"):
-        if {*kinds} != {"c2p", "p2c"}:
-            raise FieldError("pos_att_type", f"{kinds!r}; only c2p and p2c together are known")
-        options = {"buckets": buckets, "distance": distance if distance > 0 else length}
-        parts.append(make("deberta", flipped=False, **options))
-    return parts[0] if len(parts) == 1 else chain(*parts, *([] if parts else [make("nope")]))
-
-
-def _table(length: int, first: int, more: int, config: Fields) -> Encoding:
-    """A learned table of as many rows as the config says, and `more`; position 0 reads `first`."""
-    config.check("position_embedding_type", "absolute")
-    rows = config.number("n_positions", "max_position_embeddings", default=length) + more
-    return _from_row(make("learned", length=rows), first)
-
-
-def _from_row(encoding: Encoding, first: int) -> Encoding:
-    moved = lambda key, at: place(encoding, key, at.replace(pos_BT=at.pos_BT + first))
-    return encoding._replace(place=moved) if first else encoding
-
-
-def _xglm(config: Fields) -> Encoding:
-    return _from_row(make("sinusoidal", pairing="half", spacing="tensor2tensor"), 2)
-
-
-READERS: dict[str, Callable[[Fields], Encoding]] = {
-    **{kind: functools.partial(_rotary, model) for kind, model in ROTARY.items()},
-    **dict.fromkeys(("bert", "distilbert", "electra"), functools.partial(_table, 512, 0, 0)),
-    **dict.fromkeys(("camembert", "roberta", "xlm-roberta"), functools.partial(_table, 512, 2, 0)),
-    "bloom": lambda config: make("alibi"),
-    "deberta": _deberta,
-    "deberta-v2": _deberta,
-    "gpt2": functools.partial(_table, 1024, 0, 0),
-    "mpt": _mpt,
-    "mt5": _t5,
-    "opt": functools.partial(_table, 2048, 2, 2),
-    "t5": _t5,
-    "umt5": functools.partial(_t5, shared=False),
-    "xglm": _xglm,
-}
