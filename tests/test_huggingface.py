@@ -122,6 +122,9 @@ LLAMA = {"model_type": "llama", "rope_theta": 1e4, "max_position_embeddings": 64
         ({**LLAMA, "partial_rotary_factor": 0.5}, "partial_rotary_factor: 0.5 is not one of: 1"),
         ({**LLAMA, "model_type": "falcon", "alibi": True}, "alibi: True is not known"),
         ({"model_type": "gpt_oss"}, "rope_parameters: is missing"),
+        ({"model_type": "gptj"}, "rotary_dim: is missing"),
+        ({**LLAMA, "rotary_dim": 4}, "rotary_dim: 4 is not known for this model"),
+        ({**LLAMA, "global_rope_theta": 4.0}, "global_rope_theta: 4.0 is not known"),
         (
             {**LLAMA, "layer_types": ["linear_attention"]},
             r"layer_types\[0\]: 'linear_attention'; did you mean full_attention",

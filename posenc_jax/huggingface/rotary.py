@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax.numpy as jnp
 
@@ -32,7 +32,9 @@ class Rotary(NamedTuple):
     late:       layers from `max_window_layers` on have the window, if it is switched on.
     nope_every: the last of so many layers does not turn; 0: all do.
     local_only: where layers have windows, those without do not turn.
+    around:     tokens of a window with the query in its middle; every layer but each third has it.
     chunk:      positions of a chunk, in layers that turn; 0: no chunks.
+    channels:   the field that says how many channels turn: the first, or of DeepSeek the last.
     order:      of M-RoPE's sections.
     """
 
@@ -45,17 +47,19 @@ class Rotary(NamedTuple):
     late: bool = False
     nope_every: int = 0
     local_only: bool = False
+    around: int = 0
     chunk: int = 0
+    channels: Literal["", "rotary_dim", "qk_rope_head_dim"] = ""
     order: Order | None = None
 
 
 ROTARY = {
     **dict.fromkeys(("arcee", "falcon", "gemma", "granite", "llama", "olmo", "olmo2"), Rotary()),
-    "codegen": Rotary(pairing="interleaved"),
+    "codegen": Rotary(pairing="interleaved", channels="rotary_dim"),
     "cohere": Rotary(500_000.0, pairing="interleaved"),
     "cohere2": Rotary(pairing="interleaved", window=4096, every=4, local_only=True),
-    "deepseek_v2": Rotary(pairing="interleaved"),
-    "deepseek_v3": Rotary(pairing="interleaved"),
+    "deepseek_v2": Rotary(pairing="interleaved", channels="qk_rope_head_dim"),
+    "deepseek_v3": Rotary(pairing="interleaved", channels="qk_rope_head_dim"),
     "exaone4": Rotary(window=4096, every=4, local_only=True),
     "gemma2": Rotary(window=4096, every=2),
     "gemma3_text": Rotary(1_000_000.0, 10_000.0, window=4096, every=6),
@@ -64,13 +68,13 @@ ROTARY = {
     "glm4": Rotary(pairing="interleaved", share=0.5),
     "gpt_neox": Rotary(share=0.25),
     "gpt_oss": Rotary(None, window=128, every=2),
-    "gptj": Rotary(pairing="interleaved"),
+    "gptj": Rotary(pairing="interleaved", channels="rotary_dim"),
     "helium": Rotary(100_000.0, pairing="interleaved"),
     "llama4_text": Rotary(500_000.0, pairing="interleaved", nope_every=4, chunk=8192),
     "ministral": Rotary(window=4096),
     "mistral": Rotary(window=4096),
     "mixtral": Rotary(1_000_000.0),
-    "modernbert": Rotary(160_000.0, 10_000.0),
+    "modernbert": Rotary(160_000.0, 10_000.0, around=128),
     "nemotron": Rotary(share=0.5),
     "olmo3": Rotary(500_000.0, 500_000.0, window=4096, every=4),
     "persimmon": Rotary(share=0.5),
@@ -92,8 +96,8 @@ ROTARY = {
 
 def rotary(model: Rotary, config: Fields) -> Encoding:
     """Rotary layers, with windows, chunks, and without positions where the model has such."""
-    if "local_attention" in config.fields:  # ModernBERT's, on both sides
-        window = config.number("local_attention") // 2 + 1
+    if model.around:
+        window = config.number("local_attention", default=model.around) // 2 + 1
     else:
         on = config.get("use_sliding_window", default=not (model.late or model.nope_every))
         unsaid = "sliding_window" not in config.fields
@@ -136,8 +140,8 @@ def _turning_layers(model: Rotary, config: Fields) -> list[bool]:
 def _layer_types(model: Rotary, config: Fields, window: int, turns: list[bool]) -> list[str]:
     """What each layer sees, in one period: FULL, LOCAL or CHUNKED."""
     config.get("sliding_window_pattern")  # of EXAONE 4 the text "LLLG", beside the types
-    first = config.number("global_attn_every_n_layers", default=3)
     late = config.number("max_window_layers", default=28)
+    first = config.number("global_attn_every_n_layers", default=3) if model.around else 0
     given = config.need("layer_types") if window and model.nope_every else config.get("layer_types")
     for n, found in enumerate(given or ()):
         known = [FULL, *([LOCAL] if window else []), *([CHUNKED] if model.chunk else [])]
@@ -147,7 +151,7 @@ def _layer_types(model: Rotary, config: Fields, window: int, turns: list[bool]) 
         return list(given)
     if model.chunk:
         return [CHUNKED if turned else FULL for turned in turns]
-    if "local_attention" in config.fields:
+    if model.around:
         return [FULL] + [LOCAL] * (first - 1)
     if not window:
         return [FULL]
@@ -159,13 +163,16 @@ def _layer_types(model: Rotary, config: Fields, window: int, turns: list[bool]) 
 
 def _turned(model: Rotary, config: Fields, layer_type: str) -> Encoding:
     """The rotary part of the layers of one type."""
-    own = config.get("local_rope_theta", "rope_local_base_freq", default=model.local_base)
-    base = config.get("global_rope_theta", "rope_theta", "rotary_emb_base", default=model.base)
-    local = layer_type == LOCAL and model.local_base is not None
+    base, local = config.get("rope_theta", "rotary_emb_base", default=model.base), False
+    if model.local_base is not None:
+        base = config.get("global_rope_theta", "rope_theta", default=model.base)
+        own = config.get("local_rope_theta", "rope_local_base_freq", default=model.local_base)
+        local = layer_type == LOCAL
+        base = own if local else base
     rope = _parameters(config, layer_type, scaled=not local)
     if rope is None:
         return Encoding()
-    if (base := rope.get("rope_theta", default=own if local else base)) is None:
+    if (base := rope.get("rope_theta", default=base)) is None:
         raise FieldError("rope_parameters", "is missing; this model's positions need it")
     rope_type = str(rope.get("rope_type", "type", default="default"))
     rope_type = {"su": "longrope", "mrope": "default"}.get(rope_type, rope_type)
@@ -177,7 +184,8 @@ def _turned(model: Rotary, config: Fields, layer_type: str) -> Encoding:
         share = rope.number(name, default=share)
     config.check(name, 1, share)
     rope.check(name, 1, share)
-    pairing = model.pairing if config.get("rope_interleave", default=True) else "half"
+    last = model.channels == "qk_rope_head_dim"
+    pairing = "half" if last and config.get("rope_interleave") is False else model.pairing
     turn = {"base": base, "pairing": pairing}
     if rope_type == "proportional":
         encoding, share = make("p_rope", share=share, **turn), 1.0
@@ -187,9 +195,10 @@ def _turned(model: Rotary, config: Fields, layer_type: str) -> Encoding:
         encoding = make("mrope", sections=rope.need("mrope_section"), order=model.order, **turn)
     else:
         encoding = _scaled(rope, config, rope_type, turn)
-    if (width := config.get("qk_rope_head_dim")) is not None:
+    width = config.number(model.channels) if model.channels else None
+    if last:
         encoding = _deepseek(encoding, rope, rope_type, width)
-    elif (width := config.get("rotary_dim")) is not None:
+    elif width is not None:
         encoding = _on_channels(encoding, lambda head: slice(0, width))
     elif share < 1:
         encoding = _on_channels(encoding, lambda head: slice(0, int(head * share)))

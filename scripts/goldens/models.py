@@ -160,6 +160,11 @@ CASES = {
         "deepseek_v3", LATENT | {"rope_scaling": YARN | {"mscale": 1.0, "mscale_all_dim": 0.5}},
         {"rope_scaling": YARN},
     ),
+    "deepseek_v3 half": (
+        "deepseek_v3",
+        LATENT | {"rope_interleave": False, "rope_theta": 1e3},
+        {"rope_interleave": True},
+    ),
     "qwen2_vl": (
         "qwen2_vl_text", {"rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]}},
         {"rope_scaling": {"type": "mrope", "mrope_section": [4, 2, 2]}},
@@ -367,7 +372,9 @@ def frozen(case: str, model) -> dict[str, torch.Tensor]:
         pos = torch.stack([pos, pos // 3, pos % 3])
         return {"pos": pos.permute(1, 2, 0)} | by_layer(model, pos, scaled=False)
     found = by_layer(model, pos, scaled=kind.startswith("deepseek"))
-    if kind == "deepseek_v3":  # which reorders channels as it turns them
+    if (
+        kind == "deepseek_v3" and model.config.rope_interleave
+    ):  # which reorders channels as it turns them
         for name in [f"{n}__{side}" for n in range(2) for side in "qk"]:
             plain, turned = found[name].split([6, 8], -1)
             found[name] = torch.cat([plain, turned.unflatten(-1, (2, 4)).mT.flatten(-2)], -1)
