@@ -195,10 +195,10 @@ def _turned(model: Rotary, config: Fields, layer_type: str) -> Encoding:
         encoding = make("mrope", sections=rope.need("mrope_section"), order=model.order, **turn)
     else:
         encoding = _scaled(rope, config, rope_type, turn)
-    width = config.number(model.channels) if model.channels else None
+    width = config.number(model.channels) if model.channels else 0
     if last:
         encoding = _deepseek(encoding, rope, rope_type, width)
-    elif width is not None:
+    elif width:
         encoding = _on_channels(encoding, lambda head: slice(0, width))
     elif share < 1:
         encoding = _on_channels(encoding, lambda head: slice(0, int(head * share)))
