@@ -214,12 +214,20 @@ def test_an_encoder_of_vectors():
 @pytest.mark.parametrize(
     ("kind", "encodings", "message"),
     [
-        ("encoder_decoder", make("rope"), r"^encoding: .* takes Encodings\(encoder, decoder, "),
-        ("decoder", Encodings(make("rope"), make("rope")), r"^encoding: .* takes one Encoding$"),
+        (
+            "encoder_decoder",
+            make("rope"),
+            r"^encoding: Encoding; .* 'encoder_decoder' takes Encodings\(",
+        ),
+        (
+            "decoder",
+            Encodings(make("rope"), make("rope")),
+            r"^encoding: Encodings; .* 'decoder' takes one Encoding$",
+        ),
         (
             "encoder_decoder",
             Encodings(make("rope"), make("rope"), make("sinusoidal")),
-            r"^cross: this encoding acts at the input, which cross-attention has not$",
+            r"^cross: this encoding acts at the input of a model, not in attention$",
         ),
     ],
 )

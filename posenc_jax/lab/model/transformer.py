@@ -79,7 +79,7 @@ class Model(NamedTuple):
 
     init: Callable[[jax.Array], Any]
     apply: Callable[..., jax.Array]
-    place: Callable[[jax.Array, Layout], Placed] = lambda key, layout: None
+    place: Callable[[jax.Array, Any], Placed] = lambda key, layout: None
     extend: Callable[..., tuple[jax.Array, Memory]] | None = None
     decode: Callable[..., tuple[jax.Array, Cache]] | None = None
     start: Callable[..., Cache] | None = None
@@ -109,19 +109,20 @@ def build(
     Raises:
       ValueError: the encoding does not fit the model's widths or its kind.
     """
-    paired = config.kind == "encoder_decoder"
-    _check_kind(encoding, paired)
-    module: Any = (
-        LSTM(vocab, config, pooled)
-        if config.kind == "lstm"
-        else (EncoderDecoder if paired else Transformer)(encoding, vocab, config, pooled)
-    )
+    _check_kind(config.kind, encoding)
+    if isinstance(encoding, Encodings):
+        module: Any = EncoderDecoder(encoding, vocab, config, pooled)
+    elif config.kind == "lstm":
+        module = LSTM(vocab, config, pooled)
+    else:
+        module = Transformer(encoding, vocab, config, pooled)
     run = lambda params, *given, **rest: module.apply({"params": params}, *given, **rest)
 
     def init(key):
         words = jnp.zeros((1, 2), jnp.int32)
         tokens = words if features is None else jnp.zeros((1, 2, features))
         at = _unpadded(1, 2, axes)
+        paired = isinstance(encoding, Encodings)
         given = (Pair(tokens, words), Pair(at, at)) if paired else (tokens, at)
         return module.init(key, *given)["params"]
 
@@ -131,7 +132,7 @@ def build(
     if config.kind == "lstm":
         return Model(init, apply)
 
-    if paired:
+    if isinstance(encoding, Encodings):
         return Model(
             init,
             apply,
@@ -172,13 +173,15 @@ def classifier(
     return model._replace(apply=apply)
 
 
-def _check_kind(encoding: Encoding | Encodings, paired: bool) -> None:
+def _check_kind(kind: str, encoding: Encoding | Encodings) -> None:
     """ValueError: encodings of another kind of model, or one in cross-attention that cannot act."""
+    paired = kind == "encoder_decoder"
     if isinstance(encoding, Encodings) != paired:
         wanted = "Encodings(encoder, decoder, cross)" if paired else "one Encoding"
-        raise ValueError(f"encoding: this kind of model takes {wanted}")
+        given = type(encoding).__name__
+        raise ValueError(f"encoding: {given}; a model of kind {kind!r} takes {wanted}")
     if isinstance(encoding, Encodings) and encoding.cross.embed is not None:
-        raise ValueError("cross: this encoding acts at the input, which cross-attention has not")
+        raise ValueError("cross: this encoding acts at the input of a model, not in attention")
 
 
 def _drawn_pair(encodings: Encodings, key, layout: Pair):
