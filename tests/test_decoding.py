@@ -38,7 +38,7 @@ def case(kind: str, name: str = "rope"):
 
 
 def log_probabilities(kind: str, name: str, after_RN: np.ndarray, row: int) -> np.ndarray:
-    """The log-probability of every next token, [R, N + 1, V], by one pass over prompt and tokens."""
+    """The log-probability of every next token, [R, N + 1, V], by one pass over all tokens."""
     model, params, ids, at = case(kind, name)
     rows, count = after_RN.shape
     pick = lambda x: jnp.tile(x[row : row + 1], (rows, 1))
