@@ -1,11 +1,16 @@
 """Translation: the floor of the task, its pairs, training on them, and the experiment."""
 
+import importlib
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
+import experiments
+from experiments.translation.run import encodings_of
 from posenc_jax import make
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import ModelConfig
@@ -14,6 +19,7 @@ from posenc_jax.lab.model.transformer import Encodings
 from posenc_jax.lab.tasks import floors
 from posenc_jax.lab.tasks.pairs import paired
 from posenc_jax.lab.training.step import State, update
+from posenc_jax.options import FieldError
 
 
 def test_the_grammar_without_order_knows_the_forms_and_not_the_order():
@@ -64,3 +70,54 @@ def test_a_training_step_on_pairs():
         state, metrics = step(state, batch)
         losses.append(float(metrics["loss"]))
     assert losses[-1] < losses[0] - 0.5
+
+
+def config_of(argument="quick", **changes):
+    config = importlib.import_module("configs.translation").get_config(argument)
+    config.update_from_flattened_dict({f.replace("__", "."): v for f, v in changes.items()})
+    return config.to_dict()
+
+
+def test_the_experiment_runs_to_its_report(tmp_path):
+    config = config_of(seeds=1, encoding__name="rope", train__steps=20, sides__cross="t5")
+    experiments.prepare(config, str(tmp_path))()
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert {"2", "4"} == set(summary["results"]["rope"])
+    assert 0.0 < summary["baselines"]["grammar without order"] < 1.0
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model__kind": "decoder"}, ["model.kind", "decoder", "encoder_decoder"]),
+        ({"model__masks__loss": False}, ["model.masks.loss", "False"]),
+        ({"sides__cross": "alibi"}, ["sides.cross", "alibi", "nope", "t5", "rope"]),
+        ({"sides__encoder": "axial"}, ["sides.encoder", "axial", "2 axes"]),
+        ({"sides__encoder": "rope", "sides__decoder": "t5"}, ["sides", "encoding.name"]),
+        ({"task__name": "stdlib"}, ["task.name", "stdlib"]),
+        ({"eval__variants": ("yarn",)}, ["eval.variants"]),
+        ({"encoding__name": "learned", "encoding__length": 20}, ["eval.lengths", "learned", "20"]),
+    ],
+)
+def test_wrong_fields_are_refused_in_one_line(changes, words):
+    config = config_of()
+    for field, value in changes.items():
+        part, name = field.split("__", 1)
+        inside = config[part]["masks"] if name == "masks__loss" else config[part]
+        inside[name.removeprefix("masks__")] = value
+    with pytest.raises(FieldError) as error:
+        experiments.check(config)
+    assert "\n" not in str(error.value)
+    assert all(word in str(error.value) for word in words), str(error.value)
+
+
+def test_either_side_has_an_encoding_of_its_own():
+    checked = experiments.check({**config_of(), "sides": {"decoder": "nope", "cross": "rope"}})
+    found = encodings_of(checked, "t5")
+    assert (found.encoder.bias, found.decoder.bias) != (None, None)
+    assert found.decoder.bias is None
+    assert found.cross.rotate is not None
+    both = encodings_of(experiments.check(config_of()), "t5")
+    assert both.encoder.bias is not None, "control"
+    assert both.decoder.bias is not None, "control"
