@@ -83,7 +83,7 @@ def test_the_experiment_runs_to_its_report(tmp_path):
     experiments.prepare(config, str(tmp_path))()
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert {"2", "4"} == set(summary["results"]["rope"])
-    assert 0.0 < summary["baselines"]["grammar without order"] < 1.0
+    assert 0.0 < summary["baselines"]["grammar without order, size 2"] < 1.0
     assert (tmp_path / "report.html").stat().st_size > 10_000
 
 
@@ -94,6 +94,9 @@ def test_the_experiment_runs_to_its_report(tmp_path):
         ({"model__masks__loss": False}, ["model.masks.loss", "False"]),
         ({"sides__cross": "alibi"}, ["sides.cross", "alibi", "nope", "t5", "rope"]),
         ({"sides__encoder": "axial"}, ["sides.encoder", "axial", "2 axes"]),
+        ({"sides__encoder": "ropes"}, ["sides.encoder", "ropes", "rope"]),
+        ({"encoding__name": "rope+axial"}, ["encoding.name", "axial"]),
+        ({"encoding__bse": 1.0}, ["encoding.bse", "base"]),
         ({"sides__encoder": "rope", "sides__decoder": "t5"}, ["sides", "encoding.name"]),
         ({"task__name": "stdlib"}, ["task.name", "stdlib"]),
         ({"eval__variants": ("yarn",)}, ["eval.variants"]),

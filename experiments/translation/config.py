@@ -11,10 +11,10 @@ from posenc_jax.options import FieldError
 
 
 class SidesConfig(schema.Part):
-    """Encodings of the encoder, the decoder and cross-attention; None: that of the row."""
+    """Encodings of the encoder, the decoder and cross-attention; "": that of the row."""
 
-    encoder: str | None = None
-    decoder: str | None = None
+    encoder: str = ""
+    decoder: str = ""
     cross: Literal["nope", "t5", "rope"] = "nope"
 
 
@@ -51,24 +51,26 @@ def check(config: Config) -> None:
     by_field = {"encoding.name": names} | {
         f"sides.{side}": [name]
         for side, name in {"encoder": sides.encoder, "decoder": sides.decoder}.items()
-        if name is not None
+        if name
     }
     if len(by_field) == 3:
         raise FieldError("sides", "both sides are named, so encoding.name has no effect; name one")
-    encodings.check_used([*names, *_others(sides)], config.encoding.options)
     for field, own in by_field.items():
         for name in own:
             _check_method(config, field, name, found)
-
-
-def _others(sides: SidesConfig) -> list[str]:
-    return [name for name in (sides.encoder, sides.decoder, sides.cross) if name is not None]
+    others = [name for name in (sides.encoder, sides.decoder, sides.cross) if name]
+    encodings.check_used([*names, *others], config.encoding.options)
 
 
 def _check_method(config: Config, field: str, name: str, task: tasks.Task) -> None:
+    try:
+        encoding = encoding_of(config, name)
+    except FieldError as error:
+        path = field if error.path == ("encoding", "name") else error.path
+        raise FieldError(path, error.reason) from None
     checks.sequence(field, name)
     checks.groups(field, name, config.task)
     options = encodings.taken_by(name, config.encoding.options)
     checks.training("train.length", name, options, task.width(config.train.length))
     checks.reach("eval.lengths", name, options, task.width(max(config.eval.lengths)))
-    checks.width("model.width", name, encoding_of(config, name), config.model)
+    checks.width("model.width", name, encoding, config.model)

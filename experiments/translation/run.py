@@ -22,7 +22,9 @@ def measure(config: Config, run: runs.Run) -> dict:
         _measure_method(config, task, name, run)
     sizes, length = (config.train.min_length, config.train.length), config.train.length
     floor, exact_match = floors.floor(line, sizes, length, config.eval.examples).exact_match
-    return summarise(config, task, run, {**task.baselines(), floor: exact_match})
+    return summarise(
+        config, task, run, {**task.baselines(), f"{floor}, size {length}": exact_match}
+    )
 
 
 def encodings_of(config: Config, name: str) -> Encodings:
