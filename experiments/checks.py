@@ -73,8 +73,13 @@ def width(field: str, name: str, encoding: Encoding, model: schema.ModelConfig) 
 
 
 def kind(model: schema.ModelConfig, task: schema.TaskConfig) -> None:
-    """FieldError: an encoder on a task whose targets are among the tokens that it sees."""
+    """FieldError: an encoder on a task whose targets are among the tokens that it sees, or an
+    encoder-decoder on a task of one sequence.
+    """
     known = tasks.options(task.name) | task.options
+    if model.kind == "encoder_decoder":
+        reason = f"'encoder_decoder' reads a source and a target; {task.name} is one sequence"
+        raise FieldError("model.kind", f"{reason}; use 'decoder'")
     if model.kind == "encoder" and not known.get("masked"):
         hide = ", or hide bytes with the task's option `masked`" if "masked" in known else ""
         raise FieldError(

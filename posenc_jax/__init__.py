@@ -10,6 +10,7 @@ from posenc_jax.encoding import (
     at_layer,
 )
 from posenc_jax.encodings import CATALOG, describe, make
+from posenc_jax.huggingface import from_huggingface
 from posenc_jax.layout import Layout, full, layout
 
 __version__ = "0.2.0"
@@ -29,6 +30,7 @@ __all__ = [
     "describe",
     "each_layer",
     "frame",
+    "from_huggingface",
     "full",
     "layout",
     "logits",

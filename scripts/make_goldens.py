@@ -48,7 +48,7 @@ import pathlib
 
 import numpy as np
 import torch
-from goldens import axes, bias, content, inputs, layers, rotary, scaling
+from goldens import axes, bias, content, inputs, layers, models, rotary, scaling
 from goldens.golden import Golden
 
 FOLDER = pathlib.Path(__file__).parents[1] / "tests" / "goldens"
@@ -76,10 +76,28 @@ def row(golden: Golden) -> dict:
     }
 
 
+def save_models() -> None:
+    """Writes whole models of transformers to the folder huggingface: models.json, models.npz."""
+    folder, files = FOLDER / "huggingface", {}
+    folder.mkdir(parents=True, exist_ok=True)
+    with torch.no_grad():
+        rows = []
+        for row, found in models.models():
+            rows.append({"version": importlib.metadata.version("transformers"), **row})
+            files |= {f"{row['case']}/{name}": found[name] for name in found}
+    np.savez_compressed(folder / "models.npz", **files)
+    (folder / "models.json").write_text(json.dumps(rows, indent=1) + "\n")
+    print(f"{len(rows)} models in {folder}")
+
+
 def main() -> None:
     flags = argparse.ArgumentParser(description=__doc__)
-    flags.add_argument("--only", help="one method; the others keep their files and rows")
+    flags.add_argument("--only", help="one method, or huggingface; the others keep their files")
     only = flags.parse_args().only
+    if only in (None, "huggingface"):
+        save_models()
+    if only == "huggingface":
+        return
     FOLDER.mkdir(exist_ok=True)
     manifest = FOLDER / "manifest.json"
     rows = json.loads(manifest.read_text()) if only else []

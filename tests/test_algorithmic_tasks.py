@@ -123,6 +123,22 @@ def indirect(x, o):
     return [line[line.index(source) + (offset - 3 if offset < 3 else offset - 2)]]
 
 
+def translated(x, o):
+    """With 6 nouns of two forms (0 to 11), 4 adjectives and 6 verbs; target words begin at 22."""
+    phrases, verbs, found = [], [], []
+    for word in x:
+        if word < 12:
+            phrases.append([word])
+        elif word < 16:
+            phrases[-1].insert(0, word)
+        else:
+            verbs.insert(0, word - 16)
+    assert len(phrases) == len(verbs) + 1
+    for phrase, verb in zip(phrases, verbs, strict=False):
+        found += [*(22 + word for word in phrase), 38 + 2 * verb + phrase[-1] % 2, EXTRA - SYMBOL]
+    return [*found[:-1], *(22 + word for word in phrases[-1]), EOS - SYMBOL]
+
+
 # name -> (task, options, answer); answer: (symbols of the question, options) -> symbols
 CASES = {
     "duplicate_string": ({}, lambda x, o: [*x, *x, EOS - SYMBOL]),
@@ -150,6 +166,7 @@ CASES = {
     "passkey": ({}, passkey),
     "needle": ({"keys": 12, "noise": 4}, needle),
     "indirect_indexing": ({"alphabet": 32, "reach": 3}, indirect),
+    "translation": ({}, translated),
 }
 LAST = {"needle", "indirect_indexing"}  # the question goes on after SEP
 

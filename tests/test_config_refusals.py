@@ -66,6 +66,7 @@ CASES = [
     ({"encoding__name": "nope", "model__width": 36}, ["config.eval.variants", "36", "rope", "9"]),
     ({"model__kind": "encoder"}, ["config.model.kind", "encoder", "stdlib", "decoder", "masked"]),
     ({"model__kind": "encoder", "task": {"name": "copy"}}, ["config.model.kind", "copy"]),
+    ({"model__kind": "encoder_decoder"}, ["config.model.kind", "stdlib", "one sequence"]),
     ({"task__masked": 1e-6}, ["config.task.masked", "1e-06", "1.53e-05"]),
     ({"task__name": "stdlb"}, ["config.task.name", "stdlb", "stdlib"]),
     ({"task__name": "file:/no/such/corpus"}, ["task.name", "/no/such/corpus"]),

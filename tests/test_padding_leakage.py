@@ -184,6 +184,7 @@ def config(argument="quick"):
     ("field", "value", "words"),
     [
         ("model.kind", "lstm", ["config.model.kind", "lstm", "encoder"]),
+        ("model.kind", "encoder_decoder", ["config.model.kind", "two sequences", "encoder"]),
         ("model.masks.loss", False, ["config.model.masks"]),
         ("encoding.name", "axial", ["config.encoding.name", "axial"]),
         ("encoding.name", "rop", ["config.encoding.name", "rop", "rope"]),

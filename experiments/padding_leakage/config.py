@@ -68,8 +68,9 @@ def check(config: Config) -> None:
     """Raises FieldError for what cannot run, before anything is compiled."""
     chosen = names(config)
     encodings.check_used(chosen, config.encoding.options)
-    if config.model.kind == "lstm":
-        reason = "'lstm' has no attention to mask; choices: encoder, decoder"
+    if config.model.kind not in ("encoder", "decoder"):
+        has = "has no attention to mask" if config.model.kind == "lstm" else "reads two sequences"
+        reason = f"{config.model.kind!r} {has}; choices: encoder, decoder"
         raise FieldError("model.kind", reason)
     if config.model.masks != schema.MaskConfig():
         raise FieldError("model.masks", "all subsets are measured; leave every mask True")

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 from posenc_jax.attention.derivatives import reverse_mode_once
 from posenc_jax.attention.layers import Layer, Tokens, visible
 from posenc_jax.attention.softmax import (
-    cap_slope,
     capped,
     empty,
     finish,
@@ -23,6 +22,7 @@ from posenc_jax.attention.softmax import (
     product,
     sum_to,
     take_in,
+    through_cap,
     transposed,
 )
 from posenc_jax.attention.toeplitz import skew
@@ -178,10 +178,10 @@ def block_bias(plan: Plan, part, q: Tokens, k: Tokens):
 
 
 def masked_scores(plan: Plan, q_BHQC, k_BHKC, bias_BHQK, q: Tokens, k: Tokens):
-    """Masked logits of a block, and their derivative with respect to the products of q and k."""
+    """Masked logits of a block, and the capped products that they are made of."""
     s_BHQK = capped(barrier(product(q_BHQC, transposed(k_BHKC))), plan.cap)
     seen_BHQK = visible(q, k, plan.causal, plan.mask)
-    return masked(s_BHQK, bias_BHQK, seen_BHQK), cap_slope(s_BHQK, plan.cap)
+    return masked(s_BHQK, bias_BHQK, seen_BHQK), s_BHQK
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -226,11 +226,11 @@ def _backward(plan: Plan, kept, g_IBHQC):
             k_BHKC, v_BHKC, k = pick((k_JBHKC, v_JBHKC, blocks.k), j)
             bias_of = lambda part: block_bias(plan, part, q, k)
             bias_BHQK, pull = jax.vjp(bias_of, local(plan, learned, blocks, i, j))
-            s_BHQK, slope = masked_scores(plan, q_BHQC, k_BHKC, bias_BHQK, q, k)
+            s_BHQK, product_BHQK = masked_scores(plan, q_BHQC, k_BHKC, bias_BHQK, q, k)
             p_BHQK = jnp.exp(s_BHQK - log_BHQ1)
             dp_BHQK = barrier(product(g_BHQC, transposed(v_BHKC)))
             ds_BHQK = barrier(p_BHQK * (dp_BHQK - drop_BHQ1))
-            near_BHQK = narrow(ds_BHQK * slope, dtype)
+            near_BHQK = narrow(through_cap(ds_BHQK, product_BHQK, plan.cap), dtype)
             dv_JBHCK = dv_JBHCK.at[j].add(product(g_BHCQ, narrow(p_BHQK, dtype)))
             dk_JBHCK = dk_JBHCK.at[j].add(product(q_BHCQ, near_BHQK))
             if bias_BHQK is not None:

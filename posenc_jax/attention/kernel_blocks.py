@@ -10,7 +10,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from posenc_jax.attention.blockwise import Plan
 from posenc_jax.attention.layers import LANES
-from posenc_jax.attention.softmax import FLOOR, cap_slope, capped
+from posenc_jax.attention.softmax import FLOOR, capped, through_cap
 
 NO_SEGMENT = -2  # of a key that no query sees; that of a filler is -1
 
@@ -120,8 +120,8 @@ def backward_of_queries(plan: Plan, spans: Spans, i, j, given: Given, dq, *rest)
             d_row[...] = jnp.zeros_like(d_row)
 
     def visit(whole: bool):
-        _, ds_KQ, slope = _gradients(plan, given, j, whole)
-        sum_CQ[...] += _product(given.k[...], ds_KQ * slope, 1, 0)
+        _, ds_KQ, dproduct_KQ = _gradients(plan, given, j, whole)
+        sum_CQ[...] += _product(given.k[...], dproduct_KQ, 1, 0)
         if d_row is not None:
             before_1N, after_1N = unskew(ds_KQ)
             n = spans.first_J.shape[0] - 1 + i - j
@@ -150,9 +150,9 @@ def backward_of_keys(plan: Plan, spans: Spans, i, j, given: Given, dk, dv, *rest
                 total[...] = jnp.zeros_like(total)
 
     def visit(whole: bool):
-        p_KQ, ds_KQ, slope = _gradients(plan, given, j, whole)
+        p_KQ, ds_KQ, dproduct_KQ = _gradients(plan, given, j, whole)
         sum_v[...] += _product(given.g[...], p_KQ, 1, 1)
-        sum_k[...] += _product(given.q[...], ds_KQ * slope, 1, 1)
+        sum_k[...] += _product(given.q[...], dproduct_KQ, 1, 1)
         if sum_KL is not None:
             columns = [ds_KQ[:, n : n + LANES] for n in range(0, plan.queries, LANES)]
             sum_KL[...] += sum(columns[1:], columns[0])
@@ -187,24 +187,25 @@ def scale(plan: Plan) -> float:
     return plan.dims.head**-0.5
 
 
-def _logits(plan: Plan, given: Given, j, whole: bool) -> tuple[jax.Array, jax.Array | float]:
-    """Masked logits, and their derivative with respect to the products of q and k."""
-    s_KQ = capped(_product(given.k[...], given.q[...] * scale(plan), 0, 0), plan.cap)
-    slope = cap_slope(s_KQ, plan.cap)
+def _logits(plan: Plan, given: Given, j, whole: bool) -> tuple[jax.Array, jax.Array]:
+    """Masked logits, and the capped products that they are made of."""
+    product_KQ = capped(_product(given.k[...], given.q[...] * scale(plan), 0, 0), plan.cap)
+    s_KQ = product_KQ
     if given.rows is not None:
         s_KQ = s_KQ + skew(*(row[...] for row in given.rows))
     if given.sums is not None:
         after_K1 = given.sums.after[...].T + given.sums.between[0, j]
         s_KQ = s_KQ + given.sums.until[...] + after_K1
-    return (s_KQ if whole else _masked(plan, given, s_KQ)), slope
+    return (s_KQ if whole else _masked(plan, given, s_KQ)), product_KQ
 
 
-def _gradients(plan: Plan, given: Given, j, whole: bool) -> tuple[jax.Array, jax.Array, Any]:
-    """The weights, the logits' gradients, and the slope that `_logits` gives."""
-    s_KQ, slope = _logits(plan, given, j, whole)
+def _gradients(plan: Plan, given: Given, j, whole: bool) -> tuple[jax.Array, ...]:
+    """The weights, the logits' gradients, and those of the products of q and k."""
+    s_KQ, product_KQ = _logits(plan, given, j, whole)
     p_KQ = jnp.exp(s_KQ - given.log[...])
     dp_KQ = _product(given.v[...], given.g[...], 0, 0)
-    return p_KQ, p_KQ * (dp_KQ - given.drop[...]), slope
+    ds_KQ = p_KQ * (dp_KQ - given.drop[...])
+    return p_KQ, ds_KQ, through_cap(ds_KQ, product_KQ, plan.cap)
 
 
 def _masked(plan: Plan, given: Given, s_KQ: jax.Array) -> jax.Array:

@@ -41,9 +41,9 @@ def capped(s: jax.Array, cap: float | None) -> jax.Array:
     return s if cap is None else cap * jnp.tanh(s / cap)
 
 
-def cap_slope(s: jax.Array, cap: float | None) -> jax.Array | float:
-    """The derivative of `capped` at logits that it gave."""
-    return 1.0 if cap is None else 1 - jnp.square(s / cap)
+def through_cap(ds: jax.Array, s: jax.Array, cap: float | None) -> jax.Array:
+    """The gradient of what `capped` made s of; ds is that of s."""
+    return ds if cap is None else ds * (1 - jnp.square(s / cap))
 
 
 def masked(s_BHQK: jax.Array, bias_BHQK: jax.Array | None, visible_BHQK: jax.Array) -> jax.Array:

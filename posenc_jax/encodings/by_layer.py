@@ -20,8 +20,9 @@ from posenc_jax.encodings.rotary_scaling import by_parts_theta, pi, yarn
 from posenc_jax.encodings.rotation import Pairing
 
 
-def _chunked(chunk: int) -> Encoding:
+def chunked(chunk: int) -> Encoding:
     """Hides keys of other chunks: positions 0 .. chunk - 1, chunk .. 2 chunk - 1, and so on."""
+    at_least(1, chunk=chunk)
 
     def bias(params, q_placed, k_placed, dims):
         q_BQ, k_BK = (with_axes(placed) // chunk for placed in (q_placed, k_placed))
@@ -29,6 +30,18 @@ def _chunked(chunk: int) -> Encoding:
         return jnp.where(apart_B1QK > 0, -jnp.inf, 0 * apart_B1QK)  # 0 * NaN refuses a position
 
     return Encoding(bias=bias)
+
+
+def stepped(temperature: float, floor: int) -> Encoding:
+    """Logits of a query at t times 1 + temperature ln(1 + floor((t + 1) / floor))."""
+    at_least(0, temperature=temperature)
+    positive(floor=floor)
+
+    def temper(params, count, q_pos_BQ, dims):
+        steps_BQ = jnp.floor((with_axes(q_pos_BQ).astype(float) + 1) / floor)
+        return (1 + temperature * jnp.log1p(steps_BQ))[..., None]
+
+    return Encoding(temper=temper)
 
 
 def _irope_scores(o, params, q, k, pos, n):
@@ -79,16 +92,8 @@ def irope(
     later, an odd head width.
     """
     at_least(2, every=every)
-    at_least(1, chunk=chunk)
-    positive(floor=floor)
-    at_least(0, temperature=temperature)
-
-    def temper(params, count, q_pos_BQ, dims):
-        steps_BQ = jnp.floor((with_axes(q_pos_BQ).astype(float) + 1) / floor)
-        return (1 + temperature * jnp.log1p(steps_BQ))[..., None]
-
-    turned = rope(base, pairing) if chunk is None else chain(rope(base, pairing), _chunked(chunk))
-    return per_layer([turned] * (every - 1) + [Encoding(temper=temper)])
+    turned = rope(base, pairing) if chunk is None else chain(rope(base, pairing), chunked(chunk))
+    return per_layer([turned] * (every - 1) + [stepped(temperature, floor)])
 
 
 def _in_window(o, pos, s_HTT):

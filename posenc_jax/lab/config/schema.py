@@ -98,12 +98,13 @@ class MaskConfig(Part):
 class ModelConfig(Part):
     """The model; `mlp` is the hidden width as a multiple of `width`.
 
+    layers:   of an encoder-decoder so many on either side.
     kv_heads: heads of keys and values, which queries share; None: as many as of queries.
     sinks:    each layer and head has the logit of one more key, whose value is 0, as gpt-oss has.
     cap:      bound on the products of queries and keys, as Gemma 2 has; None: no bound.
     """
 
-    kind: Literal["decoder", "encoder", "lstm"] = "decoder"
+    kind: Literal["decoder", "encoder", "encoder_decoder", "lstm"] = "decoder"
     width: Rows = 128
     heads: Rows = 4
     kv_heads: Rows | None = None

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -63,58 +63,128 @@ class Norm(nn.Module):
 
 
 class Block(nn.Module):
-    """Pre-norm attention and MLP, each added to the residual stream."""
+    """Pre-norm attention, cross-attention if there is a source, and MLP, each added to x."""
 
     config: ModelConfig
 
     @nn.compact
-    def __call__(self, x_BTD, at_layer, past_BMD=None, cached=None, column=None):
-        """The new hidden states, and (keys, values, features) of all tokens that they can see.
+    def __call__(
+        self,
+        x_BTD,
+        at_layer,
+        at_cross=None,
+        past_BMD=None,
+        cached=(None, None),
+        column=None,
+        source_BKD=None,
+    ):
+        """The new hidden states, and what a cache keeps of attention and of cross-attention.
+
+        Both are (keys, values, features): of all tokens that the new ones can see, and of the
+        source; None if there is none.
 
         Args:
           x_BTD: hidden states of the tokens of the queries.
           at_layer: `frame.layer` of this layer's number.
+          at_cross: the same of cross-attention.
           past_BMD: hidden states of earlier tokens, which are only keys and values.
-          cached: keys, values and features of earlier tokens, into which the new ones are written.
+          cached: of both attentions what was kept before: of earlier tokens, to which the new ones
+            are written, and of the source.
           column: the first column of the new tokens in `cached`.
+          source_BKD: the encoder's output; not read if something is kept of it.
         """
-        c, (time, width) = self.config, x_BTD.shape[1:]
-        head, shared, gain = c.dims.head, c.kv_heads or c.heads, 1 / (2 * c.layers)
-        dense = partial(Dense, dtype=jnp.dtype(c.dtype))
-        heads = lambda x, name, count: dense(count * head, name=name)(x).reshape(
-            *x.shape[:2], count, head
-        )
-        sink_H = weight(self, "sink", nn.initializers.zeros_init(), (c.heads,)) if c.sinks else None
-        options = {"sink_H": sink_H, "cap": c.cap}
+        own, crossed = cached
         seen = x_BTD if past_BMD is None else jnp.concatenate([past_BMD, x_BTD], axis=1)
         h_BKD = Norm(name="attention_norm")(seen)
-        h_BQD = h_BKD[:, -time:]
+        h_BQD = h_BKD[:, -x_BTD.shape[1] :]
         layer = at_layer(h_BQD, None if past_BMD is None else h_BKD)
-        q_BQHC = heads(h_BQD, "query", c.heads)
-        kept = heads(h_BKD, "key", shared), heads(h_BKD, "value", shared), layer.q_kept
-        if cached is not None:
-            kept = jax.tree.map(partial(write, column=column), cached, kept)
+        kept = *_keys_values(self, "", h_BKD), layer.q_kept
+        if own is not None:
+            kept = jax.tree.map(partial(write, column=column), own, kept)
             layer = layer.with_keys(kept[2])
-        k_BKGC, v_BKGC, _ = kept
-        o_BQHC = attend(q_BQHC, k_BKGC, v_BKGC, layer, **options)
-        if self.is_mutable_collection("intermediates"):  # see `Model.attention`
-            self.sow("intermediates", "attention", weights(q_BQHC, k_BKGC, layer, **options))
-        x_BTD = x_BTD + dense(width, gain=gain, name="out")(o_BQHC.reshape(x_BTD.shape))
+        x_BTD = x_BTD + _attended(self, "", h_BQD, kept, layer)
+        if at_cross is not None:
+            h_BQD = Norm(name="cross_norm")(x_BTD)
+            if crossed is None:
+                layer = at_cross(h_BQD, source_BKD)
+                crossed = *_keys_values(self, "cross_", source_BKD), layer.k_kept
+            else:
+                layer = at_cross(h_BQD).with_keys(crossed[2])
+            x_BTD = x_BTD + _attended(self, "cross_", h_BQD, crossed, layer)
+        c, width = self.config, x_BTD.shape[-1]
+        dense = partial(Dense, dtype=jnp.dtype(c.dtype))
         h_BTF = nn.gelu(dense(c.mlp * width, name="up")(Norm(name="mlp_norm")(x_BTD)))
-        return x_BTD + dense(width, gain=gain, name="down")(h_BTF), kept
+        x_BTD = x_BTD + dense(width, gain=1 / (2 * c.layers), name="down")(h_BTF)
+        return x_BTD, (kept, crossed)
+
+
+def _keys_values(block: Block, prefix: str, h_BKD):
+    """Keys and values [B, K, G, C] of one attention of a block."""
+    heads = block.config.kv_heads or block.config.heads
+    return tuple(_heads(block, f"{prefix}{name}", h_BKD, heads) for name in ("key", "value"))
+
+
+def _attended(block: Block, prefix: str, h_BQD, kept, layer):
+    """What one attention of a block adds to the stream, [B, Q, D].
+
+    prefix: the names of its weights begin with it.
+    """
+    c, (k_BKGC, v_BKGC, _) = block.config, kept
+    zeros = nn.initializers.zeros_init()
+    sink_H = weight(block, f"{prefix}sink", zeros, (c.heads,)) if c.sinks else None
+    options = {"sink_H": sink_H, "cap": c.cap}
+    q_BQHC = _heads(block, f"{prefix}query", h_BQD, c.heads)
+    o_BQHC = attend(q_BQHC, k_BKGC, v_BKGC, layer, **options)
+    if block.is_mutable_collection("intermediates"):  # see `Model.attention`
+        block.sow("intermediates", f"{prefix}attention", weights(q_BQHC, k_BKGC, layer, **options))
+    out = Dense(h_BQD.shape[-1], jnp.dtype(c.dtype), 1 / (2 * c.layers), name=f"{prefix}out")
+    return out(o_BQHC.reshape(h_BQD.shape))
+
+
+def _heads(block: Block, name: str, x_BTD, count: int):
+    """An affine map of x to so many heads, [B, T, H, C]."""
+    head = block.config.dims.head
+    made = Dense(count * head, jnp.dtype(block.config.dtype), name=name)(x_BTD)
+    return made.reshape(*x_BTD.shape[:2], count, head)
+
+
+class Source(NamedTuple):
+    """What the decoder attends to: the encoder's output, at the positions of its layout.
+
+    x_BKD:  None where a cache has the keys and values made of it.
+    placed: positions drawn in training, of queries and of keys; None: see `frame`.
+    """
+
+    layout: Layout
+    x_BKD: jax.Array | None = None
+    placed: Any = None
 
 
 class Transformer(nn.Module):
-    """Token embedding, blocks, norm and read-out; an encoder if not `causal`."""
+    """Token embedding, blocks, norm and read-out; causal if the config's kind is "decoder".
+
+    cross:  the encoding of cross-attention to a source.
+    states: the normalised hidden states take the place of the logits.
+    """
 
     encoding: Encoding
     vocab: int
     config: ModelConfig
-    pooled: bool
+    pooled: bool = False
+    cross: Encoding = Encoding()
+    states: bool = False
 
     @nn.compact
     def __call__(
-        self, tokens_BT, layout, placed=None, memory=None, cache=None, remat=False, **form
+        self,
+        tokens_BT,
+        layout,
+        placed=None,
+        memory=None,
+        cache=None,
+        remat=False,
+        source=None,
+        **form,
     ):
         """(logits, hidden states at each layer's input, what each layer keeps for a cache)."""
         c, dims = self.config, self.config.dims
@@ -140,43 +210,100 @@ class Transformer(nn.Module):
             **form,
         )
         x_BTD = view.embed(_embed(self, tokens_BT))
-        kind: Any = nn.remat(Block, static_argnums=2) if remat else Block  # 2: `at_layer`
+        cross = None if source is None else self._across(source, layout, form)
+        source_BKD = None if source is None else source.x_BKD
+        # 2 and 3: `at_layer` and `at_cross`
+        kind: Any = nn.remat(Block, static_argnums=(2, 3)) if remat else Block
         make = partial(kind, c)
         inputs, kept = [], []
-        if memory is None and cache is None and self._alike(view):
-            x_BTD, (inputs, kept) = _scanned(self, make(parent=None), view, x_BTD)
-            return _read_out(self, x_BTD, layout), inputs, kept
+        if memory is None and cache is None and self._alike(view, cross):
+            block = make(parent=None)
+            x_BTD, (inputs, kept) = _scanned(self, block, view, cross, x_BTD, source_BKD)
+            return self._output(x_BTD, layout), inputs, kept
         for n in range(c.layers):
             inputs.append(x_BTD)
             block = make(name=f"block_{n}")
             past = None if memory is None else memory.x[n]
-            cached = None if cache is None else cache.kept[n]
-            x_BTD, keep = block(x_BTD, partial(view.layer, n), past, cached, column)
+            cached = (None, None) if cache is None else cache.kept[n]
+            layers = _layers(n, view, cross)
+            x_BTD, keep = block(x_BTD, *layers, past, cached, column, source_BKD)
             kept.append(keep)
-        return _read_out(self, x_BTD, layout), tuple(inputs), tuple(kept)
+        return self._output(x_BTD, layout), tuple(inputs), tuple(kept)
 
-    def _alike(self, view) -> bool:
+    def _output(self, x_BTD, layout):
+        return Norm(name="norm")(x_BTD) if self.states else _read_out(self, x_BTD, layout)
+
+    def _across(self, source, layout, form):
+        """The frame of cross-attention from the tokens of `layout` to those of the source."""
+        dims, cross = self.config.dims, self.cross
+        params = self.param("cross_encoding", lambda k: cross.init(k, dims))
+        if self.is_initializing():
+            cross, params = Encoding(), {}
+        options = {"placed": source.placed, "mask": self.config.masks.attention, **form}
+        return frame(cross, params, layout, dims, source.layout, **options)
+
+    def _alike(self, *views) -> bool:
         """Whether the blocks are one program that is compiled once. A CPU runs it more slowly."""
         looped = target().loops and not tuned_for_cpu()
         if not looped or self.is_initializing() or self.is_mutable_collection("intermediates"):
             return False
-        return self.config.layers > 1 and view.layers_alike()
+        several = self.config.layers > 1
+        return several and all(view is None or view.layers_alike() for view in views)
 
 
-def _scanned(module, block, view, x_BTD):
+def _layers(n, *views):
+    """For each frame what makes its layer number n; None for None."""
+    return [None if view is None else partial(view.layer, n) for view in views]
+
+
+def _scanned(module, block, view, cross, x_BTD, source_BKD):
     """(hidden states, (inputs of each layer, what each layer keeps)) of all blocks, one program."""
     layers = module.config.layers
     given = [module.get_variable("params", f"block_{n}") for n in range(layers)]
 
     def one(x_BTD, params_n):
         params, n = params_n
-        after, keep = block.apply({"params": params}, x_BTD, partial(view.layer, n))
+        given = x_BTD, *_layers(n, view, cross), None, (None, None), None, source_BKD
+        after, keep = block.apply({"params": params}, *given)
         return after, (x_BTD, keep)
 
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *given)
     x_BTD, every = jax.lax.scan(one, x_BTD, (stacked, jnp.arange(layers)))
     by_layer = [jax.tree.map(lambda x, n=n: x[n], every) for n in range(layers)]
     return x_BTD, tuple(zip(*by_layer, strict=True))
+
+
+class EncoderDecoder(nn.Module):
+    """A Transformer that encodes the source, and one that decodes the target and attends to it.
+
+    encodings: in the encoder, in the decoder, and in cross-attention.
+    """
+
+    encodings: tuple[Encoding, Encoding, Encoding]
+    vocab: int
+    config: ModelConfig
+    pooled: bool = False
+
+    @nn.compact
+    def __call__(self, tokens, layout, placed=None, cache=None, remat=False, **form):
+        """As the decoder's, of a `Pair` of tokens and a `Pair` of layouts.
+
+        With a cache, which has the source, they are those of the target alone.
+        """
+        encoding, decoding, cross = self.encodings
+        drawn, own, across = (None, None, None) if placed is None else placed
+        encodes, decodes = (
+            self.config.model_copy(update={"kind": kind}) for kind in ("encoder", "decoder")
+        )
+        if cache is None:
+            encoder = Transformer(encoding, self.vocab, encodes, states=True, name="encoder")
+            x_BKD, *_ = encoder(tokens.source, layout.source, drawn, remat=remat, **form)
+            source = Source(layout.source, x_BKD, across)
+            tokens, layout = tokens.target, layout.target
+        else:
+            source = Source(cache.source)
+        decoder = Transformer(decoding, self.vocab, decodes, self.pooled, cross, name="decoder")
+        return decoder(tokens, layout, own, cache=cache, remat=remat, source=source, **form)
 
 
 class LSTM(nn.Module):

@@ -1,4 +1,4 @@
-"""A small Transformer as a bundle of pure functions, and an LSTM on the same interface.
+"""A small Transformer as a bundle of pure functions; an encoder-decoder and an LSTM likewise.
 
 `build` wraps the Flax modules of `layers`; no other file uses them.
 """
@@ -13,8 +13,21 @@ from jax.core import Tracer
 
 from posenc_jax.encoding import Encoding, Placed
 from posenc_jax.lab.config.schema import ModelConfig
-from posenc_jax.lab.model.layers import LSTM, Transformer, write
+from posenc_jax.lab.model.layers import LSTM, EncoderDecoder, Transformer, write
+from posenc_jax.lab.tasks.task import Pair
 from posenc_jax.layout import Layout, full, join
+
+
+class Encodings(NamedTuple):
+    """The encodings of an encoder-decoder: of the source, of the target, and between the two.
+
+    cross: acts in cross-attention, on the target's queries and the source's keys, each with the
+      positions of its own side; by default nothing acts there.
+    """
+
+    encoder: Encoding
+    decoder: Encoding
+    cross: Encoding = Encoding()
 
 
 class Memory(NamedTuple):
@@ -29,15 +42,22 @@ class Cache(NamedTuple):
 
     Empty columns have segment 0. Keys are stored before the rotation, because the rotation of some
     methods depends on the current length.
+
+    kept:   of each layer (k_BKHC, v_BKHC, feat) of these tokens, and the same of the source.
+    source: the source's tokens, in an encoder-decoder.
     """
 
     layout: Layout
-    kept: tuple[Any, ...]  # (k_BKHC, v_BKHC, feat) of each layer
+    kept: tuple[Any, ...]
     filled: jax.Array
+    source: Layout | None = None
 
 
 class Model(NamedTuple):
     """A model as pure functions of explicit parameters; an LSTM has only `init` and `apply`.
+
+    An encoder-decoder has no `extend` and no `attention`. `apply` and `place` take a `Pair` for
+    tokens_BT and a `Pair` for layout, and logits are the target's; `decode` takes the target alone.
 
     init:   (key) -> params.
     apply:  (params, tokens_BT, layout, placed=None, remat=False, **form) -> logits [B, T, V], or
@@ -52,13 +72,14 @@ class Model(NamedTuple):
     decode: (params, tokens_BT, layout, cache) -> (logits, cache): the next tokens, one or many.
             ValueError: they do not fit into the cache; if `cache.filled` is traced, the logits are
             NaN instead.
-    start:  (params, batch, capacity) -> an empty cache.
+    start:  (params, batch, capacity) -> an empty cache; of an encoder-decoder
+            (params, source_BK, layout, capacity), which encodes the source.
     attention: (params, tokens_BT, layout, **form) -> the weights of each layer, [B, H, Q, K].
     """
 
     init: Callable[[jax.Array], Any]
     apply: Callable[..., jax.Array]
-    place: Callable[[jax.Array, Layout], Placed] = lambda key, layout: None
+    place: Callable[[jax.Array, Any], Placed] = lambda key, layout: None
     extend: Callable[..., tuple[jax.Array, Memory]] | None = None
     decode: Callable[..., tuple[jax.Array, Cache]] | None = None
     start: Callable[..., Cache] | None = None
@@ -67,7 +88,7 @@ class Model(NamedTuple):
 
 def build(
     config: ModelConfig,
-    encoding: Encoding,
+    encoding: Encoding | Encodings,
     vocab: int,
     *,
     pooled: bool = False,
@@ -78,33 +99,47 @@ def build(
 
     Args:
       config: kind, widths, masks and dtype.
-      encoding: the position encoding; an LSTM uses none.
+      encoding: the position encoding; of an encoder-decoder its `Encodings`; an LSTM uses none.
       vocab: number of token ids, which is also the number of logits.
       pooled: one output for each sequence, from the mean over its tokens.
       axes: axes of the positions: 1 for sequences, 2 for (row, column).
-      features: the width of the vectors [B, T, features] that the model reads, through a linear
-        map; None: it reads token ids.
+      features: the width of the vectors [B, T, features] that the model, or its encoder, reads
+        through a linear map; None: it reads token ids.
 
     Raises:
-      ValueError: the encoding does not fit the model's widths.
+      ValueError: the encoding does not fit the model's widths or its kind.
     """
-    module: Any = (
-        LSTM(vocab, config, pooled)
-        if config.kind == "lstm"
-        else Transformer(encoding, vocab, config, pooled)
-    )
+    _check_kind(config.kind, encoding)
+    if isinstance(encoding, Encodings):
+        module: Any = EncoderDecoder(encoding, vocab, config, pooled)
+    elif config.kind == "lstm":
+        module = LSTM(vocab, config, pooled)
+    else:
+        module = Transformer(encoding, vocab, config, pooled)
     run = lambda params, *given, **rest: module.apply({"params": params}, *given, **rest)
 
     def init(key):
         words = jnp.zeros((1, 2), jnp.int32)
         tokens = words if features is None else jnp.zeros((1, 2, features))
-        return module.init(key, tokens, _unpadded(1, 2, axes))["params"]
+        at = _unpadded(1, 2, axes)
+        paired = isinstance(encoding, Encodings)
+        given = (Pair(tokens, words), Pair(at, at)) if paired else (tokens, at)
+        return module.init(key, *given)["params"]
 
     def apply(params, tokens_BT, layout, placed=None, remat=False, **form):
         return run(params, tokens_BT, layout, placed=placed, remat=remat, **form)[0]
 
     if config.kind == "lstm":
         return Model(init, apply)
+
+    if isinstance(encoding, Encodings):
+        return Model(
+            init,
+            apply,
+            place=partial(_drawn_pair, encoding),
+            decode=partial(_decode, run),
+            start=partial(_start_pair, run, axes),
+        )
 
     def attention(params, tokens_BT, layout, **form):
         found = run(params, tokens_BT, layout, mutable=["intermediates"], **form)[1]
@@ -136,6 +171,29 @@ def classifier(
         return model.apply(params, patch_BTF, layout, placed, remat)[:, None]
 
     return model._replace(apply=apply)
+
+
+def _check_kind(kind: str, encoding: Encoding | Encodings) -> None:
+    """ValueError: encodings of another kind of model, or one in cross-attention that cannot act."""
+    paired = kind == "encoder_decoder"
+    if isinstance(encoding, Encodings) != paired:
+        wanted = "Encodings(encoder, decoder, cross)" if paired else "one Encoding"
+        given = type(encoding).__name__
+        raise ValueError(f"encoding: {given}; a model of kind {kind!r} takes {wanted}")
+    if isinstance(encoding, Encodings) and encoding.cross.embed is not None:
+        raise ValueError("cross: this encoding acts at the input of a model, not in attention")
+
+
+def _drawn_pair(encodings: Encodings, key, layout: Pair):
+    """See `Model.place`: of the encoder, of the decoder, and of cross-attention (queries, keys)."""
+    keys = iter(jax.random.split(key, 4))
+    source, target, cross = encodings
+    across = tuple(_drawn(cross, next(keys), side) for side in (layout.target, layout.source))
+    return (
+        _drawn(source, next(keys), layout.source),
+        _drawn(target, next(keys), layout.target),
+        across,
+    )
 
 
 def _drawn(encoding, key, layout):
@@ -182,6 +240,28 @@ def _start(run, axes, params, batch, capacity):
     tokens = jnp.zeros((batch, capacity), jnp.int32)
     everywhere = _unpadded(batch, capacity, axes)
     kept = jax.eval_shape(run, params, tokens, everywhere)[2]
+    return _empty(batch, everywhere, kept)
+
+
+def _start_pair(run, axes, params, source_BK, layout, capacity):
+    """See `Model.start`."""
+    batch = len(source_BK)
+
+    def kept(time):
+        words = jnp.zeros((batch, time), jnp.int32)
+        pair = Pair(source_BK, words), Pair(layout, _unpadded(batch, time, axes))
+        return run(params, *pair)[2]
+
+    cache = _empty(batch, _unpadded(batch, capacity, axes), jax.eval_shape(partial(kept, capacity)))
+    # What is kept of the source does not depend on the target; one token of it is needed.
+    both = zip(cache.kept, kept(1), strict=True)
+    each_row = lambda leaf: jnp.broadcast_to(leaf, (batch, *leaf.shape[1:]))
+    source = jax.tree.map(each_row, layout.replace(counted=False))
+    return cache._replace(kept=tuple((own, one[1]) for (own, _), one in both), source=source)
+
+
+def _empty(batch, everywhere, kept):
+    """A cache without tokens, of the shapes of a layout and of what is kept of its tokens."""
     empty = lambda leaf: jnp.zeros((batch, *leaf.shape[1:]), leaf.dtype)
     layout, kept = jax.tree.map(empty, (everywhere.replace(counted=False), kept))
     return Cache(layout, kept, jnp.zeros((), jnp.int32))

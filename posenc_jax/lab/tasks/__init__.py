@@ -24,6 +24,7 @@ from posenc_jax.lab.tasks import (
     state,
     tfds_folder,
     tfds_tasks,
+    translation,
 )
 from posenc_jax.lab.tasks.task import Plan, Task, check_size
 from posenc_jax.options import FieldError, checked, choices_for
@@ -60,6 +61,7 @@ TASKS: dict[str, Callable[..., Task | Plan]] = {
     "indirect_indexing": retrieval.indirect_indexing,
     "associative_recall": recall.associative_recall,
     "periodic": recall.periodic,
+    "translation": translation.translation,
 }
 
 IMAGES: dict[str, Callable[..., Task]] = {"digits": images.digits}

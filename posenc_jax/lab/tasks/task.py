@@ -36,6 +36,13 @@ Part = tuple[Any, Any]  # see `question_answer`
 Rule = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]  # see `generated`
 
 
+class Pair(NamedTuple):
+    """What an encoder-decoder has two of: tokens [B, K] and [B, T], or their layouts."""
+
+    source: Any
+    target: Any
+
+
 class Batch(NamedTuple):
     """A batch for next-token prediction: rows of different sizes, padded to one static width.
 

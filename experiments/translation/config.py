@@ -1,0 +1,76 @@
+"""The config of a translation, the encodings that it names, and what it refuses."""
+
+from typing import Literal
+
+from experiments import checks
+from posenc_jax import encodings
+from posenc_jax.encoding import Encoding
+from posenc_jax.lab import tasks
+from posenc_jax.lab.config import schema
+from posenc_jax.options import FieldError
+
+
+class SidesConfig(schema.Part):
+    """Encodings of the encoder, the decoder and cross-attention; "": that of the row."""
+
+    encoder: str = ""
+    decoder: str = ""
+    cross: Literal["nope", "t5", "rope"] = "nope"
+
+
+class Config(schema.TrainedConfig):
+    """By default translation, one encoding on both sides; a task's answer is the target."""
+
+    mostly_compiles = True
+
+    task: schema.TaskConfig = schema.TaskConfig(name="translation")
+    sides: SidesConfig = SidesConfig()
+    model: schema.ModelConfig = schema.ModelConfig(kind="encoder_decoder")
+    eval: schema.EvalConfig
+
+
+def encoding_of(config: Config, name: str) -> Encoding:
+    """The encoding `name` with the options of the config that it takes."""
+    return encodings.make(name, **encodings.taken_by(name, config.encoding.options))
+
+
+def check(config: Config) -> None:
+    """Raises FieldError for what cannot run, before anything is compiled."""
+    if config.model.kind != "encoder_decoder":
+        reason = f"{config.model.kind!r} reads one sequence; use 'encoder_decoder'"
+        raise FieldError("model.kind", reason)
+    if not config.model.masks.loss:
+        raise FieldError("model.masks.loss", "False would count the source in the loss; use True")
+    if config.eval.variants:
+        raise FieldError("eval.variants", "weights are read as they were trained; leave it empty")
+    found = tasks.check(config.task.name, checks.sizes(config), **config.task.options)
+    if not isinstance(found, tasks.Task) or found.metric != "exact_match":
+        reason = f"{config.task.name} has no questions and answers to make pairs of"
+        raise FieldError("task.name", reason)
+    names, sides = config.encoding.names, config.sides
+    by_field = {"encoding.name": names} | {
+        f"sides.{side}": [name]
+        for side, name in {"encoder": sides.encoder, "decoder": sides.decoder}.items()
+        if name
+    }
+    if len(by_field) == 3:
+        raise FieldError("sides", "both sides are named, so encoding.name has no effect; name one")
+    for field, own in by_field.items():
+        for name in own:
+            _check_method(config, field, name, found)
+    others = [name for name in (sides.encoder, sides.decoder, sides.cross) if name]
+    encodings.check_used([*names, *others], config.encoding.options)
+
+
+def _check_method(config: Config, field: str, name: str, task: tasks.Task) -> None:
+    try:
+        encoding = encoding_of(config, name)
+    except FieldError as error:
+        path = field if error.path == ("encoding", "name") else error.path
+        raise FieldError(path, error.reason) from None
+    checks.sequence(field, name)
+    checks.groups(field, name, config.task)
+    options = encodings.taken_by(name, config.encoding.options)
+    checks.training("train.length", name, options, task.width(config.train.length))
+    checks.reach("eval.lengths", name, options, task.width(max(config.eval.lengths)))
+    checks.width("model.width", name, encoding, config.model)

@@ -1,0 +1,126 @@
+"""Translation: the floor of the task, its pairs, training on them, and the experiment."""
+
+import importlib
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import experiments
+from experiments.translation.run import encodings_of
+from posenc_jax import make
+from posenc_jax.lab import tasks
+from posenc_jax.lab.config.schema import ModelConfig
+from posenc_jax.lab.model import transformer
+from posenc_jax.lab.model.transformer import Encodings
+from posenc_jax.lab.tasks import floors
+from posenc_jax.lab.tasks.pairs import paired
+from posenc_jax.lab.training.step import State, update
+from posenc_jax.options import FieldError
+
+
+def test_the_grammar_without_order_knows_the_forms_and_not_the_order():
+    """With one word of a kind left the rule is right; it is the best that tables and bags know."""
+    task = tasks.make("translation")
+    scores = floors.predictors(task, (1, 3), 2, examples=256, fitted=512)
+    best = max(scores, key=lambda name: scores[name].token_accuracy)
+    assert best == "grammar without order"
+    assert 0.6 < scores[best].token_accuracy < 0.9
+    assert scores[best].exact_match < 0.2
+    test = floors._tested(task, 2, 256)
+    guess_BT = floors._guesses(task.bag[best], task.vocab, test)
+    wrong_BT = test.answer_BT & (guess_BT != test.targets_BT)
+    last_BT = test.answer_BT & (np.cumsum(test.answer_BT[:, ::-1], 1)[:, ::-1] == 1)
+    assert not wrong_BT[last_BT].any(), "the end is known"
+    assert wrong_BT.any(axis=1).mean() > 0.8, "control"
+
+
+@pytest.mark.parametrize("padding", ["right", "left"])
+def test_a_pair_has_the_tokens_of_the_line(padding):
+    plain = tasks.make("translation", padding=padding)
+    index_B = jnp.arange(8)
+    line = plain.test((), index_B, 3, plain.width(3))
+    pair = paired(plain).test((), index_B, 3, plain.width(3))
+    for row in range(8):
+        token_T, at = line.tokens_BT[row], (pair.layout.source, pair.layout.target)
+        source, target = (np.asarray(side.segment_BT[row]) > 0 for side in at)
+        whole = np.asarray(line.layout.segment_BT[row]) > 0
+        assert (source ^ target).tolist() == whole.tolist()
+        assert token_T[source][0] == tasks.task.BOS
+        assert token_T[target][0] == tasks.task.SEP
+        for side, inside in zip(at, (source, target), strict=True):
+            assert side.pos_BT[row][inside].tolist() == list(range(inside.sum()))
+    assert (pair.weights_BT == line.weights_BT).all()
+    assert (pair.targets_BT == line.targets_BT).all()
+
+
+def test_a_training_step_on_pairs():
+    task = paired(tasks.make("translation"))
+    config = ModelConfig(kind="encoder_decoder", width=16, heads=2, layers=1, mlp=2)
+    model = transformer.build(config, Encodings(make("rope"), make("t5")), task.vocab)
+    tx = optax.adam(1e-2)
+    params = model.init(jax.random.key(0))
+    state = State(params, tx.init(params), jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
+    batch = task.sample((), jax.random.key(1), jnp.full(8, 2, jnp.int32), task.width(2))
+    step, losses = jax.jit(update(model, tx)), []
+    for _ in range(5):
+        state, metrics = step(state, batch)
+        losses.append(float(metrics["loss"]))
+    assert losses[-1] < losses[0] - 0.5
+
+
+def config_of(argument="quick", **changes):
+    config = importlib.import_module("configs.translation").get_config(argument)
+    config.update_from_flattened_dict({f.replace("__", "."): v for f, v in changes.items()})
+    return config.to_dict()
+
+
+def test_the_experiment_runs_to_its_report(tmp_path):
+    config = config_of(seeds=1, encoding__name="rope", train__steps=20, sides__cross="t5")
+    experiments.prepare(config, str(tmp_path))()
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert {"2", "4"} == set(summary["results"]["rope"])
+    assert 0.0 < summary["baselines"]["grammar without order, size 2"] < 1.0
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model__kind": "decoder"}, ["model.kind", "decoder", "encoder_decoder"]),
+        ({"model__masks__loss": False}, ["model.masks.loss", "False"]),
+        ({"sides__cross": "alibi"}, ["sides.cross", "alibi", "nope", "t5", "rope"]),
+        ({"sides__encoder": "axial"}, ["sides.encoder", "axial", "2 axes"]),
+        ({"sides__encoder": "ropes"}, ["sides.encoder", "ropes", "rope"]),
+        ({"encoding__name": "rope+axial"}, ["encoding.name", "axial"]),
+        ({"encoding__bse": 1.0}, ["encoding.bse", "base"]),
+        ({"sides__encoder": "rope", "sides__decoder": "t5"}, ["sides", "encoding.name"]),
+        ({"task__name": "stdlib"}, ["task.name", "stdlib"]),
+        ({"eval__variants": ("yarn",)}, ["eval.variants"]),
+        ({"encoding__name": "learned", "encoding__length": 20}, ["eval.lengths", "learned", "20"]),
+    ],
+)
+def test_wrong_fields_are_refused_in_one_line(changes, words):
+    config = config_of()
+    for field, value in changes.items():
+        part, name = field.split("__", 1)
+        inside = config[part]["masks"] if name == "masks__loss" else config[part]
+        inside[name.removeprefix("masks__")] = value
+    with pytest.raises(FieldError) as error:
+        experiments.check(config)
+    assert "\n" not in str(error.value)
+    assert all(word in str(error.value) for word in words), str(error.value)
+
+
+def test_either_side_has_an_encoding_of_its_own():
+    checked = experiments.check({**config_of(), "sides": {"decoder": "nope", "cross": "rope"}})
+    found = encodings_of(checked, "t5")
+    assert (found.encoder.bias, found.decoder.bias) != (None, None)
+    assert found.decoder.bias is None
+    assert found.cross.rotate is not None
+    both = encodings_of(experiments.check(config_of()), "t5")
+    assert both.encoder.bias is not None, "control"
+    assert both.decoder.bias is not None, "control"
