@@ -96,6 +96,12 @@ def irope(
     return per_layer([turned] * (every - 1) + [stepped(temperature, floor)])
 
 
+def _local_layers(every: int, window: int, near: Encoding, everywhere: Encoding) -> Encoding:
+    """`near` within a window; `everywhere` in the last of `every` layers."""
+    at_least(2, every=every, window=window)
+    return per_layer([chain(near, windowed(window - 1))] * (every - 1) + [everywhere])
+
+
 def _in_window(o, pos, s_HTT):
     """Definition: keys `window` or more tokens away are hidden, except in global layers."""
     if not (o.layer + 1) % o.every:
@@ -143,10 +149,8 @@ def local_global(
     FieldError: every below 2, a base not positive, window below 2, factor below 1; later, an odd
     head width.
     """
-    at_least(2, every=every, window=window)
     positive(local_base=local_base)
-    local = chain(rope(local_base, pairing), windowed(window - 1))
-    return per_layer([local] * (every - 1) + [pi(base, pairing, factor)])
+    return _local_layers(every, window, rope(local_base, pairing), pi(base, pairing, factor))
 
 
 def _with_yarn(o, ramp):
@@ -192,10 +196,8 @@ def olmo3(
     FieldError: every below 2, window below 2, base or length not positive, factor below 1; later,
     an odd head width.
     """
-    at_least(2, every=every, window=window)
-    local = chain(rope(base, pairing), windowed(window - 1))
     everywhere = yarn(base, pairing, factor, length, ramp="pairs_truncated")
-    return per_layer([local] * (every - 1) + [everywhere])
+    return _local_layers(every, window, rope(base, pairing), everywhere)
 
 
 @method(
@@ -228,7 +230,5 @@ def gpt_oss(
     FieldError: every below 2, window below 2, base not above 1, length not positive, factor below
     1; later, an odd head width.
     """
-    at_least(2, every=every, window=window)
     everywhere = yarn(base, pairing, factor, length, ramp="pairs")
-    local = chain(everywhere, windowed(window - 1))
-    return per_layer([local] * (every - 1) + [everywhere])
+    return _local_layers(every, window, everywhere, everywhere)
