@@ -47,36 +47,39 @@ def encoding_of(name: str, **options: Any) -> Encoding:
 
 @functools.cache
 def case(name: str, kind: str = "decoder", attention_mask: bool = True) -> Case:
-    """The method's case; cached. All kinds have the weights that the decoder begins with."""
+    """The method's case; cached. All kinds have the same weights."""
     masks = CONFIG.masks.model_copy(update={"attention": attention_mask})
-    encoding = encoding_of(name)
-    model = model_of(name, encoding, CONFIG.model_copy(update={"kind": kind, "masks": masks}))
-    if (kind, attention_mask) != ("decoder", True):
-        return Case(card(name), encoding, model, case(name).params, model.apply)
-    fresh = model.init(jax.random.key(0))
-    params = {**fresh, "encoding": stir(fresh["encoding"], zlib.crc32(name.encode()))}
-    return Case(card(name), encoding, model, params, model.apply)
+    config = CONFIG.model_copy(update={"kind": kind, "masks": masks})
+    return _case(name, encoding_of(name), config)
 
 
 def with_options(name: str, **options: Any) -> Case:
     """The method with other options, in a model whose other weights are the same for all."""
-    encoding = encoding_of(name, **options)
-    config = CONFIG.model_copy(update={"layers": layers(encoding)})
+    return _case(name, encoding_of(name, **options), CONFIG)
+
+
+def _case(name: str, encoding: Encoding, config: ModelConfig) -> Case:
+    """Weights outside the encoding depend on their shapes alone, so many methods share them."""
+    config = config.model_copy(update=shape(encoding))
     own = stir(encoding.init(jax.random.key(0), config.dims), zlib.crc32(name.encode()))
-    model = model_of(name, encoding, config)
-    return Case(card(name), encoding, model, {**stem(config), "encoding": own}, model.apply)
+    model = transformer.build(config, encoding, VOCAB, axes=card(name).axes)
+    params = {**stem(config.layers, config.sinks), "encoding": own}
+    return Case(card(name), encoding, model, params, model.apply)
 
 
 @functools.cache
-def stem(config: ModelConfig) -> Any:
+def stem(layers: int, sinks: bool) -> Any:
+    config = CONFIG.model_copy(update={"layers": layers, "sinks": sinks})
     return transformer.build(config, Encoding(), VOCAB).init(jax.random.key(0))
 
 
-def model_of(name: str, encoding: Encoding, config: ModelConfig) -> transformer.Model:
-    sinks, cap = config.sinks and normalised(encoding), (capped(encoding) and config.cap) or None
-    given = {"layers": layers(encoding), "sinks": sinks, "cap": cap}
-    config = config.model_copy(update=given)
-    return transformer.build(config, encoding, VOCAB, axes=card(name).axes)
+def shape(encoding: Encoding) -> dict[str, Any]:
+    """The fields of the model's config that follow from the method."""
+    return {
+        "layers": layers(encoding),
+        "sinks": normalised(encoding),
+        "cap": CAP if capped(encoding) else None,
+    }
 
 
 def normalised(encoding: Encoding) -> bool:

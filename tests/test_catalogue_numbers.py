@@ -27,7 +27,7 @@ from tests.catalogue import (
 )
 
 DIMS = Dims(32, 4, 8, 2)
-LENGTHS = (1, 5, TIME)
+LENGTHS = (1, TIME)
 FAR = 10_000
 
 
