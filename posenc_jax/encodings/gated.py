@@ -18,7 +18,6 @@ from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings.bias import layered
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least
-from posenc_jax.encodings.definitions import dots, sigmoid
 from posenc_jax.tuning import look_up_each
 
 # Keys whose sums are one product with a triangle of ones; the totals of such stretches are summed
@@ -58,25 +57,12 @@ def no_sum(params, q) -> jax.Array:
     return jnp.zeros_like(q.x_BTHC[..., :1].swapaxes(1, 2), widest(q.x_BTHC.dtype))
 
 
-def _cope_scores(o, params, q_THC, k_THC, pos_T, n):
-    s_HTT, e_PC = dots(q_THC, k_THC), params["table"]
-    out_HTT = s_HTT.copy()
-    scale = np.sqrt(q_THC.shape[-1]) if o.scaled else 1
-    for h, i, j in np.ndindex(s_HTT.shape):
-        p = min(sum(sigmoid(s_HTT[h, i, l]) for l in range(j, i + 1)), o.length - 1)
-        low, high = int(np.floor(p)), int(np.ceil(p))
-        at_low, at_high = (np.dot(q_THC[i, h], e_PC[row]) for row in (low, high))
-        out_HTT[h, i, j] += ((p - low) * at_high + (1 - p + low) * at_low) / scale
-    return out_HTT
-
-
 @method(
     kind="content",
     formula="q.(k + E[p]) / sqrt(C), p = sum of sigmoid(q.k[l] / sqrt(C)) over l = j .. i",
     paper="Golovneva et al. 2024, arXiv 2405.18719",
     beyond="clamp",
     axes=0,
-    scores=_cope_scores,
     example={"length": 8},
     reference="x-transformers",
 )
@@ -121,20 +107,11 @@ def cope(length: int = 64, scaled: bool = True, shared: bool = False) -> Encodin
     return layered(Encoding(init=init, walk=Walk(score=score, start=start)), shared)
 
 
-def _fox_scores(o, params, q_THC, k_THC, pos_T, n):
-    s_HTT, x_TD = dots(q_THC, k_THC), q_THC.reshape(len(q_THC), -1)
-    f_TH = sigmoid(x_TD @ params["gate"] + params["gate_bias"])
-    for h, i, j in np.ndindex(s_HTT.shape):
-        s_HTT[h, i, j] += sum(np.log(f_TH[l, h]) for l in range(j + 1, i + 1))
-    return s_HTT
-
-
 @method(
     kind="content",
     formula="q.k / sqrt(C) + sum of ln sigmoid(w[h].x[l] + b[h]) over l = j + 1 .. i",
     paper="Lin et al. 2025, arXiv 2503.02130",
     axes=0,
-    scores=_fox_scores,
     reference="fla-core, x-transformers",
 )
 def fox() -> Encoding:
@@ -163,23 +140,12 @@ def fox() -> Encoding:
     return each_layer(Encoding(init=init, walk=walk))
 
 
-def _fox_rows_scores(o, params, q_THC, k_THC, pos_T, n):
-    s_HTT, x_TD = dots(q_THC, k_THC), q_THC.reshape(len(q_THC), -1)
-    for h, i, j in np.ndindex(s_HTT.shape):
-        reader_W = x_TD[i] @ params["readers"][:, h]
-        for l in range(j, i):
-            gate = reader_W @ (x_TD[l] @ params["keepers"][:, h]) / np.sqrt(o.width)
-            s_HTT[h, i, j] += np.log(sigmoid(gate))
-    return s_HTT
-
-
 @method(
     kind="content",
     formula="q.k / sqrt(C) + sum of ln sigmoid(A[h] x[i] . B[h] x[l] / sqrt(width)) over "
     "l = j .. i - 1",
     paper="no paper; the package's PerRowDataDependentAlibi, after arXiv 2503.02130",
     axes=0,
-    scores=_fox_rows_scores,
     reference="x-transformers",
 )
 def fox_rows(width: int = 8) -> Encoding:
@@ -221,23 +187,11 @@ def fox_rows(width: int = 8) -> Encoding:
     return each_layer(Encoding(init=init, walk=walk))
 
 
-def _stick_breaking_scores(o, params, q_THC, k_THC, pos_T, n):
-    s_HTT = dots(q_THC, k_THC)
-    out_HTT = np.full(s_HTT.shape, -np.inf)
-    for h, i, j in np.ndindex(s_HTT.shape):
-        newest = i if o.own else i - 1
-        if j <= newest:
-            rest = np.prod([1 - sigmoid(s_HTT[h, i, l]) for l in range(j + 1, newest + 1)])
-            out_HTT[h, i, j] = np.log(sigmoid(s_HTT[h, i, j]) * rest)
-    return out_HTT
-
-
 @method(
     kind="content",
     formula="weight b[j] * product of 1 - b[l] over l = j + 1 .. i - 1, b = sigmoid(q.k / sqrt(C))",
     paper="Tan et al. 2025, arXiv 2410.17980",
     axes=0,
-    scores=_stick_breaking_scores,
     reference="fla-core",
 )
 def stick_breaking(own: bool = False) -> Encoding:

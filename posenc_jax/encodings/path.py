@@ -12,29 +12,10 @@ from posenc_jax.dtypes import widest
 from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least
-from posenc_jax.encodings.definitions import sigmoid
 from posenc_jax.encodings.gated import stretches
 
 STRETCH = 64  # keys whose product of reflections is made by one triangular solve
 TINY = 1e-6  # added to a squared norm before the division
-
-
-def _path_scores(o, params, q_THC, k_THC, pos_T, n):
-    time, heads, head = q_THC.shape
-    x_TD = q_THC.reshape(time, -1)
-    beta_TH = 2 * sigmoid(x_TD @ params["beta"] + params["beta_bias"])
-    s_HTT = np.zeros((heads, time, time))
-    for h in range(heads):
-        w_TC = x_TD @ params["down"] @ params["up"][:, h]
-        w_TC = w_TC / np.sqrt((w_TC**2).sum(axis=1, keepdims=True) + 1e-6)
-        turn_TCC = [np.eye(head) - beta_TH[t, h] * np.outer(w_TC[t], w_TC[t]) for t in range(time)]
-        for i in range(time):
-            for j in range(i + 1):
-                between = np.eye(head)
-                for s in range(j + 1, i + 1):
-                    between = between @ turn_TCC[s]
-                s_HTT[h, i, j] = k_THC[j, h] @ between @ q_THC[i, h] / np.sqrt(head)
-    return s_HTT
 
 
 @method(
@@ -42,7 +23,6 @@ def _path_scores(o, params, q_THC, k_THC, pos_T, n):
     formula="k.(product of I - beta[l] w[l] w[l]^T over l = j + 1 .. i) q / sqrt(C)",
     paper="Yang et al. 2025, arXiv 2505.16381",
     axes=0,
-    scores=_path_scores,
     reference="fla-core",
 )
 def path(rank: int = 32) -> Encoding:

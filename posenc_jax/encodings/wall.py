@@ -2,27 +2,14 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from posenc_jax.combinators import each_layer
 from posenc_jax.dtypes import widest
 from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings.card import method
-from posenc_jax.encodings.definitions import sigmoid
 from posenc_jax.encodings.gated import stretches
 
 STRETCH = 16  # keys whose decays are in memory at once, [B, H, Q, STRETCH, C]
-
-
-def _wall_scores(o, params, q_THC, k_THC, pos_T, n):
-    time, heads, head = q_THC.shape
-    x_TD = q_THC.reshape(time, -1)
-    s_HTT = np.zeros((heads, time, time))
-    for h, i, j in np.ndindex(s_HTT.shape):
-        gate_TC = sigmoid(x_TD @ params["gate"][:, h] + params["gate_bias"][h])
-        kept_C = np.prod(gate_TC[j + 1 : i + 1], axis=0)
-        s_HTT[h, i, j] = np.sum(q_THC[i, h] * k_THC[j, h] * kept_C) / np.sqrt(head)
-    return s_HTT
 
 
 @method(
@@ -31,7 +18,6 @@ def _wall_scores(o, params, q_THC, k_THC, pos_T, n):
     " / sqrt(C)",
     paper="Tilde Research, blog.tilderesearch.com/blog/wall-attn; fla-core's naive_wall_attn",
     axes=0,
-    scores=_wall_scores,
     example={"gate_bias": 0.0},
     reference="fla-core",
 )
