@@ -185,8 +185,7 @@ def sandwich(channels: int = 128, base: float = 10_000.0, first: Literal[0, 1] =
 
     def bias(params, q_placed, k_placed, dims):
         # cos(x - y) = cos x cos y + sin x sin y: one product instead of Q x K x waves cosines.
-        exact = jax.lax.Precision.HIGHEST
-        sum_BQK = jnp.einsum("bqw,bkw->bqk", code(q_placed), code(k_placed), precision=exact)
+        sum_BQK = jnp.einsum("bqw,bkw->bqk", code(q_placed), code(k_placed), precision="highest")
         factor_H = dims.heads / (8 * (1 + jnp.arange(dims.heads, dtype=float)))
         return per_head(factor_H) * sum_BQK[:, None]
 

@@ -26,8 +26,7 @@ def network(params, *x_BQK: jax.Array) -> jax.Array:
     hidden = b1_F[None, None, None]
     for x, w_F in zip(x_BQK, w1_AF, strict=True):
         hidden = hidden + x[..., None] * w_F[None, None, None]
-    exact = jax.lax.Precision.HIGHEST
-    return jnp.einsum("bqkf,fh->bhqk", jax.nn.relu(hidden), w2_FH, precision=exact)
+    return jnp.einsum("bqkf,fh->bhqk", jax.nn.relu(hidden), w2_FH, precision="highest")
 
 
 def small_network(key: jax.Array, axes: tuple[int, ...], hidden: int, heads: int):

@@ -5,15 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.combinators import each_layer
-from posenc_jax.dtypes import widest
 from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings import rotation
 from posenc_jax.encodings.bias import offsets, per_head
 from posenc_jax.encodings.bias_formulas import alibi_slopes
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import positive, require, with_axes
-from posenc_jax.encodings.gated import no_sum, sums_after
-from posenc_jax.encodings.rotary_generators import EXACT, cayley
+from posenc_jax.encodings.gated import no_sum, of_input, sums_after
+from posenc_jax.encodings.rotary_generators import cayley, turn_in_basis
 
 TINY = 1e-6  # added to a mean square before the division
 
@@ -48,14 +47,9 @@ def grape_m(base: float = 10_000.0) -> Encoding:
     def table(params, pos_BT, dims):
         freq_1F = params["freq_F"].astype(float)[None]
         turned = rotation.turns(rotation.angles(with_axes(pos_BT), freq_1F))
-        return {"turn": turned, "basis": cayley(params["skew"])[None, None]}
+        return turned, cayley(params["skew"])[None, None]
 
-    def rotate(table, x_BTHC, side):
-        wide = x_BTHC.astype(table["turn"].cos.dtype)
-        inside = jnp.einsum("bthc,hcd->bthd", wide, table["basis"][0, 0], precision=EXACT)
-        return rotation.turn(table["turn"], inside, "half").astype(x_BTHC.dtype)
-
-    return each_layer(Encoding(init=init, table=table, rotate=rotate))
+    return each_layer(Encoding(init=init, table=table, rotate=turn_in_basis))
 
 
 @method(
@@ -124,9 +118,7 @@ def grape_ap(width: int = 8) -> Encoding:
         return {"probe": dims.model**-0.5 * jax.random.normal(key, shape)}
 
     def prepare(params, x_BTD):
-        wide = widest(x_BTD.dtype)
-        to_DHW = params["probe"].astype(wide)
-        p_BTHW = jnp.einsum("btd,dhw->bthw", x_BTD.astype(wide), to_DHW)
+        p_BTHW = of_input(x_BTD, params["probe"])
         return p_BTHW * jax.lax.rsqrt(jnp.square(p_BTHW).mean(-1, keepdims=True) + TINY)
 
     def score(params, s_BHQK, q, k, visible_BHQK, carry):

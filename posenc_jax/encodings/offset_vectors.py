@@ -11,6 +11,7 @@ from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing
 from posenc_jax.encodings.card import ANYWHERE, Edge, Range, method
 from posenc_jax.encodings.checks import at_least, require
+from posenc_jax.encodings.gated import of_input
 
 
 def read_rows(z_BHQR: jax.Array, row_BQK: jax.Array) -> jax.Array:
@@ -58,10 +59,7 @@ def content_bias(curves: int = 16, distance: int = 1024, shared: bool = False) -
             "curves": 0.02 * jax.random.normal(curve_key, (curves, distance)),
         }
 
-    def prepare(params, x_BTD):
-        wide = widest(x_BTD.dtype)
-        weight_DHN, bias_HN = params["weight"].astype(wide), params["weight_bias"].astype(wide)
-        return jnp.einsum("btd,dhn->bthn", x_BTD.astype(wide), weight_DHN) + bias_HN[None, None]
+    prepare = lambda params, x_BTD: of_input(x_BTD, params["weight"], params["weight_bias"])
 
     def score(params, s_BHQK, q, k, visible_BHQK, carry):
         curves_NR = params["curves"].astype(s_BHQK.dtype)

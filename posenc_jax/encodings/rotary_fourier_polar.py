@@ -11,8 +11,6 @@ from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import positive, with_axes
 from posenc_jax.encodings.rotation import Pairing, Turn
 
-EXACT = jax.lax.Precision.HIGHEST  # tensor cores would round cosines and sines to ten bits
-
 
 def _noise(seed: int, heads: int, waves: int, sigma: float) -> np.ndarray:
     """Noise to add to the identity: float64 [2, H, G, G], for cosines and for sines."""
@@ -80,8 +78,8 @@ def fope(
         still = [(0, 0)] * 3 + [(0, dims.head // 2 - len(freq_G))]
 
         def summed(wave, sum_HGG, rest):
-            sum_HGG = sum_HGG.astype(wave.dtype)
-            mixed = jnp.einsum("btg,hgf->bthf", wave[:, :, 0], sum_HGG, precision=EXACT)
+            sum_HGG = sum_HGG.astype(wave.dtype)  # tensor cores would round to ten bits
+            mixed = jnp.einsum("btg,hgf->bthf", wave[:, :, 0], sum_HGG, precision="highest")
             return jnp.pad(mixed, still, constant_values=rest)
 
         return Turn(summed(waves.cos, sums[0], 1), summed(waves.sin, sums[1], 0))

@@ -1,4 +1,7 @@
-"""Rotary methods whose rotations are exponentials of learned antisymmetric generators."""
+"""Rotary methods whose rotations are exponentials of learned antisymmetric generators.
+
+Products have the highest precision: tensor cores would round a rotation to ten bits.
+"""
 
 from typing import Literal
 
@@ -15,7 +18,6 @@ from posenc_jax.encodings.rotary_axes import crossed, turns_2d
 from posenc_jax.encodings.rotation import Turn, turn
 from posenc_jax.tuning import each_times, exponentials
 
-EXACT = jax.lax.Precision.HIGHEST  # tensor cores would round a rotation to ten bits
 REACH = 8  # trained images, side by side, that the positions of `liere` may span
 
 
@@ -69,7 +71,7 @@ def liere(block: int = 8, size: int = 14) -> Encoding:
         held_BT = ((pos_BTA >= 0) & (pos_BTA < REACH * size)).all(axis=-1)
         part_BTA = jnp.where(held_BT[..., None], pos_BTA, 0) / (size - 1)
         skew_AHGUV = antisymmetric(params["skew"])
-        sum_BTHGUV = jnp.einsum("bta,ahguv->bthguv", part_BTA, skew_AHGUV, precision=EXACT)
+        sum_BTHGUV = jnp.einsum("bta,ahguv->bthguv", part_BTA, skew_AHGUV, precision="highest")
         held_BTHGUV = held_BT[:, :, None, None, None, None]
         return jnp.where(held_BTHGUV, exponentials(sum_BTHGUV), jnp.nan)
 
@@ -122,23 +124,23 @@ def string(base: float = 10.0, basis: Literal["cayley", "circulant"] = "cayley")
 
     def table(params, pos_BTA, dims):
         if basis == "circulant":
-            first_AHC, waves_FC = (
-                params["first"].astype(float),
-                jnp.asarray(_waves(dims.head), float),
-            )
-            freq_AHF = 2 * jnp.einsum("ahc,fc->ahf", first_AHC, waves_FC, precision=EXACT)
+            first_AHC = params["first"].astype(float)
+            waves_FC = jnp.asarray(_waves(dims.head), float)
+            freq_AHF = 2 * jnp.einsum("ahc,fc->ahf", first_AHC, waves_FC, precision="highest")
             basis_HCC = jnp.asarray(np.stack([_fourier(dims.head)] * dims.heads), float)
         else:
             freq_AHF, basis_HCC = params["freq_AHF"], cayley(params["skew"])
-        return {"turn": turns_2d(pos_BTA, freq_AHF), "basis": basis_HCC[None, None]}
+        return turns_2d(pos_BTA, freq_AHF), basis_HCC[None, None]
 
-    def rotate(table, x_BTHC, side):
-        made: Turn = table["turn"]
-        wide = x_BTHC.astype(made.cos.dtype)
-        inside = jnp.einsum("bthc,hcd->bthd", wide, table["basis"][0, 0], precision=EXACT)
-        return turn(made, inside, "half").astype(x_BTHC.dtype)
+    return each_layer(Encoding(init=init, table=table, rotate=turn_in_basis))
 
-    return each_layer(Encoding(init=init, table=table, rotate=rotate))
+
+def turn_in_basis(table: tuple[Turn, jax.Array], x_BTHC: jax.Array, side: str) -> jax.Array:
+    """`rotate` by a `Turn`, of vectors in the basis [1, 1, H, C, C], in which they stay."""
+    turned, basis_11HCC = table
+    wide = x_BTHC.astype(turned.cos.dtype)
+    inside = jnp.einsum("bthc,hcd->bthd", wide, basis_11HCC[0, 0], precision="highest")
+    return turn(turned, inside, "half").astype(x_BTHC.dtype)
 
 
 def cayley(skew_HCC: jax.Array) -> jax.Array:
@@ -221,7 +223,7 @@ def tree(branches: int = 2, depth: int = 8, base: float = 10_000.0) -> Encoding:
         step_RHCC = table["step"][0, 0]
 
         def up(x_BTHC, branch_BT):
-            turned_RBTHC = jnp.einsum("bthd,rhcd->rbthc", x_BTHC, step_RHCC, precision=EXACT)
+            turned_RBTHC = jnp.einsum("bthd,rhcd->rbthc", x_BTHC, step_RHCC, precision="highest")
             for branch, turned_BTHC in enumerate(turned_RBTHC):
                 x_BTHC = jnp.where((branch_BT == branch)[..., None, None], turned_BTHC, x_BTHC)
             return x_BTHC, None
