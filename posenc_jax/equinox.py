@@ -5,8 +5,8 @@ Equinox's modules read one sequence, so a layer is of a frame of one row, made i
 
 from collections.abc import Callable
 
-import equinox as eqx
 import jax
+from equinox import nn
 
 from posenc_jax.attention import Layer, attend
 
@@ -44,7 +44,7 @@ def process_heads(layer: Layer) -> Callable[..., tuple[jax.Array, jax.Array, jax
     return turned
 
 
-class MultiheadAttention(eqx.nn.MultiheadAttention):
+class MultiheadAttention(nn.MultiheadAttention):
     """`eqx.nn.MultiheadAttention` with any encoding: the same parameters, and `attend` in its call.
 
     Example:
@@ -73,7 +73,11 @@ class MultiheadAttention(eqx.nn.MultiheadAttention):
         """
         if self.dropout.p > 0 and not self.dropout.inference:
             raise ValueError(f"dropout_p: {self.dropout.p}; attend does not take it, so give 0")
-        sides = (self.query_proj, query), (self.key_proj, key_), (self.value_proj, value)
-        heads = (jax.vmap(make)(x).reshape(1, len(x), self.num_heads, -1) for make, x in sides)
-        o_BQHC = attend(*heads, layer, sink_H=sink_H, cap=cap)
+        split = lambda x_TD: x_TD.reshape(1, len(x_TD), self.num_heads, -1)
+        q_BQHC = split(jax.vmap(self.query_proj)(query))
+        k_BKHC, v_BKHC = (
+            split(jax.vmap(self.key_proj)(key_)),
+            split(jax.vmap(self.value_proj)(value)),
+        )
+        o_BQHC = attend(q_BQHC, k_BKHC, v_BKHC, layer, sink_H=sink_H, cap=cap)
         return jax.vmap(self.output_proj)(o_BQHC.reshape(len(query), -1))
