@@ -61,7 +61,7 @@ site: $(VENV)/.ready-dev  ## build/site, with warnings as errors
 
 notebooks: $(VENV)/.ready-dev  ## examples/*.ipynb, run, from their sources
 	$(PY) -m pip install --quiet '.[notebooks]'
-	PYTHONPATH=$(CURDIR) JAX_PLATFORMS=cpu $(PY) -m jupytext --to ipynb --set-kernel python3 --execute examples/*.py
+	PYTHONPATH=$(CURDIR) JAX_PLATFORMS=cpu $(PY) -m jupytext --to ipynb --set-kernel python3 --execute $$(grep -l '^# %%' examples/*.py)
 
 board: $(VENV)/.ready  ## the runs that docs/leaderboard does not have yet, then its page; hours
 	$(PY) scripts/board.py

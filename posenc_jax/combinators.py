@@ -1,18 +1,21 @@
 """How encodings combine: `chain`, `each_layer` and `per_layer` return an `Encoding` again."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from posenc_jax.encoding import Encoding, Params, Side, Walk, at_layer, place
+from posenc_jax.encoding import Encoding, Params, Placed, Side, Walk, at_layer, place
+
+ACTING = "embed", "locate", "rotate", "temper", "bias", "walk", "at"  # all but init and place
 
 
 def only_places(encoding: Encoding) -> bool:
     """Whether the encoding does nothing but change the positions that others read."""
-    return encoding.place is not None and not _hooks([encoding])
+    return encoding.place is not None and not _has([encoding], *ACTING)
 
 
 def pick_layer(params: Sequence[Params], layer: int | jax.Array) -> Params:
@@ -39,20 +42,6 @@ def chain(*parts: Encoding) -> Encoding:
 
 def _chain(parts: Sequence[Encoding], places: bool) -> Encoding:
     """`places`: positions come as a tuple, one entry for each part."""
-    has = _hooks(parts)
-
-    def init(key, dims):
-        keys = jax.random.split(key, len(parts))
-        return tuple(part.init(k, dims) for part, k in zip(parts, keys, strict=True))
-
-    def place_all(key, layout):
-        placed = []
-        for i, part in enumerate(parts):
-            part_key = None if key is None else jax.random.fold_in(key, i)
-            placed.append(place(part, part_key, layout))
-            if only_places(part):
-                layout = layout.replace(pos_BT=placed[-1])
-        return tuple(placed) if has else layout.pos_BT
 
     def rows(params, *placed):
         """(part, its parameters, its positions) of each part."""
@@ -97,27 +86,35 @@ def _chain(parts: Sequence[Encoding], places: bool) -> Encoding:
         placed = placed if places else (each[0] for each in placed)
         return of_layer(narrowed), params, *placed
 
+    hooks = {"embed": embed, "rotate": rotate, "locate": locate, "temper": temper, "bias": bias}
     return Encoding(
-        init=init,
-        place=place_all if places else None,
-        embed=embed if "embed" in has else None,
-        table=table if "rotate" in has else None,
-        rotate=rotate if "rotate" in has else None,
-        locate=locate if "locate" in has else None,
-        temper=temper if "temper" in has else None,
-        turns_values=any(part.turns_values for part in parts),
-        bias=bias if "bias" in has else None,
-        walk=_chain_walk([part.walk for part in parts], places) if "walk" in has else None,
-        at=at if "at" in has else None,
-        relative=all(part.relative for part in parts if part.bias is not None),
+        init=lambda key, dims: _init_all(parts, key, dims),
+        place=functools.partial(_place_all, parts) if places else None,
+        table=table if _has(parts, "rotate") else None,
+        walk=_chain_walk([part.walk for part in parts], places) if _has(parts, "walk") else None,
+        **_of_parts(parts, **hooks, at=at),
     )
+
+
+def _init_all(parts: Sequence[Encoding], key, dims) -> tuple:
+    keys = jax.random.split(key, len(parts))
+    return tuple(part.init(k, dims) for part, k in zip(parts, keys, strict=True))
+
+
+def _place_all(parts: Sequence[Encoding], key, layout) -> Placed:
+    placed = []
+    for i, part in enumerate(parts):
+        part_key = None if key is None else jax.random.fold_in(key, i)
+        placed.append(place(part, part_key, layout))
+        if only_places(part):
+            layout = layout.replace(pos_BT=placed[-1])
+    return tuple(placed) if _has(parts, *ACTING) else layout.pos_BT
 
 
 def each_layer(encoding: Encoding) -> Encoding:
     """The encoding with parameters of its own in every layer, `dims.layers` in all."""
 
-    def init(key, dims):
-        return tuple(encoding.init(k, dims) for k in jax.random.split(key, dims.layers))
+    init = lambda key, dims: _init_all([encoding] * dims.layers, key, dims)
 
     def at(layer, params, *placed):
         return at_layer(encoding, layer, pick_layer(params, layer), *placed)
@@ -143,9 +140,7 @@ def per_layer(parts: Sequence[Encoding]) -> Encoding:
         raise ValueError("per_layer: no parts given; it takes one encoding or more")
     places = any(member.place is not None for member in members)
 
-    def init(key, dims):
-        keys = jax.random.split(key, len(members))
-        return tuple(member.init(k, dims) for member, k in zip(members, keys, strict=True))
+    init = lambda key, dims: _init_all(members, key, dims)
 
     def place_all(key, layout):
         keys = [None if key is None else jax.random.fold_in(key, i) for i in range(len(members))]
@@ -167,8 +162,7 @@ def per_layer(parts: Sequence[Encoding]) -> Encoding:
 
 def _by_layer(name, members, init, place_all, at) -> Encoding:
     """An encoding of which `at_layer` gives each layer's hooks."""
-    has = _hooks(members)
-    if "embed" in has:
+    if _has(members, "embed"):
         raise ValueError(f"{name}: an encoding at the input has no layer; chain it instead")
 
     walks = [member.walk for member in members if member.walk is not None]
@@ -179,21 +173,25 @@ def _by_layer(name, members, init, place_all, at) -> Encoding:
     return Encoding(
         init=init,
         place=place_all,
-        table=ask if "rotate" in has else None,
-        rotate=ask if "rotate" in has else None,
-        bias=ask if "bias" in has else None,
-        locate=ask if "locate" in has else None,
-        temper=ask if "temper" in has else None,
-        turns_values=any(m.turns_values for m in members),
         walk=_combined(walks)._replace(score=ask) if walks else None,
         at=at,
-        relative=all(m.relative for m in members if m.bias is not None),
+        table=ask if _has(members, "rotate") else None,
+        **_of_parts(members, rotate=ask, locate=ask, temper=ask, bias=ask),
     )
 
 
-def _hooks(parts: Sequence[Encoding]) -> set[str]:
-    names = ("embed", "locate", "rotate", "temper", "bias", "walk", "at")
-    return {name for name in names if any(getattr(part, name) is not None for part in parts)}
+def _has(parts: Sequence[Encoding], *hooks: str) -> bool:
+    """Whether a part has one of the hooks."""
+    return any(getattr(part, hook) is not None for part in parts for hook in hooks)
+
+
+def _of_parts(parts: Sequence[Encoding], **hooks: Callable) -> dict[str, Any]:
+    """Of the hooks, those that a part has, and what the parts say of theirs."""
+    return {
+        **{name: hook for name, hook in hooks.items() if _has(parts, name)},
+        "turns_values": any(part.turns_values for part in parts),
+        "relative": all(part.relative for part in parts if part.bias is not None),
+    }
 
 
 def _chain_walk(walks: Sequence[Walk | None], places: bool) -> Walk:

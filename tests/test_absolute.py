@@ -10,6 +10,7 @@ import pytest
 
 from posenc_jax import Dims, make
 from posenc_jax.encodings import card, reach
+from posenc_jax.lab.definitions import EMBEDS
 from posenc_jax.layout import full, layout
 
 TIME = 24
@@ -80,7 +81,7 @@ def defined(name, options, params, x_BTD, where):
     params = jax.tree.map(np.asarray, params)
     rows = zip(np.asarray(x_BTD), np.asarray(where.pos_BT), strict=True)
     n = int(where.length_BT[0, 0])
-    return np.stack([card(name).embeds(o, params, x, pos, n) for x, pos in rows])
+    return np.stack([EMBEDS[name](o, params, x, pos, n) for x, pos in rows])
 
 
 @pytest.mark.parametrize(("name", "options"), PARITY)

@@ -20,12 +20,12 @@ SEGMENTS = jnp.asarray([[1] * 5 + [2] * 7, [1] * 9 + [0] * 3])  # packed documen
 X = jax.random.normal(jax.random.key(3), (BATCH, TIME, WIDTH))
 
 
-def layer_of(name, segment_BT=SEGMENTS, shift=0) -> Layer:
+def layer_of(name, segment_BT=SEGMENTS, shift=0, x=X) -> Layer:
     encoding = encoding_of(name)
     dims = Dims(WIDTH, HEADS, HEAD, layers(encoding))
     params = stir(encoding.init(jax.random.key(0), dims), zlib.crc32(name.encode()))
     view = frame(encoding, params, where(name, segment_BT, shift), dims, form="dense")
-    return view.layer(dims.layers - 1, view.embed(X))
+    return view.layer(dims.layers - 1, view.embed(x))
 
 
 def drawn(groups):

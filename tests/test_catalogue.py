@@ -14,6 +14,7 @@ import pytest
 
 from posenc_jax import CATALOG
 from posenc_jax.encodings import card
+from posenc_jax.lab import definitions
 from tests.catalogue import (
     CAP,
     NAMES,
@@ -21,6 +22,7 @@ from tests.catalogue import (
     attention,
     capped,
     case,
+    encoding_of,
     gap,
     normalised,
     tokens,
@@ -45,12 +47,17 @@ def test_catalogue_is_complete():
         assert build.card.formula
 
 
-def test_catalogue_needs_a_definition():
-    """The control: a method without a definition in float64 cannot be declared."""
-    from posenc_jax.encodings.card import method
+def test_catalogue_is_defined_in_float64():
+    """Every method has one definition, in the table that its kind asks for, and none is left over.
 
-    with pytest.raises(TypeError, match="definition"):
-        method(kind="bias", formula="?", paper="?")(lambda: None)
+    That a definition would notice a wrong score is shown in test_catalogue_numbers.py.
+    """
+    tables = {"input": definitions.EMBEDS, "positions": definitions.PLACES}
+    wanted = {name: tables.get(card(name).kind, definitions.SCORES) for name in NAMES}
+    assert [name for name, table in wanted.items() if name not in table] == []
+    assert sum(map(len, (definitions.EMBEDS, definitions.PLACES, definitions.SCORES))) == len(NAMES)
+    turning = {name for name in NAMES if encoding_of(name).turns_values}
+    assert turning == set(definitions.OUTPUTS)
 
 
 @pytest.mark.parametrize("name", NAMES)

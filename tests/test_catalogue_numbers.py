@@ -1,4 +1,4 @@
-"""The battery, numbers: parity with each card's definition, options, precision, range policy."""
+"""The battery, numbers: parity with each definition, options, precision, range policy."""
 
 import functools
 import inspect
@@ -13,6 +13,7 @@ import pytest
 from posenc_jax import Dims, at_layer
 from posenc_jax.encoding import place
 from posenc_jax.encodings import card, reach
+from posenc_jax.lab.definitions import EMBEDS, OUTPUTS, PLACES, SCORES
 from tests.catalogue import (
     NAMES,
     TIME,
@@ -49,34 +50,34 @@ def softmax(s):
 def output(method, o, params, encoding, v_THC, pos_T, s_HTT):
     """The definition's output, of its logits."""
     weight_HTT = np.exp(s_HTT) if encoding.walk and encoding.walk.weighs else softmax(s_HTT)
-    if method.outputs:
-        return method.outputs(o, params, weight_HTT, v_THC, pos_T, len(pos_T))
+    if method.name in OUTPUTS:
+        return OUTPUTS[method.name](o, params, weight_HTT, v_THC, pos_T, len(pos_T))
     return np.einsum("hqk,khc->qhc", weight_HTT, v_THC)
 
 
 @pytest.mark.parametrize("time", LENGTHS)
 @pytest.mark.parametrize("name", NAMES)
 def test_catalogue_parity(name, time):
-    """The hooks in float64 equal the definition on the card, at several lengths, in every layer."""
+    """The hooks in float64 equal the definition, at several lengths, in every layer."""
     rng = np.random.default_rng(time)
     method, o = card(name), namespace(name)
     with jax.enable_x64(True):
         at = whole(name, time=time)
         pos_T = np.asarray(at.pos_BT[0])
-        if method.places:
+        if name in PLACES:
             mover = method.build(**method.example)
             shown = np.asarray(place(mover, None, at)[0], np.float64)
             read_T = np.asarray(at.group_BT[0]) if method.groups else pos_T
-            np.testing.assert_allclose(shown, method.places(o, read_T, time), atol=1e-9)
+            np.testing.assert_allclose(shown, PLACES[name](o, read_T, time), atol=1e-9)
             return
         encoding = encoding_of(name)
         params = wide_params(encoding)
-        if method.embeds:
+        if name in EMBEDS:
             x_TD = rng.normal(size=(time, DIMS.model))
             placed = place(encoding, None, at)
             got = encoding.embed(params, jnp.asarray(np.stack([x_TD, x_TD])), placed)[0]
             plain = jax.tree.map(np.asarray, params)
-            np.testing.assert_allclose(got, method.embeds(o, plain, x_TD, pos_T, time), atol=1e-9)
+            np.testing.assert_allclose(got, EMBEDS[name](o, plain, x_TD, pos_T, time), atol=1e-9)
             return
         q, k, v = rng.normal(size=(3, 2, time, 4, 8))
         for layer in range(1 if encoding.at is None else DIMS.layers):
@@ -84,7 +85,7 @@ def test_catalogue_parity(name, time):
             form = {"causal": method.axes == 0, "form": "dense"}
             got = attention(encoding, params, *map(jnp.asarray, (q, k, v)), at, layer, **form)[0]
             used, own = at_layer(encoding, layer, params)
-            s_HTT = method.scores(o, jax.tree.map(np.asarray, own), q[0], k[0], pos_T, time)
+            s_HTT = SCORES[name](o, jax.tree.map(np.asarray, own), q[0], k[0], pos_T, time)
             if method.axes == 0:
                 s_HTT = np.where(np.tri(time, dtype=bool), s_HTT, -np.inf)
             own = jax.tree.map(np.asarray, own)

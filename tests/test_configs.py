@@ -55,7 +55,7 @@ def test_a_config_is_data_and_says_how_to_run_it(stem):
 
 
 def test_a_new_method_needs_one_function_and_one_line(tmp_path, monkeypatch, capsys):
-    @method(kind="bias", formula="0", paper="textbook", scores=lambda o, p, q, k, t, n: q @ k)
+    @method(kind="bias", formula="0", paper="textbook")
     def silent() -> Encoding:
         """A method without hooks."""
         return Encoding()

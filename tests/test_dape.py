@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax import CATALOG, Dims, Side, at_layer, make
+from posenc_jax import Dims, Side, at_layer, make
 from posenc_jax.encodings.dape import BIASES
+from posenc_jax.lab.definitions import SCORES
 
 DIMS = Dims(model=12, heads=3, head=4, layers=2)
 POS = np.array([0, 1, 2, 5, 9])
@@ -27,14 +28,13 @@ def score(encoding, params, q, k):
 
 @pytest.mark.parametrize("bias", list(BIASES))
 def test_logits_are_the_papers(bias):
-    card = CATALOG["dape"].card
     with jax.enable_x64(True):
         encoding, params = layer_of(bias)
         q, k = jax.random.normal(jax.random.key(1), (2, 1, 5, 3, 4), float)
         found, plain = score(encoding, params, q, k)
         o = SimpleNamespace(bias=bias, width=5)
         own = jax.tree.map(np.asarray, params)
-        wanted = card.scores(o, own, np.asarray(q[0]), np.asarray(k[0]), POS, 5)
+        wanted = SCORES["dape"](o, own, np.asarray(q[0]), np.asarray(k[0]), POS, 5)
         np.testing.assert_allclose(found[0], wanted, rtol=1e-9, atol=1e-9)
         silent = {**params, "mlp": jax.tree.map(jnp.zeros_like, params["mlp"])}
         plain_bias = make(bias)

@@ -1,12 +1,12 @@
 """The README's new encoding passes the battery; pages name only files that exist."""
 
-import dataclasses
 import re
 from pathlib import Path
 
 import pytest
 
 from posenc_jax import CATALOG
+from posenc_jax.lab.definitions import SCORES
 from tests import test_catalogue as battery
 from tests import test_catalogue_numbers as numbers
 
@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)  # test_wheel.py runs them all
 (NEW,) = (block for block in BLOCKS if "@method(" in block)
+(DEFINITION,) = (block for block in BLOCKS if "SCORES = " in block)
 FOLDERS = r"posenc_jax|experiments|configs|scripts|tests|docs|\.github|\.ci"
 
 
@@ -21,7 +22,9 @@ FOLDERS = r"posenc_jax|experiments|configs|scripts|tests|docs|\.github|\.ci"
 def root(monkeypatch):
     scope = {}
     exec(NEW, scope)
+    exec(DEFINITION, scope)
     monkeypatch.setitem(CATALOG, "root", scope["root"])
+    monkeypatch.setitem(SCORES, "root", scope["SCORES"]["root"])
     return "root"
 
 
@@ -43,9 +46,8 @@ def test_new_encoding_passes_the_battery(root):
     numbers.test_catalogue_option(root, "slope", 1.0)
 
 
-def test_new_encoding_with_a_wrong_formula_is_caught(root):
-    build, nope = CATALOG[root], CATALOG["nope"]
-    build.card = dataclasses.replace(build.card, scores=nope.card.scores)
+def test_new_encoding_with_a_wrong_formula_is_caught(root, monkeypatch):
+    monkeypatch.setitem(SCORES, root, SCORES["nope"])
     with pytest.raises(AssertionError):
         numbers.test_catalogue_parity(root, 24)
 

@@ -12,6 +12,7 @@ from posenc_jax.combinators import chain
 from posenc_jax.encoding import Dims, at_layer, place
 from posenc_jax.encodings import CATALOG, rotary, rotary_scaling
 from posenc_jax.encodings.rotation import angles, ladder
+from posenc_jax.lab.definitions import SCORES
 from tests.catalogue import gap, standing, stir
 
 DIMS = Dims(model=24, heads=3, head=8)
@@ -107,7 +108,7 @@ def test_definition(name, options):
         found = logits(encoding, params, q, k, pos)
         o = types.SimpleNamespace(**{**card.defaults, **options})
         arrays = [np.asarray(x[0]) for x in (q, k, pos)]
-        wanted = card.scores(o, jax.tree.map(np.asarray, params), *arrays, pos.shape[1])
+        wanted = SCORES[name](o, jax.tree.map(np.asarray, params), *arrays, pos.shape[1])
         assert gap(found, wanted) < 1e-10
         assert gap(found, logits(encoding, params, q, k, 2 * pos)) > 1e-3, "control: positions"
 

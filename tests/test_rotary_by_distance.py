@@ -7,7 +7,7 @@ import pytest
 
 from posenc_jax import frame, make
 from posenc_jax.attention import logits
-from posenc_jax.encodings.definitions import powers, turned_scores
+from posenc_jax.lab.definitions.shared import powers, turned_scores
 from posenc_jax.layout import full
 from tests.catalogue import gap
 from tests.test_rotary import DIMS

@@ -11,6 +11,7 @@ from experiments.claims.ledger import Curve, Measured, claim, verdict
 from experiments.claims.models import Lab, misplaced, read_as
 from posenc_jax.encodings import card
 from posenc_jax.lab import tasks
+from posenc_jax.lab.definitions import EMBEDS
 from posenc_jax.lab.tasks.task import SYMBOL, Task, draw, generated
 
 WAYS = {  # the way in which each scheme fails, and the bound of its number
@@ -121,12 +122,10 @@ def abs_2(lab: Lab) -> Measured:
 
 def codes(name: str, time: int, width: int = 512) -> np.ndarray:
     """The vectors that a method adds by its definition, [T, D], with 1 as learned projection."""
-    method = card(name)
     own = {"index": 1, "normalized": 1, "binary": 9, "one_hot": width}
     params = {"code": np.eye(own[name], width)} if name in own else {}
-    assert method.embeds is not None
-    options = SimpleNamespace(**method.defaults)
-    return method.embeds(options, params, np.zeros((time, width)), np.arange(time), time)
+    options = SimpleNamespace(**card(name).defaults)
+    return EMBEDS[name](options, params, np.zeros((time, width)), np.arange(time), time)
 
 
 def abs_3_rule(n):

@@ -25,10 +25,9 @@ from posenc_jax.attention.softmax import (
     through_cap,
     transposed,
 )
-from posenc_jax.attention.toeplitz import skew
 from posenc_jax.dtypes import widest
 from posenc_jax.encoding import Dims, Encoding
-from posenc_jax.tuning import barrier
+from posenc_jax.tuning import barrier, skew
 
 NEVER = 2**31 - 1  # storage index of a filler key: after every query
 

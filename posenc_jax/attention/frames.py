@@ -12,14 +12,7 @@ from jax.core import Tracer
 
 from posenc_jax.attention.layers import STATIC, Layer, Tokens
 from posenc_jax.attention.toeplitz import straight
-from posenc_jax.encoding import (
-    Dims,
-    Encoding,
-    Params,
-    Placed,
-    at_layer,
-    place,
-)
+from posenc_jax.encoding import Dims, Encoding, Params, Placed, at_layer, place
 from posenc_jax.layout import Layout, positions
 from posenc_jax.options import choices_for
 from posenc_jax.tuning import kernels_fit, most_dense_logits, tuned_for_cpu
@@ -31,6 +24,19 @@ Form = Literal["auto", "dense", "blockwise", "kernel"]
 @dataclasses.dataclass
 class Frame:
     """Positions, tables, masks and biases of one forward pass. Made by `frame`; a pytree.
+
+    It fixes the form of attention:
+
+      dense      The logits of all pairs at once. All derivatives; it alone gives positions a
+                 gradient through a bias.
+      blockwise  Nothing of size Q x K outlives a block. Reverse-mode derivatives.
+      kernel     The same in one fused kernel for a TPU; elsewhere it is interpreted, slowly. First
+                 derivatives. It takes bfloat16 and float32; of biases those that depend on i - j,
+                 where positions count up along storage; of methods that read content those that sum
+                 it (`fox`), in causal self-attention.
+      auto       Dense for short sequences; for long ones the kernel, if it takes the method and
+                 programs are compiled for one TPU or for each of several inside of `jax.shard_map`;
+                 else blockwise.
 
     Example:
       frame = posenc_jax.frame(encoding, params, layout, dims)
@@ -152,26 +158,15 @@ def frame(
         where `keys` are given.
       placed: positions that `encoding.place(key, layout)` drew, in training; None: it is asked
         here, without a key. With `keys` a pair: the queries' and the keys'.
-      form: "dense", "blockwise" (nothing of size Q x K outlives a block), "kernel" (the same in one
-        fused kernel for a TPU; elsewhere it is interpreted, slowly), or "auto". That is dense for
-        short sequences; for long ones the kernel, if it takes the method and programs are compiled
-        for one TPU or for each of several inside of `jax.shard_map`; else blockwise. "dense" has
-        all derivatives, the others reverse-mode ones, the kernel first ones.
-        The kernel takes bfloat16 and float32; of biases those that depend on i - j, where
-        positions count up along storage; of methods that read content those that sum it (`fox`),
-        in causal self-attention.
+      form: "auto", "dense", "blockwise" or "kernel", see `Frame`.
       block: side of the square blocks; the kernel's are multiples of 128.
       mask: False switches the padding mask off, as an experiment on leakage: padding is visible
         as if it were real. Causality still holds.
-
-    Only the dense form gives positions a gradient through a bias.
 
     Raises:
       ValueError: an unknown form, a method that the kernel does not take, queries that do not lie
         within the tokens, or parameters that were made for other sizes.
     """
-    if form not in get_args(Form):
-        raise ValueError(f"form: {form!r} is not known{choices_for(form, get_args(Form))}")
     _check_params(encoding, params, dims)
     q, k = _sides(encoding, layout, keys, queries, placed)
     size_q, size_k = q.index_BT.shape[1], k.index_BT.shape[1]
@@ -180,31 +175,12 @@ def frame(
     counted = unmoved and layout.counted and mask and size_k > 0 and q.placed.ndim == 2
     causal = keys is None if causal is None else causal
     own = keys is None and queries is None
-    refusal = _kernel_refuses(encoding, counted, fades=own and causal and mask)
-    if form == "kernel" and refusal:
-        raise ValueError(f"form: 'kernel' does not take {refusal}; use 'blockwise' or 'auto'")
     tuned = form == "auto" and tuned_for_cpu()
-    if form == "auto" and _fits(dims.heads, size_q, size_k):
-        form = "dense"
-    elif form == "auto":
-        form = "kernel" if kernels_fit() and not refusal else "blockwise"
-    layer = Layer(
-        params=params,
-        q=q,
-        k=k,
-        first=0 if queries is None else queries[0],
-        straight=straight(layout) if counted else None,
-        encoding=encoding,
-        dims=dims,
-        own=own,
-        causal=causal,
-        mask=mask,
-        form=form,
-        tuned=tuned,
-        block=block,
-    )
-    layer = layer if encoding.at is not None else layer.filled()
-    return Frame(params, layer, encoding)
+    refusal = _kernel_refuses(encoding, counted, fades=own and causal and mask)
+    form = _chosen(form, refusal, dims.heads, size_q, size_k)
+    first, line = 0 if queries is None else queries[0], straight(layout) if counted else None
+    layer = Layer(params, q, k, first, line, encoding, dims, own, causal, mask, form, tuned, block)
+    return Frame(params, layer if encoding.at is not None else layer.filled(), encoding)
 
 
 def _sides(
@@ -237,11 +213,19 @@ def _tokens(encoding: Encoding, layout: Layout, placed: Placed) -> Tokens:
     return Tokens(placed, layout.index_BT, layout.segment_BT)
 
 
-def _fits(heads: int, size_q: Any, size_k: Any) -> bool:
-    """Whether the dense form suits; of symbolic sizes (`jax.export`) nothing else is known."""
+def _chosen(form: Form, refusal: str, heads: int, size_q: Any, size_k: Any) -> Form:
+    """The form, "auto" resolved; `refusal`: why the kernel does not take the method, or ""."""
+    if form not in get_args(Form):
+        raise ValueError(f"form: {form!r} is not known{choices_for(form, get_args(Form))}")
+    if form == "kernel" and refusal:
+        raise ValueError(f"form: 'kernel' does not take {refusal}; use 'blockwise' or 'auto'")
+    if form != "auto":
+        return form
     if not isinstance(size_q, int) or not isinstance(size_k, int):
-        return True
-    return heads * size_q * size_k <= most_dense_logits()
+        return "dense"  # of symbolic sizes (`jax.export`) nothing else is known
+    if heads * size_q * size_k <= most_dense_logits():
+        return "dense"
+    return "kernel" if kernels_fit() and not refusal else "blockwise"
 
 
 def _kernel_refuses(encoding: Encoding, counted: bool, fades: bool) -> str:

@@ -8,7 +8,7 @@ interpreted, which is slow and for tests.
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,14 +16,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from posenc_jax.attention import kernel_blocks
-from posenc_jax.attention.blockwise import (
-    NEVER,
-    Plan,
-    cut_tokens,
-    fill,
-    plan_of,
-    sink_gradient,
-)
+from posenc_jax.attention.blockwise import NEVER, Plan, cut_tokens, fill, plan_of, sink_gradient
 from posenc_jax.attention.derivatives import not_differentiated
 from posenc_jax.attention.kernel_blocks import Given, Spans, Sums
 from posenc_jax.attention.layers import LANES, Layer, Tokens
@@ -115,20 +108,15 @@ def _forward(plan: Plan, q_BHCQ, k_BHCK, v_BHCK, learned, spans: Spans, q_seen, 
     rows = None if learned.row is None else (learned.row, learned.row)
     sums = None if learned.fade_BHK is None else _sums(learned.fade_BHK, plan.keys)
     given = Given(q_BHCQ, k_BHCK, v_BHCK, q_seen, k_seen, rows, sums)
-    grid = Grid(plan, given, keys_first=False)
+    grid = Grid(plan, given, spans, keys_first=False)
     batch, heads, _, queries = q_BHCQ.shape
     width, one = v_BHCK.shape[2], (1, plan.queries)
-    o_BHCQ, log_BH1Q = grid.call(
-        kernel_blocks.forward,
-        spans,
-        given,
-        out_shape=(
-            _array(given, (batch, heads, width, queries), v_BHCK.dtype),
-            _array(given, (batch, heads, 1, queries), jnp.float32),
-        ),
-        out_specs=(grid.queries(width), grid.queries(1)),
-        scratch=[one, one, (width, plan.queries)],
-    )
+    outputs = [
+        (_array(given, (batch, heads, width, queries), v_BHCK.dtype), grid.queries(width)),
+        (_array(given, (batch, heads, 1, queries), jnp.float32), grid.queries(1)),
+    ]
+    scratch = [one, one, (width, plan.queries)]
+    o_BHCQ, log_BH1Q = grid.call(kernel_blocks.forward, outputs, scratch)
     if learned.sink_H is not None:
         log_BH1Q, before = jnp.logaddexp(log_BH1Q, learned.sink_H[None, :, None, None]), log_BH1Q
         o_BHCQ = (o_BHCQ * jnp.exp(before - log_BH1Q)).astype(o_BHCQ.dtype)
@@ -141,42 +129,25 @@ def _backward(plan: Plan, kept, g_BHCQ):
     given = given._replace(g=g_BHCQ, log=log_BH1Q, drop=drop_BH1Q)
     like = lambda x: _array(given, x.shape, x.dtype)
     width, out = given.q.shape[2], given.v.shape[2]
-    grid = Grid(plan, given, keys_first=False)
-    shapes, specs = [like(given.q)], [grid.queries(width)]
-    scratch = [(width, plan.queries)]
+    grid = Grid(plan, given, spans, keys_first=False)
+    outputs, scratch = [(like(given.q), grid.queries(width))], [(width, plan.queries)]
     if given.rows is not None:
         shape = *given.q.shape[:2], *given.rows[0].shape[2:]
-        shapes.append(_array(given, shape, jnp.float32))
-        specs.append(pl.BlockSpec((None, None, *shape[2:]), lambda b, h, *_: (b, h, 0, 0, 0)))
+        spec = pl.BlockSpec((None, None, *shape[2:]), lambda b, h, *_: (b, h, 0, 0, 0))
+        outputs.append((_array(given, shape, jnp.float32), spec))
     if given.sums is not None:
-        shapes.append(like(given.sums.until))
-        specs.append(grid.queries(1))
+        outputs.append((like(given.sums.until), grid.queries(1)))
         scratch.append((1, plan.queries))
-    dq_BHCQ, *of_queries = grid.call(
-        kernel_blocks.backward_of_queries,
-        spans,
-        given,
-        out_shape=shapes,
-        out_specs=specs,
-        scratch=scratch,
-    )
-    grid = Grid(plan, given, keys_first=True)
+    dq_BHCQ, *of_queries = grid.call(kernel_blocks.backward_of_queries, outputs, scratch)
+    grid = Grid(plan, given, spans, keys_first=True)
     batch, _, _, keys = given.k.shape
     of = lambda x: _array(given, (batch, given.q.shape[1], x.shape[2], keys), x.dtype)
-    shapes, specs = [of(given.k), of(given.v)], [grid.keys(width), grid.keys(out)]
+    outputs = [(of(given.k), grid.keys(width)), (of(given.v), grid.keys(out))]
     scratch = [(width, plan.keys), (out, plan.keys)]
     if given.sums is not None:
-        shapes.append(like(given.sums.after))
-        specs.append(grid.keys(1))
+        outputs.append((like(given.sums.after), grid.keys(1)))
         scratch.append((plan.keys, LANES))
-    dk_BHCK, dv_BHCK, *of_keys = grid.call(
-        kernel_blocks.backward_of_keys,
-        spans,
-        given,
-        out_shape=shapes,
-        out_specs=specs,
-        scratch=scratch,
-    )
+    dk_BHCK, dv_BHCK, *of_keys = grid.call(kernel_blocks.backward_of_keys, outputs, scratch)
     d_learned = Learned(
         None if given.rows is None else _row_gradient(of_queries[0], given.rows[0]),
         None if given.sums is None else _fade_gradient(of_queries[-1], of_keys[0]),
@@ -233,13 +204,14 @@ class Grid(NamedTuple):
 
     plan: Plan
     given: Given
+    spans: Spans
     keys_first: bool
 
-    def call(self, body: Callable, spans: Spans, given: Given, out_shape, out_specs, scratch):
+    def call(self, body: Callable, outputs: list[tuple[Any, pl.BlockSpec]], scratch: list[tuple]):
         """The kernel's outputs. Pairs of blocks that see nothing of each other fetch nothing."""
-        batch, heads = given.q.shape[:2]
-        sizes = given.q.shape[3] // self.plan.queries, given.k.shape[3] // self.plan.keys
-        scalars = len(spans)
+        batch, heads, _, queries = self.given.q.shape
+        sizes = queries // self.plan.queries, self.given.k.shape[3] // self.plan.keys
+        scalars = len(self.spans)
 
         def run(*refs):
             found = Spans(*refs[:scalars])
@@ -249,12 +221,12 @@ class Grid(NamedTuple):
 
         return pl.pallas_call(
             run,
-            out_shape=out_shape,
+            out_shape=[shape for shape, _ in outputs],
             grid_spec=pltpu.PrefetchScalarGridSpec(
                 num_scalar_prefetch=scalars,
                 grid=(batch, heads, *(sizes[::-1] if self.keys_first else sizes)),
                 in_specs=[self.specs()],
-                out_specs=out_specs,
+                out_specs=[spec for _, spec in outputs],
                 scratch_shapes=[pltpu.VMEM(shape, jnp.float32) for shape in scratch],
             ),
             compiler_params=pltpu.CompilerParams(
@@ -263,7 +235,7 @@ class Grid(NamedTuple):
             ),
             interpret=not tuned_for_tpu(),
             name=body.__name__,
-        )(*spans, not_differentiated(given))
+        )(*self.spans, not_differentiated(self.given))
 
     def specs(self) -> Given:
         """Which block of each array a step reads."""
@@ -273,8 +245,7 @@ class Grid(NamedTuple):
         )
         sums = None
         if given.sums is not None:
-            blocks = given.sums.between.shape[-1]
-            shape = None, None, None, 1, blocks
+            shape = None, None, None, 1, given.sums.between.shape[-1]
             index = lambda b, h, i, j: (b, h, i, 0, 0)
             between = self._spec(shape, index, memory_space=pltpu.SMEM)
             sums = Sums(self.queries(1), self.keys(1), between)

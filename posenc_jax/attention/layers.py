@@ -9,15 +9,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from posenc_jax.attention.toeplitz import bias_row, skew
-from posenc_jax.encoding import (
-    Dims,
-    Encoding,
-    Params,
-    Placed,
-    Table,
-)
-from posenc_jax.tuning import once
+from posenc_jax.attention.toeplitz import bias_row
+from posenc_jax.encoding import Dims, Encoding, Params, Placed, Table
+from posenc_jax.tuning import once, skew
 
 # A field that is not an array: a program is compiled for each of its values.
 STATIC = {"static": True}
@@ -139,9 +133,7 @@ class Layer:
         self._check_told("bias")
         if self.encoding.bias is None:
             return jnp.zeros((1, 1, 1, 1))
-        if self.bias_BHQK is None:
-            return self._dense_bias()
-        return self.bias_BHQK
+        return self._dense_bias() if self.bias_BHQK is None else self.bias_BHQK
 
     def visible(self) -> jax.Array:
         """Which keys each query sees, bool [B|1, 1, Q, K]; a query of padding sees none."""
@@ -168,10 +160,9 @@ class Layer:
         if not self.reads_x or x_BQD is None:
             return self
         q_kept = self._kept(x_BQD, self.q.placed)
+        k_kept = q_kept if self.own else None
         if k_x_BKD is not None:
             k_kept = self._kept(k_x_BKD, self.k.placed)
-        else:
-            k_kept = q_kept if self.own else None
         return dataclasses.replace(self, q_kept=q_kept).with_keys(k_kept)
 
     def _kept(self, x_BTD: jax.Array, placed: Placed) -> Kept:
@@ -195,16 +186,14 @@ class Layer:
 
     def turned_values(self, v_BKHC: jax.Array) -> jax.Array:
         """Values as attention sums them."""
-        if not self.encoding.turns_values:
+        if self.encoding.rotate is None or not self.encoding.turns_values:
             return v_BKHC
-        assert self.encoding.rotate is not None
         return self.encoding.rotate(self.k_table, self._as_turned(v_BKHC), "v")
 
     def turned_back(self, o_BQHC: jax.Array) -> jax.Array:
         """The output of attention to `turned_values`, as the queries' tokens see it."""
-        if not self.encoding.turns_values:
+        if self.encoding.rotate is None or not self.encoding.turns_values:
             return o_BQHC
-        assert self.encoding.rotate is not None
         return self.encoding.rotate(self.q_table, o_BQHC, "o")
 
     def _as_turned(self, x_BKGC: jax.Array) -> jax.Array:
@@ -223,8 +212,7 @@ class Layer:
         made: dict[str, Any] = {}
         if self.encoding.temper is not None:
             count = partial(_count, self.q, self.k, self.causal, self.mask)
-            temper = self.encoding.temper(self.params, count, self.q.placed, self.dims)
-            made["temper_BQH"] = temper
+            made["temper_BQH"] = self.encoding.temper(self.params, count, self.q.placed, self.dims)
         if (table := self.encoding.table) is not None:
             of = lambda placed: table(self.params, placed, self.dims)
             made["k_table"] = self._once(of, self.k.placed)

@@ -12,9 +12,6 @@ import jax.numpy as jnp
 
 from posenc_jax.encoding import Placed
 from posenc_jax.layout import Layout
-from posenc_jax.tuning import skew
-
-__all__ = ["bias_row", "skew", "straight"]
 
 
 def bias_row(bias: Callable, placed: Placed, first, queries: int, keys: int) -> jax.Array:

@@ -4,7 +4,6 @@ The options `how` and `width` say how a code joins the embeddings, see `input_co
 says what positions past a table read, see `learned`.
 """
 
-import math
 from typing import Literal
 
 import jax
@@ -15,7 +14,6 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import input_codes as codes
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least, positive, require
-from posenc_jax.encodings.definitions import dots, embeds_by, rows_of, sine_code, within
 from posenc_jax.encodings.input_codes import Beyond, How, Spacing
 from posenc_jax.encodings.rotation import Pairing, angles
 
@@ -24,7 +22,6 @@ from posenc_jax.encodings.rotation import Pairing, angles
     kind="none",
     formula="x",
     paper="Haviv et al. 2022, arXiv 2203.16634; Kazemnejad et al. 2023, arXiv 2305.19466",
-    scores=lambda o, params, q_THC, k_THC, pos_T, n: dots(q_THC, k_THC),
 )
 def nope() -> Encoding:
     """No positional encoding: only a causal mask tells order."""
@@ -35,7 +32,6 @@ def nope() -> Encoding:
     kind="input",
     formula="c(t) = t",
     paper="textbook",
-    embeds=embeds_by(lambda o, params, pos_T, n, width: np.asarray(pos_T, float)[:, None]),
 )
 def index(how: How = "add") -> Encoding:
     """The position itself, in one channel; at far positions it is much larger than the token."""
@@ -46,9 +42,6 @@ def index(how: How = "add") -> Encoding:
     kind="input",
     formula="c(t) = t / (n - 1), and 0 where n = 1",
     paper="textbook",
-    embeds=embeds_by(
-        lambda o, params, pos_T, n, width: np.array([[t / max(n - 1, 1)] for t in pos_T])
-    ),
 )
 def normalized(how: How = "add") -> Encoding:
     """The position's share of the sequence, from 0 to 1; steps are smaller in longer sequences."""
@@ -59,17 +52,10 @@ def normalized(how: How = "add") -> Encoding:
     return codes.coded(how, 1, lambda params, share_BT, width: share_BT[..., None], place=share)
 
 
-def _bit_rows(length):
-    """Definition: the bits of 0 .. length - 1, lowest first."""
-    bits = len(f"{length - 1:b}")
-    return np.array([[i // 2**k % 2 for k in range(bits)] for i in range(length)])
-
-
 @method(
     kind="input",
     formula="c_k(t) = floor(t / 2^k) mod 2, as many bits as length - 1 needs",
     paper="textbook",
-    embeds=rows_of(lambda o, params: _bit_rows(o.length)),
     **codes.TABLE,
     vary={"length": 12, "beyond": "interpolate"},
 )
@@ -90,7 +76,6 @@ def binary(length: int = 512, beyond: Beyond = "error", how: How = "add") -> Enc
     kind="input",
     formula="c(t) = the t-th unit vector of `length`",
     paper="textbook",
-    embeds=rows_of(lambda o, params: np.eye(o.length)),
     **codes.TABLE,
     vary={"length": 12, "beyond": "interpolate"},
 )
@@ -114,12 +99,6 @@ def one_hot(length: int = 512, beyond: Beyond = "error", how: How = "add") -> En
     kind="input",
     formula="c_2k(t), c_2k+1(t) = sin, cos of t / base^(2k/W)",
     paper="Vaswani et al. 2017, arXiv 1706.03762",
-    embeds=embeds_by(
-        lambda o, params, pos_T, n, width: (
-            sine_code(pos_T + o.start, width, o.base, o.pairing, o.spacing)
-            * (1.0 if o.scale is None else params["scale"])
-        )
-    ),
     vary={"width": 8, "scale": 0.5},
     reference="positional-encodings, transformers, x-transformers",
 )
@@ -160,7 +139,6 @@ def sinusoidal(
     kind="input",
     formula="c(t) = E[t], a learned table of `length` rows",
     paper="Gehring et al. 2017, arXiv 1705.03122",
-    embeds=rows_of(lambda o, params: params["table"]),
     **codes.TABLE,
     vary={"length": 12, "beyond": "interpolate", "width": 8},
     reference="transformers, x-transformers",
@@ -186,19 +164,10 @@ def learned(
     return codes.coded(how, width, code, init, place=codes.squeezed(length, beyond))
 
 
-def _bump_code(o, params, pos_T, n, width):
-    """Definition: the bumps of `rbf`, one at a time."""
-    centres = np.linspace(0, o.length - 1, width)
-    s = o.bump or (o.length - 1) / max(width - 1, 1)
-    at = [within(o.length, o.beyond, t, n) for t in pos_T]
-    return np.array([[np.exp(-((t - g) ** 2) / (2 * s**2)) for g in centres] for t in at])
-
-
 @method(
     kind="input",
     formula="c_k(t) = exp(-(t - g_k)^2 / 2 s^2), centres g_k even over 0 .. length - 1",
     paper="textbook",
-    embeds=embeds_by(_bump_code),
     **codes.TABLE,
     vary={"length": 12, "beyond": "interpolate", "width": 8, "bump": 2.0},
 )
@@ -231,19 +200,10 @@ def rbf(
     return codes.coded(how, width, code, place=codes.squeezed(length, beyond))
 
 
-def _fourier_code(o, params, pos_T, n, width):
-    """Definition: algorithm 1 of the paper."""
-    gelu = np.vectorize(lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2)
-    turned_TF = np.outer(pos_T, params["freq"])
-    r_TF = np.concatenate([np.cos(turned_TF), np.sin(turned_TF)], axis=1) / np.sqrt(o.features)
-    return gelu(r_TF @ params["w1"] + params["b1"]) @ params["w2"] + params["b2"]
-
-
 @method(
     kind="input",
     formula="c(t) = W2 gelu(W1 [cos(w t), sin(w t)] / sqrt(features) + b1) + b2, w learned",
     paper="Li et al. 2021, arXiv 2106.02795",
-    embeds=embeds_by(_fourier_code),
     vary={"width": 8},
 )
 def fourier(

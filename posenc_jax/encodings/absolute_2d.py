@@ -5,21 +5,13 @@ given in the table's units (row * table rows / image rows).
 """
 
 import jax.numpy as jnp
-import numpy as np
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import input_codes as codes
 from posenc_jax.encodings.card import Edge, method
 from posenc_jax.encodings.checks import at_least, positive
-from posenc_jax.encodings.definitions import embeds_by, sine_code, table_rows
 from posenc_jax.encodings.input_codes import How
 from posenc_jax.encodings.rotation import Pairing
-
-
-def _rows_and_columns(o, params, pos_T2, n, width):
-    column = table_rows(params["column"], o.beyond, pos_T2[:, 1], n)
-    row = table_rows(params["row"], o.beyond, pos_T2[:, 0], n)
-    return np.concatenate([column, row], axis=1)
 
 
 @method(
@@ -27,7 +19,6 @@ def _rows_and_columns(o, params, pos_T2, n, width):
     formula="c(row, column) = (E_column[column], E_row[row]), two learned tables of `length` rows",
     paper="Carion et al. 2020 (DETR), arXiv 2005.12872",
     axes=2,
-    embeds=embeds_by(_rows_and_columns),
     **codes.TABLE,
     vary={"length": 2, "width": 8},
     reference="transformers",
@@ -58,19 +49,11 @@ def learned_2d(
     return codes.coded(how, width, code, init, axes=2)
 
 
-def _grid_code(o, params, pos_T2, n, width):
-    """Definition: the table of each axis, side by side."""
-    row = sine_code(pos_T2[:, 0], width // 2, o.base, o.pairing, "paper")
-    column = sine_code(pos_T2[:, 1], width - width // 2, o.base, o.pairing, "paper")
-    return np.concatenate([row, column], axis=1)
-
-
 @method(
     kind="input",
     formula="c = (sin w_k row, cos w_k row, sin w_k column, cos w_k column), w_k = base^(-4k/W)",
     paper="Dosovitskiy et al. 2020, arXiv 2010.11929; Chen et al. 2021 (MoCo v3), arXiv 2104.02057",
     axes=2,
-    embeds=embeds_by(_grid_code),
     vary={"width": 8},
     reference="positional-encodings, transformers",
 )

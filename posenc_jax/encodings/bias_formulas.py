@@ -15,7 +15,6 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.bias import layered, offsets, per_head
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least, positive, require
-from posenc_jax.encodings.definitions import by_offset, by_pair, dots, sigmoid
 from posenc_jax.encodings.rotation import angles
 
 LEAST = 0.01  # smallest start of KERPLE's parameters: the authors' code clamps them there
@@ -41,23 +40,10 @@ def alibi_slopes(heads: int) -> np.ndarray:
     return np.concatenate([geometric(power), geometric(2 * power)[::2][: heads - power]])
 
 
-def _alibi_bias(o, params, d, h, heads):
-    def slopes(heads):
-        if math.log2(heads).is_integer():
-            start = 2.0 ** (-(2.0 ** -(math.log2(heads) - 3)))
-            return [start * start**i for i in range(heads)]
-        power = 2 ** math.floor(math.log2(heads))
-        return slopes(power) + slopes(2 * power)[0::2][: heads - power]
-
-    slope = 2.0 ** params["log2_slopes"][h] if o.learned else slopes(heads)[h]
-    return -slope * abs(d)
-
-
 @method(
     kind="bias",
     formula="q.k / sqrt(C) - m[h] |i - j|, m[h] = 2^(-8 h / H) for h = 1 .. H",
     paper="Press et al. 2022, arXiv 2108.12409",
-    scores=by_offset(_alibi_bias),
     reference="transformers, x-transformers",
 )
 def alibi(learned: bool = False) -> Encoding:
@@ -82,16 +68,10 @@ def alibi(learned: bool = False) -> Encoding:
     return Encoding(init=init, bias=bias, relative=True)
 
 
-def _kerple_log_bias(o, params, d, h, heads):
-    a, b = np.exp(params["log_a"]), np.exp(params["log_b"])
-    return -a[h] * np.log(1 + b[h] * abs(d))
-
-
 @method(
     kind="bias",
     formula="q.k / sqrt(C) - a[h] ln(1 + b[h] |i - j|), a, b > 0",
     paper="Chi et al. 2022, arXiv 2205.09921",
-    scores=by_offset(_kerple_log_bias),
 )
 def kerple_log(shared: bool = True) -> Encoding:
     """KERPLE's logarithmic kernel: a penalty that grows like the logarithm of the distance.
@@ -115,16 +95,10 @@ def kerple_log(shared: bool = True) -> Encoding:
     return layered(Encoding(init=init, bias=bias, relative=True), shared)
 
 
-def _kerple_power_bias(o, params, d, h, heads):
-    a, p = np.exp(params["log_a"]), 2 * sigmoid(params["logit_p"])
-    return -a[h] * abs(d) ** p[h]
-
-
 @method(
     kind="bias",
     formula="q.k / sqrt(C) - a[h] |i - j|^p[h], a > 0, 0 < p < 2",
     paper="Chi et al. 2022, arXiv 2205.09921",
-    scores=by_offset(_kerple_power_bias),
 )
 def kerple_power(shared: bool = True) -> Encoding:
     """KERPLE's power kernel; with p = 1 it is ALiBi's.
@@ -149,16 +123,10 @@ def kerple_power(shared: bool = True) -> Encoding:
     return layered(Encoding(init=init, bias=bias, relative=True), shared)
 
 
-def _bam_bias(o, params, d, h, heads):
-    away = abs(-d - 2 * np.sinh(params["loc"][h])) + 1e-5
-    return -np.exp(params["log_scale"][h]) * away ** params["shape"][h]
-
-
 @method(
     kind="bias",
     formula="q.k / sqrt(C) - a[h] |j - i - mu[h]|^p[h], a > 0",
     paper="Bianchessi et al. 2026, arXiv 2505.22842",
-    scores=by_offset(_bam_bias),
 )
 def bam(shared: bool = True) -> Encoding:
     """BAM: the logarithm of a generalised Gaussian of the offset, as a prior over the keys.
@@ -187,17 +155,10 @@ def bam(shared: bool = True) -> Encoding:
     return layered(Encoding(init=init, bias=bias, relative=True), shared)
 
 
-def _sandwich_bias(o, params, d, h, heads):
-    waves = range(o.first, o.first + o.channels // 2)
-    ratio = 8 * (h + 1) / heads
-    return sum(np.cos(d / o.base ** (2 * k / o.channels)) for k in waves) / ratio
-
-
 @method(
     kind="bias",
     formula="q.k / sqrt(C) + H / (8 h) sum_k cos((i - j) / base^(2k / channels)) for h = 1 .. H",
     paper="Chi et al. 2023, arXiv 2212.10356",
-    scores=by_offset(_sandwich_bias),
 )
 def sandwich(channels: int = 128, base: float = 10_000.0, first: Literal[0, 1] = 0) -> Encoding:
     """Sandwich: dot products of two sinusoidal codes as a bias, weaker from head to head.
@@ -224,20 +185,11 @@ def sandwich(channels: int = 128, base: float = 10_000.0, first: Literal[0, 1] =
 
     def bias(params, q_placed, k_placed, dims):
         # cos(x - y) = cos x cos y + sin x sin y: one product instead of Q x K x waves cosines.
-        exact = jax.lax.Precision.HIGHEST
-        sum_BQK = jnp.einsum("bqw,bkw->bqk", code(q_placed), code(k_placed), precision=exact)
+        sum_BQK = jnp.einsum("bqw,bkw->bqk", code(q_placed), code(k_placed), precision="highest")
         factor_H = dims.heads / (8 * (1 + jnp.arange(dims.heads, dtype=float)))
         return per_head(factor_H) * sum_BQK[:, None]
 
     return Encoding(bias=bias, relative=True)
-
-
-def _window_scores(o, params, q_THC, k_THC, pos_T, n):
-    def score(h, i, j):
-        seen = abs(pos_T[i] - pos_T[j]) <= o.distance or pos_T[j] < o.first
-        return dots(q_THC[i : i + 1], k_THC[j : j + 1])[h, 0, 0] if seen else -np.inf
-
-    return by_pair(score, q_THC)
 
 
 @method(
@@ -245,7 +197,6 @@ def _window_scores(o, params, q_THC, k_THC, pos_T, n):
     formula="q.k / sqrt(C) where |i - j| <= distance or j < first, else -inf",
     paper="textbook; first tokens: Xiao et al. 2023 (StreamingLLM), arXiv 2309.17453",
     shift_invariant=True,
-    scores=_window_scores,
     example={"distance": 8},
     reference="transformers",
 )

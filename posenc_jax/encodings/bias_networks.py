@@ -14,7 +14,6 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.bias import layered, offsets, per_head
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least, positive
-from posenc_jax.encodings.definitions import by_offset, by_pair, dots, sigmoid
 
 
 def network(params, *x_BQK: jax.Array) -> jax.Array:
@@ -27,14 +26,7 @@ def network(params, *x_BQK: jax.Array) -> jax.Array:
     hidden = b1_F[None, None, None]
     for x, w_F in zip(x_BQK, w1_AF, strict=True):
         hidden = hidden + x[..., None] * w_F[None, None, None]
-    exact = jax.lax.Precision.HIGHEST
-    return jnp.einsum("bqkf,fh->bhqk", jax.nn.relu(hidden), w2_FH, precision=exact)
-
-
-def network_of(params, x, h):
-    """Definition: the output of head h for one number, or for one for each axis."""
-    hidden = np.maximum(np.atleast_1d(x) @ np.atleast_2d(params["w1"]) + params["b1"], 0)
-    return float(hidden @ params["w2"][:, h])
+    return jnp.einsum("bqkf,fh->bhqk", jax.nn.relu(hidden), w2_FH, precision="highest")
 
 
 def small_network(key: jax.Array, axes: tuple[int, ...], hidden: int, heads: int):
@@ -50,23 +42,11 @@ def signed_log(x: jax.Array) -> jax.Array:
     return jnp.sign(x) * jnp.log1p(jnp.abs(x))
 
 
-def _fire_scores(o, params, q_THC, k_THC, pos_T, n):
-    psi = lambda x: np.log(abs(params["c"] * x) + 1)
-
-    def bias(h, i, j):
-        most = max(pos_T[i], abs(params["stretch"] * o.threshold))
-        x = psi(pos_T[i] - pos_T[j]) / (psi(most) + 1e-6)
-        return network_of(params, x, h) + params["b2"][h]
-
-    return dots(q_THC, k_THC) + by_pair(bias, q_THC)
-
-
 @method(
     kind="bias",
     formula="q.k / sqrt(C) + MLP(psi(i - j) / psi(max(i, L)))[h], psi(x) = ln(c |x| + 1)",
     paper="Li et al. 2024, arXiv 2310.04418",
     shift_invariant=False,
-    scores=_fire_scores,
     example={"threshold": 8.0},
 )
 def fire(
@@ -109,19 +89,10 @@ def fire(
     return layered(Encoding(init=init, bias=bias), shared)
 
 
-def _mlp_bias(o, params, d, h, heads):
-    x = d if o.reach is None else 8 * d / (o.reach - 1)
-    if o.spacing == "log":
-        x = np.sign(x) * np.log(1 + abs(x)) / (1 if o.reach is None else np.log(8))
-    y = network_of(params, x, h)
-    return 16 * sigmoid(y) if o.squash else y
-
-
 @method(
     kind="bias",
     formula="q.k / sqrt(C) + MLP(sign(D) ln(1 + |D|))[h], or MLP(D)[h], D = i - j",
     paper="Liu et al. 2022, arXiv 2111.09883",
-    scores=by_offset(_mlp_bias),
     vary={"reach": 12},
     reference="timm",
 )
@@ -165,19 +136,12 @@ def mlp(
     return layered(Encoding(init=init, bias=bias, relative=True), shared)
 
 
-def _swin_v2_bias(o, params, d, h, heads):
-    x_A = 8 * np.asarray(d, np.float64) / (o.window - 1)
-    x_A = np.sign(x_A) * np.log2(1 + abs(x_A)) / 3
-    return 16 * sigmoid(network_of(params, x_A, h))
-
-
 @method(
     kind="bias",
     formula="q.k / sqrt(C) + 16 sigmoid(MLP(x_row, x_column)[h]), x = sign(D) log_8(1 + 8 |D| / "
     "(window - 1))",
     paper="Liu et al. 2022, arXiv 2111.09883",
     axes=2,
-    scores=by_offset(_swin_v2_bias),
     example={"hidden": 8},
     reference="timm, transformers",
 )

@@ -1,14 +1,12 @@
 """Biases read from learned tables: by clipped offsets, T5's buckets, Swin's window; D = i - j."""
 
 import bisect
-import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings import definitions
 from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing
 from posenc_jax.encodings.card import ANYWHERE, Edge, Range, method
 from posenc_jax.encodings.checks import at_least, require
@@ -24,9 +22,6 @@ def _look_up(table_RH, row_BQK, offset_BQK) -> jax.Array:
     formula="q.k / sqrt(C) + b[h, clip(i - j, -distance, distance)]",
     paper="scalar form of Shaw et al. 2018, arXiv 1803.02155",
     beyond="clamp",
-    scores=definitions.by_offset(
-        lambda o, params, d, h, heads: params["table"][definitions.clipped_row(d, o.distance), h]
-    ),
     reference="transformers",
 )
 def clipped(distance: int = 16, shared: bool = False) -> Encoding:
@@ -67,27 +62,11 @@ def bucket_starts(buckets: int, distance: int) -> list[int]:
     return [*range(1, exact), *(start(k) for k in range(steps))]
 
 
-def _t5_bias(o, params, d, h, heads):
-    side = o.buckets // 2 if o.bidirectional else o.buckets
-    exact, first = side // 2, side if o.bidirectional and d < 0 else 0
-    bucket = math.floor(abs(d) if o.bidirectional else max(d, 0))
-    if bucket >= exact:
-        share = math.log(bucket / exact) / math.log(o.distance / exact)
-        bucket = min(exact + int(share * (side - exact)), side - 1)
-    return params["table"][first + bucket, h]
-
-
-def _t5_scores(o, params, q_THC, *rest):
-    factor = 1 if o.scaled else np.sqrt(q_THC.shape[-1])
-    return definitions.by_offset(_t5_bias)(o, params, factor * q_THC, *rest)
-
-
 @method(
     kind="bias",
     formula="q.k / sqrt(C) + b[h, bucket(i - j)], half of the buckets exact, half logarithmic",
     paper="Raffel et al. 2020, arXiv 1910.10683",
     beyond="clamp",
-    scores=_t5_scores,
     reference="transformers, x-transformers",
 )
 def t5(
@@ -139,21 +118,12 @@ def t5(
     return layered(encoding, shared)
 
 
-def _swin_2d_bias(o, params, d, h, heads):
-    last = o.window - 1
-    if o.beyond == "error" and max(abs(d[0]), abs(d[1])) > last:
-        return np.nan
-    row, column = (definitions.clipped_row(x, last) for x in d)
-    return params["table"][row, column, h]
-
-
 @method(
     kind="bias",
     formula="q.k / sqrt(C) + b[h, row_i - row_j, column_i - column_j]",
     paper="Liu et al. 2021, arXiv 2103.14030",
     beyond="option",
     axes=2,
-    scores=definitions.by_offset(_swin_2d_bias),
     reads=lambda o, n: Range(0, o.window) if o.beyond == "error" else ANYWHERE,
     reference="timm, transformers",
 )

@@ -4,8 +4,6 @@ They are made with `per_layer`, as other such methods can be. What models have b
 such as sinks, and norms of queries and keys, is not part of them.
 """
 
-from types import SimpleNamespace
-
 import jax.numpy as jnp
 import numpy as np
 
@@ -14,9 +12,8 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.bias_formulas import window as windowed
 from posenc_jax.encodings.card import Range, method
 from posenc_jax.encodings.checks import at_least, positive, with_axes
-from posenc_jax.encodings.definitions import dots, offsets, powers, scores_of, turned_scores
 from posenc_jax.encodings.rotary import rope
-from posenc_jax.encodings.rotary_scaling import by_parts_theta, pi, yarn
+from posenc_jax.encodings.rotary_scaling import pi, yarn
 from posenc_jax.encodings.rotation import Pairing
 
 
@@ -44,24 +41,12 @@ def stepped(temperature: float, floor: int) -> Encoding:
     return Encoding(temper=temper)
 
 
-def _irope_scores(o, params, q, k, pos, n):
-    if (o.layer + 1) % o.every:
-        turned = turned_scores(q, k, offsets(pos) * powers(o.base, q.shape[-1]), o.pairing)
-        if o.chunk is None:
-            return turned
-        chunk_T = np.array([t // o.chunk for t in pos])
-        return np.where(chunk_T[:, None] == chunk_T, turned, -np.inf)
-    scale_T = [1 + o.temperature * np.log(1 + np.floor((t + 1) / o.floor)) for t in pos]
-    return np.array(scale_T)[None, :, None] * dots(q, k)
-
-
 @method(
     kind="by_layer",
     formula="rope where i // chunk = j // chunk, and in layers every - 1, 2 every - 1, ...: "
     "q.k / sqrt(C) (1 + temperature ln(1 + floor((i + 1) / floor)))",
     paper="Meta 2025 (Llama 4), released code; temperature after arXiv 2501.19399",
     shift_invariant=False,
-    scores=_irope_scores,
     reads=lambda o, n: Range(0, np.inf),
     example={"every": 2, "floor": 8, "chunk": 10},
     vary={"chunk": None},
@@ -102,27 +87,11 @@ def _local_layers(every: int, window: int, near: Encoding, everywhere: Encoding)
     return per_layer([chain(near, windowed(window - 1))] * (every - 1) + [everywhere])
 
 
-def _in_window(o, pos, s_HTT):
-    """Definition: keys `window` or more tokens away are hidden, except in global layers."""
-    if not (o.layer + 1) % o.every:
-        return s_HTT
-    return np.where(np.abs(offsets(pos)[:, :, 0, 0]) >= o.window, -np.inf, s_HTT)
-
-
-def _local_global_scores(o, params, q, k, pos, n):
-    scaled = o.local_base, 1.0
-    if not (o.layer + 1) % o.every:
-        scaled = o.base, o.factor
-    theta_F = powers(scaled[0], q.shape[-1]) / scaled[1]
-    return _in_window(o, pos, turned_scores(q, k, offsets(pos) * theta_F, o.pairing))
-
-
 @method(
     kind="by_layer",
     formula="rope of local_base where |i - j| < window; in layers every - 1, 2 every - 1, ...: "
     "rope of base at t / factor",
     paper="Gemma Team 2025 (Gemma 3), arXiv 2503.19786",
-    scores=_local_global_scores,
     example={"every": 2, "window": 6},
     reference="transformers",
 )
@@ -153,25 +122,10 @@ def local_global(
     return _local_layers(every, window, rope(local_base, pairing), pi(base, pairing, factor))
 
 
-def _with_yarn(o, ramp):
-    """Definition: the logits (q, k, pos, n) -> [H, T, T] of `yarn` with its defaults."""
-    full = SimpleNamespace(**vars(o), ramp=ramp, beta_fast=32.0, beta_slow=1.0)
-    scores, root = scores_of(by_parts_theta), 0.1 * np.log(o.factor) + 1
-    return lambda q, k, pos, n: root**2 * scores(full, {}, q, k, pos, n)
-
-
-def _olmo3_scores(o, params, q, k, pos, n):
-    if not (o.layer + 1) % o.every:
-        return _with_yarn(o, "pairs_truncated")(q, k, pos, n)
-    turned = turned_scores(q, k, offsets(pos) * powers(o.base, q.shape[-1]), o.pairing)
-    return _in_window(o, pos, turned)
-
-
 @method(
     kind="by_layer",
     formula="rope where |i - j| < window; in layers every - 1, 2 every - 1, ...: yarn",
     paper="Olmo Team 2025 (Olmo 3), arXiv 2512.13961 and its released configs",
-    scores=_olmo3_scores,
     example={"every": 2, "window": 6, "length": 64},
     vary={"length": 1024},
     reference="transformers",
@@ -204,7 +158,6 @@ def olmo3(
     kind="by_layer",
     formula="yarn, and |i - j| < window except in layers every - 1, 2 every - 1, ...",
     paper="OpenAI 2025 (gpt-oss), arXiv 2508.10925 and its released configs",
-    scores=lambda o, params, q, k, pos, n: _in_window(o, pos, _with_yarn(o, "pairs")(q, k, pos, n)),
     example={"every": 2, "window": 6, "length": 64},
     reference="transformers",
 )

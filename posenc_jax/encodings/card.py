@@ -1,4 +1,4 @@
-"""The card of a method: what it declares, its source, and its definition in float64.
+"""The card of a method: what it declares, and its source.
 
 `@method(...)` puts a card on the function that builds an encoding. The test battery
 (`tests/test_catalogue.py`), `describe` and the error messages read the card, so a method is one
@@ -47,15 +47,6 @@ class Card:
               for kinds "input" and "positions", for which it is False.
     axes:     position axes that it reads: 1 for sequences, 2 for (row, column); 0 if it reads no
               positions but sums along storage, from a key up to a causal query.
-    embeds:   definition of `embed` in float64 NumPy: (o, params, x_TD, pos_T, n) -> x_TD.
-    scores:   definition of the logits in float64 NumPy: (o, params, q_THC, k_THC, pos_T, n) ->
-              [H, T, T], 1/sqrt(C) included, without the mask; logarithms of weights if its walk
-              weighs. For a method that reads the attention's input, that input is q with its heads
-              side by side. o.layer is the layer.
-    outputs:  definition of the output in float64 NumPy, for a method that turns values: (o, params,
-              weight_HQK, v_KHC, pos_T, n) -> o_QHC.
-    places:   definition of `place` in evaluation in float64 NumPy: (o, pos_T, n) -> positions. A
-              method that reads groups gets group_T instead of pos_T.
     reads:    (o, n) -> the `Range` of positions that it can read; it makes NaN of others.
     moves:    for kind "positions": (o, n, given, training) -> the `Range` of the positions that it
               places, if its own are in the `Range` given.
@@ -68,7 +59,7 @@ class Card:
     vary:     for the tests, another value of an option that must change the output; needed if no
               such value follows from the option's type.
     reference: the public packages whose frozen values it is tested against, see tests/goldens;
-              None: no package has it, and the definition is its only test.
+              None: no package has it, and `posenc_jax.lab.definitions` is its only test.
     """
 
     name: str
@@ -79,10 +70,6 @@ class Card:
     beyond: Policy = "unbounded"
     shift_invariant: bool = True
     axes: int = 1
-    embeds: Callable[..., Any] | None = None
-    scores: Callable[..., Any] | None = None
-    outputs: Callable[..., Any] | None = None
-    places: Callable[..., Any] | None = None
     reads: Callable[[Any, int], Range] = lambda o, n: ANYWHERE
     moves: Callable[[Any, int, Range, bool], Range] | None = None
     in_chain: Literal["first", "last", "alone"] | None = None
@@ -111,8 +98,8 @@ def method(**fields: Any) -> Callable[[Any], Any]:
     A call of the function checks the options' types and choices first, see `Card.values`.
 
     Raises:
-      TypeError: a field that a card does not have, no definition, or a method that places positions
-        without `moves`.
+      TypeError: a field that a card does not have, or a method that places positions without
+        `moves`.
     """
 
     def decorate(function):
@@ -125,8 +112,6 @@ def method(**fields: Any) -> Callable[[Any], Any]:
             fields["shift_invariant"] = False
         card = Card(name=function.__name__, build=build, **fields)
         build.card = card  # type: ignore[attr-defined]
-        if not (card.embeds or card.scores or card.places):
-            raise TypeError(f"{card.name}: a method needs its definition in float64")
         if (card.kind == "positions") != (card.moves is not None):
             raise TypeError(f"{card.name}: `moves` is for kind 'positions', which needs it")
         return build

@@ -5,7 +5,6 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from posenc_jax.combinators import pick_layer
 from posenc_jax.encoding import Dims, Encoding, Walk, at_layer
@@ -13,29 +12,16 @@ from posenc_jax.encodings.bias_formulas import alibi, kerple_log
 from posenc_jax.encodings.bias_networks import fire
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least
-from posenc_jax.encodings.definitions import dots
 from posenc_jax.tuning import barrier
 
 BIASES = {"alibi": alibi, "kerple_log": kerple_log, "fire": fire}
 SLOPE = 0.01  # slope of the leaky ReLU below 0
 
 
-def _dape_scores(o, params, q_THC, k_THC, pos_T, n):
-    inner = BIASES[o.bias].card
-    defaults = type(o)(**inner.defaults)
-    b_HTT = inner.scores(defaults, params["bias"], 0 * q_THC, 0 * k_THC, pos_T, n)
-    a_HTT = dots(q_THC, k_THC)
-    mlp, pair_TTP = params["mlp"], np.moveaxis(np.concatenate([a_HTT, b_HTT]), 0, -1)
-    hidden_TTW = pair_TTP @ mlp["in"] + mlp["in_bias"]
-    hidden_TTW = np.where(hidden_TTW > 0, hidden_TTW, 0.01 * hidden_TTW)
-    return a_HTT + b_HTT + np.moveaxis(hidden_TTW @ mlp["out"] + mlp["out_bias"], -1, 0)
-
-
 @method(
     kind="content",
     formula="A + B + MLP([A, B]) over heads, A = q.k / sqrt(C), B a bias by position",
     paper="Zheng et al. 2024, arXiv 2405.14722",
-    scores=_dape_scores,
 )
 def dape(bias: Literal["alibi", "kerple_log", "fire"] = "alibi", width: int = 32) -> Encoding:
     """Data-adaptive: logits, plus a bias, plus an MLP of both; each layer has its own MLP.

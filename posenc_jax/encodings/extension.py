@@ -9,11 +9,9 @@ import numpy as np
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least, positive, require
-from posenc_jax.encodings.definitions import dots, powers, ramped, scores_of, turned_scores
 from posenc_jax.encodings.rotary_scaling import (
     Ramp,
     by_parts,
-    by_parts_theta,
     check_extension,
     louder,
     ntk_by_parts,
@@ -28,9 +26,6 @@ from posenc_jax.encodings.rotation import TURN, Pairing, angles, ladder, rotary,
     formula="theta_k ((1 - g) / factor + g), g = (length theta_k / 2 pi - low) / (high - low) "
     "in [0, 1]",
     paper="Dubey et al. 2024 (Llama 3.1), arXiv 2407.21783 and its released code",
-    scores=scores_of(
-        lambda o, width, n: ramped(powers(o.base, width), o.factor, o.length, o.low, o.high)
-    ),
     example={"base": 100.0, "length": 64},
     reference="transformers",
 )
@@ -62,21 +57,11 @@ def llama3(
     return ntk_by_parts(base, pairing, factor, length, beta_fast=high, beta_slow=low)
 
 
-def _longrope_scores(o, params, q, k, pos, n):
-    pos_T1, theta_F = np.asarray(pos, np.float64)[:, None], powers(o.base, q.shape[-1])
-    divisors = (o.long or o.factor) if n > o.length else (o.short or 1.0)
-    angle_TF = pos_T1 * theta_F / np.where(pos_T1 < o.start, 1.0, divisors)
-    angle_QKHF = (angle_TF[:, None] - angle_TF[None])[:, :, None]
-    temperature = 1 + np.log(o.factor) / np.log(o.length)
-    return temperature * turned_scores(q, k, angle_QKHF, o.pairing)
-
-
 @method(
     kind="rotary",
     formula="theta_k / s_k, s_k of the short or the long list; logits times "
     "1 + ln factor / ln length",
     paper="Ding et al. 2024, arXiv 2402.13753",
-    scores=_longrope_scores,
     example={"length": 8},
     vary={"long": (1.0, 2.0, 3.0, 5.0), "short": (1.0, 1.0, 1.5, 2.0), "start": 4},
     reference="transformers",
@@ -138,17 +123,10 @@ def longrope(
     return louder(rotary(frequencies, pairing, table, place=with_length), amplitude)
 
 
-def _resonance_theta(o, width, n):
-    return 2 * np.pi / np.round(2 * np.pi / by_parts_theta(o, width, n))
-
-
 @method(
     kind="rotary",
     formula="yarn with every wavelength 2 pi / theta_k rounded to a whole number of tokens",
     paper="Wang et al. 2024, arXiv 2403.00071",
-    scores=lambda o, *given: (
-        (0.1 * np.log(o.factor) + 1) ** 2 * scores_of(_resonance_theta)(o, *given)
-    ),
     example={"factor": 4.0, "length": 64},
 )
 def resonance(
@@ -177,9 +155,6 @@ def resonance(
     kind="none",
     formula="q.k / sqrt(C) (1 + temperature ln max(1, n / length))",
     paper="Gelberg et al. 2025, arXiv 2512.12167",
-    scores=lambda o, params, q, k, pos, n: (
-        (1 + o.temperature * np.log(max(1.0, n / o.length))) * dots(q, k)
-    ),
     example={"length": 8},
 )
 def drope(length: int = 2048, temperature: float = 0.412) -> Encoding:

@@ -8,6 +8,8 @@ Sums run backwards from the query to the key. The difference of two sums from th
 rounding error that grows with the position: half a unit at 1e7.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +20,6 @@ from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings.bias import layered
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least
-from posenc_jax.encodings.definitions import dots, sigmoid
 from posenc_jax.tuning import look_up_each
 
 # Keys whose sums are one product with a triangle of ones; the totals of such stretches are summed
@@ -47,7 +48,7 @@ def _after(x_BHQK: jax.Array) -> jax.Array:
     size, stretch = x_BHQK.shape[-1], x_BHQMS.shape[-1]
     # Tensor cores would round the terms to a few bits.
     later_SS = np.tril(np.ones((stretch, stretch), x_BHQK.dtype), -1)
-    found_BHQMS = jnp.matmul(x_BHQMS, later_SS, precision=jax.lax.Precision.HIGHEST)
+    found_BHQMS = jnp.matmul(x_BHQMS, later_SS, precision="highest")
     if size > stretch:
         found_BHQMS = found_BHQMS + _after(x_BHQMS.sum(-1))[..., None]
     return found_BHQMS.reshape(*x_BHQK.shape[:-1], -1)[..., :size]
@@ -58,16 +59,42 @@ def no_sum(params, q) -> jax.Array:
     return jnp.zeros_like(q.x_BTHC[..., :1].swapaxes(1, 2), widest(q.x_BTHC.dtype))
 
 
-def _cope_scores(o, params, q_THC, k_THC, pos_T, n):
-    s_HTT, e_PC = dots(q_THC, k_THC), params["table"]
-    out_HTT = s_HTT.copy()
-    scale = np.sqrt(q_THC.shape[-1]) if o.scaled else 1
-    for h, i, j in np.ndindex(s_HTT.shape):
-        p = min(sum(sigmoid(s_HTT[h, i, l]) for l in range(j, i + 1)), o.length - 1)
-        low, high = int(np.floor(p)), int(np.ceil(p))
-        at_low, at_high = (np.dot(q_THC[i, h], e_PC[row]) for row in (low, high))
-        out_HTT[h, i, j] += ((p - low) * at_high + (1 - p + low) * at_low) / scale
-    return out_HTT
+def no_vector(params, q) -> jax.Array:
+    """The same where a carry is a vector, [B, H, Q, C]."""
+    return jnp.zeros_like(q.x_BTHC.swapaxes(1, 2), widest(q.x_BTHC.dtype))
+
+
+def by_stretches(step: Callable, most: int) -> Callable:
+    """A `score` that takes the keys of a block in stretches of up to `most`, the last first.
+
+    step(q_BHQC, carry_BHQC, k_BHSC, *features of keys, visible_B1SQ) -> (the carry after a stretch,
+    what is added to q.k of its keys, [B, H, Q, S]).
+    """
+
+    def score(params, s_BHQK, q, k, visible_BHQK, carry_BHQC):
+        wide, size = s_BHQK.dtype, s_BHQK.shape[-1]
+        heads_first = lambda x: jnp.moveaxis(x.astype(wide), 1, 2)
+        q_BHQC, *keys = map(heads_first, (q.x_BTHC, k.x_BTHC, *jax.tree.leaves(k.feat)))
+        keys.append(jnp.moveaxis(visible_BHQK[:, :1], 3, 2))
+        keys_M = [jnp.moveaxis(stretches(x, 2, most), 2, 0) for x in keys]
+        one = lambda carry_BHQC, stretch: step(q_BHQC, carry_BHQC, *stretch)
+        carry_BHQC, added_MBHQS = jax.lax.scan(one, carry_BHQC, keys_M, reverse=True)
+        added_BHQK = jnp.moveaxis(added_MBHQS, 0, 3).reshape(*s_BHQK.shape[:3], -1)[..., :size]
+        return s_BHQK + added_BHQK * q_BHQC.shape[-1] ** -0.5, carry_BHQC
+
+    return score
+
+
+def of_input(x_BTD: jax.Array, w: jax.Array, b: jax.Array | None = None) -> jax.Array:
+    """x W + b for a matrix [D, ...] and a vector [...]; float32 or wider."""
+    wide = widest(x_BTD.dtype)
+    made = jnp.tensordot(x_BTD.astype(wide), w.astype(wide), 1)
+    return made if b is None else made + b.astype(wide)[None, None]
+
+
+def log_gates(params, x_BTD: jax.Array) -> jax.Array:
+    """`prepare` of gates: ln sigmoid(x W + b), [B, T, ...]."""
+    return jax.nn.log_sigmoid(of_input(x_BTD, params["gate"], params["gate_bias"]))
 
 
 @method(
@@ -76,7 +103,6 @@ def _cope_scores(o, params, q_THC, k_THC, pos_T, n):
     paper="Golovneva et al. 2024, arXiv 2405.18719",
     beyond="clamp",
     axes=0,
-    scores=_cope_scores,
     example={"length": 8},
     reference="x-transformers",
 )
@@ -121,20 +147,11 @@ def cope(length: int = 64, scaled: bool = True, shared: bool = False) -> Encodin
     return layered(Encoding(init=init, walk=Walk(score=score, start=start)), shared)
 
 
-def _fox_scores(o, params, q_THC, k_THC, pos_T, n):
-    s_HTT, x_TD = dots(q_THC, k_THC), q_THC.reshape(len(q_THC), -1)
-    f_TH = sigmoid(x_TD @ params["gate"] + params["gate_bias"])
-    for h, i, j in np.ndindex(s_HTT.shape):
-        s_HTT[h, i, j] += sum(np.log(f_TH[l, h]) for l in range(j + 1, i + 1))
-    return s_HTT
-
-
 @method(
     kind="content",
     formula="q.k / sqrt(C) + sum of ln sigmoid(w[h].x[l] + b[h]) over l = j + 1 .. i",
     paper="Lin et al. 2025, arXiv 2503.02130",
     axes=0,
-    scores=_fox_scores,
     reference="fla-core, x-transformers",
 )
 def fox() -> Encoding:
@@ -148,29 +165,13 @@ def fox() -> Encoding:
         gate_DH = 0.02 * jax.random.normal(key, (dims.model, dims.heads))
         return {"gate": gate_DH, "gate_bias": jnp.zeros(dims.heads)}
 
-    def prepare(params, x_BTD):
-        wide = widest(x_BTD.dtype)
-        gate_DH, bias_H = params["gate"].astype(wide), params["gate_bias"].astype(wide)
-        open_BTH = jnp.einsum("btd,dh->bth", x_BTD.astype(wide), gate_DH) + bias_H[None, None]
-        return jax.nn.log_sigmoid(open_BTH)
-
     def score(params, s_BHQK, q, k, visible_BHQK, carry):
         fade_BHQK = k.feat.transpose(0, 2, 1)[:, :, None].astype(s_BHQK.dtype)
         fade_BHQK, carry = sums_after(jnp.where(visible_BHQK, fade_BHQK, 0), carry)
         return s_BHQK + fade_BHQK, carry
 
-    walk = Walk(score=score, prepare=prepare, start=no_sum, summed=True)
+    walk = Walk(score=score, prepare=log_gates, start=no_sum, summed=True)
     return each_layer(Encoding(init=init, walk=walk))
-
-
-def _fox_rows_scores(o, params, q_THC, k_THC, pos_T, n):
-    s_HTT, x_TD = dots(q_THC, k_THC), q_THC.reshape(len(q_THC), -1)
-    for h, i, j in np.ndindex(s_HTT.shape):
-        reader_W = x_TD[i] @ params["readers"][:, h]
-        for l in range(j, i):
-            gate = reader_W @ (x_TD[l] @ params["keepers"][:, h]) / np.sqrt(o.width)
-            s_HTT[h, i, j] += np.log(sigmoid(gate))
-    return s_HTT
 
 
 @method(
@@ -179,7 +180,6 @@ def _fox_rows_scores(o, params, q_THC, k_THC, pos_T, n):
     "l = j .. i - 1",
     paper="no paper; the package's PerRowDataDependentAlibi, after arXiv 2503.02130",
     axes=0,
-    scores=_fox_rows_scores,
     reference="x-transformers",
 )
 def fox_rows(width: int = 8) -> Encoding:
@@ -204,9 +204,7 @@ def fox_rows(width: int = 8) -> Encoding:
         return {name: dims.model**-0.5 * draw(key) for name, key in names.items()}
 
     def prepare(params, x_BTD):
-        wide = widest(x_BTD.dtype)
-        side = lambda w_DHW: jnp.einsum("btd,dhw->bthw", x_BTD.astype(wide), w_DHW.astype(wide))
-        return side(params["readers"]), side(params["keepers"])
+        return of_input(x_BTD, params["readers"]), of_input(x_BTD, params["keepers"])
 
     def score(params, s_BHQK, q, k, visible_BHQK, carry):
         readers_BQHW, keepers_BKHW = q.feat[0], k.feat[1]
@@ -221,23 +219,11 @@ def fox_rows(width: int = 8) -> Encoding:
     return each_layer(Encoding(init=init, walk=walk))
 
 
-def _stick_breaking_scores(o, params, q_THC, k_THC, pos_T, n):
-    s_HTT = dots(q_THC, k_THC)
-    out_HTT = np.full(s_HTT.shape, -np.inf)
-    for h, i, j in np.ndindex(s_HTT.shape):
-        newest = i if o.own else i - 1
-        if j <= newest:
-            rest = np.prod([1 - sigmoid(s_HTT[h, i, l]) for l in range(j + 1, newest + 1)])
-            out_HTT[h, i, j] = np.log(sigmoid(s_HTT[h, i, j]) * rest)
-    return out_HTT
-
-
 @method(
     kind="content",
     formula="weight b[j] * product of 1 - b[l] over l = j + 1 .. i - 1, b = sigmoid(q.k / sqrt(C))",
     paper="Tan et al. 2025, arXiv 2410.17980",
     axes=0,
-    scores=_stick_breaking_scores,
     reference="fla-core",
 )
 def stick_breaking(own: bool = False) -> Encoding:

@@ -5,36 +5,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.combinators import each_layer
-from posenc_jax.dtypes import widest
 from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings import rotation
 from posenc_jax.encodings.bias import offsets, per_head
 from posenc_jax.encodings.bias_formulas import alibi_slopes
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import positive, require, with_axes
-from posenc_jax.encodings.definitions import by_pair, dots, sigmoid
-from posenc_jax.encodings.gated import no_sum, sums_after
-from posenc_jax.encodings.rotary_generators import EXACT, cayley
+from posenc_jax.encodings.gated import no_sum, of_input, sums_after
+from posenc_jax.encodings.rotary_generators import cayley, turn_in_basis
 
 TINY = 1e-6  # added to a mean square before the division
-
-
-def _grape_m_scores(o, params, q_THC, k_THC, pos_T, n):
-    heads, head = q_THC.shape[1:]
-    eye, theta_F = np.eye(head), np.asarray(params["freq_F"], np.float64)
-    s_HTT = np.zeros((heads, len(q_THC), len(k_THC)))
-    for h in range(heads):
-        free = np.triu(params["skew"][h], 1)
-        basis = (eye - free + free.T) @ np.linalg.inv(eye + free - free.T)
-        for i, j in np.ndindex(s_HTT.shape[1:]):
-            turned = np.eye(head)
-            for f, theta in enumerate(theta_F):
-                # exp(L) = I + sin(s)/s L + (1 - cos(s))/s^2 L^2 for L = s (b a^T - a b^T).
-                a, b = basis[:, f], basis[:, f + head // 2]
-                plane, s = np.outer(b, a) - np.outer(a, b), (pos_T[j] - pos_T[i]) * theta
-                turned = turned @ (eye + np.sin(s) * plane + (1 - np.cos(s)) * plane @ plane)
-            s_HTT[h, i, j] = q_THC[i, h] @ turned @ k_THC[j, h] / np.sqrt(head)
-    return s_HTT
 
 
 @method(
@@ -42,7 +22,6 @@ def _grape_m_scores(o, params, q_THC, k_THC, pos_T, n):
     formula="q^T exp((j - i) L) k / sqrt(C), L = sum over f of theta_f (b_f a_f^T - a_f b_f^T), "
     "planes (a_f, b_f) orthonormal, learned",
     paper="Zhang et al. 2026, arXiv 2512.07805",
-    scores=_grape_m_scores,
 )
 def grape_m(base: float = 10_000.0) -> Encoding:
     """Multiplicative GRAPE: rotary in learned planes, with learned frequencies.
@@ -68,28 +47,9 @@ def grape_m(base: float = 10_000.0) -> Encoding:
     def table(params, pos_BT, dims):
         freq_1F = params["freq_F"].astype(float)[None]
         turned = rotation.turns(rotation.angles(with_axes(pos_BT), freq_1F))
-        return {"turn": turned, "basis": cayley(params["skew"])[None, None]}
+        return turned, cayley(params["skew"])[None, None]
 
-    def rotate(table, x_BTHC, side):
-        wide = x_BTHC.astype(table["turn"].cos.dtype)
-        inside = jnp.einsum("bthc,hcd->bthd", wide, table["basis"][0, 0], precision=EXACT)
-        return rotation.turn(table["turn"], inside, "half").astype(x_BTHC.dtype)
-
-    return each_layer(Encoding(init=init, table=table, rotate=rotate))
-
-
-def _grape_a_scores(o, params, q_THC, k_THC, pos_T, n):
-    softplus, root = lambda x: np.log1p(np.exp(x)), np.sqrt(q_THC.shape[-1])
-
-    def score(h, i, j):
-        of_query = softplus(params["query"][h] @ q_THC[i, h] / root)
-        of_key = softplus(params["key"][h] @ k_THC[j, h] / root)
-        # Slopes of 4 heads: 2^-2, 2^-4, 2^-6, 2^-8.
-        slope = softplus(params["rate"][h]) * 2.0 ** (-8 * (h + 1) / q_THC.shape[1])
-        distance = abs(pos_T[i] - pos_T[j])
-        return np.dot(q_THC[i, h], k_THC[j, h]) / root - distance * slope * (of_query + of_key)
-
-    return by_pair(score, q_THC)
+    return each_layer(Encoding(init=init, table=table, rotate=turn_in_basis))
 
 
 @method(
@@ -97,7 +57,6 @@ def _grape_a_scores(o, params, q_THC, k_THC, pos_T, n):
     formula="q.k / sqrt(C) - w[h] |i - j| (sp(v[h].q / sqrt(C)) + sp(u[h].k / sqrt(C))), "
     "sp = softplus",
     paper="Zhang et al. 2026, arXiv 2512.07805",
-    scores=_grape_a_scores,
 )
 def grape_a() -> Encoding:
     """Additive GRAPE: ALiBi whose slope is the sum of a gate of the query and one of the key.
@@ -132,29 +91,12 @@ def grape_a() -> Encoding:
     return each_layer(Encoding(init=init, walk=Walk(score=score)))
 
 
-def _grape_ap_scores(o, params, q_THC, k_THC, pos_T, n):
-    """In an encoder: the sum goes over all later keys."""
-    x_TD, pairs = q_THC.reshape(len(q_THC), -1), o.width // 2
-    s_HTT = dots(q_THC, k_THC)
-    for h in range(len(s_HTT)):
-        p_TW = x_TD @ params["probe"][:, h]
-        p_TW = p_TW / np.sqrt((p_TW**2).mean(axis=1, keepdims=True) + 1e-6)
-        p_TF = p_TW[:, :pairs] + 1j * p_TW[:, pairs:]
-        turned_TF = np.exp(1j * np.asarray(pos_T, np.float64))[:, None] * p_TF
-        z_TT = (p_TF @ turned_TF.conj().T).real / o.width
-        edge_TT = np.log(sigmoid(z_TT)) * 2.0 ** (-8 * (h + 1) / len(s_HTT))
-        for i, j in np.ndindex(edge_TT.shape):
-            s_HTT[h, i, j] += edge_TT[i, j + 1 :].sum()
-    return s_HTT
-
-
 @method(
     kind="content",
     formula="q.k / sqrt(C) + m[h] sum of ln sigmoid(p[i].R(l) p[l] / width) over l = j + 1 .. i, "
     "R(l) turns all pairs by l radians, m as in alibi",
     paper="Zhang et al. 2026, arXiv 2512.07805",
     shift_invariant=False,
-    scores=_grape_ap_scores,
 )
 def grape_ap(width: int = 8) -> Encoding:
     """Path-integral GRAPE: each token between a key and the query adds a gate of it and the query.
@@ -176,9 +118,7 @@ def grape_ap(width: int = 8) -> Encoding:
         return {"probe": dims.model**-0.5 * jax.random.normal(key, shape)}
 
     def prepare(params, x_BTD):
-        wide = widest(x_BTD.dtype)
-        to_DHW = params["probe"].astype(wide)
-        p_BTHW = jnp.einsum("btd,dhw->bthw", x_BTD.astype(wide), to_DHW)
+        p_BTHW = of_input(x_BTD, params["probe"])
         return p_BTHW * jax.lax.rsqrt(jnp.square(p_BTHW).mean(-1, keepdims=True) + TINY)
 
     def score(params, s_BHQK, q, k, visible_BHQK, carry):

@@ -75,8 +75,8 @@ def coded(how: How, width: int | None, code, init=lambda key, width: {}, **rest)
         if "code" not in params:
             return code_BTW
         # Tensor cores would round a large position to ten bits.
-        exact = jax.lax.Precision.HIGHEST
-        return jnp.einsum("btw,wd->btd", code_BTW, params["code"].astype(float), precision=exact)
+        mix_WD = params["code"].astype(float)
+        return jnp.einsum("btw,wd->btd", code_BTW, mix_WD, precision="highest")
 
     return at_input(how, projected, init_all, **rest)
 

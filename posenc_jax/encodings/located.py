@@ -8,16 +8,7 @@ from posenc_jax.dtypes import widest
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least, positive
-from posenc_jax.encodings.definitions import powers, sigmoid, turned_scores
 from posenc_jax.encodings.rotation import Pairing, ladder, rotary, turns
-
-
-def _repo_scores(o, params, q_THC, k_THC, pos_T, n):
-    x_TD = q_THC.reshape(len(q_THC), -1)
-    gate_TM = x_TD @ params["gate"]
-    z_TH = (gate_TM * sigmoid(gate_TM) * (x_TD @ params["content"])) @ params["position"]
-    apart_QKH1 = (z_TH[:, None] - z_TH[None])[..., None]
-    return turned_scores(q_THC, k_THC, apart_QKH1 * powers(o.base, q_THC.shape[-1]), o.pairing)
 
 
 @method(
@@ -25,7 +16,6 @@ def _repo_scores(o, params, q_THC, k_THC, pos_T, n):
     formula="as rope at positions z[h] = (silu(x G) * (x C)) P instead of t, real numbers",
     paper="Li et al. 2025 (RePo), arXiv 2512.14391",
     axes=0,
-    scores=_repo_scores,
     example={"hidden": 8},
 )
 def repo(base: float = 10_000.0, hidden: int = 256, pairing: Pairing = "half") -> Encoding:

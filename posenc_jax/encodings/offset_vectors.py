@@ -8,11 +8,10 @@ import numpy as np
 
 from posenc_jax.dtypes import widest
 from posenc_jax.encoding import Encoding, Walk
-from posenc_jax.encodings import definitions
 from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing
 from posenc_jax.encodings.card import ANYWHERE, Edge, Range, method
 from posenc_jax.encodings.checks import at_least, require
-from posenc_jax.encodings.definitions import by_pair
+from posenc_jax.encodings.gated import of_input
 
 
 def read_rows(z_BHQR: jax.Array, row_BQK: jax.Array) -> jax.Array:
@@ -27,26 +26,11 @@ def products(x_BQHC: jax.Array, table_RC: jax.Array) -> jax.Array:
     return jnp.einsum("bqhc,rc->bhqr", x_BQHC, table_RC, preferred_element_type=wide)
 
 
-def _content_bias_scores(o, params, q_THC, k_THC, pos_T, n):
-    x_TD = q_THC.reshape(len(q_THC), -1)
-
-    def score(h, i, j):
-        dot = np.dot(q_THC[i, h], k_THC[j, h]) / np.sqrt(q_THC.shape[-1])
-        away = int(pos_T[i] - pos_T[j])
-        if not 0 <= away < o.distance:
-            return dot
-        weight_N = x_TD[i] @ params["weight"][:, h] + params["weight_bias"][h]
-        return dot + weight_N @ params["curves"][:, away]
-
-    return by_pair(score, q_THC)
-
-
 @method(
     kind="content",
     formula="q.k / sqrt(C) + sum of (W[h,n].x[i] + b[h,n]) B[n, i - j] over n, where i - j is in "
     "0 .. distance - 1",
     paper="no paper; the package's RelativeProjPositionalBias",
-    scores=_content_bias_scores,
     example={"distance": 16},
     reference="x-transformers",
 )
@@ -75,10 +59,7 @@ def content_bias(curves: int = 16, distance: int = 1024, shared: bool = False) -
             "curves": 0.02 * jax.random.normal(curve_key, (curves, distance)),
         }
 
-    def prepare(params, x_BTD):
-        wide = widest(x_BTD.dtype)
-        weight_DHN, bias_HN = params["weight"].astype(wide), params["weight_bias"].astype(wide)
-        return jnp.einsum("btd,dhn->bthn", x_BTD.astype(wide), weight_DHN) + bias_HN[None, None]
+    prepare = lambda params, x_BTD: of_input(x_BTD, params["weight"], params["weight_bias"])
 
     def score(params, s_BHQK, q, k, visible_BHQK, carry):
         curves_NR = params["curves"].astype(s_BHQK.dtype)
@@ -92,27 +73,12 @@ def content_bias(curves: int = 16, distance: int = 1024, shared: bool = False) -
     return layered(Encoding(init=init, walk=Walk(score=score, prepare=prepare)), shared)
 
 
-def _decomposed_scores(o, params, q_THC, k_THC, pos_T, n):
-    last = o.window - 1
-
-    def score(h, i, j):
-        d = pos_T[i] - pos_T[j]
-        if o.beyond == "error" and max(abs(d)) > last:
-            return np.nan
-        row, column = (definitions.clipped_row(x, last) for x in d)
-        position = q_THC[i, h] @ (params["rows"][row] + params["columns"][column])
-        return np.dot(q_THC[i, h], k_THC[j, h]) / np.sqrt(q_THC.shape[-1]) + position
-
-    return by_pair(score, q_THC)
-
-
 @method(
     kind="content",
     formula="q.k / sqrt(C) + q.(R[row_i - row_j] + S[column_i - column_j])",
     paper="Li et al. 2022, arXiv 2112.01526",
     beyond="option",
     axes=2,
-    scores=_decomposed_scores,
     reads=lambda o, n: Range(0, o.window) if o.beyond == "error" else ANYWHERE,
     reference="timm, transformers",
 )
@@ -170,23 +136,6 @@ def irpe_buckets(ratio: float) -> np.ndarray:
     return np.array([bucket(d) for d in range(math.ceil(gamma) + 1)], np.int32)
 
 
-def _irpe_scores(o, params, q_THC, k_THC, pos_T, n):
-    alpha, beta, gamma = o.ratio, 2 * o.ratio, 8 * o.ratio
-
-    def piecewise(x):
-        if abs(x) <= alpha:
-            return int(x)
-        y = np.round(alpha + np.log(abs(x) / alpha) / np.log(gamma / alpha) * (beta - alpha))
-        return int(np.sign(x) * np.minimum(y, beta))
-
-    def score(h, i, j):
-        row, column = (piecewise(x) + int(beta) for x in pos_T[i] - pos_T[j])
-        key_C = k_THC[j, h] + params["keys"][row * (2 * int(beta) + 1) + column]
-        return np.dot(q_THC[i, h], key_C) / np.sqrt(len(key_C))
-
-    return by_pair(score, q_THC)
-
-
 @method(
     kind="content",
     formula="q.(k + a[g(row_i - row_j), g(column_i - column_j)]) / sqrt(C), g identity up to "
@@ -194,7 +143,6 @@ def _irpe_scores(o, params, q_THC, k_THC, pos_T, n):
     paper="Wu et al. 2021, arXiv 2107.14222",
     beyond="clamp",
     axes=2,
-    scores=_irpe_scores,
 )
 def irpe(ratio: float = 1.9, shared: bool = False) -> Encoding:
     """iRPE: a learned vector for each pair of log-spaced row and column offsets, added to the key.

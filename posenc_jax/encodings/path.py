@@ -8,33 +8,13 @@ import numpy as np
 from jax.lax.linalg import triangular_solve
 
 from posenc_jax.combinators import each_layer
-from posenc_jax.dtypes import widest
 from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least
-from posenc_jax.encodings.definitions import sigmoid
-from posenc_jax.encodings.gated import stretches
+from posenc_jax.encodings.gated import by_stretches, no_vector, of_input
 
 STRETCH = 64  # keys whose product of reflections is made by one triangular solve
 TINY = 1e-6  # added to a squared norm before the division
-
-
-def _path_scores(o, params, q_THC, k_THC, pos_T, n):
-    time, heads, head = q_THC.shape
-    x_TD = q_THC.reshape(time, -1)
-    beta_TH = 2 * sigmoid(x_TD @ params["beta"] + params["beta_bias"])
-    s_HTT = np.zeros((heads, time, time))
-    for h in range(heads):
-        w_TC = x_TD @ params["down"] @ params["up"][:, h]
-        w_TC = w_TC / np.sqrt((w_TC**2).sum(axis=1, keepdims=True) + 1e-6)
-        turn_TCC = [np.eye(head) - beta_TH[t, h] * np.outer(w_TC[t], w_TC[t]) for t in range(time)]
-        for i in range(time):
-            for j in range(i + 1):
-                between = np.eye(head)
-                for s in range(j + 1, i + 1):
-                    between = between @ turn_TCC[s]
-                s_HTT[h, i, j] = k_THC[j, h] @ between @ q_THC[i, h] / np.sqrt(head)
-    return s_HTT
 
 
 @method(
@@ -42,7 +22,6 @@ def _path_scores(o, params, q_THC, k_THC, pos_T, n):
     formula="k.(product of I - beta[l] w[l] w[l]^T over l = j + 1 .. i) q / sqrt(C)",
     paper="Yang et al. 2025, arXiv 2505.16381",
     axes=0,
-    scores=_path_scores,
     reference="fla-core",
 )
 def path(rank: int = 32) -> Encoding:
@@ -73,34 +52,19 @@ def path(rank: int = 32) -> Encoding:
         }
 
     def prepare(params, x_BTD):
-        wide = widest(x_BTD.dtype)
-        x_BTD, p = x_BTD.astype(wide), {name: x.astype(wide) for name, x in params.items()}
-        w_BTHC = jnp.einsum("btr,rhc->bthc", jnp.einsum("btd,dr->btr", x_BTD, p["down"]), p["up"])
+        w_BTHC = of_input(of_input(x_BTD, params["down"]), params["up"])
         w_BTHC = w_BTHC * jax.lax.rsqrt(jnp.square(w_BTHC).sum(-1, keepdims=True) + TINY)
-        logit_BTH = jnp.einsum("btd,dh->bth", x_BTD, p["beta"]) + p["beta_bias"][None, None]
-        return w_BTHC, 2 * jax.nn.sigmoid(logit_BTH)
+        return w_BTHC, 2 * jax.nn.sigmoid(of_input(x_BTD, params["beta"], params["beta_bias"]))
 
-    start = lambda params, q: jnp.zeros_like(q.x_BTHC.swapaxes(1, 2), widest(q.x_BTHC.dtype))
-
-    def score(params, s_BHQK, q, k, visible_BHQK, moved_BHQC):
-        """The carry `moved` is what the reflections so far have added to each query."""
-        wide, size = s_BHQK.dtype, s_BHQK.shape[-1]
-        heads_first = lambda x: jnp.moveaxis(x.astype(wide), 1, 2)
-        q_BHQC, k_BHKC, w_BHKC, beta_BHK = map(heads_first, (q.x_BTHC, k.x_BTHC, *k.feat))
-        keys = k_BHKC, w_BHKC, beta_BHK, jnp.moveaxis(visible_BHQK[:, :1], 3, 2)
-        keys_M = [jnp.moveaxis(stretches(x, 2, STRETCH), 2, 0) for x in keys]
-        step = lambda moved_BHQC, stretch: _turned(q_BHQC, moved_BHQC, *stretch)
-        # Rounding errors of tensor cores would add up over many products.
-        with jax.default_matmul_precision("highest"):
-            moved_BHQC, added_MBHQS = jax.lax.scan(step, moved_BHQC, keys_M, reverse=True)
-        added_BHQK = jnp.moveaxis(added_MBHQS, 0, 3).reshape(*s_BHQK.shape[:3], -1)[..., :size]
-        return s_BHQK + added_BHQK * q_BHQC.shape[-1] ** -0.5, moved_BHQC
-
-    return each_layer(Encoding(init=init, walk=Walk(score, prepare, start, corrects=True)))
+    score = by_stretches(_turned, STRETCH)
+    return each_layer(Encoding(init=init, walk=Walk(score, prepare, no_vector, corrects=True)))
 
 
+@jax.default_matmul_precision("highest")  # errors of tensor cores would add up
 def _turned(q_BHQC, moved_BHQC, k_BHSC, w_BHSC, beta_BHS, visible_B1SQ):
     """`moved` after the reflections of a stretch of keys, and what they add to k.q.
+
+    `moved` is what the reflections so far have added to each query.
 
     From the last key back, key s takes a[s] w[s] from the query x, where
     a[s] = beta[s] w[s].x = beta[s] w[s].(q + moved - sum of a[t] w[t] over later t). This is one

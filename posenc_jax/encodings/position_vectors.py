@@ -12,24 +12,13 @@ import numpy as np
 
 from posenc_jax.combinators import pick_layer
 from posenc_jax.encoding import Encoding, Walk
-from posenc_jax.encodings import definitions
 from posenc_jax.encodings import input_codes as codes
 from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least, require
-from posenc_jax.encodings.definitions import by_pair
 from posenc_jax.encodings.input_codes import Beyond
 from posenc_jax.encodings.rotation import angles
 from posenc_jax.tuning import look_up, look_up_each
-
-
-def _shaw_scores(o, params, q_THC, k_THC, pos_T, n):
-    def score(h, i, j):
-        row = definitions.clipped_row(pos_T[i] - pos_T[j], o.distance)
-        key_C = k_THC[j, h] + params["keys"][h, row]
-        return np.dot(q_THC[i, h], key_C) / np.sqrt(len(key_C))
-
-    return by_pair(score, q_THC)
 
 
 @method(
@@ -37,7 +26,6 @@ def _shaw_scores(o, params, q_THC, k_THC, pos_T, n):
     formula="q.(k + a[h, clip(i - j, -distance, distance)]) / sqrt(C)",
     paper="Shaw et al. 2018, arXiv 1803.02155",
     beyond="clamp",
-    scores=_shaw_scores,
     reference="transformers",
 )
 def shaw(distance: int = 16, shared: bool = False) -> Encoding:
@@ -78,24 +66,10 @@ def _sines(pos_BT, count: int) -> tuple[jax.Array, jax.Array]:
     return jnp.sin(angle_B1TF), jnp.cos(angle_B1TF)
 
 
-def _transformer_xl_scores(o, params, q_THC, k_THC, pos_T, n):
-    width = params["w"].shape[0]
-
-    def score(h, i, j):
-        angles = [(pos_T[i] - pos_T[j]) / 10000.0 ** (f / width) for f in range(0, width, 2)]
-        r_D = np.concatenate([np.sin(angles), np.cos(angles)])
-        content = np.dot(q_THC[i, h] + params["u"][h], k_THC[j, h])
-        position = np.dot(q_THC[i, h] + params["v"][h], r_D @ params["w"][:, h])
-        return (content + position) / np.sqrt(q_THC.shape[-1])
-
-    return by_pair(score, q_THC)
-
-
 @method(
     kind="content",
     formula="((q + u[h]).k + (q + v[h]).W[h] r(i - j)) / sqrt(C), r = (sin, cos)",
     paper="Dai et al. 2019, arXiv 1901.02860",
-    scores=_transformer_xl_scores,
     reference="transformers",
 )
 def transformer_xl() -> Encoding:
@@ -155,34 +129,11 @@ def deberta_rows(buckets: int, distance: int) -> np.ndarray:
     return np.array([row(d) for d in range(-distance, distance + 1)], np.int32)
 
 
-def _deberta_scores(o, params, q_THC, k_THC, pos_T, n):
-    half = o.buckets // 2
-
-    def delta(d):
-        if not o.buckets:  # the paper's equation (3)
-            return 0 if d <= -o.distance else min(d + o.distance, 2 * o.distance - 1)
-        bucket = d
-        if abs(d) > half:
-            log = np.log(abs(d) / half) / np.log((o.distance - 1) / half)
-            bucket = np.sign(d) * (np.ceil(log * (half - 1)) + half)
-        return int(np.clip(bucket + o.buckets, 0, 2 * o.buckets - 1))
-
-    def score(h, i, j):
-        ahead, behind = delta(pos_T[i] - pos_T[j]), delta(pos_T[j] - pos_T[i])
-        content = np.dot(q_THC[i, h], k_THC[j, h])
-        to_position = np.dot(q_THC[i, h], params["keys"][ahead, h])
-        to_content = np.dot(k_THC[j, h], params["queries"][behind if o.flipped else ahead, h])
-        return (content + to_position + to_content) / np.sqrt(3 * q_THC.shape[-1])
-
-    return by_pair(score, q_THC)
-
-
 @method(
     kind="content",
     formula="(q.k + q.P[d(i - j)] W_K + k.P[d(j - i)] W_Q) / sqrt(3 C), d clips or buckets",
     paper="He et al. 2021, arXiv 2006.03654",
     beyond="clamp",
-    scores=_deberta_scores,
     example={"buckets": 4, "distance": 8},
     reference="transformers",
 )
@@ -247,23 +198,11 @@ def deberta(buckets: int = 256, distance: int = 512, flipped: bool = True) -> En
     return one_layer._replace(init=init, at=at)
 
 
-def _tupe_scores(o, params, q_THC, k_THC, pos_T, n):
-    p_TD = definitions.table_rows(params["table"], o.beyond, pos_T, n)
-
-    def score(h, i, j):
-        content = np.dot(q_THC[i, h], k_THC[j, h])
-        position = np.dot(p_TD[i] @ params["queries"][:, h], p_TD[j] @ params["keys"][:, h])
-        return (content + position) / np.sqrt(2 * q_THC.shape[-1])
-
-    return by_pair(score, q_THC)
-
-
 @method(
     kind="content",
     formula="(q.k + P[i] U_Q . P[j] U_K) / sqrt(2 C)",
     paper="Ke et al. 2021, arXiv 2006.15595",
     shift_invariant=False,
-    scores=_tupe_scores,
     in_chain="last",
     **codes.TABLE,
     vary={"length": 12, "beyond": "interpolate"},

@@ -9,7 +9,6 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.card import Range, method
@@ -65,26 +64,11 @@ def spread(pos_BT: jax.Array, length_BT: jax.Array, limit: int) -> jax.Array:
     return (rank_BT * whole_BT + rank_BT * rest_BT // among_BT).astype(jnp.int32) - 1
 
 
-def _randomized_places(o, pos_T, n):
-    """Definition: the n smallest of `limit` random numbers, or the mean of such draws."""
-    if n > o.limit:
-        return np.full(len(pos_T), np.nan)
-    if o.evaluate == "plain":
-        return np.asarray(pos_T, np.float64)
-    if o.evaluate == "spread":
-        return np.array([(int(p) + 1) * (o.limit + 1) // (n + 1) - 1 for p in pos_T], np.float64)
-    key = jax.random.fold_in(jax.random.key(o.seed), n)
-    bits_L = np.asarray(jax.random.bits(key, (1, o.limit), jnp.uint32))[0]
-    chosen = sorted(np.argsort(bits_L, kind="stable")[:n])
-    return np.array([chosen[int(p)] for p in pos_T], np.float64)
-
-
 @method(
     kind="positions",
     formula="p -> the p-th of n sorted draws from 0 .. limit - 1, without replacement",
     paper="Ruoss et al. 2023, arXiv 2305.16843",
     beyond="error",
-    places=_randomized_places,
     reads=lambda o, n: Range(0, min(n, o.limit)),
     moves=lambda o, n, given, training: Range(
         0, n if o.evaluate == "plain" and not training else o.limit
@@ -136,7 +120,6 @@ def randomized(
     formula="t -> t length / n where n > length, else t",
     paper="Chen et al. 2023, arXiv 2306.15595",
     beyond="interpolate",
-    places=lambda o, pos_T, n: np.array([t * o.length / n if n > o.length else t for t in pos_T]),
     moves=lambda o, n, given, training: (
         Range(*(end * o.length / n for end in given)) if n > o.length else given
     ),
@@ -165,7 +148,6 @@ def interpolated(length: int = 512) -> Encoding:
     formula="t -> min(t, length - 1)",
     paper="textbook",
     beyond="clamp",
-    places=lambda o, pos_T, n: np.array([min(t, o.length - 1) for t in pos_T]),
     moves=lambda o, n, given, training: Range(
         min(given.low, o.length - 1), min(given.below, o.length)
     ),

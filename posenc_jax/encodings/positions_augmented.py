@@ -39,7 +39,6 @@ def each(draw: Callable, key_BT: jax.Array, *args_BT: jax.Array) -> jax.Array:
     kind="positions",
     formula="t -> t + k, in training with one k for each sequence, uniform over 0 .. shift",
     paper="Kiyono et al. 2021, arXiv 2109.05644",
-    places=lambda o, pos_T, n: pos_T + o.still,
     moves=lambda o, n, given, training: Range(
         given.low + (0 if training else o.still), given.below + (o.shift if training else o.still)
     ),
@@ -81,7 +80,6 @@ def _cape_moves(o, n, given, training):
     formula="t -> s (t - (n - 1)/2 + k + e_t), in training |k| <= shift, |e_t| <= jitter, "
     "|ln s| <= ln scale",
     paper="Likhomanenko et al. 2021, arXiv 2106.03143",
-    places=lambda o, pos_T, n: pos_T - (n - 1) / 2 if o.normalize else pos_T,
     moves=_cape_moves,
 )
 def cape(
@@ -125,7 +123,6 @@ def cape(
     formula="t -> t, in training t + k for t >= m, m uniform over 1 .. (n + 1) // 2 and k over "
     "0 .. limit - n",
     paper="Zhu et al. 2023, arXiv 2309.10400",
-    places=lambda o, pos_T, n: pos_T,
     moves=lambda o, n, given, training: Range(
         given.low, given.below + (max(o.limit - n, 0) if training else 0)
     ),
@@ -184,7 +181,6 @@ def by_group(layout: Layout, key, room_BT, limit: int, each_row: bool = True) ->
 # Fields of the card of a method that reads groups.
 GROUPED: dict[str, Any] = {
     "beyond": "error",
-    "places": lambda o, group_T, n: np.where(group_T < o.limit, group_T, np.nan),
     "moves": lambda o, n, given, training: Range(0, o.limit),
 }
 

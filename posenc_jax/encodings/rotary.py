@@ -8,7 +8,6 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import rotation
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import positive, require, with_axes
-from posenc_jax.encodings.definitions import offsets, powers, scores_of, turned_scores
 from posenc_jax.encodings.rotation import Pairing, Turn
 from posenc_jax.options import FieldError
 
@@ -20,7 +19,6 @@ XPOS_REACH = 40.0  # largest exponent: e^(2 * 40) is 6000 times below the larges
     kind="rotary",
     formula="s_ij = Re sum_k q_k conj(k_k) e^(i D theta_k) / sqrt(C), theta_k = base^(-2k/C)",
     paper="Su et al. 2021, arXiv 2104.09864",
-    scores=scores_of(lambda o, width, n: powers(o.base, width)),
     reference="rotary-embedding-torch, transformers, x-transformers",
 )
 def rope(base: float = 10_000.0, pairing: Pairing = "half", values: bool = False) -> Encoding:
@@ -50,7 +48,6 @@ def _check_share(share: float) -> None:
     kind="rotary",
     formula="as rope on the first R = int(share C) channels of a head, theta_k = base^(-2k/R)",
     paper="Black et al. 2022 (GPT-NeoX-20B), arXiv 2204.06745",
-    scores=scores_of(lambda o, width, n: powers(o.base, int(width * o.share))),
     example={"share": 0.5},
     vary={"share": 1.0},
     reference="transformers",
@@ -72,18 +69,10 @@ def partial(share: float = 0.25, base: float = 10_000.0, pairing: Pairing = "hal
     return rotation.turning(frequencies, pairing)
 
 
-def _fastest(theta_F, kept):
-    """Definition: the first frequencies, and zeros."""
-    return np.array([theta if k < kept else 0.0 for k, theta in enumerate(theta_F)])
-
-
 @method(
     kind="rotary",
     formula="as rope, theta_k = base^(-2k/C) for k < int(share C/2), else 0",
     paper="Barbero et al. 2024, arXiv 2410.06205",
-    scores=scores_of(
-        lambda o, width, n: _fastest(powers(o.base, width), int(width // 2 * o.share))
-    ),
     vary={"share": 0.5},
     reference="transformers",
 )
@@ -109,16 +98,10 @@ def p_rope(share: float = 0.75, base: float = 10_000.0, pairing: Pairing = "half
     return rotation.turning(frequencies, pairing)
 
 
-def _hope_theta(o, width, n):
-    theta_F = powers(o.base, width)
-    return _fastest(theta_F, sum(theta * o.length >= 2 * np.pi for theta in theta_F))
-
-
 @method(
     kind="rotary",
     formula="as rope, theta_k = base^(-2k/C) where that is 2 pi / length or more, else 0",
     paper="Chen et al. 2024 (high-frequency rotary), arXiv 2410.21216",
-    scores=scores_of(_hope_theta),
     example={"base": 100.0, "length": 24},
     vary={"length": 8},
 )
@@ -139,19 +122,10 @@ def hope(base: float = 10_000.0, pairing: Pairing = "half", length: int = 2048) 
     return rotation.turning(frequencies, pairing)
 
 
-def _headwise_scores(o, params, q, k, pos, n):
-    _, heads, width = q.shape
-    theta_HF = powers(o.base, heads * width).reshape(heads, width // 2)
-    if o.learned:
-        theta_HF = np.asarray(params["freq_HF"], np.float64)
-    return turned_scores(q, k, offsets(pos) * theta_HF, o.pairing)
-
-
 @method(
     kind="rotary",
     formula="as rope with theta_hk = base^(-(h C/2 + k) / (H C/2)): a band for each head",
     paper="bands: textbook; learned: the 1-D form of Heo et al. 2024, arXiv 2403.13298",
-    scores=_headwise_scores,
 )
 def headwise(base: float = 10_000.0, pairing: Pairing = "half", learned: bool = False) -> Encoding:
     """Rotary with a band of frequencies for each head: together the bands go from 1 to 1/base.
@@ -179,19 +153,10 @@ def headwise(base: float = 10_000.0, pairing: Pairing = "half", learned: bool = 
     return rotation.rotary(frequencies, pairing, table, init=init)
 
 
-def _xpos_scores(o, params, q, k, pos, n):
-    pairs = np.arange(q.shape[-1] // 2)
-    zeta_F = (2 * pairs / q.shape[-1] + 0.4) / (1 + 0.4)
-    gain_QKHF = zeta_F ** (offsets(pos) / o.span)
-    angle_QKHF = offsets(pos) * powers(o.base, q.shape[-1])
-    return turned_scores(q, k, angle_QKHF, o.pairing, gain_QKHF=gain_QKHF)
-
-
 @method(
     kind="rotary",
     formula="as rope with each pair times zeta_k^(D / span), zeta_k = (2k/C + 0.4) / 1.4",
     paper="Sun et al. 2022, arXiv 2212.10554",
-    scores=_xpos_scores,
     reference="torchscale, x-transformers",
 )
 def xpos(base: float = 10_000.0, pairing: Pairing = "half", span: float = 512.0) -> Encoding:

@@ -11,7 +11,6 @@ from posenc_jax.combinators import each_layer
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import positive, require, with_axes
-from posenc_jax.encodings.definitions import offsets, powers, turned_scores
 from posenc_jax.encodings.rotation import Pairing, Turn, angles, ladder, rotary, turns
 from posenc_jax.options import FieldError
 
@@ -41,14 +40,6 @@ def turns_2d(pos_BTA: jax.Array, freq_AHF: jax.Array) -> Turn:
     return turns(row + column)
 
 
-def _axial_scores(o, params, q, k, pos, n):
-    theta = powers(o.base, q.shape[-1])
-    column = theta[::2] if o.bands == "same" else theta[1::2]
-    both = zip(pos.T, (theta[::2], column), strict=True)
-    angle_QKHF = np.concatenate([offsets(p) * theta for p, theta in both], axis=-1)
-    return turned_scores(q, k, angle_QKHF, o.pairing)
-
-
 def check_quarters(head: int) -> None:
     if head < 4 or head % 4:
         raise FieldError("head", f"{head} channels; two axes of pairs need a width that 4 divides")
@@ -59,7 +50,6 @@ def check_quarters(head: int) -> None:
     formula="as rope: the first C/4 pairs turn by the row, the others by the column, base^(-4k/C)",
     paper="Heo et al. 2024, arXiv 2403.13298",
     axes=2,
-    scores=_axial_scores,
     reference="timm, transformers",
 )
 def axial(base: float = 100.0, pairing: Pairing = "half", bands: Bands = "same") -> Encoding:
@@ -106,18 +96,11 @@ def crossed(key: jax.Array, heads: int, head: int, base: float) -> jax.Array:
     return jnp.stack([along(jnp.sin), along(jnp.cos)])
 
 
-def _mixed_scores(o, params, q, k, pos, n):
-    row_HF, column_HF = np.asarray(params["freq_AHF"], np.float64)
-    angle_QKHF = offsets(pos[:, 0]) * row_HF + offsets(pos[:, 1]) * column_HF
-    return turned_scores(q, k, angle_QKHF, o.pairing)
-
-
 @method(
     kind="rotary",
     formula="each pair turns by row f + column g, its f and g learned for each head and layer",
     paper="Heo et al. 2024 (RoPE-Mixed), arXiv 2403.13298",
     axes=2,
-    scores=_mixed_scores,
     reference="timm",
 )
 def mixed(base: float = 10.0, pairing: Pairing = "half") -> Encoding:
@@ -163,31 +146,11 @@ def pair_axes(pairs: int, sections: tuple[int, ...], order: Order) -> np.ndarray
     return axis_F
 
 
-def _axis_of_pair(o, pairs):
-    """Definition: the axis of each pair, one at a time."""
-    if o.order == "interleaved":
-        height, width = o.sections[1:] or (5 * pairs // 16, 5 * pairs // 16)
-        deal = lambda k: (
-            1 if k % 3 == 1 and k < 3 * height else 2 if k % 3 == 2 and k < 3 * width else 0
-        )
-        return [deal(k) for k in range(pairs)]
-    time = o.sections[0] if o.sections else max(pairs // 4, 1)
-    height = o.sections[1] if o.sections else -(-(pairs - time) // 2)
-    return [0] * time + [1] * height + [2] * (pairs - time - height)
-
-
-def _mrope_scores(o, params, q, k, pos, n):
-    pos_TF = np.asarray(pos, np.float64)[:, _axis_of_pair(o, q.shape[-1] // 2)]
-    angle_QKHF = (pos_TF[:, None] - pos_TF[None]) * powers(o.base, q.shape[-1])
-    return turned_scores(q, k, angle_QKHF[:, :, None], o.pairing)
-
-
 @method(
     kind="rotary",
     formula="as rope, pair k turning by time, height or width as its section says",
     paper="Wang et al. 2024 (Qwen2-VL), arXiv 2409.12191",
     axes=3,
-    scores=_mrope_scores,
     vary={"sections": (2, 1, 1)},
     reference="transformers",
 )
@@ -244,9 +207,6 @@ def split_three(key, layout) -> tuple[jax.Array, ...]:
     formula="mrope with time in seconds: its id is floor(rate seconds), 40 ms each at rate 25",
     paper="Xu et al. 2025 (Qwen2.5-Omni), arXiv 2503.20215",
     axes=3,
-    scores=lambda o, params, q, k, pos, n: _mrope_scores(
-        o, params, q, k, np.stack([np.floor(pos[:, 0] * o.rate + EARLY), *pos[:, 1:].T], axis=1), n
-    ),
     vary={"sections": (2, 1, 1)},
     reference="transformers",
 )

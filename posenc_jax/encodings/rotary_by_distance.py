@@ -15,7 +15,6 @@ import numpy as np
 from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least, require
-from posenc_jax.encodings.definitions import powers, turned_scores
 from posenc_jax.encodings.rotary import rope
 from posenc_jax.encodings.rotation import Pairing, angles, ladder, turn, turns
 
@@ -71,18 +70,6 @@ def by_distance(far: Sequence[Far], base: float, pairing: Pairing) -> Encoding:
     return rope(base, pairing)._replace(walk=Walk(score, corrects=True))
 
 
-def _scores_at(distance: Callable) -> Callable:
-    """A card's `scores`: rope at distance(o, i, j), given for keys at or behind the query."""
-
-    def scores(o, params, q_THC, k_THC, pos_T, n):
-        signed = lambda i, j: distance(o, i, j) if i >= j else -distance(o, j, i)
-        far_QK = np.array([[signed(float(i), float(j)) for j in pos_T] for i in pos_T])
-        angle_QKHF = far_QK[:, :, None, None] * powers(o.base, q_THC.shape[-1])
-        return turned_scores(q_THC, k_THC, angle_QKHF, o.pairing)
-
-    return scores
-
-
 def _beyond(window: int) -> Callable:
     return lambda i, j: i - j >= window
 
@@ -92,7 +79,6 @@ def _beyond(window: int) -> Callable:
     formula="rope at distance min(D, window)",
     paper="Su 2023, https://github.com/bojone/rerope",
     in_chain="alone",
-    scores=_scores_at(lambda o, i, j: min(i - j, o.window)),
     example={"window": 6},
 )
 def rerope(window: int = 512, base: float = 10_000.0, pairing: Pairing = "half") -> Encoding:
@@ -114,7 +100,6 @@ def rerope(window: int = 512, base: float = 10_000.0, pairing: Pairing = "half")
     formula="rope at distance D < window, else window + (D - window) / factor",
     paper="Su 2023, https://github.com/bojone/rerope",
     in_chain="alone",
-    scores=_scores_at(lambda o, i, j: min(i - j, o.window) + max(i - j - o.window, 0) / o.factor),
     example={"window": 6},
 )
 def leaky_rerope(
@@ -141,19 +126,12 @@ def leaky_rerope(
     return by_distance([Far(shifted, slow, _beyond(window))], base, pairing)
 
 
-def _self_extend_distance(o, i, j):
-    if i - j < o.window:
-        return i - j
-    return i // o.group - j // o.group + o.window - o.window // o.group
-
-
 @method(
     kind="rotary",
     formula="rope at distance D < window, else i // group - j // group + window - window // group",
     paper="Jin et al. 2024, arXiv 2401.01325",
     shift_invariant=False,
     in_chain="alone",
-    scores=_scores_at(_self_extend_distance),
     example={"window": 6, "group": 3},
 )
 def self_extend(
@@ -181,14 +159,6 @@ def self_extend(
     return by_distance([Far(shifted, grouped, _beyond(window))], base, pairing)
 
 
-def _dual_chunk_distance(o, i, j):
-    apart = i // o.chunk - j // o.chunk
-    if apart == 0:
-        return i - j
-    reads_as = min(i % o.chunk + o.chunk, o.most) if apart == 1 else o.most
-    return reads_as - j % o.chunk
-
-
 @method(
     kind="rotary",
     formula="rope at distance D in one chunk, min(i mod chunk + chunk, most) - j mod chunk to the "
@@ -196,7 +166,6 @@ def _dual_chunk_distance(o, i, j):
     paper="An et al. 2024, arXiv 2402.17463",
     shift_invariant=False,
     in_chain="alone",
-    scores=_scores_at(_dual_chunk_distance),
     example={"chunk": 6, "most": 8},
     vary={"chunk": 7, "most": 10},
 )

@@ -9,10 +9,7 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import rotation
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import positive, with_axes
-from posenc_jax.encodings.definitions import offsets, powers, turned_scores
 from posenc_jax.encodings.rotation import Pairing, Turn
-
-EXACT = jax.lax.Precision.HIGHEST  # tensor cores would round cosines and sines to ten bits
 
 
 def _noise(seed: int, heads: int, waves: int, sigma: float) -> np.ndarray:
@@ -21,30 +18,12 @@ def _noise(seed: int, heads: int, waves: int, sigma: float) -> np.ndarray:
     return spread * np.random.default_rng(seed).standard_normal((2, heads, waves, waves))
 
 
-def _fope_scores(o, params, q, k, pos, n):
-    theta_F = powers(o.base, q.shape[-1])
-    kept_G = theta_F[theta_F * o.length >= 2 * np.pi]
-    waves, heads = len(kept_G), q.shape[1]
-    if o.learned:
-        cos_HGG, sin_HGG = (np.asarray(params[name], np.float64) for name in ("cos", "sin"))
-    else:
-        cos_HGG, sin_HGG = np.eye(waves) + _noise(o.seed, heads, waves, o.sigma)
-    wave_THF = np.ones((len(pos), heads, len(theta_F)), complex)
-    for t, at in enumerate(np.asarray(pos, np.float64)):
-        for h in range(heads):
-            wave_THF[t, h, :waves] = np.cos(at * kept_G) @ cos_HGG[h]
-            wave_THF[t, h, :waves] += 1j * (np.sin(at * kept_G) @ sin_HGG[h])
-    gain_QKHF = wave_THF[:, None] * wave_THF[None].conj()
-    return turned_scores(q, k, np.zeros(gain_QKHF.shape), o.pairing, gain_QKHF=gain_QKHF)
-
-
 @method(
     kind="rotary",
     formula="pair m times sum_g a_gm cos(t w_g) + i sum_g b_gm sin(t w_g), a and b near identity; "
     "pairs of less than a turn within length stand still",
     paper="Hua et al. 2024, arXiv 2412.17739",
     shift_invariant=False,
-    scores=_fope_scores,
     example={"base": 100.0, "length": 64},
     vary={"length": 16},
 )
@@ -99,8 +78,8 @@ def fope(
         still = [(0, 0)] * 3 + [(0, dims.head // 2 - len(freq_G))]
 
         def summed(wave, sum_HGG, rest):
-            sum_HGG = sum_HGG.astype(wave.dtype)
-            mixed = jnp.einsum("btg,hgf->bthf", wave[:, :, 0], sum_HGG, precision=EXACT)
+            sum_HGG = sum_HGG.astype(wave.dtype)  # tensor cores would round to ten bits
+            mixed = jnp.einsum("btg,hgf->bthf", wave[:, :, 0], sum_HGG, precision="highest")
             return jnp.pad(mixed, still, constant_values=rest)
 
         return Turn(summed(waves.cos, sums[0], 1), summed(waves.sin, sums[1], 0))
@@ -109,21 +88,11 @@ def fope(
     return each_layer(made) if learned else made
 
 
-def _pope_scores(o, params, q, k, pos, n):
-    theta_C = np.array([float(o.base) ** (-c / q.shape[-1]) for c in range(q.shape[-1])])
-    delta_HC = np.clip(np.asarray(params["delta_HC"], np.float64), -2 * np.pi, 0)
-    phase_QKHC = offsets(pos) * theta_C - delta_HC
-    size_q, size_k = (np.log1p(np.exp(x)) for x in (q, k))
-    found_HQK = np.einsum("qhc,khc,qkhc->hqk", size_q, size_k, np.cos(phase_QKHC))
-    return found_HQK / np.sqrt(q.shape[-1])
-
-
 @method(
     kind="rotary",
     formula="sum_c softplus(q_c) softplus(k_c) cos(D theta_c - delta_c) / sqrt(C), "
     "theta_c = base^(-c/C)",
     paper="Gopalakrishnan et al. 2025, arXiv 2509.10534",
-    scores=_pope_scores,
     in_chain="first",
     reference="x-transformers",
 )

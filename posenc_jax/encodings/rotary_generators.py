@@ -1,4 +1,7 @@
-"""Rotary methods whose rotations are exponentials of learned antisymmetric generators."""
+"""Rotary methods whose rotations are exponentials of learned antisymmetric generators.
+
+Products have the highest precision: tensor cores would round a rotation to ten bits.
+"""
 
 from typing import Literal
 
@@ -15,7 +18,6 @@ from posenc_jax.encodings.rotary_axes import crossed, turns_2d
 from posenc_jax.encodings.rotation import Turn, turn
 from posenc_jax.tuning import each_times, exponentials
 
-EXACT = jax.lax.Precision.HIGHEST  # tensor cores would round a rotation to ten bits
 REACH = 8  # trained images, side by side, that the positions of `liere` may span
 
 
@@ -23,28 +25,6 @@ def antisymmetric(raw: jax.Array) -> jax.Array:
     """Antisymmetric matrices, float32 or wider, from the entries above the diagonal."""
     upper = jnp.triu(raw.astype(float), 1)
     return upper - jnp.swapaxes(upper, -1, -2)
-
-
-def _exponential(hermitian, vectors_of):
-    """Definition: exp(A) by the eigenvectors of the Hermitian i A."""
-    values, vectors = np.linalg.eigh(1j * hermitian)
-    return np.einsum(vectors_of, vectors, np.exp(-1j * values), vectors.conj()).real
-
-
-def _liere_scores(o, params, q, k, pos, n):
-    raw_AHGUV = np.asarray(params["skew"], np.float64)
-    skew_AHGUV = np.triu(raw_AHGUV, 1) - np.swapaxes(np.triu(raw_AHGUV, 1), -1, -2)
-    block = skew_AHGUV.shape[-1]
-    turned = np.zeros((2, *q.shape))
-    for t, (row, column) in enumerate(np.asarray(pos, np.float64) / (o.size - 1)):
-        sum_HGUV = row * skew_AHGUV[0] + column * skew_AHGUV[1]
-        matrix_HGUV = _exponential(sum_HGUV, "hgue,hge,hgve->hguv")
-        for side, x in enumerate((q, k)):
-            cut = x[t].reshape(x.shape[1], -1, block)
-            turned[side, t] = np.einsum("hguv,hgv->hgu", matrix_HGUV, cut).reshape(x.shape[1:])
-    scores_HQK = np.einsum("qhc,khc->hqk", *turned) / np.sqrt(q.shape[-1])
-    far = (np.asarray(pos) >= REACH * o.size).any(axis=1)
-    return np.where(far[None, :, None] | far[None, None], np.nan, scores_HQK)
 
 
 @method(
@@ -55,7 +35,6 @@ def _liere_scores(o, params, q, k, pos, n):
     beyond="error",
     axes=2,
     shift_invariant=False,
-    scores=_liere_scores,
     reads=lambda o, n: Range(0, REACH * o.size),
     example={"block": 4},
     vary={"block": 2},
@@ -92,7 +71,7 @@ def liere(block: int = 8, size: int = 14) -> Encoding:
         held_BT = ((pos_BTA >= 0) & (pos_BTA < REACH * size)).all(axis=-1)
         part_BTA = jnp.where(held_BT[..., None], pos_BTA, 0) / (size - 1)
         skew_AHGUV = antisymmetric(params["skew"])
-        sum_BTHGUV = jnp.einsum("bta,ahguv->bthguv", part_BTA, skew_AHGUV, precision=EXACT)
+        sum_BTHGUV = jnp.einsum("bta,ahguv->bthguv", part_BTA, skew_AHGUV, precision="highest")
         held_BTHGUV = held_BT[:, :, None, None, None, None]
         return jnp.where(held_BTHGUV, exponentials(sum_BTHGUV), jnp.nan)
 
@@ -109,40 +88,11 @@ def _waves(head: int) -> np.ndarray:
     return np.sin(2 * np.pi * np.arange(1, head // 2)[:, None] * np.arange(head) / head)
 
 
-def _string_generator(o, params, axis, h, head):
-    """Definition: the generator [C, C] of one axis and head."""
-    if o.basis == "circulant":
-        first_C = np.asarray(params["first"], np.float64)[axis, h]
-        full = np.stack([np.roll(first_C, c) for c in range(head)], axis=1)
-        return full - full.T
-    free = np.triu(np.asarray(params["skew"], np.float64)[h], 1)
-    skew, eye = free - free.T, np.eye(head)
-    basis = (eye - skew) @ np.linalg.inv(eye + skew)
-    theta = np.asarray(params["freq_AHF"], np.float64)[axis, h]
-    plane = np.zeros((head, head))
-    for f in range(head // 2):
-        plane[head // 2 + f, f], plane[f, head // 2 + f] = theta[f], -theta[f]
-    return basis @ plane @ basis.T
-
-
-def _string_scores(o, params, q, k, pos, n):
-    """q^T exp(sum_a L_a (r_k - r_q)_a) k."""
-    heads, head = q.shape[1:]
-    generator_AHCC = np.array([
-        [_string_generator(o, params, axis, h, head) for h in range(heads)] for axis in range(2)
-    ])  # fmt: skip
-    shift_QKA = np.asarray(pos, np.float64)[None] - np.asarray(pos, np.float64)[:, None]
-    sum_QKHCC = np.einsum("qka,ahcd->qkhcd", shift_QKA, generator_AHCC)
-    turned = _exponential(sum_QKHCC, "qkhce,qkhe,qkhde->qkhcd")
-    return np.einsum("qhc,qkhcd,khd->hqk", q, turned, k) / np.sqrt(head)
-
-
 @method(
     kind="rotary",
     formula="q^T P R(D) P^T k / sqrt(C), R the turns of mixed, P = (I - S)(I + S)^-1, learned",
     paper="Schenck et al. 2025, arXiv 2502.02562",
     axes=2,
-    scores=_string_scores,
 )
 def string(base: float = 10.0, basis: Literal["cayley", "circulant"] = "cayley") -> Encoding:
     """STRING: commuting learned generators, the most general rotations that depend on i - j alone.
@@ -174,23 +124,23 @@ def string(base: float = 10.0, basis: Literal["cayley", "circulant"] = "cayley")
 
     def table(params, pos_BTA, dims):
         if basis == "circulant":
-            first_AHC, waves_FC = (
-                params["first"].astype(float),
-                jnp.asarray(_waves(dims.head), float),
-            )
-            freq_AHF = 2 * jnp.einsum("ahc,fc->ahf", first_AHC, waves_FC, precision=EXACT)
+            first_AHC = params["first"].astype(float)
+            waves_FC = jnp.asarray(_waves(dims.head), float)
+            freq_AHF = 2 * jnp.einsum("ahc,fc->ahf", first_AHC, waves_FC, precision="highest")
             basis_HCC = jnp.asarray(np.stack([_fourier(dims.head)] * dims.heads), float)
         else:
             freq_AHF, basis_HCC = params["freq_AHF"], cayley(params["skew"])
-        return {"turn": turns_2d(pos_BTA, freq_AHF), "basis": basis_HCC[None, None]}
+        return turns_2d(pos_BTA, freq_AHF), basis_HCC[None, None]
 
-    def rotate(table, x_BTHC, side):
-        made: Turn = table["turn"]
-        wide = x_BTHC.astype(made.cos.dtype)
-        inside = jnp.einsum("bthc,hcd->bthd", wide, table["basis"][0, 0], precision=EXACT)
-        return turn(made, inside, "half").astype(x_BTHC.dtype)
+    return each_layer(Encoding(init=init, table=table, rotate=turn_in_basis))
 
-    return each_layer(Encoding(init=init, table=table, rotate=rotate))
+
+def turn_in_basis(table: tuple[Turn, jax.Array], x_BTHC: jax.Array, side: str) -> jax.Array:
+    """`rotate` by a `Turn`, of vectors in the basis [1, 1, H, C, C], in which they stay."""
+    turned, basis_11HCC = table
+    wide = x_BTHC.astype(turned.cos.dtype)
+    inside = jnp.einsum("bthc,hcd->bthd", wide, basis_11HCC[0, 0], precision="highest")
+    return turn(turned, inside, "half").astype(x_BTHC.dtype)
 
 
 def cayley(skew_HCC: jax.Array) -> jax.Array:
@@ -209,23 +159,6 @@ def _fourier(head: int) -> np.ndarray:
     return np.concatenate(waves, axis=1) * np.sqrt(2 / head)
 
 
-def _tree_scores(o, params, q, k, pos, n):
-    """q^T M(i)^T M(j) k, by the products of matrices from the root to each node."""
-    heads, head = q.shape[1:]
-    raw_RHCC = np.triu(np.asarray(params["skew"], np.float64), 1)
-    step_RHCC = _exponential(raw_RHCC - np.swapaxes(raw_RHCC, -1, -2), "rhce,rhe,rhde->rhcd")
-
-    def product(node, h):
-        if node == 0:
-            return np.eye(head)
-        parent, branch = divmod(node - 1, o.branches)
-        return product(parent, h) @ step_RHCC[branch, h]
-
-    made = np.array([[product(int(t), h) for h in range(heads)] for t in pos])
-    turned_q, turned_k = (np.einsum("thcd,thd->thc", made, x) for x in (q, k))
-    return np.einsum("qhc,khc->hqk", turned_q, turned_k) / np.sqrt(head)
-
-
 def _nodes(branches: int, depth: int) -> int:
     return sum(branches**level for level in range(depth + 1))
 
@@ -237,7 +170,6 @@ def _nodes(branches: int, depth: int) -> int:
     paper="Kogkalidis et al. 2024, arXiv 2312.16045",
     beyond="error",
     shift_invariant=False,
-    scores=_tree_scores,
     reads=lambda o, n: Range(0, _nodes(o.branches, o.depth)),
     example={"depth": 5},
     vary={"depth": 3, "branches": 3},
@@ -291,7 +223,7 @@ def tree(branches: int = 2, depth: int = 8, base: float = 10_000.0) -> Encoding:
         step_RHCC = table["step"][0, 0]
 
         def up(x_BTHC, branch_BT):
-            turned_RBTHC = jnp.einsum("bthd,rhcd->rbthc", x_BTHC, step_RHCC, precision=EXACT)
+            turned_RBTHC = jnp.einsum("bthd,rhcd->rbthc", x_BTHC, step_RHCC, precision="highest")
             for branch, turned_BTHC in enumerate(turned_RBTHC):
                 x_BTHC = jnp.where((branch_BT == branch)[..., None, None], turned_BTHC, x_BTHC)
             return x_BTHC, None

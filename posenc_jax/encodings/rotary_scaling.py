@@ -15,7 +15,6 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import rotation
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least, positive, require, with_axes
-from posenc_jax.encodings.definitions import powers, ramped, scores_of
 from posenc_jax.encodings.rotation import TURN, Pairing, Turn
 from posenc_jax.layout import Layout
 
@@ -32,7 +31,6 @@ def check_extension(base: float, factor: float, length: int = 1) -> None:
     kind="rotary",
     formula="rope at t / factor",
     paper="Chen et al. 2023, arXiv 2306.15595",
-    scores=scores_of(lambda o, width, n: powers(o.base, width) / o.factor),
     reference="transformers, x-transformers",
 )
 def pi(base: float = 10_000.0, pairing: Pairing = "half", factor: float = 4.0) -> Encoding:
@@ -60,7 +58,6 @@ def _ntk_power(head: int) -> np.ndarray:
     kind="rotary",
     formula="rope of base * factor^(C/(C-2))",
     paper="bloc97 2023, in Peng et al. 2023, arXiv 2309.00071",
-    scores=scores_of(lambda o, width, n: powers(o.base * o.factor ** (width / (width - 2)), width)),
     reference="rotary-embedding-torch, x-transformers",
 )
 def ntk(base: float = 10_000.0, pairing: Pairing = "half", factor: float = 4.0) -> Encoding:
@@ -75,16 +72,10 @@ def ntk(base: float = 10_000.0, pairing: Pairing = "half", factor: float = 4.0) 
     return rotation.turning(slower, pairing)
 
 
-def _dynamic_theta(o, width, n):
-    stretch = o.alpha * max(n, o.length) / o.length - (o.alpha - 1)
-    return powers(o.base * stretch ** (width / (width - 2)), width)
-
-
 @method(
     kind="rotary",
     formula="rope of base * s^(C/(C-2)), s = alpha * max(1, n / length) - (alpha - 1)",
     paper="emozilla 2023, in Peng et al. 2023, arXiv 2309.00071",
-    scores=scores_of(_dynamic_theta),
     example={"length": 8},
     reference="transformers",
 )
@@ -148,27 +139,11 @@ def by_parts(
     return frequencies
 
 
-def by_parts_theta(o, width, n):
-    """Definition: section 3.2 of the paper; for the other ramps, its code."""
-    theta = powers(o.base, width)
-    if o.ramp == "turns":
-        return ramped(theta, o.factor, o.length, o.beta_slow, o.beta_fast)
-    # The pair that makes so many turns within the trained length.
-    where = lambda turns: width * np.log(o.length / (turns * 2 * np.pi)) / (2 * np.log(o.base))
-    low, high = where(o.beta_fast), where(o.beta_slow)
-    if o.ramp == "pairs_truncated":
-        low, high = np.floor(low), np.ceil(high)
-    low, high = max(low, 0), min(high, width - 1)
-    gamma = 1 - np.clip((np.arange(width // 2) - low) / (high - low), 0, 1)
-    return (1 - gamma) * theta / o.factor + gamma * theta
-
-
 @method(
     kind="rotary",
     formula="theta_k ((1 - g) / factor + g), g = (length theta_k / 2 pi - slow) / (fast - slow) "
     "in [0, 1]",
     paper="bloc97 2023, in Peng et al. 2023, arXiv 2309.00071",
-    scores=scores_of(by_parts_theta),
     example={"length": 64},
     reference="transformers",
 )
@@ -213,17 +188,10 @@ def louder(encoding: Encoding, amplitude: float) -> Encoding:
     return encoding._replace(table=table)
 
 
-def _yarn_scores(o, *given):
-    log = np.log(o.factor)
-    root = (0.1 * o.mscale * log + 1) / (0.1 * o.mscale_all_dim * log + 1)
-    return root**2 * scores_of(by_parts_theta)(o, *given)
-
-
 @method(
     kind="rotary",
     formula="ntk_by_parts, and logits times (0.1 ln factor + 1)^2",
     paper="Peng et al. 2023, arXiv 2309.00071",
-    scores=_yarn_scores,
     example={"length": 64},
     reference="transformers",
 )

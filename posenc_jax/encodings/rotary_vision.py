@@ -7,7 +7,6 @@ import numpy as np
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least, positive, require
-from posenc_jax.encodings.definitions import powers, turned_scores
 from posenc_jax.encodings.positions_augmented import each, sequence_keys
 from posenc_jax.encodings.rotary_axes import (
     angles_by_axis,
@@ -19,20 +18,12 @@ from posenc_jax.encodings.rotary_axes import (
 from posenc_jax.encodings.rotation import TURN, Pairing, angles, ladder, rotary, turns
 
 
-def _dinov3_scores(o, params, q, k, pos, n):
-    centre_TA = 2 * (np.asarray(pos, np.float64) + 0.5) / np.array([o.rows, o.columns]) - 1
-    theta_F = 2 * np.pi * powers(o.base, q.shape[-1] // 2)
-    angle_TF = np.concatenate([centre_TA[:, a : a + 1] * theta_F for a in (0, 1)], axis=1)
-    return turned_scores(q, k, (angle_TF[:, None] - angle_TF[None])[:, :, None], o.pairing)
-
-
 @method(
     kind="rotary",
     formula="as axial, at 2 pi times the patch's centre x in [-1, 1]; in training s m x, "
     "|ln m| <= ln jitter for each axis, |ln s| <= ln rescale",
     paper="Simeoni et al. 2025 (DINOv3), arXiv 2508.10104 and its released code",
     axes=2,
-    scores=_dinov3_scores,
     example={"rows": 4, "columns": 6, "jitter": 1.5},
     reference="transformers",
 )
@@ -99,24 +90,11 @@ def shares(heads: tuple[int, ...], of: int) -> tuple[int, ...]:
     return heads or (time, (of - time + 1) // 2, (of - time) // 2)
 
 
-def _mhrope_scores(o, params, q, k, pos, n):
-    heads, theta_F = q.shape[1], powers(o.base, q.shape[-1])
-    time = o.heads[0] if o.heads else max(heads // 4, 1)
-    height = o.heads[1] if o.heads else -(-(heads - time) // 2)
-    width = o.heads[2] if o.heads else heads - time - height
-    axis_H = [0] * time + [1] * height + [2] * width
-    pos_TH = np.zeros((len(pos), heads))
-    pos_TH[:, : len(axis_H)] = np.asarray(pos, np.float64)[:, axis_H]
-    angle_QKHF = (pos_TH[:, None] - pos_TH[None])[..., None] * theta_F
-    return turned_scores(q, k, angle_QKHF, o.pairing)
-
-
 @method(
     kind="rotary",
     formula="as rope, a head turning by time, height or width",
     paper="Huang et al. 2025, arXiv 2510.23095",
     axes=3,
-    scores=_mhrope_scores,
     vary={"heads": (1, 1, 1)},
 )
 def mhrope(
@@ -154,21 +132,11 @@ def mhrope(
     return rotary(frequencies, pairing, table, place=split_three)
 
 
-def _video_rope_scores(o, params, q, k, pos, n):
-    pairs = q.shape[-1] // 2
-    space = pairs - (max(pairs // 4, 1) if o.time is None else o.time)
-    axis_F = [0 if k >= space else 2 if k % 2 else 1 for k in range(pairs)]
-    pos_TF = np.asarray(pos, np.float64)[:, axis_F]
-    angle_QKHF = (pos_TF[:, None] - pos_TF[None]) * powers(o.base, q.shape[-1])
-    return turned_scores(q, k, angle_QKHF[:, :, None], o.pairing)
-
-
 @method(
     kind="rotary",
     formula="as rope, the slowest pairs turning by time, the others by height and width in turn",
     paper="Wei et al. 2025 (VideoRoPE), arXiv 2502.05173",
     axes=3,
-    scores=_video_rope_scores,
     vary={"time": 2},
 )
 def video_rope(

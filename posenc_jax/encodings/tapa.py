@@ -8,27 +8,13 @@ from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings.bias import offsets
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import positive, require
-from posenc_jax.encodings.definitions import by_pair
 from posenc_jax.options import FieldError
-
-
-def _tapa_scores(o, params, q_THC, k_THC, pos_T, n):
-    width = q_THC.shape[-1]
-    cut = int(o.share * width)
-
-    def score(h, i, j):
-        amplitude = np.dot(q_THC[i, h, :cut], k_THC[j, h, :cut]) / np.sqrt(cut)
-        phase = np.dot(q_THC[i, h, cut:], k_THC[j, h, cut:]) / np.sqrt(width - cut)
-        return amplitude * np.cos(2 * np.pi * abs(pos_T[i] - pos_T[j]) ** o.power * phase)
-
-    return by_pair(score, q_THC)
 
 
 @method(
     kind="content",
     formula="q_A.k_A / sqrt(A) cos(2 pi |i - j|^power q_P.k_P / sqrt(P)), A = share C, P = C - A",
     paper="Wang et al. 2025, arXiv 2509.12635",
-    scores=_tapa_scores,
     vary={"share": 0.25},
 )
 def tapa(share: float = 0.5, power: float = 0.1) -> Encoding:

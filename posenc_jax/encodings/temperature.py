@@ -7,12 +7,6 @@ from posenc_jax.combinators import each_layer
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.card import method
 from posenc_jax.encodings.checks import at_least
-from posenc_jax.encodings.definitions import dots
-
-
-def _seen(pos_T):
-    """Definition: how many keys each query of a causal sequence sees, [T, 1]."""
-    return np.arange(1, len(pos_T) + 1)[:, None]
 
 
 @method(
@@ -20,9 +14,6 @@ def _seen(pos_T):
     formula="s[h] ln(n_i) q.k / sqrt(C), n_i keys that the query sees",
     paper="Nakanishi 2025, arXiv 2501.19399",
     axes=0,
-    scores=lambda o, params, q, k, pos, n: (
-        params["s"][:, None, None] * np.log(_seen(pos)) * dots(q, k)
-    ),
 )
 def ssmax(initial: float = 0.43) -> Encoding:
     """Scalable softmax: logits times s ln n, so that attention does not flatten as n grows.
@@ -48,9 +39,6 @@ def ssmax(initial: float = 0.43) -> Encoding:
     formula="max(1, ln n_i / ln length) q.k / sqrt(C), n_i keys that the query sees",
     paper="Chiang & Cholak 2022, arXiv 2202.12172; past a length only, as in Qwen's released code",
     axes=0,
-    scores=lambda o, params, q, k, pos, n: (
-        np.maximum(1, np.log(_seen(pos)) / np.log(o.length)) * dots(q, k)
-    ),
     example={"length": 8},
 )
 def logn(length: int = 2048) -> Encoding:

@@ -2,27 +2,13 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from posenc_jax.combinators import each_layer
-from posenc_jax.dtypes import widest
 from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings.card import method
-from posenc_jax.encodings.definitions import sigmoid
-from posenc_jax.encodings.gated import stretches
+from posenc_jax.encodings.gated import by_stretches, log_gates, no_vector
 
 STRETCH = 16  # keys whose decays are in memory at once, [B, H, Q, STRETCH, C]
-
-
-def _wall_scores(o, params, q_THC, k_THC, pos_T, n):
-    time, heads, head = q_THC.shape
-    x_TD = q_THC.reshape(time, -1)
-    s_HTT = np.zeros((heads, time, time))
-    for h, i, j in np.ndindex(s_HTT.shape):
-        gate_TC = sigmoid(x_TD @ params["gate"][:, h] + params["gate_bias"][h])
-        kept_C = np.prod(gate_TC[j + 1 : i + 1], axis=0)
-        s_HTT[h, i, j] = np.sum(q_THC[i, h] * k_THC[j, h] * kept_C) / np.sqrt(head)
-    return s_HTT
 
 
 @method(
@@ -31,7 +17,6 @@ def _wall_scores(o, params, q_THC, k_THC, pos_T, n):
     " / sqrt(C)",
     paper="Tilde Research, blog.tilderesearch.com/blog/wall-attn; fla-core's naive_wall_attn",
     axes=0,
-    scores=_wall_scores,
     example={"gate_bias": 0.0},
     reference="fla-core",
 )
@@ -53,35 +38,19 @@ def wall(gate_bias: float = 8.0) -> Encoding:
         gate_DHC = 0.02 * jax.random.normal(key, (dims.model, dims.heads, dims.head))
         return {"gate": gate_DHC, "gate_bias": jnp.full((dims.heads, dims.head), gate_bias, float)}
 
-    def prepare(params, x_BTD):
-        wide = widest(x_BTD.dtype)
-        gate_DHC, bias_HC = params["gate"].astype(wide), params["gate_bias"].astype(wide)
-        open_BTHC = jnp.einsum("btd,dhc->bthc", x_BTD.astype(wide), gate_DHC)
-        return jax.nn.log_sigmoid(open_BTHC + bias_HC[None, None])
-
-    start = lambda params, q: jnp.zeros_like(q.x_BTHC.swapaxes(1, 2), widest(q.x_BTHC.dtype))
-
-    def score(params, s_BHQK, q, k, visible_BHQK, fade_BHQC):
-        """The carry `fade` is the sum of the log gates between each query and the keys so far."""
-        wide, size = s_BHQK.dtype, s_BHQK.shape[-1]
-        heads_first = lambda x: jnp.moveaxis(x.astype(wide), 1, 2)
-        q_BHQC, k_BHKC, g_BHKC = map(heads_first, (q.x_BTHC, k.x_BTHC, k.feat))
-        keys = k_BHKC, g_BHKC, jnp.moveaxis(visible_BHQK[:, :1], 3, 2)
-        keys_M = [jnp.moveaxis(stretches(x, 2, STRETCH), 2, 0) for x in keys]
-        step = jax.checkpoint(lambda fade_BHQC, stretch: _faded(q_BHQC, fade_BHQC, *stretch))
-        fade_BHQC, added_MBHQS = jax.lax.scan(step, fade_BHQC, keys_M, reverse=True)
-        added_BHQK = jnp.moveaxis(added_MBHQS, 0, 3).reshape(*s_BHQK.shape[:3], -1)[..., :size]
-        return s_BHQK + added_BHQK * q_BHQC.shape[-1] ** -0.5, fade_BHQC
-
-    return each_layer(Encoding(init=init, walk=Walk(score, prepare, start, corrects=True)))
+    score = by_stretches(jax.checkpoint(_faded), STRETCH)
+    return each_layer(Encoding(init=init, walk=Walk(score, log_gates, no_vector, corrects=True)))
 
 
 def _faded(q_BHQC, fade_BHQC, k_BHSC, g_BHSC, visible_B1SQ):
-    """`fade` after a stretch of keys, and what its gates add to q.k of each of them."""
+    """`fade` after a stretch of keys, and what its gates add to q.k of each of them.
+
+    `fade` is the sum of the log gates between each query and the keys so far.
+    """
     seen_B1QS1 = visible_B1SQ.swapaxes(2, 3)[..., None]
     own_BHQSC = jnp.where(seen_B1QS1, g_BHSC[:, :, None], 0)
     later_BHQSC = jax.lax.cumsum(own_BHQSC, axis=3, reverse=True) - own_BHQSC
     lost_BHQSC = jnp.expm1(fade_BHQC[:, :, :, None] + later_BHQSC)
-    exact = jax.lax.Precision.HIGHEST
-    added_BHQS = jnp.einsum("bhqc,bhsc,bhqsc->bhqs", q_BHQC, k_BHSC, lost_BHQSC, precision=exact)
+    given = q_BHQC, k_BHSC, lost_BHQSC
+    added_BHQS = jnp.einsum("bhqc,bhsc,bhqsc->bhqs", *given, precision="highest")
     return fade_BHQC + own_BHQSC.sum(3), added_BHQS

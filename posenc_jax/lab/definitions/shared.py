@@ -1,7 +1,4 @@
-"""Shared by the cards' definitions in float64 NumPy, written from the papers.
-
-Nothing here calls the code that the definitions check.
-"""
+"""Terms that several definitions have: products, tables of rows, sines, rotary angles."""
 
 from collections.abc import Callable
 
@@ -27,7 +24,7 @@ def by_pair(score, q_THC):
 
 
 def by_offset(value: Callable) -> Callable:
-    """A card's `scores`: q.k / sqrt(C) + value(o, params, D, h, heads), D = i - j, in head h."""
+    """An entry of SCORES: q.k / sqrt(C) + value(o, params, D, h, heads), D = i - j, in head h."""
 
     def scores(o, params, q_THC, k_THC, pos_T, n):
         def score(h, i, j):
@@ -48,7 +45,7 @@ def clipped_row(offset, distance):
 
 
 def embeds_by(code: Callable) -> Callable:
-    """A card's `embeds`, as `input_codes` says: code(o, params, pos_T, n, width) -> [T, W].
+    """An entry of EMBEDS: code(o, params, pos_T, n, width) -> [T, W].
 
     The code's own width is the option `width`, or the model's.
     """
@@ -87,7 +84,7 @@ def table_rows(table_LW, beyond, pos_T, n):
 
 
 def rows_of(table: Callable) -> Callable:
-    """A card's `embeds` by the rows of table(o, params), [length, W]."""
+    """An entry of EMBEDS by the rows of table(o, params), [length, W]."""
     rows = lambda o, params, pos_T, n, width: table_rows(table(o, params), o.beyond, pos_T, n)
     return embeds_by(rows)
 
@@ -137,7 +134,7 @@ def powers(base, width):
 
 
 def scores_of(theta: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
-    """A card's `scores` of the rotary method with frequencies theta(o, head width, n), [F]."""
+    """An entry of SCORES of the rotary method with frequencies theta(o, head width, n), [F]."""
 
     def scores(o, params, q_THC, k_THC, pos_T, n):
         angle_QKHF = offsets(pos_T) * theta(o, q_THC.shape[-1], n)

@@ -1,0 +1,51 @@
+"""Definitions of the methods in `posenc_jax.encodings.absolute`."""
+
+import math
+
+import numpy as np
+
+from posenc_jax.lab.definitions.shared import dots, embeds_by, rows_of, sine_code, within
+
+
+def _bit_rows(length):
+    """The bits of 0 .. length - 1, lowest first."""
+    bits = len(f"{length - 1:b}")
+    return np.array([[i // 2**k % 2 for k in range(bits)] for i in range(length)])
+
+
+def _bump_code(o, params, pos_T, n, width):
+    """The bumps of `rbf`, one at a time."""
+    centres = np.linspace(0, o.length - 1, width)
+    s = o.bump or (o.length - 1) / max(width - 1, 1)
+    at = [within(o.length, o.beyond, t, n) for t in pos_T]
+    return np.array([[np.exp(-((t - g) ** 2) / (2 * s**2)) for g in centres] for t in at])
+
+
+def _fourier_code(o, params, pos_T, n, width):
+    """Algorithm 1 of the paper."""
+    gelu = np.vectorize(lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2)
+    turned_TF = np.outer(pos_T, params["freq"])
+    r_TF = np.concatenate([np.cos(turned_TF), np.sin(turned_TF)], axis=1) / np.sqrt(o.features)
+    return gelu(r_TF @ params["w1"] + params["b1"]) @ params["w2"] + params["b2"]
+
+
+SCORES = {
+    "nope": lambda o, params, q_THC, k_THC, pos_T, n: dots(q_THC, k_THC),
+}
+EMBEDS = {
+    "index": embeds_by(lambda o, params, pos_T, n, width: np.asarray(pos_T, float)[:, None]),
+    "normalized": embeds_by(
+        lambda o, params, pos_T, n, width: np.array([[t / max(n - 1, 1)] for t in pos_T])
+    ),
+    "binary": rows_of(lambda o, params: _bit_rows(o.length)),
+    "one_hot": rows_of(lambda o, params: np.eye(o.length)),
+    "sinusoidal": embeds_by(
+        lambda o, params, pos_T, n, width: (
+            sine_code(pos_T + o.start, width, o.base, o.pairing, o.spacing)
+            * (1.0 if o.scale is None else params["scale"])
+        )
+    ),
+    "learned": rows_of(lambda o, params: params["table"]),
+    "rbf": embeds_by(_bump_code),
+    "fourier": embeds_by(_fourier_code),
+}

@@ -1,0 +1,33 @@
+"""Definitions of the methods in `posenc_jax.encodings.extension`."""
+
+import numpy as np
+
+from posenc_jax.lab.definitions.rotary_scaling import by_parts_theta
+from posenc_jax.lab.definitions.shared import dots, powers, ramped, scores_of, turned_scores
+
+
+def _longrope_scores(o, params, q, k, pos, n):
+    pos_T1, theta_F = np.asarray(pos, np.float64)[:, None], powers(o.base, q.shape[-1])
+    divisors = (o.long or o.factor) if n > o.length else (o.short or 1.0)
+    angle_TF = pos_T1 * theta_F / np.where(pos_T1 < o.start, 1.0, divisors)
+    angle_QKHF = (angle_TF[:, None] - angle_TF[None])[:, :, None]
+    temperature = 1 + np.log(o.factor) / np.log(o.length)
+    return temperature * turned_scores(q, k, angle_QKHF, o.pairing)
+
+
+def _resonance_theta(o, width, n):
+    return 2 * np.pi / np.round(2 * np.pi / by_parts_theta(o, width, n))
+
+
+SCORES = {
+    "llama3": scores_of(
+        lambda o, width, n: ramped(powers(o.base, width), o.factor, o.length, o.low, o.high)
+    ),
+    "longrope": _longrope_scores,
+    "resonance": lambda o, *given: (
+        (0.1 * np.log(o.factor) + 1) ** 2 * scores_of(_resonance_theta)(o, *given)
+    ),
+    "drope": lambda o, params, q, k, pos, n: (
+        (1 + o.temperature * np.log(max(1.0, n / o.length))) * dots(q, k)
+    ),
+}

@@ -1,0 +1,43 @@
+"""Definitions of the methods in `posenc_jax.encodings.rotary`."""
+
+import numpy as np
+
+from posenc_jax.lab.definitions.shared import offsets, powers, scores_of, turned_scores
+
+
+def _fastest(theta_F, kept):
+    """The first frequencies, and zeros."""
+    return np.array([theta if k < kept else 0.0 for k, theta in enumerate(theta_F)])
+
+
+def _hope_theta(o, width, n):
+    theta_F = powers(o.base, width)
+    return _fastest(theta_F, sum(theta * o.length >= 2 * np.pi for theta in theta_F))
+
+
+def _headwise_scores(o, params, q, k, pos, n):
+    _, heads, width = q.shape
+    theta_HF = powers(o.base, heads * width).reshape(heads, width // 2)
+    if o.learned:
+        theta_HF = np.asarray(params["freq_HF"], np.float64)
+    return turned_scores(q, k, offsets(pos) * theta_HF, o.pairing)
+
+
+def _xpos_scores(o, params, q, k, pos, n):
+    pairs = np.arange(q.shape[-1] // 2)
+    zeta_F = (2 * pairs / q.shape[-1] + 0.4) / (1 + 0.4)
+    gain_QKHF = zeta_F ** (offsets(pos) / o.span)
+    angle_QKHF = offsets(pos) * powers(o.base, q.shape[-1])
+    return turned_scores(q, k, angle_QKHF, o.pairing, gain_QKHF=gain_QKHF)
+
+
+SCORES = {
+    "rope": scores_of(lambda o, width, n: powers(o.base, width)),
+    "partial": scores_of(lambda o, width, n: powers(o.base, int(width * o.share))),
+    "p_rope": scores_of(
+        lambda o, width, n: _fastest(powers(o.base, width), int(width // 2 * o.share))
+    ),
+    "hope": scores_of(_hope_theta),
+    "headwise": _headwise_scores,
+    "xpos": _xpos_scores,
+}

@@ -1,0 +1,51 @@
+"""Definitions of the methods in `posenc_jax.encodings.rotary_axes`."""
+
+import numpy as np
+
+from posenc_jax.lab.definitions.shared import offsets, powers, turned_scores
+
+
+def _axial_scores(o, params, q, k, pos, n):
+    theta = powers(o.base, q.shape[-1])
+    column = theta[::2] if o.bands == "same" else theta[1::2]
+    both = zip(pos.T, (theta[::2], column), strict=True)
+    angle_QKHF = np.concatenate([offsets(p) * theta for p, theta in both], axis=-1)
+    return turned_scores(q, k, angle_QKHF, o.pairing)
+
+
+def _mixed_scores(o, params, q, k, pos, n):
+    row_HF, column_HF = np.asarray(params["freq_AHF"], np.float64)
+    angle_QKHF = offsets(pos[:, 0]) * row_HF + offsets(pos[:, 1]) * column_HF
+    return turned_scores(q, k, angle_QKHF, o.pairing)
+
+
+def _axis_of_pair(o, pairs):
+    """The axis of each pair, one at a time."""
+    if o.order == "interleaved":
+        height, width = o.sections[1:] or (5 * pairs // 16, 5 * pairs // 16)
+        deal = lambda k: (
+            1 if k % 3 == 1 and k < 3 * height else 2 if k % 3 == 2 and k < 3 * width else 0
+        )
+        return [deal(k) for k in range(pairs)]
+    time = o.sections[0] if o.sections else max(pairs // 4, 1)
+    height = o.sections[1] if o.sections else -(-(pairs - time) // 2)
+    return [0] * time + [1] * height + [2] * (pairs - time - height)
+
+
+def _mrope_scores(o, params, q, k, pos, n):
+    pos_TF = np.asarray(pos, np.float64)[:, _axis_of_pair(o, q.shape[-1] // 2)]
+    angle_QKHF = (pos_TF[:, None] - pos_TF[None]) * powers(o.base, q.shape[-1])
+    return turned_scores(q, k, angle_QKHF[:, :, None], o.pairing)
+
+
+def _tmrope_scores(o, params, q, k, pos, n):
+    id_T = np.floor(pos[:, 0] * o.rate + 1e-3)
+    return _mrope_scores(o, params, q, k, np.stack([id_T, *pos[:, 1:].T], axis=1), n)
+
+
+SCORES = {
+    "axial": _axial_scores,
+    "mixed": _mixed_scores,
+    "mrope": _mrope_scores,
+    "tmrope": _tmrope_scores,
+}

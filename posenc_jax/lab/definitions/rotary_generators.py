@@ -1,0 +1,77 @@
+"""Definitions of the methods in `posenc_jax.encodings.rotary_generators`."""
+
+import numpy as np
+
+
+def _exponential(hermitian, vectors_of):
+    """Exp(A) by the eigenvectors of the Hermitian i A."""
+    values, vectors = np.linalg.eigh(1j * hermitian)
+    return np.einsum(vectors_of, vectors, np.exp(-1j * values), vectors.conj()).real
+
+
+def _liere_scores(o, params, q, k, pos, n):
+    raw_AHGUV = np.asarray(params["skew"], np.float64)
+    skew_AHGUV = np.triu(raw_AHGUV, 1) - np.swapaxes(np.triu(raw_AHGUV, 1), -1, -2)
+    block = skew_AHGUV.shape[-1]
+    turned = np.zeros((2, *q.shape))
+    for t, (row, column) in enumerate(np.asarray(pos, np.float64) / (o.size - 1)):
+        sum_HGUV = row * skew_AHGUV[0] + column * skew_AHGUV[1]
+        matrix_HGUV = _exponential(sum_HGUV, "hgue,hge,hgve->hguv")
+        for side, x in enumerate((q, k)):
+            cut = x[t].reshape(x.shape[1], -1, block)
+            turned[side, t] = np.einsum("hguv,hgv->hgu", matrix_HGUV, cut).reshape(x.shape[1:])
+    scores_HQK = np.einsum("qhc,khc->hqk", *turned) / np.sqrt(q.shape[-1])
+    far = (np.asarray(pos) >= 8 * o.size).any(axis=1)
+    return np.where(far[None, :, None] | far[None, None], np.nan, scores_HQK)
+
+
+def _string_generator(o, params, axis, h, head):
+    """The generator [C, C] of one axis and head."""
+    if o.basis == "circulant":
+        first_C = np.asarray(params["first"], np.float64)[axis, h]
+        full = np.stack([np.roll(first_C, c) for c in range(head)], axis=1)
+        return full - full.T
+    free = np.triu(np.asarray(params["skew"], np.float64)[h], 1)
+    skew, eye = free - free.T, np.eye(head)
+    basis = (eye - skew) @ np.linalg.inv(eye + skew)
+    theta = np.asarray(params["freq_AHF"], np.float64)[axis, h]
+    plane = np.zeros((head, head))
+    for f in range(head // 2):
+        plane[head // 2 + f, f], plane[f, head // 2 + f] = theta[f], -theta[f]
+    return basis @ plane @ basis.T
+
+
+def _string_scores(o, params, q, k, pos, n):
+    """q^T exp(sum_a L_a (r_k - r_q)_a) k."""
+    heads, head = q.shape[1:]
+    generator_AHCC = np.array([
+        [_string_generator(o, params, axis, h, head) for h in range(heads)] for axis in range(2)
+    ])  # fmt: skip
+    shift_QKA = np.asarray(pos, np.float64)[None] - np.asarray(pos, np.float64)[:, None]
+    sum_QKHCC = np.einsum("qka,ahcd->qkhcd", shift_QKA, generator_AHCC)
+    turned = _exponential(sum_QKHCC, "qkhce,qkhe,qkhde->qkhcd")
+    return np.einsum("qhc,qkhcd,khd->hqk", q, turned, k) / np.sqrt(head)
+
+
+def _tree_scores(o, params, q, k, pos, n):
+    """q^T M(i)^T M(j) k, by the products of matrices from the root to each node."""
+    heads, head = q.shape[1:]
+    raw_RHCC = np.triu(np.asarray(params["skew"], np.float64), 1)
+    step_RHCC = _exponential(raw_RHCC - np.swapaxes(raw_RHCC, -1, -2), "rhce,rhe,rhde->rhcd")
+
+    def product(node, h):
+        if node == 0:
+            return np.eye(head)
+        parent, branch = divmod(node - 1, o.branches)
+        return product(parent, h) @ step_RHCC[branch, h]
+
+    made = np.array([[product(int(t), h) for h in range(heads)] for t in pos])
+    turned_q, turned_k = (np.einsum("thcd,thd->thc", made, x) for x in (q, k))
+    return np.einsum("qhc,khc->hqk", turned_q, turned_k) / np.sqrt(head)
+
+
+SCORES = {
+    "liere": _liere_scores,
+    "string": _string_scores,
+    "tree": _tree_scores,
+}
