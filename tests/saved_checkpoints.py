@@ -10,7 +10,6 @@ from tests.test_pretrained import ROWS, folder_of
 
 def main(folder: Path) -> None:
     for row in ROWS:
-        print(row["case"], flush=True)
         with tempfile.TemporaryDirectory() as name:
             params = pretrained.load(folder_of(Path(name), row["case"])).params
             pretrained.save(folder / row["case"], row["saves"], params)

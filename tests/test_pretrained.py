@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab.hosts.exit_status import Refused
@@ -25,6 +27,7 @@ FOLDER = Path(__file__).parent / "goldens" / "checkpoints"
 ROWS = json.loads((FOLDER / "models.json").read_text())
 BY_CASE = {row["case"]: row for row in ROWS}
 IDS, LENGTHS = 29, (9, 6)
+KINDS = {name.split()[0] for name in pretrained.ARCHITECTURES}
 # Two documents: the first alone and padded on the right, on the left, and before the second one.
 SEGMENTS = np.array([[1] * 9 + [0] * 6, [0] * 6 + [1] * 9, [1] * 9 + [2] * 6])
 
@@ -124,3 +127,155 @@ def test_a_released_model_has_its_logits(row, tmp_path):
     other = build(found.config, other, found.vocab)
     whole = jax.jit(other.apply)(params, *alone(found.config))[0]
     assert gap(whole, frozen(case)[0]) > 1e-3, "control: other positions"
+
+
+def test_models_are_those_of_the_version_that_the_script_asks_for():
+    script = (FOLDER.parents[2] / "scripts" / "make_goldens.py").read_text()
+    assert len({row["config"]["model_type"] for row in ROWS}) == len(KINDS) >= 15
+    assert all(f'"transformers=={row["version"]}"' in script for row in ROWS)
+
+
+def test_deberta_is_read_with_projections_of_its_own(tmp_path):
+    """As our code saves it, after it was read with those of content."""
+    read = pretrained.load(folder_of(tmp_path / "theirs", "deberta-v2")).params
+    pretrained.save(tmp_path / "ours", BY_CASE["deberta-v2"]["saves"], read)
+    again = pretrained.load(tmp_path / "ours").params
+    assert jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), read, again))
+    with pytest.raises(FieldError, match="share_att_key: True can be read, but not written"):
+        pretrained.save(tmp_path / "shared", BY_CASE["deberta-v2"]["config"], read)
+
+
+def changed(folder, rename=None, drop=None, add=None):
+    """Writes the folder's tensors again with one of them renamed, left out or added."""
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    tensors = {**tensors, **(add or {}), **({rename[1]: tensors[rename[0]]} if rename else {})}
+    save_file({k: v for k, v in tensors.items() if k not in (drop, *(rename or ())[:1])}, file)
+
+
+def cut(folder, size):
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:size])
+
+
+def as_index(folder, text):
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(text)
+
+
+def as_pickle(folder):
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+DOWN = "model.layers.1.mlp.down_proj.weight"
+LOST = json.dumps({"weight_map": {DOWN: "model-00001-of-00002.safetensors"}})
+
+
+@pytest.mark.parametrize(
+    ("fields", "damage", "line"),
+    [
+        ({}, lambda f: cut(f, 20_000), "model.safetensors: .*not fully covered"),
+        ({}, lambda f: cut(f, 5), "model.safetensors: .*header too small"),
+        ({}, lambda f: (f / "model.safetensors").unlink(), "neither model.safetensors nor model"),
+        ({}, as_pickle, "model.safetensors.index.json; a pickle is never opened"),
+        ({}, lambda f: as_index(f, LOST), "model-00001-of-00002.safetensors: .*No such file"),
+        ({}, lambda f: as_index(f, "{"), "index.json: Expecting property name"),
+        ({}, lambda f: (f / "config.json").unlink(), "config.json: No such file"),
+        ({}, lambda f: changed(f, drop=DOWN), f"no tensor {DOWN}"),
+        ({}, lambda f: changed(f, add={"x.bias": np.ones(3)}), "tensor x.bias: the model of its"),
+        ({}, lambda f: changed(f, rename=(DOWN, "x.weight")), f"no tensor {DOWN}"),
+        ({}, lambda f: changed(f, add={DOWN: np.ones((4, 4))}), f"{DOWN} gives .4, 4.; the mod"),
+        ({"model_type": "lama"}, None, "model_type: 'lama' is not known; did you mean llama"),
+        ({"rope_scaling": {"rope_type": "yarnn"}}, None, "rope_scaling.rope_type: 'yarnn'"),
+        ({"hidden_act": "tanh"}, None, "hidden_act: 'tanh' is not known; choices: gelu"),
+        ({"mlp_bias": True}, None, "mlp_bias: True is not one of: False"),
+        ({"num_attention_heads": 3, "head_dim": 8}, None, "heads 3 are not divisible by kv_heads"),
+    ],
+)
+def test_what_cannot_be_read_is_named_in_one_line(fields, damage, line, tmp_path):
+    folder = folder_of(tmp_path, "llama", **fields)
+    if damage:
+        damage(folder)
+    with pytest.raises((Refused, FieldError), match=line) as error:
+        pretrained.load(folder)
+    assert "\n" not in str(error.value)
+    assert Refused.status == 2
+
+
+def test_a_tokenizer_is_read_from_its_file(tmp_path):
+    with pytest.raises(Refused, match=r"tokenizer.json: no such file; a released model needs its"):
+        pretrained.tokenizer(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(Refused, match=r"tokenizer.json: "):
+        pretrained.tokenizer(tmp_path)
+    Tokenizer(WordLevel({"a": 0, "b": 1})).save(str(tmp_path / "tokenizer.json"))
+    assert pretrained.tokenizer(tmp_path).encode("b").ids == [1]
+
+
+BIG = {
+    "model_type": "llama", "vocab_size": 300, "hidden_size": 256, "intermediate_size": 1024,
+    "num_hidden_layers": 4, "num_attention_heads": 4, "rope_theta": 1e4,
+}  # fmt: skip
+
+
+def most_bytes(read):
+    """The most bytes that Python and NumPy hold at once; a device's own are not counted."""
+    tracemalloc.start()
+    read()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+def test_the_host_holds_one_tensor_at_a_time(tmp_path):
+    """Counted while a folder of several files is read."""
+    named = pretrained.shapes(pretrained.released(BIG))
+    made = {
+        path: np.full(leaf.shape, n, np.float32) for n, (path, leaf) in enumerate(named.items())
+    }
+    total, largest = (f(array.nbytes for array in made.values()) for f in (sum, max))
+    pretrained.save(tmp_path, BIG, made, file_bytes=total // 6)
+    files = sorted(tmp_path.glob("*.safetensors"))
+    assert len(files) >= 6
+    loaded = []
+    peak = most_bytes(lambda: loaded.append(pretrained.load(tmp_path, "bfloat16").params))
+    assert peak < 4 * largest < total / 3
+    at_once = most_bytes(lambda: [load_file(file) for file in files])
+    assert at_once > 0.9 * total, "control"
+    for path, leaf in jax.tree_util.tree_leaves_with_path(loaded[0]):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        assert (leaf == [*named].index(name)).all()
+        assert leaf.dtype == (jnp.bfloat16 if leaf.ndim > 1 else jnp.float32)
+
+
+def test_each_array_goes_where_it_is_told(tmp_path):
+    one, told = jax.sharding.SingleDeviceSharding(jax.devices()[0]), []
+    place = lambda leaf: (told.append(leaf), one)[1]
+    params = pretrained.load(folder_of(tmp_path, "llama"), sharding=place).params
+    wanted = [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(params)]
+    by_size = lambda rows: sorted(map(str, rows))
+    assert by_size((leaf.shape, leaf.dtype) for leaf in told) == by_size(wanted)
+
+
+def test_files_of_bfloat16_are_read(tmp_path):
+    folder = folder_of(tmp_path, "llama")
+    before = pretrained.load(folder).params
+    file = folder / "model.safetensors"
+    save_file({name: x.astype(jnp.bfloat16) for name, x in load_file(file).items()}, file)
+    after = pretrained.load(folder).params
+    rounded = jax.tree.map(lambda x: x.astype(jnp.bfloat16).astype(x.dtype), before)
+    assert jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), after, rounded))
+
+
+LLAMA_2_7B = {
+    "model_type": "llama", "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008,
+    "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32,
+    "rms_norm_eps": 1e-5, "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+def test_llama_2_7b_has_its_parameters():
+    """By shapes alone: 6,738,415,616 (arXiv 2307.09288), of which the host holds 2% at a time."""
+    sizes = [leaf.size for leaf in pretrained.shapes(pretrained.released(LLAMA_2_7B)).values()]
+    assert sum(sizes) == 6_738_415_616
+    assert max(sizes) == 32000 * 4096 < sum(sizes) / 50

@@ -58,7 +58,7 @@ def load(folder: str | Path, dtype: str = "float32", sharding: Place | None = No
     """
     folder = Path(folder)
     what = released(read_json(folder / "config.json"), dtype)
-    model, tensors, found = links.model(what), Tensors(folder), {}
+    tensors, model, found = Tensors(folder), links.model(what), {}
     params = jax.eval_shape(model.init, jax.random.key(0))
     wanted = links.by_path(params)
     linked = [(link, [*map(tensors.find, link.theirs)]) for link in _links(what, wanted)]

@@ -5,9 +5,7 @@ theirs with ".bias", or that of one array, whose name is then whole. A star is a
 `qkv` stands for query, key and value, which some models keep in one tensor.
 """
 
-from collections.abc import Mapping
-
-Names = Mapping[str, str]
+Names = dict[str, str]
 
 
 def _layers(theirs: str, **parts: str) -> Names:

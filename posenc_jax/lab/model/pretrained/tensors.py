@@ -7,12 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes  # noqa: F401  gives NumPy the dtype bfloat16
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from posenc_jax.lab.hosts.exit_status import Refused
+from posenc_jax.lab.hosts.exit_status import Refused, first_line
 from posenc_jax.lab.hosts.files import write_json
 
 FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -108,6 +107,6 @@ def _named(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise Refused(f"{path}: {error.strerror or 'cannot be read'}") from None
+        raise Refused(f"{path}: {error.strerror or first_line(error)}") from None
     except SafetensorError as error:
         raise Refused(f"{path}: {error}") from None
