@@ -1,6 +1,7 @@
 """Released models read from folders against transformers' logits, frozen by make_goldens.py."""
 
 import json
+import re
 import tracemalloc
 from functools import partial
 from pathlib import Path
@@ -267,15 +268,62 @@ def test_files_of_bfloat16_are_read(tmp_path):
     assert jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), after, rounded))
 
 
-LLAMA_2_7B = {
-    "model_type": "llama", "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008,
-    "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32,
-    "rms_norm_eps": 1e-5, "tie_word_embeddings": False,
+@pytest.mark.parametrize(
+    ("case", "ours", "theirs"),
+    [
+        ("bert", r"LayerNorm\.weight$", "LayerNorm.gamma"),
+        ("bloom", r"^transformer\.", ""),
+        ("deberta-v2", r"^cls\.predictions(\.transform)?", "lm_predictions.lm_head"),
+    ],
+)
+def test_names_of_other_files_for_the_same_tensors_are_read(case, ours, theirs, tmp_path):
+    """As google's BERT, bigscience's BLOOM and Microsoft's DeBERTa-v3 are stored."""
+    folder = folder_of(tmp_path, case)
+    before, file = pretrained.load(folder).params, folder / "model.safetensors"
+    found = load_file(file)
+    renamed = {re.sub(ours, theirs, name): tensor for name, tensor in found.items()}
+    assert set(renamed) != set(found)
+    others = {"h.0.attn.bias": np.ones(3), "mask_predictions.dense.weight": np.ones((3, 3))}
+    save_file(renamed | others, file)
+    after = pretrained.load(folder).params
+    assert jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), after, before))
+
+
+# Files as they were released, without what is not read, and the parameters of the model.
+RELEASED = {
+    "Llama-2-7b": (
+        {"model_type": "llama", "vocab_size": 32000, "hidden_size": 4096,
+         "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32,
+         "num_key_value_heads": 32, "hidden_act": "silu", "rms_norm_eps": 1e-5,
+         "rope_scaling": None, "pretraining_tp": 1, "tie_word_embeddings": False},
+        6_738_415_616,
+    ),
+    "gpt2": (
+        {"model_type": "gpt2", "vocab_size": 50257, "n_ctx": 1024, "n_embd": 768, "n_head": 12,
+         "n_layer": 12, "n_positions": 1024, "activation_function": "gelu_new",
+         "layer_norm_epsilon": 1e-5},
+        124_439_808,
+    ),
+    "pythia-70m": (
+        {"model_type": "gpt_neox", "vocab_size": 50304, "hidden_size": 512,
+         "intermediate_size": 2048, "num_hidden_layers": 6, "num_attention_heads": 8,
+         "hidden_act": "gelu", "layer_norm_eps": 1e-5, "rotary_pct": 0.25,
+         "rotary_emb_base": 10000, "use_parallel_residual": True, "tie_word_embeddings": False},
+        70_426_624,
+    ),
+    "bloom-560m": (
+        {"model_type": "bloom", "vocab_size": 250880, "n_embed": 1024, "n_layer": 24,
+         "num_attention_heads": 16, "n_inner": None, "offset_alibi": 100, "pretraining_tp": 1,
+         "layer_norm_epsilon": 1e-5, "apply_residual_connection_post_layernorm": False},
+        559_214_592,
+    ),
 }  # fmt: skip
 
 
-def test_llama_2_7b_has_its_parameters():
-    """By shapes alone: 6,738,415,616 (arXiv 2307.09288), of which the host holds 2% at a time."""
-    sizes = [leaf.size for leaf in pretrained.shapes(pretrained.released(LLAMA_2_7B)).values()]
-    assert sum(sizes) == 6_738_415_616
-    assert max(sizes) == 32000 * 4096 < sum(sizes) / 50
+@pytest.mark.parametrize(("config", "count"), RELEASED.values(), ids=RELEASED)
+def test_a_released_config_has_the_models_parameters(config, count):
+    """By shapes alone. Of 7B parameters the host holds 2% at a time, as the test above counts."""
+    sizes = [leaf.size for leaf in pretrained.shapes(pretrained.released(config)).values()]
+    assert sum(sizes) == count
+    if count > 5e9:
+        assert max(sizes) < sum(sizes) / 50

@@ -75,7 +75,11 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "olmo2": ("olmo2", {**GROUPED, "rope_theta": 1000.0}, SLOWER),
     "qwen2": ("qwen2", {**GROUPED, "rope_theta": 1000.0}, SLOWER),
     "qwen3": ("qwen3", {**GROUPED, "head_dim": 12, "rope_theta": 1000.0}, SLOWER),
-    "roberta": ("roberta", {**SMALL, "pad_token_id": 1, "max_position_embeddings": 34}, {}),
+    "roberta": (
+        "roberta",
+        {**SMALL, "pad_token_id": 1, "max_position_embeddings": 34, "type_vocab_size": 1},
+        {},
+    ),
     "t5": ("t5", T5, {"relative_attention_max_distance": 20}),
     "t5 gated": (
         "t5", {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},

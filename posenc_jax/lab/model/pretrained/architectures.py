@@ -55,8 +55,8 @@ class Architecture(NamedTuple):
     relative:   how DeBERTa makes queries and keys of the vectors of offsets: "shared", of vectors
                 that a norm has passed by the projections of content, as released models do, or
                 "own", by projections of their own.
-    types:      the first vector of this table is added to each position's, as all tokens are of the
-                first type.
+    types:      the table of vectors of types of tokens. The first is added to each position's
+                vector, as all tokens are of the first type.
     """
 
     names: names.Names
@@ -83,7 +83,7 @@ _ALL_BUT_LAST = ("norm", "qkv", "out", "mlp")
 _ONE_WAY = {"add_cross_attention": (False,), "is_decoder": (False,)}
 _DEBERTA = {
     "relative_attention": (True,), "position_biased_input": (False,), "type_vocab_size": (0,),
-    "conv_kernel_size": (0,), "legacy": (True,),
+    "conv_kernel_size": (0,),
 }  # fmt: skip
 _CAUSAL = {"use_bidirectional_attention": (False,)}
 
@@ -150,6 +150,7 @@ class Released(NamedTuple):
 
     factors: end of a path -> what its weights are multiplied by as they are read, for scales that
       our model has no field for.
+    types:   types of tokens.
     """
 
     architecture: Architecture
@@ -157,6 +158,7 @@ class Released(NamedTuple):
     encoding: Encoding | Encodings
     vocab: int
     factors: Mapping[str, float]
+    types: int = 0
 
 
 def released(config: Mapping[str, Any], dtype: str = "float32") -> Released:
@@ -196,8 +198,9 @@ def released(config: Mapping[str, Any], dtype: str = "float32") -> Released:
     if kind.startswith("t5"):
         fields.check("num_decoder_layers", made["layers"])
     model = check(ModelConfig, made)
-    vocab = fields.number("vocab_size")
-    return Released(architecture, model, _encoding(config), vocab, _factors(kind, fields, model))
+    factors, vocab = _factors(kind, fields, model), fields.number("vocab_size")
+    types = fields.number("type_vocab_size", default=2) if architecture.types else 0
+    return Released(architecture, model, _encoding(config), vocab, factors, types)
 
 
 def _kind(config: Mapping[str, Any]) -> str:

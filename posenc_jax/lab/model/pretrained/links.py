@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from posenc_jax.lab.hosts.exit_status import Refused
-from posenc_jax.lab.model.pretrained.architectures import Architecture, Released
+from posenc_jax.lab.model.pretrained.architectures import Released
 from posenc_jax.lab.model.transformer import Model, build
 
 Arrays = tuple[np.ndarray, ...]
@@ -57,7 +57,7 @@ def links(released: Released, paths: Iterable[str]) -> list[Link]:
                 made.append(_fused(released, block, leaf))
             continue
         if path == ROWS and released.architecture.types:
-            made.append(_typed(path, released.architecture, _named(names, path)))
+            made.append(_typed(released, path, _named(names, path)))
             continue
         shared.setdefault(_named(names, path), []).append(path)
     return made + [_one(released, tuple(ours), name) for name, ours in shared.items()]
@@ -127,8 +127,8 @@ def _fused(released: Released, block: str, leaf: str) -> Link:
     return Link(tuple(f"{block}/{part}/{leaf}" for part in QKV), (name,), read, write)
 
 
-def _typed(path: str, architecture: Architecture, name: str) -> Link:
+def _typed(released: Released, path: str, name: str) -> Link:
     """Vectors of positions, to each of which that of the first type of token is added."""
     read = lambda rows, types: (rows + types[:1],)
-    write = lambda rows: (rows, np.zeros((2, rows.shape[1]), rows.dtype))
-    return Link((path,), (name, architecture.types), read, write)
+    write = lambda rows: (rows, np.zeros((released.types, rows.shape[1]), rows.dtype))
+    return Link((path,), (name, released.architecture.types), read, write)

@@ -16,12 +16,18 @@ from posenc_jax.lab.hosts.files import write_json
 
 FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
 # Names that files have had for the same tensor.
-OLD = (("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta"))
+OLD = (
+    ("LayerNorm.weight", "LayerNorm.gamma"),
+    ("LayerNorm.bias", "LayerNorm.beta"),
+    ("cls.predictions.transform", "lm_predictions.lm_head"),
+    ("cls.predictions", "lm_predictions.lm_head"),
+)
 BARE = re.compile(r"^(transformer|bert|roberta|gpt_neox|model)\.")
 # Masks, frequencies and second copies that are no weights of their own, and heads for other tasks.
 OTHERS = re.compile(
     r"inv_freq$|attn\.(masked_)?bias$|attention\.(masked_)?bias$|position_ids$|pooler\."
-    r"|cls\.seq_relationship|decoder\.(weight|bias)$|embed_tokens\.weight$"
+    r"|cls\.seq_relationship|mask_predictions\.|decoder\.(weight|bias)$|embed_tokens\.weight$"
+    r"|EncDecAttention\.relative_attention_bias\.weight$"
 )
 
 
