@@ -186,6 +186,11 @@ LOST = json.dumps({"weight_map": {DOWN: "model-00001-of-00002.safetensors"}})
         ({}, lambda f: changed(f, add={"x.bias": np.ones(3)}), "tensor x.bias: the model of its"),
         ({}, lambda f: changed(f, rename=(DOWN, "x.weight")), f"no tensor {DOWN}"),
         ({}, lambda f: changed(f, add={DOWN: np.ones((4, 4))}), f"{DOWN} gives .4, 4.; the mod"),
+        (
+            {"tie_word_embeddings": True},
+            None,
+            "lm_head.weight differs from model.embed_tokens.weight, which the config says it is",
+        ),
         ({"model_type": "lama"}, None, "model_type: 'lama' is not known; did you mean llama"),
         ({"rope_scaling": {"rope_type": "yarnn"}}, None, "rope_scaling.rope_type: 'yarnn'"),
         ({"hidden_act": "tanh"}, None, "hidden_act: 'tanh' is not known; choices: gelu"),
@@ -283,7 +288,12 @@ def test_names_of_other_files_for_the_same_tensors_are_read(case, ours, theirs, 
     found = load_file(file)
     renamed = {re.sub(ours, theirs, name): tensor for name, tensor in found.items()}
     assert set(renamed) != set(found)
-    others = {"h.0.attn.bias": np.ones(3), "mask_predictions.dense.weight": np.ones((3, 3))}
+    embedding = next(x for name, x in found.items() if "word_embeddings.weight" in name)
+    others = {
+        "h.0.attn.bias": np.ones(3),
+        "mask_predictions.dense.weight": np.ones((3, 3)),
+        "cls.predictions.decoder.weight": embedding.copy(),
+    }
     save_file(renamed | others, file)
     after = pretrained.load(folder).params
     assert jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), after, before))

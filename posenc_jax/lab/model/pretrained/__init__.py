@@ -62,7 +62,10 @@ def load(folder: str | Path, dtype: str = "float32", sharding: Place | None = No
     params = jax.eval_shape(model.init, jax.random.key(0))
     wanted = links.by_path(params)
     linked = [(link, [*map(tensors.find, link.theirs)]) for link in _links(what, wanted)]
-    tensors.check_all_read(itertools.chain(*(names for _, names in linked)), what.config.tied)
+    first = {path: names[0] for link, names in linked for path in link.ours}
+    embedding = next(first[path] for path in wanted if path.endswith("embed"))
+    read = itertools.chain(*(names for _, names in linked))
+    tensors.check_all_read(read, embedding, first.get("read_out_bias"))
     for link, names in sorted(linked, key=lambda row: (tensors.files[row[1][0]], row[1])):
         for path, array in zip(link.ours, link.read(*map(tensors.read, names)), strict=True):
             if array.shape != wanted[path].shape:

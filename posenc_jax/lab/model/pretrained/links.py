@@ -129,6 +129,6 @@ def _fused(released: Released, block: str, leaf: str) -> Link:
 
 def _typed(released: Released, path: str, name: str) -> Link:
     """Vectors of positions, to each of which that of the first type of token is added."""
-    read = lambda rows, types: (rows + types[:1],)
+    read = lambda rows, types: (rows.astype(np.float32) + types[:1].astype(np.float32),)
     write = lambda rows: (rows, np.zeros((released.types, rows.shape[1]), rows.dtype))
     return Link((path,), (name, released.architecture.types), read, write)

@@ -23,12 +23,13 @@ OLD = (
     ("cls.predictions", "lm_predictions.lm_head"),
 )
 BARE = re.compile(r"^(transformer|bert|roberta|gpt_neox|model)\.")
-# Masks, frequencies and second copies that are no weights of their own, and heads for other tasks.
+# Masks and frequencies, which are no weights, and heads for other tasks.
 OTHERS = re.compile(
     r"inv_freq$|attn\.(masked_)?bias$|attention\.(masked_)?bias$|position_ids$|pooler\."
-    r"|cls\.seq_relationship|mask_predictions\.|decoder\.(weight|bias)$|embed_tokens\.weight$"
-    r"|EncDecAttention\.relative_attention_bias\.weight$"
+    r"|cls\.seq_relationship|mask_predictions\.|EncDecAttention\.relative_attention_bias\.weight$"
 )
+# Second copies of the embedding, or of the read-out's bias.
+COPIES = re.compile(r"(lm_head|embed_out|decoder|embed_tokens)\.(weight|bias)$")
 
 
 class Tensors:
@@ -71,14 +72,25 @@ class Tensors:
             assert self._handle is not None
             return self._handle.get_tensor(name)
 
-    def check_all_read(self, read: Iterable[str], tied: bool) -> None:
-        """Refused: a tensor that is not one of those, so that the model would not be the same."""
-        copies = {"lm_head.weight", "embed_out.weight"} if tied else set()
-        left = set(self.files) - set(read) - copies
-        if unknown := sorted(name for name in left if not OTHERS.search(name)):
-            more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-            raise Refused(f"{self.folder}: tensor {unknown[0]}{more}: the model of its config has "
-                          "no such weights")  # fmt: skip
+    def check_all_read(self, read: Iterable[str], embedding: str, bias: str | None) -> None:
+        """Checks that what is not among the names read would change nothing.
+
+        Args:
+          embedding, bias: of the names read, those of the embedding and of the read-out's bias.
+
+        Refused: weights that the model does not have; a copy that differs from what it copies.
+        """
+        for name in sorted(set(self.files) - set(read)):
+            if OTHERS.search(name):
+                continue
+            copied = COPIES.search(name)
+            original = {"weight": embedding, "bias": bias}[copied[2]] if copied else None
+            if original is None:
+                raise Refused(f"{self.folder}: tensor {name}: the model of its config has no such "
+                              "weights")  # fmt: skip
+            if not np.array_equal(self.read(name), self.read(original)):
+                raise Refused(f"{self.folder}: tensor {name} differs from {original}, which the "
+                              "config says it is")  # fmt: skip
 
 
 def read_json(path: Path) -> dict[str, Any]:
