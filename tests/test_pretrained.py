@@ -13,6 +13,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab.hosts.exit_status import Refused
@@ -206,6 +207,25 @@ def test_what_cannot_be_read_is_named_in_one_line(fields, damage, line, tmp_path
         pretrained.load(folder)
     assert "\n" not in str(error.value)
     assert Refused.status == 2
+
+
+def test_the_page_runs(tmp_path, monkeypatch):
+    """docs/pretrained.md, with a small model in place of Pythia."""
+    page = (Path(__file__).parents[1] / "docs" / "pretrained.md").read_text("utf-8")
+    folder = folder_of(tmp_path / "pythia-70m", "gpt_neox")
+    words = Tokenizer(WordLevel({"the": 3, "order": 4, "of": 5, "words": 6}))
+    words.pre_tokenizer = Whitespace()
+    words.save(str(folder / "tokenizer.json"))
+    monkeypatch.chdir(tmp_path)
+    scope = {}
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(block, scope)
+    assert scope["tokens_BT"].tolist() == [[3, 4, 5, 6]]
+    assert np.isfinite(scope["logits"]).all()
+    again = pretrained.load(tmp_path / "pythia-70m-yarn")
+    given = scope["tokens_BT"], full(1, 4)
+    assert gap(jax.jit(again.model.apply)(again.params, *given), scope["logits"]) < 1e-6
+    assert again.params["embed"].dtype == jnp.float32 != scope["found"].params["embed"].dtype
 
 
 def test_a_tokenizer_is_read_from_its_file(tmp_path):
