@@ -48,7 +48,7 @@ import pathlib
 
 import numpy as np
 import torch
-from goldens import axes, bias, content, inputs, layers, models, rotary, scaling
+from goldens import axes, bias, checkpoints, content, inputs, layers, models, rotary, scaling
 from goldens.golden import Golden
 
 FOLDER = pathlib.Path(__file__).parents[1] / "tests" / "goldens"
@@ -90,10 +90,44 @@ def save_models() -> None:
     print(f"{len(rows)} models in {folder}")
 
 
+def save_checkpoints() -> None:
+    """Writes logits of models of transformers to the folder checkpoints, with their tensors."""
+    folder, files, rows = FOLDER / "checkpoints", {}, []
+    folder.mkdir(parents=True, exist_ok=True)
+    with torch.no_grad():
+        for row, found in checkpoints.checkpoints():
+            rows.append({"version": importlib.metadata.version("transformers"), **row})
+            files |= {f"{row['case']}/{name}": found[name] for name in found}
+    np.savez_compressed(folder / "logits.npz", **files)
+    (folder / "models.json").write_text(json.dumps(rows) + "\n")
+    print(f"{len(rows)} models in {folder}")
+
+
+def check_saved(folder: pathlib.Path) -> None:
+    """Notes the digests of the models that our code saved there, which transformers reads."""
+    path = FOLDER / "checkpoints" / "models.json"
+    rows = json.loads(path.read_text())
+    with torch.no_grad(), np.load(FOLDER / "checkpoints" / "logits.npz") as frozen:
+        found = checkpoints.check_saved(folder, dict(frozen))
+    path.write_text(json.dumps([{**row, "saved": found[row["case"]]} for row in rows]) + "\n")
+    print(f"{len(found)} saved models have the same logits")
+
+
 def main() -> None:
     flags = argparse.ArgumentParser(description=__doc__)
-    flags.add_argument("--only", help="one method, or huggingface; the others keep their files")
-    only = flags.parse_args().only
+    flags.add_argument(
+        "--only", help="one method, huggingface or checkpoints; the others keep their files"
+    )
+    flags.add_argument("--saved", type=pathlib.Path, help="check models that our code saved there")
+    given = flags.parse_args()
+    only = given.only
+    if given.saved:
+        check_saved(given.saved)
+        return
+    if only in (None, "checkpoints"):
+        save_checkpoints()
+    if only == "checkpoints":
+        return
     if only in (None, "huggingface"):
         save_models()
     if only == "huggingface":

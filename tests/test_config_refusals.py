@@ -42,6 +42,11 @@ CASES = [
     ({"model__kind": "decodr"}, ["config.model.kind", "decodr", "decoder", "lstm"]),
     ({"model__dtype": "float16"}, ["config.model.dtype", "float16", "bfloat16"]),
     ({"model__heads": 5}, ["config.model", "32", "5", "4, 8"]),
+    (
+        {"model__parallel": True, "model__norm_at": "post"},
+        ["config.model", "parallel", "norm_at pre"],
+    ),
+    ({"model__biases": ("norm", "norm")}, ["config.model.biases", "'norm' is given twice"]),
     ({"model__width": 36}, ["config.model.width", "36", "rope", "9", "even"]),
     ({"encoding__name": "rop"}, ["config.encoding.name", "rop", "rope"]),
     ({"encoding__pairing": "quarter"}, ["encoding.pairing", "quarter", "half", "interleaved"]),

@@ -57,6 +57,20 @@ def test_gradients_are_those_of_autodiff(wide, narrow):
         assert not written(), "an accelerator runs plain autodiff"
 
 
+def test_a_map_without_bias_has_the_gradients_of_autodiff():
+    x, w, g = (
+        jax.random.normal(jax.random.key(n), s)
+        for n, s in enumerate([(2, 7, 3), (3, 8), (2, 7, 8)])
+    )
+    out, pull = jax.vjp(lambda x, w: linear(x, w, None), x, w)
+    expected, expected_pull = jax.vjp(lambda x, w: x @ w, x, w)
+    assert jnp.allclose(out, expected, atol=1e-5)
+    assert all(
+        jnp.allclose(a, e, atol=1e-5) for a, e in zip(pull(g), expected_pull(g), strict=True)
+    )
+    assert not jnp.allclose(out, linear(x, w, jnp.ones(8)), atol=1e-2), "control"
+
+
 def test_many_seeds():
     x, w = jnp.ones((3, 2, 4)), jax.random.normal(jax.random.key(1), (3, 4, 5))
     loss = lambda w, x: jnp.square(linear(x, w, jnp.ones(5))).sum()

@@ -47,6 +47,11 @@ def from_huggingface(config: Mapping[str, Any]) -> Encoding:
     return encoding
 
 
+def _bloom(config: Fields) -> Encoding:
+    config.get("offset_alibi")  # released files have it, and transformers reads it nowhere
+    return make("alibi")
+
+
 def _mpt(config: Fields) -> Encoding:
     attention = Fields(config.get("attn_config", default={}), "attn_config")
     attention.check("alibi", True)
@@ -97,7 +102,7 @@ READERS: dict[str, Callable[[Fields], Encoding]] = {
     **{kind: functools.partial(rotary, model) for kind, model in ROTARY.items()},
     **dict.fromkeys(("bert", "distilbert", "electra"), functools.partial(_table, 512, 0, 0)),
     **dict.fromkeys(("camembert", "roberta", "xlm-roberta"), functools.partial(_table, 512, 2, 0)),
-    "bloom": lambda config: make("alibi"),
+    "bloom": _bloom,
     "deberta": _deberta,
     "deberta-v2": _deberta,
     "gpt2": functools.partial(_table, 1024, 0, 0),

@@ -20,7 +20,7 @@ WHOLE = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md",
 LINK = re.compile(r"(?<=\]\()([^)#:\s]+)(#[^)\s]*)?(?=\))")
 MEASURED = ("leaderboard.md", "claims.md", "permutation.md", "padding_leakage.md", "published.md",
             "length_extrapolation.md", "benchmarks.md", "scaling.md", "reliability.md")  # fmt: skip
-RUNNING = ("sweeps.md", "data.md", "devices.md")
+RUNNING = ("sweeps.md", "data.md", "devices.md", "pretrained.md")
 
 
 def on_config(config: Any) -> Any:

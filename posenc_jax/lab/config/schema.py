@@ -7,7 +7,7 @@ differ.
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 import pydantic
 from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat
@@ -87,6 +87,9 @@ class EncodingConfig(TaskConfig):
         return self.name.split(",")
 
 
+BiasedPart = Literal["norm", "qkv", "out", "mlp", "read_out"]
+
+
 class MaskConfig(Part):
     """Which masks of padding are used: on keys in attention, on outputs, on targets in the loss."""
 
@@ -96,33 +99,61 @@ class MaskConfig(Part):
 
 
 class ModelConfig(Part):
-    """The model; `mlp` is the hidden width as a multiple of `width`.
+    """The model; the MLP has `mlp_width` hidden channels, by default `mlp` times `width`.
 
-    layers:   of an encoder-decoder so many on either side.
-    kv_heads: heads of keys and values, which queries share; None: as many as of queries.
-    sinks:    each layer and head has the logit of one more key, whose value is 0, as gpt-oss has.
-    cap:      bound on the products of queries and keys, as Gemma 2 has; None: no bound.
+    layers:    of an encoder-decoder so many on either side.
+    head:      width of a head; None: the heads divide `width`.
+    kv_heads:  heads of keys and values, which queries share; None: as many as of queries.
+    norm:      rmsnorm has no mean and no bias (arXiv 1910.07467); `eps` is added to the variance.
+    norm_at:   each part f, attention or MLP, makes of the hidden states x: "pre" x + f(norm(x)),
+               "post" norm(x + f(x)) as BERT, "output" x + norm(f(x)) as OLMo 2, "both"
+               x + norm(f(norm(x))) as Gemma 2.
+    qk_norm:   RMSNorm of queries and keys: of each head as Qwen3, or of all heads as OLMo 2.
+    parallel:  attention and MLP read the same x, and both are added to it, as in GPT-NeoX.
+    gated:     the MLP is down(activation(gate(x)) up(x)) (arXiv 2002.05202).
+    biases:    the parts whose affine maps, or norms, have a bias.
+    tied:      the read-out's weights are those of the embedding.
+    embedding: "scaled" multiplies embeddings by the square root of `width`, as Gemma does; "norm"
+               normalises them, with positions added, as BERT and BLOOM do.
+    transform: a dense layer, activation and norm before the read-out, as in BERT's head.
+    sinks:     each layer and head has the logit of one more key, whose value is 0, as gpt-oss has.
+    cap:       bound on the products of queries and keys, as Gemma 2 has; None: no bound.
+    logit_cap: bound on the read-out's logits, as Gemma 2 has; None: no bound.
     """
 
     kind: Literal["decoder", "encoder", "encoder_decoder", "lstm"] = "decoder"
     width: Rows = 128
     heads: Rows = 4
+    head: Rows | None = None
     kv_heads: Rows | None = None
     layers: Few = 2
     mlp: Few = 4
+    mlp_width: Rows | None = None
+    norm: Literal["layernorm", "rmsnorm"] = "layernorm"
+    norm_at: Literal["pre", "post", "output", "both"] = "pre"
+    eps: PositiveFloat = 1e-6
+    qk_norm: Literal["head", "heads"] | None = None
+    parallel: bool = False
+    activation: Literal["gelu", "gelu_tanh", "relu", "silu"] = "gelu_tanh"
+    gated: bool = False
+    biases: Annotated[tuple[BiasedPart, ...], Distinct] = get_args(BiasedPart)
+    tied: bool = False
+    embedding: Literal["plain", "scaled", "norm"] = "plain"
+    transform: bool = False
     sinks: bool = False
     cap: PositiveFloat | None = None
+    logit_cap: PositiveFloat | None = None
     dtype: Literal["float32", "bfloat16"] = "float32"
     masks: MaskConfig = MaskConfig()
 
     @property
     def dims(self) -> Dims:
         """The sizes as the library takes them."""
-        return Dims(self.width, self.heads, self.width // self.heads, self.layers)
+        return Dims(self.width, self.heads, self.head or self.width // self.heads, self.layers)
 
     @pydantic.model_validator(mode="after")
     def _heads_divide_width(self):
-        if self.width % self.heads:
+        if self.head is None and self.width % self.heads:
             fits = [h for h in range(1, self.width + 1) if self.width % h == 0]
             raise ValueError(f"width {self.width} is not divisible by heads {self.heads}; "
                              f"heads that divide it: {', '.join(map(str, fits))}")  # fmt: skip
@@ -130,6 +161,12 @@ class ModelConfig(Part):
             fits = [h for h in range(1, self.heads + 1) if self.heads % h == 0]
             raise ValueError(f"heads {self.heads} are not divisible by kv_heads {self.kv_heads}; "
                              f"kv_heads that divide them: {', '.join(map(str, fits))}")  # fmt: skip
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _parallel_is_pre_norm(self):
+        if self.parallel and (self.norm_at != "pre" or self.kind == "encoder_decoder"):
+            raise ValueError("parallel is known with norm_at pre, without cross-attention, only")
         return self
 
 

@@ -23,8 +23,9 @@ def over(function: Callable, *trees: Any) -> Any:
     return jax.vmap(function)(*trees)
 
 
-def linear(x: jax.Array, w: jax.Array, b: jax.Array) -> jax.Array:
+def linear(x: jax.Array, w: jax.Array, b: jax.Array | None) -> jax.Array:
     """Returns x w + b over the last axis: [..., D], [D, F] and [F] give [..., F], all of one dtype.
+    Without b it is x w.
 
     On a CPU its backward pass is written out. The gradient of the weights is a product whose
     contracted axis is the first one in both operands. XLA takes up to 1.6 times as long for it as
@@ -33,23 +34,24 @@ def linear(x: jax.Array, w: jax.Array, b: jax.Array) -> jax.Array:
     the axes of the heads the sum over rows is six times slower.
     """
     if not tuned_for_cpu():
-        return x @ w + b.reshape((1,) * (x.ndim - 1) + (-1,))
+        return x @ w if b is None else x @ w + b.reshape((1,) * (x.ndim - 1) + (-1,))
     return _affine(x.reshape(-1, x.shape[-1]), w, b).reshape(*x.shape[:-1], w.shape[-1])
 
 
 @jax.custom_vjp
-def _affine(x_MD: jax.Array, w_DF: jax.Array, b_F: jax.Array) -> jax.Array:
-    return x_MD @ w_DF + b_F[None]
+def _affine(x_MD: jax.Array, w_DF: jax.Array, b_F: jax.Array | None) -> jax.Array:
+    return x_MD @ w_DF if b_F is None else x_MD @ w_DF + b_F[None]
 
 
 def _forward(x_MD, w_DF, b_F):
-    return _affine(x_MD, w_DF, b_F), (x_MD, w_DF)
+    return _affine(x_MD, w_DF, b_F), (x_MD, w_DF, b_F)
 
 
 def _backward(kept, g_MF):
-    x_MD, w_DF = kept
+    x_MD, w_DF, b_F = kept
     g_MF = barrier(g_MF)
-    return g_MF @ w_DF.T, _weight_gradient(x_MD, g_MF), g_MF.sum(axis=0)
+    g_F = None if b_F is None else g_MF.sum(axis=0)
+    return g_MF @ w_DF.T, _weight_gradient(x_MD, g_MF), g_F
 
 
 _affine.defvjp(_forward, _backward)

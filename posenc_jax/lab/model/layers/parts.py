@@ -1,0 +1,95 @@
+"""Affine maps and norms, and where a norm stands beside the part that it belongs to."""
+
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from posenc_jax.dtypes import widest
+from posenc_jax.lab.config.schema import ModelConfig
+from posenc_jax.lab.hosts.tuning import linear
+
+ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "gelu": lambda x: nn.gelu(x, approximate=False),
+    "gelu_tanh": nn.gelu,
+    "relu": nn.relu,
+    "silu": nn.silu,
+}
+
+
+def weight(module: nn.Module, name: str, init: Callable, shape: tuple[int, ...]) -> jax.Array:
+    """The weight of a module, made by `init` at initialisation.
+
+    `module.param` would trace the initialiser in every pass, only to check the shape.
+
+    ValueError: the weight has another shape.
+    """
+    given = module.get_variable("params", name)
+    if given is None:
+        return module.param(name, init, shape)
+    if given.shape != shape:
+        where = "/".join((*module.path, name))
+        raise ValueError(f"{where}: a weight of shape {given.shape}; the model needs {shape}")
+    return given
+
+
+class Dense(nn.Module):
+    """An affine map of the last axis; `gain` scales the variance of its initial weights."""
+
+    features: int
+    dtype: Any
+    gain: float = 1.0
+    biased: bool = True
+
+    @nn.compact
+    def __call__(self, x):
+        init = nn.initializers.variance_scaling(self.gain, "fan_in", "truncated_normal")
+        w = weight(self, "kernel", init, (x.shape[-1], self.features)).astype(self.dtype)
+        b = None
+        if self.biased:
+            zeros = nn.initializers.zeros_init()
+            b = weight(self, "bias", zeros, (self.features,)).astype(self.dtype)
+        return linear(x.astype(self.dtype), w, b)
+
+
+class Norm(nn.Module):
+    """Layer normalisation, or RMSNorm, of the last axis, in float32."""
+
+    kind: str
+    eps: float
+    biased: bool
+
+    @nn.compact
+    def __call__(self, x):
+        shape = (1,) * (x.ndim - 1) + x.shape[-1:]
+        scale = weight(self, "scale", nn.initializers.ones_init(), x.shape[-1:]).reshape(shape)
+        wide = x.astype(widest(x.dtype))
+        if self.kind == "layernorm":
+            wide = wide - wide.mean(axis=-1, keepdims=True)
+        wide = wide * jax.lax.rsqrt(jnp.square(wide).mean(axis=-1, keepdims=True) + self.eps)
+        wide = wide * scale.astype(wide.dtype)
+        if self.biased:
+            bias = weight(self, "bias", nn.initializers.zeros_init(), x.shape[-1:])
+            wide = wide + bias.reshape(shape).astype(wide.dtype)
+        return wide.astype(x.dtype)
+
+
+def norm(config: ModelConfig, name: str) -> Norm:
+    """The config's norm, of this name."""
+    biased = config.norm == "layernorm" and "norm" in config.biases
+    return Norm(config.norm, config.eps, biased, name=name)
+
+
+def entering(config: ModelConfig, name: str, x: jax.Array) -> jax.Array:
+    """The hidden states x as the part of this name reads them."""
+    return norm(config, f"{name}_norm")(x) if config.norm_at in ("pre", "both") else x
+
+
+def added(config: ModelConfig, name: str, x: jax.Array, made: jax.Array) -> jax.Array:
+    """The hidden states x after the part of this name, which made `made` of them."""
+    if config.norm_at == "pre":
+        return x + made
+    after = norm(config, f"{name}_out_norm")
+    return after(x + made) if config.norm_at == "post" else x + after(made)

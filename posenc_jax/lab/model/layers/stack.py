@@ -1,0 +1,177 @@
+"""A stack of blocks between its two ends, and two of them as an encoder-decoder."""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from posenc_jax.attention import frame
+from posenc_jax.encoding import Encoding
+from posenc_jax.lab.config.schema import ModelConfig
+from posenc_jax.lab.model.layers.block import Block
+from posenc_jax.lab.model.layers.ends import embedded, final, read_out
+from posenc_jax.lab.model.layers.parts import norm
+from posenc_jax.layout import Layout, join
+from posenc_jax.tuning import target, tuned_for_cpu
+
+
+class Source(NamedTuple):
+    """What the decoder attends to: the encoder's output, at the positions of its layout.
+
+    x_BKD:  None where a cache has the keys and values made of it.
+    placed: positions drawn in training, of queries and of keys; None: see `frame`.
+    """
+
+    layout: Layout
+    x_BKD: jax.Array | None = None
+    placed: Any = None
+
+
+class Transformer(nn.Module):
+    """Token embedding, blocks, norm and read-out; causal if the config's kind is "decoder".
+
+    cross:  the encoding of cross-attention to a source.
+    states: the last hidden states take the place of the logits.
+    """
+
+    encoding: Encoding
+    vocab: int
+    config: ModelConfig
+    pooled: bool = False
+    cross: Encoding = Encoding()
+    states: bool = False
+
+    @nn.compact
+    def __call__(
+        self,
+        tokens_BT,
+        layout,
+        placed=None,
+        memory=None,
+        cache=None,
+        remat=False,
+        source=None,
+        **form,
+    ):
+        """(logits, hidden states at each layer's input, what each layer keeps for a cache)."""
+        c, dims = self.config, self.config.dims
+        params = self.param("encoding", lambda k: self.encoding.init(k, dims))
+        encoding = self.encoding
+        if self.is_initializing():  # the other weights need no positions
+            encoding, params = Encoding(), {}
+        tokens, column, time = layout, None, tokens_BT.shape[1]
+        if memory is not None:
+            tokens = join(memory.layout, layout)
+            column = tokens.index_BT.shape[1] - time
+        elif cache is not None:
+            tokens, column = cache.layout, cache.filled
+        view = frame(
+            encoding,
+            params,
+            tokens,
+            dims,
+            queries=None if column is None else (column, time),
+            causal=c.kind == "decoder",
+            placed=placed,
+            mask=c.masks.attention,
+            **form,
+        )
+        x_BTD = view.embed(embedded(self, tokens_BT))
+        if c.embedding == "norm":
+            x_BTD = norm(c, "embed_norm")(x_BTD)
+        cross = None if source is None else self._across(source, layout, form)
+        source_BKD = None if source is None else source.x_BKD
+        # 2 and 3: `at_layer` and `at_cross`
+        kind: Any = nn.remat(Block, static_argnums=(2, 3)) if remat else Block
+        make = partial(kind, c)
+        inputs, kept = [], []
+        if memory is None and cache is None and self._alike(view, cross):
+            block = make(parent=None)
+            x_BTD, (inputs, kept) = _scanned(self, block, view, cross, x_BTD, source_BKD)
+            return self._output(x_BTD, layout), inputs, kept
+        for n in range(c.layers):
+            inputs.append(x_BTD)
+            block = make(name=f"block_{n}")
+            past = None if memory is None else memory.x[n]
+            cached = (None, None) if cache is None else cache.kept[n]
+            layers = _layers(n, view, cross)
+            x_BTD, keep = block(x_BTD, *layers, past, cached, column, source_BKD)
+            kept.append(keep)
+        return self._output(x_BTD, layout), tuple(inputs), tuple(kept)
+
+    def _output(self, x_BTD, layout):
+        return final(self, x_BTD) if self.states else read_out(self, x_BTD, layout)
+
+    def _across(self, source, layout, form):
+        """The frame of cross-attention from the tokens of `layout` to those of the source."""
+        dims, cross = self.config.dims, self.cross
+        params = self.param("cross_encoding", lambda k: cross.init(k, dims))
+        if self.is_initializing():
+            cross, params = Encoding(), {}
+        options = {"placed": source.placed, "mask": self.config.masks.attention, **form}
+        return frame(cross, params, layout, dims, source.layout, **options)
+
+    def _alike(self, *views) -> bool:
+        """Whether the blocks are one program that is compiled once. A CPU runs it more slowly."""
+        looped = target().loops and not tuned_for_cpu()
+        if not looped or self.is_initializing() or self.is_mutable_collection("intermediates"):
+            return False
+        several = self.config.layers > 1
+        return several and all(view is None or view.layers_alike() for view in views)
+
+
+def _layers(n, *views):
+    """For each frame what makes its layer number n; None for None."""
+    return [None if view is None else partial(view.layer, n) for view in views]
+
+
+def _scanned(module, block, view, cross, x_BTD, source_BKD):
+    """(hidden states, (inputs of each layer, what each layer keeps)) of all blocks, one program."""
+    layers = module.config.layers
+    given = [module.get_variable("params", f"block_{n}") for n in range(layers)]
+
+    def one(x_BTD, params_n):
+        params, n = params_n
+        given = x_BTD, *_layers(n, view, cross), None, (None, None), None, source_BKD
+        after, keep = block.apply({"params": params}, *given)
+        return after, (x_BTD, keep)
+
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *given)
+    x_BTD, every = jax.lax.scan(one, x_BTD, (stacked, jnp.arange(layers)))
+    by_layer = [jax.tree.map(lambda x, n=n: x[n], every) for n in range(layers)]
+    return x_BTD, tuple(zip(*by_layer, strict=True))
+
+
+class EncoderDecoder(nn.Module):
+    """A Transformer that encodes the source, and one that decodes the target and attends to it.
+
+    encodings: in the encoder, in the decoder, and in cross-attention.
+    """
+
+    encodings: tuple[Encoding, Encoding, Encoding]
+    vocab: int
+    config: ModelConfig
+    pooled: bool = False
+
+    @nn.compact
+    def __call__(self, tokens, layout, placed=None, cache=None, remat=False, **form):
+        """As the decoder's, of a `Pair` of tokens and a `Pair` of layouts.
+
+        With a cache, which has the source, they are those of the target alone.
+        """
+        encoding, decoding, cross = self.encodings
+        drawn, own, across = (None, None, None) if placed is None else placed
+        encodes, decodes = (
+            self.config.model_copy(update={"kind": kind}) for kind in ("encoder", "decoder")
+        )
+        if cache is None:
+            encoder = Transformer(encoding, self.vocab, encodes, states=True, name="encoder")
+            x_BKD, *_ = encoder(tokens.source, layout.source, drawn, remat=remat, **form)
+            source = Source(layout.source, x_BKD, across)
+            tokens, layout = tokens.target, layout.target
+        else:
+            source = Source(cache.source)
+        decoder = Transformer(decoding, self.vocab, decodes, self.pooled, cross, name="decoder")
+        return decoder(tokens, layout, own, cache=cache, remat=remat, source=source, **form)

@@ -1,0 +1,151 @@
+"""Released models from folders of Hugging Face (config.json, safetensors, tokenizer), and back."""
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from tokenizers import Tokenizer
+
+from posenc_jax.encoding import Encoding
+from posenc_jax.lab.config.schema import ModelConfig
+from posenc_jax.lab.hosts import processes
+from posenc_jax.lab.hosts.exit_status import Refused
+from posenc_jax.lab.hosts.files import write_json
+from posenc_jax.lab.model.pretrained import deberta, links
+from posenc_jax.lab.model.pretrained.architectures import ARCHITECTURES, Released, released
+from posenc_jax.lab.model.pretrained.tensors import Tensors, read_json, write_tensors
+from posenc_jax.lab.model.transformer import Encodings, Model
+
+__all__ = ["ARCHITECTURES", "Pretrained", "load", "released", "save", "shapes", "tokenizer"]
+
+shapes = links.shapes
+Place = Callable[[jax.ShapeDtypeStruct], jax.sharding.Sharding]
+
+
+class Pretrained(NamedTuple):
+    """A released model with its weights. Others of its encoding: `build(config, other, vocab)`."""
+
+    config: ModelConfig
+    encoding: Encoding | Encodings
+    vocab: int
+    model: Model
+    params: Any
+
+
+def load(folder: str | Path, dtype: str = "float32", sharding: Place | None = None) -> Pretrained:
+    """The released model in a folder.
+
+    Weights are read one tensor after another and go to their devices at once: the host holds the
+    tensors of one link alone, such as queries, keys and values that are one tensor.
+
+    Args:
+      folder: has config.json, and model.safetensors or its parts with their index.
+      dtype: "float32" or "bfloat16", of the forward pass and of weights with two axes or more.
+      sharding: where an array of this shape goes; None: to the first device.
+
+    Raises:
+      FieldError: see `released`.
+      Refused: a file that is missing or damaged; a tensor that is missing, is of another shape, or
+        has no place in the model.
+
+    Example:
+      found = load("pythia-70m")
+      logits = found.model.apply(found.params, tokens_BT, full(*tokens_BT.shape))
+    """
+    folder = Path(folder)
+    what = released(read_json(folder / "config.json"), dtype)
+    tensors, model, found = Tensors(folder), links.model(what), {}
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    wanted = links.by_path(params)
+    linked = [(link, [*map(tensors.find, link.theirs)]) for link in _links(what, wanted)]
+    first = {path: names[0] for link, names in linked for path in link.ours}
+    embedding = next(first[path] for path in wanted if path.endswith("embed"))
+    read = itertools.chain(*(names for _, names in linked))
+    tensors.check_all_read(read, embedding, first.get("read_out_bias"))
+    for link, names in sorted(linked, key=lambda row: (tensors.files[row[1][0]], row[1])):
+        for path, array in zip(link.ours, link.read(*map(tensors.read, names)), strict=True):
+            if array.shape != wanted[path].shape:
+                needs = f"the model of its config needs {wanted[path].shape} for {path}"
+                raise Refused(f"{folder}: tensor {names[0]} gives {array.shape}; {needs}")
+            found[path] = _placed(array, wanted[path], dtype, sharding)
+    leaves = (found[path] for path in wanted)
+    params = jax.tree.unflatten(jax.tree.structure(params), leaves)
+    return Pretrained(what.config, what.encoding, what.vocab, model, params)
+
+
+def _links(what: Released, paths: Iterable[str]) -> list[links.Link]:
+    own = deberta.links(what) if what.architecture.relative else []
+    taken = {path for link in own for path in link.ours}
+    return own + links.links(what, [path for path in paths if path not in taken])
+
+
+def _placed(array: np.ndarray, wanted, dtype: str, sharding: Place | None) -> jax.Array:
+    own = np.dtype(dtype) if array.ndim > 1 else np.dtype(np.float32)
+    array = array.astype(own, copy=False)
+    if sharding is None:
+        return jnp.array(array)
+    return processes.place(array, sharding(jax.ShapeDtypeStruct(wanted.shape, own)))
+
+
+def save(
+    folder: str | Path, config: Mapping[str, Any], params: Any, file_bytes: int = 5 * 10**9
+) -> None:
+    """Writes weights as a folder that transformers reads: config.json and safetensors.
+
+    Weights keep their dtype. Where a model has types of tokens, their vectors are zeros. DeBERTa is
+    written with projections of its offsets' own: `share_att_key` false, `norm_rel_ebd` "none".
+
+    Args:
+      folder: is made if it is not there.
+      config: the config.json of the model, as a dictionary; `released` makes our model of it.
+      params: the weights.
+      file_bytes: bytes of a file, from which on weights go to several.
+
+    Raises:
+      FieldError: see `released`.
+      Refused: weights of other shapes than the config's; weights that the format has once, and that
+        differ.
+    """
+    folder, what = Path(folder), released(config)
+    ours = links.by_path(params)
+    _check_shapes(shapes(what), ours)
+    files, size = [[]], 0
+    for link in _links(what, ours):
+        bytes_ = sum(ours[path].nbytes for path in link.ours)
+        if files[-1] and size + bytes_ > file_bytes:
+            files, size = [*files, []], 0
+        files[-1].append(link)
+        size += bytes_
+    folder.mkdir(parents=True, exist_ok=True)
+    write_tensors(folder, (_theirs(file, ours) for file in files), len(files))
+    write_json(folder / "config.json", config)
+
+
+def _check_shapes(wanted: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    for path in sorted({*wanted, *ours}):
+        shape, given = (tree[path].shape if path in tree else None for tree in (wanted, ours))
+        if shape != given:
+            raise Refused(f"{path}: weights of shape {given}; the config needs {shape}")
+
+
+def _theirs(file: list[links.Link], ours: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    made: dict[str, np.ndarray] = {}
+    for link in file:
+        arrays = link.write(*(np.asarray(processes.fetch(ours[path])) for path in link.ours))
+        made |= dict(zip(link.theirs, arrays, strict=True))
+    return made
+
+
+def tokenizer(folder: str | Path) -> Tokenizer:
+    """The tokenizer of a folder, from its tokenizer.json. Refused: it is missing or damaged."""
+    path = Path(folder) / "tokenizer.json"
+    if not path.is_file():
+        raise Refused(f"{path}: no such file; a released model needs its tokenizer")
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises no class of its own
+        raise Refused(f"{path}: {error}") from None

@@ -1,0 +1,262 @@
+"""Released architectures: what their config.json says of our model, and where weights differ."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+import jax.numpy as jnp
+
+from posenc_jax.combinators import pick_layer
+from posenc_jax.encoding import Encoding
+from posenc_jax.huggingface import from_huggingface
+from posenc_jax.huggingface.fields import Fields
+from posenc_jax.lab.config.schema import ModelConfig, check
+from posenc_jax.lab.model.pretrained import names
+from posenc_jax.lab.model.transformer import Encodings
+from posenc_jax.options import FieldError, choices_for
+
+# Field of ModelConfig -> its names in a config.json.
+FIELDS = {
+    "width": ("hidden_size", "n_embd", "n_embed", "d_model"),
+    "heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
+    "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    "head": ("head_dim", "d_kv"),
+    "kv_heads": ("num_key_value_heads",),
+    "mlp_width": ("intermediate_size", "n_inner", "d_ff"),
+    "eps": ("rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps"),
+    "activation": ("hidden_act", "activation_function", "hidden_activation", "feed_forward_proj"),
+    "parallel": ("use_parallel_residual",),
+    "cap": ("attn_logit_softcapping",),
+    "logit_cap": ("final_logit_softcapping",),
+    "tied": ("tie_word_embeddings",),
+}
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gated-gelu": "gelu_tanh",
+    "gated-silu": "silu",
+    "relu": "relu",
+    "silu": "silu",
+}
+
+
+class Architecture(NamedTuple):
+    """A released architecture.
+
+    names:      of its weights.
+    fields:     of ModelConfig that are always so.
+    defaults:   of ModelConfig's fields that a config.json need not have.
+    switches:   fields of the config.json that change what is computed, with the values known here.
+    bias_field: whether `attention_bias` adds biases to queries, keys, values and the output, and
+                its default; None: there is no such field.
+    qkv:        rows of the tensor of queries, keys and values: one after another, or by head.
+    conv1d:     kernels are [in, out], not [out, in].
+    plus_one:   a norm multiplies by one plus its weight.
+    relative:   how DeBERTa makes queries and keys of the vectors of offsets: "shared", of vectors
+                that a norm has passed by the projections of content, as released models do, or
+                "own", by projections of their own.
+    types:      the table of vectors of types of tokens. The first is added to each position's
+                vector, as all tokens are of the first type.
+    """
+
+    names: names.Names
+    fields: Mapping[str, Any]
+    defaults: Mapping[str, Any] = {}
+    switches: Mapping[str, tuple[Any, ...]] = {}
+    bias_field: bool | None = None
+    qkv: Literal["stacked", "by head"] = "stacked"
+    conv1d: bool = False
+    plus_one: bool = False
+    relative: Literal["", "shared", "own"] = ""
+    types: str = ""
+
+
+_LLAMA = {"norm": "rmsnorm", "gated": True, "biases": ()}
+_SILU = {"activation": "silu"}
+_GEMMA = _LLAMA | {"norm_at": "both", "embedding": "scaled"}
+_GEMMA_DEFAULTS = {"head": 256, "kv_heads": 4, "tied": True}  # the activation is the default
+_BERT = {"kind": "encoder", "norm_at": "post", "embedding": "norm", "transform": True}
+_GELU = {"activation": "gelu", "tied": True}
+_T5 = {"kind": "encoder_decoder", "norm": "rmsnorm", "biases": ()}
+_RELU = {"activation": "relu", "tied": True}
+_ALL_BUT_LAST = ("norm", "qkv", "out", "mlp")
+_ONE_WAY = {"add_cross_attention": (False,), "is_decoder": (False,)}
+_DEBERTA = {
+    "relative_attention": (True,), "position_biased_input": (False,), "type_vocab_size": (0,),
+    "conv_kernel_size": (0,),
+}  # fmt: skip
+_CAUSAL = {"use_bidirectional_attention": (False,)}
+
+ARCHITECTURES = {
+    "bert": Architecture(
+        names.BERT, _BERT, _GELU | {"eps": 1e-12}, _ONE_WAY,
+        types="bert.embeddings.token_type_embeddings.weight",
+    ),
+    "bloom": Architecture(
+        names.BLOOM, {"embedding": "norm", "biases": _ALL_BUT_LAST}, {"eps": 1e-5, "tied": True},
+        {"apply_residual_connection_post_layernorm": (False,)}, qkv="by head",
+    ),
+    "deberta-v2": Architecture(
+        names.DEBERTA, _BERT, _GELU | {"eps": 1e-7}, _DEBERTA | {"norm_rel_ebd": ("none",)},
+        relative="own",
+    ),
+    "deberta-v2 shared": Architecture(
+        names.DEBERTA, _BERT, _GELU | {"eps": 1e-7}, _DEBERTA | {"norm_rel_ebd": ("layer_norm",)},
+        relative="shared",
+    ),
+    "gemma2": Architecture(
+        names.GEMMA, _GEMMA, _GEMMA_DEFAULTS | {"cap": 50.0, "logit_cap": 30.0}, _CAUSAL, False,
+        plus_one=True,
+    ),
+    "gemma3_text": Architecture(
+        names.GEMMA, _GEMMA | {"qk_norm": "head"}, _GEMMA_DEFAULTS, _CAUSAL, False, plus_one=True
+    ),
+    "gpt2": Architecture(
+        names.GPT2, {"biases": _ALL_BUT_LAST}, {"eps": 1e-5, "tied": True},
+        {"scale_attn_weights": (True,), "scale_attn_by_inverse_layer_idx": (False,),
+         "add_cross_attention": (False,)},
+        conv1d=True,
+    ),
+    "gpt_neox": Architecture(
+        names.GPT_NEOX, {"biases": ("norm", "mlp")},
+        {"eps": 1e-5, "activation": "gelu", "parallel": True}, bias_field=True, qkv="by head",
+    ),
+    "llama": Architecture(names.LLAMA, _LLAMA, _SILU, {"mlp_bias": (False,)}, bias_field=False),
+    "mistral": Architecture(names.LLAMA, _LLAMA, _SILU | {"kv_heads": 8}),
+    "mpt": Architecture(
+        names.MPT, {"biases": ()}, _GELU | {"eps": 1e-5},
+        {"expansion_ratio": (4,), "logit_scale": (None,)},
+    ),
+    "olmo2": Architecture(
+        names.OLMO2, _LLAMA | {"norm_at": "output", "qk_norm": "heads"}, _SILU | {"eps": 1e-5},
+        bias_field=False,
+    ),
+    "qwen2": Architecture(names.LLAMA, _LLAMA | {"biases": ("qkv",)}, _SILU | {"kv_heads": 32}),
+    "qwen3": Architecture(
+        names.LLAMA, _LLAMA | {"qk_norm": "head"}, _SILU | {"kv_heads": 32, "head": 128},
+        bias_field=False,
+    ),
+    "roberta": Architecture(
+        names.ROBERTA, _BERT, _GELU | {"eps": 1e-12}, _ONE_WAY,
+        types="roberta.embeddings.token_type_embeddings.weight",
+    ),
+    "t5": Architecture(names.T5, _T5, _RELU),
+    "t5 gated": Architecture(names.T5_GATED, _T5 | {"gated": True}, _RELU),
+}  # fmt: skip
+
+
+class Released(NamedTuple):
+    """A released model without its weights.
+
+    factors: end of a path -> what its weights are multiplied by as they are read, for scales that
+      our model has no field for.
+    types:   types of tokens.
+    """
+
+    architecture: Architecture
+    config: ModelConfig
+    encoding: Encoding | Encodings
+    vocab: int
+    factors: Mapping[str, float]
+    types: int = 0
+
+
+def released(config: Mapping[str, Any], dtype: str = "float32") -> Released:
+    """The model that a config.json describes.
+
+    Files of transformers 5 and older ones are read. Where a model has types of tokens, all tokens
+    are of the first.
+
+    Args:
+      config: the file as a dictionary.
+      dtype: of the forward pass.
+
+    FieldError: an architecture or a scaling of positions that is not known; a field that is missing
+    or has a value that is not known.
+    """
+    kind = _kind(config)
+    architecture, fields = ARCHITECTURES[kind], Fields(config)
+    for name, known in architecture.switches.items():
+        fields.check(name, *known)
+    made = dict(architecture.defaults)
+    for field, theirs in FIELDS.items():
+        if name := next((name for name in theirs if name in config), None):
+            made[field] = _known(field, name, config[name])
+        elif field in ("width", "heads", "layers"):
+            raise FieldError(theirs[0], "is missing")
+    made |= dict(architecture.fields) | {"dtype": dtype}
+    if architecture.bias_field is not None:
+        biased = fields.get("attention_bias", default=architecture.bias_field)
+        made["biases"] = (*made["biases"], *(("qkv", "out") if biased else ()))
+    if kind == "mpt":
+        attention = Fields(config.get("attn_config") or {}, "attn_config")
+        for name, known in (("clip_qkv", None), ("softmax_scale", None), ("qk_ln", False)):
+            attention.check(name, known)
+    if architecture.relative:
+        for name in ("relative_attention", "position_biased_input"):
+            fields.need(name)
+    if kind.startswith("t5"):
+        fields.check("num_decoder_layers", made["layers"])
+    model = check(ModelConfig, made)
+    factors, vocab = _factors(kind, fields, model), fields.number("vocab_size")
+    types = fields.number("type_vocab_size", default=2) if architecture.types else 0
+    return Released(architecture, model, _encoding(config), vocab, factors, types)
+
+
+def _kind(config: Mapping[str, Any]) -> str:
+    kind = str(config.get("model_type"))
+    if kind == "t5" and str(config.get("feed_forward_proj")).startswith("gated-"):
+        kind = "t5 gated"
+    if kind == "deberta-v2" and config.get("share_att_key"):
+        kind = "deberta-v2 shared"
+    if kind not in ARCHITECTURES:
+        known = [name for name in ARCHITECTURES if " " not in name]
+        raise FieldError("model_type", f"{kind!r} is not known{choices_for(kind, known)}")
+    return kind
+
+
+def _known(field: str, name: str, value: Any) -> Any:
+    """The value of our field for that of theirs."""
+    if field != "activation":
+        return value
+    if value not in ACTIVATIONS:
+        raise FieldError(name, f"{value!r} is not known{choices_for(str(value), ACTIVATIONS)}")
+    return ACTIVATIONS[value]
+
+
+def _encoding(config: Mapping[str, Any]) -> Encoding | Encodings:
+    """The encoding; of T5 those of both sides, and its cross-attention, which has no scale."""
+    if config["model_type"] == "deberta-v2":
+        return _with_bias(from_huggingface(config))
+    if config["model_type"] != "t5":
+        return from_huggingface(config)
+    source, target = (from_huggingface({**config, "is_decoder": side}) for side in (False, True))
+    unscaled = lambda params, count, placed, dims: jnp.full((1, 1, 1), dims.head**0.5)
+    return Encodings(source, target, Encoding(temper=unscaled))
+
+
+def _with_bias(encoding: Encoding) -> Encoding:
+    """DeBERTa whose queries of offsets have a bias. One of keys would change no weight."""
+    assert encoding.at is not None
+    init, at = encoding.init, encoding.at
+
+    def init_biased(key, dims):
+        zeros_HC = jnp.zeros((dims.heads, dims.head))
+        return {**init(key, dims), "bias": (zeros_HC,) * dims.layers}
+
+    def at_biased(layer, params, *placed):
+        one, own, *placed = at(layer, params, *placed)
+        bias_HC = pick_layer(params["bias"], layer)
+        return one, {**own, "queries": own["queries"] + bias_HC[None]}, *placed
+
+    return encoding._replace(init=init_biased, at=at_biased)
+
+
+def _factors(kind: str, fields: Fields, model: ModelConfig) -> dict[str, float]:
+    if kind.startswith("gemma"):
+        scaled = "query_norm/scale" if model.qk_norm else "query/kernel"
+        scale = fields.number("query_pre_attn_scalar", default=256)
+        return {scaled: (model.dims.head / scale) ** 0.5}
+    if kind.startswith("t5") and model.tied:
+        return {"decoder/norm/scale": model.width**-0.5}
+    return {}

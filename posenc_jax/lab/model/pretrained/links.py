@@ -1,0 +1,134 @@
+"""Links between arrays of our model and tensors in the files of a released one."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from posenc_jax.lab.hosts.exit_status import Refused
+from posenc_jax.lab.model.pretrained.architectures import Released
+from posenc_jax.lab.model.transformer import Model, build
+
+Arrays = tuple[np.ndarray, ...]
+QKV = "query", "key", "value"
+ROWS = "encoding/table"
+
+
+class Link(NamedTuple):
+    """Some of our arrays, which some of their tensors hold.
+
+    read:  their tensors -> our arrays, in the order of the names.
+    write: our arrays -> their tensors.
+    """
+
+    ours: tuple[str, ...]
+    theirs: tuple[str, ...]
+    read: Callable[..., Arrays]
+    write: Callable[..., Arrays]
+
+
+def model(released: Released) -> Model:
+    """The model as functions."""
+    return build(released.config, released.encoding, released.vocab)
+
+
+def shapes(released: Released) -> dict[str, jax.ShapeDtypeStruct]:
+    """The shape of each array of the model by its path, such as "block_0/query/kernel"."""
+    return by_path(jax.eval_shape(model(released).init, jax.random.key(0)))
+
+
+def by_path(params: Any) -> dict[str, Any]:
+    """The leaves of a tree by their paths, such as "block_0/query/kernel"."""
+    leaves = jax.tree_util.tree_leaves_with_path(params)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+
+
+def links(released: Released, paths: Iterable[str]) -> list[Link]:
+    """The links of all arrays of the model, which `shapes` names."""
+    made, shared = [], {}
+    for path in paths:
+        module, _, leaf = path.rpartition("/")
+        block, _, part = module.rpartition("/")
+        names = released.architecture.names
+        if part in QKV and _starred(f"{block}/qkv") in names:
+            if part == QKV[0]:
+                made.append(_fused(released, block, leaf))
+            continue
+        if path == ROWS and released.architecture.types:
+            made.append(_typed(released, path, _named(names, path)))
+            continue
+        shared.setdefault(_named(names, path), []).append(path)
+    return made + [_one(released, tuple(ours), name) for name, ours in shared.items()]
+
+
+def _starred(path: str) -> str:
+    return re.sub(r"block_\d+/", "block_*/", path)
+
+
+def _named(names: Mapping[str, str], path: str) -> str:
+    """The name of the tensor that holds our array, or its part in a fused one."""
+    whole = _starred(path)
+    if whole in names and whole.endswith(("/table", "_bias")):
+        name = names[whole]
+    elif whole in names:
+        name = f"{names[whole]}.weight"
+    else:
+        module, _, leaf = whole.rpartition("/")
+        name = f"{names[module]}.{'bias' if leaf == 'bias' else 'weight'}"
+    layer = re.search(r"block_(\d+)/", path)
+    return name.replace("*", layer[1]) if layer else name
+
+
+def _one(released: Released, ours: tuple[str, ...], theirs: str) -> Link:
+    """One tensor, which several of our arrays may share."""
+    architecture, path = released.architecture, ours[0]
+    turned = path.endswith("/kernel") and not architecture.conv1d
+    more = float(architecture.plus_one and path.endswith("/scale"))
+    factor = next((x for end, x in released.factors.items() if path.endswith(end)), 1.0)
+    turn = lambda x: x.T if turned else x
+
+    def read(tensor):
+        found = turn(tensor)
+        if (more, factor) != (0.0, 1.0):
+            found = (found.astype(np.float32) + more) * np.float32(factor)
+        return (found,) * len(ours)
+
+    def write(array, *others):
+        if not all(np.array_equal(array, other) for other in others):
+            raise Refused(f"{' and '.join(ours)} differ; the format has one tensor, {theirs}")
+        return (turn(array) if (more, factor) == (0.0, 1.0) else turn(array) / factor - more,)
+
+    return Link(ours, (theirs,), read, write)
+
+
+def _fused(released: Released, block: str, leaf: str) -> Link:
+    """Queries, keys and values in one tensor."""
+    architecture, heads = released.architecture, released.config.heads
+    turned = leaf == "kernel" and not architecture.conv1d
+    by_head = architecture.qkv == "by head"
+
+    def read(tensor):  # our kernels are [in, out], and the fused axis is theirs of outputs
+        whole = tensor.T if turned else tensor
+        if not by_head:
+            return tuple(np.split(whole, 3, axis=-1))
+        each = whole.reshape(*whole.shape[:-1], heads, 3, -1)
+        return tuple(each[..., n, :].reshape(*whole.shape[:-1], -1) for n in range(3))
+
+    def write(*arrays):
+        whole = np.concatenate(arrays, axis=-1)
+        if by_head:
+            each = [x.reshape(*x.shape[:-1], heads, 1, -1) for x in arrays]
+            whole = np.concatenate(each, axis=-2).reshape(whole.shape)
+        return (whole.T if turned else whole,)
+
+    name = _named(architecture.names, f"{block}/qkv/{leaf}")
+    return Link(tuple(f"{block}/{part}/{leaf}" for part in QKV), (name,), read, write)
+
+
+def _typed(released: Released, path: str, name: str) -> Link:
+    """Vectors of positions, to each of which that of the first type of token is added."""
+    read = lambda rows, types: (rows.astype(np.float32) + types[:1].astype(np.float32),)
+    write = lambda rows: (rows, np.zeros((released.types, rows.shape[1]), rows.dtype))
+    return Link((path,), (name, released.architecture.types), read, write)

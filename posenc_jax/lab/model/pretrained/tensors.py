@@ -1,0 +1,130 @@
+"""Tensors in safetensors files, one file or several with an index; a pickle is never opened."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from posenc_jax.lab.hosts.exit_status import Refused, first_line
+from posenc_jax.lab.hosts.files import write_json
+
+FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
+# Names that files have had for the same tensor.
+OLD = (
+    ("LayerNorm.weight", "LayerNorm.gamma"),
+    ("LayerNorm.bias", "LayerNorm.beta"),
+    ("cls.predictions.transform", "lm_predictions.lm_head"),
+    ("cls.predictions", "lm_predictions.lm_head"),
+)
+BARE = re.compile(r"^(transformer|bert|roberta|gpt_neox|model)\.")
+# Masks and frequencies, which are no weights, and heads for other tasks.
+OTHERS = re.compile(
+    r"inv_freq$|attn\.(masked_)?bias$|attention\.(masked_)?bias$|position_ids$|pooler\."
+    r"|cls\.seq_relationship|mask_predictions\.|EncDecAttention\.relative_attention_bias\.weight$"
+)
+# Second copies of the embedding, or of the read-out's bias.
+COPIES = re.compile(r"(lm_head|embed_out|decoder|embed_tokens)\.(weight|bias)$")
+
+
+class Tensors:
+    """The tensors of a folder. One file is open at a time, and `read` returns one tensor.
+
+    Refused: no such files, or a file that is damaged.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder, self._open, self._handle = folder, None, None
+        if (folder / INDEX).is_file():
+            self.files: dict[str, str] = read_json(folder / INDEX).get("weight_map", {})
+        elif (folder / FILE).is_file():
+            self.files = dict.fromkeys(self._names(FILE), FILE)
+        else:
+            pickled = "; a pickle is never opened" if list(folder.glob("*.bin")) else ""
+            raise Refused(f"{folder}: neither {FILE} nor {INDEX}{pickled}")
+        for file in sorted(set(self.files.values())):
+            with _named(folder / file):
+                safe_open(folder / file, "numpy")  # refuses a file that is cut off
+
+    def _names(self, file: str) -> list[str]:
+        with _named(self.folder / file):
+            return list(safe_open(self.folder / file, "numpy").keys())
+
+    def find(self, name: str) -> str:
+        """The name that the folder has for this tensor. Refused: it has none."""
+        known = [name, *(name.replace(*pair) for pair in OLD)]
+        known += [BARE.sub("", one) for one in known]
+        found = next((one for one in known if one in self.files), None)
+        if found is None:
+            raise Refused(f"{self.folder}: no tensor {name}, which the model of its config needs")
+        return found
+
+    def read(self, name: str) -> np.ndarray:
+        file = self.files[name]
+        with _named(self.folder / file):
+            if self._open != file:
+                self._open, self._handle = file, safe_open(self.folder / file, "numpy")
+            assert self._handle is not None
+            return self._handle.get_tensor(name)
+
+    def check_all_read(self, read: Iterable[str], embedding: str, bias: str | None) -> None:
+        """Checks that what is not among the names read would change nothing.
+
+        Args:
+          embedding, bias: of the names read, those of the embedding and of the read-out's bias.
+
+        Refused: weights that the model does not have; a copy that differs from what it copies.
+        """
+        for name in sorted(set(self.files) - set(read)):
+            if OTHERS.search(name):
+                continue
+            copied = COPIES.search(name)
+            original = {"weight": embedding, "bias": bias}[copied[2]] if copied else None
+            if original is None:
+                raise Refused(f"{self.folder}: tensor {name}: the model of its config has no such "
+                              "weights")  # fmt: skip
+            if not np.array_equal(self.read(name), self.read(original)):
+                raise Refused(f"{self.folder}: tensor {name} differs from {original}, which the "
+                              "config says it is")  # fmt: skip
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The file's dictionary. Refused: there is no such file, or it is not a dictionary in JSON."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise Refused(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise Refused(f"{path}: {error}") from None
+    if not isinstance(found, dict):
+        raise Refused(f"{path}: not a dictionary")
+    return found
+
+
+def write_tensors(folder: Path, shards: Iterator[Mapping[str, np.ndarray]], count: int) -> None:
+    """Writes dictionaries of tensors, each to a file; with several an index of their names."""
+    index, size = {}, 0
+    for n, shard in enumerate(shards):
+        file = FILE if count == 1 else f"model-{n + 1:05d}-of-{count:05d}.safetensors"
+        whole = {name: np.ascontiguousarray(array) for name, array in shard.items()}
+        save_file(whole, folder / file, metadata={"format": "pt"})
+        index |= dict.fromkeys(shard, file)
+        size += sum(array.nbytes for array in shard.values())
+    if count > 1:
+        write_json(folder / INDEX, {"metadata": {"total_size": size}, "weight_map": index})
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Errors of a file as one line with its path."""
+    try:
+        yield
+    except OSError as error:
+        raise Refused(f"{path}: {error.strerror or first_line(error)}") from None
+    except SafetensorError as error:
+        raise Refused(f"{path}: {error}") from None
