@@ -5,7 +5,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -158,17 +158,29 @@ def build(
 
 
 def classifier(
-    config: ModelConfig, encoding: Encoding, classes: int, *, axes: int, features: int
+    config: ModelConfig,
+    encoding: Encoding,
+    vocab: int,
+    *,
+    axes: int = 1,
+    features: int | None = None,
+    pooling: Literal["mean", "first"] = "mean",
 ) -> Model:
-    """The model of patches [B, T, features] with one answer for each image: logits [B, 1, classes].
+    """The model with one answer for each sequence or image: logits [B, 1, vocab].
 
-    axes: axes of the positions. They need not count up by one, so no `form` goes to the attention.
+    Args:
+      config, encoding, vocab, features: as of `build`; labels are among the token ids.
+      axes: axes of the positions. They need not count up by one, so no `form` goes to the
+        attention.
+      pooling: the answer is read from the mean over tokens, or from the token in column 0.
     """
-    model = build(config, encoding, classes, pooled=True, axes=axes, features=features)
+    pooled = pooling == "mean"
+    model = build(config, encoding, vocab, pooled=pooled, axes=axes, features=features)
 
-    def apply(params, patch_BTF, layout, placed=None, remat=False, **form):
+    def apply(params, x_BT, layout, placed=None, remat=False, **form):
         del form
-        return model.apply(params, patch_BTF, layout, placed, remat)[:, None]
+        logits = model.apply(params, x_BT, layout, placed, remat)
+        return logits[:, None] if pooled else logits[:, :1]
 
     return model._replace(apply=apply)
 
