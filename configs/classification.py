@@ -28,7 +28,7 @@ def get_config(argument=""):
         "classification",
         encoding={"name": ",".join(names or (("nope", "rope") if quick else DEFAULT))},
         model={"kind": "encoder", "width": 48, "mlp": 2},
-        train={"length": 3, "min_length": 1, "batch": 64, "steps": 800, "lr": 4e-3, "chunk": 100},
+        train={"length": 3, "min_length": 1, "batch": 64, "steps": 500, "lr": 4e-3, "chunk": 100},
         eval={"lengths": (1, 2, 3, 4, 6, 12), "examples": 512},
     )
     if quick:

@@ -43,7 +43,7 @@ def get_config(argument=""):
             "length": longest,
             "min_length": shortest,
             "batch": 64,
-            "steps": 800,
+            "steps": 400,
             "lr": 4e-3,
             "chunk": 100,
         },

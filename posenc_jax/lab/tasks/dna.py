@@ -134,7 +134,7 @@ def splice(intron: int = 4) -> Task:
     check_least("intron", intron, 1)
 
     def line(key, n, place_T):
-        exon_key, pyrimidine_key, size_key = jax.random.split(key, 3)
+        exon_key, inner_key, *size_keys = jax.random.split(key, 4)
         units = -(-len(place_T) // 8)  # the shortest exon and intron have 8 bases
         unit_U1 = jnp.arange(units, dtype=jnp.int32)[:, None]
 
@@ -143,9 +143,9 @@ def splice(intron: int = 4) -> Task:
             return jnp.asarray(bases)[draw(key, cell_N, len(bases))].reshape(units, columns)
 
         each = lambda *bases: jnp.broadcast_to(jnp.asarray(bases, jnp.int32), (units, len(bases)))
-        exon_UX, inner_UX = drawn(exon_key, (A, C, T), 5), drawn(pyrimidine_key, (C, T), intron)
-        sizes_2U = draw(size_key, jnp.arange(2 * units), 2**16).reshape(2, units, 1)
-        exon_size_U1, inner_size_U1 = 2 + sizes_2U[0] % 4, 1 + sizes_2U[1] % intron
+        exon_UX, inner_UX = drawn(exon_key, (A, C, T), 5), drawn(inner_key, (C, T), intron)
+        more_U1, inner_U1 = (draw(k, unit_U1[:, 0], 4 * intron)[:, None] for k in size_keys)
+        exon_size_U1, inner_size_U1 = 2 + more_U1 % 4, 1 + inner_U1 % intron
         short = lambda x_UX, size_U1: jnp.where(
             jnp.arange(x_UX.shape[1])[None] < size_U1, x_UX, PAD
         )
@@ -162,7 +162,7 @@ def splice(intron: int = 4) -> Task:
         base_T = jnp.where(place_T == 0, BOS, base_N[jnp.maximum(place_T - 1, 0)])
         base_T = jnp.where(place_T <= count, base_T, PAD)
         hidden_T = base_T >= HIDDEN
-        return base_T - HIDDEN * hidden_T, hidden_T
+        return jnp.where(hidden_T, base_T - HIDDEN, base_T), hidden_T
 
     most = 5 + 2 + intron + 2 + 1
     return whole.hidden(
