@@ -4,6 +4,8 @@ r"""An encoder that says whether a review is positive, which turns on the place 
     python train.py --config=configs/classification.py:rope,t5
     python train.py --config=configs/classification.py:quick
     python train.py --config=configs/classification.py --config.pooling=first
+    python train.py --config=configs/classification.py:nope,sinusoidal,learned \
+        --config.model.kind=lstm --config.encoding.how=concat       # an LSTM that is told positions
     python train.py --config=configs/classification.py --config.task.name=labels:reviews.tsv \
         --config.train.length=128 --config.eval.lengths="(64,128,256)"
     python train.py --config=configs/classification.py \

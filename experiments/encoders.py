@@ -31,9 +31,12 @@ def encoding_of(config: EncoderConfig, name: str) -> Encoding:
 
 def check(config: EncoderConfig, task: tasks.Task | tasks.Plan) -> None:
     """Raises FieldError for what cannot run, before anything is compiled."""
-    if config.model.kind != "encoder":
-        reason = f"{config.model.kind!r} reads one side of a token; use 'encoder'"
-        raise FieldError("model.kind", reason)
+    labels = tasks.input_of(config.task.name) == "whole"
+    labels &= isinstance(task, tasks.Plan) or task.metric == "accuracy"
+    kinds = ("encoder", "lstm") if labels and config.pooling == "mean" else ("encoder",)
+    if config.model.kind not in kinds:
+        reason = f"{config.model.kind!r} does not read both sides of a token"
+        raise FieldError("model.kind", f"{reason}; choices: {', '.join(kinds)}")
     control(config)
     names, options = config.encoding.names, config.encoding.options
     encodings.check_used(names, options)

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from posenc_jax.encoding import Encoding, Placed
+from posenc_jax.encoding import Encoding, Placed, acts_in_attention
 from posenc_jax.lab.config.schema import ModelConfig
 from posenc_jax.lab.model.layers import LSTM, EncoderDecoder, Transformer, write
 from posenc_jax.lab.tasks.task import Pair
@@ -54,7 +54,7 @@ class Cache(NamedTuple):
 
 
 class Model(NamedTuple):
-    """A model as pure functions of explicit parameters; an LSTM has only `init` and `apply`.
+    """A model as pure functions of explicit parameters; an LSTM has `init`, `apply` and `place`.
 
     An encoder-decoder has no `extend` and no `attention`. `apply` and `place` take a `Pair` for
     tokens_BT and a `Pair` for layout, and logits are the target's; `decode` takes the target alone.
@@ -99,7 +99,8 @@ def build(
 
     Args:
       config: kind, widths, masks and dtype.
-      encoding: the position encoding; of an encoder-decoder its `Encodings`; an LSTM uses none.
+      encoding: the position encoding; of an encoder-decoder its `Encodings`; of an LSTM one that
+        acts at the input.
       vocab: number of token ids, which is also the number of logits.
       pooled: one output for each sequence, from the mean over its tokens.
       axes: axes of the positions: 1 for sequences, 2 for (row, column).
@@ -113,7 +114,7 @@ def build(
     if isinstance(encoding, Encodings):
         module: Any = EncoderDecoder(encoding, vocab, config, pooled)
     elif config.kind == "lstm":
-        module = LSTM(vocab, config, pooled)
+        module = LSTM(encoding, vocab, config, pooled)
     else:
         module = Transformer(encoding, vocab, config, pooled)
     run = lambda params, *given, **rest: module.apply({"params": params}, *given, **rest)
@@ -130,7 +131,7 @@ def build(
         return run(params, tokens_BT, layout, placed=placed, remat=remat, **form)[0]
 
     if config.kind == "lstm":
-        return Model(init, apply)
+        return Model(init, apply, place=partial(_drawn, encoding))
 
     if isinstance(encoding, Encodings):
         return Model(
@@ -192,6 +193,8 @@ def _check_kind(kind: str, encoding: Encoding | Encodings) -> None:
         wanted = "Encodings(encoder, decoder, cross)" if paired else "one Encoding"
         given = type(encoding).__name__
         raise ValueError(f"encoding: {given}; a model of kind {kind!r} takes {wanted}")
+    if kind == "lstm" and acts_in_attention(encoding):
+        raise ValueError("encoding: this one acts in attention, which an LSTM does not have")
     if isinstance(encoding, Encodings) and encoding.cross.embed is not None:
         raise ValueError("cross: this encoding acts at the input of a model, not in attention")
 
