@@ -26,7 +26,8 @@ def sections(run: StoredRun) -> tuple[str, list[Section]]:
     )
     lead, shown = length_table.page(plain)
     control = Section("The control: shuffled tokens", [_control("", run.summary)])
-    return lead, [Section("What follows", findings(run.summary)), *shown, control]
+    follows = Section("What follows", findings(run.summary))
+    return lead, [follows, *shown, *_translations(run), control]
 
 
 def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
@@ -50,8 +51,19 @@ def _of_task(name: str, run: StoredRun) -> Section:
         length_table.results(plain),
         Picture(f"{stem}by_length", partial(plots.by_length, plain), caption),
         _control(stem, run.summary),
+        *_translations(run),
         Section(f"{name}: every seed", [length_table.every_seed(run.summary)], folded=True),
     ])  # fmt: skip
+
+
+def _translations(run: StoredRun) -> list[Section]:
+    """The table of BLEU, if the run has decoded translations."""
+    if not any(record["metric"] == "bleu" for record in run.records):
+        return []
+    trained = run.summary["train_length"]
+    found = summaries.summarise(run.records, metric="bleu", train_length=trained)
+    how = f"Of translations decoded greedily; {run.summary['facts']['bleu']}."
+    return [Section("BLEU", [how, length_table.results(found)])]
 
 
 def in_order(summary: Mapping) -> dict:

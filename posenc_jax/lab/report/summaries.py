@@ -17,6 +17,7 @@ METRICS = {
     "accuracy": ("accuracy", "share of examples"),
     "exact_match": ("exact match", "share of sequences"),
     "token_accuracy": ("token accuracy", "share of answer tokens"),
+    "bleu": ("BLEU", ""),
     "loss": ("loss", "nats per token"),
 }
 LOWER = ("bits_per_byte", "loss")  # metrics of which lower values are better

@@ -2,7 +2,8 @@
 
 A new task is one function that returns a `Task` and one line in `TASKS`. The arguments of the
 function are the options of the task. A task whose data takes long to read returns a `Plan`.
-`file:PATH` is the text or FASTA file at a path, and `tfds:NAME` a set of TFDS, see `tfds_tasks.py`.
+`file:PATH` is the text or FASTA file at a path, `pairs:PATH` a file of questions and answers, see
+`question_answer.py`, and `tfds:NAME` a set of TFDS, see `tfds_tasks.py`.
 In tasks of images, which are in `IMAGES` and in TFDS, the model reads patches instead of tokens.
 In tasks for encoders, which are in `WHOLE`, it reads a sequence without the answer: a label or
 hidden tokens. `labels:PATH` and `labels:tfds:NAME` are texts with labels, see `labelled_text.py`.
@@ -23,6 +24,7 @@ from posenc_jax.lab.tasks import (
     images,
     labelled_text,
     negation,
+    question_answer,
     recall,
     retrieval,
     state,
@@ -78,9 +80,10 @@ WHOLE: dict[str, Callable[..., Task]] = {
 }
 
 Reads = Literal["tokens", "patches", "whole"]
-_FILE, _TFDS, _LABELS = "file:", tfds_folder.PREFIX, "labels:"
+_TFDS, _LABELS = tfds_folder.PREFIX, "labels:"
+_BY_PATH = {"file:": corpus.file, "pairs:": question_answer.pairs, _LABELS: labelled_text.labels}
 _CHOICES: dict[Reads, Sequence[str]] = {
-    "tokens": (*TASKS, "file:PATH", "tfds:NAME"),
+    "tokens": (*TASKS, "file:PATH", "pairs:PATH", "tfds:NAME"),
     "patches": (*IMAGES, "tfds:NAME"),
     "whole": (*WHOLE, "labels:PATH", "labels:tfds:NAME"),
 }
@@ -165,7 +168,7 @@ def _builder(name: str) -> tuple[Callable[..., Task | Plan], dict[str, Any]]:
     if name.startswith(f"{_LABELS}{_TFDS}"):
         found = tfds_folder.find(name.removeprefix(f"{_LABELS}{_TFDS}"))
         return tfds_tasks.labels, {"found": found}
-    for prefix, build in {_FILE: corpus.file, _LABELS: labelled_text.labels}.items():
+    for prefix, build in _BY_PATH.items():
         if name.startswith(prefix):
             return build, {"path": name.removeprefix(prefix)}
     if name.startswith(_TFDS):

@@ -8,13 +8,13 @@ Byte b is token SYMBOL + b, after BOS. A text is cut after so many bytes as the 
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posenc_jax.lab.tasks.columns import tab_separated
 from posenc_jax.lab.tasks.task import BOS, PAD, SPLITS, SYMBOL, Task, hash_of, split_of
 from posenc_jax.lab.tasks.whole import one_label
 from posenc_jax.options import FieldError
@@ -37,28 +37,6 @@ def labels(path: str) -> Task:
     for label, text in rows:
         texts[split_of(sha256(text).digest(), 80, 10)].append((text, found.index(label)))
     return labelled_texts(name, texts, {"labels": [label.decode() for label in found]})
-
-
-def tab_separated(name: str, path: str, wanted: str) -> list[tuple[bytes, bytes]]:
-    """The two columns of a UTF-8 file, without empty lines.
-
-    Args:
-      name: of the task.
-      path: of the file.
-      wanted: what a line must hold, in words.
-
-    FieldError: the file cannot be read, or a line has another number of tabs than 1.
-    """
-    try:
-        lines = Path(path).expanduser().read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        said = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise FieldError("task.name", f"{name} cannot be read: {said}") from None
-    rows = [(number, line.split("\t")) for number, line in enumerate(lines, 1) if line.strip()]
-    for number, parts in rows:
-        if len(parts) != 2 or not all(part.strip() for part in parts):
-            raise FieldError("task.name", f"{name}: line {number} is not {wanted}")
-    return [(a.strip().encode(), b.strip().encode()) for _, (a, b) in rows]
 
 
 def labelled_texts(source: str, texts: Texts, facts: Mapping[str, Any]) -> Task:
