@@ -18,6 +18,7 @@ METRICS = {
     "exact_match": ("exact match", "share of sequences"),
     "token_accuracy": ("token accuracy", "share of answer tokens"),
     "bleu": ("BLEU", ""),
+    "recall": ("recall", "share of answers"),
     "loss": ("loss", "nats per token"),
 }
 LOWER = ("bits_per_byte", "loss")  # metrics of which lower values are better

@@ -66,6 +66,7 @@ TASKS: dict[str, Callable[..., Task | Plan]] = {
     "needle": retrieval.needle,
     "indirect_indexing": retrieval.indirect_indexing,
     "associative_recall": recall.associative_recall,
+    "lookup": recall.lookup,
     "periodic": recall.periodic,
     "translation": translation.translation,
 }
