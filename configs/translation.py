@@ -1,4 +1,4 @@
-r"""An encoder-decoder that translates sentences of up to 3 clauses, tested on up to 8.
+r"""An encoder-decoder that translates sentences of up to 3 clauses, tested on up to 6.
 
     python train.py --config=configs/translation.py                  # six well-known encodings
     python train.py --config=configs/translation.py:rope,t5
@@ -7,11 +7,19 @@ r"""An encoder-decoder that translates sentences of up to 3 clauses, tested on u
     python train.py --config=configs/translation.py --config.sides.cross=rope
     python train.py --config=configs/translation.py --config.task.name=reverse \
         --config.train.length=16 --config.eval.lengths="(8,16,32)"
+    python train.py --config=configs/translation.py --config.task.name=pairs:sentences.tsv \
+        --config.train.length=96 --config.train.min_length=96 --config.eval.lengths="(64,96,160)"
+    python scripts/experiment_page.py RUN                            # docs/translation.md
 
 Each encoding is that of both sides; `sides` names another for one of them, and the encoding of
 cross-attention. Any task of questions and answers makes pairs. A translation is scored with teacher
-forcing: it is an exact match if every token is the argmax, as in greedy decoding. The baseline
-"grammar without order" knows the grammar and the words of the source, but not their order.
+forcing: it is an exact match if every token is the argmax, as in greedy decoding. BLEU, by
+sacrebleu, is that of translations decoded greedily. The baseline "grammar without order" knows the
+grammar and the words of the source, but not their order. In the control the words of the source are
+shuffled.
+
+A file of pairs has a sentence, a tab and its translation in each line; a size then stands for all
+pairs of up to so many bytes on both sides.
 """
 
 from configs import common
@@ -24,9 +32,9 @@ def get_config(argument=""):
     config = common.config(
         "translation",
         encoding={"name": ",".join(names or (("nope", "rope") if quick else DEFAULT))},
-        model={"kind": "encoder_decoder", "width": 64},
-        train={"length": 3, "min_length": 1, "batch": 64, "steps": 1500, "lr": 2e-3, "chunk": 100},
-        eval={"lengths": (1, 2, 3, 4, 6, 8)},
+        model={"kind": "encoder_decoder", "width": 48, "mlp": 2},
+        train={"length": 3, "min_length": 1, "batch": 32, "steps": 600, "lr": 4e-3, "chunk": 100},
+        eval={"lengths": (1, 2, 3, 4, 6), "examples": 128},
     )
     if quick:
         config.model.update(width=32, layers=1)

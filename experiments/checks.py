@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from posenc_jax import encodings
-from posenc_jax.encoding import Encoding
+from posenc_jax.encoding import Encoding, acts_in_attention
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config import schema
 from posenc_jax.options import FieldError
@@ -62,9 +62,16 @@ def training(field: str, name: str, options: Mapping[str, Any], length: int) -> 
 
 
 def width(field: str, name: str, encoding: Encoding, model: schema.ModelConfig) -> None:
-    """FieldError: the method does not take heads of this width."""
-    if model.kind == "lstm":
-        return
+    """FieldError: the method does not take heads of this width, or the model has no attention for
+    it.
+    """
+    if model.kind == "lstm" and acts_in_attention(encoding):
+        at_input = (n for n in encodings.CATALOG if encodings.cards(n)[0].kind == "input")
+        fits = ["nope", *(n for n in at_input if encodings.axes(n) < 2)]
+        reason = (
+            f"{name} acts in attention, which an LSTM does not have; choices: {', '.join(fits)}"
+        )
+        raise FieldError("encoding.name" if field == "model.width" else field, reason)
     try:
         params(encoding, model)
     except ValueError as error:

@@ -192,6 +192,12 @@ def place(encoding: Encoding, key: jax.Array | None, layout: Layout) -> Placed:
     return layout.pos_BT if encoding.place is None else encoding.place(key, layout)
 
 
+def acts_in_attention(encoding: Encoding) -> bool:
+    """Whether a hook acts in the layers, not only at the model's input."""
+    hooks = ("locate", "table", "rotate", "temper", "bias", "walk", "at")
+    return any(getattr(encoding, hook) is not None for hook in hooks)
+
+
 def at_layer(encoding: Encoding, layer: int | jax.Array, params: Params, *placed: Placed) -> tuple:
     """(encoding, params, *placed) as layer number `layer` uses them."""
     if encoding.at is None:

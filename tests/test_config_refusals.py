@@ -147,7 +147,7 @@ ROTARY = (
         ("rope,nope", (), "decoder", 0.0),
         ("rope", (), "encoder", 0.15),
         ("rope", (), "decoder", 0.15),
-        ("rope", (), "lstm", 2**-16),
+        ("sinusoidal", (), "lstm", 2**-16),
     ],
 )
 def test_values_close_to_refused_ones_are_accepted(name, variants, kind, masked):

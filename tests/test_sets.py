@@ -31,9 +31,10 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 @pytest.fixture(scope="module")
 def prepared_dir(tmp_path_factory):
-    """Five sets, prepared as anybody would, with no TensorFlow."""
+    """Six sets, prepared as anybody would, with no TensorFlow."""
     folder = tmp_path_factory.mktemp("tfds")
-    names = ("posenc_jax/stdlib", "posenc_jax/digits", "posenc_jax/copy", "documents", "commands")
+    own = ("posenc_jax/stdlib", "posenc_jax/digits", "posenc_jax/copy")
+    names = (*own, "documents", "commands", "reviews")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tfds_builder, "COUNT", 60)
         tfds.disable_progress_bar()
@@ -47,6 +48,19 @@ def prepared_dir(tmp_path_factory):
 def data_dir(prepared_dir, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(prepared_dir))
     return prepared_dir
+
+
+def test_labels_are_those_of_the_set(data_dir):
+    task = tasks.make("labels:tfds:reviews")
+    assert task.facts["labels"] == ["bad", "good"]
+    assert task.facts["texts"] == {"train": 38, "valid": 2, "test": 40}
+    batch = task.test(task.data, jnp.arange(40), 20, task.width(20))
+    for token_T, label in zip(np.asarray(batch.tokens_BT), batch.targets_BT[:, 0], strict=True):
+        text = bytes(token - SYMBOL for token in token_T if token >= SYMBOL).decode()
+        assert re.match(r"test review \d+$", text)
+        assert int(text.split()[2]) % 2 == label
+    with pytest.raises(ValueError, match=r"task\.name: tfds:commands has no class label"):
+        tasks.check("labels:tfds:commands", reads="whole")
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ CONFIG = TrainConfig(length=6, min_length=1, batch=8, steps=6, lr=1e-2, warmup=2
 @functools.cache
 def run(name="rope", seeds=2, first_seed=0, loss_mask=True, layers=1, kind="decoder", **changes):
     shape = ModelConfig(kind=kind, width=32, heads=4, layers=layers)
-    model = transformer.build(shape, make(name), TASK.vocab)
+    model = transformer.build(shape, make("nope" if kind == "lstm" else name), TASK.vocab)
     config = CONFIG.model_copy(update=changes)
     chunks = []
     read = lambda metrics, seconds: chunks.append(metrics["loss"])

@@ -16,7 +16,8 @@ KINDS = ("decoder", "encoder", "lstm")
 PADDED = layout(jnp.array([[1] * 17 + [0] * 7, [0] * 7 + [1] * 17]))
 
 
-def model(kind="decoder", name="rope", masks=None, pooled=False, **changes):
+def model(kind="decoder", name="", masks=None, pooled=False, **changes):
+    name = name or ("nope" if kind == "lstm" else "rope")
     config = CONFIG.model_copy(update={"kind": kind, "masks": masks or MaskConfig(), **changes})
     built = transformer.build(config, make(name), 11, pooled=pooled)
     return built, built.init(jax.random.key(0))
@@ -67,6 +68,24 @@ def test_lstm_holds_its_state_over_padding():
     m, params = model("lstm")
     out = m.apply(params, tokens(1), PADDED)
     assert gap(out[1, 7:], m.apply(params, tokens(1)[1:, 7:], full(1, 17))[0]) < 1e-6
+
+
+@pytest.mark.parametrize("how", ["add", "concat"])
+def test_an_lstm_is_told_positions_at_its_input(how):
+    """Moved positions change its output, and padding and other documents still do not."""
+    config = CONFIG.model_copy(update={"kind": "lstm"})
+    m = transformer.build(config, make("learned", how=how, length=64), 11)
+    params = m.init(jax.random.key(0))
+    read = lambda at: m.apply(params, tokens(1), at)
+    packed = layout(jnp.array([[1] * 10 + [2] * 14] * 2))
+    assert gap(read(packed)[:, 10:], m.apply(params, tokens(1)[:, 10:], full(2, 14))) < 1e-6
+    at = full(2, 24)
+    moved = at.replace(pos_BT=at.pos_BT + 7)
+    assert gap(read(at), read(moved)) > 1e-3
+    without, weights = model("lstm")
+    assert gap(without.apply(weights, tokens(1), at), without.apply(weights, tokens(1), moved)) == 0
+    with pytest.raises(ValueError, match="acts in attention, which an LSTM does not have"):
+        transformer.build(config, make("rope"), 11)
 
 
 def test_memory_carries_no_gradient():

@@ -10,14 +10,18 @@ import optax
 import pytest
 
 import experiments
+from experiments.translation import bleu
 from experiments.translation.run import encodings_of
 from posenc_jax import make
-from posenc_jax.lab import tasks
+from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.config.schema import ModelConfig
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Encodings
+from posenc_jax.lab.report import Section
 from posenc_jax.lab.tasks import floors
 from posenc_jax.lab.tasks.pairs import paired
+from posenc_jax.lab.tasks.question_answer import text
+from posenc_jax.lab.tasks.task import SEP
 from posenc_jax.lab.training.step import State, update
 from posenc_jax.options import FieldError
 
@@ -83,6 +87,15 @@ def test_the_experiment_runs_to_its_report(tmp_path):
     experiments.prepare(config, str(tmp_path))()
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert {"2", "4"} == set(summary["results"]["rope"])
+    assert {"2"} == set(summary["results"]["rope, shuffled"])
+    stored = runs.read(tmp_path)
+    decoded = {r["labels"]["length"] for r in stored.records if r["metric"] == "bleu"}
+    assert decoded == {2, 4}
+    assert "tok:none" in summary["facts"]["bleu"]
+    name, said, (section,) = experiments.document([stored])
+    assert (name, section.title) == ("translation", "translation")
+    assert "Shuffled tokens change exact match by" in said[0]
+    assert "BLEU" in [part.title for part in section.parts if isinstance(part, Section)]
     assert 0.0 < summary["baselines"]["grammar without order, size 2"] < 1.0
     assert (tmp_path / "report.html").stat().st_size > 10_000
 
@@ -124,3 +137,62 @@ def test_either_side_has_an_encoding_of_its_own():
     both = encodings_of(experiments.check(config_of()), "t5")
     assert both.encoder.bias is not None, "control"
     assert both.decoder.bias is not None, "control"
+
+
+def pairs_file(path, count=60):
+    numbers = ["one", "two", "three", "four"]
+    rows = (f"{numbers[i % 4]} {i}\t{i} {numbers[i % 4]} a b c\n" for i in range(count))
+    path.write_text("".join(rows), "utf-8")
+    return f"pairs:{path}"
+
+
+def test_own_pairs_are_read_from_a_file(tmp_path):
+    task = tasks.make(pairs_file(tmp_path / "own.tsv"))
+    assert sum(task.facts["examples"].values()) == 60
+    count = task.examples(24)
+    batch = task.test(task.data, jnp.arange(count), 24, 24)
+    for row in range(count):
+        tokens, answer = np.asarray(batch.tokens_BT[row]), np.asarray(batch.weights_BT[row]) > 0
+        question = text(tokens[1 : list(tokens).index(SEP)].tolist())
+        found = text(np.asarray(batch.targets_BT[row])[answer].tolist()).split()
+        assert found == [*question.split()[::-1], "a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "cannot be read: No such file"),
+        ("a\tb\nc\td\te\n", "line 2 is not a question, a tab and an answer"),
+        ("a\tb\n", "too few lines; none is for train"),
+    ],
+)
+def test_wrong_files_of_pairs_are_refused(tmp_path, content, words):
+    path = tmp_path / "own.tsv"
+    if content is not None:
+        path.write_text(content)
+    config = config_of()
+    config["task"] = {"name": f"pairs:{path}"}
+    with pytest.raises(FieldError) as error:
+        experiments.check(config)
+    assert "\n" not in str(error.value)
+    assert words.split(" for ")[0] in str(error.value)
+
+
+def test_bleu_of_translations_is_that_of_their_texts(tmp_path, monkeypatch):
+    """A decoder that gives the references has 100, one that gives other words has less."""
+    config = experiments.check(
+        {**config_of(seeds=2), "task": {"name": pairs_file(tmp_path / "own.tsv")}}
+        | {"eval": {"lengths": (24,), "examples": 8}, "train": {"length": 24}}
+    )
+    task = paired(tasks.make(config.task.name))
+    translator = bleu.Translator(config, task, model=None)
+    batch = task.test(task.data, jnp.arange(task.examples(24)), 24, 24)
+    right_BN = jnp.where(batch.weights_BT > 0, batch.targets_BT, 0)
+    start_B = jnp.argmax(batch.weights_BT, axis=1)
+    right_BN = jax.vmap(jnp.roll)(right_BN, -start_B)
+    found = jnp.stack([right_BN, right_BN.at[:, 0].add(1)]), batch.targets_BT, batch.weights_BT > 0
+    monkeypatch.setattr(translator, "_decode", lambda *given: found)
+    right, wrong = translator(None, 24)
+    assert right == pytest.approx(100)
+    assert wrong < 90, "control"
+    assert "tok:13a" in translator.signature()

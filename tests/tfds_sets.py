@@ -1,4 +1,4 @@
-"""Two small sets of TensorFlow Datasets: texts, and questions with answers."""
+"""Three small sets of TensorFlow Datasets: texts, questions with answers, texts with labels."""
 
 import numpy as np
 import tensorflow_datasets as tfds
@@ -48,3 +48,21 @@ class Commands(tfds.core.GeneratorBasedBuilder):
     def _generate_examples(self):
         for i, (command, actions) in enumerate(COMMANDS):
             yield i, {"commands": command, "actions": actions}
+
+
+class Reviews(tfds.core.GeneratorBasedBuilder):
+    """Texts with class labels."""
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _info(self):
+        label = tfds.features.ClassLabel(names=["bad", "good"])
+        features = tfds.features.FeaturesDict({"text": tfds.features.Text(), "label": label})
+        return tfds.core.DatasetInfo(builder=self, features=features)
+
+    def _split_generators(self, dl_manager):
+        return {split: self._generate_examples(split) for split in ("train", "test")}
+
+    def _generate_examples(self, split):
+        for i in range(40):
+            yield i, {"text": f"{split} review {i}", "label": i % 2}

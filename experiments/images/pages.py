@@ -8,8 +8,9 @@ import numpy as np
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
+from experiments.controlled_pages import control
 from posenc_jax.lab.report import Grid, Picture, Section, drawing, summaries
-from posenc_jax.lab.report.drawing import name_rows, seed_dots, title_with_legend
+from posenc_jax.lab.report.drawing import title_with_legend
 from posenc_jax.lab.report.statistics import paired
 from posenc_jax.lab.report.summaries import lead, share
 from posenc_jax.lab.runs import StoredRun
@@ -172,21 +173,11 @@ def _by_resolution(summary: Mapping, names: Sequence[str]) -> Figure:
 def _control(summary: Mapping, names: Sequence[str]) -> Figure:
     """Each method's accuracy on images as they are and shuffled."""
     trained = summary["train_length"]
-    figure = Figure(figsize=(8, 1.7 + 0.32 * len(names)))
-    axes = figure.subplots()
-    for value in summary["baselines"].values():
-        axes.axvline(value, color=drawing.MUTED, linewidth=1, linestyle="--", zorder=1)
-    for y, name in enumerate(names):
-        both = [_cell(summary, name, view, trained) for view in (COUNTED, SHUFFLED)]
-        means = [cell["mean"] for cell in both]
-        axes.plot(means, [y, y], color=drawing.GRID, linewidth=3, zorder=1)
-        for i, (cell, text) in enumerate(zip(both, ("as it is", SHUFFLED), strict=True)):
-            seed_dots(axes, y, cell["seeds"], i, ms=5, alpha=0.75, label=text)
-    name_rows(axes, names)
-    axes.set_xlim(0, 1.02)
-    axes.set_xlabel("accuracy (share of images)")
-    title_with_legend(figure, "Accuracy with and without shuffled patches", columns=2)
-    return figure
+    rows = {
+        name: (_cell(summary, name, COUNTED, trained), _cell(summary, name, SHUFFLED, trained))
+        for name in names
+    }
+    return control(rows, summary["baselines"], "accuracy (share of images)", "shuffled patches")
 
 
 def _shown(file: Path) -> Figure:

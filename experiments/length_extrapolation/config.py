@@ -83,6 +83,5 @@ def _check_variant(config: Config, name: str, label: str) -> None:
         reason = error.reason if error.path == ("encoding", "name") else str(error)
         raise FieldError(field, f"{label}: {reason}") from None
     _check_method(config, label, encoding, field)
-    if config.model.kind != "lstm":
-        trained = (name, trained_encoding(config, name))
-        checks.weights(field, (label, encoding), trained, config.model)
+    trained = (name, trained_encoding(config, name))
+    checks.weights(field, (label, encoding), trained, config.model)

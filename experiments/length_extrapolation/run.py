@@ -49,12 +49,10 @@ def _reader(config: Config, encoding: Encoding, vocab: int) -> Model:
     encoding are used, in order, in this encoding's tree.
     """
     model = transformer.build(config.model, encoding, vocab)
-    if config.model.kind == "lstm":
-        return model
     own = jax.tree.structure(checks.params(encoding, config.model))
 
     def apply(params, *given, **form):
-        arrays = jax.tree.leaves(params["encoding"])[: own.num_leaves]
+        arrays = jax.tree.leaves(params.get("encoding", {}))[: own.num_leaves]
         return model.apply({**params, "encoding": own.unflatten(arrays)}, *given, **form)
 
     return model._replace(apply=apply)

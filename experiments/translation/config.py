@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from experiments import checks
+from experiments import checks, encoders
 from posenc_jax import encodings
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab import tasks
@@ -41,8 +41,7 @@ def check(config: Config) -> None:
         raise FieldError("model.kind", reason)
     if not config.model.masks.loss:
         raise FieldError("model.masks.loss", "False would count the source in the loss; use True")
-    if config.eval.variants:
-        raise FieldError("eval.variants", "weights are read as they were trained; leave it empty")
+    encoders.control(config)
     found = tasks.check(config.task.name, checks.sizes(config), **config.task.options)
     if not isinstance(found, tasks.Task) or found.metric != "exact_match":
         reason = f"{config.task.name} has no questions and answers to make pairs of"

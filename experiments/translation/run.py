@@ -1,16 +1,20 @@
 """Trains and tests an encoder-decoder with each encoding."""
 
-from functools import partial
+from collections.abc import Iterator
+from typing import Any
 
-from experiments.stages import Evaluation, evaluation_stages, summarise, train_stage
+from experiments.controlled import train_and_test
+from experiments.controlled_pages import sections
+from experiments.stages import Evaluation, summarise
+from experiments.translation.bleu import Translator
 from experiments.translation.config import Config, encoding_of
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Encodings
 from posenc_jax.lab.tasks import floors
 from posenc_jax.lab.tasks.pairs import paired
-from posenc_jax.lab.training.evaluation import Evaluator, records
-from posenc_jax.lab.training.step import State
+
+__all__ = ["measure", "sections"]
 
 
 def measure(config: Config, run: runs.Run) -> dict:
@@ -35,16 +39,14 @@ def encodings_of(config: Config, name: str) -> Encodings:
 
 
 def _measure_method(config: Config, task: tasks.Task, name: str, run: runs.Run) -> None:
-    """Trains one encoding, and logs its scores at every size."""
+    """Trains one encoding, and logs its scores and the BLEU of its translations at every size."""
     model = transformer.build(config.model, encodings_of(config, name), task.vocab)
-    evaluator = Evaluator(model, task, config.eval)
-    plan = [Evaluation(name, n, evaluator, f"{name}: read at {n}") for n in config.eval.lengths]
-    if not all(run.ended(one.stage) for one in plan):
-        state = train_stage(config, model, task, name, plan, run)
-        evaluation_stages(plan, run, partial(_evaluate, config, task, state, run))
+    translator = Translator(config, task, model)
 
+    def bleu(params: Any, one: Evaluation) -> Iterator[runs.Record]:
+        found = translator(params, one.length)
+        run.fact(bleu=translator.signature())
+        labels = {"encoding": one.label, "split": "test", "length": one.length}
+        yield from runs.seed_records(config.train.steps, config.seed_range, labels, {"bleu": found})
 
-def _evaluate(config: Config, task: tasks.Task, state: State, run: runs.Run, one: Evaluation):
-    scores = one.evaluator(state.params, one.length)
-    labels = {"encoding": one.label, "split": "test", "length": one.length}
-    run.log(records(scores, task, config.train.steps, config.seed_range, labels))
+    train_and_test(config, config.eval, task, model, name, run, bleu)

@@ -5,13 +5,13 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from posenc_jax.encoding import Encoding, Placed
+from posenc_jax.encoding import Encoding, Placed, acts_in_attention
 from posenc_jax.lab.config.schema import ModelConfig
 from posenc_jax.lab.model.layers import LSTM, EncoderDecoder, Transformer, write
 from posenc_jax.lab.tasks.task import Pair
@@ -54,7 +54,7 @@ class Cache(NamedTuple):
 
 
 class Model(NamedTuple):
-    """A model as pure functions of explicit parameters; an LSTM has only `init` and `apply`.
+    """A model as pure functions of explicit parameters; an LSTM has `init`, `apply` and `place`.
 
     An encoder-decoder has no `extend` and no `attention`. `apply` and `place` take a `Pair` for
     tokens_BT and a `Pair` for layout, and logits are the target's; `decode` takes the target alone.
@@ -99,7 +99,8 @@ def build(
 
     Args:
       config: kind, widths, masks and dtype.
-      encoding: the position encoding; of an encoder-decoder its `Encodings`; an LSTM uses none.
+      encoding: the position encoding; of an encoder-decoder its `Encodings`; of an LSTM one that
+        acts at the input.
       vocab: number of token ids, which is also the number of logits.
       pooled: one output for each sequence, from the mean over its tokens.
       axes: axes of the positions: 1 for sequences, 2 for (row, column).
@@ -113,7 +114,7 @@ def build(
     if isinstance(encoding, Encodings):
         module: Any = EncoderDecoder(encoding, vocab, config, pooled)
     elif config.kind == "lstm":
-        module = LSTM(vocab, config, pooled)
+        module = LSTM(encoding, vocab, config, pooled)
     else:
         module = Transformer(encoding, vocab, config, pooled)
     run = lambda params, *given, **rest: module.apply({"params": params}, *given, **rest)
@@ -130,7 +131,7 @@ def build(
         return run(params, tokens_BT, layout, placed=placed, remat=remat, **form)[0]
 
     if config.kind == "lstm":
-        return Model(init, apply)
+        return Model(init, apply, place=partial(_drawn, encoding))
 
     if isinstance(encoding, Encodings):
         return Model(
@@ -158,17 +159,29 @@ def build(
 
 
 def classifier(
-    config: ModelConfig, encoding: Encoding, classes: int, *, axes: int, features: int
+    config: ModelConfig,
+    encoding: Encoding,
+    vocab: int,
+    *,
+    axes: int = 1,
+    features: int | None = None,
+    pooling: Literal["mean", "first"] = "mean",
 ) -> Model:
-    """The model of patches [B, T, features] with one answer for each image: logits [B, 1, classes].
+    """The model with one answer for each sequence or image: logits [B, 1, vocab].
 
-    axes: axes of the positions. They need not count up by one, so no `form` goes to the attention.
+    Args:
+      config, encoding, vocab, features: as of `build`; labels are among the token ids.
+      axes: axes of the positions. They need not count up by one, so no `form` goes to the
+        attention.
+      pooling: the answer is read from the mean over tokens, or from the token in column 0.
     """
-    model = build(config, encoding, classes, pooled=True, axes=axes, features=features)
+    pooled = pooling == "mean"
+    model = build(config, encoding, vocab, pooled=pooled, axes=axes, features=features)
 
-    def apply(params, patch_BTF, layout, placed=None, remat=False, **form):
+    def apply(params, x_BT, layout, placed=None, remat=False, **form):
         del form
-        return model.apply(params, patch_BTF, layout, placed, remat)[:, None]
+        logits = model.apply(params, x_BT, layout, placed, remat)
+        return logits[:, None] if pooled else logits[:, :1]
 
     return model._replace(apply=apply)
 
@@ -180,6 +193,8 @@ def _check_kind(kind: str, encoding: Encoding | Encodings) -> None:
         wanted = "Encodings(encoder, decoder, cross)" if paired else "one Encoding"
         given = type(encoding).__name__
         raise ValueError(f"encoding: {given}; a model of kind {kind!r} takes {wanted}")
+    if kind == "lstm" and acts_in_attention(encoding):
+        raise ValueError("encoding: this one acts in attention, which an LSTM does not have")
     if isinstance(encoding, Encodings) and encoding.cross.embed is not None:
         raise ValueError("cross: this encoding acts at the input of a model, not in attention")
 

@@ -14,9 +14,11 @@ ALIKE = 1e-4  # between results of methods that are equal by construction: round
 # Metric -> its name in a sentence, and its unit.
 METRICS = {
     "bits_per_byte": ("bits per byte", "bits per byte"),
-    "accuracy": ("accuracy", "share of images"),
+    "accuracy": ("accuracy", "share of examples"),
     "exact_match": ("exact match", "share of sequences"),
     "token_accuracy": ("token accuracy", "share of answer tokens"),
+    "bleu": ("BLEU", ""),
+    "recall": ("recall", "share of answers"),
     "loss": ("loss", "nats per token"),
 }
 LOWER = ("bits_per_byte", "loss")  # metrics of which lower values are better

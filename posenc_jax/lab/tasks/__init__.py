@@ -2,8 +2,11 @@
 
 A new task is one function that returns a `Task` and one line in `TASKS`. The arguments of the
 function are the options of the task. A task whose data takes long to read returns a `Plan`.
-`file:PATH` is the text or FASTA file at a path, and `tfds:NAME` a set of TFDS, see `tfds_tasks.py`.
-In tasks of images, which are in `IMAGES` and in TFDS, the model reads patches instead of token ids.
+`file:PATH` is the text or FASTA file at a path, `pairs:PATH` a file of questions and answers, see
+`question_answer.py`, and `tfds:NAME` a set of TFDS, see `tfds_tasks.py`.
+In tasks of images, which are in `IMAGES` and in TFDS, the model reads patches instead of tokens.
+In tasks for encoders, which are in `WHOLE`, it reads a sequence without the answer: a label or
+hidden tokens. `labels:PATH` and `labels:tfds:NAME` are texts with labels, see `labelled_text.py`.
 `floors.floor` is the best score of a task that needs no positions.
 """
 
@@ -19,6 +22,9 @@ from posenc_jax.lab.tasks import (
     dna,
     expressions,
     images,
+    labelled_text,
+    negation,
+    question_answer,
     recall,
     retrieval,
     state,
@@ -60,14 +66,33 @@ TASKS: dict[str, Callable[..., Task | Plan]] = {
     "needle": retrieval.needle,
     "indirect_indexing": retrieval.indirect_indexing,
     "associative_recall": recall.associative_recall,
+    "lookup": recall.lookup,
     "periodic": recall.periodic,
     "translation": translation.translation,
 }
 
 IMAGES: dict[str, Callable[..., Task]] = {"digits": images.digits}
 
-_FILE, _TFDS = "file:", tfds_folder.PREFIX
-_PATTERNS = ("file:PATH", "tfds:NAME")
+WHOLE: dict[str, Callable[..., Task]] = {
+    "negation": negation.negation,
+    "reading_frame": dna.reading_frame,
+    "splice": dna.splice,
+    "spacing": dna.spacing,
+}
+
+Reads = Literal["tokens", "patches", "whole"]
+_TFDS, _LABELS = tfds_folder.PREFIX, "labels:"
+_BY_PATH = {"file:": corpus.file, "pairs:": question_answer.pairs, _LABELS: labelled_text.labels}
+_CHOICES: dict[Reads, Sequence[str]] = {
+    "tokens": (*TASKS, "file:PATH", "pairs:PATH", "tfds:NAME"),
+    "patches": (*IMAGES, "tfds:NAME"),
+    "whole": (*WHOLE, "labels:PATH", "labels:tfds:NAME"),
+}
+_IS = {
+    "tokens": "a task of token after token",
+    "patches": "a task of images",
+    "whole": "a task for encoders alone",
+}
 
 
 def make(name: str, **options: Any) -> Task:
@@ -87,7 +112,7 @@ def make(name: str, **options: Any) -> Task:
 def check(
     name: str,
     sizes: Mapping[str, Sequence[int]] | None = None,
-    reads: Literal["tokens", "patches"] = "tokens",
+    reads: Reads = "tokens",
     **options: Any,
 ) -> Task | Plan:
     """The task, or its plan if it has one; raises the errors of `make` without reading a text.
@@ -96,20 +121,29 @@ def check(
       name, options: as for `make`.
       sizes: sizes that the task must have, by the field that holds them, such as
         {"train.length": [64], "eval.lengths": [64, 128]}.
-      reads: the input of the model; a task of the other kind is refused.
+      reads: the input of the model, see `input_of`; a task of another kind is refused.
     """
-    shown = _builder(name)[0] in (*IMAGES.values(), tfds_tasks.pictures)
-    if shown != (reads == "patches"):
-        fits = [*IMAGES, _PATTERNS[1]] if reads == "patches" else [*TASKS, *_PATTERNS]
-        shows = "is" if shown else "is not"
-        reason = f"{name} {shows} a task of images; choices: {', '.join(fits)}"
-        raise FieldError("task.name", reason)
+    if (own := input_of(name)) != reads:
+        shows = f"is {_IS[own]}" if reads == "tokens" else f"is not {_IS[reads]}"
+        fits = ", ".join(_CHOICES[reads])
+        raise FieldError("task.name", f"{name} {shows}; choices: {fits}")
     build, arguments = _resolve(name, options)
     found = build(**arguments)
     for field, asked in (sizes or {}).items():
         for size in asked:
             check_size(name, size, found.least, found.most, field)
     return found
+
+
+def input_of(name: str) -> Reads:
+    """What the model reads: tokens before the one to predict, patches of an image, or a whole
+    sequence whose label or hidden tokens it predicts. FieldError: no such task.
+    """
+    build, _ = _builder(name)
+    if build in (*IMAGES.values(), tfds_tasks.pictures):
+        return "patches"
+    labelled = (labelled_text.labels, tfds_tasks.labels)
+    return "whole" if build in (*WHOLE.values(), *labelled) else "tokens"
 
 
 def options(name: str) -> dict[str, Any]:
@@ -132,15 +166,20 @@ def _resolve(name: str, given: Mapping[str, Any]) -> tuple[Callable, dict[str, A
 
 def _builder(name: str) -> tuple[Callable[..., Task | Plan], dict[str, Any]]:
     """The function that builds a task, and the arguments that are part of the name."""
-    if name.startswith(_FILE):
-        return corpus.file, {"path": name.removeprefix(_FILE)}
+    if name.startswith(f"{_LABELS}{_TFDS}"):
+        found = tfds_folder.find(name.removeprefix(f"{_LABELS}{_TFDS}"))
+        return tfds_tasks.labels, {"found": found}
+    for prefix, build in _BY_PATH.items():
+        if name.startswith(prefix):
+            return build, {"path": name.removeprefix(prefix)}
     if name.startswith(_TFDS):
         found = tfds_folder.find(name.removeprefix(_TFDS))
         return tfds_tasks.task_of(found), {"found": found}
-    if name not in TASKS | IMAGES:
-        hint = choices_for(name, [*TASKS, *IMAGES, *_PATTERNS])
+    known = TASKS | IMAGES | WHOLE
+    if name not in known:
+        hint = choices_for(name, list(dict.fromkeys(n for few in _CHOICES.values() for n in few)))
         raise FieldError("task.name", f"no task {name!r}{hint}")
-    return (TASKS | IMAGES)[name], {}
+    return known[name], {}
 
 
 def _parameters(build: Callable, named: Mapping[str, Any]) -> dict[str, inspect.Parameter]:

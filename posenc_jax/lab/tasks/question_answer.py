@@ -1,17 +1,59 @@
 """Questions and answers in bytes: BOS question SEP answer EOS; tokens after SEP are predicted.
 
+`pairs:PATH` is a file with a question, a tab and an answer in each line, such as a sentence and its
+translation; a hash of the question decides its split: 80, 10 and 10 of 100.
+
 Byte b is token SYMBOL + b. A size n stands for all lines of which the model reads n tokens or
 fewer. The test examples of a size are these lines, shortest first.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.lab.tasks.task import BOS, EOS, SEP, SPLITS, SYMBOL, Task, hash_of, next_token
+from posenc_jax.lab.tasks.columns import tab_separated
+from posenc_jax.lab.tasks.task import (
+    BOS,
+    EOS,
+    SEP,
+    SPLITS,
+    SYMBOL,
+    Task,
+    hash_of,
+    next_token,
+    split_of,
+)
+from posenc_jax.options import FieldError
+
+
+def pairs(path: str) -> Task:
+    """Predict the answer to a question of a file; a size stands for all lines of up to so many
+    tokens.
+
+    FieldError: there is no such file, a line has not one tab, or there are too few lines.
+    """
+    name = f"pairs:{path}"
+    found: dict[str, list[tuple[bytes, bytes]]] = {split: [] for split in SPLITS}
+    for question, answer in tab_separated(name, path, "a question, a tab and an answer"):
+        found[split_of(sha256(question).digest(), 80, 10)].append((question, answer))
+    for split in SPLITS:
+        if not found[split]:
+            raise FieldError("task.name", f"{name} has too few lines; none is for {split}")
+    return answered(name, found, {})
+
+
+def text(tokens: Iterable[int]) -> str:
+    """The text of an answer up to its EOS; bytes that are not UTF-8 become replacement signs."""
+    found = bytearray()
+    for token in tokens:
+        if token == EOS:
+            break
+        found.append(max(token - SYMBOL, 0))
+    return found.decode("utf-8", "replace")
 
 
 def answered(

@@ -2,11 +2,13 @@
 
     task                line                                                           reads
     associative_recall  BOS k1 v1 .. kn vn SEP ki  vi                                  2n + 3
+    lookup              BOS k v k v .. , n tokens; every key is shown twice            n
     periodic            BOS x1 .. xn with x(i) = x(i - period)                         n
 
 "reads" is the number of tokens that the model is given. The answers, which count in the loss, are
-vi, and all symbols after the first period. Keys are the first symbols of the vocabulary, values the
-ones after them. A periodic pattern has no end, so there is no EOS.
+vi, the value after the second time that a key is shown, and all symbols after the first period.
+Keys are the first symbols of the vocabulary, values the ones after them.
+A periodic pattern and a lookup have no end, so there is no EOS.
 """
 
 import jax
@@ -24,6 +26,7 @@ from posenc_jax.lab.tasks.task import (
     draw,
     generated,
 )
+from posenc_jax.options import FieldError
 
 
 def associative_recall(keys: int = 256, values: int = 16, padding: Padding = "right") -> Task:
@@ -56,6 +59,66 @@ def associative_recall(keys: int = 256, values: int = 16, padding: Padding = "ri
         chance=1 / values,
         bag=bags.shown(values, first=keys),
     )
+
+
+def lookup(keys: int = 128, values: int = 8, waiting: int = 16, padding: Padding = "right") -> Task:
+    """Recall the value of a key when it is shown for the second time, near or far; a size is the
+    number of tokens.
+
+    Each pair is a new key with its value, or one of the keys that were shown once, with the same
+    value. Which one is drawn so that the logarithm of its age among them is nearly uniform.
+
+    keys, values: the number of each.
+    waiting: the most keys that were shown once and not yet a second time.
+    """
+    check_symbols("values", values)
+    check_least("waiting", waiting, 1)
+    if keys <= waiting:
+        raise FieldError("task.keys", f"{keys} is too small; more than waiting, {waiting}")
+    check_symbols("keys", keys, most=4096)
+
+    def line(key, n, place_L):
+        del n
+        order_key, value_key, new_key, age_key = jax.random.split(key, 4)
+        pair_P = place_L[: len(place_L) // 2 + 1]
+        new_P = draw(new_key, pair_P, 2) > 0
+        share_P = draw(age_key, pair_P, 2**16).astype(jnp.float32) / 2**16
+
+        def step(state, given):
+            """`waiting_W`: numbers of keys that were shown once, the newest first; -1: none."""
+            waiting_W, number = state
+            new, share = given
+            count = (waiting_W >= 0).sum()
+            new = (new & (count < waiting)) | (count == 0)
+            age = (jnp.exp(share * jnp.log(count + 1.0)) - 1).astype(jnp.int32)
+            shown = jnp.where(new, number, waiting_W[age])
+            pushed_W = jnp.append(number, waiting_W[:-1])
+            later_W = jnp.arange(waiting) >= age
+            pulled_W = jnp.where(later_W, jnp.append(waiting_W[1:], -1), waiting_W)
+            state = jnp.where(new, pushed_W, pulled_W), number + new.astype(jnp.int32)
+            return state, (shown, new)
+
+        start = jnp.full(waiting, -1, jnp.int32), jnp.zeros((), jnp.int32)
+        _, (number_P, first_P) = jax.lax.scan(step, start, (new_P, share_P))
+        key_P, value_P = shuffled(order_key, keys)[number_P], draw(value_key, number_P, values)
+        pair_L = jnp.maximum(place_L - 1, 0) // 2
+        is_value_L = (place_L % 2 == 0) & (place_L > 0)
+        token_L = SYMBOL + jnp.where(is_value_L, keys + value_P[pair_L], key_P[pair_L])
+        return jnp.where(place_L == 0, BOS, token_L), is_value_L & ~first_P[pair_L]
+
+    task = generated(
+        "lookup", line, lambda n: n + 1, symbols=keys + values, padding=padding, least=8,
+        most=2 * (2 * keys - waiting), chance=1 / values, bag=bags.shown(values, first=keys),
+    )  # fmt: skip
+    return task._replace(metric="token_accuracy")
+
+
+def distance(tokens_BT: jax.Array) -> jax.Array:
+    """How many tokens back each token was shown last, [B, T]; 0 if it was not."""
+    place_T = jnp.arange(tokens_BT.shape[1], dtype=jnp.int32)
+    same_BQK = (tokens_BT[:, :, None] == tokens_BT[:, None]) & (place_T[:, None] > place_T)[None]
+    last_BT = jnp.where(same_BQK, place_T[None, None], -1).max(axis=-1)
+    return jnp.where(last_BT < 0, 0, place_T[None] - last_BT)
 
 
 def periodic(period: int = 8, alphabet: int = 16, padding: Padding = "right") -> Task:

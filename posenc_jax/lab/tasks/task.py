@@ -30,7 +30,7 @@ MOST_SYMBOLS = 2**20
 SPLITS = ("train", "valid", "test")
 
 Integer = int | np.integer
-Metric = Literal["bits_per_byte", "exact_match", "accuracy"]
+Metric = Literal["bits_per_byte", "exact_match", "token_accuracy", "accuracy"]
 Padding = Literal["right", "left"]
 Part = tuple[Any, Any]  # see `question_answer`
 Rule = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]  # see `generated`

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from posenc_jax.lab.tasks import images, question_answer
+from posenc_jax.lab.tasks.labelled_text import labelled_texts
 from posenc_jax.lab.tasks.streamed_text import feeder
 from posenc_jax.lab.tasks.task import SPLITS, Plan, Task
 from posenc_jax.lab.tasks.text_windows import SMALLEST, check_options, document, windowed
@@ -75,12 +76,7 @@ def text(
     FieldError: the set has no such feature or split.
     """
     check_options(stretch, masked)
-    texts = found.of_type("Text")
-    preferred = [name for name in TEXTS if name in texts] or texts[: len(texts) == 1]
-    chosen = feature or next(iter(preferred), "")
-    if chosen not in texts:
-        asked = f"no text {chosen!r}" if chosen else "several texts; name one"
-        raise FieldError("task.feature", f"{found.name} has {asked}{choices_for(chosen, texts)}")
+    chosen = _text_feature(found, feature)
     parts = _parts(found, train, valid, test)
     count, size = _total(parts)
     streamed = size > FITS or count > MANY
@@ -120,6 +116,33 @@ def answers(found: Prepared, train: str = "train", valid: str = "", test: str = 
         return question_answer.answered(found.name, pairs, {"splits": _names(parts)})
 
     return Plan(1, None, read)
+
+
+def labels(
+    found: Prepared, feature: str = "", train: str = "train", valid: str = "", test: str = ""
+) -> Plan:
+    """Say which label a text of a set has; a size is the number of bytes that are read of it.
+
+    feature: the feature that holds the text; by default the only text, or "text".
+
+    FieldError: the set has no class label, no such text or split, or it is too large.
+    """
+    named = found.of_type("ClassLabel")
+    if not named:
+        raise FieldError("task.name", f"{found.name} has no class label")
+    label, chosen = _first(named, "label"), _text_feature(found, feature)
+    parts = _parts(found, train, valid, test)
+    _check_fits(found, parts)
+
+    def read() -> Task:
+        texts = {
+            split: [(bytes(row[chosen]), int(row[label])) for row in rows]
+            for split, rows in _sources(found, parts).items()
+        }
+        facts = {"splits": _names(parts), "labels": found.builder.info.features[label].names}
+        return labelled_texts(f"labels:{found.name}", texts, facts)
+
+    return Plan(1, None, read, width=lambda size: size + 1)
 
 
 def pictures(
@@ -162,6 +185,17 @@ def pictures(
         return images.classified(stored, patch, order, moved)
 
     return Plan(side // patch, None, read, width=lambda size: size * size)
+
+
+def _text_feature(found: Prepared, feature: str) -> str:
+    """The feature named, the only text, or the usual one. FieldError: there is no such text."""
+    texts = found.of_type("Text")
+    preferred = [name for name in TEXTS if name in texts] or texts[: len(texts) == 1]
+    chosen = feature or next(iter(preferred), "")
+    if chosen not in texts:
+        asked = f"no text {chosen!r}" if chosen else "several texts; name one"
+        raise FieldError("task.feature", f"{found.name} has {asked}{choices_for(chosen, texts)}")
+    return chosen
 
 
 def _first(names: list[str], usual: str) -> str:

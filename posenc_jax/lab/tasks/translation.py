@@ -85,9 +85,9 @@ def translation(
         agreeing_L = word(target.verb + 2 * verb_L + noun_L % 2, clause_L)
         that_L = word(jnp.full_like(place_L, THAT), clause_L & (place_L > 0))
         phrases_G = jnp.stack([noun(source), described(source)], axis=1).ravel()
-        question = _without_gaps(jnp.concatenate([phrases_G, last_first_L]))
+        question = without_gaps(jnp.concatenate([phrases_G, last_first_L]))
         clauses_LG = jnp.stack([that_L, described(target), noun(target), agreeing_L], axis=1)
-        return question_answer(place_L, [question], [_without_gaps(clauses_LG.ravel()), (EOS, 1)])
+        return question_answer(place_L, [question], [without_gaps(clauses_LG.ravel()), (EOS, 1)])
 
     return generated(
         "translation", line, lambda n: 7 * n + 6, symbols=target.end - SYMBOL, padding=padding,
@@ -95,7 +95,7 @@ def translation(
     )  # fmt: skip
 
 
-def _without_gaps(token_G: jax.Array) -> tuple[jax.Array, jax.Array]:
+def without_gaps(token_G: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The tokens that are not PAD, in order and before the others, and their number."""
     there_G = token_G != PAD
     return token_G[jnp.argsort(~there_G, stable=True)], there_G.sum(dtype=jnp.int32)

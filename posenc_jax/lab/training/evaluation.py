@@ -165,7 +165,7 @@ def records(
     metrics = {"loss": loss_S, "token_accuracy": scores.right_SE.sum(axis=1) / count_S}
     if task.metric == "bits_per_byte":
         metrics["bits_per_byte"] = loss_S / math.log(2)
-    else:
+    elif task.metric != "token_accuracy":
         metrics[task.metric] = scores.exact_SE.mean(axis=1)
     yield from seed_records(step, seeds, labels, metrics)
     if task.metric == "bits_per_byte":

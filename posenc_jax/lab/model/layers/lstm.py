@@ -1,4 +1,4 @@
-"""A stacked LSTM, a baseline without positions."""
+"""A stacked LSTM, which knows no positions but those that it is told at its input."""
 
 from typing import Any
 
@@ -6,13 +6,19 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from posenc_jax.attention import frame
+from posenc_jax.encoding import Encoding
 from posenc_jax.lab.config.schema import ModelConfig
 from posenc_jax.lab.model.layers.ends import embedded, read_out
 
 
 class LSTM(nn.Module):
-    """A stacked LSTM, a baseline without positions. Each segment starts from a state of zeros."""
+    """A stacked LSTM; positions act at its input alone. Each segment starts from a state of zeros.
 
+    encoding: acts at the input; by default the order of the steps is all that it knows.
+    """
+
+    encoding: Encoding
     vocab: int
     config: ModelConfig
     pooled: bool
@@ -37,8 +43,18 @@ class LSTM(nn.Module):
         )
         run: Any = nn.remat(run) if remat else run
         x_BTD = embedded(self, tokens_BT)
+        if self.encoding.embed is not None:
+            x_BTD = self._told(x_BTD, layout, placed)
         for n in range(self.config.layers):
             cell = nn.OptimizedLSTMCell(self.config.width, dtype=x_BTD.dtype, name=f"lstm_{n}")
             zeros = jnp.zeros((len(tokens_BT), self.config.width), x_BTD.dtype)
             _, x_BTD = run(cell, (zeros, zeros), (x_BTD, real_BT, fresh_BT))
         return (read_out(self, x_BTD, layout),)
+
+    def _told(self, x_BTD, layout, placed):
+        """The embeddings with positions, added or concatenated as the encoding does it."""
+        dims = self.config.dims
+        params = self.param("encoding", lambda k: self.encoding.init(k, dims))
+        if self.is_initializing():  # the other weights need no positions
+            return x_BTD
+        return frame(self.encoding, params, layout, dims, placed=placed).embed(x_BTD)

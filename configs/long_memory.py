@@ -1,0 +1,37 @@
+r"""Documents of 16 windows: recurrence memory against a cache, by position and by distance.
+
+    python train.py --config=configs/long_memory.py                       # six encodings
+    python train.py --config=configs/long_memory.py:rope,transformer_xl
+    python train.py --config=configs/long_memory.py:quick
+    python train.py --config=configs/long_memory.py --config.memory=16
+    python train.py --config=configs/long_memory.py --config.task.name=file:book.txt \
+        --config.window=32 --config.train.length=128 --config.eval.lengths="(128,512)"
+    python scripts/experiment_page.py RUN                                 # docs/long_memory.md
+
+A decoder reads keys and values, and recalls the value of a key that is shown again, in the same
+window or many windows later. It is trained on documents of 4 windows with a memory of 3, as
+Transformer-XL is, and reads documents of 16 with a memory, with a cache of all tokens, and each
+window alone, which is the control. `file:PATH` takes a text, and any other text task will do; then
+the loss by position is in bits per byte.
+"""
+
+from configs import common
+
+DEFAULT = ("nope", "sinusoidal", "rope", "t5", "alibi", "transformer_xl")
+
+
+def get_config(argument=""):
+    names, quick = common.words(argument)
+    config = common.config(
+        "long_memory",
+        encoding={"name": ",".join(names or (("rope",) if quick else DEFAULT))},
+        model={"width": 64, "mlp": 2},
+        train={"length": 64, "batch": 32, "steps": 800, "lr": 3e-3, "warmup": 50, "chunk": 100},
+        eval={"lengths": (64, 128, 256), "examples": 128},
+    )
+    if quick:
+        config.model.update(width=16, layers=1)
+        config.train.update(length=32, min_length=32, batch=16, steps=40, warmup=5, chunk=20)
+        config.eval.update(lengths=(32, 64), examples=16)
+        config.seeds = 2
+    return config

@@ -1,0 +1,1 @@
+"""Trains encoders that give each text a label, and tests them on longer texts."""

@@ -1,0 +1,58 @@
+"""Configs of experiments in which an encoder reads a whole sequence, and what they refuse."""
+
+from typing import Literal
+
+from experiments import checks
+from posenc_jax import encodings
+from posenc_jax.encoding import Encoding
+from posenc_jax.lab import tasks
+from posenc_jax.lab.config import schema
+from posenc_jax.options import FieldError
+
+
+class EncoderConfig(schema.TrainedConfig):
+    """A row of the results is one encoding.
+
+    pooling: what the label of a sequence is predicted from: the mean over the encoder's outputs, or
+      its output at the first token, which is BOS.
+    """
+
+    mostly_compiles = True
+
+    model: schema.ModelConfig = schema.ModelConfig(kind="encoder")
+    eval: schema.EvalConfig
+    pooling: Literal["mean", "first"] = "mean"
+
+
+def encoding_of(config: EncoderConfig, name: str) -> Encoding:
+    """The encoding `name` with the options of the config that it takes."""
+    return encodings.make(name, **encodings.taken_by(name, config.encoding.options))
+
+
+def check(config: EncoderConfig, task: tasks.Task | tasks.Plan) -> None:
+    """Raises FieldError for what cannot run, before anything is compiled."""
+    labels = tasks.input_of(config.task.name) == "whole"
+    labels &= isinstance(task, tasks.Plan) or task.metric == "accuracy"
+    kinds = ("encoder", "lstm") if labels and config.pooling == "mean" else ("encoder",)
+    if config.model.kind not in kinds:
+        reason = f"{config.model.kind!r} does not read both sides of a token"
+        raise FieldError("model.kind", f"{reason}; choices: {', '.join(kinds)}")
+    control(config)
+    names, options = config.encoding.names, config.encoding.options
+    encodings.check_used(names, options)
+    for name in names:
+        encoding, own = encoding_of(config, name), encodings.taken_by(name, options)
+        checks.sequence("encoding.name", name)
+        checks.groups("encoding.name", name, config.task)
+        checks.training("train.length", name, own, task.width(config.train.length))
+        checks.reach("eval.lengths", name, own, task.width(max(config.eval.lengths)))
+        checks.width("model.width", name, encoding, config.model)
+
+
+def control(config: schema.TrainedConfig) -> None:
+    """FieldError: `eval` cannot be used beside the control, which is at the trained length."""
+    evaluated = config.eval  # type: ignore[attr-defined]
+    if evaluated.variants:
+        raise FieldError("eval.variants", "weights are read as they were trained; leave it empty")
+    if config.train.length not in evaluated.lengths:
+        raise FieldError("eval.lengths", f"must hold the trained one, {config.train.length}")

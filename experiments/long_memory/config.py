@@ -1,0 +1,60 @@
+"""The config of an experiment on documents of many windows, and what it refuses."""
+
+from experiments import checks, encoders
+from posenc_jax import encodings
+from posenc_jax.encoding import Encoding
+from posenc_jax.lab import tasks
+from posenc_jax.lab.config import schema
+from posenc_jax.options import FieldError
+
+
+class Config(schema.TrainedConfig):
+    """By default keys to look up, near and far; lengths are tokens of a document.
+
+    window: tokens that are read at once.
+    memory: tokens before a window whose hidden states it attends to, in training and in the way
+      "memory".
+    """
+
+    mostly_compiles = True
+
+    task: schema.TaskConfig = schema.TaskConfig(name="lookup")
+    window: schema.Length = 16
+    memory: schema.Length = 48
+    eval: schema.EvalConfig
+
+
+def encoding_of(config: Config, name: str) -> Encoding:
+    """The encoding `name` with the options of the config that it takes."""
+    return encodings.make(name, **encodings.taken_by(name, config.encoding.options))
+
+
+def check(config: Config) -> None:
+    """Raises FieldError for what cannot run, before anything is compiled."""
+    if config.model.kind != "decoder":
+        reason = f"{config.model.kind!r} has no memory of earlier windows; use 'decoder'"
+        raise FieldError("model.kind", reason)
+    if config.train.remat:
+        raise FieldError("train.remat", "True has no effect on windows with a memory; use False")
+    task = tasks.check(config.task.name, checks.sizes(config), **config.task.options)
+    checks.kind(config.model, config.task)
+    encoders.control(config)
+    lengths = {"train.length": (config.train.length,), "eval.lengths": config.eval.lengths}
+    for field, values in lengths.items():
+        for length in values:
+            if task.width(length) % config.window:
+                reason = f"{length} reads {task.width(length)} tokens, not whole windows"
+                raise FieldError(field, f"{reason} of {config.window}")
+    names, options = config.encoding.names, config.encoding.options
+    encodings.check_used(names, options)
+    for name in names:
+        own = encodings.taken_by(name, options)
+        checks.sequence("encoding.name", name)
+        checks.groups("encoding.name", name, config.task)
+        for card in encodings.cards(name):
+            if card.kind == "positions":
+                reason = f"{card.name} places whole sequences, not one window after the other"
+                raise FieldError("encoding.name", reason)
+        checks.reach("train.length", name, own, task.width(config.train.length))
+        checks.reach("eval.lengths", name, own, task.width(max(config.eval.lengths)))
+        checks.width("model.width", name, encoding_of(config, name), config.model)

@@ -1,0 +1,104 @@
+"""The report and the page of documents of many windows."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from experiments.long_memory.reading import WAYS
+from posenc_jax.lab.report import Picture, Section, drawing, length_table, summaries
+from posenc_jax.lab.report.summaries import lead, only, share
+from posenc_jax.lab.runs import StoredRun
+
+
+def row(name: str, way: str) -> str:
+    """The label `encoding` of a method's records in one way of reading."""
+    return f"{name}, {way}"
+
+
+def sections(run: StoredRun) -> tuple[str, list[Section]]:
+    """The line below the title of the report, and its sections."""
+    window, memory = run.config["window"], run.config["memory"]
+    facts = f"windows of {window} tokens", f"memory of {memory}"
+    how = (
+        "Rows are an encoding and a way of reading: with the hidden states of the last "
+        f"{memory} tokens as memory, as in training; with the keys and values of all tokens before "
+        "as a cache; each window alone, the control. A length is the first so many tokens of the "
+        "documents."
+    )
+    results = [how, length_table.results(run.summary)]
+    results.append(Section("Every seed", [length_table.every_seed(run.summary)], folded=True))
+    return lead(run, *facts), [
+        Section("What follows", findings(run)),
+        Section("Results", results),
+        Section("Figures", _pictures(run)),
+    ]
+
+
+def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
+    """The sentences and the sections of the page in docs/. ValueError: more than one run."""
+    run = only(runs)
+    return findings(run), sections(run)[1][1:]
+
+
+def findings(run: StoredRun) -> list[str]:
+    """Sentences made from the numbers: the best of each way at two lengths."""
+    summary = run.summary
+    choose = min if summary["metric_better"] == "lower" else max
+    metric, lines = summaries.label(summary["metric"]), []
+    longest = max(summaries.lengths(summary))
+    for length in dict.fromkeys((summary["train_length"], longest)):
+        parts = []
+        for way in WAYS:
+            cells = {n: c[str(length)] for n, c in summary["results"].items() if n.endswith(way)}
+            best = choose(cells, key=lambda name: cells[name]["mean"])
+            parts.append(f"{best} {share(cells[best])}")
+        windows = length // run.config["window"]
+        lines.append(f"{metric}, {windows} windows, the best of each way: {'; '.join(parts)}.")
+    return [line[:1].upper() + line[1:] for line in lines]
+
+
+def _pictures(run: StoredRun) -> list[Picture]:
+    window = run.config["window"]
+    found = [
+        Picture("by_window", partial(_panels, run, "loss", "position"),
+                f"Loss in each window of {window} tokens, a panel for each way of reading: lines "
+                "are means over seeds. The dotted line is the trained length."),
+    ]  # fmt: skip
+    if any(record["metric"] == "recall" for record in run.records):
+        found.append(
+            Picture("by_distance", partial(_panels, run, "recall", "distance"),
+                    "Right answers by the distance at which the key was shown before, in ranges of "
+                    f"{window} tokens. The dotted line is the memory."),
+        )  # fmt: skip
+    return found
+
+
+def _panels(run: StoredRun, metric: str, axis: str) -> Figure:
+    """A metric by place or distance in windows: a panel for each way, a line for each method."""
+    window = run.config["window"]
+    at = run.config["memory"] if axis == "distance" else run.summary["train_length"]
+    wanted = [r for r in run.records if r["metric"] == metric and axis in r["labels"]]
+    by_row = summaries.by_label(wanted, "encoding")
+    names = list(dict.fromkeys(label.rpartition(", ")[0] for label in by_row))
+    styles = drawing.line_styles(names)
+    figure = Figure(figsize=(8, 3.9))
+    panels = figure.subplots(1, len(WAYS), sharey=True)
+    for axes, way in zip(panels, WAYS, strict=True):
+        for name in names:
+            curve = summaries.curve(by_row.get(row(name, way), []), axis)
+            x = [place / window for place in curve]
+            style = {**styles[name], "marker": ""}
+            axes.plot(
+                x, [np.mean(list(own.values())) for own in curve.values()], label=name, **style
+            )
+            seeds = [list(own.values()) for own in curve.values()]
+            drawing.shade_interval(axes, x, seeds, style["color"])
+        drawing.trained_line(axes, at / window)
+        axes.set_title(way)
+    panels[0].set_ylabel(summaries.axis_label(metric))
+    figure.supxlabel(f"{axis} (windows)", fontsize="medium")
+    title = f"{summaries.label(metric).capitalize()} by {axis}"
+    drawing.title_with_legend(figure, title, columns=6)
+    return figure
