@@ -14,7 +14,7 @@ from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.training.evaluation import DoesNotFit, Evaluator
 from posenc_jax.lab.training.loop import train
 from posenc_jax.lab.training.progress import Progress
-from posenc_jax.lab.training.step import State
+from posenc_jax.lab.training.step import State, schedule
 
 
 class Evaluation(NamedTuple):
@@ -43,12 +43,14 @@ def train_stage(
     """
     seeds = config.seed_range
     labels = {"encoding": name, "split": "train", "length": config.train.length}
+    rate = schedule(config.train)
 
     def log(metrics, seconds):
         step, steps = int(metrics["step"].max()), metrics["step"].shape[1]
         values = {
             "loss": metrics["loss"].mean(axis=1),
             "grad_norm": metrics["grad_norm"].mean(axis=1),
+            "learning_rate": np.full(len(seeds), float(rate(float(step - 1)))),
             "steps_per_second": np.full(len(seeds), steps * len(seeds) / seconds),
         }
         run.log(runs.seed_records(step, seeds, labels, values))

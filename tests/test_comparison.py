@@ -12,7 +12,7 @@ from posenc_jax.lab.report import comparison
 from posenc_jax.lab.report.statistics import interval
 from scripts.report import main
 from tests.browser import ask
-from tests.test_report import NASTY, make_records, summarise
+from tests.report_runs import NASTY, make_records, summarise
 
 
 def write(path, records, **config):

@@ -9,7 +9,7 @@ from rich.console import Console
 from posenc_jax.lab import report, runs
 from posenc_jax.lab.report import dashboard
 from scripts.dashboard import main
-from tests.test_report import make_records, write_run
+from tests.report_runs import make_records, write_run
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from posenc_jax.lab.report.summaries import (
     largest,
     lead,
     nested,
-    plus_minus,
+    share,
     small,
 )
 from posenc_jax.lab.runs import Record, StoredRun
@@ -216,7 +216,7 @@ def _by_method(summary: Mapping) -> list[Grid]:
 
 def shares(mass: Mapping, cell: Callable[[Sequence[float]], str] | None = None) -> Grid:
     """A row for each method; `cell` formats the seeds of one, by default as mean and interval."""
-    cell = cell or (lambda seeds: plus_minus(mean_cell(seeds)))
+    cell = cell or (lambda seeds: share(mean_cell(seeds)))
     widths = list(next(iter(mass.values()))["trained"])
     rows = [
         (f"{method}, {state}", *(cell(by_width[width]) for width in widths))
@@ -225,7 +225,7 @@ def shares(mass: Mapping, cell: Callable[[Sequence[float]], str] | None = None) 
     ]
     caption = (
         "Share of a real token's attention that goes to padding with the attention mask off and "
-        "the others on: mean over layers, heads and sides, ± half of a 95% t interval over seeds. "
+        "the others on: mean over layers, heads and sides (95% Wilson interval over seeds). "
         "With the mask on it is 0."
     )
     return Grid(("tokens in all", *widths), rows, caption)

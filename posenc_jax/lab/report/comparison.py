@@ -18,7 +18,6 @@ import numpy as np
 from posenc_jax.lab.config.sweeps import dotted
 from posenc_jax.lab.hosts.files import write_text
 from posenc_jax.lab.report import summaries
-from posenc_jax.lab.report.statistics import interval
 from posenc_jax.lab.report.webpage import html_page
 from posenc_jax.lab.runs import TIMES, Record, StoredRun, read
 
@@ -190,19 +189,20 @@ def _metrics(line: Line) -> list[str]:
 
 def _cells(line: Line, metric: str) -> list[list]:
     final = summaries.final_values(line.records, metric)
-    return _rows({length: by_seed for (_, length), by_seed in final.items()})
+    return _rows({length: by_seed for (_, length), by_seed in final.items()}, metric)
 
 
 def _training(line: Line) -> list[list]:
     """Returns rows of the training loss, at about POINTS steps."""
     curve = summaries.curve(summaries.training_loss(line.records), "step")
-    return _rows({step: curve[step] for step in summaries.thin(curve, POINTS)})
+    return _rows({step: curve[step] for step in summaries.thin(curve, POINTS)}, "loss")
 
 
 def _positions(line: Line) -> dict[str, list[list]]:
     """Returns length -> rows of the run's main metric by position."""
-    wanted = summaries.by_position(line.records, line.run.summary["metric"])
-    return {str(n): _rows(summaries.curve(own, "position")) for n, own in wanted.items()}
+    metric = line.run.summary["metric"]
+    wanted = summaries.by_position(line.records, metric)
+    return {str(n): _rows(summaries.curve(own, "position"), metric) for n, own in wanted.items()}
 
 
 def _attention(line: Line) -> dict[str, Any] | None:
@@ -215,12 +215,12 @@ def _attention(line: Line) -> dict[str, Any] | None:
     return {"shape": scaled.shape[:3], "bytes": base64.b64encode(scaled.tobytes()).decode()}
 
 
-def _rows(curve: Mapping[int, Mapping[int, float]]) -> list[list]:
+def _rows(curve: Mapping[int, Mapping[int, float]], metric: str) -> list[list]:
     """Returns [x, mean, low, high, values of the seeds] at each x; None if not finite."""
-    found = []
+    found, of = [], summaries.interval_of(metric)
     for x, by_seed in curve.items():
         seeds = list(by_seed.values())
-        found.append([x, *_rounded(interval(seeds)[:3]), _rounded(seeds)])
+        found.append([x, *_rounded(of(seeds)[:3]), _rounded(seeds)])
     return found
 
 

@@ -1,7 +1,7 @@
 """The style and shared parts of all figures: colours, fonts, axes, dots, legends, labels."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from posenc_jax.lab.report import summaries
-from posenc_jax.lab.report.statistics import interval
+from posenc_jax.lab.report.statistics import Interval, interval
 
 INK, MUTED, GRID = "#1f2328", "#667080", "#e2e6ea"
 # Okabe and Ito's colours (2008) without black and yellow, which vanish on a dark or a light page.
@@ -79,22 +79,26 @@ def line_styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def shade_interval(
-    axes: Axes, x: Sequence[float], seeds: Sequence[Sequence[float]], color: str
+    axes: Axes,
+    x: Sequence[float],
+    seeds: Sequence[Sequence[float]],
+    color: str,
+    of: Callable[[Sequence[float]], Interval] = interval,
 ) -> None:
-    """Shades the 95% t interval over seeds at each x that has BAND_SEEDS seeds or more."""
+    """Shades the 95% interval over seeds at each x that has BAND_SEEDS seeds or more."""
     enough = [(at, own) for at, own in zip(x, seeds, strict=True) if len(own) >= BAND_SEEDS]
-    spread = [(at, *interval(own)[1:3]) for at, own in enough]
+    spread = [(at, *of(own)[1:3]) for at, own in enough]
     known = [row for row in spread if row[1] is not None]
     if known:
         at, low, high = zip(*known, strict=True)
         axes.fill_between(at, low, high, color=color, alpha=0.16, linewidth=0)
 
 
-def interval_note(seeds: int) -> str:
+def interval_note(seeds: int, band: str = "95% t interval") -> str:
     """Returns a note on the shaded band: what it is, or why a figure has none."""
     if seeds < BAND_SEEDS:
         return f"no band: fewer than {BAND_SEEDS} seeds"
-    return "band: 95% t interval"
+    return f"band: {band}"
 
 
 def y_limits(values: Iterable[float], baselines: Iterable[float]) -> tuple[float, float]:
