@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-FILES = ("report.html", "config.json", "metrics.jsonl", "summary.json", "figures/*")
+FILES = ("report.html", "config.json", "metrics.jsonl", "summary.json", "figures/*", "tables/*")
 
 
 def publish(run: Any, folder: Path, records: Sequence[Mapping], checkpoint: bool) -> list[Any]:
