@@ -149,7 +149,8 @@ const told = { lead: texts("#lead")[0], chips: texts("#chips button"), cells: te
   bands: document.querySelectorAll("#length .band").length,
   seeds: document.querySelectorAll("#length circle").length,
   baselines: texts("#length .baseline"), ends: texts("#length .end title"),
-  merged: texts("#training .end title"), positions: texts("#position text"), title: texts("h1")[0] };
+  merged: texts("#training .end title"),
+  positions: texts("#position text"), title: texts("h1")[0] };
 document.querySelector("#chips button").click();
 told.after = ["length", "training", "position"].map(lines);
 told.rows = texts("#table tbody th");
@@ -165,7 +166,7 @@ told.left = lines("length");
 search.value = ""; search.oninput();
 document.querySelectorAll("#chips button")[1].ondblclick();
 told.only = lines("length");
-const select = document.querySelectorAll("select")[1];
+const select = document.querySelectorAll("select")[2];
 told.lengths = [...select.options].map((o) => o.value);
 select.value = "8"; select.onchange();
 told.short = lines("position");

@@ -142,7 +142,8 @@ def sections(run: StoredRun) -> tuple[str, list[Section]]:
     count, kind = len(summary["mass"]), run.config["model"]["kind"]
     leak = Picture("leak", partial(figures.leak, summary["leaks"], NAMES), figures.LEAK)
     mass = Picture("mass", partial(figures.mass, summary["mass"], run.config["data"]), figures.MASS)
-    cost = Picture("accuracy", partial(figures.accuracy, summary["accuracy"]), figures.ACCURACY)
+    draw = partial(figures.accuracy, summary["accuracy"], run.config["data"])
+    cost = Picture("accuracy", draw, figures.ACCURACY)
     return lead(run, f"{count} methods", kind, f"{run.config['seeds']} seeds"), [
         Section("Which masks are needed", [
             RULE, *said(summary["verdicts"]), _roles(summary), *_not_measured(summary),

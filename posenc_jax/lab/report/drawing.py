@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from posenc_jax.lab.report import summaries
 from posenc_jax.lab.report.statistics import Interval, interval
@@ -21,6 +22,8 @@ MARKERS = "osD^vPX"
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)))
 TICKS = 9  # most labelled lengths on an axis
 BAND_SEEDS = 3  # the t interval of two seeds, 12.7 standard errors to each side, fills a figure
+# Half the distance from 1 to the next number: a relative change below it is rounding.
+ROUNDING = {"float32": 2.0**-24, "float64": 2.0**-53}
 LABEL_GAP = 0.055  # between two labels in the margin, as a share of the axes' height
 
 STYLE: dict[Any, Any] = {
@@ -168,6 +171,33 @@ def position_axis(axes: Axes, trained: int) -> None:
     axes.xaxis.set_major_formatter("{x:g}")
     axes.minorticks_off()
     trained_line(axes, trained)
+
+
+def error_axis(axes: Axes) -> str:
+    """Makes y a log axis of errors, and returns what it shows of rounding, for the line below.
+
+    A dotted line stands at the rounding error of each dtype of ROUNDING within the axis, which ends
+    at that of float64: smaller errors, and 0, are drawn there.
+    """
+    least = min(ROUNDING.values())
+    for line in axes.lines:
+        line.set_ydata([max(y, least) for y in line.get_ydata()])
+    axes.set_yscale("log")
+    axes.relim()
+    axes.autoscale_view()
+    low, high = axes.get_ylim()
+    axes.set_ylim(max(low, least / 3), high)
+    found = {dtype: at for dtype, at in ROUNDING.items() if low < at < high}
+    for at in found.values():
+        axes.axhline(at, color=MUTED, linewidth=1, linestyle=":", zorder=1)
+    said = " and ".join(f"{dtype} {at:.0e}" for dtype, at in found.items())
+    return f"dotted: rounding of {said}" if said else ""
+
+
+def whole_axis(axes: Axes, x: Iterable[float]) -> None:
+    """Makes the ticks of the x axis whole numbers, if all x are."""
+    if all(float(value).is_integer() for value in x):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def trained_line(axes: Axes, trained: int) -> None:

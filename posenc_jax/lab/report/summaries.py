@@ -258,8 +258,8 @@ def share(cell: Mapping) -> str:
 
 
 def share_ends(interval: Interval) -> str:
-    """Formats the ends of an interval of shares as ".941–.962", or "" if there is none."""
-    if interval.low is None or interval.high is None:
+    """Formats the ends of an interval of shares as ".941–.962", or "" if it has no width."""
+    if interval.low is None or interval.high is None or interval.low == interval.high:
         return ""
     return "–".join(f"{end:.3f}".removeprefix("0") for end in (interval.low, interval.high))
 
