@@ -63,6 +63,7 @@ def train_stage(
             if not run.ended(one.stage):
                 ahead.submit(one.evaluator.compile, params, one.length)
 
+    print(_described(config, model, task, name), flush=True)
     steps, ahead = config.train.steps, ThreadPoolExecutor(1, "compiling")
     with (
         runs.StageCheckpoints(run, name, steps, config.checkpoint) as checkpoints,
@@ -77,6 +78,17 @@ def train_stage(
             ahead.shutdown(wait=False, cancel_futures=True)
         run.end(name)
     return state
+
+
+def _described(config: schema.TrainedConfig, model: Model, task: tasks.Task, name: str) -> str:
+    """What is trained: the parameters of the model, and its batches."""
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    count = sum(leaf.size for leaf in jax.tree.leaves(params))
+    train = config.train
+    return (
+        f"train {name}: {count:,} parameters; {train.steps:,} steps of {train.batch} x "
+        f"{task.name}, sizes {train.min_length} to {train.length}"
+    )
 
 
 def summarise(
