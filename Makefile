@@ -20,11 +20,13 @@ lint: $(VENV)/.ready-dev
 	$(PY) -m pyright
 
 $(VENV)/.ready: requirements.txt
+	@echo "installs the packages of requirements.txt into $(VENV); a few minutes, once"
 	$(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet -r requirements.txt
 	touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready requirements-dev.txt
+	@echo "installs the packages of requirements-dev.txt into $(VENV); a minute, once"
 	$(PY) -m pip install --quiet -r requirements-dev.txt
 	touch $@
 

@@ -1,7 +1,8 @@
 """Runs one experiment: `python train.py --config=configs/rope_extrap.py [--workdir=DIR]`.
 
 Any field can be set from the command line: --config.train.steps=200 --config.encoding.base=5e5
-With the folder of a run that did not finish, it resumes that run.
+With the folder of a run that did not finish, it resumes that run. `--help` lists the configs, and
+with a config its fields.
 
 Exit status: 0 finished; 2 wrong input, before anything is compiled; 75 interrupted by SIGTERM or
 SIGINT, run it again to resume; 1 it cannot continue. One line says what is wrong.
@@ -19,7 +20,7 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 from ml_collections.config_flags import config_path
 
-from experiments import job
+from experiments import job, usage
 from posenc_jax.lab.hosts.exit_status import first_line
 from posenc_jax.lab.hosts.files import folder_name
 from posenc_jax.options import FieldError, choices_for, field_name
@@ -28,6 +29,7 @@ CONFIG = config_flags.DEFINE_config_file(
     "config", None, "The config file, PATH or PATH:ARGUMENT.",
     lock_config=False, accept_new_attributes=True,
 )  # fmt: skip
+HELP = {"--help", "-help", "-h"}
 WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; default runs/CONFIG/TIME.")
 
 
@@ -109,13 +111,28 @@ def _check_field(config: ConfigDict, parts: tuple[Any, ...]) -> None:
         raise FieldError(("config", *parts), f"has fields of its own; set one as {flag}")
 
 
+def helped(argv: list[str]) -> str:
+    """The help of the config that is given, or of train.py. ValueError: a wrong config."""
+    path, *argument = _config_path(argv)
+    if not path:
+        return usage.overview()
+    return usage.of_config(pathlib.Path(path), _loaded(path, argument).to_dict())
+
+
 def main(argv: list[str]) -> int:
+    if not argv[1:]:
+        print(usage.overview())
     try:
+        if HELP.intersection(argv):
+            print(helped(argv))
+            return 0
         config, workdir = parse(argv)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    return job.run(config, workdir, named=bool(WORKDIR.value))
+    path, *_ = _config_path(argv)
+    expected = usage.duration(pathlib.Path(path))
+    return job.run(config, workdir, named=bool(WORKDIR.value), expected=expected)
 
 
 if __name__ == "__main__":

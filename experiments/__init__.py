@@ -81,6 +81,7 @@ def _run(config: schema.ExperimentConfig, workdir: str) -> None:
     measure = _module(config.experiment, "run").measure
     try:
         with runs.Run(workdir, config.model_dump(), config.wandb.model_dump()) as run:
+            print(_header(config, workdir), flush=True)
             summary = measure(config, run)
             if run.is_writer:
                 run.finish(summary)
@@ -93,12 +94,25 @@ def _run(config: schema.ExperimentConfig, workdir: str) -> None:
         raise Unmeasured(summary["incomplete"])
 
 
+def _header(config: schema.ExperimentConfig, workdir: str) -> str:
+    """What runs where: the experiment, its seeds, the machine, the folder."""
+    from posenc_jax.lab.runs.environment import environment
+
+    machine = environment()
+    count = f"{config.seeds} seed{'s' * (config.seeds > 1)}"
+    devices = f"{machine['devices']} x {machine['device']}"
+    return f"{config.experiment}: {count} on {devices}, {machine['cpus']} cores; folder {workdir}"
+
+
 def _say_finished(config: schema.ExperimentConfig, workdir: str) -> None:
     """Prints that the run is finished; writes the report and sends it to W&B if that is missing."""
     from posenc_jax.lab import runs
 
     print(f"{workdir}: finished already; nothing to do", flush=True)
-    if processes.is_first() and not (Path(workdir) / "report.html").exists():
+    page = Path(workdir) / "report.html"
+    if page.exists():
+        print(f"report: {page}", flush=True)
+    elif processes.is_first():
         show(workdir)
     with contextlib.suppress(Refused):  # another process has the run open and will send it
         runs.send_report(workdir, config.model_dump(), config.wandb.model_dump())

@@ -20,13 +20,14 @@ FEW_STEPS = 100  # more than the steps of a quick variant
 LEAVE_SECONDS = 3.0  # time for the exit handlers of libraries, such as that of W&B
 
 
-def run(config: dict[str, Any], workdir: str, named: bool) -> int:
+def run(config: dict[str, Any], workdir: str, named: bool, expected: str = "") -> int:
     """Starts or resumes the run of a config, and returns the exit status.
 
     Args:
       config: nested dictionaries, not checked yet.
       workdir: the folder of the run.
       named: the folder was given by --workdir, so that several processes have the same one.
+      expected: how long the config says that it takes, printed first.
     """
     try:
         if _mostly_compiles(config):
@@ -41,6 +42,8 @@ def run(config: dict[str, Any], workdir: str, named: bool) -> int:
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return _leave(exit_status.Refused.status)
+    if expected:
+        print(expected, flush=True)
     _cache_compilations()
     return _leave(_status_of(prepared, workdir))
 

@@ -14,7 +14,7 @@ from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.training.evaluation import DoesNotFit, Evaluator
 from posenc_jax.lab.training.loop import train
 from posenc_jax.lab.training.progress import Progress
-from posenc_jax.lab.training.step import State
+from posenc_jax.lab.training.step import State, schedule
 
 
 class Evaluation(NamedTuple):
@@ -43,12 +43,14 @@ def train_stage(
     """
     seeds = config.seed_range
     labels = {"encoding": name, "split": "train", "length": config.train.length}
+    rate = schedule(config.train)
 
     def log(metrics, seconds):
         step, steps = int(metrics["step"].max()), metrics["step"].shape[1]
         values = {
             "loss": metrics["loss"].mean(axis=1),
             "grad_norm": metrics["grad_norm"].mean(axis=1),
+            "learning_rate": np.full(len(seeds), float(rate(float(step - 1)))),
             "steps_per_second": np.full(len(seeds), steps * len(seeds) / seconds),
         }
         run.log(runs.seed_records(step, seeds, labels, values))
@@ -61,6 +63,7 @@ def train_stage(
             if not run.ended(one.stage):
                 ahead.submit(one.evaluator.compile, params, one.length)
 
+    print(_described(config, model, task, name), flush=True)
     steps, ahead = config.train.steps, ThreadPoolExecutor(1, "compiling")
     with (
         runs.StageCheckpoints(run, name, steps, config.checkpoint) as checkpoints,
@@ -75,6 +78,17 @@ def train_stage(
             ahead.shutdown(wait=False, cancel_futures=True)
         run.end(name)
     return state
+
+
+def _described(config: schema.TrainedConfig, model: Model, task: tasks.Task, name: str) -> str:
+    """What is trained: the parameters of the model, and its batches."""
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    count = sum(leaf.size for leaf in jax.tree.leaves(params))
+    train = config.train
+    return (
+        f"train {name}: {count:,} parameters; {train.steps:,} steps of {train.batch} x "
+        f"{task.name}, sizes {train.min_length} to {train.length}"
+    )
 
 
 def summarise(

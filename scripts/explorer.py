@@ -31,8 +31,6 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("--out: give a file; docs/explorer.html holds all methods")
     out = chosen.out or DOCS
     jax.config.update("jax_platforms", "cpu")
-    # Programs are small and run a few times, so compiling them takes longer than running them.
-    jax.config.update("jax_disable_most_optimizations", True)
     try:
         for name in explorer(chosen.names or list(CATALOG), out):
             print(name, flush=True)

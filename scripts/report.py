@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
         out = flags.out or Path(
             os.path.commonpath([run.parent for run in found]), "comparison.html"
         )
-        merged = comparison.compare(found, out, out.stem)
+        merged = comparison.compare(found, out)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2

@@ -18,6 +18,7 @@ import ast
 import runpy
 import signal
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--tpu", default="", help="such as v6e-8")
     parser.add_argument("--spot", action="store_true", help="machines that may be taken away")
     parser.add_argument("--bucket", default="", help="where runs are kept: gs://NAME/FOLDER")
+    parser.add_argument("--at-once", type=int, default=0, help="of a Slurm array, at most so many")
     parser.add_argument("--recovery", default="EAGER_NEXT_REGION", help="SkyPilot's strategy")
     flags, rest = parser.parse_known_args(arguments)
     try:
@@ -180,19 +182,28 @@ def _listing(sweep: Sweep) -> Table:
 
 def _wandb(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespace) -> int:
     project = next(iter(configs.values()))["wandb"]["project"]
-    path = agents.write(sweep, project, folder)
-    return _say_next(sweep, path, f"wandb sweep {path}, then wandb agent with its answer", flags)
+    files = agents.files(sweep, project, folder)
+    then = "wandb sweep {}, then wandb agent with its answer"
+    return _write(sweep, files, then, flags)
 
 
 def _slurm(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespace) -> int:
-    path = slurm.write(_from_root(sweep), folder, ROOT)
-    return _say_next(sweep, path, f"sbatch {path}", flags)
+    files = slurm.files(_from_root(sweep), folder, ROOT, flags.at_once)
+    return _write(sweep, files, "sbatch {}", flags)
 
 
-def _say_next(sweep: Sweep, path: Path, command: str, flags: argparse.Namespace) -> int:
-    if flags.dry_run:
-        print(path.read_text("utf-8"), end="")
-    print(f"{len(sweep.points)} points; next: {command}")
+def _write(sweep: Sweep, files: dict[Path, str], then: str, flags: argparse.Namespace) -> int:
+    """Writes the files and prints the next command, which takes the last one; a dry run prints the
+    files instead.
+    """
+    for path, text in files.items():
+        if flags.dry_run:
+            print(f"# {path}\n{text}", end="")
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, "utf-8")
+    print(f"{len(sweep.points)} points; " + ("nothing is written" if flags.dry_run else
+                                             f"next: {then.format([*files][-1])}"))  # fmt: skip
     return 0
 
 
@@ -201,16 +212,29 @@ def _skypilot(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespa
     if Path(sweep.config.partition(":")[0]).is_absolute():
         raise ValueError(f"--config: {sweep.config} lies outside {ROOT}, which is all that travels")
     options = {name: getattr(flags, name) for name in ("tpu", "bucket", "spot", "recovery")}
-    paths = skypilot.write(sweep, folder, **options)
-    if flags.dry_run:
-        print("---\n".join(path.read_text("utf-8") for path in paths), end="", flush=True)
-    skypilot.validate(paths, ROOT)
+    skypilot.refuse_data((c["task"]["name"] for c in configs.values() if "task" in c), ROOT)
+    with tempfile.TemporaryDirectory() as unkept:
+        kept = Path(unkept) if flags.dry_run else folder / "skypilot"
+        files = skypilot.files(sweep, kept, **options)
+        print(skypilot.slice_note(flags.tpu, max(map(_rows, configs.values()))))
+        if flags.dry_run:
+            print("---\n".join(files.values()), end="", flush=True)
+        kept.mkdir(parents=True, exist_ok=True)
+        for path, text in files.items():
+            path.write_text(text, "utf-8")
+        paths = [*files]
+        skypilot.validate(paths, ROOT)
     if flags.dry_run:
         print(f"{len(paths)} tasks, each taken by SkyPilot's loader; nothing is submitted")
         return 0
     online = any(config["wandb"]["mode"] == "online" for config in configs.values())
     skypilot.submit(paths, ROOT, ("WANDB_API_KEY",) if online else ())
     return 0
+
+
+def _rows(config: dict[str, Any]) -> int:
+    """Returns the rows of a step that devices share: seeds times batch."""
+    return config["seeds"] * config.get("train", {}).get("batch", 1)
 
 
 def _from_root(sweep: Sweep) -> Sweep:

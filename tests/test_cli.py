@@ -11,7 +11,7 @@ import pytest
 
 import experiments
 from configs import rope_extrap
-from experiments import job, workers
+from experiments import job, usage, workers
 from experiments.length_extrapolation import run as length_extrapolation
 from experiments.permutation import run as permutation
 from posenc_jax.lab.hosts import exit_status, processes
@@ -177,6 +177,35 @@ def test_a_refused_command_ends_with_status_2(arguments, words):
     assert len(done.stderr.splitlines()) == 1, done.stderr
     for word in words:
         assert word in done.stderr
+
+
+def helped(*arguments):
+    done = subprocess.run([sys.executable, "train.py", *arguments], capture_output=True, text=True)
+    return done.returncode, done.stdout
+
+
+def test_help_lists_configs_fields_and_examples():
+    status, text = helped("--help")
+    assert status == 0
+    for stem in STEMS:
+        assert f"configs/{stem}.py" in text
+    assert "--config.train.steps=200" in text
+    assert helped() == (2, text), "without arguments too, and the line that refuses them"
+    status, text = helped(f"--config={MAIN}:quick", "--help")
+    assert status == 0
+    assert text.startswith("RoPE trained on windows of 128 bytes")
+    assert "  --config.train.steps=60\n" in text, "the fields of the variant that is named"
+    assert "  --config.train.steps=1000\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("stem", "words"), [("rope_extrap", "Takes 3 to 4 minutes"), ("images", "Takes 3 to 4 minutes"),
+                        ("leaderboard", "takes 20 to 30 seconds"), ("common", "")],
+)  # fmt: skip
+def test_the_time_that_a_run_takes_is_that_of_its_config(stem, words):
+    said = usage.duration(pathlib.Path(f"configs/{stem}.py"))
+    assert words in said
+    assert bool(said) == bool(words)
 
 
 GET_CONFIGS = """

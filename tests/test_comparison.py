@@ -12,7 +12,7 @@ from posenc_jax.lab.report import comparison
 from posenc_jax.lab.report.statistics import interval
 from scripts.report import main
 from tests.browser import ask
-from tests.test_report import NASTY, make_records, summarise
+from tests.report_runs import NASTY, make_records, summarise
 
 
 def write(path, records, **config):
@@ -94,13 +94,15 @@ def test_what_the_configs_differ_in_is_shown(merged):
 
 
 def test_curves_are_thinned_to_their_ends_and_nan_is_null(tmp_path):
-    steps = [{**r, "step": step, "value": math.nan if step == 999 else step / 100}
+    steps = [{**r, "step": step, "value": math.nan if step == 999 else step * math.log(2)}
              for r in of(0)[:1] for step in range(1000)]  # fmt: skip
     found = comparison.merge([runs.read(write(tmp_path, [*steps, *of(0)]))], ["a"])
-    training = found["lines"][0]["training"]
+    training = found["lines"][0]["training"]["bits_per_byte"]
     assert len(training) <= comparison.POINTS + 1
     assert (training[0][0], training[-1][0]) == (0, 999)
     assert training[-1][1:] == [None, None, None, [None]]
+    assert training[1][0] == training[1][1], "nats are bits, as the results"
+    assert found["training"] == {"bits_per_byte": "bits per byte"}, "no other curve was recorded"
 
 
 def test_a_run_that_is_no_table_by_length_is_listed_with_its_report(tmp_path):
@@ -111,6 +113,17 @@ def test_a_run_that_is_no_table_by_length_is_listed_with_its_report(tmp_path):
     assert found["lines"] == []
     (run,) = found["runs"]
     assert ["report.html", "claims/report.html"] in run["links"]
+
+
+def test_the_tables_are_files_and_the_title_says_what_is_compared(folders, tmp_path):
+    comparison.compare(folders, tmp_path / "all.html")
+    title = (tmp_path / "all.html").read_text("utf-8").split("<title>")[1].split("</title>")[0]
+    assert title.startswith("Length extrapolation on copy, ")
+    assert title.endswith(": rope, randomized+rope")
+    written = (tmp_path / "all-tables" / "bits_per_byte.csv").read_text("utf-8").splitlines()
+    assert written[0] == "length,8,8 interval,16,16 interval,32,32 interval"
+    assert written[1].startswith("rope · lr 0.1 · task copy,2.135,±0.025,2.260,±0.025,")
+    assert (tmp_path / "all-tables" / "bits_per_byte.tex").is_file()
 
 
 def test_the_script_writes_one_page_over_many_runs(folders, tmp_path, capsys):
@@ -135,7 +148,9 @@ const told = { lead: texts("#lead")[0], chips: texts("#chips button"), cells: te
   before: ["length", "training", "position"].map(lines),
   bands: document.querySelectorAll("#length .band").length,
   seeds: document.querySelectorAll("#length circle").length,
-  baselines: texts("#length .baseline") };
+  baselines: texts("#length .baseline"), ends: texts("#length .end title"),
+  merged: texts("#training .end title"),
+  positions: texts("#position text"), title: texts("h1")[0] };
 document.querySelector("#chips button").click();
 told.after = ["length", "training", "position"].map(lines);
 told.rows = texts("#table tbody th");
@@ -151,7 +166,7 @@ told.left = lines("length");
 search.value = ""; search.oninput();
 document.querySelectorAll("#chips button")[1].ondblclick();
 told.only = lines("length");
-const select = document.querySelectorAll("select")[1];
+const select = document.querySelectorAll("select")[2];
 told.lengths = [...select.options].map((o) => o.value);
 select.value = "8"; select.onchange();
 told.short = lines("position");
@@ -188,10 +203,16 @@ def test_the_page_works_in_a_browser_and_asks_for_nothing(page, tmp_path):
     assert told["lead"] == "3 runs · 4 lines · up to 3 seeds"
     assert told["chips"][2] == f"rope · lr 0.2 · task {NASTY}"
     assert told["cells"][0] == "2.135±0.025"
-    assert told["before"] == [4, 4, 4]
+    # Both encodings of a run have the same training loss, and the same values by position.
+    assert told["before"] == [4, 2, 2]
+    assert told["ends"][-1] == "rope · lr 0.1 · task copy"
+    assert " = randomized+rope · lr 0.1" in told["merged"][-1]
+    assert "1" in told["positions"]
+    assert "0" not in told["positions"]
+    assert told["title"] == "Three & more <runs>"
     assert (told["bands"], told["seeds"]) == (4, 36)
     assert told["baselines"] == ["bigram"]  # the other one, 40, is far outside
-    assert told["after"] == [3, 3, 3]
+    assert told["after"] == [3, 2, 2]
     assert len(told["rows"]) == 3
     assert told["noSeeds"] == 0
     assert len(told["found"]) == 2

@@ -9,7 +9,7 @@ from rich.console import Console
 from posenc_jax.lab import report, runs
 from posenc_jax.lab.report import dashboard
 from scripts.dashboard import main
-from tests.test_report import make_records, write_run
+from tests.report_runs import make_records, write_run
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,8 @@ def test_the_sections_and_what_is_in_them(workdir, capsys):
     text = capsys.readouterr().out
     found = sections(text)
     assert list(found) == ["Extrapolation", "Order", "Padding", "Claims", "Speed"]
-    by_length, by_position, training, *media = (p["config"] for p in found["Extrapolation"])
+    by_length, by_position, shared, training, *media = (p["config"] for p in found["Extrapolation"])
+    assert shared["metrics"] == ["train/loss"]
     assert by_length["x_axis"] == "length"
     lines = {"by_length/bits_per_byte/rope", "by_length/bits_per_byte/randomized+rope"}
     ends = {f"{line}/{end}" for line in lines for end in ("low", "high")}
@@ -50,7 +51,7 @@ def test_no_run_and_no_seed_is_hidden(workdir):
     assert json.loads(text)["spec"]["section"]["settings"]["max_runs"] == dashboard.MOST
     limits = [panel["config"]["limit"] for panels in sections(text).values() for panel in panels
               if "limit" in panel["config"]]  # fmt: skip
-    assert len(limits) == 4
+    assert len(limits) == 5
     assert set(limits) == {dashboard.MOST}
     # The control: what W&B's package does where it is told nothing.
     made.settings.max_runs = type(made.settings)().max_runs

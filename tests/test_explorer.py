@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from posenc_jax import CATALOG
-from posenc_jax.lab.gallery import explorer, points
+from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
+from posenc_jax.lab.gallery import explorer, points, trained
 from scripts.explorer import main
 from tests.devtools import opened
 
@@ -17,6 +18,11 @@ SMALL = {
               "beyond": ("error", "clamp")},
     "WIDTHS": (8, 16), "SPAN": 32, "LENGTHS": (8, 32), "MATRIX": 8, "LAST": 4,
 }  # fmt: skip
+TRAINED = {
+    "METHODS": ("alibi",), "LENGTH": 8, "WINDOWS": 2,
+    "MODEL": ModelConfig(width=16, heads=2, layers=2),
+    "TRAIN": TrainConfig(length=8, batch=2, steps=2, warmup=1, chunk=2),
+}  # fmt: skip
 MOST = 8e6  # bytes of the page
 
 
@@ -25,6 +31,8 @@ def small():
     with pytest.MonkeyPatch.context() as patch:
         for setting, value in SMALL.items():
             patch.setattr(points, setting, value)
+        for setting, value in TRAINED.items():
+            patch.setattr(trained, setting, value)
         yield
 
 
@@ -80,6 +88,22 @@ def test_codes_of_values_are_within_half_a_step(kind):
     back = low + (high - low) * codes / (none - 1)
     known = [0, 1, 3]
     np.testing.assert_allclose(back[known], values[known], atol=0.5001 * 8 / (none - 1))
+
+
+def test_maps_of_a_trained_model_are_causal_weights_of_the_same_text(monkeypatch):
+    monkeypatch.setattr(trained, "WINDOWS", 1)
+    maps = trained.maps("alibi")
+    assert maps.within.shape == (2, 2, 8, 8)
+    assert maps.beyond.shape == (2, 2, 8, 16)
+    for weights, before in ((maps.within, 0), (maps.beyond, 8)):
+        np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-5)
+        later = np.arange(weights.shape[-1]) > before + np.arange(8)[:, None]
+        assert (weights[:, :, later] == 0).all()
+    # In the first layer ALiBi's logits depend on the two tokens and their distance alone.
+    again = maps.beyond[0, :, :, 8:]
+    apart = np.abs(again / again.sum(axis=-1, keepdims=True) - maps.within[0]).max()
+    assert apart < 1e-5
+    assert np.abs(again[:, :, ::-1] - maps.within[0]).max() > 0.2, "control: other keys"
 
 
 METHODS = ("rope", "ntk", "alibi", "learned")
@@ -181,6 +205,23 @@ def test_the_numbers_on_the_page_are_those_of_the_library(page):
     assert table.startswith(f"rope{0:.3f}{made.kernel[0, 0, 1]:.3f}")
     other = points.point("rope", 16, {"base": 10_000.0})
     assert np.abs(np.subtract(shown["kernel"], other.kernel[0, 0])).max() > 0.1, "control"
+
+
+@pytest.mark.browser
+def test_attention_in_range_and_beyond_stand_beside_their_difference(page):
+    text = page.run("document.getElementById('main').textContent")
+    assert "Attention of a trained model" in text
+    labels = page.run("[...document.querySelectorAll('.sides canvas')]"
+                      ".map((c) => c.getAttribute('aria-label'))")  # fmt: skip
+    assert labels == [f"alibi, layer {n}, head 1, {what}" for n in (1, 2)
+                      for what in ("within", "beyond", "difference")]  # fmt: skip
+    known = page.run("(() => { const m = look('alibi').maps; return [m.length, m[0]]; })()")
+    assert known == [2 * 2 * 8 * (8 + 16), 255], "the first query sees itself alone"
+    before = page.run(DIGEST)
+    assert moved(page, "row", "ArrowRight")
+    assert page.run(DIGEST) != before
+    page.run("choose('alibi', false)")
+    page.until("!document.querySelector('.sides')")
 
 
 @pytest.mark.browser

@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
-from posenc_jax import Dims, attend, frame, make
+from posenc_jax import CATALOG, Dims, attend, frame, make
 from posenc_jax.attention import logits
 from posenc_jax.encodings import card
 from posenc_jax.lab.gallery import _drawn, cards, gallery, measure, page
@@ -21,7 +22,7 @@ from scripts.gallery import main
 def small(monkeypatch):
     """Cards of few tokens."""
     for setting, value in {"SPAN": 12, "SPAN_2D": 4, "LENGTHS": (8, 16), "TRAINED": 8, "SIDE": 4,
-                           "DRAWS": 2, "INITS": 1, "LAYERS": 4}.items():  # fmt: skip
+                           "DRAWS": 2, "INITS": 1, "LAYERS": 4, "WINDOW": 4}.items():  # fmt: skip
         monkeypatch.setattr(measure, setting, value)
     sizes = {"SPAN": 12, "LENGTHS": (8, 16), "TRAINED": 8, "SIDE": 4, "FAR": 400, "REACH": 6}
     for setting, value in sizes.items():
@@ -125,6 +126,44 @@ def test_gallery(tmp_path, small, monkeypatch):
     assert len(ids) == len(set(ids))
     assert "length = 512" in text
     assert "![alibi](alibi.png)" in (tmp_path / "README.md").read_text()
+
+
+def test_an_interruption_leaves_the_pictures_as_they_were(tmp_path, monkeypatch):
+    """The control is a gallery that is drawn to its end."""
+    monkeypatch.setattr(
+        "posenc_jax.lab.gallery._drawn", lambda names: ((n, b"new", "<svg></svg>") for n in names)
+    )
+    (tmp_path / "rope.png").write_bytes(b"old")
+    drawing = gallery(list(CATALOG), tmp_path)
+    next(drawing)
+    drawing.close()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"rope.png": b"old"}
+    assert list(gallery(list(CATALOG), tmp_path)) == list(CATALOG)
+    assert (tmp_path / "rope.png").read_bytes() == b"new"
+
+
+def test_a_rotary_card_shows_angles_wavelengths_and_rope(small):
+    titles = lambda name: [panel.title for panel in cards.panels(name)]
+    assert titles("ntk")[:2] == ["Angle of each pair", "Wavelengths"]
+    axes = Figure().subplots()
+    cards.panels("ntk")[2].draw(axes)
+    assert [line.get_label() for line in axes.lines[:2]] == ["rope", "ntk"]
+    assert "Angle of each pair" not in titles("alibi"), "control"
+
+
+def test_a_window_is_drawn_as_the_keys_that_it_hides(small):
+    seen_QK = measure.seen("window")
+    distance = np.subtract.outer(np.arange(len(seen_QK)), np.arange(len(seen_QK)))
+    assert (seen_QK == ((distance >= 0) & (distance <= measure.WINDOW))).all()
+    assert any("Keys that a query sees" in p.title for p in cards.panels("window"))
+    assert not any("Keys that a query sees" in p.title for p in cards.panels("rope")), "control"
+
+
+def test_equal_curves_are_one_line():
+    y = {n: np.arange(float(n)) for n in (4, 8, 16)}
+    assert [c.label for c in cards._by_length(y)] == ["n = 4, 8, 16"]
+    moved = {**y, 16: y[16] + 1}
+    assert [c.label for c in cards._by_length(moved)] == ["n = 4, 8", "16"]
 
 
 def test_page_styles_survive_as_classes():

@@ -58,7 +58,7 @@ def combinations(content):
 
 
 def written(sweep, folder):
-    return yaml.safe_load(agents.write(sweep, "p", folder).read_text("utf-8"))
+    return yaml.safe_load(*agents.files(sweep, "p", folder).values())
 
 
 def reached(sweep, content, monkeypatch):
@@ -161,16 +161,15 @@ def hundred():
 
 
 def tasks(sweep, folder):
-    paths = skypilot.write(sweep, folder, **OPTIONS)
-    return [yaml.safe_load(path.read_text("utf-8")) for path in paths]
+    return [*map(yaml.safe_load, skypilot.files(sweep, folder, **OPTIONS).values())]
 
 
 def test_a_hundred_tasks_are_whole_and_run_the_points(tmp_path, monkeypatch):
     sweep = hundred()
-    paths = skypilot.write(sweep, tmp_path, **OPTIONS)
-    assert len(set(paths)) == 100
-    for path, point in zip(paths, sweep.points, strict=True):
-        content = yaml.safe_load(path.read_text("utf-8"))
+    files = skypilot.files(sweep, tmp_path, **OPTIONS)
+    assert len(files) == 100
+    for text, point in zip(files.values(), sweep.points, strict=True):
+        content = yaml.safe_load(text)
         Task.model_validate(content)
         program, *command = shlex.split(content["run"])
         assert program.endswith("bin/python")
@@ -261,15 +260,42 @@ def test_skypilot_takes_the_name_of_every_job(name, tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("tpu", "rows", "said"),
+    [("v6e-8", 32, "8 chips for each point"), ("v4-8", 32, "4 chips for each point"),
+     ("v6e-256", 32, "warning: a step has 32 rows, so that 224 chips stay idle")],
+)  # fmt: skip
+def test_a_slice_is_told_in_chips_and_warned_of_if_too_large(tpu, rows, said):
+    note = skypilot.slice_note(tpu, rows)
+    assert note.endswith(said)
+    assert ("warning" in note) == ("warning" in said)
+
+
+@pytest.mark.parametrize(
+    ("task", "word"), [("file:/etc/hostname", "lies outside"), ("tfds:lm1b", "is prepared on"),
+                       ("stdlib", ""), ("file:README.md", "")],
+)  # fmt: skip
+def test_data_that_does_not_travel_is_refused(task, word):
+    if not word:
+        skypilot.refuse_data([task], ROOT)
+        return
+    with pytest.raises(ValueError, match=word) as refused:
+        skypilot.refuse_data(["stdlib", task], ROOT)
+    assert "\n" not in str(refused.value)
+
+
 def test_jobs_find_their_config_from_the_repository(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(ROOT / "docs")
     flags = ["--launch=slurm", "--dry-run", f"--folder={tmp_path}"]
     assert script.main(["--config=../configs/extrap.py:rope,quick", *flags]) == 0
-    assert "--config=configs/extrap.py:rope,quick " in (tmp_path / "commands.txt").read_text()
+    assert "--config=configs/extrap.py:rope,quick " in capsys.readouterr().out
     mine = tmp_path / "mine.py"
     mine.write_text((ROOT / "configs" / "extrap.py").read_text())
     assert script.main([f"--config={mine}:rope,quick", *flags]) == 0
-    assert f"--config={mine}:rope" in (tmp_path / "commands.txt").read_text()
+    assert f"--config={mine}:rope" in capsys.readouterr().out
+    assert [*tmp_path.iterdir()] == [mine], "a dry run writes nothing"
+    assert script.main([f"--config={mine}:rope,quick", flags[0], flags[2]]) == 0, "control"
+    assert len([*tmp_path.iterdir()]) == 3
     # A cloud machine gets the repository and nothing else.
     assert script.main([f"--config={mine}:rope,quick", "--launch=skypilot", "--dry-run"]) == 2
     assert "lies outside" in capsys.readouterr().err
@@ -346,13 +372,19 @@ def test_without_skypilot_one_line_says_how_to_install_it(tmp_path, monkeypatch,
 def test_a_slurm_array_runs_each_line_and_asks_for_another_go(status, tmp_path, monkeypatch):
     """The script itself, under a bash with an srun and an scontrol of ours."""
     sweep = make(GRID)
-    path = slurm.write(sweep, tmp_path / "the folder", ROOT)
-    text = path.read_text("utf-8")
-    assert "#SBATCH --array=0-15" in text
+    files = slurm.files(sweep, tmp_path / "the folder", ROOT, at_once=4)
+    (tmp_path / "the folder").mkdir()
+    for path, text in files.items():
+        path.write_text(text, "utf-8")
+    assert "#SBATCH --array=0-15%4\n" in text
+    assert "#SBATCH --array=0-15\n" in [*slurm.files(sweep, tmp_path, ROOT).values()][-1]
+    with pytest.raises(ValueError, match=r"^--at-once: -1 is negative"):
+        slurm.files(sweep, tmp_path, ROOT, at_once=-1)
     subprocess.run(["bash", "-n", path], check=True)
+    python = shlex.join([sys.executable])
     stubs = f"""
-python() {{ printf '%s\\n' "$@" > {shlex.quote(str(tmp_path / "ran"))}; exit {status}; }}
-srun() {{ local c="${{3#exec }}"; (eval "$c"); }}
+run() {{ printf '%s\\n' "$@" > {shlex.quote(str(tmp_path / "ran"))}; exit {status}; }}
+srun() {{ local c="${{3#exec {python} }}"; (eval "run $c"); }}
 scontrol() {{ echo "$@" > {shlex.quote(str(tmp_path / "asked"))}; }}
 """
     for index in (0, math.prod((2, 2, 2, 2)) - 1):

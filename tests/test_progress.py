@@ -25,7 +25,7 @@ def test_elsewhere_than_on_a_terminal_lines_are_plain_and_few():
     assert "\x1b" not in text
     assert "\r" not in text
     assert lines[0].startswith("rope: step 1/100  loss 1.0000")
-    assert lines[-1] == "rope: step 100/100  loss 0.0100  2.0 steps/s  0:00 left"
+    assert lines[-1] == "rope: step 100/100  loss 0.0100  2.0 steps/s  0:50 in all"
     assert 5 < len(lines) <= 12
     # The control: on a terminal the same updates do draw with control codes.
     assert "\x1b" in show(terminal=True, seconds=0.5)
@@ -52,7 +52,8 @@ def test_time_left_counts_without_the_first_steps():
 def test_the_bar_shows_loss_rate_and_time_left():
     text = show(terminal=True, seconds=1.0)
     assert "100/100" in text
-    assert "loss 0.0100  1.0 steps/s  0:00 left" in text
+    assert "loss 0.0100  1.0 steps/s  1:40 in all" in text
+    assert "compiling" in text, "before the first update"
 
 
 def test_a_dumb_terminal_gets_lines():

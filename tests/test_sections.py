@@ -7,7 +7,8 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from posenc_jax.lab import report, runs
-from tests.test_report import NASTY, Page
+from tests.report_runs import NASTY
+from tests.test_report import Page
 
 
 def draw():

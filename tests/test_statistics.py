@@ -5,7 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from posenc_jax.lab.report.statistics import holm, interval, p_value, paired, welch
+from posenc_jax.lab.report.statistics import (
+    holm,
+    interval,
+    p_value,
+    paired,
+    share_interval,
+    welch,
+)
 
 
 def test_interval_equals_one_worked_out_by_hand():
@@ -32,6 +39,31 @@ def test_interval_covers_as_often_as_it_says():
 def test_one_value_has_a_mean_and_no_interval():
     assert interval([1.5]) == (1.5, None, None, 1)
     assert interval([1.5]).half is None
+
+
+def test_the_interval_of_shares_is_wilsons():
+    from scipy import stats
+
+    shares = np.repeat([0.0, 1.0], [9_600, 400])  # so many that the t quantile is the normal one
+    found, wanted = (
+        share_interval(shares),
+        stats.binomtest(400, 10_000).proportion_ci(0.95, "wilson"),
+    )
+    assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high), rel=1e-3)
+    assert interval(shares).low != pytest.approx(wanted.low, rel=3e-3), (
+        "control: not the t interval"
+    )
+
+
+def test_the_interval_of_shares_lies_within_0_and_1_and_is_the_t_interval_far_from_them():
+    high, middle = [0.97, 1.0, 1.0], [0.5001, 0.5, 0.4999]
+    assert 0 < share_interval(high).low < 0.97 <= share_interval(high).high <= 1
+    assert interval(high).high > 1, "control"
+    assert share_interval(middle)[:3] == pytest.approx(interval(middle)[:3], rel=1e-6)
+    assert share_interval([1.0, 1.0 + 1e-7])[:3] == (1, 1, 1), "rounding is no share above 1"
+    assert share_interval([0.5]) == (0.5, None, None, 1)
+    with pytest.raises(ValueError, match=r"^values: 1.5 is no share"):
+        share_interval([1.5, 0.2])
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])

@@ -82,9 +82,10 @@ def run_mirrored(path, mode="online", **options):
 def test_an_online_mirror_gets_the_rows_and_prints_its_own_address(tmp_path, wandb, capsys):
     fake = wandb()
     run_mirrored(tmp_path, project="p", group="", tags=())
-    assert fake.rows[:2] == [{"step": 10, "test/bits_per_byte/rope/L8/seed0": 2.5}] * 2
+    row = {"step": 10, "test/bits_per_byte/rope/L8/seed0": 2.5, "test/bits_per_byte/8": 2.5}
+    assert fake.rows[:2] == [row] * 2
     assert [list(row) for row in fake.rows[2:]] == [["results"]]
-    assert fake.summary == {"test/bits_per_byte/rope/L8/mean": 2.5}
+    assert fake.summary == {"test/bits_per_byte/rope/L8/mean": 2.5, "test/bits_per_byte/8": 2.5}
     assert capsys.readouterr().out == "W&B: a page\n"
     ((mode, given),) = fake.modes
     assert mode == "online"
@@ -134,6 +135,25 @@ def test_by_position_records_have_names_and_an_axis_of_their_own(wandb, tmp_path
     assert (first, second) == ({"position": 0, key: 2.5}, {"position": 4, key: 2.5})
 
 
+def test_runs_overlay_by_names_that_all_have_and_have_an_objective(tmp_path, wandb):
+    fakes = {}
+    for name in ("rope", "alibi"):
+        fakes[name] = wandb()
+        mean = {"mean": 2.0, "low": None, "high": None, "seeds": [2.0]}
+        rows = {"8": mean, "16": {**mean, "mean": 3.0}, "32": {**mean, "mean": 4.0}}
+        trained = {**labelled(encoding=name, split="train"), "metric": "loss"}
+        with runs.Run(tmp_path / name, CONFIG, {"mode": "online"}) as run:
+            run.log({**trained, "seed": seed, "value": seed + 1.0} for seed in (0, 1))
+            run.finish({"metric": "loss", "train_length": 8, "results": {name: rows}})
+    for name, fake in fakes.items():
+        assert fake.rows[0]["train/loss"] == 1.5, "the mean over seeds"
+        assert fake.rows[0][f"train/loss/{name}/L8/seed1"] == 2.0
+        assert fake.summary["extrapolation/mean"] == 3.5, "without the trained length"
+        assert fake.summary["test/loss/16"] == 3.0
+    shared = fakes["rope"].rows[0].keys() & fakes["alibi"].rows[0].keys()
+    assert shared == {"step", "train/loss"}, "control: all other names are of one encoding"
+
+
 def test_other_labels_are_in_a_curves_name_and_keep_curves_apart():
     names = [logger.curve_name(labelled(task=task)) for task in ("copy", "sort")]
     assert names[0] == "test/bits_per_byte/copy/rope/L8/seed0"
@@ -157,6 +177,7 @@ def test_the_real_wandb_keeps_an_offline_mirror(tmp_path):
     (log,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
     content = log.read_bytes()
     assert b"test/bits_per_byte/rope/L8/seed0" in content
+    assert b"test/bits_per_byte/8" in content
     assert b"L9/seed0" not in content
     assert lines(tmp_path / "run") == [RECORD]
 
@@ -181,7 +202,7 @@ def test_a_report_that_was_not_sent_is_sent_at_the_next_start_once(tmp_path, wan
         runs.send_report(tmp_path, CONFIG, {"mode": "online"})
     assert len(tables(fake)) == 1
     assert [given["id"] for _, given in fake.modes] == [first["id"]] * 2, "the same run, once more"
-    assert fake.summary == {"test/bits_per_byte/rope/L8/mean": 2.5}
+    assert fake.summary["test/bits_per_byte/rope/L8/mean"] == 2.5
 
 
 def test_a_report_that_wandb_refuses_is_sent_again_and_an_accepted_one_is_not(tmp_path, wandb):

@@ -39,7 +39,7 @@ def refused(check):
 
 def tasks(folder: Path) -> None:
     """Has SkyPilot read a hundred tasks, and one that is none."""
-    paths = skypilot.write(hundred(), folder, **OPTIONS)
+    paths = kept(skypilot.files(hundred(), folder, **OPTIONS))
     skypilot.validate(paths, ROOT)
     print(f"SkyPilot's loader takes {len(paths)} of {len(paths)} tasks")
     wrong = folder / "wrong.yaml"
@@ -52,12 +52,19 @@ def sweep_files(folder: Path, python: str) -> None:
     for description in (GRID, ZIP):
         sweep = make(description)
         content = written(sweep, folder)
-        path = agents.write(sweep, "p", folder)
+        (path,) = kept(agents.files(sweep, "p", folder))
         found = enumerated(python, path)
         assert sorted(found, key=str) == sorted(map(by_name, combinations(content)), key=str)
         print(f"W&B's checker takes the file of {len(sweep.points)} points and enumerates them all")
     path.write_text(path.read_text("utf-8").replace("method: grid", "method: gird"))
     assert refused(lambda: enumerated(python, path))
+
+
+def kept(files: dict[Path, str]) -> list[Path]:
+    """Writes the files; returns their paths."""
+    for path, text in files.items():
+        path.write_text(text, "utf-8")
+    return [*files]
 
 
 def by_name(row: dict) -> dict:

@@ -1,13 +1,18 @@
 """Figures of claims, drawn from what was measured, in the style of all figures."""
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from experiments.claims.ledger import Draw, Measured
+from experiments.claims.ledger import NO_CHANGE, Draw, Measured
 from posenc_jax.lab.report import drawing
 from posenc_jax.lab.report.drawing import Label, name_rows
-from posenc_jax.lab.report.statistics import interval
+from posenc_jax.lab.report.statistics import Interval, interval, share_interval
+
+# Labels of shares of answers; a share of variance may be below 0.
+SHARES = ("accuracy", "right answers", "patches that name", "share of sounds")
 
 
 def lines(
@@ -19,14 +24,14 @@ def lines(
     """
 
     def draw(measured: Measured) -> Figure:
-        figure = Figure(figsize=(8, 4.2))
+        figure, of = Figure(figsize=(8, 4.2)), _interval_of(y)
         axes = figure.subplots()
         styles, labels = drawing.line_styles(list(measured.curves)), []
         for name, curve in measured.curves.items():
             seeds = [*zip(*curve.y, strict=True)]
             x_X, mean, color = [*curve.x], np.mean(seeds, axis=1), styles[name]["color"]
             axes.plot(x_X, mean, **{**styles[name], "marker": ""})
-            drawing.shade_interval(axes, x_X, seeds, color)
+            drawing.shade_interval(axes, x_X, seeds, color, of)
             known = np.flatnonzero(np.isfinite(mean))
             if len(known):
                 labels.append(Label(name, x_X[known[-1]], mean[known[-1]], color))
@@ -36,19 +41,25 @@ def lines(
                 FuncFormatter(lambda x, _: f"{x:g}" if x >= 1 else f"1/{1 / x:g}")
             )
             axes.xaxis.set_minor_formatter(NullFormatter())
-        if log_y:
-            axes.set_yscale("log")
+        else:
+            drawing.whole_axis(axes, [at for curve in measured.curves.values() for at in curve.x])
+        note = drawing.error_axis(axes) if log_y else ""
         axes.set_xlabel(x)
         axes.set_ylabel(y)
         axes.set_ylim(axes.get_ylim())
         drawing.margin_labels(axes, labels)
         count = max((len(curve.y) for curve in measured.curves.values()), default=0)
-        drawing.set_title(
-            axes, title, below or f"bold: mean over seeds · {drawing.interval_note(count)}"
-        )
+        band = "95% Wilson interval" if of is share_interval else "95% t interval"
+        said = below or f"bold: mean over seeds · {drawing.interval_note(count, band)}"
+        drawing.set_title(axes, title, " · ".join(filter(None, (said, note))))
         return figure
 
     return draw
+
+
+def _interval_of(label: str) -> Callable[[Sequence[float]], Interval]:
+    """The interval over seeds of what an axis is labelled with: Wilson's for a share."""
+    return share_interval if label.startswith(SHARES) else interval
 
 
 def dots(title: str, x: str, prefix: str = "", *, log: bool = False) -> Draw:
@@ -60,10 +71,10 @@ def dots(title: str, x: str, prefix: str = "", *, log: bool = False) -> Draw:
             for name, values in measured.numbers.items()
             if name.startswith(prefix)
         }
-        figure = Figure(figsize=(8, 1.5 + 0.34 * len(shown)))
+        figure, of = Figure(figsize=(8, 1.5 + 0.34 * len(shown))), _interval_of(x)
         axes = figure.subplots()
         for row, values in enumerate(shown.values()):
-            mean, low, high, _ = interval([*values])
+            mean, low, high, _ = of([*values])
             color = drawing.COLORS[0]
             axes.plot(values, [row] * len(values), ".", ms=5, alpha=0.5, color=drawing.MUTED)
             if low is not None and high is not None:
@@ -73,7 +84,12 @@ def dots(title: str, x: str, prefix: str = "", *, log: bool = False) -> Draw:
         axes.set_xlabel(x)
         if log:
             axes.set_xscale("log")
-        drawing.set_title(axes, title, "small dots: seeds · bar: 95% t interval")
+        if any(NO_CHANGE in values for values in shown.values()):
+            end = axes.get_xlim()[1]
+            ticks = [tick for tick in axes.get_xticks() if NO_CHANGE + 1 < tick < end]
+            axes.set_xticks([NO_CHANGE, *ticks], ["none", *(f"{tick:g}" for tick in ticks)])
+        kind = "Wilson" if of is share_interval else "t"
+        drawing.set_title(axes, title, f"small dots: seeds · bar: 95% {kind} interval")
         return figure
 
     return draw

@@ -2,11 +2,15 @@
 
 import inspect
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from matplotlib.figure import Figure
+
 from experiments.claims.decisions import BUDGETS, RATE, SMALLEST, Finding
 from experiments.claims.entries import Entry
+from experiments.claims.ledger import Draw
 from posenc_jax.lab.report import Grid, Picture, Section, drawing
 
 HEAD = """\
@@ -18,6 +22,7 @@ number is a mean ± half of its 95% t interval over seeds, or a single value if 
 random. "(control)" marks a number that must come out the other way; if it does not, the test shows
 nothing. q is the p-value of a verdict after the correction of Benjamini and Hochberg for all claims
 with random numbers; a verdict with q over 5% is not decided."""
+TITLE = 74  # letters in a line of a figure's title
 COLUMNS = ("id", "claim", "verdict", "at 1x, 2x, 4x", "q", "because")
 CHANGED = "rule changed after the measurement"
 
@@ -67,10 +72,19 @@ def _shown(p: float | None) -> str:
 def _section(f: Finding) -> Section:
     parts: list = [f"Claim: {f.claim.text}.", *(f"{head}: {text}" for head, text in _said(f))]
     if (draw := f.last.figure) is not None:
-        parts.append(Picture(f.claim.id, lambda: draw(f.last.measured), f.claim.text))
+        parts.append(Picture(f.claim.id, lambda: _titled(f, draw), f.claim.text))
     seconds = sum(e.seconds for e in f.entries)
     parts.append(Grid(_heads(f), _rows(f), f"measured in {seconds:.0f} s"))
     return Section(f"{f.claim.id}: {f.verdict}", parts, folded=True)
+
+
+def _titled(f: Finding, draw: Draw) -> Figure:
+    """The figure, above it the claim and its verdict."""
+    figure = draw(f.last.measured)
+    text = textwrap.fill(f"{f.claim.id}: {f.claim.text}: {f.verdict}", TITLE)
+    figure.set_figheight(figure.get_figheight() + 0.22 * (text.count("\n") + 1))
+    figure.suptitle(text, x=0.01, ha="left", fontweight="bold", parse_math=False)
+    return figure
 
 
 def _said(f: Finding) -> Iterator[tuple[str, str]]:
@@ -99,7 +113,7 @@ def publish(found: Sequence[Finding], path: Path) -> None:
     for f in found:
         if (draw := f.last.figure) is not None:
             with drawing.styled(f.claim.id):
-                figure = draw(f.last.measured)
+                figure = _titled(f, draw)
                 figure.savefig(folder / f"{f.claim.id}.svg", metadata={"Date": None})
     path.write_text(markdown(found, folder.name), "utf-8")
 

@@ -124,7 +124,7 @@ def _table(summary: Mapping) -> Grid:
     return Grid(
         ("method", *(title(*column) for column in columns)),
         rows,
-        "Share of test images named right, mean ± half of a 95% t interval over seeds. Columns are "
+        "Share of test images named right: mean (95% Wilson interval over seeds). Columns are "
         "patches a side. counted: rows and columns, or numbers, go on from those of training; "
         "interpolated: they are squeezed into those; shuffled: in each image the patches lie in "
         "another order.",

@@ -3,9 +3,6 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-import numpy as np
-from matplotlib.figure import Figure
-
 from experiments.leaderboard.confirming import (
     by_setting,
     ordered,
@@ -13,9 +10,9 @@ from experiments.leaderboard.confirming import (
     setting,
     without_control,
 )
+from experiments.leaderboard.figures import DRAWN, draw, mean_exact, windows_of
 from experiments.leaderboard.measuring import SHUFFLED
 from experiments.leaderboard.pages import (
-    METRICS,
     TOLD,
     UNDEFINED,
     every_seed,
@@ -27,7 +24,6 @@ from experiments.leaderboard.pages import (
 )
 from experiments.leaderboard.standings import Row, compared, mean, ranks, read
 from posenc_jax.lab.report import Grid, Picture, Section
-from posenc_jax.lab.report.drawing import name_rows, seed_dots, title_with_legend
 from posenc_jax.lab.report.statistics import Interval
 from posenc_jax.lab.runs import StoredRun
 
@@ -63,11 +59,9 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
         changed = {name: value for name, value in fields.items() if value != settled[name]}
         confirmed.append(section(tasks, by_task(other), changed, reference))
     board = _board(tasks, reference)
-    caption = (
-        "Exact match, the mean over all tasks, in trained sizes and at the largest size of the "
-        "longest window, in the order of the board. A task that was not learned counts as 0 beyond."
-    )
-    first = [board, Picture("board", partial(_figure, tasks), caption), *_notes(runs, tasks)]
+    floors = {run.config["task"]["name"]: floor_of(run).exact_match[1] for run in runs}
+    picture = Picture("board", partial(draw, tasks, [*_order(tasks)], floors), DRAWN)
+    first = [board, picture, *_notes(runs, tasks)]
     return conclusions(tasks, reference), [
         Section("Every method, all tasks", first),
         Section("The tasks", [_tasks(runs, tasks)]),
@@ -134,14 +128,14 @@ def _order(tasks: Tasks) -> dict[str, Interval]:
 
 
 def _board(tasks: Tasks, reference: str) -> Grid:
-    windows = _windows(tasks)
+    windows = windows_of(tasks)
     stars = _stars(tasks, reference)
     columns = ["method", "params", "learned", "rank"]
     columns += [f"exact\n{window // windows[0]}×" for window in windows]
     lines = []
     for name, rank in _order(tasks).items():
         rows = [by_name[name] for by_name in tasks.values()]
-        exact = [_mean_exact(rows, window) for window in windows]
+        exact = [mean_exact(rows, window) for window in windows]
         counted = ("reference", "", "") if name == reference else map(str, stars.get(name, ()))
         lines.append((
             label(name), f"{max(row.parameters for row in rows):,}",
@@ -166,20 +160,6 @@ def _tasks(runs: Sequence[StoredRun], tasks: Tasks) -> Grid:
     return Grid(columns, lines, FLOORS)
 
 
-def _windows(tasks: Tasks) -> list[int]:
-    every = [row.windows for rows in tasks.values() for row in rows.values()]
-    return max(every, key=len)
-
-
-def _mean_exact(rows: Sequence[Row], window: int) -> float | None:
-    """Exact match, the mean over tasks; 0 beyond the trained window where it was not learned."""
-    scores = [row.scores["exact_match"] for row in rows]
-    if any(window not in own for own in scores):
-        return None
-    counts = [row.learned or window == row.windows[0] for row in rows]
-    return float(np.mean([mean(own[window]) * c for own, c in zip(scores, counts, strict=True)]))
-
-
 def _notes(runs: Sequence[StoredRun], tasks: Tasks) -> list[str]:
     """Sentences on methods that are left out or were not measured."""
     reasons: dict[str, str] = {}
@@ -195,20 +175,3 @@ def _notes(runs: Sequence[StoredRun], tasks: Tasks) -> list[str]:
 
 def _seeds(rows: Mapping[str, Row]) -> Section:
     return Section("Every seed", [every_seed(rows)], folded=True)
-
-
-def _figure(tasks: Tasks) -> Figure:
-    """A row for each method: exact match in trained sizes and in the longest window."""
-    order, windows = list(_order(tasks)), _windows(tasks)
-    figure = Figure(figsize=(8, 1.6 + 0.19 * len(order)))
-    axes = figure.subplots()
-    ends = ((windows[0], "trained sizes"), (windows[1], "2×"), (windows[-1], "longest window"))
-    for y, name in enumerate(order):
-        rows = [by_name[name] for by_name in tasks.values()]
-        for number, (window, text) in enumerate(ends):
-            if (value := _mean_exact(rows, window)) is not None:
-                seed_dots(axes, y, [value], number, ms=6, label=text)
-    name_rows(axes, order, fontsize="small")
-    axes.set_xlabel(f"{METRICS['exact_match']} match, mean over tasks")
-    title_with_legend(figure, "Within the trained sizes, and beyond", columns=3)
-    return figure

@@ -9,8 +9,8 @@ from experiments.leaderboard.training import trained_sizes
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.report import Grid, Section
-from posenc_jax.lab.report.statistics import Interval, interval
-from posenc_jax.lab.report.summaries import lead
+from posenc_jax.lab.report.statistics import Interval, share_interval
+from posenc_jax.lab.report.summaries import lead, share_ends
 from posenc_jax.lab.runs import StoredRun
 from posenc_jax.lab.tasks.floors import Floor, floor
 
@@ -136,14 +136,18 @@ def short(value: float) -> str:
 
 
 def every_seed(rows: Mapping[str, Row]) -> Grid:
-    """Exact match and token accuracy of every seed in every window, and their half-widths."""
+    """Exact match and token accuracy of every seed in every window, and the interval over them."""
     lines = []
     for name, row in rows.items():
         for metric, name_of in METRICS.items():
             for window, seeds in row.scores[metric].items():
                 values = list(seeds.values())
-                half = interval(values).half
-                lines.append((label(name), name_of, str(window), " ".join(map(short, values)),
-                              UNDEFINED if half is None else short(half)))  # fmt: skip
-    columns = ["method", "metric", "window", "every seed", "± (95%)"]
-    return Grid(columns, lines, "Every seed, and half of the 95% t interval over them.")
+                ends = share_ends(share_interval(values)) or UNDEFINED
+                each = " ".join(map(short, values))
+                lines.append((label(name), name_of, str(window), each, ends))
+    columns = ["method", "metric", "window", "every seed", "interval"]
+    return Grid(
+        columns,
+        lines,
+        (f"Every seed, and the 95% Wilson interval over them; {UNDEFINED}: they agree."),
+    )

@@ -21,7 +21,7 @@ MASS = (
 )
 ACCURACY = (
     "Accuracy of models trained with each set of masks: every encoding and seed a dot, and their "
-    "mean."
+    "mean. The dotted line is the accuracy of saying a symbol at random."
 )
 SHADES = LinearSegmentedColormap.from_list("leak", ["#eaf3fa", drawing.COLORS[0]])
 LEAST = -8.0  # the power of ten with the lightest shade
@@ -74,7 +74,7 @@ def mass(found: Mapping, data: Mapping) -> Figure:
     return figure
 
 
-def accuracy(found: Mapping) -> Figure:
+def accuracy(found: Mapping, data: Mapping) -> Figure:
     """Every set of masks: accuracy under the four conditions, for tokens and for sequences."""
     figure = Figure(figsize=(8, 5.4))
     panels = figure.subplots(1, len(found), sharey=True)
@@ -85,8 +85,10 @@ def accuracy(found: Mapping) -> Figure:
                 seed_dots(axes, at, cell["values"], i, marker=".", ms=3, alpha=0.4)
                 seed_dots(axes, at, [cell["mean"]], i, ms=5, label=condition)
         name_rows(axes, list(by_masks))
+        chance = 1 / data["symbols"]
+        axes.axvline(chance, color=drawing.MUTED, linewidth=1, linestyle=":", label="chance")
         axes.set_xlim(-0.02, 1.03)
         axes.set_xlabel("share right")
         axes.set_title({"token": "each token", "pooled": "the whole sequence"}[kind])
-    title_with_legend(figure, "Accuracy after training with each set of masks", columns=4)
+    title_with_legend(figure, "Accuracy after training with each set of masks", columns=5)
     return figure

@@ -14,7 +14,7 @@ from posenc_jax.lab.report.summaries import (
     largest,
     lead,
     nested,
-    plus_minus,
+    share,
     small,
 )
 from posenc_jax.lab.runs import Record, StoredRun
@@ -142,7 +142,8 @@ def sections(run: StoredRun) -> tuple[str, list[Section]]:
     count, kind = len(summary["mass"]), run.config["model"]["kind"]
     leak = Picture("leak", partial(figures.leak, summary["leaks"], NAMES), figures.LEAK)
     mass = Picture("mass", partial(figures.mass, summary["mass"], run.config["data"]), figures.MASS)
-    cost = Picture("accuracy", partial(figures.accuracy, summary["accuracy"]), figures.ACCURACY)
+    draw = partial(figures.accuracy, summary["accuracy"], run.config["data"])
+    cost = Picture("accuracy", draw, figures.ACCURACY)
     return lead(run, f"{count} methods", kind, f"{run.config['seeds']} seeds"), [
         Section("Which masks are needed", [
             RULE, *said(summary["verdicts"]), _roles(summary), *_not_measured(summary),
@@ -216,7 +217,7 @@ def _by_method(summary: Mapping) -> list[Grid]:
 
 def shares(mass: Mapping, cell: Callable[[Sequence[float]], str] | None = None) -> Grid:
     """A row for each method; `cell` formats the seeds of one, by default as mean and interval."""
-    cell = cell or (lambda seeds: plus_minus(mean_cell(seeds)))
+    cell = cell or (lambda seeds: share(mean_cell(seeds)))
     widths = list(next(iter(mass.values()))["trained"])
     rows = [
         (f"{method}, {state}", *(cell(by_width[width]) for width in widths))
@@ -225,7 +226,7 @@ def shares(mass: Mapping, cell: Callable[[Sequence[float]], str] | None = None) 
     ]
     caption = (
         "Share of a real token's attention that goes to padding with the attention mask off and "
-        "the others on: mean over layers, heads and sides, ± half of a 95% t interval over seeds. "
+        "the others on: mean over layers, heads and sides (95% Wilson interval over seeds). "
         "With the mask on it is 0."
     )
     return Grid(("tokens in all", *widths), rows, caption)

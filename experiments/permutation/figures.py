@@ -9,7 +9,7 @@ from experiments.permutation.config import CAUSAL, LSTM
 from posenc_jax.lab.report import drawing
 from posenc_jax.lab.report.drawing import Label, name_rows, seed_dots, title_with_legend
 
-FLOOR = 1e-17  # 0 is drawn here on a logarithmic axis
+FLOOR = drawing.ROUNDING["float64"]  # smaller errors, and 0, are drawn here
 
 
 def order(rows: Mapping) -> Figure:
@@ -60,8 +60,7 @@ def errors(rows: Mapping) -> Figure:
         line = "-" if dtype == "float32" else "--"
         curve(by_state, 0, f"nope, {dtype}", marker="s", linestyle=line, zorder=5)
     axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.set_ylim(FLOOR / 3, 30)
+    note = drawing.error_axis(axes)
     lengths = [int(n) for n in next(iter(rows.values()))["error"]["float32"]["trained"]]
     axes.set_xticks(lengths, [str(n) for n in lengths])
     axes.set_xlabel("length (tokens, log scale)")
@@ -69,7 +68,7 @@ def errors(rows: Mapping) -> Figure:
     # One label for each group of curves, at the middle one.
     middle = lambda found: sorted(found, key=lambda label: label.y)[len(found) // 2]
     drawing.margin_labels(axes, [middle(found) for found in labels.values()])
-    below = "after training · the largest over random permutations"
+    below = f"after training · the largest over random permutations · {note}"
     drawing.set_title(axes, "Equivariance error by length", below)
     return figure
 

@@ -131,7 +131,7 @@ def _rows(order: Mapping) -> Grid:
         errors.append(worst(row, "carried", ["trained"]))
         rows.append((name, share(row["pairs"]), share(row["triples"]), *map(_error, errors)))
     caption = (
-        "pairs, triples: share put in order, mean ± half of a 95% t interval over seeds. twins: "
+        "pairs, triples: share put in order, mean (95% Wilson interval over seeds). twins: "
         "largest |f(a, b) - f(b, a)| after training. untrained, trained: largest |f(Px) - P f(x)| "
         "at any length in range, float32. carried: the same after training, with each position "
         "carried along with its token."

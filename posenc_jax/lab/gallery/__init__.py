@@ -17,21 +17,22 @@ __all__ = ["catalogue", "gallery"]
 def gallery(names: Sequence[str], out: Path) -> Iterator[str]:
     """Writes out/NAME.png for each method, index.html and README.md; yields each name when drawn.
 
-    If all methods are given, other cards in the folder are deleted.
+    If all methods are given, other cards in the folder are deleted. The folder changes when all
+    cards are drawn; before, it stays as it is.
 
     Raises:
       ValueError: no such method.
     """
     names = [card(name).name for name in names]
+    pictures, drawn = {}, {}
+    for name, pictures[name], drawn[name] in _drawn(names):
+        yield name
     out.mkdir(parents=True, exist_ok=True)
     if set(names) == set(CATALOG):
         for old in out.glob("*.png"):
             old.unlink()
-    drawn = {}
-    for name, png, svg in _drawn(names):
+    for name, png in pictures.items():
         (out / f"{name}.png").write_bytes(png)
-        drawn[name] = svg
-        yield name
     (out / "index.html").write_text(page.html(drawn), "utf-8")
     (out / "README.md").write_text(page.readme(names), "utf-8")
 

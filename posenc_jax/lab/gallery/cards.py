@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from posenc_jax.encodings import card
 from posenc_jax.encodings.card import Card
-from posenc_jax.lab.gallery import measure
+from posenc_jax.lab.gallery import measure, turns
 from posenc_jax.lab.gallery.measure import LENGTHS, SIDE, SPAN, TRAINED, Band
 from posenc_jax.lab.gallery.panels import SMALL, THIN, Curve, Panel, curves, heat, in_order, put
 from posenc_jax.lab.report import drawing
@@ -24,6 +24,7 @@ WAVES = (0, 4, 10, 16)  # channels drawn as curves
 WIDTHS = (3.2, 2.0, 1.1)  # of lines, thinner on top, as they may coincide
 REACH = 160  # distances to either side at which a bias is drawn
 LEAST = 1e-4  # smaller differences of scores are rounding
+WIDTH = 1400  # of a card in pixels
 COLUMNS, LETTERS = 3, 46  # panels in a row; letters of a title over one column
 AXES = ("time", "row", "column")
 SMALLER: dict[Any, Any] = {
@@ -46,6 +47,8 @@ def panels(name: str) -> list[Panel]:
         found += _tables(name)
     if method.kind == "positions":
         found += _assigned(method)
+    if method.kind == "rotary" and method.axes < 2:
+        found += turns.angles(method)
     if method.kind == "bias" and method.axes == 1:
         found += _biases(method)
     if method.kind == "content":
@@ -54,6 +57,7 @@ def panels(name: str) -> list[Panel]:
         title = "What position adds, random content"
         found.append(curves(title, below, drawn, "distance", "score"))
     found += _kernels(method)
+    found += turns.masks(method)
     found += _past(method) if method.axes < 2 else _images(method)
     return found
 
@@ -80,7 +84,7 @@ def png(name: str, drawn: Sequence[Panel]) -> bytes:
     from PIL import Image
 
     small = io.BytesIO()
-    image = Image.open(io.BytesIO(_saved(name, drawn, True, format="png", dpi=90)))
+    image = Image.open(io.BytesIO(_saved(name, drawn, True, format="png")))
     shades = image.convert("RGB").quantize(256, dither=Image.Dither.NONE)
     shades.save(small, format="png", optimize=True)
     return small.getvalue()
@@ -99,7 +103,8 @@ def svg(name: str, drawn: Sequence[Panel]) -> str:
 def _saved(name: str, drawn: Sequence[Panel], titled: bool, **options: Any) -> bytes:
     buffer = io.BytesIO()
     with drawing.styled(name), matplotlib.rc_context(SMALLER):
-        figure(name, drawn, titled).savefig(buffer, **options)
+        made = figure(name, drawn, titled)
+        made.savefig(buffer, dpi=WIDTH / made.get_figwidth(), **options)
     return buffer.getvalue()
 
 
@@ -184,13 +189,18 @@ def _kernels(method: Card) -> Iterator[Panel]:
     names = AXES[-method.axes :]
     for axis in range(max(method.axes, 1)):
         band = measure.kernel(method.name, axis)
-        widest = _gap(band.high, band.low)
+        widest, drawn = _gap(band.high, band.low), _of_heads(band)
+        if method.kind == "rotary" and method.axes < 2 and method.name != "rope":
+            rope = measure.kernel("rope")
+            under = Curve(rope.x, rope.mean[0], "rope", drawing.MUTED, width=THIN)
+            drawn = [under, *(c._replace(label=c.label or method.name) for c in drawn)]
         title = f"Along the {names[axis]}" if method.axes > 1 else "Expected score"
         spread = "the same at all positions"
         if widest > LEAST:
             spread = f"spread over positions: up to {widest:.2g}"
-        yield curves(title + _partner(method), f"a token with its like; {spread}", _of_heads(band),
-                     "distance", "score", level=measure.HEAD**0.5)  # fmt: skip
+        said = f"a token with its like; {spread}"
+        yield curves(title + _partner(method), said, drawn, "distance",
+                      "score", level=measure.HEAD**0.5)  # fmt: skip
 
 
 def _partner(method: Card) -> str:
@@ -209,12 +219,20 @@ def _of_heads(band: Band) -> list[Curve]:
 
 
 def _by_length(found: Mapping[int, np.ndarray]) -> list[Curve]:
-    """Returns the curves of sequences of these lengths, without those that are all NaN."""
-    return [
-        Curve(np.arange(n), y, f"n = {n}" if n == LENGTHS[0] else str(n), color, width=width)
-        for (n, y), color, width in zip(found.items(), COLORS, WIDTHS, strict=False)
-        if np.isfinite(y).any()
-    ]
+    """Returns the curves of sequences of these lengths, without those that are all NaN.
+
+    Where a longer one begins as a shorter one, the longer one is drawn for both.
+    """
+    known = {n: y for n, y in found.items() if np.isfinite(y).any()}
+    drawn, waiting = [], []
+    for (n, y), color, width in zip(known.items(), COLORS, WIDTHS, strict=False):
+        waiting.append(str(n))
+        longer = next((other for m, other in known.items() if m > n), None)
+        if longer is None or _gap(y, longer[:n]) > LEAST:
+            label = ("" if drawn else "n = ") + ", ".join(waiting)
+            drawn.append(Curve(np.arange(n), y, label, color, width=width))
+            waiting = []
+    return drawn
 
 
 def _gap(a: np.ndarray, b: np.ndarray) -> float:

@@ -17,12 +17,17 @@ const decoded = new Map();
 // The points of a method, from base64 of gzip; see `packed` in explorer.py.
 async function decode(name) {
   if (decoded.has(name)) return;
-  const packed = Uint8Array.from(atob(data.methods[name].bytes), (c) => c.charCodeAt(0));
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-  const buffer = await new Response(stream).arrayBuffer();
+  const buffer = await unpacked(data.methods[name].bytes);
+  const maps = data.trained[name] && new Uint8Array(await unpacked(data.trained[name].bytes));
   const size = new DataView(buffer).getUint32(0, true);
   const text = new TextDecoder().decode(new Uint8Array(buffer, 4, size));
-  decoded.set(name, { ...JSON.parse(text), buffer, start: 4 + size, read: new Map() });
+  decoded.set(name, { ...JSON.parse(text), maps, buffer, start: 4 + size, read: new Map() });
+}
+
+async function unpacked(bytes) {
+  const packed = Uint8Array.from(atob(bytes), (c) => c.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).arrayBuffer();
 }
 
 // A frame as {values, shape}; NaN is not defined. Turns are in [0, 1).
@@ -67,7 +72,7 @@ function look(name) {
   for (const [knob, values] of Object.entries(data.methods[name].knobs))
     index = index * values.length + values.indexOf(own[knob]);
   const point = method.points[index], order = view.chosen.indexOf(name);
-  const shown = { name, options: own, color: `var(--c${order % COLORS})`,
+  const shown = { name, options: own, maps: method.maps, color: `var(--c${order % COLORS})`,
     dash: [null, "7 3", "2 3"][Math.floor(order / COLORS) % 3] };
   if (typeof point === "string") return { ...shown, refused: point };
   for (const field of ["kernel", "matrix", "past", "angle", "wave", "code"])
@@ -188,7 +193,7 @@ function usable(shown) {
     [name, (method) => name in method.options]));
   const timed = (method) => method.angle || method.code;
   const uses = { ...usedBy, length: () => true, pair: (method) => method.angle, time: timed,
-    play: timed, row: (method) => new Set(method.rows).size > 1 };
+    play: timed, row: (method) => method.maps || new Set(method.rows).size > 1 };
   for (const [id, use] of Object.entries(uses)) {
     const control = document.getElementById(id);
     if (control) control.disabled = !shown.some(use);

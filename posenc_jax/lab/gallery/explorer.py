@@ -8,15 +8,17 @@ import gzip
 import json
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from html import escape
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from posenc_jax.encodings import card
 from posenc_jax.encodings.describe import facts, summary
-from posenc_jax.lab.gallery import page, points
+from posenc_jax.lab.gallery import page, points, trained
 from posenc_jax.lab.gallery.points import Point
 from posenc_jax.lab.hosts.files import write_text
 from posenc_jax.lab.report import webpage
@@ -32,14 +34,40 @@ STORED = {"kernel": "u16", "past": "u16", "matrix": "u8", "code": "u8", "angle":
 def explorer(names: Sequence[str], path: Path) -> Iterator[str]:
     """Measures the methods and writes the page; yields each name when it is measured.
 
+    Those of `trained.METHODS` are trained first.
+
     FieldError: no such method.
     """
     names, methods = [card(name).name for name in names], {}
-    for name in names:
-        methods[name] = packed(name, points.points(name))
-        yield name
+    maps = {name: packed_maps(trained.maps(name)) for name in trained.METHODS if name in names}
+    with _compiled_quickly():
+        for name in names:
+            methods[name] = packed(name, points.points(name))
+            yield name
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, html(methods))
+    write_text(path, html(methods, maps))
+
+
+@contextmanager
+def _compiled_quickly() -> Iterator[None]:
+    """Compiles with few optimizations: programs are small, and run a few times only."""
+    before = jax.config.values["jax_disable_most_optimizations"]
+    jax.config.update("jax_disable_most_optimizations", True)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_disable_most_optimizations", before)
+
+
+def packed_maps(maps: trained.Maps) -> dict[str, Any]:
+    """Returns maps as JSON can hold them: `bytes` is base64 of gzip of 255 times the square roots
+    of `within` and then of `beyond`, a byte each; `shape` is [layers, heads, queries].
+    """
+    raw = b"".join(np.round(255 * np.sqrt(w_NHQK)).astype(np.uint8).tobytes() for w_NHQK in maps)
+    return {
+        "shape": maps.within.shape[:3],
+        "bytes": base64.b64encode(gzip.compress(raw, mtime=0)).decode(),
+    }
 
 
 def packed(name: str, found: Iterable[Point | str]) -> dict[str, Any]:
@@ -106,9 +134,10 @@ def _ends(known: np.ndarray) -> tuple[float, float]:
     return (float(known.min()), float(known.max())) if known.size else (0.0, 0.0)
 
 
-def html(methods: dict[str, dict[str, Any]]) -> str:
-    """Returns the page of methods as `packed` gives them."""
+def html(methods: dict[str, dict[str, Any]], maps: dict[str, dict[str, Any]]) -> str:
+    """Returns the page of methods as `packed` gives them, and of the maps of trained models."""
     data = {
+        "trained": maps,
         "methods": methods,
         "families": {page.FAMILIES[kind]: own for kind, own in page.families(methods).items()},
         "first": [name for name in FIRST if name in methods] or list(methods)[:1],
@@ -139,6 +168,7 @@ def how_to_read() -> list[str]:
         "by the library, for each choice of options that the controls offer.",
         "A score is an attention logit minus the logit without positions: it is what position "
         "adds. Two tokens of the same content are compared, and the score is the mean over "
-        "contents; methods by content get random tokens. Parameters are not trained; those that "
-        "would start at zero are drawn. A method that only gives positions stands before rope.",
+        "contents; methods by content get random tokens. A method that only gives positions "
+        "stands before rope. Parameters are not trained, but in the section on attention; those "
+        "that would start at zero are drawn.",
     ]

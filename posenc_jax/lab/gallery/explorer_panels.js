@@ -6,6 +6,7 @@ function panels(shown) {
   const drawn = shown.filter((method) => !method.refused);
   const turning = drawn.filter((method) => method.angle);
   const coded = drawn.filter((method) => method.code);
+  const learned = drawn.filter((method) => method.maps);
   return [
     element("div", { class: "chosen" }, ...shown.map(chip)),
     drawn.length ? section("Score by distance", "What position adds to the score of a key this far "
@@ -18,6 +19,8 @@ function panels(shown) {
     drawn.length ? section("Queries and keys", `Scores of ${data.matrix} queries (rows) and keys `
       + "(columns), for each head, or each layer, that differs. Blue is below zero, orange above; "
       + "grey is not seen, or not defined.", grid(drawn.map(matrices), "maps")) : null,
+    learned.length ? section("Attention of a trained model", trainedText(),
+      ...learned.map(attention)) : null,
     turning.length ? section("Angles", "The angle of each pair of channels (rows, the fastest at "
       + "the top) at each position (columns). Colours are those of the clock, which shows the pair "
       + "and the position of the controls; the lines mark them.", grid(turning.map(angles))) : null,
@@ -207,6 +210,41 @@ function matrices(method) {
       element("small", {}, method.rows.length > 1 ? `${said}: ${ends}` : ends));
   });
   return figure(method, "", element("div", { class: "heads" }, ...made));
+}
+
+function trainedText() {
+  const [layers, heads, n] = Object.values(data.trained)[0].shape;
+  return `Small models of ${layers} layers and ${heads} heads, each trained on windows of ${n} bytes `
+    + `of source text: ${Object.keys(data.trained).join(", ")}. The weights of the head of the `
+    + `controls for ${n} bytes (rows: queries, columns: keys), the mean over windows: alone, as in `
+    + `training; after ${n} other bytes, beyond the trained length, with the keys of both, parted by `
+    + "the line; and the difference, beyond minus within, for the keys that both have: blue is less "
+    + "attention, orange more. Colours of weights are their square roots.";
+}
+
+// Maps of one head in each layer: within, beyond, and their difference.
+function attention(method) {
+  const [layers, heads, n] = data.trained[method.name].shape, head = Math.min(view.row, heads - 1);
+  const whole = layers * heads * n * n, page = rgb("page"), ink = rgb("c0");
+  const root = (code) => mix(page, ink, code / 255), weight = (code) => (code / 255) ** 2;
+  const rows = [...Array(layers).keys()].map((layer) => {
+    const at = layer * heads + head, title = `${method.name}, layer ${layer + 1}, head ${head + 1}`;
+    const within = method.maps.subarray(at * n * n, (at + 1) * n * n);
+    const beyond = method.maps.subarray(whole + 2 * at * n * n, whole + 2 * (at + 1) * n * n);
+    const gap = Float32Array.from(within, (code, i) =>
+      weight(beyond[2 * n * Math.floor(i / n) + n + i % n]) - weight(code));
+    const most = Math.max(...gap.map(Math.abs)), color = signed(gap);
+    return element("div", { class: "sides" },
+      named(`layer ${layer + 1}, within`, heat(n, n, (i) => root(within[i]), `${title}, within`)),
+      named("beyond", marked(heat(2 * n, n, (i) => root(beyond[i]), `${title}, beyond`), 0.5)),
+      named(`difference, at most ${most.toFixed(3)}`,
+        heat(n, n, (i) => color(gap[i]), `${title}, difference`)));
+  });
+  return figure(method, ` head ${head + 1}`, ...rows);
+}
+
+function named(text, picture) {
+  return element("div", {}, element("small", {}, text), picture);
 }
 
 function marked(canvas, x, y, length, most) {

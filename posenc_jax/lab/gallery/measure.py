@@ -21,6 +21,7 @@ from posenc_jax.layout import Layout, full, layout
 TRAINED = 64  # tokens that a bounded method is made for where past and present are compared
 LENGTHS = (TRAINED, 2 * TRAINED, 4 * TRAINED)
 SPAN, SPAN_2D = 128, 24  # distances, along a sequence and along an axis of an image
+WINDOW = 16  # tokens that a method with a window sees where its mask is shown
 SIDE = 14  # patches along an image that a bounded method is made for
 HEAD, HEADS, LAYERS = 64, 4, 6
 DRAWS, INITS = 8, 3  # of contents where an expectation is estimated, of parameters
@@ -228,6 +229,18 @@ def past(name: str, policy: str) -> dict[int, np.ndarray]:
         s_IN = np.stack([*made.scores(x_BTD, at, last)]) - plain
         found[n] = of_known(np.nanmean, s_IN, axis=(0, 1, 2))[0, ::-1]
     return found
+
+
+def seen(name: str, layer: int = 0) -> np.ndarray:
+    """Returns 1 where a query sees a key in a layer's first head, else 0, [TRAINED, TRAINED].
+
+    A method with a window has one of WINDOW tokens.
+    """
+    made = setup(name, 1, length=TRAINED, window=WINDOW, distance=WINDOW)
+    x_BTD = unlike(made, TRAINED)[:1]
+    at = line(made.card, TRAINED, axis=max(made.card.axes, 1) - 1)
+    (found,) = made.scores(x_BTD, at, slice(None), layer=layer)
+    return np.isfinite(found[0, 0]).astype(float)
 
 
 def image(name: str, policy: str, side: int, times: Sequence[int] = (0,)) -> np.ndarray:

@@ -14,6 +14,7 @@ from posenc_jax.lab.report.drawing import COLORS, GRID, INK, MUTED
 SMALL = 7.5
 SIGNED = matplotlib.colormaps["RdBu_r"].with_extremes(bad=GRID)
 RISING = matplotlib.colormaps["YlGnBu"].with_extremes(bad=GRID)
+CYCLIC = matplotlib.colormaps["twilight_shifted"].with_extremes(bad=GRID)
 ORDERED = LinearSegmentedColormap.from_list("ordered", [COLORS[0], COLORS[2], COLORS[4]])
 THIN = 1.2  # width of the lines of several heads or layers
 FLAT = 1e-3  # curves that vary by less, or by less than this share of their value, look flat
@@ -110,6 +111,7 @@ def heat(
     x_ends: tuple[float, float] | None = None,
     first: int = 0,
     square: bool = False,
+    cyclic: bool = False,
 ) -> Panel:
     """Returns a panel with a heatmap of [rows, columns]; NaN is grey.
 
@@ -121,6 +123,7 @@ def heat(
       x_ends: left and right edge; None: columns count from 0.
       first: number of the first row, which is the lowest one.
       square: pixels are square, and the first row is the highest one.
+      cyclic: values are turns, of which -1/2 and 1/2 are the same.
     """
     rows, columns = values.shape
     left, right = x_ends or (-0.5, columns - 0.5)
@@ -133,11 +136,12 @@ def heat(
         if high - low < 1e-5 * abs(high):  # no colours for rounding errors
             low, high = min(0.0, low), max(0.0, high)
         signed = low < 0 < high
+        colors = CYCLIC if cyclic else SIGNED if signed else RISING
         if signed:
             high = max(-low, high)
             low = -high
         shown = axes.imshow(
-            values, cmap=SIGNED if signed else RISING, vmin=low, vmax=high, interpolation="none",
+            values, cmap=colors, vmin=low, vmax=high, interpolation="none",
             origin="lower", extent=(left, right, bottom, top),
             aspect="equal" if square else "auto",
         )  # fmt: skip

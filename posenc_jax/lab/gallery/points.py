@@ -88,7 +88,7 @@ def point(name: str, head: int, options: Mapping[str, Any]) -> Point:
     layers = made.dims.layers
     each = [_layer(made, n) for n in range(layers)]
     kernel, matrix, past = (np.concatenate(found) for found in zip(*each, strict=True))
-    angle = _angle(made)
+    angle = angles(made)
     rows, firsts = _alike(kernel, matrix, past, *([] if angle is None else [angle]))
     kernel, matrix, past = kernel[firsts], matrix[firsts], past[firsts]
     relative = _same(matrix, _by_distance_alone(kernel[:, 0]))
@@ -102,7 +102,7 @@ def point(name: str, head: int, options: Mapping[str, Any]) -> Point:
         matrix=None if relative else matrix,
         past=None if unmoved else past,
         angle=angle if angle is None or len(angle) == 1 else angle[firsts],
-        wave=None if angle is None else _wave(angle if len(angle) == 1 else angle[firsts]),
+        wave=None if angle is None else wavelengths(angle if len(angle) == 1 else angle[firsts]),
         code=code,
     )
 
@@ -175,7 +175,7 @@ def _alike(*found: np.ndarray) -> tuple[list[int], list[int]]:
     return rows, firsts
 
 
-def _angle(made: Setup) -> np.ndarray | None:
+def angles(made: Setup) -> np.ndarray | None:
     """Returns the angles of the queries' pairs in the first layer, in turns; None: none turn."""
     at = measure.line(made.card, SPAN, axis=max(made.card.axes, 1) - 1)
     view = frame(made.encoding, made.params[0], at, made.dims, form="dense")
@@ -193,7 +193,7 @@ def _turns(leaf: Any) -> bool:
     return isinstance(leaf, Turn)
 
 
-def _wave(angle_RFT: np.ndarray) -> np.ndarray:
+def wavelengths(angle_RFT: np.ndarray) -> np.ndarray:
     """Returns the tokens for a turn of each pair whose angle grows by the same from each token."""
     step_RFT = np.diff(angle_RFT, axis=2)
     step_RFT -= np.round(step_RFT)

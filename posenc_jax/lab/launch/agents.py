@@ -9,8 +9,8 @@ import yaml
 from posenc_jax.lab.config.sweeps import Sweep, text
 
 
-def write(sweep: Sweep, project: str, folder: Path) -> Path:
-    """Writes FOLDER/wandb.yaml and returns its path. An agent runs each point in its own process.
+def files(sweep: Sweep, project: str, folder: Path) -> dict[Path, str]:
+    """Returns FOLDER/wandb.yaml and its text. An agent runs each point in its own process.
 
     If the points are all combinations of their fields' values, the file has a grid over the fields;
     otherwise a grid over the points' names, which scripts/sweep.py looks up.
@@ -29,10 +29,8 @@ def write(sweep: Sweep, project: str, folder: Path) -> Path:
         ],
         "parameters": fields or {"point": {"values": [point.name for point in sweep.points]}},
     }  # fmt: skip
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "wandb.yaml"
-    path.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), "utf-8")
-    return path
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+    return {folder / "wandb.yaml": text}
 
 
 def _grid(sweep: Sweep) -> dict[str, dict[str, Any]]:

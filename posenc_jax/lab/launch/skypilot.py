@@ -6,10 +6,12 @@ W&B, so it is installed in an environment of its own, and its loader runs in tha
 """
 
 import json
+import platform
 import re
 import shlex
 import shutil
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 from posenc_jax.lab.config.sweeps import Sweep
@@ -28,6 +30,7 @@ SLICES = {
     "v5p": _POWERS,
     "v6e": (1, 4, 8, 16, 32, 64, 128, 256),
 }
+BY_CHIP = ("v5litepod", "v6e")  # whose names count chips; those of others count two cores a chip
 TPUS = [f"{kind}-{size}" for kind, sizes in SLICES.items() for size in sizes]
 
 # MOUNT_CACHED is the mode in which files can be appended to.
@@ -47,7 +50,7 @@ file_mounts:
 setup: |
   set -e
   python3 -m pip install --quiet --user uv
-  python3 -m uv venv --quiet --allow-existing --python 3.11 ~/posenc
+  python3 -m uv venv --quiet --allow-existing --python {python} ~/posenc
   python3 -m uv pip install -q --python ~/posenc -r requirements.txt -c requirements.txt 'jax[tpu]'
 run: {run}
 """
@@ -71,11 +74,11 @@ def accelerator(tpu: str) -> str:
     return f"tpu-{name}"
 
 
-def write(
+def files(
     sweep: Sweep, folder: Path, *, tpu: str, bucket: str, spot: bool, recovery: str
-) -> list[Path]:
-    """Writes FOLDER/skypilot/NAME.yaml, a task, for each point and returns the paths. The folder of
-    a run is in the bucket, so that the run can be resumed on another machine.
+) -> dict[Path, str]:
+    """Returns FOLDER/NAME.yaml, a task, for each point, with their texts. The folder of a run is in
+    the bucket, so that the run can be resumed on another machine.
 
     Raises:
       ValueError: one line names the flag, the value and the choices.
@@ -92,16 +95,47 @@ def write(
         "again": Interrupted.status,
         "bucket": bucket,
     }
-    folder = folder / "skypilot"
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = []
+    found = {}
     for name, point in zip(_names(sweep), sweep.points, strict=True):
         command = sweep.command(point, f"/posenc_runs/{sweep.name}/{point.name}")
         fields = {**shared, "name": name, "run": f"~/posenc/bin/python {shlex.join(command)}"}
         quoted = {key: json.dumps(value, ensure_ascii=False) for key, value in fields.items()}
-        paths.append(folder / f"{name}.yaml")
-        paths[-1].write_text(TASK.format(**quoted), "utf-8")
-    return paths
+        task = TASK.format(**quoted, python=platform.python_version())
+        found[folder / f"{name}.yaml"] = task
+    return found
+
+
+def slice_note(tpu: str, rows: int) -> str:
+    """Returns what a slice is, and a warning if it has more chips than there are rows to spread.
+
+    Args:
+      tpu: as of `accelerator`.
+      rows: the most rows that a run of the sweep computes at once: seeds times batch.
+    """
+    kind, size = accelerator(tpu).removeprefix("tpu-").rsplit("-", 1)
+    chips = int(size) // (1 if kind in BY_CHIP else 2)
+    told = f"{tpu}: {chips} chip{'s' * (chips > 1)} for each point"
+    if chips > rows:
+        return f"{told}; warning: a step has {rows} rows, so that {chips - rows} chips stay idle"
+    return told
+
+
+def refuse_data(tasks: Iterable[str], root: Path) -> None:
+    """Refuses tasks whose data does not travel with the repository.
+
+    Raises:
+      ValueError: one line names the task.
+    """
+    for task in tasks:
+        kind, _, name = task.partition(":")
+        if kind == "file" and not Path(root, name).resolve().is_relative_to(root.resolve()):
+            raise ValueError(f"config.task.name: {task} lies outside {root}, which is all that "
+                             "travels; copy the file into it")  # fmt: skip
+        if kind == "tfds":
+            raise ValueError(
+                f"config.task.name: {task} is prepared on this machine and does not travel to a "
+                "cloud machine; take a task with data of its own"
+            )
 
 
 LOADER = """

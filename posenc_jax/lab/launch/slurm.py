@@ -1,6 +1,7 @@
 """Writes a sweep as a Slurm job array: a file of commands, and the script that runs them."""
 
 import shlex
+import sys
 from pathlib import Path
 
 from posenc_jax.lab.config.sweeps import Sweep
@@ -8,7 +9,7 @@ from posenc_jax.lab.hosts.exit_status import Interrupted
 
 SCRIPT = """#!/bin/bash
 #SBATCH --job-name={name}
-#SBATCH --array=0-{last}
+#SBATCH --array=0-{last}{limit}
 #SBATCH --output={folder}/%x-%a.log
 #SBATCH --open-mode=append
 #SBATCH --requeue
@@ -23,25 +24,27 @@ exit $status
 """
 
 
-def write(sweep: Sweep, folder: Path, root: Path) -> Path:
-    """Writes FOLDER/commands.txt and FOLDER/slurm.sh; returns the script, which sbatch takes."""
+def files(sweep: Sweep, folder: Path, root: Path, at_once: int = 0) -> dict[Path, str]:
+    """Returns FOLDER/commands.txt and FOLDER/slurm.sh, which sbatch takes, with their texts.
+
+    The jobs use this Python. At most `at_once` of them run at a time; 0: as many as Slurm starts.
+
+    Raises:
+      ValueError: at_once is negative.
+    """
+    if at_once < 0:
+        raise ValueError(f"--at-once: {at_once} is negative; 0 is no limit")
     folder = folder.resolve()
-    folder.mkdir(parents=True, exist_ok=True)
     commands = folder / "commands.txt"
-    lines = [
-        shlex.join(["python", *sweep.command(point, folder / point.name)]) for point in sweep.points
-    ]
-    commands.write_text("".join(f"{line}\n" for line in lines), "utf-8")
-    script = folder / "slurm.sh"
-    script.write_text(
-        SCRIPT.format(
-            name=sweep.name,
-            last=len(lines) - 1,
-            folder=shlex.quote(str(folder)),
-            root=shlex.quote(str(root)),
-            commands=shlex.quote(str(commands)),
-            again=Interrupted.status,
-        ),
-        "utf-8",
+    python = [sys.executable]
+    lines = [shlex.join(python + sweep.command(p, folder / p.name)) for p in sweep.points]
+    script = SCRIPT.format(
+        name=sweep.name,
+        last=len(lines) - 1,
+        limit=f"%{at_once}" if at_once else "",
+        folder=shlex.quote(str(folder)),
+        root=shlex.quote(str(root)),
+        commands=shlex.quote(str(commands)),
+        again=Interrupted.status,
     )
-    return script
+    return {commands: "".join(f"{line}\n" for line in lines), folder / "slurm.sh": script}

@@ -17,7 +17,7 @@ Sections = Callable[[runs.StoredRun], tuple[str, Sequence[Section]]]
 def show(
     workdir: str | Path, sections: Sections | None = None, console: Console | None = None
 ) -> None:
-    """Draws the figures, writes report.html, prints texts, tables and the page's path.
+    """Draws the figures, writes report.html and the tables' files, prints texts and tables.
 
     Args:
       workdir: the folder of a finished run.
@@ -29,11 +29,12 @@ def show(
       ValueError: the folder holds no finished run.
     """
     # They import Matplotlib, which takes a fifth of a run's start.
-    from posenc_jax.lab.report import length_table, terminal, webpage
+    from posenc_jax.lab.report import length_table, tables, terminal, webpage
 
     run, console = runs.read(workdir), console or Console()
     lead, shown = (sections or length_table.page)(run)
     for section in shown:
         terminal.show(section, console)
+    tables.save(run.path / "tables", shown)
     path = webpage.write(run, lead, shown)
     console.print(f"report: {path}", highlight=False, soft_wrap=True)

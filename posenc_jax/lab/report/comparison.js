@@ -9,7 +9,7 @@ data.lines.forEach((line, i) => {
   line.dash = DASHES[(twin + Math.floor(color / 7)) % DASHES.length];
   line.shown = true;
 });
-const view = { metric: data.metrics[0]?.name, length: null, looked: null, layer: 0,
+const view = { metric: data.metrics[0]?.name, curve: Object.keys(data.training)[0], length: null, looked: null, layer: 0,
   seeds: true, band: true };
 const shown = () => data.lines.filter((line) => line.shown);
 
@@ -18,7 +18,7 @@ const metric = () => data.metrics.find((found) => found.name === view.metric);
 function byLength() {
   return chart((line) => line.cells[view.metric] ?? [], {
     title: "by length", axis: "test length (log scale); dotted: trained length",
-    yAxis: metric().label, logX: true, dots: true,
+    yAxis: metric().label, logX: true, dots: true, share: metric().share,
     baselines: data.baselines[view.metric],
     trained: (line) => line.trained, head: (x) => `length ${x}` });
 }
@@ -37,23 +37,30 @@ function table() {
       const row = (line.cells[view.metric] ?? []).find((found) => found[0] === n);
       if (!row) return element("td", { class: "muted" }, "—");
       const value = number(row[1]), top = value === best[i];
-      const half = row[2] == null ? null : element("small", {}, `±${number(row[1] - row[2])}`);
+      const half = row[2] == null ? null : element("small", {}, spread(row));
       const title = `seeds: ${row[4].map(number).join(", ")}`;
       return element("td", { title }, top && shown().length > 1 ? element("b", {}, value) : value,
         half);
     })));
   const head = element("tr", {}, element("th", {}, "length"),
     ...lengths.map((n) => element("th", { scope: "col" }, String(n))));
-  const caption = `${metric().label}, ${metric().better} is better: mean ± half of a 95% t ` +
-    "interval over seeds; bold: the best of the lines shown, ties at the printed precision too; " +
+  const caption = `${metric().label}, ${metric().better} is better: mean and ${metric().interval} ` +
+    "over seeds; bold: the best of the lines shown, ties at the printed precision too; " +
     "point at a cell for its seeds";
   return element("div", { class: "wide" }, element("table", {}, element("caption", {}, caption),
     element("thead", {}, head), element("tbody", {}, ...rows)));
 }
 
+// The interval of a row, as text: its ends for a share, else half its width.
+function spread([, mean, low, high]) {
+  const end = (x) => number(x).replace(/^0/, "");
+  return metric().share ? `${end(low)}–${end(high)}` : `±${number(mean - low)}`;
+}
+
 function training() {
-  return chart((line) => line.training, { title: "training loss", axis: "step",
-    yAxis: "loss (nats per token)", head: (x) => `step ${x}` });
+  return chart((line) => line.training[view.curve], { title: data.training[view.curve],
+    axis: "step (optimizer updates)", yAxis: data.training[view.curve],
+    logY: view.curve === "grad_norm", head: (x) => `step ${x}` });
 }
 
 function lengths() {
@@ -63,11 +70,11 @@ function lengths() {
 
 function byPosition() {
   const length = view.length ?? lengths().at(-1);
-  // Positions count from 0, which a log axis cannot show.
+  // Records count positions from 0, the page from 1.
   return chart((line) => (line.positions[length] ?? []).map((row) => [row[0] + 1, ...row.slice(1)]),
-    { title: "by position", axis: "position in the window (log scale); dotted: trained length",
-      yAxis: data.metrics[0].label, logX: true, tick: (x) => String(x - 1),
-      trained: (line) => line.trained + 1, head: (x) => `from position ${x - 1}` });
+    { title: "by position", axis: "position, log scale; dotted: trained length",
+      yAxis: data.metrics[0].label, logX: true, share: data.metrics[0].share,
+      trained: (line) => line.trained, head: (x) => `from position ${x}` });
 }
 
 // A square for each head: rows are queries, columns keys, opacity is the root of the weight.
@@ -150,7 +157,7 @@ function draw() {
   if (!metric()) return;
   slots.length.replaceChildren(byLength());
   slots.table.replaceChildren(table());
-  slots.training.replaceChildren(training());
+  if (view.curve) slots.training.replaceChildren(training());
   if (lengths().length) slots.position.replaceChildren(byPosition());
   if (looked().length) slots.attention.replaceChildren(...attention());
 }
@@ -175,7 +182,10 @@ function build() {
       toggle("seeds", "seeds"), toggle("intervals of 3 seeds or more", "band"),
       search, button("all", all(true)), button("none", all(false)));
     main.append(element("div", { class: "lines" }, tools, slots.chips),
-      section("By test length", slots.length, slots.table), section("Training", slots.training));
+      section("By test length", slots.length, slots.table));
+    const trained = Object.entries(data.training);
+    if (trained.length) main.append(section("Training", element("div", { class: "bar" },
+      choice("curve", trained, view.curve, (value) => { view.curve = value; })), slots.training));
     if (lengths().length) main.append(section("By position in the window",
       element("div", { class: "bar" }, choice("length", lengths().map((n) => [n, n]),
         lengths().at(-1), (value) => { view.length = Number(value); })), slots.position));

@@ -8,7 +8,7 @@ import base64
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,8 +17,11 @@ import numpy as np
 
 from posenc_jax.lab.config.sweeps import dotted
 from posenc_jax.lab.hosts.files import write_text
-from posenc_jax.lab.report import summaries
-from posenc_jax.lab.report.statistics import interval
+from posenc_jax.lab.report import curves, summaries
+from posenc_jax.lab.report.sections import Cell, Grid, Section
+from posenc_jax.lab.report.statistics import Interval
+from posenc_jax.lab.report.summaries import number, share_ends
+from posenc_jax.lab.report.tables import save
 from posenc_jax.lab.report.webpage import html_page
 from posenc_jax.lab.runs import TIMES, Record, StoredRun, read
 
@@ -26,6 +29,8 @@ HERE = Path(__file__).parent
 SCRIPTS = ("elements.js", "chart.js", "comparison.js")
 RAW = ("report.html", "config.json", "metrics.jsonl", "summary.json")
 IGNORED = ("wandb", "seeds", "first_seed")  # parts of a config that do not tell lines apart
+TRAINING = {"valid": "validation loss", **curves.BELOW}  # besides the training loss
+NAMED = 3  # encodings that a title lists
 POINTS, DIGITS = 200, 6  # of a training curve; of a number on the page
 
 
@@ -41,8 +46,11 @@ class Line(NamedTuple):
     records: list[Record]
 
 
-def compare(workdirs: Sequence[str | Path], path: Path, title: str) -> dict[str, Any]:
+def compare(workdirs: Sequence[str | Path], path: Path, title: str = "") -> dict[str, Any]:
     """Writes the page about finished runs to `path`; returns the data that it shows.
+
+    The tables by length are beside it in PATH-tables, as CSV and LaTeX. By default the title says
+    what is compared.
 
     Raises:
       ValueError: no folder given, one given twice, or one that holds no finished run.
@@ -51,14 +59,49 @@ def compare(workdirs: Sequence[str | Path], path: Path, title: str) -> dict[str,
         raise ValueError("workdir: none given; a comparison takes one finished run or more")
     folders = [Path(workdir).resolve() for workdir in workdirs]
     labels = names(folders)
-    merged = merge([read(folder) for folder in folders], labels)
+    found = [read(folder) for folder in folders]
+    merged = merge(found, labels)
     for run, folder in zip(merged["runs"], folders, strict=True):
         there = [name for name in RAW if (folder / name).is_file()]
         base = Path(os.path.relpath(folder, path.resolve().parent)).as_posix()
         run["links"] = [[name, f"{base}/{name}"] for name in there]
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, html(merged, title))
+    save(path.with_name(f"{path.stem}-tables"), [Section(*table) for table in _tables(merged)])
+    write_text(path, html(merged, title or titled(found, merged)))
     return merged
+
+
+def titled(runs: Sequence[StoredRun], merged: Mapping[str, Any]) -> str:
+    """Returns a title: the experiments, their tasks, and how many encodings are compared."""
+    kinds = dict.fromkeys(str(run.config.get("experiment", "run")) for run in runs)
+    tasks = dict.fromkeys(run.config.get("task", {}).get("name", "") for run in runs)
+    encodings = list(dict.fromkeys(line["encoding"] for line in merged["lines"]))
+    many = f"{len(encodings)} encodings" if len(encodings) > NAMED else ", ".join(encodings)
+    on = ", ".join(filter(None, tasks))
+    said = ", ".join(kind.replace("_", " ") for kind in kinds)
+    return f"{said[:1].upper()}{said[1:]}" + (f" on {on}" if on else "") + f": {many}" * bool(many)
+
+
+def _tables(merged: Mapping[str, Any]) -> Iterator[tuple[str, list[Grid]]]:
+    """Yields the name of each metric, and a table of all lines by length."""
+    for metric in merged["metrics"]:
+        own = [(line["label"], {row[0]: row for row in line["cells"][metric["name"]]})
+               for line in merged["lines"]]  # fmt: skip
+        lengths = sorted({length for _, rows in own for length in rows})
+        rows = [[label, *(_cell(rows.get(n), metric["share"]) for n in lengths)]
+                for label, rows in own]  # fmt: skip
+        caption = f"{metric['label']}: mean over seeds, and {metric['interval']}"
+        yield metric["name"], [Grid(["length", *map(str, lengths)], rows, caption)]
+
+
+def _cell(row: Sequence | None, share: bool) -> Cell:
+    if row is None:
+        return Cell("not measured", muted=True)
+    _, mean, low, high, _ = row
+    half = "" if low is None else f"±{number(mean - low)}"
+    if share and low is not None:
+        half = share_ends(Interval(mean, low, high, 0))
+    return Cell(number(mean), half)
 
 
 def names(folders: Sequence[Path]) -> list[str]:
@@ -99,11 +142,24 @@ def merge(runs: Sequence[StoredRun], names: Sequence[str]) -> dict[str, Any]:
     fields = differing(configs)
     found = lines(runs, names, configs, fields)
     metrics = list(dict.fromkeys(name for line in found for name in _metrics(line)))
+    units = {curves.unit(line.run) for line in found}
+    unit = units.pop() if len(units) == 1 else "loss"
     return {
         "metrics": [
-            {"name": name, "label": summaries.axis_label(name), "better": summaries.better(name)}
+            {
+                "name": name,
+                "label": summaries.axis_label(name),
+                "better": summaries.better(name),
+                "share": summaries.is_share(name),
+                "interval": summaries.interval_name(name),
+            }
             for name in metrics
         ],
+        "training": {
+            name: summaries.axis_label(name) if name == unit else label
+            for name, label in ((unit, ""), *TRAINING.items())
+            if any(_training(line, name, unit) for line in found)
+        },
         "baselines": _baselines(runs),
         "lines": [
             {
@@ -111,7 +167,7 @@ def merge(runs: Sequence[StoredRun], names: Sequence[str]) -> dict[str, Any]:
                 "encoding": line.encoding,
                 "trained": line.run.summary["train_length"],
                 "cells": {name: _cells(line, name) for name in metrics},
-                "training": _training(line),
+                "training": {name: _training(line, name, unit) for name in (unit, *TRAINING)},
                 "positions": _positions(line),
                 "attention": _attention(line),
             }
@@ -164,7 +220,9 @@ def lines(
     for name, line in parts:
         label = f"{line.label} ({name})" if line.label in doubled else line.label
         found.setdefault(label, line._replace(label=label, records=[])).records.extend(line.records)
-    return [line for line in found.values() if _metrics(line) or _training(line)]
+    return [
+        line for line in found.values() if _metrics(line) or summaries.training_loss(line.records)
+    ]
 
 
 def _has_table(run: StoredRun) -> bool:
@@ -190,19 +248,26 @@ def _metrics(line: Line) -> list[str]:
 
 def _cells(line: Line, metric: str) -> list[list]:
     final = summaries.final_values(line.records, metric)
-    return _rows({length: by_seed for (_, length), by_seed in final.items()})
+    return _rows({length: by_seed for (_, length), by_seed in final.items()}, metric)
 
 
-def _training(line: Line) -> list[list]:
-    """Returns rows of the training loss, at about POINTS steps."""
-    curve = summaries.curve(summaries.training_loss(line.records), "step")
-    return _rows({step: curve[step] for step in summaries.thin(curve, POINTS)})
+def _training(line: Line, name: str, unit: str) -> list[list]:
+    """Returns rows by step of the loss, in the given unit, or of another metric of TRAINING."""
+    split, metric = ("valid", "loss") if name == "valid" else ("train", name)
+    wanted = "loss" if name == unit else metric
+    records = [r for r in line.records
+               if (r["labels"]["split"], r["metric"]) == (split, wanted)]  # fmt: skip
+    if wanted == "loss" and unit == "bits_per_byte":
+        records = [{**r, "value": r["value"] / math.log(2)} for r in records]
+    curve = summaries.curve(records, "step")
+    return _rows({step: curve[step] for step in summaries.thin(curve, POINTS)}, metric)
 
 
 def _positions(line: Line) -> dict[str, list[list]]:
     """Returns length -> rows of the run's main metric by position."""
-    wanted = summaries.by_position(line.records, line.run.summary["metric"])
-    return {str(n): _rows(summaries.curve(own, "position")) for n, own in wanted.items()}
+    metric = line.run.summary["metric"]
+    wanted = summaries.by_position(line.records, metric)
+    return {str(n): _rows(summaries.curve(own, "position"), metric) for n, own in wanted.items()}
 
 
 def _attention(line: Line) -> dict[str, Any] | None:
@@ -215,12 +280,12 @@ def _attention(line: Line) -> dict[str, Any] | None:
     return {"shape": scaled.shape[:3], "bytes": base64.b64encode(scaled.tobytes()).decode()}
 
 
-def _rows(curve: Mapping[int, Mapping[int, float]]) -> list[list]:
+def _rows(curve: Mapping[int, Mapping[int, float]], metric: str) -> list[list]:
     """Returns [x, mean, low, high, values of the seeds] at each x; None if not finite."""
-    found = []
+    found, of = [], summaries.interval_of(metric)
     for x, by_seed in curve.items():
         seeds = list(by_seed.values())
-        found.append([x, *_rounded(interval(seeds)[:3]), _rounded(seeds)])
+        found.append([x, *_rounded(of(seeds)[:3]), _rounded(seeds)])
     return found
 
 

@@ -78,12 +78,20 @@ def _extrapolation(runs: Sequence[StoredRun]) -> list[Any]:
         title, records = summaries.label(metric), [r for run in own for r in run.records]
         by_position = [r for r in records if r["metric"] == metric and "position" in r["labels"]]
         found += _lines(
-            f"{title} by test length", "length", [*means, *ends], log_x=True, line_titles=means,
+            f"{title} within and beyond the trained length, {summaries.better(metric)} is better",
+            "length", [*means, *ends], log_x=True, line_titles=means,
             line_marks=dict.fromkeys(ends, "dotted"), title_y=summaries.axis_label(metric),
         )  # fmt: skip
-        found += _lines(f"{title} by position", "position", _keys(by_position), log_x=True)
+        found += _lines(
+            f"{title} by position in the window",
+            "position",
+            _keys(by_position),
+            log_x=True,
+        )
     losses = [record for run in runs for record in summaries.training_loss(run.records)]
-    return found + _lines("training loss, every seed", "step", _keys(losses)) + _media(runs)
+    shared = _lines("training loss, mean over seeds", "step", ["train/loss"])
+    every = _lines("training loss, every seed", "step", _keys(losses))
+    return [*found, *(shared if losses else ()), *every, *_media(runs)]
 
 
 def _speed(runs: Sequence[StoredRun]) -> list[Any]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from posenc_jax.lab.config.sweeps import dotted
-from posenc_jax.lab.report import comparison, drawing
+from posenc_jax.lab.report import comparison, drawing, tables
 from posenc_jax.lab.report.markdown import Part, folded, render
 from posenc_jax.lab.report.sections import Picture, Section
 from posenc_jax.lab.runs import StoredRun
@@ -19,7 +19,7 @@ ARCHIVE = "runs.tar.xz"
 def write(
     path: Path, runs: Sequence[StoredRun], said: Sequence[str], sections: Sequence[Section]
 ) -> None:
-    """Writes the page; its figures and the archive of the runs go to the folder of the same name.
+    """Writes the page; its figures, tables and runs go to the folder of the same name.
 
     Args:
       path: of the page, which ends in ".md".
@@ -38,6 +38,7 @@ def write(
     for picture in _pictures(sections):
         with drawing.styled(picture.name):
             picture.draw().savefig(folder / f"{picture.name}.png", dpi=150)
+    tables.save(folder / "tables", sections)
     _archive(folder / ARCHIVE, runs, names)
     title = path.stem.replace("_", " ").capitalize()
     lines = [f"# {title}", "", *render([" ".join(said)], str), *_origin(runs, names, folder.name)]
@@ -84,7 +85,8 @@ def _origin(runs: Sequence[StoredRun], names: Sequence[str], folder: str) -> lis
         f"Measured {' to '.join([days[0], *days[1:][-1:]])} {by} at commit {each('commit')}, "
         f"Python {each('python')}, JAX {each('jax')} on {each('device')}, {each('cpus')} cores. "
         f"`python scripts/experiment_page.py RUN` makes this page; [{ARCHIVE}]({folder}/{ARCHIVE}) "
-        "has the runs: config, every record, summary.",
+        f"has the runs: config, every record, summary. `docs/{folder}/tables` has the tables as "
+        "CSV and LaTeX.",
         "",
         *folded("Settings", content),
     ]

@@ -1,16 +1,17 @@
 """The style and shared parts of all figures: colours, fonts, axes, dots, legends, labels."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from posenc_jax.lab.report import summaries
-from posenc_jax.lab.report.statistics import interval
+from posenc_jax.lab.report.statistics import Interval, interval
 
 INK, MUTED, GRID = "#1f2328", "#667080", "#e2e6ea"
 # Okabe and Ito's colours (2008) without black and yellow, which vanish on a dark or a light page.
@@ -21,6 +22,8 @@ MARKERS = "osD^vPX"
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)))
 TICKS = 9  # most labelled lengths on an axis
 BAND_SEEDS = 3  # the t interval of two seeds, 12.7 standard errors to each side, fills a figure
+# Half the distance from 1 to the next number: a relative change below it is rounding.
+ROUNDING = {"float32": 2.0**-24, "float64": 2.0**-53}
 LABEL_GAP = 0.055  # between two labels in the margin, as a share of the axes' height
 
 STYLE: dict[Any, Any] = {
@@ -79,22 +82,26 @@ def line_styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def shade_interval(
-    axes: Axes, x: Sequence[float], seeds: Sequence[Sequence[float]], color: str
+    axes: Axes,
+    x: Sequence[float],
+    seeds: Sequence[Sequence[float]],
+    color: str,
+    of: Callable[[Sequence[float]], Interval] = interval,
 ) -> None:
-    """Shades the 95% t interval over seeds at each x that has BAND_SEEDS seeds or more."""
+    """Shades the 95% interval over seeds at each x that has BAND_SEEDS seeds or more."""
     enough = [(at, own) for at, own in zip(x, seeds, strict=True) if len(own) >= BAND_SEEDS]
-    spread = [(at, *interval(own)[1:3]) for at, own in enough]
+    spread = [(at, *of(own)[1:3]) for at, own in enough]
     known = [row for row in spread if row[1] is not None]
     if known:
         at, low, high = zip(*known, strict=True)
         axes.fill_between(at, low, high, color=color, alpha=0.16, linewidth=0)
 
 
-def interval_note(seeds: int) -> str:
+def interval_note(seeds: int, band: str = "95% t interval") -> str:
     """Returns a note on the shaded band: what it is, or why a figure has none."""
     if seeds < BAND_SEEDS:
         return f"no band: fewer than {BAND_SEEDS} seeds"
-    return "band: 95% t interval"
+    return f"band: {band}"
 
 
 def y_limits(values: Iterable[float], baselines: Iterable[float]) -> tuple[float, float]:
@@ -164,6 +171,33 @@ def position_axis(axes: Axes, trained: int) -> None:
     axes.xaxis.set_major_formatter("{x:g}")
     axes.minorticks_off()
     trained_line(axes, trained)
+
+
+def error_axis(axes: Axes) -> str:
+    """Makes y a log axis of errors, and returns what it shows of rounding, for the line below.
+
+    A dotted line stands at the rounding error of each dtype of ROUNDING within the axis, which ends
+    at that of float64: smaller errors, and 0, are drawn there.
+    """
+    least = min(ROUNDING.values())
+    for line in axes.lines:
+        line.set_ydata([max(y, least) for y in line.get_ydata()])
+    axes.set_yscale("log")
+    axes.relim()
+    axes.autoscale_view()
+    low, high = axes.get_ylim()
+    axes.set_ylim(max(low, least / 3), high)
+    found = {dtype: at for dtype, at in ROUNDING.items() if low < at < high}
+    for at in found.values():
+        axes.axhline(at, color=MUTED, linewidth=1, linestyle=":", zorder=1)
+    said = " and ".join(f"{dtype} {at:.0e}" for dtype, at in found.items())
+    return f"dotted: rounding of {said}" if said else ""
+
+
+def whole_axis(axes: Axes, x: Iterable[float]) -> None:
+    """Makes the ticks of the x axis whole numbers, if all x are."""
+    if all(float(value).is_integer() for value in x):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def trained_line(axes: Axes, trained: int) -> None:

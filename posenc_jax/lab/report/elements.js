@@ -1,7 +1,7 @@
 "use strict";
 // What the scripts of pages share: elements of HTML and SVG, numbers, ticks of an axis.
 function element(tag, attributes = {}, ...children) {
-  const svg = ["svg", "g", "path", "line", "circle", "text", "rect"].includes(tag);
+  const svg = ["svg", "g", "path", "line", "circle", "text", "rect", "title"].includes(tag);
   const made = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag)
     : document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -17,6 +17,15 @@ function number(value) {
   if (value == null) return "not finite";
   const size = Math.abs(value);
   return size < 10 ? value.toFixed(3) : size < 100 ? value.toFixed(2) : value.toPrecision(4);
+}
+
+// Ticks of a log axis between two powers of ten: 1, 2 and 5 times each power.
+function powers(low, high) {
+  const found = [];
+  for (let n = Math.floor(low); n <= high; n++)
+    for (const m of high - low < 2 ? [1, 2, 5] : [1])
+      if (n + Math.log10(m) >= low && n + Math.log10(m) <= high) found.push(m * 10 ** n);
+  return found;
 }
 
 function ticks(low, high) {

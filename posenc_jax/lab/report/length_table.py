@@ -43,11 +43,12 @@ def _contexts(summary: Mapping) -> list[str]:
 
 def results(summary: Mapping) -> Grid:
     """Returns the table: each cell the mean and its interval, or why there is none."""
-    count = summaries.seed_count(summary)
+    count, name = summaries.seed_count(summary), summaries.interval_name(summary["metric"])
+    share = summaries.is_share(summary["metric"])
     spread = (
         "one seed, so there is no interval"
         if count == 1
-        else f"mean ± half of a 95% t interval over {count} seeds"
+        else f"mean {'and' if share else '± half of'} a {name} over {count} seeds"
     )
     metric, better = summaries.label(summary["metric"]), summary["metric_better"]
     lengths, best = summaries.lengths(summary), _best(summary)
@@ -74,7 +75,9 @@ def _cell(summary: Mapping, encoding: str, length: int, best: str | None) -> Cel
                    if (entry["encoding"], entry["length"]) == (encoding, length)]  # fmt: skip
         return Cell(NOT_MEASURED, note="".join(reasons[-1:]), muted=True)
     mean, seeds, most = number(result["mean"]), len(result["seeds"]), summaries.seed_count(summary)
-    half = "" if result["low"] is None else f"±{number(result['mean'] - result['low'])}"
+    spread = summaries.interval_of(summary["metric"])(result["seeds"])
+    half = "" if spread.half is None else f"±{number(spread.half)}"
+    half = summaries.share_ends(spread) if summaries.is_share(summary["metric"]) else half
     note = "" if seeds == most else f"{seeds} of {most} seeds"
     return Cell(mean, half, note, bold=mean == best)
 

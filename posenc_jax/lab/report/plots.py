@@ -1,5 +1,6 @@
 """Draws the figures of a run from its folder, as PNG and SVG."""
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -7,12 +8,14 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from posenc_jax.lab.report import drawing, summaries
+from posenc_jax.lab.report import curves, drawing, summaries
 from posenc_jax.lab.report.drawing import Label
 from posenc_jax.lab.report.sections import Picture
-from posenc_jax.lab.runs import StoredRun
+from posenc_jax.lab.runs import Record, StoredRun
 
-PANELS, POINTS = 6, 400  # the most panels of a figure; about the most points of a curve
+PANELS = 6  # the most panels of a figure
+
+HEAT = "YlGnBu"
 
 
 def save(folder: Path, name: str, draw: Callable[[], Figure]) -> list[Path]:
@@ -33,11 +36,14 @@ def save(folder: Path, name: str, draw: Callable[[], Figure]) -> list[Path]:
 def pictures(run: StoredRun) -> list[Picture]:
     """Returns the figures that the run has data for."""
     metric = run.summary["metric"]
-    bands = f"bands 95% t intervals of {drawing.BAND_SEEDS} seeds or more"
+    band = summaries.interval_name(metric)
+    bands = f"bands {band}s of {drawing.BAND_SEEDS} seeds or more"
+    bands = f", {bands}" if summaries.seed_count(run.summary) >= drawing.BAND_SEEDS else ""
     found = [
         Picture("by_length", lambda: by_length(run.summary), "The metric at each test length: "
-                f"lines are means over seeds, dots are seeds, {bands}. The dotted line is the "
-                "longest length in training. Dashed lines are baselines."),
+                f"lines are means over seeds, dots are seeds{bands}. The dotted line is the "
+                "longest length in training."
+                + (" Dashed lines are baselines." if run.summary["baselines"] else "")),
     ]  # fmt: skip
     if len(summaries.equal(run.summary)) > 1 and summaries.seed_count(run.summary) > 1:
         found.append(
@@ -46,14 +52,17 @@ def pictures(run: StoredRun) -> list[Picture]:
                     "seeds, bars are intervals at 95% for all comparisons together. Methods with "
                     "equal results are one line.")
         )  # fmt: skip
-    if summaries.by_position(run.records, metric):
+    if summaries.by_position(_finite(run), metric):
         found.append(
             Picture("by_position", lambda: by_position(run), "The metric at each place in the "
-                    f"window, one panel for each test length: lines are means over seeds, {bands}. "
+                    f"window, one panel for each test length: lines are means over seeds{bands}. "
                     "The dotted line is the last position in training.")
         )  # fmt: skip
+        found.append(Picture("position_by_length", lambda: position_by_length(run), "The metric at "
+                     "each position (columns) of windows of each length (rows), the mean over "
+                     "seeds. The dotted line is the last position in training."))  # fmt: skip
     if summaries.training_loss(run.records):
-        found.append(Picture("training", lambda: training(run), "The training loss at each step."))
+        found.append(Picture("training", lambda: curves.training(run), curves.caption(run)))
     return found
 
 
@@ -74,18 +83,23 @@ def by_length(summary: Mapping) -> Figure:
             continue
         x, mean = [length for length, _ in rows], [cell["mean"] for _, cell in rows]
         axes.plot(x, mean, zorder=3, **style)
-        drawing.shade_interval(axes, x, [cell["seeds"] for _, cell in rows], style["color"])
+        seeds = [cell["seeds"] for _, cell in rows]
+        drawing.shade_interval(axes, x, seeds, style["color"], summaries.interval_of(metric))
         for length, cell in rows:
             values += cell["seeds"]
             dots = [length] * len(cell["seeds"])
             axes.plot(dots, cell["seeds"], ".", ms=4, alpha=0.6, color=style["color"], zorder=4)
         labels.append(Label(_joined(names), x[-1], mean[-1], style["color"]))
-    axes.set_ylim(*drawing.y_limits(values, summary["baselines"].values()))
+    low, high = drawing.y_limits(values, summary["baselines"].values())
+    if summaries.is_share(metric):
+        low, high = max(low, -0.03), min(high, 1.03)
+    axes.set_ylim(low, high)
     labels += drawing.draw_baselines(axes, summary["baselines"], axes.get_xlim()[1])
     drawing.margin_labels(axes, labels)
     axes.set_xlabel(f"test length ({_unit(metric)}, log scale)")
     axes.set_ylabel(summaries.axis_label(metric))
-    drawing.set_title(axes, f"{_capital(metric)} by test length", _spread(summary))
+    title = f"{_capital(metric)} by test length{_best(summary)}"
+    drawing.set_title(axes, title, _spread(summary))
     return figure
 
 
@@ -125,8 +139,43 @@ def difference(run: StoredRun) -> Figure:
         f"below 0: {better} than {found.first} · {seeds} seeds, each a dot · "
         f"bars: 95% intervals, paired by seed, for {found.comparisons} comparisons together"
     )
-    drawing.set_title(axes, f"Difference from {found.first} by test length", below)
+    drawing.set_title(axes, f"Difference from {found.first}{_clear(run, groups)}", below)
     return figure
+
+
+def _finite(run: StoredRun) -> list[Record]:
+    return [record for record in run.records if math.isfinite(record["value"])]
+
+
+def _best(summary: Mapping) -> str:
+    """Returns the end of a title that names the best mean at the greatest length, if there is one.
+
+    It is left out if fewer than two distinct methods were measured there.
+    """
+    longest = str(summaries.lengths(summary)[-1])
+    means = {_joined(names): summary["results"][names[0]].get(longest, {}).get("mean")
+             for names in summaries.equal(summary)}  # fmt: skip
+    finite = {name: m for name, m in means.items() if m is not None and math.isfinite(m)}
+    if len(finite) < 2:
+        return ""
+    lower = summary["metric_better"] == "lower"
+    name = (min if lower else max)(finite, key=finite.__getitem__)
+    ratio = summaries.length_ratio(int(longest), summary["train_length"])
+    return f": {'lowest' if lower else 'highest'} at {ratio} with {name}"
+
+
+def _clear(run: StoredRun, groups: Sequence[Sequence[str]]) -> str:
+    """Returns the end of a title that says how many methods differ at the greatest length."""
+    summary, metric = run.summary, run.summary["metric"]
+    longest = summaries.lengths(summary)[-1]
+    rows = summaries.differences(run.records, metric).intervals
+    signs = [rows[g[0]][longest].sign for g in groups if longest in rows.get(g[0], {})]
+    better, worse = (-1, 1) if summary["metric_better"] == "lower" else (1, -1)
+    ratio = summaries.length_ratio(longest, summary["train_length"])
+    return (
+        f" at {ratio}: {signs.count(better)} clearly better, {signs.count(worse)} clearly worse, "
+        f"{signs.count(0)} neither"
+    )
 
 
 def _joined(names: Sequence[str]) -> str:
@@ -137,8 +186,7 @@ def _joined(names: Sequence[str]) -> str:
 def by_position(run: StoredRun) -> Figure:
     """Draws the metric by position in the window, a panel for each of the longest lengths."""
     metric, trained = run.summary["metric"], run.summary["train_length"]
-    finite = [r for r in run.records if math.isfinite(r["value"])]
-    by_length = summaries.by_position(finite, metric)
+    by_length = summaries.by_position(_finite(run), metric)
     lengths = list(by_length)[-PANELS:]
     styles, equal = (
         drawing.line_styles(summaries.encodings(run.summary)),
@@ -159,7 +207,7 @@ def by_position(run: StoredRun) -> Figure:
             x = [position + 1 for position in curve]
             seeds = [list(by_seed.values()) for by_seed in curve.values()]
             axes.plot(x, [np.mean(own) for own in seeds], label=_joined(names), **style)
-            drawing.shade_interval(axes, x, seeds, style["color"])
+            drawing.shade_interval(axes, x, seeds, style["color"], summaries.interval_of(metric))
         drawing.position_axis(axes, trained)
         axes.set_title(f"length {length} · {summaries.length_ratio(length, trained)}")
     below = f"position in the window ({_unit(metric)}, log scale) · dotted line: trained length"
@@ -169,37 +217,54 @@ def by_position(run: StoredRun) -> Figure:
     return figure
 
 
-def training(run: StoredRun) -> Figure:
-    """Draws the training loss by step: a thin line for each seed, a bold one for their mean."""
-    records = [r for r in summaries.training_loss(run.records) if math.isfinite(r["value"])]
-    names = [*summaries.encodings(run.summary), *(r["labels"]["encoding"] for r in records)]
-    styles, labels = drawing.line_styles(list(dict.fromkeys(names))), []
-    figure = Figure(figsize=(8, 4.2))
-    axes = figure.subplots()
-    for encoding, own in summaries.by_label(records, "encoding").items():
-        color, line = styles[encoding]["color"], styles[encoding]["linestyle"]
-        curve = summaries.curve(own, "step")
-        steps = summaries.thin(curve, POINTS)
-        for seed in sorted({seed for by_seed in curve.values() for seed in by_seed}):
-            at = [step for step in steps if seed in curve[step]]
-            values = [curve[step][seed] for step in at]
-            axes.plot(at, values, color=color, linewidth=0.7, alpha=0.45)
-        mean = [float(np.mean(list(curve[step].values()))) for step in steps]
-        axes.plot(steps, mean, color=color, linestyle=line, zorder=3)
-        labels.append(Label(encoding, steps[-1], mean[-1], color))
-    axes.margins(x=0.02)
-    axes.set_xlabel("step (optimizer updates)")
-    axes.set_ylabel(summaries.axis_label("loss"))
-    axes.set_ylim(axes.get_ylim())
-    drawing.margin_labels(axes, labels)
-    drawing.set_title(axes, "Training loss", "thin: every seed · bold: their mean")
+def position_by_length(run: StoredRun) -> Figure:
+    """Draws a heatmap of the metric by position and length for each distinct method."""
+    metric, trained = run.summary["metric"], run.summary["train_length"]
+    by_length = summaries.by_position(_finite(run), metric)
+    means = {
+        (name, length): {at: np.mean([*seeds.values()]) for at, seeds in curve.items()}
+        for length, records in by_length.items()
+        for name, own in summaries.by_label(records, "encoding").items()
+        for curve in [summaries.curve(own, "position")]
+    }
+    groups = [g for g in summaries.equal(run.summary) if any(g[0] == name for name, _ in means)]
+    groups, lengths = groups[:PANELS], list(by_length)
+    values = [value for (name, _), row in means.items() for value in row.values()]
+    worst = max([b for b in run.summary["baselines"].values() if b > min(values)], default=math.inf)
+    top = min(max(values), worst)
+    columns = min(2, len(groups))
+    rows = math.ceil(len(groups) / columns)
+    figure = Figure(figsize=(8, 1.2 + rows * (0.9 + 0.26 * len(lengths))))
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    for axes, names in itertools.zip_longest(grid.flat, groups):
+        if names is None:
+            axes.set_visible(False)
+            continue
+        for y, length in enumerate(lengths):
+            if row := means.get((names[0], length)):
+                edges = [at + 1 for at in row] + [length + 1]
+                shown = axes.pcolormesh(edges, [y - 0.5, y + 0.5], [[*row.values()]],
+                                        cmap=HEAT, vmin=min(values), vmax=top)  # fmt: skip
+        drawing.position_axis(axes, trained)
+        axes.grid(False)
+        drawing.name_rows(axes, [str(n) for n in lengths])
+        axes.set_title(_joined(names))
+        axes.tick_params(labelbottom=True)
+    bar = figure.colorbar(shown, ax=grid, extend="max" if max(values) > top else "neither")
+    bar.solids.set_rasterized(False)  # shapes, as all else on the page
+    bar.set_label(summaries.axis_label(metric))
+    figure.supxlabel(f"position in the window ({_unit(metric)}, log scale)", fontsize="medium")
+    figure.supylabel("test length", fontsize="medium")
+    figure.suptitle(f"{_capital(metric)} by position and length", x=0.01, ha="left",
+                    fontweight="bold")  # fmt: skip
     return figure
 
 
 def _spread(summary: Mapping) -> str:
     better = f"{summary['metric_better']} is better"
     count = summaries.seed_count(summary)
-    many = f"mean of {count} seeds, each a dot · {drawing.interval_note(count)}"
+    band = drawing.interval_note(count, summaries.interval_name(summary["metric"]))
+    many = f"mean of {count} seeds, each a dot · {band}"
     return f"{better} · {'one seed' if count == 1 else many} · dotted line: trained length"
 
 

@@ -1,13 +1,14 @@
-"""A mean and its t interval over seeds, alone or paired."""
+"""A mean and its interval over seeds: the t interval, alone or paired, and one for shares."""
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
 K = TypeVar("K", bound=Hashable)
+ROUNDING = 1e-6  # by which a float32 share may lie outside [0, 1]
 
 
 class Interval(NamedTuple):
@@ -29,7 +30,7 @@ class Interval(NamedTuple):
         return int((self.low or 0.0) > 0) - int((self.high or 0.0) < 0)
 
 
-def interval(values: Sequence[float], level: float = 0.95) -> Interval:
+def interval(values: Sequence[float] | np.ndarray, level: float = 0.95) -> Interval:
     """Returns the mean and the two-sided t interval of independent values (Student 1908).
 
     One value has no interval. If a value is not finite, the mean is NaN and has no interval.
@@ -51,9 +52,35 @@ def interval(values: Sequence[float], level: float = 0.95) -> Interval:
     return Interval(mean, mean - float(half), mean + float(half), x.size)
 
 
-def mean_cell(values: Sequence[float]) -> dict[str, Any]:
-    """Returns the mean over seeds, its 95% t interval and every seed, as a summary holds them."""
-    mean, low, high, _ = interval(values)
+def share_interval(values: Sequence[float], level: float = 0.95) -> Interval:
+    """Returns the mean of independent shares, and a two-sided interval that lies within 0 and 1.
+
+    Wilson's score interval (1927) for n trials, with the t quantile and the effective n: the number
+    of trials whose binomial variance is the variance of the mean over these values, as for
+    clustered samples (Korn and Graubard 1998). Equal values have an interval without width; one
+    value has none, nor do values that are not finite.
+
+    Raises:
+      ValueError: a value outside [0, 1] by more than ROUNDING; or as `interval`.
+    """
+    outside = [value for value in values if value < -ROUNDING or value > 1 + ROUNDING]
+    if outside:
+        raise ValueError(f"values: {outside[0]} is no share, which lies between 0 and 1")
+    mean, low, high, size = interval(np.clip(values, 0, 1), level)
+    if low is None or high is None or low == high:
+        return Interval(mean, low, high, size)
+    spread = (high - low) ** 2 / 4 / (mean * (1 - mean))  # squared quantile / effective n
+    half = math.sqrt(spread**2 + 4 * spread * mean * (1 - mean))
+    middle = 2 * mean + spread
+    low, high = ((middle + side) / (2 * (1 + spread)) for side in (-half, half))
+    return Interval(mean, max(low, 0.0), min(high, 1.0), size)
+
+
+def mean_cell(
+    values: Sequence[float], of: Callable[[Sequence[float]], Interval] = interval
+) -> dict[str, Any]:
+    """Returns the mean over seeds, its 95% interval and every seed, as a summary holds them."""
+    mean, low, high, _ = of(values)
     return {"mean": mean, "low": low, "high": high, "seeds": list(values)}
 
 

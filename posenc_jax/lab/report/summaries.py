@@ -5,7 +5,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from posenc_jax.lab.hosts.exit_status import Unmeasured
-from posenc_jax.lab.report.statistics import Interval, mean_cell, paired
+from posenc_jax.lab.report.statistics import (
+    Interval,
+    interval,
+    mean_cell,
+    paired,
+    share_interval,
+)
 from posenc_jax.lab.runs import Record, StoredRun
 
 NOT_FINITE = "not finite"
@@ -48,7 +54,7 @@ def summarise(
     """
     results = nested(
         {
-            (encoding, str(length)): mean_cell(list(by_seed.values()))
+            (encoding, str(length)): mean_cell(list(by_seed.values()), interval_of(metric))
             for (encoding, length), by_seed in final_values(records, metric).items()
         }
     )
@@ -248,8 +254,16 @@ def plus_minus(cell: Mapping) -> str:
 
 
 def share(cell: Mapping) -> str:
-    """Formats a cell of shares as "0.953 ±.012"."""
-    return plus_minus(cell).replace("±0.", "±.")
+    """Formats the mean and the interval of a cell of shares as "0.953 (.941–.962)"."""
+    ends = share_ends(share_interval(cell["seeds"]))
+    return f"{cell['mean']:.3f}" + (f" ({ends})" if ends else "")
+
+
+def share_ends(interval: Interval) -> str:
+    """Formats the ends of an interval of shares as ".941–.962", or "" if it has no width."""
+    if interval.low is None or interval.high is None or interval.low == interval.high:
+        return ""
+    return "–".join(f"{end:.3f}".removeprefix("0") for end in (interval.low, interval.high))
 
 
 def small(value: float | None, missing: str = "not finite") -> str:
@@ -262,6 +276,21 @@ def small(value: float | None, missing: str = "not finite") -> str:
 def better(metric: str) -> str:
     """Returns which values of a metric are better, "lower" or "higher"."""
     return "lower" if metric in LOWER else "higher"
+
+
+def is_share(metric: str) -> bool:
+    """Returns whether a metric is a share, which lies between 0 and 1."""
+    return METRICS.get(metric, ("", ""))[1].startswith("share")
+
+
+def interval_of(metric: str) -> Callable[[Sequence[float]], Interval]:
+    """Returns the function that makes a metric's 95% interval over seeds from their values."""
+    return share_interval if is_share(metric) else interval
+
+
+def interval_name(metric: str) -> str:
+    """Returns what `interval_of` makes, in a sentence."""
+    return "95% Wilson interval" if is_share(metric) else "95% t interval"
 
 
 def label(metric: str) -> str:

@@ -150,7 +150,8 @@ def _about(run: StoredRun) -> str:
     config = escape(json.dumps(run.config, indent=2, ensure_ascii=False))
     settings = folded("Configuration", f"<pre><code>{config}</code></pre>")
     environment = folded("Environment", pairs(_flat(run.environment)))
-    return _titled("The run", again + facts) + _titled(
+    files = "<p>The folder of the run has the tables as CSV and LaTeX, in <code>tables</code>.</p>"
+    return _titled("The run", again + files + facts) + _titled(
         "Configuration and machine", settings + environment
     )
 

@@ -10,7 +10,9 @@ from rich.progress import Progress as Bar
 
 
 class Progress:
-    """Shows step, loss, steps a second and time left; use as a context manager.
+    """Shows step, loss, steps a second and time left; at the end the time that it took.
+
+    Use as a context manager. It says "compiling" until the first update.
 
     If the console is no terminal, a line is printed at the first update, at the last step, and in
     between after `MOST` seconds, or after a tenth of the steps but at least `LEAST` seconds.
@@ -38,8 +40,9 @@ class Progress:
             get_time=clock,
             speed_estimate_period=math.inf,
         )
-        self._bar.add_task(title, total=total_steps, figures="starting")
+        self._bar.add_task(title, total=total_steps, figures="compiling")
         self._shown = (0, -math.inf)  # step and time of the last line
+        self._began = clock()
 
     def __enter__(self) -> "Progress":
         self._bar.start()
@@ -52,10 +55,13 @@ class Progress:
         """Shows that `step` steps are done, and the latest loss, if there is one."""
         (task,) = self._bar.tasks
         self._bar.update(task.id, completed=step)
-        parts = [] if loss is None else [f"loss {loss:.4f}"]
+        parts, ended = [] if loss is None else [f"loss {loss:.4f}"], step == self._total
         if task.speed:  # rich leaves out the first steps, which include compiling
             rate = f"{task.speed:.1f}" if task.speed < 1000 else f"{task.speed:.0f}"
-            parts += [f"{rate} steps/s", f"{_clock_face(task.time_remaining or 0)} left"]
+            left = [] if ended else [f"{_clock_face(task.time_remaining or 0)} left"]
+            parts += [f"{rate} steps/s", *left]
+        if ended:
+            parts.append(f"{_clock_face(self._clock() - self._began)} in all")
         figures = "  ".join(parts)
         self._bar.update(task.id, figures=figures)
         now, (last_step, last_time) = self._clock(), self._shown

@@ -37,11 +37,14 @@ def random_key(seed: jax.Array | int, purpose: int, step: jax.Array | int = 0) -
 
 
 def optimizer(config: TrainConfig) -> optax.GradientTransformation:
-    """AdamW with linear warm-up, cosine decay to a tenth, and clipping by the global norm."""
-    schedule = optax.warmup_cosine_decay_schedule(
-        0.0, config.lr, config.warmup, max(config.steps, config.warmup + 1), config.lr / 10
-    )
-    return adamw(schedule, config.clip, config.decay)
+    """AdamW with the learning rate of `schedule` and clipping by the global norm."""
+    return adamw(schedule(config), config.clip, config.decay)
+
+
+def schedule(config: TrainConfig) -> optax.Schedule:
+    """The learning rate by step: a linear warm-up, then cosine decay to a tenth."""
+    steps = max(config.steps, config.warmup + 1)
+    return optax.warmup_cosine_decay_schedule(0.0, config.lr, config.warmup, steps, config.lr / 10)
 
 
 def adamw(schedule: optax.Schedule, clip: float, decay: float) -> optax.GradientTransformation:

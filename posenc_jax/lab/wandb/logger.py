@@ -2,7 +2,12 @@
 
 Names in W&B: "test/bits_per_byte/rope/L256/seed0" over the axis "step", curves by position
 "by_position/test/bits_per_byte/rope/L256/seed0" over the axis "position"; `results` adds more at
-the end. W&B's own step is not used: it restarts at 0 in a resumed run, and W&B then drops rows.
+the end. Every run has these too, so that runs with other encodings and seeds overlay: "train/loss"
+and "test/bits_per_byte/256", means over the seeds of the encoding at hand. At the end "test/..." is
+the mean over the run's encodings too, and so is "extrapolation/mean", the mean over the lengths
+beyond the trained one. The config has encoding.name, seeds, first_seed and train.length.
+
+W&B's own step is not used: it restarts at 0 in a resumed run, and W&B then drops rows.
 """
 
 import itertools
@@ -21,6 +26,7 @@ INIT_SECONDS, LOG_SECONDS, ANSWER_SECONDS, FINISH_SECONDS = 10.0, 5.0, 3.0, 5.0
 UPLOAD_SECONDS = 60.0  # for a server that has answered
 AXES = {"step": ("train", "valid", "test"), "position": ("by_position",), "length": ("by_length",)}
 OURS = ("mode", "checkpoint")  # options that wandb.init does not take
+OBJECTIVE = "extrapolation/mean"
 LONGEST = 64  # characters of a tag in W&B
 # A file in the folder of a finished run whose report W&B has not received; holds its W&B id.
 UNSENT = "unsent"
@@ -81,15 +87,38 @@ def _rows(records: Sequence[Mapping]) -> Iterator[dict[str, Any]]:
     axes = lambda record: (record["step"], record["labels"].get("position"))
     for (step, position), alike in itertools.groupby(records, axes):
         axis = {"step": step} if position is None else {"position": position}
-        yield axis | {curve_name(record): record["value"] for record in alike}
+        own = list(alike)
+        row = axis | {curve_name(record): record["value"] for record in own}
+        yield row if position is not None else row | _shared(own)
+
+
+def _shared(records: Sequence[Mapping]) -> dict[str, float]:
+    """Returns means over seeds by the names that every run with such records has."""
+    found: dict[str, list[float]] = {}
+    for record in records:
+        labels = record["labels"]
+        if labels.keys() <= {"encoding", "split", "length"} and "length" in labels:
+            end = f"/{labels['length']}" if labels["split"] == "test" else ""
+            key = f"{labels['split']}/{record['metric']}{end}"
+            found.setdefault(key, []).append(record["value"])
+    return {key: sum(values) / len(values) for key, values in found.items()}
 
 
 def _means(summary: Mapping) -> dict[str, float]:
-    return {
-        f"test/{summary['metric']}/{encoding}/L{length}/mean": cell["mean"]
-        for encoding, by_length in summary.get("results", {}).items()
+    metric, results = summary.get("metric"), summary.get("results", {})
+    found = {
+        f"test/{metric}/{encoding}/L{length}/mean": cell["mean"]
+        for encoding, by_length in results.items()
         for length, cell in by_length.items()
     }
+    by_length: dict[int, list[float]] = {}
+    for cells in results.values():
+        for length, cell in cells.items():
+            by_length.setdefault(int(length), []).append(cell["mean"])
+    known = {n: sum(own) / len(own) for n, own in by_length.items() if None not in own}
+    beyond = [mean for n, mean in known.items() if n > summary.get("train_length", n)]
+    found |= {f"test/{metric}/{length}": mean for length, mean in known.items()}
+    return found | ({OBJECTIVE: sum(beyond) / len(beyond)} if beyond else {})
 
 
 def curve_name(record: Mapping) -> str:

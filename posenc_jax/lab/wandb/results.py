@@ -1,8 +1,8 @@
 """Uploads the results of a finished run to W&B: a chart by length, a table, figures, artifacts.
 
 Names in W&B: "by_length/bits_per_byte/rope" with "/low" and "/high" of its interval, over the axis
-"length"; the table "results" with a row for each seed; the figures; the artifact "...-report" with
-the run's files and, if asked, "...-checkpoint".
+"length"; the tables "results", with a row for each seed, and "by_position"; the figures; the
+artifact "...-report" with the run's files and, if asked, "...-checkpoint".
 """
 
 import json
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-FILES = ("report.html", "config.json", "metrics.jsonl", "summary.json", "figures/*")
+FILES = ("report.html", "config.json", "metrics.jsonl", "summary.json", "figures/*", "tables/*")
 
 
 def publish(run: Any, folder: Path, records: Sequence[Mapping], checkpoint: bool) -> list[Any]:
@@ -26,6 +26,10 @@ def publish(run: Any, folder: Path, records: Sequence[Mapping], checkpoint: bool
     columns, rows = table(records)
     if rows:
         run.log({"results": wandb.Table(columns=[*columns], data=rows)})
+    curves = by_position(records)
+    if curves:
+        columns = ["encoding", "length", "position", "seed", "metric", "value"]
+        run.log({"by_position": wandb.Table(columns=columns, data=curves)})
     for path in sorted(folder.glob("figures/*.png")):
         run.log({f"figures/{path.stem}": wandb.Image(str(path))})
     if (folder / "report.html").is_file():
@@ -68,6 +72,15 @@ def table(records: Sequence[Mapping]) -> tuple[list[str], list[list]]:
         for r in tested
     ]
     return [*labels, "seed", "metric", "value"], rows
+
+
+def by_position(records: Sequence[Mapping]) -> list[list]:
+    """Returns a row for each value by position: encoding, length, position, seed, metric, value."""
+    return [
+        [*(r["labels"].get(name) for name in ("encoding", "length", "position")),
+         r["seed"], r["metric"], r["value"]]
+        for r in records if "position" in r["labels"]
+    ]  # fmt: skip
 
 
 def _artifact(run: Any, artifact: Any, folder: Path, patterns: Sequence[str]) -> list[Any]:

@@ -1,0 +1,56 @@
+"""The help of train.py: its configs, the fields of a config, examples, and the time of a run."""
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from posenc_jax.lab.config.sweeps import dotted
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+EXAMPLES = """\
+  python train.py --config=configs/rope_extrap.py:quick                    a small variant
+  python train.py --config=configs/extrap.py:alibi,fire                    these encodings
+  python train.py --config=configs/rope_extrap.py --config.train.steps=200 one field changed
+  python train.py --config=configs/rope_extrap.py --workdir=runs/mine      the folder of the run
+  python train.py --config=configs/rope_extrap.py --help                   the fields of a config"""
+
+
+def overview() -> str:
+    """What train.py does, every config with its first sentence, and examples."""
+    names = {f"configs/{path.name}": documented(path) for path in sorted(CONFIGS.glob("*.py"))}
+    lines = [f"  {name:<33}{text.splitlines()[0]}" for name, text in names.items()
+             if name != "configs/common.py"]  # fmt: skip
+    return "\n".join(
+        ["python train.py --config=PATH[:ARGUMENT] [--config.FIELD=VALUE ...] [--workdir=DIR]", "",
+         "Configs:", *lines, "", "Examples:", EXAMPLES]
+    )  # fmt: skip
+
+
+def of_config(path: Path, config: Mapping[str, Any]) -> str:
+    """What a config says of itself, and its fields with their values."""
+    fields = (f"  --config.{name}={_written(value)}" for name, value in dotted(config).items())
+    return "\n".join([documented(path), "", "Fields:", *fields])
+
+
+def duration(path: Path) -> str:
+    """The sentence of a config's docstring that says how long it takes; "" if there is none."""
+    sentences = _sentences(documented(path))
+    timed = re.compile(r"\b[Tt]akes .*(second|minute|hour)")
+    return next(filter(timed.search, sentences), "")
+
+
+def documented(path: Path) -> str:
+    """The docstring of a Python file, which is not run."""
+    return ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+
+
+def _sentences(text: str) -> Iterator[str]:
+    yield from re.split(r"(?<=\.)\s+", " ".join(text.split()))
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return repr(tuple(value)).replace(" ", "")
+    return str(value)

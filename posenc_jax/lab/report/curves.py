@@ -1,0 +1,110 @@
+"""Draws the curves of training: loss in the unit of the results, gradient norm, learning rate."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from posenc_jax.lab.report import drawing, summaries
+from posenc_jax.lab.report.drawing import Label
+from posenc_jax.lab.runs import Record, StoredRun
+
+POINTS = 400  # about the most points of a curve
+BELOW = {"grad_norm": "gradient norm", "learning_rate": "learning rate"}
+Curves = Mapping[str, list[Record]]
+
+
+def training(run: StoredRun) -> Figure:
+    """Draws the loss by step with its validation, and below it gradient norm and learning rate."""
+    losses = curves(run, "train")
+    below = {label: own for metric, label in BELOW.items() if (own := _by_encoding(run, metric))}
+    names = [*summaries.encodings(run.summary), *losses]
+    styles = drawing.line_styles(list(dict.fromkeys(names)))
+    figure = Figure(figsize=(8, 4.2 + 1.3 * len(below)))
+    ratios = [3.2, *[1.0] * len(below)]
+    axes, *others = figure.subplots(len(ratios), 1, sharex=True, height_ratios=ratios,
+                                    squeeze=False)[:, 0]  # fmt: skip
+    labels = []
+    for name, records in losses.items():
+        steps, mean = _line(axes, records, styles[name])
+        labels.append(Label(name, steps[-1], mean[-1], styles[name]["color"]))
+    for name, records in curves(run, "valid").items():
+        curve = summaries.curve(records, "step")
+        means = [np.mean(list(by_seed.values())) for by_seed in curve.values()]
+        axes.plot([*curve], means, "o", ms=5, mec="white", color=styles[name]["color"], zorder=5)
+    drawing.margin_labels(axes, labels + _baselines(axes, run))
+    axes.set_ylabel(summaries.axis_label(unit(run)))
+    for small, (label, by_name) in zip(others, below.items(), strict=True):
+        for name, records in by_name.items():
+            _line(small, records, styles[name])
+        small.set_ylabel(label, fontsize="small")
+        if label == BELOW["grad_norm"]:
+            small.set_yscale("log")
+    figure.axes[-1].set_xlabel("step (optimizer updates)")
+    drawing.set_title(axes, f"Training: {summaries.label(unit(run))} by step", _how(run))
+    return figure
+
+
+def caption(run: StoredRun) -> str:
+    """Returns how to read the figure."""
+    parts = ["The training loss at each step"]
+    if unit(run) == "bits_per_byte":
+        parts[0] += ", in bits per byte as the results"
+    parts += [label for metric, label in BELOW.items() if _by_encoding(run, metric)]
+    said = ", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else parts[0]
+    held = "; dots: the loss on validation examples of the trained length"
+    return f"{said}{held if curves(run, 'valid') else ''}."
+
+
+def unit(run: StoredRun) -> str:
+    """Returns the metric in whose unit losses are shown: that of the results, if it is a loss."""
+    return "bits_per_byte" if run.summary["metric"] == "bits_per_byte" else "loss"
+
+
+def curves(run: StoredRun, split: str) -> dict[str, list[Record]]:
+    """Returns encoding -> records of the loss on a split, in the unit of `unit`, if finite."""
+    scale = 1 / math.log(2) if unit(run) == "bits_per_byte" else 1.0
+    found = [r for r in run.records if r["labels"]["split"] == split and r["metric"] == "loss"]
+    scaled = [{**r, "value": scale * r["value"]} for r in found if math.isfinite(r["value"])]
+    return summaries.by_label(scaled, "encoding")
+
+
+def _by_encoding(run: StoredRun, metric: str) -> dict[str, list[Record]]:
+    wanted = [r for r in run.records if r["metric"] == metric and math.isfinite(r["value"])]
+    return summaries.by_label(wanted, "encoding")
+
+
+def _line(
+    axes: Axes, records: Sequence[Record], style: Mapping[str, Any]
+) -> tuple[list[int], list[float]]:
+    """Draws a thin line for each seed and a bold one for their mean, which it returns."""
+    color, curve = style["color"], summaries.curve(records, "step")
+    steps = summaries.thin(curve, POINTS)
+    seeds = sorted({seed for by_seed in curve.values() for seed in by_seed})
+    for seed in seeds if len(seeds) > 1 else ():
+        at = [step for step in steps if seed in curve[step]]
+        axes.plot(at, [curve[step][seed] for step in at], color=color, linewidth=0.7, alpha=0.45)
+    mean = [float(np.mean(list(curve[step].values()))) for step in steps]
+    axes.plot(steps, mean, color=color, linestyle=style["linestyle"], zorder=3)
+    return steps, mean
+
+
+def _baselines(axes: Axes, run: StoredRun) -> list[Label]:
+    """Draws the baselines that lie within the axes, whose limits it fixes; returns their labels."""
+    axes.margins(x=0.02)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high)
+    known = run.summary["baselines"] if unit(run) == run.summary["metric"] else {}
+    within = {name: value for name, value in known.items() if low < value < high}
+    return drawing.draw_baselines(axes, within, axes.get_xlim()[1])
+
+
+def _how(run: StoredRun) -> str:
+    one = summaries.seed_count(run.summary) == 1
+    parts = ["one seed" if one else "thin: every seed · bold: their mean"]
+    if curves(run, "valid"):
+        parts.append("dots: validation")
+    return " · ".join(parts)
