@@ -39,8 +39,8 @@ def draw(tasks: Tasks, names: Sequence[str], floors: Mapping[str, float]) -> Fig
     right.set_xlabel("exact match")
     drawing.name_rows(left, order, fontsize="small")
     beyond, _ = _beyond_then_within(found[order[0]])
-    title = "Exact match within the trained sizes and beyond: "
-    title += f"highest beyond with {order[0]}" if beyond > 0 else "no method carries over"
+    title = "Exact match beyond the trained sizes: "
+    title += f"highest with {order[0]}" if beyond > 0 else "0 with every method"
     drawing.title_with_legend(figure, title, columns=4)
     return figure
 
