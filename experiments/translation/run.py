@@ -40,7 +40,7 @@ def _measure_method(config: Config, task: tasks.Task, name: str, run: runs.Run) 
     evaluator = Evaluator(model, task, config.eval)
     plan = [Evaluation(name, n, evaluator, f"{name}: read at {n}") for n in config.eval.lengths]
     if not all(run.ended(one.stage) for one in plan):
-        state = train_stage(config, model, task, name, plan, run)
+        state = train_stage(config, model, task, name, plan, run, config.eval)
         evaluation_stages(plan, run, partial(_evaluate, config, task, state, run))
 
 
