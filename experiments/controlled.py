@@ -52,7 +52,7 @@ def train_and_test(
     plan.append(Evaluation(row, length, control, f"{name}: read shuffled"))
     if all(run.ended(one.stage) for one in plan):
         return
-    state = train_stage(config, model, task, name, plan, run)
+    state = train_stage(config, model, task, name, plan, run, limits)
 
     def evaluate(one: Evaluation) -> None:
         scores = one.evaluator(state.params, one.length)

@@ -1,5 +1,6 @@
 """The stages of a run that trains encodings: training one, and its evaluation at each length."""
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from posenc_jax.lab import report, runs, tasks
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.hosts import failpoints, signals
 from posenc_jax.lab.model.transformer import Model
-from posenc_jax.lab.training.evaluation import DoesNotFit, Evaluator
+from posenc_jax.lab.training.evaluation import DoesNotFit, Evaluator, records
 from posenc_jax.lab.training.loop import train
 from posenc_jax.lab.training.progress import Progress
 from posenc_jax.lab.training.step import State, schedule
@@ -33,10 +34,12 @@ def train_stage(
     name: str,
     plan: Sequence[Evaluation],
     run: runs.Run,
+    limits: schema.EvalConfig | None = None,
 ) -> State:
     """Trains all seeds of the stage `name`, or resumes its training; returns the last state.
 
-    The programs of the evaluations in `plan` are compiled meanwhile.
+    With `limits` the weights are scored on validation examples of the trained length from time to
+    time. The programs of the evaluations in `plan` are compiled meanwhile.
 
     Raises:
       Diverged: names the step and the seed of a loss that is not finite.
@@ -56,9 +59,21 @@ def train_stage(
         run.log(runs.seed_records(step, seeds, labels, values))
         progress.update(step, float(values["loss"].mean()))
 
+    valid = Evaluator(model, task, limits, "valid") if limits else None
+
+    def validate(state, step):
+        if valid is None:
+            return
+        with contextlib.suppress(DoesNotFit):  # the evaluation at this length then says so
+            scores = valid(state.params, config.train.length)
+            found = records(scores, task, step, seeds, {**labels, "split": "valid"})
+            run.log([record for record in found if "position" not in record["labels"]])
+
     def compile_ahead(state):
         like = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
         params = jax.tree.map(like, state.params)
+        if valid is not None:
+            ahead.submit(valid.compile, params, config.train.length)
         for one in plan:
             if not run.ended(one.stage):
                 ahead.submit(one.evaluator.compile, params, one.length)
@@ -72,7 +87,7 @@ def train_stage(
         try:
             state = train(
                 model, task, config.train, config.seeds, config.first_seed,
-                config.model.masks.loss, log, checkpoints, compile_ahead,
+                config.model.masks.loss, log, checkpoints, compile_ahead, validate,
             )  # fmt: skip
         finally:  # an error in compiling is raised again by the evaluation
             ahead.shutdown(wait=False, cancel_futures=True)

@@ -13,6 +13,7 @@ import experiments
 from experiments.length_extrapolation import run as length_extrapolation
 from posenc_jax import CATALOG, Encoding, make
 from posenc_jax.encodings.card import method
+from posenc_jax.lab import runs
 from posenc_jax.lab.model import transformer
 from posenc_jax.layout import full
 
@@ -44,6 +45,10 @@ def test_quick_variant_ends_in_a_report(stem, tmp_path, capsys):
     assert (tmp_path / "report.html").stat().st_size > 10_000
     assert {p.suffix for p in (tmp_path / "figures").iterdir()} == {".png", ".svg"}
     assert config.encoding.name.split(",")[0] in said
+    assert said.splitlines()[0].startswith(f"{config.experiment}: 1 seed on ")
+    assert " parameters; 60 steps of 16 x " in said
+    labels = [r["labels"] | {"step": r["step"]} for r in runs.read(tmp_path).records]
+    assert {at["step"] for at in labels if at["split"] == "valid"} == {20, 40, 60}
     run(stem, "quick", tmp_path, seeds=1)
     said = capsys.readouterr().out.splitlines()
     assert said[0] == f"{tmp_path}: finished already; nothing to do"

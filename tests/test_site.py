@@ -74,6 +74,22 @@ def test_a_page_of_a_method_has_its_rows_of_the_board():
     assert "(https://arxiv.org/abs/2108.12409)" in methods.page(card("alibi"), {})
 
 
+def test_a_page_of_a_method_has_its_costs_benchmarks_and_public_differences():
+    docs = (ROOT / "docs" / f"{name}.md" for name in ("encodings", "benchmarks", "differences"))
+    catalogue, benchmarks, differing = (path.read_text("utf-8") for path in docs)
+    assert re.match(r"parameters: .*; .* operations, .*B$", methods.cost(catalogue, "rope"))
+    assert methods.cost(catalogue, "rop") == "", "control: a part of a name"
+    speeds = methods.speeds(benchmarks, "alibi")
+    assert list(speeds) == ["step, d 64", "step, d 256"]
+    assert methods.speeds(benchmarks, "fox") == {}, "control: not in the benchmarks"
+    own = methods.differences(differing, "sinusoidal")
+    assert any("M2M100SinusoidalPositionalEmbedding" in line for line in own)
+    assert not any("OPTLearned" in line for line in own)
+    assert not any("the same:" in line for line in own), "each line names its implementation"
+    made = methods.page(card("sinusoidal"), {}, "3 M", {"step": "| table |"}, own)
+    assert all(part in made for part in ("3 M", "## Speed: step", "| table |", own[0]))
+
+
 def row(seeds):
     return choosing.Row(rate=0.1, parameters=3, steps=dict.fromkeys(range(4), 9.0), scores={
         "exact_match": {8: dict.fromkeys(range(4), 1.0), 16: dict(enumerate(seeds))},

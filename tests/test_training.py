@@ -11,7 +11,13 @@ from posenc_jax import make, tuning
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import ModelConfig, TrainConfig, check
 from posenc_jax.lab.model import transformer
-from posenc_jax.lab.training.loop import chunk_runner, chunk_sizes, init_states, train
+from posenc_jax.lab.training.loop import (
+    chunk_runner,
+    chunk_sizes,
+    init_states,
+    train,
+    validation_steps,
+)
 from posenc_jax.lab.training.step import cross_entropy, optimizer
 from posenc_jax.options import FieldError
 from tests.catalogue import gap
@@ -38,6 +44,24 @@ def test_chunks_change_nothing():
     np.testing.assert_allclose(losses, same, rtol=1e-6)
     assert max(jax.tree.leaves(jax.tree.map(gap, state.params, other.params))) < 1e-5
     assert chunk_sizes(6, 4) == [4, 2]
+
+
+@pytest.mark.parametrize(
+    ("steps", "chunk", "wanted"),
+    [(6, 3, {3, 6}), (7, 3, {3, 6, 7}), (1000, 20, {140, 280, 420, 560, 700, 840, 980, 1000})],
+)
+def test_a_training_is_validated_between_chunks_and_at_its_end(steps, chunk, wanted):
+    assert validation_steps(steps, chunk) == wanted
+
+
+def test_validation_sees_the_weights_of_its_step_and_changes_none():
+    state, _ = run()
+    seen = {}
+    model = transformer.build(ModelConfig(width=32, heads=4, layers=1), make("rope"), TASK.vocab)
+    validate = lambda at, step: seen.update({step: np.asarray(at.step).tolist()})
+    again = train(model, TASK, CONFIG, 2, 0, True, lambda *given: None, validate=validate)
+    assert seen == {3: [3, 3], 6: [6, 6]}
+    assert max(jax.tree.leaves(jax.tree.map(gap, state.params, again.params))) == 0
 
 
 def test_a_seed_is_the_same_alone_and_in_company():

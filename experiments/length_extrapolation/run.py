@@ -39,7 +39,7 @@ def train_and_evaluate(config: Config, task: tasks.Task, run: runs.Run) -> None:
         programs += len({(one.evaluator, one.evaluator.shape(one.length)) for one in plan})
         if not all(run.ended(one.stage) for one in plan):
             model = transformer.build(config.model, trained_encoding(config, name), task.vocab)
-            state = train_stage(config, model, task, name, plan, run)
+            state = train_stage(config, model, task, name, plan, run, config.eval)
             evaluation_stages(plan, run, partial(_evaluate, config, task, state, run))
     run.fact(evaluation_programs=programs)
 

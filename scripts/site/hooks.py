@@ -47,9 +47,8 @@ def _catalogue() -> list[dict[str, list[dict[str, str]]]]:
 
 def on_files(files: Any, config: Any) -> Any:
     """Adds the pages that are generated, and the files outside of docs/ that pages link to."""
-    board = (ROOT / "docs" / "leaderboard.md").read_text("utf-8")
     pages = {
-        **methods.pages(board),
+        **methods.pages(ROOT / "docs"),
         **notebooks.pages(ROOT / "examples"),
         "choosing.md": choosing.page(ROOT / "docs"),
         "reference.md": reference.page(),

@@ -1,8 +1,10 @@
 """The catalogue of the site: a page for each method, and one that lists them."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
+from pathlib import Path
+from types import MappingProxyType
 
 from posenc_jax.encodings import CATALOG, card
 from posenc_jax.encodings.card import Card
@@ -13,14 +15,17 @@ from scripts.site.mathematics import mathematics
 HEAD = re.compile(r"\| method \|.*\n\|[-| ]+\|\n((?:\|.*\n)+)")
 
 
-def pages(board: str) -> dict[str, str]:
-    """Returns path -> Markdown of all pages of methods.
-
-    Args:
-      board: docs/leaderboard.md, of which each page shows the rows of its method.
-    """
-    made = {f"methods/{name}.md": page(card(name), rows(board, name)) for name in CATALOG}
-    return {"catalogue.md": index(), **made}
+def pages(docs: Path) -> dict[str, str]:
+    """Returns path -> Markdown of all pages of methods; each has what docs/ says of it."""
+    files = ("leaderboard", "encodings", "benchmarks", "differences")
+    board, costs, speed, differing = ((docs / f"{n}.md").read_text("utf-8") for n in files)
+    made = {"catalogue.md": index()}
+    for name in CATALOG:
+        made[f"methods/{name}.md"] = page(
+            card(name), rows(board, name), cost(costs, name), speeds(speed, name),
+            differences(differing, name),
+        )  # fmt: skip
+    return made
 
 
 def index() -> str:
@@ -41,8 +46,19 @@ def index() -> str:
     return "\n".join(lines)
 
 
-def page(method: Card, standing: Mapping[str, str]) -> str:
-    """Returns the page of a method; `standing` is title -> table of its rows on the board."""
+def page(
+    method: Card,
+    standing: Mapping[str, str],
+    cost: str = "",
+    speeds: Mapping[str, str] = MappingProxyType({}),
+    differences: Sequence[str] = (),
+) -> str:
+    """Returns the page of a method.
+
+    Args:
+      standing: title -> table of its rows on the board.
+      cost, speeds, differences: as the functions of these names return them.
+    """
     name, told = method.name, facts(method)
     lines = [
         f"# {name}", "", escape(summary(method), quote=False), "",
@@ -51,8 +67,7 @@ def page(method: Card, standing: Mapping[str, str]) -> str:
         *(f"- {heading}: {told[heading]}" for heading in ("acts on", "beyond", "invariant")),
         f"- checked against: the definition in float64{_packages(method)}",
         f"- [move its options in the explorer](../explorer.html#{name})",
-        "- [parameters, operations and bytes](../encodings.md); "
-        "[where public implementations differ](../differences.md)", "",
+        f"- [what it adds](../encodings.md): {cost or 'not counted'}", "",
         f"![the card of {name}](../gallery/{name}.png)", "",
     ]  # fmt: skip
     if options := option_lines(method):
@@ -62,6 +77,11 @@ def page(method: Card, standing: Mapping[str, str]) -> str:
         lines += [f"{title}, of [the board](../leaderboard.md):", "", table, ""]
     if not standing:
         lines += ["Not measured on [the board](../leaderboard.md).", ""]
+    for title, table in speeds.items():
+        lines += [f"## Speed: {title}", "", table, "", "[All benchmarks](../benchmarks.md).", ""]
+    if differences:
+        lines += ["## Where public implementations differ", "", *differences, "",
+                  "[All of them](../differences.md).", ""]  # fmt: skip
     build = method.build
     return "\n".join([*lines, "## Reference", "", f"::: {build.__module__}.{build.__name__}", ""])
 
@@ -91,6 +111,41 @@ def rows(board: str, name: str) -> dict[str, str]:
         if own:
             head = table[0].splitlines()[:2]
             found[title] = "\n".join([*head, *own])
+    return found
+
+
+def cost(catalogue: str, name: str) -> str:
+    """Returns what a method adds, from its row of the table of all methods; "" without a row."""
+    for table in re.findall(r"(?:^\|.*\n)+", catalogue, re.MULTILINE):
+        head, _, *lines = ([cell.strip() for cell in line.strip("| ").split(" | ")]
+                           for line in table.splitlines())  # fmt: skip
+        for cells in lines:
+            told = dict(zip(head, cells, strict=False))
+            if told.get("method", "").startswith(f"[`{name}`]"):
+                added, operations, size = (told[n] for n in ("parameters", "operations", "bytes"))
+                return f"parameters: {added}; {operations} operations, {size}"
+    return ""
+
+
+def speeds(benchmarks: str, name: str) -> dict[str, str]:
+    """Returns title -> table of the benchmarks that end with the method's name."""
+    sections = re.split(r"^## ", benchmarks, flags=re.MULTILINE)[1:]
+    found = dict(section.split("\n", 1) for section in sections)
+    return {title.removesuffix(f", {name}"): text.strip() for title, text in found.items()
+            if title.endswith(f", {name}")}  # fmt: skip
+
+
+def differences(text: str, name: str) -> list[str]:
+    """Returns a line for each public implementation that differs and is made by the method."""
+    found, above = [], ""
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("| ").split(" | ")]
+        if len(cells) != 4:
+            continue
+        who, what, here, by = cells
+        who = above = above if who == "the same" else who
+        if re.search(rf"`(?:[^`]*[^\w`])?{name}\(", here):
+            found.append(f"- {who}: {what}. Here: {here} ({by})")
     return found
 
 

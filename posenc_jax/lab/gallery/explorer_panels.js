@@ -219,7 +219,7 @@ function trainedText() {
     + `controls for ${n} bytes (rows: queries, columns: keys), the mean over windows: alone, as in `
     + `training; after ${n} other bytes, beyond the trained length, with the keys of both, parted by `
     + "the line; and the difference, beyond minus within, for the keys that both have: blue is less "
-    + "attention, orange more. Colours of weights are their square roots.";
+    + "attention, orange more. Colours are square roots.";
 }
 
 // Maps of one head in each layer: within, beyond, and their difference.
@@ -233,12 +233,13 @@ function attention(method) {
     const beyond = method.maps.subarray(whole + 2 * at * n * n, whole + 2 * (at + 1) * n * n);
     const gap = Float32Array.from(within, (code, i) =>
       weight(beyond[2 * n * Math.floor(i / n) + n + i % n]) - weight(code));
-    const most = Math.max(...gap.map(Math.abs)), color = signed(gap);
+    const most = Math.max(...gap.map(Math.abs));
+    const roots = gap.map((x) => Math.sign(x) * Math.sqrt(Math.abs(x))), color = signed(roots);
     return element("div", { class: "sides" },
       named(`layer ${layer + 1}, within`, heat(n, n, (i) => root(within[i]), `${title}, within`)),
       named("beyond", marked(heat(2 * n, n, (i) => root(beyond[i]), `${title}, beyond`), 0.5)),
       named(`difference, at most ${most.toFixed(3)}`,
-        heat(n, n, (i) => color(gap[i]), `${title}, difference`)));
+        heat(n, n, (i) => color(roots[i]), `${title}, difference`)));
   });
   return figure(method, ` head ${head + 1}`, ...rows);
 }

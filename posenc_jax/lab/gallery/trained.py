@@ -16,7 +16,7 @@ from posenc_jax.lab.training.loop import train
 METHODS = ("nope", "sinusoidal", "learned", "rope", "alibi", "t5")  # one of each kind, and none
 LENGTH, WINDOWS = 64, 16  # bytes of a training window; windows that a map is the mean over
 MODEL = ModelConfig(width=64, heads=4, layers=2)
-TRAIN = TrainConfig(length=LENGTH, batch=16, steps=1000, warmup=50, chunk=100)
+TRAIN = TrainConfig(length=LENGTH, batch=16, steps=600, warmup=50, chunk=100)
 
 
 class Maps(NamedTuple):

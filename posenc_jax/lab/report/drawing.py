@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -181,7 +182,7 @@ def error_axis(axes: Axes) -> str:
     """
     least = min(ROUNDING.values())
     for line in axes.lines:
-        line.set_ydata([max(y, least) for y in line.get_ydata()])
+        line.set_ydata(np.maximum(np.asarray(line.get_ydata(), np.float64), least))
     axes.set_yscale("log")
     axes.relim()
     axes.autoscale_view()

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from posenc_jax.lab.report import curves, drawing, summaries
@@ -60,7 +62,8 @@ def pictures(run: StoredRun) -> list[Picture]:
         )  # fmt: skip
         found.append(Picture("position_by_length", lambda: position_by_length(run), "The metric at "
                      "each position (columns) of windows of each length (rows), the mean over "
-                     "seeds. The dotted line is the last position in training."))  # fmt: skip
+                     f"seeds, of the first {PANELS} distinct methods at most. The dotted line is "
+                     "the last position in training."))  # fmt: skip
     if summaries.training_loss(run.records):
         found.append(Picture("training", lambda: curves.training(run), curves.caption(run)))
     return found
@@ -229,9 +232,10 @@ def position_by_length(run: StoredRun) -> Figure:
     }
     groups = [g for g in summaries.equal(run.summary) if any(g[0] == name for name, _ in means)]
     groups, lengths = groups[:PANELS], list(by_length)
-    values = [value for (name, _), row in means.items() for value in row.values()]
+    values = [float(value) for row in means.values() for value in row.values()]
     worst = max([b for b in run.summary["baselines"].values() if b > min(values)], default=math.inf)
     top = min(max(values), worst)
+    colors = ScalarMappable(Normalize(min(values), top), HEAT)
     columns = min(2, len(groups))
     rows = math.ceil(len(groups) / columns)
     figure = Figure(figsize=(8, 1.2 + rows * (0.9 + 0.26 * len(lengths))))
@@ -243,15 +247,16 @@ def position_by_length(run: StoredRun) -> Figure:
         for y, length in enumerate(lengths):
             if row := means.get((names[0], length)):
                 edges = [at + 1 for at in row] + [length + 1]
-                shown = axes.pcolormesh(edges, [y - 0.5, y + 0.5], [[*row.values()]],
-                                        cmap=HEAT, vmin=min(values), vmax=top)  # fmt: skip
+                between = y - 0.5, y + 0.5
+                axes.pcolormesh(edges, between, [[*row.values()]], cmap=HEAT, norm=colors.norm)
         drawing.position_axis(axes, trained)
         axes.grid(False)
         drawing.name_rows(axes, [str(n) for n in lengths])
         axes.set_title(_joined(names))
         axes.tick_params(labelbottom=True)
-    bar = figure.colorbar(shown, ax=grid, extend="max" if max(values) > top else "neither")
-    bar.solids.set_rasterized(False)  # shapes, as all else on the page
+    bar = figure.colorbar(colors, ax=grid, extend="max" if max(values) > top else "neither")
+    for mesh in bar.ax.collections:
+        mesh.set_rasterized(False)  # shapes, as all else on the page
     bar.set_label(summaries.axis_label(metric))
     figure.supxlabel(f"position in the window ({_unit(metric)}, log scale)", fontsize="medium")
     figure.supylabel("test length", fontsize="medium")

@@ -8,7 +8,7 @@ import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -63,10 +63,16 @@ def _needs(program: Any) -> int:
 
 
 class Evaluator:
-    """Scores weights on a task at any size; `compile` may run earlier, in a thread."""
+    """Scores weights on a split of a task at any size; `compile` may run earlier, in a thread."""
 
-    def __init__(self, model: Model, task: Task, config: EvalConfig):
-        self._model, self._task, self._config = model, task, config
+    def __init__(
+        self,
+        model: Model,
+        task: Task,
+        config: EvalConfig,
+        split: Literal["test", "valid"] = "test",
+    ):
+        self._model, self._task, self._config, self._split = model, task, config, split
         self._data = on_every_device(task.data) if is_multiprocess() else task.data
         self._score = jax.jit(self._score_all, static_argnames="width", out_shardings=replicated())
         self._compiled: dict[tuple[int, int, int], Any] = {}
@@ -102,7 +108,7 @@ class Evaluator:
         return self._score.lower(params, self._data, index_GB, np.int32(size), width=width)
 
     def __call__(self, params: Any, size: int) -> Scores:
-        """The scores of `params`, leaves [S, ...], on all test examples of one size.
+        """The scores of `params`, leaves [S, ...], on all examples of one size.
 
         DoesNotFit: even one row at a time needs more memory than is free.
         """
@@ -140,7 +146,9 @@ class Evaluator:
         return over_seeds(one, params, given=(data, index_GB, size))
 
     def _score_group(self, params, index_B, data, size, width):
-        batch = spread_rows(self._task.test(data, jnp.maximum(index_B, 0), size, width))
+        batch = spread_rows(
+            self._task.test(data, jnp.maximum(index_B, 0), size, width, self._split)
+        )
         weights_BT = batch.weights_BT * (index_B >= 0).astype(jnp.float32)[:, None]
         logits_BTV = self._model.apply(params, batch.tokens_BT, batch.layout)
         loss_BT = cross_entropy(logits_BTV, batch.targets_BT) * weights_BT

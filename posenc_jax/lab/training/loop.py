@@ -1,5 +1,6 @@
 """Training: all seeds in one program, many steps in one scan, the loop over these chunks."""
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,8 @@ from posenc_jax.lab.tasks.task import Task
 from posenc_jax.lab.training.step import INIT, State, optimizer, random_key, train_step
 from posenc_jax.tuning import tuned_for_cpu
 
+VALIDATIONS = 8
+
 
 def train(
     model: Model,
@@ -32,6 +35,7 @@ def train(
     read: Callable[[dict[str, np.ndarray], float], None],
     checkpoints: StageCheckpoints | None = None,
     begun: Callable[[State], None] = lambda state: None,
+    validate: Callable[[State, int], None] | None = None,
 ) -> State:
     """Trains all seeds and returns their final state, stacked.
 
@@ -42,6 +46,8 @@ def train(
       checkpoints: restore the state of the newest checkpoint, and save it between chunks.
       begun: called once with the state after the first chunk has been dispatched. The next chunk
         overwrites these arrays.
+      validate: called as validate(state, step) at about VALIDATIONS steps, evenly apart, and at the
+        last one; the device waits for it.
 
     Raises:
       Diverged: names the first step and the seed whose loss or gradient is not finite.
@@ -72,6 +78,8 @@ def train(
             begun(state)
         read_waiting()
         waiting, done = metrics, done + steps
+        if validate is not None and done in validation_steps(config.steps, config.chunk):
+            validate(state, done)
         failpoints.reach("training")
         if checkpoints and checkpoints.due():
             read_waiting()
@@ -115,6 +123,13 @@ def chunk_runner(model: Model, task: Task, config: TrainConfig, loss_mask: bool)
 def chunk_sizes(steps: int, chunk: int) -> list[int]:
     """The number of steps in each compiled call: whole chunks, then the rest."""
     return [chunk] * (steps // chunk) + ([steps % chunk] if steps % chunk else [])
+
+
+def validation_steps(steps: int, chunk: int) -> set[int]:
+    """The steps after which a training is validated, each the end of a chunk."""
+    ends = [*itertools.accumulate(chunk_sizes(steps, chunk))]
+    every = math.ceil(len(ends) / VALIDATIONS)
+    return {*ends[every - 1 :: every], ends[-1]}
 
 
 def over_seeds(function: Callable, *trees: Any, given: tuple = ()) -> Any:

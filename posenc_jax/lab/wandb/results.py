@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+POSITION_COLUMNS = ("encoding", "length", "position", "seed", "metric", "value")
 FILES = ("report.html", "config.json", "metrics.jsonl", "summary.json", "figures/*", "tables/*")
 
 
@@ -28,8 +29,7 @@ def publish(run: Any, folder: Path, records: Sequence[Mapping], checkpoint: bool
         run.log({"results": wandb.Table(columns=[*columns], data=rows)})
     curves = by_position(records)
     if curves:
-        columns = ["encoding", "length", "position", "seed", "metric", "value"]
-        run.log({"by_position": wandb.Table(columns=columns, data=curves)})
+        run.log({"by_position": wandb.Table(columns=[*POSITION_COLUMNS], data=curves)})
     for path in sorted(folder.glob("figures/*.png")):
         run.log({f"figures/{path.stem}": wandb.Image(str(path))})
     if (folder / "report.html").is_file():
