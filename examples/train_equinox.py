@@ -1,9 +1,9 @@
 """A small Transformer in Equinox, trained with three kinds of encoding and with none.
 
 The task is to name the token three places back. A code at the input, a rotation of queries and
-keys, and a bias of the logits all learn it. Without positions the model knows only what stands before a
-token, not where. A module reads one sequence, so the frame has one row. It takes half a minute on a
-CPU, and needs `pip install equinox`.
+keys, and a bias of the logits all learn it. Without positions the model knows only what stands
+before a token, not where. A module reads one sequence, so the frame has one row. It takes half a
+minute on a CPU, and needs `pip install equinox`.
 """
 
 import equinox as eqx

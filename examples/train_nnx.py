@@ -1,8 +1,8 @@
 """A small Transformer in Flax NNX, trained with three kinds of encoding and with none.
 
 The task is to name the token three places back. A code at the input, a rotation of queries and
-keys, and a bias of the logits all learn it. Without positions the model knows only what stands before a
-token, not where. It takes half a minute on a CPU.
+keys, and a bias of the logits all learn it. Without positions the model knows only what stands
+before a token, not where. It takes half a minute on a CPU.
 """
 
 import copy

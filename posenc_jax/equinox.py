@@ -75,9 +75,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             raise ValueError(f"dropout_p: {self.dropout.p}; attend does not take it, so give 0")
         split = lambda x_TD: x_TD.reshape(1, len(x_TD), self.num_heads, -1)
         q_BQHC = split(jax.vmap(self.query_proj)(query))
-        k_BKHC, v_BKHC = (
-            split(jax.vmap(self.key_proj)(key_)),
-            split(jax.vmap(self.value_proj)(value)),
-        )
+        k_BKHC = split(jax.vmap(self.key_proj)(key_))
+        v_BKHC = split(jax.vmap(self.value_proj)(value))
         o_BQHC = attend(q_BQHC, k_BKHC, v_BKHC, layer, sink_H=sink_H, cap=cap)
         return jax.vmap(self.output_proj)(o_BQHC.reshape(len(query), -1))

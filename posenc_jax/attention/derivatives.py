@@ -26,31 +26,17 @@ def reverse_mode(call: Callable[[], jax.Array]) -> jax.Array:
 
 def reverse_mode_once(gradients: Any) -> Any:
     """The arrays as they are. TypeError: they are differentiated in reverse mode again."""
-    return jax.tree.map(_once().bind, gradients)
+    return jax.tree.map(_identity("reverse_mode_once").bind, gradients)
 
 
 def not_differentiated(arrays: Any) -> Any:
     """The arrays as they are. TypeError: they are differentiated."""
-    return jax.tree.map(_never().bind, arrays)
+    return jax.tree.map(_identity("not_differentiated").bind, arrays)
 
 
 @functools.cache
-def _once():
-    """The identity, which cannot be transposed."""
-    once = _identity("reverse_mode_once")
-    ad.deflinear2(once, _refuse)
-    return once
-
-
-@functools.cache
-def _never():
-    """The identity, which cannot be differentiated."""
-    never = _identity("not_differentiated")
-    ad.primitive_jvps[never] = _refuse_all
-    return never
-
-
 def _identity(name: str):
+    """The identity, which cannot be transposed, or not be differentiated at all."""
     from jax.extend.core import Primitive  # here, because its import takes 0.05 s
 
     identity = Primitive(name)
@@ -58,6 +44,10 @@ def _identity(name: str):
     identity.def_abstract_eval(lambda x: x)
     mlir.register_lowering(identity, lambda context, x: [x])
     batching.defvectorized(identity)
+    if name == "reverse_mode_once":
+        ad.deflinear2(identity, _refuse)
+    else:
+        ad.primitive_jvps[identity] = _refuse_all
     return identity
 
 

@@ -32,6 +32,13 @@ def at_least(least: float, **options: float | None) -> None:
         require(ok, option, value, f"must be {least} or more{finite}")
 
 
+def three(option: str, numbers: tuple[int, ...], of: str) -> None:
+    """FieldError unless there are no numbers, or three of 0 or more: for time, height and width."""
+    good = len(numbers) in (0, 3) and all(number >= 0 for number in numbers)
+    rule = f"is not three whole numbers: {of} for time, height and width"
+    require(good, option, numbers, rule)
+
+
 def with_axes(placed: jax.Array, axes: int = 1) -> jax.Array:
     """The positions as they are. FieldError: not [B, T], or [B, T, axes] for several axes."""
     if placed.ndim < 2 or placed.shape[2:] != (() if axes == 1 else (axes,)):

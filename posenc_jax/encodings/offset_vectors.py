@@ -12,11 +12,7 @@ from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing
 from posenc_jax.encodings.card import ANYWHERE, Edge, Range, method
 from posenc_jax.encodings.checks import at_least, require
 from posenc_jax.encodings.gated import of_input
-
-
-def read_rows(z_BHQR: jax.Array, row_BQK: jax.Array) -> jax.Array:
-    """Each query's entries of its own table, [B, H, Q, K]."""
-    return jnp.take_along_axis(z_BHQR, row_BQK[:, None], axis=-1)
+from posenc_jax.tuning import look_up_each
 
 
 def products(x_BQHC: jax.Array, table_RC: jax.Array) -> jax.Array:
@@ -67,7 +63,7 @@ def content_bias(curves: int = 16, distance: int = 1024, shared: bool = False) -
         offset_BQK = offsets(q.placed, k.placed)
         inside_BQK = (jnp.round(offset_BQK) >= 0) & (jnp.round(offset_BQK) < distance)
         row_BQK = jnp.round(jnp.clip(offset_BQK, 0, distance - 1)).astype(jnp.int32)
-        found_BHQK = jnp.where(inside_BQK[:, None], read_rows(z_BHQR, row_BQK), 0)
+        found_BHQK = jnp.where(inside_BQK[:, None], look_up_each(z_BHQR, row_BQK[:, None]), 0)
         return s_BHQK + refusing(found_BHQK, offset_BQK[:, None]), carry
 
     return layered(Encoding(init=init, walk=Walk(score=score, prepare=prepare)), shared)
@@ -110,7 +106,8 @@ def decomposed(window: int = 14, beyond: Edge = "clamp", shared: bool = False) -
         offset_BQK2 = offsets(q.placed, k.placed, axes=2)
         row_BQK2 = clipped_row(offset_BQK2, last)
         for axis, name in enumerate(("rows", "columns")):
-            s_BHQK = s_BHQK + read_rows(products(q.x_BTHC, params[name]), row_BQK2[..., axis])
+            z_BHQR = products(q.x_BTHC, params[name])
+            s_BHQK = s_BHQK + look_up_each(z_BHQR, row_BQK2[:, None, ..., axis])
         if beyond == "error":
             outside_BQK = (jnp.abs(offset_BQK2) > last).any(-1)
             s_BHQK = jnp.where(outside_BQK[:, None], jnp.nan, s_BHQK)
@@ -171,7 +168,7 @@ def irpe(ratio: float = 1.9, shared: bool = False) -> Encoding:
         whole_BQK2 = jnp.round(jnp.clip(offset_BQK2, -far, far)).astype(jnp.int32)
         row_BQK2 = jnp.sign(whole_BQK2) * jnp.asarray(buckets)[jnp.abs(whole_BQK2)] + last
         row_BQK = row_BQK2[..., 0] * (2 * last + 1) + row_BQK2[..., 1]
-        found_BHQK = read_rows(products(q.x_BTHC, params["keys"]), row_BQK)
+        found_BHQK = look_up_each(products(q.x_BTHC, params["keys"]), row_BQK[:, None])
         found_BHQK = refusing(found_BHQK, offset_BQK2.sum(-1)[:, None])
         return s_BHQK + found_BHQK * q.x_BTHC.shape[-1] ** -0.5, carry
 

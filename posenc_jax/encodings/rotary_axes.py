@@ -10,7 +10,7 @@ import numpy as np
 from posenc_jax.combinators import each_layer
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import positive, require, with_axes
+from posenc_jax.encodings.checks import positive, require, three, with_axes
 from posenc_jax.encodings.rotation import Pairing, Turn, angles, ladder, rotary, turns
 from posenc_jax.options import FieldError
 
@@ -177,9 +177,7 @@ def mrope(
     width, sections that are not its pairs or do not interleave, positions of another shape.
     """
     positive(base=base)
-    three = len(sections) in (0, 3) and all(pairs >= 0 for pairs in sections)
-    rule = "is not three whole numbers: pairs for time, height and width"
-    require(three, "sections", sections, rule)
+    three("sections", sections, of="pairs")
     return pairs_by_axis(lambda pairs: pair_axes(pairs, sections, order), base, pairing)
 
 

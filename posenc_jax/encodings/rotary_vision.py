@@ -6,7 +6,7 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import at_least, positive, require
+from posenc_jax.encodings.checks import at_least, positive, require, three
 from posenc_jax.encodings.positions_augmented import each, sequence_keys
 from posenc_jax.encodings.rotary_axes import (
     angles_by_axis,
@@ -114,9 +114,7 @@ def mhrope(
     heads than the model has, positions of another shape.
     """
     positive(base=base)
-    three = len(heads) in (0, 3) and all(number >= 0 for number in heads)
-    rule = "is not three whole numbers: heads for time, height and width"
-    require(three, "heads", heads, rule)
+    three("heads", heads, of="heads")
     frequencies = lambda head: ladder(head, base)
 
     def table(params, placed, dims):
