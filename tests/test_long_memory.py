@@ -106,7 +106,7 @@ def test_the_experiment_runs_to_its_report_and_page(tmp_path):
     stored = runs.read(tmp_path)
     labels = [r["labels"] for r in stored.records if r["labels"]["split"] == "test"]
     assert {label["position"] for label in labels if "position" in label} == {0, 16, 32, 48}
-    assert 0 in {label.get("distance") for label in labels}
+    assert {label["distance"] for label in labels if "distance" in label} >= {0}
     assert {path.stem for path in (tmp_path / "figures").iterdir()} == {"by_window", "by_distance"}
     name, said, sections = experiments.document([stored])
     assert name == "long_memory"

@@ -23,6 +23,7 @@ from posenc_jax.lab.training.loop import over_seeds
 from posenc_jax.lab.training.step import cross_entropy
 
 LOOKUP = "lookup"
+LEAST = 20  # answers of a range of distances that is reported
 
 
 class Sums(NamedTuple):
@@ -111,6 +112,6 @@ def records(config: Config, task: Task, found: Sums, row: str) -> Iterator[runs.
         for n, (right_S, count_S) in enumerate(
             zip(found.right_SE.T, found.count_SE.T, strict=True)
         ):
-            if count_S.all():
+            if count_S.min() >= LEAST:
                 at = {**longest, "distance": n * window}
                 yield from runs.seed_records(step, seeds, at, {"recall": right_S / count_S})

@@ -67,7 +67,8 @@ def lookup(keys: int = 16, values: int = 8, padding: Padding = "right") -> Task:
 
     The line has assignments "k = v", one token each, and queries "k ?" with their answer v, two
     tokens. A key is asked for once after each assignment. Which of the keys that wait for it is
-    drawn so that the logarithm of its rank by age is nearly uniform. Three of four keys may wait.
+    drawn so that the logarithm of its rank by age is nearly uniform. At most three of four keys
+    wait, mostly nearly as many, so that some answers are far.
 
     keys, values: the number of each.
     """
@@ -78,7 +79,7 @@ def lookup(keys: int = 16, values: int = 8, padding: Padding = "right") -> Task:
     def line(key, n, place_L):
         del n
         order_key, value_key, new_key, age_key = jax.random.split(key, 4)
-        new_L, value_L = draw(new_key, place_L, 2) > 0, draw(value_key, place_L, values)
+        new_L, value_L = draw(new_key, place_L, 4) > 0, draw(value_key, place_L, values)
         share_L = draw(age_key, place_L, 2**16).astype(jnp.float32) / 2**16
         after_K = jnp.arange(keys, dtype=jnp.int32)
 
