@@ -26,7 +26,7 @@ def get_config(argument=""):
         "long_memory",
         encoding={"name": ",".join(names or (("rope",) if quick else DEFAULT))},
         model={"width": 48, "mlp": 2},
-        train={"length": 64, "batch": 32, "steps": 400, "lr": 4e-3, "warmup": 50, "chunk": 100},
+        train={"length": 64, "batch": 32, "steps": 500, "lr": 4e-3, "warmup": 50, "chunk": 100},
         eval={"lengths": (64, 128, 256), "examples": 128},
     )
     if quick:
