@@ -35,7 +35,7 @@ def get_config(argument=""):
         encoding={"name": ",".join(names), **options},
         task={"name": "clips", "question": asked[0] if asked else "tone"},
         model={"kind": "encoder", "width": 64, "mlp": 2},
-        train={"length": 4, "min_length": 2, "batch": 32, "steps": 800, "lr": 5e-3, "chunk": 100},
+        train={"length": 4, "min_length": 2, "batch": 32, "steps": 1000, "lr": 5e-3, "chunk": 100},
         eval={"lengths": (2, 4, 8), "examples": 256},
     )
     if quick:
