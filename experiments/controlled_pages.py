@@ -37,7 +37,7 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
     """
     by_task: dict[str, StoredRun] = {}
     for run in runs:
-        name = run.config["task"]["name"]
+        name = ", ".join(map(str, run.config["task"].values()))  # with the options that are set
         if by_task.setdefault(name, run) is not run:
             raise ValueError(f"workdir: {by_task[name].path} and {run.path} are both on {name}")
     said = [f"Task {name}: {' '.join(findings(run.summary))}" for name, run in by_task.items()]

@@ -53,7 +53,7 @@ def train_stage(
         values = {
             "loss": metrics["loss"].mean(axis=1),
             "grad_norm": metrics["grad_norm"].mean(axis=1),
-            "learning_rate": np.full(len(seeds), float(rate(float(step - 1)))),
+            "learning_rate": np.full(len(seeds), rate(step - 1)),
             "steps_per_second": np.full(len(seeds), steps * len(seeds) / seconds),
         }
         run.log(runs.seed_records(step, seeds, labels, values))

@@ -14,6 +14,7 @@ import pytest
 
 import experiments
 from experiments import controlled_pages
+from experiments.multimodal.config import rows as rows_of
 from posenc_jax import make
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.config.schema import ModelConfig
@@ -67,7 +68,38 @@ def spliced(bases):
     return bases
 
 
-SOLVED = {"negation": verdict, "spacing": apart, "reading_frame": framed, "splice": spliced}
+def watched(tokens):
+    """(number and column of the digit, its second, tones, words) of a clip."""
+    *stream, first, second = tokens
+    count, frames, tones = len(stream) // 10, [], []
+    while stream:
+        now = min(2, count - len(frames))
+        for _ in range(now):
+            frames, stream = [*frames, stream[:9]], stream[9:]
+        tones, stream = [*tones, *(tone - SYMBOL - 11 for tone in stream[:now])], stream[now:]
+    ((at, patch, digit),) = [
+        (at, i, token)
+        for at, frame in enumerate(frames)
+        for i, token in enumerate(frame)
+        if token != SYMBOL
+    ]
+    words = [word - SYMBOL - 19 for word in (first, second)]
+    return (digit - SYMBOL - 1, patch), at, tones, words
+
+
+def answered(tokens, question="tone"):
+    (digit, patch), at, tones, (first, second) = watched(tokens)
+    if question == "order":
+        assert first != second
+        assert digit in (first, second)
+        return int(digit == first)
+    return tones[at] if question == "tone" else patch % 3
+
+
+SOLVED = {
+    "negation": verdict, "spacing": apart, "reading_frame": framed, "splice": spliced,
+    "clips": answered,
+}  # fmt: skip
 
 
 def compiled(function):
@@ -109,15 +141,38 @@ def test_answers_are_those_of_plain_python(name):
     assert len({str(tokens) for tokens, _ in found}) > 80
     wider = [*rows(drawn(name, 7)[1][0])]
     assert wider == [*rows(train)], "in another width as well"
-    if name in LABELLED:
+    if name in LABELLED:  # with two labels
         share = np.mean([answer for _, answer in found])
         assert abs(share - 0.5) < 0.2
-    else:
+    elif name != "clips":
         hidden = train.tokens_BT == EXTRA
         assert (train.weights_BT == hidden).all()
         assert hidden.any(axis=1).mean() > 0.9
         assert not all(tokens == answer for tokens, answer in found), "control"
     assert max(max(tokens) for tokens, _ in found) < task.vocab
+
+
+def test_clips_have_three_questions_and_positions():
+    def read():
+        found = {}
+        for question, ids in (("column", "all"), ("order", "time"), ("tone", "index")):
+            task = tasks.make("clips", question=question, ids=ids)
+            found[question] = task.test((), jnp.arange(24), 5, task.width(5) + 2)
+        return found
+
+    batches = jax.device_get(compiled(read)())
+    for question, batch in batches.items():
+        answers = [answered(tokens, question) for tokens, _ in rows(batch)]
+        assert answers == batch.targets_BT[:, 0].tolist()
+        assert len(set(answers)) > 1
+    tokens_T, pos_T3 = (batches["column"].tokens_BT[0], batches["column"].layout.pos_BT[0])
+    tone_T = (tokens_T >= SYMBOL + 11) & (tokens_T < SYMBOL + 19)
+    assert pos_T3[tone_T].tolist() == [[second] * 3 for second in range(1, 6)]
+    digit_T = (tokens_T > SYMBOL) & (tokens_T < SYMBOL + 11)
+    (_, patch), at, _, _ = watched(tokens_T[1:-2].tolist())
+    assert pos_T3[digit_T].tolist() == [[1 + at, 1 + patch // 3, 1 + patch % 3]]
+    assert batches["order"].layout.pos_BT[0][tone_T].tolist() == [1, 2, 3, 4, 5]
+    assert batches["tone"].layout.pos_BT[0][:54].tolist() == [*range(53), 0]
 
 
 def test_a_review_has_a_twin_with_the_same_words_and_the_other_verdict():
@@ -181,14 +236,16 @@ def test_the_label_is_read_from_the_first_token_or_from_the_mean():
     config = ModelConfig(kind="encoder", width=16, heads=2, layers=1, mlp=1)
     tokens_BT, at = jnp.asarray([[1, 5, 6, 7]], jnp.int32), full(1, 4)
     whole = transformer.build(config, make("rope"), 9)
-    params = whole.init(jax.random.key(0))
-    wanted = whole.apply(params, tokens_BT, at)
-    first, mean = (
-        transformer.classifier(config, make("rope"), 9, pooling=pooling).apply(
-            params, tokens_BT, at
+
+    def outputs(key):
+        params = whole.init(key)
+        answers = (
+            transformer.classifier(config, make("rope"), 9, pooling=pooling)
+            for pooling in ("first", "mean")
         )
-        for pooling in ("first", "mean")
-    )
+        return [model.apply(params, tokens_BT, at) for model in (whole, *answers)]
+
+    wanted, first, mean = jax.jit(outputs)(jax.random.key(0))
     assert np.allclose(first, wanted[:, :1], atol=1e-5)
     assert np.allclose(mean, wanted.mean(axis=1, keepdims=True), atol=1e-5)
     assert np.abs(first - mean).max() > 1e-2
@@ -314,3 +371,33 @@ def test_wrong_fields_are_refused_in_one_line(stem, changes, words):
         experiments.check(config)
     assert "\n" not in str(caught.value)
     assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+def test_a_method_of_one_axis_reads_a_clip_in_two_ways(tmp_path):
+    config = config_of("multimodal", "rope,mrope,quick", seeds=1)
+    assert [row for name in ("nope", "rope", "mrope") for row in rows_of(name)] == [
+        ("nope", "index"), ("rope", "index"), ("rope on time", "time"), ("mrope", "all")
+    ]  # fmt: skip
+    config["train"].update(steps=2, chunk=2)
+    config["eval"]["lengths"] = (4,)
+    config["model"]["width"] = 16
+    config["encoding"]["name"] = "mrope"
+    experiments.prepare(config, str(tmp_path))()
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert set(summary["results"]) == {"mrope", "mrope, shuffled"}
+    assert summary["baselines"] == {"chance": 1 / 8}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"task.name": "negation"}, ["task.name", "negation", "clips"]),
+        ({"task.ids": "time"}, ["task.ids", "leave it out"]),
+        ({"task.question": "colour"}, ["task.question", "colour", "column"]),
+        ({"encoding.name": "mrope,axial"}, ["encoding.name", "axial", "2 axes"]),
+        ({"eval.lengths": (4, 17)}, ["eval.lengths", "17", "2 to 16"]),
+        ({"model.kind": "decoder"}, ["model.kind", "decoder", "encoder"]),
+    ],
+)
+def test_what_clips_cannot_be_is_refused(changes, words):
+    test_wrong_fields_are_refused_in_one_line("multimodal", changes, words)

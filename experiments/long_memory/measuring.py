@@ -13,14 +13,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.long_memory.config import Config
-from posenc_jax.lab import runs
+from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.hosts.devices import replicated
 from posenc_jax.lab.hosts.processes import fetch
 from posenc_jax.lab.model.transformer import Model
-from posenc_jax.lab.tasks.recall import distance
-from posenc_jax.lab.tasks.task import Task
+from posenc_jax.lab.tasks.recall import lookup_distance
+from posenc_jax.lab.tasks.task import Batch, Task
 from posenc_jax.lab.training.loop import over_seeds
 from posenc_jax.lab.training.step import cross_entropy
+
+LOOKUP = "lookup"
+LEAST = 20  # answers of a range of distances that is reported
 
 
 class Sums(NamedTuple):
@@ -41,7 +44,7 @@ def metric_of(task: Task) -> str:
 def sums(config: Config, task: Task, model: Model, params: Any) -> Sums:
     """The sums over test documents of the longest length; leaves of params and result lead with S.
 
-    A distance is that of the last time that a token was shown.
+    A distance is that between a query of `lookup` and the assignment of its key.
     """
     size = max(config.eval.lengths)
     width = int(task.width(size))
@@ -66,7 +69,7 @@ def _of_group(config, task, model, params, data, documents, size, width, index_B
     logits_BTV = model.apply(params, batch.tokens_BT, batch.layout)
     loss_BT = cross_entropy(logits_BTV, batch.targets_BT) * weight_BT
     right_BT = jnp.where(logits_BTV.argmax(axis=-1) == batch.targets_BT, weight_BT, 0.0)
-    back_BTE = jax.nn.one_hot(distance(batch.tokens_BT) // config.window, width // config.window)
+    back_BTE = jax.nn.one_hot(_distance(config, batch) // config.window, width // config.window)
     by_distance = lambda x_BT: jnp.einsum("bt,bte->e", x_BT, back_BTE)
     return Sums(
         loss_BT.sum(axis=0), right_BT.sum(axis=0), weight_BT.sum(axis=0),
@@ -74,11 +77,19 @@ def _of_group(config, task, model, params, data, documents, size, width, index_B
     )  # fmt: skip
 
 
+def _distance(config: Config, batch: Batch) -> jax.Array:
+    """The tokens since the answer was shown, [B, T]; 0 in tasks that do not say it."""
+    if config.task.name != LOOKUP:
+        return jnp.zeros_like(batch.tokens_BT)
+    options = tasks.options(LOOKUP) | config.task.options
+    return lookup_distance(batch.tokens_BT, options["keys"], options["values"])
+
+
 def records(config: Config, task: Task, found: Sums, row: str) -> Iterator[runs.Record]:
     """The metric of the first tokens of each length and of each window; recall by distance.
 
     Recall is the share of answers that are right, with the first token of its range of distances as
-    the label `distance`. It is logged for tasks with answers.
+    the label `distance`.
     """
     metric, window = metric_of(task), config.window
     step, seeds = config.train.steps, config.seed_range
@@ -97,10 +108,10 @@ def records(config: Config, task: Task, found: Sums, row: str) -> Iterator[runs.
         if count_S.all():
             values = {metric: top_S / count_S, "loss": loss_S / count_S}
             yield from runs.seed_records(step, seeds, {**longest, "position": n * window}, values)
-    if metric == "token_accuracy":
+    if config.task.name == LOOKUP:
         for n, (right_S, count_S) in enumerate(
             zip(found.right_SE.T, found.count_SE.T, strict=True)
         ):
-            if count_S.all():
+            if count_S.min() >= LEAST:
                 at = {**longest, "distance": n * window}
                 yield from runs.seed_records(step, seeds, at, {"recall": right_S / count_S})

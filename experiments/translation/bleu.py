@@ -54,7 +54,7 @@ class Translator:
         index_B = jnp.arange(self._rows, dtype=jnp.int32)
 
         def one(data, size, params):
-            batch = self._task.test(data, index_B, size, self._width)
+            batch: Any = self._task.test(data, index_B, size, self._width)
             prompt = jnp.full((self._rows, 1), SEP, jnp.int32)
             tokens = Pair(batch.tokens_BT.source, prompt)
             at = Pair(batch.layout.source, full(self._rows, 1))

@@ -193,7 +193,7 @@ def _check_kind(kind: str, encoding: Encoding | Encodings) -> None:
         wanted = "Encodings(encoder, decoder, cross)" if paired else "one Encoding"
         given = type(encoding).__name__
         raise ValueError(f"encoding: {given}; a model of kind {kind!r} takes {wanted}")
-    if kind == "lstm" and acts_in_attention(encoding):
+    if kind == "lstm" and isinstance(encoding, Encoding) and acts_in_attention(encoding):
         raise ValueError("encoding: this one acts in attention, which an LSTM does not have")
     if isinstance(encoding, Encodings) and encoding.cross.embed is not None:
         raise ValueError("cross: this encoding acts at the input of a model, not in attention")

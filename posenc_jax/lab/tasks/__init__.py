@@ -17,6 +17,7 @@ from typing import Any, Literal
 from posenc_jax.lab.tasks import (
     arithmetic,
     binary,
+    clips,
     copying,
     corpus,
     dna,
@@ -78,6 +79,7 @@ WHOLE: dict[str, Callable[..., Task]] = {
     "reading_frame": dna.reading_frame,
     "splice": dna.splice,
     "spacing": dna.spacing,
+    "clips": clips.clips,
 }
 
 Reads = Literal["tokens", "patches", "whole"]

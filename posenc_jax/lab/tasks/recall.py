@@ -2,13 +2,13 @@
 
     task                line                                                           reads
     associative_recall  BOS k1 v1 .. kn vn SEP ki  vi                                  2n + 3
-    lookup              BOS k v k v .. , n tokens; every key is shown twice            n
+    lookup              BOS k=v k=v k? v .., n tokens                                  n
     periodic            BOS x1 .. xn with x(i) = x(i - period)                         n
 
 "reads" is the number of tokens that the model is given. The answers, which count in the loss, are
-vi, the value after the second time that a key is shown, and all symbols after the first period.
-Keys are the first symbols of the vocabulary, values the ones after them.
-A periodic pattern and a lookup have no end, so there is no EOS.
+vi, the v after each k?, and all symbols after the first period. In associative_recall keys are the
+first symbols of the vocabulary, values the ones after them. Lookups and periodic patterns have no
+end, so there is no EOS.
 """
 
 import jax
@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from posenc_jax.lab.tasks import bags
 from posenc_jax.lab.tasks.task import (
     BOS,
+    PAD,
     SEP,
     SYMBOL,
     Padding,
@@ -26,7 +27,7 @@ from posenc_jax.lab.tasks.task import (
     draw,
     generated,
 )
-from posenc_jax.options import FieldError
+from posenc_jax.lab.tasks.translation import without_gaps
 
 
 def associative_recall(keys: int = 256, values: int = 16, padding: Padding = "right") -> Task:
@@ -61,62 +62,66 @@ def associative_recall(keys: int = 256, values: int = 16, padding: Padding = "ri
     )
 
 
-def lookup(keys: int = 128, values: int = 8, waiting: int = 16, padding: Padding = "right") -> Task:
-    """Recall the value of a key when it is shown for the second time, near or far; a size is the
-    number of tokens.
+def lookup(keys: int = 16, values: int = 8, padding: Padding = "right") -> Task:
+    """Recall the value that was last given to a key, near or far; a size is the number of tokens.
 
-    Each pair is a new key with its value, or one of the keys that were shown once, with the same
-    value. Which one is drawn so that the logarithm of its age among them is nearly uniform.
+    The line has assignments "k = v", one token each, and queries "k ?" with their answer v, two
+    tokens. A key is asked for once after each assignment. Which of the keys that wait for it is
+    drawn so that the logarithm of its rank by age is nearly uniform. At most three of four keys
+    wait, mostly nearly as many, so that some answers are far.
 
     keys, values: the number of each.
-    waiting: the most keys that were shown once and not yet a second time.
     """
-    check_symbols("values", values)
-    check_least("waiting", waiting, 1)
-    if keys <= waiting:
-        raise FieldError("task.keys", f"{keys} is too small; more than waiting, {waiting}")
-    check_symbols("keys", keys, most=4096)
+    check_symbols("keys", keys, most=1024)
+    check_symbols("values", values, most=1024)
+    waiting = max(1, 3 * keys // 4)
 
     def line(key, n, place_L):
         del n
         order_key, value_key, new_key, age_key = jax.random.split(key, 4)
-        pair_P = place_L[: len(place_L) // 2 + 1]
-        new_P = draw(new_key, pair_P, 2) > 0
-        share_P = draw(age_key, pair_P, 2**16).astype(jnp.float32) / 2**16
+        new_L, value_L = draw(new_key, place_L, 4) > 0, draw(value_key, place_L, values)
+        share_L = draw(age_key, place_L, 2**16).astype(jnp.float32) / 2**16
+        after_K = jnp.arange(keys, dtype=jnp.int32)
 
         def step(state, given):
-            """`waiting_W`: numbers of keys that were shown once, the newest first; -1: none."""
-            waiting_W, number = state
-            new, share = given
-            count = (waiting_W >= 0).sum()
+            """`order_K`: first `count` keys that wait, the newest first, then the others."""
+            order_K, count, value_K = state
+            new, value, share = given
             new = (new & (count < waiting)) | (count == 0)
-            age = (jnp.exp(share * jnp.log(count + 1.0)) - 1).astype(jnp.int32)
-            shown = jnp.where(new, number, waiting_W[age])
-            pushed_W = jnp.append(number, waiting_W[:-1])
-            later_W = jnp.arange(waiting) >= age
-            pulled_W = jnp.where(later_W, jnp.append(waiting_W[1:], -1), waiting_W)
-            state = jnp.where(new, pushed_W, pulled_W), number + new.astype(jnp.int32)
-            return state, (shown, new)
+            age = jnp.expm1(share * jnp.log1p(count.astype(jnp.float32))).astype(jnp.int32)
+            at = jnp.where(new, count, age)
+            chosen = order_K[at]
+            rest_K = jnp.where(after_K < at, order_K, jnp.roll(order_K, -1))[:-1]
+            order_K = jnp.where(new, jnp.append(chosen, rest_K), jnp.append(rest_K, chosen))
+            value_K = value_K.at[chosen].set(jnp.where(new, value, value_K[chosen]))
+            count = count + jnp.where(new, 1, -1)
+            return (order_K, count, value_K), (chosen, value_K[chosen], new)
 
-        start = jnp.full(waiting, -1, jnp.int32), jnp.zeros((), jnp.int32)
-        _, (number_P, first_P) = jax.lax.scan(step, start, (new_P, share_P))
-        key_P, value_P = shuffled(order_key, keys)[number_P], draw(value_key, number_P, values)
-        pair_L = jnp.maximum(place_L - 1, 0) // 2
-        is_value_L = (place_L % 2 == 0) & (place_L > 0)
-        token_L = SYMBOL + jnp.where(is_value_L, keys + value_P[pair_L], key_P[pair_L])
-        return jnp.where(place_L == 0, BOS, token_L), is_value_L & ~first_P[pair_L]
+        start = shuffled(order_key, keys), jnp.zeros((), jnp.int32), jnp.zeros_like(after_K)
+        _, (key_L, value_L, new_L) = jax.lax.scan(step, start, (new_L, value_L, share_L))
+        query = SYMBOL + keys * values
+        answer_L = jnp.where(new_L, PAD, query + keys + value_L)
+        shown_L = jnp.where(new_L, SYMBOL + key_L * values + value_L, query + key_L)
+        token_G, _ = without_gaps(jnp.stack([shown_L, answer_L], axis=1).ravel())
+        token_L = jnp.where(place_L == 0, BOS, token_G[jnp.maximum(place_L - 1, 0)])
+        return token_L, token_L >= query + keys
 
     task = generated(
-        "lookup", line, lambda n: n + 1, symbols=keys + values, padding=padding, least=8,
-        most=2 * (2 * keys - waiting), chance=1 / values, bag=bags.shown(values, first=keys),
+        "lookup", line, lambda n: n + 1, symbols=keys * values + keys + values, padding=padding,
+        least=4, chance=1 / values,
     )  # fmt: skip
     return task._replace(metric="token_accuracy")
 
 
-def distance(tokens_BT: jax.Array) -> jax.Array:
-    """How many tokens back each token was shown last, [B, T]; 0 if it was not."""
+def lookup_distance(tokens_BT: jax.Array, keys: int, values: int) -> jax.Array:
+    """How many tokens before a query of `lookup` its key was last assigned, [B, T]; 0 elsewhere."""
+    query = SYMBOL + keys * values
+    assigned_BT = jnp.where((tokens_BT >= SYMBOL) & (tokens_BT < query), tokens_BT - SYMBOL, -1)
+    assigned_BT = jnp.where(assigned_BT < 0, -1, assigned_BT // values)
+    asked_BT = jnp.where((tokens_BT >= query) & (tokens_BT < query + keys), tokens_BT - query, -2)
     place_T = jnp.arange(tokens_BT.shape[1], dtype=jnp.int32)
-    same_BQK = (tokens_BT[:, :, None] == tokens_BT[:, None]) & (place_T[:, None] > place_T)[None]
+    before_QK = place_T[:, None] > place_T[None]
+    same_BQK = (asked_BT[:, :, None] == assigned_BT[:, None]) & before_QK[None]
     last_BT = jnp.where(same_BQK, place_T[None, None], -1).max(axis=-1)
     return jnp.where(last_BT < 0, 0, place_T[None] - last_BT)
 

@@ -1,5 +1,7 @@
 """The control of a task: its test examples with their tokens in random order."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -24,7 +26,7 @@ def shuffled(task: Task) -> Task:
     return task._replace(numbered=numbered)
 
 
-def _in_order(batch: Batch, key_B: jax.Array) -> Batch:
+def _in_order(batch: Any, key_B: jax.Array) -> Batch:
     """The batch with its tokens in an order drawn with the key of each row."""
     if isinstance(batch.tokens_BT, Pair):
         source, target = batch.tokens_BT

@@ -1,0 +1,46 @@
+"""The config of an experiment on clips, its rows, and what it refuses."""
+
+from collections.abc import Iterator
+
+from experiments import checks, encoders
+from posenc_jax import encodings
+from posenc_jax.lab import tasks
+from posenc_jax.lab.config import schema
+from posenc_jax.lab.tasks.clips import Ids
+from posenc_jax.options import FieldError
+
+
+class Config(encoders.EncoderConfig):
+    """By default the tone that sounds with the digit."""
+
+    task: schema.TaskConfig = schema.TaskConfig(name="clips")
+
+
+def rows(name: str) -> Iterator[tuple[str, Ids]]:
+    """The label of each row of a method, and the positions that it reads."""
+    axes = encodings.axes(name)
+    yield name, "all" if axes == 3 else "index"
+    if axes == 1 and name != "nope":
+        yield f"{name} on time", "time"
+
+
+def check(config: Config) -> None:
+    """Raises FieldError for what cannot run, before anything is compiled."""
+    if config.task.name != "clips":
+        raise FieldError("task.name", f"{config.task.name} has no clips; use 'clips'")
+    if "ids" in config.task.options:
+        raise FieldError("task.ids", "each row has its own positions; leave it out")
+    if config.model.kind != "encoder":
+        raise FieldError("model.kind", f"{config.model.kind!r} reads one side; use 'encoder'")
+    encoders.control(config)
+    task = tasks.check("clips", checks.sizes(config), "whole", **config.task.options)
+    names, options = config.encoding.names, config.encoding.options
+    encodings.check_used(names, options)
+    for name in names:
+        if encodings.axes(name) == 2:
+            raise FieldError("encoding.name", f"{name} reads 2 axes; clips have 1 or 3")
+        own = encodings.taken_by(name, options)
+        checks.groups("encoding.name", name, config.task)
+        checks.training("train.length", name, own, task.width(config.train.length))
+        checks.reach("eval.lengths", name, own, task.width(max(config.eval.lengths)))
+        checks.width("model.width", name, encoders.encoding_of(config, name), config.model)

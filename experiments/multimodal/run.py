@@ -1,0 +1,28 @@
+"""Trains and tests an encoder with each encoding, on the positions of each row."""
+
+from experiments.controlled import train_and_test
+from experiments.controlled_pages import sections
+from experiments.encoders import encoding_of
+from experiments.multimodal.config import Config, rows
+from experiments.stages import summarise
+from posenc_jax import encodings
+from posenc_jax.lab import runs, tasks
+from posenc_jax.lab.model import transformer
+
+__all__ = ["measure", "sections"]
+
+
+def measure(config: Config, run: runs.Run) -> dict:
+    """Trains and tests every row; returns the summary."""
+    task = tasks.make("clips", **config.task.options)
+    run.fact(task=dict(task.facts))
+    for name in config.encoding.names:
+        for label, ids in rows(name):
+            placed = tasks.make("clips", **config.task.options, ids=ids)
+            axes = max(1, encodings.axes(name))
+            model = transformer.classifier(
+                config.model, encoding_of(config, name), task.vocab, axes=axes,
+                pooling=config.pooling,
+            )  # fmt: skip
+            train_and_test(config, config.eval, placed, model, label, run)
+    return summarise(config, task, run, task.baselines())
