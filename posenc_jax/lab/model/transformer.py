@@ -134,18 +134,8 @@ def build(
         return Model(init, apply, place=partial(_drawn, encoding))
 
     if isinstance(encoding, Encodings):
-        return Model(
-            init,
-            apply,
-            place=partial(_drawn_pair, encoding),
-            decode=partial(_decode, run),
-            start=partial(_start_pair, run, axes),
-        )
-
-    def attention(params, tokens_BT, layout, **form):
-        found = run(params, tokens_BT, layout, mutable=["intermediates"], **form)[1]
-        blocks = found["intermediates"]
-        return tuple(blocks[f"block_{n}"]["attention"][0] for n in range(config.layers))
+        place, start = partial(_drawn_pair, encoding), partial(_start_pair, run, axes)
+        return Model(init, apply, place=place, decode=partial(_decode, run), start=start)
 
     return Model(
         init,
@@ -154,8 +144,15 @@ def build(
         extend=partial(_extend, run),
         decode=partial(_decode, run),
         start=partial(_start, run, axes),
-        attention=attention,
+        attention=partial(_attention, run, config.layers),
     )
+
+
+def _attention(run, layers: int, params, tokens_BT, layout, **form) -> tuple[jax.Array, ...]:
+    """The weights of each layer, see `Model.attention`."""
+    found = run(params, tokens_BT, layout, mutable=["intermediates"], **form)[1]
+    blocks = found["intermediates"]
+    return tuple(blocks[f"block_{n}"]["attention"][0] for n in range(layers))
 
 
 def classifier(

@@ -59,23 +59,18 @@ def windowed(
     sizes = {split: len(text[split]) for split in SPLITS}
     most = largest_window(source, sizes, stretch)
 
-    def windows(text_N, start_B, size_B, width, counts_B):
-        place_L = jnp.arange(width + 1, dtype=jnp.int32)
-        index_BL = jnp.minimum(start_B[:, None] + place_L[None], len(text_N) - 1)
-        return batch(text_N[index_BL], counts_B, size_B, packed)
-
     def sample(data, key, size_B, width):
         all_B = jnp.ones(size_B.shape, bool)
         if feed is not None:
             return batch(data[:, : width + 1], all_B, size_B, packed)
         start_B = jax.random.randint(key, size_B.shape, 0, len(data["train"]) - size_B)
-        return windows(data["train"], start_B, size_B, width, all_B)
+        return batch(_cut(data["train"], start_B, width), all_B, size_B, packed)
 
     def numbered(data, index_B, size_B, width, split):
         start_B = index_B * size_B
         exists_B = start_B < most
         size_B = jnp.where(exists_B, jnp.minimum(size_B, most - start_B), size_B)
-        return windows(data[split], start_B, size_B, width, exists_B)
+        return batch(_cut(data[split], start_B, width), exists_B, size_B, packed)
 
     task = Task(
         name=source,
@@ -95,6 +90,12 @@ def windowed(
         return task
     unigram = lambda: {"unigram": unigram_bits(text, most)}
     return masked(task, share)._replace(baselines=unigram)
+
+
+def _cut(text_N: jax.Array, start_B: jax.Array, width: int) -> jax.Array:
+    """The `width` bytes from each start on, and the one after them; past the text its last one."""
+    place_L = jnp.arange(width + 1, dtype=jnp.int32)
+    return text_N[jnp.minimum(start_B[:, None] + place_L[None], len(text_N) - 1)]
 
 
 def batch(byte_BL: jax.Array, counts_B: jax.Array, size_B: jax.Array, packed: bool) -> Batch:
