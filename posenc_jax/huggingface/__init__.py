@@ -94,10 +94,7 @@ def _from_row(encoding: Encoding, first: int) -> Encoding:
     return encoding._replace(place=moved) if first else encoding
 
 
-def _xglm(config: Fields) -> Encoding:
-    return _from_row(make("sinusoidal", pairing="half", spacing="tensor2tensor"), 2)
-
-
+XGLM = make("sinusoidal", pairing="half", spacing="tensor2tensor")
 READERS: dict[str, Callable[[Fields], Encoding]] = {
     **{kind: functools.partial(rotary, model) for kind, model in ROTARY.items()},
     **dict.fromkeys(("bert", "distilbert", "electra"), functools.partial(_table, 512, 0, 0)),
@@ -111,5 +108,5 @@ READERS: dict[str, Callable[[Fields], Encoding]] = {
     "opt": functools.partial(_table, 2048, 2, 2),
     "t5": _t5,
     "umt5": functools.partial(_t5, shared=False),
-    "xglm": _xglm,
+    "xglm": lambda config: _from_row(XGLM, 2),
 }
