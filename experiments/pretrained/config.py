@@ -1,0 +1,146 @@
+"""The config of an experiment on a released model, and what it refuses."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import jax
+import jax.numpy as jnp
+from pydantic import Field, PositiveFloat
+
+from experiments.pretrained import prompts
+from experiments.pretrained.extensions import Extended, extended
+from posenc_jax.lab import tasks
+from posenc_jax.lab.config import schema
+from posenc_jax.lab.model import pretrained
+from posenc_jax.lab.model.pretrained.tensors import read_json
+from posenc_jax.lab.model.transformer import build
+from posenc_jax.layout import full
+from posenc_jax.options import FieldError, choices_for
+
+OWN = Path(__file__).parent / "model"  # made by scripts/pretrained_model.py
+OWN_RATE, PUBLISHED_RATE = 1e-3, 2e-5
+
+
+class CheckpointedConfig(schema.Part):
+    """The model.
+
+    checkpoint: a folder of Hugging Face; "": the small model of this repository.
+    length: tokens that it was trained on; None: as its config.json says.
+    dtype: of the forward pass and of the matrices.
+    """
+
+    checkpoint: str = ""
+    length: schema.Length | None = None
+    dtype: Literal["float32", "bfloat16"] = "float32"
+
+
+class TuningConfig(schema.Part):
+    """Fine-tuning at `factor` times the trained length.
+
+    AdamW with betas 0.9 and 0.95 and without weight decay; the learning rate rises for `warmup`
+    steps from a tenth. PI has 1000 steps of 64 windows, then a constant rate (arXiv 2306.15595);
+    YaRN 400 of 64 (2309.00071); LongRoPE 400 of 32, with a rate that falls to 0 (2402.13753).
+
+    rows: the rows that are fine-tuned, each from the released weights.
+    steps: 0 for none.
+    lr: None: 2e-5, as all three have for 7B parameters; for the model of this repository 1e-3.
+    falls: whether the learning rate falls to 0, on a line.
+    accumulate, remat: as in `schema.TrainConfig`.
+    """
+
+    rows: Annotated[tuple[str, ...], schema.Distinct] = ("plain", "pi", "ntk", "yarn")
+    steps: schema.Whole = 100
+    batch: schema.Rows = 8
+    lr: PositiveFloat | None = None
+    warmup: schema.Whole = 20
+    falls: bool = False
+    accumulate: schema.Rows = 1
+    remat: bool = False
+
+
+class ReadingConfig(schema.Part):
+    """What is measured.
+
+    multiples: lengths of windows and prompts, in trained lengths.
+    depths: places of the key in a prompt, evenly spread from its beginning to its end.
+    examples: prompts of each length and depth.
+    tokens: the most tokens in one forward pass, unless one window has more.
+    """
+
+    multiples: Annotated[tuple[schema.Few, ...], Field(min_length=1), schema.Distinct] = (
+        1,
+        2,
+        4,
+        8,
+    )
+    depths: Annotated[int, Field(ge=2, le=101)] = 5
+    examples: schema.Few = 4
+    tokens: schema.Count = 8192
+
+
+class Config(schema.ExperimentConfig):
+    """By default the model of this repository on the bytes of the standard library.
+
+    factor: times the trained length that an extension is made for.
+    prompts: names in experiments/pretrained/prompts, or paths of such files.
+    task: a text; `stretch` is the number of bytes that are read.
+    """
+
+    mostly_compiles = True
+
+    seeds: schema.Few = 1
+    model: CheckpointedConfig = CheckpointedConfig()
+    factor: Annotated[float, Field(ge=1)] = 4.0
+    task: schema.TaskConfig = schema.TaskConfig.model_validate({"name": "stdlib", "stretch": 32768})
+    prompts: Annotated[tuple[str, ...], schema.Distinct] = ("passkey", "needle")
+    train: TuningConfig = TuningConfig()
+    eval: ReadingConfig = ReadingConfig()
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the checkpoint."""
+        return Path(self.model.checkpoint).expanduser() if self.model.checkpoint else OWN
+
+    @property
+    def rate(self) -> float:
+        """The learning rate."""
+        return self.train.lr or (PUBLISHED_RATE if self.model.checkpoint else OWN_RATE)
+
+
+def extensions(config: Config) -> Extended:
+    """The encodings that the model is read under. Refused, FieldError: as `check`."""
+    found = read_json(config.folder / "config.json")
+    return extended(found, config.factor, config.model.length)
+
+
+def lengths(config: Config, trained: int) -> list[int]:
+    """The lengths of windows in tokens, ascending."""
+    return sorted(trained * times for times in config.eval.multiples)
+
+
+def check(config: Config) -> None:
+    """Raises FieldError or Refused for what cannot run, before weights are read."""
+    found = extensions(config)
+    pretrained.tokenizer(config.folder)
+    for name in config.prompts:
+        prompts.read(name)
+    if config.train.batch % config.train.accumulate:
+        reason = f"{config.train.batch} is not divisible by accumulate {config.train.accumulate}"
+        raise FieldError("train.batch", reason)
+    for name in config.train.rows if config.train.steps else ():
+        if name not in found.encodings:
+            raise FieldError("train.rows", f"{name!r}{choices_for(name, found.encodings)}")
+    tasks.check(config.task.name, {}, **config.task.options)
+    longest = max(lengths(config, found.length))
+    for name, encoding in found.encodings.items():
+        _check_reach(found, name, encoding, longest)
+
+
+def _check_reach(found: Extended, name: str, encoding: Any, length: int) -> None:
+    """FieldError: the positions do not reach so far, such as those of a table."""
+    model = build(found.released.config, encoding, found.released.vocab)
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    try:
+        jax.eval_shape(model.apply, params, jnp.zeros((1, length), jnp.int32), full(1, length))
+    except ValueError as error:
+        raise FieldError("eval.multiples", f"{length} tokens under {name}: {error}") from None
