@@ -25,7 +25,7 @@ def get_config(argument=""):
     config = common.config("pretrained")
     if quick:
         config.task.stretch = 2048
+        config.rows = ("pi", "yarn")
         config.train.update(rows=("pi",), steps=4, batch=2, warmup=2)
         config.eval.update(multiples=(1, 4), depths=2, examples=1)
-        config.factor = 2.0
     return config

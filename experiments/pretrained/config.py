@@ -1,7 +1,8 @@
 """The config of an experiment on a released model, and what it refuses."""
 
+import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ from experiments.pretrained import prompts
 from experiments.pretrained.extensions import Extended, extended
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config import schema
+from posenc_jax.lab.config.errors import inside
 from posenc_jax.lab.model import pretrained
 from posenc_jax.lab.model.pretrained.tensors import read_json
 from posenc_jax.lab.model.transformer import build
@@ -19,6 +21,7 @@ from posenc_jax.options import FieldError, choices_for
 
 OWN = Path(__file__).parent / "model"  # made by scripts/pretrained_model.py
 OWN_RATE, PUBLISHED_RATE = 1e-3, 2e-5
+TEXTS = "stdlib$|prose$|file:|tfds:"
 
 
 class CheckpointedConfig(schema.Part):
@@ -26,7 +29,8 @@ class CheckpointedConfig(schema.Part):
 
     checkpoint: a folder of Hugging Face; "": the small model of this repository.
     length: tokens that it was trained on; None: as its config.json says.
-    dtype: of the forward pass and of the matrices.
+    dtype: of the forward pass, and of the matrices if nothing is fine-tuned. Weights to be fine-tuned
+      are float32, because bfloat16 rounds small updates away.
     """
 
     checkpoint: str = ""
@@ -61,7 +65,7 @@ class TuningConfig(schema.Part):
 class ReadingConfig(schema.Part):
     """What is measured.
 
-    multiples: lengths of windows and prompts, in trained lengths.
+    multiples: lengths of windows and prompts, in trained lengths; 1 must be among them.
     depths: places of the key in a prompt, evenly spread from its beginning to its end.
     examples: prompts of each length and depth.
     tokens: the most tokens in one forward pass, unless one window has more.
@@ -82,6 +86,7 @@ class Config(schema.ExperimentConfig):
     """By default the model of this repository on the bytes of the standard library.
 
     factor: times the trained length that an extension is made for.
+    rows: the extensions besides "plain", which is always read; (): all that fit.
     prompts: names in experiments/pretrained/prompts, or paths of such files.
     task: a text; `stretch` is the number of bytes that are read.
     """
@@ -91,6 +96,7 @@ class Config(schema.ExperimentConfig):
     seeds: schema.Few = 1
     model: CheckpointedConfig = CheckpointedConfig()
     factor: Annotated[float, Field(ge=1)] = 4.0
+    rows: Annotated[tuple[str, ...], schema.Distinct] = ()
     task: schema.TaskConfig = schema.TaskConfig.model_validate({"name": "stdlib", "stretch": 32768})
     prompts: Annotated[tuple[str, ...], schema.Distinct] = ("passkey", "needle")
     train: TuningConfig = TuningConfig()
@@ -109,8 +115,20 @@ class Config(schema.ExperimentConfig):
 
 def extensions(config: Config) -> Extended:
     """The encodings that the model is read under. Refused, FieldError: as `check`."""
-    found = read_json(config.folder / "config.json")
-    return extended(found, config.factor, config.model.length)
+    released = read_json(config.folder / "config.json")
+    with inside("model.checkpoint"):
+        found = extended(released, config.factor, config.model.length)
+    _check_rows("rows", config.rows, found)
+    wanted = {"plain", *config.rows} if config.rows else {*found.encodings}
+    chosen = {name: made for name, made in found.encodings.items() if name in wanted}
+    return found._replace(encodings=chosen)
+
+
+def _check_rows(field: str, names: tuple[str, ...], found: Extended) -> None:
+    """FieldError: a row that is not among the encodings."""
+    for name in names:
+        if name not in found.encodings:
+            raise FieldError(field, f"{name!r} does not fit{choices_for(name, found.encodings)}")
 
 
 def lengths(config: Config, trained: int) -> list[int]:
@@ -127,20 +145,25 @@ def check(config: Config) -> None:
     if config.train.batch % config.train.accumulate:
         reason = f"{config.train.batch} is not divisible by accumulate {config.train.accumulate}"
         raise FieldError("train.batch", reason)
-    for name in config.train.rows if config.train.steps else ():
-        if name not in found.encodings:
-            raise FieldError("train.rows", f"{name!r}{choices_for(name, found.encodings)}")
+    if config.train.steps:
+        _check_rows("train.rows", config.train.rows, found)
+    if 1 not in config.eval.multiples:
+        reason = "1 must be among them: rows are compared with plain at the trained length"
+        raise FieldError("eval.multiples", reason)
+    if config.task.options.get("masked") or not re.match(TEXTS, config.task.name):
+        reason = (
+            f"{config.task.name} is no text to read; choices: stdlib, prose, file:PATH, tfds:NAME"
+        )
+        raise FieldError("task.name", reason)
     tasks.check(config.task.name, {}, **config.task.options)
-    longest = max(lengths(config, found.length))
-    for name, encoding in found.encodings.items():
-        _check_reach(found, name, encoding, longest)
+    _check_reach(found, max(lengths(config, found.length)))
 
 
-def _check_reach(found: Extended, name: str, encoding: Any, length: int) -> None:
-    """FieldError: the positions do not reach so far, such as those of a table."""
-    model = build(found.released.config, encoding, found.released.vocab)
+def _check_reach(found: Extended, length: int) -> None:
+    """FieldError: the model's own positions do not reach so far, such as those of a table."""
+    model = build(found.released.config, found.released.encoding, found.released.vocab)
     params = jax.eval_shape(model.init, jax.random.key(0))
     try:
         jax.eval_shape(model.apply, params, jnp.zeros((1, length), jnp.int32), full(1, length))
     except ValueError as error:
-        raise FieldError("eval.multiples", f"{length} tokens under {name}: {error}") from None
+        raise FieldError("eval.multiples", f"{length} tokens: {error}") from None

@@ -44,11 +44,11 @@ def extended(config: Mapping[str, Any], factor: float, length: int | None = None
     found = released(config)
     if found.config.kind != "decoder":
         kind = found.config.kind.replace("_", "-")
-        raise FieldError("model.checkpoint", f"{config['model_type']} is an {kind}; use a decoder")
+        raise FieldError("model_type", f"{config['model_type']} is an {kind}; use a decoder")
     rope, kind = _rope(config), config["model_type"]
     trained = length or rope.get(ORIGINAL) or _first(config, ORIGINAL, *LENGTHS)
     if trained is None:
-        raise FieldError("model.length", "must be given; config.json has no length")
+        raise FieldError(LENGTHS[0], "is missing; give model.length")
     own = str(_first(rope, "rope_type", "type") or "default")
     if kind not in ROTARY:
         return Extended(found, trained, {"plain": found.encoding})

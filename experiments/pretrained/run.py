@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
 from tokenizers import Tokenizer
 
 from experiments.pretrained.config import Config, extensions, lengths
@@ -13,10 +15,12 @@ from experiments.pretrained.text import Text, rows, text
 from experiments.pretrained.tuning import tuned
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.hosts import signals
+from posenc_jax.lab.hosts.devices import seed_sharding
 from posenc_jax.lab.model import pretrained
 from posenc_jax.lab.model.transformer import Model, build
 from posenc_jax.lab.runs import Record
 from posenc_jax.lab.training.progress import Progress
+from posenc_jax.tuning import target
 
 __all__ = ["measure", "sections"]
 
@@ -27,7 +31,9 @@ def measure(config: Config, run: runs.Run) -> dict:
     words = pretrained.tokenizer(config.folder)
     task = tasks.make(config.task.name, **config.task.options)
     windows = text(task, words, max(lengths(config, found.length)))
-    loaded = pretrained.load(config.folder, config.model.dtype)
+    dtype = "float32" if config.train.steps else config.model.dtype
+    spread = _spread if len(target().devices) > 1 else None
+    loaded = pretrained.load(config.folder, dtype, spread)
     run.fact(
         task=dict(task.facts),
         trained_length=found.length,
@@ -45,6 +51,12 @@ def measure(config: Config, run: runs.Run) -> dict:
         for seed in config.seed_range:
             measurer.tuned_row(name, loaded.params, seed)
     return summarise(config, run.records(), found.length)
+
+
+def _spread(leaf: jax.ShapeDtypeStruct) -> NamedSharding:
+    """Each array over all devices, along its largest axis that they divide."""
+    whole = seed_sharding((1, *leaf.shape), fsdp=True)
+    return NamedSharding(whole.mesh, PartitionSpec(*whole.spec[1:]))
 
 
 class _Measurer:
