@@ -134,21 +134,22 @@ def card(task: tasks.Task, budget: Budget, bits: list[float]) -> str:
     hashes = {name: hashlib.sha256((FOLDER / name).read_bytes()).hexdigest() for name in names}
     count = sum(leaf.size for leaf in pretrained.shapes(pretrained.released(CONFIG)).values())
     steps, facts = len(bits) * budget.chunk, task.facts
+    gained = bits[round((1 - PART) * len(bits)) - 1] - bits[-1]
     lines = [
         "# A byte-level Llama for tests of context extension",
         "",
-        f"A decoder of {CONFIG['num_hidden_layers']} layers, width {CONFIG['hidden_size']}, "
-        f"{CONFIG['num_attention_heads']} heads, {count:,} parameters in float32. Tokens are bytes. "
-        "It is made by `python scripts/pretrained_model.py`, has the license of this repository, "
-        "and is of no use but as a small example.",
+        f"{CONFIG['num_hidden_layers']} layers, width {CONFIG['hidden_size']}, "
+        f"{CONFIG['num_attention_heads']} heads, {count:,} parameters in float32; tokens are "
+        "bytes. `python scripts/pretrained_model.py` makes it. It has the license of this "
+        "repository, and is only of use as a small example.",
         "",
-        f"- Text: the source of the standard library of Python {platform.python_version()}, "
-        f"without tests, split by file; SHA-256 of the three splits {facts['sha256']}. Another version of "
-        "Python has another text.",
+        f"- Text: the source of the standard library of Python {platform.python_version()} without "
+        "its tests, split by file. Another version of Python has another text. SHA-256 of the "
+        f"three splits: `{facts['sha256']}`.",
         f"- Training: {steps:,} steps of {budget.batch} windows of {LENGTH} bytes, AdamW, learning "
         f"rate {budget.rate:g}, weights averaged over about {budget.average} steps.",
-        f"- Validation: {bits[-1]:.3f} bits per byte in windows of {LENGTH} bytes. The last quarter "
-        f"of the steps gained {bits[round((1 - PART) * len(bits)) - 1] - bits[-1]:.3f}.",
+        f"- Validation: {bits[-1]:.3f} bits per byte in windows of {LENGTH} bytes. The last "
+        f"quarter of the steps gained {gained:.3f}.",
         "",
         "| file | SHA-256 |",
         "|---|---|",

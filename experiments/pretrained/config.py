@@ -29,8 +29,8 @@ class CheckpointedConfig(schema.Part):
 
     checkpoint: a folder of Hugging Face; "": the small model of this repository.
     length: tokens that it was trained on; None: as its config.json says.
-    dtype: of the forward pass, and of the matrices if nothing is fine-tuned. Weights to be fine-tuned
-      are float32, because bfloat16 rounds small updates away.
+    dtype: of the forward pass, and of the matrices if nothing is fine-tuned. Weights that are
+      fine-tuned are float32, because bfloat16 rounds small updates away.
     """
 
     checkpoint: str = ""

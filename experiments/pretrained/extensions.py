@@ -45,6 +45,7 @@ def extended(config: Mapping[str, Any], factor: float, length: int | None = None
     if found.config.kind != "decoder":
         kind = found.config.kind.replace("_", "-")
         raise FieldError("model_type", f"{config['model_type']} is an {kind}; use a decoder")
+    assert isinstance(found.encoding, Encoding)
     rope, kind = _rope(config), config["model_type"]
     trained = length or rope.get(ORIGINAL) or _first(config, ORIGINAL, *LENGTHS)
     if trained is None:
@@ -56,7 +57,9 @@ def extended(config: Mapping[str, Any], factor: float, length: int | None = None
         plain = _edited(config, rope_type="default")
         return Extended(found, trained, {own: found.encoding, "plain": from_huggingface(plain)})
     made = {"plain": found.encoding} | _by_config(found, config, factor, trained)
-    return Extended(found, trained, made | _by_distance(found, config, factor, trained))
+    if found.encoding.at is None and found.encoding.bias is None:
+        made |= _by_distance(found, config, factor, trained)
+    return Extended(found, trained, made)
 
 
 def _by_config(found: Released, config: Mapping, factor: float, length: int) -> dict[str, Encoding]:
@@ -79,15 +82,14 @@ def _by_config(found: Released, config: Mapping, factor: float, length: int) -> 
 def _by_distance(
     found: Released, config: Mapping, factor: float, length: int
 ) -> dict[str, Encoding]:
-    """The extensions that change distances of far keys; none if a layer is not rope alone.
+    """The extensions that change distances of far keys; none if only a part of a head turns.
 
     Windows have the published share of the trained length: a quarter for Self-Extend, whose group
     is then the smallest that reaches; half for ReRoPE; of dual chunk attention chunks of 11/16 and
     distances of up to 3/4.
     """
     base, width = _rotation(found, config)
-    model, one = ROTARY[config["model_type"]], found.encoding
-    if width != found.config.dims.head or one.at or one.bias or model.pairing != "half":
+    if width != found.config.dims.head:
         return {}
     window = max(length // 4, 1)
     group = math.ceil((factor * length - window) / (length - window))
@@ -102,7 +104,8 @@ def _by_distance(
 def _rotation(found: Released, config: Mapping) -> tuple[float, int]:
     """The base of rope, and the channels of a head that turn."""
     rope, model = _rope(config), ROTARY[config["model_type"]]
-    base = rope.get("rope_theta") or _first(config, "rope_theta", "rotary_emb_base") or model.base
+    bases = rope.get("rope_theta"), _first(config, "rope_theta", "rotary_emb_base"), model.base
+    base = next(base for base in bases if base is not None)
     shares = "partial_rotary_factor", "rotary_pct", "rope_pct"
     share = rope.get(shares[0]) or _first(config, *shares) or model.share or 1.0
     return base, int(found.config.dims.head * share)

@@ -17,13 +17,14 @@ def by_length(summary: Mapping) -> Figure:
     """Draws bits per byte by length: a panel without, one with fine-tuning."""
     found = summary["text"]
     figure, panels = _panels(found)
+    lengths = sorted({int(length) for cells in found.values() for length in cells})
     for axes, rows in panels:
         for row, style in rows.items():
             cells = {int(length): cell for length, cell in found[row].items()}
             axes.plot([*cells], [cell["mean"] for cell in cells.values()], **style)
             each = [cell["seeds"] for cell in cells.values()]
             drawing.shade_interval(axes, [*cells], each, style["color"])
-        drawing.length_axis(axes, sorted(cells), summary["train_length"])
+        drawing.length_axis(axes, lengths, summary["train_length"])
     _limit(figure, [cell["mean"] for cells in found.values() for cell in cells.values()])
     return _finished(figure, "Bits per byte by length", "length of a window (tokens, log scale)")
 
@@ -50,13 +51,14 @@ def prompts(summary: Mapping) -> Figure:
     found = summary["prompts"]["bits_per_digit"]
     figure = Figure(figsize=(8, 4.2))
     panels = np.atleast_1d(figure.subplots(1, len(found), sharey=True))
-    styles = drawing.line_styles(list(next(iter(found.values()))))
+    rows = next(iter(found.values()))
+    styles, lengths = drawing.line_styles(list(rows)), sorted(map(int, next(iter(rows.values()))))
     for axes, (prompt, rows) in zip(panels, found.items(), strict=True):
         for row, by_length in rows.items():
             mean = [np.mean(list(depths.values())) for depths in by_length.values()]
             axes.plot([int(n) for n in by_length], mean, label=row, **styles[row])
         axes.axhline(GUESS, color=drawing.MUTED, linestyle="--", linewidth=1)
-        drawing.length_axis(axes, sorted(map(int, by_length)), summary["train_length"])
+        drawing.length_axis(axes, lengths, summary["train_length"])
         axes.set_title(prompt)
     panels[0].set_ylabel("bits of a digit")
     return _finished(figure, "Hidden keys by length", "length of a prompt (tokens, log scale)")

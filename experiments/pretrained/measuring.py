@@ -70,20 +70,25 @@ def text_records(
 
     Of the longest windows also bits per byte by the place in the window.
     """
-    size_W = text.bytes_WL.sum(axis=1)
-    stretch = np.arange(len(size_W))
+    size_W, targets = text.bytes_WL.sum(axis=1), text.bytes_WL.shape[1]
     for length in lengths:
         nats_NT, _ = score(params, _windows(text, length))
         nats_WL = nats_NT[:, len(text.first) :].reshape(text.bytes_WL.shape)
         nats_W = nats_WL.sum(axis=1)
-        at = {"length": length, "stretch": stretch}
+        at = {"length": length, "stretch": np.arange(len(nats_W))}
         yield from subject.records("bits_per_byte", nats_W / math.log(2) / size_W, **at)
-        yield from subject.records("perplexity", np.exp(nats_W / nats_WL.shape[1]), **at)
-    edges = position_bins(lengths[-1])
-    starts = edges[:-1]
-    by_place = lambda x_WL: np.add.reduceat(x_WL.sum(axis=0), starts)
-    bits = by_place(nats_WL) / math.log(2) / np.maximum(by_place(text.bytes_WL), 1)
-    yield from subject.records("bits_per_byte", bits, length=lengths[-1], position=np.array(starts))
+        yield from subject.records("perplexity", np.exp(nats_W / targets), **at)
+        if length == targets:
+            yield from _by_place(nats_WL, text, subject)
+
+
+def _by_place(nats_WL: np.ndarray, text: Text, subject: Subject) -> Iterator[Record]:
+    """Bits per byte of each range of places in the longest windows."""
+    length = nats_WL.shape[1]
+    starts = np.array(position_bins(length)[:-1])
+    nats, size = (np.add.reduceat(x.sum(axis=0), starts) for x in (nats_WL, text.bytes_WL))
+    bits = nats / math.log(2) / np.maximum(size, 1)
+    yield from subject.records("bits_per_byte", bits, length=length, position=starts)
 
 
 def _windows(text: Text, length: int) -> np.ndarray:
