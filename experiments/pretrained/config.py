@@ -41,13 +41,13 @@ class CheckpointedConfig(schema.Part):
 class TuningConfig(schema.Part):
     """Fine-tuning at `factor` times the trained length.
 
-    AdamW with betas 0.9 and 0.95 and without weight decay; the learning rate rises for `warmup`
-    steps from a tenth. PI has 1000 steps of 64 windows, then a constant rate (arXiv 2306.15595);
-    YaRN 400 of 64 (2309.00071); LongRoPE 400 of 32, with a rate that falls to 0 (2402.13753).
+    AdamW with betas 0.9 and 0.95, without weight decay; the learning rate rises for `warmup` steps
+    from a tenth, as for PI. Published are 1000 steps of 64 windows (PI, arXiv 2306.15595), 400 of 64
+    (YaRN, 2309.00071) and 400 of 32 with a rate that falls to 0 (LongRoPE, 2402.13753).
 
     rows: the rows that are fine-tuned, each from the released weights.
     steps: 0 for none.
-    lr: None: 2e-5, as all three have for 7B parameters; for the model of this repository 1e-3.
+    lr: None: 2e-5, as all three have for 7B parameters; 1e-3 for the model of this repository.
     falls: whether the learning rate falls to 0, on a line.
     accumulate, remat: as in `schema.TrainConfig`.
     """
@@ -71,12 +71,7 @@ class ReadingConfig(schema.Part):
     tokens: the most tokens in one forward pass, unless one window has more.
     """
 
-    multiples: Annotated[tuple[schema.Few, ...], Field(min_length=1), schema.Distinct] = (
-        1,
-        2,
-        4,
-        8,
-    )
+    multiples: Annotated[tuple[schema.Few, ...], schema.Distinct] = (1, 2, 4, 8)
     depths: Annotated[int, Field(ge=2, le=101)] = 5
     examples: schema.Few = 4
     tokens: schema.Count = 8192
