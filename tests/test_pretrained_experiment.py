@@ -185,7 +185,9 @@ def summary(**bits):
         row: {str(n): {"mean": float(np.mean(v)), "low": 0.0, "seeds": v} for n, v in own.items()}
         for row, own in bits.items()
     }
-    return {"text": cells, "train_length": 8, "factor": 2.0}
+    found = {"8": {"0": 1.0, "100": 0.5}, "16": {"0": 0.0, "100": 0.5}}
+    keys = {"passkey": dict.fromkeys(bits, found)}
+    return {"text": cells, "train_length": 8, "factor": 2.0, "prompts": {"exact_match": keys}}
 
 
 def test_what_reads_furthest_is_clearly_no_worse_than_plain_at_its_length():
@@ -195,6 +197,9 @@ def test_what_reads_furthest_is_clearly_no_worse_than_plain_at_its_length():
     assert pages.reads_to(found, "plain") == 8
     assert pages.reads_to(found, "yarn") == 16
     assert "yarn reads furthest" in pages.findings(found)[0]
+    assert "0.75 of the keys at 8 tokens; at 16 0.25" in pages.findings(found)[-1]
+    found["prompts"]["exact_match"]["passkey"]["plain"] = {"8": {"0": 0.1}, "16": {"0": 0.9}}
+    assert "say little" in pages.findings(found)[-1]
     assert pages.ordered(found, {"plain": "plain", "yarn": "yarn"}, 16).startswith("yarn 1.800 <")
     assert "≈" in pages.ordered(found, {"plain": "plain", "yarn": "yarn"}, 8)
 

@@ -42,8 +42,8 @@ class TuningConfig(schema.Part):
     """Fine-tuning at `factor` times the trained length.
 
     AdamW with betas 0.9 and 0.95, without weight decay; the learning rate rises for `warmup` steps
-    from a tenth, as for PI. Published are 1000 steps of 64 windows (PI, arXiv 2306.15595), 400 of 64
-    (YaRN, 2309.00071) and 400 of 32 with a rate that falls to 0 (LongRoPE, 2402.13753).
+    from a tenth, as for PI. Published are 1000 steps of 64 windows (PI, arXiv 2306.15595), 400 of
+    64 (YaRN, 2309.00071), and 400 of 32 with a rate that falls to 0 (LongRoPE, 2402.13753).
 
     rows: the rows that are fine-tuned, each from the released weights.
     steps: 0 for none.

@@ -14,6 +14,7 @@ from posenc_jax.lab.report.statistics import mean_cell, paired
 from posenc_jax.lab.report.summaries import collect, last_step, lead, nested, number
 from posenc_jax.lab.runs import Record, StoredRun
 
+HALF = 0.5  # share of keys within the trained length from which on longer prompts say something
 PLAIN, FOUR = "plain", ("plain", "pi", "ntk", "yarn")
 PERPLEXITY = "https://github.com/jquesnelle/yarn, data/proofpile-long-small-8k.csv"
 # Perplexity in the order published: (when, where, rows, values, source).
@@ -145,7 +146,31 @@ def findings(summary: Mapping) -> list[str]:
         for place, length in _places(summary).items():
             order = ordered(summary, rows, length)
             lines.append(f"{when.capitalize()} fine-tuning, {length} tokens ({place}): {order}.")
-    return lines
+    return lines + [_keys(prompt, by_row, summary) for prompt, by_row in _found(summary).items()]
+
+
+def _keys(prompt: str, by_row: Mapping, summary: Mapping) -> str:
+    """A sentence about the keys of a prompt: within the trained length, and at the longest."""
+    trained, longest = str(summary["train_length"]), str(lengths(summary)[-1])
+    within = _over_depths(by_row[PLAIN][trained])
+    if within < HALF:
+        return (
+            f"{prompt}: plain finds {within:.2f} of the keys within its trained length, so longer "
+            "prompts say little about positions."
+        )
+    row = max(by_row, key=lambda row: _over_depths(by_row[row][longest]))
+    found = f"{_over_depths(by_row[row][longest]):.2f} under {row}"
+    return (
+        f"{prompt}: plain finds {within:.2f} of the keys at {trained} tokens; at {longest} {found}."
+    )
+
+
+def _found(summary: Mapping) -> Mapping:
+    return summary["prompts"]["exact_match"]
+
+
+def _over_depths(by_depth: Mapping[str, float]) -> float:
+    return float(np.mean(list(by_depth.values())))
 
 
 def reads_to(summary: Mapping, row: str) -> int:
@@ -213,12 +238,17 @@ def _order(summary: Mapping) -> list[Grid]:
 def _prompt_grids(summary: Mapping) -> list[Grid]:
     """Keys found and bits of a digit of every prompt, by length, the mean over depths."""
     grids = []
-    for prompt, found in summary["prompts"]["exact_match"].items():
+    for prompt, found in _found(summary).items():
         bits = summary["prompts"]["bits_per_digit"][prompt]
         every = lengths(summary)
-        mean = lambda by_depth: float(np.mean(list(by_depth.values())))
         rows = [
-            (row, *(f"{mean(own[str(n)]):.2f} · {mean(bits[row][str(n)]):.2f}" for n in every))
+            (
+                row,
+                *(
+                    f"{_over_depths(own[str(n)]):.2f} · {_over_depths(bits[row][str(n)]):.2f}"
+                    for n in every
+                ),
+            )
             for row, own in found.items()
         ]
         caption = f"{prompt}: share of keys found · bits of a digit, where a guess has 3.32."
