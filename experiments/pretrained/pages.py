@@ -93,14 +93,15 @@ def sections(run: StoredRun) -> tuple[str, list[Section]]:
                 "Bits of each digit of a hidden key, the mean over its depths. The dashed line is "
                 "a guess."),
     ]  # fmt: skip
+    read = [how, text_grid(summary, "text"), *pictures[:2], *_order(summary)]
     shown = [
         Section("What follows", findings(summary)),
-        Section(
-            "Text", [how, text_grid(summary, "text"), pictures[0], pictures[1], *_order(summary)]
-        ),
+        Section("Text", read),
         Section("Perplexity of a token", [text_grid(summary, "perplexity")], folded=True),
-        Section("Hidden keys", [*_prompt_grids(summary), pictures[2], *_depths(summary)]),
     ]
+    if _found(summary):
+        keys = [*_prompt_grids(summary), pictures[2], *_depths(summary)]
+        shown.append(Section("Hidden keys", keys))
     model = run.config["model"]["checkpoint"] or "the model of this repository"
     return lead(run, model, f"trained at {length}", f"{facts['stretches']} stretches"), shown
 
