@@ -73,7 +73,7 @@ class ReadingConfig(schema.Part):
 
     multiples: Annotated[tuple[schema.Few, ...], schema.Distinct] = (1, 2, 4, 8)
     depths: Annotated[int, Field(ge=2, le=101)] = 5
-    examples: schema.Few = 4
+    examples: schema.Few = 2
     tokens: schema.Count = 8192
 
 
@@ -92,7 +92,7 @@ class Config(schema.ExperimentConfig):
     model: CheckpointedConfig = CheckpointedConfig()
     factor: Annotated[float, Field(ge=1)] = 4.0
     rows: Annotated[tuple[str, ...], schema.Distinct] = ()
-    task: schema.TaskConfig = schema.TaskConfig.model_validate({"name": "stdlib", "stretch": 32768})
+    task: schema.TaskConfig = schema.TaskConfig.model_validate({"name": "stdlib", "stretch": 16384})
     prompts: Annotated[tuple[str, ...], schema.Distinct] = ("passkey", "needle")
     train: TuningConfig = TuningConfig()
     eval: ReadingConfig = ReadingConfig()
