@@ -25,6 +25,7 @@ from posenc_jax.encoding import Dims
 from posenc_jax.lab import tasks
 from posenc_jax.lab.model import pretrained
 from posenc_jax.layout import full
+from scripts.pretrained_model import Budget, byte_tokenizer, settled
 
 LLAMA = {
     "model_type": "llama", "vocab_size": 256, "hidden_size": 16, "intermediate_size": 32,
@@ -300,3 +301,18 @@ def test_the_model_of_the_repository_reads_python():
     trained, _ = score(found.params, id_NT)
     random, _ = score(found.model.init(jax.random.key(0)), id_NT)
     assert trained.mean() / np.log(2) < 3 < 7 < random.mean() / np.log(2)
+
+
+def test_training_of_the_model_ends_on_a_plateau():
+    budget = Budget(chunk=100, least=400)
+    falling, flat = [3.0 - 0.1 * n for n in range(8)], [3.0, 2.5, 2.1, 2.0, 2.0, 2.0, 1.99, 1.985]
+    assert settled(flat, budget)
+    assert not settled(falling, budget)
+    assert not settled(flat[-3:], budget)
+
+
+def test_tokens_of_the_byte_tokenizer_are_bytes():
+    text = bytes(range(128)).decode() + "é€"
+    made = byte_tokenizer()
+    assert made.encode(text).ids == list(text.encode())
+    assert made.decode(made.encode(text).ids) == text
