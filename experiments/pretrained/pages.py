@@ -1,0 +1,273 @@
+"""The summary of the experiment, what follows from it, and its tables."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from experiments.pretrained import figures
+from experiments.pretrained.config import Config
+from posenc_jax.lab.report import Grid, Picture, Section
+from posenc_jax.lab.report.sections import Cell
+from posenc_jax.lab.report.statistics import mean_cell, paired
+from posenc_jax.lab.report.summaries import collect, last_step, lead, nested, number
+from posenc_jax.lab.runs import Record, StoredRun
+
+HALF = 0.5  # share of keys within the trained length from which on longer prompts say something
+PLAIN, FOUR = "plain", ("plain", "pi", "ntk", "yarn")
+PERPLEXITY = "https://github.com/jquesnelle/yarn, data/proofpile-long-small-8k.csv"
+# Perplexity in the order published: (when, where, rows, values, source).
+PUBLISHED = (
+    ("before", "at the factor", ("pi", "plain"), ("16.10", "> 1000"),
+     "LLaMA 7B for 4 times its length, arXiv 2306.15595, tables 1 and 3"),
+    ("after", "at the factor", ("pi", "plain"), ("6.95", "7.69"),
+     "the same after 1000 steps, and plain after 10000"),
+    ("after", "at the factor", ("pi", "yarn", "ntk"), ("3.34", "3.36", "3.59"),
+     f"Llama 2 7B for twice its length, {PERPLEXITY}"),
+    ("after", "beyond it", ("yarn", "ntk", "pi"), ("6.05", "6.24", "8.07"),
+     "the same at 2.5 times its length"),
+)  # fmt: skip
+
+
+def tuned_row(name: str) -> str:
+    """The label `encoding` of the records of an extension after fine-tuning."""
+    return f"{name}, tuned"
+
+
+def summarise(config: Config, records: Iterable[Record], length: int) -> dict:
+    """The summary of a run: cells of the mean over stretches with its 95% t interval.
+
+    A stretch of a row that was fine-tuned with several seeds is the mean over them.
+    """
+    found = last_step(r for r in records if r["labels"]["split"] == "test")
+    cells = {}
+    for metric in ("bits_per_byte", "perplexity"):
+        wanted = [r for r in found if r["metric"] == metric and "stretch" in r["labels"]]
+        by_stretch = collect(wanted, _labels("encoding", "length", "stretch"))
+        means = [((key[0], str(key[1])), float(np.mean(v))) for key, v in by_stretch.items()]
+        columns: dict[tuple, list[float]] = {}
+        for key, value in means:
+            columns.setdefault(key, []).append(value)
+        cells[metric] = nested({key: mean_cell(values) for key, values in columns.items()})
+    return {
+        "train_length": length,
+        "factor": config.factor,
+        "text": cells["bits_per_byte"],
+        "perplexity": cells["perplexity"],
+        "prompts": {
+            metric: _prompts(found, metric) for metric in ("exact_match", "bits_per_digit")
+        },
+    }
+
+
+def _prompts(records: Sequence[Record], metric: str) -> dict[str, Any]:
+    """prompt -> row -> length -> depth in percent -> mean over prompts and seeds."""
+    wanted = [record for record in records if record["metric"] == metric]
+    by_depth = collect(wanted, _labels("prompt", "encoding", "length", "depth"))
+    cells = {(p, row, str(n), str(d)): np.mean(v) for (p, row, n, d), v in by_depth.items()}
+    return nested({key: float(value) for key, value in cells.items()})
+
+
+def _labels(*names: str):
+    return lambda record: tuple(record["labels"][name] for name in names)
+
+
+def sections(run: StoredRun) -> tuple[str, list[Section]]:
+    """The line below the title of the report, and its sections."""
+    summary, facts = run.summary, run.summary["facts"]
+    length = summary["train_length"]
+    how = (
+        f"Windows of {length} tokens and more cover the same {facts['stretches']} stretches of "
+        f"text. Extensions are made for {summary['factor']:g} times the trained length; "
+        "dynamic_ntk follows the length. ± is half a 95% t interval over stretches."
+    )
+    pictures = [
+        Picture("by_length", partial(figures.by_length, summary),
+                "Bits per byte by the length of a window, without and with fine-tuning: means "
+                "over stretches. The dotted line is the trained length."),
+        Picture("by_position", partial(figures.by_position, run),
+                "Bits per byte by the place in the longest windows. The dotted line is the "
+                "trained length."),
+        Picture("prompts", partial(figures.prompts, summary),
+                "Bits of each digit of a hidden key, the mean over its depths. The dashed line is "
+                "a guess."),
+    ]  # fmt: skip
+    read = [how, text_grid(summary, "text"), *pictures[:2], *_order(summary)]
+    shown = [
+        Section("What follows", findings(summary)),
+        Section("Text", read),
+        Section("Perplexity of a token", [text_grid(summary, "perplexity")], folded=True),
+    ]
+    if _found(summary):
+        keys = [*_prompt_grids(summary), pictures[2], *_depths(summary)]
+        shown.append(Section("Hidden keys", keys))
+    model = run.config["model"]["checkpoint"] or "the model of this repository"
+    return lead(run, model, f"trained at {length}", f"{facts['stretches']} stretches"), shown
+
+
+def lengths(summary: Mapping) -> list[int]:
+    """The lengths that were read, ascending."""
+    return sorted(int(length) for length in next(iter(summary["text"].values())))
+
+
+def text_grid(summary: Mapping, name: str) -> Grid:
+    """Rows of cells by length; the best mean of a column, and ties, are bold."""
+    every, found = lengths(summary), summary[name]
+    trained = summary["train_length"]
+    best = {n: number(min(cells[str(n)]["mean"] for cells in found.values())) for n in every}
+
+    def cell(cells, n):
+        own = cells[str(n)]
+        half = "" if own["low"] is None else f"±{number(own['mean'] - own['low'])}"
+        return Cell(number(own["mean"]), half, bold=number(own["mean"]) == best[n])
+
+    rows = [(row, *(cell(cells, n) for n in every)) for row, cells in found.items()]
+    heads = [f"{n}\n{n / trained:g}×" for n in every]
+    title = {"text": "Bits per byte", "perplexity": "Perplexity"}[name]
+    return Grid(("row", *heads), rows, f"{title} by the tokens of a window, lower is better.")
+
+
+def findings(summary: Mapping) -> list[str]:
+    """Sentences made from the numbers: which of plain, PI, NTK and YaRN reads furthest."""
+    lines = []
+    for when, rows in _moments(summary).items():
+        if not rows:
+            continue
+        reach = {name: reads_to(summary, row) for name, row in rows.items()}
+        far = max(reach.values())
+        best = [name for name in rows if reach[name] == far]
+        best.sort(key=lambda name: _mean(summary, rows[name], far or lengths(summary)[0]))
+        each = ", ".join(f"{name} {reach[name]}" for name in rows)
+        said = f"{best[0]} reads furthest" if far else "none reads its own length"
+        lines.append(
+            f"{when.capitalize()} fine-tuning {said}: up to {far} tokens with no more bits per "
+            f"byte than plain at {summary['train_length']} ({each})."
+        )
+        for place, length in _places(summary).items():
+            order = ordered(summary, rows, length)
+            lines.append(f"{when.capitalize()} fine-tuning, {length} tokens ({place}): {order}.")
+    return lines + [_keys(prompt, by_row, summary) for prompt, by_row in _found(summary).items()]
+
+
+def _keys(prompt: str, by_row: Mapping, summary: Mapping) -> str:
+    """A sentence about the keys of a prompt: within the trained length, and at the longest."""
+    trained, longest = str(summary["train_length"]), str(lengths(summary)[-1])
+    within = _over_depths(by_row[PLAIN][trained])
+    if within < HALF:
+        return (
+            f"{prompt}: plain finds {within:.2f} of the keys within its trained length, so longer "
+            "prompts say little about positions."
+        )
+    row = max(by_row, key=lambda row: _over_depths(by_row[row][longest]))
+    found = f"{_over_depths(by_row[row][longest]):.2f} under {row}"
+    return (
+        f"{prompt}: plain finds {within:.2f} of the keys at {trained} tokens; at {longest} {found}."
+    )
+
+
+def _found(summary: Mapping) -> Mapping:
+    return summary["prompts"]["exact_match"]
+
+
+def _over_depths(by_depth: Mapping[str, float]) -> float:
+    return float(np.mean(list(by_depth.values())))
+
+
+def reads_to(summary: Mapping, row: str) -> int:
+    """The longest length up to which a row has no more bits per byte than plain at the trained one.
+
+    A length counts if the interval of the paired difference, by stretch, is not above 0, at 95% for
+    all lengths together. 0: not even the shortest.
+    """
+    every = lengths(summary)
+    plain = summary["text"][PLAIN][str(summary["train_length"])]["seeds"]
+    for n, length in enumerate(every):
+        own = summary["text"][row][str(length)]["seeds"]
+        if paired(own, plain, len(every)).sign > 0:
+            return every[n - 1] if n else 0
+    return every[-1]
+
+
+def ordered(summary: Mapping, rows: Mapping[str, str], length: int) -> str:
+    """The rows from fewest bits per byte on: "<" where a paired interval has one sign, else "≈"."""
+    names = sorted(rows, key=lambda name: _mean(summary, rows[name], length))
+    values = [summary["text"][rows[name]][str(length)]["seeds"] for name in names]
+    said = f"{names[0]} {_mean(summary, rows[names[0]], length):.3f}"
+    for n in range(1, len(names)):
+        gap = paired(values[n], values[n - 1], len(names) - 1)
+        half = "" if gap.half is None else f" ±{gap.half:.3f}"
+        sign = "<" if gap.sign > 0 else "≈"
+        said += f" {sign} {names[n]} ({gap.mean:+.3f}{half})"
+    return said
+
+
+def _mean(summary: Mapping, row: str, length: int) -> float:
+    return summary["text"][row][str(length)]["mean"]
+
+
+def _moments(summary: Mapping) -> dict[str, dict[str, str]]:
+    """Before and after fine-tuning: which of the four were measured, and their rows."""
+    found = {"before": {n: n for n in FOUR}, "after": {n: tuned_row(n) for n in FOUR}}
+    have = summary["text"]
+    return {when: {n: r for n, r in rows.items() if r in have} for when, rows in found.items()}
+
+
+def _places(summary: Mapping) -> dict[str, int]:
+    """The length that extensions are made for, and the next one."""
+    every, made_for = lengths(summary), summary["factor"] * summary["train_length"]
+    at = [n for n in every if n <= made_for][-1:]
+    beyond = [n for n in every if n > made_for][:1]
+    return dict(zip(("at the factor", "beyond it"), [*at, *beyond], strict=False))
+
+
+def _order(summary: Mapping) -> list[Grid]:
+    """Our order beside the published one, of the same methods."""
+    places, moments, rows = _places(summary), _moments(summary), []
+    for when, place, names, values, source in PUBLISHED:
+        own = {name: row for name, row in moments[when].items() if name in names}
+        theirs = " < ".join(f"{n} {v}" for n, v in zip(names, values, strict=True))
+        ours = ordered(summary, own, places[place]) if own and place in places else "not measured"
+        rows.append((f"{when}, {place}", ours, theirs, source))
+    caption = (
+        "Our bits per byte beside published perplexity, from the best on. In brackets is the "
+        "difference from the row before, paired by stretch; ≈ where its interval holds 0."
+    )
+    return [Grid(("fine-tuning, length", "here", "published", "source"), rows, caption, words=True)]
+
+
+def _prompt_grids(summary: Mapping) -> list[Grid]:
+    """Keys found and bits of a digit of every prompt, by length, the mean over depths."""
+    grids = []
+    for prompt, found in _found(summary).items():
+        bits = summary["prompts"]["bits_per_digit"][prompt]
+        every = lengths(summary)
+        rows = [
+            (
+                row,
+                *(
+                    f"{_over_depths(own[str(n)]):.2f} · {_over_depths(bits[row][str(n)]):.2f}"
+                    for n in every
+                ),
+            )
+            for row, own in found.items()
+        ]
+        caption = f"{prompt}: share of keys found · bits of a digit, where a guess has 3.32."
+        grids.append(Grid(("row", *map(str, every)), rows, caption))
+    return grids
+
+
+def _depths(summary: Mapping) -> list[Section]:
+    """Every depth of every prompt, folded."""
+    found = []
+    for prompt, by_row in summary["prompts"]["bits_per_digit"].items():
+        depths = list(next(iter(next(iter(by_row.values())).values())))
+        rows = [
+            (f"{row}, {length}", *(f"{by_depth[d]:.2f}" for d in depths))
+            for row, by_length in by_row.items()
+            for length, by_depth in by_length.items()
+        ]
+        heads = [f"{d}%" for d in depths]
+        grid = Grid(("row, tokens", *heads), rows, "Bits of a digit by the key's depth.")
+        found.append(Section(f"{prompt} by depth", [grid], folded=True))
+    return found

@@ -1,0 +1,126 @@
+"""Reads a released model under every extension, fine-tunes some, and reads those again."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+from tokenizers import Tokenizer
+
+from experiments.pretrained.config import Config, extensions, lengths
+from experiments.pretrained.extensions import Extended
+from experiments.pretrained.measuring import Subject, prompt_records, scorer, text_records
+from experiments.pretrained.pages import sections, summarise, tuned_row
+from experiments.pretrained.text import Text, rows, text
+from experiments.pretrained.tuning import tuned
+from posenc_jax.lab import runs, tasks
+from posenc_jax.lab.hosts import signals
+from posenc_jax.lab.hosts.devices import seed_sharding
+from posenc_jax.lab.model import pretrained
+from posenc_jax.lab.model.transformer import Model, build
+from posenc_jax.lab.runs import Record
+from posenc_jax.lab.training.progress import Progress
+from posenc_jax.tuning import target
+
+__all__ = ["measure", "sections"]
+
+
+def measure(config: Config, run: runs.Run) -> dict:
+    """Measures every row; returns the summary."""
+    found = extensions(config)
+    words = pretrained.tokenizer(config.folder)
+    task = tasks.make(config.task.name, **config.task.options)
+    windows = text(task, words, max(lengths(config, found.length)))
+    dtype = "float32" if config.train.steps else config.model.dtype
+    spread = _spread if len(target().devices) > 1 else None
+    loaded = pretrained.load(config.folder, dtype, spread)
+    run.fact(
+        task=dict(task.facts),
+        trained_length=found.length,
+        stretches=len(windows.id_WL),
+        bytes_per_token=float(windows.bytes_WL.mean()),
+        rate=config.rate,
+    )
+    measurer = _Measurer(config, run, found, words, task, windows)
+    names = list(found.encodings)
+    with Progress(len(names), "extensions") as progress:
+        for done, name in enumerate(names, 1):
+            measurer.row(name, loaded.params)
+            progress.update(done)
+    for name in config.train.rows if config.train.steps else ():
+        for seed in config.seed_range:
+            measurer.tuned_row(name, loaded.params, seed)
+    return summarise(config, run.records(), found.length)
+
+
+def _spread(leaf: jax.ShapeDtypeStruct) -> NamedSharding:
+    """Each array over all devices, along its largest axis that they divide."""
+    whole = seed_sharding((1, *leaf.shape), fsdp=True)
+    return NamedSharding(whole.mesh, PartitionSpec(*whole.spec[1:]))
+
+
+class _Measurer:
+    """Measures the rows of a run; a row that has ended is not measured again."""
+
+    def __init__(
+        self,
+        config: Config,
+        run: runs.Run,
+        found: Extended,
+        words: Tokenizer,
+        task: tasks.Task,
+        windows: Text,
+    ):
+        self.config, self.run, self.found, self.words = config, run, found, words
+        self.task, self.text = task, windows
+        self._models: dict[str, tuple[Model, Any]] = {}
+
+    def row(self, name: str, params: Any) -> None:
+        """Measures released weights under one extension."""
+        self._measured(name, params, Subject(name, 0, self.config.first_seed), name)
+
+    def tuned_row(self, name: str, params: Any, seed: int) -> None:
+        """Fine-tunes released weights under one extension, and measures them."""
+        config, row = self.config, tuned_row(name)
+        stage = f"{row}, seed {seed}"
+        if self.run.ended(stage):
+            return
+        length = round(config.factor * self.found.length)
+        shape = config.train.batch, length
+        data, first = self.task.data, self.text.first
+        windows = lambda step: rows(data, self.words, first, seed, step, shape)
+        labels = {"encoding": row, "split": "train", "length": length}
+        losses: list[Record] = []
+        with Progress(config.train.steps, f"fine-tune {name}") as progress:
+
+            def read(step, loss):
+                losses.extend(runs.seed_records(step, [seed], labels, {"loss": [loss]}))
+                progress.update(step, loss)
+
+            params = tuned(config, self._model(name)[0], params, windows, seed, read)
+        self._measured(name, params, Subject(row, config.train.steps, seed), stage, losses)
+
+    def _measured(
+        self, name: str, params: Any, subject: Subject, stage: str, losses: Sequence[Record] = ()
+    ) -> None:
+        if self.run.ended(stage):
+            return
+        self.run.begin(stage)
+        self.run.log([*losses, *self._records(self._model(name)[1], params, subject)])
+        self.run.end(stage)
+        signals.stop_if_requested()
+
+    def _records(self, score: Any, params: Any, subject: Subject) -> Iterator[Record]:
+        config, every = self.config, lengths(self.config, self.found.length)
+        yield from text_records(score, params, self.text, every, subject)
+        for length in every:
+            yield from prompt_records(config, score, params, self.words, self.text, length, subject)
+
+    def _model(self, name: str) -> tuple[Model, Any]:
+        """The model under one extension, and its scorer; fine-tuned weights share its programs."""
+        if name not in self._models:
+            found, released = self.found, self.found.released
+            config = released.config.model_copy(update={"dtype": self.config.model.dtype})
+            model = build(config, found.encodings[name], released.vocab)
+            self._models[name] = model, scorer(model, self.config.eval.tokens)
+        return self._models[name]
