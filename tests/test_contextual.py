@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from posenc_jax import CATALOG, Dims, Side, at_layer, make
+from posenc_jax.lab import definitions
 
 DIMS = Dims(model=12, heads=3, head=4, layers=2)
 METHODS = [("shaw", {"distance": 3}), ("transformer_xl", {})]
@@ -47,7 +48,9 @@ def test_logits_are_the_papers(name, options):
         q, k, pos = (jnp.asarray(x)[None] for x in (q_THC, k_THC, pos_T))
         found = scores(encoding, params, q, k, pos, pos)
         o = SimpleNamespace(**{**card.defaults, **options})
-        wanted = card.scores(o, jax.tree.map(np.asarray, params), q_THC, k_THC, pos_T, 7)
+        wanted = definitions.SCORES[name](
+            o, jax.tree.map(np.asarray, params), q_THC, k_THC, pos_T, 7
+        )
         np.testing.assert_allclose(found[0], wanted, rtol=1e-12, atol=1e-12)
         turned = scores(encoding, params, q, k, -pos, -pos)
         assert abs(turned[0] - wanted).max() > 0.1

@@ -117,7 +117,7 @@ def test_a_method_is_posed_so_that_it_differs():
         ("", {"task.name": "copyy"}, "task.name: no task 'copyy'"),
         ("", {"task.name": "stdlib"}, "task.name: stdlib has no answers that are right or wrong"),
         ("", {"train.rates": (0.1, 0.1)}, "train.rates: 0.1 is given twice"),
-        ("", {"model.kind": "lstm"}, "model.kind: 'lstm' reads no positions"),
+        ("", {"model.kind": "lstm"}, "model.kind: 'lstm' has no attention"),
         ("", {"model.kind": "encoder"}, "model.kind: 'encoder' sees"),
         ("rope,axial", {}, "encoding.name: axial reads positions of 2 axes"),
         ("rope", {"encoding.slope": 1}, "encoding.slope: rope takes no such option"),

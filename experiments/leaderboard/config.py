@@ -165,6 +165,8 @@ def told_length(name: str) -> bool:
 
 def check(config: Config) -> None:
     """Raises FieldError for what cannot run, before data is read or anything compiled."""
+    if config.model.kind == "lstm":
+        raise FieldError("model.kind", "'lstm' has no attention; choices: decoder, encoder")
     for name in names(config):
         checks.sequence("encoding.name", name)
         encoding = encoding_of(config, name)
@@ -172,8 +174,6 @@ def check(config: Config) -> None:
         checks.training("window", name, options_of(config, name), config.window)
         checks.groups("task.groups", name, posed(config.task))
     encodings.check_used(names(config), config.encoding.options)
-    if config.model.kind == "lstm":
-        raise FieldError("model.kind", "'lstm' reads no positions; choices: decoder, encoder")
     if config.multiples[0] != 1 or sorted(set(config.multiples)) != list(config.multiples):
         raise FieldError("multiples", f"{config.multiples} must rise from 1")
     schema.check_distinct("train.rates", config.train.rates)
