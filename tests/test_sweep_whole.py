@@ -60,7 +60,7 @@ def check_arrived(server, folder):
     assert {"copy", "rope"} <= set(found["tags"])
     assert found["config"].items() >= {k: config[k] for k in ("train", "task", "eval")}.items()
     rows = [(row["step"], name, row[name]) for row in found["history"] for name in row
-            if name.startswith(("train/", "test/"))]  # fmt: skip
+            if "/seed" in name]  # fmt: skip
     wanted = [
         (r["step"], "{split}/{metric}/{encoding}/L{length}/seed{seed}".format_map(r | r["labels"]),
          pytest.approx(r["value"])) for r in stored.records
@@ -84,7 +84,8 @@ def check_arrived(server, folder):
     ]
     artifact = server.artifacts[f"mine-{folder.name}-report", "report"]
     names = ["report.html", "config.json", "metrics.jsonl", "summary.json"]
-    names += [f"figures/{path.name}" for path in folder.glob("figures/*")]
+    names += [f"{path.parent.name}/{path.name}" for kind in ("figures", "tables")
+              for path in folder.glob(f"{kind}/*")]  # fmt: skip
     assert sorted(artifact) == sorted(names)
     for name, content in artifact.items():
         assert content == (folder / name).read_bytes()
@@ -140,7 +141,8 @@ def test_a_killed_sweep_runs_the_missing_points_and_writes_the_same_report(whole
     check_synced(killed / second, server)
     # The control: with one number of one seed changed the report is another one.
     metrics = killed / first / "metrics.jsonl"
-    record = next(line for line in metrics.read_text().splitlines() if '"token_accuracy"' in line)
+    tested = (line for line in metrics.read_text().splitlines() if '"split": "test"' in line)
+    record = next(line for line in tested if '"token_accuracy"' in line)
     changed = json.dumps(json.loads(record) | {"value": 0.123})
     metrics.write_text(metrics.read_text().replace(record, changed))
     comparison.compare([killed / first, killed / second], killed / "report.html", "mine")
