@@ -7,7 +7,8 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 from tokenizers import Tokenizer
 
-from experiments.pretrained.config import Config, extensions, lengths
+from experiments.pretrained.checks import extensions
+from experiments.pretrained.config import Config, lengths
 from experiments.pretrained.extensions import Extended
 from experiments.pretrained.measuring import Subject, prompt_records, scorer, text_records
 from experiments.pretrained.pages import sections, summarise, tuned_row

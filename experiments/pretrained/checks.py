@@ -1,0 +1,68 @@
+"""What an experiment on a released model refuses, and which encodings the model is read under."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+
+from experiments.pretrained import prompts
+from experiments.pretrained.config import TEXTS, Config, lengths
+from experiments.pretrained.extensions import Extended, extended
+from posenc_jax.lab import tasks
+from posenc_jax.lab.config.errors import inside
+from posenc_jax.lab.model import pretrained
+from posenc_jax.lab.model.pretrained.tensors import read_json
+from posenc_jax.lab.model.transformer import build
+from posenc_jax.layout import full
+from posenc_jax.options import FieldError, choices_for
+
+
+def extensions(config: Config) -> Extended:
+    """The encodings that the model is read under. Refused, FieldError: as `check`."""
+    released = read_json(config.folder / "config.json")
+    with inside("model.checkpoint"):
+        found = extended(released, config.factor, config.model.length)
+    _check_rows("rows", config.rows, found)
+    wanted = {"plain", *config.rows} if config.rows else {*found.encodings}
+    chosen = {name: made for name, made in found.encodings.items() if name in wanted}
+    return found._replace(encodings=chosen)
+
+
+def _check_rows(field: str, names: tuple[str, ...], found: Extended) -> None:
+    """FieldError: a row that is not among the encodings."""
+    for name in names:
+        if name not in found.encodings:
+            raise FieldError(field, f"{name!r} does not fit{choices_for(name, found.encodings)}")
+
+
+def check(config: Config) -> None:
+    """Raises FieldError or Refused for what cannot run, before weights are read."""
+    found = extensions(config)
+    pretrained.tokenizer(config.folder)
+    for name in config.prompts:
+        prompts.read(name)
+    if config.train.batch % config.train.accumulate:
+        reason = f"{config.train.batch} is not divisible by accumulate {config.train.accumulate}"
+        raise FieldError("train.batch", reason)
+    if config.train.steps:
+        _check_rows("train.rows", config.train.rows, found)
+    if 1 not in config.eval.multiples:
+        reason = "1 must be among them: rows are compared with plain at the trained length"
+        raise FieldError("eval.multiples", reason)
+    if config.task.options.get("masked") or not re.match(TEXTS, config.task.name):
+        reason = (
+            f"{config.task.name} is no text to read; choices: stdlib, prose, file:PATH, tfds:NAME"
+        )
+        raise FieldError("task.name", reason)
+    tasks.check(config.task.name, {}, **config.task.options)
+    _check_reach(found, max(lengths(config, found.length)))
+
+
+def _check_reach(found: Extended, length: int) -> None:
+    """FieldError: the model's own positions do not reach so far, such as those of a table."""
+    model = build(found.released.config, found.released.encoding, found.released.vocab)
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    try:
+        jax.eval_shape(model.apply, params, jnp.zeros((1, length), jnp.int32), full(1, length))
+    except ValueError as error:
+        raise FieldError("eval.multiples", f"{length} tokens: {error}") from None
