@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 PY     := $(VENV)/bin/python
 
-.PHONY: run test torture lint lock bench compile-tpu explorer site notebooks validate-launch board sweep-kills clean
+.PHONY: run test torture lint lock bench compile-tpu compile-gpu explorer site notebooks validate-launch board sweep-kills clean
 
 run: $(VENV)/.ready
 	$(PY) train.py --config=configs/rope_extrap.py
@@ -44,9 +44,17 @@ bench: $(VENV)/.ready  ## needs about a gigabyte: PyTorch and x-transformers
 compile-tpu: $(VENV)-tpu/.ready  ## what the compiler of a TPU says of our programs, without a TPU; hours
 	$(VENV)-tpu/bin/python scripts/compile_for.py v5e $(if $(ONLY),--only='$(ONLY)')
 
+compile-gpu: $(VENV)-gpu/.ready  ## the same of a GPU; CUDA's packages take 5 GB
+	$(VENV)-gpu/bin/python scripts/compile_for.py h100 $(if $(ONLY),--only='$(ONLY)')
+
 $(VENV)-tpu/.ready: requirements.txt
 	$(PYTHON) -m venv $(VENV)-tpu
 	$(VENV)-tpu/bin/python -m pip install --quiet -r requirements.txt 'jax[tpu]'
+	touch $@
+
+$(VENV)-gpu/.ready: requirements.txt
+	$(PYTHON) -m venv $(VENV)-gpu
+	$(VENV)-gpu/bin/python -m pip install --quiet -r requirements.txt 'jax[cuda12]'
 	touch $@
 
 validate-launch: $(VENV)/.ready-dev  ## SkyPilot and W&B's sweep checker, each in its own environment: 1 GB

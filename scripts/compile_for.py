@@ -2,6 +2,7 @@
 
     make compile-tpu                              # all programs for a TPU v5e: hours
     make compile-tpu ONLY='attention/t5/*'
+    make compile-gpu ONLY='attention/t5/*'        # for an H100
     python scripts/compile_for.py v5e --only='attention/*/dense/forward,step/*'
     python scripts/compile_for.py v5e --only=attention/t5/dense/forward --check
 
@@ -40,11 +41,11 @@ def compiled(chip: str, name: str, known: str, seconds: float) -> dict[str, Any]
     idle = os.getloadavg()[0] < IDLE
     with tempfile.TemporaryDirectory() as dump:
         command = [sys.executable, "-m", "scripts.accelerators.compiled", chip, name, dump, known]
+        environment = {**os.environ, **chips.environment(chip, dump)}
         try:
             ended = subprocess.run(
-                command, cwd=ROOT, env={**os.environ, **chips.environment(dump)}, timeout=seconds,
-                capture_output=True, text=True,
-            )  # fmt: skip
+                command, cwd=ROOT, env=environment, timeout=seconds, capture_output=True, text=True
+            )
         except subprocess.TimeoutExpired:
             return {"failed": f"not compiled within {seconds:.0f} s"}
     if ended.returncode:
@@ -61,12 +62,13 @@ def made(chip: str) -> dict[str, str]:
     return {**versions, "date": str(datetime.date.today()), "machine": machine}
 
 
-def chosen(only: str) -> list[str]:
+def chosen(chip: str, only: str) -> list[str]:
     """Returns the names of the programs that match one of the patterns."""
-    os.environ.update(chips.environment(""))
+    os.environ.update(chips.environment(chip, ""))
     from scripts.accelerators.programs import programs
 
-    names = list(programs())
+    kernels = CHIPS[chip].backend == "tpu"  # the fused kernel is one for TPUs
+    names = [name for name in programs() if kernels or "/kernel/" not in name]
     for pattern in only.split(","):
         if not fnmatch.filter(names, pattern):
             raise SystemExit(f"--only: {pattern!r} matches none of {', '.join(names[:3])}, ...")
@@ -110,7 +112,7 @@ def main() -> None:
     path = args.out.with_suffix(".json")
     raw = json.loads(path.read_text("utf-8")) if path.exists() else {}
     record = raw.setdefault(args.chip, {"made": {}, "programs": {}})
-    known, names = record["programs"], chosen(args.only)
+    known, names = record["programs"], chosen(args.chip, args.only)
     if args.check:
         lines = check(args.chip, names, known, args.seconds)
         raise SystemExit("\n".join(lines) if lines else 0)

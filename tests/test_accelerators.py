@@ -8,7 +8,14 @@ import pytest
 
 from scripts import compile_for
 from scripts.accelerators import page
-from scripts.accelerators.compiled import branches, bundles, communication, instructions, squares
+from scripts.accelerators.compiled import (
+    branches,
+    bundles,
+    communication,
+    instructions,
+    launches,
+    squares,
+)
 
 COMPILER = Path(".venv-tpu/bin/python")  # made by `make .venv-tpu/.ready`
 RECORD = Path("docs/accelerators.json")
@@ -40,6 +47,11 @@ def test_bundles_are_counted_by_loop(tmp_path):
         (tmp_path / f"17-{name}-01-final_bundles.txt").write_text(text + "= a legend =\n")
     found = bundles(list(instructions(PROGRAM)), PROGRAM, tmp_path)
     assert found == {"outside": 7 * 4, "bodies": [[5 * 6, 9]], "kernels": {}}
+
+
+def test_a_gpu_starts_a_kernel_for_each_operation_of_each_pass():
+    found = launches(list(instructions(PROGRAM)))
+    assert found == {"outside": 1 + 4, "bodies": [[6 + 1, 9]], "kernels": {}}, "times windows"
 
 
 def test_branches_of_a_kernel_are_its_largest_innermost_regions():

@@ -13,13 +13,14 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from scripts.accelerators import chips
 from scripts.collectives import collectives
 
+FREE = ("constant", "iota", "get-tuple-element", "tuple", "bitcast", "parameter", "partition-id")
 BRANCH = 100  # bundles of a large region of a kernel
 BUNDLE = re.compile(r"^ *(?:0x)?([0-9a-f]+) .*?: [ >]*\{", re.M)
 UNFUSED = ("get-tuple-element", "tuple", "bitcast", "parameter", "while", "conditional")
@@ -55,17 +56,20 @@ def main(chip: str, name: str, dump: str, known: str = "") -> None:
             started = time.perf_counter()
             made = lowered.compile()
             found["compile_seconds"] = round(time.perf_counter() - started, 1)
-            found |= analysis(made, program.tokens, dump)
+            found |= analysis(made, program.tokens, dump if kind.backend == "tpu" else "")
     print(json.dumps(found))
 
 
 def analysis(made: Any, tokens: int, dump: str) -> dict[str, Any]:
-    """Returns what is recorded of a compiled program; see docs/accelerators.md."""
+    """Returns what is recorded of a compiled program; see docs/accelerators.md.
+
+    dump: where a TPU's compiler wrote its listings; "" of a GPU, whose compiler counts no bytes.
+    """
     memory, cost, text = made.memory_analysis(), made.cost_analysis() or {}, made.as_text() or ""
     found = list(instructions(text))
     loops = sum(one.kind == "while" for one in found)
-    static = bundles(found, text, Path(dump))
-    counted = not loops and not static["kernels"]
+    static = bundles(found, text, Path(dump)) if dump else launches(found)
+    counted = cost and not loops and not static["kernels"]
     return {
         "arguments": memory.argument_size_in_bytes,
         "outputs": memory.output_size_in_bytes - memory.alias_size_in_bytes,
@@ -98,9 +102,8 @@ def instructions(text: str) -> Iterator[Instruction]:
 
 
 def bundles(found: list[Instruction], text: str, dump: Path) -> dict[str, Any]:
-    """Returns instruction bundles times rounds: outside of loops and kernels; [one pass, passes] of
-    each loop's body without the loops inside it, the largest first, passes 0 if not known; and of
-    each Pallas kernel its two largest branches: for blocks without and with a mask.
+    """Returns instruction bundles times rounds, as `by_loop` has them, and of each Pallas kernel
+    its two largest branches: for blocks without and with a mask.
     """
     listings = {
         re.sub(r"^\d+-(.*)-\d+-final_bundles$", r"\1", path.stem): path.read_text()
@@ -108,23 +111,35 @@ def bundles(found: list[Instruction], text: str, dump: Path) -> dict[str, Any]:
     }
     kernels = re.findall(r'%?([\w.\-]+) = .*custom_call_target="tpu_custom_call"', text)
     kernels = [name for name in kernels if name in listings]
-    counts = Counter({name: len(BUNDLE.findall(listings[name])) for name in listings})
+    counts = {name: len(BUNDLE.findall(listings[name])) for name in listings.keys() - kernels}
+    branched = {name: branches(listings[name]) for name in kernels}
+    return {**by_loop(found, counts), "kernels": branched}
+
+
+def launches(found: list[Instruction]) -> dict[str, Any]:
+    """Returns how often a GPU starts a kernel, as `by_loop` has it."""
+    counts = {one.name: 1 for one in found if one.kind not in FREE}
+    return {**by_loop(found, counts), "kernels": {}}
+
+
+def by_loop(found: list[Instruction], counts: Mapping[str, int]) -> dict[str, Any]:
+    """Returns the sum of counts times rounds: outside of loops; and [one pass, passes] of each
+    loop's body without the loops inside it, the largest first, passes 0 if not known.
+    """
     loops = {one.body: one for one in found if one.body}
     once = dict.fromkeys(("", *loops), 0)
     for one in found:
-        if not one.body and one.name not in kernels:
+        if not one.body:
             inside = one.computation if one.computation in loops else ""
-            once[inside] += counts[one.name] * one.rounds
+            once[inside] += counts.get(one.name, 0) * one.rounds
 
     def passes(body: str) -> int:
         loop = loops[body]
         return loop.rounds * (passes(loop.computation) if loop.computation in loops else 1)
 
-    return {
-        "outside": once.pop(""),
-        "bodies": sorted(([size, passes(body)] for body, size in once.items()), reverse=True),
-        "kernels": {name: branches(listings[name]) for name in kernels},
-    }
+    outside = once.pop("")
+    bodies = sorted(([size, passes(body)] for body, size in once.items()), reverse=True)
+    return {"outside": outside, "bodies": bodies}
 
 
 def branches(listing: str) -> list[int]:

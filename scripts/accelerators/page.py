@@ -3,12 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from scripts.accelerators.chips import CHIPS
+
 HEADS = 12
 HEAD = """# Programs compiled for accelerators
 
 Compiled ahead of time on a machine without an accelerator, by `scripts/compile_for.py`. **Time on
-hardware was not measured.** What the tables do not have was not compiled for this page; nothing was
-compiled for a GPU. The raw numbers are in [accelerators.json](accelerators.json).
+hardware was not measured.** What the tables do not have was not compiled for this page. The raw
+numbers are in [accelerators.json](accelerators.json).
 
 How to read the numbers:
 
@@ -24,6 +26,8 @@ How to read the numbers:
   kernel we give the same of each of its kernels, the forward one first: a block where every query
   sees every key, and after the slash a block with a mask. Loops inside one instruction count once,
   and stalls and copies of memory are left out. So the number compares programs, and is no time.
+- Kernels, of a GPU, count how often it starts one, times the passes of its loop. XLA chooses among
+  kernels of one operation by timing them, which it cannot without the GPU: it takes its defaults.
 - T x T counts arrays with two axes of the sequence that are written to memory.
 - Seconds are the time to compile, given only where the machine did nothing else.
 
@@ -36,6 +40,7 @@ again in the backward pass (`remat`), or the windows are computed one after anot
 An evaluation is that of a decoder of width 128 with 2 layers in float32, on 131,072 tokens at once.
 """
 COLUMNS = ("program", "memory, MB", "bytes", "FLOPs", "bundles", "T x T", "collectives", "seconds")
+GPU = tuple("kernels" if name == "bundles" else name for name in COLUMNS)
 
 
 def page(raw: Mapping[str, Any]) -> str:
@@ -44,13 +49,13 @@ def page(raw: Mapping[str, Any]) -> str:
 
 
 def _section(chip: str, record: Mapping[str, Any]) -> str:
-    programs = record["programs"]
+    programs, columns = record["programs"], GPU if CHIPS[chip].backend == "gpu" else COLUMNS
     groups: dict[str, list[str]] = {}
     for name in sorted(programs):
         groups.setdefault(name.split("/")[0], []).append(name)
+    row = lambda name: _row(name, programs[name], bundled=columns is COLUMNS)
     tables = [
-        f"### {group}\n\n{_table(_row(name, programs[name]) for name in names)}\n"
-        for group, names in groups.items()
+        f"### {group}\n\n{_table(columns, map(row, names))}\n" for group, names in groups.items()
     ]
     details = ", ".join(f"{key} {value}" for key, value in record["made"].items())
     failed = sum("failed" in found for found in programs.values())
@@ -58,7 +63,7 @@ def _section(chip: str, record: Mapping[str, Any]) -> str:
     return "\n".join([f"## {chip}\n", lead, *tables])
 
 
-def _row(name: str, found: Mapping[str, Any]) -> Sequence[str]:
+def _row(name: str, found: Mapping[str, Any], bundled: bool) -> Sequence[str]:
     short = name.split("/", 1)[1]
     if "failed" in found:
         return [short, f"failed: {found['failed']}", *[""] * (len(COLUMNS) - 2)]
@@ -67,7 +72,7 @@ def _row(name: str, found: Mapping[str, Any]) -> Sequence[str]:
         f"{found['temporary'] / 1e6:,.1f}",
         _scaled(found["bytes"]),
         _scaled(found["flops"]),
-        _bundles(found["bundles"], per_head="/blockwise/" in name),
+        _bundles(found["bundles"], per_head=bundled and "/blockwise/" in name),
         str(sum(found["squares"].values())),
         _collectives(found["collectives"]),
         str(found.get("compile_seconds", "")),
@@ -95,6 +100,9 @@ def _collectives(found: Mapping[str, Sequence[int]]) -> str:
     return "; ".join(one(kind, *sizes) for kind, sizes in found.items())
 
 
-def _table(rows: Iterable[Sequence[str]]) -> str:
-    line = lambda cells: "| " + " | ".join(cells) + " |"
-    return "\n".join([line(COLUMNS), "|---" * len(COLUMNS) + "|", *map(line, rows)])
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Returns a table of the columns in which a row has something."""
+    table = [columns, *rows]
+    kept = [n for n in range(len(columns)) if n == 0 or any(row[n] for row in table[1:])]
+    line = lambda cells: "| " + " | ".join(cells[n] for n in kept) + " |"
+    return "\n".join([line(columns), "|---" * len(kept) + "|", *map(line, table[1:])])
