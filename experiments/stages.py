@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -60,14 +61,7 @@ def train_stage(
         progress.update(step, float(values["loss"].mean()))
 
     valid = Evaluator(model, task, limits, "valid") if limits else None
-
-    def validate(state, step):
-        if valid is None:
-            return
-        with contextlib.suppress(DoesNotFit):  # the evaluation at this length then says so
-            scores = valid(state.params, config.train.length)
-            found = records(scores, task, step, seeds, {**labels, "split": "valid"})
-            run.log([record for record in found if "position" not in record["labels"]])
+    validate = valid and partial(_validate, config, task, valid, {**labels, "split": "valid"}, run)
 
     def compile_ahead(state):
         like = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
@@ -93,6 +87,14 @@ def train_stage(
             ahead.shutdown(wait=False, cancel_futures=True)
         run.end(name)
     return state
+
+
+def _validate(config, task, valid: Evaluator, labels, run: runs.Run, state: State, step: int):
+    """Logs the scores on validation examples of the trained length."""
+    with contextlib.suppress(DoesNotFit):  # the evaluation at this length then says so
+        scores = valid(state.params, config.train.length)
+        found = records(scores, task, step, config.seed_range, labels)
+        run.log([record for record in found if "position" not in record["labels"]])
 
 
 def _described(config: schema.TrainedConfig, model: Model, task: tasks.Task, name: str) -> str:

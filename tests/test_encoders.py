@@ -2,7 +2,6 @@
 
 import collections
 import functools
-import importlib
 import itertools
 import json
 import re
@@ -14,7 +13,6 @@ import pytest
 
 import experiments
 from experiments import controlled_pages
-from experiments.multimodal.config import rows as rows_of
 from posenc_jax import make
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.config.schema import ModelConfig
@@ -23,6 +21,7 @@ from posenc_jax.lab.tasks.pairs import paired
 from posenc_jax.lab.tasks.shuffled import shuffled
 from posenc_jax.lab.tasks.task import BOS, EXTRA, PAD, SYMBOL
 from posenc_jax.layout import full
+from tests.refusing import config_of, refused
 
 A, C, G, T = range(SYMBOL, SYMBOL + 4)
 LABELLED = ("negation", "spacing")
@@ -293,12 +292,6 @@ def test_wrong_files_of_labels_are_refused(tmp_path, text, words):
     assert all(word in str(caught.value) for word in words)
 
 
-def config_of(stem, argument="quick", **changes):
-    config = importlib.import_module(f"configs.{stem}").get_config(argument)
-    config.update_from_flattened_dict({f.replace("__", "."): v for f, v in changes.items()})
-    return config.to_dict()
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A short run of `dna` on hidden bases: its folder and its summary."""
@@ -363,41 +356,4 @@ def test_a_run_on_labels_of_own_texts(tmp_path):
     ],
 )
 def test_wrong_fields_are_refused_in_one_line(stem, changes, words):
-    config = config_of(stem)
-    for field, value in changes.items():
-        *path, name = field.split(".")
-        (config[path[0]] if path else config)[name] = value
-    with pytest.raises(ValueError, match="config") as caught:
-        experiments.check(config)
-    assert "\n" not in str(caught.value)
-    assert all(word in str(caught.value) for word in words), str(caught.value)
-
-
-def test_a_method_of_one_axis_reads_a_clip_in_two_ways(tmp_path):
-    config = config_of("multimodal", "rope,mrope,quick", seeds=1)
-    assert [row for name in ("nope", "rope", "mrope") for row in rows_of(name)] == [
-        ("nope", "index"), ("rope", "index"), ("rope on time", "time"), ("mrope", "all")
-    ]  # fmt: skip
-    config["train"].update(steps=2, chunk=2)
-    config["eval"]["lengths"] = (4,)
-    config["model"]["width"] = 16
-    config["encoding"]["name"] = "mrope"
-    experiments.prepare(config, str(tmp_path))()
-    summary = json.loads((tmp_path / "summary.json").read_text())
-    assert set(summary["results"]) == {"mrope", "mrope, shuffled"}
-    assert summary["baselines"] == {"chance": 1 / 8}
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"task.name": "negation"}, ["task.name", "negation", "clips"]),
-        ({"task.ids": "time"}, ["task.ids", "leave it out"]),
-        ({"task.question": "colour"}, ["task.question", "colour", "column"]),
-        ({"encoding.name": "mrope,axial"}, ["encoding.name", "axial", "2 axes"]),
-        ({"eval.lengths": (4, 17)}, ["eval.lengths", "17", "2 to 16"]),
-        ({"model.kind": "decoder"}, ["model.kind", "decoder", "encoder"]),
-    ],
-)
-def test_what_clips_cannot_be_is_refused(changes, words):
-    test_wrong_fields_are_refused_in_one_line("multimodal", changes, words)
+    refused(config_of(stem), changes, words)

@@ -53,6 +53,7 @@ def train(
       Diverged: names the first step and the seed whose loss or gradient is not finite.
     """
     run_chunk = chunk_runner(model, task, config, loss_mask)
+    every_seed = range(first_seed, first_seed + seeds)
     state = init_states(model, optimizer(config), seeds, first_seed, config.fsdp)
     state = checkpoints.restore(state) if checkpoints else state
     data = devices.on_every_device(task.data)
@@ -63,16 +64,14 @@ def train(
         if waiting is not None:
             metrics = processes.fetch(waiting)
             read(metrics, time.perf_counter() - started)
-            refuse_not_finite(metrics, range(first_seed, first_seed + seeds))
+            refuse_not_finite(metrics, every_seed)
             started, waiting = time.perf_counter(), None
 
     failpoints.reach("compiling")
     left = chunk_sizes(config.steps, config.chunk)[math.ceil(done / config.chunk) :]
     for n, steps in enumerate(left):
         if task.feed is not None:  # while the device computes the chunk before
-            which = range(first_seed, first_seed + seeds), range(done, done + steps)
-            rows = task.feed(*which, config.batch, task.width(config.length))
-            data = devices.on_every_device(rows)
+            data = _fed(task, config, every_seed, range(done, done + steps))
         state, metrics = run_chunk(state, data, steps)
         if n == 0:
             begun(state)
@@ -88,6 +87,12 @@ def train(
     if checkpoints:
         checkpoints.save(done, state)
     return state
+
+
+def _fed(task: Task, config: TrainConfig, seeds: range, steps: range) -> Any:
+    """The rows of these steps, from a task that reads them one batch after another."""
+    assert task.feed is not None
+    return devices.on_every_device(task.feed(seeds, steps, config.batch, task.width(config.length)))
 
 
 def init_states(model: Model, tx, seeds: int, first_seed: int = 0, fsdp: bool = False) -> State:
