@@ -18,6 +18,11 @@ def only_places(encoding: Encoding) -> bool:
     return encoding.place is not None and not _has([encoding], *ACTING)
 
 
+def acts_in_attention(encoding: Encoding) -> bool:
+    """Whether a hook acts in the layers, not only at the model's input."""
+    return _has([encoding], *ACTING[1:])
+
+
 def pick_layer(params: Sequence[Params], layer: int | jax.Array) -> Params:
     """One layer's parameters out of those of all layers, which have the same shapes."""
     if not isinstance(layer, Tracer):
@@ -113,7 +118,6 @@ def _place_all(parts: Sequence[Encoding], key, layout) -> Placed:
 
 def each_layer(encoding: Encoding) -> Encoding:
     """The encoding with parameters of its own in every layer, `dims.layers` in all."""
-
     init = lambda key, dims: _init_all([encoding] * dims.layers, key, dims)
 
     def at(layer, params, *placed):
@@ -139,7 +143,6 @@ def per_layer(parts: Sequence[Encoding]) -> Encoding:
     if not slots:
         raise ValueError("per_layer: no parts given; it takes one encoding or more")
     places = any(member.place is not None for member in members)
-
     init = lambda key, dims: _init_all(members, key, dims)
 
     def place_all(key, layout):
@@ -236,4 +239,5 @@ def _combined(walks: Sequence[Walk]) -> Walk:
         weighs=walks[-1].weighs,
         summed=all(w.summed for w in walks),
         corrects=any(w.corrects for w in walks),
+        whole=any(w.whole for w in walks),
     )

@@ -153,6 +153,7 @@ class Walk(NamedTuple):
     summed: all that the score does is to add the features, a pytree of [B, T, H], of the later keys
       that the query sees. Where attention is causal it is a difference of two sums over storage.
     corrects: the score turns the product of q and k into another one, made of the same vectors.
+    whole:   the score reads other keys' logits too, so it takes all keys at once: the dense form.
     """
 
     score: Score
@@ -161,6 +162,7 @@ class Walk(NamedTuple):
     weighs: bool = False
     summed: bool = False
     corrects: bool = False
+    whole: bool = False
 
 
 class Encoding(NamedTuple):
@@ -190,12 +192,6 @@ class Encoding(NamedTuple):
 def place(encoding: Encoding, key: jax.Array | None, layout: Layout) -> Placed:
     """`encoding.place(key, layout)`, or the layout's positions if `place` is None."""
     return layout.pos_BT if encoding.place is None else encoding.place(key, layout)
-
-
-def acts_in_attention(encoding: Encoding) -> bool:
-    """Whether a hook acts in the layers, not only at the model's input."""
-    hooks = ("locate", "table", "rotate", "temper", "bias", "walk", "at")
-    return any(getattr(encoding, hook) is not None for hook in hooks)
 
 
 def at_layer(encoding: Encoding, layer: int | jax.Array, params: Params, *placed: Placed) -> tuple:

@@ -23,7 +23,8 @@ class Layout:
     index_BT:   order in storage, int32: what causality reads.
     segment_BT: which sequence of the row the token belongs to, int32; 0 is padding.
     group_BT:   tokens that belong together have one number, int32, 0 for none: the digits of one
-                significance, as the task that wrote them knows it, or see `digit_places`.
+                significance, as the task that wrote them knows it; see `digit_places` and
+                `unit_places`.
     counted:    whether positions count up by one along storage inside each sequence, as `layout`
                 makes them when it is given none. A relative bias is then made from one row of
                 offsets; the output is NaN if it is not so.
@@ -138,3 +139,19 @@ def digit_places(tokens_BT: jax.Array, digits: Sequence[int], from_end: bool = F
     index_BT = jnp.broadcast_to(jnp.arange(tokens_BT.shape[1], dtype=jnp.int32), digit_BT.shape)
     other_BT = jax.lax.cummax(jnp.where(digit_BT, -1, index_BT), axis=1)
     return jnp.where(digit_BT, index_BT - other_BT, 0)
+
+
+def unit_places(tokens_BT: jax.Array, separators: Sequence[int]) -> jax.Array:
+    """Groups for BiPE: a token's place in its unit, from 1; int32.
+
+    A unit is a sentence or a line: it ends with a separator, which belongs to it, or with the text.
+    Packed documents need a separator between them.
+
+    Args:
+      tokens_BT: int [B, T].
+      separators: ids of the tokens that end a unit, such as the full stop and the end of a line.
+    """
+    ends_BT = jnp.isin(tokens_BT, jnp.asarray(separators, tokens_BT.dtype))
+    index_BT = jnp.broadcast_to(jnp.arange(tokens_BT.shape[1], dtype=jnp.int32), ends_BT.shape)
+    last_BT = jax.lax.cummax(jnp.where(ends_BT, index_BT, -1), axis=1)
+    return index_BT - jnp.pad(last_BT, ((0, 0), (1, 0)), constant_values=-1)[:, :-1]

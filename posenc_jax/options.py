@@ -4,7 +4,7 @@ import difflib
 import inspect
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import numpy as np
 
@@ -38,6 +38,23 @@ def field_name(path: Sequence[str | int]) -> str:
     return "".join(parts).removeprefix(".")
 
 
+class Bound(NamedTuple):
+    """Numbers that an option may be: those above 0, or those of `least` or more.
+
+    Annotated[int, Bound(1)] is the type of an option of 1 or more.
+    """
+
+    least: float | None = None
+
+    def check(self, path: Sequence[str | int], value: float) -> None:
+        """FieldError: the value is not such a number."""
+        if not (value > 0 if self.least is None else value >= self.least):
+            raise FieldError(path, f"{value!r} must be {self}")
+
+    def __str__(self) -> str:
+        return "positive" if self.least is None else f"{self.least} or more"
+
+
 def choices_for(word: str, known: Iterable[str]) -> str:
     """The choices as text: "; did you mean rope? choices: nope, rope"."""
     known = [str(name) for name in known]
@@ -52,14 +69,19 @@ def checked(where: str, option: inspect.Parameter, value: Any) -> Any:
     An int given for a float becomes a float, and a NumPy scalar the Python number.
 
     Raises:
-      FieldError: a value of another type, outside a Literal's choices, not finite, or past MOST.
+      FieldError: a value of another type, outside a Literal's choices or a `Bound`, not finite, or
+        past MOST.
     """
     kinds, value = [option.annotation], _plain(value)
-    if get_origin(option.annotation) not in (None, Literal, tuple):
+    if get_origin(option.annotation) not in (None, Annotated, Literal, tuple):
         kinds = list(get_args(option.annotation))  # a union
-    for kind in kinds:
-        if _is(value, kind):
-            return _as(value, kind)
+    for n, kind in enumerate(kinds):
+        kinds[n], *bounds = get_args(kind) if get_origin(kind) is Annotated else (kind,)
+        if _is(value, kinds[n]):
+            value = _as(value, kinds[n])
+            for bound in bounds:
+                bound.check((where, option.name), value)
+            return value
     wrong = f"is not one of: {' | '.join(_named(kind) for kind in kinds)}"
     if type(value) in kinds and isinstance(value, int | float):
         wrong = "is not finite" if isinstance(value, float) else f"is not in -{MOST} to {MOST}"

@@ -12,10 +12,12 @@ from posenc_jax import CATALOG, Dims, Encoding, attend, frame, make
 from posenc_jax.encodings import card
 from posenc_jax.encodings.card import Card
 from posenc_jax.lab.config.schema import ModelConfig
+from posenc_jax.lab.gallery.measure import on_axes
 from posenc_jax.lab.model import transformer
 from posenc_jax.layout import Layout, full, layout
 
 VOCAB, TIME, COLUMNS, GROUPS = 11, 24, 6, 5
+ROWS = 4  # of a pass: with one number for all, small operations compile once
 NAMES = sorted(CATALOG)
 CAP = 3.0
 # With what is optional in attention, which every method must be right with; other tests have none.
@@ -92,6 +94,11 @@ def capped(encoding: Encoding) -> bool:
     return encoding.walk is None or not encoding.walk.corrects
 
 
+def in_blocks(encoding: Encoding) -> bool:
+    """Whether attention may take the keys in blocks."""
+    return encoding.walk is None or not encoding.walk.whole
+
+
 def layers(encoding: Encoding) -> int:
     """One, or two where the method tells layers apart.
 
@@ -108,6 +115,26 @@ def stir(params: Any, seed: int) -> Any:
     )
 
 
+def passes(c: Case, **rows: tuple[Any, Layout]) -> dict[str, np.ndarray]:
+    """The logits [T, V] of each named row, of tokens [T] and the layout of this row alone.
+
+    Rows of one length, a few in a pass: running a pass op by op costs more than what it computes.
+    """
+    found, names = {}, list(rows)
+    for group in (names[n : n + ROWS] for n in range(0, len(names), ROWS)):
+        filled = [rows[name] for name in group + group[:1] * (ROWS - len(group))]
+        ids_BT = jnp.asarray(np.stack([np.asarray(ids) for ids, _ in filled]))
+        join = lambda *leaves: jnp.asarray(np.concatenate([np.asarray(leaf) for leaf in leaves]))
+        at = jax.tree.map(join, *(at for _, at in filled))
+        found |= dict(zip(group, np.asarray(c.apply(c.params, ids_BT, at)), strict=False))
+    return found
+
+
+def sentence(seed: int, time: int = TIME) -> np.ndarray:
+    """Tokens [T]."""
+    return np.asarray(tokens(seed, 1, time))[0]
+
+
 def tokens(seed: int, batch: int = 2, time: int = TIME) -> jax.Array:
     return jax.random.randint(jax.random.key(seed), (batch, time), 0, VOCAB)
 
@@ -119,14 +146,17 @@ def where(name: str, segment_BT: Any, shift: int = 0, stretch: int = 1) -> Layou
     """
     found = layout(jnp.asarray(segment_BT))
     found = found.replace(group_BT=found.pos_BT % GROUPS * stretch)
-    pos = found.pos_BT
-    grid = [pos // COLUMNS, pos % COLUMNS]
-    if card(name).axes > 1:
-        pos = jnp.stack([pos, *grid][-card(name).axes :], axis=-1)
-    return found.replace(pos_BT=pos * stretch + shift)
+    pos, axes = found.pos_BT, card(name).axes
+    pos, *grid = (one * stretch + shift for one in (pos, pos // COLUMNS, pos % COLUMNS))
+    return found.replace(pos_BT=pos if axes < 2 else on_axes(axes, pos, *grid))
 
 
-def whole(name: str, batch: int = 2, time: int = TIME, **moved: int) -> Layout:
+def row(name: str, segment_T: Any = (1,) * TIME, **moved: int) -> Layout:
+    """The layout of one row."""
+    return where(name, np.array([segment_T], np.int32), **moved)
+
+
+def whole(name: str, batch: int = ROWS, time: int = TIME, **moved: int) -> Layout:
     return where(name, np.ones((batch, time), np.int32), **moved)
 
 

@@ -37,10 +37,14 @@ def drawn(groups):
     ]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_jax_attends_alike_or_is_refused(name):
+@pytest.fixture(scope="module", params=NAMES)
+def method(request) -> tuple[str, Layer]:
+    return request.param, layer_of(request.param)
+
+
+def test_jax_attends_alike_or_is_refused(method):
     """Real tokens' outputs, with fewer heads of keys; one line for what cannot be said."""
-    layer, (q, k, v) = layer_of(name), drawn(groups=2)
+    (name, layer), (q, k, v) = method, drawn(groups=2)
     encoding = layer.encoding
     if encoding.walk is not None or encoding.turns_values or name in ("tupe", "pope"):
         with pytest.raises(ValueError, match=r"^layer.*use attend\(q, k, v, layer\)$"):
@@ -70,6 +74,29 @@ class Nnx(nnx.Module):
         module = copy.copy(self.attention)
         module.attention_fn = attention_fn(layer)
         return module(x_BTD)
+
+
+@pytest.fixture(scope="module")
+def modules():
+    """Linen's module with its parameters, and that of NNX: no encoding changes their sizes."""
+    linen = Linen()
+    return linen, linen.init(jax.random.key(2), X, layer_of("nope")), Nnx(nnx.Rngs(0))
+
+
+def test_flax_attends_with_every_method(method, modules):
+    """Linen, and NNX with fewer heads of keys, as `attend` between their own projections."""
+    (_, layer), (linen, params, own) = method, modules
+    plain = params["params"]["MultiHeadDotProductAttention_0"]
+    q, k, v = (
+        jnp.einsum("btd,dhc->bthc", X, plain[s]["kernel"]) for s in ("query", "key", "value")
+    )
+    wanted = jnp.einsum("bthc,hcd->btd", attend(q, k, v, layer), plain["out"]["kernel"])
+    assert gap(linen.apply(params, X, layer), wanted) < 1e-5
+    of_nnx = own.attention
+    wanted = of_nnx.out(attend(of_nnx.query(X), of_nnx.key(X), of_nnx.value(X), layer))
+    assert gap(own(X, layer), wanted) < 1e-5
+    bare = nnx.dot_product_attention(q, k, v)
+    assert gap(attend(q, k, v, layer), bare) > 1e-2, "control: positions and mask must be seen"
 
 
 METHODS = ["rope", "t5", "tupe", "fox", "stick_breaking", "gta", "repo"]

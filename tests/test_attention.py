@@ -278,20 +278,24 @@ def test_bfloat16_keeps_positions_and_softmax_wide(form):
     assert gap(coarse.astype(jnp.float32), exact) > 0.1, "control: rounded positions must show"
 
 
-@pytest.mark.parametrize("relative", [False, True])
-def test_blockwise_holds_nothing_as_large_as_the_logits(relative):
+@pytest.mark.parametrize(
+    ("encoding", "relative"),
+    [(distance_bias(), False), (distance_bias(), True), (key_count(), True)],
+    ids=["bias", "relative", "walk"],
+)
+def test_blockwise_holds_nothing_as_large_as_the_logits(encoding, relative):
     time = 2048
     q = jax.ShapeDtypeStruct((1, time, HEADS, HEAD), jnp.float32)
     at = full(1, time).replace(counted=relative)
 
     def size(form):
-        encoding = distance_bias()
         f = lambda params, q: run(encoding, params, q, q, q, at, form=form, block=64).sum()
         step = jax.jit(jax.grad(f, (0, 1)))
-        compiled = step.lower(jax.ShapeDtypeStruct((HEADS,), jnp.float32), q).compile()
-        return compiled.memory_analysis().temp_size_in_bytes
+        params = jax.eval_shape(lambda: encoding.init(jax.random.key(0), DIMS))
+        return step.lower(params, q).compile().memory_analysis().temp_size_in_bytes
 
-    assert size("blockwise") < HEADS * time * time * 4 / 4
+    # With less, the backward pass keeps no block of keys, or of the output, for each pair either.
+    assert size("blockwise") < HEADS * time * time * 4 / 16
     assert size("dense") > HEADS * time * time * 4, "control: dense holds them"
 
 

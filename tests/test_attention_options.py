@@ -147,6 +147,13 @@ def test_first_tokens_stay_in_a_window():
     seen = np.isfinite(logits(q, k, layer_of("window", q, at, distance=1, first=2)))[:, 0]
     assert list(np.flatnonzero(seen[0, 11])) == [0, 1, 10, 11]
     assert list(np.flatnonzero(seen[1, 11])) == [5, 6, 10, 11]
+    _, _, v = drawn()
+    ends = [
+        attend(q, k, v, layer_of("window", q, at, form, distance=1, first=first))
+        for form, first in (("dense", 2), ("blockwise", 2), ("dense", 0))
+    ]
+    assert gap(ends[0], ends[1]) < 1e-5
+    assert gap(ends[0], ends[2]) > 1e-2, "control: without the first tokens"
 
 
 # Values that turn.

@@ -149,7 +149,7 @@ def test_layouts_compose():
         (by_layer.olmo3, {"window": 1}, "encoding.window: 1 must be 2 or more"),
         (by_layer.olmo3, {"every": 1}, "encoding.every: 1 must be 2 or more"),
         (by_layer.gpt_oss, {"base": 1.0}, "encoding.base: 1.0 must be above 1"),
-        (by_layer.irope, {"floor": 0}, "encoding.floor: 0 must be positive"),
+        (by_layer.irope, {"floor": 0}, "encoding.floor: 0 must be 1 or more"),
         (by_layer.irope, {"temperature": -0.1}, "encoding.temperature: -0.1 must be 0 or more"),
         (by_layer.local_global, {"every": 0}, "encoding.every: 0 must be 2 or more"),
         (by_layer.local_global, {"window": 1}, "encoding.window: 1 must be 2 or more"),

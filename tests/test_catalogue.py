@@ -24,19 +24,21 @@ from tests.catalogue import (
     case,
     encoding_of,
     gap,
+    in_blocks,
     normalised,
+    passes,
+    row,
+    sentence,
     tokens,
     where,
     whole,
 )
 
+ORDER = np.random.default_rng(0).permutation(TIME)
 PLACED = [name for name in NAMES if card(name).kind != "positions"]
 
 
-def padded(pads: int) -> np.ndarray:
-    """Segments of two rows, padded on the right and on the left."""
-    right_T = (np.arange(TIME) < TIME - pads).astype(np.int32)
-    return np.stack([right_T, right_T[::-1]])
+RIGHT, LEFT = ([1] * 17 + [0] * 7, [0] * 7 + [1] * 17)  # padding on the right, on the left
 
 
 def test_catalogue_is_complete():
@@ -60,50 +62,63 @@ def test_catalogue_is_defined_in_float64():
     assert turning == set(definitions.OUTPUTS)
 
 
+@functools.cache
+def read(name: str, kind: str = "decoder") -> dict[str, np.ndarray]:
+    """What a model makes of the rows that the next tests compare: logits [T, V] of each."""
+    text, other = sentence(1), sentence(2)
+    later = np.where(np.arange(TIME) < 16, text, other)
+    rows = {"text": (text, row(name)), "later": (later, row(name))}
+    if kind == "encoder":
+        rows["shuffled"] = text[ORDER], row(name)
+        return passes(case(name, kind), **rows)
+    packed = row(name, [1] * 7 + [2] * 17)
+    unaware = row(name, shift=1)  # counted from its start, the padding too
+    left = row(name, LEFT)
+    return passes(
+        case(name),
+        **rows,
+        moved=(text, row(name, shift=7)),
+        packed=(text, packed),
+        first=(np.where(np.arange(TIME) < 7, text, other), packed),
+        second=(np.where(np.arange(TIME) < 7, other, text), packed),
+        right=(np.roll(text, -7), row(name, RIGHT)),
+        left=(text, left),
+        unaware=(text, left.replace(pos_BT=unaware.pos_BT * 2, group_BT=unaware.group_BT)),
+    )
+
+
+@functools.cache
+def alone(name: str) -> np.ndarray:
+    """The logits of the last 17 tokens of the text, as a sequence of their own."""
+    return passes(case(name), text=(sentence(1)[7:], row(name, [1] * 17)))["text"]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_catalogue_causal(name):
     """A later token does not change an earlier output, to the bit."""
 
     def change(kind):
-        c, at = case(name, kind), whole(name)
-        before, after = tokens(1), tokens(1).at[:, 16:].set(tokens(2)[:, 16:])
-        return gap(c.apply(c.params, before, at)[:, :16], c.apply(c.params, after, at)[:, :16])
+        found = read(name, kind)
+        return gap(found["text"][:16], found["later"][:16])
 
     assert change("decoder") == 0.0
     assert change("encoder") > 1e-3, "control: a bidirectional model must see later tokens"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_catalogue_causal_gradient(name):
-    """The gradient of an early loss with respect to all later embeddings is exactly zero."""
-    c, at = case(name), whole(name)
-    # Tokens 0 .. 5 stand early, 6 .. 10 late: rows of the embedding are told apart by time.
-    ids = jnp.where(jnp.arange(TIME) < 12, tokens(3) % 6, 6 + tokens(4) % 5)
-
-    logits, pull = jax.vjp(lambda params: c.model.apply(params, ids, at), c.params)
-
-    def late(until):
-        """The gradient that losses before `until` have in the embeddings of late tokens."""
-        counts = (jnp.arange(TIME) < until)[None, :, None]
-        (grads,) = pull(jnp.where(counts, jnp.ones_like(logits), 0.0))
-        return float(jnp.abs(grads["embed"][6:]).max())
-
-    assert late(12) == 0.0
-    assert late(TIME) > 1e-3
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_catalogue_padding(name):
     """What stands in the padding, on either side, changes no real output, to the bit."""
-    segment_BT = padded(12)
-    at, real = where(name, segment_BT), segment_BT > 0
-    other = jnp.where(real, tokens(5), tokens(6))
 
     def changes(attention_mask):
-        """The largest change of each row."""
+        """The largest change of a row padded on the right, and of one on the left."""
         c = case(name, "encoder", attention_mask)
-        before, after = (np.asarray(c.apply(c.params, ids, at)) for ids in (tokens(5), other))
-        return [gap(before[row][real[row]], after[row][real[row]]) for row in range(2)]
+        rows, real = {}, {"right": np.arange(TIME) < 12, "left": np.arange(TIME) >= 12}
+        for side, real_T in real.items():
+            at = row(name, real_T.astype(np.int32))
+            rows[side] = sentence(5), at
+            rows[f"{side}, other"] = np.where(real_T, sentence(5), sentence(6)), at
+        found = passes(c, **rows)
+        return [gap(found[s][real[s]], found[f"{s}, other"][real[s]]) for s in real]
 
     assert changes(attention_mask=True) == [0.0, 0.0]
     assert min(changes(attention_mask=False)) > 1e-4, "control: with the mask off it must leak"
@@ -112,109 +127,108 @@ def test_catalogue_padding(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_catalogue_padding_side(name):
     """A sequence gives the same outputs with padding on the left, on the right, or with none."""
-    c, segment_BT, real = case(name), padded(7), TIME - 7
-    ids = jnp.tile(tokens(7, batch=1, time=real), (2, 1))
-    put = jnp.zeros((2, TIME), jnp.int32).at[segment_BT > 0].set(ids.reshape(-1))
-    at = where(name, segment_BT)
-    alone = c.apply(c.params, ids, whole(name, time=real))[0]
-    right, left = c.apply(c.params, put, at)
-    assert gap(alone, right[:real]) < 1e-5
-    assert gap(alone, left[-real:]) < 1e-5
+    found = read(name)
+    assert gap(alone(name), found["right"][:17]) < 1e-5
+    assert gap(alone(name), found["left"][7:]) < 1e-5
     if card(name).kind != "none":
-        row = whole(name, shift=1)  # counted from its start, the padding too
-        unaware = at.replace(pos_BT=row.pos_BT * 2, group_BT=row.group_BT)
-        changed = gap(left[-real:], c.apply(c.params, put, unaware)[1, -real:])
+        changed = gap(found["left"][7:], found["unaware"][7:])
         assert changed > 1e-4 if card(name).axes else changed == 0.0
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_catalogue_blockwise(name):
-    """The blockwise form equals the dense one, in values and gradients; keys shared, sinks, cap."""
-    c, at = case(name), where(name, np.array([[1] * 9 + [2] * 15, [1] * 20 + [0] * 4]))
-    real = np.asarray(at.segment_BT > 0)[..., None, None]
-    rng = np.random.default_rng(8)
-    weights, *qkv = rng.normal(size=(4, 2, TIME, 4, 8)).astype(np.float32)
-    weights = np.where(real, weights, 0)
-    q, k, v = map(jnp.asarray, qkv)
-    sink_H = jnp.asarray(rng.normal(size=4), jnp.float32) if normalised(c.encoding) else None
-
-    def loss(params, given, at, form):
-        *qkv, sink_H = given
-        options = {"sink_H": sink_H, "cap": CAP if capped(c.encoding) else None}
-        layers = range(1 if c.encoding.at is None else 2)
-        run = functools.partial(attention, c.encoding, params, *qkv, at, options=options)
-        outs = [run(n, form=form, block=8) for n in layers]
-        return sum((out * weights).sum() for out in outs), outs
-
-    run = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)
-    given = c.params["encoding"], [q, k[:, :, :2], v[:, :, :2], sink_H]
-    (_, dense), dense_grads = run(*given, at, "dense")
-    (_, block), block_grads = run(*given, at, "blockwise")
-    off = lambda a, b: max(jax.tree.leaves(jax.tree.map(gap, a, b)))
-    assert off(dense, block) < 1e-5
-    assert off(dense_grads, block_grads) < 2e-4
-    _, joined = loss(*given, whole(name), "dense")
-    assert off(dense, joined) > 1e-2, "control: other segments"
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_catalogue_decode(name):
-    """Tokens, and a few at once, with a cache equal the full pass, padded on the left or not."""
-    c, at = case(name), where(name, np.array([[1] * TIME, [0] * 5 + [1] * (TIME - 5)]))
-    full = c.apply(c.params, tokens(10), at)
-    cut = lambda a, b: jax.tree.map(lambda leaf: leaf[:, a:b], at)
-
-    def run(*ends):
-        cache, parts = c.model.start(c.params, 2, TIME), []
-        for a, b in itertools.pairwise(ends):
-            logits, cache = c.model.decode(c.params, tokens(10)[:, a:b], cut(a, b), cache)
-            parts.append(logits)
-        return np.concatenate(parts, axis=1)
-
-    single = run(0, 8, 9, 10, 18, 19, 20)
-    real = np.asarray(at.segment_BT)[:, :20] > 0
-    assert gap(np.asarray(full)[:, :20][real], single[real]) < 1e-5
-    # The control: a cache that forgets its first tokens.
-    cache = c.model.start(c.params, 2, TIME)
-    late, _ = c.model.decode(c.params, tokens(10)[:, 8:16], cut(8, 16), cache)
-    assert gap(full[:, 8:16], late) > 1e-3
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_catalogue_packed(name):
     """Packed documents: each is as if alone, and changing one leaves the other to the bit."""
-    c, at = case(name), where(name, np.array([[1] * 7 + [2] * 17] * 2))
-    ids = tokens(11)
-    out = c.apply(c.params, ids, at)
-    first = c.apply(c.params, ids.at[:, 7:].set(tokens(12)[:, 7:]), at)
-    second = c.apply(c.params, ids.at[:, :7].set(tokens(12)[:, :7]), at)
-    assert gap(out[:, :7], first[:, :7]) == 0.0
-    assert gap(out[:, 7:], second[:, 7:]) == 0.0
-    alone = c.apply(c.params, ids[:, 7:], whole(name, time=17))
-    assert gap(out[:, 7:], alone) < 1e-5
-    joined = c.apply(c.params, ids, whole(name))
-    assert gap(out[:, 7:], joined[:, 7:]) > 1e-3, "control: one long document must differ"
+    found = read(name)
+    assert gap(found["packed"][:7], found["first"][:7]) == 0.0
+    assert gap(found["packed"][7:], found["second"][7:]) == 0.0
+    assert gap(found["packed"][7:], alone(name)) < 1e-5
+    assert gap(found["packed"][7:], found["text"][7:]) > 1e-3, "control: one long document"
 
 
 @pytest.mark.parametrize("name", PLACED)
 def test_catalogue_shift(name):
     """Moving all positions changes nothing where the card says relative, something elsewhere."""
-    c = case(name)
-    still = c.apply(c.params, tokens(13), whole(name))
-    moved = c.apply(c.params, tokens(13), whole(name, shift=7))
+    found = read(name)
     if card(name).shift_invariant:
-        assert gap(still, moved) < 2e-5
+        assert gap(found["text"], found["moved"]) < 2e-5
     else:
-        assert gap(still, moved) > 1e-4
+        assert gap(found["text"], found["moved"]) > 1e-4
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_catalogue_permutation(name):
     """Without a mask, no encoding means permutation equivariance; every encoding breaks it."""
-    c, order = case(name, "encoder"), np.random.default_rng(0).permutation(TIME)
-    plain = c.apply(c.params, tokens(14), whole(name))[:, order]
-    shuffled = c.apply(c.params, tokens(14)[:, order], whole(name))
+    found = read(name, "encoder")
     if card(name).kind == "none":
-        assert gap(plain, shuffled) < 1e-5
+        assert gap(found["text"][ORDER], found["shuffled"]) < 1e-5
     else:
-        assert gap(plain, shuffled) > 1e-3
+        assert gap(found["text"][ORDER], found["shuffled"]) > 1e-3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_catalogue_blockwise(name):
+    """The blockwise form equals the dense one, in values and gradients; keys shared, sinks, cap.
+
+    And what stands late has no part, exactly, in the gradient of early outputs.
+    """
+    c, at = case(name), where(name, np.array([[1] * 9 + [2] * 15, [1] * 20 + [0] * 4]))
+    real = np.asarray(at.segment_BT > 0)[..., None, None]
+    rng = np.random.default_rng(8)
+    weights, *qkv = rng.normal(size=(4, 2, TIME, 4, 8)).astype(np.float32)
+    weights = np.where(real, weights, 0)
+    early = np.where(np.arange(TIME)[:, None, None] < 16, weights, 0)
+    q, k, v = map(jnp.asarray, qkv)
+    sink_H = jnp.asarray(rng.normal(size=4), jnp.float32) if normalised(c.encoding) else None
+    given = c.params["encoding"], [q, k[:, :, :2], v[:, :, :2], sink_H]
+    options = {"cap": CAP if capped(c.encoding) else None}
+
+    def run(params, given, at, **form):
+        *qkv, sink_H = given
+        layers = range(1 if c.encoding.at is None else 2)
+        every = functools.partial(attention, c.encoding, params, *qkv, at)
+        return [every(n, options={"sink_H": sink_H, **options}, **form) for n in layers]
+
+    def late(grads):
+        """The largest gradient with respect to queries, keys and values of late tokens."""
+        return max(gap(grad[:, 16:], 0 * grad[:, 16:]) for grad in grads[1][:3])
+
+    off = lambda a, b: max(jax.tree.leaves(jax.tree.map(gap, a, b)))
+
+    def results(form):
+        """Outputs, and their gradients with all weights; checks those of early outputs."""
+        outs, pull = jax.vjp(functools.partial(run, at=at, form=form, block=8), *given)
+        grads, of_early = (pull([jnp.asarray(w)] * len(outs)) for w in (weights, early))
+        assert late(of_early) == 0.0
+        assert late(grads) > 1e-3, "control: late outputs"
+        return outs, grads
+
+    dense, dense_grads = results("dense")
+    if in_blocks(c.encoding):
+        block, block_grads = results("blockwise")
+        assert off(dense, block) < 1e-5
+        assert off(dense_grads, block_grads) < 2e-4
+        joined = run(*given, whole(name, 2), form="dense")
+        assert off(dense, joined) > 1e-2, "control: other segments"
+    else:
+        with pytest.raises(ValueError, match="form: 'blockwise' does not take scores that read"):
+            run(*given, at, form="blockwise")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_catalogue_decode(name):
+    """Tokens, and a few at once, with a cache equal the full pass, padded on the left or not."""
+    c, segment_BT = case(name), np.array([[1] * TIME, [0] * 5 + [1] * (TIME - 5)])
+    ids, at = tokens(10), where(name, segment_BT)
+    full = passes(c, **{str(n): (ids[n], row(name, segment_BT[n])) for n in range(2)})
+    full = np.stack(list(full.values()))
+    step = lambda a, b, cache: c.model.decode(
+        c.params, ids[:, a:b], jax.tree.map(lambda leaf: leaf[:, a:b], at), cache
+    )
+    cache, parts = c.model.start(c.params, 2, TIME), []
+    for a, b in itertools.pairwise((0, 8, 16, 17, 18)):
+        logits, cache = step(a, b, cache)
+        parts.append(logits)
+    real = segment_BT[:, :18] > 0
+    assert gap(full[:, :18][real], np.concatenate(parts, axis=1)[real]) < 1e-5
+    late, _ = step(8, 16, c.model.start(c.params, 2, TIME))
+    assert gap(full[:, 8:16], late) > 1e-3, "control: a cache that forgets its first tokens"

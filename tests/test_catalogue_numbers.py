@@ -16,13 +16,16 @@ from posenc_jax.encodings import card, reach
 from posenc_jax.lab.definitions import EMBEDS, OUTPUTS, PLACES, SCORES
 from tests.catalogue import (
     NAMES,
+    ROWS,
     TIME,
     attention,
     encoding_of,
     gap,
+    passes,
+    row,
+    sentence,
     stir,
     tokens,
-    where,
     whole,
     with_options,
 )
@@ -75,11 +78,11 @@ def test_catalogue_parity(name, time):
         if name in EMBEDS:
             x_TD = rng.normal(size=(time, DIMS.model))
             placed = place(encoding, None, at)
-            got = encoding.embed(params, jnp.asarray(np.stack([x_TD, x_TD])), placed)[0]
+            got = encoding.embed(params, jnp.asarray(np.stack([x_TD] * ROWS)), placed)[0]
             plain = jax.tree.map(np.asarray, params)
             np.testing.assert_allclose(got, EMBEDS[name](o, plain, x_TD, pos_T, time), atol=1e-9)
             return
-        q, k, v = rng.normal(size=(3, 2, time, 4, 8))
+        q, k, v = rng.normal(size=(3, ROWS, time, 4, 8))
         for layer in range(1 if encoding.at is None else DIMS.layers):
             o.layer = layer
             form = {"causal": method.axes == 0, "form": "dense"}
@@ -122,11 +125,12 @@ def cases_of_options():
 def outputs(name, **options):
     """Logits near, of two documents, and far out; in training where positions may be random."""
     c = with_options(name, **options)
-    near = where(name, np.array([[1] * 7 + [2] * 17] * 2))
-    found = [c.apply(c.params, tokens(20), at) for at in (near, whole(name, stretch=FAR))]
+    near = row(name, [1] * 7 + [2] * 17)
+    rows = {"near": (sentence(20), near), "far": (sentence(20), row(name, stretch=FAR))}
+    found = list(passes(c, **rows).values())
     if c.encoding.place is not None:
         placed = c.model.place(jax.random.key(1), whole(name))
-        found.append(c.apply(c.params, tokens(20), whole(name), placed))
+        found.append(c.apply(c.params, tokens(20, ROWS), whole(name), placed))
     return found
 
 
@@ -163,13 +167,13 @@ def test_catalogue_precision(name):
         at = whole(name, shift=1000 if card(name).kind == "positions" else 1_000_000)
         params = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), values)
         if encoding.embed is not None:
-            x = jnp.zeros((2, TIME, 32), float)
+            x = jnp.zeros((ROWS, TIME, 32), float)
             return encoding.embed(params, x, place(encoding, None, at))
         q, k, v = (jnp.asarray(a, float) for a in qkv)
         causal = card(name).axes == 0
         return attention(encoding, params, q, k, v, at, causal=causal, form="dense")
 
-    qkv = rng.normal(size=(3, 2, TIME, 4, 8)).astype(np.float32)
+    qkv = rng.normal(size=(3, ROWS, TIME, 4, 8)).astype(np.float32)
     values = stir(encoding.init(jax.random.key(0), DIMS), 1)
     values = jax.tree.map(np.asarray, values)
     single = run()
@@ -193,12 +197,12 @@ def test_catalogue_range(name):
     for policy in policies:
         options = {"beyond": policy} if method.beyond == "option" else {}
         c = with_options(name, **options)
-        near, far, further = (
-            c.apply(c.params, tokens(21), whole(name, stretch=n)) for n in (1, FAR, 3 * FAR)
-        )
+        places = {"near": 1, "far": FAR, "further": 3 * FAR}
+        rows = {key: (sentence(21), row(name, stretch=n)) for key, n in places.items()}
+        near, far, further = passes(c, **rows).values()
         assert np.isfinite(near).all()
         if policy == "error":  # the first token stands at position 0 and sees only itself
-            assert np.isnan(far[:, 1:]).all()
+            assert np.isnan(far[1:]).all()
             continue
         assert np.isfinite(far).all()
         assert reach(name, **{**method.example, **options}) is None

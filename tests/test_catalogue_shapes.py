@@ -1,6 +1,7 @@
 """The battery, shapes: heads, widths, lengths, offsets and padding drawn by Hypothesis.
 
-A few examples each, the same in every run; `pytest --hypothesis-profile=thorough` draws many more.
+In every run one shape, whose sizes no block divides; with `pytest --hypothesis-profile=thorough` a
+hundred others.
 """
 
 from typing import NamedTuple
@@ -14,14 +15,15 @@ from hypothesis import strategies as st
 
 from posenc_jax import Dims
 from posenc_jax.encoding import place
-from tests.catalogue import NAMES, attention, encoding_of, gap, stir, where
+from tests.catalogue import NAMES, attention, encoding_of, gap, in_blocks, stir, where
 
 
 class Shape(NamedTuple):
     """What is drawn. `real` of `width` tokens count, the last of a sequence whose first `shift` are
     not here; the rest is padding.
 
-    Few sizes of arrays, the first those of the numbers, so that small operations compile once.
+    Few sizes of arrays, so that small operations compile once. The shapes of the other tests are
+    among them, but not first.
     """
 
     heads: int
@@ -34,13 +36,15 @@ class Shape(NamedTuple):
 
 SHAPES = st.builds(
     Shape,
-    heads=st.sampled_from([4, 3, 1]),
-    head=st.sampled_from([8, 12]),
-    width=st.sampled_from([24, 10]),
-    real=st.integers(2, 9),
-    shift=st.integers(0, 6),
-    block=st.sampled_from([8, 7]),
+    heads=st.sampled_from([3, 4, 1]),
+    head=st.sampled_from([12, 8]),
+    width=st.sampled_from([10, 24]),
+    real=st.sampled_from([9, *range(2, 9)]),
+    shift=st.sampled_from([5, *range(7)]),
+    block=st.sampled_from([7, 8]),
 )
+
+WIDTHS = {"prope": 8}  # of a head, for methods that take multiples of this number alone
 
 
 def outputs(name, shape: Shape, mask: bool = True, **form):
@@ -48,6 +52,7 @@ def outputs(name, shape: Shape, mask: bool = True, **form):
 
     Of one sequence in two rows, padded on the right and on the left: [2, N].
     """
+    shape = shape._replace(head=WIDTHS.get(name, shape.head))
     dims = Dims(shape.heads * shape.head, shape.heads, shape.head, 2)
     encoding = encoding_of(name)
     params = stir(encoding.init(jax.random.key(0), dims), 1)
@@ -78,6 +83,8 @@ def test_catalogue_shapes(name, shape):
         right, left = dense = outputs(name, shape, form="dense")
         assert np.isfinite(dense).all()
         assert gap(right, left) < 1e-9
-        assert gap(dense, outputs(name, shape, form="blockwise", block=shape.block)) < 1e-9
+        if in_blocks(encoding_of(name)):
+            blocks = outputs(name, shape, form="blockwise", block=shape.block)
+            assert gap(dense, blocks) < 1e-9
         leak = outputs(name, shape, mask=False, form="dense")
         assert gap(right, leak[1]) > 1e-6, "control: padding that is not masked must be seen"

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax import Dims, Side, at_layer, make
+from posenc_jax import Dims, Side, at_layer, frame, full, make
+from posenc_jax.attention.frames import Form
 from posenc_jax.encodings.dape import BIASES
 from posenc_jax.lab.definitions import SCORES
 
@@ -56,3 +57,22 @@ def test_refusals():
         make("dape", bias="t5")
     with pytest.raises(ValueError, match=r"encoding\.width: 0 must be 1 or more"):
         make("dape", width=0)
+    with pytest.raises(ValueError, match=r"encoding\.kernel: 4 must be odd"):
+        make("dape_v2", kernel=4)
+
+
+def test_form_is_dense_or_refused_where_scores_read_other_keys():
+    """`auto` stays dense at any length, alone and in a chain; `dape` is the control."""
+
+    def form_of(name, form: Form = "auto"):
+        encoding = make(name)
+        params = jax.eval_shape(lambda: encoding.init(jax.random.key(0), DIMS))
+        made = lambda params: frame(encoding, params, full(1, 4096), DIMS, form=form)
+        return jax.eval_shape(made, params).alike.form
+
+    assert form_of("dape_v2") == form_of("dape_v2+rope") == "dense"
+    assert form_of("dape") == "blockwise"
+    forms: tuple[Form, ...] = "blockwise", "kernel"
+    for form in forms:
+        with pytest.raises(ValueError, match=f"form: '{form}' does not take scores that read"):
+            form_of("dape_v2", form)

@@ -37,18 +37,27 @@ def case(kind: str, name: str = "rope"):
     return model, model.init(jax.random.key(4)), *given
 
 
-def log_probabilities(kind: str, name: str, after_RN: np.ndarray, row: int) -> np.ndarray:
-    """The log-probability of every next token, [R, N + 1, V], by one pass over all tokens."""
-    model, params, ids, at = case(kind, name)
-    rows, count = after_RN.shape
-    pick = lambda x: jnp.tile(x[row : row + 1], (rows, 1))
+@functools.cache
+def full_pass(kind: str, name: str):
+    return jax.jit(case(kind, name)[0].apply)
+
+
+def log_probabilities(
+    kind: str, name: str, row_R: np.ndarray, after_RN: np.ndarray, known: int
+) -> np.ndarray:
+    """The log-probability of every next token, [R, N + 1, V], by one pass over all tokens: the
+    prompts `row_R`, the first `known` tokens of `after_RN`, and padding.
+    """
+    _, params, ids, at = case(kind, name)
     prompt, place = (ids.target, at.target) if kind == "encoder_decoder" else (ids, at)
-    target = jnp.concatenate([pick(prompt), jnp.asarray(after_RN, jnp.int32)], axis=1)
-    segment = jnp.pad(pick(place.segment_BT), ((0, 0), (0, count)), constant_values=1)
+    target = jnp.concatenate([prompt[row_R], jnp.asarray(after_RN, jnp.int32)], axis=1)
+    known_RN = np.broadcast_to(np.arange(after_RN.shape[1]) < known, after_RN.shape)
+    segment = jnp.concatenate([place.segment_BT[row_R], jnp.asarray(known_RN, jnp.int32)], axis=1)
     given = target, layout(segment)
     if kind == "encoder_decoder":
-        given = Pair(pick(ids.source), target), Pair(jax.tree.map(pick, at.source), given[1])
-    logits = model.apply(params, *given)[:, prompt.shape[1] - 1 :]
+        source = jax.tree.map(lambda leaf: leaf[row_R], at.source)
+        given = Pair(ids.source[row_R], target), Pair(source, given[1])
+    logits = full_pass(kind, name)(params, *given)[:, prompt.shape[1] - 1 :]
     return np.asarray(jax.nn.log_softmax(logits), np.float64)
 
 
@@ -59,19 +68,14 @@ def log_probabilities(kind: str, name: str, after_RN: np.ndarray, row: int) -> n
 def test_greedy_takes_the_most_probable_token_of_each_full_pass(kind, name):
     model, params, *given = case(kind, name)
     found, score = greedy(model, params, *given, STEPS, END)
-    for row in range(2):
-        chosen, total = [], 0.0
-        for n in range(STEPS):
-            logp_V = log_probabilities(kind, name, np.array([chosen], int).reshape(1, n), row)[
-                0, -1
-            ]
-            chosen.append(int(logp_V.argmax()))
-            total += logp_V.max()
-            if chosen[-1] == END:
-                chosen += [END] * (STEPS - n - 1)
-                break
-        assert found[row].tolist() == chosen
-        assert abs(float(score[row]) - total) < 1e-4
+    chosen_BN, total_B, open_B = np.full((2, STEPS), END), np.zeros(2), np.ones(2, bool)
+    for n in range(STEPS):
+        logp_BV = log_probabilities(kind, name, np.arange(2), chosen_BN, n)[:, n]
+        chosen_BN[open_B, n] = logp_BV.argmax(axis=1)[open_B]
+        total_B += np.where(open_B, logp_BV.max(axis=1), 0.0)
+        open_B &= chosen_BN[:, n] != END
+    assert found.tolist() == chosen_BN.tolist()
+    assert gap(score, total_B) < 1e-4
 
 
 @pytest.mark.parametrize("kind", ["decoder", "encoder_decoder"])
@@ -97,7 +101,7 @@ def test_a_wide_beam_finds_what_a_search_of_all_sequences_finds(kind):
     narrow, _ = beam(model, params, *given, 3, END, 1)
     missed = 0
     for row in range(2):
-        logp_RNV = log_probabilities(kind, "rope", every, row)[:, :-1]
+        logp_RNV = log_probabilities(kind, "rope", np.full(len(every), row), every, 3)[:, :-1]
         logp_RN = np.take_along_axis(logp_RNV, every[..., None], axis=-1)[..., 0]
         total_R = np.where(after, 0.0, logp_RN).sum(axis=1)
         best = np.argsort(-total_R)
@@ -121,3 +125,16 @@ def test_padding_behind_the_prompt_gives_nan():
     for score in (greedy(model, params, ids, behind, 2, END)[1],
                   beam(model, params, ids, behind, 2, END, 2)[1][:, 0]):  # fmt: skip
         assert np.isnan(score).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+def test_a_cache_keeps_the_heads_of_keys_alone(kv_heads):
+    """Of grouped queries as many heads as the keys have; an encoder-decoder's source too."""
+    config = ModelConfig(width=16, heads=4, kv_heads=kv_heads, layers=2)
+    model = transformer.build(config, make("rope"), 11)
+    params = model.init(jax.random.key(0))
+    start = model.start(params, 3, 8)
+    _, cache = model.decode(params, tokens(0, 3, 2), layout(jnp.ones((3, 2), jnp.int32)), start)
+    for kept in (start.kept, cache.kept):
+        shapes = {leaf.shape for leaf in jax.tree.leaves(kept) if leaf.ndim == 4}
+        assert shapes == {(3, 8, kv_heads, 4)}

@@ -96,4 +96,6 @@ def test_description_has_a_line_for_each_option():
     assert "    distance = 128: offsets from here on share the last bucket" in lines
     assert len(lines[lines.index("  options") + 1 :]) == len(card("t5").options)
     assert "    pairing = 'half' (of 'half', 'interleaved')" in describe("rope")
+    assert "    base = 10000.0 (positive)" in describe("rope")
+    assert "    width = None (1 or more)" in describe("sinusoidal")
     assert describe("nope").endswith("  options   none")

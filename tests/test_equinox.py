@@ -31,6 +31,7 @@ def attended(layer, **options):
 def test_equinox_turns_heads_or_a_line_says_what_to_use(name):
     layer, x = layer_of(name, SEGMENT, x=ROW), ROW[0]
     encoding, mask = layer.encoding, layer.visible()[0, 0]
+    assert gap(MODULE(x, x, x, layer), attended(layer)) < 1e-5
     ask = lambda mask: PLAIN(x, x, x, mask, process_heads=process_heads(layer))
     if encoding.bias or encoding.walk or encoding.turns_values or name in ("tupe", "pope"):
         with pytest.raises(

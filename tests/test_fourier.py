@@ -68,7 +68,7 @@ def test_a_bf16_model_keeps_its_positions():
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"gamma": 0.0}, "encoding.gamma: 0.0 must be positive and finite"),
+        ({"gamma": 0.0}, "encoding.gamma: 0.0 must be positive"),
         ({"features": 7}, "encoding.features: 7 must be even and positive"),
         ({"hidden": 0}, "encoding.hidden: 0 must be 1 or more"),
         ({"width": 0}, "encoding.width: 0 must be 1 or more"),

@@ -165,6 +165,21 @@ def test_settings_in_the_list_of_differences_exist():
         make(wrong[0], **wrong[1])
 
 
+def unanswered(page, section):
+    """The rows of a section's table that name no setting here, only a dash."""
+    table = page.split(f"\n## {section}\n")[1].split("\n## ")[0]
+    rows = (line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| "))
+    return [row[0] for row in rows if row[2] == "-"]
+
+
+def test_no_rope_variant_is_left_with_a_dash():
+    page = (FOLDER.parents[1] / "docs" / "differences.md").read_text()
+    assert [unanswered(page, name) for name in ("Rotary", "Context extension", "Layers")] == [
+        []
+    ] * 3
+    assert "HF Falcon" in unanswered(page, "Biases"), "control: a dash is found"
+
+
 def test_every_method_has_two_settings():
     settings = collections.Counter(row["case"].split("/")[0] for row in ROWS)
     assert [name for name, count in settings.items() if count < 2] == []

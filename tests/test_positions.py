@@ -212,6 +212,8 @@ MOVERS = [
     ("pose", {"limit": 32}),
     ("abacus", {"limit": 32, "offset": 7}),
     ("coupled", {"limit": 32}),
+    ("bipe_inner", {}),
+    ("bipe_outer", {}),
 ]
 
 

@@ -201,7 +201,7 @@ def test_table_of_another_width():
         (rotary.rope, {"pairing": "none"}, "encoding.pairing: 'none'.*'half', 'interleaved'"),
         (rotary.partial, {"share": 1.5}, "encoding.share: 1.5 must be above 0 and at most 1"),
         (rotary.p_rope, {"share": 0.0}, "encoding.share: 0.0 must be above 0 and at most 1"),
-        (rotary.hope, {"length": 0}, "encoding.length: 0 must be positive"),
+        (rotary.hope, {"length": 0}, "encoding.length: 0 must be 1 or more"),
         (rotary.xpos, {"span": 0.0}, "encoding.span: 0.0 must be positive"),
     ],
 )

@@ -120,7 +120,7 @@ def test_tmrope_whole_seconds_are_exact():
             r"encoding.sections: \(1, 2\) is not three",
         ),
         (rotary_axes.mrope, {"sections": (1, 2, -1)}, "encoding.sections: .* is not three"),
-        (rotary_axes.tmrope, {"rate": 0}, "encoding.rate: 0 must be positive"),
+        (rotary_axes.tmrope, {"rate": 0}, "encoding.rate: 0 must be 1 or more"),
     ],
 )
 def test_refused_options(build, options, message):

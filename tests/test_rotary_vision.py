@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax.encoding import Dims, place
+from posenc_jax.encoding import Dims, at_layer, place
 from posenc_jax.encodings import CATALOG, rotary, rotary_axes, rotary_vision
 from posenc_jax.layout import full
 from tests.catalogue import gap, standing
@@ -104,9 +104,9 @@ def test_mhrope_heads():
 
 def test_mhrope_shares():
     """2, 3 and 3 of 8 heads, as in the public code, and some for each axis of few."""
-    assert rotary_vision.shares((), 8) == (2, 3, 3)
-    assert rotary_vision.shares((), 16) == (4, 6, 6)
-    assert rotary_vision.shares((), 3) == (1, 1, 1)
+    assert rotary_axes.shares(8) == (2, 3, 3)
+    assert rotary_axes.shares(16) == (4, 6, 6)
+    assert rotary_axes.shares(3) == (1, 1, 1)
 
 
 def test_video_rope_pairs():
@@ -144,3 +144,46 @@ def test_refused_options(name, options, message):
     with pytest.raises(ValueError, match=f"^{message}") as found:
         logits(CATALOG[name](**options), {}, q, k, spread(counted(0), CATALOG[name].card.axes))
     assert "\n" not in str(found.value)
+
+
+# What docs/differences.md says of packages.
+
+
+def test_frequencies_of_pixels_are_weights():
+    """rotary-embedding-torch's: pi linspace(1, max_freq / 2) at positions -1 .. 1, on two axes."""
+    q, k = vectors(5)
+    freq_F = np.pi * np.linspace(1, 5, DIMS.head // 4)
+    still_F = np.zeros_like(freq_F)
+    both_AF = np.stack([np.append(freq_F, still_F), np.append(still_F, freq_F)])
+    freq_AHF = jnp.asarray(np.repeat(both_AF[:, None], DIMS.heads, axis=1))
+    pos_BT2 = jnp.stack(jnp.meshgrid(*map(jnp.linspace, (-1, -1), (1, 1), (3, 4))), -1)
+    pos_BT2 = pos_BT2.reshape(1, 12, 2)
+
+    def turned(x_THC, first_F):
+        """Each axis turns its half of the channels, in pairs of neighbours."""
+        x_THF = x_THC[..., ::2] + 1j * x_THC[..., 1::2]
+        angle_TF = np.concatenate([np.asarray(pos_BT2)[0, :, a, None] * first_F for a in (0, 1)], 1)
+        return x_THF * np.exp(1j * angle_TF)[:, None]
+
+    encoding, params = at_layer(
+        CATALOG["mixed"](pairing="interleaved"), 0, [{"freq_AHF": freq_AHF}]
+    )
+    found = logits(encoding, params, q, k, pos_BT2)
+    score = lambda first_F: (
+        np.einsum("qhf,khf->hqk", turned(np.asarray(q)[0], first_F),
+                  turned(np.asarray(k)[0], first_F).conj()).real * DIMS.head**-0.5
+    )  # fmt: skip
+    np.testing.assert_allclose(found, score(freq_F), atol=1e-5)
+    assert gap(found, score(freq_F * 1.01)) > 1e-3, "control: other frequencies"
+
+
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+def test_a_norm_without_weights_is_the_same_before_the_rotation_and_after(pairing):
+    """As in Llama 4, which divides queries and keys by their root mean square after it."""
+    encoding, (q, k) = CATALOG["rope"](pairing=pairing), vectors(6)
+    table = encoding.table({}, counted(0), DIMS)
+    normed = lambda x: x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + 1e-6)
+    for x in (q, 3 * k):
+        after = normed(encoding.rotate(table, x, "q"))
+        assert gap(encoding.rotate(table, normed(x), "q"), after) < 1e-5
+        assert gap(encoding.rotate(table, x, "q"), after) > 0.1, "control: without the norm"

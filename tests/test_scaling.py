@@ -7,7 +7,8 @@ import pytest
 
 from posenc_jax.encoding import Dims, place
 from posenc_jax.encodings import CATALOG, extension, rotary, rotary_scaling
-from tests.catalogue import gap, standing
+from posenc_jax.layout import full, layout
+from tests.catalogue import gap, standing, stir
 from tests.test_rotary import counted, logits, vectors
 
 METHODS = [
@@ -185,6 +186,53 @@ def test_dynamic_ntk_length_of_each_sequence():
     assert gap(table.cos[:, 3:], table_of(encoding, pos[:, 3:], 6).cos) < 1e-6
 
 
+CLEX = rotary_scaling.clex(length=4, scales=3)
+
+
+def frequencies(encoding, params, length, head=8):
+    """The frequencies of a sequence of so many tokens, in float64."""
+    with jax.enable_x64(True):
+        placed = place(encoding, None, standing(counted(1, 1), length))
+        table = encoding.table(params, placed, Dims(head, 1, head))
+        return np.arctan2(table.sin, table.cos)[0, 0, 0]
+
+
+def test_clex_starts_as_ntk_by_the_length():
+    """Up to the length it is rope; twice as long, ntk of factor 3; past the largest scale, of 5."""
+    params = CLEX.init(jax.random.key(0), Dims(8, 1, 8))
+    for length, factor in ((4, 1.0), (5, 3.0), (8, 3.0), (9, 5.0), (99, 5.0)):
+        ntk_F = frequencies(rotary_scaling.ntk(factor=factor), {}, length)
+        assert gap(frequencies(CLEX, params, length), ntk_F) < 1e-12
+    moved = stir(params, 1)
+    rope_F = frequencies(rotary.rope(), {}, 4)
+    assert gap(frequencies(CLEX, moved, 4), rope_F) < 1e-12, "within the length nothing is learned"
+    assert gap(frequencies(CLEX, moved, 8), frequencies(CLEX, params, 8)) > 1e-3, "control"
+
+
+def test_clex_positions_in_training():
+    """Sorted and distinct, the first and the last of s n; padding and packing change no draw."""
+    draw = jax.jit(lambda key, at: CLEX.place(key, at))
+    shown_BT, scale_BT = map(np.asarray, draw(jax.random.key(0), full(300, 4)))
+    scale_B = scale_BT[:, 0]
+    assert (scale_BT == scale_B[:, None]).all()
+    assert min(np.bincount(scale_B, minlength=4)[1:]) > 60
+    np.testing.assert_array_equal(shown_BT[:, 0], 0)
+    np.testing.assert_array_equal(shown_BT[:, -1], scale_B * 4 - 1)
+    assert (np.diff(shown_BT) > 0).all()
+    inner_B = shown_BT[scale_B == 3, 1]
+    assert set(inner_B) <= set(range(1, 10))
+    assert len(set(inner_B)) > 5, "control: plain positions are 1 alone"
+    rows = np.array([[1] * 4 + [0] * 9, [0] * 3 + [1] * 4 + [2] * 6, [2] * 13])
+    found, _ = draw(jax.random.key(0), layout(jnp.asarray(rows)))
+    bare, _ = draw(jax.random.key(0), full(3, 4))
+    np.testing.assert_array_equal(found[0, :4], bare[0])
+    np.testing.assert_array_equal(found[1, 3:7], bare[1])
+    assert (np.diff(found[1, 7:]) > 0).all()
+    assert found[1, -1] in (7, 11), "6 tokens, more than the length: positions below 2 or 3 times 4"
+    assert np.isnan(found[2]).all(), "13 tokens do not fit below 3 times 4"
+    assert np.isfinite(found[:2]).all()
+
+
 @pytest.mark.parametrize(
     ("build", "options", "message"),
     [
@@ -192,8 +240,10 @@ def test_dynamic_ntk_length_of_each_sequence():
         (rotary_scaling.yarn, {"factor": 0.0}, "encoding.factor: 0.0 must be 1 or more"),
         (rotary_scaling.ntk, {"factor": float("inf")}, "encoding.factor: inf is not finite"),
         (rotary_scaling.ntk, {"base": 0.0}, "encoding.base: 0.0 must be positive"),
-        (rotary_scaling.dynamic_ntk, {"length": 0}, "encoding.length: 0 must be positive"),
+        (rotary_scaling.dynamic_ntk, {"length": 0}, "encoding.length: 0 must be 1 or more"),
         (rotary_scaling.dynamic_ntk, {"alpha": 0.0}, "encoding.alpha: 0.0 must be positive"),
+        (rotary_scaling.clex, {"scales": 0}, "encoding.scales: 0 must be 1 or more"),
+        (rotary_scaling.clex, {"length": 0}, "encoding.length: 0 must be 1 or more"),
         (
             rotary_scaling.yarn,
             {"beta_slow": 40.0},

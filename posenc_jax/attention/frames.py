@@ -28,7 +28,7 @@ class Frame:
     It fixes the form of attention:
 
       dense      The logits of all pairs at once. All derivatives; it alone gives positions a
-                 gradient through a bias.
+                 gradient through a bias, and takes scores that read other keys (`dape_v2`).
       blockwise  Nothing of size Q x K outlives a block. Reverse-mode derivatives.
       kernel     The same in one fused kernel for a TPU; elsewhere it is interpreted, slowly. First
                  derivatives. It takes bfloat16 and float32; of biases those that depend on i - j,
@@ -177,7 +177,8 @@ def frame(
     own = keys is None and queries is None
     tuned = form == "auto" and tuned_for_cpu()
     refusal = _kernel_refuses(encoding, counted, fades=own and causal and mask)
-    form = _chosen(form, refusal, dims.heads, size_q, size_k)
+    whole = encoding.walk is not None and encoding.walk.whole
+    form = _chosen(form, whole, refusal, dims.heads, size_q, size_k)
     first, line = 0 if queries is None else queries[0], straight(layout) if counted else None
     layer = Layer(params, q, k, first, line, encoding, dims, own, causal, mask, form, tuned, block)
     return Frame(params, layer if encoding.at is not None else layer.filled(), encoding)
@@ -213,10 +214,19 @@ def _tokens(encoding: Encoding, layout: Layout, placed: Placed) -> Tokens:
     return Tokens(placed, layout.index_BT, layout.segment_BT)
 
 
-def _chosen(form: Form, refusal: str, heads: int, size_q: Any, size_k: Any) -> Form:
-    """The form, "auto" resolved; `refusal`: why the kernel does not take the method, or ""."""
+def _chosen(form: Form, whole: bool, refusal: str, heads: int, size_q: Any, size_k: Any) -> Form:
+    """The form, "auto" resolved.
+
+    Args:
+      whole: see `Walk`.
+      refusal: why the kernel does not take the method, or "".
+    """
     if form not in get_args(Form):
         raise ValueError(f"form: {form!r} is not known{choices_for(form, get_args(Form))}")
+    if whole and form in ("blockwise", "kernel"):
+        raise ValueError(f"form: {form!r} does not take scores that read other keys; use 'dense'")
+    if whole:
+        return "dense"
     if form == "kernel" and refusal:
         raise ValueError(f"form: 'kernel' does not take {refusal}; use 'blockwise' or 'auto'")
     if form != "auto":

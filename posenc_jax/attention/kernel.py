@@ -20,6 +20,7 @@ from posenc_jax.attention.blockwise import NEVER, Plan, cut_tokens, fill, plan_o
 from posenc_jax.attention.derivatives import not_differentiated
 from posenc_jax.attention.kernel_blocks import Given, Spans, Sums
 from posenc_jax.attention.layers import LANES, Layer, Tokens
+from posenc_jax.attention.softmax import sum_to
 from posenc_jax.tuning import tuned_for_tpu
 
 MEMORY = 96 * 2**20  # bytes of vector memory that a kernel may use; a v5e and a v6e have 128 MB
@@ -53,7 +54,9 @@ def _kernel(plan: Plan, q_BQHC, k_BKHC, v_BKHC, learned, q: Tokens, k: Tokens) -
     row_BHN, fade_BHK, sink_H = learned
     spans, q_seen, k_seen = _spans(plan, q, k)
     turned = lambda x: fill(x, plan.queries).transpose(0, 2, 3, 1)
-    row = None if row_BHN is None else _cut_row(row_BHN, plan.keys)
+    row = row_BHN
+    if row_BHN is not None:  # in blocks, the lowest offset first, [1, H|1, I + J, 1, size]
+        row = row_BHN[..., ::-1].reshape(*row_BHN.shape[:2], -1, 1, plan.keys)
     if fade_BHK is not None:
         pad = -fade_BHK.shape[2] % plan.keys
         fade_BHK = jnp.pad(fade_BHK.astype(jnp.float32), ((0, 0), (0, 0), (0, pad)))
@@ -62,11 +65,6 @@ def _kernel(plan: Plan, q_BQHC, k_BKHC, v_BKHC, learned, q: Tokens, k: Tokens) -
         plan, turned(q_BQHC), turned(k_BKHC), turned(v_BKHC), learned, spans, q_seen, k_seen
     )
     return o_BHCQ.transpose(0, 3, 1, 2)[:, : q_BQHC.shape[1]]
-
-
-def _cut_row(row_BHN: jax.Array, size: int) -> jax.Array:
-    """A row of offsets in blocks, the lowest offset first, [1, H|1, I + J, 1, size]."""
-    return row_BHN[..., ::-1].reshape(*row_BHN.shape[:2], -1, 1, size)
 
 
 def _spans(plan: Plan, q: Tokens, k: Tokens) -> tuple[Spans, jax.Array, jax.Array]:
@@ -149,7 +147,7 @@ def _backward(plan: Plan, kept, g_BHCQ):
         scratch.append((plan.keys, LANES))
     dk_BHCK, dv_BHCK, *of_keys = grid.call(kernel_blocks.backward_of_keys, outputs, scratch)
     d_learned = Learned(
-        None if given.rows is None else _row_gradient(of_queries[0], given.rows[0]),
+        None if given.rows is None else sum_to(of_queries[0], given.rows[0]),
         None if given.sums is None else _fade_gradient(of_queries[-1], of_keys[0]),
         sink_gradient(sink_H, log_BH1Q, drop_BH1Q),
     )
@@ -166,11 +164,6 @@ _attention.defvjp(_forward, _backward)
 def _array(given: Given, shape: tuple, dtype) -> jax.ShapeDtypeStruct:
     """An output of a kernel, which varies over the mesh axes that all inputs vary over."""
     return jax.ShapeDtypeStruct(shape, dtype, manual_axis_type=jax.typeof(given.q).manual_axis_type)
-
-
-def _row_gradient(d_rows: jax.Array, row: jax.Array) -> jax.Array:
-    axes = (0, 1) if row.shape[1] == 1 else (0,)
-    return d_rows.sum(axis=axes, keepdims=True).astype(row.dtype)
 
 
 def _sums(fade_BHK: jax.Array, size: int) -> Sums:

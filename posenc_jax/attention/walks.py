@@ -58,19 +58,22 @@ def _blockwise_walk(plan: Plan, q_BQHC, k_BKHC, v_BKHC, sides, learned, tokens):
         q_side = Side(q_x, q_tokens.placed, q_feat, q_tokens.index_BT)
 
         @jax.checkpoint
-        def visit(state_carry, j):
+        def visit(state_carry, block, learned):
             state, carry = state_carry
-            k_BHKC, v_BHKC, (k_x, k_feat), k_tokens = pick(k_JBHC, j)
+            k_BHKC, v_BHKC, (k_x, k_feat), k_tokens = block
             k_side = Side(k_x, k_tokens.placed, k_feat, k_tokens.index_BT)
             seen = visible(q_tokens, k_tokens, plan.causal, plan.mask)
-            bias = block_bias(plan, local(plan, bias_of, blocks, i, j), q_tokens, k_tokens)
+            bias = block_bias(plan, learned, q_tokens, k_tokens)
             s = capped(product(q_BHQC, transposed(k_BHKC)), plan.cap)
             s, carry = _score(walk, params, s, bias, q_side, k_side, seen, carry)
             return take_in(state, s, v_BHKC), carry
 
         def key_block(state_carry, j):
             used = (blocks.first_I[i] <= j) & (j < blocks.end_I[i])
-            return jax.lax.cond(used, visit, lambda held, j: held, state_carry, j), None
+            # Picked here, because what a branch reads is kept for each j going back, as a whole.
+            block = pick(k_JBHC, j), local(plan, bias_of, blocks, i, j)
+            held = jax.lax.cond(used, visit, lambda held, *block: held, state_carry, *block)
+            return held, None
 
         begin = empty(q_BHQC, k_JBHC[1][0]), _start(walk, params, q_side)
         state, _ = vary_alike((begin, q_BHQC))

@@ -16,7 +16,7 @@ from posenc_jax.encodings import (
     extension,
     gated,
     grape,
-    located,
+    graphs,
     offset_vectors,
     path,
     position_vectors,
@@ -25,109 +25,32 @@ from posenc_jax.encodings import (
     ranges,
     rotary,
     rotary_axes,
+    rotary_by_content,
     rotary_by_distance,
     rotary_fourier_polar,
     rotary_generators,
     rotary_scaling,
     rotary_values,
     rotary_vision,
-    tapa,
     temperature,
-    wall,
 )
 from posenc_jax.encodings.card import Card
 from posenc_jax.encodings.describe import facts, option_lines, summary
 from posenc_jax.options import FieldError, choices_for
 
+INPUT = absolute, absolute_2d, graphs
+POSITIONS = positions, positions_augmented
+TURNS = rotary, rotary_axes, rotary_values, rotary_vision, rotary_fourier_polar, rotary_generators
+EXTENSION = rotary_scaling, extension, rotary_by_distance, temperature
+BIASES = bias_tables, bias_formulas, bias_networks
+CONTENT = position_vectors, offset_vectors, rotary_by_content, grape, dape, gated, path
+
+# Every function with a card in these modules, by its name.
 CATALOG: dict[str, Callable[..., Encoding]] = {
-    "nope": absolute.nope,
-    "index": absolute.index,
-    "normalized": absolute.normalized,
-    "binary": absolute.binary,
-    "one_hot": absolute.one_hot,
-    "sinusoidal": absolute.sinusoidal,
-    "learned": absolute.learned,
-    "rbf": absolute.rbf,
-    "fourier": absolute.fourier,
-    "learned_2d": absolute_2d.learned_2d,
-    "sinusoidal_2d": absolute_2d.sinusoidal_2d,
-    "randomized": positions.randomized,
-    "interpolated": positions.interpolated,
-    "clamped": positions.clamped,
-    "shifted": positions_augmented.shifted,
-    "cape": positions_augmented.cape,
-    "pose": positions_augmented.pose,
-    "abacus": positions_augmented.abacus,
-    "coupled": positions_augmented.coupled,
-    "rope": rotary.rope,
-    "partial": rotary.partial,
-    "p_rope": rotary.p_rope,
-    "hope": rotary.hope,
-    "headwise": rotary.headwise,
-    "xpos": rotary.xpos,
-    "axial": rotary_axes.axial,
-    "mixed": rotary_axes.mixed,
-    "gta": rotary_values.gta,
-    "mrope": rotary_axes.mrope,
-    "tmrope": rotary_axes.tmrope,
-    "mhrope": rotary_vision.mhrope,
-    "video_rope": rotary_vision.video_rope,
-    "dinov3": rotary_vision.dinov3,
-    "fope": rotary_fourier_polar.fope,
-    "pope": rotary_fourier_polar.pope,
-    "liere": rotary_generators.liere,
-    "string": rotary_generators.string,
-    "tree": rotary_generators.tree,
-    "grape_m": grape.grape_m,
-    "pi": rotary_scaling.pi,
-    "ntk": rotary_scaling.ntk,
-    "dynamic_ntk": rotary_scaling.dynamic_ntk,
-    "ntk_by_parts": rotary_scaling.ntk_by_parts,
-    "yarn": rotary_scaling.yarn,
-    "llama3": extension.llama3,
-    "longrope": extension.longrope,
-    "resonance": extension.resonance,
-    "drope": extension.drope,
-    "repo": located.repo,
-    "ssmax": temperature.ssmax,
-    "logn": temperature.logn,
-    "rerope": rotary_by_distance.rerope,
-    "leaky_rerope": rotary_by_distance.leaky_rerope,
-    "self_extend": rotary_by_distance.self_extend,
-    "dual_chunk": rotary_by_distance.dual_chunk,
-    "irope": by_layer.irope,
-    "local_global": by_layer.local_global,
-    "olmo3": by_layer.olmo3,
-    "gpt_oss": by_layer.gpt_oss,
-    "clipped": bias_tables.clipped,
-    "t5": bias_tables.t5,
-    "alibi": bias_formulas.alibi,
-    "swin_2d": bias_tables.swin_2d,
-    "kerple_log": bias_formulas.kerple_log,
-    "kerple_power": bias_formulas.kerple_power,
-    "bam": bias_formulas.bam,
-    "sandwich": bias_formulas.sandwich,
-    "window": bias_formulas.window,
-    "fire": bias_networks.fire,
-    "mlp": bias_networks.mlp,
-    "swin_v2": bias_networks.swin_v2,
-    "shaw": position_vectors.shaw,
-    "transformer_xl": position_vectors.transformer_xl,
-    "deberta": position_vectors.deberta,
-    "tupe": position_vectors.tupe,
-    "decomposed": offset_vectors.decomposed,
-    "irpe": offset_vectors.irpe,
-    "content_bias": offset_vectors.content_bias,
-    "tapa": tapa.tapa,
-    "grape_a": grape.grape_a,
-    "dape": dape.dape,
-    "cope": gated.cope,
-    "fox": gated.fox,
-    "fox_rows": gated.fox_rows,
-    "grape_ap": grape.grape_ap,
-    "wall": wall.wall,
-    "stick_breaking": gated.stick_breaking,
-    "path": path.path,
+    name: made
+    for module in (*INPUT, *POSITIONS, *TURNS, *EXTENSION, by_layer, *BIASES, *CONTENT)
+    for name, made in vars(module).items()
+    if hasattr(made, "card") and made.__module__ == module.__name__
 }
 
 
@@ -148,9 +71,9 @@ def make(name: str, **options: Any) -> Encoding:
 
     A "+" chains methods; an option goes to every part that takes it.
 
-    FieldError: an unknown method or option, a value outside its choices, parts that do not compose,
-    or a part that cannot read the positions that another part gives it, however short the sequence;
-    in one line that names the field, the value and the choices.
+    FieldError: an unknown method or option, a value outside its choices or bound, parts that do not
+    compose, or a part that cannot read the positions that another part gives it, however short the
+    sequence; in one line that names the field, the value and the choices.
     """
     parts = _parts(name, options)
     _check_composes([part for part, _ in parts])

@@ -13,7 +13,7 @@ import numpy as np
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import input_codes as codes
 from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import at_least, positive, require
+from posenc_jax.encodings.checks import Count, Positive, Several, require
 from posenc_jax.encodings.input_codes import Beyond, How, Spacing
 from posenc_jax.encodings.rotation import Pairing, angles
 
@@ -28,21 +28,13 @@ def nope() -> Encoding:
     return Encoding()
 
 
-@method(
-    kind="input",
-    formula="c(t) = t",
-    paper="textbook",
-)
+@method(kind="input", formula="c(t) = t", paper="textbook")
 def index(how: How = "add") -> Encoding:
     """The position itself, in one channel; at far positions it is much larger than the token."""
     return codes.coded(how, 1, lambda params, pos_BT, width: pos_BT.astype(float)[..., None])
 
 
-@method(
-    kind="input",
-    formula="c(t) = t / (n - 1), and 0 where n = 1",
-    paper="textbook",
-)
+@method(kind="input", formula="c(t) = t / (n - 1), and 0 where n = 1", paper="textbook")
 def normalized(how: How = "add") -> Encoding:
     """The position's share of the sequence, from 0 to 1; steps are smaller in longer sequences."""
 
@@ -59,14 +51,9 @@ def normalized(how: How = "add") -> Encoding:
     **codes.TABLE,
     vary={"length": 12, "beyond": "interpolate"},
 )
-def binary(length: int = 512, beyond: Beyond = "error", how: How = "add") -> Encoding:
-    """The bits of the position, lowest first: neighbours differ in one bit, or in up to all.
-
-    FieldError: length is not positive.
-    """
-    at_least(1, length=length)
+def binary(length: Count = 512, beyond: Beyond = "error", how: How = "add") -> Encoding:
+    """The bits of the position, lowest first: neighbours differ in one bit, or in up to all."""
     width = max((length - 1).bit_length(), 1)
-
     rows = lambda pos_BT: pos_BT[..., None] >> jnp.arange(width, dtype=jnp.int32)[None, None] & 1
     code = lambda params, pos_BT, width: codes.read(rows, pos_BT, length, beyond)
     return codes.coded(how, width, code, place=codes.squeezed(length, beyond))
@@ -79,12 +66,8 @@ def binary(length: int = 512, beyond: Beyond = "error", how: How = "add") -> Enc
     **codes.TABLE,
     vary={"length": 12, "beyond": "interpolate"},
 )
-def one_hot(length: int = 512, beyond: Beyond = "error", how: How = "add") -> Encoding:
-    """A unit vector for each position. With how="add" it is the same function as `learned`.
-
-    FieldError: length is not positive.
-    """
-    at_least(1, length=length)
+def one_hot(length: Count = 512, beyond: Beyond = "error", how: How = "add") -> Encoding:
+    """A unit vector for each position. With how="add" it is the same function as `learned`."""
 
     init = lambda key, model: {"code": codes.normal(key, (length, model))}
 
@@ -103,13 +86,13 @@ def one_hot(length: int = 512, beyond: Beyond = "error", how: How = "add") -> En
     reference="positional-encodings, transformers, x-transformers",
 )
 def sinusoidal(
-    base: float = 10_000.0,
+    base: Positive = 10_000.0,
     pairing: Pairing = "interleaved",
     spacing: Spacing = "paper",
     start: Literal[0, 1] = 0,
     scale: float | None = None,
     how: How = "add",
-    width: int | None = None,
+    width: Count | None = None,
 ) -> Encoding:
     """Sines and cosines of geometric wavelengths.
 
@@ -122,10 +105,7 @@ def sinusoidal(
       scale: first value of a learned factor of the code (Li et al. 2018, arXiv 1809.08895, has 1);
         None: no factor.
       width: the code's own width; None is the model's.
-
-    FieldError: base or width is not positive.
     """
-    positive(base=base)
 
     def code(params, pos_BT, width):
         code_BTW = codes.sines(pos_BT + start, width, base, pairing, spacing)
@@ -144,17 +124,14 @@ def sinusoidal(
     reference="transformers, x-transformers",
 )
 def learned(
-    length: int = 512, beyond: Beyond = "error", how: How = "add", width: int | None = None
+    length: Count = 512, beyond: Beyond = "error", how: How = "add", width: Count | None = None
 ) -> Encoding:
     """A learned vector for each position.
 
     Positions past the table read its last row (beyond="clamp") or give NaN ("error"). With
     "interpolate", a sequence of more than `length` tokens is squeezed into the table, and reads
     between its rows.
-
-    FieldError: length or width is not positive.
     """
-    at_least(1, length=length)
 
     init = lambda key, width: {"table": codes.normal(key, (length, width))}
 
@@ -172,11 +149,11 @@ def learned(
     vary={"length": 12, "beyond": "interpolate", "width": 8, "bump": 2.0},
 )
 def rbf(
-    length: int = 512,
-    bump: float | None = None,
+    length: Several = 512,
+    bump: Positive | None = None,
     beyond: Beyond = "error",
     how: How = "add",
-    width: int | None = None,
+    width: Count | None = None,
 ) -> Encoding:
     """Gaussian bumps. The dot product of two codes is close to a Gaussian of width sqrt(2) s.
 
@@ -184,11 +161,7 @@ def rbf(
       length: the grid of centres spans 0 .. length - 1.
       bump: s, in tokens; None is the distance between two centres.
       width: the number of centres; None is the model's width.
-
-    FieldError: bump or width is not positive, or length is below 2.
     """
-    at_least(2, length=length)
-    positive(bump=bump)
 
     def code(params, pos_BT, width):
         step = (length - 1) / max(width - 1, 1)
@@ -207,11 +180,11 @@ def rbf(
     vary={"width": 8},
 )
 def fourier(
-    gamma: float = 10.0,
+    gamma: Positive = 10.0,
     features: int = 64,
-    hidden: int = 32,
+    hidden: Count = 32,
     how: How = "add",
-    width: int | None = None,
+    width: Count | None = None,
 ) -> Encoding:
     """Learned Fourier features: sines and cosines of learned frequencies, through a small network.
 
@@ -226,11 +199,9 @@ def fourier(
       hidden: width of the network.
       width: the code's own width; None is the model's.
 
-    FieldError: gamma, hidden or width is not positive, or features is not even and positive.
+    FieldError: features is not even and positive.
     """
-    positive(gamma=gamma)
     require(features > 0 and features % 2 == 0, "features", features, "must be even and positive")
-    at_least(1, hidden=hidden)
 
     def init(key, width):
         freq_key, w1_key, w2_key = jax.random.split(key, 3)

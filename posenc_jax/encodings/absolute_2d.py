@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import input_codes as codes
 from posenc_jax.encodings.card import Edge, method
-from posenc_jax.encodings.checks import at_least, positive
+from posenc_jax.encodings.checks import Count, Positive
 from posenc_jax.encodings.input_codes import How
 from posenc_jax.encodings.rotation import Pairing
 
@@ -24,17 +24,14 @@ from posenc_jax.encodings.rotation import Pairing
     reference="transformers",
 )
 def learned_2d(
-    length: int = 50, beyond: Edge = "error", how: How = "add", width: int | None = None
+    length: Count = 50, beyond: Edge = "error", how: How = "add", width: Count | None = None
 ) -> Encoding:
     """A learned vector for each column and one for each row, side by side.
 
     Positions are (row, column), but the column's half of the channels comes first, as in DETR's
     code. If the width is odd, the row's half is one channel wider. There is no `interpolate`,
     because a layout has the number of tokens in a grid, not the number of rows.
-
-    FieldError: length or width is not positive.
     """
-    at_least(1, length=length)
 
     def code(params, pos_BT2, width):
         read = lambda name, axis: codes.read(
@@ -58,7 +55,10 @@ def learned_2d(
     reference="positional-encodings, transformers",
 )
 def sinusoidal_2d(
-    base: float = 10_000.0, pairing: Pairing = "half", how: How = "add", width: int | None = None
+    base: Positive = 10_000.0,
+    pairing: Pairing = "half",
+    how: How = "add",
+    width: Count | None = None,
 ) -> Encoding:
     """Sines of the row, then sines of the column, each in half of the channels.
 
@@ -70,10 +70,7 @@ def sinusoidal_2d(
       pairing: within each half, "half": all sines, then all cosines (MoCo v3); "interleaved": sine
         and cosine of a pair side by side.
       width: the code's own width; None is the model's.
-
-    FieldError: base or width is not positive.
     """
-    positive(base=base)
 
     def code(params, pos_BT2, width):
         row_BTW = codes.sines(pos_BT2[..., 0], width // 2, base, pairing, "paper")

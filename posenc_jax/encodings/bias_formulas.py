@@ -14,7 +14,7 @@ import numpy as np
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.bias import layered, offsets, per_head
 from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import at_least, positive, require
+from posenc_jax.encodings.checks import Count, Positive, Whole, require
 from posenc_jax.encodings.rotation import angles
 
 LEAST = 0.01  # smallest start of KERPLE's parameters: the authors' code clamps them there
@@ -25,8 +25,9 @@ def distances(q_placed, k_placed) -> jax.Array:
     return jnp.abs(offsets(q_placed, k_placed)).astype(float)[:, None]
 
 
-def _between(key: jax.Array, heads: int, most: float) -> jax.Array:
-    return jax.random.uniform(key, (heads,), float, LEAST, most)
+def _between(key: jax.Array, heads: int, *most: float) -> list[jax.Array]:
+    keys = zip(jax.random.split(key, len(most)), most, strict=True)
+    return [jax.random.uniform(k, (heads,), float, LEAST, upper) for k, upper in keys]
 
 
 def alibi_slopes(heads: int) -> np.ndarray:
@@ -84,8 +85,7 @@ def kerple_log(shared: bool = True) -> Encoding:
     """
 
     def init(key, dims):
-        a_key, b_key = jax.random.split(key)
-        a_H, b_H = _between(a_key, dims.heads, 2.0), _between(b_key, dims.heads, 1.0)
+        a_H, b_H = _between(key, dims.heads, 2.0, 1.0)
         return {"log_a": jnp.log(a_H), "log_b": jnp.log(b_H)}
 
     def bias(params, q_placed, k_placed, dims):
@@ -112,8 +112,7 @@ def kerple_power(shared: bool = True) -> Encoding:
     """
 
     def init(key, dims):
-        a_key, p_key = jax.random.split(key)
-        a_H, p_H = _between(a_key, dims.heads, 1.0), _between(p_key, dims.heads, 2 - LEAST)
+        a_H, p_H = _between(key, dims.heads, 1.0, 2 - LEAST)
         return {"log_a": jnp.log(a_H), "logit_p": jnp.log(p_H / (2 - p_H))}
 
     def bias(params, q_placed, k_placed, dims):
@@ -160,7 +159,9 @@ def bam(shared: bool = True) -> Encoding:
     formula="q.k / sqrt(C) + H / (8 h) sum_k cos((i - j) / base^(2k / channels)) for h = 1 .. H",
     paper="Chi et al. 2023, arXiv 2212.10356",
 )
-def sandwich(channels: int = 128, base: float = 10_000.0, first: Literal[0, 1] = 0) -> Encoding:
+def sandwich(
+    channels: Count = 128, base: Positive = 10_000.0, first: Literal[0, 1] = 0
+) -> Encoding:
     """Sandwich: dot products of two sinusoidal codes as a bias, weaker from head to head.
 
     Nothing is learned. Code that subtracts channels / 2 from the sum computes the same attention,
@@ -172,11 +173,9 @@ def sandwich(channels: int = 128, base: float = 10_000.0, first: Literal[0, 1] =
       first: the first k: 0 as in sinusoidal codes and the paper's listing, 1 as in the sum in its
         text and in NeMo.
 
-    FieldError: channels is not positive and even, or base is not positive.
+    FieldError: channels is odd.
     """
-    at_least(1, channels=channels)
     require(channels % 2 == 0, "channels", channels, "must be even")
-    positive(base=base)
     freq = base ** (-2 * np.arange(first, first + channels // 2)[None] / channels)
 
     def code(pos_BT):
@@ -200,7 +199,7 @@ def sandwich(channels: int = 128, base: float = 10_000.0, first: Literal[0, 1] =
     example={"distance": 8},
     reference="transformers",
 )
-def window(distance: int = 128, first: int = 0) -> Encoding:
+def window(distance: Count = 128, first: Whole = 0) -> Encoding:
     """A window: keys further away than `distance` are hidden; within it, positions are not told.
 
     It is for comparison with methods that hide far tokens only in part.
@@ -209,11 +208,7 @@ def window(distance: int = 128, first: int = 0) -> Encoding:
       distance: from a query to the last key that it sees.
       first: tokens at the start of each sequence that every query sees; StreamingLLM keeps 4. Its
         rope counts tokens within the cache, not in the text, which is not done here.
-
-    FieldError: distance is not positive, or first below 0.
     """
-    at_least(1, distance=distance)
-    at_least(0, first=first)
 
     def bias(params, q_placed, k_placed, dims):
         apart_B1QK = distances(q_placed, k_placed)

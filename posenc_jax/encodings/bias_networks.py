@@ -13,7 +13,7 @@ import numpy as np
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.bias import layered, offsets, per_head
 from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import at_least, positive
+from posenc_jax.encodings.checks import Count, Positive, Several
 
 
 def network(params, *x_BQK: jax.Array) -> jax.Array:
@@ -29,17 +29,23 @@ def network(params, *x_BQK: jax.Array) -> jax.Array:
     return jnp.einsum("bqkf,fh->bhqk", jax.nn.relu(hidden), w2_FH, precision="highest")
 
 
-def small_network(key: jax.Array, axes: tuple[int, ...], hidden: int, heads: int):
-    """Parameters as Swin V2 starts them: truncated normal weights of 0.02, and b1 = 0."""
-    w1_key, w2_key = jax.random.split(key)
-    small = lambda k, shape: 0.02 * jax.random.truncated_normal(k, -2.0, 2.0, shape)
-    w1, w2 = small(w1_key, (*axes, hidden)), small(w2_key, (hidden, heads))
-    return {"w1": w1, "b1": jnp.zeros(hidden), "w2": w2}
+def _continuous(axes: int, hidden: int, reach: int | None, log: bool, squash: bool) -> Encoding:
+    """Swin V2's bias; its network starts with truncated normal weights of 0.02, and b1 = 0."""
 
+    def init(key, dims):
+        small = lambda key, *shape: 0.02 * jax.random.truncated_normal(key, -2.0, 2.0, shape)
+        w1_key, w2_key = jax.random.split(key)
+        w1 = small(w1_key, *((axes,) if axes > 1 else ()), hidden)
+        return {"w1": w1, "b1": jnp.zeros(hidden), "w2": small(w2_key, hidden, dims.heads)}
 
-def signed_log(x: jax.Array) -> jax.Array:
-    """sign(x) ln(1 + |x|)."""
-    return jnp.sign(x) * jnp.log1p(jnp.abs(x))
+    def bias(params, q_placed, k_placed, dims):
+        x = offsets(q_placed, k_placed, axes).astype(float) * (8 / (reach - 1) if reach else 1)
+        if log:
+            x = jnp.sign(x) * jnp.log1p(jnp.abs(x)) / (np.log(8) if reach else 1)
+        y_BHQK = network(params, *([x] if axes == 1 else jnp.moveaxis(x, -1, 0)))
+        return 16 * jax.nn.sigmoid(y_BHQK) if squash else y_BHQK
+
+    return Encoding(init=init, bias=bias, relative=True)
 
 
 @method(
@@ -50,7 +56,7 @@ def signed_log(x: jax.Array) -> jax.Array:
     example={"threshold": 8.0},
 )
 def fire(
-    c: float = 0.1, threshold: float = 512.0, hidden: int = 32, shared: bool = False
+    c: Positive = 0.1, threshold: Positive = 512.0, hidden: Count = 32, shared: bool = False
 ) -> Encoding:
     """FIRE: a network of the distance divided by the query's position, both as logarithms.
 
@@ -65,11 +71,7 @@ def fire(
       threshold: first value of L; queries before L use the distances' shares of L.
       hidden: width of the network.
       shared: one network for all layers, the paper's FIRE-S; by default each layer has its own.
-
-    FieldError: c or threshold is not positive, or hidden is below 1.
     """
-    positive(c=c, threshold=threshold)
-    at_least(1, hidden=hidden)
 
     def init(key, dims):
         shapes = {"w1": (hidden,), "b1": (hidden,), "w2": (hidden, dims.heads), "b2": (dims.heads,)}
@@ -98,9 +100,9 @@ def fire(
 )
 def mlp(
     spacing: Literal["log", "linear"] = "log",
-    reach: int | None = None,
+    reach: Several | None = None,
     squash: bool = False,
-    hidden: int = 32,
+    hidden: Count = 32,
     shared: bool = False,
 ) -> Encoding:
     """Swin V2's continuous bias, on one axis: a network of the offset instead of a table.
@@ -115,25 +117,9 @@ def mlp(
       squash: the bias is 16 sigmoid(MLP), as in the authors' code.
       hidden: width of the network.
       shared: one network for all layers; as in the paper, each has its own by default.
-
-    FieldError: hidden is below 1 or reach below 2.
     """
-    at_least(2, reach=reach)
-    at_least(1, hidden=hidden)
 
-    def init(key, dims):
-        return small_network(key, (), hidden, dims.heads)
-
-    def bias(params, q_placed, k_placed, dims):
-        x_BQK = offsets(q_placed, k_placed).astype(float)
-        if reach is not None:
-            x_BQK = x_BQK * (8 / (reach - 1))
-        if spacing == "log":
-            x_BQK = signed_log(x_BQK) / (1.0 if reach is None else np.log(8))
-        y_BHQK = network(params, x_BQK)
-        return 16 * jax.nn.sigmoid(y_BHQK) if squash else y_BHQK
-
-    return layered(Encoding(init=init, bias=bias, relative=True), shared)
+    return layered(_continuous(1, hidden, reach, spacing == "log", squash), shared)
 
 
 @method(
@@ -145,7 +131,7 @@ def mlp(
     example={"hidden": 8},
     reference="timm, transformers",
 )
-def swin_v2(window: int = 8, hidden: int = 512, shared: bool = False) -> Encoding:
+def swin_v2(window: Several = 8, hidden: Count = 512, shared: bool = False) -> Encoding:
     """Swin V2's continuous bias as released: a network of the log-spaced (row, column) offset.
 
     Positions are [B, T, 2], (row, column). The network is defined at any offset, so a model may
@@ -158,18 +144,6 @@ def swin_v2(window: int = 8, hidden: int = 512, shared: bool = False) -> Encodin
       window: side of the window that the model was trained with, in tokens.
       hidden: width of the network.
       shared: one network for all layers; as in the paper, each has its own by default.
-
-    FieldError: window is below 2 or hidden below 1.
     """
-    at_least(2, window=window)
-    at_least(1, hidden=hidden)
 
-    def init(key, dims):
-        return small_network(key, (2,), hidden, dims.heads)
-
-    def bias(params, q_placed, k_placed, dims):
-        offset_BQK2 = offsets(q_placed, k_placed, axes=2).astype(float)
-        x_BQK2 = signed_log(offset_BQK2 * (8 / (window - 1))) / np.log(8)
-        return 16 * jax.nn.sigmoid(network(params, x_BQK2[..., 0], x_BQK2[..., 1]))
-
-    return layered(Encoding(init=init, bias=bias, relative=True), shared)
+    return layered(_continuous(2, hidden, reach=window, log=True, squash=True), shared)

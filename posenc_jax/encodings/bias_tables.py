@@ -9,7 +9,7 @@ import numpy as np
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing
 from posenc_jax.encodings.card import ANYWHERE, Edge, Range, method
-from posenc_jax.encodings.checks import at_least, require
+from posenc_jax.encodings.checks import Count, require
 from posenc_jax.tuning import look_up
 
 
@@ -24,16 +24,13 @@ def _look_up(table_RH, row_BQK, offset_BQK) -> jax.Array:
     beyond="clamp",
     reference="transformers",
 )
-def clipped(distance: int = 16, shared: bool = False) -> Encoding:
+def clipped(distance: Count = 16, shared: bool = False) -> Encoding:
     """A learned scalar for each offset, clipped on both sides, and head.
 
     Args:
       distance: larger offsets, on either side, share the last scalar.
       shared: one table for all layers; as in the paper, each layer has its own by default.
-
-    FieldError: distance is not positive.
     """
-    at_least(1, distance=distance)
 
     def init(key, dims):
         return {"table": 0.02 * jax.random.normal(key, (2 * distance + 1, dims.heads))}
@@ -127,17 +124,14 @@ def t5(
     reads=lambda o, n: Range(0, o.window) if o.beyond == "error" else ANYWHERE,
     reference="timm, transformers",
 )
-def swin_2d(window: int = 7, beyond: Edge = "clamp", shared: bool = False) -> Encoding:
+def swin_2d(window: Count = 7, beyond: Edge = "clamp", shared: bool = False) -> Encoding:
     """A learned scalar for each (row, column) offset inside a square window, and head.
 
     Args:
       window: side of the window; the table has 2 `window` - 1 offsets on each axis.
       beyond: offsets outside of the window read the nearest inside it, or give NaN.
       shared: one table for all layers; as in the paper, each layer has its own by default.
-
-    FieldError: window is not positive.
     """
-    at_least(1, window=window)
     last = window - 1
 
     def init(key, dims):

@@ -11,7 +11,7 @@ from posenc_jax.combinators import chain, per_layer
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.bias_formulas import window as windowed
 from posenc_jax.encodings.card import Range, method
-from posenc_jax.encodings.checks import at_least, positive, with_axes
+from posenc_jax.encodings.checks import Positive, Several, require, with_axes
 from posenc_jax.encodings.rotary import rope
 from posenc_jax.encodings.rotary_scaling import pi, yarn
 from posenc_jax.encodings.rotation import Pairing
@@ -19,7 +19,7 @@ from posenc_jax.encodings.rotation import Pairing
 
 def chunked(chunk: int) -> Encoding:
     """Hides keys of other chunks: positions 0 .. chunk - 1, chunk .. 2 chunk - 1, and so on."""
-    at_least(1, chunk=chunk)
+    require(chunk >= 1, "chunk", chunk, "must be 1 or more")
 
     def bias(params, q_placed, k_placed, dims):
         q_BQ, k_BK = (with_axes(placed) // chunk for placed in (q_placed, k_placed))
@@ -31,8 +31,8 @@ def chunked(chunk: int) -> Encoding:
 
 def stepped(temperature: float, floor: int) -> Encoding:
     """Logits of a query at t times 1 + temperature ln(1 + floor((t + 1) / floor))."""
-    at_least(0, temperature=temperature)
-    positive(floor=floor)
+    require(temperature >= 0, "temperature", temperature, "must be 0 or more")
+    require(floor >= 1, "floor", floor, "must be 1 or more")
 
     def temper(params, count, q_pos_BQ, dims):
         steps_BQ = jnp.floor((with_axes(q_pos_BQ).astype(float) + 1) / floor)
@@ -53,8 +53,8 @@ def stepped(temperature: float, floor: int) -> Encoding:
     reference="transformers",
 )
 def irope(
-    every: int = 4,
-    base: float = 500_000.0,
+    every: Several = 4,
+    base: Positive = 500_000.0,
     pairing: Pairing = "half",
     temperature: float = 0.1,
     floor: int = 8192,
@@ -72,18 +72,13 @@ def irope(
       floor: positions from one step to the next.
       chunk: layers with rope see only the keys of their query's chunk of so many positions, 8,192
         in Llama 4; None: they see all.
-
-    FieldError: every below 2, base or floor not positive, temperature below 0, chunk below 1;
-    later, an odd head width.
     """
-    at_least(2, every=every)
     turned = rope(base, pairing) if chunk is None else chain(rope(base, pairing), chunked(chunk))
     return per_layer([turned] * (every - 1) + [stepped(temperature, floor)])
 
 
 def _local_layers(every: int, window: int, near: Encoding, everywhere: Encoding) -> Encoding:
     """`near` within a window; `everywhere` in the last of `every` layers."""
-    at_least(2, every=every, window=window)
     return per_layer([chain(near, windowed(window - 1))] * (every - 1) + [everywhere])
 
 
@@ -96,10 +91,10 @@ def _local_layers(every: int, window: int, near: Encoding, everywhere: Encoding)
     reference="transformers",
 )
 def local_global(
-    every: int = 6,
-    base: float = 1_000_000.0,
-    local_base: float = 10_000.0,
-    window: int = 1024,
+    every: Several = 6,
+    base: Positive = 1_000_000.0,
+    local_base: Positive = 10_000.0,
+    window: Several = 1024,
     factor: float = 1.0,
     pairing: Pairing = "half",
 ) -> Encoding:
@@ -114,11 +109,7 @@ def local_global(
       factor: positions are divided by it in global layers, as in `pi`: 8 in the released 12B
         model.
       pairing: as in `rope`.
-
-    FieldError: every below 2, a base not positive, window below 2, factor below 1; later, an odd
-    head width.
     """
-    positive(local_base=local_base)
     return _local_layers(every, window, rope(local_base, pairing), pi(base, pairing, factor))
 
 
@@ -131,9 +122,9 @@ def local_global(
     reference="transformers",
 )
 def olmo3(
-    every: int = 4,
-    window: int = 4096,
-    base: float = 500_000.0,
+    every: Several = 4,
+    window: Several = 4096,
+    base: Positive = 500_000.0,
     factor: float = 8.0,
     length: int = 8192,
     pairing: Pairing = "half",
@@ -141,14 +132,10 @@ def olmo3(
     """Olmo 3's layers: three that see a window, with rope, then one that sees all, with YaRN.
 
     Args:
-      every: the last of so many layers is global.
-      window: tokens that a local layer sees up to and including the query's own.
+      every, window: as in `local_global`.
       base, pairing: as in `rope`, in all layers.
       factor, length: of `yarn` in global layers, whose ramp is "pairs_truncated". Factor 1 is the
         model before it was extended.
-
-    FieldError: every below 2, window below 2, base or length not positive, factor below 1; later,
-    an odd head width.
     """
     everywhere = yarn(base, pairing, factor, length, ramp="pairs_truncated")
     return _local_layers(every, window, rope(base, pairing), everywhere)
@@ -162,9 +149,9 @@ def olmo3(
     reference="transformers",
 )
 def gpt_oss(
-    every: int = 2,
-    window: int = 128,
-    base: float = 150_000.0,
+    every: Several = 2,
+    window: Several = 128,
+    base: Positive = 150_000.0,
     factor: float = 32.0,
     length: int = 4096,
     pairing: Pairing = "half",
@@ -175,13 +162,11 @@ def gpt_oss(
     of attention.
 
     Args:
-      every: the last of so many layers sees all tokens.
-      window: tokens that the others see up to and including the query's own.
+      every, window: as in `local_global`.
       base, pairing: as in `rope`.
       factor, length: of `yarn`, whose ramp is "pairs".
 
-    FieldError: every below 2, window below 2, base not above 1, length not positive, factor below
-    1; later, an odd head width.
+    FieldError: base is not above 1.
     """
     everywhere = yarn(base, pairing, factor, length, ramp="pairs")
     return _local_layers(every, window, everywhere, everywhere)

@@ -1,8 +1,8 @@
 """The card of a method: what it declares, and its source.
 
 `@method(...)` puts a card on the function that builds an encoding. The test battery
-(`tests/test_catalogue.py`), `describe` and the error messages read the card, so a method is one
-decorated function and one line in the catalogue.
+(`tests/test_catalogue.py`), `describe` and the error messages read the card, and the catalogue
+finds it: a method is one decorated function.
 """
 
 import dataclasses
@@ -36,9 +36,7 @@ class Card:
     In the functions below, `o` has the method's options as attributes, and n is the number of
     tokens in the sequence.
 
-    kind:     what it acts on: "input" embeddings, "positions" that other methods read, queries and
-              keys ("rotary"; "by_layer" if layers differ), logits ("bias" by position alone,
-              "content" by content too); "none" if no position is told.
+    kind:     what it acts on, see `describe.ACTS`.
     formula:  one line of plain text.
     paper:    authors, year and arXiv id, or "textbook".
     beyond:   what happens to positions past its range; "option" if the user chooses it by the
@@ -54,7 +52,8 @@ class Card:
               it is not linear in queries and keys, "last" if it adds channels that no other part
               may turn, "alone" if it makes their products itself; None: any.
     groups:   what `Layout.group_BT` must hold, for a method that reads it: a digit's place in its
-              number in the order of writing, or its significance; None: it reads no groups.
+              number in the order of writing, or its significance, or a token's place in its unit;
+              None: it reads no groups.
     example:  options for a small model of 24 tokens, if the defaults do not fit one.
     vary:     for the tests, another value of an option that must change the output; needed if no
               such value follows from the option's type.
@@ -73,7 +72,7 @@ class Card:
     reads: Callable[[Any, int], Range] = lambda o, n: ANYWHERE
     moves: Callable[[Any, int, Range, bool], Range] | None = None
     in_chain: Literal["first", "last", "alone"] | None = None
-    groups: Literal["place", "significance"] | None = None
+    groups: Literal["place", "significance", "unit"] | None = None
     example: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     vary: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     reference: str | None = None
@@ -95,7 +94,8 @@ class Card:
 def method(**fields: Any) -> Callable[[Any], Any]:
     """Puts a `Card` with these fields on a function that builds an encoding from its options.
 
-    A call of the function checks the options' types and choices first, see `Card.values`.
+    A call of the function checks the options first: their types, choices and bounds, which stand in
+    its annotations (`checks.Positive`, `checks.Count`).
 
     Raises:
       TypeError: a field that a card does not have, or a method that places positions without

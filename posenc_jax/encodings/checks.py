@@ -1,35 +1,27 @@
 """Checks of options and of positions' shapes; each refuses in one line.
 
-An error names the option as a field of the encoding: "encoding.base: -1.0 must be positive".
+An option whose type is one of those here is checked when a method is made, see `Card.values`. An
+error names the option as a field of the encoding: "encoding.base: -1.0 must be positive".
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 import jax
-import numpy as np
 
-from posenc_jax.options import FieldError
+from posenc_jax.options import Bound, FieldError
+
+Positive = Annotated[float, Bound()]
+NotNegative = Annotated[float, Bound(0)]
+Factor = Annotated[float, Bound(1)]
+Whole = Annotated[int, Bound(0)]
+Count = Annotated[int, Bound(1)]
+Several = Annotated[int, Bound(2)]
 
 
 def require(ok: bool, option: str, value: Any, rule: str) -> None:
     """FieldError that names the option, its value and the rule, unless `ok`."""
     if not ok:
         raise FieldError(("encoding", option), f"{value!r} {rule}")
-
-
-def positive(**options: float | None) -> None:
-    """FieldError unless every value that is not None is above 0 and finite."""
-    for option, value in options.items():
-        ok = value is None or 0 < value < np.inf
-        require(ok, option, value, "must be positive and finite")
-
-
-def at_least(least: float, **options: float | None) -> None:
-    """FieldError unless every value that is not None is `least` or more, and finite."""
-    for option, value in options.items():
-        finite = ", and finite" if isinstance(value, float) else ""
-        ok = value is None or least <= value < np.inf
-        require(ok, option, value, f"must be {least} or more{finite}")
 
 
 def three(option: str, numbers: tuple[int, ...], of: str) -> None:

@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from typing import Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from posenc_jax.encodings.card import Card
 
@@ -42,14 +42,21 @@ def facts(card: Card) -> dict[str, str]:
 
 
 def option_lines(card: Card) -> list[str]:
-    """A line for each option: its default, its choices, and its sentence in the docstring."""
+    """A line for each option: default, choices or bound, and its sentence in the docstring."""
     said, lines = _arguments(card.build.__doc__ or ""), []
     for name, option in card.options.items():
-        choices = get_args(option.annotation) if get_origin(option.annotation) is Literal else ()
-        of = f" (of {', '.join(map(repr, choices))})" if choices else ""
         sentence = f": {said[name]}" if name in said else ""
-        lines.append(f"{name} = {option.default!r}{of}{sentence}")
+        lines.append(f"{name} = {option.default!r}{_allowed(option.annotation)}{sentence}")
     return lines
+
+
+def _allowed(kind: Any) -> str:
+    """The choices of a type of options, or its bound: " (1 or more)"."""
+    if get_origin(kind) is Literal:
+        return f" (of {', '.join(map(repr, get_args(kind)))})"
+    kinds = kind, *get_args(kind)
+    bounds = [bound for one in kinds for bound in getattr(one, "__metadata__", ())]
+    return f" ({bounds[0]})" if bounds else ""
 
 
 def _arguments(docstring: str) -> dict[str, str]:

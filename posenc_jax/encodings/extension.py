@@ -8,11 +8,18 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import at_least, positive, require
+from posenc_jax.encodings.checks import (
+    Count,
+    Factor,
+    NotNegative,
+    Positive,
+    Several,
+    Whole,
+    require,
+)
 from posenc_jax.encodings.rotary_scaling import (
     Ramp,
     by_parts,
-    check_extension,
     louder,
     ntk_by_parts,
     root_temperature,
@@ -30,11 +37,11 @@ from posenc_jax.encodings.rotation import TURN, Pairing, angles, ladder, rotary,
     reference="transformers",
 )
 def llama3(
-    base: float = 500_000.0,
+    base: Positive = 500_000.0,
     pairing: Pairing = "half",
     factor: float = 8.0,
     length: int = 8192,
-    low: float = 1.0,
+    low: Positive = 1.0,
     high: float = 4.0,
 ) -> Encoding:
     """Llama 3.1's scaling: slow pairs interpolated, fast pairs as they are, a ramp between.
@@ -49,10 +56,8 @@ def llama3(
       low: pairs with fewer turns within `length` are slow.
       high: pairs with more turns are fast.
 
-    FieldError: base, length or low not positive, factor below 1, high not above low; later, an odd
-    head width.
+    FieldError: high is not above low.
     """
-    positive(low=low)
     require(low < high, "high", high, f"must be above low {low}")
     return ntk_by_parts(base, pairing, factor, length, beta_fast=high, beta_slow=low)
 
@@ -67,36 +72,33 @@ def llama3(
     reference="transformers",
 )
 def longrope(
-    base: float = 10_000.0,
+    base: Positive = 10_000.0,
     pairing: Pairing = "half",
-    factor: float = 4.0,
-    length: int = 2048,
+    factor: Factor = 4.0,
+    length: Several = 2048,
     short: tuple[float, ...] = (),
     long: tuple[float, ...] = (),
-    start: int = 0,
+    start: Whole = 0,
 ) -> Encoding:
     """LongRoPE: each frequency has a factor of its own, from a list for short or for long texts.
 
     A sequence of more than `length` tokens, by the layout's `length_BT`, uses the long list, also
     while it is decoded: its keys are turned again. Queries and keys are each multiplied by
-    sqrt(1 + ln factor / ln length), at every length, as in the released models. LongRoPE2 (arXiv
-    2502.20082) searches for its long list in another way, and uses it in the same one.
+    sqrt(1 + ln factor / ln length), at every length, as in the released models.
 
     Args:
       base, pairing: as in `rope`.
       factor: how many times `length` the model is extended to.
       length: tokens the model was trained on.
       short: divisors of the C/2 frequencies up to `length`; () for 1.
-      long: the divisors beyond it, as the paper's search finds them; () for `factor`, as in `pi`.
+      long: the divisors beyond it, as the search of LongRoPE or LongRoPE2 (arXiv 2502.20082)
+        finds them; () for `factor`, as in `pi`.
       start: positions below this keep their frequencies with both lists. The paper searches for it;
         released models and Hugging Face do not have it. With it, scores depend on more than i - j.
 
-    FieldError: base not positive, length below 2, factor below 1, a number of a list that is not
-    positive, start below 0; later, an odd head width, or a list that does not have C/2 numbers.
+    FieldError: a number of a list that is not positive; later, a list that does not have C/2
+    numbers.
     """
-    check_extension(base, factor, length)
-    at_least(2, length=length)
-    at_least(0, start=start)
     lists = {"long": long, "short": short}
     for name, divisors in lists.items():
         good = all(0 < divisor < np.inf for divisor in divisors)
@@ -120,7 +122,7 @@ def longrope(
         return turns(angle)
 
     amplitude = float(np.sqrt(1 + np.log(factor) / np.log(length)))
-    return louder(rotary(frequencies, pairing, table, place=with_length), amplitude)
+    return louder(rotary(pairing, table, frequencies, place=with_length), amplitude)
 
 
 @method(
@@ -130,12 +132,12 @@ def longrope(
     example={"factor": 4.0, "length": 64},
 )
 def resonance(
-    base: float = 10_000.0,
+    base: Positive = 10_000.0,
     pairing: Pairing = "half",
-    factor: float = 1.0,
-    length: int = 2048,
+    factor: Factor = 1.0,
+    length: Count = 2048,
     beta_fast: float = 32.0,
-    beta_slow: float = 1.0,
+    beta_slow: Positive = 1.0,
     ramp: Ramp = "turns",
 ) -> Encoding:
     """Resonance RoPE: every pair makes a whole turn in a whole number of tokens.
@@ -157,7 +159,7 @@ def resonance(
     paper="Gelberg et al. 2025, arXiv 2512.12167",
     example={"length": 8},
 )
-def drope(length: int = 2048, temperature: float = 0.412) -> Encoding:
+def drope(length: Count = 2048, temperature: NotNegative = 0.412) -> Encoding:
     """DroPE: positions dropped after training, and attention sharper past the trained length.
 
     Train with `rope`, then for a while with this method on the same parameters and at the same
@@ -168,11 +170,7 @@ def drope(length: int = 2048, temperature: float = 0.412) -> Encoding:
       length: tokens the model was trained on; up to it this is `nope`.
       temperature: growth of the logits' scale. The paper fits it at the length wanted: 0.412 for
         its model trained from scratch, 0.103 for SmolLM. 0 for no growth.
-
-    FieldError: length is below 1, or temperature below 0.
     """
-    at_least(1, length=length)
-    at_least(0, temperature=temperature)
 
     def temper(params, count, length_BQ, dims):
         stretch_BQ = jnp.maximum(length_BQ, length).astype(float) / length

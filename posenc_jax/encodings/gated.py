@@ -9,6 +9,7 @@ rounding error that grows with the position: half a unit at 1e7.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -19,13 +20,14 @@ from posenc_jax.dtypes import widest
 from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings.bias import layered
 from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import at_least
+from posenc_jax.encodings.checks import Count
 from posenc_jax.tuning import look_up_each
 
 # Keys whose sums are one product with a triangle of ones; the totals of such stretches are summed
 # in the same way. Forward and backward for 4 heads of 512 x 512 on the CPU this takes 2.3 ms, a
 # cumulative sum 13 ms, one triangle 40 ms.
 STRETCH = 32
+WALL_STRETCH = 16  # keys whose decays are in memory at once, [B, H, Q, WALL_STRETCH, C]
 
 
 def stretches(x: jax.Array, axis: int, most: int) -> jax.Array:
@@ -54,14 +56,12 @@ def _after(x_BHQK: jax.Array) -> jax.Array:
     return found_BHQMS.reshape(*x_BHQK.shape[:-1], -1)[..., :size]
 
 
-def no_sum(params, q) -> jax.Array:
-    """The carry of queries that have met no key, [B, H, Q, 1]."""
-    return jnp.zeros_like(q.x_BTHC[..., :1].swapaxes(1, 2), widest(q.x_BTHC.dtype))
+def no_vector(params, q, width: int | None = None) -> jax.Array:
+    """The carry of queries that have met no key, [B, H, Q, C], or of another width."""
+    return jnp.zeros_like(q.x_BTHC[..., :width].swapaxes(1, 2), widest(q.x_BTHC.dtype))
 
 
-def no_vector(params, q) -> jax.Array:
-    """The same where a carry is a vector, [B, H, Q, C]."""
-    return jnp.zeros_like(q.x_BTHC.swapaxes(1, 2), widest(q.x_BTHC.dtype))
+no_sum = partial(no_vector, width=1)
 
 
 def by_stretches(step: Callable, most: int) -> Callable:
@@ -106,7 +106,7 @@ def log_gates(params, x_BTD: jax.Array) -> jax.Array:
     example={"length": 8},
     reference="x-transformers",
 )
-def cope(length: int = 64, scaled: bool = True, shared: bool = False) -> Encoding:
+def cope(length: Count = 64, scaled: bool = True, shared: bool = False) -> Encoding:
     """CoPE: a key's position is the number of tokens from it to the query, counted by soft gates.
 
     All heads of a layer share the table, which starts at 0 and is interpolated between rows. Gates
@@ -118,12 +118,8 @@ def cope(length: int = 64, scaled: bool = True, shared: bool = False) -> Encodin
       scaled: False adds q.E[p] not divided by sqrt(C), as the listing in the paper's appendix does,
         unlike its formula and the released code.
       shared: one table for all layers; as in the paper, each layer has its own by default.
-
-    FieldError: length is not positive.
     """
-    at_least(1, length=length)
     last = length - 1
-
     init = lambda key, dims: {"table": jnp.zeros((length, dims.head))}
 
     def start(params, q):
@@ -182,7 +178,7 @@ def fox() -> Encoding:
     axes=0,
     reference="x-transformers",
 )
-def fox_rows(width: int = 8) -> Encoding:
+def fox_rows(width: Count = 8) -> Encoding:
     """Forgetting attention whose gates depend on the query too: each row has gates of its own.
 
     A gate is the product of two small vectors, one of the query and one of the token passed, both
@@ -192,10 +188,7 @@ def fox_rows(width: int = 8) -> Encoding:
 
     Args:
       width: of the vectors that make a gate.
-
-    FieldError: width is not positive.
     """
-    at_least(1, width=width)
 
     def init(key, dims):
         reader_key, keeper_key = jax.random.split(key)
@@ -217,6 +210,49 @@ def fox_rows(width: int = 8) -> Encoding:
 
     walk = Walk(score=score, prepare=prepare, start=no_sum)
     return each_layer(Encoding(init=init, walk=walk))
+
+
+@method(
+    kind="content",
+    formula="sum over c of q[c] k[c] (product of sigmoid(W[h,c].x[l] + b[h,c]) over l = j + 1 .. i)"
+    " / sqrt(C)",
+    paper="Tilde Research, blog.tilderesearch.com/blog/wall-attn; fla-core's naive_wall_attn",
+    axes=0,
+    example={"gate_bias": 0.0},
+    reference="fla-core",
+)
+def wall(gate_bias: float = 8.0) -> Encoding:
+    """Wall attention: each token between a key and the query shrinks each channel of q.k by a gate.
+
+    Each layer, head and channel has a gate, a function of the attention's input x. It is a decay
+    inside the product, where that of `fox` is added to the logit. It is the exponential of a sum of
+    at most 0, one for each channel of each pair of tokens, which cannot overflow. Left out: the
+    optional gate for each head (the chain "wall+fox"), and sinks.
+
+    Args:
+      gate_bias: first value of b; at 8, as in the public layer, gates start nearly open.
+    """
+
+    def init(key, dims):
+        gate_DHC = 0.02 * jax.random.normal(key, (dims.model, dims.heads, dims.head))
+        return {"gate": gate_DHC, "gate_bias": jnp.full((dims.heads, dims.head), gate_bias, float)}
+
+    score = by_stretches(jax.checkpoint(_faded), WALL_STRETCH)
+    return each_layer(Encoding(init=init, walk=Walk(score, log_gates, no_vector, corrects=True)))
+
+
+def _faded(q_BHQC, fade_BHQC, k_BHSC, g_BHSC, visible_B1SQ):
+    """`fade` after a stretch of keys, and what its gates add to q.k of each of them.
+
+    `fade` is the sum of the log gates between each query and the keys so far.
+    """
+    seen_B1QS1 = visible_B1SQ.swapaxes(2, 3)[..., None]
+    own_BHQSC = jnp.where(seen_B1QS1, g_BHSC[:, :, None], 0)
+    later_BHQSC = jax.lax.cumsum(own_BHQSC, axis=3, reverse=True) - own_BHQSC
+    lost_BHQSC = jnp.expm1(fade_BHQC[:, :, :, None] + later_BHQSC)
+    given = q_BHQC, k_BHSC, lost_BHQSC
+    added_BHQS = jnp.einsum("bhqc,bhsc,bhqsc->bhqs", *given, precision="highest")
+    return fade_BHQC + own_BHQSC.sum(3), added_BHQS
 
 
 @method(

@@ -10,7 +10,7 @@ from posenc_jax.encodings import rotation
 from posenc_jax.encodings.bias import offsets, per_head
 from posenc_jax.encodings.bias_formulas import alibi_slopes
 from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import positive, require, with_axes
+from posenc_jax.encodings.checks import Positive, require, with_axes
 from posenc_jax.encodings.gated import no_sum, of_input, sums_after
 from posenc_jax.encodings.rotary_generators import cayley, turn_in_basis
 
@@ -23,7 +23,7 @@ TINY = 1e-6  # added to a mean square before the division
     "planes (a_f, b_f) orthonormal, learned",
     paper="Zhang et al. 2026, arXiv 2512.07805",
 )
-def grape_m(base: float = 10_000.0) -> Encoding:
+def grape_m(base: Positive = 10_000.0) -> Encoding:
     """Multiplicative GRAPE: rotary in learned planes, with learned frequencies.
 
     The vectors of the planes are the columns of P = (I - S)(I + S)^-1, made of the entries of S
@@ -35,10 +35,7 @@ def grape_m(base: float = 10_000.0) -> Encoding:
 
     Args:
       base: of the frequencies at the start.
-
-    FieldError: base not positive; later, an odd head width.
     """
-    positive(base=base)
 
     def init(key, dims):
         freq_F = jnp.asarray(rotation.ladder(dims.head, base), float)
@@ -82,9 +79,7 @@ def grape_a() -> Encoding:
             return jax.nn.softplus(z_BHT)
 
         gates_BHQK = gate("query", q.x_BTHC)[..., None] + gate("key", k.x_BTHC)[:, :, None]
-        slope = jax.nn.softplus(per_head(params["rate"])) * per_head(
-            jnp.asarray(alibi_slopes(heads))
-        )
+        slope = jax.nn.softplus(per_head(params["rate"])) * alibi_slopes(heads)[None, :, None, None]
         away_BQK = jnp.abs(offsets(q.placed, k.placed)).astype(wide)
         return s_BHQK - slope.astype(wide) * away_BQK[:, None] * gates_BHQK, carry
 
@@ -109,7 +104,7 @@ def grape_ap(width: int = 8) -> Encoding:
     Args:
       width: of p, even.
 
-    FieldError: width is not positive and even.
+    FieldError: width is odd.
     """
     require(width > 0 and width % 2 == 0, "width", width, "must be positive and even")
 

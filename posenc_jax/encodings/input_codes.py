@@ -20,7 +20,7 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.card import ANYWHERE, Range
-from posenc_jax.encodings.checks import at_least, with_axes
+from posenc_jax.encodings.checks import with_axes
 from posenc_jax.encodings.rotation import Pairing, angles
 
 How = Literal["add", "concat"]
@@ -63,7 +63,6 @@ def coded(how: How, width: int | None, code, init=lambda key, width: {}, **rest)
 
     There is no matrix P if the width is None and the code is added.
     """
-    at_least(1, width=width)
 
     def init_all(key, model):
         code_key, mix_key = jax.random.split(key)

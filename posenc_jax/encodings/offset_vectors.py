@@ -1,6 +1,7 @@
 """Learned vectors of the offset that a query reads: one content-weighted bias, two for pictures."""
 
 import math
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ from posenc_jax.dtypes import widest
 from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing
 from posenc_jax.encodings.card import ANYWHERE, Edge, Range, method
-from posenc_jax.encodings.checks import at_least, require
+from posenc_jax.encodings.checks import Bound, Count, require
 from posenc_jax.encodings.gated import of_input
 from posenc_jax.tuning import look_up_each
 
@@ -30,7 +31,7 @@ def products(x_BQHC: jax.Array, table_RC: jax.Array) -> jax.Array:
     example={"distance": 16},
     reference="x-transformers",
 )
-def content_bias(curves: int = 16, distance: int = 1024, shared: bool = False) -> Encoding:
+def content_bias(curves: Count = 16, distance: Count = 1024, shared: bool = False) -> Encoding:
     """Learned curves over the distance; the query's content says how much of each is added.
 
     All heads share the curves B [curves, distance]; the weights are an affine map of the
@@ -41,10 +42,7 @@ def content_bias(curves: int = 16, distance: int = 1024, shared: bool = False) -
       curves: number of curves.
       distance: distances that have an entry.
       shared: one set for all layers; as in the package, each layer has its own by default.
-
-    FieldError: curves or distance is not positive.
     """
-    at_least(1, curves=curves, distance=distance)
 
     def init(key, dims):
         weight_key, curve_key = jax.random.split(key)
@@ -78,7 +76,7 @@ def content_bias(curves: int = 16, distance: int = 1024, shared: bool = False) -
     reads=lambda o, n: Range(0, o.window) if o.beyond == "error" else ANYWHERE,
     reference="timm, transformers",
 )
-def decomposed(window: int = 14, beyond: Edge = "clamp", shared: bool = False) -> Encoding:
+def decomposed(window: Count = 14, beyond: Edge = "clamp", shared: bool = False) -> Encoding:
     """A learned vector for each offset of rows and one for each of columns, times the query.
 
     Positions are [B, T, 2], (row, column). All heads share the vectors. As in the code of MViT and
@@ -89,16 +87,12 @@ def decomposed(window: int = 14, beyond: Edge = "clamp", shared: bool = False) -
       window: rows and columns of the picture; each table has 2 `window` - 1 vectors.
       beyond: offsets outside of the window read the nearest inside it, or give NaN.
       shared: one table for all layers; as in the authors' code, each layer has its own by default.
-
-    FieldError: window is not positive.
     """
-    at_least(1, window=window)
     last = window - 1
 
     def init(key, dims):
-        draw = lambda key: (
-            0.02 * jax.random.truncated_normal(key, -2.0, 2.0, (2 * window - 1, dims.head))
-        )
+        shape = 2 * window - 1, dims.head
+        draw = lambda key: 0.02 * jax.random.truncated_normal(key, -2.0, 2.0, shape)
         row_key, column_key = jax.random.split(key)
         return {"rows": draw(row_key), "columns": draw(column_key)}
 
@@ -141,7 +135,7 @@ def irpe_buckets(ratio: float) -> np.ndarray:
     beyond="clamp",
     axes=2,
 )
-def irpe(ratio: float = 1.9, shared: bool = False) -> Encoding:
+def irpe(ratio: Annotated[float, Bound(0.5)] = 1.9, shared: bool = False) -> Encoding:
     """iRPE: a learned vector for each pair of log-spaced row and column offsets, added to the key.
 
     It is the authors' recommended form: contextual, the product method, on keys, with vectors that
@@ -153,9 +147,8 @@ def irpe(ratio: float = 1.9, shared: bool = False) -> Encoding:
         last of which, int(2 ratio), holds all distances from 8 `ratio` on.
       shared: one table for all layers; as in the authors' code, each layer has its own by default.
 
-    FieldError: ratio is below 0.5, where no bucket is left.
+    FieldError: ratio is 8192 or more.
     """
-    at_least(0.5, ratio=ratio)
     require(8 * ratio < 2**16, "ratio", ratio, "must be below 8192")
     buckets = irpe_buckets(ratio)
     last, far = int(buckets[-1]), len(buckets) - 1

@@ -10,7 +10,7 @@ from jax.lax.linalg import triangular_solve
 from posenc_jax.combinators import each_layer
 from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import at_least
+from posenc_jax.encodings.checks import Count
 from posenc_jax.encodings.gated import by_stretches, no_vector, of_input
 
 STRETCH = 64  # keys whose product of reflections is made by one triangular solve
@@ -24,7 +24,7 @@ TINY = 1e-6  # added to a squared norm before the division
     axes=0,
     reference="fla-core",
 )
-def path(rank: int = 32) -> Encoding:
+def path(rank: Count = 32) -> Encoding:
     """PaTH: each token between a key and the query reflects or shrinks the query along a direction.
 
     The direction w is a unit vector, made of x by a map of low rank, and beta = 2 sigmoid(u.x + b).
@@ -37,10 +37,7 @@ def path(rank: int = 32) -> Encoding:
 
     Args:
       rank: of the map from x to w; the public code has 32.
-
-    FieldError: rank is not positive.
     """
-    at_least(1, rank=rank)
 
     def init(key, dims):
         down_key, up_key, beta_key = jax.random.split(key, 3)

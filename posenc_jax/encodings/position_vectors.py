@@ -15,9 +15,8 @@ from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings import input_codes as codes
 from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing
 from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import at_least, require
+from posenc_jax.encodings.checks import Count, require
 from posenc_jax.encodings.input_codes import Beyond
-from posenc_jax.encodings.rotation import angles
 from posenc_jax.tuning import look_up, look_up_each
 
 
@@ -28,7 +27,7 @@ from posenc_jax.tuning import look_up, look_up_each
     beyond="clamp",
     reference="transformers",
 )
-def shaw(distance: int = 16, shared: bool = False) -> Encoding:
+def shaw(distance: Count = 16, shared: bool = False) -> Encoding:
     """A learned vector for each clipped offset and head, added to the key.
 
     The paper also adds vectors to the values. They are left out: its ablation (section 4.3) finds
@@ -37,10 +36,7 @@ def shaw(distance: int = 16, shared: bool = False) -> Encoding:
     Args:
       distance: larger offsets, on either side, share the last vector.
       shared: one table for all layers; as in the paper, each layer has its own by default.
-
-    FieldError: distance is not positive.
     """
-    at_least(1, distance=distance)
 
     def init(key, dims):
         draw = jax.nn.initializers.glorot_uniform(batch_axis=0)
@@ -57,13 +53,6 @@ def shaw(distance: int = 16, shared: bool = False) -> Encoding:
         return s_BHQK + found_BHQK * x_BQHC.shape[-1] ** -0.5, carry
 
     return layered(Encoding(init=init, walk=Walk(score=score)), shared)
-
-
-def _sines(pos_BT, count: int) -> tuple[jax.Array, jax.Array]:
-    """sin and cos of pos / 10000^(f / count), [B, 1, T, count] each, the same for all heads."""
-    frequency_F = 10000.0 ** (-np.arange(count) / count)
-    angle_B1TF = jnp.swapaxes(angles(pos_BT, frequency_F[None]), 1, 2)
-    return jnp.sin(angle_B1TF), jnp.cos(angle_B1TF)
 
 
 @method(
@@ -94,8 +83,8 @@ def transformer_xl() -> Encoding:
         p_BHQR = jnp.einsum("bqhc,rhc->bhqr", query_BQHC, w_RHC, preferred_element_type=float)
         # sin(i - j) and cos(i - j) as products of a factor in i and one in j: sinusoids are made
         # for each token instead of each pair.
-        sin_i, cos_i = _sines(q.placed, len(w_RHC) // 2)
-        sin_j, cos_j = _sines(k.placed, len(w_RHC) // 2)
+        codes_BTR = (codes.sines(x.placed, len(w_RHC), 10_000.0, "half", "paper") for x in (q, k))
+        (sin_i, cos_i), (sin_j, cos_j) = (jnp.split(r[:, None], 2, axis=-1) for r in codes_BTR)
         of_sin, of_cos = jnp.split(p_BHQR, 2, axis=-1)
         turned = [of_sin * sin_i + of_cos * cos_i, of_cos * sin_i - of_sin * cos_i]
         turned_BHQR = jnp.concatenate(turned, axis=-1).astype(wide)
@@ -155,7 +144,8 @@ def deberta(buckets: int = 256, distance: int = 512, flipped: bool = True) -> En
     """
     ok = buckets == 0 or (buckets >= 4 and buckets % 2 == 0)
     require(ok, "buckets", buckets, "must be 0, or even and 4 or more")
-    at_least(buckets // 2 + 2 if buckets else 1, distance=distance)
+    least = buckets // 2 + 2 if buckets else 1
+    require(distance >= least, "distance", distance, f"must be {least} or more")
     rows = deberta_rows(buckets, distance)
 
     def init(key, dims):
@@ -207,7 +197,7 @@ def deberta(buckets: int = 256, distance: int = 512, flipped: bool = True) -> En
     **codes.TABLE,
     vary={"length": 12, "beyond": "interpolate"},
 )
-def tupe(length: int = 512, beyond: Beyond = "error") -> Encoding:
+def tupe(length: Count = 512, beyond: Beyond = "error") -> Encoding:
     """Untied: products of positions with positions, by projections that all layers share.
 
     TUPE-R, which has a relative bias too, is the chain "tupe+t5". Left out: the special treatment
@@ -218,10 +208,7 @@ def tupe(length: int = 512, beyond: Beyond = "error") -> Encoding:
     Args:
       length: rows of the table of positions.
       beyond: what positions past the table read; see `learned`.
-
-    FieldError: length is not positive.
     """
-    at_least(1, length=length)
 
     def init(key, dims):
         table_key, *keys = jax.random.split(key, 3)

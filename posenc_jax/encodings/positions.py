@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.card import Range, method
-from posenc_jax.encodings.checks import at_least, with_axes
+from posenc_jax.encodings.checks import Count, with_axes
 
 Evaluate = Literal["spread", "random", "plain"]
 Per = Literal["example", "batch"]
@@ -32,12 +32,13 @@ def documents(pos_BT: jax.Array, length_BT: jax.Array) -> jax.Array:
     return jnp.where(first_BT | (pos_BT > 0), later_BT, -1)
 
 
-def drawn(key, group_BT, pos_BT, length_BT, limit: int, each_row: bool) -> jax.Array:
+def drawn(key, group_BT, pos_BT, length_BT, limit: int, each_row=True, room_BT=None) -> jax.Array:
     """For token p of n, the p-th of n sorted draws from range(limit), without replacement.
 
-    Tokens of a row with the same group share a draw and must have the same length; rows share draws
-    unless `each_row`. A draw takes the n smallest of `limit` random numbers, which is exactly
-    uniform over subsets except for ties, one in 2^32. Time and memory: [B, limit] for each group.
+    Tokens of a row with the same group share a draw and must have the same length and room; rows
+    share draws unless `each_row`. A draw takes the n smallest of `limit` random numbers, or of the
+    first `room` of them, which is exactly uniform over subsets except for ties, one in 2^32. Time
+    and memory: [B, limit] for each group.
     """
     rows = len(group_BT) if each_row else 1
     ranks_of = jax.vmap(partial(jnp.searchsorted, side="right"))
@@ -47,6 +48,10 @@ def drawn(key, group_BT, pos_BT, length_BT, limit: int, each_row: bool) -> jax.A
         mine_BT = group_BT == group
         n_B1 = jnp.max(jnp.where(mine_BT, length_BT, 1), axis=1, keepdims=True)
         bits_RL = jax.random.bits(jax.random.fold_in(key, group), (rows, limit), jnp.uint32)
+        if room_BT is not None:
+            room_B1 = jnp.max(jnp.where(mine_BT, room_BT, 0), axis=1, keepdims=True)
+            held_BL = jnp.arange(limit, dtype=jnp.int32)[None] < room_B1
+            bits_RL = jnp.where(held_BL, bits_RL, ~jnp.uint32(0))
         nth_B1 = jnp.take_along_axis(jnp.sort(bits_RL, axis=1), n_B1 - 1, axis=1)
         count_BL = jnp.cumsum(bits_RL <= nth_B1, axis=1, dtype=jnp.int32)
         draw_BT = ranks_of(count_BL, pos_BT).astype(jnp.int32)
@@ -76,7 +81,7 @@ def spread(pos_BT: jax.Array, length_BT: jax.Array, limit: int) -> jax.Array:
     example={"limit": 64, "evaluate": "random"},
 )
 def randomized(
-    limit: int = 2048, evaluate: Evaluate = "spread", per: Per = "example", seed: int = 0
+    limit: Count = 2048, evaluate: Evaluate = "spread", per: Per = "example", seed: int = 0
 ) -> Encoding:
     """Random sorted positions from a range longer than any sequence, drawn again at every step.
 
@@ -91,10 +96,7 @@ def randomized(
         again for each batch in evaluation; "random" is nearest to it.
       per: "example": each row draws for itself; "batch": rows share draws, as in the public code.
       seed: of evaluate="random".
-
-    FieldError: limit is not positive.
     """
-    at_least(1, limit=limit)
 
     def place(key, layout):
         token_BT, length_BT = with_axes(layout.pos_BT).astype(jnp.int32), layout.length_BT
@@ -126,15 +128,12 @@ def randomized(
     example={"length": 16},
     vary={"length": 12},
 )
-def interpolated(length: int = 512) -> Encoding:
+def interpolated(length: Count = 512) -> Encoding:
     """Position interpolation: sequences longer than `length` are squeezed into it.
 
     In the paper all sequences have one factor, that of the extended context. Here each sequence has
     its own, which is 1 up to `length` tokens.
-
-    FieldError: length is not positive.
     """
-    at_least(1, length=length)
 
     def place(key, layout):
         pos_BT, n_BT = with_axes(layout.pos_BT).astype(float), layout.length_BT.astype(float)
@@ -154,10 +153,6 @@ def interpolated(length: int = 512) -> Encoding:
     example={"length": 16},
     vary={"length": 12},
 )
-def clamped(length: int = 512) -> Encoding:
-    """Positions past the range are replaced by its last, length - 1.
-
-    FieldError: length is not positive.
-    """
-    at_least(1, length=length)
+def clamped(length: Count = 512) -> Encoding:
+    """Positions past the range are replaced by its last, length - 1."""
     return Encoding(place=lambda key, at: jnp.minimum(with_axes(at.pos_BT), length - 1))

@@ -3,9 +3,9 @@
 All tokens of a sequence share their draw; packed documents have draws of their own, and padding on
 either side changes none.
 
-Abacus and coupling place a token by its group in the layout, which the task or
-`layout.digit_places` makes; a token of no group has position 0. Parts to the left of these two read
-the layout's positions: `fire` in `make("fire+abacus+learned")`.
+Abacus, coupling and BiPE place a token by its group in the layout, which the task, or
+`layout.digit_places` and `layout.unit_places`, make; a token of no group has position 0. Parts to
+the left of these read the layout's positions: `fire` in `make("fire+abacus+learned")`.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.card import Range, method
-from posenc_jax.encodings.checks import at_least, require, with_axes
+from posenc_jax.encodings.checks import Count, Factor, NotNegative, Whole, require, with_axes
 from posenc_jax.encodings.positions import Per
 from posenc_jax.layout import Layout
 
@@ -44,7 +44,7 @@ def each(draw: Callable, key_BT: jax.Array, *args_BT: jax.Array) -> jax.Array:
     ),
     vary={"still": 3},
 )
-def shifted(shift: int = 500, still: int = 0) -> Encoding:
+def shifted(shift: Whole = 500, still: Whole = 0) -> Encoding:
     """SHAPE: absolute positions moved by one random offset for each training sequence.
 
     A table to its right needs `shift` rows more than the longest training sequence has tokens.
@@ -52,10 +52,7 @@ def shifted(shift: int = 500, still: int = 0) -> Encoding:
     Args:
       shift: the largest offset, itself included; the public code draws from 0 .. shift - 1.
       still: the offset in evaluation; `shift` in the public code.
-
-    FieldError: shift or still is negative.
     """
-    at_least(0, shift=shift, still=still)
 
     def place(key, layout):
         pos_BT = with_axes(layout.pos_BT)
@@ -83,7 +80,10 @@ def _cape_moves(o, n, given, training):
     moves=_cape_moves,
 )
 def cape(
-    shift: float = 5.0, jitter: float = 0.5, scale: float = 1.03, normalize: bool = True
+    shift: NotNegative = 5.0,
+    jitter: NotNegative = 0.5,
+    scale: Factor = 1.03,
+    normalize: bool = True,
 ) -> Encoding:
     """CAPE: positions from the sequence's middle, in training shifted, jittered and stretched.
 
@@ -97,11 +97,7 @@ def cape(
       scale: the largest factor; the smallest is 1 / scale.
       normalize: positions count from the middle of the sequence. False: from its start, which
         decoding needs if the length is not known in advance, as in the paper's translation.
-
-    FieldError: shift or jitter is negative, or scale is below 1.
     """
-    at_least(0, shift=shift, jitter=jitter)
-    at_least(1, scale=scale)
 
     def place(key, layout):
         pos_BT = with_axes(layout.pos_BT).astype(float)
@@ -128,7 +124,7 @@ def cape(
     ),
     example={"limit": 64},
 )
-def pose(limit: int = 8192) -> Encoding:
+def pose(limit: Count = 8192) -> Encoding:
     """PoSE: a jump in the positions of each training sequence, so that far distances are trained.
 
     A model fine-tuned on n tokens meets all distances below `limit`. The first part keeps its
@@ -138,10 +134,7 @@ def pose(limit: int = 8192) -> Encoding:
 
     Args:
       limit: positions are below this in training.
-
-    FieldError: limit is not positive.
     """
-    at_least(1, limit=limit)
 
     def place(key, layout):
         pos_BT, n_BT = with_axes(layout.pos_BT), layout.length_BT
@@ -156,13 +149,12 @@ def pose(limit: int = 8192) -> Encoding:
     return Encoding(place=place)
 
 
-def largest(layout: Layout) -> jax.Array:
-    """The largest group in each token's sequence, int32 [B, T]."""
+def over_sequence(reduce: Callable, x_BT: jax.Array, layout: Layout) -> jax.Array:
+    """x reduced over each token's sequence, [B, T]: `jax.ops.segment_max`, or another of these."""
     before_BT = jnp.pad(layout.segment_BT, ((0, 0), (1, 0)), constant_values=-1)[:, :-1]
     run_BT = jnp.cumsum(layout.segment_BT != before_BT, axis=1, dtype=jnp.int32)
     runs = layout.segment_BT.shape[1] + 1
-    most = lambda group_T, run_T: jax.ops.segment_max(group_T, run_T, runs)[run_T]
-    return jax.vmap(most)(layout.group_BT, run_BT)
+    return jax.vmap(lambda x_T, run_T: reduce(x_T, run_T, runs)[run_T])(x_BT, run_BT)
 
 
 def by_group(layout: Layout, key, room_BT, limit: int, each_row: bool = True) -> jax.Array:
@@ -195,7 +187,7 @@ GROUPED: dict[str, Any] = {
     example={"limit": 64, "offset": 20},
     vary={"limit": 100_000},
 )
-def abacus(offset: int = 99, limit: int = 512, per: Per = "example") -> Encoding:
+def abacus(offset: int = 99, limit: Count = 512, per: Per = "example") -> Encoding:
     """Abacus: digits at the same place of their numbers have the same position.
 
     Places count in the order of writing; the paper writes the least significant digit first.
@@ -206,9 +198,8 @@ def abacus(offset: int = 99, limit: int = 512, per: Per = "example") -> Encoding
       limit: positions are below this, the rows of the paper's table; NaN from there on.
       per: "example": each sequence draws its k; "batch": one k for all, as in the public code.
 
-    FieldError: limit is not positive, or offset is not in 0 .. limit - 1.
+    FieldError: offset is not below limit.
     """
-    at_least(1, limit=limit)
     require(0 <= offset < limit, "offset", offset, f"must be 0 or more and below limit, {limit}")
 
     def place(key, layout):
@@ -228,7 +219,7 @@ def abacus(offset: int = 99, limit: int = 512, per: Per = "example") -> Encoding
     example={"limit": 64},
     vary={"limit": 3},
 )
-def coupled(limit: int = 512) -> Encoding:
+def coupled(limit: Count = 512) -> Encoding:
     """Position coupling: tokens with the same role in the task have the same position.
 
     For addition these are the digits of the same significance in all numbers. Each training
@@ -236,12 +227,41 @@ def coupled(limit: int = 512) -> Encoding:
 
     Args:
       limit: positions are below this, the public code's `max_position` + 1; NaN from there on.
-
-    FieldError: limit is not positive.
     """
-    at_least(1, limit=limit)
 
     def place(key, layout):
-        return by_group(layout, key, jnp.maximum(limit - largest(layout), 1), limit)
+        largest_BT = over_sequence(jax.ops.segment_max, layout.group_BT, layout)
+        return by_group(layout, key, jnp.maximum(limit - largest_BT, 1), limit)
+
+    return Encoding(place=place)
+
+
+# Fields of the cards of BiPE's two parts.
+UNITS: dict[str, Any] = {
+    "kind": "positions",
+    "paper": "He et al. 2024 (BiPE), arXiv 2401.16421",
+    "groups": "unit",
+    "moves": lambda o, n, given, training: Range(0, n),
+}
+
+
+@method(formula="t -> t's place in its unit, from 0", **UNITS)
+def bipe_inner() -> Encoding:
+    """BiPE's place of a token inside its unit, a sentence or a line, for a method at the input.
+
+    BiPE-RoPE is the chain "bipe_inner+learned+bipe_outer+rope", with length=1024 and
+    beyond="clamp" in the authors' code, and BiPE-ALiBi has `alibi` in place of `rope`; there that
+    code multiplies the slopes by 96. The groups are those of `layout.unit_places`.
+    """
+    return Encoding(place=lambda key, at: jnp.maximum(at.group_BT - 1, 0))
+
+
+@method(formula="t -> number of units that begin after the first token, up to t", **UNITS)
+def bipe_outer() -> Encoding:
+    """BiPE's number of a token's unit, for a relative method; see `bipe_inner`."""
+
+    def place(key, layout):
+        count_BT = jnp.cumsum(layout.group_BT == 1, axis=1, dtype=jnp.int32)
+        return count_BT - over_sequence(jax.ops.segment_min, count_BT, layout)
 
     return Encoding(place=place)

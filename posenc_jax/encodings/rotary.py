@@ -1,4 +1,7 @@
-"""Rotary methods: pairs of channels of queries and keys turn by an angle of the position."""
+"""Rotary methods: pairs of channels of queries and keys turn by an angle of the position.
+
+As in all rotary modules, `init` refuses an odd width of a head with a FieldError.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +10,7 @@ import numpy as np
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import rotation
 from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import positive, require, with_axes
+from posenc_jax.encodings.checks import Count, Positive, require, with_axes
 from posenc_jax.encodings.rotation import Pairing, Turn
 from posenc_jax.options import FieldError
 
@@ -21,7 +24,7 @@ XPOS_REACH = 40.0  # largest exponent: e^(2 * 40) is 6000 times below the larges
     paper="Su et al. 2021, arXiv 2104.09864",
     reference="rotary-embedding-torch, transformers, x-transformers",
 )
-def rope(base: float = 10_000.0, pairing: Pairing = "half", values: bool = False) -> Encoding:
+def rope(base: Positive = 10_000.0, pairing: Pairing = "half", values: bool = False) -> Encoding:
     """Rotary positions: channel pair k of queries and keys turns by t * base^(-2k/C).
 
     "interleaved" pairs neighbouring channels, as the paper does; "half" pairs channel k with
@@ -32,12 +35,8 @@ def rope(base: float = 10_000.0, pairing: Pairing = "half", values: bool = False
       base, pairing: see above.
       values: values turn as keys do, and the output of a query turns back, so that what is read of
         a key depends on its distance too (arXiv 2310.10375).
-
-    FieldError: base not positive; later, an odd head width.
     """
-    positive(base=base)
-    frequencies = lambda head: rotation.ladder(head, base)
-    return rotation.turning(frequencies, pairing, turns_values=values)
+    return rotation.turning(lambda head: rotation.ladder(head, base), pairing, turns_values=values)
 
 
 def _check_share(share: float) -> None:
@@ -52,12 +51,11 @@ def _check_share(share: float) -> None:
     vary={"share": 1.0},
     reference="transformers",
 )
-def partial(share: float = 0.25, base: float = 10_000.0, pairing: Pairing = "half") -> Encoding:
+def partial(share: float = 0.25, base: Positive = 10_000.0, pairing: Pairing = "half") -> Encoding:
     """Partial rotary: the first share of a head's channels turn; the others carry content alone.
 
-    FieldError: share outside (0, 1], base not positive; later, a share that is 0 channels or odd.
+    FieldError: share outside (0, 1]; later, a share that is 0 channels or odd.
     """
-    positive(base=base)
     _check_share(share)
 
     def frequencies(head):
@@ -76,18 +74,15 @@ def partial(share: float = 0.25, base: float = 10_000.0, pairing: Pairing = "hal
     vary={"share": 0.5},
     reference="transformers",
 )
-def p_rope(share: float = 0.75, base: float = 10_000.0, pairing: Pairing = "half") -> Encoding:
+def p_rope(share: float = 0.75, base: Positive = 10_000.0, pairing: Pairing = "half") -> Encoding:
     """p-RoPE: the fastest share of the pairs turns as in rope; the slowest pairs carry content.
 
     Pairs are those of the whole head, so the weights are those of rope, and `convert_pairing`
-    converts all channels. Channels k and C/2 + k ("half") or 2k and 2k + 1 ("interleaved") turn for
-    k < int(share C/2). `partial` makes its pairs within the first channels, with all frequencies
+    converts all channels. `partial` makes its pairs within the first channels, with all frequencies
     from 1 to 1/base.
 
-    FieldError: share outside (0, 1], base not positive; later, an odd head width, or a share of
-    less than one pair.
+    FieldError: share outside (0, 1]; later, a share of less than one pair.
     """
-    positive(base=base)
     _check_share(share)
 
     def frequencies(head):
@@ -105,15 +100,14 @@ def p_rope(share: float = 0.75, base: float = 10_000.0, pairing: Pairing = "half
     example={"base": 100.0, "length": 24},
     vary={"length": 8},
 )
-def hope(base: float = 10_000.0, pairing: Pairing = "half", length: int = 2048) -> Encoding:
+def hope(base: Positive = 10_000.0, pairing: Pairing = "half", length: Count = 2048) -> Encoding:
     """HoPE: pairs that make no whole turn within the trained length do not turn at all.
 
     A slow pair learns only a part of its wave within `length`, and reads the unknown rest in longer
     sequences. Pairs and weights are those of rope, as in `p_rope`, which has a share instead.
 
-    FieldError: base or length not positive; later, an odd head width, or no pair makes a turn.
+    FieldError, later: no pair makes a turn.
     """
-    positive(base=base, length=length)
 
     def frequencies(head):
         freq_F = rotation.ladder(head, base)
@@ -127,19 +121,17 @@ def hope(base: float = 10_000.0, pairing: Pairing = "half", length: int = 2048) 
     formula="as rope with theta_hk = base^(-(h C/2 + k) / (H C/2)): a band for each head",
     paper="bands: textbook; learned: the 1-D form of Heo et al. 2024, arXiv 2403.13298",
 )
-def headwise(base: float = 10_000.0, pairing: Pairing = "half", learned: bool = False) -> Encoding:
+def headwise(
+    base: Positive = 10_000.0, pairing: Pairing = "half", learned: bool = False
+) -> Encoding:
     """Rotary with a band of frequencies for each head: together the bands go from 1 to 1/base.
 
     Head 0 turns fastest, the last head slowest. If `learned`, the frequencies are parameters
     freq_HF [H, F], in radians per token, which start at the bands.
-
-    FieldError: base not positive; later, an odd head width.
     """
-    positive(base=base)
-    frequencies = lambda head: rotation.ladder(head, base)
 
     def bands(dims):
-        pairs = len(frequencies(dims.head))
+        pairs = len(rotation.ladder(dims.head, base))
         return rotation.ladder(dims.heads * dims.head, base).reshape(dims.heads, pairs)
 
     def init(key, dims):
@@ -150,7 +142,7 @@ def headwise(base: float = 10_000.0, pairing: Pairing = "half", learned: bool = 
         freq_HF = params["freq_HF"] if learned else bands(dims)
         return rotation.turns(rotation.angles(with_axes(pos_BT), freq_HF))
 
-    return rotation.rotary(frequencies, pairing, table, init=init)
+    return rotation.rotary(pairing, table, init=init)
 
 
 @method(
@@ -159,7 +151,7 @@ def headwise(base: float = 10_000.0, pairing: Pairing = "half", learned: bool = 
     paper="Sun et al. 2022, arXiv 2212.10554",
     reference="torchscale, x-transformers",
 )
-def xpos(base: float = 10_000.0, pairing: Pairing = "half", span: float = 512.0) -> Encoding:
+def xpos(base: Positive = 10_000.0, pairing: Pairing = "half", span: Positive = 512.0) -> Encoding:
     """Rotary with a decay: queries times zeta^(t / span), keys times its inverse.
 
     The exponent counts from the middle of the positions of the row's tokens. Queries and keys must
@@ -167,11 +159,7 @@ def xpos(base: float = 10_000.0, pairing: Pairing = "half", span: float = 512.0)
     positions span up to 63 * span are exact; further from the middle the factor stays constant, so
     that nothing overflows in float32 or bfloat16. It is meant for causal attention: keys ahead of
     the query are amplified.
-
-    FieldError: base or span not positive; later, an odd head width.
     """
-    positive(base=base, span=span)
-    frequencies = lambda head: rotation.ladder(head, base)
 
     def place(key, layout):
         pos_BT = with_axes(layout.pos_BT)
@@ -188,10 +176,10 @@ def xpos(base: float = 10_000.0, pairing: Pairing = "half", span: float = 512.0)
         spans = centred_BT.astype(float)[:, :, None, None] / span
         rate = np.log(zeta_F)[None, None, None].astype(spans.dtype)
         gain = jnp.exp(jnp.clip(spans * rate, -XPOS_REACH, XPOS_REACH))
-        cos, sin = rotation.turns(rotation.angles(pos_BT, frequencies(dims.head)[None]))
+        cos, sin = rotation.turns(rotation.angles(pos_BT, rotation.ladder(dims.head, base)[None]))
         return {"q": Turn(cos * gain, sin * gain), "k": Turn(cos / gain, sin / gain)}
 
-    return rotation.rotary(frequencies, pairing, table, place=place)
+    return rotation.rotary(pairing, table, place=place)
 
 
 def convert_pairing(

@@ -1,4 +1,8 @@
-"""Rotary methods for images and video: positions have two or three axes, [B, T, 2] or [B, T, 3]."""
+"""Rotary methods for images and video: positions have two or three axes, [B, T, 2] or [B, T, 3].
+
+Positions of another shape are refused with a FieldError, and a width of a head that 4 does not
+divide (two axes), or that is odd (three).
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Literal
@@ -10,7 +14,7 @@ import numpy as np
 from posenc_jax.combinators import each_layer
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import positive, require, three, with_axes
+from posenc_jax.encodings.checks import Count, Positive, require, three, with_axes
 from posenc_jax.encodings.rotation import Pairing, Turn, angles, ladder, rotary, turns
 from posenc_jax.options import FieldError
 
@@ -52,7 +56,7 @@ def check_quarters(head: int) -> None:
     axes=2,
     reference="timm, transformers",
 )
-def axial(base: float = 100.0, pairing: Pairing = "half", bands: Bands = "same") -> Encoding:
+def axial(base: Positive = 100.0, pairing: Pairing = "half", bands: Bands = "same") -> Encoding:
     """Two-dimensional rotary: half of the pairs turn by the row, half by the column.
 
     Positions are [B, T, 2], (row, column). The paper's formula alternates rows and columns; its
@@ -63,11 +67,7 @@ def axial(base: float = 100.0, pairing: Pairing = "half", bands: Bands = "same")
       base, pairing: as in `rope`.
       bands: "same": rows and columns have the same frequencies; "alternate": of the frequencies
         base^(-2k/C) of rope, rows have those of even k and columns those of odd k, as in Pixtral.
-
-    FieldError: base not positive; later, a width of a head that 4 does not divide, positions of
-    another shape.
     """
-    positive(base=base)
 
     def frequencies(head):
         check_quarters(head)
@@ -78,7 +78,7 @@ def axial(base: float = 100.0, pairing: Pairing = "half", bands: Bands = "same")
         freq_F, axis_F = frequencies(dims.head), np.repeat((0, 1), dims.head // 4)
         return turns(angles_by_axis(split_axes(pos_BTA, 2), freq_F, axis_F))
 
-    return rotary(frequencies, pairing, table)
+    return rotary(pairing, table, frequencies)
 
 
 def crossed(key: jax.Array, heads: int, head: int, base: float) -> jax.Array:
@@ -90,9 +90,8 @@ def crossed(key: jax.Array, heads: int, head: int, base: float) -> jax.Array:
     check_quarters(head)
     tilt_H1 = jax.random.uniform(key, (heads, 1), float, 0, 2 * np.pi)
     size_1K = jnp.asarray(ladder(head // 2, base)[None], float)
-    along = lambda wave: jnp.concatenate(
-        [size_1K * wave(tilt_H1), size_1K * wave(tilt_H1 + np.pi / 2)], axis=-1
-    )
+    tilts = tilt_H1, tilt_H1 + np.pi / 2
+    along = lambda wave: jnp.concatenate([size_1K * wave(tilt) for tilt in tilts], axis=-1)
     return jnp.stack([along(jnp.sin), along(jnp.cos)])
 
 
@@ -103,22 +102,22 @@ def crossed(key: jax.Array, heads: int, head: int, base: float) -> jax.Array:
     axes=2,
     reference="timm",
 )
-def mixed(base: float = 10.0, pairing: Pairing = "half") -> Encoding:
+def mixed(base: Positive = 10.0, pairing: Pairing = "half") -> Encoding:
     """Two-dimensional rotary with learned frequencies, so that pairs can turn along diagonals.
 
     Positions are [B, T, 2], (row, column). Each layer has parameters freq_AHF [2, H, F], in radians
     per row and per column. They start as in the authors' code: of size base^(-4k/C) with base 10,
     along two directions at a right angle, which are turned by a random angle for each head.
-
-    FieldError: base not positive; later, a width of a head that 4 does not divide, positions of
-    another shape.
     """
-    positive(base=base)
-    frequencies = lambda head: ladder(head, base)
-
     init = lambda key, dims: {"freq_AHF": crossed(key, dims.heads, dims.head, base)}
     table = lambda params, pos_BTA, dims: turns_2d(pos_BTA, params["freq_AHF"])
-    return each_layer(rotary(frequencies, pairing, table, init=init))
+    return each_layer(rotary(pairing, table, init=init))
+
+
+def shares(of: int) -> tuple[int, int, int]:
+    """Pairs or heads for time, height and width: about 1/4, 3/8 and 3/8."""
+    time = max(of // 4, 1)
+    return time, (of - time + 1) // 2, (of - time) // 2
 
 
 def pair_axes(pairs: int, sections: tuple[int, ...], order: Order) -> np.ndarray:
@@ -129,8 +128,7 @@ def pair_axes(pairs: int, sections: tuple[int, ...], order: Order) -> np.ndarray
     FieldError: sections that do not sum to the head's pairs, or too uneven to interleave.
     """
     if not sections and order == "sections":
-        time = max(pairs // 4, 1)
-        sections = time, (pairs - time + 1) // 2, (pairs - time) // 2
+        sections = shares(pairs)
     elif not sections:
         space = 5 * pairs // 16
         sections = pairs - 2 * space, space, space
@@ -155,7 +153,7 @@ def pair_axes(pairs: int, sections: tuple[int, ...], order: Order) -> np.ndarray
     reference="transformers",
 )
 def mrope(
-    base: float = 1_000_000.0,
+    base: Positive = 1_000_000.0,
     pairing: Pairing = "half",
     sections: tuple[int, ...] = (),
     order: Order = "sections",
@@ -166,17 +164,15 @@ def mrope(
     rope to the bit. Frequencies are those of rope, and go on from one section to the next.
 
     Args:
-      base: as in `rope`; a million in Qwen2-VL.
-      pairing: as in `rope`; Qwen has "half".
+      base, pairing: as in `rope`; a million and "half" in Qwen2-VL.
       sections: pairs for each axis, C/2 in all; () for the shares of Qwen2-VL, 16:24:24, or with
         order="interleaved" those of Qwen3-VL, 24:20:20.
       order: "sections", or "interleaved" (Qwen3-VL): pairs go to time, height and width in turn
         until an axis has all of its own, so that each axis has fast and slow pairs.
 
-    FieldError: base not positive, sections that are not three numbers; later, an odd head
-    width, sections that are not its pairs or do not interleave, positions of another shape.
+    FieldError: sections that are not three numbers; later, sections that are not the head's pairs
+    or do not interleave.
     """
-    positive(base=base)
     three("sections", sections, of="pairs")
     return pairs_by_axis(lambda pairs: pair_axes(pairs, sections, order), base, pairing)
 
@@ -192,7 +188,7 @@ def pairs_by_axis(axis_of: Callable[[int], np.ndarray], base: float, pairing: Pa
     def table(params, placed, dims):
         return turns(angles_by_axis(placed, ladder(dims.head, base), axis_of(dims.head // 2)))
 
-    return rotary(frequencies, pairing, table, place=split_three)
+    return rotary(pairing, table, frequencies, place=split_three)
 
 
 def split_three(key, layout) -> tuple[jax.Array, ...]:
@@ -209,11 +205,11 @@ def split_three(key, layout) -> tuple[jax.Array, ...]:
     reference="transformers",
 )
 def tmrope(
-    base: float = 1_000_000.0,
+    base: Positive = 1_000_000.0,
     pairing: Pairing = "half",
     sections: tuple[int, ...] = (),
     order: Order = "sections",
-    rate: int = 25,
+    rate: Count = 25,
 ) -> Encoding:
     """TMRoPE: M-RoPE with time in seconds, so that sound and picture of a moment agree.
 
@@ -225,9 +221,8 @@ def tmrope(
       base, pairing, sections, order: as in `mrope`.
       rate: time ids per second; the paper's unit is 40 ms.
 
-    FieldError: as `mrope`, and a rate that is not positive.
+    FieldError: as `mrope`.
     """
-    positive(rate=rate)
 
     def place(key, layout):
         seconds_BT, *space = split_axes(layout.pos_BT, 3)

@@ -14,7 +14,7 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import at_least, require
+from posenc_jax.encodings.checks import Count, Factor, Positive, require
 from posenc_jax.encodings.rotary import rope
 from posenc_jax.encodings.rotation import Pairing, angles, ladder, turn, turns
 
@@ -81,15 +81,12 @@ def _beyond(window: int) -> Callable:
     in_chain="alone",
     example={"window": 6},
 )
-def rerope(window: int = 512, base: float = 10_000.0, pairing: Pairing = "half") -> Encoding:
+def rerope(window: Count = 512, base: Positive = 10_000.0, pairing: Pairing = "half") -> Encoding:
     """ReRoPE: keys from `window` tokens away on are all rotated as for that distance.
 
     The public code also multiplies queries by max(1, ln(i + 1) / ln length), which is not done
     here.
-
-    FieldError: window below 1, base not positive; later, an odd head width.
     """
-    at_least(1, window=window)
     edge = lambda pos_BT, freq_F: at(jnp.full_like(pos_BT, window), freq_F)
     still = lambda pos_BT, freq_F: at(jnp.zeros_like(pos_BT), freq_F)
     return by_distance([Far(edge, still, _beyond(window))], base, pairing)
@@ -103,7 +100,7 @@ def rerope(window: int = 512, base: float = 10_000.0, pairing: Pairing = "half")
     example={"window": 6},
 )
 def leaky_rerope(
-    window: int = 512, factor: float = 16.0, base: float = 10_000.0, pairing: Pairing = "half"
+    window: Count = 512, factor: Factor = 16.0, base: Positive = 10_000.0, pairing: Pairing = "half"
 ) -> Encoding:
     """Leaky ReRoPE: distances grow `factor` times slower from `window` tokens on.
 
@@ -113,10 +110,7 @@ def leaky_rerope(
       window: nearer keys have the distances of rope.
       factor: tokens further away that make one more unit of distance; 1 is rope.
       base, pairing: as in `rope`.
-
-    FieldError: window below 1, factor below 1, base not positive; later, an odd head width.
     """
-    at_least(1, window=window, factor=factor)
     slow = lambda pos_BT, freq_F: at(pos_BT, freq_F / factor)
 
     def shifted(pos_BT, freq_F):
@@ -135,7 +129,7 @@ def leaky_rerope(
     example={"window": 6, "group": 3},
 )
 def self_extend(
-    window: int = 1024, group: int = 8, base: float = 10_000.0, pairing: Pairing = "half"
+    window: Count = 1024, group: Count = 8, base: Positive = 10_000.0, pairing: Pairing = "half"
 ) -> Encoding:
     """Self-Extend: positions of far keys and of their queries are divided by `group`, rounded down.
 
@@ -148,10 +142,8 @@ def self_extend(
       group: positions of far tokens that become one.
       base, pairing: as in `rope`.
 
-    FieldError: window or group below 1, group above window, base not positive; later, an odd head
-    width.
+    FieldError: group is above window.
     """
-    at_least(1, window=window, group=group)
     require(group <= window, "group", group, f"must be at most the window, {window}")
     grouped = lambda pos_BT, freq_F: at(pos_BT // group, freq_F)
     gap = window - window // group
@@ -170,7 +162,7 @@ def self_extend(
     vary={"chunk": 7, "most": 10},
 )
 def dual_chunk(
-    chunk: int = 1408, most: int = 1536, base: float = 10_000.0, pairing: Pairing = "half"
+    chunk: Count = 1408, most: int = 1536, base: Positive = 10_000.0, pairing: Pairing = "half"
 ) -> Encoding:
     """Dual chunk attention: positions count inside chunks, and no distance exceeds `most`.
 
@@ -185,10 +177,8 @@ def dual_chunk(
         settings for 2,048 tokens.
       base, pairing: as in `rope`.
 
-    FieldError: chunk below 1, most not in chunk .. 2 chunk - 1, base not positive; later, an odd
-    head width.
+    FieldError: most is not in chunk .. 2 chunk - 1.
     """
-    at_least(1, chunk=chunk)
     fits = chunk <= most < 2 * chunk
     require(fits, "most", most, f"must be from chunk, {chunk}, to 2 chunk - 1, {2 * chunk - 1}")
     inside = lambda pos_BT, freq_F: at(pos_BT % chunk, freq_F)

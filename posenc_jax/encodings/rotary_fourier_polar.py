@@ -8,14 +8,8 @@ from posenc_jax.combinators import each_layer
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import rotation
 from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import positive, with_axes
+from posenc_jax.encodings.checks import Count, Positive, with_axes
 from posenc_jax.encodings.rotation import Pairing, Turn
-
-
-def _noise(seed: int, heads: int, waves: int, sigma: float) -> np.ndarray:
-    """Noise to add to the identity: float64 [2, H, G, G], for cosines and for sines."""
-    spread = sigma * np.sqrt(2 / (waves * waves + heads * waves))
-    return spread * np.random.default_rng(seed).standard_normal((2, heads, waves, waves))
 
 
 @method(
@@ -28,10 +22,10 @@ def _noise(seed: int, heads: int, waves: int, sigma: float) -> np.ndarray:
     vary={"length": 16},
 )
 def fope(
-    base: float = 10_000.0,
+    base: Positive = 10_000.0,
     pairing: Pairing = "half",
-    length: int = 2048,
-    sigma: float = 0.3,
+    length: Count = 2048,
+    sigma: Positive = 0.3,
     learned: bool = False,
     seed: int = 0,
 ) -> Encoding:
@@ -51,29 +45,31 @@ def fope(
         they are fixed, and here the same in all layers.
       seed: of the noise that is not learned.
 
-    FieldError: base, length or sigma not positive; later, an odd head width, or no pair turns.
+    FieldError, later: no pair turns.
     """
-    positive(base=base, length=length, sigma=sigma)
 
     def kept(head):
         freq_F = rotation.ladder(head, base)
         return freq_F[rotation.whole_turns(freq_F, length)]
 
+    def near_identity(heads, waves, draw):
+        """The sums for cosines and for sines, [2, H, G, G]."""
+        spread = sigma * float(np.sqrt(2 / (waves * waves + heads * waves)))
+        noise = jnp.asarray(spread * draw((2, heads, waves, waves)), float)
+        return jnp.eye(waves)[None, None] + noise
+
     def init(key, dims):
         waves = len(kept(dims.head))
-        if not learned:
-            return {}
-        spread = sigma * float(np.sqrt(2 / (waves * waves + dims.heads * waves)))
-        noise = spread * jax.random.normal(key, (2, dims.heads, waves, waves))
-        return {"cos": jnp.eye(waves)[None] + noise[0], "sin": jnp.eye(waves)[None] + noise[1]}
+        noisy = near_identity(dims.heads, waves, lambda shape: jax.random.normal(key, shape))
+        return dict(zip(("cos", "sin"), noisy, strict=True)) if learned else {}
 
     def table(params, pos_BT, dims):
         freq_G = kept(dims.head)
         if learned:
             sums = params["cos"], params["sin"]
         else:
-            noise = _noise(seed, dims.heads, len(freq_G), sigma)
-            sums = tuple(jnp.asarray(np.eye(len(freq_G)) + noise, float))
+            draw = np.random.default_rng(seed).standard_normal
+            sums = near_identity(dims.heads, len(freq_G), draw)
         waves = rotation.turns(rotation.angles(with_axes(pos_BT), freq_G[None]))
         still = [(0, 0)] * 3 + [(0, dims.head // 2 - len(freq_G))]
 
@@ -84,7 +80,7 @@ def fope(
 
         return Turn(summed(waves.cos, sums[0], 1), summed(waves.sin, sums[1], 0))
 
-    made = rotation.rotary(lambda head: rotation.ladder(head, base), pairing, table, init=init)
+    made = rotation.rotary(pairing, table, init=init)
     return each_layer(made) if learned else made
 
 
@@ -96,7 +92,7 @@ def fope(
     in_chain="first",
     reference="x-transformers",
 )
-def pope(base: float = 10_000.0, uniform: bool = False) -> Encoding:
+def pope(base: Positive = 10_000.0, uniform: bool = False) -> Encoding:
     """PoPE: content sets the length of a channel, and position alone its angle.
 
     Every channel is a number in polar coordinates with a frequency of its own; channels do not make
@@ -107,9 +103,8 @@ def pope(base: float = 10_000.0, uniform: bool = False) -> Encoding:
       base: frequencies go from 1 down to nearly 1/base.
       uniform: delta starts uniform in its range; False: at 0.
 
-    FieldError: base is not positive; later, a table made for another width of head.
+    FieldError, later: a table made for another width of head.
     """
-    positive(base=base)
 
     def init(key, dims):
         shape = dims.heads, dims.head

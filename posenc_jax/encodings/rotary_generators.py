@@ -13,7 +13,7 @@ from posenc_jax.combinators import each_layer
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import rotation
 from posenc_jax.encodings.card import Range, method
-from posenc_jax.encodings.checks import at_least, positive, require, with_axes
+from posenc_jax.encodings.checks import Count, Positive, Several, require, with_axes
 from posenc_jax.encodings.rotary_axes import crossed, turns_2d
 from posenc_jax.encodings.rotation import Turn, turn
 from posenc_jax.tuning import each_times, exponentials
@@ -39,7 +39,7 @@ def antisymmetric(raw: jax.Array) -> jax.Array:
     example={"block": 4},
     vary={"block": 2},
 )
-def liere(block: int = 8, size: int = 14) -> Encoding:
+def liere(block: Several = 8, size: Several = 14) -> Encoding:
     """LieRE: a dense rotation of each block of channels, the exponential of learned generators.
 
     Positions are [B, T, 2], (row, column), and are divided by the trained image's size, as in the
@@ -52,10 +52,8 @@ def liere(block: int = 8, size: int = 14) -> Encoding:
       block: channels that turn together; 2 is `mixed` with other first frequencies, C one rotation.
       size: rows and columns of the trained image.
 
-    FieldError: a block or a size below 2; later, a width of a head that the block does not divide,
-    positions of another shape.
+    FieldError, later: a width of a head that the block does not divide.
     """
-    at_least(2, block=block, size=size)
 
     def check_block(head):
         require(head % block == 0, "block", block, f"does not divide a head of {head} channels")
@@ -72,8 +70,7 @@ def liere(block: int = 8, size: int = 14) -> Encoding:
         part_BTA = jnp.where(held_BT[..., None], pos_BTA, 0) / (size - 1)
         skew_AHGUV = antisymmetric(params["skew"])
         sum_BTHGUV = jnp.einsum("bta,ahguv->bthguv", part_BTA, skew_AHGUV, precision="highest")
-        held_BTHGUV = held_BT[:, :, None, None, None, None]
-        return jnp.where(held_BTHGUV, exponentials(sum_BTHGUV), jnp.nan)
+        return jnp.where(held_BT[..., None, None, None, None], exponentials(sum_BTHGUV), jnp.nan)
 
     def rotate(matrix_BTHGUV, x_BTHC, side):
         cut_BTHGV = x_BTHC.reshape(*x_BTHC.shape[:3], -1, block).astype(matrix_BTHGUV.dtype)
@@ -94,7 +91,7 @@ def _waves(head: int) -> np.ndarray:
     paper="Schenck et al. 2025, arXiv 2502.02562",
     axes=2,
 )
-def string(base: float = 10.0, basis: Literal["cayley", "circulant"] = "cayley") -> Encoding:
+def string(base: Positive = 10.0, basis: Literal["cayley", "circulant"] = "cayley") -> Encoding:
     """STRING: commuting learned generators, the most general rotations that depend on i - j alone.
 
     They are the rotations of `mixed` in a learned basis P of the head's channels. Queries and keys
@@ -110,10 +107,8 @@ def string(base: float = 10.0, basis: Literal["cayley", "circulant"] = "cayley")
         then sums in float32; at far positions queries and keys have the same error in their angle,
         which cancels.
 
-    FieldError: base not positive; later, a width of a head that 4 does not divide, positions of
-    another shape.
+    FieldError, later: a width of a head that 4 does not divide.
     """
-    positive(base=base)
 
     def init(key, dims):
         freq_AHF = crossed(key, dims.heads, dims.head, base)
@@ -174,7 +169,7 @@ def _nodes(branches: int, depth: int) -> int:
     example={"depth": 5},
     vary={"depth": 3, "branches": 3},
 )
-def tree(branches: int = 2, depth: int = 8, base: float = 10_000.0) -> Encoding:
+def tree(branches: Several = 2, depth: Count = 8, base: Positive = 10_000.0) -> Encoding:
     """Algebraic encoding of trees: a rotation for each branch on the path between two nodes.
 
     Scores depend on the steps from a query up to the nearest common ancestor and down to the key;
@@ -190,12 +185,8 @@ def tree(branches: int = 2, depth: int = 8, base: float = 10_000.0) -> Encoding:
       depth: levels below the root.
       base: of the frequencies at the start.
 
-    FieldError: branches below 2, depth below 1, a tree of 2^31 nodes or more, base not positive;
-    later, an odd head width.
+    FieldError: a tree of 2^31 nodes or more.
     """
-    at_least(2, branches=branches)
-    at_least(1, depth=depth)
-    positive(base=base)
     nodes = _nodes(branches, depth) if depth < 32 else 2**31
     require(nodes < 2**31, "depth", depth, f"with {branches} branches makes 2^31 nodes or more")
 

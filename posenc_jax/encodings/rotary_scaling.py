@@ -1,10 +1,12 @@
 """Context extension of rotary: rope with other frequencies, to read past the trained length.
 
-Every method here uses the weights of `rope` and has no parameters: train with `rope`, evaluate with
-any. With factor 1 it is `rope` to the bit, and so is `dynamic_ntk` within the trained length.
+Every method here uses the weights of `rope`: train with `rope`, evaluate with any. Only `clex` has
+parameters, and is trained. With factor 1 they are `rope` to the bit; `dynamic_ntk` and `clex` are
+within the trained length.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import jax
@@ -14,17 +16,14 @@ import numpy as np
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import rotation
 from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import at_least, positive, require, with_axes
+from posenc_jax.encodings.checks import Count, Factor, NotNegative, Positive, require, with_axes
+from posenc_jax.encodings.positions import drawn
+from posenc_jax.encodings.positions_augmented import each, sequence_keys
 from posenc_jax.encodings.rotation import TURN, Pairing, Turn
 from posenc_jax.layout import Layout
 
 Ramp = Literal["turns", "pairs", "pairs_truncated"]
-
-
-def check_extension(base: float, factor: float, length: int = 1) -> None:
-    """FieldError: base or length not positive, or factor below 1."""
-    positive(base=base, length=length)
-    at_least(1, factor=factor)
+STEPS = 100  # of the integration of CLEX, from one scale to the next, as in the authors' code
 
 
 @method(
@@ -33,14 +32,11 @@ def check_extension(base: float, factor: float, length: int = 1) -> None:
     paper="Chen et al. 2023, arXiv 2306.15595",
     reference="transformers, x-transformers",
 )
-def pi(base: float = 10_000.0, pairing: Pairing = "half", factor: float = 4.0) -> Encoding:
+def pi(base: Positive = 10_000.0, pairing: Pairing = "half", factor: Factor = 4.0) -> Encoding:
     """Position interpolation: positions divided by a factor, at every length.
 
     In fact the frequencies are divided, so that positions stay exact integers.
-
-    FieldError: base not positive, factor below 1; later, an odd head width.
     """
-    check_extension(base, factor)
     return rotation.turning(lambda head: rotation.ladder(head, base) / factor, pairing)
 
 
@@ -49,7 +45,18 @@ def with_length(key, layout: Layout) -> tuple[jax.Array, jax.Array]:
     return with_axes(layout.pos_BT), layout.length_BT
 
 
-def _ntk_power(head: int) -> np.ndarray:
+def slowed(pos_BT: jax.Array, freq_F: np.ndarray, by: jax.Array) -> Turn:
+    """Turns at frequencies times `by` [B, T, 1, F]; exact where that is 1, as far as `angles` is.
+
+    Elsewhere a frequency is a float32; at far positions queries and keys have the same error in
+    their angle, which cancels.
+    """
+    slower = freq_F.astype(by.dtype)[None, None, None] * by
+    far, near = rotation.angles(pos_BT, slower), rotation.angles(pos_BT, freq_F[None])
+    return rotation.turns(jnp.where(by == 1, near, far))
+
+
+def ntk_power(head: int) -> np.ndarray:
     """Each pair's exponent of a stretch s: (s^(C/(C-2)))^(-2k/C) = s^(-2k/(C-2))."""
     return -2 * np.arange(head // 2) / max(head - 2, 1)
 
@@ -60,15 +67,12 @@ def _ntk_power(head: int) -> np.ndarray:
     paper="bloc97 2023, in Peng et al. 2023, arXiv 2309.00071",
     reference="rotary-embedding-torch, x-transformers",
 )
-def ntk(base: float = 10_000.0, pairing: Pairing = "half", factor: float = 4.0) -> Encoding:
+def ntk(base: Positive = 10_000.0, pairing: Pairing = "half", factor: Factor = 4.0) -> Encoding:
     """NTK-aware scaling: a larger base, so that the slowest pair slows by the whole factor.
 
     The fastest pair does not change.
-
-    FieldError: base not positive, factor below 1; later, an odd head width.
     """
-    check_extension(base, factor)
-    slower = lambda head: rotation.ladder(head, base) * factor ** _ntk_power(head)
+    slower = lambda head: rotation.ladder(head, base) * factor ** ntk_power(head)
     return rotation.turning(slower, pairing)
 
 
@@ -80,35 +84,105 @@ def ntk(base: float = 10_000.0, pairing: Pairing = "half", factor: float = 4.0) 
     reference="transformers",
 )
 def dynamic_ntk(
-    base: float = 10_000.0, pairing: Pairing = "half", length: int = 2048, alpha: float = 1.0
+    base: Positive = 10_000.0,
+    pairing: Pairing = "half",
+    length: Count = 2048,
+    alpha: Positive = 1.0,
 ) -> Encoding:
     """NTK-aware scaling by the current length n: rope up to `length`, a larger base beyond.
 
     Alpha 1 is the paper's s = max(1, n / length), `ntk` with the factor n / length. Other values
     follow the authors' code and Hugging Face, which calls alpha `factor`. n is the layout's
     `length_BT`. Keys are turned again for each n (a cache keeps them unturned), so decoding token
-    by token equals the full pass if the layouts state the same length. Beyond `length` a frequency
-    is a float32; at far positions queries and keys have the same error in their angle, which
-    cancels.
-
-    FieldError: base, length or alpha not positive; later, an odd head width.
+    by token equals the full pass if the layouts state the same length.
     """
-    positive(base=base, length=length, alpha=alpha)
-    frequencies = lambda head: rotation.ladder(head, base)
 
     def table(params, placed, dims):
         pos_BT, length_BT = placed
         past = jnp.maximum(length_BT - length, 0).astype(float)
         stretch = 1 + alpha / length * past[:, :, None, None]
-        slower = jnp.exp(
-            jnp.log(stretch) * _ntk_power(dims.head).astype(stretch.dtype)[None, None, None]
-        )
-        trained = frequencies(dims.head)[None]
-        longer = trained.astype(stretch.dtype)[None, None] * slower
-        far, near = rotation.angles(pos_BT, longer), rotation.angles(pos_BT, trained)
-        return rotation.turns(jnp.where(stretch > 1, far, near))
+        power = ntk_power(dims.head).astype(stretch.dtype)[None, None, None]
+        return slowed(pos_BT, rotation.ladder(dims.head, base), jnp.exp(jnp.log(stretch) * power))
 
-    return rotation.rotary(frequencies, pairing, table, place=with_length)
+    return rotation.rotary(pairing, table, place=with_length)
+
+
+@partial(jax.jit, static_argnums=(1, 2))
+@jax.default_matmul_precision("highest")
+def _stretches(params, base: float, scales: int) -> jax.Array:
+    """ln(theta(s) / theta(1)) of CLEX at the scales s = 1, 2, ..., [scales, F].
+
+    That of ntk is known, so that Runge-Kutta steps integrate the learned part alone.
+    """
+    up_FC, down_CF = params["up"].astype(float), params["down"].astype(float) / 100
+    rope_F = jnp.asarray(np.log(rotation.ladder(up_FC.shape[1], base)), float)
+    power_F, h = jnp.asarray(ntk_power(up_FC.shape[1]), float), 1 / STEPS
+    ntk = lambda s: power_F * jnp.log(2 * s - 1)
+    slope = lambda more_F, s: jax.nn.silu((more_F + 2 * (rope_F + ntk(s))) @ up_FC) @ down_CF
+
+    def step(more_F, s):
+        a_F = slope(more_F, s)
+        b_F = slope(more_F + h / 2 * a_F, s + h / 2)
+        c_F = slope(more_F + h / 2 * b_F, s + h / 2)
+        d_F = slope(more_F + h * c_F, s + h)
+        return more_F + h / 6 * (a_F + 2 * b_F + 2 * c_F + d_F), more_F
+
+    s_N = 1 + jnp.arange((scales - 1) * STEPS + 1, dtype=float) * h
+    more_NF = jax.lax.scan(step, jnp.zeros_like(rope_F), s_N)[1]
+    return more_NF[::STEPS] + jax.vmap(ntk)(s_N[::STEPS])
+
+
+@method(
+    kind="rotary",
+    formula="rope of frequencies theta(s), s = ceil(n / length): theta(1) rope's, "
+    "d ln theta / ds = d ln ntk / ds + silu((ln theta + ln ntk) A) B, ntk(s) of factor 2 s - 1",
+    paper="Chen et al. 2023, arXiv 2310.16450",
+    example={"length": 8, "scales": 3},
+)
+def clex(
+    base: Positive = 10_000.0, pairing: Pairing = "half", length: Count = 2048, scales: Count = 16
+) -> Encoding:
+    """CLEX: frequencies follow a learned differential equation in the scale of the context, s.
+
+    Scale s is for sequences of up to s `length` tokens; up to `length` this is `rope`. B starts at
+    0, which gives the frequencies of `ntk`. All layers share A, `up` [C/2, C], and 100 B, `down`
+    [C, C/2]: the authors train at a rate of 2e-5, and larger ones let the solution grow without
+    bound. In training each sequence draws s, and of s n positions the first, the last and n - 2
+    others; one longer than `length` has an s of n / length or more, and positions below s `length`.
+    The equation is solved anew in each forward pass.
+
+    Args:
+      base, pairing: as in `rope`.
+      length: tokens the model was trained on before.
+      scales: the largest s. Longer sequences are read with it; in training they give NaN.
+    """
+
+    def init(key, dims):
+        pairs, most = len(rotation.ladder(dims.head, base)), dims.head**-0.5
+        up_FC = jax.random.uniform(key, (pairs, dims.head), float, -most, most)
+        return {"up": up_FC, "down": jnp.zeros((dims.head, pairs), float)}
+
+    def place(key, layout):
+        pos_BT, n_BT = with_length(key, layout)
+        least_BT = jnp.minimum(-(-n_BT // length), scales)
+        if key is None:
+            return pos_BT, least_BT
+        scale_key, place_key = jax.random.split(key)
+        draw = lambda k, least: jax.random.randint(k, (), least, scales + 1, jnp.int32)
+        scale_BT = each(draw, sequence_keys(scale_key, layout), least_BT)
+        room_BT, pos_BT = scale_BT * jnp.minimum(n_BT, length), pos_BT.astype(jnp.int32)
+        inner = layout.segment_BT, pos_BT - 1, n_BT - 2
+        shown_BT = 1 + drawn(place_key, *inner, scales * length, room_BT=room_BT - 2)
+        shown_BT = jnp.where(pos_BT == n_BT - 1, room_BT - 1, shown_BT) * jnp.minimum(pos_BT, 1)
+        held_BT = (room_BT >= n_BT) | (layout.segment_BT == 0)
+        return jnp.where(held_BT, shown_BT.astype(float), jnp.nan), scale_BT
+
+    def table(params, placed, dims):
+        pos_BT, scale_BT = placed
+        by_BTF = jnp.exp(_stretches(params, base, scales))[scale_BT - 1]
+        return slowed(pos_BT, rotation.ladder(dims.head, base), by_BTF[:, :, None])
+
+    return rotation.rotary(pairing, table, init=init, place=place)
 
 
 def _kept(head, base, length, beta_fast, beta_slow, ramp: Ramp) -> np.ndarray:
@@ -127,8 +201,6 @@ def by_parts(
     base: float, factor: float, length: int, beta_fast: float, beta_slow: float, ramp: Ramp
 ) -> Callable[[int], np.ndarray]:
     """head width -> the frequencies of `ntk_by_parts`, float64 [F]. FieldError: as there."""
-    check_extension(base, factor, length)
-    positive(beta_slow=beta_slow)
     require(beta_slow < beta_fast, "beta_fast", beta_fast, f"must be above beta_slow {beta_slow}")
     require(ramp == "turns" or base > 1, "base", base, f"must be above 1 for ramp {ramp!r}")
 
@@ -148,12 +220,12 @@ def by_parts(
     reference="transformers",
 )
 def ntk_by_parts(
-    base: float = 10_000.0,
+    base: Positive = 10_000.0,
     pairing: Pairing = "half",
-    factor: float = 4.0,
-    length: int = 2048,
+    factor: Factor = 4.0,
+    length: Count = 2048,
     beta_fast: float = 32.0,
-    beta_slow: float = 1.0,
+    beta_slow: Positive = 1.0,
     ramp: Ramp = "turns",
 ) -> Encoding:
     """NTK by parts: slow pairs interpolated, fast pairs as they are, a ramp between.
@@ -164,8 +236,7 @@ def ntk_by_parts(
     linear in the index of the pair ("pairs"), by default with its ends rounded outwards to whole
     pairs ("pairs_truncated").
 
-    FieldError: base, length or beta_slow not positive, factor below 1, beta_fast not above
-    beta_slow; later, an odd head width.
+    FieldError: beta_fast is not above beta_slow.
     """
     frequencies = by_parts(base, factor, length, beta_fast, beta_slow, ramp)
     return rotation.turning(frequencies, pairing)
@@ -196,15 +267,15 @@ def louder(encoding: Encoding, amplitude: float) -> Encoding:
     reference="transformers",
 )
 def yarn(
-    base: float = 10_000.0,
+    base: Positive = 10_000.0,
     pairing: Pairing = "half",
-    factor: float = 4.0,
-    length: int = 2048,
+    factor: Factor = 4.0,
+    length: Count = 2048,
     beta_fast: float = 32.0,
-    beta_slow: float = 1.0,
+    beta_slow: Positive = 1.0,
     ramp: Ramp = "turns",
-    mscale: float = 1.0,
-    mscale_all_dim: float = 0.0,
+    mscale: NotNegative = 1.0,
+    mscale_all_dim: NotNegative = 0.0,
 ) -> Encoding:
     """YaRN: the ramp of `ntk_by_parts`, and a temperature that sharpens attention.
 
@@ -219,8 +290,7 @@ def yarn(
         logits of all channels, those that do not turn included, by the square of the divisor,
         which is not done here.
 
-    FieldError: as `ntk_by_parts`, and mscale or mscale_all_dim below 0.
+    FieldError: as `ntk_by_parts`.
     """
-    at_least(0, mscale=mscale, mscale_all_dim=mscale_all_dim)
     parts = ntk_by_parts(base, pairing, factor, length, beta_fast, beta_slow, ramp)
     return louder(parts, root_temperature(factor, mscale, mscale_all_dim))

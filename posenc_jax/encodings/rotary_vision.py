@@ -6,12 +6,13 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import at_least, positive, require, three
+from posenc_jax.encodings.checks import Count, Factor, Positive, Whole, require, three
 from posenc_jax.encodings.positions_augmented import each, sequence_keys
 from posenc_jax.encodings.rotary_axes import (
     angles_by_axis,
     check_quarters,
     pairs_by_axis,
+    shares,
     split_axes,
     split_three,
 )
@@ -28,12 +29,12 @@ from posenc_jax.encodings.rotation import TURN, Pairing, angles, ladder, rotary,
     reference="transformers",
 )
 def dinov3(
-    rows: int = 14,
-    columns: int = 14,
-    base: float = 100.0,
+    rows: Count = 14,
+    columns: Count = 14,
+    base: Positive = 100.0,
     pairing: Pairing = "half",
-    jitter: float = 1.0,
-    rescale: float = 2.0,
+    jitter: Factor = 1.0,
+    rescale: Factor = 2.0,
 ) -> Encoding:
     """DINOv3's rotary: an image goes from -1 to 1 along each axis, whatever its number of patches.
 
@@ -48,11 +49,8 @@ def dinov3(
       base, pairing: as in `axial`.
       jitter, rescale: the largest m and s; 1 for none. The defaults are Hugging Face's.
 
-    FieldError: rows, columns, jitter or rescale below 1, base not positive; later, a width of a
-    head that 4 does not divide, positions of another shape.
+    FieldError, later: a width of a head that 4 does not divide.
     """
-    at_least(1, rows=rows, columns=columns, jitter=jitter, rescale=rescale)
-    positive(base=base)
     sizes = rows, columns
 
     def frequencies(head):
@@ -81,13 +79,7 @@ def dinov3(
         first_F = (1 / size_F - 1) * freq_F
         return turns(angle + first_F[None, None, None].astype(angle.dtype))
 
-    return rotary(frequencies, pairing, table, place=place)
-
-
-def shares(heads: tuple[int, ...], of: int) -> tuple[int, ...]:
-    """Heads for time, height and width: those given, or about 1/4, 3/8 and 3/8."""
-    time = max(of // 4, 1)
-    return heads or (time, (of - time + 1) // 2, (of - time) // 2)
+    return rotary(pairing, table, frequencies, place=place)
 
 
 @method(
@@ -98,7 +90,7 @@ def shares(heads: tuple[int, ...], of: int) -> tuple[int, ...]:
     vary={"heads": (1, 1, 1)},
 )
 def mhrope(
-    base: float = 1_000_000.0, pairing: Pairing = "half", heads: tuple[int, ...] = ()
+    base: Positive = 1_000_000.0, pairing: Pairing = "half", heads: tuple[int, ...] = ()
 ) -> Encoding:
     """Multi-Head RoPE: each head turns by one axis, with all frequencies of rope.
 
@@ -110,24 +102,21 @@ def mhrope(
       heads: numbers of heads for time, height and width, in this order; heads that are left over do
         not turn. () for shares of 2:3:3.
 
-    FieldError: base not positive, heads that are not three numbers; later, an odd head width, more
-    heads than the model has, positions of another shape.
+    FieldError: heads that are not three numbers; later, more heads than the model has.
     """
-    positive(base=base)
     three("heads", heads, of="heads")
-    frequencies = lambda head: ladder(head, base)
 
     def table(params, placed, dims):
-        number_A = shares(heads, dims.heads)
+        number_A = heads or shares(dims.heads)
         left = dims.heads - sum(number_A)
         require(left >= 0, "heads", heads, f"are more than the model's {dims.heads}")
-        freq_1F = frequencies(dims.head)[None]
+        freq_1F = ladder(dims.head, base)[None]
         by_axis = zip(placed, number_A, strict=True)
         found = [jnp.repeat(angles(pos_BT, freq_1F), number, 2) for pos_BT, number in by_axis]
         still = jnp.zeros((*found[0].shape[:2], left, freq_1F.shape[1]), found[0].dtype)
         return turns(jnp.concatenate([*found, still], axis=2))
 
-    return rotary(frequencies, pairing, table, place=split_three)
+    return rotary(pairing, table, place=split_three)
 
 
 @method(
@@ -138,7 +127,7 @@ def mhrope(
     vary={"time": 2},
 )
 def video_rope(
-    base: float = 1_000_000.0, pairing: Pairing = "half", time: int | None = None
+    base: Positive = 1_000_000.0, pairing: Pairing = "half", time: Whole | None = None
 ) -> Encoding:
     """VideoRoPE: time turns the slowest pairs, so that far frames are told apart without repeats.
 
@@ -149,11 +138,8 @@ def video_rope(
       base, pairing: as in `rope`.
       time: pairs for time; None: a quarter of them. Of the others, even ones turn by the row.
 
-    FieldError: base not positive, time below 0; later, an odd head width, more pairs than it has,
-    positions of another shape.
+    FieldError, later: more pairs than a head has.
     """
-    positive(base=base)
-    at_least(0, time=time)
 
     def axis_of(pairs):
         space = pairs - (max(pairs // 4, 1) if time is None else time)

@@ -148,18 +148,18 @@ def turning(frequencies: Callable[[int], np.ndarray], pairing: Pairing, **hooks)
     def table(params, pos_BT, dims):
         return turns(angles(with_axes(pos_BT), frequencies(dims.head)[None]))
 
-    return rotary(frequencies, pairing, table, **hooks)
+    return rotary(pairing, table, frequencies, **hooks)
 
 
 def rotary(
-    frequencies: Callable[[int], np.ndarray], pairing: Pairing, table: Callable, **hooks
+    pairing: Pairing, table: Callable, frequencies=lambda head: ladder(head, 1.0), **hooks
 ) -> Encoding:
     """An encoding that rotates by `table`.
 
     Args:
-      frequencies: head width -> an array with an entry for each pair, or an error.
       pairing: as for `turn`.
       table: as in `Encoding`; a `Turn`, or a dict of one for "q" and one for "k".
+      frequencies: head width -> an array with an entry for each pair that turns, or an error.
       hooks: other hooks of the `Encoding`.
     """
 

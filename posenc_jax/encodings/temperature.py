@@ -6,7 +6,7 @@ import numpy as np
 from posenc_jax.combinators import each_layer
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import at_least
+from posenc_jax.encodings.checks import Several
 
 
 @method(
@@ -41,15 +41,12 @@ def ssmax(initial: float = 0.43) -> Encoding:
     axes=0,
     example={"length": 8},
 )
-def logn(length: int = 2048) -> Encoding:
+def logn(length: Several = 2048) -> Encoding:
     """Log-n scaling: logits grow with the logarithm of the number of keys past the trained length.
 
     Args:
       length: tokens the model was trained on; queries that see no more keys are left as they are.
-
-    FieldError: length below 2.
     """
-    at_least(2, length=length)
 
     def temper(params, count, q_placed, dims):
         return (jnp.log(jnp.maximum(count(), length)) / np.log(length))[..., None]

@@ -54,44 +54,36 @@ class Rotary(NamedTuple):
     order: Order | None = None
 
 
+PLAIN = "arcee", "falcon", "gemma", "granite", "llama", "olmo", "olmo2", "qwen3_moe", "seed_oss"
 ROTARY = {
-    **dict.fromkeys(("arcee", "falcon", "gemma", "granite", "llama", "olmo", "olmo2"), Rotary()),
-    "codegen": Rotary(pairing="interleaved", channels="rotary_dim"),
+    **dict.fromkeys((*PLAIN, "starcoder2"), Rotary()),
+    **dict.fromkeys(("codegen", "gptj"), Rotary(pairing="interleaved", channels="rotary_dim")),
     "cohere": Rotary(500_000.0, pairing="interleaved"),
     "cohere2": Rotary(pairing="interleaved", window=4096, every=4, local_only=True),
-    "deepseek_v2": Rotary(pairing="interleaved", channels="qk_rope_head_dim"),
-    "deepseek_v3": Rotary(pairing="interleaved", channels="qk_rope_head_dim"),
+    **dict.fromkeys(
+        ("deepseek_v2", "deepseek_v3"), Rotary(pairing="interleaved", channels="qk_rope_head_dim")
+    ),
     "exaone4": Rotary(window=4096, every=4, local_only=True),
     "gemma2": Rotary(window=4096, every=2),
     "gemma3_text": Rotary(1_000_000.0, 10_000.0, window=4096, every=6),
     "gemma4_text": Rotary(None, window=512, every=6),
-    "glm": Rotary(pairing="interleaved", share=0.5),
-    "glm4": Rotary(pairing="interleaved", share=0.5),
-    "gpt_neox": Rotary(share=0.25),
+    **dict.fromkeys(("glm", "glm4"), Rotary(pairing="interleaved", share=0.5)),
+    **dict.fromkeys(("gpt_neox", "stablelm"), Rotary(share=0.25)),
     "gpt_oss": Rotary(None, window=128, every=2),
-    "gptj": Rotary(pairing="interleaved", channels="rotary_dim"),
     "helium": Rotary(100_000.0, pairing="interleaved"),
     "llama4_text": Rotary(500_000.0, pairing="interleaved", nope_every=4, chunk=8192),
-    "ministral": Rotary(window=4096),
-    "mistral": Rotary(window=4096),
+    **dict.fromkeys(("ministral", "mistral"), Rotary(window=4096)),
     "mixtral": Rotary(1_000_000.0),
     "modernbert": Rotary(160_000.0, 10_000.0, around=128),
-    "nemotron": Rotary(share=0.5),
+    **dict.fromkeys(("nemotron", "persimmon", "phi"), Rotary(share=0.5)),
     "olmo3": Rotary(500_000.0, 500_000.0, window=4096, every=4),
-    "persimmon": Rotary(share=0.5),
-    "phi": Rotary(share=0.5),
     "phi3": Rotary(share=1.0),
-    "qwen2": Rotary(late=True),
-    "qwen2_moe": Rotary(late=True),
-    "qwen2_5_vl_text": Rotary(1_000_000.0, late=True, order="sections"),
-    "qwen2_vl_text": Rotary(1_000_000.0, late=True, order="sections"),
-    "qwen3": Rotary(late=True),
-    "qwen3_moe": Rotary(),
+    **dict.fromkeys(("qwen2", "qwen2_moe", "qwen3"), Rotary(late=True)),
+    **dict.fromkeys(
+        ("qwen2_5_vl_text", "qwen2_vl_text"), Rotary(1_000_000.0, late=True, order="sections")
+    ),
     "qwen3_vl_text": Rotary(500_000.0, order="interleaved"),
-    "seed_oss": Rotary(),
     "smollm3": Rotary(2_000_000.0, nope_every=4),
-    "stablelm": Rotary(share=0.25),
-    "starcoder2": Rotary(),
 }
 
 

@@ -28,7 +28,7 @@ from posenc_jax.lab.definitions import (
     extension,
     gated,
     grape,
-    located,
+    graphs,
     offset_vectors,
     path,
     position_vectors,
@@ -36,18 +36,17 @@ from posenc_jax.lab.definitions import (
     positions_augmented,
     rotary,
     rotary_axes,
+    rotary_by_content,
     rotary_by_distance,
     rotary_fourier_polar,
     rotary_generators,
     rotary_scaling,
     rotary_values,
     rotary_vision,
-    tapa,
     temperature,
-    wall,
 )
 
-EMBEDS: dict[str, Callable] = absolute.EMBEDS | absolute_2d.EMBEDS
+EMBEDS: dict[str, Callable] = absolute.EMBEDS | absolute_2d.EMBEDS | graphs.EMBEDS
 PLACES: dict[str, Callable] = positions.PLACES | positions_augmented.PLACES
 OUTPUTS: dict[str, Callable] = rotary_values.OUTPUTS
 SCORES: dict[str, Callable] = {
@@ -60,19 +59,17 @@ SCORES: dict[str, Callable] = {
     **extension.SCORES,
     **gated.SCORES,
     **grape.SCORES,
-    **located.SCORES,
     **offset_vectors.SCORES,
     **path.SCORES,
     **position_vectors.SCORES,
     **rotary.SCORES,
     **rotary_axes.SCORES,
+    **rotary_by_content.SCORES,
     **rotary_by_distance.SCORES,
     **rotary_fourier_polar.SCORES,
     **rotary_generators.SCORES,
     **rotary_scaling.SCORES,
     **rotary_values.SCORES,
     **rotary_vision.SCORES,
-    **tapa.SCORES,
     **temperature.SCORES,
-    **wall.SCORES,
 }

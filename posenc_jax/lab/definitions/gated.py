@@ -46,9 +46,21 @@ def _stick_breaking_scores(o, params, q_THC, k_THC, pos_T, n):
     return out_HTT
 
 
+def _wall_scores(o, params, q_THC, k_THC, pos_T, n):
+    time, heads, head = q_THC.shape
+    x_TD = q_THC.reshape(time, -1)
+    s_HTT = np.zeros((heads, time, time))
+    for h, i, j in np.ndindex(s_HTT.shape):
+        gate_TC = sigmoid(x_TD @ params["gate"][:, h] + params["gate_bias"][h])
+        kept_C = np.prod(gate_TC[j + 1 : i + 1], axis=0)
+        s_HTT[h, i, j] = np.sum(q_THC[i, h] * k_THC[j, h] * kept_C) / np.sqrt(head)
+    return s_HTT
+
+
 SCORES = {
     "cope": _cope_scores,
     "fox": _fox_scores,
     "fox_rows": _fox_rows_scores,
     "stick_breaking": _stick_breaking_scores,
+    "wall": _wall_scores,
 }

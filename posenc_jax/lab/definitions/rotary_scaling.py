@@ -2,12 +2,38 @@
 
 import numpy as np
 
-from posenc_jax.lab.definitions.shared import powers, ramped, scores_of
+from posenc_jax.lab.definitions.shared import (
+    offsets,
+    powers,
+    ramped,
+    scores_of,
+    sigmoid,
+    turned_scores,
+)
 
 
 def _dynamic_theta(o, width, n):
     stretch = o.alpha * max(n, o.length) / o.length - (o.alpha - 1)
     return powers(o.base * stretch ** (width / (width - 2)), width)
+
+
+def _clex_scores(o, params, q, k, pos, n):
+    """The equation itself, as in the authors' code, in steps a quarter as long as theirs."""
+    width = q.shape[-1]
+    exponent_F = 2 * np.arange(width // 2) / (width - 2)
+
+    def slope(log_theta_F, s):
+        log_ntk_F = np.log(powers(o.base * (2 * s - 1) ** (width / (width - 2)), width))
+        x_C = (log_theta_F + log_ntk_F) @ params["up"]
+        return x_C * sigmoid(x_C) @ (params["down"] / 100) - exponent_F * 2 / (2 * s - 1)
+
+    z_F, h = np.log(powers(o.base, width)), 1 / 400
+    for s in np.arange(1, min(np.ceil(n / o.length), o.scales), h):
+        a = slope(z_F, s)
+        b = slope(z_F + h / 2 * a, s + h / 2)
+        c = slope(z_F + h / 2 * b, s + h / 2)
+        z_F = z_F + h / 6 * (a + 2 * b + 2 * c + slope(z_F + h * c, s + h))
+    return turned_scores(q, k, offsets(pos) * np.exp(z_F), o.pairing)
 
 
 def by_parts_theta(o, width, n):
@@ -35,6 +61,7 @@ SCORES = {
     "pi": scores_of(lambda o, width, n: powers(o.base, width) / o.factor),
     "ntk": scores_of(lambda o, width, n: powers(o.base * o.factor ** (width / (width - 2)), width)),
     "dynamic_ntk": scores_of(_dynamic_theta),
+    "clex": _clex_scores,
     "ntk_by_parts": scores_of(by_parts_theta),
     "yarn": _yarn_scores,
 }

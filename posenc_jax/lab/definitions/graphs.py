@@ -1,0 +1,7 @@
+"""Definitions of the methods in `posenc_jax.encodings.graphs`."""
+
+from posenc_jax.lab.definitions.shared import embeds_by
+
+EMBEDS = {
+    "laplacian": embeds_by(lambda o, params, pos_TA, n, width: pos_TA[:, : o.vectors]),
+}
