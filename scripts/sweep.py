@@ -1,4 +1,4 @@
-"""Runs a sweep: every point that a config file's `get_sweep` describes.
+"""Runs a sweep: every point that a config file's `get_sweep` describes, or a search for the best.
 
     python scripts/sweep.py --config=configs/extrap.py --dry-run    # lists and counts the points
     python scripts/sweep.py --config=configs/extrap.py              # runs them on this machine
@@ -14,11 +14,11 @@ sweep was stopped: start it again.
 """
 
 import argparse
-import ast
-import runpy
+import contextlib
 import signal
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,14 @@ from rich.text import Text
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
-import experiments
-from posenc_jax.lab.config import sweeps
+from experiments.describing import checked, overrides, read
+from posenc_jax.lab.config import searches, sweeps
+from posenc_jax.lab.config.searches import Search
 from posenc_jax.lab.config.sweeps import Point, Sweep
 from posenc_jax.lab.hosts.exit_status import Interrupted
-from posenc_jax.lab.launch import agents, local, skypilot, slurm
+from posenc_jax.lab.launch import agents, local, search, skypilot, slices, slurm
 from posenc_jax.lab.report import comparison
+from posenc_jax.lab.tasks import corpus
 from posenc_jax.options import choices_for
 
 ROOT = Path(__file__).parents[1]
@@ -62,52 +64,19 @@ def main(arguments: list[str] | None = None) -> int:
         if flags.point:
             sweep = sweep._replace(points=[_point(sweep, name) for name in flags.point])
         folder = flags.folder or Path("runs", "sweeps", sweep.name)
-        return LAUNCHERS[flags.launch](sweep, configs, folder, flags)
+        launchers = SEARCHERS if sweep.search else LAUNCHERS
+        if flags.launch not in launchers:
+            raise ValueError(f"--launch: {flags.launch} runs points that are known before, and a "
+                             f"search draws its own; choices: {', '.join(launchers)}")  # fmt: skip
+        return launchers[flags.launch](sweep, configs, folder, flags)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
 
 
-def read(config: str, common: dict[str, Any]) -> tuple[Sweep, dict[str, Any]]:
-    """Returns the sweep of a config file, and the checked config of every point by name.
-
-    Args:
-      config: PATH or PATH:ARGUMENT.
-      common: dotted fields set for all points.
-
-    Raises:
-      ValueError: one line names the file, the point or the field, the value and the choices.
-    """
-    path, _, argument = config.partition(":")
-    if not Path(path).is_file():
-        raise ValueError(f"--config: no such file: {path}")
-    module = runpy.run_path(path)
-    if "get_sweep" not in module:
-        raise ValueError(f"--config: {path} has no get_sweep(argument), which describes a sweep")
-    name = "-".join([Path(path).stem, *argument.replace("+", "-").split(",")]).strip("-")
-    base, points, configs = module["get_config"](argument).to_dict(), [], {}
-    for point in sweeps.expand(module["get_sweep"](argument)):
-        fields = {"wandb.group": name, **common, **point.overrides}
-        configs[point.name] = experiments.check(sweeps.resolve(base, fields)).model_dump()
-        points.append(Point(point.name, fields))
-    return Sweep(name, config, points), configs
-
-
-def overrides(arguments: list[str]) -> dict[str, Any]:
-    """Returns --config.FIELD=VALUE arguments as {field: value}. ValueError: another argument."""
-    found = {}
-    for argument in arguments:
-        field, equals, value = argument.partition("=")
-        if not field.startswith("--config.") or not equals:
-            raise ValueError(f"{argument}: not a flag; a field is set as --config.FIELD=VALUE")
-        try:
-            found[field.removeprefix("--config.")] = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
-            found[field.removeprefix("--config.")] = value
-    return found
-
-
 def _point(sweep: Sweep, name: str) -> Point:
+    if sweep.search:
+        raise ValueError("--point: a search draws its trials itself, and has no points")
     for point in sweep.points:
         if point.name == name:
             return point
@@ -154,15 +123,79 @@ def _run(sweep: Sweep, folder: Path, board: dict[str, local.Status], console: Co
             elif status.state == "running":
                 progress.update(Text(line))
 
+    with _stoppable() as stopped, console.status("") as progress:
+        local.run(sweep, folder, ROOT / "train.py", board, show)
+    return not stopped
+
+
+@contextlib.contextmanager
+def _stoppable() -> Iterator[list[str]]:
+    """Ends the block at SIGTERM or Ctrl-C; the list that it yields then has an entry."""
+    stopped: list[str] = []
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with console.status("") as progress:
-            local.run(sweep, folder, ROOT / "train.py", board, show)
-        return True
+        yield stopped
     except KeyboardInterrupt:
-        return False
+        stopped.append("stopped")
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _search(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespace) -> int:
+    drawn, console = sweep.search, Console()
+    assert drawn is not None
+    if flags.dry_run:
+        console.print(_ranges(drawn))
+        print(f"{drawn.trials} trials by {drawn.method}, to {drawn.goal} {drawn.objective}, in "
+              f"{folder}")  # fmt: skip
+        return 0
+
+    def show(trial: search.Trial) -> None:
+        status, value = trial.status, "" if trial.value is None else f"{trial.value:.5g}"
+        clock = f"{status.seconds:.0f} s" if status.seconds >= 1 else ""
+        given = " ".join(f"{field}={_short(v)}" for field, v in trial.drawn.items())
+        parts = (f"{trial.name}: {status.state}", value, given, clock, status.note)
+        line = "  ".join(part for part in parts if part)
+        if status.state == "running":
+            progress.update(Text(line))
+        else:
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    check, trials = lambda fields: checked(configs["shared"], fields), []
+    with _stoppable() as stopped, console.status("") as progress:
+        trials = search.run(sweep, drawn, folder, ROOT / "train.py", check, show)
+    if stopped:
+        print(f"stopped; start it again and it goes on: {folder}", file=sys.stderr)
+        return Interrupted.status
+    if (found := search.best(trials, drawn)) is None:
+        print(f"failed: no trial has {drawn.objective}; see the logs in {folder}", file=sys.stderr)
+        return 1
+    done = [folder / trial.name for trial in trials if trial.status.state == "finished"]
+    comparison.compare(done, folder / "report.html", sweep.name)
+    fields = " ".join(f"--config.{field}={sweeps.text(v)}" for field, v in found.drawn.items())
+    print(f"best: {found.name}: {drawn.objective} {found.value:.5g}: {fields}")
+    console.print(f"report: {folder / 'report.html'}", highlight=False, soft_wrap=True)
+    return 0
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else sweeps.text(value)
+
+
+def _ranges(drawn: Search) -> Table:
+    """Returns a table of the searched fields and what their values are drawn from."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in ("field", "values"):
+        table.add_column(column, overflow="fold")
+    for field, values in drawn.fields.items():
+        if isinstance(values, searches.Range):
+            even = "whole numbers" if values.whole else "evenly"
+            how = "evenly in the logarithm" if values.log else even
+            shown = f"{values.low} to {values.high}, {how}"
+        else:
+            shown = ", ".join(map(sweeps.text, values))
+        table.add_row(Text(field), Text(shown))
+    return table
 
 
 def _listing(sweep: Sweep) -> Table:
@@ -202,8 +235,9 @@ def _write(sweep: Sweep, files: dict[Path, str], then: str, flags: argparse.Name
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, "utf-8")
-    print(f"{len(sweep.points)} points; " + ("nothing is written" if flags.dry_run else
-                                             f"next: {then.format([*files][-1])}"))  # fmt: skip
+    count = f"{sweep.search.trials} trials" if sweep.search else f"{len(sweep.points)} points"
+    print(f"{count}; " + ("nothing is written" if flags.dry_run else
+                          f"next: {then.format([*files][-1])}"))  # fmt: skip
     return 0
 
 
@@ -212,11 +246,14 @@ def _skypilot(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespa
     if Path(sweep.config.partition(":")[0]).is_absolute():
         raise ValueError(f"--config: {sweep.config} lies outside {ROOT}, which is all that travels")
     options = {name: getattr(flags, name) for name in ("tpu", "bucket", "spot", "recovery")}
-    skypilot.refuse_data((c["task"]["name"] for c in configs.values() if "task" in c), ROOT)
+    skypilot.refuse_data(configs.values(), ROOT)
+    if any("stdlib" in sweeps.dotted(config).values() for config in configs.values()):
+        options["text_sha256"] = corpus.standard_library_sha256()
     with tempfile.TemporaryDirectory() as unkept:
         kept = Path(unkept) if flags.dry_run else folder / "skypilot"
         files = skypilot.files(sweep, kept, **options)
-        print(skypilot.slice_note(flags.tpu, max(map(_rows, configs.values()))))
+        rows = max(map(_rows, configs.values()))
+        print(slices.cost(flags.tpu, rows, len(sweep.points), flags.spot), flush=True)
         if flags.dry_run:
             print("---\n".join(files.values()), end="", flush=True)
         kept.mkdir(parents=True, exist_ok=True)
@@ -247,6 +284,7 @@ def _from_root(sweep: Sweep) -> Sweep:
 
 
 LAUNCHERS = {"local": _local, "wandb": _wandb, "slurm": _slurm, "skypilot": _skypilot}
+SEARCHERS = {"local": _search, "wandb": _wandb}
 
 
 if __name__ == "__main__":

@@ -266,13 +266,17 @@ class ExperimentConfig(Part):
 
 
 class TrainedConfig(ExperimentConfig):
-    """The fields of an experiment that trains each encoding on a task, as `experiments.stages`."""
+    """The fields of an experiment that trains each encoding on a task, as `experiments.stages`.
+
+    profile: trace some steps of each training; the report then has a table of where time goes.
+    """
 
     encoding: EncodingConfig
     task: TaskConfig
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
+    profile: bool = False
 
 
 C = TypeVar("C", bound=pydantic.BaseModel)

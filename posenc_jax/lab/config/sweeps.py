@@ -20,6 +20,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from posenc_jax.lab.config.searches import Search
 from posenc_jax.options import FieldError
 
 Description = tuple[dict[str, Any], ...]
@@ -74,11 +75,15 @@ class Point(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """A config file as --config takes it, and its points; `name` is the W&B group of the runs."""
+    """A config file as --config takes it, and its points; `name` is the W&B group of the runs.
+
+    A search draws its trials while it runs: its one point has the fields that all of them share.
+    """
 
     name: str
     config: str
     points: list[Point]
+    search: Search | None = None
 
     def command(self, point: Point, workdir: str | Path) -> list[str]:
         """The command line of a point: train.py --config=... --workdir=... and its flags."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from posenc_jax.lab.config.searches import KEPT, Range, Search
 from posenc_jax.lab.config.sweeps import Sweep, text
 
 
@@ -13,14 +14,15 @@ def files(sweep: Sweep, project: str, folder: Path) -> dict[Path, str]:
     """Returns FOLDER/wandb.yaml and its text. An agent runs each point in its own process.
 
     If the points are all combinations of their fields' values, the file has a grid over the fields;
-    otherwise a grid over the points' names, which scripts/sweep.py looks up.
+    otherwise a grid over the points' names, which scripts/sweep.py looks up. W&B draws the trials
+    of a search, and ends those that fall behind.
     """
-    fields = _grid(sweep)
+    fields = _drawn(sweep) if sweep.search else _grid(sweep)
     shared = [f"--config={sweep.config}", "--config.wandb.mode=online"]
     content = {
         "name": sweep.name,
         "project": project,
-        "method": "grid",
+        **(_method(sweep.search) if sweep.search else {"method": "grid"}),
         "program": "train.py" if fields else "scripts/sweep.py",
         # ${args} keeps the two hyphens that absl needs.
         "command": [
@@ -48,6 +50,34 @@ def _grid(sweep: Sweep) -> dict[str, dict[str, Any]]:
     if math.prod(map(len, values.values())) != len(points):
         return {}
     return {f"config.{field}": {"values": many} for field, many in values.items()}
+
+
+def _method(search: Search) -> dict[str, Any]:
+    """Returns how W&B draws the trials, how many, what they are compared by, and when."""
+    found: dict[str, Any] = {
+        "method": search.method,
+        "metric": {"name": search.objective, "goal": search.goal},
+        "run_cap": search.trials,
+    }
+    if search.compare_at:
+        found["early_terminate"] = {
+            "type": "hyperband", "min_iter": search.compare_at, "eta": KEPT
+        }  # fmt: skip
+    return found
+
+
+def _drawn(sweep: Sweep) -> dict[str, dict[str, Any]]:
+    """Returns W&B parameters of a search: those that all trials share, and those drawn."""
+    (shared,), search = sweep.points, sweep.search
+    found = {field: {"value": _plain(value)} for field, value in shared.overrides.items()}
+    for field, values in (search.fields if search else {}).items():
+        if isinstance(values, Range):
+            even = "int_uniform" if values.whole else "uniform"
+            kind = "log_uniform_values" if values.log else even
+            found[field] = {"distribution": kind, "min": values.low, "max": values.high}
+        else:
+            found[field] = {"values": [*map(_plain, values)]}
+    return {f"config.{field}": given for field, given in found.items()}
 
 
 def _plain(value: Any) -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from posenc_jax.lab import runs
-from posenc_jax.lab.config.sweeps import Sweep
+from posenc_jax.lab.config.sweeps import Point, Sweep
 
 TICK, GRACE = 0.5, 60.0  # seconds between two checks of a running point; until it is killed
 TAIL = 4096  # bytes at the end of a file that are read for its last line
@@ -19,7 +19,7 @@ TAIL = 4096  # bytes at the end of a file that are read for its last line
 class Status(NamedTuple):
     """How far a point is, a note for users, and its seconds in this process."""
 
-    state: Literal["waiting", "running", "finished", "failed"]
+    state: Literal["waiting", "running", "finished", "stopped", "failed"]
     note: str = ""
     seconds: float = 0.0
 
@@ -61,23 +61,38 @@ def run(
     for point in sweep.points:
         if board[point.name].state == "finished":
             continue
-        workdir, log = folder / point.name, folder / f"{point.name}.log"
-        command = [sys.executable, str(script), *sweep.command(point, workdir)[1:]]
-        started = time.monotonic()
-        with _started(command, log) as child:
-            while child.poll() is None:
-                spent = time.monotonic() - started
-                board[point.name] = Status("running", _progress(workdir), spent)
-                show()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    child.wait(TICK)
-        spent = time.monotonic() - started
-        if child.returncode == 0 and (workdir / "summary.json").is_file():
-            board[point.name] = Status("finished", "", spent)
-        else:
-            note = f"status {child.returncode}: {_last_line(log)}"
-            board[point.name] = Status("failed", note, spent)
+
+        def watch(status: Status, name: str = point.name) -> bool:
+            board[name] = status
+            show()
+            return False
+
+        board[point.name] = run_point(sweep, point, folder, script, watch)
         show()
+
+
+def run_point(
+    sweep: Sweep, point: Point, folder: Path, script: Path, watch: Callable[[Status], bool]
+) -> Status:
+    """Runs a point in its own process and returns its status; the output is in FOLDER/NAME.log.
+
+    Args:
+      watch: called with the status every TICK seconds; if it returns True, the run is stopped.
+    """
+    workdir, log = folder / point.name, folder / f"{point.name}.log"
+    command = [sys.executable, str(script), *sweep.command(point, workdir)[1:]]
+    started = time.monotonic()
+    with _started(command, log) as child:
+        while child.poll() is None:
+            spent = time.monotonic() - started
+            if watch(Status("running", _progress(workdir), spent)):
+                return Status("stopped", _progress(workdir), spent)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(TICK)
+    spent = time.monotonic() - started
+    if child.returncode == 0 and (workdir / "summary.json").is_file():
+        return Status("finished", "", spent)
+    return Status("failed", f"status {child.returncode}: {_last_line(log)}", spent)
 
 
 @contextlib.contextmanager

@@ -11,27 +11,16 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
-from posenc_jax.lab.config.sweeps import Sweep
+from posenc_jax.lab.config.sweeps import Sweep, dotted
 from posenc_jax.lab.hosts.exit_status import Interrupted
+from posenc_jax.lab.launch import slices
 from posenc_jax.options import choices_for
 
 INSTALL = 'uv tool install "skypilot[gcp]"'
-
-# Cores or chips that a slice of each generation is sold with, as Google names them.
-_POWERS = tuple(2**k for k in range(3, 12))
-SLICES = {
-    "v2": (8, 32, 128, 256, 512),
-    "v3": (8, 32, 64, 128, 256, 512, 1024, 2048),
-    "v4": _POWERS,
-    "v5litepod": (1, 4, 8, 16, 32, 64, 128, 256),
-    "v5p": _POWERS,
-    "v6e": (1, 4, 8, 16, 32, 64, 128, 256),
-}
-BY_CHIP = ("v5litepod", "v6e")  # whose names count chips; those of others count two cores a chip
-TPUS = [f"{kind}-{size}" for kind, sizes in SLICES.items() for size in sizes]
 
 # MOUNT_CACHED is the mode in which files can be appended to.
 TASK = """\
@@ -52,33 +41,38 @@ setup: |
   python3 -m pip install --quiet --user uv
   python3 -m uv venv --quiet --allow-existing --python {python} ~/posenc
   python3 -m uv pip install -q --python ~/posenc -r requirements.txt -c requirements.txt 'jax[tpu]'
-run: {run}
+{same_text}run: {run}
 """
+
+# Another distribution of the same Python may have other files; numbers of two texts do not compare.
+SAME_TEXT = """\
+  found=$(~/posenc/bin/python -c '{program}')
+  test "$found" = {digest} || {{ echo 'error: this Python has another text of the standard library
+  than the machine that started the sweep; take the task file:PATH' >&2; exit 1; }}
+"""
+DIGEST = "from posenc_jax.lab.tasks import corpus; print(corpus.standard_library_sha256())"
 
 # SkyPilot's own rules, which it applies only when it launches.
 BUCKET = r"^gs://[a-z0-9][a-z0-9._-]{1,61}[a-z0-9](/.*)?$"
 STRATEGIES = ("EAGER_NEXT_REGION", "FAILOVER")
 
 
-def accelerator(tpu: str) -> str:
-    """Returns SkyPilot's name of a TPU: "v6e-8" is "tpu-v6e-8", "v5e-4" is "tpu-v5litepod-4".
-
-    Raises:
-      ValueError: no such TPU; one line with the choices.
-    """
-    name = tpu.removeprefix("tpu-").replace("v5e", "v5litepod")
-    if name not in TPUS:
-        kind = name.split("-")[0]
-        known = [tpu for tpu in TPUS if tpu.startswith(f"{kind}-")] or list(SLICES)
-        raise ValueError(f"--tpu: no TPU {tpu!r}{choices_for(name, known)}")
-    return f"tpu-{name}"
-
-
 def files(
-    sweep: Sweep, folder: Path, *, tpu: str, bucket: str, spot: bool, recovery: str
+    sweep: Sweep,
+    folder: Path,
+    *,
+    tpu: str,
+    bucket: str,
+    spot: bool,
+    recovery: str,
+    text_sha256: str = "",
 ) -> dict[Path, str]:
     """Returns FOLDER/NAME.yaml, a task, for each point, with their texts. The folder of a run is in
     the bucket, so that the run can be resumed on another machine.
+
+    Args:
+      text_sha256: of the standard library's text, if a point reads it: a job whose Python has
+        another text ends before it trains.
 
     Raises:
       ValueError: one line names the flag, the value and the choices.
@@ -89,53 +83,58 @@ def files(
     if not re.match(BUCKET, bucket):
         raise ValueError(f"--bucket: {bucket!r} is no address of a bucket, as gs://NAME/FOLDER is")
     shared = {
-        "accelerators": accelerator(tpu),
+        "accelerators": slices.on_one_host(tpu).accelerator,
         "spot": spot,
         "recovery": recovery,
         "again": Interrupted.status,
         "bucket": bucket,
     }
+    same_text = SAME_TEXT.format(program=DIGEST, digest=text_sha256) if text_sha256 else ""
     found = {}
     for name, point in zip(_names(sweep), sweep.points, strict=True):
         command = sweep.command(point, f"/posenc_runs/{sweep.name}/{point.name}")
         fields = {**shared, "name": name, "run": f"~/posenc/bin/python {shlex.join(command)}"}
         quoted = {key: json.dumps(value, ensure_ascii=False) for key, value in fields.items()}
-        task = TASK.format(**quoted, python=platform.python_version())
+        python = platform.python_version()
+        task = TASK.format(**quoted, python=python, same_text=same_text)
         found[folder / f"{name}.yaml"] = task
     return found
 
 
-def slice_note(tpu: str, rows: int) -> str:
-    """Returns what a slice is, and a warning if it has more chips than there are rows to spread.
-
-    Args:
-      tpu: as of `accelerator`.
-      rows: the most rows that a run of the sweep computes at once: seeds times batch.
-    """
-    kind, size = accelerator(tpu).removeprefix("tpu-").rsplit("-", 1)
-    chips = int(size) // (1 if kind in BY_CHIP else 2)
-    told = f"{tpu}: {chips} chip{'s' * (chips > 1)} for each point"
-    if chips > rows:
-        return f"{told}; warning: a step has {rows} rows, so that {chips - rows} chips stay idle"
-    return told
-
-
-def refuse_data(tasks: Iterable[str], root: Path) -> None:
-    """Refuses tasks whose data does not travel with the repository.
+def refuse_data(configs: Iterable[Mapping[str, Any]], root: Path) -> None:
+    """Refuses configs whose data does not travel with the repository: a file outside of it or one
+    that git ignores, which SkyPilot leaves out, and a set that was prepared on this machine.
 
     Raises:
-      ValueError: one line names the task.
+      ValueError: one line names the field and its value.
     """
-    for task in tasks:
-        kind, _, name = task.partition(":")
-        if kind == "file" and not Path(root, name).resolve().is_relative_to(root.resolve()):
-            raise ValueError(f"config.task.name: {task} lies outside {root}, which is all that "
-                             "travels; copy the file into it")  # fmt: skip
-        if kind == "tfds":
+    for field, value in ((f, v) for config in configs for f, v in dotted(config).items()):
+        if not isinstance(value, str):
+            continue
+        kind, colon, name = value.partition(":")
+        if colon and "tfds" in (kind, name.partition(":")[0]):
             raise ValueError(
-                f"config.task.name: {task} is prepared on this machine and does not travel to a "
+                f"config.{field}: {value} is prepared on this machine and does not travel to a "
                 "cloud machine; take a task with data of its own"
             )
+        path = Path(root, Path(name or value).expanduser())
+        if field.partition(".")[0] == "wandb" or not (colon or "/" in value) or not path.exists():
+            continue
+        if not path.resolve().is_relative_to(root.resolve()):
+            raise ValueError(f"config.{field}: {value} lies outside {root}, which is all that "
+                             "travels; copy it into it")  # fmt: skip
+        if _ignored(path, root):
+            raise ValueError(f"config.{field}: {value} is ignored by git, and SkyPilot copies "
+                             "nothing that is; add it to the repository")  # fmt: skip
+
+
+def _ignored(path: Path, root: Path) -> bool:
+    """Returns whether git leaves the path out of the repository; False without git."""
+    git = shutil.which("git")
+    if not git:
+        return False
+    command = [git, "-C", str(root), "check-ignore", "--quiet", str(path)]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 LOADER = """
