@@ -11,9 +11,9 @@ from posenc_jax.lab.runs.environment import environment
 from posenc_jax.lab.runs.records import TIMES, Record, plain, seed_records
 from posenc_jax.lab.runs.resume import StageCheckpoints
 from posenc_jax.lab.runs.run import Run, send_report
-from posenc_jax.lab.runs.stored import StoredRun, finished, read, run_status
+from posenc_jax.lab.runs.stored import StoredRun, finished, read, run_status, stored_records
 
 __all__ = [
     "TIMES", "Record", "Run", "StageCheckpoints", "StoredRun", "environment", "finished", "plain",
-    "read", "run_status", "seed_records", "send_report",
+    "read", "run_status", "seed_records", "send_report", "stored_records",
 ]  # fmt: skip

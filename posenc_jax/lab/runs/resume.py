@@ -22,7 +22,7 @@ class StageCheckpoints:
     def __init__(self, run: Run, stage: str, steps: int, config: CheckpointConfig):
         self._run, self._stage, self._steps = run, stage, steps
         self._every, self._time = config.seconds, time.monotonic()
-        folder = run.path / "checkpoints" / folder_name(stage)
+        folder = run.path / "checkpoints" / folder_name(stage.replace(" ", "_"))
         self._checkpoints = Checkpoints(folder, config.keep)
         self.step = 0
 

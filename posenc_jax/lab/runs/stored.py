@@ -38,6 +38,16 @@ def read(workdir: str | Path) -> StoredRun:
     return StoredRun(path, config, config.pop("environment", {}), records, summary)
 
 
+def stored_records(workdir: str | Path) -> list[Record]:
+    """Reads the records so far of a run that may still be running; [] if it has none.
+
+    Raises:
+      ValueError: a line is damaged; names it.
+    """
+    path = Path(workdir) / "metrics.jsonl"
+    return parse(path.read_text("utf-8"), path) if path.is_file() else []
+
+
 def finished(folders: Iterable[Path]) -> list[Path]:
     """Returns the folders of runs; a folder that is not a run is replaced by the finished runs
     below it.

@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -19,6 +20,7 @@ from posenc_jax.lab.hosts.tuning import over, pack, unpack
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.runs import StageCheckpoints
 from posenc_jax.lab.tasks.task import Task
+from posenc_jax.lab.training.profile import traced
 from posenc_jax.lab.training.step import INIT, State, optimizer, random_key, train_step
 from posenc_jax.tuning import tuned_for_cpu
 
@@ -36,6 +38,7 @@ def train(
     checkpoints: StageCheckpoints | None = None,
     begun: Callable[[State], None] = lambda state: None,
     validate: Callable[[State, int], None] | None = None,
+    profile: Path | None = None,
 ) -> State:
     """Trains all seeds and returns their final state, stacked.
 
@@ -48,6 +51,7 @@ def train(
         overwrites these arrays.
       validate: called as validate(state, step) at about VALIDATIONS steps, evenly apart, and at the
         last one; the device waits for it.
+      profile: the folder for a trace of the second chunk, or of the only one; see `traced`.
 
     Raises:
       Diverged: names the first step and the seed whose loss or gradient is not finite.
@@ -62,17 +66,21 @@ def train(
     def read_waiting():
         nonlocal started, waiting
         if waiting is not None:
-            metrics = processes.fetch(waiting)
-            read(metrics, time.perf_counter() - started)
+            metrics, waiting = processes.fetch(waiting), None
+            now = time.perf_counter()  # before `read`, which may wait for the next chunk
+            seconds, started = now - started, now
+            read(metrics, seconds)
             refuse_not_finite(metrics, every_seed)
-            started, waiting = time.perf_counter(), None
 
     failpoints.reach("compiling")
     left = chunk_sizes(config.steps, config.chunk)[math.ceil(done / config.chunk) :]
     for n, steps in enumerate(left):
         if task.feed is not None:  # while the device computes the chunk before
             data = _fed(task, config, every_seed, range(done, done + steps))
-        state, metrics = run_chunk(state, data, steps)
+        if profile is not None and n == min(1, len(left) - 1):
+            state, metrics = traced(profile, run_chunk, state, data, steps)
+        else:
+            state, metrics = run_chunk(state, data, steps)
         if n == 0:
             begun(state)
         read_waiting()

@@ -102,6 +102,7 @@ def update(
     return step
 
 
+@jax.named_scope("data")
 def make_batch(task: Task, data: Any, config: TrainConfig, state: State) -> Batch:
     """The batch of one step: sizes uniform in [min_length, length], padded to one width."""
     size_B = jax.random.randint(
@@ -138,6 +139,7 @@ def cross_entropy(logits_BTV: jax.Array, targets_BT: jax.Array) -> jax.Array:
     return jax.nn.logsumexp(logits_BTV, axis=-1) - target_BT
 
 
+@jax.named_scope("update")
 def advance(tx, state: State, loss: jax.Array, grads: Any) -> tuple[State, dict[str, jax.Array]]:
     """The state of one seed after an update, and the metrics {"loss", "grad_norm", "step"}.
 
