@@ -17,6 +17,10 @@ Trained on reviews of 2 to 6 clauses, tested on up to 24. A bag of words is righ
 them. The label is read from the mean over the encoder's outputs, or from the first one. A file has
 a label, a tab and a text in each line; a set of TFDS must be prepared first
 (scripts/prepare_data.py). Their sizes are bytes that are read of each text.
+
+Expect an accuracy at 6 clauses of 0.5 without positions and for shuffled words, of 0.59 to 0.83 for
+`learned`, `sinusoidal` and `alibi`, and of 0.97 to 1.00 for `t5` and `rope`; at 24 clauses 0.8 at
+best. Takes 4 minutes on 2 cores.
 """
 
 from configs import common
@@ -30,7 +34,7 @@ def get_config(argument=""):
         "classification",
         encoding={"name": ",".join(names or (("nope", "rope") if quick else DEFAULT))},
         model={"kind": "encoder", "width": 48, "mlp": 2},
-        train={"length": 3, "min_length": 1, "batch": 64, "steps": 500, "lr": 4e-3, "chunk": 100},
+        train={"length": 3, "min_length": 1, "batch": 64, "steps": 800, "lr": 4e-3, "chunk": 100},
         eval={"lengths": (1, 2, 3, 4, 6, 12), "examples": 512},
     )
     if quick:

@@ -1,8 +1,9 @@
 """Functions that the config files share."""
 
-from typing import Any
+from collections.abc import Container
+from typing import Any, Literal, get_args, get_origin
 
-from ml_collections import ConfigDict
+from ml_collections import ConfigDict, config_dict
 
 import experiments
 from posenc_jax.lab.config import schema
@@ -25,13 +26,41 @@ def config(experiment: str, **fields: Any) -> ConfigDict:
     with inside("config"):
         model = experiments.config_class(experiment)
         whole = schema.check(model, {"experiment": experiment, **fields})
-    return ConfigDict(whole.model_dump())
+    return ConfigDict(_with_types(whole))
+
+
+def _with_types(part: Any) -> dict[str, Any]:
+    """The fields of a schema; one that is None keeps its type, so that it can be set."""
+    found = part.model_dump()
+    for name, field in type(part).model_fields.items():
+        value = getattr(part, name)
+        if hasattr(value, "model_dump"):
+            found[name] = _with_types(value)
+        elif value is None:
+            found[name] = config_dict.placeholder(_plain_type(field.annotation))
+    return found
+
+
+def _plain_type(annotation: Any) -> type:
+    """int of `Annotated[int, ...] | None`, str of `Literal["a", "b"] | None`."""
+    while not isinstance(annotation, type):
+        inner = next(one for one in get_args(annotation) if one is not type(None))
+        annotation = type(inner) if get_origin(annotation) is Literal else inner
+    return annotation
 
 
 def words(argument: str) -> tuple[list[str], bool]:
     """The words of "a,b,quick" without "quick", and whether "quick" is one of them."""
     found = [word.strip() for word in argument.split(",") if word.strip()]
     return [word for word in found if word != "quick"], "quick" in found
+
+
+def pick(words: list[str], choices: Container[str]) -> tuple[str, list[str]]:
+    """The word that is one of the choices, or "", and the other words. FieldError: two of them."""
+    chosen = [word for word in words if word in choices]
+    if len(chosen) > 1:
+        raise FieldError("--config", f"one at a time, not {', '.join(chosen)}")
+    return (chosen or [""])[0], [word for word in words if word not in chosen]
 
 
 def only_quick(argument: str) -> bool:

@@ -13,6 +13,10 @@ the same window or many windows later. It is trained on documents of 4 windows w
 as Transformer-XL is. It reads documents of 16 with that memory, with a cache of all tokens, and
 each window alone, the control. `file:PATH` takes a text, and any other text task will do; then the
 loss by position is in bits per byte.
+
+Expect at 4 windows, with a memory or a cache, 0.99 of the answers with `transformer_xl`, 0.96 with
+`rope` and `alibi`, 0.87 without positions, and at most 0.60 with each window alone; at 16 windows
+0.85 with the memory and 0.88 with the cache (`transformer_xl`). Takes 3 to 4 minutes on 2 cores.
 """
 
 from configs import common
@@ -26,7 +30,7 @@ def get_config(argument=""):
         "long_memory",
         encoding={"name": ",".join(names or (("rope",) if quick else DEFAULT))},
         model={"width": 48, "mlp": 2},
-        train={"length": 64, "batch": 32, "steps": 500, "lr": 4e-3, "warmup": 50, "chunk": 100},
+        train={"length": 64, "batch": 24, "steps": 350, "lr": 4e-3, "warmup": 50, "chunk": 70},
         eval={"lengths": (64, 128, 256), "examples": 128},
     )
     if quick:

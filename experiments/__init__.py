@@ -3,7 +3,8 @@
     config.py  `Config`, the fields; `check(config)`, which refuses what cannot run
     run.py     `measure(config, run)`, which writes records to a `runs.Run` and returns the summary;
                and `sections(stored_run)` if the report is not a table by length
-    document.py  if it has a page in docs/: `document(stored_runs)`, its sentences and sections
+    document.py  if it has a page in docs/: `document(stored_runs)`, its sentences and sections; and
+               `PAGE`, the name of the page, if it is not that of the experiment
 
 A summary with a line `incomplete` ends the run with status 1, after its report is written. The
 module `run` is imported when the experiment runs, so that config files load quickly.
@@ -132,7 +133,7 @@ def show(workdir: str) -> None:
 
 
 def document(found: Sequence["StoredRun"]) -> tuple[str, list[str], list["Section"]]:
-    """The name of the experiment of finished runs, and the sentences and sections of its page.
+    """The name of the page of finished runs, and its sentences and sections.
 
     Raises:
       ValueError: runs of several experiments, of one that has no page, or that make no page.
@@ -143,7 +144,8 @@ def document(found: Sequence["StoredRun"]) -> tuple[str, list[str], list["Sectio
     have = sorted(path.parent.name for path in Path(__file__).parent.glob("*/document.py"))
     if name not in have:
         raise ValueError(f"workdir: {name} has no page in docs/{choices_for(name, have)}")
-    return name, *_module(name, "document").document(found)
+    page = _module(name, "document")
+    return getattr(page, "PAGE", name), *page.document(found)
 
 
 def _module(name: Any, part: str) -> Any:

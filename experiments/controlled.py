@@ -11,9 +11,9 @@ from posenc_jax.lab.config import schema
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.shuffled import shuffled
-from posenc_jax.lab.training.evaluation import Evaluator, records
+from posenc_jax.lab.training.evaluation import Evaluator, Scores, records
 
-More = Callable[[Any, Evaluation], Iterable[runs.Record]]
+More = Callable[[Any, Evaluation, Scores], Iterable[runs.Record]]
 
 
 def measure(config: EncoderConfig, run: runs.Run) -> dict:
@@ -40,11 +40,11 @@ def train_and_test(
     model: Model,
     name: str,
     run: runs.Run,
-    more: More = lambda params, one: (),
+    more: More = lambda params, one, scores: (),
 ) -> None:
     """Trains one encoding, and logs its scores at every length and those of the control.
 
-    more: (params, evaluation) -> further records of an evaluation of examples in order.
+    more: (params, evaluation, scores) -> further records of an evaluation of examples in order.
     """
     evaluator, control = (Evaluator(model, t, limits) for t in (task, shuffled(task)))
     plan = [Evaluation(name, n, evaluator, f"{name}: read at {n}") for n in limits.lengths]
@@ -59,6 +59,6 @@ def train_and_test(
         labels = {"encoding": one.label, "split": "test", "length": one.length}
         run.log(records(scores, task, config.train.steps, config.seed_range, labels))
         if one.evaluator is evaluator:
-            run.log(more(state.params, one))
+            run.log(more(state.params, one, scores))
 
     evaluation_stages(plan, run, evaluate)

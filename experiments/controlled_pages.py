@@ -7,7 +7,7 @@ from functools import partial
 from matplotlib.figure import Figure
 
 from posenc_jax.lab.report import Picture, Section, drawing, length_table, plots, summaries
-from posenc_jax.lab.report.summaries import share
+from posenc_jax.lab.report.summaries import plus_minus, share
 from posenc_jax.lab.runs import StoredRun
 
 _SUFFIX = ", shuffled"
@@ -37,19 +37,25 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
     """
     by_task: dict[str, StoredRun] = {}
     for run in runs:
-        name = ", ".join(map(str, run.config["task"].values()))  # with the options that are set
+        name = _task_name(run.config["task"])
         if by_task.setdefault(name, run) is not run:
             raise ValueError(f"workdir: {by_task[name].path} and {run.path} are both on {name}")
     said = [f"Task {name}: {' '.join(findings(run.summary))}" for name, run in by_task.items()]
     return said, [_of_task(name, run) for name, run in by_task.items()]
 
 
+def _task_name(task: Mapping) -> str:
+    """The task with the options that are set: "canvas, what, patch 4"."""
+    words = [value for key, value in task.items() if key != "name" and isinstance(value, str)]
+    numbers = [f"{key} {value}" for key, value in task.items() if not isinstance(value, str)]
+    return ", ".join([task["name"], *words, *numbers])
+
+
 def _of_task(name: str, run: StoredRun) -> Section:
     plain, stem = in_order(run.summary), re.sub(r"\W+", "_", name) + "_"
-    caption = "Lines are means over seeds, dots are seeds; dotted: the trained length."
     return Section(name, [
         length_table.results(plain),
-        Picture(f"{stem}by_length", partial(plots.by_length, plain), caption),
+        plots.picture_by_length(f"{stem}by_length", plain),
         _control(stem, run.summary),
         *_translations(run),
         Section(f"{name}: every seed", [length_table.every_seed(run.summary)], folded=True),
@@ -74,30 +80,32 @@ def in_order(summary: Mapping) -> dict:
 
 def findings(summary: Mapping) -> list[str]:
     """Sentences made from the numbers: at the trained length, shuffled, at the longest length."""
-    trained, metric = summary["train_length"], summaries.label(summary["metric"])
-    longest = max(summaries.lengths(summary))
-    choose = min if summary["metric_better"] == "lower" else max
-    plain = in_order(summary)["results"]
-    at = lambda length: {n: row[str(length)] for n, row in plain.items() if str(length) in row}
-    best = lambda found: choose(found, key=lambda name: found[name]["mean"])
-    first = best(found := at(trained))
-    floors = "; ".join(f"{n} {value:.3f}" for n, value in summary["baselines"].items())
-    lines = [
-        f"At the trained length, {trained}, the best encoding is {first}: {metric} "
-        f"{share(found[first])}" + (f" ({floors})." if floors else ".")
-    ]
-    falls = {n: abs(cell["mean"] - _shuffled(summary, n)["mean"]) for n, cell in found.items()}
-    told = {n: fall for n, fall in falls.items() if n != "nope"}
-    if told:
-        least = min(told, key=lambda name: told[name])
-        without = f"; without positions by {falls['nope']:.3f}" if "nope" in falls else ""
-        lines.append(
-            f"Shuffled tokens change {metric} by {told[least]:.3f} ({least}) or more{without}."
-        )
-    if longest > trained and (far := at(longest)):
-        last = best(far)
-        lines.append(f"At the longest length, {longest}, the best is {last}: {share(far[last])}.")
+    trained, longest = summary["train_length"], max(summaries.lengths(summary))
+    plain, unit = in_order(summary), summaries.size_unit(summary)
+    metric = summaries.label(summary["metric"])
+    known = "; ".join(f"{name} {value:.3f}" for name, value in summary["baselines"].items())
+    lines = [f"At the trained length, {trained} {unit}, {metric}{f' ({known})' if known else ''}: "
+             f"{_ranked(plain, trained)}."]  # fmt: skip
+    first, cells = summaries.leaders(plain, trained)[0], plain["results"]
+    whole = {n: row[str(trained)] for n, row in cells.items() if str(trained) in row}
+    falls = [f"{name} from {cell['mean']:.3f} to {_shuffled(summary, name)['mean']:.3f}"
+             for name, cell in whole.items() if name in (first, "nope")]  # fmt: skip
+    lines.append(f"Shuffled tokens take {' and '.join(falls)}.")
+    if longest > trained and any(str(longest) in row for row in cells.values()):
+        lines.append(f"At the longest length, {longest} {unit}: {_ranked(plain, longest)}.")
     return lines
+
+
+def _ranked(summary: Mapping, length: int) -> str:
+    """The best method, and those whose interval over seeds meets its own."""
+    first, *near = summaries.leaders(summary, length)
+    cell = summary["results"][first][str(length)]
+    shown = (share if summaries.is_share(summary["metric"]) else plus_minus)(cell)
+    measured = sum(str(length) in row for row in summary["results"].values())
+    if len(near) + 1 == measured > 1:
+        return f"no encoding is told apart from the others; the best mean, of {first}, is {shown}"
+    return f"{first} is best with {shown}" + (f", not told apart from {', '.join(near)}" if near
+                                              else "")  # fmt: skip
 
 
 def _shuffled(summary: Mapping, name: str) -> Mapping:
@@ -147,6 +155,8 @@ def control(
     values = [value for both in rows.values() for cell in both for value in cell["seeds"]]
     axes.set_xlim(0, 1.02 * max(1.0, *values))
     axes.set_xlabel(metric)
-    title = f"{metric.split(' (')[0].capitalize()} with and without {what}"
-    drawing.title_with_legend(figure, title, columns=2)
+    moved = max(rows, key=lambda name: abs(rows[name][0]["mean"] - rows[name][1]["mean"]))
+    own, other = (cell["mean"] for cell in rows[moved])
+    title = f"{what.capitalize()} take the {metric.split(' (')[0]} of {moved}"
+    drawing.title_with_legend(figure, f"{title} from {own:.2f} to {other:.2f}", columns=2)
     return figure

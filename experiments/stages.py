@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from posenc_jax.lab import report, runs, tasks
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.hosts import failpoints, signals
+from posenc_jax.lab.hosts.files import folder_name
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.training.evaluation import DoesNotFit, Evaluator, records
 from posenc_jax.lab.training.loop import train
@@ -20,11 +21,15 @@ from posenc_jax.lab.training.step import State, schedule
 
 
 class Evaluation(NamedTuple):
-    """The evaluation of trained weights at one length; `label` is the encoding in its records."""
+    """The evaluation of trained weights at one length; `label` is the encoding in its records.
+
+    evaluator: called as (params, length); its `compile`, with the same arguments, may run earlier,
+      in a thread.
+    """
 
     label: str
     length: int
-    evaluator: Evaluator
+    evaluator: Any
     stage: str
 
 
@@ -73,6 +78,7 @@ def train_stage(
                 ahead.submit(one.evaluator.compile, params, one.length)
 
     print(_described(config, model, task, name), flush=True)
+    profile = run.path / "profile" / folder_name(name) if config.profile else None
     steps, ahead = config.train.steps, ThreadPoolExecutor(1, "compiling")
     with (
         runs.StageCheckpoints(run, name, steps, config.checkpoint) as checkpoints,
@@ -81,7 +87,7 @@ def train_stage(
         try:
             state = train(
                 model, task, config.train, config.seeds, config.first_seed,
-                config.model.masks.loss, log, checkpoints, compile_ahead, validate,
+                config.model.masks.loss, log, checkpoints, compile_ahead, validate, profile,
             )  # fmt: skip
         finally:  # an error in compiling is raised again by the evaluation
             ahead.shutdown(wait=False, cancel_futures=True)

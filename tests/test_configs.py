@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from ml_collections import ConfigDict
 
 import experiments
 from experiments.length_extrapolation import run as length_extrapolation
@@ -59,6 +60,26 @@ def test_quick_variant_ends_in_a_report(stem, tmp_path, capsys):
 def test_a_config_is_data_and_says_how_to_run_it(stem):
     module = importlib.import_module(f"configs.{stem}")
     assert f"--config=configs/{stem}.py" in module.__doc__
+
+
+def leaves(config, above=""):
+    """The dotted names of a config's fields, with their types."""
+    for name in config:
+        kind = config.get_type(name)
+        if kind is ConfigDict:
+            yield from leaves(config[name], f"{above}{name}.")
+        else:
+            yield f"{above}{name}", kind
+
+
+@pytest.mark.parametrize("stem", FILES)
+def test_a_field_that_is_not_set_has_a_type_by_which_it_can_be_set(stem):
+    """absl refuses to set a field of the type of None."""
+    config = importlib.import_module(f"configs.{stem}").get_config()
+    assert [name for name, kind in leaves(config) if kind is type(None)] == []
+    bare = ConfigDict(config.to_dict())
+    unset = [name for name, kind in leaves(bare) if kind is type(None)]
+    assert unset or stem == "published", "control: the same fields without their types"
 
 
 def test_a_new_method_needs_one_function_and_one_line(tmp_path, monkeypatch, capsys):

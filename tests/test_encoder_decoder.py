@@ -16,7 +16,7 @@ from posenc_jax.lab.tasks.task import Pair
 from posenc_jax.layout import full, layout
 from tests.catalogue import VOCAB, gap, stir, tokens
 
-SOURCE, TARGET = 9, 12  # tokens on either side
+BATCH, SOURCE, TARGET = 4, 9, 12  # rows, and tokens on either side
 CONFIG = ModelConfig(kind="encoder_decoder", width=16, heads=2, layers=1, mlp=2)
 # Encodings of the encoder, of the decoder, and of cross-attention.
 NAMES = ("nope nope nope", "sinusoidal sinusoidal nope", "rope rope rope", "t5 t5 t5",
@@ -38,11 +38,11 @@ def model(names: str = "rope rope rope", seed: int = 0, **changes):
     return built, params
 
 
-def pair(seed: int, batch: int = 2) -> Pair:
+def pair(seed: int, batch: int = BATCH) -> Pair:
     return Pair(tokens(seed, batch, SOURCE), tokens(seed + 100, batch, TARGET))
 
 
-def whole(batch: int = 2) -> Pair:
+def whole(batch: int = BATCH) -> Pair:
     return Pair(full(batch, SOURCE), full(batch, TARGET))
 
 
@@ -51,7 +51,7 @@ def test_causal(names):
     """A later target token changes no earlier output, to the bit; a later source token does."""
     m, params = model(names)
     ids, at = pair(1), whole()
-    late = ids._replace(target=ids.target.at[:, 8:].set(tokens(2)[:, 8:TARGET]))
+    late = ids._replace(target=ids.target.at[:, 8:].set(tokens(2, BATCH)[:, 8:TARGET]))
     before, after = m.apply(params, ids, at), m.apply(params, late, at)
     assert gap(before[:, :8], after[:, :8]) == 0.0
     assert gap(before[:, 8:], after[:, 8:]) > 1e-3, "control"
@@ -76,7 +76,7 @@ def test_padding(names):
     real = segment.target > 0
     one, two = (pair(seed, batch=1) for seed in (3, 4))
     put = lambda ids, other, at: (
-        jnp.tile(other, (4, 1)).at[at > 0].set(jnp.tile(ids[0, : at[0].sum()], 4))
+        jnp.tile(other, (BATCH, 1)).at[at > 0].set(jnp.tile(ids[0, : at[0].sum()], BATCH))
     )
     ids = Pair(*map(put, one, two, segment))
     noise = Pair(*map(put, one, pair(5, batch=1), segment))
@@ -108,7 +108,8 @@ def test_padding(names):
 @pytest.mark.parametrize("names", NAMES)
 def test_blockwise_dense_and_decoded_agree(names):
     m, params = model(names)
-    segment = Pair(sides(SOURCE, 3, [False, True]), sides(TARGET, 4, [False, True]))
+    left = [False, True] * 2
+    segment = Pair(sides(SOURCE, 3, left), sides(TARGET, 4, left))
     ids, at = pair(6), Pair(*map(layout, map(jnp.asarray, segment)))
     dense = m.apply(params, ids, at, form="dense")
     assert gap(dense, m.apply(params, ids, at, form="blockwise", block=4)) < 1e-5
@@ -132,14 +133,14 @@ def test_packed_pairs(names):
     """Each pair is as if alone, and a change of one leaves the other, to the bit."""
     m, params = model(names)
     ids, other = pair(8), pair(9)
-    segments = Pair(jnp.array([[1] * 4 + [2] * 5] * 2), jnp.array([[1] * 5 + [2] * 7] * 2))
+    segments = Pair(jnp.array([[1] * 4 + [2] * 5] * BATCH), jnp.array([[1] * 5 + [2] * 7] * BATCH))
     at = Pair(*map(layout, segments))
     out = m.apply(params, ids, at)
     first = Pair(*(jnp.where(s == 1, b, a) for s, a, b in zip(segments, ids, other, strict=True)))
     assert gap(out[:, 5:], m.apply(params, first, at)[:, 5:]) == 0.0
     assert gap(out[:, :5], m.apply(params, first, at)[:, :5]) > 1e-3, "control"
     second = Pair(ids.source[:, 4:], ids.target[:, 5:])
-    assert gap(out[:, 5:], m.apply(params, second, Pair(full(2, 5), full(2, 7)))) < 1e-5
+    assert gap(out[:, 5:], m.apply(params, second, Pair(full(BATCH, 5), full(BATCH, 7)))) < 1e-5
     crossed = at._replace(source=layout(3 - segments.source))
     assert gap(out[:, 5:], m.apply(params, ids, crossed)[:, 5:]) > 1e-3, "control: the other source"
 
@@ -183,7 +184,7 @@ def test_drawn_positions_are_of_each_side():
 
 def test_layers_in_one_program_and_with_less_memory():
     """Scanned on accelerators, or with `remat`: the same gradient, which reaches every matrix."""
-    m, params = model("rope fire t5", layers=3, kv_heads=1, sinks=True)
+    m, params = model("rope fire t5", layers=2, kv_heads=1, sinks=True)
     ids, at = pair(13), whole()
 
     def gradient(params, **options):
@@ -204,10 +205,10 @@ def test_an_encoder_of_vectors():
     """The source may be vectors, such as patches of an image."""
     m = transformer.build(CONFIG, Encodings(make("rope"), make("rope")), VOCAB, features=5)
     params, at = m.init(jax.random.key(0)), whole()
-    patches = jax.random.normal(jax.random.key(1), (2, SOURCE, 5))
+    patches = jax.random.normal(jax.random.key(1), (BATCH, SOURCE, 5))
     ids = Pair(patches, pair(14).target)
     out = m.apply(params, ids, at)
-    assert out.shape == (2, TARGET, VOCAB)
+    assert out.shape == (BATCH, TARGET, VOCAB)
     assert gap(out, m.apply(params, ids._replace(source=-patches), at)) > 1e-3
 
 

@@ -68,7 +68,7 @@ def spliced(bases):
 
 
 def watched(tokens):
-    """(number and column of the digit, its second, tones, words) of a clip."""
+    """(number and column of the digit, its seconds, tones, words) of a clip."""
     *stream, first, second = tokens
     count, frames, tones = len(stream) // 10, [], []
     while stream:
@@ -76,23 +76,30 @@ def watched(tokens):
         for _ in range(now):
             frames, stream = [*frames, stream[:9]], stream[9:]
         tones, stream = [*tones, *(tone - SYMBOL - 11 for tone in stream[:now])], stream[now:]
-    ((at, patch, digit),) = [
-        (at, i, token)
+    seen = [
+        (at, patch // 3, patch % 3, token - SYMBOL - 1)
         for at, frame in enumerate(frames)
-        for i, token in enumerate(frame)
+        for patch, token in enumerate(frame)
         if token != SYMBOL
     ]
-    words = [word - SYMBOL - 19 for word in (first, second)]
-    return (digit - SYMBOL - 1, patch), at, tones, words
+    seconds, rows, columns, digits = (list(of) for of in zip(*seen, strict=True))
+    assert len(set(digits)) == len(set(columns)) == 1
+    assert 2 <= len(seen) <= 3
+    assert seconds == [*range(seconds[0], seconds[0] + len(seen))]
+    assert rows in ([0, 1, 2][: len(seen)], [2, 1, 0][: len(seen)])
+    assert len(seen) == 3 or seconds[-1] == count - 1
+    words = [word - SYMBOL - 20 for word in (first, second)]
+    return (digits[0], columns[0], rows), seconds, tones, words
 
 
 def answered(tokens, question="tone"):
-    (digit, patch), at, tones, (first, second) = watched(tokens)
+    (digit, column, _), seconds, tones, (first, second) = watched(tokens)
     if question == "order":
         assert first != second
         assert digit in (first, second)
         return int(digit == first)
-    return tones[at] if question == "tone" else patch % 3
+    assert first == second == -1
+    return tones[seconds[0]] if question == "tone" else column
 
 
 SOLVED = {
@@ -107,17 +114,17 @@ def compiled(function):
 
 
 @functools.cache
-def drawn(name, more=0):
-    """16 examples of each of three sizes: in training, and of the test split."""
+def drawn(name):
+    """16 examples of each of three sizes: in training, in another width, and of the test split."""
     task = tasks.make(name)
     size_B = jnp.repeat(task.least + jnp.asarray([0, 1, 4], jnp.int32), 16)
-    width, index_B = task.width(task.least + 4) + more, jnp.arange(48, dtype=jnp.int32)
+    width, index_B = task.width(task.least + 4), jnp.arange(48, dtype=jnp.int32)
 
-    def both(key):
-        test = task.numbered((), index_B, size_B, width, "test")
-        return task.sample((), key, size_B, width), test
+    def every(key):
+        train, wide = (task.sample((), key, size_B, width + more) for more in (0, 7))
+        return train, wide, task.numbered((), index_B, size_B, width, "test")
 
-    return task, jax.device_get(compiled(both)(jax.random.key(1)))
+    return task, jax.device_get(compiled(every)(jax.random.key(1)))
 
 
 def rows(batch):
@@ -132,14 +139,13 @@ def rows(batch):
         yield tokens[inside][1:].tolist(), targets
 
 
-@pytest.mark.parametrize("name", tasks.WHOLE)
+@pytest.mark.parametrize("name", [*tasks.WHOLE, *tasks.CLIPS])
 def test_answers_are_those_of_plain_python(name):
-    task, (train, test) = drawn(name)
+    task, (train, wide, test) = drawn(name)
     solve, found = SOLVED[name], [*rows(train), *rows(test)]
     assert all(solve(tokens) == answer for tokens, answer in found)
     assert len({str(tokens) for tokens, _ in found}) > 80
-    wider = [*rows(drawn(name, 7)[1][0])]
-    assert wider == [*rows(train)], "in another width as well"
+    assert [*rows(wide)] == [*rows(train)], "in another width as well"
     if name in LABELLED:  # with two labels
         share = np.mean([answer for _, answer in found])
         assert abs(share - 0.5) < 0.2
@@ -168,14 +174,15 @@ def test_clips_have_three_questions_and_positions():
     tone_T = (tokens_T >= SYMBOL + 11) & (tokens_T < SYMBOL + 19)
     assert pos_T3[tone_T].tolist() == [[second] * 3 for second in range(1, 6)]
     digit_T = (tokens_T > SYMBOL) & (tokens_T < SYMBOL + 11)
-    (_, patch), at, _, _ = watched(tokens_T[1:-2].tolist())
-    assert pos_T3[digit_T].tolist() == [[1 + at, 1 + patch // 3, 1 + patch % 3]]
+    (_, column, rows_at), seconds, _, _ = watched(tokens_T[1:53].tolist())
+    wanted = [[1 + t, 1 + row, 1 + column] for t, row in zip(seconds, rows_at, strict=True)]
+    assert pos_T3[digit_T].tolist() == wanted
     assert batches["order"].layout.pos_BT[0][tone_T].tolist() == [1, 2, 3, 4, 5]
     assert batches["tone"].layout.pos_BT[0][:54].tolist() == [*range(53), 0]
 
 
 def test_a_review_has_a_twin_with_the_same_words_and_the_other_verdict():
-    _, (train, _) = drawn("negation")
+    _, (train, *_) = drawn("negation")
     for words, label in rows(train):
         praise = [i for i, word in enumerate(words) if SYMBOL + 16 <= word < SYMBOL + 24]
         blame = [i for i, word in enumerate(words) if word >= SYMBOL + 24]
@@ -319,8 +326,13 @@ def test_it_ends_in_a_report_and_a_page(run):
     stored = runs.read(workdir)
     name, said, sections = experiments.document([stored])
     assert name == "dna"
-    assert said[0].startswith("Task reading_frame: At the trained length, 12, the best encoding is")
-    assert "without positions by" in said[0]
+    assert said[0].startswith(
+        "Task reading_frame: At the trained length, 12 codons, token accuracy"
+    )
+    for name in ("nope", "sinusoidal"):
+        plain, shuffled = (summary["results"][row]["12"]["mean"]
+                           for row in (name, f"{name}, shuffled"))  # fmt: skip
+        assert f"{name} from {plain:.3f} to {shuffled:.3f}" in said[0]
     assert sections[0].title == "reading_frame"
     with pytest.raises(ValueError, match="are both on reading_frame"):
         experiments.document([stored, stored._replace(path=workdir / "again")])
@@ -343,6 +355,8 @@ def test_a_run_on_labels_of_own_texts(tmp_path):
         ("classification", {"model.kind": "decoder"}, ["model.kind", "decoder", "encoder"]),
         ("classification", {"task.name": "copy"}, ["task.name", "copy", "negation", "labels:PATH"]),
         ("classification", {"task.name": "splice"}, ["task.name", "splice", "hides tokens"]),
+        ("classification", {"task.name": "clips"}, ["task.name", "a task of clips", "negation"]),
+        ("dna", {"task.name": "clips"}, ["task.name", "a task of clips", "spacing"]),
         ("classification", {"task.name": "negatoin"}, ["task.name", "did you mean negation"]),
         ("classification", {"task.word": 3}, ["task.word", "its options: words"]),
         ("classification", {"pooling": "last"}, ["pooling", "'last'", "mean"]),

@@ -161,6 +161,10 @@ def test_it_ends_in_a_report(run):
     said = " ".join(part for part in sections[0].parts if isinstance(part, str))
     assert "Shuffled patches, the control: with positions accuracy falls by 0." in said
     assert "4 × 4 shuffled" in sections[1].parts[0].columns
+    name, said, parts = experiments.document([runs.read(workdir)])
+    assert (name, len(said)) == ("images", 3)
+    assert "enlarged to 8 x 8 patches" in said[2]
+    assert parts[0].title == "Accuracy"
 
 
 @pytest.mark.browser
@@ -180,7 +184,7 @@ def test_a_browser_shows_the_pictures(run, tmp_path):
         ("model.kind", "decoder", "config.model.kind: 'decoder' reads patches in order"),
         ("task.order", "line", "config.task.order: each method gets its own order"),
         ("task.patch", 3, "config.task.patch: 3 does not divide the 8 pixels of digits; choices:"),
-        ("task.name", "copy", "config.task.name: copy is not a task of images; choices: digits"),
+        ("task.name", "copy", "config.task.name: copy is a task of token after token; choices:"),
         ("eval.lengths", (8,), "config.eval.lengths: must hold the trained one, 4"),
         ("eval.lengths", (3, 4), "config.eval.lengths: 3 is not a size of task digits; 4 or more"),
         ("encoding.name", "mrope", "encoding.name: mrope reads positions of 3 axes"),

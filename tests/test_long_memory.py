@@ -1,6 +1,7 @@
 """Documents of many windows: the task, the three ways of reading, the experiment."""
 
 import json
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -8,15 +9,17 @@ import numpy as np
 import pytest
 
 import experiments
+from experiments.long_memory import pages
 from experiments.long_memory.reading import WAYS, reader
 from posenc_jax import make
-from posenc_jax.lab import runs, tasks
+from posenc_jax.lab import report, runs, tasks
 from posenc_jax.lab.config.schema import ModelConfig
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.tasks.recall import lookup_distance
 from posenc_jax.lab.tasks.task import BOS, SYMBOL
 from posenc_jax.layout import full
 from tests.refusing import config_of, refused
+from tests.report_runs import record
 
 KEYS, VALUES = 6, 4
 QUERY = SYMBOL + KEYS * VALUES
@@ -108,6 +111,18 @@ def test_the_experiment_runs_to_its_report_and_page(tmp_path):
     assert name == "long_memory"
     assert said[1].startswith("Token accuracy, 4 windows, the best of each way: rope, memory")
     assert [section.title for section in sections] == ["Results", "Figures"]
+
+
+def test_what_follows_is_said_of_bits_as_of_shares():
+    def said(metric, value):
+        found = [record(seed, f"rope, {way}", length, value + seed / 10, metric=metric)
+                 for way in WAYS for length in (32, 64) for seed in range(3)]  # fmt: skip
+        summary = report.summarise(found, metric=metric, train_length=32)
+        return pages.findings(SimpleNamespace(config={"window": 16}, summary=summary))[0]
+
+    assert said("bits_per_byte", 7.7).startswith("Bits per byte, 2 windows, the best of each way: ")
+    assert "rope, memory 7.800 ±0.248; rope, cache" in said("bits_per_byte", 7.7)
+    assert "rope, memory 0.800 (" in said("token_accuracy", 0.7)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 """Positions of mixed streams: worked examples, and the order of sound and picture."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from posenc_jax import Dims, attend, frame, make, per_layer
 from posenc_jax.encoding import place
 from posenc_jax.encodings.multimodal_ids import (
     Audio,
@@ -15,7 +17,7 @@ from posenc_jax.encodings.multimodal_ids import (
     positions,
 )
 from posenc_jax.encodings.rotary_axes import tmrope
-from tests.catalogue import standing
+from tests.catalogue import gap, standing
 
 
 def test_text_counts_up_in_all_axes():
@@ -176,3 +178,27 @@ def test_refused_parts(part, message):
 def test_refused_rate():
     with pytest.raises(ValueError, match=r"^rate, chunk: 0, 2 must be positive"):
         ids([Text(1)], rate=0)
+
+
+def test_layers_read_circle_ids_or_those_of_the_grid():
+    """The recipe in `circle_ids`: each layer is `mrope` at the ids of its kind."""
+    parts = [Text(2), Image(2, 3), Text(1)]
+    circle, grid = (
+        jnp.asarray(f, jnp.float32)[None] for f in (circle_ids(parts, 5.0, 0.5), ids(parts))
+    )
+
+    def reading(columns):
+        place = lambda key, at: tuple(jnp.moveaxis(at.pos_BT[..., columns], -1, 0))
+        return make("mrope")._replace(place=place)
+
+    encoding = per_layer([reading(slice(0, 3)), reading(slice(3, 6))])
+    q, k, v = np.random.default_rng(0).normal(size=(3, 1, 9, 2, 8)).astype(np.float32)
+    dims = Dims(16, 2, 8, 2)
+    attended = lambda encoding, params, pos, layer: attend(
+        q, k, v, frame(encoding, params, standing(pos), dims).layer(layer)
+    )
+    both = jnp.concatenate([circle, grid], axis=-1)
+    found = [attended(encoding, ({}, {}), both, layer) for layer in (0, 1)]
+    wanted = [attended(make("mrope"), {}, pos, 0) for pos in (circle, grid)]
+    assert max(map(gap, found, wanted)) < 1e-6
+    assert gap(*found) > 1e-3, "control: the layers differ"

@@ -4,7 +4,8 @@ Letters of shapes: G groups of documents, E distances in windows, from 0 on; S s
 """
 
 import math
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -41,35 +42,66 @@ def metric_of(task: Task) -> str:
     return "bits_per_byte" if task.metric == "bits_per_byte" else "token_accuracy"
 
 
-def sums(config: Config, task: Task, model: Model, params: Any) -> Sums:
-    """The sums over test documents of the longest length; leaves of params and result lead with S.
+class Documents:
+    """Sums over the test documents of the longest length, which are read in every way.
 
-    A distance is that between a query of `lookup` and the assignment of its key.
+    One program reads each document in all ways, so that documents are made once.
+    `compile` may run earlier, in a thread.
     """
-    size = max(config.eval.lengths)
-    width = int(task.width(size))
-    rows = max(1, config.eval.tokens // width)
-    documents = min(task.examples(size) or config.eval.examples, config.eval.examples)
-    index_GB = np.arange(math.ceil(documents / rows) * rows, dtype=np.int32).reshape(-1, rows)
 
-    def one(data, index_GB, params):
-        group = partial(_of_group, config, task, model, params, data, documents, size, width)
-        return jax.tree.map(lambda x: x.sum(axis=0), jax.lax.map(group, index_GB))
+    def __init__(self, config: Config, task: Task, models: Mapping[str, Model]):
+        """models: of each way, with one tree of weights."""
+        self._config, self._task, self._models = config, task, models
+        self._program: Any = None
+        self._compiling = threading.Lock()
 
-    run = jax.jit(
-        lambda params, data, index_GB: over_seeds(one, params, given=(data, index_GB)),
-        out_shardings=replicated(),
-    )
-    return fetch(run(params, task.data, index_GB))
+    def compile(self, params: Any, length: int) -> Any:
+        """The program, compiled at the first call; params as of `Evaluator.compile`."""
+        run = jax.jit(partial(self._sums, length), out_shardings=replicated())
+        with self._compiling:
+            if self._program is None:
+                given = params, self._task.data, self._index_GB(length)
+                self._program = run.lower(*given).compile()
+            return self._program
+
+    def __call__(self, params: Any, length: int) -> dict[str, Sums]:
+        """The sums of each way; leaves of `params` and of the result lead with S."""
+        program = self.compile(params, length)
+        return fetch(program(params, self._task.data, self._index_GB(length)))
+
+    def _index_GB(self, length: int) -> np.ndarray:
+        """The numbers of the documents, in groups; there are `_documents(length)`."""
+        rows = max(1, self._config.eval.tokens // int(self._task.width(length)))
+        groups = math.ceil(self._documents(length) / rows)
+        return np.arange(groups * rows, dtype=np.int32).reshape(groups, rows)
+
+    def _documents(self, length: int) -> int:
+        count = self._config.eval.examples
+        return min(self._task.examples(length) or count, count)
+
+    def _sums(self, length, params, data, index_GB):
+        def one(data, index_GB, params):
+            group = partial(self._of_group, length, params, data)
+            return jax.tree.map(lambda x: x.sum(axis=0), jax.lax.map(group, index_GB))
+
+        return over_seeds(one, params, given=(data, index_GB))
+
+    def _of_group(self, length, params, data, index_B) -> dict[str, Sums]:
+        batch = self._task.test(data, index_B, jnp.int32(length), int(self._task.width(length)))
+        counts_B = (index_B < self._documents(length)).astype(jnp.float32)
+        batch = batch._replace(weights_BT=batch.weights_BT * counts_B[:, None])
+        apply = lambda model: model.apply(params, batch.tokens_BT, batch.layout)
+        return {
+            way: _scored(self._config, batch, apply(model)) for way, model in self._models.items()
+        }
 
 
-def _of_group(config, task, model, params, data, documents, size, width, index_B) -> Sums:
-    batch = task.test(data, index_B, jnp.int32(size), width)
-    weight_BT = batch.weights_BT * (index_B < documents).astype(jnp.float32)[:, None]
-    logits_BTV = model.apply(params, batch.tokens_BT, batch.layout)
+def _scored(config: Config, batch: Batch, logits_BTV: jax.Array) -> Sums:
+    weight_BT = batch.weights_BT
     loss_BT = cross_entropy(logits_BTV, batch.targets_BT) * weight_BT
     right_BT = jnp.where(logits_BTV.argmax(axis=-1) == batch.targets_BT, weight_BT, 0.0)
-    back_BTE = jax.nn.one_hot(_distance(config, batch) // config.window, width // config.window)
+    windows = weight_BT.shape[1] // config.window
+    back_BTE = jax.nn.one_hot(_distance(config, batch) // config.window, windows)
     by_distance = lambda x_BT: jnp.einsum("bt,bte->e", x_BT, back_BTE)
     return Sums(
         loss_BT.sum(axis=0), right_BT.sum(axis=0), weight_BT.sum(axis=0),

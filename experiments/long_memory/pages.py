@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from experiments.long_memory.reading import WAYS
 from posenc_jax.lab.report import Picture, Section, drawing, length_table, summaries
-from posenc_jax.lab.report.summaries import lead, only, share
+from posenc_jax.lab.report.summaries import lead, only, plus_minus, share
 from posenc_jax.lab.runs import StoredRun
 
 
@@ -47,13 +47,14 @@ def findings(run: StoredRun) -> list[str]:
     summary = run.summary
     choose = min if summary["metric_better"] == "lower" else max
     metric, lines = summaries.label(summary["metric"]), []
+    shown = share if summaries.is_share(summary["metric"]) else plus_minus
     longest = max(summaries.lengths(summary))
     for length in dict.fromkeys((summary["train_length"], longest)):
         parts = []
         for way in WAYS:
             cells = {n: c[str(length)] for n, c in summary["results"].items() if n.endswith(way)}
             best = choose(cells, key=lambda name: cells[name]["mean"])
-            parts.append(f"{best} {share(cells[best])}")
+            parts.append(f"{best} {shown(cells[best])}")
         windows = length // run.config["window"]
         lines.append(f"{metric}, {windows} windows, the best of each way: {'; '.join(parts)}.")
     return [line[:1].upper() + line[1:] for line in lines]
@@ -64,41 +65,47 @@ def _pictures(run: StoredRun) -> list[Picture]:
     found = [
         Picture("by_window", partial(_panels, run, "loss", "position"),
                 f"Loss in each window of {window} tokens, a panel for each way of reading: lines "
-                "are means over seeds. The dotted line is the trained length."),
+                "are means over seeds, bands 95% intervals. The dotted line is the trained "
+                "length."),
     ]  # fmt: skip
     if any(record["metric"] == "recall" for record in run.records):
         found.append(
             Picture("by_distance", partial(_panels, run, "recall", "distance"),
                     "Right answers by the distance at which the key was shown before, in ranges of "
-                    f"{window} tokens. The dotted line is the memory."),
+                    f"{window} tokens; bands are 95% intervals. The dotted line is the memory."),
         )  # fmt: skip
     return found
 
 
 def _panels(run: StoredRun, metric: str, axis: str) -> Figure:
     """A metric by place or distance in windows: a panel for each way, a line for each method."""
-    window = run.config["window"]
-    at = run.config["memory"] if axis == "distance" else run.summary["train_length"]
+    window, places = run.config["window"], axis == "position"
+    at = run.summary["train_length"] if places else run.config["memory"]
     wanted = [r for r in run.records if r["metric"] == metric and axis in r["labels"]]
     by_row = summaries.by_label(wanted, "encoding")
     names = list(dict.fromkeys(label.rpartition(", ")[0] for label in by_row))
     styles = drawing.line_styles(names)
     figure = Figure(figsize=(8, 3.9))
-    panels = figure.subplots(1, len(WAYS), sharey=True)
+    panels, ends = figure.subplots(1, len(WAYS), sharey=True), {}
     for axes, way in zip(panels, WAYS, strict=True):
         for name in names:
             curve = summaries.curve(by_row.get(row(name, way), []), axis)
-            x = [place / window for place in curve]
-            style = {**styles[name], "marker": ""}
-            axes.plot(
-                x, [np.mean(list(own.values())) for own in curve.values()], label=name, **style
-            )
+            x = [place / window + places for place in curve]  # the first window is number 1
             seeds = [list(own.values()) for own in curve.values()]
-            drawing.shade_interval(axes, x, seeds, style["color"])
-        drawing.trained_line(axes, at / window)
+            mean = [float(np.mean(own)) for own in seeds]
+            axes.plot(x, mean, label=name, **{**styles[name], "marker": ""})
+            if len(names) <= drawing.BANDS:
+                of = summaries.interval_of(metric)
+                drawing.shade_interval(axes, x, seeds, styles[name]["color"], of)
+            ends |= {row(name, way): mean[-1]} if mean else {}
+        drawing.trained_line(axes, at / window + places / 2)  # between two windows
         axes.set_title(way)
+    if summaries.is_share(metric):
+        panels[0].set_ylim(-0.03, 1.03)
     panels[0].set_ylabel(summaries.axis_label(metric))
-    figure.supxlabel(f"{axis} (windows)", fontsize="medium")
-    title = f"{summaries.label(metric).capitalize()} by {axis}"
-    drawing.title_with_legend(figure, title, columns=6)
+    figure.supxlabel("window" if places else "distance (windows)", fontsize="medium")
+    best = min(ends, key=ends.__getitem__) if places else max(ends, key=ends.__getitem__)
+    where = "lowest in the last window" if places else "highest at the longest distance"
+    title = f"{summaries.label(metric).capitalize()} by {'window' if places else axis}"
+    drawing.title_with_legend(figure, f"{title}: {where} with {best}", columns=6)
     return figure

@@ -16,24 +16,26 @@ class Config(encoders.EncoderConfig):
     task: schema.TaskConfig = schema.TaskConfig(name="clips")
 
 
+OWN_IDS: dict[str, Ids] = {"mhrope": "reset", "video_rope": "diagonal"}
+
+
 def rows(name: str) -> Iterator[tuple[str, Ids]]:
     """The label of each row of a method, and the positions that it reads."""
     axes = encodings.axes(name)
-    yield name, "all" if axes == 3 else "index"
+    yield name, OWN_IDS.get(name, "all") if axes == 3 else "index"
     if axes == 1 and name != "nope":
         yield f"{name} on time", "time"
 
 
 def check(config: Config) -> None:
     """Raises FieldError for what cannot run, before anything is compiled."""
-    if config.task.name != "clips":
-        raise FieldError("task.name", f"{config.task.name} has no clips; use 'clips'")
+    name = config.task.name
     if "ids" in config.task.options:
         raise FieldError("task.ids", "each row has its own positions; leave it out")
     if config.model.kind != "encoder":
         raise FieldError("model.kind", f"{config.model.kind!r} reads one side; use 'encoder'")
     encoders.control(config)
-    task = tasks.check("clips", checks.sizes(config), "whole", **config.task.options)
+    task = tasks.check(name, checks.sizes(config), "clips", **config.task.options)
     names, options = config.encoding.names, config.encoding.options
     encodings.check_used(names, options)
     for name in names:

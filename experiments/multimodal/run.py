@@ -14,11 +14,11 @@ __all__ = ["measure", "sections"]
 
 def measure(config: Config, run: runs.Run) -> dict:
     """Trains and tests every row; returns the summary."""
-    task = tasks.make("clips", **config.task.options)
+    task = tasks.make(config.task.name, **config.task.options)
     run.fact(task=dict(task.facts))
     for name in config.encoding.names:
         for label, ids in rows(name):
-            placed = tasks.make("clips", **config.task.options, ids=ids)
+            placed = tasks.make(config.task.name, **config.task.options, ids=ids)
             axes = max(1, encodings.axes(name))
             model = transformer.classifier(
                 config.model, encoding_of(config, name), task.vocab, axes=axes,

@@ -13,6 +13,7 @@ from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Encodings
 from posenc_jax.lab.tasks import floors
 from posenc_jax.lab.tasks.pairs import paired
+from posenc_jax.lab.training.evaluation import Scores
 
 __all__ = ["measure", "sections"]
 
@@ -43,7 +44,7 @@ def _measure_method(config: Config, task: tasks.Task, name: str, run: runs.Run) 
     model = transformer.build(config.model, encodings_of(config, name), task.vocab)
     translator = Translator(config, task, model)
 
-    def bleu(params: Any, one: Evaluation) -> Iterator[runs.Record]:
+    def bleu(params: Any, one: Evaluation, scores: Scores) -> Iterator[runs.Record]:
         found = translator(params, one.length)
         run.fact(bleu=translator.signature())
         labels = {"encoding": one.label, "split": "test", "length": one.length}

@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from posenc_jax.encoding import Encoding, Placed, acts_in_attention
+from posenc_jax.combinators import acts_in_attention
+from posenc_jax.encoding import Encoding, Placed
 from posenc_jax.lab.config.schema import ModelConfig
 from posenc_jax.lab.model.layers import LSTM, EncoderDecoder, Transformer, write
 from posenc_jax.lab.tasks.task import Pair
@@ -238,8 +239,10 @@ def _decode(run, params, tokens_BT, layout, cache):
             f"cache: {time} tokens do not fit after {cache.filled} of {capacity}; start it with a "
             "larger capacity"
         )
-    layout = layout.replace(counted=False)
-    seen = jax.tree.map(partial(write, column=cache.filled), cache.layout, layout)
+    layout, held = layout.replace(counted=False), cache.layout
+    if jnp.issubdtype(layout.pos_BT.dtype, jnp.floating):  # a cache starts with whole positions
+        held = held.replace(pos_BT=held.pos_BT.astype(layout.pos_BT.dtype))
+    seen = jax.tree.map(partial(write, column=cache.filled), held, layout)
     cache = cache._replace(layout=seen)
     logits, _, kept = run(params, tokens_BT, layout, cache=cache)
     filled = cache.filled + time

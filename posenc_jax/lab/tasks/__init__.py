@@ -4,7 +4,10 @@ A new task is one function that returns a `Task` and one line in `TASKS`. The ar
 function are the options of the task. A task whose data takes long to read returns a `Plan`.
 `file:PATH` is the text or FASTA file at a path, `pairs:PATH` a file of questions and answers, see
 `question_answer.py`, and `tfds:NAME` a set of TFDS, see `tfds_tasks.py`.
-In tasks of images, which are in `IMAGES` and in TFDS, the model reads patches instead of tokens.
+In tasks of images, which are in `IMAGES`, in TFDS and in `images:PATH`, the model reads patches
+instead of tokens. `canvas` and `canvas:PATH` are pictures on a larger canvas, see `canvas.py`;
+`clips` and `clips:PATH` are questions about clips, see `clips.py`;
+`functions` and `functions:PATH` are Python functions to complete, see `functions.py`.
 In tasks for encoders, which are in `WHOLE`, it reads a sequence without the answer: a label or
 hidden tokens. `labels:PATH` and `labels:tfds:NAME` are texts with labels, see `labelled_text.py`.
 `floors.floor` is the best score of a task that needs no positions.
@@ -17,11 +20,14 @@ from typing import Any, Literal
 from posenc_jax.lab.tasks import (
     arithmetic,
     binary,
+    canvas,
     clips,
     copying,
     corpus,
     dna,
     expressions,
+    functions,
+    image_file,
     images,
     labelled_text,
     negation,
@@ -79,21 +85,52 @@ WHOLE: dict[str, Callable[..., Task]] = {
     "reading_frame": dna.reading_frame,
     "splice": dna.splice,
     "spacing": dna.spacing,
-    "clips": clips.clips,
 }
 
-Reads = Literal["tokens", "patches", "whole"]
+CLIPS: dict[str, Callable[..., Task]] = {"clips": clips.clips}
+
+CANVAS: dict[str, Callable[..., Task]] = {"canvas": canvas.canvas}
+
+CODE: dict[str, Callable[..., Plan]] = {"functions": functions.functions}
+
+Reads = Literal["tokens", "patches", "whole", "clips", "canvas", "code"]
 _TFDS, _LABELS = tfds_folder.PREFIX, "labels:"
-_BY_PATH = {"file:": corpus.file, "pairs:": question_answer.pairs, _LABELS: labelled_text.labels}
+_BY_PATH = {
+    "file:": corpus.file,
+    "pairs:": question_answer.pairs,
+    _LABELS: labelled_text.labels,
+    "images:": image_file.images,
+    "canvas:": canvas.canvas_file,
+    "clips:": clips.clips_file,
+    "functions:": functions.functions_file,
+}
 _CHOICES: dict[Reads, Sequence[str]] = {
     "tokens": (*TASKS, "file:PATH", "pairs:PATH", "tfds:NAME"),
-    "patches": (*IMAGES, "tfds:NAME"),
+    "patches": (*IMAGES, "images:PATH", "tfds:NAME"),
     "whole": (*WHOLE, "labels:PATH", "labels:tfds:NAME"),
+    "clips": (*CLIPS, "clips:PATH"),
+    "canvas": (*CANVAS, "canvas:PATH"),
+    "code": (*CODE, "functions:PATH"),
+}
+# What a size counts, by the name before a colon; of the other tasks it is symbols.
+_UNITS = {
+    **dict.fromkeys(("stdlib", "prose", "file", "functions", "labels"), "bytes"),
+    **dict.fromkeys(("lookup", "pairs", "tfds"), "tokens"),
+    **dict.fromkeys(("dna", "reading_frame"), "codons"),
+    **dict.fromkeys(("digits", "images", "canvas"), "patches a side"),
+    "splice": "introns",
+    "spacing": "bases",
+    "negation": "pairs of clauses",
+    "translation": "clauses",
+    "clips": "seconds",
 }
 _IS = {
     "tokens": "a task of token after token",
     "patches": "a task of images",
     "whole": "a task for encoders alone",
+    "clips": "a task of clips",
+    "canvas": "a task of pictures on a canvas",
+    "code": "a task of functions to complete",
 }
 
 
@@ -126,9 +163,8 @@ def check(
       reads: the input of the model, see `input_of`; a task of another kind is refused.
     """
     if (own := input_of(name)) != reads:
-        shows = f"is {_IS[own]}" if reads == "tokens" else f"is not {_IS[reads]}"
         fits = ", ".join(_CHOICES[reads])
-        raise FieldError("task.name", f"{name} {shows}; choices: {fits}")
+        raise FieldError("task.name", f"{name} is {_IS[own]}; choices: {fits}")
     build, arguments = _resolve(name, options)
     found = build(**arguments)
     for field, asked in (sizes or {}).items():
@@ -138,14 +174,26 @@ def check(
 
 
 def input_of(name: str) -> Reads:
-    """What the model reads: tokens before the one to predict, patches of an image, or a whole
-    sequence whose label or hidden tokens it predicts. FieldError: no such task.
+    """What the model reads: tokens before the one to predict, patches of an image, a canvas with
+    pictures, a clip, code before a function to complete, or a whole sequence whose label or hidden
+    tokens it predicts. FieldError: no such task.
     """
     build, _ = _builder(name)
-    if build in (*IMAGES.values(), tfds_tasks.pictures):
+    if build in (*IMAGES.values(), image_file.images, tfds_tasks.pictures):
         return "patches"
-    labelled = (labelled_text.labels, tfds_tasks.labels)
-    return "whole" if build in (*WHOLE.values(), *labelled) else "tokens"
+    if build in (*CLIPS.values(), clips.clips_file):
+        return "clips"
+    if build in (*CANVAS.values(), canvas.canvas_file):
+        return "canvas"
+    if build in (*CODE.values(), functions.functions_file):
+        return "code"
+    stored = (labelled_text.labels, tfds_tasks.labels)
+    return "whole" if build in (*WHOLE.values(), *stored) else "tokens"
+
+
+def unit(name: str) -> str:
+    """What the sizes of a task count, in the plural: "bytes", "clauses", "seconds"."""
+    return _UNITS.get(name.partition(":")[0], "symbols")
 
 
 def options(name: str) -> dict[str, Any]:
@@ -177,7 +225,7 @@ def _builder(name: str) -> tuple[Callable[..., Task | Plan], dict[str, Any]]:
     if name.startswith(_TFDS):
         found = tfds_folder.find(name.removeprefix(_TFDS))
         return tfds_tasks.task_of(found), {"found": found}
-    known = TASKS | IMAGES | WHOLE
+    known = TASKS | IMAGES | WHOLE | CLIPS | CANVAS | CODE
     if name not in known:
         hint = choices_for(name, list(dict.fromkeys(n for few in _CHOICES.values() for n in few)))
         raise FieldError("task.name", f"no task {name!r}{hint}")

@@ -13,6 +13,7 @@ A model with a window of n bytes reads 1 to n bytes before the one that it predi
 how many each baseline reads.
 """
 
+import functools
 import lzma
 import zlib
 from collections.abc import Mapping
@@ -104,7 +105,7 @@ def trigram(counts_VVV: np.ndarray, bigram_VV: np.ndarray, k: float, text_N: np.
     more that are spread as the bigram.
     """
     a_N, b_N, c_N = text_N[:-2], text_N[1:-1], text_N[2:]
-    total_N = counts_VVV[a_N, b_N].sum(axis=1)
+    total_N = counts_VVV.sum(axis=2)[a_N, b_N]
     return (counts_VVV[a_N, b_N, c_N] + k * bigram_VV[b_N, c_N]) / (total_N + k)
 
 
@@ -136,5 +137,6 @@ def _gzip(text: bytes, log2_window: int) -> int:
     return len(compressor.compress(text) + compressor.flush())
 
 
+@functools.lru_cache(maxsize=4)  # of one text, for all runs of a process
 def _lzma(text: bytes) -> int:
     return len(lzma.compress(text, format=lzma.FORMAT_ALONE, preset=6))

@@ -112,6 +112,15 @@ def standard_library() -> Corpus:
     return Corpus("stdlib", _by_file(root, files), 0)
 
 
+def standard_library_sha256() -> str:
+    """The SHA-256 of the text of `stdlib`, which a distribution of Python may change."""
+    digest = sha256()
+    for files in texts(standard_library()).values():
+        for _, text in files:
+            digest.update(text)
+    return digest.hexdigest()
+
+
 def files_at(path: str) -> Corpus:
     """A text file, or those in a folder, except hidden files and links. FieldError: as `file`."""
     name, root = f"file:{path}", Path(path).expanduser()

@@ -58,11 +58,12 @@ def digits(patch: int = 2, order: Order = "grid", moved: float = 0.1) -> Task:
     moved: every second training image is moved and stretched by up to this share of its side, along
       rows and along columns.
     """
-    return classified(_digits(), patch, order, moved)
+    return classified(handwritten(), patch, order, moved)
 
 
 @cache
-def _digits() -> Images:
+def handwritten() -> Images:
+    """The pictures of `digits`."""
     from sklearn.datasets import load_digits  # takes a second
 
     found: Any = load_digits()
@@ -112,8 +113,7 @@ def classified(images: Images, patch: int, order: Order, moved: float) -> Task:
     def sample(data, key, size_B, width):
         index_key, move_key = jax.random.split(key)
         index_B = jax.random.randint(index_key, size_B.shape, 0, counts["train"])
-        moves_2B2 = moved * jax.random.uniform(move_key, (2, len(size_B), 2), minval=-1, maxval=1)
-        moves_2B2 = moves_2B2.at[:, ::2].set(0)
+        moves_2B2 = every_second_moved(move_key, len(size_B), moved)
         never_B = jnp.zeros(size_B.shape, bool)
         return batch(data, "train", index_B, size_B, width, never_B, moves_2B2=moves_2B2)
 
@@ -134,10 +134,8 @@ def classified(images: Images, patch: int, order: Order, moved: float) -> Task:
         name=images.name, vocab=images.classes, metric="accuracy", least=own, most=None,
         width=lambda size: size * size, examples=lambda size: len(VIEWS) * counts["test"],
         data=_data(images), sample=sample, numbered=numbered,
-        baselines=lambda: {"most_frequent": _most_frequent(images)},
-        facts={"sha256": _sha256(images), "images": counts, "pixels": side,
-               "channels": channels, "classes": images.classes},
-        features=patch * patch * channels,
+        baselines=lambda: {"most_frequent": most_frequent(images)},
+        facts=facts_of(images), features=patch * patch * channels,
     )  # fmt: skip
 
 
@@ -177,6 +175,12 @@ def patches(
     return made.reshape(*shown_BT.shape, -1)
 
 
+def every_second_moved(key: jax.Array, count: int, most: float) -> jax.Array:
+    """Random moves and stretches of every second image, up to `most`, as `patches` takes them."""
+    moves_2B2 = most * jax.random.uniform(key, (2, count, 2), minval=-1, maxval=1)
+    return moves_2B2.at[:, ::2].set(0)
+
+
 def _positions(place_BT, size_B, own, order, squeeze_B):
     """Positions, float32: [B, T, 2] for a grid, [B, T] for a line; scaled where `squeeze_B`."""
     line = order == "line"
@@ -204,14 +208,19 @@ def _data(images: Images) -> dict[str, Any]:
     return jax.tree.map(jnp.asarray, {**images.splits, "mean": mean, "deviation": deviation})
 
 
-def _most_frequent(images: Images) -> float:
+def most_frequent(images: Images) -> float:
     """The accuracy of the most frequent label of the training split."""
     label = np.bincount(images.splits["train"]["labels"]).argmax()
     return float((images.splits["test"]["labels"] == label).mean())
 
 
-def _sha256(images: Images) -> str:
-    """The hash of the pixels and the labels of the three splits."""
+def facts_of(images: Images) -> dict[str, Any]:
+    """The hash of the pixels and the labels of the three splits, and their sizes."""
     held = [images.splits[split] for split in SPLITS]
     arrays = [array for one in held for array in (one["pixels"], one["labels"].astype("<i4"))]
-    return hash_of([one["pixels"].shape for one in held], arrays)
+    *_, side, channels = held[0]["pixels"].shape
+    return {
+        "sha256": hash_of([one["pixels"].shape for one in held], arrays),
+        "images": {split: len(images.splits[split]["labels"]) for split in SPLITS},
+        "pixels": side, "channels": channels, "classes": images.classes,
+    }  # fmt: skip

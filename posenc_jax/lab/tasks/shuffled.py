@@ -34,7 +34,7 @@ def _in_order(batch: Any, key_B: jax.Array) -> Batch:
         return batch._replace(tokens_BT=Pair(_taken(source, order_BT), target))
     order_BT = jax.vmap(_order)(key_B, batch.layout.segment_BT)
     moved = batch._replace(tokens_BT=_taken(batch.tokens_BT, order_BT))
-    if batch.targets_BT.shape != batch.tokens_BT.shape:  # one label for each row
+    if batch.targets_BT.shape != order_BT.shape:  # one label for each row
         return moved
     return moved._replace(
         targets_BT=_taken(batch.targets_BT, order_BT),
@@ -52,4 +52,5 @@ def _order(key: jax.Array, segment_T: jax.Array) -> jax.Array:
 
 
 def _taken(x_BT: jax.Array, order_BT: jax.Array) -> jax.Array:
-    return jnp.take_along_axis(x_BT, order_BT, axis=1)
+    """The tokens [B, T], or patches [B, T, F], in this order."""
+    return jax.vmap(lambda x_T, order_T: x_T[order_T])(x_BT, order_BT)

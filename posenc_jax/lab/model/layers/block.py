@@ -90,7 +90,8 @@ def _attended(block: Block, prefix: str, h_BQD, kept, layer):
     sink_H = weight(block, f"{prefix}sink", zeros, (c.heads,)) if c.sinks else None
     options = {"sink_H": sink_H, "cap": c.cap}
     q_BQHC = _heads(block, f"{prefix}query", h_BQD, c.heads)
-    o_BQHC = attend(q_BQHC, k_BKGC, v_BKGC, layer, **options)
+    with jax.named_scope("attend"):
+        o_BQHC = attend(q_BQHC, k_BKGC, v_BKGC, layer, **options)
     if block.is_mutable_collection("intermediates"):  # see `Model.attention`
         block.sow("intermediates", f"{prefix}attention", weights(q_BQHC, k_BKGC, layer, **options))
     dtype, gain = jnp.dtype(c.dtype), 1 / (2 * c.layers)

@@ -1,0 +1,99 @@
+"""The report and the page of an experiment on completing functions."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from experiments import controlled_pages
+from posenc_jax.lab.report import Picture, Section, drawing, summaries
+from posenc_jax.lab.report.statistics import mean_cell, share_interval
+from posenc_jax.lab.report.summaries import share
+from posenc_jax.lab.runs import StoredRun
+
+
+def sections(run: StoredRun) -> tuple[str, list[Section]]:
+    """The line below the title of the report, and its sections."""
+    # What counts is at the end of a window; curves by place in the window would be mostly empty.
+    records = [record for record in run.records if "position" not in record["labels"]]
+    lead, shown = controlled_pages.sections(run._replace(records=records))
+    return lead, [*shown, by_place(run)]
+
+
+def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
+    """The sentences and the sections of the page in docs/. ValueError: more than one run."""
+    run = summaries.only(runs)
+    said, shown = controlled_pages.document(runs)
+    return [*said, conclusion(run)], [*shown, by_place(run)]
+
+
+def by_place(run: StoredRun) -> Section:
+    """The figure of completion by the place of a function in its file."""
+    caption = (
+        "Share of the first bytes of a function that are right, given the bytes before each, by "
+        "the bytes of the file before the function: lines are means over seeds, at the trained "
+        "and at the longest length of the window."
+    )
+    return Section("By place in the file", [Picture("by_place", partial(_by_place, run), caption)])
+
+
+def conclusion(run: StoredRun) -> str:
+    """A sentence on functions at the beginning of files and far from it, at the trained length."""
+    trained = run.summary["train_length"]
+    cells = {
+        offset: {name: mean_cell(list(seeds.values()), share_interval)
+                 for name, curve in _curves(run, trained).items()
+                 for at, seeds in curve.items() if at == offset}
+        for offset in _offsets(run, trained)
+    }  # fmt: skip
+    first, *_, last = cells
+    where = {first: "anywhere in a file"}
+    if last > first:
+        where = {first: f"in the first {[*cells][1]} bytes of a file", last: f"from byte {last} on"}
+    parts = []
+    for offset, said in where.items():
+        best = max(cells[offset], key=lambda name: cells[offset][name]["mean"])
+        parts.append(f"{said} {best} with {share(cells[offset][best])}")
+    return f"Completion at the trained length, the best: {'; '.join(parts)}."
+
+
+def _curves(run: StoredRun, length: int) -> dict[str, dict[int, dict[int, float]]]:
+    """Encoding -> place in the file -> seed -> completion."""
+    wanted = [
+        r for r in run.records if r["metric"] == "completed" and r["labels"]["length"] == length
+    ]
+    by_row = summaries.by_label(wanted, "encoding")
+    return {name: summaries.curve(own, "offset") for name, own in by_row.items()}
+
+
+def _offsets(run: StoredRun, length: int) -> list[int]:
+    return sorted({offset for curve in _curves(run, length).values() for offset in curve})
+
+
+def _by_place(run: StoredRun) -> Figure:
+    """Completion by place in the file: a panel for each of two lengths, a line for each method."""
+    trained, longest = run.summary["train_length"], max(summaries.lengths(run.summary))
+    panels = list(dict.fromkeys((trained, longest)))
+    places = _offsets(run, trained)
+    styles = drawing.line_styles(list(_curves(run, trained)))
+    figure = Figure(figsize=(8, 4.2))
+    row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    means = {}
+    for axes, length in zip(row, panels, strict=True):
+        for name, curve in _curves(run, length).items():
+            x = [places.index(offset) for offset in curve]
+            seeds = [list(own.values()) for own in curve.values()]
+            axes.plot(x, [np.mean(own) for own in seeds], label=name, **styles[name])
+            if len(styles) <= drawing.BANDS:
+                of = summaries.interval_of("completed")
+                drawing.shade_interval(axes, x, seeds, styles[name]["color"], of)
+            means[name] = float(np.mean([np.mean(own) for own in seeds]))
+        axes.set_xticks(range(len(places)), [f"{offset}" for offset in places])
+        axes.set_title(f"window of {length} bytes")
+    row[0].set_ylabel(summaries.axis_label("completed"))
+    figure.supxlabel("place in the file (bytes before the function, at least)", fontsize="medium")
+    best = max(means, key=lambda name: means[name])
+    title = f"Completion by place in the file: most in windows of {longest} bytes with {best}"
+    drawing.title_with_legend(figure, title, columns=5)
+    return figure

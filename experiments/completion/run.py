@@ -1,0 +1,48 @@
+"""Trains decoders on code, and completes functions of held-out files."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from experiments.completion.config import Config, encoding_of
+from experiments.completion.pages import sections
+from experiments.controlled import train_and_test
+from experiments.stages import Evaluation, summarise
+from posenc_jax.lab import runs, tasks
+from posenc_jax.lab.model import transformer
+from posenc_jax.lab.tasks.functions import offsets
+from posenc_jax.lab.training.evaluation import Scores
+
+__all__ = ["measure", "sections"]
+
+EDGES = (0, 1024, 4096, 16384, 65536)  # bytes before a function
+LEAST = 8  # functions of a range that is reported
+
+
+def measure(config: Config, run: runs.Run) -> dict:
+    """Trains and tests every encoding; returns the summary."""
+    task = tasks.make(config.task.name, **config.task.options)
+    run.fact(task=dict(task.facts))
+    for name in config.encoding.names:
+        model = transformer.build(config.model, encoding_of(config, name), task.vocab)
+        more = partial(by_offset, config, offsets(task))
+        train_and_test(config, config.eval, task, model, name, run, more)
+    return summarise(config, task, run, task.baselines())
+
+
+def by_offset(
+    config: Config, offset_E: np.ndarray, params: Any, one: Evaluation, scores: Scores
+) -> Iterator[runs.Record]:
+    """The share of bytes completed right in each range of places in the file."""
+    bin_E = np.searchsorted(EDGES, offset_E, side="right") - 1
+    for n, edge in enumerate(EDGES):
+        here_E = bin_E == n
+        if here_E.sum() >= LEAST:
+            right_S, count_S = (
+                x[:, here_E].sum(axis=1) for x in (scores.right_SE, scores.count_SE)
+            )
+            labels = {"encoding": one.label, "split": "test", "length": one.length, "offset": edge}
+            values = {"completed": right_S / count_S}
+            yield from runs.seed_records(config.train.steps, config.seed_range, labels, values)
