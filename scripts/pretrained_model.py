@@ -3,10 +3,10 @@
     python scripts/pretrained_model.py
 
 The folder experiments/pretrained/model gets config.json, model.safetensors, tokenizer.json and a
-card with their hashes. The model is a Llama whose tokens are bytes. It is trained on windows of 128
-bytes until the last quarter of its steps has gained less than 0.02 bits per byte of the validation
-split. Its learning rate is constant, and its weights are averaged, so training may end at any step.
-A run that was stopped goes on where it was.
+card with their hashes. The model is a Llama whose tokens are bytes, trained on windows of 128
+bytes. The number of steps is fixed before the run. The learning rate is constant, and falls to 0 in
+the last fifth of them (Hägele et al. 2024, arXiv 2405.18392). A run that was stopped goes on where
+it was.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from experiments.convergence import Examples, Programs, rows_of
+from experiments.convergence import Examples, Programs, Training, rows_of
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import Part
 from posenc_jax.lab.model import pretrained
@@ -33,7 +33,7 @@ from posenc_jax.lab.runs.checkpoints import Checkpoints, fill
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "experiments/pretrained/model"
 LENGTH = 128
-GAIN, PART = 0.02, 0.25  # bits per byte that the last quarter of the steps must gain
+LAST = 1000  # steps in which a training that is at its plateau gains little
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -55,8 +55,13 @@ CONFIG = {
 
 
 class Budget(Part):
-    """How the model is trained; see `experiments.convergence.Budget`."""
+    """How the model is trained; see `experiments.convergence.Budget`.
 
+    steps: of which the last `fall` have a learning rate that falls to 0, on a line.
+    """
+
+    steps: int = 25_000
+    fall: int = 5_000
     batch: int = 16
     chunk: int = 100
     average: int = 500
@@ -64,7 +69,6 @@ class Budget(Part):
     decay: float = 0.01
     clip: float = 1.0
     rate: float = 3e-3
-    least: int = 4000
 
 
 def main() -> int:
@@ -84,8 +88,8 @@ def main() -> int:
 
 
 def train(task: Any, budget: Budget, checkpoints: Checkpoints) -> tuple[Any, list[float]]:
-    """The averaged weights at the plateau, and the bits per byte of the validation split after
-    each chunk of steps.
+    """The averaged weights at the end, and the bits per byte of the validation split after each
+    chunk of steps.
     """
     what = pretrained.released(CONFIG)
     programs = Programs(build(what.config, what.encoding, what.vocab), budget)
@@ -97,23 +101,27 @@ def train(task: Any, budget: Budget, checkpoints: Checkpoints) -> tuple[Any, lis
     for found in checkpoints.newest():
         training, bits = fill(training, found.leaves), found.note["bits"]
         break
-    while not settled(bits, budget):
-        training, loss_S = programs.advance(training, examples, len(bits) * budget.chunk)
+    while (step := len(bits) * budget.chunk) < budget.steps:
+        training = at_rate(training, rate_at(budget, step + budget.chunk / 2))
+        training, loss_S = programs.advance(training, examples, step)
         nats_S = programs.score(training.average, valid)["loss"]
         bits = [*bits, float(nats_S[0]) / math.log(2)]
-        step = len(bits) * budget.chunk
-        train_bits = float(loss_S[0]) / math.log(2)
+        step, train_bits = step + budget.chunk, float(loss_S[0]) / math.log(2)
         print(f"step {step}: {train_bits:.4f} training, {bits[-1]:.4f} validation", flush=True)
         checkpoints.save(step, training, {"bits": bits})
     checkpoints.wait()
     return jax.tree.map(lambda leaf: leaf[0], training.average), bits
 
 
-def settled(bits: list[float], budget: Budget) -> bool:
-    """Whether the last part of the steps has gained less than `GAIN`."""
-    if len(bits) * budget.chunk < budget.least:
-        return False
-    return bits[round((1 - PART) * len(bits)) - 1] - bits[-1] < GAIN
+def rate_at(budget: Budget, step: float) -> float:
+    """The learning rate of a step, after its warm-up."""
+    return budget.rate * min(1.0, (budget.steps - step) / budget.fall)
+
+
+def at_rate(training: Training, rate: float) -> Training:
+    """The training with another learning rate."""
+    opt = training.state.opt._replace(hyperparams={"rate": jnp.asarray([rate], jnp.float32)})
+    return training._replace(state=training.state._replace(opt=opt))
 
 
 def byte_tokenizer() -> Tokenizer:
@@ -133,8 +141,8 @@ def card(task: tasks.Task, budget: Budget, bits: list[float]) -> str:
     names = "config.json", "model.safetensors", "tokenizer.json"
     hashes = {name: hashlib.sha256((FOLDER / name).read_bytes()).hexdigest() for name in names}
     count = sum(leaf.size for leaf in pretrained.shapes(pretrained.released(CONFIG)).values())
-    steps, facts = len(bits) * budget.chunk, task.facts
-    gained = bits[round((1 - PART) * len(bits)) - 1] - bits[-1]
+    constant = (budget.steps - budget.fall) // budget.chunk
+    before, least = bits[constant * 3 // 4 - 1], bits[constant - 1]
     lines = [
         "# A byte-level Llama for tests of context extension",
         "",
@@ -145,11 +153,15 @@ def card(task: tasks.Task, budget: Budget, bits: list[float]) -> str:
         "",
         f"- Text: the source of the standard library of Python {platform.python_version()} without "
         "its tests, split by file. Another version of Python has another text. SHA-256 of the "
-        f"three splits: `{facts['sha256']}`.",
-        f"- Training: {steps:,} steps of {budget.batch} windows of {LENGTH} bytes, AdamW, learning "
-        f"rate {budget.rate:g}, weights averaged over about {budget.average} steps.",
-        f"- Validation: {bits[-1]:.3f} bits per byte in windows of {LENGTH} bytes. The last "
-        f"quarter of the steps gained {gained:.3f}.",
+        f"three splits: `{task.facts['sha256']}`.",
+        f"- Training: {budget.steps:,} steps of {budget.batch} windows of {LENGTH} bytes, AdamW; "
+        f"the learning rate is {budget.rate:g}, and falls to 0 in the last {budget.fall:,} steps; "
+        f"weights averaged over about {budget.average} steps.",
+        f"- Validation: {bits[-1]:.3f} bits per byte in windows of {LENGTH} bytes; the last "
+        f"{LAST:,} steps gained {bits[-1 - LAST // budget.chunk] - bits[-1]:.3f}, so the training "
+        f"has come to its plateau. It is that of this budget: it had {least:.3f} before the rate "
+        f"fell, where a quarter of the steps gained {before - least:.3f}, and more of them would "
+        "make a better model.",
         "",
         "| file | SHA-256 |",
         "|---|---|",

@@ -22,6 +22,7 @@ from posenc_jax.lab.model.transformer import build
 from posenc_jax.lab.tasks.task import Pair
 from posenc_jax.layout import full, layout
 from posenc_jax.options import FieldError
+from scripts.accelerators.released import LLAMA, PYTHIA
 from scripts.goldens.drawn import digest, drawn
 from tests.catalogue import gap
 
@@ -321,26 +322,14 @@ def test_names_of_other_files_for_the_same_tensors_are_read(case, ours, theirs, 
 
 # Files as they were released, without what is not read, and the parameters of the model.
 RELEASED = {
-    "Llama-2-7b": (
-        {"model_type": "llama", "vocab_size": 32000, "hidden_size": 4096,
-         "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32,
-         "num_key_value_heads": 32, "hidden_act": "silu", "rms_norm_eps": 1e-5,
-         "rope_scaling": None, "pretraining_tp": 1, "tie_word_embeddings": False},
-        6_738_415_616,
-    ),
+    "Llama-2-7b": (LLAMA, 6_738_415_616),
     "gpt2": (
         {"model_type": "gpt2", "vocab_size": 50257, "n_ctx": 1024, "n_embd": 768, "n_head": 12,
          "n_layer": 12, "n_positions": 1024, "activation_function": "gelu_new",
          "layer_norm_epsilon": 1e-5},
         124_439_808,
     ),
-    "pythia-70m": (
-        {"model_type": "gpt_neox", "vocab_size": 50304, "hidden_size": 512,
-         "intermediate_size": 2048, "num_hidden_layers": 6, "num_attention_heads": 8,
-         "hidden_act": "gelu", "layer_norm_eps": 1e-5, "rotary_pct": 0.25,
-         "rotary_emb_base": 10000, "use_parallel_residual": True, "tie_word_embeddings": False},
-        70_426_624,
-    ),
+    "pythia-70m": (PYTHIA, 70_426_624),
     "bloom-560m": (
         {"model_type": "bloom", "vocab_size": 250880, "n_embed": 1024, "n_layer": 24,
          "num_attention_heads": 16, "n_inner": None, "offset_alibi": 100, "pretraining_tp": 1,

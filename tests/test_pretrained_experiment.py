@@ -3,7 +3,9 @@
 import hashlib
 import importlib.util
 import json
+import pickle
 import re
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -14,6 +16,7 @@ from tokenizers import Tokenizer
 
 import experiments
 from configs.pretrained import get_config
+from experiments import job
 from experiments.pretrained import pages, prompts
 from experiments.pretrained.config import OWN, Config
 from experiments.pretrained.extensions import extended
@@ -22,10 +25,10 @@ from experiments.pretrained.text import rows, text
 from experiments.pretrained.tuning import schedule
 from posenc_jax import frame, make
 from posenc_jax.encoding import Dims
-from posenc_jax.lab import tasks
+from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.model import pretrained
 from posenc_jax.layout import full
-from scripts.pretrained_model import Budget, byte_tokenizer, settled
+from scripts.pretrained_model import Budget, byte_tokenizer, rate_at
 
 LLAMA = {
     "model_type": "llama", "vocab_size": 256, "hidden_size": 16, "intermediate_size": 32,
@@ -41,11 +44,14 @@ MADE = {
     "ntk_by_parts": ("ntk_by_parts", {"factor": 4.0, "length": 32, **HF}),
     "yarn": ("yarn", {"factor": 4.0, "length": 32, **HF}),
     "llama3": ("llama3", {"factor": 4.0, "length": 32}),
+    "resonance": ("resonance", {"factor": 4.0, "length": 32, **HF}),
     "self_extend": ("self_extend", {"window": 8, "group": 5}),
     "rerope": ("rerope", {"window": 16}),
+    "leaky_rerope": ("leaky_rerope", {"window": 16, "factor": 7.0}),
     "dual_chunk": ("dual_chunk", {"chunk": 22, "most": 24}),
 }
-BY_DISTANCE = {"self_extend", "rerope", "dual_chunk"}
+WHOLE_HEADS = {"resonance", "self_extend", "rerope", "leaky_rerope", "dual_chunk"}
+BY_DISTANCE = WHOLE_HEADS - {"resonance"}
 
 
 def scores(encoding, time=48):
@@ -73,9 +79,10 @@ def test_an_extension_is_that_of_the_catalogue(name, field):
 def test_extensions_by_distance_reach_the_factor():
     found = extended(LLAMA, 4.0).encodings
     assert list(found) == list(MADE)
+    reach = lambda window, slower: (32 - window) * slower + window
     window, group = MADE["self_extend"][1].values()
-    reach = lambda group: (32 - window) * group + window
-    assert reach(group) >= 4 * 32 > reach(group - 1)
+    assert reach(window, group) >= 4 * 32 > reach(window, group - 1)
+    assert reach(*MADE["leaky_rerope"][1].values()) == 4 * 32
 
 
 NEOX = LLAMA | {"model_type": "gpt_neox", "rotary_pct": 0.25, "hidden_size": 64}
@@ -88,9 +95,9 @@ LONGROPE = {
 @pytest.mark.parametrize(
     ("config", "names"),
     [
-        (NEOX, [name for name in MADE if name not in BY_DISTANCE]),
+        (NEOX, [name for name in MADE if name not in WHOLE_HEADS]),
         (LLAMA | {"model_type": "mistral", "num_key_value_heads": 2, "sliding_window": 8},
-         [name for name in MADE if name not in BY_DISTANCE]),
+         [name for name in MADE if name not in WHOLE_HEADS]),
         ({**LLAMA, "model_type": "bloom", "rope_theta": None}, ["plain"]),
         (LLAMA | {"rope_scaling": LONGROPE}, ["longrope", "plain"]),
     ],
@@ -172,7 +179,7 @@ def test_the_published_prompt_is_shipped():
 
 def test_the_learning_rate_is_that_of_the_recipe():
     at = lambda step, **train: float(
-        schedule(Config(experiment="pretrained", train={"lr": 2e-5, **train}))(step)
+        schedule(Config(experiment="pretrained", train={"lr": 2e-5, "steps": 100, **train}))(step)
     )
     assert at(0) == pytest.approx(2e-6)
     assert at(20) == at(99) == pytest.approx(2e-5)
@@ -197,12 +204,20 @@ def test_what_reads_furthest_is_clearly_no_worse_than_plain_at_its_length():
     found = summary(plain=plain, yarn=better)
     assert pages.reads_to(found, "plain") == 8
     assert pages.reads_to(found, "yarn") == 16
-    assert "yarn reads furthest" in pages.findings(found)[0]
-    assert "0.75 of the keys at 8 tokens; at 16 0.25" in pages.findings(found)[-1]
+    said, among_all, keys = pages.findings(found)
+    assert "yarn reads furthest: 16 tokens" in said
+    assert among_all.startswith("Of all rows yarn reads furthest")
+    assert "plain finds 0.75 at 8 tokens; at 16 0.25" in keys
+    reach, *_, order = pages.details(found)
+    assert "plain 8 (+0.000 ±0.000), yarn 16 (-0.200 ±0.000)" in reach
+    assert "16 tokens (at the factor)" in order
+    assert "yarn 1.800 < plain (+1.200 ±0.000)" in order
     found["prompts"]["exact_match"]["passkey"]["plain"] = {"8": {"0": 0.1}, "16": {"0": 0.9}}
     assert "say little" in pages.findings(found)[-1]
     assert pages.ordered(found, {"plain": "plain", "yarn": "yarn"}, 16).startswith("yarn 1.800 <")
     assert "≈" in pages.ordered(found, {"plain": "plain", "yarn": "yarn"}, 8)
+    found["text"]["yarn"] = found["text"]["plain"]
+    assert "yarn reads furthest" not in pages.findings(found)[0], "control"
 
 
 @pytest.fixture
@@ -231,7 +246,12 @@ def test_a_run_on_a_folder_ends_in_its_report(folder, tmp_path, capsys):
     for cells in found["text"].values():
         assert all(7 < cell["mean"] < 9 for cell in cells.values())  # 8 bits: it knows nothing
     assert found["text"]["pi, tuned"] != found["text"]["pi"]
-    assert "reads furthest" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert all(row in said for row in found["text"])
+    page, sentences, sections = experiments.document([runs.read(tmp_path / "run")])
+    assert page == "pretrained_results"
+    assert [line.split()[0] for line in sentences] == ["Before", "After", "Of", "Keys"]
+    assert [part.title for part in sections][-1] == "Every stretch"
     assert {"by_length", "by_position", "prompts"} <= {
         path.stem for path in (tmp_path / "run/figures").iterdir()
     }
@@ -239,6 +259,39 @@ def test_a_run_on_a_folder_ends_in_its_report(folder, tmp_path, capsys):
 
 def no_tokenizer(folder):
     (folder / "tokenizer.json").unlink()
+
+
+def with_weights(write):
+    """Damage that changes the bytes of the safetensors file."""
+
+    def change(folder):
+        path = folder / "model.safetensors"
+        path.write_bytes(write(path.read_bytes()))
+
+    return change
+
+
+class Opened:
+    """A pickle of it makes the file `opened` when it is read."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path / "opened",)
+
+
+def only_a_pickle(folder):
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Opened(folder)))
+
+
+def rope_of(kind):
+    def change(folder):
+        config = {**LLAMA, "rope_scaling": {"rope_type": kind}}
+        (folder / "config.json").write_text(json.dumps(config))
+
+    return change
 
 
 def of_type(kind):
@@ -252,12 +305,26 @@ def of_type(kind):
 KEEP = lambda folder: None
 
 
+@pytest.fixture
+def command(monkeypatch):
+    """What train.py does with a config, but for what acts on the whole process."""
+    for name in ("compile_lightly", "_cache_compilations"):
+        monkeypatch.setattr(job, name, lambda: None)
+    monkeypatch.setattr(job.signals, "install", lambda: None)
+    monkeypatch.setattr(job, "_leave", lambda status: status)
+    return partial(job.run, named=True)
+
+
 @pytest.mark.parametrize(
     ("damage", "changes", "line"),
     [
         (KEEP, {"model.checkpoint": "/no/such"}, r"/no/such/config.json: No such file"),
         (of_type("mamba"), {}, r"config.model.checkpoint.model_type: 'mamba' is not known"),
         (no_tokenizer, {}, r"tokenizer.json: no such file"),
+        (rope_of("yarnn"), {}, r"checkpoint.rope_scaling.rope_type: 'yarnn'; did you mean yarn"),
+        (with_weights(lambda whole: whole[:9000]), {}, r"model.safetensors: .*not fully covered"),
+        (with_weights(lambda whole: b"PK" + whole), {}, r"model.safetensors: .*header"),
+        (only_a_pickle, {}, r"neither model.safetensors nor .*; a pickle is never opened"),
         (of_type("bert"), {}, r"checkpoint.model_type: bert is an encoder; use a decoder"),
         (of_type("bloom"), {}, r"config.rows: 'pi' does not fit; choices: plain"),
         (KEEP, {"train.rows": ("yarn", "xpos")}, r"config.train.rows: 'xpos' does not fit"),
@@ -267,12 +334,21 @@ KEEP = lambda folder: None
         (KEEP, {"train.accumulate": 3}, r"config.train.batch: 2 is not divisible by accumulate 3"),
     ],
 )
-def test_what_cannot_run_is_refused_in_one_line(damage, changes, line, folder, tmp_path):
+def test_what_cannot_run_is_refused_in_one_line(
+    damage, changes, line, folder, tmp_path, command, capsys
+):
     damage(folder)
-    config = small(folder, **changes)
-    with pytest.raises(ValueError, match=line) as error:
-        experiments.prepare(config, str(tmp_path / "run"))
-    assert "\n" not in str(error.value)
+    assert command(small(folder, **changes), str(tmp_path / "run")) == 2
+    said = capsys.readouterr().err
+    assert re.match(f"error: .*{line}", said)
+    assert said.count("\n") == 1
+    assert not (folder / "opened").exists()
+
+
+def test_a_pickle_that_is_opened_is_seen(tmp_path):
+    """The control of the folder with only a pickle."""
+    pickle.loads(pickle.dumps(Opened(tmp_path)))
+    assert (tmp_path / "opened").exists()
 
 
 def test_a_text_of_one_window_is_refused_by_the_run(folder, tmp_path):
@@ -303,12 +379,11 @@ def test_the_model_of_the_repository_reads_python():
     assert trained.mean() / np.log(2) < 3 < 7 < random.mean() / np.log(2)
 
 
-def test_training_of_the_model_ends_on_a_plateau():
-    budget = Budget(chunk=100, least=400)
-    falling, flat = [3.0 - 0.1 * n for n in range(8)], [3.0, 2.5, 2.1, 2.0, 2.0, 2.0, 1.99, 1.985]
-    assert settled(flat, budget)
-    assert not settled(falling, budget)
-    assert not settled(flat[-3:], budget)
+def test_the_rate_of_the_model_falls_to_0_at_the_end():
+    budget = Budget(steps=1000, fall=200, rate=0.1)
+    assert rate_at(budget, 50) == rate_at(budget, 800) == 0.1
+    assert rate_at(budget, 900) == pytest.approx(0.05)
+    assert rate_at(budget, 1000) == 0
 
 
 def test_tokens_of_the_byte_tokenizer_are_bytes():

@@ -11,7 +11,7 @@ from experiments.pretrained.extensions import Extended, extended
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.errors import inside
 from posenc_jax.lab.model import pretrained
-from posenc_jax.lab.model.pretrained.tensors import read_json
+from posenc_jax.lab.model.pretrained.tensors import Tensors, read_json
 from posenc_jax.lab.model.transformer import build
 from posenc_jax.layout import full
 from posenc_jax.options import FieldError, choices_for
@@ -39,6 +39,7 @@ def check(config: Config) -> None:
     """Raises FieldError or Refused for what cannot run, before weights are read."""
     found = extensions(config)
     pretrained.tokenizer(config.folder)
+    Tensors(config.folder)  # refuses files that are missing or cut off
     for name in config.prompts:
         prompts.read(name)
     if config.train.batch % config.train.accumulate:

@@ -41,8 +41,8 @@ class TuningConfig(schema.Part):
     """
 
     rows: Annotated[tuple[str, ...], schema.Distinct] = ("plain", "pi", "ntk", "yarn")
-    steps: schema.Whole = 100
-    batch: schema.Rows = 8
+    steps: schema.Whole = 200
+    batch: schema.Rows = 2
     lr: PositiveFloat | None = None
     warmup: schema.Whole = 20
     falls: bool = False
@@ -62,7 +62,7 @@ class ReadingConfig(schema.Part):
     multiples: Annotated[tuple[schema.Few, ...], schema.Distinct] = (1, 2, 4, 8)
     depths: Annotated[int, Field(ge=2, le=101)] = 5
     examples: schema.Few = 2
-    tokens: schema.Count = 8192
+    tokens: schema.Count = 4096
 
 
 class Config(schema.ExperimentConfig):

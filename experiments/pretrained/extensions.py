@@ -58,7 +58,7 @@ def extended(config: Mapping[str, Any], factor: float, length: int | None = None
         return Extended(found, trained, {own: found.encoding, "plain": from_huggingface(plain)})
     made = {"plain": found.encoding} | _by_config(found, config, factor, trained)
     if found.encoding.at is None and found.encoding.bias is None:
-        made |= _by_distance(found, config, factor, trained)
+        made |= _of_whole_heads(found, config, factor, trained)
     return Extended(found, trained, made)
 
 
@@ -79,23 +79,27 @@ def _by_config(found: Released, config: Mapping, factor: float, length: int) -> 
     return {name: from_huggingface(_edited(whole, **edit)) for name, edit in edits.items()}
 
 
-def _by_distance(
+def _of_whole_heads(
     found: Released, config: Mapping, factor: float, length: int
 ) -> dict[str, Encoding]:
-    """The extensions that change distances of far keys; none if only a part of a head turns.
+    """The extensions that no config.json describes; none if only a part of a head turns.
 
-    Windows have the published share of the trained length: a quarter for Self-Extend, whose group
-    is then the smallest that reaches; half for ReRoPE; of dual chunk attention chunks of 11/16 and
-    distances of up to 3/4.
+    Resonance rounds the wavelengths of YaRN. The others change distances of far keys. Windows have
+    the published share of the trained length: a quarter for Self-Extend, whose group is then the
+    smallest that reaches; half for ReRoPE and Leaky ReRoPE, whose far distances then grow just as
+    slowly as needed; of dual chunk attention chunks of 11/16 and distances of up to 3/4.
     """
     base, width = _rotation(found, config)
     if width != found.config.dims.head:
         return {}
-    window = max(length // 4, 1)
-    group = math.ceil((factor * length - window) / (length - window))
+    quarter, half = (max(length // n, 1) for n in (4, 2))
+    slower = lambda window: (factor * length - window) / (length - window)
+    group = min(max(math.ceil(slower(quarter)), 1), quarter)
     options = {
-        "self_extend": {"window": window, "group": min(max(group, 1), window)},
-        "rerope": {"window": max(length // 2, 1)},
+        "resonance": {"factor": factor, "length": length, "ramp": "pairs_truncated"},
+        "self_extend": {"window": quarter, "group": group},
+        "rerope": {"window": half},
+        "leaky_rerope": {"window": half, "factor": slower(half)},
         "dual_chunk": {"chunk": length * 11 // 16, "most": length * 3 // 4},
     }
     return {name: encodings.make(name, base=base, **own) for name, own in options.items()}

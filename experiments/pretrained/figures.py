@@ -1,7 +1,8 @@
 """Figures of the experiment: text by length and by place, keys by length."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -19,65 +20,88 @@ def by_length(summary: Mapping) -> Figure:
     figure, panels = _panels(found)
     lengths = sorted({int(length) for cells in found.values() for length in cells})
     for axes, rows in panels:
-        for row, style in rows.items():
+        for i, (row, style) in enumerate(rows.items()):
             cells = {int(length): cell for length, cell in found[row].items()}
-            axes.plot([*cells], [cell["mean"] for cell in cells.values()], **style)
+            x = [length * drawing.aside(i, len(rows)) for length in cells]
+            axes.plot(x, [cell["mean"] for cell in cells.values()], **style)
             each = [cell["seeds"] for cell in cells.values()]
-            drawing.shade_interval(axes, [*cells], each, style["color"])
+            drawing.bar_interval(axes, x, each, style["color"])
         drawing.length_axis(axes, lengths, summary["train_length"])
     _limit(figure, [cell["mean"] for cells in found.values() for cell in cells.values()])
-    return _finished(figure, "Bits per byte by length", "length of a window (tokens, log scale)")
+    longest = str(lengths[-1])
+    best = _lowest({row: cells[longest]["mean"] for row, cells in found.items()})
+    title = f"Bits per byte by length: lowest in windows of {longest} tokens with {best}"
+    return _finished(figure, title, "length of a window (tokens, log scale)")
 
 
 def by_position(run: StoredRun) -> Figure:
     """Draws bits per byte by place in the longest windows."""
+    trained = run.summary["train_length"]
     wanted = [r for r in run.records if "position" in r["labels"]]
     rows_of = summaries.by_label(summaries.last_step(wanted), "encoding")
     figure, panels = _panels(rows_of)
-    values = []
+    values, last = [], {}
     for axes, rows in panels:
         for row, style in rows.items():
             curve = summaries.curve(rows_of[row], "position")
             mean = [np.mean(list(own.values())) for own in curve.values()]
             axes.plot([place + 1 for place in curve], mean, **{**style, "marker": ""})
             values += mean
-        drawing.position_axis(axes, run.summary["train_length"])
+            past = [own for place, own in zip(curve, mean, strict=True) if place >= trained]
+            last[row] = float(np.mean(past or mean))
+        drawing.position_axis(axes, trained)
     _limit(figure, values)
-    return _finished(figure, "Bits per byte by place", "place in the longest window (log scale)")
+    title = f"Bits per byte by place: lowest past the trained length with {_lowest(last)}"
+    return _finished(figure, title, "place in the longest window (log scale)")
 
 
 def prompts(summary: Mapping) -> Figure:
-    """Draws the bits of a digit by length: a panel for each prompt."""
+    """Draws the bits of a digit by length: panels as of `by_length`, a row of them a prompt."""
     found = summary["prompts"]["bits_per_digit"]
-    figure = Figure(figsize=(8, 4.2))
-    panels = np.atleast_1d(figure.subplots(1, len(found), sharey=True))
-    rows = next(iter(found.values()))
-    styles, lengths = drawing.line_styles(list(rows)), sorted(map(int, next(iter(rows.values()))))
-    for axes, (prompt, rows) in zip(panels, found.items(), strict=True):
-        for row, by_length in rows.items():
-            mean = [np.mean(list(depths.values())) for depths in by_length.values()]
-            axes.plot([int(n) for n in by_length], mean, label=row, **styles[row])
-        axes.axhline(GUESS, color=drawing.MUTED, linestyle="--", linewidth=1)
-        drawing.length_axis(axes, lengths, summary["train_length"])
-        axes.set_title(prompt)
-    panels[0].set_ylabel("bits of a digit")
-    return _finished(figure, "Hidden keys by length", "length of a prompt (tokens, log scale)")
+    lengths = sorted(int(length) for length in next(iter(summary["text"].values())))
+    figure, *rows_of_panels = _panels(next(iter(found.values())), [f"{name}, " for name in found])
+    last = str(lengths[-1])
+    longest = {
+        row: float(np.mean([[*by_row[row][last].values()] for by_row in found.values()]))
+        for row in next(iter(found.values()))
+    }
+    for by_row, panels in zip(found.values(), rows_of_panels, strict=True):
+        for axes, rows in panels:
+            for row, style in rows.items():
+                mean = {int(n): np.mean([*depths.values()]) for n, depths in by_row[row].items()}
+                axes.plot([*mean], [*mean.values()], **style)
+            axes.axhline(GUESS, color=drawing.MUTED, linestyle="--", linewidth=1)
+            drawing.length_axis(axes, lengths, summary["train_length"])
+            axes.set_ylabel("bits of a digit" if axes.get_subplotspec().is_first_col() else "")
+    title = f"Bits of a hidden key's digit: fewest in the longest prompts with {_lowest(longest)}"
+    return _finished(figure, title, "length of a prompt (tokens, log scale)")
 
 
-def _panels(rows: Mapping):
-    """A figure, and its panels without and with fine-tuning: (axes, row -> style)."""
+def _panels(rows: Mapping, names: Sequence[str] = ("",)) -> tuple[Any, ...]:
+    """A figure, and for each name its panels without and with fine-tuning: (axes, row -> style)."""
     kinds = [[row for row in rows if row.endswith(TUNED) == tuned] for tuned in (False, True)]
     kinds = [kind for kind in kinds if kind]
     styles = drawing.line_styles(kinds[0])
-    figure = Figure(figsize=(8, 4.2))
-    panels = np.atleast_1d(figure.subplots(1, len(kinds), sharey=True))
-    panels[0].set_ylabel("bits per byte")
+    figure = Figure(figsize=(8, 2.2 + 2.8 * len(names)))
+    grid = figure.subplots(len(names), len(kinds), sharey=True, squeeze=False)
+    grid[0, 0].set_ylabel("bits per byte")
     found = []
-    for axes, kind, title in zip(panels, kinds, ("released weights", "fine-tuned"), strict=False):
-        axes.set_title(title)
-        bare = {row: row.removesuffix(TUNED) for row in kind}
-        found.append((axes, {row: {**styles[name], "label": name} for row, name in bare.items()}))
-    return figure, found
+    for name, panels in zip(names, grid, strict=True):
+        found.append([])
+        for axes, kind, title in zip(
+            panels, kinds, ("released weights", "fine-tuned"), strict=False
+        ):
+            axes.set_title(f"{name}{title}")
+            bare = {row: row.removesuffix(TUNED) for row in kind}
+            styled = {row: {**styles[short], "label": short} for row, short in bare.items()}
+            found[-1].append((axes, styled))
+    return figure, *found
+
+
+def _lowest(values: Mapping[str, float]) -> str:
+    """The row with the least value; "yarn, fine-tuned" for one after fine-tuning."""
+    row = min(values, key=lambda row: values[row])
+    return f"{row.removesuffix(TUNED)}, fine-tuned" if row.endswith(TUNED) else row
 
 
 def _limit(figure: Figure, values: list[float]) -> None:

@@ -1,6 +1,7 @@
 """Losses of windows of text, and of the answers of prompts.
 
-Letters of shapes: W stretches of text, each as long as the longest window; L its targets.
+Letters of shapes: W stretches of text, each as long as the longest window; L its targets; D depths
+of a key and E examples of each.
 """
 
 import math
@@ -38,17 +39,26 @@ class Subject(NamedTuple):
             yield from seed_records(self.step, [self.seed], named, {metric: [value]})
 
 
-def scorer(model: Model, tokens: int) -> Score:
-    """The function (params, ids [N, T + 1]) -> (nats [N, T], whether the argmax is right [N, T]).
+def forward(model: Model, **form: Any) -> Any:
+    """The compiled function (params, ids [B, T + 1]) -> (nats [B, T], argmax is right [B, T]).
 
-    tokens: the most in one forward pass.
+    form: of attention, as of `frame`.
     """
 
-    @jax.jit
-    def group(params, id_BT):
+    def read(params, id_BT):
         inputs_BT, target_BT = id_BT[:, :-1], id_BT[:, 1:]
-        logits_BTV = model.apply(params, inputs_BT, full(*inputs_BT.shape))
+        logits_BTV = model.apply(params, inputs_BT, full(*inputs_BT.shape), **form)
         return cross_entropy(logits_BTV, target_BT), logits_BTV.argmax(axis=-1) == target_BT
+
+    return jax.jit(read)
+
+
+def scorer(model: Model, tokens: int) -> Score:
+    """The function (params, ids [N, T + 1]) -> (nats [N, T], argmax is right [N, T]).
+
+    tokens: the most in one forward pass, unless one row has more.
+    """
+    group = forward(model)
 
     def score(params, id_NT):
         count, time = len(id_NT), id_NT.shape[1] - 1
@@ -63,23 +73,59 @@ def scorer(model: Model, tokens: int) -> Score:
     return score
 
 
-def text_records(
-    score: Score, params: Any, text: Text, lengths: list[int], subject: Subject
+class Windows(NamedTuple):
+    """All that is read in windows of one length, by one compiled program.
+
+    id_NT: int32 [N, T + 1]: the stretches of the text, then the prompts, each after the tokens that
+      begin a text.
+    answers: prompt -> the tokens of each of its answers, [depths, examples].
+    depths: places of the key in percent.
+    """
+
+    length: int
+    id_NT: np.ndarray
+    answers: dict[str, np.ndarray]
+    depths: np.ndarray
+
+
+def windows(config: Config, words: Tokenizer, text: Text, length: int) -> Windows:
+    """The windows of so many targets. FieldError: a prompt that is longer."""
+    starts = range(0, text.id_WL.shape[1] - 1, length)
+    rows = [row[start : start + length + 1] for row in text.id_WL for start in starts]
+    rows = [[*text.first, *row] for row in rows]
+    room, depths = length - len(text.first), np.linspace(0, 1, config.eval.depths)
+    haystack, answers = text.id_WL[:, 1:].reshape(-1).tolist(), {}
+    for name in config.prompts:
+        prompt = prompts.read(name)
+        hidden = [
+            prompts.hide(prompt, words, haystack, room, depth, seed)
+            for depth in depths
+            for seed in range(config.eval.examples)
+        ]
+        rows += [[*text.first, *one.id_T] for one in hidden]
+        answers[name] = np.reshape([one.answers for one in hidden], (len(depths), -1))
+    return Windows(length, np.array(rows, np.int32), answers, np.rint(100 * depths))
+
+
+def records(
+    score: Score, params: Any, text: Text, read: Windows, subject: Subject
 ) -> Iterator[Record]:
-    """Bits per byte and perplexity of each stretch, read in windows of each length.
+    """Bits per byte and perplexity of each stretch of text, then what is found of the keys.
 
     Of the longest windows also bits per byte by the place in the window.
     """
-    size_W, targets = text.bytes_WL.sum(axis=1), text.bytes_WL.shape[1]
-    for length in lengths:
-        nats_NT, _ = score(params, _windows(text, length))
-        nats_WL = nats_NT[:, len(text.first) :].reshape(text.bytes_WL.shape)
-        nats_W = nats_WL.sum(axis=1)
-        at = {"length": length, "stretch": np.arange(len(nats_W))}
-        yield from subject.records("bits_per_byte", nats_W / math.log(2) / size_W, **at)
-        yield from subject.records("perplexity", np.exp(nats_W / targets), **at)
-        if length == targets:
-            yield from _by_place(nats_WL, text, subject)
+    nats_NT, right_NT = score(params, read.id_NT)
+    asked = sum(count_DE.size for count_DE in read.answers.values())
+    of_text, of_prompts = np.split(nats_NT, [len(nats_NT) - asked])
+    nats_WL = of_text[:, len(text.first) :].reshape(text.bytes_WL.shape)
+    nats_W, targets = nats_WL.sum(axis=1), text.bytes_WL.shape[1]
+    bits_W = nats_W / math.log(2) / text.bytes_WL.sum(axis=1)
+    at = {"length": read.length, "stretch": np.arange(len(nats_W))}
+    yield from subject.records("bits_per_byte", bits_W, **at)
+    yield from subject.records("perplexity", np.exp(nats_W / targets), **at)
+    if read.length == targets:
+        yield from _by_place(nats_WL, text, subject)
+    yield from _of_keys(of_prompts, right_NT[-asked or None :], read, subject)
 
 
 def _by_place(nats_WL: np.ndarray, text: Text, subject: Subject) -> Iterator[Record]:
@@ -91,48 +137,22 @@ def _by_place(nats_WL: np.ndarray, text: Text, subject: Subject) -> Iterator[Rec
     yield from subject.records("bits_per_byte", bits, length=length, position=starts)
 
 
-def _windows(text: Text, length: int) -> np.ndarray:
-    """Windows [N, T + 1] of so many targets, each after the tokens that begin a text."""
-    starts = range(0, text.id_WL.shape[1] - 1, length)
-    parts = [row[start : start + length + 1] for row in text.id_WL for start in starts]
-    first = np.tile(np.array(text.first, np.int32), (len(parts), 1))
-    return np.concatenate([first, np.stack(parts)], axis=1)
-
-
-def prompt_records(
-    config: Config,
-    score: Score,
-    params: Any,
-    words: Tokenizer,
-    text: Text,
-    length: int,
-    subject: Subject,
+def _of_keys(
+    nats_NT: np.ndarray, right_NT: np.ndarray, read: Windows, subject: Subject
 ) -> Iterator[Record]:
     """The share of keys that are found, and the bits of their digits, by prompt and depth.
 
     Greedy decoding finds a key exactly if every token of the answer is the argmax. Prompts of all
     rows are the same. A digit that is guessed has log2(10) = 3.3 bits.
     """
-    room, count = length - len(text.first), config.eval.examples
-    depths = np.linspace(0, 1, config.eval.depths)
-    haystack = text.id_WL[:, 1:].reshape(-1).tolist()
-    for name in config.prompts:
-        prompt = prompts.read(name)
-        hidden = [
-            prompts.hide(prompt, words, haystack, room, depth, seed)
-            for depth in depths
-            for seed in range(count)
-        ]
-        id_NT = np.stack([[*text.first, *one.id_T] for one in hidden])
-        nats_NT, right_NT = score(params, id_NT)
-        answered = [
-            (nats[-one.answers :].sum(), right[-one.answers :].all())
-            for nats, right, one in zip(nats_NT, right_NT, hidden, strict=True)
-        ]
-        nats_N, found_N = zip(*answered, strict=True)
-        at = {"prompt": name, "length": length, "depth": np.rint(100 * depths)}
-        mean = lambda x: np.reshape(x, (len(depths), count)).mean(axis=1, dtype=np.float64)
-        yield from subject.records("exact_match", mean(found_N), **at)
-        yield from subject.records(
-            "bits_per_digit", mean(nats_N) / math.log(2) / prompts.DIGITS, **at
-        )
+    start = 0
+    for name, count_DE in read.answers.items():
+        each = [*enumerate(count_DE.reshape(-1), start)]
+        nats = [nats_NT[n, -count:].sum(dtype=np.float64) for n, count in each]
+        found = [right_NT[n, -count:].all() for n, count in each]
+        mean = lambda x, shape=count_DE.shape: np.reshape(x, shape).mean(axis=1, dtype=np.float64)
+        at = {"prompt": name, "length": read.length, "depth": read.depths}
+        yield from subject.records("exact_match", mean(found), **at)
+        bits_D = mean(nats) / math.log(2) / prompts.DIGITS
+        yield from subject.records("bits_per_digit", bits_D, **at)
+        start += count_DE.size

@@ -10,7 +10,7 @@ from experiments.pretrained import figures
 from experiments.pretrained.config import Config
 from posenc_jax.lab.report import Grid, Picture, Section
 from posenc_jax.lab.report.sections import Cell
-from posenc_jax.lab.report.statistics import mean_cell, paired
+from posenc_jax.lab.report.statistics import Interval, mean_cell, paired
 from posenc_jax.lab.report.summaries import collect, last_step, lead, nested, number
 from posenc_jax.lab.runs import Record, StoredRun
 
@@ -80,22 +80,23 @@ def sections(run: StoredRun) -> tuple[str, list[Section]]:
     how = (
         f"Windows of {length} tokens and more cover the same {facts['stretches']} stretches of "
         f"text. Extensions are made for {summary['factor']:g} times the trained length; "
-        "dynamic_ntk follows the length. ± is half a 95% t interval over stretches."
+        f"dynamic_ntk follows the length. ± is half a 95% t interval over stretches, of "
+        f"fine-tuning with {run.config['seeds']} seed{'s' * (run.config['seeds'] > 1)}."
     )
     pictures = [
         Picture("by_length", partial(figures.by_length, summary),
                 "Bits per byte by the length of a window, without and with fine-tuning: means "
-                "over stretches. The dotted line is the trained length."),
+                "over stretches, bars 95% t intervals. The dotted line is the trained length."),
         Picture("by_position", partial(figures.by_position, run),
                 "Bits per byte by the place in the longest windows. The dotted line is the "
                 "trained length."),
         Picture("prompts", partial(figures.prompts, summary),
-                "Bits of each digit of a hidden key, the mean over its depths. The dashed line is "
-                "a guess."),
+                "Bits of each digit of a hidden key, the mean over its depths, a row of panels for "
+                "each prompt. The dashed line is a guess, the dotted line the trained length."),
     ]  # fmt: skip
     read = [how, text_grid(summary, "text"), *pictures[:2], *_order(summary)]
     shown = [
-        Section("What follows", findings(summary)),
+        Section("What follows", [*findings(summary), *details(summary)]),
         Section("Text", read),
         Section("Perplexity of a token", [text_grid(summary, "perplexity")], folded=True),
     ]
@@ -129,41 +130,64 @@ def text_grid(summary: Mapping, name: str) -> Grid:
 
 
 def findings(summary: Mapping) -> list[str]:
-    """Sentences made from the numbers: which of plain, PI, NTK and YaRN reads furthest."""
+    """Sentences made from the numbers: which of plain, PI, NTK, YaRN reads furthest, and keys."""
+    lines = [
+        f"{when.capitalize()} fine-tuning {_furthest(summary, rows)}."
+        for when, rows in _moments(summary).items()
+    ]
+    every = {row: row for row in summary["text"]}
+    return [*lines, f"Of all rows {_furthest(summary, every)}.", *_keys(summary)]
+
+
+def _furthest(summary: Mapping, rows: Mapping[str, str]) -> str:
+    plain = f"plain at {summary['train_length']}"
+    among = f" of {', '.join(rows)}" if len(rows) < len(summary["text"]) else ""
+    reach = {name: reads_to(summary, row) for name, row in rows.items()}
+    far = max(reach.values())
+    if not far:
+        return f"none{among} has as few bits per byte as {plain}, at any length"
+    mean = {name: _mean(summary, rows[name], far) for name in rows if reach[name] == far}
+    best = min(mean, key=lambda name: mean[name])
+    said = f"{best} reads furthest{among}: {far} tokens with no more bits per byte than {plain}"
+    return f"{said} ({_signed(_excess(summary, rows[best], far))})"
+
+
+def details(summary: Mapping) -> list[str]:
+    """How far each of plain, PI, NTK, YaRN reads, and their order at longer lengths."""
     lines = []
     for when, rows in _moments(summary).items():
-        if not rows:
-            continue
         reach = {name: reads_to(summary, row) for name, row in rows.items()}
-        far = max(reach.values())
-        best = [name for name in rows if reach[name] == far]
-        best.sort(key=lambda name: _mean(summary, rows[name], far or lengths(summary)[0]))
-        each = ", ".join(f"{name} {reach[name]}" for name in rows)
-        said = f"{best[0]} reads furthest" if far else "none reads its own length"
-        lines.append(
-            f"{when.capitalize()} fine-tuning {said}: up to {far} tokens with no more bits per "
-            f"byte than plain at {summary['train_length']} ({each})."
+        each = ", ".join(
+            f"{name} {far} ({_signed(_excess(summary, rows[name], far))})"
+            for name, far in reach.items()
         )
-        for place, length in _places(summary).items():
-            order = ordered(summary, rows, length)
-            lines.append(f"{when.capitalize()} fine-tuning, {length} tokens ({place}): {order}.")
-    return lines + [_keys(prompt, by_row, summary) for prompt, by_row in _found(summary).items()]
+        lines.append(f"{when.capitalize()} fine-tuning, how far each reads, and its bits less "
+                     f"those of plain at {summary['train_length']}: {each}.")  # fmt: skip
+        lines += [
+            f"{when.capitalize()} fine-tuning, {length} tokens ({place}), the fewest bits per byte "
+            f"first: {ordered(summary, rows, length)}."
+            for place, length in _places(summary).items()
+        ]
+    return lines
 
 
-def _keys(prompt: str, by_row: Mapping, summary: Mapping) -> str:
-    """A sentence about the keys of a prompt: within the trained length, and at the longest."""
+def _keys(summary: Mapping) -> list[str]:
+    """Sentences about the keys: within the trained length, and at the longest."""
     trained, longest = str(summary["train_length"]), str(lengths(summary)[-1])
-    within = _over_depths(by_row[PLAIN][trained])
-    if within < HALF:
-        return (
-            f"{prompt}: plain finds {within:.2f} of the keys within its trained length, so longer "
-            "prompts say little about positions."
-        )
-    row = max(by_row, key=lambda row: _over_depths(by_row[row][longest]))
-    found = f"{_over_depths(by_row[row][longest]):.2f} under {row}"
-    return (
-        f"{prompt}: plain finds {within:.2f} of the keys at {trained} tokens; at {longest} {found}."
-    )
+    lines, few = [], []
+    for prompt, by_row in _found(summary).items():
+        within = _over_depths(by_row[PLAIN][trained])
+        if within < HALF:
+            few.append(f"{within:.2f} of {prompt}")
+            continue
+        row = max(by_row, key=lambda row: _over_depths(by_row[row][longest]))
+        found = f"{_over_depths(by_row[row][longest]):.2f} under {row}"
+        lines.append(f"Keys of {prompt}: plain finds {within:.2f} at {trained} tokens; at "
+                     f"{longest} {found}.")  # fmt: skip
+    if few:
+        lines.append(f"Keys that plain finds within its trained length: {', '.join(few)}. So "
+                     "longer prompts say little about positions.")  # fmt: skip
+    return lines
 
 
 def _found(summary: Mapping) -> Mapping:
@@ -175,18 +199,24 @@ def _over_depths(by_depth: Mapping[str, float]) -> float:
 
 
 def reads_to(summary: Mapping, row: str) -> int:
-    """The longest length up to which a row has no more bits per byte than plain at the trained one.
+    """The longest length at which a row has no more bits per byte than plain at the trained one.
 
     A length counts if the interval of the paired difference, by stretch, is not above 0, at 95% for
-    all lengths together. 0: not even the shortest.
+    all lengths together. 0: none does.
     """
-    every = lengths(summary)
-    plain = summary["text"][PLAIN][str(summary["train_length"])]["seeds"]
-    for n, length in enumerate(every):
-        own = summary["text"][row][str(length)]["seeds"]
-        if paired(own, plain, len(every)).sign > 0:
-            return every[n - 1] if n else 0
-    return every[-1]
+    fits = [n for n in lengths(summary) if _excess(summary, row, n).sign <= 0]
+    return max(fits, default=0)
+
+
+def _excess(summary: Mapping, row: str, length: int) -> Interval:
+    """The bits per byte of a row less those of plain at the trained length; 0: at the shortest."""
+    every, found = lengths(summary), summary["text"]
+    plain = found[PLAIN][str(summary["train_length"])]["seeds"]
+    return paired(found[row][str(length or every[0])]["seeds"], plain, len(every))
+
+
+def _signed(gap: Interval) -> str:
+    return f"{gap.mean:+.3f}" + ("" if gap.half is None else f" ±{gap.half:.3f}")
 
 
 def ordered(summary: Mapping, rows: Mapping[str, str], length: int) -> str:
@@ -196,9 +226,7 @@ def ordered(summary: Mapping, rows: Mapping[str, str], length: int) -> str:
     said = f"{names[0]} {_mean(summary, rows[names[0]], length):.3f}"
     for n in range(1, len(names)):
         gap = paired(values[n], values[n - 1], len(names) - 1)
-        half = "" if gap.half is None else f" ±{gap.half:.3f}"
-        sign = "<" if gap.sign > 0 else "≈"
-        said += f" {sign} {names[n]} ({gap.mean:+.3f}{half})"
+        said += f" {'<' if gap.sign > 0 else '≈'} {names[n]} ({_signed(gap)})"
     return said
 
 
@@ -210,7 +238,8 @@ def _moments(summary: Mapping) -> dict[str, dict[str, str]]:
     """Before and after fine-tuning: which of the four were measured, and their rows."""
     found = {"before": {n: n for n in FOUR}, "after": {n: tuned_row(n) for n in FOUR}}
     have = summary["text"]
-    return {when: {n: r for n, r in rows.items() if r in have} for when, rows in found.items()}
+    measured = {when: {n: r for n, r in rows.items() if r in have} for when, rows in found.items()}
+    return {when: rows for when, rows in measured.items() if rows}
 
 
 def _places(summary: Mapping) -> dict[str, int]:
@@ -225,7 +254,7 @@ def _order(summary: Mapping) -> list[Grid]:
     """Our order beside the published one, of the same methods."""
     places, moments, rows = _places(summary), _moments(summary), []
     for when, place, names, values, source in PUBLISHED:
-        own = {name: row for name, row in moments[when].items() if name in names}
+        own = {name: row for name, row in moments.get(when, {}).items() if name in names}
         theirs = " < ".join(f"{n} {v}" for n, v in zip(names, values, strict=True))
         ours = ordered(summary, own, places[place]) if own and place in places else "not measured"
         rows.append((f"{when}, {place}", ours, theirs, source))

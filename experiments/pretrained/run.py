@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from experiments.pretrained.checks import extensions
 from experiments.pretrained.config import Config, lengths
 from experiments.pretrained.extensions import Extended
-from experiments.pretrained.measuring import Subject, prompt_records, scorer, text_records
+from experiments.pretrained.measuring import Subject, records, scorer, windows
 from experiments.pretrained.pages import sections, summarise, tuned_row
 from experiments.pretrained.text import Text, rows, text
 from experiments.pretrained.tuning import tuned
@@ -31,18 +31,18 @@ def measure(config: Config, run: runs.Run) -> dict:
     found = extensions(config)
     words = pretrained.tokenizer(config.folder)
     task = tasks.make(config.task.name, **config.task.options)
-    windows = text(task, words, max(lengths(config, found.length)))
-    dtype = "float32" if config.train.steps else config.model.dtype
-    spread = _spread if len(target().devices) > 1 else None
-    loaded = pretrained.load(config.folder, dtype, spread)
+    content = text(task, words, max(lengths(config, found.length)))
     run.fact(
         task=dict(task.facts),
         trained_length=found.length,
-        stretches=len(windows.id_WL),
-        bytes_per_token=float(windows.bytes_WL.mean()),
+        stretches=len(content.id_WL),
+        bytes_per_token=float(content.bytes_WL.mean()),
         rate=config.rate,
     )
-    measurer = _Measurer(config, run, found, words, task, windows)
+    measurer = _Measurer(config, run, found, words, task, content)
+    dtype = "float32" if config.train.steps else config.model.dtype
+    place = spread if len(target().devices) > 1 else None
+    loaded = pretrained.load(config.folder, dtype, place)
     names = list(found.encodings)
     with Progress(len(names), "extensions") as progress:
         for done, name in enumerate(names, 1):
@@ -54,7 +54,7 @@ def measure(config: Config, run: runs.Run) -> dict:
     return summarise(config, run.records(), found.length)
 
 
-def _spread(leaf: jax.ShapeDtypeStruct) -> NamedSharding:
+def spread(leaf: jax.ShapeDtypeStruct) -> NamedSharding:
     """Each array over all devices, along its largest axis that they divide."""
     whole = seed_sharding((1, *leaf.shape), fsdp=True)
     return NamedSharding(whole.mesh, PartitionSpec(*whole.spec[1:]))
@@ -70,10 +70,12 @@ class _Measurer:
         found: Extended,
         words: Tokenizer,
         task: tasks.Task,
-        windows: Text,
+        content: Text,
     ):
         self.config, self.run, self.found, self.words = config, run, found, words
-        self.task, self.text = task, windows
+        self.task, self.text = task, content
+        every = lengths(config, found.length)
+        self.windows = [windows(config, words, content, length) for length in every]
         self._models: dict[str, tuple[Model, Any]] = {}
 
     def row(self, name: str, params: Any) -> None:
@@ -89,7 +91,7 @@ class _Measurer:
         length = round(config.factor * self.found.length)
         shape = config.train.batch, length
         data, first = self.task.data, self.text.first
-        windows = lambda step: rows(data, self.words, first, seed, step, shape)
+        batch = lambda step: rows(data, self.words, first, seed, step, shape)
         labels = {"encoding": row, "split": "train", "length": length}
         losses: list[Record] = []
         with Progress(config.train.steps, f"fine-tune {name}") as progress:
@@ -98,7 +100,7 @@ class _Measurer:
                 losses.extend(runs.seed_records(step, [seed], labels, {"loss": [loss]}))
                 progress.update(step, loss)
 
-            params = tuned(config, self._model(name)[0], params, windows, seed, read)
+            params = tuned(config, self._model(name)[0], params, batch, seed, read)
         self._measured(name, params, Subject(row, config.train.steps, seed), stage, losses)
 
     def _measured(
@@ -112,10 +114,8 @@ class _Measurer:
         signals.stop_if_requested()
 
     def _records(self, score: Any, params: Any, subject: Subject) -> Iterator[Record]:
-        config, every = self.config, lengths(self.config, self.found.length)
-        yield from text_records(score, params, self.text, every, subject)
-        for length in every:
-            yield from prompt_records(config, score, params, self.words, self.text, length, subject)
+        for read in self.windows:
+            yield from records(score, params, self.text, read, subject)
 
     def _model(self, name: str) -> tuple[Model, Any]:
         """The model under one extension, and its scorer; fine-tuned weights share its programs."""
