@@ -1,7 +1,7 @@
 """Makes docs/explorer.html: choose methods, move their options, see what each does.
 
-    python scripts/explorer.py                                      # all methods; 10 to 20 minutes
-    python scripts/explorer.py rope alibi --out=/tmp/explorer.html  # some
+    python scripts/explorer.py             # all methods; 10 to 20 minutes
+    python scripts/explorer.py rope alibi  # these again; the others stay as they are
 
 The page is one file that opens without a network. An unknown name is refused in one line, with exit
 status 2.
@@ -17,6 +17,7 @@ import jax
 
 from posenc_jax import CATALOG
 from posenc_jax.lab.gallery.explorer import explorer
+from posenc_jax.lab.gallery.points import ABSENT
 
 DOCS = Path(__file__).parents[1] / "docs" / "explorer.html"
 
@@ -25,14 +26,12 @@ def main(arguments: list[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 if a name is refused."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="methods; all by default")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="docs/explorer.html for all")
+    parser.add_argument("--out", type=Path, default=DOCS, metavar="FILE", help="docs/explorer.html")
     chosen = parser.parse_args(arguments)
-    if chosen.names and chosen.out is None:
-        parser.error("--out: give a file; docs/explorer.html holds all methods")
-    out = chosen.out or DOCS
+    out, drawable = chosen.out, [name for name in CATALOG if name not in ABSENT]
     jax.config.update("jax_platforms", "cpu")
     try:
-        for name in explorer(chosen.names or list(CATALOG), out):
+        for name in explorer(chosen.names or drawable, out):
             print(name, flush=True)
     except ValueError as error:
         print(error, file=sys.stderr)

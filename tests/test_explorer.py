@@ -8,7 +8,7 @@ import pytest
 
 from posenc_jax import CATALOG
 from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
-from posenc_jax.lab.gallery import explorer, points, trained
+from posenc_jax.lab.gallery import explorer, measure, points, trained
 from scripts.explorer import main
 from tests.devtools import opened
 
@@ -69,6 +69,14 @@ def test_rows_are_the_heads_that_differ_and_a_method_that_is_not_relative_has_a_
     clamped = points.point("learned", 16, {"length": 8, "beyond": "clamp"}).past
     assert clamped is not None
     assert np.isfinite(clamped[0, 1]).all(), "control: this policy refuses none"
+
+
+def test_layers_that_are_alike_are_measured_once():
+    made = measure.setup("irope", 16, learned=False)
+    assert points._first_alike(made) == [0, 0, 0, 3, 0, 0]
+    first, like, other = (points._added(made, 8, slice(4, 8), n) for n in (0, 1, 3))
+    np.testing.assert_array_equal(first, like)
+    assert np.nanmax(np.abs(first - other)) > 0.1, "control: layers that are not"
 
 
 def test_refusals_are_kept_with_their_reason(monkeypatch):
@@ -242,13 +250,24 @@ def test_the_page_fits_a_phone_and_follows_the_colours_that_its_reader_prefers(p
 def test_the_committed_page_is_small_and_is_about_methods_of_the_catalogue():
     page = DOCS / "explorer.html"
     assert page.stat().st_size < MOST
-    data = page.read_text("utf-8").split('id="data">')[1].split("</script>")[0]
-    assert json.loads(data)["methods"].keys() <= CATALOG.keys()
+    assert explorer.read(page)["methods"].keys() <= CATALOG.keys() - points.ABSENT.keys()
 
 
-def test_a_wrong_name_is_one_line(tmp_path, capsys):
-    assert main(["ropee", f"--out={tmp_path / 'x.html'}"]) == 2
+def test_methods_that_are_measured_again_join_those_of_the_page(path, tmp_path):
+    out = tmp_path / "page.html"
+    out.write_bytes(path.read_bytes())
+    before = explorer.read(out)
+    assert list(explorer.explorer(["nope"], out)) == ["nope"]
+    after = explorer.read(out)
+    assert set(after["methods"]) == {*METHODS, "nope"}
+    assert {name: after["methods"][name] for name in METHODS} == before["methods"]
+    assert after["trained"] == before["trained"] != {}
+    assert list(explorer.explorer(["nope"], tmp_path / "alone.html")) == ["nope"]
+    assert set(explorer.read(tmp_path / "alone.html")["methods"]) == {"nope"}, "control: no page"
+
+
+@pytest.mark.parametrize("name", ["ropee", "laplacian"])
+def test_a_wrong_name_is_one_line(name, tmp_path, capsys):
+    assert main([name, f"--out={tmp_path / 'x.html'}"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert not list(tmp_path.iterdir())
-    with pytest.raises(SystemExit):
-        main(["rope"])

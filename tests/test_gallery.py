@@ -13,16 +13,18 @@ from matplotlib.figure import Figure
 from posenc_jax import CATALOG, Dims, attend, frame, make
 from posenc_jax.attention import logits
 from posenc_jax.encodings import card
-from posenc_jax.lab.gallery import _drawn, cards, gallery, measure, page
+from posenc_jax.lab.gallery import _drawn, cards, gallery, measure, page, trained
 from posenc_jax.layout import full
 from scripts.gallery import main
 
 
 @pytest.fixture
 def small(monkeypatch):
-    """Cards of few tokens."""
+    """Cards of few tokens, and parameters as they are drawn."""
+    untrained = lambda name, dims, options: measure.drawn(make(name, **options), dims)
+    monkeypatch.setattr(trained, "parameters", untrained)
     for setting, value in {"SPAN": 12, "SPAN_2D": 4, "LENGTHS": (8, 16), "TRAINED": 8, "SIDE": 4,
-                           "DRAWS": 2, "INITS": 1, "LAYERS": 4, "WINDOW": 4}.items():  # fmt: skip
+                           "DRAWS": 2, "LAYERS": 4, "WINDOW": 4}.items():  # fmt: skip
         monkeypatch.setattr(measure, setting, value)
     sizes = {"SPAN": 12, "LENGTHS": (8, 16), "TRAINED": 8, "SIDE": 4, "FAR": 400, "REACH": 6}
     for setting, value in sizes.items():
@@ -58,6 +60,21 @@ def test_spread_is_over_absolute_positions(small):
     assert (band.high - band.low).max() > 1
     assert (band.low <= band.mean).all()
     assert (band.mean <= band.high).all()
+
+
+def test_what_is_learned_is_drawn_after_training(monkeypatch):
+    monkeypatch.setattr(trained, "STEPS", 40)
+    monkeypatch.setattr(trained, "TRAIN", trained.TRAIN.model_copy(update={"chunk": 20}))
+    trained._learned.cache_clear()
+    dims = Dims(256, 4, 64)
+    t5 = trained.parameters("t5", dims, {})
+    assert trained.parameters("t5", dims, {}) is t5
+    first = make("t5").init(jax.random.key(0), dims)
+    moved = [jnp.abs(a - b).max() for a, b in zip(*map(jax.tree.leaves, (t5, first)), strict=True)]
+    assert max(moved) > 0.02
+    assert jax.tree.map(jnp.shape, t5) == jax.tree.map(jnp.shape, first)
+    assert trained.parameters("alibi", dims, {}) == {}, "control: nothing to learn"
+    trained._learned.cache_clear()
 
 
 def test_waves_shorter_than_a_pixel_do_not_come_back_as_long_ones():
@@ -110,8 +127,10 @@ def test_gallery(tmp_path, small, monkeypatch):
     monkeypatch.setattr("posenc_jax.lab.gallery.cores", lambda: [0])  # `small` is of this process
     stale = tmp_path / "other.png"
     stale.write_bytes(b"")
-    assert list(gallery(["alibi", "learned"], tmp_path)) == ["alibi", "learned"]
-    assert stale.exists(), "some methods alone were drawn"
+    assert list(gallery(["learned"], tmp_path)) == ["learned"]
+    assert not stale.exists(), "of no method"
+    alone = (tmp_path / "index.html").read_text()
+    assert list(gallery(["alibi"], tmp_path)) == ["alibi"]
     for name in ("alibi", "learned"):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     text = (tmp_path / "index.html").read_text()
@@ -126,6 +145,9 @@ def test_gallery(tmp_path, small, monkeypatch):
     assert len(ids) == len(set(ids))
     assert "length = 512" in text
     assert "![alibi](alibi.png)" in (tmp_path / "README.md").read_text()
+    both = page.figures(text)
+    assert list(both) == ["learned", "alibi"]
+    assert both["learned"] == page.figures(alone)["learned"] != both["alibi"]
 
 
 def test_an_interruption_leaves_the_pictures_as_they_were(tmp_path, monkeypatch):
@@ -159,11 +181,30 @@ def test_a_window_is_drawn_as_the_keys_that_it_hides(small):
     assert not any("Keys that a query sees" in p.title for p in cards.panels("rope")), "control"
 
 
+def test_every_method_takes_the_options_by_which_its_mask_is_shown():
+    for name in CATALOG:
+        measure.setup(name, learned=False, length=measure.TRAINED, **measure.narrow(card(name)))
+    with pytest.raises(ValueError, match="must be 130 or more"):  # the control: it clips there
+        measure.setup("deberta", learned=False, distance=measure.WINDOW)
+
+
 def test_equal_curves_are_one_line():
     y = {n: np.arange(float(n)) for n in (4, 8, 16)}
     assert [c.label for c in cards._by_length(y)] == ["n = 4, 8, 16"]
     moved = {**y, 16: y[16] + 1}
     assert [c.label for c in cards._by_length(moved)] == ["n = 4, 8", "16"]
+
+
+def test_heads_have_one_band_and_a_head_alone_has_its_own():
+    x, mean = np.arange(3), np.array([[0.0, 1, 2], [2, 1, 0]])
+    shade, *lines = cards._of_heads(measure.Band(x, mean, mean - 1, mean + 2))
+    np.testing.assert_array_equal(shade.low, [-1, 0, -1])
+    np.testing.assert_array_equal(shade.high, [4, 3, 4])
+    assert np.isnan(shade.y).all()
+    assert [(line.label, line.low) for line in lines] == [("head 1", None), ("2", None)]
+    (alone,) = cards._of_heads(measure.Band(x, mean[:1], mean[:1] - 1, mean[:1] + 2))
+    np.testing.assert_array_equal(alone.low, [-1, 0, 1])
+    assert len(cards._of_heads(measure.Band(x, mean, mean, mean))) == 2, "control: no spread"
 
 
 def test_page_styles_survive_as_classes():
@@ -183,9 +224,6 @@ def test_command_refuses_in_one_line(capsys, tmp_path):
     refusal = capsys.readouterr().err
     assert refusal.startswith("encoding.name: no method 'ropee'; did you mean rope")
     assert refusal.count("\n") == 1
-    with pytest.raises(SystemExit, match="2"):
-        main(["rope"])
-    assert "docs/gallery holds all methods" in capsys.readouterr().err
 
 
 def test_every_kind_has_a_family():

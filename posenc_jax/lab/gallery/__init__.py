@@ -17,24 +17,27 @@ __all__ = ["catalogue", "gallery"]
 def gallery(names: Sequence[str], out: Path) -> Iterator[str]:
     """Writes out/NAME.png for each method, index.html and README.md; yields each name when drawn.
 
-    If all methods are given, other cards in the folder are deleted. The folder changes when all
-    cards are drawn; before, it stays as it is.
+    Cards of other methods of the catalogue in the folder stay, on its pages too. The folder changes
+    when all given cards are drawn; before, it stays as it is.
 
     Raises:
       ValueError: no such method.
     """
-    names = [card(name).name for name in names]
+    names, index = [card(name).name for name in names], out / "index.html"
     pictures, drawn = {}, {}
-    for name, pictures[name], drawn[name] in _drawn(names):
+    for name, png, svg in _drawn(names):
+        pictures[name], drawn[name] = png, page.figure(name, svg)
         yield name
     out.mkdir(parents=True, exist_ok=True)
-    if set(names) == set(CATALOG):
-        for old in out.glob("*.png"):
+    known = (page.figures(index.read_text("utf-8")) if index.exists() else {}) | drawn
+    known = {name: known[name] for name in CATALOG if name in known}
+    for old in out.glob("*.png"):
+        if old.stem not in known:
             old.unlink()
     for name, png in pictures.items():
         (out / f"{name}.png").write_bytes(png)
-    (out / "index.html").write_text(page.html(drawn), "utf-8")
-    (out / "README.md").write_text(page.readme(names), "utf-8")
+    index.write_text(page.html(known), "utf-8")
+    (out / "README.md").write_text(page.readme(known), "utf-8")
 
 
 def catalogue(path: Path) -> Iterator[str]:

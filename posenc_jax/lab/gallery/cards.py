@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from posenc_jax.encodings import card
 from posenc_jax.encodings.card import Card
+from posenc_jax.encodings.graphs import eigenvectors
 from posenc_jax.lab.gallery import measure, turns
 from posenc_jax.lab.gallery.measure import LENGTHS, SIDE, SPAN, TRAINED, Band
 from posenc_jax.lab.gallery.panels import SMALL, THIN, Curve, Panel, curves, heat, in_order, put
@@ -42,6 +43,10 @@ SMALLER: dict[Any, Any] = {
 
 def panels(name: str) -> list[Panel]:
     """Returns the panels of a method."""
+    if name == "laplacian":
+        return list(_graphs())  # its positions are no points along axes
+    if name == "prope":
+        return list(_images(card(name)))
     method, found = card(name), []
     if method.kind == "input" and method.axes == 1:
         found += _tables(name)
@@ -148,6 +153,18 @@ def _waves(name: str) -> Panel:
     return panel._replace(draw=draw)
 
 
+def _graphs(rows: int = 10, count: int = 3) -> Iterator[Panel]:
+    """Yields panels of the first eigenvectors of a path and of a grid of nodes."""
+    path = lambda nodes: np.eye(nodes, k=1) + np.eye(nodes, k=-1)
+    path_TA = eigenvectors(path(TRAINED), count)
+    drawn = in_order(np.arange(TRAINED), path_TA.T, "eigenvector")
+    yield curves(f"A path of {TRAINED} nodes", "signs are arbitrary", drawn, "node", "entry")
+    grid_TT = np.kron(path(rows), np.eye(SIDE)) + np.kron(np.eye(rows), path(SIDE))
+    for n, entry_T in enumerate(eigenvectors(grid_TT, count).T):
+        title, below = f"A grid, eigenvector {n + 1}", f"{rows} × {SIDE} nodes"
+        yield heat(title, below, entry_T.reshape(rows, SIDE), "column", "row", square=True)
+
+
 def _assigned(method: Card) -> Iterator[Panel]:
     """Yields panels of the positions that the method assigns, in evaluation and in training."""
     name, axes = method.name, ("position", "position shown")
@@ -193,7 +210,8 @@ def _kernels(method: Card) -> Iterator[Panel]:
         if method.kind == "rotary" and method.axes < 2 and method.name != "rope":
             rope = measure.kernel("rope")
             under = Curve(rope.x, rope.mean[0], "rope", drawing.MUTED, width=THIN)
-            drawn = [under, *(c._replace(label=c.label or method.name) for c in drawn)]
+            own = drawn if len(drawn) > 1 else [drawn[0]._replace(label=method.name)]
+            drawn = [under, *own]
         title = f"Along the {names[axis]}" if method.axes > 1 else "Expected score"
         spread = "the same at all positions"
         if widest > LEAST:
@@ -208,14 +226,19 @@ def _partner(method: Card) -> str:
 
 
 def _of_heads(band: Band) -> list[Curve]:
-    """Returns a curve with its spread for each head, or one for all if they are equal."""
-    spread = _gap(band.high, band.low) > LEAST
-    drawn = []
-    for h, mean in enumerate(band.mean):
-        label, ends = "head 1" if h == 0 else str(h + 1), (band.low[h], band.high[h])
-        drawn.append(Curve(band.x, mean, label, COLORS[h], *(ends if spread else ()), width=THIN))
-    alone = drawn[0]._replace(label="", width=None)
-    return [alone] if _gap(band.mean, band.mean[:1]) < LEAST else drawn
+    """Returns a curve for each head, or one for all if they are equal, with one band of all heads:
+    several on each other would blend.
+    """
+    ends = ()
+    if _gap(band.high, band.low) > LEAST:
+        ends = (np.fmin.reduce(band.low), np.fmax.reduce(band.high))
+    if _gap(band.mean, band.mean[:1]) < LEAST:
+        return [Curve(band.x, band.mean[0], "", COLORS[0], *ends)]
+    labels = ["head 1", *(str(h + 1) for h in range(1, len(band.mean)))]
+    drawn = [Curve(band.x, mean, label, color, width=THIN)
+             for mean, label, color in zip(band.mean, labels, COLORS, strict=False)]  # fmt: skip
+    band_alone = Curve(band.x, np.full(len(band.x), np.nan), "", drawing.MUTED, *ends)
+    return [band_alone, *drawn] if ends else drawn
 
 
 def _by_length(found: Mapping[int, np.ndarray]) -> list[Curve]:
@@ -260,8 +283,10 @@ def _past(method: Card) -> Iterator[Panel]:
 
 def _images(method: Card) -> Iterator[Panel]:
     """Yields maps of the centre patch's scores, for the size made for and for twice that size."""
-    times = (0, 1, 4) if method.axes == 3 else (0,)
-    sides = (SIDE,) if method.axes == 3 else (SIDE, 2 * SIDE)
+    moves = {18: (0, 5, 15), 3: (0, 1, 4)}  # frames, for cameras 6 degrees each
+    times = moves.get(method.axes, (0,))
+    sides = (SIDE,) if method.axes >= 3 else (SIDE, 2 * SIDE)
+    later = lambda t: f", camera {6 * t}° on" if method.axes > 3 else f", {t} later"
     policies = measure.policies(method)
     for policy in policies:
         found = {side: measure.image(method.name, policy, side, times) for side in sides}
@@ -272,5 +297,5 @@ def _images(method: Card) -> Iterator[Panel]:
             grey = "" if np.isfinite(maps).all() else "; grey: refused"
             below = f"the centre patch's expected score{gone}{grey}"
             for t, map_RC in zip(times, maps, strict=True):
-                title = f"{side} × {side} patches{f', {t} later' if t else ''}{named}"
+                title = f"{side} × {side} patches{later(t) if t else ''}{named}"
                 yield heat(title, below, map_RC, "column", "row", square=True)

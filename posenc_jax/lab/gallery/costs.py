@@ -93,7 +93,7 @@ def base() -> Cost:
 
 def _counted(name: str) -> Cost:
     method, encoding, dims = card(name), make(name), STATED._replace(layers=1)
-    side = SIDE if method.axes == 3 else 2 * SIDE
+    side = SIDE if method.axes >= 3 else 2 * SIDE
     at = line(method, TIME) if method.axes < 2 else grid(method, side, TIME // side**2)
 
     def run(params, x_BTD, at):

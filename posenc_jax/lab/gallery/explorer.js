@@ -3,14 +3,14 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const NAMES = Object.keys(data.methods);
 const COLORS = 7, STEP_MS = 90;
-const LABELS = { base: "base", length: "trained length", factor: "factor", slope: "slope",
+const LABELS = { base: "base", length: "trained length", factor: "factor",
   distance: "distance", beyond: "past the length", head: "head width" };
 const SAID = { base: "of the frequencies: base^(-2k/C)",
   length: "tokens that the method is made for; dotted in the panels",
-  factor: "of the context extension", slope: "of the bias", distance: "reach of a bias or table",
+  factor: "of the context extension", distance: "reach of a bias or table",
   beyond: "what a method with a table does past its length", head: "channels C of a head" };
 const view = { chosen: [...data.first], row: 0, pair: 0, time: 0,
-  knobs: { base: 10000, length: 64, factor: 4, slope: 0.25, distance: 128, beyond: "error",
+  knobs: { base: 10000, length: 64, factor: 4, distance: 128, beyond: "error",
     head: 64 } };
 const decoded = new Map();
 
@@ -153,8 +153,9 @@ function controls() {
   const play = element("button", { type: "button", id: "play", "aria-pressed": "false",
     onclick: () => playing(play.getAttribute("aria-pressed") !== "true") }, "play");
   const knobs = [
-    slider("row", "head or layer", count(6).map((i) => i + 1), 0,
-      "heads of a bias have slopes or tables of their own", (n) => { view.row = n - 1; draw(); }),
+    slider("row", "head (slope) or layer", count(6).map((i) => i + 1), 0,
+      "heads of a bias have slopes or tables of their own; ALiBi's are 1/4, 1/16, 1/64, 1/256",
+      (n) => { view.row = n - 1; draw(); }),
     ...known.map(knob),
     slider("pair", "pair of channels", count(data.pairs), 0, "whose rotation the clock shows",
       (k) => { view.pair = k; draw(); }),

@@ -16,12 +16,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from posenc_jax.encodings import card
+from posenc_jax.encodings import CATALOG, card
 from posenc_jax.encodings.describe import facts, summary
 from posenc_jax.lab.gallery import page, points, trained
 from posenc_jax.lab.gallery.points import Point
 from posenc_jax.lab.hosts.files import write_text
 from posenc_jax.lab.report import webpage
+from posenc_jax.options import FieldError
 
 HERE, REPORT = Path(__file__).parent, Path(webpage.__file__).parent
 SCRIPTS = (REPORT / "elements.js", HERE / "explorer.js", HERE / "explorer_panels.js")
@@ -34,18 +35,30 @@ STORED = {"kernel": "u16", "past": "u16", "matrix": "u8", "code": "u8", "angle":
 def explorer(names: Sequence[str], path: Path) -> Iterator[str]:
     """Measures the methods and writes the page; yields each name when it is measured.
 
-    Those of `trained.METHODS` are trained first.
+    Those of `trained.METHODS` are trained first. Other methods of the catalogue on the page stay.
 
-    FieldError: no such method.
+    FieldError: no such method, or one of `points.ABSENT`.
     """
     names, methods = [card(name).name for name in names], {}
+    for name in names:
+        if name in points.ABSENT:
+            raise FieldError("encoding.name", f"{name} has no distances: its positions are "
+                             f"{points.ABSENT[name]}")  # fmt: skip
     maps = {name: packed_maps(trained.maps(name)) for name in trained.METHODS if name in names}
     with _compiled_quickly():
         for name in names:
             methods[name] = packed(name, points.points(name))
             yield name
+    known = read(path) if path.exists() else {"methods": {}, "trained": {}}
+    methods, maps = known["methods"] | methods, known["trained"] | maps
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, html(methods, maps))
+    write_text(path, html({name: methods[name] for name in CATALOG if name in methods}, maps))
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Returns the data of a page that `html` made."""
+    text = path.read_text("utf-8").split('id="data">')[1]
+    return json.loads(text.split("</script>")[0])
 
 
 @contextmanager
@@ -171,4 +184,9 @@ def how_to_read() -> list[str]:
         "contents; methods by content get random tokens. A method that only gives positions "
         "stands before rope. Parameters are not trained, but in the section on attention; those "
         "that would start at zero are drawn.",
+        "Positions count up along one axis, the last one of methods for images, videos and cameras."
+        + "".join(
+            f" {name} is not here: its positions are {what}."
+            for name, what in points.ABSENT.items()
+        ),
     ]

@@ -150,14 +150,26 @@ function figure(method, said, ...parts) {
 
 function past(method) {
   const found = method.past && part(method.past, method.row);
-  const curves = data.lengths.map((length, i) => {
+  const all = data.lengths.map((length, i) => {
     const whole = found ? part(found, i).values : kernel(method).y;
-    return { y: whole.slice(0, length), color: `var(--c${i})`, width: [3.6, 2.2, 1.2][i] };
+    return { lengths: [length], y: whole.slice(0, length), color: `var(--c${i})` };
   });
-  const labels = data.lengths.map((n, i) => element("span", { style: `color:var(--c${i})` },
-    ` ${n}`));
+  // Where a longer sequence begins as a shorter one, one line is both: two would blend.
+  const curves = all.filter((one, i) => {
+    const longer = all[i + 1];
+    if (!longer || !begins(one.y, longer.y)) return true;
+    longer.lengths.unshift(...one.lengths);
+    return false;
+  });
+  const labels = curves.map(({ lengths, color }) => element("span", { style: `color:${color}` },
+    ` ${lengths.join(", ")}`));
   return figure(method, element("span", {}, " n =", ...labels), lines(curves, { W: 340, H: 200,
     x: "distance", y: "score", markX: view.knobs.length, title: `longer sequences: ${method.name}` }));
+}
+
+function begins(short, long) {
+  return [...short].every((value, i) => value === long[i] || Math.abs(value - long[i]) < 1e-2
+    || (Number.isNaN(value) && Number.isNaN(long[i])));
 }
 
 // A picture of [rows, columns], a pixel each.

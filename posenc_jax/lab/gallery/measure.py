@@ -5,7 +5,7 @@ equal tokens is 8 there, and that of two independent tokens 0 on average.
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
 import jax
@@ -16,15 +16,16 @@ from posenc_jax.attention import frame, logits
 from posenc_jax.encoding import Dims, Encoding, Params, place
 from posenc_jax.encodings import card, make, taken_by
 from posenc_jax.encodings.card import Card
+from posenc_jax.lab.gallery import trained
 from posenc_jax.layout import Layout, full, layout
 
-TRAINED = 64  # tokens that a bounded method is made for where past and present are compared
+TRAINED = trained.LENGTH  # that a bounded method is made for where past and present are compared
 LENGTHS = (TRAINED, 2 * TRAINED, 4 * TRAINED)
 SPAN, SPAN_2D = 128, 24  # distances, along a sequence and along an axis of an image
 WINDOW = 16  # tokens that a method with a window sees where its mask is shown
-SIDE = 14  # patches along an image that a bounded method is made for
+SIDE = trained.PATCHES  # along an image that a bounded method is made for
 HEAD, HEADS, LAYERS = 64, 4, 6
-DRAWS, INITS = 8, 3  # of contents where an expectation is estimated, of parameters
+DRAWS = 8  # of contents where an expectation is estimated
 AWAKE = 0.1
 DIGITS = 8  # of the numbers that methods reading groups are shown
 
@@ -39,12 +40,12 @@ class Band(NamedTuple):
 
 
 class Setup(NamedTuple):
-    """A method with the sizes of its model, and parameters of several initialisations."""
+    """A method with its parameters and the sizes of its model."""
 
     card: Card
     encoding: Encoding
     dims: Dims
-    params: list[Params]
+    params: Params
 
     def scores(
         self,
@@ -54,41 +55,44 @@ class Setup(NamedTuple):
         causal: bool = True,
         layer: int = 0,
         mean: bool = False,
-    ) -> Iterator[np.ndarray]:
-        """Yields a layer's logits [B, H, Q, K] for each initialisation; NaN: a key is not seen.
+    ) -> np.ndarray:
+        """Returns a layer's logits [B, H, Q, K]; NaN: a key is not seen.
 
         With `mean` they are the mean over the contents, [1, H, Q, K].
         """
         start, stop, _ = queries.indices(x_BTD.shape[1])
-        for params in self.params:
-            made = frame(self.encoding, params, at, self.dims, queries=(start, stop - start),
-                         causal=causal, form="dense")  # fmt: skip
-            given_BTD = made.embed(x_BTD, "k")
-            x_BTHC = given_BTD.reshape(*x_BTD.shape[:2], self.dims.heads, self.dims.head)
-            own = made.layer(layer, given_BTD[:, queries], given_BTD)
-            s_BHQK = logits(x_BTHC[:, queries], x_BTHC, own)
-            yield finite(s_BHQK.mean(axis=0, keepdims=True) if mean else s_BHQK)
+        made = frame(self.encoding, self.params, at, self.dims, queries=(start, stop - start),
+                     causal=causal, form="dense")  # fmt: skip
+        given_BTD = made.embed(x_BTD, "k")
+        x_BTHC = given_BTD.reshape(*x_BTD.shape[:2], self.dims.heads, self.dims.head)
+        own = made.layer(layer, given_BTD[:, queries], given_BTD)
+        s_BHQK = logits(x_BTHC[:, queries], x_BTHC, own)
+        return finite(s_BHQK.mean(axis=0, keepdims=True) if mean else s_BHQK)
 
 
-def setup(name: str, count: int | None = None, head: int = HEAD, **wanted: Any) -> Setup:
+def setup(name: str, head: int = HEAD, learned: bool = True, **wanted: Any) -> Setup:
     """Returns a method as it is measured.
 
     A method that only places stands before `rope`. A code at the input is as wide as the one head.
 
     Args:
-      count: initialisations; None: INITS if the method learns something, else one.
       head: channels of a head.
+      learned: parameters are those of `trained.parameters`; False: drawn at random.
       wanted: options, of which those are used that the method has.
     """
     method = card(name)
     chained = whole(method)
-    encoding = make(chained, **taken_by(chained, wanted))
+    options = taken_by(chained, wanted)
+    encoding = make(chained, **options)
     heads = 1 if method.kind == "input" else HEADS
     dims = Dims(heads * head, heads, head, LAYERS if method.kind == "by_layer" else 1)
-    first = drawn(encoding, dims)
-    count = count or (INITS if jax.tree.leaves(first) else 1)
-    params = [first, *(drawn(encoding, dims, seed) for seed in range(1, count))]
+    params = after_training(chained, dims, options) if learned else drawn(encoding, dims)
     return Setup(method, encoding, dims, params)
+
+
+def after_training(name: str, dims: Dims, options: Mapping[str, Any]) -> Params:
+    """Returns what the method learns; the policy beyond its range is no matter in training."""
+    return trained.parameters(name, dims, {k: v for k, v in options.items() if k != "beyond"})
 
 
 def whole(method: Card) -> str:
@@ -96,14 +100,14 @@ def whole(method: Card) -> str:
     return f"{method.name}+rope" if method.kind == "positions" else method.name
 
 
-def drawn(encoding: Encoding, dims: Dims, seed: int = 0) -> Params:
+def drawn(encoding: Encoding, dims: Dims) -> Params:
     """Returns initial parameters; arrays that are zero, which would show nothing, are drawn with
     deviation AWAKE.
     """
-    params = encoding.init(jax.random.key(seed), dims)
+    params = encoding.init(jax.random.key(0), dims)
 
     def wake(leaf):
-        noise = AWAKE * jax.random.normal(jax.random.key(seed), leaf.shape, leaf.dtype)
+        noise = AWAKE * jax.random.normal(jax.random.key(0), leaf.shape, leaf.dtype)
         return leaf if np.asarray(leaf).any() else noise
 
     return jax.tree.map(wake, params)
@@ -121,15 +125,31 @@ def line(method: Card, length: int, axis: int = 0, beside: int = 0) -> Layout:
     at = at.replace(group_BT=at.pos_BT % (DIGITS + 1))
     if method.axes < 2:
         return at
-    along = jnp.arange(method.axes, dtype=jnp.int32)[None, None] == axis
-    return at.replace(pos_BT=jnp.where(along, at.pos_BT[..., None], beside))
+    moves = axis + 3 - method.axes  # as one of time, row and column
+    other_BT = jnp.full_like(at.pos_BT, beside)
+    pos_3BT = [at.pos_BT if n == moves else other_BT for n in range(3)]
+    return at.replace(pos_BT=on_axes(method.axes, *pos_3BT))
+
+
+def on_axes(axes: int, time: Any, row: Any, column: Any) -> jax.Array:
+    """Returns positions of so many axes, [..., A]: the last of time, row and column.
+
+    For `prope` these are (row, column) and a camera that moves on a circle about the origin, which
+    it looks at: 6 degrees at each step of time, so that a shift of time is a turn of the world.
+    """
+    if axes <= 3:
+        return jnp.stack([time, row, column][-axes:], axis=-1)
+    angle = (time % 60).astype(float) * (2 * np.pi / 60)
+    cos, sin, one, zero = jnp.cos(angle), jnp.sin(angle), jnp.ones_like(angle), 0 * angle
+    camera = cos, zero, sin, zero, zero, one, zero, zero, -sin, zero, cos, 2 * one, *[zero] * 3, one
+    return jnp.stack([*camera, row.astype(float), column.astype(float)], axis=-1)
 
 
 def grid(method: Card, side: int, times: int = 1) -> Layout:
     """Returns an image's patches row by row, or those of a video of `times` frames."""
     index = jnp.arange(times * side * side, dtype=jnp.int32)
-    axes = [index // side**2, index // side % side, index % side][-method.axes :]
-    return layout(jnp.ones((1, len(index)), jnp.int32), jnp.stack(axes, axis=-1)[None])
+    pos_TA = on_axes(method.axes, index // side**2, index // side % side, index % side)
+    return layout(jnp.ones((1, len(index)), jnp.int32), pos_TA[None])
 
 
 def alike(made: Setup, time: int) -> jax.Array:
@@ -168,8 +188,8 @@ def kernel(name: str, axis: int = 0, layer: int = 0) -> Band:
     rows = []
     for beside in others:
         at = line(made.card, 2 * span, axis, beside)
-        found = [s.mean(axis=0) for s in made.scores(x_BTD, at, late, layer=layer)]
-        rows.append(by_distance(np.mean(found, axis=0), span))
+        s_HQK = made.scores(x_BTD, at, late, layer=layer).mean(axis=0)
+        rows.append(by_distance(s_HQK, span))
     s_HPN = np.concatenate(rows, axis=1)
     ends = (of_known(f, s_HPN, axis=1) for f in (np.nanmean, np.nanmin, np.nanmax))
     return Band(np.arange(span), *ends)
@@ -178,14 +198,11 @@ def kernel(name: str, axis: int = 0, layer: int = 0) -> Band:
 def share(name: str) -> Band:
     """Returns what position adds to the score of tokens with random content, by distance.
 
-    The mean is over contents, positions, heads and initialisations, the spread holds the middle 80%
-    of them.
+    The mean is over contents, positions and heads, the spread holds the middle 80% of them.
     """
     made = setup(name)
     given = unlike(made, 2 * SPAN), line(made.card, 2 * SPAN), slice(SPAN, None)
-    (content,) = setup("nope").scores(*given)
-    found = [score - content for score in made.scores(*given)]
-    s_BHPN = by_distance(np.concatenate(found), SPAN)
+    s_BHPN = by_distance(made.scores(*given) - setup("nope").scores(*given), SPAN)
     low, high = of_known(np.nanquantile, s_BHPN, q=[0.1, 0.9], axis=(0, 1, 2))
     mean = of_known(np.nanmean, s_BHPN, axis=(0, 1, 2))
     return Band(np.arange(SPAN), mean[None], low[None], high[None])
@@ -225,10 +242,18 @@ def past(name: str, policy: str) -> dict[int, np.ndarray]:
         x_BTD = alike(made, n)
         if made.card.kind == "content":
             x_BTD = unlike(made, n)
-            (plain,) = setup("nope").scores(x_BTD, at, last)
-        s_IN = np.stack([*made.scores(x_BTD, at, last)]) - plain
-        found[n] = of_known(np.nanmean, s_IN, axis=(0, 1, 2))[0, ::-1]
+            plain = setup("nope").scores(x_BTD, at, last)
+        s_BHQN = made.scores(x_BTD, at, last) - plain
+        found[n] = of_known(np.nanmean, s_BHQN, axis=(0, 1))[0, ::-1]
     return found
+
+
+def narrow(method: Card) -> dict[str, int]:
+    """Returns the options by which a method hides keys, for a window of WINDOW tokens; the distance
+    of a method by content only clips.
+    """
+    hiding = ("window", "distance") if method.kind != "content" else ("window",)
+    return {option: WINDOW for option in hiding if option in method.options}
 
 
 def seen(name: str, layer: int = 0) -> np.ndarray:
@@ -236,31 +261,32 @@ def seen(name: str, layer: int = 0) -> np.ndarray:
 
     A method with a window has one of WINDOW tokens.
     """
-    made = setup(name, 1, length=TRAINED, window=WINDOW, distance=WINDOW)
+    made = setup(name, learned=False, length=TRAINED, **narrow(card(name)))
     x_BTD = unlike(made, TRAINED)[:1]
     at = line(made.card, TRAINED, axis=max(made.card.axes, 1) - 1)
-    (found,) = made.scores(x_BTD, at, slice(None), layer=layer)
+    found = made.scores(x_BTD, at, slice(None), layer=layer)
     return np.isfinite(found[0, 0]).astype(float)
 
 
 def image(name: str, policy: str, side: int, times: Sequence[int] = (0,)) -> np.ndarray:
     """Returns expected scores of an image's centre patch with all patches, [times, side, side].
 
-    Tokens are equal. It is the first head of one initialisation. With a time axis, the keys are the
-    frames that come `times` after the query's.
+    Tokens are equal. It is the first head. With a time axis, the keys are the frames that come
+    `times` after the query's.
     """
-    made = setup(name, 1, length=SIDE, beyond=policy)
+    made = setup(name, length=SIDE, beyond=policy)
     at = grid(made.card, side, max(times) + 1)
     centre = side // 2 * side + side // 2
     x_BTD = alike(made, at.index_BT.shape[1])
-    (found,) = made.scores(x_BTD, at, slice(centre, centre + 1), causal=False)
+    found = made.scores(x_BTD, at, slice(centre, centre + 1), causal=False)
     return found[:, 0, 0].mean(axis=0).reshape(-1, side, side)[list(times)]
 
 
-def bias(name: str, queries: Sequence[int], length: int, heads: int = 8) -> np.ndarray:
+def bias(name: str, queries: Sequence[int], length: int, heads: int = HEADS) -> np.ndarray:
     """Returns the bias [H, Q, K] of these queries to all keys; NaN where it is not finite."""
     encoding, dims = make(name), Dims(heads * HEAD, heads, HEAD)
-    view = frame(encoding, drawn(encoding, dims), line(card(name), length), dims, form="dense")
+    params = after_training(name, dims, {})
+    view = frame(encoding, params, line(card(name), length), dims, form="dense")
     return finite(view.layer(0).bias())[0][:, list(queries)]
 
 
@@ -271,19 +297,23 @@ def shown(name: str, length: int, seed: int | None = None) -> np.ndarray:
     return np.asarray(place(encoding, key, line(method, length))[0], np.float64)
 
 
-def table(name: str, width: int, positions: int, **wanted: Any) -> np.ndarray:
+def table(name: str, width: int, positions: int, learned: bool = True, **wanted: Any) -> np.ndarray:
     """Returns the first `width` channels of the codes [T, W] of positions 0, 1, ...
 
     They are the codes before a projection, in a model of this width. A method with an option
     `length` is made for all of these positions, if `wanted`, its options, do not say otherwise.
+    `learned` is as in `setup`.
     """
-    method = card(name)
-    encoding = make(name, **taken_by(name, {"length": positions, **wanted}))
-    params = drawn(encoding, Dims(width, 1, width))
+    method, dims = card(name), Dims(width, 1, width)
+    options = taken_by(name, {"length": positions, **wanted})
+    encoding = make(name, **options)
+    params = drawn(encoding, dims)
     if "code" in params:
         own = params["code"].shape[0]
         width = min(own, width)
         params = {**params, "code": jnp.eye(own, width)}
+    elif learned:
+        params = after_training(name, dims, options)
     at = place(encoding, None, line(method, positions))
     assert encoding.embed is not None
     return finite(encoding.embed(params, jnp.zeros((1, positions, width)), at)[0])

@@ -8,7 +8,7 @@ from pathlib import Path
 from posenc_jax.encodings import card
 from posenc_jax.encodings.card import Card
 from posenc_jax.encodings.describe import facts, option_lines, summary
-from posenc_jax.lab.gallery import measure
+from posenc_jax.lab.gallery import measure, trained
 from posenc_jax.lab.report.webpage import folded, html_page, inline, pairs
 
 FAMILIES = {
@@ -24,7 +24,7 @@ OWN_CSS = Path(__file__).with_name("page.css").read_text("utf-8")
 
 
 def html(drawn: Mapping[str, str]) -> str:
-    """Returns the page of these methods; `drawn` is name -> SVG of the card."""
+    """Returns the page of these methods; `drawn` is name -> `figure` of the card."""
     found = families(drawn)
     articles = (_article(card(name), drawn[name]) for own in found.values() for name in own)
     rules, articles = _classed("".join(articles))
@@ -38,6 +38,19 @@ def html(drawn: Mapping[str, str]) -> str:
 {articles}
 </main>"""
     return html_page(title, body, allowed="img-src data:", style=OWN_CSS + rules)
+
+
+def figure(name: str, svg: str) -> str:
+    """Returns a card's SVG as an element of the page."""
+    return f"<figure>{inline(name, svg, f'the card of {name}')}</figure>"
+
+
+def figures(text: str) -> dict[str, str]:
+    """Returns name -> `figure` of each card of a page that `html` made."""
+    rules = dict(re.findall(r"^\.(s\d+) { (.*?) }$", text, re.MULTILINE))
+    found = re.findall(r'<article id="(\w+)">.*?(<figure>.*?</figure>)', text, re.DOTALL)
+    unclassed = lambda match: f' style="{rules[match[1]]}"'
+    return {name: re.sub(r' class="(s\d+)"', unclassed, own) for name, own in found}
 
 
 def families(names: Iterable[str]) -> dict[str, list[str]]:
@@ -63,10 +76,14 @@ def how_to_read() -> list[str]:
     return [
         "All methods are measured in one setting. Tokens are vectors of mean 0 and variance 1. The "
         "projections of queries and keys are identities. A head has "
-        f"{measure.HEAD} channels ({measure.HEADS} heads; one head for methods at the input). "
-        "Parameters are not trained: curves are means of "
-        f"{measure.INITS} random draws. Parameters that would start at zero are drawn with "
-        f"standard deviation {measure.AWAKE}.",
+        f"{measure.HEAD} channels ({measure.HEADS} heads; one head for methods at the input).",
+        "The parameters of a method that learns are those after training: "
+        f"{trained.STEPS} steps of {trained.BATCH} windows of {trained.LENGTH} bytes of the "
+        "standard library's source, in a decoder of one layer that predicts the next byte. Methods "
+        f"of two axes are trained on images of digits with {trained.PATCHES} x {trained.PATCHES} "
+        "patches, in an encoder. It is one short training from a fixed seed. Parameters of "
+        "positions that did not occur in it stay as they were drawn. Where the parameters have the "
+        f"same shapes in heads of {trained.THIN} channels, the trained heads are so narrow.",
         "The expected score is the attention logit between two tokens of the same content, the "
         "mean over contents, by distance. Its spread is over all absolute positions. The dotted "
         f"line at {measure.HEAD**0.5:g} is the score without positions. What position adds is the "
@@ -89,7 +106,8 @@ def readme(names: Iterable[str]) -> str:
     for kind, own in families(names).items():
         lines.append(f"## {FAMILIES[kind]}")
         for name in own:
-            lines += [f"### {name}", summary(card(name)), f"![{name}]({name}.png)"]
+            linked = f"[In the explorer](../explorer.html#{name})."
+            lines += [f"### {name}", f"{summary(card(name))} {linked}", f"![{name}]({name}.png)"]
     return "\n\n".join(lines) + "\n"
 
 
@@ -98,11 +116,11 @@ def _links(kind: str, names: Iterable[str]) -> str:
     return f"<h2>{escape(FAMILIES[kind])}</h2>{links}"
 
 
-def _article(method: Card, svg: str) -> str:
+def _article(method: Card, figure: str) -> str:
     options = "".join(f"<li>{escape(line)}</li>" for line in option_lines(method))
     return (
         f'<article id="{method.name}"><h2>{escape(method.name)}</h2>'
         f"<p>{escape(summary(method))}</p>{pairs(facts(method).items())}"
-        f"<figure>{inline(method.name, svg, f'the card of {method.name}')}</figure>"
+        f"{figure}"
         f"{folded('Options', f'<ul>{options}</ul>') if options else ''}</article>\n"
     )

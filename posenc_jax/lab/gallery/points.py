@@ -2,12 +2,13 @@
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import jax
 import numpy as np
 
 from posenc_jax.attention import frame
+from posenc_jax.encoding import at_layer, place
 from posenc_jax.encodings import card, cards, taken_by
 from posenc_jax.encodings.rotation import TURN, Turn
 from posenc_jax.lab.gallery import measure
@@ -19,10 +20,11 @@ KNOBS: dict[str, Sequence[Any]] = {
     "base": (100.0, 1_000.0, 10_000.0, 500_000.0),
     "length": (32, 64, 128),
     "factor": (1.0, 2.0, 4.0, 8.0),
-    "slope": (0.01, 0.05, 0.25, 1.0),
     "distance": (16, 128, 256),
     "beyond": ("error", "clamp", "interpolate"),
 }
+# Methods whose positions do not stand on a line, and what their positions are.
+ABSENT = {"laplacian": "entries of eigenvectors of a graph"}
 WIDTHS = (16, 32, 64)  # of a head
 SPAN = 256  # tokens of the sequence, and distances
 LENGTHS = (64, 128, 256)  # of sequences whose last token is asked
@@ -64,7 +66,9 @@ def knobs(name: str) -> dict[str, Sequence[Any]]:
     found: dict[str, Sequence[Any]] = {}
     for option, values in KNOBS.items():
         takers = [part.options[option] for part in parts if option in part.options]
-        choices = {choice for taker in takers for choice in get_args(taker.annotation)}
+        annotations = [taker.annotation for taker in takers]
+        literals = [kind for kind in annotations if get_origin(kind) is Literal]
+        choices = {choice for kind in literals for choice in get_args(kind)}
         values = [value for value in values if not choices or value in choices]
         if takers:
             found[option] = values
@@ -84,9 +88,10 @@ def points(name: str) -> Iterator[Point | str]:
 
 def point(name: str, head: int, options: Mapping[str, Any]) -> Point:
     """Returns what a method does; FieldError: the options or the width are refused."""
-    made = measure.setup(name, 1, head, **options)
-    layers = made.dims.layers
-    each = [_layer(made, n) for n in range(layers)]
+    made = measure.setup(name, head, learned=False, **options)
+    likes = _first_alike(made)
+    measured = {n: _layer(made, n) for n in set(likes)}
+    each = [measured[n] for n in likes]
     kernel, matrix, past = (np.concatenate(found) for found in zip(*each, strict=True))
     angle = angles(made)
     rows, firsts = _alike(kernel, matrix, past, *([] if angle is None else [angle]))
@@ -95,7 +100,8 @@ def point(name: str, head: int, options: Mapping[str, Any]) -> Point:
     unmoved = all(_same(past[:, i, :n], kernel[:, 0, :n]) for i, n in enumerate(LENGTHS))
     code = None
     if made.card.kind == "input" and made.card.axes == 1:
-        code = measure.table(name, head, SPAN, **taken_by(name, options)).T[:CHANNELS]
+        own = taken_by(name, options)
+        code = measure.table(name, head, SPAN, learned=False, **own).T[:CHANNELS]
     return Point(
         rows=rows,
         kernel=kernel[:, :1] if _same(kernel[:, 1], kernel[:, 2]) else kernel,
@@ -105,6 +111,19 @@ def point(name: str, head: int, options: Mapping[str, Any]) -> Point:
         wave=None if angle is None else wavelengths(angle if len(angle) == 1 else angle[firsts]),
         code=code,
     )
+
+
+def _first_alike(made: Setup) -> list[int]:
+    """Returns for each layer the first one with the same encoding and parameters."""
+    at = measure.line(made.card, 1)
+    placed = place(made.encoding, None, at)
+    layers = range(made.dims.layers)
+    own = [at_layer(made.encoding, n, made.params, placed)[:2] for n in layers]
+    same = lambda a, b: (
+        a[0] is b[0]
+        and all(x is y for x, y in zip(*map(jax.tree.leaves, (a[1], b[1])), strict=True))
+    )
+    return [next(m for m in layers if same(own[m], own[n])) for n in layers]
 
 
 def _layer(made: Setup, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -134,11 +153,11 @@ def _added(made: Setup, time: int, queries: slice, layer: int) -> np.ndarray:
     at = measure.line(made.card, time, axis=max(made.card.axes, 1) - 1)
     if made.card.kind == "content":
         x_BTD = measure.unlike(made, time)
-        (plain,) = measure.setup("nope", 1, made.dims.head).scores(x_BTD, at, queries)
-        (found,) = made.scores(x_BTD, at, queries)
+        plain = measure.setup("nope", made.dims.head).scores(x_BTD, at, queries)
+        found = made.scores(x_BTD, at, queries)
         return (found - plain).reshape(-1, 1, *found.shape[2:])
     x_BTD = measure.alike(made, time)
-    (found,) = made.scores(x_BTD, at, queries, layer=layer, mean=True)
+    found = made.scores(x_BTD, at, queries, layer=layer, mean=True)
     heads = 1 if made.card.kind == "by_layer" else made.dims.heads
     return found[:, :heads] - made.dims.head**0.5
 
@@ -178,7 +197,7 @@ def _alike(*found: np.ndarray) -> tuple[list[int], list[int]]:
 def angles(made: Setup) -> np.ndarray | None:
     """Returns the angles of the queries' pairs in the first layer, in turns; None: none turn."""
     at = measure.line(made.card, SPAN, axis=max(made.card.axes, 1) - 1)
-    view = frame(made.encoding, made.params[0], at, made.dims, form="dense")
+    view = frame(made.encoding, made.params, at, made.dims, form="dense")
     if made.encoding.embed is not None:
         return None
     table = view.layer(0).q_table

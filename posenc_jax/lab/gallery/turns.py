@@ -17,7 +17,7 @@ def angles(method: Card) -> Iterator[Panel]:
     """
     found = {}
     for name in dict.fromkeys((method.name, "rope")):
-        found[name] = points.angles(measure.setup(name, 1, length=measure.TRAINED))
+        found[name] = points.angles(measure.setup(name, length=measure.TRAINED))
     if (own_HFT := found[method.name]) is None:
         return
     made = f", made for {measure.TRAINED}" if "length" in method.options else ""
@@ -53,7 +53,7 @@ def masks(method: Card) -> Iterator[Panel]:
         return
     for layer, seen_QK in seen:
         where = f", layer {layer + 1}" if len(seen) > 1 else ""
-        own = method.options.keys() & {"window", "distance"}
-        below = ", ".join(["blue: seen", *(f"{option} {measure.WINDOW}" for option in sorted(own))])
+        own = (f"{option} {size}" for option, size in measure.narrow(method).items())
+        below = ", ".join(["blue: seen", *own])
         yield heat(f"Keys that a query sees{where}", below, seen_QK, "key", "query",
                    square=True)  # fmt: skip
