@@ -135,6 +135,17 @@ def test_the_hash_of_a_rule_is_of_its_words_bounds_and_measurement(id, monkeypat
 
 
 @pytest.mark.parametrize(
+    ("words", "same"), [("Sounds that name the frame", True), ("nine of ten sounds", False)]
+)
+def test_the_hash_is_the_same_if_the_figure_alone_changes(words, same, monkeypatch):
+    before, source = hashed(LEDGER["mm-1"]), inspect.getsource
+    monkeypatch.setattr(
+        fingerprint.inspect, "getsource", lambda thing: source(thing).replace(words, "x")
+    )
+    assert (hashed(LEDGER["mm-1"]) == before) == same
+
+
+@pytest.mark.parametrize(
     ("id", "module", "name", "value"),
     [
         ("pad-3", padding, "ROUNDING", -3),

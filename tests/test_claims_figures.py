@@ -41,6 +41,21 @@ def test_no_change_at_all_is_said_in_words():
     assert "none" not in labels(Measured({"off": [0.0, 0.5]}, {})), "control"
 
 
+@pytest.mark.parametrize("levels", [{"chance": 1 / 8}, {}])
+def test_chance_is_a_dashed_line_within_the_axes(levels):
+    rows = Measured({"a": [0.9, 1.0, 1.0]}, {"a": Curve([1, 2], [[0.9, 1.0]])})
+    for draw, ends, values in (
+        (lines("t", "x", "accuracy", levels=levels), "get_ylim", "get_ydata"),
+        (dots("t", "accuracy", levels=levels), "get_xlim", "get_xdata"),
+    ):
+        axes = drawn(draw, rows)
+        dashed = [set(getattr(l, values)()) for l in axes.lines if l.get_linestyle() == "--"]
+        assert dashed == [{level} for level in levels.values()]
+        low, high = getattr(axes, ends)()
+        assert (low <= 1 / 8 <= high) == bool(levels), "control: no level"
+        assert any("chance 0.125" in text.get_text() for text in axes.texts) == bool(levels)
+
+
 @pytest.mark.parametrize(("label", "most"), [("accuracy", 1.0), ("bits", 1.01)])
 def test_the_interval_of_a_share_stays_within_0_and_1(label, most):
     axes = drawn(dots("t", label), Measured({"a": [0.97, 1.0, 1.0]}, {}))

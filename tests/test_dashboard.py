@@ -32,6 +32,8 @@ def test_the_sections_and_what_is_in_them(workdir, capsys):
     by_length, by_position, shared, training, *media = (p["config"] for p in found["Extrapolation"])
     assert shared["metrics"] == ["train/loss"]
     assert by_length["x_axis"] == "length"
+    title = "bits per byte by test length: lowest at 4× with rope, lower is better"
+    assert by_length["chart_title"] == title
     lines = {"by_length/bits_per_byte/rope", "by_length/bits_per_byte/randomized+rope"}
     ends = {f"{line}/{end}" for line in lines for end in ("low", "high")}
     assert set(by_length["metrics"]) == lines | ends

@@ -159,9 +159,46 @@ def test_a_share_has_an_axis_and_a_band_within_0_and_1(tmp_path):
     assert ends["loss"][1] > 1.1
 
 
+def test_shares_that_are_all_0_stand_on_an_axis_of_a_tenth():
+    def height(metric):
+        found = [record(0, "rope", n, 0.0, metric=metric) for n in (8, 16)]
+        summary = report.summarise(found, metric=metric, train_length=8)
+        return np.ptp(plots.by_length(summary).axes[0].get_ylim())
+
+    assert height("exact_match") >= 0.1
+    assert height("loss") < 0.01, "control: no share"
+
+
+@pytest.mark.parametrize(("methods", "shades", "bars"), [(3, 3, 0), (4, 0, 4)])
+def test_intervals_of_many_methods_are_bars_and_the_caption_says_so(methods, shades, bars):
+    found = [
+        record(seed, f"method {i}", n, i + 0.1 * seed)
+        for seed in range(3) for i in range(methods) for n in (8, 16)
+    ]  # fmt: skip
+    summary = report.summarise(found, metric="bits_per_byte", train_length=8)
+    drawn = [type(c).__name__ for c in plots.by_length(summary).axes[0].collections]
+    assert drawn == ["FillBetweenPolyCollection"] * shades + ["LineCollection"] * bars
+    caption = plots.picture_by_length("by_length", summary).caption
+    assert ("bands 95% t intervals" in caption) == bool(shades)
+    assert ("bars 95% t intervals" in caption) == bool(bars)
+
+
 def test_a_title_names_what_is_best_at_the_greatest_length():
     title = lambda records: plots.by_length(summarise(records)).axes[0].get_title()
     records = make_records()
     assert title(records) == "Bits per byte by test length: lowest at 4× with rope"
     one = [r for r in records if r["labels"]["encoding"] == "rope"]
     assert title(one) == "Bits per byte by test length", "the control: nothing to compare"
+    gap = {"rope": 0.0, "randomized+rope": 0.249}
+    near = [{**r, "value": r["value"] - gap[r["labels"]["encoding"]]} for r in records]
+    assert title(near) == "Bits per byte by test length", "their seeds meet"
+
+
+def test_lengths_count_what_the_sizes_of_the_task_count():
+    plain = summarise(make_records())
+    label = lambda **fields: plots.by_length({**plain, **fields}).axes[0].get_xlabel()
+    on = lambda task: label(metric="loss", facts={"task": {"task": task}})
+    assert label() == "test length (bytes, log scale)"
+    assert on("translation") == "test length (clauses, log scale)"
+    assert on("canvas:own.npz") == "test length (patches a side, log scale)"
+    assert on("copy") == "test length (symbols, log scale)", "the control: no unit of its own"

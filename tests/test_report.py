@@ -8,6 +8,7 @@ import pytest
 from posenc_jax.lab import report, runs
 from posenc_jax.lab.report import drawing, webpage
 from scripts.report import main
+from tests.devtools import opened
 from tests.report_runs import NASTY, make_records, shown, write_run
 
 
@@ -72,6 +73,17 @@ def test_the_page_needs_nothing_but_itself(page_text):
     assert page.used <= set(page.ids)
     assert page.used
     assert len(page_text.encode()) < 500_000
+
+
+@pytest.mark.browser
+def test_the_page_fits_a_phone(page_text, tmp_path):
+    path, commit = tmp_path / "page.html", "0123456789" * 4
+    path.write_text(page_text.replace("</main>", f"<p><code>{commit}</code></p></main>"), "utf-8")
+    with opened(path.as_uri(), tmp_path / "profile") as page:
+        page.screen(390, 844)
+        assert page.run("document.documentElement.scrollWidth <= 390")
+        page.run("document.body.style.overflowWrap = 'normal'")
+        assert page.run("document.documentElement.scrollWidth > 390"), "control"
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,8 @@ def abs_1(lab: Lab) -> Measured:
     for k, a, b in zip(times, bits["clamped"], bits["interpolated"], strict=True):
         numbers[f"clamped minus interpolated at {k}x"] = a - b
     curves = {name: Curve(times, np.stack(b, axis=1)) for name, b in bits.items()}
-    return Measured(numbers, curves)
+    floor = lab.text.baselines()["unigram"]
+    return Measured(numbers, curves | {"byte frequencies": Curve(times, [[floor] * len(times)])})
 
 
 def abs_2_rule(n):
@@ -153,7 +154,12 @@ def abs_3_rule(n):
     "learned positions win on code- or DNA-like data with fixed structure, sinusoidal on general "
     "text",
     rule=abs_3_rule,
-    figure=dots("Learned against sinusoidal", "bits a symbol", "learned minus sinusoidal"),
+    figure=dots(
+        "Learned minus sinusoidal",
+        "bits a symbol",
+        "learned minus sinusoidal",
+        levels={"equal": 0.0},
+    ),
 )
 def abs_3(lab: Lab) -> Measured:
     """Bits a symbol within the trained length, learned minus sinusoidal, paired by seed. DNA-like:

@@ -57,7 +57,11 @@ def add_1_rule(n):
     "adding position to content destroys neither",
     rule=add_1_rule,
     figure=lines(
-        "What a linear probe reads from token + position", "width d", "accuracy", log_x=True
+        "What a linear probe reads from token + position",
+        "width d",
+        "accuracy",
+        log_x=True,
+        levels={"chance, position": 1 / PLACES, "chance, token": 1 / TOKENS},
     ),
 )
 def add_1(lab: Lab) -> Measured:

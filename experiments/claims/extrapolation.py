@@ -155,6 +155,7 @@ def alibi_1_rule(n):
     figure=lines(
         "How far back models read", "last tokens visible", "bits lost per byte", log_x=True,
         below="windows of 16 times the trained length, and of the trained length",
+        levels={"all visible": 0.0},
     ),
 )  # fmt: skip
 def alibi_1(lab: Lab) -> Measured:
@@ -233,7 +234,7 @@ def xpos_1_rule(n):
     rule=xpos_1_rule,
     figure=lines(
         "xPos and RoPE past the trained length", "test length / trained length",
-        "bits lost per byte", log_x=True,
+        "bits lost per byte", log_x=True, levels={"trained length": 0.0},
     ),
 )  # fmt: skip
 def xpos_1(lab: Lab) -> Measured:

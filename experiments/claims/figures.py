@@ -1,6 +1,7 @@
 """Figures of claims, drawn from what was measured, in the style of all figures."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -13,25 +14,41 @@ from posenc_jax.lab.report.statistics import Interval, interval, share_interval
 
 # Labels of shares of answers; a share of variance may be below 0.
 SHARES = ("accuracy", "right answers", "patches that name", "share of sounds")
+BARS = 12  # most points of a line with a bar each
+DASHED: dict[str, Any] = {"color": drawing.MUTED, "linewidth": 1, "linestyle": "--", "zorder": 1}
 
 
 def lines(
-    title: str, x: str, y: str, *, below: str = "", log_x: bool = False, log_y: bool = False
+    title: str,
+    x: str,
+    y: str,
+    *,
+    below: str = "",
+    log_x: bool = False,
+    log_y: bool = False,
+    levels: Mapping[str, float] = {},
 ) -> Draw:
     """A function that draws all curves in one pair of axes: mean, band and label of each.
 
-    `below` says how to read the figure, by default what line and band are; log_x is to the base 2.
+    Args:
+      below: how to read the figure; by default what line and band are.
+      log_x: to the base 2.
+      levels: name -> y of a dashed line: chance, a floor, a bound.
     """
 
     def draw(measured: Measured) -> Figure:
         figure, of = Figure(figsize=(8, 4.2)), _interval_of(y)
         axes = figure.subplots()
         styles, labels = drawing.line_styles(list(measured.curves)), []
+        spread = sum(len(curve.y) >= drawing.BAND_SEEDS for curve in measured.curves.values())
         for name, curve in measured.curves.items():
             seeds = [*zip(*curve.y, strict=True)]
             x_X, mean, color = [*curve.x], np.mean(seeds, axis=1), styles[name]["color"]
             axes.plot(x_X, mean, **{**styles[name], "marker": ""})
-            drawing.shade_interval(axes, x_X, seeds, color, of)
+            if spread <= drawing.BANDS:
+                drawing.shade_interval(axes, x_X, seeds, color, of)
+            elif len(x_X) <= BARS:
+                drawing.bar_interval(axes, x_X, seeds, color, of)
             known = np.flatnonzero(np.isfinite(mean))
             if len(known):
                 labels.append(Label(name, x_X[known[-1]], mean[known[-1]], color))
@@ -46,11 +63,14 @@ def lines(
         note = drawing.error_axis(axes) if log_y else ""
         axes.set_xlabel(x)
         axes.set_ylabel(y)
+        for name, level in levels.items():
+            axes.axhline(level, **DASHED)
+            labels.append(Label(f"{name} {level:.3g}", axes.get_xlim()[1], level, drawing.MUTED))
         axes.set_ylim(axes.get_ylim())
         drawing.margin_labels(axes, labels)
         count = max((len(curve.y) for curve in measured.curves.values()), default=0)
         band = "95% Wilson interval" if of is share_interval else "95% t interval"
-        said = below or f"bold: mean over seeds · {drawing.interval_note(count, band)}"
+        said = below or f"bold: mean over seeds · {drawing.interval_note(count, band, spread)}"
         drawing.set_title(axes, title, " · ".join(filter(None, (said, note))))
         return figure
 
@@ -62,8 +82,18 @@ def _interval_of(label: str) -> Callable[[Sequence[float]], Interval]:
     return share_interval if label.startswith(SHARES) else interval
 
 
-def dots(title: str, x: str, prefix: str = "", *, log: bool = False) -> Draw:
-    """A function that draws the numbers whose names begin with `prefix`, one in each row."""
+def dots(
+    title: str,
+    x: str,
+    prefix: str = "",
+    *,
+    log: bool = False,
+    levels: Mapping[str, float] = {},
+) -> Draw:
+    """A function that draws the numbers whose names begin with `prefix`, one in each row.
+
+    levels: name -> x of a dashed line: chance, a floor, a bound.
+    """
 
     def draw(measured: Measured) -> Figure:
         shown = {
@@ -80,6 +110,8 @@ def dots(title: str, x: str, prefix: str = "", *, log: bool = False) -> Draw:
             if low is not None and high is not None:
                 axes.plot([low, high], [row, row], "-", color=color)
             axes.plot([mean], [row], "o", color=color)
+        for level in levels.values():
+            axes.axvline(level, **DASHED)
         name_rows(axes, list(shown))
         axes.set_xlabel(x)
         if log:
@@ -89,7 +121,10 @@ def dots(title: str, x: str, prefix: str = "", *, log: bool = False) -> Draw:
             ticks = [tick for tick in axes.get_xticks() if NO_CHANGE + 1 < tick < end]
             axes.set_xticks([NO_CHANGE, *ticks], ["none", *(f"{tick:g}" for tick in ticks)])
         kind = "Wilson" if of is share_interval else "t"
-        drawing.set_title(axes, title, f"small dots: seeds · bar: 95% {kind} interval")
+        said = [f"small dots: seeds · bar: 95% {kind} interval"]
+        if levels:
+            said.append("dashed: " + ", ".join(f"{k} {at:.3g}" for k, at in levels.items()))
+        drawing.set_title(axes, title, " · ".join(said))
         return figure
 
     return draw

@@ -17,8 +17,8 @@ def fingerprint(claim: Claim) -> str:
     Covered are the sources of both functions, docstrings included, and of all functions and classes
     of `experiments` that they reach by a name in their code, and the values of the constants that
     any of these read: numbers, strings, and containers of these. Not covered: methods of objects
-    passed to them (`Lab`, `Number`), the packages posenc_jax, NumPy and JAX, and the config, which
-    is recorded beside each measurement.
+    passed to them (`Lab`, `Number`), the packages posenc_jax, NumPy and JAX, the figure, and the
+    config, which is recorded beside each measurement.
     """
     parts: dict[str, str] = {}
     for function in (claim.rule, claim.measure):
@@ -32,7 +32,7 @@ def _collect(thing: Any, parts: dict[str, str]) -> None:
     name = f"{thing.__module__}.{thing.__qualname__}"
     if name in parts:
         return
-    parts[name] = inspect.getsource(thing)
+    parts[name] = _source(thing)
     functions = [thing] if isinstance(thing, FunctionType) else vars(thing).values()
     for function in filter(lambda f: isinstance(f, FunctionType), functions):
         for read, value in _read(function):
@@ -41,6 +41,12 @@ def _collect(thing: Any, parts: dict[str, str]) -> None:
                     _collect(value, parts)
             elif (told := _told(value)) is not None:
                 parts[f"{function.__module__}.{read}"] = told
+
+
+def _source(thing: Any) -> str:
+    """The source of a function or class; that of a measurement without `@claim(...)`."""
+    source = inspect.getsource(thing)
+    return source[source.index("\ndef ") :] if source.startswith("@claim(") else source
 
 
 def _read(function: FunctionType) -> Iterator[tuple[str, Any]]:

@@ -18,6 +18,7 @@ PERIOD = 8
 SUITED, UNSUITED = PERIOD / (2 * np.pi), PERIOD / (2 * np.pi) * 10**0.5
 PLACES = ("within the trained length", "past it", "a thousand tokens on")
 SHUFFLED = "shuffled positions (control)"
+EVEN = float(np.mean(1 / np.arange(2 * PERIOD + 1, 4 * PERIOD + 1)))  # over the queries of rope-3
 NEAR = 8  # tokens of context, and fewer
 HALVES = {"fast": range(2), "slow": range(2, 4)}  # heads
 WHERE = ("near", "far")
@@ -50,6 +51,7 @@ def rope_3_rule(n):
     figure=lines(
         "Attention on text that repeats every 8 tokens", "distance to the token to be said",
         "attention", below="mean over queries within the trained length, strongest head",
+        levels={"even attention": EVEN},
     ),
 )  # fmt: skip
 def rope_3(lab: Lab) -> Measured:
@@ -127,6 +129,7 @@ def rope_4_rule(n):
     figure=lines(
         "How far away heads attend", "head, fastest first", "mean distance / even attention's",
         below="trained decoders, queries of the second half, mean over layers",
+        levels={"even attention": 1.0},
     ),
 )  # fmt: skip
 def rope_4(lab: Lab) -> Measured:

@@ -56,6 +56,7 @@ def img_1_rule(n):
     rule=img_1_rule,
     figure=dots(
         "Printed digits, 6 x 6 patches and 9 x 9", "patches that name the digit", "accuracy",
+        levels={"chance": 1 / glyphs.CLASSES},
     ),
 )  # fmt: skip
 def img_1(lab: Lab) -> Measured:

@@ -42,7 +42,10 @@ def mm_1_rule(n):
     "M-RoPE on text is RoPE; time-aligned ids align audio and video",
     rule=mm_1_rule,
     figure=dots(
-        "Sounds that name the frame they fall on", "share of sounds", "sounds aligned, ids"
+        "Sounds that name the frame they fall on",
+        "share of sounds",
+        "sounds aligned, ids",
+        levels={"a random symbol": 1 / WORDS},
     ),
 )
 def mm_1(lab: Lab) -> Measured:

@@ -44,7 +44,7 @@ def local_1_rule(n):
     rule=local_1_rule,
     figure=lines(
         "Expected score by distance", "distance (tokens)", "expected score, less its mean",
-        below="trained models · 0 is even attention · all layers and heads",
+        below="trained models · all layers and heads", levels={"even attention": 0.0},
     ),
 )  # fmt: skip
 def local_1(lab: Lab) -> Measured:

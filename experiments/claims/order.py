@@ -92,7 +92,9 @@ def order_2_rule(n):
     "with mean pooling it is invariant: (a, b) and (b, a) cannot be told apart, accuracy exactly "
     "one half",
     rule=order_2_rule,
-    figure=dots("Which of two symbols stands first", "accuracy", "accuracy"),
+    figure=dots(
+        "Which of two symbols stands first", "accuracy", "accuracy", levels={"chance": 1 / 2}
+    ),
 )
 def order_2(lab: Lab) -> Measured:
     """Mean-pooled encoders trained on all ordered pairs of 6 symbols (quick: 4), 150 steps, and
@@ -128,7 +130,11 @@ def order_3_rule(n):
 @claim(
     "a causal mask alone already gives order away; a recurrent network needs no encoding",
     rule=order_3_rule,
-    figure=dots("Order without an encoding", "accuracy"),
+    figure=dots(
+        "Order without an encoding",
+        "accuracy",
+        levels={"chance for pairs": 1 / 2, "for triples": 1 / 6},
+    ),
 )
 def order_3(lab: Lab) -> Measured:
     """A one-layer causal Transformer without positions and an LSTM, read out from the mean over
@@ -157,7 +163,12 @@ def order_4_rule(n):
 @claim(
     "masked-token prediction on real text collapses without positions",
     rule=order_4_rule,
-    figure=dots("Hidden bytes of real text", "bits saved against byte frequencies", "bits saved"),
+    figure=dots(
+        "Hidden bytes of real text",
+        "bits saved against byte frequencies",
+        "bits saved",
+        levels={"byte frequencies": 0.0},
+    ),
 )
 def order_4(lab: Lab) -> Measured:
     """Encoders of 2 layers (quick: 1) on text with 15% of the bytes hidden, trained for as many

@@ -72,7 +72,8 @@ def _shown(p: float | None) -> str:
 def _section(f: Finding) -> Section:
     parts: list = [f"Claim: {f.claim.text}.", *(f"{head}: {text}" for head, text in _said(f))]
     if (draw := f.last.figure) is not None:
-        parts.append(Picture(f.claim.id, lambda: _titled(f, draw), f.claim.text))
+        drawn = "Drawn from the measurement" + f" at {f.last.budget}x" * f.last.trains
+        parts.append(Picture(f.claim.id, lambda: _titled(f, draw), f"{drawn}."))
     seconds = sum(e.seconds for e in f.entries)
     parts.append(Grid(_heads(f), _rows(f), f"measured in {seconds:.0f} s"))
     return Section(f"{f.claim.id}: {f.verdict}", parts, folded=True)

@@ -125,6 +125,7 @@ def rel_2(lab: Lab) -> Measured:
         "bits, clipped minus learned": worse,
         "bits, clipped with shuffled positions minus learned (control)": control,
     }
+    bits |= {"byte frequencies": np.array([lab.text.baselines()["unigram"]])}
     return Measured(numbers | {f"bits per byte, {name}": found for name, found in bits.items()})
 
 
@@ -157,7 +158,7 @@ def rel_3_rule(n):
     rule=rel_3_rule,
     figure=lines(
         "Recall across segments", "segments since the symbol was shown", "right answers",
-        below="two layers, memory of one segment · one of eight is chance",
+        below="two layers, memory of one segment", levels={"chance": 1 / SYMBOLS},
     ),
 )  # fmt: skip
 def rel_3(lab: Lab) -> Measured:

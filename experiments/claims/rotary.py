@@ -174,7 +174,7 @@ def rope_2_rule(n):
     rule=rope_2_rule,
     figure=lines(
         "A rotary model past its trained length", "test length / trained length",
-        "bits lost per byte", log_x=True,
+        "bits lost per byte", log_x=True, levels={"trained length": 0.0},
     ),
 )  # fmt: skip
 def rope_2(lab: Lab) -> Measured:

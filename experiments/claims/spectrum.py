@@ -42,6 +42,7 @@ def sin_4_rule(n):
         "Does a far position pass for a near one?", "distance (longest wavelengths)",
         "|PE(t) - PE(u)| / |PE - PE of the next|", log_x=True, log_y=True,
         below="base 100 · below 1 a far vector is nearer than the next position's",
+        levels={"the next": 1.0},
     ),
 )  # fmt: skip
 def sin_4(lab: Lab) -> Measured:
@@ -149,7 +150,7 @@ def sin_6_rule(n):
     rule=sin_6_rule,
     figure=lines(
         "How much each channel moves over a sequence", "channel of 512", "range covered (of 2)",
-        below="sines of each pair",
+        below="sines of each pair", levels={"looks constant below": 0.1},
     ),
 )  # fmt: skip
 def sin_6(lab: Lab) -> Measured:

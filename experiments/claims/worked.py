@@ -73,7 +73,13 @@ def num_1_rule(n):
 @claim(
     "the worked examples that circulate are right",
     rule=num_1_rule,
-    figure=dots("Worked examples", "error (units in the last printed place)", "units", log=True),
+    figure=dots(
+        "Worked examples",
+        "error (units in the last printed place)",
+        "units in the last place",
+        log=True,
+        levels={"right up to": 1.0},
+    ),
 )
 def num_1(lab: Lab) -> Measured:
     """Fifteen worked examples found in public notes, courses and repositories, recomputed with the

@@ -26,6 +26,7 @@ from experiments.leaderboard.standings import Row, compared, mean, ranks, read
 from posenc_jax.lab.report import Grid, Picture, Section
 from posenc_jax.lab.report.statistics import Interval
 from posenc_jax.lab.runs import StoredRun
+from posenc_jax.lab.tasks.floors import Floor
 
 Tasks = Mapping[str, Mapping[str, Row]]  # task -> method -> row
 CAPTION = (
@@ -59,12 +60,14 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
         changed = {name: value for name, value in fields.items() if value != settled[name]}
         confirmed.append(section(tasks, by_task(other), changed, reference))
     board = _board(tasks, reference)
-    floors = {run.config["task"]["name"]: floor_of(run).exact_match[1] for run in runs}
-    picture = Picture("board", partial(draw, tasks, [*_order(tasks)], floors), DRAWN)
+    run_of = {run.config["task"]["name"]: run for run in runs}
+    floors = {task: floor_of(run) for task, run in run_of.items()}
+    exact = {task: found.exact_match[1] for task, found in floors.items()}
+    picture = Picture("board", partial(draw, tasks, [*_order(tasks)], exact), DRAWN)
     first = [board, picture, *_notes(runs, tasks)]
     return conclusions(tasks, reference), [
         Section("Every method, all tasks", first),
-        Section("The tasks", [_tasks(runs, tasks)]),
+        Section("The tasks", [_tasks(floors, tasks)]),
         *confirmed,
         *(Section(task, [table(rows, reference), _seeds(rows)]) for task, rows in tasks.items()),
     ]
@@ -146,12 +149,11 @@ def _board(tasks: Tasks, reference: str) -> Grid:
     return Grid([*columns, "better", "worse", "pays"], lines, CAPTION)
 
 
-def _tasks(runs: Sequence[StoredRun], tasks: Tasks) -> Grid:
+def _tasks(floors: Mapping[str, Floor], tasks: Tasks) -> Grid:
     """A line for each task: what is possible without positions, and how many methods learned it."""
     lines = []
-    run_of = {run.config["task"]["name"]: run for run in runs}
     for task, rows in tasks.items():
-        tokens, exact = floor_of(run_of[task])
+        tokens, exact = floors[task]
         own = [row for name, row in rows.items() if SHUFFLED not in name]
         best = max(mean(row.scores["exact_match"][row.windows[0]]) for row in own)
         learned = f"{sum(row.learned for row in own)}/{len(own)}"

@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from posenc_jax.lab.config.sweeps import dotted
-from posenc_jax.lab.report import Grid, Picture, Section, length_table, plots, summaries
+from posenc_jax.lab.report import Grid, Section, length_table, plots, summaries
 from posenc_jax.lab.report.comparison import differing
 from posenc_jax.lab.report.statistics import paired
 from posenc_jax.lab.runs import StoredRun
@@ -180,9 +179,8 @@ def _section(group: Group) -> Section:
             "says nothing about extrapolation."
         )
     for metric, summary in base.summaries.items():
-        caption = "Lines are means over seeds, dots are seeds; dotted: the trained length."
         parts.append(length_table.results(summary))
-        parts.append(Picture(f"{stem}_{metric}", partial(plots.by_length, summary), caption))
+        parts.append(plots.picture_by_length(f"{stem}_{metric}", summary))
     if group.longer:
         parts.append(_longer(group))
     for metric, summary in base.summaries.items():

@@ -3,13 +3,14 @@
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from experiments.padding_leakage.measuring import Computed
 from posenc_jax.lab.report import drawing
 from posenc_jax.lab.report.drawing import name_rows, seed_dots, title_with_legend
-from posenc_jax.lab.report.summaries import largest
+from posenc_jax.lab.report.summaries import largest, small
 
 LEAK = (
     "Largest change of each quantity when the padding changes, of any encoding, side, amount and "
@@ -28,7 +29,7 @@ LEAST = -8.0  # the power of ten with the lightest shade
 
 
 def leak(leaks: Mapping, names: Sequence[str]) -> Figure:
-    """Every set of masks against every quantity, by content and by amount."""
+    """Every set of masks against every quantity, by content and by amount; all masks are last."""
     figure = Figure(figsize=(8, 4.4))
     panels = figure.subplots(1, 2, sharey=True)
     for axes, (change, found) in zip(panels, leaks.items(), strict=True):
@@ -50,7 +51,10 @@ def leak(leaks: Mapping, names: Sequence[str]) -> Figure:
         axes.set_title(f"by {change}")
         for spine in axes.spines.values():
             spine.set_visible(False)
-    figure.suptitle("Largest change when the padding changes", x=0.01, ha="left", fontweight="bold")
+    masked = (by_masks[names[-1]] for found in leaks.values() for by_masks in found.values())
+    kept = largest(largest(by_encoding.values()) for by_encoding in masked)
+    title = f"With all masks on, other padding changes nothing by more than {small(kept)}"
+    figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
     return figure
 
 
@@ -65,17 +69,24 @@ def mass(found: Mapping, data: Mapping) -> Figure:
                 at = y + 0.24 * (i - 0.5)
                 seed_dots(axes, at, by_width[width], i, ms=4, alpha=0.7, label=state)
         pads = int(width) - data["measured"]
-        axes.axvline(pads / int(width), color=drawing.MUTED, linewidth=1, linestyle=":")
+        axes.axvline(pads / int(width), color=drawing.MUTED, linewidth=1, linestyle=":",
+                     label="share of tokens")  # fmt: skip
         name_rows(axes, list(found), fontsize="small")
         axes.set_xlim(-0.02, 1.02)
         axes.set_title(f"{pads} of {width} tokens are padding")
         axes.set_xlabel("share of attention")
-    title_with_legend(figure, "Attention of real tokens to padding, no attention mask", columns=2)
+    shares = [np.mean(v) for by_state in found.values() for v in by_state["trained"].values()]
+    ends = f"{min(shares):.2f} to {max(shares):.2f}"
+    title = f"Without the attention mask, padding gets {ends} of the attention"
+    title_with_legend(figure, title, columns=3)
     return figure
 
 
 def accuracy(found: Mapping, data: Mapping) -> Figure:
-    """Every set of masks: accuracy under the four conditions, for tokens and for sequences."""
+    """Every set of masks: accuracy under the four conditions, for tokens and for sequences.
+
+    The last set has all masks, the one before only lacks the attention mask.
+    """
     figure = Figure(figsize=(8, 5.4))
     panels = figure.subplots(1, len(found), sharey=True)
     for axes, (kind, by_masks) in zip(panels, found.items(), strict=True):
@@ -90,5 +101,7 @@ def accuracy(found: Mapping, data: Mapping) -> Figure:
         axes.set_xlim(-0.02, 1.03)
         axes.set_xlabel("share right")
         axes.set_title({"token": "each token", "pooled": "the whole sequence"}[kind])
-    title_with_legend(figure, "Accuracy after training with each set of masks", columns=5)
+    *_, seen, hidden = (by_condition["junk"]["mean"] for by_condition in found["token"].values())
+    title = f"Junk as padding: {hidden:.2f} of tokens right, without the attention mask {seen:.2f}"
+    title_with_legend(figure, title, columns=5)
     return figure

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from experiments.permutation.config import CAUSAL, LSTM
 from posenc_jax.lab.report import drawing
 from posenc_jax.lab.report.drawing import Label, name_rows, seed_dots, title_with_legend
+from posenc_jax.lab.report.summaries import largest, small
 
 FLOOR = drawing.ROUNDING["float64"]  # smaller errors, and 0, are drawn here
 
@@ -20,8 +21,9 @@ def order(rows: Mapping) -> Figure:
     figure = Figure(figsize=(8, 1.6 + 0.2 * half))
     panels = figure.subplots(1, len(columns), squeeze=False)[0]
     for axes, shown in zip(panels, columns, strict=True):
-        for at, color in ((1 / 2, drawing.COLORS[0]), (1 / 6, drawing.COLORS[1])):
-            axes.axvline(at, color=color, linewidth=1, linestyle=":", zorder=1)
+        for at, color, task in ((1 / 2, 0, "pairs"), (1 / 6, 1, "triples")):
+            axes.axvline(at, color=drawing.COLORS[color], linewidth=1, linestyle=":", zorder=1,
+                         label=f"{task}, chance")  # fmt: skip
         for y, name in enumerate(shown):
             for task, color, shift in (("pairs", 0, -0.15), ("triples", 1, 0.15)):
                 seeds = rows[name][task]["seeds"]
@@ -30,7 +32,9 @@ def order(rows: Mapping) -> Figure:
         axes.set_ylim(half - 0.4, -0.6)
         axes.set_xlim(0.05, 1.05)
         axes.set_xlabel("share in the right order")
-    title_with_legend(figure, "Share of pairs and triples in the right order", columns=2)
+    solved = sum(min(row["pairs"]["seeds"]) == 1 for row in rows.values())
+    title = f"{solved} of {len(rows)} models put every pair of tokens in order, in every seed"
+    title_with_legend(figure, title, columns=4)
     return figure
 
 
@@ -69,7 +73,12 @@ def errors(rows: Mapping) -> Figure:
     middle = lambda found: sorted(found, key=lambda label: label.y)[len(found) // 2]
     drawing.margin_labels(axes, [middle(found) for found in labels.values()])
     below = f"after training · the largest over random permutations · {note}"
-    drawing.set_title(axes, "Equivariance error by length", below)
+    title = "Equivariance error by length"
+    if "nope" in rows:
+        found = [by["trained"].values() for by in rows["nope"]["error"].values()]
+        kept = largest(value for values in found for value in values)
+        title = f"Without positions a permutation changes no output by more than {small(kept)}"
+    drawing.set_title(axes, title, below)
     return figure
 
 
@@ -90,7 +99,9 @@ def text(summary: Mapping) -> Figure:
                       fontsize="small")  # fmt: skip
     name_rows(axes, list(cells))
     axes.set_xlabel("bits for each hidden byte")
-    drawing.set_title(
-        axes, "Hidden bytes of real text", "lower is better · dots: seeds · bar: 95% t interval"
-    )
+    mean = lambda name: cells[name]["mean"]
+    worst, best = max(cells, key=mean), min(cells, key=mean)
+    title = f"A hidden byte takes {mean(worst):.2f} bits with {worst}, {mean(best):.2f} with {best}"
+    below = "lower is better · dots: seeds · bar: 95% t interval · dashed: without a model"
+    drawing.set_title(axes, title, below)
     return figure

@@ -73,7 +73,7 @@ def sections(run: StoredRun) -> tuple[str, list[Section]]:
             "masked_text",
             partial(figures.text, summary),
             "Bits for each hidden byte, lower is better: every seed a small dot, mean and 95% t "
-            "interval.",
+            "interval. The dashed lines are scores without a model.",
         )
         shown.append(Section("Hidden bytes of real text", [*_text(summary), picture]))
     return lead(run, f"{len(order)} rows", f"{seeds} seeds"), shown

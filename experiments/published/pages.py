@@ -57,7 +57,7 @@ def results(run: StoredRun) -> list[Result]:
 def sections(run: StoredRun) -> tuple[str, list[Section]]:
     """The line below the title of the report, and its sections."""
     found = results(run)
-    return lead(run, f"{len(found)} orderings"), parts(run, found)
+    return lead(run, f"{len(found)} ordering{'s' * (len(found) != 1)}"), parts(run, found)
 
 
 def parts(run: StoredRun, found: Sequence[Result]) -> list[Section]:

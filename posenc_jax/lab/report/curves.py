@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from posenc_jax.lab.report import drawing, summaries
 from posenc_jax.lab.report.drawing import Label
@@ -43,6 +44,9 @@ def training(run: StoredRun) -> Figure:
         small.set_ylabel(label, fontsize="small")
         if label == BELOW["grad_norm"]:
             small.set_yscale("log")
+            small.yaxis.set_major_locator(LogLocator(subs=(1, 3), numticks=6))
+            small.yaxis.set_major_formatter("{x:g}")
+            small.yaxis.set_minor_formatter(NullFormatter())
     figure.axes[-1].set_xlabel("step (optimizer updates)")
     drawing.set_title(axes, f"Training: {summaries.label(unit(run))} by step", _how(run))
     return figure

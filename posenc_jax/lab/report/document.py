@@ -71,16 +71,18 @@ def _origin(runs: Sequence[StoredRun], names: Sequence[str], folder: str) -> lis
     days = sorted({run.environment["started"][:10] for run in runs})
     commands = [re.sub(r" --workdir=\S+", "", run.environment["command"]) for run in runs]
     by = f"by `{commands[0]}`" if len(runs) == 1 else f"in {len(runs)} runs"
-    configs = [dotted(run.config) for run in runs]
-    shared = [
-        f"{field}: {value}" for field, value in configs[0].items()
-        if not field.startswith("wandb.")
-        and all(config.get(field) == value for config in configs)
+    configs = [
+        [f"{field}: {value}" for field, value in dotted(run.config).items()
+         if not field.startswith("wandb.")]
+        for run in runs
     ]  # fmt: skip
+    shared = [line for line in configs[0] if all(line in config for config in configs)]
     content = ["```", *shared, "```", ""]
     if len(runs) > 1:
-        each_run = (f"# {n}\n{command}" for n, command in zip(names, commands, strict=True))
-        content += ["Each run:", "", "```", *each_run, "```", ""]
+        content += ["Each run:", "", "```"]
+        for name, command, config in zip(names, commands, configs, strict=True):
+            content += [f"# {name}", command, *(line for line in config if line not in shared)]
+        content += ["```", ""]
     return [
         f"Measured {' to '.join([days[0], *days[1:][-1:]])} {by} at commit {each('commit')}, "
         f"Python {each('python')}, JAX {each('jax')} on {each('device')}, {each('cpus')} cores. "

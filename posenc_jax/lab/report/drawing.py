@@ -23,6 +23,7 @@ MARKERS = "osD^vPX"
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)))
 TICKS = 9  # most labelled lengths on an axis
 BAND_SEEDS = 3  # the t interval of two seeds, 12.7 standard errors to each side, fills a figure
+BANDS = 3  # most lines with a band; the colours of more bands on each other blend
 # Half the distance from 1 to the next number: a relative change below it is rounding.
 ROUNDING = {"float32": 2.0**-24, "float64": 2.0**-53}
 LABEL_GAP = 0.055  # between two labels in the margin, as a share of the axes' height
@@ -70,6 +71,21 @@ def styled(name: str) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def laid_out(figure: Figure, dpi: float) -> Iterator[None]:
+    """Lays the figure out at this resolution, once for all files that it is saved to meanwhile.
+
+    With a layout engine Matplotlib draws a figure twice for each file.
+    """
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        figure.set_dpi(dpi)
+        engine.execute(figure)
+    with matplotlib.rc_context({"figure.constrained_layout.use": False}):
+        figure.set_layout_engine(None)
+        yield
+
+
 def line_styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Returns a colour, marker and dash for each name, as arguments of `Axes.plot`."""
     return {
@@ -90,19 +106,45 @@ def shade_interval(
     of: Callable[[Sequence[float]], Interval] = interval,
 ) -> None:
     """Shades the 95% interval over seeds at each x that has BAND_SEEDS seeds or more."""
-    enough = [(at, own) for at, own in zip(x, seeds, strict=True) if len(own) >= BAND_SEEDS]
-    spread = [(at, *of(own)[1:3]) for at, own in enough]
-    known = [row for row in spread if row[1] is not None]
-    if known:
+    if known := _intervals(x, seeds, of):
         at, low, high = zip(*known, strict=True)
         axes.fill_between(at, low, high, color=color, alpha=0.16, linewidth=0)
 
 
-def interval_note(seeds: int, band: str = "95% t interval") -> str:
-    """Returns a note on the shaded band: what it is, or why a figure has none."""
+def bar_interval(
+    axes: Axes,
+    x: Sequence[float],
+    seeds: Sequence[Sequence[float]],
+    color: str,
+    of: Callable[[Sequence[float]], Interval] = interval,
+) -> None:
+    """Draws the intervals of `shade_interval` as bars, for figures of more than BANDS lines."""
+    if known := _intervals(x, seeds, of):
+        axes.vlines(*zip(*known, strict=True), color=color, linewidth=1.2, alpha=0.8)
+
+
+def _intervals(
+    x: Sequence[float],
+    seeds: Sequence[Sequence[float]],
+    of: Callable[[Sequence[float]], Interval],
+) -> list[tuple[float, float, float]]:
+    """Returns (x, low, high) of each x that has BAND_SEEDS seeds or more and an interval."""
+    enough = [(at, of(own)) for at, own in zip(x, seeds, strict=True) if len(own) >= BAND_SEEDS]
+    return [(at, one.low, one.high) for at, one in enough
+            if one.low is not None and one.high is not None]  # fmt: skip
+
+
+def aside(number: int, count: int) -> float:
+    """Returns the factor on a log axis that keeps the bars of `count` lines side by side."""
+    return 1.2 ** ((number + 0.5) / count - 0.5)
+
+
+def interval_note(seeds: int, band: str = "95% t interval", lines: int = 1) -> str:
+    """Returns a note on the bands or bars of so many lines: what they are, or why there is none."""
+    kind = "bar" if lines > BANDS else "band"
     if seeds < BAND_SEEDS:
-        return f"no band: fewer than {BAND_SEEDS} seeds"
-    return f"band: {band}"
+        return f"no {kind}: fewer than {BAND_SEEDS} seeds"
+    return f"{kind}: {band}"
 
 
 def y_limits(values: Iterable[float], baselines: Iterable[float]) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from posenc_jax.lab.report.sections import Picture
 from posenc_jax.lab.runs import Record, StoredRun
 
 PANELS = 6  # the most panels of a figure
-
+DPI = 200  # of a PNG
 HEAT = "YlGnBu"
 
 
@@ -29,9 +29,9 @@ def save(folder: Path, name: str, draw: Callable[[], Figure]) -> list[Path]:
     paths = [folder / f"{name}.png", folder / f"{name}.svg"]
     with drawing.styled(name):
         figure = draw()
-        figure.savefig(paths[0], dpi=200)
-        figure.set_layout_engine("none")  # keep the layout of the PNG
-        figure.savefig(paths[1], transparent=True, metadata={"Date": None})
+        with drawing.laid_out(figure, DPI):
+            figure.savefig(paths[0], dpi=DPI)
+            figure.savefig(paths[1], transparent=True, metadata={"Date": None})
     return paths
 
 
@@ -39,14 +39,10 @@ def pictures(run: StoredRun) -> list[Picture]:
     """Returns the figures that the run has data for."""
     metric = run.summary["metric"]
     band = summaries.interval_name(metric)
-    bands = f"bands {band}s of {drawing.BAND_SEEDS} seeds or more"
-    bands = f", {bands}" if summaries.seed_count(run.summary) >= drawing.BAND_SEEDS else ""
-    found = [
-        Picture("by_length", lambda: by_length(run.summary), "The metric at each test length: "
-                f"lines are means over seeds, dots are seeds{bands}. The dotted line is the "
-                "longest length in training."
-                + (" Dashed lines are baselines." if run.summary["baselines"] else "")),
-    ]  # fmt: skip
+    bands = f", bands {band}s of {drawing.BAND_SEEDS} seeds or more"
+    enough = summaries.seed_count(run.summary) >= drawing.BAND_SEEDS
+    bands = bands if enough and not _crowded(run.summary) else ""
+    found = [picture_by_length("by_length", run.summary)]
     if len(summaries.equal(run.summary)) > 1 and summaries.seed_count(run.summary) > 1:
         found.append(
             Picture("difference", lambda: difference(run), "The metric minus that of the first "
@@ -69,6 +65,25 @@ def pictures(run: StoredRun) -> list[Picture]:
     return found
 
 
+def picture_by_length(name: str, summary: Mapping) -> Picture:
+    """Returns the figure of the metric by length with its caption."""
+    metric = summaries.label(summary["metric"])
+    parts = ["lines are means over seeds, dots are seeds"]
+    if summaries.seed_count(summary) >= drawing.BAND_SEEDS:
+        kind = "bars" if _crowded(summary) else "bands"
+        parts.append(f"{kind} {summaries.interval_name(summary['metric'])}s")
+    caption = f"{metric[0].upper()}{metric[1:]} at each test length: {', '.join(parts)}. "
+    caption += "The dotted line is the longest length in training."
+    if summary["baselines"]:
+        caption += " Dashed lines are baselines; an arrow stands at one outside of the figure."
+    return Picture(name, lambda: by_length(summary), caption)
+
+
+def _crowded(summary: Mapping) -> bool:
+    """Returns whether a figure has too many distinct methods for bands."""
+    return len(summaries.equal(summary)) > drawing.BANDS
+
+
 def by_length(summary: Mapping) -> Figure:
     """Draws the metric by length: mean, interval and every seed of each encoding."""
     metric, trained = summary["metric"], summary["train_length"]
@@ -77,31 +92,36 @@ def by_length(summary: Mapping) -> Figure:
     figure = Figure(figsize=(8, 4.6))
     axes = figure.subplots()
     drawing.length_axis(axes, lengths, trained)
-    labels, values = [], []
-    for names in summaries.equal(summary):
+    labels, values, groups = [], [], summaries.equal(summary)
+    crowded, of = _crowded(summary), summaries.interval_of(metric)
+    for i, names in enumerate(groups):
         cells, style = summary["results"][names[0]], styles[names[0]]
         rows = [(int(n), cell) for n, cell in cells.items() if cell["mean"] is not None]
         rows = [(n, cell) for n, cell in rows if math.isfinite(cell["mean"])]
         if not rows:
             continue
-        x, mean = [length for length, _ in rows], [cell["mean"] for _, cell in rows]
+        aside = drawing.aside(i, len(groups)) if crowded else 1.0
+        x, mean = [length * aside for length, _ in rows], [cell["mean"] for _, cell in rows]
         axes.plot(x, mean, zorder=3, **style)
         seeds = [cell["seeds"] for _, cell in rows]
-        drawing.shade_interval(axes, x, seeds, style["color"], summaries.interval_of(metric))
-        for length, cell in rows:
+        show = drawing.bar_interval if crowded else drawing.shade_interval
+        show(axes, x, seeds, style["color"], of)
+        for at, (_, cell) in zip(x, rows, strict=True):
             values += cell["seeds"]
-            dots = [length] * len(cell["seeds"])
+            dots = [at] * len(cell["seeds"])
             axes.plot(dots, cell["seeds"], ".", ms=4, alpha=0.6, color=style["color"], zorder=4)
         labels.append(Label(_joined(names), x[-1], mean[-1], style["color"]))
     low, high = drawing.y_limits(values, summary["baselines"].values())
-    if summaries.is_share(metric):
+    if summaries.is_share(metric) and values:
+        # An axis of a tenth or more: scores that are all 0 are a line at 0.
+        low, high = min(low, max(values) - 0.1), max(high, min(values) + 0.1)
         low, high = max(low, -0.03), min(high, 1.03)
     axes.set_ylim(low, high)
     labels += drawing.draw_baselines(axes, summary["baselines"], axes.get_xlim()[1])
     drawing.margin_labels(axes, labels)
-    axes.set_xlabel(f"test length ({_unit(metric)}, log scale)")
+    axes.set_xlabel(f"test length ({summaries.size_unit(summary)}, log scale)")
     axes.set_ylabel(summaries.axis_label(metric))
-    title = f"{_capital(metric)} by test length{_best(summary)}"
+    title = f"{_capital(metric)} by test length{best_at_longest(summary)}"
     drawing.set_title(axes, title, _spread(summary))
     return figure
 
@@ -123,7 +143,7 @@ def difference(run: StoredRun) -> Figure:
         row = {n: one for n, one in row.items() if math.isfinite(one.mean)}
         if not row:
             continue
-        aside = 1.03 ** (i - (len(groups) - 1) / 2)  # so that the bars do not cover each other
+        aside = drawing.aside(i, len(groups))
         x, mean = [n * aside for n in row], [one.mean for one in row.values()]
         half = [one.half or 0.0 for one in row.values()]
         axes.errorbar(x, mean, yerr=half, capsize=3, elinewidth=1.2, zorder=3, **style)
@@ -134,7 +154,7 @@ def difference(run: StoredRun) -> Figure:
         labels.append(Label(_joined(names), x[-1], mean[-1], style["color"]))
     axes.set_ylim(axes.get_ylim())
     drawing.margin_labels(axes, labels)
-    axes.set_xlabel(f"test length ({_unit(metric)}, log scale)")
+    axes.set_xlabel(f"test length ({summaries.size_unit(summary)}, log scale)")
     axes.set_ylabel(f"difference in {summaries.label(metric)}")
     better = "better" if summary["metric_better"] == "lower" else "worse"
     seeds = summaries.seed_count(summary)
@@ -150,21 +170,17 @@ def _finite(run: StoredRun) -> list[Record]:
     return [record for record in run.records if math.isfinite(record["value"])]
 
 
-def _best(summary: Mapping) -> str:
-    """Returns the end of a title that names the best mean at the greatest length, if there is one.
-
-    It is left out if fewer than two distinct methods were measured there.
+def best_at_longest(summary: Mapping) -> str:
+    """Returns the end of a title that names the best method at the greatest length, if there is one
+    whose interval over seeds meets no other's.
     """
-    longest = str(summaries.lengths(summary)[-1])
-    means = {_joined(names): summary["results"][names[0]].get(longest, {}).get("mean")
-             for names in summaries.equal(summary)}  # fmt: skip
-    finite = {name: m for name, m in means.items() if m is not None and math.isfinite(m)}
-    if len(finite) < 2:
+    longest = summaries.lengths(summary)[-1]
+    found = {_joined(names): summary["results"][names[0]] for names in summaries.equal(summary)}
+    near = summaries.leaders({**summary, "results": found}, longest)
+    if len(near) != 1 or len(found) < 2:
         return ""
-    lower = summary["metric_better"] == "lower"
-    name = (min if lower else max)(finite, key=finite.__getitem__)
-    ratio = summaries.length_ratio(int(longest), summary["train_length"])
-    return f": {'lowest' if lower else 'highest'} at {ratio} with {name}"
+    word = "lowest" if summary["metric_better"] == "lower" else "highest"
+    return f": {word} at {summaries.length_ratio(longest, summary['train_length'])} with {near[0]}"
 
 
 def _clear(run: StoredRun, groups: Sequence[Sequence[str]]) -> str:
@@ -210,10 +226,12 @@ def by_position(run: StoredRun) -> Figure:
             x = [position + 1 for position in curve]
             seeds = [list(by_seed.values()) for by_seed in curve.values()]
             axes.plot(x, [np.mean(own) for own in seeds], label=_joined(names), **style)
-            drawing.shade_interval(axes, x, seeds, style["color"], summaries.interval_of(metric))
+            if not _crowded(run.summary):
+                of = summaries.interval_of(metric)
+                drawing.shade_interval(axes, x, seeds, style["color"], of)
         drawing.position_axis(axes, trained)
         axes.set_title(f"length {length} · {summaries.length_ratio(length, trained)}")
-    below = f"position in the window ({_unit(metric)}, log scale) · dotted line: trained length"
+    below = f"position in the window ({_token(metric)}, log scale) · dotted line: trained length"
     figure.supxlabel(below, fontsize="medium")
     figure.supylabel(summaries.axis_label(metric), fontsize="medium")
     drawing.title_with_legend(figure, f"{_capital(metric)} by position in the window", columns=5)
@@ -258,7 +276,7 @@ def position_by_length(run: StoredRun) -> Figure:
     for mesh in bar.ax.collections:
         mesh.set_rasterized(False)  # shapes, as all else on the page
     bar.set_label(summaries.axis_label(metric))
-    figure.supxlabel(f"position in the window ({_unit(metric)}, log scale)", fontsize="medium")
+    figure.supxlabel(f"position in the window ({_token(metric)}, log scale)", fontsize="medium")
     figure.supylabel("test length", fontsize="medium")
     figure.suptitle(f"{_capital(metric)} by position and length", x=0.01, ha="left",
                     fontweight="bold")  # fmt: skip
@@ -268,7 +286,8 @@ def position_by_length(run: StoredRun) -> Figure:
 def _spread(summary: Mapping) -> str:
     better = f"{summary['metric_better']} is better"
     count = summaries.seed_count(summary)
-    band = drawing.interval_note(count, summaries.interval_name(summary["metric"]))
+    lines = len(summaries.equal(summary))
+    band = drawing.interval_note(count, summaries.interval_name(summary["metric"]), lines)
     many = f"mean of {count} seeds, each a dot · {band}"
     return f"{better} · {'one seed' if count == 1 else many} · dotted line: trained length"
 
@@ -278,5 +297,6 @@ def _capital(metric: str) -> str:
     return name[0].upper() + name[1:]
 
 
-def _unit(metric: str) -> str:
-    return "bytes" if metric == "bits_per_byte" else "symbols"
+def _token(metric: str) -> str:
+    """What a position is of, in the plural."""
+    return "bytes" if metric == "bits_per_byte" else "tokens"

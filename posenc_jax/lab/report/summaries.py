@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from posenc_jax.lab import tasks
 from posenc_jax.lab.hosts.exit_status import Unmeasured
 from posenc_jax.lab.report.statistics import (
     Interval,
@@ -25,6 +26,7 @@ METRICS = {
     "token_accuracy": ("token accuracy", "share of answer tokens"),
     "bleu": ("BLEU", ""),
     "recall": ("recall", "share of answers"),
+    "completed": ("completion", "share of bytes that count"),
     "loss": ("loss", "nats per token"),
 }
 LOWER = ("bits_per_byte", "loss")  # metrics of which lower values are better
@@ -233,6 +235,27 @@ def encodings(summary: Mapping) -> list[str]:
     return list(dict.fromkeys([*summary["results"], *unmeasured]))
 
 
+def leaders(summary: Mapping, length: int) -> list[str]:
+    """Returns the encoding with the best mean at a length, then those not told apart from it: their
+    intervals over seeds meet its own. A mean that is not finite is left out.
+    """
+    cells = {name: row.get(str(length)) for name, row in summary["results"].items()}
+    means = {name: cell["mean"] for name, cell in cells.items() if cell is not None}
+    means = {name: m for name, m in means.items() if m is not None and math.isfinite(m)}
+    if not means:
+        return []
+
+    def ends(name: str) -> tuple[float, float]:
+        mean, low, high, _ = interval_of(summary["metric"])(cells[name]["seeds"])
+        return (mean, mean) if low is None or high is None else (low, high)
+
+    choose = min if summary["metric_better"] == "lower" else max
+    first = choose(means, key=means.__getitem__)
+    low, high = ends(first)
+    rest = [name for name in means if name != first]
+    return [first, *(name for name in rest if ends(name)[0] <= high and ends(name)[1] >= low)]
+
+
 def seed_count(summary: Mapping) -> int:
     """Returns the largest number of seeds of a cell."""
     cells = [cell for by_length in summary["results"].values() for cell in by_length.values()]
@@ -302,6 +325,13 @@ def axis_label(metric: str) -> str:
     """Returns the metric's name and unit for an axis."""
     name, unit = METRICS.get(metric, (metric.replace("_", " "), ""))
     return name if unit in ("", name) else f"{name} ({unit})"
+
+
+def size_unit(summary: Mapping) -> str:
+    """Returns what the lengths of a run count, in the plural."""
+    name = summary.get("facts", {}).get("task", {}).get("task", "tfds:")
+    bytes_ = summary["metric"] == "bits_per_byte" and name.startswith("tfds:")
+    return "bytes" if bytes_ else tasks.unit(name)  # a set of questions has tokens, a text bytes
 
 
 def length_ratio(length: int, train_length: int) -> str:

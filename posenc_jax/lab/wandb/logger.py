@@ -40,11 +40,11 @@ class WandbLogger:
 
     def log(self, records: Sequence[Mapping]) -> None:
         """Logs one row for each stretch of records with the same step and position."""
-        self._call("logging", LOG_SECONDS, lambda run: [run.log(row) for row in _rows(records)])
+        self._call("logging", LOG_SECONDS, lambda run: [run.log(row) for row in rows(records)])
 
     def summarise(self, summary: Mapping) -> None:
         """Writes the means over seeds into the run's summary, which W&B's table of runs shows."""
-        self._call("the summary", LOG_SECONDS, lambda run: run.summary.update(_means(summary)))
+        self._call("the summary", LOG_SECONDS, lambda run: run.summary.update(means(summary)))
 
     def finish(self, failed: bool) -> None:
         """Ends the run in W&B; waits about FINISH_SECONDS at most."""
@@ -83,7 +83,8 @@ class WandbLogger:
         self._run = None
 
 
-def _rows(records: Sequence[Mapping]) -> Iterator[dict[str, Any]]:
+def rows(records: Sequence[Mapping]) -> Iterator[dict[str, Any]]:
+    """Yields a row of W&B for each stretch of records with the same step and position."""
     axes = lambda record: (record["step"], record["labels"].get("position"))
     for (step, position), alike in itertools.groupby(records, axes):
         axis = {"step": step} if position is None else {"position": position}
@@ -104,7 +105,8 @@ def _shared(records: Sequence[Mapping]) -> dict[str, float]:
     return {key: sum(values) / len(values) for key, values in found.items()}
 
 
-def _means(summary: Mapping) -> dict[str, float]:
+def means(summary: Mapping) -> dict[str, float]:
+    """Returns the means over seeds of a finished run, by their names in W&B."""
     metric, results = summary.get("metric"), summary.get("results", {})
     found = {
         f"test/{metric}/{encoding}/L{length}/mean": cell["mean"]
