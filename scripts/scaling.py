@@ -69,12 +69,14 @@ class Cost(NamedTuple):
     """What a step of one seed takes.
 
     activations: bytes kept of a row for the backward pass.
+    inputs: the same with `remat`: the inputs of layers, and what the read-out needs.
     moved: bytes that all operations read and write, none of them fused.
     """
 
     parameters: float
     flops: float
     activations: float
+    inputs: float
     moved: float
 
 
@@ -121,14 +123,14 @@ def analysis(step: Callable, state: Any) -> Any:
         return jax.jit(step).lower(state).cost_analysis()
 
 
-def kept(setting: Setting) -> int:
+def kept(setting: Setting, remat: bool = False) -> int:
     """Returns the bytes that the backward pass is given for a batch, parameters among them."""
     model, task, config = parts(setting)
 
     def loss(params, key):
         size_B = jnp.full(setting.batch, config.length, jnp.int32)
         batch = task.sample(task.data, key, size_B, setting.time)
-        logits_BTV = model.apply(params, batch.tokens_BT, batch.layout)
+        logits_BTV = model.apply(params, batch.tokens_BT, batch.layout, remat=remat)
         return training.mean_loss(logits_BTV, batch.targets_BT, batch.weights_BT)
 
     key = jax.random.key(0)
@@ -164,8 +166,9 @@ def traced(setting: Setting) -> Cost:
     state = jax.eval_shape(fresh, jax.ShapeDtypeStruct((), jnp.int32))
     found = analysis(step, state)
     parameters = sum(leaf.size for leaf in jax.tree.leaves(state.params))
-    row = kept(setting._replace(batch=2)) - kept(setting._replace(batch=1))
-    return Cost(parameters, found["flops"], row, found["bytes accessed"])
+    one, two = (setting._replace(batch=rows) for rows in (1, 2))
+    row, inputs = (kept(two, remat) - kept(one, remat) for remat in (False, True))
+    return Cost(parameters, found["flops"], row, inputs, found["bytes accessed"])
 
 
 def counted(setting: Setting) -> Cost:
@@ -182,11 +185,28 @@ def by_formula(setting: Setting, parameters: float) -> float:
     return dense + 12 * setting.layers * tokens * setting.time * setting.width
 
 
-def held(setting: Setting, cost: Cost, chips: int, fsdp: bool) -> float:
-    """Returns bytes on each chip that shares a run: state, gradients, a bfloat16 copy, and rows."""
+def held(
+    setting: Setting, cost: Cost, chips: int, fsdp: bool, parts: int = 1, remat: bool = False
+) -> float:
+    """Returns bytes on each chip that shares a run: state, gradients, a bfloat16 copy, and rows.
+
+    A batch in `parts` has their gradients twice: of one part, and summed. With `remat` the backward
+    pass has one layer's activations at a time.
+    """
     state = PER_PARAMETER / chips + 4 if fsdp else PER_PARAMETER
-    rows = math.ceil(setting.batch / chips)
-    return (state + 4 + 2) * cost.parameters + rows * cost.activations
+    gradients = 4 if parts == 1 else 8
+    rows = math.ceil(setting.batch / chips / parts)
+    row = cost.inputs + cost.activations / setting.layers if remat else cost.activations
+    return (state + gradients + 2) * cost.parameters + rows * row
+
+
+def least_parts(
+    setting: Setting, cost: Cost, chip: Chip, chips: int, fsdp: bool, remat: bool
+) -> int | None:
+    """Returns the fewest parts of a batch, `accumulate`, with which it fits; None if none."""
+    counts = [n for n in range(1, setting.batch + 1) if setting.batch % n == 0]
+    fits = lambda n: held(setting, cost, chips, fsdp, n, remat) <= chip.memory
+    return next(filter(fits, counts), None)
 
 
 def least_chips(setting: Setting, cost: Cost, chip: Chip, most: int, fsdp: bool) -> int | None:
@@ -284,15 +304,29 @@ def fit_table(costs: dict[Setting, Cost], sent: dict[str, float]) -> str:
     return table(head, rows)
 
 
+def parts_table(costs: dict[Setting, Cost]) -> str:
+    rows = []
+    for s, c in costs.items():
+        for name, (chip, most) in MACHINES.items():
+            chips, cells = min(most, 2 ** int(math.log2(s.batch))), []
+            for remat in (False, True):
+                for fsdp in (False, True):
+                    n = least_parts(s, c, chip, chips, fsdp, remat)
+                    size = held(s, c, chips, fsdp, n, remat) / 1e9 if n else 0
+                    cells.append(f"{n}: {size:.2f}" if n else "does not fit")
+            rows.append([s.name, name, str(chips), *cells])
+    ways = "`accumulate`: GB on each", "the same, FSDP", "`remat`", "`remat`, FSDP"
+    return table(["setting", "machine", "chips", *ways], rows)
+
+
 def time_table(costs: dict[Setting, Cost]) -> str:
     rows = []
     for s, c in costs.items():
         span = tiny_hours if s == TINY else hours
         cells = []
         for machine in MACHINES.values():
-            fits = any(least_chips(s, c, *machine, fsdp) for fsdp in (False, True))
             low, high = span(s, c, *machine)
-            cells.append(f"{low:,.1f} to {high:,.1f}" + ("" if fits else " (does not fit)"))
+            cells.append(f"{low:,.1f} to {high:,.1f}")
         rows.append([s.name, *cells])
     return table(["hours for all runs", *MACHINES], rows)
 
@@ -322,6 +356,9 @@ def main() -> None:
         "What is measured here": measured_table(),
         "Whether it fits, and communication": fit_table(
             costs, sent_per_parameter(DEVICES.read_text("utf-8"))
+        ),
+        "The published batch in parts": parts_table(
+            {s: c for s, c in costs.items() if s.name.startswith("247M")}
         ),
         "A step of the tiny model": tiny_table(costs[TINY]),
         "Hours": time_table(costs),

@@ -11,7 +11,7 @@ from scripts import scaling
 from scripts.scaling import Chip, Cost, Setting
 
 SMALL = Setting("small", 64, 4, 3, 32, 42, 8, 10, 3)
-COST = Cost(parameters=1000, flops=2e6, activations=500, moved=9e6)
+COST = Cost(parameters=1000, flops=2e6, activations=500, inputs=50, moved=9e6)
 CHIP = Chip("chip", flops=1e9, memory=25_000, bandwidth=1e6, link=1e6)
 
 
@@ -57,6 +57,15 @@ def test_by_hand():
     tight = CHIP._replace(memory=19_000)
     assert scaling.least_chips(SMALL, COST, tight, 8, fsdp=False) == 4
     assert scaling.least_chips(SMALL, COST, tight, 2, fsdp=False) is None
+    # In 4 parts of a row for each chip, gradients twice: 22 x 1000 + 500; with `remat` of three
+    # layers 50 + 500 / 3 of a row.
+    assert scaling.held(SMALL, COST, 2, False, parts=4) == 22_500
+    remat = scaling.held(SMALL, COST, 2, fsdp=True, parts=4, remat=True)
+    assert remat == pytest.approx(20_000 + 50 + 500 / 3)
+    wide = COST._replace(activations=3000)  # one part: 18 x 1000 + 8 x 3000, and 25,000 fit
+    assert scaling.least_parts(SMALL, wide, CHIP, 1, False, remat=False) == 8
+    assert scaling.least_parts(SMALL, wide, CHIP, 1, False, remat=True) == 4
+    assert scaling.least_parts(SMALL, wide, tight, 1, False, remat=True) is None
     # 3 runs x 10 steps x 2 MFLOP over 2 chips at half of 1 GFLOP/s: 0.06 s.
     # And at a fifth of it 0.15 s.
     seconds = [3600 * hours for hours in scaling.hours(SMALL, COST, CHIP, 2)]

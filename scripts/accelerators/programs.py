@@ -10,19 +10,23 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
 from experiments.length_extrapolation.config import Config
+from experiments.pretrained.measuring import forward
+from experiments.pretrained.run import spread
 from posenc_jax import Dims, attend, encodings, frame
 from posenc_jax.attention.frames import Form
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import EvalConfig, ModelConfig, TrainConfig
-from posenc_jax.lab.gallery.measure import line
+from posenc_jax.lab.gallery.measure import line, on_axes
 from posenc_jax.lab.hosts import devices
 from posenc_jax.lab.model import transformer
+from posenc_jax.lab.model.pretrained import released
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.task import Task
 from posenc_jax.lab.training import loop, step
 from posenc_jax.lab.training.evaluation import Evaluator
 from posenc_jax.layout import Layout, layout
+from scripts.accelerators.released import LLAMA, PYTHIA
 
 HEADS, HEAD = 12, 64
 TOKENS = {"dense": 2048}  # of one sequence in each form
@@ -54,7 +58,8 @@ class Program(NamedTuple):
 
 def programs() -> dict[str, Program]:
     """Returns all programs by their names."""
-    return {**_attention(), **_long_attention(), **_steps(), **_evaluation(), **_experiments()}
+    return {**_attention(), **_long_attention(), **_steps(), **_evaluation(), **_experiments(),
+            **_reading()}  # fmt: skip
 
 
 def forms() -> list[str]:
@@ -117,11 +122,9 @@ def layout_of(name: str, tokens: int) -> Layout:
     if method.axes < 2:
         return line(method, tokens)
     index = jnp.arange(tokens, dtype=jnp.int32)
-    if method.axes == 2:
-        axes = index // SIDE, index % SIDE
-    else:
-        axes = index // SIDE**2, index // SIDE % SIDE, index % SIDE
-    return layout(jnp.ones((1, tokens), jnp.int32), jnp.stack(axes, axis=-1)[None])
+    row = index // SIDE if method.axes == 2 else index // SIDE % SIDE
+    pos_TA = on_axes(method.axes, index // SIDE**2, row, index % SIDE)
+    return layout(jnp.ones((1, tokens), jnp.int32), pos_TA[None])
 
 
 def _steps() -> dict[str, Program]:
@@ -189,6 +192,30 @@ def evaluation(name: str, length: int) -> Any:
 def _scoring(model, task, config: EvalConfig, length: int, train: TrainConfig, seeds: int) -> Any:
     evaluator = Evaluator(model, task._replace(data=whole(task.data)), config)
     return evaluator.lower(states(model, train, seeds).params, length)
+
+
+def _reading() -> dict[str, Program]:
+    """Released models read in windows of 8 times their trained length."""
+    return {
+        "reading/pythia-70m/16384": Program(partial(reading, PYTHIA, 16384), 16384),
+        "reading/Llama-2-7b/32768": Program(partial(reading, LLAMA, 32768), 32768, chips=4),
+    }
+
+
+def reading(config: Mapping[str, Any], tokens: int) -> Any:
+    """Lowers the forward pass and the loss of one window in bfloat16, with blockwise attention."""
+    what = released(config)
+    model = transformer.build(
+        what.config.model_copy(update={"dtype": "bfloat16"}), what.encoding, what.vocab
+    )
+
+    def placed(leaf):
+        dtype = jnp.bfloat16 if leaf.ndim > 1 else leaf.dtype
+        return jax.ShapeDtypeStruct(leaf.shape, dtype, sharding=spread(leaf))
+
+    params = jax.tree.map(placed, jax.eval_shape(model.init, jax.random.key(0)))
+    id_BT = whole(jax.ShapeDtypeStruct((1, tokens + 1), jnp.int32))
+    return forward(model, form="blockwise").lower(params, id_BT)
 
 
 def _experiments() -> dict[str, Program]:
