@@ -15,7 +15,7 @@ from flax import nnx
 import posenc_jax
 from posenc_jax.flax import attention_fn
 
-VOCAB, BATCH, TIME, BACK, STEPS = 8, 32, 16, 3, 150
+VOCAB, BATCH, TIME, BACK, STEPS = 8, 16, 16, 3, 150
 DIMS = posenc_jax.Dims(model=32, heads=4, head=8, layers=1)
 
 

@@ -3,8 +3,8 @@
     python scripts/experiment_page.py runs/permutation/20261123-120000
     python scripts/experiment_page.py runs/sweeps/plateau*   # a page about many runs
 
-The page is docs/EXPERIMENT.md. Folders that cannot make one are refused in one line, with exit
-status 2.
+The page is docs/EXPERIMENT.md, or has the name that the experiment gives it. Folders that cannot
+make one are refused in one line, with exit status 2.
 """
 
 import argparse

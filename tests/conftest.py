@@ -37,7 +37,7 @@ _context = functools.cache(lambda thread, make=mlir.make_ir_context: make())
 mlir.make_ir_context = lambda: _context(threading.get_ident())
 gc.set_threshold(500_000, 50, 1000)
 
-settings.register_profile("default", max_examples=2, deadline=None, derandomize=True)
+settings.register_profile("default", max_examples=1, deadline=None, derandomize=True)
 settings.register_profile("thorough", max_examples=100, deadline=None)
 settings.load_profile("default")
 

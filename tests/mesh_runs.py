@@ -80,6 +80,7 @@ class Trainer:
 
     def __init__(self, seeds: int, fsdp: bool, encoding: str):
         self._seeds, self._programs = seeds, {}
+        self._init: Any = None
         shape = ModelConfig(width=16, heads=2, layers=1)
         self._model = transformer.build(shape, make(encoding), text().vocab)
         self._config = TrainConfig(
@@ -87,6 +88,11 @@ class Trainer:
         )
         limits = EvalConfig(lengths=(6,), examples=7, tokens=1)
         self.evaluator = evaluation.Evaluator(self._model, text(), limits)
+
+    def init(self, function: Any) -> Any:
+        """In place of `loop.jit_quick`, which compiles the initial state alone."""
+        self._init = self._init or JIT_QUICK(function)
+        return self._init
 
     def runner(self, *args: Any) -> Any:
         """In place of `loop.chunk_runner`."""
@@ -101,14 +107,14 @@ class Trainer:
 
     def __call__(self, folder: Path, case: Case) -> dict[str, Any]:
         """Losses [S, steps], summed losses of 7 test examples [S], bytes of state, collectives."""
-        losses, loop.chunk_runner = [], self.runner
+        losses, loop.jit_quick, loop.chunk_runner = [], self.init, self.runner
         try:
             self.state = loop.train(
                 self._model, text(), self._config, self._seeds, 0, True,
                 lambda metrics, seconds: losses.append(metrics["loss"]), Half(folder, case),
             )  # fmt: skip
         finally:
-            loop.chunk_runner = CHUNK_RUNNER
+            loop.jit_quick, loop.chunk_runner = JIT_QUICK, CHUNK_RUNNER
         whole = sum(leaf.nbytes for leaf in jax.tree.leaves(self.state))
         said = list(collectives(self._programs[HALF].as_text()))
         return {
@@ -130,7 +136,7 @@ class Trainer:
         return ""
 
 
-CHUNK_RUNNER = loop.chunk_runner
+JIT_QUICK, CHUNK_RUNNER = loop.jit_quick, loop.chunk_runner
 trainer = functools.cache(Trainer)
 
 

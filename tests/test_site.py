@@ -101,7 +101,7 @@ def test_the_answer_follows_from_the_numbers():
     same = [0.50, 0.52, 0.51, 0.49]
     rows = {"rope": row(same), "alibi": row([0.90, 0.92, 0.91, 0.89]), "t5": row(same)}
     told = choosing._answer(rows, "rope")
-    assert "3 of 3 methods learned it; not none" in told
+    assert "3 of 3 methods learned it. " in told
     assert "Clearly better than rope beyond the window: alibi; clearly worse: none" in told
     assert "| alibi | 3 | 1.000 | +0.400 ± 0.022 \\* | +0.000 ± 0.000 |" in (
         choosing._table(rows, "rope")
@@ -173,6 +173,20 @@ def test_the_site_builds_without_warnings_and_its_links_lead_somewhere(tmp_path)
         assert (tmp_path / page).exists()
     ids = Links((tmp_path / "reference.html").read_text("utf-8")).ids
     assert {reference.path(name) for name in posenc_jax.__all__ if name != "CATALOG"} <= ids
+
+
+@needs_mkdocs
+def test_the_fields_of_a_docstring_are_a_list():
+    from scripts.site.fields import listed
+
+    said = "Where.\n\npos_BT:     of a token,\n            from 0.\ncounted:    whether by one."
+    wanted = "Where.\n\n- `pos_BT`: of a token,\n  from 0.\n- `counted`: whether by one."
+    assert listed(said) == wanted
+    assert listed("It fixes:\n\n  dense      All pairs\n             at once.") == (
+        "It fixes:\n\n- `dense`: All pairs\n  at once."
+    )
+    plain = "A sentence.\n\nTwo more: here\nthey are.\n\nArgs:\n  q: queries."
+    assert listed(plain) == plain, "control: no fields"
 
 
 @needs_mkdocs

@@ -82,8 +82,10 @@ def _answer(rows: Mapping[str, Row], reference: str) -> str:
     gains = {name: one.gain.mean for name, one in compared(own, reference).items()
              if one.gain and "gain" in one.stars}  # fmt: skip
     better = {name for name, gain in gains.items() if gain > 0}
+    missing = own.keys() - learned
+    without = f"; not {_listed(missing)}" if missing else ""
     return (
-        f"{len(learned)} of {len(own)} methods learned it; not {_listed(own.keys() - learned)}. "
+        f"{len(learned)} of {len(own)} methods learned it{without}. "
         f"Clearly better than {reference} beyond the window: {_listed(better)}; clearly worse: "
         f"{_listed(gains.keys() - better)}. For all others the difference is within its "
         "uncertainty, or they did not learn the task."

@@ -18,22 +18,23 @@ ROOT = Path(__file__).parents[2]
 WHOLE = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md",
          "CHANGELOG.md": "changelog.md"}  # fmt: skip
 LINK = re.compile(r"(?<=\]\()([^)#:\s]+)(#[^)\s]*)?(?=\))")
-MEASURED = ("leaderboard.md", "claims.md", "permutation.md", "padding_leakage.md", "published.md",
-            "length_extrapolation.md", "benchmarks.md", "scaling.md", "reliability.md")  # fmt: skip
-RUNNING = ("sweeps.md", "data.md", "devices.md", "pretrained.md")
+MEASURED = ("leaderboard.md", "claims.md")  # first; any other page of docs/ follows
+RUNNING = ("sweeps.md", "accelerators.md", "devices.md", "data.md", "pretrained.md")
+ELSEWHERE = ("encodings.md", "differences.md", "design.md")
 
 
 def on_config(config: Any) -> Any:
     """Makes the navigation, of which the catalogue is a part."""
-    there = lambda names: [name for name in names if (ROOT / "docs" / name).exists()]
+    pages = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+    rest = [page for page in pages if page not in (*MEASURED, *RUNNING, *ELSEWHERE)]
     config.nav = [
         {"Start": "index.md"},
         {"Which encoding?": "choosing.md"},
         {"Explorer": "explorer.html"},
         {"Catalogue": ["catalogue.md", *_catalogue(), "encodings.md", "differences.md"]},
         {"Notebooks": sorted(notebooks.pages(ROOT / "examples"))},
-        {"Measured": there(MEASURED)},
-        {"Running": there(RUNNING)},
+        {"Measured": [*MEASURED, *rest]},
+        {"Running": [*RUNNING]},
         {"Adding": ["contributing.md", "design.md"]},
         {"Reference": ["reference.md", "changelog.md"]},
     ]
@@ -56,10 +57,11 @@ def on_files(files: Any, config: Any) -> Any:
     }
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
-    for page in (ROOT / "docs").glob("*.md"):
-        for target in outside(page.read_text("utf-8"), f"docs/{page.name}"):
-            files.append(File.generated(config, f"source/{target}",
-                                        abs_src_path=str(ROOT / target)))  # fmt: skip
+    targets = set()
+    for path in (*WHOLE, *(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))):
+        targets |= outside((ROOT / path).read_text("utf-8"), path)
+    for target in sorted(targets):
+        files.append(File.generated(config, f"source/{target}", abs_src_path=str(ROOT / target)))
     return files
 
 
@@ -74,8 +76,8 @@ def outside(text: str, path: str) -> set[str]:
     """Returns the files of the repository outside of docs/ that a page links to, but no page."""
     targets = {posixpath.normpath(posixpath.join(posixpath.dirname(path), found[1]))
                for found in LINK.finditer(text)}  # fmt: skip
-    return {t for t in targets if not t.startswith("docs/") and t not in WHOLE
-            and (ROOT / t).is_file()}  # fmt: skip
+    return {t for t in targets if not t.startswith("docs/") and not t.endswith(".ipynb")
+            and t not in WHOLE and (ROOT / t).is_file()}  # fmt: skip
 
 
 def mended(text: str, path: str) -> str:
