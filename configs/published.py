@@ -4,7 +4,7 @@ r"""Orderings that papers published, posed at a size that two CPU cores can trai
     python train.py --config=configs/published.py:copy_repeated,press_2x  # these
     python train.py --config=configs/published.py --config.rows=reverse
     python train.py --config=configs/published.py:quick
-    python scripts/experiment_page.py RUN                               # the page in docs/
+    python scripts/experiment_page.py RUN...                            # the page in docs/
 
 Each row has the methods of one table or figure of a paper, in one setting of ours. Each method is
 trained with 3 seeds, and scored at half of its budget and at all of it; the first seed tries two
@@ -12,7 +12,7 @@ learning rates. A rank correlation with the paper's numbers gives the verdict: s
 or not decided. Rows of one setting share their trainings. A run that is started again goes on with
 the next method.
 
-All rows are sized for 3 hours of 2 free cores. `quick` takes half a minute, trains for a few steps
+All rows are sized for about 4 hours of 2 free cores, and may be measured in several runs. `quick` takes half a minute, trains for a few steps
 only, and decides nothing.
 """
 

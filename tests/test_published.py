@@ -201,11 +201,11 @@ SOME = {"nope": (0.9, 1.0), "t5": (0.5, 1.0), "alibi": (0.3, 1.0), "rope": (0.99
         "sinusoidal": (0.01, 1.0)}  # fmt: skip
 
 
-def stored(path=Path("run"), values=SOME, budget=1.0):
-    config = {"experiment": "published", "budget": budget, "rows": "copy_repeated"}
+def stored(path=Path("run"), values=SOME, budget=1.0, row="copy_repeated"):
+    config = {"experiment": "published", "budget": budget, "rows": row}
     environment = dict.fromkeys(("started", "command", "commit", "python", "jax", "device"), "x")
-    kept = list(records("copy_repeated", values))
-    return StoredRun(path, config, environment | {"cpus": "2"}, kept, {"rows": ["copy_repeated"]})
+    kept = list(records(row, values))
+    return StoredRun(path, config, environment | {"cpus": "2"}, kept, {"rows": [row]})
 
 
 def test_the_page_shows_the_numbers_of_the_run(tmp_path):
@@ -236,6 +236,17 @@ def test_a_reversal_is_told_with_its_pairs():
     assert any("alibi above t5" in str(part) for part in sections[2].parts)
     none, _ = document.document([stored(values={m: (b, 0.5) for m, (b, _) in values.items()})])
     assert "0 same order, 0 reversed, 1 not decided" in none[0]
+
+
+def test_the_page_has_the_rows_of_several_runs():
+    said, sections = document.document([stored(row="copy_random"), stored()])
+    assert said[0].startswith("2 published orderings of 1 papers")
+    assert [part.title for part in sections[2:]] == ["copy_repeated", "copy_random"]
+    assert "Rows not measured yet: copy_twice, reverse," in said[-1]
+    with pytest.raises(ValueError, match="two runs have the row copy_repeated"):
+        document.document([stored(), stored()])
+    with pytest.raises(ValueError, match="the runs differ in budget"):
+        document.document([stored(row="copy_random"), stored(budget=0.5)])
 
 
 # What it refuses.

@@ -2,19 +2,32 @@
 
 from collections.abc import Sequence
 
+from experiments.published.orderings import ORDERINGS
 from experiments.published.pages import parts, results
 from experiments.published.results import Result
 from experiments.published.verdicts import REVERSED, SAME, UNDECIDED
+from posenc_jax.lab.config.sweeps import dotted
 from posenc_jax.lab.report import Section
-from posenc_jax.lab.report.summaries import only
+from posenc_jax.lab.report.comparison import differing
 from posenc_jax.lab.runs import StoredRun
 
 
 def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
-    """The sentences and the sections of the page. ValueError: more than one run."""
-    run = only(runs)
-    found = results(run)
-    return conclusions(found), parts(run, found)
+    """The sentences and the sections of the page, whose rows may be those of several runs.
+
+    Raises:
+      ValueError: two runs have one row, or differ in more than their rows.
+    """
+    if fields := [f for f in differing([dotted(run.config) for run in runs]) if f != "rows"]:
+        raise ValueError(f"workdir: the runs differ in {', '.join(fields)}")
+    found = [result for run in runs for result in results(run)]
+    names = [result.name for result in found]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"workdir: two runs have the row {', '.join(twice)}")
+    found.sort(key=lambda result: list(ORDERINGS).index(result.name))
+    left = [name for name in ORDERINGS if name not in names]
+    more = [f"Rows not measured yet: {', '.join(left)}."] if left else []
+    return conclusions(found) + more, parts(runs[0], found)
 
 
 def conclusions(found: Sequence[Result]) -> list[str]:

@@ -50,7 +50,8 @@ def records(config: Config, name: str, method: str) -> Iterator[runs.Record]:
     train = plan(config, setting)
     task, examples = examples_of(setting, train, config.examples)
     programs = Programs(model_of(setting, method, task), train)
-    rate, weights = trainings(programs, examples, train, config.rates, seeds)
+    rates = setting.rates or config.rates
+    rate, weights = trainings(programs, examples, train, rates, seeds)
     labels = {"setting": name, "encoding": method}
     at = {**labels, "split": "train"}
     yield from runs.seed_records(0, seeds, at, {"rate": [rate] * len(seeds)})

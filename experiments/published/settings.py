@@ -28,6 +28,7 @@ class Setting(NamedTuple):
     learned: the metric, and its value in trained sizes from which on a method has learned the task;
       None: every method counts, of text, and where the paper compares how well methods learn.
     reach: positions that a table has.
+    rates: learning rates to try in place of the config's.
     """
 
     task: str
@@ -42,6 +43,7 @@ class Setting(NamedTuple):
     width: int = 64
     batch: int = 32
     reach: int = 512
+    rates: tuple[float, ...] = ()
 
 
 LEARNED = ("exact_match", 0.95)
@@ -73,6 +75,13 @@ def randomized(task: str) -> Setting:
     return Setting(task, options, sizes, tests, ("token_accuracy", 0.9), 3000, reach=256)
 
 
+def addition(groups: str, digits: int, steps: int, **fields: Any) -> Setting:
+    """Sums of two numbers, the least significant digit first, tested to three times the digits."""
+    tests = {"trained": HeldOut((1, digits)), "longer": HeldOut((digits + 1, 3 * digits))}
+    options = {"reverse": True, "groups": groups}
+    return Setting("addition", options, (1, digits), tests, steps=steps, batch=64, **fields)
+
+
 SETTINGS: dict[str, Setting] = {
     "copy_repeated": strings("copy", {"symbols": "repeated"}, 2000),
     "copy_random": strings("copy", {}, 3000),
@@ -87,6 +96,10 @@ SETTINGS: dict[str, Setting] = {
         {"trained": HeldOut((32, 32)), "sparse": HeldOut((32, 32), {"ignore": 0.98})},
         None, 4000, layers=1, heads=2, reach=64,
     ),
+    # One layer without positions cannot add (Cho et al. 2024), so what was not learned counts.
+    "coupled": addition("significance", 10, 6000, learned=None, layers=1, reach=128,
+                        rates=(8e-3, 4e-3)),
+    "abacus": addition("place", 6, 4000, learned=LEARNED, reach=64),
     "digits": Setting(
         "digits", {"order": "grid"}, (4, 4),
         {"trained": HeldOut((4, 4)), "larger": HeldOut((7, 7)),

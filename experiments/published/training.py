@@ -53,10 +53,12 @@ def model_of(setting: Setting, method: str, task: Task) -> Model:
 
 
 def options_of(setting: Setting, method: str) -> dict[str, Any]:
-    """The options of a method: tables have `setting.reach` rows, and positions that are drawn are
-    below it; of images the last row is repeated.
+    """The options of a method: tables have `setting.reach` rows, positions that are drawn are below
+    it, and a random start is in its first half; of images the last row is repeated.
     """
-    asked: dict[str, Any] = {"length": setting.reach, "limit": setting.reach}
+    reach = setting.reach
+    asked: dict[str, Any] = {"length": reach, "limit": reach}
+    asked |= {"shift": reach // 2, "offset": reach // 2}
     if setting.task in tasks.IMAGES:
         asked["beyond"] = "clamp"
     return encodings.taken_by(method, asked)
