@@ -12,6 +12,7 @@ from urllib.parse import unquote
 import pytest
 
 import posenc_jax
+from posenc_jax import encoding
 from posenc_jax.encodings import CATALOG, card
 from scripts.site import choosing, methods, notebooks, reference
 from scripts.site.mathematics import mathematics
@@ -88,6 +89,21 @@ def test_a_page_of_a_method_has_its_costs_benchmarks_and_public_differences():
     assert not any("the same:" in line for line in own), "each line names its implementation"
     made = methods.page(card("sinusoidal"), {}, "3 M", {"step": "| table |"}, own)
     assert all(part in made for part in ("3 M", "## Speed: step", "| table |", own[0]))
+
+
+def test_the_reference_names_every_hook_of_an_encoding():
+    hooks = {f"posenc_jax.encoding.{name}" for name, kind in vars(encoding).items()
+             if getattr(kind, "_is_protocol", False) and name != "Protocol"}  # fmt: skip
+    assert set(reference.HOOKS) == hooks
+    assert "posenc_jax.encoding.Walk" not in hooks, "control: no protocol"
+
+
+def test_sentences_have_mathematics_and_names_stay():
+    assert methods.sentence("rope up to `length`, then t * b^(-k)") == (
+        "rope up to `length`, then t · b<sup>−k</sup>"
+    )
+    told = methods.page(card("rope"), {})
+    assert "- `base = 10000.0 (positive)`: of the frequencies base<sup>−2k/C</sup>" in told
 
 
 def row(seeds):
@@ -173,6 +189,8 @@ def test_the_site_builds_without_warnings_and_its_links_lead_somewhere(tmp_path)
         assert (tmp_path / page).exists()
     ids = Links((tmp_path / "reference.html").read_text("utf-8")).ids
     assert {reference.path(name) for name in posenc_jax.__all__ if name != "CATALOG"} <= ids
+    assert {f"{hook}.__call__" for hook in reference.HOOKS} <= ids
+    assert {f"posenc_jax.encoding.Dims.{field}" for field in posenc_jax.Dims._fields} <= ids
 
 
 @needs_mkdocs
