@@ -66,8 +66,7 @@ explorer: $(VENV)/.ready  ## docs/explorer.html; 15 minutes
 	$(PY) scripts/explorer.py
 
 site: $(VENV)/.ready-dev  ## build/site, with warnings as errors
-	$(PY) -m pip install --quiet '.[site]'
-	$(PY) -m mkdocs build
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build
 
 notebooks: $(VENV)/.ready-dev  ## examples/*.ipynb, run, from their sources
 	$(PY) -m pip install --quiet '.[notebooks]'

@@ -130,8 +130,8 @@ def main(argv: list[str]) -> int:
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    path, *_ = _config_path(argv)
-    expected = usage.duration(pathlib.Path(path))
+    path, *argument = _config_path(argv)
+    expected = usage.duration(pathlib.Path(path), *argument)
     return job.run(config, workdir, named=bool(WORKDIR.value), expected=expected)
 
 

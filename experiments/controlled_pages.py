@@ -144,8 +144,9 @@ def control(
     """
     figure = Figure(figsize=(8, 1.7 + 0.32 * len(rows)))
     axes = figure.subplots()
-    for value in baselines.values():
-        axes.axvline(value, color=drawing.MUTED, linewidth=1, linestyle="--", zorder=1)
+    for name, value in baselines.items():
+        axes.axvline(value, color=drawing.MUTED, linewidth=1, linestyle="--", zorder=1,
+                     label=f"{name} {summaries.number(value)}")  # fmt: skip
     for y, both in enumerate(rows.values()):
         means = [cell["mean"] for cell in both]
         axes.plot(means, [y, y], color=drawing.GRID, linewidth=3, zorder=1)
@@ -158,5 +159,5 @@ def control(
     moved = max(rows, key=lambda name: abs(rows[name][0]["mean"] - rows[name][1]["mean"]))
     own, other = (cell["mean"] for cell in rows[moved])
     title = f"{what.capitalize()} take the {metric.split(' (')[0]} of {moved}"
-    drawing.title_with_legend(figure, f"{title} from {own:.2f} to {other:.2f}", columns=2)
+    drawing.title_with_legend(figure, f"{title} from {own:.2f} to {other:.2f}", columns=4)
     return figure

@@ -1,6 +1,7 @@
 """The help of train.py: its configs, the fields of a config, examples, and the time of a run."""
 
 import ast
+import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 from posenc_jax.lab.config.sweeps import dotted
 
 CONFIGS = Path(__file__).parents[1] / "configs"
+MEASURED = Path(__file__).parents[1] / "docs" / "quick.json"  # by scripts/bench_quick.py
 EXAMPLES = """\
   python train.py --config=configs/rope_extrap.py:quick                    a small variant
   python train.py --config=configs/extrap.py:alibi,fire                    these encodings
@@ -34,11 +36,20 @@ def of_config(path: Path, config: Mapping[str, Any]) -> str:
     return "\n".join([documented(path), "", "Fields:", *fields])
 
 
-def duration(path: Path) -> str:
-    """The sentence of a config's docstring that says how long it takes; "" if there is none."""
-    sentences = _sentences(documented(path))
-    timed = re.compile(r"\b[Tt]akes .*(second|minute|hour)")
-    return next(filter(timed.search, sentences), "")
+def duration(path: Path, argument: str = "") -> str:
+    """What is known of how long a config takes without changes, for the header of a run.
+
+    The seconds of a quick variant are measured; of others the docstring says it, where it is known.
+    """
+    measured = json.loads(MEASURED.read_text("utf-8"))["configs"] if MEASURED.exists() else {}
+    if "quick" in argument.split(",") and path.stem in measured:
+        told = f"{measured[path.stem]['seconds']:.0f} s on 2 free cores"
+    else:
+        timed = re.compile(r"(?!`quick`).*\b[Tt]akes .*(second|minute|hour)")
+        told = next(filter(timed.match, _sentences(documented(path))), "")
+    if not told:
+        return "time expected: not measured; the bar shows what is left"
+    return f"time expected if no field is changed: {told[0].lower()}{told[1:]}"
 
 
 def documented(path: Path) -> str:
@@ -47,7 +58,10 @@ def documented(path: Path) -> str:
 
 
 def _sentences(text: str) -> Iterator[str]:
-    yield from re.split(r"(?<=\.)\s+", " ".join(text.split()))
+    """The sentences of all paragraphs that are not indented, which commands are."""
+    for paragraph in text.split("\n\n"):
+        if not paragraph.startswith(" "):
+            yield from re.split(r"(?<=\.)\s+", " ".join(paragraph.split()))
 
 
 def _written(value: Any) -> str:

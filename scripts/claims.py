@@ -25,7 +25,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 if a folder is refused."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("workdirs", nargs="+", metavar="WORKDIR", help="folder of a claims run")
-    parser.add_argument("--to", type=Path, default=DOCS / "claims.md")
+    parser.add_argument("--to", type=Path, default=DOCS / "claims.md", metavar="FILE",
+                        help="the page; its figures are in a folder beside it")  # fmt: skip
     given = parser.parse_args(arguments)
     try:
         found = findings(load(*given.workdirs))

@@ -3,6 +3,7 @@
 import importlib
 import os
 import pathlib
+import re
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -199,13 +200,17 @@ def test_help_lists_configs_fields_and_examples():
 
 
 @pytest.mark.parametrize(
-    ("stem", "words"), [("rope_extrap", "Takes 3 to 4 minutes"), ("images", "Takes 3 to 4 minutes"),
-                        ("leaderboard", "takes 20 to 30 seconds"), ("common", "")],
+    ("config", "wanted"),
+    [("rope_extrap", r" if no field is changed: takes 3 to 4 minutes on 2 cores"),
+     ("rope_extrap:quick", r" if no field is changed: \d+ s on 2 free cores$"),
+     ("published", ": not measured"), ("extrap:rope", ": not measured"),
+     ("extrap:rope,quick", r" if no field is changed: \d+ s on 2 free cores$")],
 )  # fmt: skip
-def test_the_time_that_a_run_takes_is_that_of_its_config(stem, words):
-    said = usage.duration(pathlib.Path(f"configs/{stem}.py"))
-    assert words in said
-    assert bool(said) == bool(words)
+def test_the_time_that_a_run_takes_is_that_of_its_config(config, wanted):
+    stem, *argument = config.split(":")
+    said = usage.duration(pathlib.Path(f"configs/{stem}.py"), *argument)
+    assert re.match(rf"time expected{wanted}", said)
+    assert "python train.py" not in said
 
 
 GET_CONFIGS = """

@@ -183,6 +183,18 @@ def test_intervals_of_many_methods_are_bars_and_the_caption_says_so(methods, sha
     assert ("bars 95% t intervals" in caption) == bool(bars)
 
 
+@pytest.mark.parametrize("lengths", [(128, 256, 512, 1024, 2048), (4, 8), (10, 12, 16), (64,)])
+def test_points_of_a_length_stand_nearer_to_it_than_to_the_next(lengths):
+    first, last = (drawing.aside(i, 9, lengths) for i in (0, 8))
+    assert first < 1 < last
+    for a, b in itertools.pairwise(lengths):
+        assert a * last < b * first
+    with_sides = math.log(lengths[-1] / lengths[0] * drawing.SIDE**2)
+    assert math.log(last / first) < 0.1 * with_sides, "they take little of the axis"
+    wide = [drawing.aside(i, 9, (128, 2048)) for i in (0, 8)]
+    assert 10 * wide[1] > 11 * wide[0], "control: the factors of a wide axis, at near lengths"
+
+
 def test_a_title_names_what_is_best_at_the_greatest_length():
     title = lambda records: plots.by_length(summarise(records)).axes[0].get_title()
     records = make_records()

@@ -134,7 +134,11 @@ def test_gallery(tmp_path, small, monkeypatch):
     for name in ("alibi", "learned"):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     text = (tmp_path / "index.html").read_text()
-    assert not re.search(r'(src|href)="(?!#|data:)', text), "the page must need nothing else"
+    loads = re.compile(r'<link |src="(?!data:)|<(?:image|use)[^>]* (?:xlink:)?href="(?!#|data:)')
+    assert not loads.search(text), "the page must need nothing else"
+    assert loads.search(text.replace("data:image", "other.png")), "control"
+    assert '<a href="https://arxiv.org/abs/2108.12409">arXiv 2108.12409</a>' in text
+    assert '<a href="../explorer.html#alibi">' in text
     assert text.index('id="learned"') < text.index('id="alibi"'), "in the order of the families"
     drawings = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
     assert len(drawings) == 2

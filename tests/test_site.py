@@ -12,9 +12,11 @@ from urllib.parse import unquote
 import pytest
 
 import posenc_jax
+from posenc_jax import encoding
 from posenc_jax.encodings import CATALOG, card
 from scripts.site import choosing, methods, notebooks, reference
 from scripts.site.mathematics import mathematics
+from tests.devtools import opened
 
 ROOT = Path(__file__).parents[1]
 needs_mkdocs = pytest.mark.skipif(
@@ -90,6 +92,21 @@ def test_a_page_of_a_method_has_its_costs_benchmarks_and_public_differences():
     assert all(part in made for part in ("3 M", "## Speed: step", "| table |", own[0]))
 
 
+def test_the_reference_names_every_hook_of_an_encoding():
+    hooks = {f"posenc_jax.encoding.{name}" for name, kind in vars(encoding).items()
+             if getattr(kind, "_is_protocol", False) and name != "Protocol"}  # fmt: skip
+    assert set(reference.HOOKS) == hooks
+    assert "posenc_jax.encoding.Walk" not in hooks, "control: no protocol"
+
+
+def test_sentences_have_mathematics_and_names_stay():
+    assert methods.sentence("rope up to `length`, then t * b^(-k)") == (
+        "rope up to `length`, then t · b<sup>−k</sup>"
+    )
+    told = methods.page(card("rope"), {})
+    assert "- `base = 10000.0 (positive)`: of the frequencies base<sup>−2k/C</sup>" in told
+
+
 def row(seeds):
     return choosing.Row(rate=0.1, parameters=3, steps=dict.fromkeys(range(4), 9.0), scores={
         "exact_match": {8: dict.fromkeys(range(4), 1.0), 16: dict(enumerate(seeds))},
@@ -163,16 +180,50 @@ def test_broken_links_are_found(tmp_path):
     assert sorted(broken(tmp_path)) == ["a.html: b.html#y", "b.html: c.html"]
 
 
-@needs_mkdocs
-def test_the_site_builds_without_warnings_and_its_links_lead_somewhere(tmp_path):
-    done = build(ROOT / "mkdocs.yml", tmp_path)
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    done = build(ROOT / "mkdocs.yml", folder)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert broken(tmp_path) == []
+    return folder
+
+
+@needs_mkdocs
+def test_the_site_builds_without_warnings_and_its_links_lead_somewhere(site):
+    assert broken(site) == []
     for page in ("index.html", "choosing.html", "catalogue.html", "methods/rope.html",
                  "reference.html", "explorer.html", "examples/extend_context.html"):  # fmt: skip
-        assert (tmp_path / page).exists()
-    ids = Links((tmp_path / "reference.html").read_text("utf-8")).ids
+        assert (site / page).exists()
+    ids = Links((site / "reference.html").read_text("utf-8")).ids
     assert {reference.path(name) for name in posenc_jax.__all__ if name != "CATALOG"} <= ids
+    assert {f"{hook}.__call__" for hook in reference.HOOKS} <= ids
+    assert {f"posenc_jax.encoding.Dims.{field}" for field in posenc_jax.Dims._fields} <= ids
+
+
+def hits(page: Path, profile: Path) -> int:
+    """How many pages the search of a page finds, as its reader opens it from the disk."""
+    with opened(page.as_uri(), profile) as shown:
+        shown.screen(1400, 1000)
+        if shown.run("document.querySelector('.md-search').hidden"):
+            return 0
+        shown.run(
+            "(() => { const box = document.querySelector('.md-search__input'); box.focus();"
+            " box.value = 'temperature'; box.dispatchEvent(new KeyboardEvent('keyup')); })()"
+        )
+        shown.until("document.querySelectorAll('.md-search-result__item').length > 0")
+        assert shown.trouble == []
+        return shown.run("document.querySelectorAll('.md-search-result__item').length")
+
+
+@needs_mkdocs
+@pytest.mark.browser
+def test_the_search_of_a_page_on_the_disk_finds_others(site, tmp_path):
+    page = site / "methods" / "rope.html"
+    assert hits(page, tmp_path / "profile") > 1
+    worker = "../iframe-worker.js"
+    without = page.with_name("without.html")
+    without.write_text(page.read_text("utf-8").replace(worker, ""), "utf-8")
+    assert hits(without, tmp_path / "other") == 0, "control: a page without the worker"
 
 
 @needs_mkdocs

@@ -49,7 +49,7 @@ def rel_1_rule(n):
     figure=lines(
         "What moving a sentence changes", "moved by (tokens)",
         "largest change of a logit (of their standard deviation)", log_x=True, log_y=True,
-        below="ten bytes, trained decoders",
+        below="ten bytes, trained decoders · 1e-9: no change",
     ),
 )  # fmt: skip
 def rel_1(lab: Lab) -> Measured:

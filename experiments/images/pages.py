@@ -165,10 +165,12 @@ def _by_resolution(summary: Mapping, names: Sequence[str]) -> Figure:
             for size, cell in zip(shared, cells, strict=True):
                 axes.plot([size] * len(cell["seeds"]), cell["seeds"], ".", ms=4, alpha=0.6,
                           color=color, zorder=4)  # fmt: skip
-        for value in summary["baselines"].values():
-            axes.axhline(value, color=drawing.MUTED, linewidth=1, linestyle="--", zorder=1)
+        for name, value in summary["baselines"].items():
+            axes.axhline(value, color=drawing.MUTED, linewidth=1, linestyle="--", zorder=1,
+                         label=f"{name} {summaries.number(value)}")  # fmt: skip
         drawing.trained_line(axes, summary["train_length"])
         axes.set_xticks(shared, [*map(_grid, shared)])
+        axes.set_xlim(shared[0] - 0.2, shared[-1] + 0.2)
         axes.set_title(f"positions {view}")
     panels[0].set_ylim(0, 1.02)
     panels[0].set_ylabel("accuracy (share of images)")
@@ -178,7 +180,7 @@ def _by_resolution(summary: Mapping, names: Sequence[str]) -> Figure:
              for v in (COUNTED, INTERPOLATED)}  # fmt: skip
     best, view = max(means, key=lambda key: means[key])
     title = f"Accuracy by resolution: highest at {_grid(size)} with {best}, {view}"
-    title_with_legend(figure, title, columns=4)
+    title_with_legend(figure, title, columns=5)
     return figure
 
 

@@ -22,7 +22,7 @@ def by_length(summary: Mapping) -> Figure:
     for axes, rows in panels:
         for i, (row, style) in enumerate(rows.items()):
             cells = {int(length): cell for length, cell in found[row].items()}
-            x = [length * drawing.aside(i, len(rows)) for length in cells]
+            x = [length * drawing.aside(i, len(rows), lengths) for length in cells]
             axes.plot(x, [cell["mean"] for cell in cells.values()], **style)
             each = [cell["seeds"] for cell in cells.values()]
             drawing.bar_interval(axes, x, each, style["color"])
@@ -70,7 +70,8 @@ def prompts(summary: Mapping) -> Figure:
             for row, style in rows.items():
                 mean = {int(n): np.mean([*depths.values()]) for n, depths in by_row[row].items()}
                 axes.plot([*mean], [*mean.values()], **style)
-            axes.axhline(GUESS, color=drawing.MUTED, linestyle="--", linewidth=1)
+            axes.axhline(GUESS, color=drawing.MUTED, linestyle="--", linewidth=1,
+                         label="a guess")  # fmt: skip
             drawing.length_axis(axes, lengths, summary["train_length"])
             axes.set_ylabel("bits of a digit" if axes.get_subplotspec().is_first_col() else "")
     title = f"Bits of a hidden key's digit: fewest in the longest prompts with {_lowest(longest)}"

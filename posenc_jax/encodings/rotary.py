@@ -32,7 +32,7 @@ def rope(base: Positive = 10_000.0, pairing: Pairing = "half", values: bool = Fa
     functions; `convert_pairing` converts weights from one to the other.
 
     Args:
-      base, pairing: see above.
+      base, pairing: of the frequencies base^(-2k/C); which two channels are a pair.
       values: values turn as keys do, and the output of a query turns back, so that what is read of
         a key depends on its distance too (arXiv 2310.10375).
     """

@@ -61,7 +61,7 @@ def page(
     """
     name, told = method.name, facts(method)
     lines = [
-        f"# {name}", "", escape(summary(method), quote=False), "",
+        f"# {name}", "", sentence(summary(method)), "",
         f'<p class="formula">{mathematics(method.formula)}</p>', "",
         f"- paper: {linked(method.paper)}",
         *(f"- {heading}: {told[heading]}" for heading in ("acts on", "beyond", "invariant")),
@@ -71,7 +71,7 @@ def page(
         f"![the card of {name}](../gallery/{name}.png)", "",
     ]  # fmt: skip
     if options := option_lines(method):
-        lines += ["## Options", "", *(f"- `{line}`" for line in options), ""]
+        lines += ["## Options", "", *map(_option, options), ""]
     lines += ["## On the board", ""]
     for title, table in standing.items():
         lines += [f"{title}, of [the board](../leaderboard.md):", "", table, ""]
@@ -84,6 +84,17 @@ def page(
                   "[All of them](../differences.md).", ""]  # fmt: skip
     build = method.build
     return "\n".join([*lines, "## Reference", "", f"::: {build.__module__}.{build.__name__}", ""])
+
+
+def sentence(text: str) -> str:
+    """Returns a sentence with its formulas as mathematics; what is between backticks stays."""
+    parts = enumerate(text.split("`"))
+    return "`".join(part if i % 2 else mathematics(part) for i, part in parts)
+
+
+def _option(line: str) -> str:
+    option, colon, said = line.partition(": ")
+    return f"- `{option}`{colon}{sentence(said)}"
 
 
 def _packages(method: Card) -> str:

@@ -5,6 +5,11 @@ from pathlib import Path
 
 import posenc_jax
 
+HOOKS = tuple(f"posenc_jax.encoding.{name}" for name in (
+    "Init", "Place", "Embed", "Locate", "MakeTable", "Rotate", "Temper", "Bias", "AtLayer",
+    "Prepare", "Start", "Score",
+))  # fmt: skip
+WHOLE = ("    options:", "      show_if_no_docstring: true")  # fields, and calls of hooks
 # Names for those who write an encoding or read the catalogue.
 MORE = ("posenc_jax.encodings.card.Card", "posenc_jax.encodings.card.method",
         "posenc_jax.options.FieldError", "posenc_jax.encodings.check", "posenc_jax.encodings.reach",
@@ -19,6 +24,8 @@ def page() -> str:
         if name != "CATALOG":
             lines += [*_entry(name), ""]
     lines += ["## To extend it", ""]
+    for path in HOOKS:
+        lines += [f"::: {path}", *WHOLE, ""]
     for path in MORE:
         lines += [f"::: {path}", ""]
     return "\n".join(lines)
@@ -37,4 +44,4 @@ def _entry(name: str) -> list[str]:
     if file.name == "__init__.py" and file.with_name(f"{name}.py").exists():
         signature, said = f"`{name}{inspect.signature(found)}`", inspect.getdoc(found) or ""
         return [f"## {name} {{ #{path(name)} }}", "", signature, "", said]
-    return [f"::: {path(name)}"]
+    return [f"::: {path(name)}", *(WHOLE if hasattr(found, "_fields") else ())]

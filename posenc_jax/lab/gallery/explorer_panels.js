@@ -59,7 +59,12 @@ function chip(method) {
   return element("article", {}, element("h3", {}, key(method), method.name),
     element("p", {}, summary(method.name)),
     element("p", {}, element("code", {}, facts.formula.replaceAll("`", ""))),
-    element("p", { class: "muted" }, `${own}. ${facts.paper}`), refused);
+    element("p", { class: "muted" }, `${own}. `, ...cited(facts.paper)), refused);
+}
+
+function cited(paper) {  // split leaves the arXiv ids at odd places
+  return paper.split(/(?:arXiv )?\b(\d{4}\.\d{5})\b/).map((part, i) => i % 2 === 0 ? part
+    : element("a", { href: `https://arxiv.org/abs/${part}` }, `arXiv ${part}`));
 }
 
 // A chart of curves {y, low, high, color, dash, width} over 0, 1, 2, ...; NaN is a gap.

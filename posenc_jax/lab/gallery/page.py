@@ -9,6 +9,7 @@ from posenc_jax.encodings import card
 from posenc_jax.encodings.card import Card
 from posenc_jax.encodings.describe import facts, option_lines, summary
 from posenc_jax.lab.gallery import measure, trained
+from posenc_jax.lab.gallery.points import ABSENT
 from posenc_jax.lab.report.webpage import folded, html_page, inline, pairs
 
 FAMILIES = {
@@ -106,8 +107,8 @@ def readme(names: Iterable[str]) -> str:
     for kind, own in families(names).items():
         lines.append(f"## {FAMILIES[kind]}")
         for name in own:
-            linked = f"[In the explorer](../explorer.html#{name})."
-            lines += [f"### {name}", f"{summary(card(name))} {linked}", f"![{name}]({name}.png)"]
+            linked = "" if name in ABSENT else f" [In the explorer](../explorer.html#{name})."
+            lines += [f"### {name}", f"{summary(card(name))}{linked}", f"![{name}]({name}.png)"]
     return "\n\n".join(lines) + "\n"
 
 
@@ -118,9 +119,17 @@ def _links(kind: str, names: Iterable[str]) -> str:
 
 def _article(method: Card, figure: str) -> str:
     options = "".join(f"<li>{escape(line)}</li>" for line in option_lines(method))
+    explorer = f' <a href="../explorer.html#{method.name}">In the explorer</a>.'
     return (
         f'<article id="{method.name}"><h2>{escape(method.name)}</h2>'
-        f"<p>{escape(summary(method))}</p>{pairs(facts(method).items())}"
+        f"<p>{escape(summary(method))}{'' if method.name in ABSENT else explorer}</p>"
+        f"{_cited(pairs(facts(method).items()))}"
         f"{figure}"
         f"{folded('Options', f'<ul>{options}</ul>') if options else ''}</article>\n"
     )
+
+
+def _cited(text: str) -> str:
+    """Returns HTML with its arXiv ids as links."""
+    link = r'<a href="https://arxiv.org/abs/\1">arXiv \1</a>'
+    return re.sub(r"(?:arXiv )?\b(\d{4}\.\d{5})\b", link, text)

@@ -1,5 +1,6 @@
 """The style and shared parts of all figures: colours, fonts, axes, dots, legends, labels."""
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ BAND_SEEDS = 3  # the t interval of two seeds, 12.7 standard errors to each side
 BANDS = 3  # most lines with a band; the colours of more bands on each other blend
 # Half the distance from 1 to the next number: a relative change below it is rounding.
 ROUNDING = {"float32": 2.0**-24, "float64": 2.0**-53}
+SIDE = 1.12  # a length axis begins this factor below the first length, and ends so past the last
 LABEL_GAP = 0.055  # between two labels in the margin, as a share of the axes' height
 
 STYLE: dict[Any, Any] = {
@@ -134,9 +136,14 @@ def _intervals(
             if one.low is not None and one.high is not None]  # fmt: skip
 
 
-def aside(number: int, count: int) -> float:
-    """Returns the factor on a log axis that keeps the bars of `count` lines side by side."""
-    return 1.2 ** ((number + 0.5) / count - 0.5)
+def aside(number: int, count: int, lengths: Sequence[int]) -> float:
+    """Returns the factor on a log axis that keeps the bars of `count` lines side by side.
+
+    The bars of one length are nearer to it than to the next, and take little of the axis.
+    """
+    axis = (lengths[-1] / lengths[0]) * SIDE**2
+    gap = min((b / a for a, b in itertools.pairwise(lengths)), default=axis)
+    return min(1.2, axis**0.08, gap**0.4) ** ((number + 0.5) / count - 0.5)
 
 
 def interval_note(seeds: int, band: str = "95% t interval", lines: int = 1) -> str:
@@ -202,7 +209,7 @@ def length_axis(axes: Axes, lengths: Sequence[int], trained: int) -> None:
     every = math.ceil(len(lengths) / TICKS)
     shown = [length for i, length in enumerate(lengths) if i % every == 0 or length == trained]
     axes.set_xscale("log", base=2)
-    axes.set_xlim(lengths[0] / 1.12, lengths[-1] * 1.12)
+    axes.set_xlim(lengths[0] / SIDE, lengths[-1] * SIDE)
     axes.set_xticks(shown, [f"{n}\n{summaries.length_ratio(n, trained)}" for n in shown])
     axes.minorticks_off()
     trained_line(axes, trained)

@@ -100,7 +100,7 @@ def by_length(summary: Mapping) -> Figure:
         rows = [(n, cell) for n, cell in rows if math.isfinite(cell["mean"])]
         if not rows:
             continue
-        aside = drawing.aside(i, len(groups)) if crowded else 1.0
+        aside = drawing.aside(i, len(groups), lengths) if crowded else 1.0
         x, mean = [length * aside for length, _ in rows], [cell["mean"] for _, cell in rows]
         axes.plot(x, mean, zorder=3, **style)
         seeds = [cell["seeds"] for _, cell in rows]
@@ -135,7 +135,8 @@ def difference(run: StoredRun) -> Figure:
     groups = [names for names in summaries.equal(summary) if found.first not in names]
     figure = Figure(figsize=(8, 4.6))
     axes = figure.subplots()
-    drawing.length_axis(axes, summaries.lengths(summary), summary["train_length"])
+    lengths = summaries.lengths(summary)
+    drawing.length_axis(axes, lengths, summary["train_length"])
     axes.axhline(0, color=drawing.INK, linewidth=1)
     labels = [Label(found.first, axes.get_xlim()[1], 0.0, drawing.MUTED)]
     for i, names in enumerate(groups):
@@ -143,7 +144,7 @@ def difference(run: StoredRun) -> Figure:
         row = {n: one for n, one in row.items() if math.isfinite(one.mean)}
         if not row:
             continue
-        aside = drawing.aside(i, len(groups))
+        aside = drawing.aside(i, len(groups), lengths)
         x, mean = [n * aside for n in row], [one.mean for one in row.values()]
         half = [one.half or 0.0 for one in row.values()]
         axes.errorbar(x, mean, yerr=half, capsize=3, elinewidth=1.2, zorder=3, **style)
