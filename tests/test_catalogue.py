@@ -67,8 +67,8 @@ def test_catalogue_is_defined_in_float64():
 def read(name: str, kind: str = "decoder") -> dict[str, np.ndarray]:
     """What a model makes of the rows that the next tests compare: logits [T, V] of each.
 
-    `alone` is the last 17 tokens of the text, not padded and with their length. Tokens that no
-    causal model sees follow, so that all rows are the same programs.
+    `alone` is the last 17 tokens of the text, first in their row and not padded. Another document
+    follows, which no causal model sees, so that all rows are the same programs.
     """
     text, other = sentence(1), sentence(2)
     later = np.where(np.arange(TIME) < 16, text, other)
@@ -80,11 +80,10 @@ def read(name: str, kind: str = "decoder") -> dict[str, np.ndarray]:
     unaware = row(name, shift=1)  # counted from its start, the padding too
     left = row(name, LEFT)
     last = np.concatenate([text[7:], other[:7]])
-    at = row(name)
     return passes(
         case(name),
         **rows,
-        alone=(last, at.replace(length_BT=jnp.full_like(at.length_BT, 17))),
+        alone=(last, row(name, [1] * 17 + [2] * 7)),
         moved=(text, row(name, shift=7)),
         packed=(text, packed),
         first=(np.where(np.arange(TIME) < 7, text, other), packed),
