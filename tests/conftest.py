@@ -51,6 +51,7 @@ def _put(cache, key, value):
 
 lru_cache.LRUCache.put = _put
 _compiled = tempfile.TemporaryDirectory(prefix="posenc_jax-")  # lives as long as the process
+BATTERY = "/test_(catalogue|adapters)"
 _worker_of: dict[str, str] = {}  # by group
 
 
@@ -69,7 +70,7 @@ def few_programs():
     """Each compiled program takes a few maps of memory, of which Linux allows a process 65,530."""
     yield
     maps = Path("/proc/self/maps")
-    if maps.exists() and maps.read_bytes().count(b"\n") > 30_000:
+    if maps.exists() and maps.read_bytes().count(b"\n") > 50_000:
         jax.clear_caches()
         gc.collect()
 
@@ -82,10 +83,13 @@ class Grouped(LoadScopeScheduling):
 
 
 def group(nodeid: str) -> str:
-    """The group of a test: its file; in the catalogue's files its method, which has one model."""
+    """The group of a test: its file; in files of the battery's sizes its method.
+
+    The tests of one method run the same small programs.
+    """
     file, _, test = nodeid.partition("::")
     method = re.search(r"\[(\w+)", test)
-    return method[1] if method and "/test_catalogue" in file else file
+    return method[1] if method and re.search(BATTERY, file) else file
 
 
 def pytest_xdist_make_scheduler(config, log):

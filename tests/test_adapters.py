@@ -1,6 +1,7 @@
 """Attention of other libraries with our encodings, against `attend`."""
 
 import copy
+import functools
 import zlib
 
 import jax
@@ -12,12 +13,13 @@ from flax import nnx
 from posenc_jax import Dims, Layer, attend, frame
 from posenc_jax.flax import attention_fn
 from posenc_jax.jax_nn import arguments
-from tests.catalogue import NAMES, encoding_of, gap, layers, stir, where
+from tests.catalogue import NAMES, ROWS, TIME, encoding_of, gap, layers, stir, where
 
-BATCH, TIME, HEADS, HEAD = 2, 12, 4, 8
+HEADS, HEAD = 4, 8
 WIDTH = HEADS * HEAD
-SEGMENTS = jnp.asarray([[1] * 5 + [2] * 7, [1] * 9 + [0] * 3])  # packed documents, and padding
-X = jax.random.normal(jax.random.key(3), (BATCH, TIME, WIDTH))
+# Packed documents, and padding on either side; sizes of the battery, whose programs these are.
+SEGMENTS = jnp.asarray([[1] * 9 + [2] * 15, [1] * 20 + [0] * 4, [0] * 7 + [1] * 17, [1] * TIME])
+X = jax.random.normal(jax.random.key(3), (ROWS, TIME, WIDTH))
 
 
 def layer_of(name, segment_BT=SEGMENTS, shift=0, x=X) -> Layer:
@@ -29,7 +31,7 @@ def layer_of(name, segment_BT=SEGMENTS, shift=0, x=X) -> Layer:
 
 
 def drawn(groups):
-    shape = lambda heads: (BATCH, TIME, heads, HEAD)
+    shape = lambda heads: (ROWS, TIME, heads, HEAD)
     keys = jax.random.split(jax.random.key(1), 3)
     return [
         jax.random.normal(key, shape(n))
@@ -37,21 +39,20 @@ def drawn(groups):
     ]
 
 
-@pytest.fixture(scope="module", params=NAMES)
-def method(request) -> tuple[str, Layer]:
-    return request.param, layer_of(request.param)
+of_method = functools.cache(layer_of)
 
 
-def test_jax_attends_alike_or_is_refused(method):
+@pytest.mark.parametrize("name", NAMES)
+def test_jax_attends_alike_or_is_refused(name):
     """Real tokens' outputs, with fewer heads of keys; one line for what cannot be said."""
-    (name, layer), (q, k, v) = method, drawn(groups=2)
+    layer, (q, k, v) = of_method(name), drawn(groups=2)
     encoding = layer.encoding
     if encoding.walk is not None or encoding.turns_values or name in ("tupe", "pope"):
         with pytest.raises(ValueError, match=r"^layer.*use attend\(q, k, v, layer\)$"):
             arguments(q, k, v, layer)
         return
     real = (SEGMENTS > 0)[:, :, None, None]
-    alike = lambda made: jnp.where(real, made - attend(q, k, v, layer), 0)
+    alike = lambda out: jnp.where(real, out - attend(q, k, v, layer), 0)
     assert jnp.abs(alike(jax.nn.dot_product_attention(*arguments(q, k, v, layer)))).max() < 1e-5
     bare = alike(jax.nn.dot_product_attention(q, k, v, is_causal=True))
     assert jnp.abs(bare).max() > 1e-2, "control: documents and positions must be seen"
@@ -76,16 +77,17 @@ class Nnx(nnx.Module):
         return module(x_BTD)
 
 
-@pytest.fixture(scope="module")
+@functools.cache
 def modules():
     """Linen's module with its parameters, and that of NNX: no encoding changes their sizes."""
     linen = Linen()
     return linen, linen.init(jax.random.key(2), X, layer_of("nope")), Nnx(nnx.Rngs(0))
 
 
-def test_flax_attends_with_every_method(method, modules):
+@pytest.mark.parametrize("name", NAMES)
+def test_flax_attends_with_every_method(name):
     """Linen, and NNX with fewer heads of keys, as `attend` between their own projections."""
-    (_, layer), (linen, params, own) = method, modules
+    layer, (linen, params, own) = of_method(name), modules()
     plain = params["params"]["MultiHeadDotProductAttention_0"]
     q, k, v = (
         jnp.einsum("btd,dhc->bthc", X, plain[s]["kernel"]) for s in ("query", "key", "value")

@@ -26,12 +26,13 @@ from tests.catalogue import (
     sentence,
     stir,
     tokens,
+    where,
     whole,
     with_options,
 )
 
 DIMS = Dims(32, 4, 8, 2)
-LENGTHS = (1, TIME)
+LENGTHS = (1, 8, TIME)
 FAR = 10_000
 
 
@@ -61,43 +62,52 @@ def output(method, o, params, encoding, v_THC, pos_T, s_HTT):
 @pytest.mark.parametrize("time", LENGTHS)
 @pytest.mark.parametrize("name", NAMES)
 def test_catalogue_parity(name, time):
-    """The hooks in float64 equal the definition, at several lengths, in every layer."""
+    """The hooks in float64 equal the definition, at several lengths, in every layer.
+
+    The short sequences are documents that share a row, so that both lengths are the same programs.
+    """
     rng = np.random.default_rng(time)
     method, o = card(name), namespace(name)
+    documents = [slice(n, n + time) for n in range(0, TIME, time)]
     with jax.enable_x64(True):
-        at = whole(name, time=time)
+        segment_BT = np.tile(1 + np.arange(TIME) // time, (ROWS, 1)).astype(np.int32)
+        at = where(name, segment_BT)
         pos_T = np.asarray(at.pos_BT[0])
         if name in PLACES:
             mover = method.build(**method.example)
             shown = np.asarray(place(mover, None, at)[0], np.float64)
             read_T = np.asarray(at.group_BT[0]) if method.groups else pos_T
-            np.testing.assert_allclose(shown, PLACES[name](o, read_T, time), atol=1e-9)
+            for d in documents:
+                wanted = PLACES[name](o, read_T[d], time)
+                np.testing.assert_allclose(shown[d], wanted, atol=1e-9)
             return
         encoding = encoding_of(name)
         params = wide_params(encoding)
         if name in EMBEDS:
-            x_TD = rng.normal(size=(time, DIMS.model))
+            x_TD = rng.normal(size=(TIME, DIMS.model))
             placed = place(encoding, None, at)
             got = encoding.embed(params, jnp.asarray(np.stack([x_TD] * ROWS)), placed)[0]
             plain = jax.tree.map(np.asarray, params)
-            np.testing.assert_allclose(got, EMBEDS[name](o, plain, x_TD, pos_T, time), atol=1e-9)
+            for d in documents:
+                wanted = EMBEDS[name](o, plain, x_TD[d], pos_T[d], time)
+                np.testing.assert_allclose(got[d], wanted, atol=1e-9)
             return
-        q, k, v = rng.normal(size=(3, ROWS, time, 4, 8))
+        q, k, v = rng.normal(size=(3, ROWS, TIME, 4, 8))
         for layer in range(1 if encoding.at is None else DIMS.layers):
             o.layer = layer
             form = {"causal": method.axes == 0, "form": "dense"}
             got = attention(encoding, params, *map(jnp.asarray, (q, k, v)), at, layer, **form)[0]
             used, own = at_layer(encoding, layer, params)
-            s_HTT = SCORES[name](o, jax.tree.map(np.asarray, own), q[0], k[0], pos_T, time)
-            if method.axes == 0:
-                s_HTT = np.where(np.tri(time, dtype=bool), s_HTT, -np.inf)
             own = jax.tree.map(np.asarray, own)
-            read = functools.partial(output, method, o, own, used, v[0], pos_T)
-            wanted = read(s_HTT)
-            np.testing.assert_allclose(got, wanted, atol=1e-9)
-            if time > 1:
-                wrong = read(s_HTT + 1e-6 * rng.normal(size=s_HTT.shape))
-                assert gap(got, wrong) > 1e-9, "control: a slightly wrong score must be seen"
+            for d in documents:
+                s_HTT = SCORES[name](o, own, q[0, d], k[0, d], pos_T[d], time)
+                if method.axes == 0:
+                    s_HTT = np.where(np.tri(time, dtype=bool), s_HTT, -np.inf)
+                read = functools.partial(output, method, o, own, used, v[0, d], pos_T[d])
+                np.testing.assert_allclose(got[d], read(s_HTT), atol=1e-9)
+                if time > 1:
+                    wrong = read(s_HTT + 1e-6 * rng.normal(size=s_HTT.shape))
+                    assert gap(got[d], wrong) > 1e-9, "control: a slightly wrong score must be seen"
 
 
 def others(option: inspect.Parameter, value):
