@@ -29,7 +29,8 @@ How to read the numbers:
 - Kernels, of a GPU, count how often it starts one, times the passes of its loop. XLA chooses among
   kernels of one operation by timing them, which it cannot without the GPU: it takes its defaults.
 - T x T counts arrays with two axes of the sequence that are written to memory.
-- Seconds are the time to compile, given only where the machine did nothing else.
+- CPU seconds are the processor time of compiling, of all threads: on a machine with other work it
+  says more than the time that passed.
 
 Attention is one layer over one sequence in bfloat16, 12 heads of 64, of 2,048 tokens in the dense
 form and 8,192 in the others, causal. Backward is the gradient of the sum of the output by queries,
@@ -41,7 +42,7 @@ An evaluation is that of a decoder of width 128 with 2 layers in float32, on 131
 Reading is the forward pass and the loss of a released model in bfloat16 on one window of 8 times
 its trained length, with blockwise attention: pythia-70m on one chip, Llama-2-7b spread over four.
 """
-COLUMNS = ("program", "memory, MB", "bytes", "FLOPs", "bundles", "T x T", "collectives", "seconds")
+COLUMNS = ("program", "memory, MB", "bytes", "FLOPs", "bundles", "T x T", "collectives", "CPU seconds")
 GPU = tuple("kernels" if name == "bundles" else name for name in COLUMNS)
 
 
@@ -77,7 +78,7 @@ def _row(name: str, found: Mapping[str, Any], bundled: bool) -> Sequence[str]:
         _bundles(found["bundles"], per_head=bundled and "/blockwise/" in name),
         str(sum(found["squares"].values())),
         _collectives(found["collectives"]),
-        str(found.get("compile_seconds", "")),
+        str(found.get("cpu_seconds", "")),
     ]
 
 

@@ -110,6 +110,21 @@ def attention(name: str, form: str, backward: bool, tokens: int) -> Any:
     return jax.jit(run).lower(*given)
 
 
+def kernel_takes(name: str) -> bool:
+    """Returns whether the fused kernel takes the method."""
+    dims, encoding = Dims(HEADS * HEAD, HEADS, HEAD, 1), encoding_of(name)
+
+    def traced():
+        params = encoding.init(jax.random.key(0), dims)
+        return frame(encoding, params, layout_of(name, SIDE**2), dims, form="kernel")
+
+    try:
+        jax.eval_shape(traced)
+    except ValueError:
+        return False
+    return True
+
+
 def encoding_of(name: str) -> Encoding:
     """Returns the method; one that only places is chained with two others, as in the tests."""
     only_places = encodings.card(name).kind == "positions"
