@@ -29,7 +29,7 @@ How to read the numbers:
 - Kernels, of a GPU, count how often it starts one, times the passes of its loop. XLA chooses among
   kernels of one operation by timing them, which it cannot without the GPU: it takes its defaults.
 - T x T counts arrays with two axes of the sequence that are written to memory.
-- CPU seconds are the processor time of compiling, of all threads: on a machine with other work it
+- CPU s is the processor time of compiling, of all threads: on a machine with other work it
   says more than the time that passed.
 
 Attention is one layer over one sequence in bfloat16, 12 heads of 64, of 2,048 tokens in the dense
@@ -42,7 +42,7 @@ An evaluation is that of a decoder of width 128 with 2 layers in float32, on 131
 Reading is the forward pass and the loss of a released model in bfloat16 on one window of 8 times
 its trained length, with blockwise attention: pythia-70m on one chip, Llama-2-7b spread over four.
 """
-COLUMNS = ("program", "memory, MB", "bytes", "FLOPs", "bundles", "T x T", "collectives", "CPU seconds")
+COLUMNS = ("program", "memory, MB", "bytes", "FLOPs", "bundles", "T x T", "collectives", "CPU s")
 GPU = tuple("kernels" if name == "bundles" else name for name in COLUMNS)
 
 
