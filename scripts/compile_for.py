@@ -20,6 +20,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -47,8 +48,10 @@ def compiled(chip: str, name: str, known: str, seconds: float) -> dict[str, Any]
         except subprocess.TimeoutExpired:
             return {"failed": f"not compiled within {seconds:.0f} s"}
     if ended.returncode:
-        last = (ended.stderr.strip().splitlines() or [""])[-1]
-        return {"failed": last[:200] or f"status {ended.returncode}"}
+        errors = [
+            line for line in ended.stderr.splitlines() if re.match(r"[\w.]+(Error|Exception)", line)
+        ]
+        return {"failed": errors[-1][:200] if errors else f"status {ended.returncode}"}
     return json.loads(ended.stdout.splitlines()[-1])
 
 
