@@ -20,6 +20,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -33,12 +34,10 @@ from scripts.accelerators.chips import CHIPS
 
 ROOT = Path(__file__).parents[1]
 TOLERANCE = 0.1
-IDLE = 0.5  # load average below which the time to compile is recorded
 
 
 def compiled(chip: str, name: str, known: str, seconds: float) -> dict[str, Any]:
     """Returns what `accelerators.compiled` prints, or {"failed": why}."""
-    idle = os.getloadavg()[0] < IDLE
     with tempfile.TemporaryDirectory() as dump:
         command = [sys.executable, "-m", "scripts.accelerators.compiled", chip, name, dump, known]
         environment = {**os.environ, **chips.environment(chip, dump)}
@@ -49,10 +48,11 @@ def compiled(chip: str, name: str, known: str, seconds: float) -> dict[str, Any]
         except subprocess.TimeoutExpired:
             return {"failed": f"not compiled within {seconds:.0f} s"}
     if ended.returncode:
-        last = (ended.stderr.strip().splitlines() or [""])[-1]
-        return {"failed": last[:200] or f"status {ended.returncode}"}
-    found = json.loads(ended.stdout.splitlines()[-1])
-    return found if idle else {k: v for k, v in found.items() if k != "compile_seconds"}
+        errors = [
+            line for line in ended.stderr.splitlines() if re.match(r"[\w.]+(Error|Exception)", line)
+        ]
+        return {"failed": errors[-1][:200] if errors else f"status {ended.returncode}"}
+    return json.loads(ended.stdout.splitlines()[-1])
 
 
 def made(chip: str) -> dict[str, str]:
@@ -63,22 +63,23 @@ def made(chip: str) -> dict[str, str]:
 
 
 def chosen(chip: str, only: str) -> list[str]:
-    """Returns the names of the programs that match one of the patterns."""
+    """Returns the names of the programs that match a pattern, in the order of the patterns."""
     os.environ.update(chips.environment(chip, ""))
-    from scripts.accelerators.programs import programs
+    from scripts.accelerators.programs import kernel_takes, programs
 
-    kernels = CHIPS[chip].backend == "tpu"  # the fused kernel is one for TPUs
-    names = [name for name in programs() if kernels or "/kernel/" not in name]
+    names, found = list(programs()), {}
     for pattern in only.split(","):
-        if not fnmatch.filter(names, pattern):
+        if not (matching := fnmatch.filter(names, pattern)):
             raise SystemExit(f"--only: {pattern!r} matches none of {', '.join(names[:3])}, ...")
-    return [n for n in names if any(fnmatch.fnmatchcase(n, p) for p in only.split(","))]
+        found |= dict.fromkeys(matching)
+    tpu = CHIPS[chip].backend == "tpu"  # the fused kernel is one for TPUs
+    return [n for n in found if "/kernel/" not in n or (tpu and kernel_takes(n.split("/")[1]))]
 
 
 def differences(found: Any, committed: Any, path: str = "") -> list[str]:
     """Returns a line for each number that is not within a tenth of the committed one."""
     if isinstance(found, dict) and isinstance(committed, dict):
-        skip = ("key", "compile_seconds")
+        skip = ("key", "cpu_seconds")
         keys = [key for key in {**committed, **found} if key not in skip]
         pairs = [(found.get(key), committed.get(key), f"{path}/{key}") for key in keys]
     elif isinstance(found, list) and isinstance(committed, list) and len(found) == len(committed):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scripts import compile_for
-from scripts.accelerators import page
+from scripts.accelerators import limits, page
 from scripts.accelerators.compiled import (
     branches,
     bundles,
@@ -19,7 +19,7 @@ from scripts.accelerators.compiled import (
 
 COMPILER = Path(".venv-tpu/bin/python")  # made by `make .venv-tpu/.ready`
 RECORD = Path("docs/accelerators.json")
-CHECKED = "attention/nope/dense/forward,attention/t5/dense/forward"  # compile in seconds
+CHECKED = "attention/rope/kernel/forward,attention/t5/dense/forward"  # compile in seconds
 PROGRAM = """
 %fused_computation.1 (p: f32[8,512,512]) -> f32[8,512,512] {
   ROOT %inside = f32[8,512,512]{2,1,0} exponential(%p)
@@ -94,6 +94,17 @@ def test_a_difference_above_a_tenth_is_told():
     far = {"key": "b", "temporary": 111, "bundles": {"bodies": [50, 7]}}
     assert compile_for.differences(far, committed) == ["/temporary: 111, committed 100"]
     assert compile_for.differences({"failed": "no memory"}, committed)
+
+
+def test_a_limit_is_missed_by_the_worst_program():
+    step = lambda most: {"collectives": {"all-reduce": [2, most, most]}, "temporary": 1}
+    limit = next(one for one in limits.LIMITS if "all-reduce" in one.what)
+    state = lambda programs: limits._row(limit, programs)[2:]
+    near, far = {"step/t5/1/4/fsdp": step(1e6)}, {"step/t5/12/4/fsdp": step(1.1e6)}
+    assert state(near) == ("1 MB (step/t5/1/4/fsdp)", "met")
+    assert state(near | far) == ("1.1 MB (step/t5/12/4/fsdp, the most of 2)", "**missed**")
+    failed = {"step/t5/12/4/fsdp": {"failed": "no memory"}}
+    assert state(failed) == ("no number", "not known")
 
 
 def test_the_page_is_that_of_the_raw_numbers():

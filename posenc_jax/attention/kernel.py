@@ -273,7 +273,7 @@ class Grid(NamedTuple):
     def keys(self, width: int, group: int = 1) -> pl.BlockSpec:
         """A block of keys, [width, size], of [B, H / group, width, K]."""
         shape = None, None, width, self.plan.keys
-        return self._spec(shape, lambda b, h, i, j: (b, h // group, 0, j))
+        return self._spec(shape, lambda b, h, i, j: (b, jax.lax.div(h, h.dtype.type(group)), 0, j))
 
     def _spec(self, shape: tuple, index: Callable, **memory) -> pl.BlockSpec:
         def of_step(b, h, outer, inner, *scalars):

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from posenc_jax.tuning import DENSE_LOGITS, DENSE_LOGITS_ELSEWHERE
+from scripts.accelerators import limits
 from scripts.accelerators.chips import CHIPS
 
 HEADS = 12
@@ -29,7 +31,8 @@ How to read the numbers:
 - Kernels, of a GPU, count how often it starts one, times the passes of its loop. XLA chooses among
   kernels of one operation by timing them, which it cannot without the GPU: it takes its defaults.
 - T x T counts arrays with two axes of the sequence that are written to memory.
-- Seconds are the time to compile, given only where the machine did nothing else.
+- CPU s is the processor time of compiling, of all threads: on a machine with other work it
+  says more than the time that passed.
 
 Attention is one layer over one sequence in bfloat16, 12 heads of 64, of 2,048 tokens in the dense
 form and 8,192 in the others, causal. Backward is the gradient of the sum of the output by queries,
@@ -41,13 +44,41 @@ An evaluation is that of a decoder of width 128 with 2 layers in float32, on 131
 Reading is the forward pass and the loss of a released model in bfloat16 on one window of 8 times
 its trained length, with blockwise attention: pythia-70m on one chip, Llama-2-7b spread over four.
 """
-COLUMNS = ("program", "memory, MB", "bytes", "FLOPs", "bundles", "T x T", "collectives", "seconds")
+LIMITS = """What is asked of these programs, and the largest number that was measured. It says
+nothing of programs that were not compiled. The kernel takes no traced bias (`fire`), so that limit
+is missed. deberta's program has loops, whose bytes the compiler does not count. A step that does
+not fit in the chip's 16 GB does not compile.
+"""
+CHOICES = f"""## What `form="auto"` chooses
+
+| compiled for | logits of one sequence, all heads | form |
+|---|---|---|
+| a CPU | up to {DENSE_LOGITS["cpu"]:,} | dense |
+| a CPU | more | blockwise |
+| a TPU or GPU | up to {DENSE_LOGITS_ELSEWHERE:,} | dense |
+| one TPU, or each of several inside of `jax.shard_map` | more | kernel, if it takes the method, else blockwise |
+| several TPUs otherwise, a GPU | more | blockwise |
+
+A method whose scores read other keys is always dense. `form="dense"`, `"blockwise"` or `"kernel"`
+makes `frame` take that form, or refuse it in one line. On a GPU neither cuDNN's attention nor a
+kernel of our own is used.
+"""  # noqa: E501
+COLUMNS = ("program", "memory, MB", "bytes", "FLOPs", "bundles", "T x T", "collectives", "CPU s")
 GPU = tuple("kernels" if name == "bundles" else name for name in COLUMNS)
 
 
 def page(raw: Mapping[str, Any]) -> str:
     """Returns the page of what was compiled for each chip."""
-    return "\n".join([HEAD, *(_section(chip, record) for chip, record in raw.items())])
+    asked = limits.table(raw["v5e"]["programs"]) if "v5e" in raw else []
+    columns = "what", "limit", "measured", ""
+    return "\n".join(
+        [
+            HEAD,
+            CHOICES,
+            f"## Limits on a v5e\n\n{LIMITS}\n{_table(columns, asked)}\n",
+            *(_section(chip, record) for chip, record in raw.items()),
+        ]
+    )
 
 
 def _section(chip: str, record: Mapping[str, Any]) -> str:
@@ -62,7 +93,20 @@ def _section(chip: str, record: Mapping[str, Any]) -> str:
     details = ", ".join(f"{key} {value}" for key, value in record["made"].items())
     failed = sum("failed" in found for found in programs.values())
     lead = f"{len(programs)} programs, of which {failed} failed. Last made with {details}.\n"
-    return "\n".join([f"## {chip}\n", lead, *tables])
+    return "\n".join([f"## {chip}\n", lead, _coverage(programs), *tables])
+
+
+def _coverage(programs: Mapping[str, Any]) -> str:
+    """Returns how many methods were compiled in each form and direction, at its usual length."""
+    columns = "form", "forward compiled", "failed", "backward compiled", "failed"
+    rows = []
+    for form in ("dense", "blockwise", "kernel"):
+        row = [form]
+        for way in ("forward", "backward"):
+            failed = ["failed" in x for n, x in programs.items() if n.endswith(f"/{form}/{way}")]
+            row += [str(len(failed) - sum(failed)), str(sum(failed))]
+        rows.append(row)
+    return _table(columns, rows) + "\n"
 
 
 def _row(name: str, found: Mapping[str, Any], bundled: bool) -> Sequence[str]:
@@ -77,7 +121,7 @@ def _row(name: str, found: Mapping[str, Any], bundled: bool) -> Sequence[str]:
         _bundles(found["bundles"], per_head=bundled and "/blockwise/" in name),
         str(sum(found["squares"].values())),
         _collectives(found["collectives"]),
-        str(found.get("compile_seconds", "")),
+        str(found.get("cpu_seconds", "")),
     ]
 
 

@@ -31,8 +31,9 @@ from scripts.accelerators.released import LLAMA, PYTHIA
 HEADS, HEAD = 12, 64
 TOKENS = {"dense": 2048}  # of one sequence in each form
 TOKENS_ELSEWHERE = 8192
-LONG = 131072
+SHORT, MIDDLE, LONG = 256, 16384, 131072
 KERNELS = ("nope", "rope", "t5", "alibi", "kerple_log", "fox")  # compiled for long sequences
+NARROW = ("liere", "cope", "deberta", "swin_2d", "shaw", "rope")  # compiled for short sequences too
 STEPS = ("rope", "t5", "fox", "transformer_xl")  # methods whose training steps are compiled
 WAYS: dict[str, dict[str, Any]] = {
     "whole": {},
@@ -58,7 +59,7 @@ class Program(NamedTuple):
 
 def programs() -> dict[str, Program]:
     """Returns all programs by their names."""
-    return {**_attention(), **_long_attention(), **_steps(), **_evaluation(), **_experiments(),
+    return {**_attention(), **_other_lengths(), **_steps(), **_evaluation(), **_experiments(),
             **_reading()}  # fmt: skip
 
 
@@ -78,14 +79,18 @@ def _attention() -> dict[str, Program]:
     return found
 
 
-def _long_attention() -> dict[str, Program]:
+def _other_lengths() -> dict[str, Program]:
+    elsewhere = [form for form in forms() if form != "dense"]
+    cases = [
+        *itertools.product(NARROW, ["dense"], [SHORT]),
+        *itertools.product(("rope", "t5"), ["kernel"], [MIDDLE]),
+        *itertools.product((*KERNELS, "transformer_xl"), elsewhere, [LONG]),
+    ]
     return {
-        f"attention/{name}/{form}/{way}/{LONG}": Program(
-            partial(attention, name, form, way == "backward", LONG), LONG
+        f"attention/{name}/{form}/{way}/{tokens}": Program(
+            partial(attention, name, form, way == "backward", tokens), tokens
         )
-        for name in (*KERNELS, "transformer_xl")
-        for form in forms()
-        if form != "dense"
+        for name, form, tokens in cases
         for way in ("forward", "backward")
     }
 
@@ -108,6 +113,21 @@ def attention(name: str, form: str, backward: bool, tokens: int) -> Any:
     given = whole((params, x_BTD, x_BTHC, x_BTHC, x_BTHC))
     run = jax.grad(loss, argnums=tuple(range(5))) if backward else forward
     return jax.jit(run).lower(*given)
+
+
+def kernel_takes(name: str) -> bool:
+    """Returns whether the fused kernel takes the method."""
+    dims, encoding = Dims(HEADS * HEAD, HEADS, HEAD, 1), encoding_of(name)
+
+    def traced():
+        params = encoding.init(jax.random.key(0), dims)
+        return frame(encoding, params, layout_of(name, SIDE**2), dims, form="kernel")
+
+    try:
+        jax.eval_shape(traced)
+    except ValueError:
+        return False
+    return True
 
 
 def encoding_of(name: str) -> Encoding:
