@@ -169,18 +169,29 @@ def standing(pos_BT: jax.Array, length_BT: Any = None) -> Layout:
 
 
 def attention(
-    encoding: Encoding, params: Any, q, k, v, at: Layout, layer: int = 0, options=None, **form: Any
+    encoding: Encoding,
+    params: Any,
+    q,
+    k,
+    v,
+    at: Layout,
+    layer: int = 0,
+    options=None,
+    x_keys=None,
+    **form: Any,
 ):
     """What one layer makes of queries, keys and values [B, T, H, C]; `form` goes to `frame`, and
-    `options` to `attend`.
+    `options` to `attend`. The layer's input is q, and `x_keys` for keys that are other tokens.
 
     The parameters are those of two layers where the method tells layers apart, as `layers` has it.
     """
     heads, head = q.shape[2:]
     dims = Dims(heads * head, heads, head, layers(encoding))
     view = frame(encoding, params, at, dims, **form)
-    x = view.embed(q.reshape(*q.shape[:2], -1))
-    return attend(q, k, v, view.layer(layer, x), **(options or {}))
+    wide = lambda x: x.reshape(*x.shape[:2], -1)
+    x = view.embed(wide(q))
+    x_k = None if x_keys is None else view.embed(wide(x_keys), "k")
+    return attend(x.reshape(q.shape), k, v, view.layer(layer, x, x_k), **(options or {}))
 
 
 def gap(a: jax.Array, b: jax.Array) -> float:

@@ -254,23 +254,3 @@ def test_temperatures_multiply():
     assert gap(both.temper_BQH, parts[0] * parts[1]) < 1e-6
     at_first = logits(q, k, layer_of("ssmax+alibi", q))[:, :, 0, 0]
     assert gap(at_first, 0.0) < 1e-6  # one key is seen: ln 1
-
-
-@pytest.mark.parametrize("name", ["rope", "alibi", "ssmax+rope", "repo"])
-def test_cross_attention(name):
-    """Shared keys, a sink and a cap where keys are other tokens: dense equals blockwise."""
-    q, k, v = drawn((4, 2, 2))
-    q = q[:, :7]
-    encoding = make(name)
-    params = encoding.init(jax.random.key(0), DIMS)
-    wide = lambda x, heads: jnp.tile(x, (1, 1, heads, 1)).reshape(*x.shape[:2], -1)
-
-    def run(form, **options):
-        keys = layout(jnp.array([[1] * 10 + [0] * 2, [1] * 12]))
-        view = frame(encoding, params, full(2, 7), DIMS, keys=keys, form=form, block=4)
-        layer = view.layer(0, wide(q, 1), wide(k, 2))
-        return attend(q, k, v, layer, **options)
-
-    dense, block = (run(form, sink_H=SINK, cap=1.0) for form in ("dense", "blockwise"))
-    assert gap(dense, block) < 1e-5
-    assert gap(dense, run("dense")) > 1e-2, "control: neither sink nor cap"

@@ -20,12 +20,14 @@ from tests.catalogue import (
     NAMES,
     ROWS,
     TIME,
+    VOCAB,
     attention,
     capped,
     case,
     encoding_of,
     gap,
     in_blocks,
+    layers,
     normalised,
     passes,
     row,
@@ -216,20 +218,59 @@ def test_catalogue_blockwise(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_catalogue_cross(name):
+    """Fewer queries, as tokens of their own beside the keys, attend as they do among all tokens.
+
+    In both forms; keys shared, a sink, a cap; keys in the padding change nothing, to the bit.
+    """
+    c, few = case(name), slice(0, 11)
+    at = where(name, np.array([[1] * 9 + [2] * 15, *[[1] * 20 + [0] * 4] * 3]))
+    real = np.asarray(at.segment_BT > 0)[..., None, None]
+    rng = np.random.default_rng(8)
+    q, k, v, other = rng.normal(size=(4, 2, TIME, 4, 8)).astype(np.float32)[:, [0, 1, 1, 1]]
+    hidden = (np.arange(4) == 2)[:, None, None, None] & ~real  # in the third row
+    k, v = (jnp.asarray(np.where(hidden, other, x)) for x in (k, v))
+    moved = where(name, at.segment_BT, shift=3, stretch=2)
+    some = lambda here, there: jnp.concatenate([here[:3, few], there[3:, few]])
+    cut = jax.tree.map(some, at, moved).replace(counted=False)
+    sink_H = jnp.asarray(rng.normal(size=4), jnp.float32) if normalised(c.encoding) else None
+    options = {"sink_H": sink_H, "cap": CAP if capped(c.encoding) else None}
+    run = functools.partial(attention, c.encoding, c.params["encoding"], options=options)
+    q, shared, layer = jnp.asarray(q), (k[:, :, :2], v[:, :, :2]), layers(c.encoding) - 1
+    among = run(q, *shared, at, layer, form="dense", causal=False)[:3, few]
+    for form in ("dense", "blockwise")[: 1 + in_blocks(c.encoding)]:
+        found = run(q[:, few], *shared, cut, layer, form=form, block=8, keys=at, x_keys=q)
+        apart = gap(found[:3], among)
+        assert apart > 1e-3 if name == "xpos" else apart < 1e-5  # its sides have two middles
+        assert gap(found[1], found[2]) == 0.0
+        change = gap(found[1], found[3])
+        if card(name).kind == "none" or name == "grape_ap" or not card(name).axes:
+            assert change == 0.0
+        else:
+            assert change > 1e-4, "control: queries elsewhere"
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_catalogue_decode(name):
-    """Tokens, and a few at once, with a cache equal the full pass, padded on the left or not."""
-    c, segment_BT = case(name), np.array([[1] * TIME, [0] * 5 + [1] * (TIME - 5)])
-    ids, at = tokens(10), where(name, segment_BT)
-    full = passes(c, **{str(n): (ids[n], row(name, segment_BT[n])) for n in range(2)})
+    """Tokens, and a few at once, with a cache equal the full pass, padded on the left or not.
+
+    Other tokens in the padding change nothing, to the bit.
+    """
+    c, segment_BT = case(name), np.array([[1] * TIME, *[[0] * 5 + [1] * (TIME - 5)] * 2])
+    ids, at = tokens(10)[np.array([0, 1, 1])], where(name, segment_BT)
+    ids = jnp.where((np.arange(3) == 2)[:, None] & (segment_BT == 0), (ids + 1) % VOCAB, ids)
+    full = passes(c, **{str(n): (ids[n], row(name, segment_BT[n])) for n in range(3)})
     full = np.stack(list(full.values()))
     step = lambda a, b, cache: c.model.decode(
         c.params, ids[:, a:b], jax.tree.map(lambda leaf: leaf[:, a:b], at), cache
     )
-    cache, parts = c.model.start(c.params, 2, TIME), []
+    cache, parts = c.model.start(c.params, len(ids), TIME), []
     for a, b in itertools.pairwise((0, 8, 16, 17, 18)):
         logits, cache = step(a, b, cache)
         parts.append(logits)
     real = segment_BT[:, :18] > 0
-    assert gap(full[:, :18][real], np.concatenate(parts, axis=1)[real]) < 1e-5
-    late, _ = step(8, 16, c.model.start(c.params, 2, TIME))
+    found = np.concatenate(parts, axis=1)
+    assert gap(full[:, :18][real], found[real]) < 1e-5
+    assert gap(found[1, 5:], found[2, 5:]) == 0.0
+    late, _ = step(8, 16, c.model.start(c.params, len(ids), TIME))
     assert gap(full[:, 8:16], late) > 1e-3, "control: a cache that forgets its first tokens"

@@ -155,7 +155,8 @@ def xpos(base: Positive = 10_000.0, pairing: Pairing = "half", span: Positive = 
     """Rotary with a decay: queries times zeta^(t / span), keys times its inverse.
 
     The exponent counts from the middle of the positions of the row's tokens. Queries and keys must
-    have the same middle, so `place` must get the layout of the keys, as `frame` does. Rows whose
+    have the same middle, so `place` must get the layout of the keys, as `frame` does, except for
+    cross-attention (`keys`), where each side has its own middle and scores differ. Rows whose
     positions span up to 63 * span are exact; further from the middle the factor stays constant, so
     that nothing overflows in float32 or bfloat16. It is meant for causal attention: keys ahead of
     the query are amplified.
