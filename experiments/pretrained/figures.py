@@ -22,7 +22,7 @@ def by_length(summary: Mapping) -> Figure:
     for axes, rows in panels:
         for i, (row, style) in enumerate(rows.items()):
             cells = {int(length): cell for length, cell in found[row].items()}
-            x = [length * drawing.aside(i, len(rows)) for length in cells]
+            x = [length * drawing.aside(i, len(rows), cells) for length in cells]
             axes.plot(x, [cell["mean"] for cell in cells.values()], **style)
             each = [cell["seeds"] for cell in cells.values()]
             drawing.bar_interval(axes, x, each, style["color"])

@@ -1,5 +1,6 @@
 """The style and shared parts of all figures: colours, fonts, axes, dots, legends, labels."""
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -134,9 +135,13 @@ def _intervals(
             if one.low is not None and one.high is not None]  # fmt: skip
 
 
-def aside(number: int, count: int) -> float:
-    """Returns the factor on a log axis that keeps the bars of `count` lines side by side."""
-    return 1.2 ** ((number + 0.5) / count - 0.5)
+def aside(number: int, count: int, lengths: Iterable[int]) -> float:
+    """Returns the factor on a log axis that keeps the bars of `count` lines side by side; all of
+    them take at most a fifth of the room between two lengths.
+    """
+    ratios = [b / a for a, b in itertools.pairwise(sorted(lengths))]
+    width = min([1.2, *(ratio**0.2 for ratio in ratios)])
+    return width ** ((number + 0.5) / count - 0.5)
 
 
 def interval_note(seeds: int, band: str = "95% t interval", lines: int = 1) -> str:

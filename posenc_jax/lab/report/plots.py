@@ -100,7 +100,7 @@ def by_length(summary: Mapping) -> Figure:
         rows = [(n, cell) for n, cell in rows if math.isfinite(cell["mean"])]
         if not rows:
             continue
-        aside = drawing.aside(i, len(groups)) if crowded else 1.0
+        aside = drawing.aside(i, len(groups), lengths) if crowded else 1.0
         x, mean = [length * aside for length, _ in rows], [cell["mean"] for _, cell in rows]
         axes.plot(x, mean, zorder=3, **style)
         seeds = [cell["seeds"] for _, cell in rows]
@@ -143,7 +143,7 @@ def difference(run: StoredRun) -> Figure:
         row = {n: one for n, one in row.items() if math.isfinite(one.mean)}
         if not row:
             continue
-        aside = drawing.aside(i, len(groups))
+        aside = drawing.aside(i, len(groups), summaries.lengths(summary))
         x, mean = [n * aside for n in row], [one.mean for one in row.values()]
         half = [one.half or 0.0 for one in row.values()]
         axes.errorbar(x, mean, yerr=half, capsize=3, elinewidth=1.2, zorder=3, **style)
