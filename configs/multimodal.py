@@ -17,7 +17,7 @@ own clips are described in posenc_jax/lab/tasks/clips.py.
 Expect at 4 seconds: of the tone 0.9 or more for most methods (`video_rope` and `tmrope` 0.98,
 without positions 0.34), of the column 1.0 for methods of three axes (`rope` 0.81, without positions
 0.35), of the order 0.99 for `tmrope` (`rope` and no positions 0.5). At 8 seconds `video_rope` has
-the best tone, 0.8, methods of three axes have 0.6 to 0.8 of the columns, and none has the order. A
+the best tone, 0.73, methods of three axes have 0.6 to 0.8 of the columns, and none has the order. A
 question takes 2 to 4 minutes on 2 cores.
 """
 

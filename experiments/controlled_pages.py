@@ -7,10 +7,14 @@ from functools import partial
 from matplotlib.figure import Figure
 
 from posenc_jax.lab.report import Picture, Section, drawing, length_table, plots, summaries
-from posenc_jax.lab.report.summaries import plus_minus, share
 from posenc_jax.lab.runs import StoredRun
 
 _SUFFIX = ", shuffled"
+NONE = "nope (no positions)"
+RULE = (
+    "An encoding is shown to be better than another where their 95% intervals over seeds, which "
+    "are in brackets or behind ±, do not meet."
+)
 
 
 def shuffled_row(name: str) -> str:
@@ -26,12 +30,13 @@ def sections(run: StoredRun) -> tuple[str, list[Section]]:
     )
     lead, shown = length_table.page(plain)
     control = Section("The control: shuffled tokens", [_control("", run.summary)])
-    follows = Section("What follows", findings(run.summary))
+    follows = Section("What follows", [*findings(run.summary), RULE])
     return lead, [follows, *shown, *_translations(run), control]
 
 
 def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
-    """The sentences and the sections of the page in docs/, one for each task.
+    """The sentences and the sections of the page in docs/, one of each for a task; of a single task
+    all its sentences.
 
     ValueError: two runs of one task.
     """
@@ -41,7 +46,9 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
         if by_task.setdefault(name, run) is not run:
             raise ValueError(f"workdir: {by_task[name].path} and {run.path} are both on {name}")
     said = [f"Task {name}: {' '.join(findings(run.summary))}" for name, run in by_task.items()]
-    return said, [_of_task(name, run) for name, run in by_task.items()]
+    if len(by_task) == 1:
+        said = findings(runs[0].summary)
+    return [*said, RULE], [_of_task(name, run) for name, run in by_task.items()]
 
 
 def _task_name(task: Mapping) -> str:
@@ -82,30 +89,41 @@ def findings(summary: Mapping) -> list[str]:
     """Sentences made from the numbers: at the trained length, shuffled, at the longest length."""
     trained, longest = summary["train_length"], max(summaries.lengths(summary))
     plain, unit = in_order(summary), summaries.size_unit(summary)
-    metric = summaries.label(summary["metric"])
-    known = "; ".join(f"{name} {value:.3f}" for name, value in summary["baselines"].items())
-    lines = [f"At the trained length, {trained} {unit}, {metric}{f' ({known})' if known else ''}: "
-             f"{_ranked(plain, trained)}."]  # fmt: skip
-    first, cells = summaries.leaders(plain, trained)[0], plain["results"]
-    whole = {n: row[str(trained)] for n, row in cells.items() if str(trained) in row}
-    falls = [f"{name} from {cell['mean']:.3f} to {_shuffled(summary, name)['mean']:.3f}"
-             for name, cell in whole.items() if name in (first, "nope")]  # fmt: skip
-    lines.append(f"Shuffled tokens take {' and '.join(falls)}.")
-    if longest > trained and any(str(longest) in row for row in cells.values()):
-        lines.append(f"At the longest length, {longest} {unit}: {_ranked(plain, longest)}.")
+    cells = {n: row[str(trained)] for n, row in plain["results"].items() if str(trained) in row}
+    known = {NONE: cells["nope"]["mean"]} if "nope" in cells else {}
+    known |= summary["baselines"]
+    lines = [f"At the trained length, {trained} {unit}, {ranked(plain, trained)}."]
+    if known:
+        each = ", ".join(f"{n.replace('_', ' ')} {value:.3f}" for n, value in known.items())
+        lines.append(f"To compare: {each}.")
+    first = summaries.leaders(plain, trained)[0]
+    shuffled = {n: f"{_shuffled(summary, n)['mean']:.3f}" for n in cells if n in (first, "nope")}
+    had = " and ".join(f"{name} {value}" for name, value in shuffled.items())
+    lines.append(f"In the control, with the tokens in random order: {had}.")
+    if longest > trained and any(str(longest) in row for row in plain["results"].values()):
+        lines.append(f"At the longest length, {longest} {unit}, {ranked(plain, longest)}.")
     return lines
 
 
-def _ranked(summary: Mapping, length: int) -> str:
+def ranked(summary: Mapping, length: int) -> str:
     """The best method, and those whose interval over seeds meets its own."""
     first, *near = summaries.leaders(summary, length)
-    cell = summary["results"][first][str(length)]
-    shown = (share if summaries.is_share(summary["metric"]) else plus_minus)(cell)
-    measured = sum(str(length) in row for row in summary["results"].values())
-    if len(near) + 1 == measured > 1:
-        return f"no encoding is told apart from the others; the best mean, of {first}, is {shown}"
-    return f"{first} is best with {shown}" + (f", not told apart from {', '.join(near)}" if near
-                                              else "")  # fmt: skip
+    cells = {n: row[str(length)] for n, row in summary["results"].items() if str(length) in row}
+    metric, name = summary["metric"], summaries.label(summary["metric"])
+    shown = summaries.share if summaries.is_share(metric) else summaries.plus_minus
+    if len({f"{cell['mean']:.3f}" for cell in cells.values()}) == 1 < len(cells):
+        return f"all encodings have the same {name}, {cells[first]['mean']:.3f}"
+    said = f"{first} has the best {name}, {shown(cells[first])}"
+    if len(near) + 1 == len(cells) > 1:
+        last = max(near, key=lambda n: abs(cells[n]["mean"] - cells[first]["mean"]))
+        worst = f"{last} has the worst, {shown(cells[last])}"
+        return f"{said}, but is not shown to be better than any other; {worst}"
+    return said + (f", but is not shown to be better than {listed(near)}" if near else "")
+
+
+def listed(names: Sequence[str]) -> str:
+    """The names in a sentence: "a, b or c"."""
+    return " or ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def _shuffled(summary: Mapping, name: str) -> Mapping:

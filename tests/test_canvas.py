@@ -218,7 +218,7 @@ def test_it_runs_to_its_report_and_page(question, names, tmp_path):
     assert len(summary["baselines"]) == 1
     name, said, sections = experiments.document([runs.read(tmp_path)])
     assert name == "vision"
-    assert said[0].startswith(f"Task canvas, {question}, patch ")
+    assert said[0].startswith("At the trained length, ")
     assert len(sections) == 1
 
 

@@ -326,13 +326,13 @@ def test_it_ends_in_a_report_and_a_page(run):
     stored = runs.read(workdir)
     name, said, sections = experiments.document([stored])
     assert name == "dna"
-    assert said[0].startswith(
-        "Task reading_frame: At the trained length, 12 codons, token accuracy"
-    )
-    for name in ("nope", "sinusoidal"):
-        plain, shuffled = (summary["results"][row]["12"]["mean"]
-                           for row in (name, f"{name}, shuffled"))  # fmt: skip
-        assert f"{name} from {plain:.3f} to {shuffled:.3f}" in said[0]
+    best, compared, control, rule = said
+    assert best.startswith("At the trained length, 12 codons, ")
+    assert "has the best token accuracy, " in best
+    score = lambda row: f"{summary['results'][row]['12']['mean']:.3f}"
+    assert f"nope (no positions) {score('nope')}, chance 0." in compared
+    assert f"nope {score('nope, shuffled')}" in control
+    assert rule == controlled_pages.RULE
     assert sections[0].title == "reading_frame"
     with pytest.raises(ValueError, match="are both on reading_frame"):
         experiments.document([stored, stored._replace(path=workdir / "again")])

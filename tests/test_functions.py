@@ -108,7 +108,9 @@ def test_it_runs_to_its_report_and_page(folder, tmp_path):
     assert "by_place.png" in {path.name for path in (tmp_path / "figures").iterdir()}
     name, said, parts = experiments.document([runs.read(tmp_path)])
     assert name == "completion"
-    assert "Completion at the trained length, the best: in the first 1024 bytes" in said[-1]
+    assert said[-2].startswith(
+        "Share of a function's first bytes that are right: in the first 1024 bytes"
+    )
     assert parts[-1].title == "By place in the file"
 
 

@@ -109,7 +109,7 @@ def test_the_experiment_runs_to_its_report_and_page(tmp_path):
     assert {path.stem for path in (tmp_path / "figures").iterdir()} == {"by_window", "by_distance"}
     name, said, sections = experiments.document([stored])
     assert name == "long_memory"
-    assert said[1].startswith("Token accuracy, 4 windows, the best of each way: rope, memory")
+    assert said[3].startswith("Documents of 4 windows, with a memory: rope has the best token acc")
     assert [section.title for section in sections] == ["Results", "Figures"]
 
 
@@ -120,9 +120,9 @@ def test_what_follows_is_said_of_bits_as_of_shares():
         summary = report.summarise(found, metric=metric, train_length=32)
         return pages.findings(SimpleNamespace(config={"window": 16}, summary=summary))[0]
 
-    assert said("bits_per_byte", 7.7).startswith("Bits per byte, 2 windows, the best of each way: ")
-    assert "rope, memory 7.800 ±0.248; rope, cache" in said("bits_per_byte", 7.7)
-    assert "rope, memory 0.800 (" in said("token_accuracy", 0.7)
+    with_memory = "Documents of 2 windows, as in training, with a memory: rope has the best"
+    assert said("bits_per_byte", 7.7) == f"{with_memory} bits per byte, 7.800 ±0.248."
+    assert said("token_accuracy", 0.7).startswith(f"{with_memory} token accuracy, 0.800 (")
 
 
 @pytest.mark.parametrize(

@@ -212,3 +212,12 @@ def test_the_committed_page_follows_from_the_committed_records(page, tmp_path, m
         path.write_text(text)
     assert remake() == 0
     assert (tmp_path / f"{page}.md").read_text("utf-8") != wanted
+
+
+def test_several_sentences_are_a_list_and_abbreviations_are_capitals(tmp_path):
+    run = runs.read(stored(tmp_path / "a", {"experiment": "dna"}, {}))
+    for name, said, count in (("dna", ["a <b> _c_", "d"], 2), ("long_memory", ["a <b> _c_"], 0)):
+        document.write(tmp_path / f"{name}.md", [run], said, [])
+        page = Read((tmp_path / f"{name}.md").read_text("utf-8").splitlines())
+        assert [tag for tag, _ in page.tags].count("li") == count
+        assert {"DNA" if count else "Long memory", *said} <= set(page.texts)

@@ -204,16 +204,17 @@ def test_what_reads_furthest_is_clearly_no_worse_than_plain_at_its_length():
     found = summary(plain=plain, yarn=better)
     assert pages.reads_to(found, "plain") == 8
     assert pages.reads_to(found, "yarn") == 16
-    said, among_all, keys = pages.findings(found)
-    assert "yarn reads furthest: 16 tokens" in said
-    assert among_all.startswith("Of all rows yarn reads furthest")
+    said, among_all, rule, keys = pages.findings(found)
+    assert "yarn reads furthest: to 16 tokens (-0.200" in said
+    assert among_all.startswith("Of all rows, yarn reads furthest")
+    assert "than plain has at 8 tokens" in rule
     assert "plain finds 0.75 at 8 tokens; at 16 0.25" in keys
     reach, *_, order = pages.details(found)
     assert "plain 8 (+0.000 ±0.000), yarn 16 (-0.200 ±0.000)" in reach
     assert "16 tokens (at the factor)" in order
     assert "yarn 1.800 < plain (+1.200 ±0.000)" in order
     found["prompts"]["exact_match"]["passkey"]["plain"] = {"8": {"0": 0.1}, "16": {"0": 0.9}}
-    assert "say little" in pages.findings(found)[-1]
+    assert "tells nothing" in pages.findings(found)[-1]
     assert pages.ordered(found, {"plain": "plain", "yarn": "yarn"}, 16).startswith("yarn 1.800 <")
     assert "≈" in pages.ordered(found, {"plain": "plain", "yarn": "yarn"}, 8)
     found["text"]["yarn"] = found["text"]["plain"]
@@ -250,7 +251,7 @@ def test_a_run_on_a_folder_ends_in_its_report(folder, tmp_path, capsys):
     assert all(row in said for row in found["text"])
     page, sentences, sections = experiments.document([runs.read(tmp_path / "run")])
     assert page == "pretrained_results"
-    assert [line.split()[0] for line in sentences] == ["Before", "After", "Of", "Keys"]
+    assert [line.split()[0] for line in sentences] == ["Before", "After", "Of", "A", "Keys"]
     assert [part.title for part in sections][-1] == "Every stretch"
     assert {"by_length", "by_position", "prompts"} <= {
         path.stem for path in (tmp_path / "run/figures").iterdir()

@@ -10,6 +10,7 @@ import optax
 import pytest
 
 import experiments
+from experiments.controlled_pages import RULE
 from experiments.translation import bleu
 from experiments.translation.run import encodings_of
 from posenc_jax import make
@@ -95,7 +96,8 @@ def test_the_experiment_runs_to_its_report(tmp_path):
     assert "tok:none" in summary["facts"]["bleu"]
     name, said, (section,) = experiments.document([stored])
     assert (name, section.title) == ("translation", "translation")
-    assert "Shuffled tokens take rope from" in said[0]
+    assert said[-1] == RULE
+    assert "At the longest length, 4 clauses, " in said[-2]
     assert "BLEU" in [part.title for part in section.parts if isinstance(part, Section)]
     assert 0.0 < summary["baselines"]["grammar without order, size 2"] < 1.0
     assert (tmp_path / "report.html").stat().st_size > 10_000

@@ -25,7 +25,7 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
     """The sentences and the sections of the page in docs/. ValueError: more than one run."""
     run = summaries.only(runs)
     said, shown = controlled_pages.document(runs)
-    return [*said, conclusion(run)], [*shown, by_place(run)]
+    return [*said[:-1], conclusion(run), said[-1]], [*shown, by_place(run)]
 
 
 def by_place(run: StoredRun) -> Section:
@@ -54,8 +54,8 @@ def conclusion(run: StoredRun) -> str:
     parts = []
     for offset, said in where.items():
         best = max(cells[offset], key=lambda name: cells[offset][name]["mean"])
-        parts.append(f"{said} {best} with {share(cells[offset][best])}")
-    return f"Completion at the trained length, the best: {'; '.join(parts)}."
+        parts.append(f"{said} {best} has the best, {share(cells[offset][best])}")
+    return f"Share of a function's first bytes that are right: {'; '.join(parts)}."
 
 
 def _curves(run: StoredRun, length: int) -> dict[str, dict[int, dict[int, float]]]:

@@ -1,15 +1,22 @@
 """The report and the page of documents of many windows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from experiments.controlled_pages import RULE, ranked
 from experiments.long_memory.reading import WAYS
 from posenc_jax.lab.report import Picture, Section, drawing, length_table, summaries
-from posenc_jax.lab.report.summaries import lead, only, plus_minus, share
+from posenc_jax.lab.report.summaries import lead, only
 from posenc_jax.lab.runs import StoredRun
+
+HOW = {
+    "memory": "with a memory",
+    "cache": "with a cache",
+    "alone": "each window alone (the control)",
+}
 
 
 def row(name: str, way: str) -> str:
@@ -44,20 +51,23 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
 
 def findings(run: StoredRun) -> list[str]:
     """Sentences made from the numbers: the best of each way at two lengths."""
-    summary = run.summary
-    choose = min if summary["metric_better"] == "lower" else max
-    metric, lines = summaries.label(summary["metric"]), []
-    shown = share if summaries.is_share(summary["metric"]) else plus_minus
-    longest = max(summaries.lengths(summary))
-    for length in dict.fromkeys((summary["train_length"], longest)):
-        parts = []
-        for way in WAYS:
-            cells = {n: c[str(length)] for n, c in summary["results"].items() if n.endswith(way)}
-            best = choose(cells, key=lambda name: cells[name]["mean"])
-            parts.append(f"{best} {shown(cells[best])}")
+    summary, lines = run.summary, []
+    for length in dict.fromkeys((summary["train_length"], max(summaries.lengths(summary)))):
         windows = length // run.config["window"]
-        lines.append(f"{metric}, {windows} windows, the best of each way: {'; '.join(parts)}.")
-    return [line[:1].upper() + line[1:] for line in lines]
+        trained = ", as in training" if length == summary["train_length"] else ""
+        lines += [
+            f"Documents of {windows} windows{trained}, {how}: {_best(summary, way, length)}."
+            for way, how in HOW.items()
+        ]
+    known = ", ".join(f"{name} {value:.3f}" for name, value in summary["baselines"].items())
+    return [*lines, *([f"To compare: {known}."] if known else []), RULE]
+
+
+def _best(summary: Mapping, way: str, length: int) -> str:
+    """The best encoding in one way of reading."""
+    rows = {n: cells for n, cells in summary["results"].items() if n.endswith(f", {way}")}
+    names = {name: name.rpartition(", ")[0] for name in rows}
+    return ranked({**summary, "results": {names[n]: cells for n, cells in rows.items()}}, length)
 
 
 def _pictures(run: StoredRun) -> list[Picture]:

@@ -132,24 +132,28 @@ def text_grid(summary: Mapping, name: str) -> Grid:
 def findings(summary: Mapping) -> list[str]:
     """Sentences made from the numbers: which of plain, PI, NTK, YaRN reads furthest, and keys."""
     lines = [
-        f"{when.capitalize()} fine-tuning {_furthest(summary, rows)}."
+        f"{when.capitalize()} fine-tuning, {_furthest(summary, rows)}."
         for when, rows in _moments(summary).items()
     ]
     every = {row: row for row in summary["text"]}
-    return [*lines, f"Of all rows {_furthest(summary, every)}.", *_keys(summary)]
+    rule = (
+        f"A row reads to a length if it has no more bits per byte there than plain has at "
+        f"{summary['train_length']} tokens, the trained length: in brackets is the difference with "
+        "its 95% interval over stretches of the text."
+    )
+    return [*lines, f"Of all rows, {_furthest(summary, every)}.", rule, *_keys(summary)]
 
 
 def _furthest(summary: Mapping, rows: Mapping[str, str]) -> str:
-    plain = f"plain at {summary['train_length']}"
     among = f" of {', '.join(rows)}" if len(rows) < len(summary["text"]) else ""
     reach = {name: reads_to(summary, row) for name, row in rows.items()}
     far = max(reach.values())
     if not far:
-        return f"none{among} has as few bits per byte as {plain}, at any length"
+        return f"none{among} reads to any length"
     mean = {name: _mean(summary, rows[name], far) for name in rows if reach[name] == far}
     best = min(mean, key=lambda name: mean[name])
-    said = f"{best} reads furthest{among}: {far} tokens with no more bits per byte than {plain}"
-    return f"{said} ({_signed(_excess(summary, rows[best], far))})"
+    gap = _signed(_excess(summary, rows[best], far))
+    return f"{best} reads furthest{among}: to {far} tokens ({gap})"
 
 
 def details(summary: Mapping) -> list[str]:
@@ -185,8 +189,9 @@ def _keys(summary: Mapping) -> list[str]:
         lines.append(f"Keys of {prompt}: plain finds {within:.2f} at {trained} tokens; at "
                      f"{longest} {found}.")  # fmt: skip
     if few:
-        lines.append(f"Keys that plain finds within its trained length: {', '.join(few)}. So "
-                     "longer prompts say little about positions.")  # fmt: skip
+        lines.append(f"Keys that plain finds within its trained length: {', '.join(few)}. A model "
+                     "that finds none there tells nothing about positions by its keys at greater "
+                     "lengths.")  # fmt: skip
     return lines
 
 

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from posenc_jax.lab.config.sweeps import dotted
 from posenc_jax.lab.report import comparison, drawing, tables
-from posenc_jax.lab.report.markdown import Part, folded, render
+from posenc_jax.lab.report.markdown import Part, escape, folded, render
 from posenc_jax.lab.report.sections import Picture, Section
 from posenc_jax.lab.runs import StoredRun
 
 FILES = ("config.json", "metrics.jsonl", "summary.json")  # of a run
 ARCHIVE = "runs.tar.xz"
+INITIALS = ("dna",)  # pages whose title is an abbreviation
 
 
 def write(
@@ -24,7 +25,7 @@ def write(
     Args:
       path: of the page, which ends in ".md".
       runs: finished runs of one experiment.
-      said: what they show, sentences made from their numbers.
+      said: what they show, sentences made from their numbers; several are a list.
       sections: in order.
 
     Raises:
@@ -41,7 +42,9 @@ def write(
     tables.save(folder / "tables", sections)
     _archive(folder / ARCHIVE, runs, names)
     title = path.stem.replace("_", " ").capitalize()
-    lines = [f"# {title}", "", *render([" ".join(said)], str), *_origin(runs, names, folder.name)]
+    title = title.upper() if path.stem in INITIALS else title
+    shown = render(said, str) if len(said) == 1 else [*(f"- {escape(line)}" for line in said), ""]
+    lines = [f"# {title}", "", *shown, *_origin(runs, names, folder.name)]
     lines += render(sections, lambda name: f"{folder.name}/{name}.png")
     path.write_text("\n".join(lines).rstrip() + "\n", "utf-8")
 
