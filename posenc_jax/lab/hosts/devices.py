@@ -106,8 +106,9 @@ def sum_over_rows(function: Callable, given: Any, batch: Any, spread: bool = Fal
 def _scattered(tree: Any, devices: int) -> Any:
     """Returns this device's part of the sum over devices of each leaf; see `_largest`.
 
-    XLA for a TPU makes an all-reduce of a reduce-scatter unless its parts are whole tiles next to
-    each other along the last axis.
+    The parts are whole tiles next to each other along the last axis, which small programs need for
+    a reduce-scatter on a TPU. Of a training step XLA for a v5e still makes an all-reduce and a
+    slice, see docs/accelerators.md.
     """
     leaves, structure = jax.tree.flatten(tree)
     parts = [_largest(x.shape, devices) for x in leaves]
