@@ -12,8 +12,8 @@ learning rates. A rank correlation with the paper's numbers gives the verdict: s
 or not decided. Rows of one setting share their trainings. A run that is started again goes on with
 the next method.
 
-All rows are sized for about 4 hours of 2 free cores, and may be measured in several runs. `quick` takes half a minute, trains for a few steps
-only, and decides nothing.
+All rows are sized for about 4 hours of 2 free cores, and may be measured in several runs. `quick`
+takes half a minute, trains for a few steps only, and decides nothing.
 """
 
 from configs import common

@@ -56,18 +56,20 @@ class Way(NamedTuple):
 def collectives(program: str) -> Iterator[Collective]:
     """Yields the collectives in the text of a compiled program.
 
-    One that runs beside other instructions is in the text several times, with one channel.
+    One that runs beside other instructions is in the text several times, with one channel and one
+    sum. Reduce-scatters of several arrays may share a channel, but not the sum.
     """
-    found = re.compile(rf"= (?P<type>.+?) (?P<kind>{'|'.join(KINDS)})(?P<start>-start)?\(")
+    pattern = re.compile(rf"= (?P<type>.+?) (?P<kind>{'|'.join(KINDS)})(?P<start>-start)?\(")
     entry, channels = False, set()
     for line in program.splitlines():
         if line.endswith("{") and not line.startswith(" "):
             entry = line.startswith("ENTRY")
-        elif match := found.search(line):
-            channel = re.search(r"channel_id=(\d+)", line)
-            if channel and channel[1] in channels:
+        elif match := pattern.search(line):
+            named = re.search(r"channel_id=(\d+)", line), re.search(r"to_apply=%?([\w.-]+)", line)
+            channel = tuple(found and found[1].removesuffix(".clone") for found in named)
+            if named[0] and channel in channels:
                 continue
-            channels |= {channel[1]} if channel else set()
+            channels.add(channel)
             sizes = _bytes(match["type"])
             if match["start"] and match["kind"] != "all-reduce":
                 sizes = sizes[len(sizes) // 2 :]  # the first half are its operands

@@ -83,6 +83,11 @@ def test_collectives_have_a_number_and_bytes():
 """
     wanted = {"all-gather": [1, 128, 128], "all-reduce": [1, 64, 64]}
     assert communication(parts) == wanted
+    several = "".join(
+        f"  %r = f32[16]{{0}} all-reduce(%y), channel_id=1, to_apply=%{region}\n"
+        for region in ("sum.1", "sum.2", "sum.1.clone")
+    )
+    assert communication(several) == {"all-reduce": [2, 128, 64]}, "sums that share a channel"
     other = communication(parts.replace("(%x), channel_id=7", "(%x), channel_id=9", 1))
     assert other["all-gather"] == [2, 256, 128], "control"
 

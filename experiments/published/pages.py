@@ -189,8 +189,12 @@ def _overview(found: Sequence[Result]) -> Figure:
                 tau, *ends = at.verdict.tau
                 axes.plot(ends, [y + shift] * 2, color="#0072b2", linewidth=1.5)
                 style: dict[str, Any] = {"markerfacecolor": face} if face else {}
-                seed_dots(axes, y + shift, [tau], 0, ms=6, **style)
+                label = "all of the budget" if face is None else "half"
+                seed_dots(axes, y + shift, [tau], 0, ms=6, label=label, **style)
     name_rows(axes, [f"{own.name}: {own.verdict}" for own in found])
     axes.set_xlim(-1.05, 1.05)
     axes.set_xlabel("Kendall's tau-b with the paper")
+    count = lambda verdict: sum(own.verdict == verdict for own in found)
+    title = f"Of {len(found)} published orderings, {count(SAME)} are the same here"
+    title_with_legend(figure, f"{title}, {count(REVERSED)} reversed", columns=2)
     return figure

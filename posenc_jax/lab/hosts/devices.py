@@ -5,7 +5,6 @@ one seed share the rows of its batches and, with FSDP, its state. Seeds do not c
 """
 
 import functools
-import itertools
 import math
 import os
 from collections.abc import Callable
@@ -14,14 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from posenc_jax.lab.hosts import processes
 from posenc_jax.tuning import target
 
 MOST_CPU_DEVICES = 8
-TILES = 512  # columns of a line of gradients on a device
 
 
 def use_cores(rows: int) -> None:
@@ -78,15 +75,15 @@ def gathered(tree: Any) -> Any:
 def sum_over_rows(function: Callable, given: Any, batch: Any, spread: bool = False) -> Any:
     """Returns the sum over devices of function(given, own rows of the batch).
 
-    One all-reduce for all gradients. By itself XLA makes one for each parameter, and on a CPU
-    devices wait for each other at each one.
+    One all-reduce for all gradients, unless they are spread. By itself XLA makes one for each
+    parameter, and on a CPU devices wait for each other at each one.
 
     Args:
       function: returns sums over the rows that it gets.
       given: the same for all devices.
       batch: leaves [B, ...]; if the devices do not divide B, each computes all rows.
-      spread: each device gets its part of each sum alone, as `spread_parameters` spreads it: one
-        reduce-scatter for all, which moves half of the bytes of an all-reduce.
+      spread: each device gets its part of each sum alone, as `spread_parameters` spreads it, by
+        reduce-scatters, which move half of the bytes of an all-reduce.
     """
     devices = _row_devices()
     if devices == 1 or jax.tree.leaves(batch)[0].shape[0] % devices:
@@ -106,26 +103,17 @@ def sum_over_rows(function: Callable, given: Any, batch: Any, spread: bool = Fal
 def _scattered(tree: Any, devices: int) -> Any:
     """Returns this device's part of the sum over devices of each leaf; see `_largest`.
 
-    The parts are whole tiles next to each other along the last axis, which small programs need for
-    a reduce-scatter on a TPU. Of a training step XLA for a v5e still makes an all-reduce and a
-    slice, see docs/accelerators.md.
+    One reduce-scatter for each leaf that is spread: of leaves joined to one array XLA for a TPU
+    makes an all-reduce and a slice.
     """
     leaves, structure = jax.tree.flatten(tree)
     parts = [_largest(x.shape, devices) for x in leaves]
-    split = [  # [devices, *shape of a part]
-        jnp.stack(jnp.split(x, devices, len(part) - 1))
-        for x, part in zip(leaves, parts, strict=True)
-        if part
-    ]
-    flat = jnp.concatenate([x.reshape(devices, -1) for x in split], axis=1)
-    flat = jnp.pad(flat, ((0, 0), (0, -flat.shape[1] % TILES)))
-    lines = flat.reshape(devices, -1, TILES).swapaxes(0, 1).reshape(-1, devices * TILES)
-    mine = jax.lax.psum_scatter(lines, "rows", scatter_dimension=1, tiled=True).ravel()
-    ends = itertools.accumulate(x[0].size for x in split)
-    pieces = zip(jnp.split(mine, list(ends)), split, strict=False)  # the last piece is padding
-    scattered = (piece.reshape(x.shape[1:]) for piece, x in pieces)
-    small = [x for x, part in zip(leaves, parts, strict=True) if not part]
-    summed = iter(jax.lax.psum(small, "rows"))
+    both = list(zip(leaves, parts, strict=True))
+    scattered = iter([
+        jax.lax.psum_scatter(x, "rows", scatter_dimension=len(part) - 1, tiled=True)
+        for x, part in both if part
+    ])  # fmt: skip
+    summed = iter(jax.lax.psum([x for x, part in both if not part], "rows"))
     return structure.unflatten([next(scattered if part else summed) for part in parts])
 
 
