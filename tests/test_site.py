@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from html.parser import HTMLParser
-from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -19,9 +18,6 @@ from scripts.site.mathematics import mathematics
 from tests.devtools import opened
 
 ROOT = Path(__file__).parents[1]
-needs_mkdocs = pytest.mark.skipif(
-    not all(map(find_spec, ("mkdocs", "material", "mkdocstrings"))), reason="pip install '.[site]'"
-)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +184,6 @@ def site(tmp_path_factory):
     return folder
 
 
-@needs_mkdocs
 def test_the_site_builds_without_warnings_and_its_links_lead_somewhere(site):
     assert broken(site) == []
     for page in ("index.html", "choosing.html", "catalogue.html", "methods/rope.html",
@@ -215,7 +210,6 @@ def hits(page: Path, profile: Path) -> int:
         return shown.run("document.querySelectorAll('.md-search-result__item').length")
 
 
-@needs_mkdocs
 @pytest.mark.browser
 def test_the_search_of_a_page_on_the_disk_finds_others(site, tmp_path):
     page = site / "methods" / "rope.html"
@@ -226,7 +220,6 @@ def test_the_search_of_a_page_on_the_disk_finds_others(site, tmp_path):
     assert hits(without, tmp_path / "other") == 0, "control: a page without the worker"
 
 
-@needs_mkdocs
 def test_the_fields_of_a_docstring_are_a_list():
     from scripts.site.fields import listed
 
@@ -240,7 +233,6 @@ def test_the_fields_of_a_docstring_are_a_list():
     assert listed(plain) == plain, "control: no fields"
 
 
-@needs_mkdocs
 def test_a_link_that_leads_nowhere_fails_the_build(tmp_path):
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "index.md").write_text("[x](nothing.md)")
