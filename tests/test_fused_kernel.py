@@ -24,9 +24,10 @@ TAKEN = {
     "mlp": {"hidden": 4},
     "t5+rope": {},
     "fox": {},
+    "fire": {"hidden": 4, "threshold": 16.0},
     "rope+fox": {},
 }
-REFUSED = {"fire": "bias", "shaw": "content", "cope": "content"}
+REFUSED = {"shaw": "content", "cope": "content"}
 
 
 @functools.cache

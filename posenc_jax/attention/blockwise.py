@@ -47,6 +47,11 @@ class Plan(NamedTuple):
     keys: int
     cap: float | None
 
+    @property
+    def traced(self) -> bool:
+        """Whether the bias is made of its parameters, block by block."""
+        return self.encoding.bias is not None and not self.row
+
 
 class Blocks(NamedTuple):
     """Tokens cut into blocks, leading axes I or J, and the range of key blocks of each query block.

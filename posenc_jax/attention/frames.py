@@ -31,9 +31,10 @@ class Frame:
                  gradient through a bias, and takes scores that read other keys (`dape_v2`).
       blockwise  Nothing of size Q x K outlives a block. Reverse-mode derivatives.
       kernel     The same in one fused kernel for a TPU; elsewhere it is interpreted, slowly. First
-                 derivatives. It takes bfloat16 and float32; of biases those that depend on i - j,
-                 where positions count up along storage; of methods that read content those that sum
-                 it (`fox`), in causal self-attention.
+                 derivatives. It takes bfloat16 and float32, and any bias. One that depends on i - j
+                 is a row of offsets where positions count up along storage; others are traced, and
+                 made for a block of all heads at once. Of methods that read content it takes those
+                 that sum it (`fox`), in causal self-attention.
       auto       Dense for short sequences; for long ones the kernel, if it takes the method and
                  programs are compiled for one TPU or for each of several inside of `jax.shard_map`;
                  else blockwise.
@@ -176,7 +177,8 @@ def frame(
     causal = keys is None if causal is None else causal
     own = keys is None and queries is None
     tuned = form == "auto" and tuned_for_cpu()
-    refusal = _kernel_refuses(encoding, counted, fades=own and causal and mask)
+    fades = own and causal and mask
+    refusal = functools.partial(_kernel_refuses, encoding, params, q, k, dims, counted, fades)
     whole = encoding.walk is not None and encoding.walk.whole
     form = _chosen(form, whole, refusal, dims.heads, size_q, size_k)
     first, line = 0 if queries is None else queries[0], straight(layout) if counted else None
@@ -214,12 +216,12 @@ def _tokens(encoding: Encoding, layout: Layout, placed: Placed) -> Tokens:
     return Tokens(placed, layout.index_BT, layout.segment_BT)
 
 
-def _chosen(form: Form, whole: bool, refusal: str, heads: int, size_q: Any, size_k: Any) -> Form:
+def _chosen(form: Form, whole: bool, refusal: Callable[[], str], heads, size_q, size_k) -> Form:
     """The form, "auto" resolved.
 
     Args:
       whole: see `Walk`.
-      refusal: why the kernel does not take the method, or "".
+      refusal: says why the kernel does not take the method, or "".
     """
     if form not in get_args(Form):
         raise ValueError(f"form: {form!r} is not known{choices_for(form, get_args(Form))}")
@@ -227,18 +229,20 @@ def _chosen(form: Form, whole: bool, refusal: str, heads: int, size_q: Any, size
         raise ValueError(f"form: {form!r} does not take scores that read other keys; use 'dense'")
     if whole:
         return "dense"
-    if form == "kernel" and refusal:
-        raise ValueError(f"form: 'kernel' does not take {refusal}; use 'blockwise' or 'auto'")
+    if form == "kernel" and (reason := refusal()):
+        raise ValueError(f"form: 'kernel' does not take {reason}; use 'blockwise' or 'auto'")
     if form != "auto":
         return form
     if not isinstance(size_q, int) or not isinstance(size_k, int):
         return "dense"  # of symbolic sizes (`jax.export`) nothing else is known
     if heads * size_q * size_k <= most_dense_logits():
         return "dense"
-    return "kernel" if kernels_fit() and not refusal else "blockwise"
+    return "kernel" if kernels_fit() and not refusal() else "blockwise"
 
 
-def _kernel_refuses(encoding: Encoding, counted: bool, fades: bool) -> str:
+def _kernel_refuses(
+    encoding: Encoding, params: Params, q: Tokens, k: Tokens, dims: Dims, counted: bool, fades: bool
+) -> str:
     """What keeps the kernel from taking the encoding; empty if nothing does.
 
     Args:
@@ -251,9 +255,16 @@ def _kernel_refuses(encoding: Encoding, counted: bool, fades: bool) -> str:
         return "sums of content, unless tokens see themselves and what is before them"
     if encoding.bias is None or (encoding.relative and counted):
         return ""
-    if not encoding.relative:
-        return "a bias that does not depend on i - j alone"
-    return "a bias where positions are not known to count up along storage"
+    from posenc_jax.attention.traced_bias import trace  # here, because Pallas takes long to import
+
+    for n in range(dims.layers):
+        one, *given = at_layer(encoding, n, params, q.placed, k.placed)
+        if (bias := one.bias) is not None and not (one.relative and counted):
+            try:
+                trace(lambda *given, bias=bias: bias(*given, dims), *given, jnp.float32)
+            except NotImplementedError as missing:
+                return f"a bias that uses {missing}"
+    return ""
 
 
 def _check_params(encoding: Encoding, params: Params, dims: Dims) -> None:

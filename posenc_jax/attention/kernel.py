@@ -6,7 +6,7 @@ rows, which is cheaper than over lanes, and its state is one row of queries. Els
 interpreted, which is slow and for tests.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,23 +15,26 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from posenc_jax.attention import kernel_blocks
+from posenc_jax.attention import kernel_blocks, traced_bias
 from posenc_jax.attention.blockwise import NEVER, Plan, cut_tokens, fill, plan_of, sink_gradient
 from posenc_jax.attention.derivatives import not_differentiated
 from posenc_jax.attention.kernel_blocks import Given, Spans, Sums
 from posenc_jax.attention.layers import LANES, Layer, Tokens
 from posenc_jax.attention.softmax import sum_to
+from posenc_jax.attention.traced_bias import Made, TracedBias, floats
 from posenc_jax.tuning import tuned_for_tpu
 
+Outputs = Sequence[tuple[Any, pl.BlockSpec]]  # of a kernel: shapes, and blocks of them
 MEMORY = 96 * 2**20  # bytes of vector memory that a kernel may use; a v5e and a v6e have 128 MB
 
 
 class Learned(NamedTuple):
-    """What is added to logits: a relative bias's row in blocks, and each key's summed features; and
-    the sinks' logits.
+    """What is added to logits: a relative bias's row in blocks, what a traced bias reads, and each
+    key's summed features; and the sinks' logits.
     """
 
     row: jax.Array | None
+    made: Made | None
     fade_BHK: jax.Array | None
     sink_H: jax.Array | None
 
@@ -45,13 +48,22 @@ def kernel(
         assert layer.k_kept is not None
         fade_BKH = sum(jax.tree.leaves(layer.k_kept.feat))
         fade_BHK = jnp.where(layer.k.segment_BT[..., None] > 0, fade_BKH, 0).transpose(0, 2, 1)
-    learned = Learned(layer.row_BHN, fade_BHK, sink_H)
-    return _kernel(plan, q_BQHC, k_BKHC, v_BKHC, learned, layer.q, layer.k)
+    learned = Learned(layer.row_BHN, None, fade_BHK, sink_H)
+    params = layer.params if plan.traced else None
+    return _kernel(plan, q_BQHC, k_BKHC, v_BKHC, learned, params, layer.q, layer.k)
 
 
 @partial(jax.jit, static_argnums=0, inline=True)
-def _kernel(plan: Plan, q_BQHC, k_BKHC, v_BKHC, learned, q: Tokens, k: Tokens) -> jax.Array:
-    row_BHN, fade_BHK, sink_H = learned
+def _kernel(
+    plan: Plan, q_BQHC, k_BKHC, v_BKHC, learned, params, q: Tokens, k: Tokens
+) -> jax.Array:
+    row_BHN, _, fade_BHK, sink_H = learned
+    bias, made = None, None
+    if plan.traced:
+        of = lambda *given: plan.encoding.bias(*given, plan.dims)
+        given = params, *(jax.tree.map(lambda x: fill(x, plan.keys), t.placed) for t in (q, k))
+        bias = traced_bias.trace(of, *given, q_BQHC.dtype)
+        made = traced_bias.make(bias, *given)
     spans, q_seen, k_seen = _spans(plan, q, k)
     turned = lambda x: fill(x, plan.queries).transpose(0, 2, 3, 1)
     row = row_BHN
@@ -60,10 +72,9 @@ def _kernel(plan: Plan, q_BQHC, k_BKHC, v_BKHC, learned, q: Tokens, k: Tokens) -
     if fade_BHK is not None:
         pad = -fade_BHK.shape[2] % plan.keys
         fade_BHK = jnp.pad(fade_BHK.astype(jnp.float32), ((0, 0), (0, 0), (0, pad)))
-    learned = Learned(row, fade_BHK, sink_H)
-    o_BHCQ: jax.Array = _attention(
-        plan, turned(q_BQHC), turned(k_BKHC), turned(v_BKHC), learned, spans, q_seen, k_seen
-    )
+    learned = Learned(row, made, fade_BHK, sink_H)
+    qkv = turned(q_BQHC), turned(k_BKHC), turned(v_BKHC)
+    o_BHCQ: jax.Array = _attention(plan, bias, *qkv, learned, spans, q_seen, k_seen)
     return o_BHCQ.transpose(0, 3, 1, 2)[:, : q_BQHC.shape[1]]
 
 
@@ -97,16 +108,16 @@ def _spans(plan: Plan, q: Tokens, k: Tokens) -> tuple[Spans, jax.Array, jax.Arra
     return spans, seen(q, plan.queries, -1), seen(k, plan.keys, NEVER)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attention(plan: Plan, q_BHCQ, k_BHCK, v_BHCK, learned, spans: Spans, q_seen, k_seen):
-    return _forward(plan, q_BHCQ, k_BHCK, v_BHCK, learned, spans, q_seen, k_seen)[0]
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _attention(plan: Plan, bias, q_BHCQ, k_BHCK, v_BHCK, learned, spans: Spans, q_seen, k_seen):
+    return _forward(plan, bias, q_BHCQ, k_BHCK, v_BHCK, learned, spans, q_seen, k_seen)[0]
 
 
-def _forward(plan: Plan, q_BHCQ, k_BHCK, v_BHCK, learned, spans: Spans, q_seen, k_seen):
+def _forward(plan: Plan, bias, q_BHCQ, k_BHCK, v_BHCK, learned, spans: Spans, q_seen, k_seen):
     rows = None if learned.row is None else (learned.row, learned.row)
     sums = None if learned.fade_BHK is None else _sums(learned.fade_BHK, plan.keys)
-    given = Given(q_BHCQ, k_BHCK, v_BHCK, q_seen, k_seen, rows, sums)
-    grid = Grid(plan, given, spans, keys_first=False)
+    given = Given(q_BHCQ, k_BHCK, v_BHCK, q_seen, k_seen, rows, sums, learned.made)
+    grid = Grid(plan, bias, given, spans, keys_first=False)
     batch, heads, _, queries = q_BHCQ.shape
     width, one = v_BHCK.shape[2], (1, plan.queries)
     outputs = [
@@ -121,13 +132,13 @@ def _forward(plan: Plan, q_BHCQ, k_BHCK, v_BHCK, learned, spans: Spans, q_seen, 
     return o_BHCQ, (given, spans, o_BHCQ, log_BH1Q, learned.sink_H)
 
 
-def _backward(plan: Plan, kept, g_BHCQ):
+def _backward(plan: Plan, bias, kept, g_BHCQ):
     given, spans, o_BHCQ, log_BH1Q, sink_H = kept
     drop_BH1Q = (g_BHCQ.astype(jnp.float32) * o_BHCQ.astype(jnp.float32)).sum(axis=2, keepdims=True)
     given = given._replace(g=g_BHCQ, log=log_BH1Q, drop=drop_BH1Q)
     like = lambda x: _array(given, x.shape, x.dtype)
     width, out = given.q.shape[2], given.v.shape[2]
-    grid = Grid(plan, given, spans, keys_first=False)
+    grid = Grid(plan, bias, given, spans, keys_first=False)
     outputs, scratch = [(like(given.q), grid.queries(width))], [(width, plan.queries)]
     if given.rows is not None:
         shape = *given.q.shape[:2], *given.rows[0].shape[2:]
@@ -136,8 +147,10 @@ def _backward(plan: Plan, kept, g_BHCQ):
     if given.sums is not None:
         outputs.append((like(given.sums.until), grid.queries(1)))
         scratch.append((1, plan.queries))
-    dq_BHCQ, *of_queries = grid.call(kernel_blocks.backward_of_queries, outputs, scratch)
-    grid = Grid(plan, given, spans, keys_first=True)
+    found = grid.call(kernel_blocks.backward_of_queries, outputs, scratch, grid.of_bias())
+    dq_BHCQ, *of_queries = found[: len(outputs)]
+    d_made = _made_gradient(found[len(outputs) :], given.made)
+    grid = Grid(plan, bias, given, spans, keys_first=True)
     batch, _, _, keys = given.k.shape
     of = lambda x: _array(given, (batch, given.q.shape[1], x.shape[2], keys), x.dtype)
     outputs = [(of(given.k), grid.keys(width)), (of(given.v), grid.keys(out))]
@@ -148,6 +161,7 @@ def _backward(plan: Plan, kept, g_BHCQ):
     dk_BHCK, dv_BHCK, *of_keys = grid.call(kernel_blocks.backward_of_keys, outputs, scratch)
     d_learned = Learned(
         None if given.rows is None else sum_to(of_queries[0], given.rows[0]),
+        d_made,
         None if given.sums is None else _fade_gradient(of_queries[-1], of_keys[0]),
         sink_gradient(sink_H, log_BH1Q, drop_BH1Q),
     )
@@ -159,6 +173,16 @@ def _backward(plan: Plan, kept, g_BHCQ):
 
 
 _attention.defvjp(_forward, _backward)
+
+
+def _made_gradient(found: list[jax.Array], made: Made | None) -> Made | None:
+    """Sums over rows of the batch; None of whole numbers, which have no gradient."""
+    if made is None:
+        return None
+    rest = iter(found)
+    summed = lambda x, like: x.sum(axis=0) if x.ndim > like.ndim else sum_to(x, like)
+    of = lambda x: summed(next(rest), x) if floats(x) else None
+    return Made(*([of(x) for x in some] for some in made[:3]), [None] * len(made.k))
 
 
 def _array(given: Given, shape: tuple, dtype) -> jax.ShapeDtypeStruct:
@@ -192,49 +216,99 @@ def _fade_gradient(d_until_BH1Q: jax.Array, d_after_BH1K: jax.Array) -> jax.Arra
 class Grid(NamedTuple):
     """The steps of a kernel: every row and head, and every pair of blocks.
 
-    keys_first: the innermost axis goes over blocks of queries, not of keys.
+    bias:       a traced one is made of all heads at once, so heads are the innermost axis.
+    keys_first: the axis of blocks of queries is inside that of keys.
     """
 
     plan: Plan
+    bias: TracedBias | None
     given: Given
     spans: Spans
     keys_first: bool
 
-    def call(self, body: Callable, outputs: list[tuple[Any, pl.BlockSpec]], scratch: list[tuple]):
-        """The kernel's outputs. Pairs of blocks that see nothing of each other fetch nothing."""
+    def call(self, body: Callable, outputs: Outputs, scratch: list[tuple], of_bias: Outputs = ()):
+        """The kernel's outputs. Pairs of blocks that see nothing of each other fetch nothing.
+
+        of_bias: outputs for the gradients of what a traced bias reads.
+        """
+        plan, bias, made = self.plan, self.bias, self.given.made
         batch, heads, _, queries = self.given.q.shape
-        sizes = queries // self.plan.queries, self.given.k.shape[3] // self.plan.keys
-        scalars = len(self.spans)
+        sizes = queries // plan.queries, self.given.k.shape[3] // plan.keys
+        sizes = sizes[::-1] if self.keys_first else sizes
+        grid, parallel, scalars = (batch, heads, *sizes), 2, len(self.spans)
+        specs, room = [spec for _, spec in outputs], []
+        if made is not None:
+            grid, parallel, specs = (batch, *sizes, heads), 1, [*map(self._of_all_heads, specs)]
+            scratch = [(heads, *shape) for shape in scratch]
+            room = [pltpu.VMEM((plan.keys, x.shape[1]), x.dtype) for x in made.k]
+            room.append(pltpu.VMEM((heads, plan.keys, plan.queries), jnp.float32))
+        own, of_queries = len(outputs) + len(scratch), len(floats(made.q)) if made else 0
 
         def run(*refs):
-            found = Spans(*refs[:scalars])
-            outer, inner = pl.program_id(2), pl.program_id(3)
+            found, given, refs = Spans(*refs[:scalars]), refs[scalars], [*refs[scalars + 1 :]]
+            _, h, outer, inner = self._order(*map(pl.program_id, range(4)))
             i, j = (inner, outer) if self.keys_first else (outer, inner)
-            body(self.plan, found, i, j, *refs[scalars:])
+            if bias is None:
+                return body(plan, found, i, j, given, *refs)
+            sums = [refs.pop(len(outputs)) for _ in of_bias]
+            used, block = kernel_blocks.meet(found, i, j), (given.made, refs[own:-1], refs[-1])
+            pl.when(used & (h == 0))(lambda: traced_bias.fill(bias, *block))
+            given = given._replace(bias=refs[-1].at[h])
+            body(plan, found, i, j, given, *(ref.at[h] for ref in refs[:own]))
+            for n, total in enumerate(sums):
+                every = n >= len(sums) - of_queries  # these begin with each block of queries
+                clear = partial(total.__setitem__, ..., jnp.zeros(total.shape, total.dtype))
+                pl.when((j == 0) & (h == 0) & (every | (i == 0)))(clear)
+            if sums:
+                pl.when(used & (h == heads - 1))(lambda: traced_bias.pull(bias, *block, sums))
 
         return pl.pallas_call(
             run,
-            out_shape=[shape for shape, _ in outputs],
+            out_shape=[shape for shape, _ in (*outputs, *of_bias)],
             grid_spec=pltpu.PrefetchScalarGridSpec(
                 num_scalar_prefetch=scalars,
-                grid=(batch, heads, *(sizes[::-1] if self.keys_first else sizes)),
+                grid=grid,
                 in_specs=[self.specs()],
-                out_specs=[spec for _, spec in outputs],
-                scratch_shapes=[pltpu.VMEM(shape, jnp.float32) for shape in scratch],
+                out_specs=[*specs, *(spec for _, spec in of_bias)],
+                scratch_shapes=[*(pltpu.VMEM(shape, jnp.float32) for shape in scratch), *room],
             ),
             compiler_params=pltpu.CompilerParams(
-                dimension_semantics=("parallel", "parallel", "arbitrary", "arbitrary"),
+                dimension_semantics=["parallel"] * parallel + ["arbitrary"] * (4 - parallel),
                 vmem_limit_bytes=MEMORY,
             ),
             interpret=not tuned_for_tpu(),
             name=body.__name__,
         )(*self.spans, not_differentiated(self.given))
 
+    def _order(self, b, *step):
+        """Row, head, outer and inner block of a step."""
+        return (b, *step) if self.bias is None else (b, step[2], *step[:2])
+
+    def _of_all_heads(self, spec: pl.BlockSpec) -> pl.BlockSpec:
+        shape = None, self.given.q.shape[1], *spec.block_shape[2:]
+        index = lambda *step: (lambda b, _, *rest: (b, 0, *rest))(*spec.index_map(*step))
+        return pl.BlockSpec(shape, index)
+
+    def of_bias(self) -> Outputs:
+        """Outputs for the gradients of what a traced bias reads, of each row of the batch."""
+        if self.given.made is None:
+            return []
+        whole, weights, q, _ = self.given.made
+        rows, size, outputs = len(self.given.q), self.plan.queries, []
+        for x in floats((whole, weights)):
+            spec = pl.BlockSpec((None, *x.shape), lambda b, *_, x=x: (b, *[0] * x.ndim))
+            outputs.append((_array(self.given, (rows, *x.shape), x.dtype), spec))
+        for x in floats(q):
+            spec = pl.BlockSpec((None, *x.shape[1:-1], size), lambda b, i, *_: (b, 0, 0, i))
+            outputs.append((_array(self.given, (rows, *x.shape[1:]), x.dtype), spec))
+        return outputs
+
     def specs(self) -> Given:
         """Which block of each array a step reads."""
         given, plan = self.given, self.plan
         tokens = lambda x, side: self._spec(
-            (None, 2, plan.queries), lambda b, h, i, j: (b if len(x) > 1 else 0, 0, (i, j)[side])
+            (None, *x.shape[1:-1], plan.queries),
+            lambda b, h, i, j: (b if len(x) > 1 else 0, *[0] * (x.ndim - 2), (i, j)[side]),
         )
         sums = None
         if given.sums is not None:
@@ -251,6 +325,11 @@ class Grid(NamedTuple):
                 lambda b, h, i, j: (0, h if heads > 1 else 0, last + i - j + n, 0, 0),
             )
             rows = row(0), row(1)
+        if (made := given.made) is not None:
+            whole = lambda x: self._spec(x.shape, lambda *step: (0,) * x.ndim)
+            made = jax.tree.map(whole, made)._replace(
+                q=[tokens(x, 0) for x in made.q], k=[tokens(x, 1) for x in made.k]
+            )
         some = lambda x: None if x is None else self.queries(x.shape[2])
         return Given(
             q=self.queries(given.q.shape[2]),
@@ -260,6 +339,7 @@ class Grid(NamedTuple):
             k_seen=tokens(given.k_seen, 1),
             rows=rows,
             sums=sums,
+            made=made,
             g=some(given.g),
             log=some(given.log),
             drop=some(given.drop),
@@ -276,10 +356,15 @@ class Grid(NamedTuple):
         return self._spec(shape, lambda b, h, i, j: (b, jax.lax.div(h, h.dtype.type(group)), 0, j))
 
     def _spec(self, shape: tuple, index: Callable, **memory) -> pl.BlockSpec:
-        def of_step(b, h, outer, inner, *scalars):
-            spans = Spans(*scalars)
+        def of_step(*step):
+            b, h, outer, inner = self._order(*step[:4])
+            spans = Spans(*step[4:])
             first, end = spans[2:4] if self.keys_first else spans[:2]
-            inner = jnp.clip(inner, first[outer], jnp.maximum(end[outer] - 1, first[outer]))
+            least, most = first[outer], jnp.maximum(end[outer] - 1, first[outer])
+            if self.bias is not None:
+                last = jnp.where(inner > most, self.given.q.shape[1] - 1, h)
+                h = jnp.where(inner < least, 0, last)
+            inner = jnp.clip(inner, least, most)
             i, j = (inner, outer) if self.keys_first else (outer, inner)
             return index(b, h, i, j)
 

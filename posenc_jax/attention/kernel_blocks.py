@@ -55,9 +55,11 @@ class Given(NamedTuple):
     rows:           twice the row of a relative bias, [1, H|1, I + J, 1, size]; inside, the two
       neighbouring blocks that the pair of blocks reads.
     sums:           see `Sums`.
+    made:           see `traced_bias.Made`.
     g:              the output's gradient, [B, H, C, Q].
     log:            logarithm of each query's sum of exponentials, [B, H, 1, Q].
     drop:           sum of g times the output, [B, H, 1, Q].
+    bias:           inside, a traced bias's block [K, Q], in whose place the logits' gradient goes.
     """
 
     q: Any
@@ -67,9 +69,11 @@ class Given(NamedTuple):
     k_seen: Any
     rows: Any = None
     sums: Any = None
+    made: Any = None
     g: Any = None
     log: Any = None
     drop: Any = None
+    bias: Any = None
 
 
 def forward(plan: Plan, spans: Spans, i, j, given: Given, o, log, top, total, sum_CQ):
@@ -89,11 +93,11 @@ def forward(plan: Plan, spans: Spans, i, j, given: Given, o, log, top, total, su
         shrink_1Q = jnp.exp(old_1Q - new_1Q)
         top[...] = new_1Q
         total[...] = total[...] * shrink_1Q + p_KQ.sum(axis=0, keepdims=True)
-        sum_CQ[...] = sum_CQ[...] * shrink_1Q + _product(given.v[...], p_KQ, 1, 0)
+        sum_CQ[...] = sum_CQ[...] * shrink_1Q + product(given.v[...], p_KQ, 1, 0)
 
     _visit(plan, spans, i, j, visit)
 
-    @pl.when(j == pl.num_programs(3) - 1)
+    @pl.when(j == spans.first_J.shape[0] - 1)
     def _():
         some = total[...] > 0
         safe_1Q = jnp.where(some, total[...], 1)
@@ -120,19 +124,21 @@ def backward_of_queries(plan: Plan, spans: Spans, i, j, given: Given, dq, *rest)
             d_row[...] = jnp.zeros_like(d_row)
 
     def visit(whole: bool):
-        _, ds_KQ, dproduct_KQ = _gradients(plan, given, j, whole)
-        sum_CQ[...] += _product(given.k[...], dproduct_KQ, 1, 0)
+        _, ds_KQ, d_product_KQ = _gradients(plan, given, j, whole)
+        sum_CQ[...] += product(given.k[...], d_product_KQ, 1, 0)
         if d_row is not None:
             before_1N, after_1N = unskew(ds_KQ)
             n = spans.first_J.shape[0] - 1 + i - j
             d_row[n] += before_1N
             d_row[n + 1] += after_1N
+        if given.bias is not None:
+            given.bias[...] = ds_KQ
         if d_until is not None:
             sum_1Q[...] += ds_KQ.sum(axis=0, keepdims=True)
 
     _visit(plan, spans, i, j, visit)
 
-    @pl.when(j == pl.num_programs(3) - 1)
+    @pl.when(j == spans.first_J.shape[0] - 1)
     def _():
         dq[...] = (sum_CQ[...] * scale(plan)).astype(dq.dtype)
         if d_until is not None:
@@ -150,16 +156,16 @@ def backward_of_keys(plan: Plan, spans: Spans, i, j, given: Given, dk, dv, *rest
                 total[...] = jnp.zeros_like(total)
 
     def visit(whole: bool):
-        p_KQ, ds_KQ, dproduct_KQ = _gradients(plan, given, j, whole)
-        sum_v[...] += _product(given.g[...], p_KQ, 1, 1)
-        sum_k[...] += _product(given.q[...], dproduct_KQ, 1, 1)
+        p_KQ, ds_KQ, d_product_KQ = _gradients(plan, given, j, whole)
+        sum_v[...] += product(given.g[...], p_KQ, 1, 1)
+        sum_k[...] += product(given.q[...], d_product_KQ, 1, 1)
         if sum_KL is not None:
             columns = [ds_KQ[:, n : n + LANES] for n in range(0, plan.queries, LANES)]
             sum_KL[...] += sum(columns[1:], columns[0])
 
     _visit(plan, spans, i, j, visit)
 
-    @pl.when(i == pl.num_programs(3) - 1)
+    @pl.when(i == spans.first_I.shape[0] - 1)
     def _():
         dk[...] = (sum_k[...] * scale(plan)).astype(dk.dtype)
         dv[...] = sum_v[...].astype(dv.dtype)
@@ -167,9 +173,13 @@ def backward_of_keys(plan: Plan, spans: Spans, i, j, given: Given, dk, dv, *rest
             d_after[...] = sum_KL[...].T.sum(axis=0, keepdims=True)
 
 
+def meet(spans: Spans, i, j):
+    return (spans.first_I[i] <= j) & (j < spans.end_I[i])
+
+
 def _visit(plan: Plan, spans: Spans, i, j, visit) -> None:
     """Calls visit(whole) if the blocks meet; `whole`: every query sees every key."""
-    used = (spans.first_I[i] <= j) & (j < spans.end_I[i])
+    used = meet(spans, i, j)
     whole = spans.one_I[i] == spans.one_J[j]
     if plan.causal:
         whole &= spans.low_I[i] >= spans.high_J[j]
@@ -177,7 +187,7 @@ def _visit(plan: Plan, spans: Spans, i, j, visit) -> None:
     pl.when(used & ~whole)(partial(visit, False))
 
 
-def _product(a: jax.Array, b: jax.Array, a_axis: int, b_axis: int) -> jax.Array:
+def product(a: jax.Array, b: jax.Array, a_axis: int, b_axis: int) -> jax.Array:
     """The product over one axis of each, in the dtype of `a`, summed in float32."""
     over = (((a_axis,), (b_axis,)), ((), ()))
     return jax.lax.dot_general(a, b.astype(a.dtype), over, preferred_element_type=jnp.float32)
@@ -189,10 +199,12 @@ def scale(plan: Plan) -> float:
 
 def _logits(plan: Plan, given: Given, j, whole: bool) -> tuple[jax.Array, jax.Array]:
     """Masked logits, and the capped products that they are made of."""
-    product_KQ = capped(_product(given.k[...], given.q[...] * scale(plan), 0, 0), plan.cap)
+    product_KQ = capped(product(given.k[...], given.q[...] * scale(plan), 0, 0), plan.cap)
     s_KQ = product_KQ
     if given.rows is not None:
         s_KQ = s_KQ + skew(*(row[...] for row in given.rows))
+    if given.bias is not None:
+        s_KQ = s_KQ + given.bias[...]
     if given.sums is not None:
         after_K1 = given.sums.after[...].T + given.sums.between[0, j]
         s_KQ = s_KQ + given.sums.until[...] + after_K1
@@ -203,13 +215,15 @@ def _gradients(plan: Plan, given: Given, j, whole: bool) -> tuple[jax.Array, ...
     """The weights, the logits' gradients, and those of the products of q and k."""
     s_KQ, product_KQ = _logits(plan, given, j, whole)
     p_KQ = jnp.exp(s_KQ - given.log[...])
-    dp_KQ = _product(given.v[...], given.g[...], 0, 0)
+    dp_KQ = product(given.v[...], given.g[...], 0, 0)
     ds_KQ = p_KQ * (dp_KQ - given.drop[...])
     return p_KQ, ds_KQ, through_cap(ds_KQ, product_KQ, plan.cap)
 
 
 def _masked(plan: Plan, given: Given, s_KQ: jax.Array) -> jax.Array:
     """The logits, -inf where a query does not see a key; see `layers.visible`.
+
+    A relative bias's row has -inf for keys ahead already.
 
     A selection for each condition takes fewer instructions than one for all of them.
     """
@@ -223,7 +237,9 @@ def _masked(plan: Plan, given: Given, s_KQ: jax.Array) -> jax.Array:
         same = (segment_1Q == segment_K1) | (segment_1Q == 0) | (segment_K1 == 0)
         same &= segment_K1 >= 0
     s_KQ = jnp.where(same, s_KQ, -jnp.inf)
-    return jnp.where(index_1Q >= index_K1, s_KQ, -jnp.inf) if plan.causal else s_KQ
+    if not plan.causal or plan.row:
+        return s_KQ
+    return jnp.where(index_1Q >= index_K1, s_KQ, -jnp.inf)
 
 
 def skew(before_1N: jax.Array, after_1N: jax.Array) -> jax.Array:

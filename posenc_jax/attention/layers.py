@@ -16,6 +16,7 @@ from posenc_jax.tuning import once, skew
 # A field that is not an array: a program is compiled for each of its values.
 STATIC = {"static": True}
 COUNTED = 64  # queries whose keys are counted at a time
+HELD = 2**23  # logits of all heads that a kernel with a traced bias holds, 32 MB
 LANES = 128  # a TPU's vectors are so wide, and the blocks of a kernel are multiples of it
 
 
@@ -232,6 +233,9 @@ class Layer:
         sizes = [side.index_BT.shape[1] for side in (self.q, self.k)]
         if self.form == "kernel":
             size = to_whole(min(self.block, max(sizes)), LANES)
+            traced = self.encoding.bias is not None and not self._by_row()
+            while traced and size > LANES and self.dims.heads * size**2 > HELD:
+                size = to_whole(size // 2, LANES)
             return size, size
         return min(self.block, sizes[0]), min(self.block, sizes[1])
 
@@ -253,9 +257,15 @@ class Layer:
         return self._once(partial(skew, queries=size_q), self._row(size_q, size_k))
 
     def _row(self, queries: int, keys: int) -> jax.Array:
-        """The bias over all offsets; NaN where positions are not straight though they should be."""
+        """The bias over all offsets; NaN where positions are not straight though they should be.
+
+        The kernel's has -inf for keys ahead of the query if attention is causal.
+        """
         assert self.straight is not None
-        row_BHN = bias_row(self._bias, self.k.placed, self.first, queries, keys)
+        offset_N = self.first + queries - 1 - jnp.arange(queries + keys, dtype=jnp.int32)
+        row_BHN = bias_row(self._bias, self.k.placed, offset_N)
+        if self.form == "kernel" and self.causal:
+            row_BHN = jnp.where(offset_N[None, None] < 0, -jnp.inf, row_BHN)
         return jnp.where(self.straight, row_BHN, jnp.nan)
 
     def _check_told(self, name: str) -> None:

@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from scripts.accelerators import chips
+from scripts.accelerators.page import HEADS
 from scripts.collectives import collectives
 
 FREE = ("constant", "iota", "get-tuple-element", "tuple", "bitcast", "parameter", "partition-id")
 BRANCH = 100  # bundles of a large region of a kernel
-BUNDLE = re.compile(r"^ *(?:0x)?([0-9a-f]+) .*?: [ >]*\{", re.M)
+BUNDLE = re.compile(r"^ *(?:0x)?([0-9a-f]+) .*?: ([ >]*)\{", re.M)
+EXIT = re.compile(r"scmp\.ge\.s32\.totalorder %(\w+)_\w+, (\d+) +/\* loop exit test")
 UNFUSED = ("get-tuple-element", "tuple", "bitcast", "parameter", "while", "conditional")
 LINE = re.compile(r"^\s+(?:ROOT )?%?(?P<name>[\w.\-]+) = (?P<type>\(.*?\)|\S+) (?P<kind>[\w\-]+)\(")
 
@@ -103,7 +105,8 @@ def instructions(text: str) -> Iterator[Instruction]:
 
 def bundles(found: list[Instruction], text: str, dump: Path) -> dict[str, Any]:
     """Returns instruction bundles times rounds, as `by_loop` has them, and of each Pallas kernel
-    its two largest branches: for blocks without and with a mask.
+    its two largest branches, for blocks without and with a mask; to both are added its loops,
+    divided by the heads, for all of which they make a traced bias.
     """
     listings = {
         re.sub(r"^\d+-(.*)-\d+-final_bundles$", r"\1", path.stem): path.read_text()
@@ -112,7 +115,10 @@ def bundles(found: list[Instruction], text: str, dump: Path) -> dict[str, Any]:
     kernels = re.findall(r'%?([\w.\-]+) = .*custom_call_target="tpu_custom_call"', text)
     kernels = [name for name in kernels if name in listings]
     counts = {name: len(BUNDLE.findall(listings[name])) for name in listings.keys() - kernels}
-    branched = {name: branches(listings[name]) for name in kernels}
+    branched = {
+        name: [size + round(loops(listings[name]) / HEADS) for size in branches(listings[name])]
+        for name in kernels
+    }
     return {**by_loop(found, counts), "kernels": branched}
 
 
@@ -142,11 +148,32 @@ def by_loop(found: list[Instruction], counts: Mapping[str, int]) -> dict[str, An
     return {"outside": outside, "bodies": bodies}
 
 
+def loops(listing: str) -> int:
+    """Returns the bundles of a kernel's loops times their passes, which count up from 0."""
+    found: list[list[str]] = [[]]
+    for line in listing.splitlines():
+        if bundle := BUNDLE.match(line):
+            if bundle[2].count(">") > 1 or (found[-1] and line.endswith("{}")):
+                found[-1].append(line)
+            elif found[-1]:
+                found.append([])
+    total = 0
+    for body in filter(None, found):
+        (counter, end) = EXIT.findall("\n".join(body))[-1]
+        step = re.findall(rf"%{counter}_\w+ = sadd\.s32 (\d+),", "\n".join(body))[-1]
+        total += len(body) * int(end) // int(step)
+    return total
+
+
 def branches(listing: str) -> list[int]:
-    """Returns the bundles of the two largest regions without a large one inside, smaller first."""
+    """Returns the bundles of the two largest regions without a large one inside, smaller first;
+    loops are no regions.
+    """
     at, starts, leaves = 0, {}, []
     for line in listing.splitlines():
         if bundle := BUNDLE.match(line):
+            if bundle[2].count(">") > 1:
+                continue
             at = int(bundle[1], 16)
         for edge, number in re.findall(r"(Start|End) region (\d+)", line):
             if edge == "Start":

@@ -26,8 +26,10 @@ How to read the numbers:
   before the run, they count as one, and the number says "or more". Of blockwise attention we give
   one pass of the largest loop, divided by the heads: a head and a block of 512 x 512 logits. Of the
   kernel we give the same of each of its kernels, the forward one first: a block where every query
-  sees every key, and after the slash a block with a mask. Loops inside one instruction count once,
-  and stalls and copies of memory are left out. So the number compares programs, and is no time.
+  sees every key, and after the slash a block with a mask. A traced bias (`fire`) is made for all
+  heads at once, in a loop: its passes are counted, and divided by the heads. Loops inside one other
+  instruction count once, and stalls and copies of memory are left out. So the number compares
+  programs, and is no time.
 - Kernels, of a GPU, count how often it starts one, times the passes of its loop. XLA chooses among
   kernels of one operation by timing them, which it cannot without the GPU: it takes its defaults.
 - T x T counts arrays with two axes of the sequence that are written to memory.
@@ -45,9 +47,9 @@ Reading is the forward pass and the loss of a released model in bfloat16 on one 
 its trained length, with blockwise attention: pythia-70m on one chip, Llama-2-7b spread over four.
 """
 LIMITS = """What is asked of these programs, and the largest number that was measured. It says
-nothing of programs that were not compiled. The kernel takes no traced bias (`fire`), so that limit
-is missed. deberta's program has loops, whose bytes the compiler does not count. A step that does
-not fit in the chip's 16 GB does not compile.
+nothing of programs that were not compiled. Bundles are those of a block without a mask.
+deberta's program has loops, whose bytes the compiler does not count. A step that does not fit in
+the chip's 16 GB does not compile.
 """
 CHOICES = f"""## What `form="auto"` chooses
 

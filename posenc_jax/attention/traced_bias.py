@@ -1,0 +1,303 @@
+"""A bias of any form inside a kernel: its own function, traced for one query and one key.
+
+What it makes of parameters, or of them and a query, is made outside of the kernel. The rest is done
+there for 8 keys and a block of queries at a time. A value with N entries is an array [N, 8, Q]: each
+equation works on whole vectors, and to move entries costs nothing. A product with parameters is one
+of the matrix unit, by a matrix that has each parameter 8 times on a diagonal.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+from jax.extend.core import Literal
+
+from posenc_jax.attention.kernel_blocks import product
+from posenc_jax.attention.layers import LANES
+from posenc_jax.encoding import Params, Placed
+from posenc_jax.tuning import compile_for, target, tuned_for_tpu
+
+ROWS = 8  # keys at a time: the rows of a TPU's vector
+SAME = "copy", "pcast", "pvary"
+MOVES = "broadcast_in_dim", "concatenate", "reshape", "rev", "slice", "squeeze", "transpose"
+OVER = {"reduce_sum": jnp.sum, "reduce_max": jnp.max, "reduce_min": jnp.min}
+EACH = (
+    "abs add and ceil clamp convert_element_type cos div eq erf exp exp2 floor ge gt integer_pow le "
+    "log log1p logistic lt max min mul ne neg not or pow rem round rsqrt select_n sign sin sqrt "
+    "square stop_gradient sub tanh xor"
+).split()
+
+
+class Made(NamedTuple):
+    """What kernels read of a bias, each a list of arrays.
+
+    whole:   entries made of parameters, each in all places of a vector, [N, 8, LANES].
+    weights: matrices of products with parameters, [8 N', 8 N].
+    q:       entries of each query, [B|1, N, 1, Q].
+    k:       positions of keys, [B|1, N, K].
+    """
+
+    whole: Any
+    weights: Any
+    q: Any
+    k: Any
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TracedBias:
+    """A bias's equations before and inside of kernels, and the variables of what kernels read.
+
+    Those of `read.weights` are results, with the equation and the operand made of parameters.
+    """
+
+    closed: Any
+    before: list[Any]
+    inside: list[Any]
+    read: Made
+    dtype: Any
+
+
+def trace(bias: Callable, params: Params, q_placed: Placed, k_placed: Placed, dtype):
+    """The equations of bias(params, q_placed, k_placed) for one query and one key.
+
+    Args:
+      dtype: of queries and keys, and so of products with parameters.
+
+    Raises:
+      NotImplementedError: an equation that kernels do not have; the message is its name.
+    """
+    given = params, *(jax.tree.map(lambda x: x[:1, :1], x) for x in (q_placed, k_placed))
+    with compile_for("tpu", target().devices):  # tables are read by products, not by gathers
+        closed = jax.make_jaxpr(bias)(*given)
+        closed = jax.make_jaxpr(partial(_evaluate, closed))(*jax.tree.leaves(given))
+    # 0: made of parameters; 1: of a query too; 2: a key's, or made inside of a kernel.
+    level = [n for n, x in enumerate(given) for _ in jax.tree.leaves(x)]
+    level = dict(zip(closed.jaxpr.invars, level, strict=True))
+    of = lambda v: 0 if isinstance(v, Literal) else level.get(v, 0)
+    keys = [v for v in closed.jaxpr.invars if of(v) == 2]
+    traced = TracedBias(closed, [], [], Made({}, {}, {}, dict.fromkeys(keys)), dtype)
+
+    def read(v) -> None:
+        if not isinstance(v, Literal) and of(v) < 2:
+            (traced.read.whole, traced.read.q)[of(v)][v] = None
+            if v.aval.dtype == bool:
+                raise NotImplementedError("a table of truth values")
+
+    for eqn in closed.jaxpr.eqns:
+        found = max(map(of, eqn.invars), default=0)
+        if found == 1 and any(v.aval.dtype == bool for v in eqn.outvars):
+            found = 2
+        level |= dict.fromkeys(eqn.outvars, found)
+        if found < 2:
+            traced.before.append(eqn)
+            continue
+        product = eqn.primitive.name == "dot_general"
+        weighed = next((n for n, v in enumerate(eqn.invars) if product and of(v) == 0), None)
+        _check(eqn, weighed)
+        traced.inside.append(eqn)
+        if weighed is not None:
+            traced.read.weights[eqn.outvars[0]] = eqn, weighed
+        for v in (v for n, v in enumerate(eqn.invars) if n != weighed):
+            read(v)
+    read(closed.jaxpr.outvars[0])
+    return traced
+
+
+def _check(eqn, weighed: int | None) -> None:
+    """NotImplementedError: kernels do not have this equation, or not in this form.
+
+    weighed: the operand of a product that is made of parameters.
+    """
+    name = eqn.primitive.name
+    relu = name == "custom_jvp_call" and eqn.params["call_jaxpr"].jaxpr.debug_info.func_name
+    if name not in (*SAME, *MOVES, *OVER, *EACH, "dot_general") and relu != "relu":
+        raise NotImplementedError(name)
+    for n, v in enumerate(eqn.invars) if name == "dot_general" else ():
+        axes = eqn.params["dimension_numbers"][0][n]
+        alone = math.prod(v.aval.shape) == math.prod(v.aval.shape[a] for a in axes)
+        if n != weighed and not (alone and list(axes) == sorted(axes)):
+            raise NotImplementedError("a product of two matrices")
+
+
+def _evaluate(closed, *given):
+    """The outputs of a jaxpr, with those inside of it (`jax.jit`) made a part of it."""
+    env = _environment(closed, given)
+    for eqn in closed.jaxpr.eqns:
+        name, values = eqn.primitive.name, [_value(env, v) for v in eqn.invars]
+        if name in ("jit", "pjit"):
+            found = _evaluate(eqn.params["jaxpr"], *values)
+        else:
+            found = _bind(eqn, values)
+        env |= zip(eqn.outvars, found, strict=True)
+    return [_value(env, v) for v in closed.jaxpr.outvars]
+
+
+def _environment(closed, given) -> dict[Any, Any]:
+    variables = [*closed.jaxpr.constvars, *closed.jaxpr.invars]
+    return dict(zip(variables, [*closed.consts, *given], strict=True))
+
+
+def _value(env, v):
+    return v.val if isinstance(v, Literal) else env[v]
+
+
+def _bind(eqn, values: Sequence[Any]) -> list[Any]:
+    found = eqn.primitive.bind(*values, **eqn.primitive.get_bind_params(eqn.params))
+    return found if eqn.primitive.multiple_results else [found]
+
+
+def make(bias: TracedBias, params: Params, q_placed: Placed, k_placed: Placed) -> Made:
+    """What kernels read of it. It has gradients by the parameters, none by positions."""
+    one = lambda x: jax.tree.map(lambda leaf: leaf[None, None], x)
+    last = lambda x: jnp.swapaxes(x.reshape(*x.shape[:2], -1), 1, 2)
+    q_placed, k_placed = jax.lax.stop_gradient((q_placed, k_placed))
+    first_q, first_k = jax.tree.map(lambda x: x[0, 0], (q_placed, k_placed))
+
+    def before(q) -> Made:
+        env = _environment(bias.closed, jax.tree.leaves((params, one(q), one(first_k))))
+        for eqn in bias.before:
+            env |= zip(eqn.outvars, _bind(eqn, [_value(env, v) for v in eqn.invars]), strict=True)
+        weighed = [(_value(env, eqn.invars[n]), eqn, n) for eqn, n in bias.read.weights.values()]
+        whole, q = ([env[v] for v in found] for found in (bias.read.whole, bias.read.q))
+        return Made(whole, [_matrix(*each) for each in weighed], q, None)
+
+    made, of_q = before(first_q), jax.vmap(jax.vmap(lambda q: before(q).q))(q_placed)
+    return Made(
+        [jnp.broadcast_to(x.reshape(-1, 1, 1), (x.size, ROWS, LANES)) for x in made.whole],
+        made.weights,
+        [last(x)[:, :, None] for x in of_q],
+        [last(x) for x in jax.tree.leaves(k_placed)],
+    )
+
+
+def _matrix(x: jax.Array, eqn, n: int) -> jax.Array:
+    """The matrix of a product with parameters x, its operand n, for 8 keys."""
+    axes = eqn.params["dimension_numbers"][0][n]
+    x = jnp.moveaxis(x, axes, range(len(axes)))
+    x = x.reshape(math.prod(x.shape[: len(axes)]), -1)
+    return jnp.kron(x.T, jnp.eye(ROWS, dtype=x.dtype))
+
+
+def fill(bias: TracedBias, made: Made, columns, logits) -> None:
+    """Writes the bias of a block for all heads to `logits`, [H, K, Q]; columns: room for keys."""
+    for x, column in zip(made.k, columns, strict=True):
+        column[...] = x[...].T
+
+    def rows(at) -> None:
+        logits[:, at, :] = _block(bias, columns, at, logits.shape, *_read(made))
+
+    _for_rows(logits, rows, 16)
+
+
+def pull(bias: TracedBias, made: Made, columns, logits, sums) -> None:
+    """Adds to `sums` the gradients of what was read, of those of the logits, [H, K, Q]."""
+
+    def rows(at) -> None:
+        _, back = jax.vjp(partial(_block, bias, columns, at, logits.shape), *_read(made))
+        for total, part in zip(sums, floats(back(logits[:, at, :])), strict=True):
+            total[...] += part
+
+    _for_rows(logits, rows, 4)
+
+
+def floats(tree: Any) -> list[Any]:
+    """The arrays that have gradients."""
+    return [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
+
+
+def _for_rows(logits, call: Callable, unroll: int) -> None:
+    """call(rows) for each 8 keys; so many together, of which the compiler interleaves the work."""
+    step = lambda n, _: call(pl.ds(pl.multiple_of(n * ROWS, ROWS), ROWS))
+    unroll = unroll if tuned_for_tpu() else 1
+    jax.lax.fori_loop(0, logits.shape[1] // ROWS, step, None, unroll=unroll)
+
+
+def _read(made: Made):
+    return jax.tree.map(lambda x: x[...], (made.whole, made.weights, made.q))
+
+
+def _block(bias: TracedBias, columns, at, shape: tuple, whole, weights, q) -> jax.Array:
+    """The bias of 8 keys, [H, 8, Q]."""
+    queries = shape[2]
+    wide = [jnp.concatenate([x] * (queries // LANES), axis=-1) for x in whole]
+    k = [column[at, :] for column in columns]
+    k = [jnp.concatenate([x[None, :, n : n + 1] for n in range(x.shape[1])]) for x in k]
+    env = dict(zip([*bias.read.whole, *bias.read.q, *bias.read.k], [*wide, *q, *k], strict=True))
+    matrices = dict(zip(bias.read.weights, weights, strict=True))
+    for eqn in bias.inside:
+        blocks = [_entries(env, v) for v in eqn.invars]
+        if (matrix := matrices.get(eqn.outvars[0])) is not None:
+            (x,) = (x for x in blocks if x is not None)
+            x = jnp.broadcast_to(x, (len(x), ROWS, queries)).reshape(-1, queries)
+            found = [_weighed(bias.dtype, matrix, x).reshape(-1, ROWS, queries)]
+        else:
+            found = _apply(eqn, blocks)
+        env |= zip(eqn.outvars, found, strict=True)
+    found = _entries(env, bias.closed.jaxpr.outvars[0])
+    return jnp.broadcast_to(found, (shape[0], ROWS, queries)).astype(jnp.float32)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _weighed(dtype, matrix: jax.Array, x: jax.Array) -> jax.Array:
+    """The product, its operands and those of its gradients rounded to the dtype."""
+    return product(matrix.astype(dtype), x, 1, 0)
+
+
+def _weighed_gradients(dtype, kept, g):
+    matrix, x = kept
+    g = g.astype(dtype)
+    return product(g, x, 1, 1), product(matrix.astype(dtype), g, 0, 0)
+
+
+_weighed.defvjp(lambda dtype, *given: (_weighed(dtype, *given), given), _weighed_gradients)
+
+
+def _entries(env, v):
+    return jnp.full((1, 1, 1), v.val, v.aval.dtype) if isinstance(v, Literal) else env.get(v)
+
+
+def _apply(eqn, blocks: Sequence[jax.Array]) -> list[jax.Array]:
+    """An equation's results of its operands, [N, 8|1, Q|1]."""
+    name = eqn.primitive.name
+    if name in SAME:
+        return list(blocks)
+    if name in MOVES:
+        return [_moved(eqn, blocks)]
+    if name == "custom_jvp_call":
+        return [jax.nn.relu(*blocks)]
+    if name == "dot_general":
+        return [jnp.multiply(*blocks).sum(axis=0, keepdims=True)]
+    if name in OVER:
+        shape, axes = eqn.invars[0].aval.shape, eqn.params["axes"]
+        at = np.moveaxis(np.arange(math.prod(shape)).reshape(shape), axes, range(len(axes)))
+        at = at.reshape(math.prod(shape[a] for a in axes), -1)
+        x = _picked(blocks[0], at.ravel())
+        return [OVER[name](x.reshape(*at.shape, *x.shape[1:]), axis=0)]
+    shape = jnp.broadcast_shapes(*(x.shape for x in blocks))
+    return _bind(eqn, [jnp.broadcast_to(x, shape) for x in blocks])
+
+
+def _moved(eqn, blocks: Sequence[jax.Array]) -> jax.Array:
+    """The entries as the equation moves their numbers."""
+    ends = np.cumsum([v.aval.size for v in eqn.invars])
+    numbers = [
+        np.arange(end - v.aval.size, end, dtype=np.int32).reshape(v.aval.shape)
+        for end, v in zip(ends, eqn.invars, strict=True)
+    ]
+    with jax.ensure_compile_time_eval():
+        at = np.asarray(_bind(eqn, numbers)[0]).ravel()
+    return _picked(jnp.concatenate(blocks) if len(blocks) > 1 else blocks[0], at)
+
+
+def _picked(x: jax.Array, at: np.ndarray) -> jax.Array:
+    if np.array_equal(at, np.arange(len(x))):
+        return x
+    if len(x) == 1:
+        return jnp.broadcast_to(x, (len(at), *x.shape[1:]))
+    return jnp.concatenate([x[n : n + 1] for n in at])
