@@ -166,12 +166,14 @@ def test_positions_that_do_not_count_though_the_layout_says_so_give_nan():
 
 def test_straight_sees_a_gap_behind_padding():
     """Slots of a cache between a prompt and the next tokens do not count up in step."""
-    from posenc_jax.attention.toeplitz import straight
+    from posenc_jax.attention.layers import straight
 
     segment_BT = jnp.array([[1, 1, 0, 0, 1]])
     assert straight(layout(SEGMENT))
     assert straight(layout(segment_BT, pos_BT=jnp.array([[0, 1, 0, 0, 4]])))
     assert not straight(layout(segment_BT, pos_BT=jnp.array([[0, 1, 0, 0, 2]])))
+    turned = layout(segment_BT)
+    assert not straight(turned.replace(index_BT=turned.index_BT[:, ::-1])), "storage not in order"
 
 
 @pytest.mark.parametrize("form", ["dense", "blockwise"])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from posenc_jax import Dims, attend, frame, make
+from posenc_jax.encoding import Encoding
 from posenc_jax.layout import full, layout
 from posenc_jax.tuning import compile_for
 
@@ -38,9 +39,12 @@ def draw(dtype="float32"):
 @functools.cache
 def method(name):
     encoding = make(name, **TAKEN[name])
-    params = encoding.init(jax.random.key(1), DIMS)
+    return encoding, noisy(encoding.init(jax.random.key(1), DIMS))
+
+
+def noisy(params):
     noise = lambda leaf: leaf + 0.3 * jax.random.normal(jax.random.key(2), leaf.shape)
-    return encoding, jax.tree.map(noise, params)
+    return jax.tree.map(noise, params)
 
 
 def run(name, form, dtype="float32", share=1.0, queries=None, keys=None, **options):
@@ -91,15 +95,18 @@ def test_it_is_dense_attention(name, causal):
         assert (np.asarray(x)[PADDED == 0] == 0).all(), "of tokens of padding"
 
 
-def test_other_parameters_are_seen():
+@pytest.mark.parametrize("name", ["t5", "fire"])
+def test_other_parameters_are_seen(name):
     """Control of the tests here: they see parameters that differ by a hundredth."""
-    assert gap(run("t5", "dense"), run("t5", "kernel", share=1.01)) > 1e-4
+    assert gap(run(name, "dense"), run(name, "kernel", share=1.01)) > 1e-4
 
 
 @pytest.mark.parametrize(
     ("name", "options"),
     [
         ("t5", {"queries": (150, 40)}),
+        ("fire", {"queries": (150, 40)}),
+        ("fire", {"keys": PADDED[:, 60:], "mask": False}),
         ("rope", {"mask": False}),
         ("rope", {"keys": PADDED[:, 60:]}),
         ("alibi", {"queries": (20, 130), "causal": False}),
@@ -111,9 +118,10 @@ def test_queries_and_keys_may_be_others(name, options):
     assert gap(dense, kernel) < 1e-5
 
 
-def test_bfloat16_loses_no_more_than_dense():
-    exact = run("t5", "dense")
-    lost = {form: gap(exact, run("t5", form, "bfloat16")) for form in ("dense", "kernel")}
+@pytest.mark.parametrize("name", ["t5", "fire"])
+def test_bfloat16_loses_no_more_than_dense(name):
+    exact = run(name, "dense")
+    lost = {form: gap(exact, run(name, form, "bfloat16")) for form in ("dense", "kernel")}
     assert 1e-4 < lost["kernel"] < 1.5 * lost["dense"]
 
 
@@ -124,6 +132,51 @@ def test_what_it_does_not_take_is_refused(name, reason):
     with pytest.raises(ValueError, match=f"form: 'kernel' does not take .*{reason}") as refusal:
         frame(encoding, params, layout(jnp.asarray(PADDED)), DIMS, form="kernel")
     assert "\n" not in str(refusal.value)
+
+
+TRACED = {
+    "t5": {"buckets": 8, "distance": 30},
+    "clipped": {"distance": 8},
+    "mlp": {"hidden": 4, "squash": True},
+    "kerple_power": {},
+    "bam": {},
+    "sandwich": {"channels": 8, "first": 1},
+    "window": {"distance": 30, "first": 2},
+    "swin_2d": {"window": 3},
+    "fire+fox": {"hidden": 4, "threshold": 16.0},
+}
+
+
+@pytest.mark.parametrize("name", TRACED)
+def test_a_bias_of_any_positions_is_traced(name):
+    """Positions that do not count up, on one or two axes; values and gradients."""
+    encoding = make(name, **TRACED[name])
+    params = noisy(encoding.init(jax.random.key(1), DIMS))
+    q, k, v, g = draw()
+    pos_BT = jax.random.randint(jax.random.key(3), (2, TIME, 2), 0, 40)
+    at = layout(jnp.asarray(PADDED), pos_BT if name == "swin_2d" else pos_BT[..., 0])
+
+    def both(form, params):
+        def out(q, k, v, params):
+            view = frame(encoding, params, at, DIMS, form=form, block=BLOCK)
+            return attend(q, k, v, view.layer(1, g.reshape(2, TIME, -1)))
+
+        o, pull = jax.vjp(out, q, k, v, params)
+        return o, pull(g)
+
+    found = jax.jit(both, static_argnums=0)
+    assert gap(found("dense", params), found("kernel", params)) < 1e-5
+
+
+def test_a_bias_that_a_kernel_cannot_make_is_refused_by_what_it_uses():
+    def bias(params, q_pos_BQ, k_pos_BK, dims):
+        apart_BQK = jnp.abs(q_pos_BQ[:, :, None] - k_pos_BK[:, None])
+        return jnp.take(jnp.arange(9.0), apart_BQK, mode="clip")[:, None]
+
+    frame_of = lambda form: frame(Encoding(bias=bias), {}, full(1, 8), DIMS, form=form)
+    with pytest.raises(ValueError, match="form: 'kernel' does not take a bias that uses gather"):
+        frame_of("kernel")
+    assert frame_of("blockwise").alike.form == "blockwise", "control"
 
 
 def test_other_dtypes_are_refused():
@@ -153,6 +206,7 @@ def test_higher_derivatives_are_refused():
         ("tpu", "t5", 8192, "kernel"),
         ("tpu", "t5", 64, "dense"),
         ("tpu", "fox", 8192, "kernel"),
+        ("tpu", "fire", 8192, "kernel"),
         ("tpu", "cope", 8192, "blockwise"),
         ("cpu", "t5", 8192, "blockwise"),
         ("gpu", "t5", 8192, "blockwise"),
@@ -169,7 +223,7 @@ def test_what_auto_chooses(backend, name, time, form):
             assert jax.eval_shape(chosen, made).alike.form == "blockwise"
 
 
-@pytest.mark.parametrize("name", ["rope", "t5", "fox"])
+@pytest.mark.parametrize("name", ["rope", "t5", "fire", "fox"])
 def test_kernel_shared_keys_sinks_and_cap(name):
     """Two heads of queries share one of keys; values and gradients, the sink's too."""
     encoding, params = method(name)

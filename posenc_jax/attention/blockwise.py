@@ -35,7 +35,7 @@ NEVER = 2**31 - 1  # storage index of a filler key: after every query
 class Plan(NamedTuple):
     """What is known when tracing.
 
-    row: the bias is given as a row of offsets, see `toeplitz`, not by its parameters.
+    row: the bias is given as a row of offsets, see `Layer.row_BHN`, not by its parameters.
     """
 
     encoding: Encoding
@@ -46,11 +46,6 @@ class Plan(NamedTuple):
     queries: int  # in a block
     keys: int
     cap: float | None
-
-    @property
-    def traced(self) -> bool:
-        """Whether the bias is made of its parameters, block by block."""
-        return self.encoding.bias is not None and not self.row
 
 
 class Blocks(NamedTuple):

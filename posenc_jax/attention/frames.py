@@ -10,8 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from posenc_jax.attention.layers import STATIC, Layer, Tokens
-from posenc_jax.attention.toeplitz import straight
+from posenc_jax.attention.layers import STATIC, Layer, Tokens, straight
 from posenc_jax.encoding import Dims, Encoding, Params, Placed, at_layer, place
 from posenc_jax.layout import Layout, positions
 from posenc_jax.options import choices_for

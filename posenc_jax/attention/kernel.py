@@ -49,18 +49,16 @@ def kernel(
         fade_BKH = sum(jax.tree.leaves(layer.k_kept.feat))
         fade_BHK = jnp.where(layer.k.segment_BT[..., None] > 0, fade_BKH, 0).transpose(0, 2, 1)
     learned = Learned(layer.row_BHN, None, fade_BHK, sink_H)
-    params = layer.params if plan.traced else None
+    params = layer.params if layer.encoding.bias is not None and not plan.row else None
     return _kernel(plan, q_BQHC, k_BKHC, v_BKHC, learned, params, layer.q, layer.k)
 
 
 @partial(jax.jit, static_argnums=0, inline=True)
-def _kernel(
-    plan: Plan, q_BQHC, k_BKHC, v_BKHC, learned, params, q: Tokens, k: Tokens
-) -> jax.Array:
+def _kernel(plan: Plan, q_BQHC, k_BKHC, v_BKHC, learned, params, q: Tokens, k: Tokens) -> jax.Array:
     row_BHN, _, fade_BHK, sink_H = learned
-    bias, made = None, None
-    if plan.traced:
-        of = lambda *given: plan.encoding.bias(*given, plan.dims)
+    bias, made, of_pair = None, None, plan.encoding.bias
+    if of_pair is not None and params is not None:
+        of = lambda *given: of_pair(*given, plan.dims)
         given = params, *(jax.tree.map(lambda x: fill(x, plan.keys), t.placed) for t in (q, k))
         bias = traced_bias.trace(of, *given, q_BQHC.dtype)
         made = traced_bias.make(bias, *given)
@@ -177,12 +175,10 @@ _attention.defvjp(_forward, _backward)
 
 def _made_gradient(found: list[jax.Array], made: Made | None) -> Made | None:
     """Sums over rows of the batch; None of whole numbers, which have no gradient."""
-    if made is None:
-        return None
     rest = iter(found)
-    summed = lambda x, like: x.sum(axis=0) if x.ndim > like.ndim else sum_to(x, like)
-    of = lambda x: summed(next(rest), x) if floats(x) else None
-    return Made(*([of(x) for x in some] for some in made[:3]), [None] * len(made.k))
+    of = lambda x: sum_to(next(rest), x if x.ndim == 4 else x[None]).reshape(x.shape)
+    gradient = lambda some: [of(x) if floats(x) else None for x in some]
+    return made and Made(*map(gradient, made[:3]), [None] * len(made.k))
 
 
 def _array(given: Given, shape: tuple, dtype) -> jax.ShapeDtypeStruct:
@@ -291,16 +287,16 @@ class Grid(NamedTuple):
 
     def of_bias(self) -> Outputs:
         """Outputs for the gradients of what a traced bias reads, of each row of the batch."""
-        if self.given.made is None:
-            return []
-        whole, weights, q, _ = self.given.made
-        rows, size, outputs = len(self.given.q), self.plan.queries, []
-        for x in floats((whole, weights)):
-            spec = pl.BlockSpec((None, *x.shape), lambda b, *_, x=x: (b, *[0] * x.ndim))
-            outputs.append((_array(self.given, (rows, *x.shape), x.dtype), spec))
-        for x in floats(q):
-            spec = pl.BlockSpec((None, *x.shape[1:-1], size), lambda b, i, *_: (b, 0, 0, i))
-            outputs.append((_array(self.given, (rows, *x.shape[1:]), x.dtype), spec))
+        rows, outputs = len(self.given.q), []
+        for x in floats(self.given.made[:3] if self.given.made else ()):
+            shape, last, moves = (rows, *x.shape), x.shape[-1], 0
+            if x.ndim == 4:  # of each query
+                shape, last, moves = (rows, *x.shape[1:]), self.plan.queries, 1
+            spec = pl.BlockSpec(
+                (None, *shape[1:-1], last),
+                lambda b, i, *_, n=len(shape) - 2, moves=moves: (b, *[0] * n, moves * i),
+            )
+            outputs.append((_array(self.given, shape, x.dtype), spec))
         return outputs
 
     def specs(self) -> Given:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from posenc_jax.attention.toeplitz import bias_row
 from posenc_jax.encoding import Dims, Encoding, Params, Placed, Table
+from posenc_jax.layout import Layout
 from posenc_jax.tuning import once, skew
 
 # A field that is not an array: a program is compiled for each of its values.
@@ -56,6 +56,19 @@ def visible(q: Tokens, k: Tokens, causal: bool, mask: bool) -> jax.Array:
     return seen
 
 
+def straight(layout: Layout) -> jax.Array:
+    """Whether positions count up by one along storage, which is in order: bool scalar."""
+    column_T = jnp.arange(layout.segment_BT.shape[1], dtype=jnp.int32)
+    real_BT = layout.segment_BT > 0
+    lag_BT = layout.pos_BT - column_T[None].astype(layout.pos_BT.dtype)
+    seen_BT = jax.lax.cummax(jnp.where(real_BT, column_T[None], -1), axis=1)
+    last_BT = jnp.pad(seen_BT, ((0, 0), (1, 0)), constant_values=-1)[:, :-1]
+    at_last = lambda x: jnp.take_along_axis(x, jnp.maximum(last_BT, 0), axis=1)
+    same_BT = real_BT & (last_BT >= 0) & (at_last(layout.segment_BT) == layout.segment_BT)
+    ordered = jnp.all(layout.index_BT - column_T[None] == layout.index_BT[:, :1])
+    return ordered & jnp.all(~same_BT | (at_last(lag_BT) == lag_BT))
+
+
 def _count(q: Tokens, k: Tokens, causal: bool, mask: bool) -> jax.Array:
     """How many keys each query sees, float [B|1, Q]; a few queries at a time."""
 
@@ -84,7 +97,9 @@ class Layer:
     bias_BHQK:    [B|1, H|1, Q, K], dense form, if the encoding has a bias.
     visible_BHQK: bool [B|1, 1, Q, K], dense form.
     row_BHN:      blockwise form, if the bias is relative and positions are straight: all its
-        values, see `toeplitz.bias_row`, for lengths filled up to whole blocks.
+        values, [1, H|1, Q + K] for lengths filled up to whole blocks; entry n is that of
+        i - j = first + Q - 1 - n. It becomes a grid by copies, and the grid's gradient becomes the
+        row's by a sum: no gather, no scatter.
     tuned:        whether the dense form's gradient is the one for CPUs.
     """
 
@@ -263,7 +278,9 @@ class Layer:
         """
         assert self.straight is not None
         offset_N = self.first + queries - 1 - jnp.arange(queries + keys, dtype=jnp.int32)
-        row_BHN = bias_row(self._bias, self.k.placed, offset_N)
+        query = jax.tree.map(lambda leaf: jnp.zeros((1, 1), leaf.dtype), self.k.placed)
+        key = jax.tree.map(lambda leaf: -offset_N[None].astype(leaf.dtype), self.k.placed)
+        row_BHN = self._bias(query, key)[:, :, 0]
         if self.form == "kernel" and self.causal:
             row_BHN = jnp.where(offset_N[None, None] < 0, -jnp.inf, row_BHN)
         return jnp.where(self.straight, row_BHN, jnp.nan)

@@ -1,9 +1,9 @@
 """A bias of any form inside a kernel: its own function, traced for one query and one key.
 
-What it makes of parameters, or of them and a query, is made outside of the kernel. The rest is done
-there for 8 keys and a block of queries at a time. A value with N entries is an array [N, 8, Q]: each
-equation works on whole vectors, and to move entries costs nothing. A product with parameters is one
-of the matrix unit, by a matrix that has each parameter 8 times on a diagonal.
+What it makes of parameters, or of them and a query, is made outside of the kernel. The rest is
+done there for 8 keys and a block of queries at a time. A value with N entries is an array
+[N, 8, Q]: each equation works on whole vectors, and to move entries costs nothing. A product with
+parameters is one of the matrix unit, by a matrix that has each parameter 8 times on a diagonal.
 """
 
 import dataclasses
@@ -27,15 +27,13 @@ ROWS = 8  # keys at a time: the rows of a TPU's vector
 SAME = "copy", "pcast", "pvary"
 MOVES = "broadcast_in_dim", "concatenate", "reshape", "rev", "slice", "squeeze", "transpose"
 OVER = {"reduce_sum": jnp.sum, "reduce_max": jnp.max, "reduce_min": jnp.min}
-EACH = (
-    "abs add and ceil clamp convert_element_type cos div eq erf exp exp2 floor ge gt integer_pow le "
-    "log log1p logistic lt max min mul ne neg not or pow rem round rsqrt select_n sign sin sqrt "
-    "square stop_gradient sub tanh xor"
-).split()
+EACH = """abs add and ceil clamp convert_element_type cos div eq erf exp exp2 floor ge gt
+integer_pow le log log1p logistic lt max min mul ne neg not or pow rem round rsqrt select_n sign sin
+sqrt square stop_gradient sub tanh"""
 
 
 class Made(NamedTuple):
-    """What kernels read of a bias, each a list of arrays.
+    """What kernels read of a bias, each a list of arrays; or the variables that these are.
 
     whole:   entries made of parameters, each in all places of a vector, [N, 8, LANES].
     weights: matrices of products with parameters, [8 N', 8 N].
@@ -51,10 +49,7 @@ class Made(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TracedBias:
-    """A bias's equations before and inside of kernels, and the variables of what kernels read.
-
-    Those of `read.weights` are results, with the equation and the operand made of parameters.
-    """
+    """A bias's equations before and inside of kernels; `dtype` is that of queries and keys."""
 
     closed: Any
     before: list[Any]
@@ -63,25 +58,21 @@ class TracedBias:
     dtype: Any
 
 
-def trace(bias: Callable, params: Params, q_placed: Placed, k_placed: Placed, dtype):
+def trace(bias: Callable, params: Params, q_placed: Placed, k_placed: Placed, dtype) -> TracedBias:
     """The equations of bias(params, q_placed, k_placed) for one query and one key.
 
-    Args:
-      dtype: of queries and keys, and so of products with parameters.
-
-    Raises:
-      NotImplementedError: an equation that kernels do not have; the message is its name.
+    NotImplementedError: an equation that kernels do not have; the message is its name.
     """
     given = params, *(jax.tree.map(lambda x: x[:1, :1], x) for x in (q_placed, k_placed))
     with compile_for("tpu", target().devices):  # tables are read by products, not by gathers
         closed = jax.make_jaxpr(bias)(*given)
         closed = jax.make_jaxpr(partial(_evaluate, closed))(*jax.tree.leaves(given))
-    # 0: made of parameters; 1: of a query too; 2: a key's, or made inside of a kernel.
-    level = [n for n, x in enumerate(given) for _ in jax.tree.leaves(x)]
-    level = dict(zip(closed.jaxpr.invars, level, strict=True))
+    # 0: made of parameters; 1: of a query too; 2: a key's, or made inside of kernels.
+    levels = [n for n, x in enumerate(given) for _ in jax.tree.leaves(x)]
+    level = dict(zip(closed.jaxpr.invars, levels, strict=True))
     of = lambda v: 0 if isinstance(v, Literal) else level.get(v, 0)
     keys = [v for v in closed.jaxpr.invars if of(v) == 2]
-    traced = TracedBias(closed, [], [], Made({}, {}, {}, dict.fromkeys(keys)), dtype)
+    traced = TracedBias(closed, [], [], Made({}, {}, {}, keys), dtype)
 
     def read(v) -> None:
         if not isinstance(v, Literal) and of(v) < 2:
@@ -90,61 +81,64 @@ def trace(bias: Callable, params: Params, q_placed: Placed, k_placed: Placed, dt
                 raise NotImplementedError("a table of truth values")
 
     for eqn in closed.jaxpr.eqns:
-        found = max(map(of, eqn.invars), default=0)
-        if found == 1 and any(v.aval.dtype == bool for v in eqn.outvars):
-            found = 2
-        level |= dict.fromkeys(eqn.outvars, found)
-        if found < 2:
-            traced.before.append(eqn)
-            continue
-        product = eqn.primitive.name == "dot_general"
-        weighed = next((n for n, v in enumerate(eqn.invars) if product and of(v) == 0), None)
-        _check(eqn, weighed)
-        traced.inside.append(eqn)
-        if weighed is not None:
-            traced.read.weights[eqn.outvars[0]] = eqn, weighed
-        for v in (v for n, v in enumerate(eqn.invars) if n != weighed):
-            read(v)
+        most = max(map(of, eqn.invars), default=0)
+        if most == 1 and any(v.aval.dtype == bool for v in eqn.outvars):
+            most = 2
+        level |= dict.fromkeys(eqn.outvars, most)
+        (traced.inside if most == 2 else traced.before).append(eqn)
+        if most == 2:
+            is_product = eqn.primitive.name == "dot_general"
+            weighed = [n for n, v in enumerate(eqn.invars) if is_product and of(v) == 0]
+            _check(eqn, weighed)
+            for n, v in enumerate(eqn.invars):
+                if n in weighed:
+                    traced.read.weights[eqn.outvars[0]] = eqn, n
+                else:
+                    read(v)
     read(closed.jaxpr.outvars[0])
     return traced
 
 
-def _check(eqn, weighed: int | None) -> None:
+def _check(eqn, weighed: list[int]) -> None:
     """NotImplementedError: kernels do not have this equation, or not in this form.
 
     weighed: the operand of a product that is made of parameters.
     """
     name = eqn.primitive.name
-    relu = name == "custom_jvp_call" and eqn.params["call_jaxpr"].jaxpr.debug_info.func_name
-    if name not in (*SAME, *MOVES, *OVER, *EACH, "dot_general") and relu != "relu":
-        raise NotImplementedError(name)
+    own = eqn.params["call_jaxpr"].jaxpr.debug_info.func_name if "call_jaxpr" in eqn.params else ""
+    if name not in (*SAME, *MOVES, *OVER, *EACH.split(), "dot_general") and own != "relu":
+        raise NotImplementedError(own or name)
     for n, v in enumerate(eqn.invars) if name == "dot_general" else ():
         axes = eqn.params["dimension_numbers"][0][n]
-        alone = math.prod(v.aval.shape) == math.prod(v.aval.shape[a] for a in axes)
-        if n != weighed and not (alone and list(axes) == sorted(axes)):
+        alone = v.aval.size == math.prod(v.aval.shape[a] for a in axes)
+        if n not in weighed and not (alone and list(axes) == sorted(axes)):
             raise NotImplementedError("a product of two matrices")
 
 
-def _evaluate(closed, *given):
+def _evaluate(closed, *given) -> list[Any]:
     """The outputs of a jaxpr, with those inside of it (`jax.jit`) made a part of it."""
     env = _environment(closed, given)
-    for eqn in closed.jaxpr.eqns:
-        name, values = eqn.primitive.name, [_value(env, v) for v in eqn.invars]
-        if name in ("jit", "pjit"):
-            found = _evaluate(eqn.params["jaxpr"], *values)
-        else:
-            found = _bind(eqn, values)
-        env |= zip(eqn.outvars, found, strict=True)
+    inner = lambda eqn, values: _evaluate(eqn.params["jaxpr"], *values)
+    apply = lambda eqn, *given: (inner if eqn.primitive.name in ("jit", "pjit") else _bind)(
+        eqn, *given
+    )
+    _run(closed.jaxpr.eqns, env, apply)
     return [_value(env, v) for v in closed.jaxpr.outvars]
 
 
-def _environment(closed, given) -> dict[Any, Any]:
+def _environment(closed, given: Sequence[Any]) -> dict[Any, Any]:
     variables = [*closed.jaxpr.constvars, *closed.jaxpr.invars]
     return dict(zip(variables, [*closed.consts, *given], strict=True))
 
 
-def _value(env, v):
-    return v.val if isinstance(v, Literal) else env[v]
+def _value(env: dict[Any, Any], v) -> Any:
+    return v.val if isinstance(v, Literal) else env.get(v)
+
+
+def _run(eqns, env: dict[Any, Any], apply: Callable) -> None:
+    """Adds the equations' results to `env`, in order."""
+    for eqn in eqns:
+        env |= zip(eqn.outvars, apply(eqn, [_value(env, v) for v in eqn.invars]), strict=True)
 
 
 def _bind(eqn, values: Sequence[Any]) -> list[Any]:
@@ -159,18 +153,17 @@ def make(bias: TracedBias, params: Params, q_placed: Placed, k_placed: Placed) -
     q_placed, k_placed = jax.lax.stop_gradient((q_placed, k_placed))
     first_q, first_k = jax.tree.map(lambda x: x[0, 0], (q_placed, k_placed))
 
-    def before(q) -> Made:
+    def before(q) -> dict[Any, Any]:
         env = _environment(bias.closed, jax.tree.leaves((params, one(q), one(first_k))))
-        for eqn in bias.before:
-            env |= zip(eqn.outvars, _bind(eqn, [_value(env, v) for v in eqn.invars]), strict=True)
-        weighed = [(_value(env, eqn.invars[n]), eqn, n) for eqn, n in bias.read.weights.values()]
-        whole, q = ([env[v] for v in found] for found in (bias.read.whole, bias.read.q))
-        return Made(whole, [_matrix(*each) for each in weighed], q, None)
+        _run(bias.before, env, _bind)
+        return env
 
-    made, of_q = before(first_q), jax.vmap(jax.vmap(lambda q: before(q).q))(q_placed)
+    env = before(first_q)
+    of_q = jax.vmap(jax.vmap(lambda q: [before(q)[v] for v in bias.read.q]))(q_placed)
+    lanes = lambda x: jnp.broadcast_to(x.reshape(-1, 1, 1), (x.size, ROWS, LANES))
     return Made(
-        [jnp.broadcast_to(x.reshape(-1, 1, 1), (x.size, ROWS, LANES)) for x in made.whole],
-        made.weights,
+        [lanes(env[v]) for v in bias.read.whole],
+        [_matrix(_value(env, eqn.invars[n]), eqn, n) for eqn, n in bias.read.weights.values()],
         [last(x)[:, :, None] for x in of_q],
         [last(x) for x in jax.tree.leaves(k_placed)],
     )
@@ -179,8 +172,7 @@ def make(bias: TracedBias, params: Params, q_placed: Placed, k_placed: Placed) -
 def _matrix(x: jax.Array, eqn, n: int) -> jax.Array:
     """The matrix of a product with parameters x, its operand n, for 8 keys."""
     axes = eqn.params["dimension_numbers"][0][n]
-    x = jnp.moveaxis(x, axes, range(len(axes)))
-    x = x.reshape(math.prod(x.shape[: len(axes)]), -1)
+    x = jnp.moveaxis(x, axes, range(len(axes))).reshape(math.prod(x.shape[a] for a in axes), -1)
     return jnp.kron(x.T, jnp.eye(ROWS, dtype=x.dtype))
 
 
@@ -192,7 +184,7 @@ def fill(bias: TracedBias, made: Made, columns, logits) -> None:
     def rows(at) -> None:
         logits[:, at, :] = _block(bias, columns, at, logits.shape, *_read(made))
 
-    _for_rows(logits, rows, 16)
+    _for_rows(bias, logits, rows)
 
 
 def pull(bias: TracedBias, made: Made, columns, logits, sums) -> None:
@@ -203,7 +195,7 @@ def pull(bias: TracedBias, made: Made, columns, logits, sums) -> None:
         for total, part in zip(sums, floats(back(logits[:, at, :])), strict=True):
             total[...] += part
 
-    _for_rows(logits, rows, 4)
+    _for_rows(bias, logits, rows, 4)
 
 
 def floats(tree: Any) -> list[Any]:
@@ -211,55 +203,53 @@ def floats(tree: Any) -> list[Any]:
     return [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
 
 
-def _for_rows(logits, call: Callable, unroll: int) -> None:
-    """call(rows) for each 8 keys; so many together, of which the compiler interleaves the work."""
+def _for_rows(bias: TracedBias, logits, call: Callable, share: int = 1) -> None:
+    """call(rows) for each 8 keys. A TPU interleaves the instructions of up to 16 / `share` calls."""
     step = lambda n, _: call(pl.ds(pl.multiple_of(n * ROWS, ROWS), ROWS))
-    unroll = unroll if tuned_for_tpu() else 1
+    widest = max((v.aval.size for eqn in bias.inside for v in eqn.outvars), default=1)
+    together = min(16, 512 // widest) // share if tuned_for_tpu() else 1
+    unroll = 1 << max(together.bit_length() - 1, 0)
     jax.lax.fori_loop(0, logits.shape[1] // ROWS, step, None, unroll=unroll)
 
 
 def _read(made: Made):
-    return jax.tree.map(lambda x: x[...], (made.whole, made.weights, made.q))
+    return jax.tree.map(lambda x: x[...], made[:3])
 
 
 def _block(bias: TracedBias, columns, at, shape: tuple, whole, weights, q) -> jax.Array:
     """The bias of 8 keys, [H, 8, Q]."""
-    queries = shape[2]
+    heads, _, queries = shape
     wide = [jnp.concatenate([x] * (queries // LANES), axis=-1) for x in whole]
-    k = [column[at, :] for column in columns]
-    k = [jnp.concatenate([x[None, :, n : n + 1] for n in range(x.shape[1])]) for x in k]
-    env = dict(zip([*bias.read.whole, *bias.read.q, *bias.read.k], [*wide, *q, *k], strict=True))
+    k = [column[at, :][None] for column in columns]
+    k = [jnp.concatenate([x[..., n : n + 1] for n in range(x.shape[2])]) for x in k]
+    read = [*bias.read.whole, *bias.read.q, *bias.read.k]
+    env = dict(zip(read, [*wide, *q, *k], strict=True))
     matrices = dict(zip(bias.read.weights, weights, strict=True))
-    for eqn in bias.inside:
-        blocks = [_entries(env, v) for v in eqn.invars]
-        if (matrix := matrices.get(eqn.outvars[0])) is not None:
-            (x,) = (x for x in blocks if x is not None)
-            x = jnp.broadcast_to(x, (len(x), ROWS, queries)).reshape(-1, queries)
-            found = [_weighed(bias.dtype, matrix, x).reshape(-1, ROWS, queries)]
-        else:
-            found = _apply(eqn, blocks)
-        env |= zip(eqn.outvars, found, strict=True)
-    found = _entries(env, bias.closed.jaxpr.outvars[0])
-    return jnp.broadcast_to(found, (shape[0], ROWS, queries)).astype(jnp.float32)
+
+    def apply(eqn, blocks) -> list[jax.Array]:
+        if (matrix := matrices.get(eqn.outvars[0])) is None:
+            return _apply(eqn, blocks)
+        (x,) = (x for x in blocks if x is not None)
+        x = jnp.broadcast_to(x, (len(x), ROWS, queries)).reshape(-1, queries)
+        return [_weighed(bias.dtype, matrix, x).reshape(-1, ROWS, queries)]
+
+    _run(bias.inside, env, apply)
+    found = _value(env, bias.closed.jaxpr.outvars[0])
+    return jnp.broadcast_to(found, (heads, ROWS, queries)).astype(jnp.float32)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _weighed(dtype, matrix: jax.Array, x: jax.Array) -> jax.Array:
-    """The product, its operands and those of its gradients rounded to the dtype."""
+    """The product; its operands and those of its gradients are rounded to the dtype."""
     return product(matrix.astype(dtype), x, 1, 0)
 
 
 def _weighed_gradients(dtype, kept, g):
-    matrix, x = kept
-    g = g.astype(dtype)
+    g, (matrix, x) = g.astype(dtype), kept
     return product(g, x, 1, 1), product(matrix.astype(dtype), g, 0, 0)
 
 
 _weighed.defvjp(lambda dtype, *given: (_weighed(dtype, *given), given), _weighed_gradients)
-
-
-def _entries(env, v):
-    return jnp.full((1, 1, 1), v.val, v.aval.dtype) if isinstance(v, Literal) else env.get(v)
 
 
 def _apply(eqn, blocks: Sequence[jax.Array]) -> list[jax.Array]:
@@ -276,15 +266,14 @@ def _apply(eqn, blocks: Sequence[jax.Array]) -> list[jax.Array]:
     if name in OVER:
         shape, axes = eqn.invars[0].aval.shape, eqn.params["axes"]
         at = np.moveaxis(np.arange(math.prod(shape)).reshape(shape), axes, range(len(axes)))
-        at = at.reshape(math.prod(shape[a] for a in axes), -1)
         x = _picked(blocks[0], at.ravel())
-        return [OVER[name](x.reshape(*at.shape, *x.shape[1:]), axis=0)]
-    shape = jnp.broadcast_shapes(*(x.shape for x in blocks))
+        return [OVER[name](x.reshape(-1, eqn.outvars[0].aval.size, *x.shape[1:]), axis=0)]
+    shape = jnp.broadcast_shapes(*(jnp.shape(x) for x in blocks))
     return _bind(eqn, [jnp.broadcast_to(x, shape) for x in blocks])
 
 
 def _moved(eqn, blocks: Sequence[jax.Array]) -> jax.Array:
-    """The entries as the equation moves their numbers."""
+    """The entries, as the equation moves their numbers."""
     ends = np.cumsum([v.aval.size for v in eqn.invars])
     numbers = [
         np.arange(end - v.aval.size, end, dtype=np.int32).reshape(v.aval.shape)

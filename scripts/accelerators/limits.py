@@ -96,10 +96,11 @@ def _all_reduce(found: Mapping[str, Any]) -> float:
 RELATIVE = ("t5", "alibi", "kerple_log")
 LIMITS = [
     Limit("T x T arrays, blockwise and kernel", 0, _squares),
-    Limit("bundles of the kernel forward, relative bias", 1780, _kernel(RELATIVE, "forward", 0, 1)),
-    Limit("bundles of the kernel forward, traced bias", 2400, _kernel(("fire",), "forward", 0, 1)),
-    Limit("bundles of the kernel backward, relative bias", 3550, _kernel(RELATIVE, "backward", 1, 3)),
-    Limit("bundles of the kernel backward, traced bias", 3550, _kernel(("fire",), "backward", 1, 3)),
+    *[
+        Limit(f"bundles of the kernel {way}, {bias} bias", most, _kernel(names, way, *which))
+        for bias, names, forward in (("relative", RELATIVE, 1780), ("traced", ("fire",), 2400))
+        for way, most, which in (("forward", forward, (0, 1)), ("backward", 3550, (1, 3)))
+    ],
     *[
         Limit(f"{what}, kernel {way}, {LONG:,} tokens", most, of, "MB", 1e6)
         for way, most in (("forward", 1.0e9), ("backward", 1.8e9))

@@ -61,7 +61,8 @@ CHOICES = f"""## What `form="auto"` chooses
 | one TPU, or each of several inside of `jax.shard_map` | more | kernel, if it takes the method, else blockwise |
 | several TPUs otherwise, a GPU | more | blockwise |
 
-A method whose scores read other keys is always dense. `form="dense"`, `"blockwise"` or `"kernel"`
+The kernel takes every method but those that read content, of which it takes `fox`. A method whose
+scores read other keys is always dense. `form="dense"`, `"blockwise"` or `"kernel"`
 makes `frame` take that form, or refuse it in one line. On a GPU neither cuDNN's attention nor a
 kernel of our own is used.
 """  # noqa: E501
