@@ -2,8 +2,8 @@
 
 A query sees the keys of its own segment (0 is padding, which nobody sees) with an index up to its
 own if attention is causal. Keys it does not see contribute exactly 0, if they and their values are
-finite; a query that sees none gives exactly 0. NaN, by which a method refuses a position, may spoil the whole
-row. Logits and softmax are float32 or wider.
+finite; a query that sees none gives exactly 0. NaN, by which a method refuses a position, may spoil
+the whole row. Logits and softmax are float32 or wider.
 """
 
 import jax

@@ -258,9 +258,9 @@ def _kernel_refuses(
 
     for n in range(dims.layers):
         one, *given = at_layer(encoding, n, params, q.placed, k.placed)
-        if (bias := one.bias) is not None and not (one.relative and counted):
+        if one.bias is not None and not (one.relative and counted):
             try:
-                trace(lambda *given, bias=bias: bias(*given, dims), *given, jnp.float32)
+                trace(one.bias, dims, jnp.float32, *given)
             except NotImplementedError as missing:
                 return f"a bias that uses {missing}"
     return ""

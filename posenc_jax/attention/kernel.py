@@ -58,10 +58,9 @@ def _kernel(plan: Plan, q_BQHC, k_BKHC, v_BKHC, learned, params, q: Tokens, k: T
     row_BHN, _, fade_BHK, sink_H = learned
     bias, made, of_pair = None, None, plan.encoding.bias
     if of_pair is not None and params is not None:
-        of = lambda *given: of_pair(*given, plan.dims)
-        given = params, *(jax.tree.map(lambda x: fill(x, plan.keys), t.placed) for t in (q, k))
-        bias = traced_bias.trace(of, *given, q_BQHC.dtype)
-        made = traced_bias.make(bias, *given)
+        placed = jax.tree.map(lambda x: fill(x, plan.keys), (q.placed, k.placed))
+        bias = traced_bias.trace(of_pair, plan.dims, q_BQHC.dtype, params, *placed)
+        made = traced_bias.make(bias, params, *placed)
     spans, q_seen, k_seen = _spans(plan, q, k)
     turned = lambda x: fill(x, plan.queries).transpose(0, 2, 3, 1)
     row = row_BHN
@@ -178,7 +177,10 @@ def _made_gradient(found: list[jax.Array], made: Made | None) -> Made | None:
     rest = iter(found)
     of = lambda x: sum_to(next(rest), x if x.ndim == 4 else x[None]).reshape(x.shape)
     gradient = lambda some: [of(x) if floats(x) else None for x in some]
-    return made and Made(*map(gradient, made[:3]), [None] * len(made.k))
+    if made is None:
+        return None
+    d_whole, d_weights, d_q = map(gradient, made[:3])
+    return Made(d_whole, d_weights, d_q, [None] * len(made.k))
 
 
 def _array(given: Given, shape: tuple, dtype) -> jax.ShapeDtypeStruct:
@@ -231,10 +233,10 @@ class Grid(NamedTuple):
         batch, heads, _, queries = self.given.q.shape
         sizes = queries // plan.queries, self.given.k.shape[3] // plan.keys
         sizes = sizes[::-1] if self.keys_first else sizes
-        grid, parallel, scalars = (batch, heads, *sizes), 2, len(self.spans)
+        grid, scalars = (batch, heads, *sizes), len(self.spans)
         specs, room = [spec for _, spec in outputs], []
         if made is not None:
-            grid, parallel, specs = (batch, *sizes, heads), 1, [*map(self._of_all_heads, specs)]
+            grid, specs = (batch, *sizes, heads), [*map(self._of_all_heads, specs)]
             scratch = [(heads, *shape) for shape in scratch]
             room = [pltpu.VMEM((plan.keys, x.shape[1]), x.dtype) for x in made.k]
             room.append(pltpu.VMEM((heads, plan.keys, plan.queries), jnp.float32))
@@ -248,7 +250,7 @@ class Grid(NamedTuple):
                 return body(plan, found, i, j, given, *refs)
             sums = [refs.pop(len(outputs)) for _ in of_bias]
             used, block = kernel_blocks.meet(found, i, j), (given.made, refs[own:-1], refs[-1])
-            pl.when(used & (h == 0))(lambda: traced_bias.fill(bias, *block))
+            pl.when(used & (h == 0))(partial(traced_bias.fill, bias, *block))
             given = given._replace(bias=refs[-1].at[h])
             body(plan, found, i, j, given, *(ref.at[h] for ref in refs[:own]))
             for n, total in enumerate(sums):
@@ -256,7 +258,7 @@ class Grid(NamedTuple):
                 clear = partial(total.__setitem__, ..., jnp.zeros(total.shape, total.dtype))
                 pl.when((j == 0) & (h == 0) & (every | (i == 0)))(clear)
             if sums:
-                pl.when(used & (h == heads - 1))(lambda: traced_bias.pull(bias, *block, sums))
+                pl.when(used & (h == heads - 1))(partial(traced_bias.pull, bias, *block, sums))
 
         return pl.pallas_call(
             run,
@@ -269,7 +271,12 @@ class Grid(NamedTuple):
                 scratch_shapes=[*(pltpu.VMEM(shape, jnp.float32) for shape in scratch), *room],
             ),
             compiler_params=pltpu.CompilerParams(
-                dimension_semantics=["parallel"] * parallel + ["arbitrary"] * (4 - parallel),
+                dimension_semantics=(
+                    "parallel",
+                    "parallel" if bias is None else "arbitrary",
+                    "arbitrary",
+                    "arbitrary",
+                ),
                 vmem_limit_bytes=MEMORY,
             ),
             interpret=not tuned_for_tpu(),
@@ -281,22 +288,22 @@ class Grid(NamedTuple):
         return (b, *step) if self.bias is None else (b, step[2], *step[:2])
 
     def _of_all_heads(self, spec: pl.BlockSpec) -> pl.BlockSpec:
-        shape = None, self.given.q.shape[1], *spec.block_shape[2:]
-        index = lambda *step: (lambda b, _, *rest: (b, 0, *rest))(*spec.index_map(*step))
-        return pl.BlockSpec(shape, index)
+        assert spec.block_shape is not None
+        shape, index = (None, self.given.q.shape[1], *spec.block_shape[2:]), spec.index_map
+        assert index is not None
+        return pl.BlockSpec(shape, lambda *step: (index(*step)[0], 0, *index(*step)[2:]))
 
     def of_bias(self) -> Outputs:
         """Outputs for the gradients of what a traced bias reads, of each row of the batch."""
         rows, outputs = len(self.given.q), []
         for x in floats(self.given.made[:3] if self.given.made else ()):
-            shape, last, moves = (rows, *x.shape), x.shape[-1], 0
-            if x.ndim == 4:  # of each query
-                shape, last, moves = (rows, *x.shape[1:]), self.plan.queries, 1
-            spec = pl.BlockSpec(
-                (None, *shape[1:-1], last),
-                lambda b, i, *_, n=len(shape) - 2, moves=moves: (b, *[0] * n, moves * i),
-            )
-            outputs.append((_array(self.given, shape, x.dtype), spec))
+            whole = x.ndim < 4  # else it is an entry of each query
+            shape = rows, *(x.shape if whole else x.shape[1:])
+            block = None, *shape[1:-1], shape[-1] if whole else self.plan.queries
+            index = lambda b, i, *_, at=shape[1:-1], whole=whole: (
+                b, *(0 for _ in at), 0 if whole else i
+            )  # fmt: skip
+            outputs.append((_array(self.given, shape, x.dtype), pl.BlockSpec(block, index)))
         return outputs
 
     def specs(self) -> Given:

@@ -65,8 +65,10 @@ def straight(layout: Layout) -> jax.Array:
     last_BT = jnp.pad(seen_BT, ((0, 0), (1, 0)), constant_values=-1)[:, :-1]
     at_last = lambda x: jnp.take_along_axis(x, jnp.maximum(last_BT, 0), axis=1)
     same_BT = real_BT & (last_BT >= 0) & (at_last(layout.segment_BT) == layout.segment_BT)
-    ordered = jnp.all(layout.index_BT - column_T[None] == layout.index_BT[:, :1])
-    return ordered & jnp.all(~same_BT | (at_last(lag_BT) == lag_BT))
+    ahead_BT = layout.index_BT - column_T[None]
+    most_B1 = ahead_BT.max(axis=1, keepdims=True, initial=-(2**31), where=real_BT)
+    in_order_BT = ~real_BT | (ahead_BT == most_B1)
+    return jnp.all(in_order_BT & (~same_BT | (at_last(lag_BT) == lag_BT)))
 
 
 def _count(q: Tokens, k: Tokens, causal: bool, mask: bool) -> jax.Array:

@@ -20,7 +20,7 @@ from jax.extend.core import Literal
 
 from posenc_jax.attention.kernel_blocks import product
 from posenc_jax.attention.layers import LANES
-from posenc_jax.encoding import Params, Placed
+from posenc_jax.encoding import Bias, Dims, Params, Placed
 from posenc_jax.tuning import compile_for, target, tuned_for_tpu
 
 ROWS = 8  # keys at a time: the rows of a TPU's vector
@@ -58,14 +58,14 @@ class TracedBias:
     dtype: Any
 
 
-def trace(bias: Callable, params: Params, q_placed: Placed, k_placed: Placed, dtype) -> TracedBias:
-    """The equations of bias(params, q_placed, k_placed) for one query and one key.
+def trace(bias: Bias, dims: Dims, dtype, params: Params, q_placed, k_placed) -> TracedBias:
+    """The equations of the bias for one query and one key.
 
     NotImplementedError: an equation that kernels do not have; the message is its name.
     """
     given = params, *(jax.tree.map(lambda x: x[:1, :1], x) for x in (q_placed, k_placed))
     with compile_for("tpu", target().devices):  # tables are read by products, not by gathers
-        closed = jax.make_jaxpr(bias)(*given)
+        closed = jax.make_jaxpr(lambda params, q, k: bias(params, q, k, dims))(*given)
         closed = jax.make_jaxpr(partial(_evaluate, closed))(*jax.tree.leaves(given))
     # 0: made of parameters; 1: of a query too; 2: a key's, or made inside of kernels.
     levels = [n for n, x in enumerate(given) for _ in jax.tree.leaves(x)]
@@ -204,7 +204,7 @@ def floats(tree: Any) -> list[Any]:
 
 
 def _for_rows(bias: TracedBias, logits, call: Callable, share: int = 1) -> None:
-    """call(rows) for each 8 keys. A TPU interleaves the instructions of up to 16 / `share` calls."""
+    """call(rows) for each 8 keys; a TPU interleaves the instructions of up to 16 / `share`."""
     step = lambda n, _: call(pl.ds(pl.multiple_of(n * ROWS, ROWS), ROWS))
     widest = max((v.aval.size for eqn in bias.inside for v in eqn.outvars), default=1)
     together = min(16, 512 // widest) // share if tuned_for_tpu() else 1
@@ -231,7 +231,8 @@ def _block(bias: TracedBias, columns, at, shape: tuple, whole, weights, q) -> ja
             return _apply(eqn, blocks)
         (x,) = (x for x in blocks if x is not None)
         x = jnp.broadcast_to(x, (len(x), ROWS, queries)).reshape(-1, queries)
-        return [_weighed(bias.dtype, matrix, x).reshape(-1, ROWS, queries)]
+        found: jax.Array = _weighed(bias.dtype, matrix, x)
+        return [found.reshape(-1, ROWS, queries)]
 
     _run(bias.inside, env, apply)
     found = _value(env, bias.closed.jaxpr.outvars[0])
@@ -259,6 +260,9 @@ def _apply(eqn, blocks: Sequence[jax.Array]) -> list[jax.Array]:
         return list(blocks)
     if name in MOVES:
         return [_moved(eqn, blocks)]
+    if name == "sign":  # JAX lowers it only where the TPU is at hand
+        x = jax.lax.stop_gradient(blocks[0])
+        return [jnp.where(x > 0, jnp.ones_like(x), jnp.where(x < 0, -jnp.ones_like(x), x))]
     if name == "custom_jvp_call":
         return [jax.nn.relu(*blocks)]
     if name == "dot_general":
