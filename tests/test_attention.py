@@ -172,7 +172,7 @@ def test_straight_sees_a_gap_behind_padding():
     assert straight(layout(SEGMENT))
     assert straight(layout(segment_BT, pos_BT=jnp.array([[0, 1, 0, 0, 4]])))
     assert not straight(layout(segment_BT, pos_BT=jnp.array([[0, 1, 0, 0, 2]])))
-    turned = layout(segment_BT, start=3)
+    turned = layout(SEGMENT, start=3)
     assert straight(turned)
     assert not straight(turned.replace(index_BT=turned.index_BT[:, ::-1])), "storage not in order"
 

@@ -12,6 +12,7 @@ import pytest
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from posenc_jax import CATALOG, Dims, attend, frame, full, layout, make
+from posenc_jax.tuning import compile_for
 from tests.catalogue import encoding_of, gap, in_blocks, stir, whole
 
 DIMS = Dims(model=16, heads=2, head=8, layers=2)
@@ -300,6 +301,16 @@ def test_rows_on_two_devices(name, form):
     shapes = jax.tree.map(lambda leaf: put(leaf, PartitionSpec()), shapes)
     with jax.sharding.use_abstract_mesh(mesh):
         jax.eval_shape(jax.jit(jax.value_and_grad(loss, argnums=(0, 1))), shapes, put(x, ROWS))
+
+
+@pytest.mark.parametrize("name", ["t5", "fire", "fox"])
+def test_a_kernel_on_each_of_two_tpus(name):
+    """Traced with gradients, with JAX's checks of which arrays differ by device."""
+    loss, shapes = loss_of(name, "kernel")
+    x = jax.ShapeDtypeStruct((4, 12, DIMS.model), jnp.float32)
+    with compile_for("tpu"):
+        _, (slopes, _) = jax.eval_shape(in_shard_map(loss)(MESH[AxisType.Auto]), shapes, x)
+    assert jax.tree.map(jnp.shape, slopes) == jax.tree.map(jnp.shape, shapes)
 
 
 def test_carries_of_another_type_are_found(monkeypatch):

@@ -143,6 +143,7 @@ TRACED = {
     "sandwich": {"channels": 8, "first": 1},
     "window": {"distance": 30, "first": 2},
     "swin_2d": {"window": 3},
+    "irope": {"every": 4, "floor": 8, "chunk": 10},
     "fire+fox": {"hidden": 4, "threshold": 16.0},
 }
 
@@ -177,6 +178,17 @@ def test_a_bias_that_a_kernel_cannot_make_is_refused_by_what_it_uses():
     with pytest.raises(ValueError, match="form: 'kernel' does not take a bias that uses gather"):
         frame_of("kernel")
     assert frame_of("blockwise").alike.form == "blockwise", "control"
+
+
+def test_blocks_of_many_heads_are_smaller_where_a_bias_is_made_for_all_at_once():
+    sides = {}
+    for heads, name in ((16, "fire"), (64, "fire"), (64, "t5")):
+        dims = Dims(model=heads, heads=heads, head=1, layers=1)
+        encoding = make(name)
+        made = jax.eval_shape(lambda e=encoding, d=dims: e.init(jax.random.key(0), d))
+        of = lambda p, e=encoding, d=dims: frame(e, p, full(1, 1024), d, form="kernel").layer(0)
+        sides[heads, name] = jax.eval_shape(of, made).blocks()[0]
+    assert sides == {(16, "fire"): 512, (64, "fire"): 256, (64, "t5"): 512}
 
 
 def test_other_dtypes_are_refused():
