@@ -256,8 +256,8 @@ def _kernel_refuses(
         return ""
     from posenc_jax.attention.traced_bias import trace  # here, because Pallas takes long to import
 
-    for n in range(dims.layers):
-        one, *given = at_layer(encoding, n, params, q.placed, k.placed)
+    layers = (at_layer(encoding, n, params, q.placed, k.placed) for n in range(dims.layers))
+    for one, *given in {id(layer[0]): layer for layer in layers}.values():
         if one.bias is not None and not (one.relative and counted):
             try:
                 trace(one.bias, dims, jnp.float32, *given)

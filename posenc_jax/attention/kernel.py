@@ -241,6 +241,7 @@ class Grid(NamedTuple):
             room = [pltpu.VMEM((plan.keys, x.shape[1]), x.dtype) for x in made.k]
             room.append(pltpu.VMEM((heads, plan.keys, plan.queries), jnp.float32))
         own, of_queries = len(outputs) + len(scratch), len(floats(made.q)) if made else 0
+        each = "parallel" if bias is None else "arbitrary"
 
         def run(*refs):
             found, given, refs = Spans(*refs[:scalars]), refs[scalars], [*refs[scalars + 1 :]]
@@ -271,12 +272,7 @@ class Grid(NamedTuple):
                 scratch_shapes=[*(pltpu.VMEM(shape, jnp.float32) for shape in scratch), *room],
             ),
             compiler_params=pltpu.CompilerParams(
-                dimension_semantics=(
-                    "parallel",
-                    "parallel" if bias is None else "arbitrary",
-                    "arbitrary",
-                    "arbitrary",
-                ),
+                dimension_semantics=("parallel", each, "arbitrary", "arbitrary"),
                 vmem_limit_bytes=MEMORY,
             ),
             interpret=not tuned_for_tpu(),
