@@ -51,15 +51,15 @@ def _each(starts: str, ends: str, value: Callable[[Mapping[str, Any]], float | N
     return of
 
 
-def _kernel(names: Sequence[str], way: str, first: int, last: int):
-    """As `_each`: bundles of the kernels `first` to `last` of a program, for a whole block."""
+def _kernel(names: Sequence[str], way: str, first: int, last: int, mask: str):
+    """As `_each`: bundles of the kernels `first` to `last` of a program, for a block."""
 
     def of(programs: Programs):
         for name in names:
             program = f"attention/{name}/kernel/{way}"
             if program in programs:
                 sizes = list(programs[program]["bundles"]["kernels"].values())[first:last]
-                yield program.removeprefix("attention/"), sum(size[0] for size in sizes)
+                yield program.removeprefix("attention/"), sum(size[bool(mask)] for size in sizes)
 
     return of
 
@@ -97,9 +97,10 @@ RELATIVE = ("t5", "alibi", "kerple_log")
 LIMITS = [
     Limit("T x T arrays, blockwise and kernel", 0, _squares),
     *[
-        Limit(f"bundles of the kernel {way}, {bias} bias", most, _kernel(names, way, *which))
+        Limit(f"bundles, kernel {way}, {bias} bias{mask}", most, _kernel(names, way, *which, mask))
         for bias, names, forward in (("relative", RELATIVE, 1780), ("traced", ("fire",), 2400))
         for way, most, which in (("forward", forward, (0, 1)), ("backward", 3550, (1, 3)))
+        for mask in ("", ", a block with a mask")
     ],
     *[
         Limit(f"{what}, kernel {way}, {LONG:,} tokens", most, of, "MB", 1e6)

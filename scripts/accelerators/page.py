@@ -47,9 +47,8 @@ Reading is the forward pass and the loss of a released model in bfloat16 on one 
 its trained length, with blockwise attention: pythia-70m on one chip, Llama-2-7b spread over four.
 """
 LIMITS = """What is asked of these programs, and the largest number that was measured. It says
-nothing of programs that were not compiled. Bundles are those of a block without a mask.
-deberta's program has loops, whose bytes the compiler does not count. A step that does not fit in
-the chip's 16 GB does not compile.
+nothing of programs that were not compiled. deberta's program has loops, whose bytes the compiler
+does not count. A step that does not fit in the chip's 16 GB does not compile.
 """
 CHOICES = f"""## What `form="auto"` chooses
 
