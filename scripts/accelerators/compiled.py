@@ -150,17 +150,19 @@ def by_loop(found: list[Instruction], counts: Mapping[str, int]) -> dict[str, An
 
 def loops(listing: str) -> int:
     """Returns the bundles of a kernel's loops times their passes, which count up from 0."""
-    found: list[list[str]] = [[]]
+    bodies, inside = [], False
     for line in listing.splitlines():
         if bundle := BUNDLE.match(line):
-            if bundle[2].count(">") > 1 or (found[-1] and line.endswith("{}")):
-                found[-1].append(line)
-            elif found[-1]:
-                found.append([])
+            inside = bundle[2].count(">") > 1 or (inside and line.endswith("{}"))
+            if inside and "LB:" in line:
+                bodies.append([])
+            if inside:
+                bodies[-1].append(line)
     total = 0
-    for body in filter(None, found):
-        (counter, end) = EXIT.findall("\n".join(body))[-1]
-        step = re.findall(rf"%{counter}_\w+ = sadd\.s32 (\d+),", "\n".join(body))[-1]
+    for body in bodies:
+        text = "\n".join(body)
+        (counter, end), *_ = EXIT.findall(text)
+        step, *_ = re.findall(rf"%{counter}_\w+ = sadd\.s32 (\d+),", text)
         total += len(body) * int(end) // int(step)
     return total
 
