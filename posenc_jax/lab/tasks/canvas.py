@@ -11,7 +11,7 @@ is the number of patches along a side of the canvas; in `draw` a patch is one pi
 stands at a random place on whole patches. Its third is that among the places where it fits. In
 `which` no column of patches has ink of both; patches with ink count, and each is one of the sets of
 its pixels, none of them in the right picture. A pixel is 1 from half of the largest value on. In
-`draw` a token has the place of the pixel that comes next, and a pixel is one byte of the metric.
+`draw` a token has the place of the pixel that comes next.
 """
 
 from typing import Any, Literal
@@ -50,7 +50,7 @@ METRICS: dict[Question, Metric] = {
     "what": "accuracy",
     "where": "accuracy",
     "which": "token_accuracy",
-    "draw": "bits_per_byte",
+    "draw": "bits_per_pixel",
 }
 MOST_SETS = 2**9  # of the pixels of a patch
 INK = SYMBOL  # the token of a pixel that is 0; then 1, then the labels
