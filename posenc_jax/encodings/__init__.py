@@ -34,8 +34,7 @@ from posenc_jax.encodings import (
     rotary_vision,
     temperature,
 )
-from posenc_jax.encodings.card import Card
-from posenc_jax.encodings.describe import facts, option_lines, summary
+from posenc_jax.encodings.card import Card, facts, option_lines, summary
 from posenc_jax.options import FieldError, choices_for
 
 INPUT = absolute, absolute_2d, graphs

@@ -12,8 +12,7 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import input_codes as codes
-from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import Count, Positive, Several, require
+from posenc_jax.encodings.card import Count, Positive, Several, method, require
 from posenc_jax.encodings.input_codes import Beyond, How, Spacing
 from posenc_jax.encodings.rotation import Pairing, angles
 

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import input_codes as codes
-from posenc_jax.encodings.card import Edge, method
-from posenc_jax.encodings.checks import Count, Positive
+from posenc_jax.encodings.card import Count, Edge, Positive, method
 from posenc_jax.encodings.input_codes import How
 from posenc_jax.encodings.rotation import Pairing
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from posenc_jax.combinators import each_layer
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.checks import with_axes
+from posenc_jax.encodings.card import with_axes
 
 
 def offsets(q_placed, k_placed, axes: int = 1) -> jax.Array:

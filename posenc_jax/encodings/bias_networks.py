@@ -12,8 +12,7 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.bias import layered, offsets, per_head
-from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import Count, Positive, Several
+from posenc_jax.encodings.card import Count, Positive, Several, method
 
 
 def network(params, *x_BQK: jax.Array) -> jax.Array:

@@ -8,8 +8,7 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing
-from posenc_jax.encodings.card import ANYWHERE, Edge, Range, method
-from posenc_jax.encodings.checks import Count, require
+from posenc_jax.encodings.card import ANYWHERE, Count, Edge, Range, method, require
 from posenc_jax.tuning import look_up
 
 

@@ -10,8 +10,7 @@ import numpy as np
 from posenc_jax.combinators import chain, per_layer
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.bias_formulas import window as windowed
-from posenc_jax.encodings.card import Range, method
-from posenc_jax.encodings.checks import Positive, Several, require, with_axes
+from posenc_jax.encodings.card import Positive, Range, Several, method, require, with_axes
 from posenc_jax.encodings.rotary import rope
 from posenc_jax.encodings.rotary_scaling import pi, yarn
 from posenc_jax.encodings.rotation import Pairing

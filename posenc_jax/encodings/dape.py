@@ -10,8 +10,7 @@ from posenc_jax.combinators import pick_layer
 from posenc_jax.encoding import Dims, Encoding, Walk, at_layer
 from posenc_jax.encodings.bias_formulas import alibi, kerple_log
 from posenc_jax.encodings.bias_networks import fire
-from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import Count, require
+from posenc_jax.encodings.card import Count, method, require
 from posenc_jax.tuning import barrier
 
 BIASES = {"alibi": alibi, "kerple_log": kerple_log, "fire": fire}

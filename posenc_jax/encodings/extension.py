@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import (
+from posenc_jax.encodings.card import (
     Count,
     Factor,
     NotNegative,
     Positive,
     Several,
     Whole,
+    method,
     require,
 )
 from posenc_jax.encodings.rotary_scaling import (

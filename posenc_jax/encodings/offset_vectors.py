@@ -10,8 +10,7 @@ import numpy as np
 from posenc_jax.dtypes import widest
 from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing
-from posenc_jax.encodings.card import ANYWHERE, Edge, Range, method
-from posenc_jax.encodings.checks import Bound, Count, require
+from posenc_jax.encodings.card import ANYWHERE, Bound, Count, Edge, Range, method, require
 from posenc_jax.encodings.gated import of_input
 from posenc_jax.tuning import look_up_each
 

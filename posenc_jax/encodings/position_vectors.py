@@ -14,8 +14,7 @@ from posenc_jax.combinators import pick_layer
 from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings import input_codes as codes
 from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing
-from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import Count, require
+from posenc_jax.encodings.card import Count, method, require
 from posenc_jax.encodings.input_codes import Beyond
 from posenc_jax.tuning import look_up, look_up_each
 

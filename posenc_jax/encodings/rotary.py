@@ -9,8 +9,7 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding, Extent
 from posenc_jax.encodings import rotation
-from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import Count, Positive, require, with_axes
+from posenc_jax.encodings.card import Count, Positive, method, require, with_axes
 from posenc_jax.encodings.rotation import Pairing, Turn
 from posenc_jax.options import FieldError
 
@@ -163,8 +162,8 @@ def xpos(base: Positive = 10_000.0, pairing: Pairing = "half", span: Positive = 
     def place(key, layout):
         pos_BT = with_axes(layout.pos_BT)
         real_BT, at_BT = layout.segment_BT > 0, jnp.floor(pos_BT).astype(pos_BT.dtype)
-        within = lambda pick, ends: 0 * at_BT + pick(
-            at_BT, axis=1, keepdims=True, where=real_BT, initial=ends(at_BT)
+        within = lambda pick, ends: (
+            0 * at_BT + pick(at_BT, axis=1, keepdims=True, where=real_BT, initial=ends(at_BT))
         )
         return pos_BT, Extent(within(jnp.min, jnp.max), within(jnp.max, jnp.min))
 

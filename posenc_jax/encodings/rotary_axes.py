@@ -13,8 +13,7 @@ import numpy as np
 
 from posenc_jax.combinators import each_layer
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import Count, Positive, require, three, with_axes
+from posenc_jax.encodings.card import Count, Positive, method, require, three, with_axes
 from posenc_jax.encodings.rotation import Pairing, Turn, angles, ladder, rotary, turns
 from posenc_jax.options import FieldError
 

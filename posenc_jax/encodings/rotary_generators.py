@@ -12,8 +12,7 @@ import numpy as np
 from posenc_jax.combinators import each_layer
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import rotation
-from posenc_jax.encodings.card import Range, method
-from posenc_jax.encodings.checks import Count, Positive, Several, require, with_axes
+from posenc_jax.encodings.card import Count, Positive, Range, Several, method, require, with_axes
 from posenc_jax.encodings.rotary_axes import crossed, turns_2d
 from posenc_jax.encodings.rotation import Turn, turn
 from posenc_jax.tuning import each_times, exponentials

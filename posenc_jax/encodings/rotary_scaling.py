@@ -15,8 +15,15 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import rotation
-from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import Count, Factor, NotNegative, Positive, require, with_axes
+from posenc_jax.encodings.card import (
+    Count,
+    Factor,
+    NotNegative,
+    Positive,
+    method,
+    require,
+    with_axes,
+)
 from posenc_jax.encodings.positions import drawn
 from posenc_jax.encodings.positions_augmented import each, sequence_keys
 from posenc_jax.encodings.rotation import TURN, Pairing, Turn

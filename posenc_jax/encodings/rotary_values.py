@@ -4,8 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import Count
+from posenc_jax.encodings.card import Count, method
 from posenc_jax.encodings.rotary_axes import angles_by_axis, check_quarters, split_axes
 from posenc_jax.encodings.rotation import TURN, Pairing, check_width, ladder, rotary, turn, turns
 from posenc_jax.options import FieldError

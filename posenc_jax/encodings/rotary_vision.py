@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import Count, Factor, Positive, Whole, require, three
+from posenc_jax.encodings.card import Count, Factor, Positive, Whole, method, require, three
 from posenc_jax.encodings.positions_augmented import each, sequence_keys
 from posenc_jax.encodings.rotary_axes import (
     angles_by_axis,

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.checks import require, with_axes
+from posenc_jax.encodings.card import require, with_axes
 from posenc_jax.options import FieldError
 
 Pairing = Literal["half", "interleaved"]

@@ -5,8 +5,7 @@ import numpy as np
 
 from posenc_jax.combinators import each_layer
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import Several
+from posenc_jax.encodings.card import Several, method
 
 
 @method(
