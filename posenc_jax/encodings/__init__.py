@@ -7,7 +7,6 @@ from posenc_jax.combinators import chain
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import (
     absolute,
-    absolute_2d,
     bias_formulas,
     bias_networks,
     bias_tables,
@@ -30,17 +29,15 @@ from posenc_jax.encodings import (
     rotary_fourier_polar,
     rotary_generators,
     rotary_scaling,
-    rotary_values,
     rotary_vision,
-    temperature,
 )
 from posenc_jax.encodings.card import Card, facts, option_lines, summary
 from posenc_jax.options import FieldError, choices_for
 
-INPUT = absolute, absolute_2d, graphs
+INPUT = absolute, graphs
 POSITIONS = positions, positions_augmented
-TURNS = rotary, rotary_axes, rotary_values, rotary_vision, rotary_fourier_polar, rotary_generators
-EXTENSION = rotary_scaling, extension, rotary_by_distance, temperature
+TURNS = rotary, rotary_axes, rotary_vision, rotary_fourier_polar, rotary_generators
+EXTENSION = rotary_scaling, extension, rotary_by_distance
 BIASES = bias_tables, bias_formulas, bias_networks
 CONTENT = position_vectors, offset_vectors, rotary_by_content, grape, dape, gated, path
 

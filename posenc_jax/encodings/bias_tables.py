@@ -12,8 +12,8 @@ from posenc_jax.encodings.card import ANYWHERE, Count, Edge, Range, method, requ
 from posenc_jax.tuning import look_up
 
 
-def _look_up(table_RH, row_BQK, offset_BQK) -> jax.Array:
-    return refusing(look_up(table_RH.astype(float), row_BQK), offset_BQK[:, None])
+def _look_up(table_RH, row_BQK, offset, most=np.inf) -> jax.Array:
+    return refusing(look_up(table_RH.astype(float), row_BQK), offset, most)
 
 
 @method(
@@ -132,6 +132,7 @@ def swin_2d(window: Count = 7, beyond: Edge = "clamp", shared: bool = False) -> 
       shared: one table for all layers; as in the paper, each layer has its own by default.
     """
     last = window - 1
+    most = last if beyond == "error" else np.inf
 
     def init(key, dims):
         shape = (2 * window - 1, 2 * window - 1, dims.heads)
@@ -142,10 +143,6 @@ def swin_2d(window: Count = 7, beyond: Edge = "clamp", shared: bool = False) -> 
         row_BQK2 = clipped_row(offset_BQK2, last)
         table_RH = params["table"].reshape(-1, params["table"].shape[-1])
         flat_BQK = row_BQK2[..., 0] * (2 * window - 1) + row_BQK2[..., 1]
-        found = _look_up(table_RH, flat_BQK, offset_BQK2.sum(-1))
-        if beyond == "clamp":
-            return found
-        outside_BQK = (jnp.abs(offset_BQK2) > last).any(-1)
-        return jnp.where(outside_BQK[:, None], jnp.nan, found)
+        return _look_up(table_RH, flat_BQK, offset_BQK2, most)
 
     return layered(Encoding(init=init, bias=bias, relative=True), shared)

@@ -36,6 +36,11 @@ def angles_by_axis(pos_A: Sequence[jax.Array], freq_F: np.ndarray, axis_F: np.nd
     return jnp.concatenate(found, axis=-1)[..., np.argsort(np.concatenate(rows_A))]
 
 
+def turns_by_axis(pos_A: Sequence[jax.Array], freq_F: np.ndarray, axis_F: np.ndarray) -> Turn:
+    """The table of `angles_by_axis`."""
+    return turns(angles_by_axis(pos_A, freq_F, axis_F))
+
+
 def turns_2d(pos_BTA: jax.Array, freq_AHF: jax.Array) -> Turn:
     """The table of angles row * frequency + column * frequency, [B, T, H, F]."""
     pairs = zip(split_axes(pos_BTA, 2), freq_AHF, strict=True)
@@ -75,7 +80,7 @@ def axial(base: Positive = 100.0, pairing: Pairing = "half", bands: Bands = "sam
 
     def table(params, pos_BTA, dims):
         freq_F, axis_F = frequencies(dims.head), np.repeat((0, 1), dims.head // 4)
-        return turns(angles_by_axis(split_axes(pos_BTA, 2), freq_F, axis_F))
+        return turns_by_axis(split_axes(pos_BTA, 2), freq_F, axis_F)
 
     return rotary(pairing, table, frequencies)
 
@@ -185,7 +190,7 @@ def pairs_by_axis(axis_of: Callable[[int], np.ndarray], base: float, pairing: Pa
         return freq_F
 
     def table(params, placed, dims):
-        return turns(angles_by_axis(placed, ladder(dims.head, base), axis_of(dims.head // 2)))
+        return turns_by_axis(placed, ladder(dims.head, base), axis_of(dims.head // 2))
 
     return rotary(pairing, table, frequencies, place=split_three)
 

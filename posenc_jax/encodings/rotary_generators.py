@@ -71,11 +71,7 @@ def liere(block: Several = 8, size: Several = 14) -> Encoding:
         sum_BTHGUV = jnp.einsum("bta,ahguv->bthguv", part_BTA, skew_AHGUV, precision="highest")
         return jnp.where(held_BT[..., None, None, None, None], exponentials(sum_BTHGUV), jnp.nan)
 
-    def rotate(matrix_BTHGUV, x_BTHC, side):
-        cut_BTHGV = x_BTHC.reshape(*x_BTHC.shape[:3], -1, block).astype(matrix_BTHGUV.dtype)
-        turned_BTHGU = each_times(matrix_BTHGUV, cut_BTHGV)
-        return turned_BTHGU.reshape(x_BTHC.shape).astype(x_BTHC.dtype)
-
+    rotate = lambda matrix_BTHGUV, x_BTHC, side: each_times(matrix_BTHGUV, x_BTHC)
     return each_layer(Encoding(init=init, table=table, rotate=rotate))
 
 

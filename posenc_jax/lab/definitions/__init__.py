@@ -19,7 +19,6 @@ from collections.abc import Callable
 
 from posenc_jax.lab.definitions import (
     absolute,
-    absolute_2d,
     bias_formulas,
     bias_networks,
     bias_tables,
@@ -41,14 +40,12 @@ from posenc_jax.lab.definitions import (
     rotary_fourier_polar,
     rotary_generators,
     rotary_scaling,
-    rotary_values,
     rotary_vision,
-    temperature,
 )
 
-EMBEDS: dict[str, Callable] = absolute.EMBEDS | absolute_2d.EMBEDS | graphs.EMBEDS
+EMBEDS: dict[str, Callable] = absolute.EMBEDS | graphs.EMBEDS
 PLACES: dict[str, Callable] = positions.PLACES | positions_augmented.PLACES
-OUTPUTS: dict[str, Callable] = rotary_values.OUTPUTS
+OUTPUTS: dict[str, Callable] = rotary_vision.OUTPUTS
 SCORES: dict[str, Callable] = {
     **absolute.SCORES,
     **bias_formulas.SCORES,
@@ -69,7 +66,5 @@ SCORES: dict[str, Callable] = {
     **rotary_fourier_polar.SCORES,
     **rotary_generators.SCORES,
     **rotary_scaling.SCORES,
-    **rotary_values.SCORES,
     **rotary_vision.SCORES,
-    **temperature.SCORES,
 }
