@@ -218,6 +218,7 @@ def mhrope(
     paper="Wei et al. 2025 (VideoRoPE), arXiv 2502.05173",
     axes=3,
     vary={"time": 2},
+    reference="transformers",
 )
 def video_rope(
     base: Positive = 1_000_000.0, pairing: Pairing = "half", time: Whole | None = None
