@@ -18,7 +18,6 @@ from posenc_jax.encodings import (
     bias_networks,
     bias_tables,
     by_layer,
-    dape,
     extension,
     gated,
     grape,
@@ -47,7 +46,7 @@ POSITIONS = positions, positions_augmented
 TURNS = rotary, rotary_axes, rotary_vision, rotary_fourier_polar, rotary_generators
 EXTENSION = rotary_scaling, extension, rotary_by_distance
 BIASES = bias_tables, bias_formulas, bias_networks
-CONTENT = position_vectors, offset_vectors, rotary_by_content, grape, dape, gated, path
+CONTENT = position_vectors, offset_vectors, rotary_by_content, grape, gated, path
 
 # Every function with a card in these modules, by its name.
 CATALOG: dict[str, Callable[..., Encoding]] = {
