@@ -209,12 +209,6 @@ def _sides(
     return jax.tree.map(cut, k), k
 
 
-def _tokens(encoding: Encoding, layout: Layout, placed: Placed) -> Tokens:
-    layout = dataclasses.replace(layout, pos_BT=positions(layout.pos_BT))
-    placed = place(encoding, None, layout) if placed is None else placed
-    return Tokens(placed, layout.index_BT, layout.segment_BT)
-
-
 def _widened(side: Tokens, other: Tokens) -> Tokens:
     """The side with each `Extent` among its positions that of both sides."""
     spans = lambda x: isinstance(x, Extent)
@@ -227,6 +221,12 @@ def _widened(side: Tokens, other: Tokens) -> Tokens:
 
     placed = jax.tree.map(widen, side.placed, other.placed, is_leaf=spans)
     return side._replace(placed=placed)
+
+
+def _tokens(encoding: Encoding, layout: Layout, placed: Placed) -> Tokens:
+    layout = dataclasses.replace(layout, pos_BT=positions(layout.pos_BT))
+    placed = place(encoding, None, layout) if placed is None else placed
+    return Tokens(placed, layout.index_BT, layout.segment_BT)
 
 
 def _chosen(form: Form, whole: bool, refusal: str, heads: int, size_q: Any, size_k: Any) -> Form:
