@@ -2,9 +2,8 @@
 
 from typing import Literal
 
-from experiments import checks
+from experiments import checks, methods
 from posenc_jax import encodings
-from posenc_jax.encoding import Encoding
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config import schema
 from posenc_jax.options import FieldError
@@ -24,11 +23,6 @@ class EncoderConfig(schema.TrainedConfig):
     pooling: Literal["mean", "first"] = "mean"
 
 
-def encoding_of(config: EncoderConfig, name: str) -> Encoding:
-    """The encoding `name` with the options of the config that it takes."""
-    return encodings.make(name, **encodings.taken_by(name, config.encoding.options))
-
-
 def check(config: EncoderConfig, task: tasks.Task | tasks.Plan) -> None:
     """Raises FieldError for what cannot run, before anything is compiled."""
     labels = tasks.input_of(config.task.name) == "whole"
@@ -38,15 +32,10 @@ def check(config: EncoderConfig, task: tasks.Task | tasks.Plan) -> None:
         reason = f"{config.model.kind!r} does not read both sides of a token"
         raise FieldError("model.kind", f"{reason}; choices: {', '.join(kinds)}")
     control(config)
-    names, options = config.encoding.names, config.encoding.options
-    encodings.check_used(names, options)
-    for name in names:
-        encoding, own = encoding_of(config, name), encodings.taken_by(name, options)
+    encodings.check_used(config.encoding.names, config.encoding.options)
+    for name in config.encoding.names:
         checks.sequence("encoding.name", name)
-        checks.groups("encoding.name", name, config.task)
-        checks.training("train.length", name, own, task.width(config.train.length))
-        checks.reach("eval.lengths", name, own, task.width(max(config.eval.lengths)))
-        checks.width("model.width", name, encoding, config.model)
+        methods.check(config, name, methods.options_of(config, name), task.width)
 
 
 def control(config: schema.TrainedConfig) -> None:

@@ -4,7 +4,8 @@
     python scripts/claims.py RUN ANOTHER      # the second completes the first
 
 If two folders have the same claim at the same budget, the later folder counts. A folder without
-claims, or of an earlier version, is refused in one line, with exit status 2.
+claims, one of an earlier version, and a page that is a folder are refused in one line, with exit
+status 2.
 """
 
 import argparse
@@ -29,6 +30,8 @@ def main(arguments: list[str] | None = None) -> int:
                         help="the page; its figures are in a folder beside it")  # fmt: skip
     given = parser.parse_args(arguments)
     try:
+        if given.to.is_dir():
+            raise ValueError(f"--to: {given.to} is a folder; name a file in it")
         found = findings(load(*given.workdirs))
     except ValueError as error:
         print(error, file=sys.stderr)

@@ -130,10 +130,17 @@ def _count(found: Sequence[Collective]) -> str:
 
 
 def _group(line: str) -> int:
-    """Returns how many devices take part together: those of replica_groups={{0,1},..} or [..,2]."""
-    match = re.search(r"replica_groups=(?:\{\{([\d,]+)\}|\[(?:\d+,)*(\d+)\])", line)
+    """Returns how many devices take part together: those of replica_groups={{0,1},..}, [..,2], or
+    mesh['a'=1,'b'=2] {'b'}.
+    """
+    group = r"(?:\{\{([\d,]+)\}|\[(?:\d+,)*(\d+)\]|mesh\[(.+?)\] \{(.+?)\})"
+    match = re.search(f"replica_groups={group}", line)
     assert match, f"no replica_groups in: {line}"
-    return int(match[2]) if match[2] else match[1].count(",") + 1
+    listed, last, mesh, axes = match.groups()
+    if mesh:
+        sizes = dict(axis.split("=") for axis in mesh.split(","))
+        return math.prod(int(sizes[axis]) for axis in axes.split(","))
+    return int(last) if last else listed.count(",") + 1
 
 
 def _bytes(type: str) -> list[int]:

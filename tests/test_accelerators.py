@@ -76,6 +76,10 @@ def test_arrays_inside_of_fusions_are_not_counted():
 def test_collectives_have_a_number_and_bytes():
     wanted = {"all-reduce": [1, 4 * 128 * 4, 4 * 128 * 4], "reduce-scatter": [1, 8192, 8192]}
     assert communication(PROGRAM) == wanted
+    mesh = "mesh['seeds'=3,'rows'=2] {'rows'}"  # as JAX 0.12 prints it
+    assert communication(PROGRAM.replace("{{0,1}}", mesh)) == wanted
+    wider = communication(PROGRAM.replace("{{0,1}}", mesh.replace("{'", "{'seeds','")))
+    assert wider["reduce-scatter"] == [1, 3 * 8192, 3 * 8192], "control"
     parts = """  %s = (f32[8]{0}, f32[32]{0}) all-gather-start(%x), channel_id=7
   %d = f32[32]{0} all-gather-done(%s)
   %again = f32[32]{0} all-gather(%x), channel_id=7

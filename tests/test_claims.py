@@ -124,6 +124,8 @@ def test_the_script_publishes(run, tmp_path, capsys):
     assert (tmp_path / "docs" / "claims" / f"{TRAINED}.svg").stat().st_size > 1000
     assert main([str(tmp_path / "nothing"), "--to", str(target)]) == 2
     assert "nothing has no claims.json" in capsys.readouterr().err
+    assert main([str(run), "--to", str(tmp_path)]) == 2
+    assert f"--to: {tmp_path} is a folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -188,7 +188,7 @@ def test_a_browser_shows_the_pictures(run, tmp_path):
         ("eval.lengths", (8,), "config.eval.lengths: must hold the trained one, 4"),
         ("eval.lengths", (3, 4), "config.eval.lengths: 3 is not a size of task digits; 4 or more"),
         ("encoding.name", "mrope", "encoding.name: mrope reads positions of 3 axes"),
-        ("encoding.name", "abacus", "config.encoding.name: abacus reads groups; images state none"),
+        ("encoding.name", "abacus", "config.encoding.name: abacus reads the groups 'place'"),
         ("encoding.beyond", "error", "config.eval.lengths: 8 is past what"),
         ("model.width", 24, "config.model.width: 24 over 4 heads does not suit axial"),
     ],

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from experiments import checks
+from experiments import checks, methods
 from posenc_jax import encodings
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config import schema
@@ -54,12 +54,5 @@ def check(config: Config) -> None:
 def _check_method(config: Config, name: str) -> None:
     if (axes := encodings.axes(name)) > 2:
         raise FieldError("encoding.name", f"{name} reads positions of {axes} axes; images have 2")
-    for part in encodings.cards(name):
-        if part.groups is not None:
-            raise FieldError("encoding.name", f"{part.name} reads groups; images state none")
-    options = options_of(config, name)
     positions = lambda size: size if axes == 2 else size * size
-    checks.training("train.length", name, options, positions(config.train.length))
-    for size in config.eval.lengths:
-        checks.reach("eval.lengths", name, options, positions(size))
-    checks.width("model.width", name, encodings.make(name, **options), config.model)
+    methods.check(config, name, options_of(config, name), positions)

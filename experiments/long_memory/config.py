@@ -1,8 +1,7 @@
 """The config of an experiment on documents of many windows, and what it refuses."""
 
-from experiments import checks, encoders
+from experiments import checks, encoders, methods
 from posenc_jax import encodings
-from posenc_jax.encoding import Encoding
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config import schema
 from posenc_jax.options import FieldError
@@ -24,11 +23,6 @@ class Config(schema.TrainedConfig):
     eval: schema.EvalConfig
 
 
-def encoding_of(config: Config, name: str) -> Encoding:
-    """The encoding `name` with the options of the config that it takes."""
-    return encodings.make(name, **encodings.taken_by(name, config.encoding.options))
-
-
 def check(config: Config) -> None:
     """Raises FieldError for what cannot run, before anything is compiled."""
     if config.model.kind != "decoder":
@@ -45,16 +39,11 @@ def check(config: Config) -> None:
             if task.width(length) % config.window:
                 reason = f"{length} reads {task.width(length)} tokens, not whole windows"
                 raise FieldError(field, f"{reason} of {config.window}")
-    names, options = config.encoding.names, config.encoding.options
-    encodings.check_used(names, options)
-    for name in names:
-        own = encodings.taken_by(name, options)
+    encodings.check_used(config.encoding.names, config.encoding.options)
+    for name in config.encoding.names:
         checks.sequence("encoding.name", name)
-        checks.groups("encoding.name", name, config.task)
         for card in encodings.cards(name):
             if card.kind == "positions":
                 reason = f"{card.name} places whole sequences, not one window after the other"
                 raise FieldError("encoding.name", reason)
-        checks.reach("train.length", name, own, task.width(config.train.length))
-        checks.reach("eval.lengths", name, own, task.width(max(config.eval.lengths)))
-        checks.width("model.width", name, encoding_of(config, name), config.model)
+        methods.check(config, name, methods.options_of(config, name), task.width)

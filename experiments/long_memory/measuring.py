@@ -19,7 +19,7 @@ from posenc_jax.lab.hosts.devices import replicated
 from posenc_jax.lab.hosts.processes import fetch
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.recall import lookup_distance
-from posenc_jax.lab.tasks.task import Batch, Task
+from posenc_jax.lab.tasks.task import BITS, Batch, Task
 from posenc_jax.lab.training.loop import over_seeds
 from posenc_jax.lab.training.step import cross_entropy
 
@@ -39,7 +39,7 @@ class Sums(NamedTuple):
 
 def metric_of(task: Task) -> str:
     """The metric of documents of a task: bits per byte, or the share of answers that are right."""
-    return "bits_per_byte" if task.metric == "bits_per_byte" else "token_accuracy"
+    return task.metric if task.metric in BITS else "token_accuracy"
 
 
 class Documents:
@@ -126,7 +126,7 @@ def records(config: Config, task: Task, found: Sums, row: str) -> Iterator[runs.
     metric, window = metric_of(task), config.window
     step, seeds = config.train.steps, config.seed_range
     labels = {"encoding": row, "split": "test"}
-    top_ST = found.loss_ST / math.log(2) if metric == "bits_per_byte" else found.right_ST
+    top_ST = found.loss_ST / math.log(2) if metric in BITS else found.right_ST
     for size in config.eval.lengths:
         first = slice(0, int(task.width(size)))
         value_S = top_ST[:, first].sum(axis=1) / found.count_ST[:, first].sum(axis=1)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from experiments import checks, encoders
+from experiments import checks, encoders, methods
 from posenc_jax import encodings
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config import schema
@@ -36,13 +36,8 @@ def check(config: Config) -> None:
         raise FieldError("model.kind", f"{config.model.kind!r} reads one side; use 'encoder'")
     encoders.control(config)
     task = tasks.check(name, checks.sizes(config), "clips", **config.task.options)
-    names, options = config.encoding.names, config.encoding.options
-    encodings.check_used(names, options)
-    for name in names:
+    encodings.check_used(config.encoding.names, config.encoding.options)
+    for name in config.encoding.names:
         if encodings.axes(name) == 2:
             raise FieldError("encoding.name", f"{name} reads 2 axes; clips have 1 or 3")
-        own = encodings.taken_by(name, options)
-        checks.groups("encoding.name", name, config.task)
-        checks.training("train.length", name, own, task.width(config.train.length))
-        checks.reach("eval.lengths", name, own, task.width(max(config.eval.lengths)))
-        checks.width("model.width", name, encoders.encoding_of(config, name), config.model)
+        methods.check(config, name, methods.options_of(config, name), task.width)

@@ -2,7 +2,7 @@
 
 from experiments.controlled import train_and_test
 from experiments.controlled_pages import sections
-from experiments.encoders import encoding_of
+from experiments.methods import encoding_of
 from experiments.multimodal.config import Config, rows
 from experiments.stages import summarise
 from posenc_jax import encodings

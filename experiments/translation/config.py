@@ -2,9 +2,8 @@
 
 from typing import Literal
 
-from experiments import checks, encoders
+from experiments import checks, encoders, methods
 from posenc_jax import encodings
-from posenc_jax.encoding import Encoding
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config import schema
 from posenc_jax.options import FieldError
@@ -27,11 +26,6 @@ class Config(schema.TrainedConfig):
     sides: SidesConfig = SidesConfig()
     model: schema.ModelConfig = schema.ModelConfig(kind="encoder_decoder")
     eval: schema.EvalConfig
-
-
-def encoding_of(config: Config, name: str) -> Encoding:
-    """The encoding `name` with the options of the config that it takes."""
-    return encodings.make(name, **encodings.taken_by(name, config.encoding.options))
 
 
 def check(config: Config) -> None:
@@ -63,13 +57,9 @@ def check(config: Config) -> None:
 
 def _check_method(config: Config, field: str, name: str, task: tasks.Task) -> None:
     try:
-        encoding = encoding_of(config, name)
+        methods.encoding_of(config, name)
     except FieldError as error:
         path = field if error.path == ("encoding", "name") else error.path
         raise FieldError(path, error.reason) from None
     checks.sequence(field, name)
-    checks.groups(field, name, config.task)
-    options = encodings.taken_by(name, config.encoding.options)
-    checks.training("train.length", name, options, task.width(config.train.length))
-    checks.reach("eval.lengths", name, options, task.width(max(config.eval.lengths)))
-    checks.width("model.width", name, encoding, config.model)
+    methods.check(config, name, methods.options_of(config, name), task.width, field)

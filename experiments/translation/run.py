@@ -5,9 +5,10 @@ from typing import Any
 
 from experiments.controlled import train_and_test
 from experiments.controlled_pages import sections
+from experiments.methods import encoding_of
 from experiments.stages import Evaluation, summarise
 from experiments.translation.bleu import Translator
-from experiments.translation.config import Config, encoding_of
+from experiments.translation.config import Config
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Encodings

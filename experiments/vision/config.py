@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from experiments import checks, encoders
+from experiments import checks, encoders, methods
 from posenc_jax import encodings
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config import schema
@@ -66,9 +66,5 @@ def check(config: Config) -> None:
 def _check_method(config: Config, name: str) -> None:
     if (axes := encodings.axes(name)) > 2:
         raise FieldError("encoding.name", f"{name} reads positions of {axes} axes; a canvas has 2")
-    checks.groups("encoding.name", name, config.task)
-    options = options_of(config, name)
     positions = lambda size: size if axes == 2 else size * size
-    checks.training("train.length", name, options, positions(config.train.length))
-    checks.reach("eval.lengths", name, options, positions(max(config.eval.lengths)))
-    checks.width("model.width", name, encodings.make(name, **options), config.model)
+    methods.check(config, name, options_of(config, name), positions)

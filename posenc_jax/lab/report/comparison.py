@@ -24,6 +24,7 @@ from posenc_jax.lab.report.summaries import number, share_ends
 from posenc_jax.lab.report.tables import save
 from posenc_jax.lab.report.webpage import html_page
 from posenc_jax.lab.runs import TIMES, Record, StoredRun, read
+from posenc_jax.lab.tasks.task import BITS
 
 HERE = Path(__file__).parent
 SCRIPTS = ("elements.js", "chart.js", "comparison.js")
@@ -257,7 +258,7 @@ def _training(line: Line, name: str, unit: str) -> list[list]:
     wanted = "loss" if name == unit else metric
     records = [r for r in line.records
                if (r["labels"]["split"], r["metric"]) == (split, wanted)]  # fmt: skip
-    if wanted == "loss" and unit == "bits_per_byte":
+    if wanted == "loss" and unit in BITS:
         records = [{**r, "value": r["value"] / math.log(2)} for r in records]
     curve = summaries.curve(records, "step")
     return _rows({step: curve[step] for step in summaries.thin(curve, POINTS)}, metric)

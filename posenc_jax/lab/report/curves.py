@@ -12,6 +12,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from posenc_jax.lab.report import drawing, summaries
 from posenc_jax.lab.report.drawing import Label
 from posenc_jax.lab.runs import Record, StoredRun
+from posenc_jax.lab.tasks.task import BITS
 
 POINTS = 400  # about the most points of a curve
 BELOW = {"grad_norm": "gradient norm", "learning_rate": "learning rate"}
@@ -55,8 +56,8 @@ def training(run: StoredRun) -> Figure:
 def caption(run: StoredRun) -> str:
     """Returns how to read the figure."""
     parts = ["The training loss at each step"]
-    if unit(run) == "bits_per_byte":
-        parts[0] += ", in bits per byte as the results"
+    if unit(run) in BITS:
+        parts[0] += f", in {summaries.label(unit(run))} as the results"
     parts += [label for metric, label in BELOW.items() if _by_encoding(run, metric)]
     said = ", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else parts[0]
     held = "; dots: the loss on validation examples of the trained length"
@@ -65,12 +66,12 @@ def caption(run: StoredRun) -> str:
 
 def unit(run: StoredRun) -> str:
     """Returns the metric in whose unit losses are shown: that of the results, if it is a loss."""
-    return "bits_per_byte" if run.summary["metric"] == "bits_per_byte" else "loss"
+    return run.summary["metric"] if run.summary["metric"] in BITS else "loss"
 
 
 def curves(run: StoredRun, split: str) -> dict[str, list[Record]]:
     """Returns encoding -> records of the loss on a split, in the unit of `unit`, if finite."""
-    scale = 1 / math.log(2) if unit(run) == "bits_per_byte" else 1.0
+    scale = 1 / math.log(2) if unit(run) in BITS else 1.0
     found = [r for r in run.records if r["labels"]["split"] == split and r["metric"] == "loss"]
     scaled = [{**r, "value": scale * r["value"]} for r in found if math.isfinite(r["value"])]
     return summaries.by_label(scaled, "encoding")

@@ -14,6 +14,7 @@ from posenc_jax.lab.report import curves, drawing, summaries
 from posenc_jax.lab.report.drawing import Label
 from posenc_jax.lab.report.sections import Picture
 from posenc_jax.lab.runs import Record, StoredRun
+from posenc_jax.lab.tasks.task import BITS
 
 PANELS = 6  # the most panels of a figure
 DPI = 200  # of a PNG
@@ -300,4 +301,4 @@ def _capital(metric: str) -> str:
 
 def _token(metric: str) -> str:
     """What a position is of, in the plural."""
-    return "bytes" if metric == "bits_per_byte" else "tokens"
+    return f"{metric.removeprefix('bits_per_')}s" if metric in BITS else "tokens"

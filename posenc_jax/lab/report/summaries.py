@@ -14,13 +14,14 @@ from posenc_jax.lab.report.statistics import (
     share_interval,
 )
 from posenc_jax.lab.runs import Record, StoredRun
+from posenc_jax.lab.tasks.task import BITS
 
 NOT_FINITE = "not finite"
 ALIKE = 1e-4  # between results of methods that are equal by construction: rounding
 
 # Metric -> its name in a sentence, and its unit.
 METRICS = {
-    "bits_per_byte": ("bits per byte", "bits per byte"),
+    **{metric: (metric.replace("_", " "), metric.replace("_", " ")) for metric in BITS},
     "accuracy": ("accuracy", "share of examples"),
     "exact_match": ("exact match", "share of sequences"),
     "token_accuracy": ("token accuracy", "share of answer tokens"),
@@ -29,7 +30,7 @@ METRICS = {
     "completed": ("completion", "share of bytes that count"),
     "loss": ("loss", "nats per token"),
 }
-LOWER = ("bits_per_byte", "loss")  # metrics of which lower values are better
+LOWER = (*BITS, "loss")  # metrics of which lower values are better
 
 
 def summarise(

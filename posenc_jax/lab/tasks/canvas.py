@@ -11,10 +11,11 @@ is the number of patches along a side of the canvas; in `draw` a patch is one pi
 stands at a random place on whole patches. Its third is that among the places where it fits. In
 `which` no column of patches has ink of both; patches with ink count, and each is one of the sets of
 its pixels, none of them in the right picture. A pixel is 1 from half of the largest value on. In
-`draw` a token has the place of the pixel that comes next, and a pixel is one byte of the metric.
+`draw` a token has the place of the pixel that comes next.
 """
 
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -46,14 +47,24 @@ from posenc_jax.options import FieldError
 
 Question = Literal["what", "where", "which", "draw"]
 THIRDS = 3
-METRICS: dict[Question, Metric] = {
-    "what": "accuracy",
-    "where": "accuracy",
-    "which": "token_accuracy",
-    "draw": "bits_per_byte",
-}
 MOST_SETS = 2**9  # of the pixels of a patch
 INK = SYMBOL  # the token of a pixel that is 0; then 1, then the labels
+
+
+class Asked(NamedTuple):
+    """A question about pictures of a given size.
+
+    make:   see `_what`.
+    vocab:  answers, or tokens in `draw`.
+    least:  the size of the smallest canvas.
+    floors: the baselines.
+    """
+
+    metric: Metric
+    make: Callable[..., Batch]
+    vocab: int
+    least: int
+    floors: Callable[[], dict[str, float]]
 
 
 def canvas(
@@ -94,7 +105,7 @@ def placed(images: Images, question: Question, order: Order, patch: int, moved: 
             "task.patch", f"{patch} has too many sets of pixels for 'which'; 3 or less"
         )
     own, counts = side // patch, facts_of(images)["images"]
-    ask = {"what": _what, "where": _where, "which": _which, "draw": _draw}[question]
+    asked = _asked(images, own, patch)[question]
     ink = question in ("which", "draw")
 
     def batch(data, split, picture_B, key_B, size_B, width, moves_2B2=None):
@@ -110,7 +121,7 @@ def placed(images: Images, question: Question, order: Order, patch: int, moved: 
                 patch_BPF = patch_BPF / data["deviation"]
             return patch_BPF, data[split]["labels"][picture_B]
 
-        found = ask(pictures, counts[split], picture_B, key_B, size_B, at_BT2, real_BT, own)
+        found = asked.make(pictures, counts[split], picture_B, key_B, size_B, at_BT2, real_BT, own)
         if order == "line":
             return found
         return found._replace(layout=found.layout.replace(pos_BT=at_BT2))
@@ -126,28 +137,38 @@ def placed(images: Images, question: Question, order: Order, patch: int, moved: 
         key_B = example_keys(f"canvas {question}", split, index_B, size_B)
         return batch(data, split, index_B % counts[split], key_B, size_B, width)
 
-    tokens, classes = question == "draw", images.classes
     return Task(
-        name=images.name, metric=METRICS[question],
-        vocab={
-            "what": classes, "where": THIRDS**2, "which": 2 ** (patch * patch),
-            "draw": INK + 2 + classes,
-        }[question],
-        least={"where": own + THIRDS - 1, "which": 2 * own}.get(question, own), most=None,
+        name=images.name, metric=asked.metric, vocab=asked.vocab,
+        least=asked.least, most=None,
         width=lambda size: size * size, examples=lambda size: None,
         data=_data(images),
         sample=sample, numbered=numbered,
-        baselines=lambda: {
-            "what": {"most_frequent": most_frequent(images)},
-            "where": {"chance": 1 / THIRDS**2},
-            "which": {"no pixels": 0.5},
-            "draw": {},
-        }[question],
-        facts={**facts_of(images), "patch": patch}, features=None if tokens else patch * patch,
+        baselines=asked.floors,
+        facts={**facts_of(images), "patch": patch},
+        features=None if question == "draw" else patch * patch,
     )  # fmt: skip
 
 
+def _asked(images: Images, own: int, patch: int) -> dict[Question, Asked]:
+    """The questions about pictures that are `own` patches wide."""
+    most = lambda: {"most_frequent": most_frequent(images)}
+    chance, blank = lambda: {"chance": 1 / THIRDS**2}, lambda: {"no pixels": 0.5}
+    return {
+        "what": Asked("accuracy", _what, images.classes, own, most),
+        "where": Asked("accuracy", _where, THIRDS**2, own + THIRDS - 1, chance),
+        "which": Asked("token_accuracy", _which, 2 ** (patch * patch), 2 * own, blank),
+        "draw": Asked("bits_per_pixel", _draw, INK + 2 + images.classes, own, dict),
+    }
+
+
 def _what(pictures, count, picture_B, key_B, size_B, at_BT2, real_BT, own) -> Batch:
+    """The batch of a question; the others are alike.
+
+    pictures: picture_B -> their patches [B, P, F] and labels [B].
+    count:    of pictures in the split.
+    size_B:   patches along a side of each canvas.
+    at_BT2:   the (row, column) of each place; real_BT: whether the canvas has it.
+    """
     patch_BPF, label_B = pictures(picture_B)
     patch_BTF = _shown(patch_BPF, _corners(key_B, size_B, own), at_BT2, own)
     return _labelled(patch_BTF, label_B, real_BT)

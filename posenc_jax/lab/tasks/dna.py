@@ -65,7 +65,7 @@ def dna(spacing: int = 4, padding: Padding = "right") -> Task:
     task = generated(
         "dna", line, lambda n: 3 * n + 1, symbols=4, padding=padding, least=spacing + 1
     )
-    return task._replace(metric="bits_per_byte", baselines=lambda: {"entropy": entropy()})
+    return task._replace(metric="bits_per_base", baselines=lambda: {"entropy": entropy()})
 
 
 def thirds(key: jax.Array, spacing: int, codon_L: jax.Array) -> jax.Array:

@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,9 @@ MOST_SYMBOLS = 2**20
 SPLITS = ("train", "valid", "test")
 
 Integer = int | np.integer
-Metric = Literal["bits_per_byte", "exact_match", "token_accuracy", "accuracy"]
+Bits = Literal["bits_per_byte", "bits_per_pixel", "bits_per_base"]  # the loss, to the base 2
+Metric = Bits | Literal["exact_match", "token_accuracy", "accuracy"]
+BITS: tuple[Bits, ...] = get_args(Bits)
 Padding = Literal["right", "left"]
 Part = tuple[Any, Any]  # see `question_answer`
 Rule = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]  # see `generated`

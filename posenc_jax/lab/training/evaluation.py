@@ -26,7 +26,7 @@ from posenc_jax.lab.hosts.exit_status import Unmeasured
 from posenc_jax.lab.hosts.processes import fetch, is_multiprocess, minimum
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.runs import Record, seed_records
-from posenc_jax.lab.tasks.task import Task
+from posenc_jax.lab.tasks.task import BITS, Task
 from posenc_jax.lab.training.loop import over_seeds
 from posenc_jax.lab.training.step import cross_entropy
 from posenc_jax.tuning import target, tuned_for_cpu
@@ -162,7 +162,7 @@ class Evaluator:
 def records(
     scores: Scores, task: Task, step: int, seeds: Sequence[int], labels: Mapping[str, str | int]
 ) -> Iterator[Record]:
-    """One record for each metric and seed, and of bits per byte one for each range of places.
+    """One record for each metric and seed, and of bits one for each range of places.
 
     Unmeasured: no target counts, because so few bytes are hidden that no test example has one.
     """
@@ -171,19 +171,19 @@ def records(
         raise Unmeasured(f"{task.name}: no target of the test examples counts; mask a larger share")
     loss_S = scores.loss_SE.sum(axis=1) / count_S
     metrics = {"loss": loss_S, "token_accuracy": scores.right_SE.sum(axis=1) / count_S}
-    if task.metric == "bits_per_byte":
-        metrics["bits_per_byte"] = loss_S / math.log(2)
+    if task.metric in BITS:
+        metrics[task.metric] = loss_S / math.log(2)
     elif task.metric != "token_accuracy":
         metrics[task.metric] = scores.exact_SE.mean(axis=1)
     yield from seed_records(step, seeds, labels, metrics)
-    if task.metric == "bits_per_byte":
+    if task.metric in BITS:
         for position, bits_S in _by_position(scores):
             at = {**labels, "position": position}
-            yield from seed_records(step, seeds, at, {"bits_per_byte": bits_S})
+            yield from seed_records(step, seeds, at, {task.metric: bits_S})
 
 
 def _by_position(scores: Scores) -> Iterator[tuple[int, np.ndarray]]:
-    """The first place of each range of the window that has targets, and its bits per byte, [S]."""
+    """The first place of each range of the window with targets, and its bits per target, [S]."""
     used = int(np.flatnonzero(scores.count_ST.sum(axis=0)).max()) + 1
     edges = position_bins(used)
     for start, stop in itertools.pairwise(edges):
