@@ -42,6 +42,16 @@ class Side(NamedTuple):
     index_BT: jax.Array | None = None
 
 
+class Extent(NamedTuple):
+    """The lowest and highest position of a row's tokens, rounded down, among what `place` makes.
+
+    In cross-attention a frame makes it that of both sides' tokens, so that both have one middle.
+    """
+
+    low_BT: jax.Array
+    high_BT: jax.Array
+
+
 class Init(Protocol):
     """Draws the parameters: a pytree of arrays alone. ValueError: sizes that do not fit."""
 

@@ -231,8 +231,15 @@ def _series(a_UVN: jax.Array) -> jax.Array:
     return jax.lax.fori_loop(0, most, square, series)
 
 
-def each_times(matrix_BTHGUV: jax.Array, x_BTHGV: jax.Array) -> jax.Array:
-    """Each small matrix times its vector, [B, T, H, G, U]; on accelerators entry by entry."""
+def each_times(matrix_BTHGUV: jax.Array, x_BTHC: jax.Array) -> jax.Array:
+    """Each small matrix times its block of channels, shape and dtype of x; G or H may be 1.
+
+    On accelerators it is summed entry by entry.
+    """
+    x_BTHGV = x_BTHC.reshape(*x_BTHC.shape[:3], -1, matrix_BTHGUV.shape[-1])
+    x_BTHGV = x_BTHGV.astype(matrix_BTHGUV.dtype)
     if tuned_for_cpu():
-        return jnp.matmul(matrix_BTHGUV, x_BTHGV[..., None], precision="highest")[..., 0]
-    return (matrix_BTHGUV * x_BTHGV[..., None, :]).sum(axis=-1)
+        y_BTHGU = jnp.matmul(matrix_BTHGUV, x_BTHGV[..., None], precision="highest")
+    else:
+        y_BTHGU = (matrix_BTHGUV * x_BTHGV[..., None, :]).sum(axis=-1)
+    return y_BTHGU.reshape(x_BTHC.shape).astype(x_BTHC.dtype)

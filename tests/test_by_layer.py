@@ -120,7 +120,7 @@ def test_layouts_are_per_layer():
         assert gap(weights(gemma, layer), weights(both, layer)) < 1e-6
 
 
-@pytest.mark.parametrize("name", ["irope", "local_global", "olmo3", "gpt_oss"])
+@pytest.mark.parametrize("name", ["irope", "local_global", "olmo3", "gpt_oss", "circle_rope"])
 def test_layouts_have_no_parameters(name):
     """One set of weights reads with them, with rope, and without positions."""
     encoding = make(name)
@@ -155,6 +155,7 @@ def test_layouts_compose():
         (by_layer.local_global, {"window": 1}, "encoding.window: 1 must be 2 or more"),
         (by_layer.local_global, {"local_base": 0.0}, "encoding.local_base: 0.0 must be positive"),
         (by_layer.local_global, {"pairing": "x"}, "encoding.pairing: 'x' is not one of"),
+        (by_layer.circle_rope, {"sections": (1, 2)}, r"encoding.sections: \(1, 2\) is not three"),
     ],
 )
 def test_refused_options(build, options, message):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from posenc_jax import Dims, attend, frame, make
-from posenc_jax.encodings.rotary_values import projection
+from posenc_jax.encodings.rotary_vision import projection
 from posenc_jax.lab.definitions import OUTPUTS, SCORES
 from posenc_jax.layout import layout
 from tests.catalogue import gap

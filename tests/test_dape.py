@@ -9,7 +9,7 @@ import pytest
 
 from posenc_jax import Dims, Side, at_layer, frame, full, make
 from posenc_jax.attention.frames import Form
-from posenc_jax.encodings.dape import BIASES
+from posenc_jax.encodings.bias_networks import BIASES
 from posenc_jax.lab.definitions import SCORES
 
 DIMS = Dims(model=12, heads=3, head=4, layers=2)

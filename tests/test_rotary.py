@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from posenc_jax.attention import frame
 from posenc_jax.combinators import chain
 from posenc_jax.encoding import Dims, at_layer, place
 from posenc_jax.encodings import CATALOG, rotary, rotary_scaling
@@ -293,6 +294,13 @@ def test_xpos_one_centre():
     full = logits(encoding, {}, q, k, pos)[:, -1:]
     assert gap(full, score(last)) < 1e-6
     assert gap(full, score(place(encoding, None, standing(pos[:, -1:])))) > 1e-2
+    for keys in (standing(pos), standing(pos.astype(float))):
+        apart = tuple(place(encoding, None, side) for side in (standing(pos[:, -1:]), keys))
+        for placed in (None, apart):
+            view = frame(encoding, {}, standing(pos[:, -1:]), DIMS, keys, placed=placed)
+            turned = view.layer(0).rotate(q[:, -1:], k)
+            found = jnp.einsum("bqhc,bkhc->bhqk", *turned)[0] / 8**0.5
+            assert gap(full, found) < 1e-6, "cross-attention"
 
 
 def test_bases_do_not_share_a_table():

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax import Dims, attend, frame, make, per_layer
+from posenc_jax import Dims, attend, frame, make
 from posenc_jax.encoding import place
 from posenc_jax.encodings.multimodal_ids import (
     Audio,
@@ -181,24 +181,23 @@ def test_refused_rate():
 
 
 def test_layers_read_circle_ids_or_those_of_the_grid():
-    """The recipe in `circle_ids`: each layer is `mrope` at the ids of its kind."""
+    """Layers of `circle_rope` are `mrope` at the ids of their kind; [B, T, 3] are ids of both."""
     parts = [Text(2), Image(2, 3), Text(1)]
     circle, grid = (
         jnp.asarray(f, jnp.float32)[None] for f in (circle_ids(parts, 5.0, 0.5), ids(parts))
     )
-
-    def reading(columns):
-        place = lambda key, at: tuple(jnp.moveaxis(at.pos_BT[..., columns], -1, 0))
-        return make("mrope")._replace(place=place)
-
-    encoding = per_layer([reading(slice(0, 3)), reading(slice(3, 6))])
+    encoding = make("circle_rope")
     q, k, v = np.random.default_rng(0).normal(size=(3, 1, 9, 2, 8)).astype(np.float32)
-    dims = Dims(16, 2, 8, 2)
+    dims = Dims(16, 2, 8, 4)
     attended = lambda encoding, params, pos, layer: attend(
         q, k, v, frame(encoding, params, standing(pos), dims).layer(layer)
     )
     both = jnp.concatenate([circle, grid], axis=-1)
-    found = [attended(encoding, ({}, {}), both, layer) for layer in (0, 1)]
+    found = [attended(encoding, ({}, {}), both, layer) for layer in range(4)]
     wanted = [attended(make("mrope"), {}, pos, 0) for pos in (circle, grid)]
-    assert max(map(gap, found, wanted)) < 1e-6
-    assert gap(*found) > 1e-3, "control: the layers differ"
+    assert max(map(gap, found, wanted * 2)) < 1e-6
+    assert gap(*found[:2]) > 1e-3, "control: the layers differ"
+    alike = [attended(encoding, ({}, {}), grid, layer) for layer in (0, 1)]
+    assert max(map(gap, alike, wanted[1:] * 2)) < 1e-6
+    with pytest.raises(ValueError, match=r"^positions: shape \(1, 9, 4\) is not \[B, T, 3\]"):
+        attended(encoding, ({}, {}), both[..., :4], 0)

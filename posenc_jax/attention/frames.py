@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 
 from posenc_jax.attention.layers import STATIC, Layer, Tokens, straight
-from posenc_jax.encoding import Dims, Encoding, Params, Placed, at_layer, place
+from posenc_jax.encoding import Dims, Encoding, Extent, Params, Placed, at_layer, place
 from posenc_jax.layout import Layout, positions
 from posenc_jax.options import choices_for
 from posenc_jax.tuning import kernels_fit, most_dense_logits, tuned_for_cpu
@@ -197,7 +197,8 @@ def _sides(
         if queries is not None:
             raise ValueError("queries: columns of layout; with keys given, all of it are queries")
         at = (None, None) if placed is None else placed
-        return _tokens(encoding, layout, at[0]), _tokens(encoding, keys, at[1])
+        q, k = _tokens(encoding, layout, at[0]), _tokens(encoding, keys, at[1])
+        return _widened(q, k), _widened(k, q)
     k = _tokens(encoding, layout, placed)
     if queries is None:
         return k, k
@@ -207,6 +208,20 @@ def _sides(
         raise ValueError(f"queries: columns {start} to {start} + {size} of {total} tokens")
     cut = lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, size, axis=1)
     return jax.tree.map(cut, k), k
+
+
+def _widened(side: Tokens, other: Tokens) -> Tokens:
+    """The side with each `Extent` among its positions that of both sides."""
+    spans = lambda x: isinstance(x, Extent)
+
+    def widen(own, far):
+        if not spans(own):
+            return own
+        low_B1, high_B1 = (end_BT[:, :1].astype(own.low_BT.dtype) for end_BT in far)
+        return Extent(jnp.minimum(own.low_BT, low_B1), jnp.maximum(own.high_BT, high_B1))
+
+    placed = jax.tree.map(widen, side.placed, other.placed, is_leaf=spans)
+    return side._replace(placed=placed)
 
 
 def _tokens(encoding: Encoding, layout: Layout, placed: Placed) -> Tokens:

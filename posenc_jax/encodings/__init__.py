@@ -1,18 +1,23 @@
-"""The catalogue: every method by name, and the functions that read it."""
+"""The catalogue: every method by name, and the functions that read it.
 
+A position that a part of a chain cannot read makes NaN. Such chains are found from their cards
+alone, before anything is compiled.
+"""
+
+import bisect
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, get_args
 
 from posenc_jax.combinators import chain
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import (
     absolute,
-    absolute_2d,
     bias_formulas,
     bias_networks,
     bias_tables,
     by_layer,
-    dape,
     extension,
     gated,
     grape,
@@ -22,7 +27,6 @@ from posenc_jax.encodings import (
     position_vectors,
     positions,
     positions_augmented,
-    ranges,
     rotary,
     rotary_axes,
     rotary_by_content,
@@ -30,20 +34,19 @@ from posenc_jax.encodings import (
     rotary_fourier_polar,
     rotary_generators,
     rotary_scaling,
-    rotary_values,
     rotary_vision,
-    temperature,
 )
-from posenc_jax.encodings.card import Card
-from posenc_jax.encodings.describe import facts, option_lines, summary
-from posenc_jax.options import FieldError, choices_for
+from posenc_jax.encodings.card import Card, Range, facts, option_lines, summary
+from posenc_jax.options import MOST, FieldError, choices_for
 
-INPUT = absolute, absolute_2d, graphs
+Parts = Sequence[tuple[Card, Mapping[str, Any]]]  # each part's card, and all of its options
+
+INPUT = absolute, graphs
 POSITIONS = positions, positions_augmented
-TURNS = rotary, rotary_axes, rotary_values, rotary_vision, rotary_fourier_polar, rotary_generators
-EXTENSION = rotary_scaling, extension, rotary_by_distance, temperature
+TURNS = rotary, rotary_axes, rotary_vision, rotary_fourier_polar, rotary_generators
+EXTENSION = rotary_scaling, extension, rotary_by_distance
 BIASES = bias_tables, bias_formulas, bias_networks
-CONTENT = position_vectors, offset_vectors, rotary_by_content, grape, dape, gated, path
+CONTENT = position_vectors, offset_vectors, rotary_by_content, grape, gated, path
 
 # Every function with a card in these modules, by its name.
 CATALOG: dict[str, Callable[..., Encoding]] = {
@@ -79,7 +82,8 @@ def make(name: str, **options: Any) -> Encoding:
     _check_composes([part for part, _ in parts])
     encodings = [part.build(**own) for part, own in parts]
     for training in (True, False):
-        ranges.check(parts, 1, training)
+        if error := _refusal(parts, 1, training):
+            raise error
     return encodings[0] if len(encodings) == 1 else chain(*encodings)
 
 
@@ -89,7 +93,8 @@ def check(name: str, options: Mapping[str, Any], tokens: int) -> None:
     FieldError: in training a part is given positions that it cannot read, which would make NaN.
     """
     make(name, **options)
-    ranges.check(_parts(name, options), tokens, training=True)
+    if error := _refusal(_parts(name, options), tokens, training=True):
+        raise error
 
 
 def reach(name: str, **options: Any) -> int | None:
@@ -97,7 +102,9 @@ def reach(name: str, **options: Any) -> int | None:
 
     For a method of several axes, it is the number of positions on each axis.
     """
-    return ranges.reach(_parts(name, options))
+    parts = _parts(name, options)
+    refused = lambda tokens: _refusal(parts, tokens, training=False) is not None
+    return bisect.bisect_left(range(1, MOST), True, key=refused) if refused(MOST) else None
 
 
 def axes(name: str) -> int:
@@ -160,3 +167,39 @@ def _check_composes(parts: list[Card]) -> None:
             f"{parts[-1].name} places positions for the parts to its right, and there are none; "
             "put it before one of them"
         )
+
+
+def _refusal(parts: Parts, tokens: int, training: bool) -> FieldError | None:
+    """The error of a part that cannot read what it is given in sequences of so many tokens."""
+    given, mover = Range(0, tokens), None
+    for part, options in parts:
+        o = SimpleNamespace(**options)
+        reads = part.reads(o, tokens)
+        if given.low < reads.low or given.below > reads.below:
+            when = "training" if training else "evaluation"
+            when += f" on {tokens} tokens" if tokens > 1 else ""
+            source = f"{mover.name} gives it those" if mover else "it is given those"
+            return FieldError(
+                ("encoding", "name"),
+                f"{' + '.join(one.name for one, _ in parts)}: {part.name} reads positions "
+                f"{_text(reads)}, and in {when} {source} {_text(given)}; "
+                f"{_remedy(part, mover, reads, given)}",
+            )
+        if part.moves:
+            given, mover = part.moves(o, tokens, given, training), part
+    return None
+
+
+def _remedy(part: Card, mover: Card | None, reads: Range, given: Range) -> str:
+    ways = []
+    size = "length" if mover else next((o for o in ("length", "limit") if o in part.options), "")
+    if size in part.options and given.low >= reads.low:
+        ways.append(f"raise encoding.{size} to {math.ceil(given.below)}")
+    policy = part.options.get("beyond")
+    if policy and "clamp" in get_args(policy.annotation):
+        ways.append("set encoding.beyond to 'clamp'")
+    return ", or ".join(ways) or f"leave out {(mover or part).name}"
+
+
+def _text(span: Range) -> str:
+    return f"in [{span.low:.10g}, {span.below:.10g})"

@@ -2,10 +2,11 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from posenc_jax.combinators import each_layer
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.checks import with_axes
+from posenc_jax.encodings.card import with_axes
 
 
 def offsets(q_placed, k_placed, axes: int = 1) -> jax.Array:
@@ -21,11 +22,13 @@ def clipped_row(offset, distance: int) -> jax.Array:
     return jnp.round(jnp.clip(offset, -distance, distance)).astype(jnp.int32) + distance
 
 
-def refusing(made: jax.Array, offset: jax.Array) -> jax.Array:
-    """`made` with NaN where an offset is NaN, because a position was refused."""
-    if jnp.issubdtype(offset.dtype, jnp.integer):
-        return made
-    return jnp.where(jnp.isnan(offset), jnp.nan, made)
+def refusing(made_BHQK: jax.Array, offset: jax.Array, most: float = np.inf) -> jax.Array:
+    """`made`, NaN where an offset [B, Q, K(, A)] is NaN, of a refused position, or above `most`."""
+    if most == np.inf and jnp.issubdtype(offset.dtype, jnp.integer):
+        return made_BHQK
+    held = jnp.abs(offset) <= most
+    held_BQK = held if held.ndim == 3 else held.all(-1)
+    return jnp.where(held_BQK[:, None], made_BHQK, jnp.nan)
 
 
 def per_head(x_H: jax.Array) -> jax.Array:

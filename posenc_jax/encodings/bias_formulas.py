@@ -13,8 +13,7 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.bias import layered, offsets, per_head
-from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import Count, Positive, Whole, require
+from posenc_jax.encodings.card import Count, Positive, Whole, method, require
 from posenc_jax.encodings.rotation import angles
 
 LEAST = 0.01  # smallest start of KERPLE's parameters: the authors' code clamps them there

@@ -8,13 +8,12 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing
-from posenc_jax.encodings.card import ANYWHERE, Edge, Range, method
-from posenc_jax.encodings.checks import Count, require
+from posenc_jax.encodings.card import ANYWHERE, Count, Edge, Range, method, require
 from posenc_jax.tuning import look_up
 
 
-def _look_up(table_RH, row_BQK, offset_BQK) -> jax.Array:
-    return refusing(look_up(table_RH.astype(float), row_BQK), offset_BQK[:, None])
+def _look_up(table_RH, row_BQK, offset, most=np.inf) -> jax.Array:
+    return refusing(look_up(table_RH.astype(float), row_BQK), offset, most)
 
 
 @method(
@@ -133,6 +132,7 @@ def swin_2d(window: Count = 7, beyond: Edge = "clamp", shared: bool = False) -> 
       shared: one table for all layers; as in the paper, each layer has its own by default.
     """
     last = window - 1
+    most = last if beyond == "error" else np.inf
 
     def init(key, dims):
         shape = (2 * window - 1, 2 * window - 1, dims.heads)
@@ -143,10 +143,6 @@ def swin_2d(window: Count = 7, beyond: Edge = "clamp", shared: bool = False) -> 
         row_BQK2 = clipped_row(offset_BQK2, last)
         table_RH = params["table"].reshape(-1, params["table"].shape[-1])
         flat_BQK = row_BQK2[..., 0] * (2 * window - 1) + row_BQK2[..., 1]
-        found = _look_up(table_RH, flat_BQK, offset_BQK2.sum(-1))
-        if beyond == "clamp":
-            return found
-        outside_BQK = (jnp.abs(offset_BQK2) > last).any(-1)
-        return jnp.where(outside_BQK[:, None], jnp.nan, found)
+        return _look_up(table_RH, flat_BQK, offset_BQK2, most)
 
     return layered(Encoding(init=init, bias=bias, relative=True), shared)

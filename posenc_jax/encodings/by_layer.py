@@ -10,9 +10,9 @@ import numpy as np
 from posenc_jax.combinators import chain, per_layer
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.bias_formulas import window as windowed
-from posenc_jax.encodings.card import Range, method
-from posenc_jax.encodings.checks import Positive, Several, require, with_axes
+from posenc_jax.encodings.card import Positive, Range, Several, method, require, with_axes
 from posenc_jax.encodings.rotary import rope
+from posenc_jax.encodings.rotary_axes import mrope, split_three
 from posenc_jax.encodings.rotary_scaling import pi, yarn
 from posenc_jax.encodings.rotation import Pairing
 
@@ -170,3 +170,33 @@ def gpt_oss(
     """
     everywhere = yarn(base, pairing, factor, length, ramp="pairs")
     return _local_layers(every, window, everywhere, everywhere)
+
+
+@method(
+    kind="by_layer",
+    formula="mrope, in layers 0, 2, ... at ids on circles, in layers 1, 3, ... at those of mrope",
+    paper="Wang et al. 2025 (Circle-RoPE), arXiv 2505.16416 and its public code",
+    axes=3,
+    vary={"sections": (2, 1, 1)},
+)
+def circle_rope(
+    base: Positive = 1_000_000.0, pairing: Pairing = "half", sections: tuple[int, ...] = ()
+) -> Encoding:
+    """Circle-RoPE's layers: M-RoPE with images on circles, and as in `mrope`, in turn.
+
+    Positions are [B, T, 6]: a token's `multimodal_ids.circle_ids`, then its `multimodal_ids.ids`;
+    or [B, T, 3] where both are the same, as in text. The layers are those of "strategy_4" in the
+    public code; in its two other orders one half of the layers follows the other.
+
+    Args:
+      base, pairing, sections: as in `mrope`.
+
+    FieldError: as `mrope`.
+    """
+
+    def reading(ids: slice) -> Encoding:
+        cut = lambda pos_BTA: pos_BTA[..., ids] if pos_BTA.shape[2:] == (6,) else pos_BTA
+        place = lambda key, at: split_three(key, at.replace(pos_BT=cut(at.pos_BT)))
+        return mrope(base, pairing, sections)._replace(place=place)
+
+    return per_layer([reading(slice(0, 3)), reading(slice(3, 6))])

@@ -1,19 +1,31 @@
-"""The card of a method: what it declares, and its source.
+"""The card of a method: what it declares, and its source; the types of options; a card as text.
 
 `@method(...)` puts a card on the function that builds an encoding. The test battery
-(`tests/test_catalogue.py`), `describe` and the error messages read the card, and the catalogue
-finds it: a method is one decorated function.
+(`tests/test_catalogue.py`), `facts` and the error messages read the card, and the catalogue finds
+it: a method is one decorated function.
+
+An option whose type is one of those here is checked when a method is made, see `Card.values`. An
+error names the option as a field of the encoding: "encoding.base: -1.0 must be positive".
 """
 
 import dataclasses
 import functools
 import inspect
 import math
+import re
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
-from posenc_jax.options import checked
+import jax
 
+from posenc_jax.options import Bound, FieldError, checked
+
+Positive = Annotated[float, Bound()]
+NotNegative = Annotated[float, Bound(0)]
+Factor = Annotated[float, Bound(1)]
+Whole = Annotated[int, Bound(0)]
+Count = Annotated[int, Bound(1)]
+Several = Annotated[int, Bound(2)]
 Kind = Literal["none", "input", "positions", "rotary", "by_layer", "bias", "content"]
 Policy = Literal["unbounded", "clamp", "interpolate", "error", "option"]
 Edge = Literal["clamp", "error"]  # range policies of methods that cannot interpolate
@@ -36,7 +48,7 @@ class Card:
     In the functions below, `o` has the method's options as attributes, and n is the number of
     tokens in the sequence.
 
-    kind:     what it acts on, see `describe.ACTS`.
+    kind:     what it acts on, see `ACTS`.
     formula:  one line of plain text.
     paper:    authors, year and arXiv id, or "textbook".
     beyond:   what happens to positions past its range; "option" if the user chooses it by the
@@ -95,7 +107,7 @@ def method(**fields: Any) -> Callable[[Any], Any]:
     """Puts a `Card` with these fields on a function that builds an encoding from its options.
 
     A call of the function checks the options first: their types, choices and bounds, which stand in
-    its annotations (`checks.Positive`, `checks.Count`).
+    its annotations (`Positive`, `Count`).
 
     Raises:
       TypeError: a field that a card does not have, or a method that places positions without
@@ -117,3 +129,91 @@ def method(**fields: Any) -> Callable[[Any], Any]:
         return build
 
     return decorate
+
+
+def require(ok: bool, option: str, value: Any, rule: str) -> None:
+    """FieldError that names the option, its value and the rule, unless `ok`."""
+    if not ok:
+        raise FieldError(("encoding", option), f"{value!r} {rule}")
+
+
+def three(option: str, numbers: tuple[int, ...], of: str) -> None:
+    """FieldError unless there are no numbers, or three of 0 or more: for time, height and width."""
+    good = len(numbers) in (0, 3) and all(number >= 0 for number in numbers)
+    rule = f"is not three whole numbers: {of} for time, height and width"
+    require(good, option, numbers, rule)
+
+
+def with_axes(placed: jax.Array, axes: int = 1) -> jax.Array:
+    """The positions as they are. FieldError: not [B, T], or [B, T, axes] for several axes."""
+    if placed.ndim < 2 or placed.shape[2:] != (() if axes == 1 else (axes,)):
+        named = ", ".join(("time", "row", "column")[-axes:])
+        wanted = "[B, T]" if axes == 1 else f"[B, T, {axes}], ({named})"
+        raise FieldError("positions", f"shape {placed.shape} is not {wanted}")
+    return placed
+
+
+ACTS = {
+    "none": "nothing that tells positions",
+    "input": "the embeddings at the model's input",
+    "positions": "the positions that the methods to its right read",
+    "rotary": "queries and keys",
+    "by_layer": "queries and keys, not alike in all layers",
+    "bias": "the logits, by position",
+    "content": "the logits, by position and content",
+}
+
+BEYOND = {
+    "unbounded": "defined at any position",
+    "clamp": "positions past the range read its last entry",
+    "interpolate": "positions past the range are squeezed into it",
+    "error": "positions past the range are refused",
+    "option": "set by the option `beyond`",
+}
+
+
+def summary(card: Card) -> str:
+    """The first line of the method's docstring."""
+    return (card.build.__doc__ or "").strip().splitlines()[0]
+
+
+def facts(card: Card) -> dict[str, str]:
+    """What the card says besides its options, by heading."""
+    return {
+        "formula": card.formula,
+        "paper": card.paper,
+        "acts on": ACTS[card.kind],
+        "beyond": BEYOND[card.beyond],
+        "invariant": "yes: scores depend on i - j alone" if card.shift_invariant else "no",
+    }
+
+
+def option_lines(card: Card) -> list[str]:
+    """A line for each option: default, choices or bound, and its sentence in the docstring."""
+    said, lines = _arguments(card.build.__doc__ or ""), []
+    for name, option in card.options.items():
+        sentence = f": {said[name]}" if name in said else ""
+        lines.append(f"{name} = {option.default!r}{_allowed(option.annotation)}{sentence}")
+    return lines
+
+
+def _allowed(kind: Any) -> str:
+    """The choices of a type of options, or its bound: " (1 or more)"."""
+    if get_origin(kind) is Literal:
+        return f" (of {', '.join(map(repr, get_args(kind)))})"
+    kinds = kind, *get_args(kind)
+    bounds = [bound for one in kinds for bound in getattr(one, "__metadata__", ())]
+    return f" ({bounds[0]})" if bounds else ""
+
+
+def _arguments(docstring: str) -> dict[str, str]:
+    """The first sentence on each argument under Args; "a, b: text" is on both."""
+    _, _, listed = inspect.cleandoc(docstring).partition("\nArgs:\n")
+    listed = re.split(r"\n\n|\n(?=\S)", listed)[0]
+    said = {}
+    for entry in re.split(r"\n(?=  \S)", listed):
+        names, colon, text = entry.strip().partition(":")
+        sentence = re.split(r"(?<=[.])\s", re.sub(r"\s+", " ", text.strip()))[0]
+        if colon:
+            said |= dict.fromkeys(names.split(", "), sentence.rstrip("."))
+    return said

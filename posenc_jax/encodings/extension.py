@@ -1,31 +1,28 @@
-"""Context extension of trained models: Llama 3's scaling, LongRoPE, Resonance RoPE, DroPE.
+"""Context extension of trained models: Llama 3's scaling, LongRoPE, Resonance RoPE; temperatures.
 
-As in `rotary_scaling`, these methods use the weights of `rope` and have no parameters.
+As in `rotary_scaling`, `llama3`, `longrope` and `resonance` use the weights of `rope` and have no
+parameters. `drope`, `ssmax` and `logn` make attention sharper in longer sequences, or where a query
+sees more keys; they tell no position.
 """
 
 import jax.numpy as jnp
 import numpy as np
 
+from posenc_jax.combinators import each_layer
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import (
+from posenc_jax.encodings import rotary_scaling, rotation
+from posenc_jax.encodings.card import (
     Count,
     Factor,
     NotNegative,
     Positive,
     Several,
     Whole,
+    method,
     require,
 )
-from posenc_jax.encodings.rotary_scaling import (
-    Ramp,
-    by_parts,
-    louder,
-    ntk_by_parts,
-    root_temperature,
-    with_length,
-)
-from posenc_jax.encodings.rotation import TURN, Pairing, angles, ladder, rotary, turning, turns
+from posenc_jax.encodings.rotary_scaling import Ramp, louder
+from posenc_jax.encodings.rotation import TURN, Pairing
 
 
 @method(
@@ -59,7 +56,7 @@ def llama3(
     FieldError: high is not above low.
     """
     require(low < high, "high", high, f"must be above low {low}")
-    return ntk_by_parts(base, pairing, factor, length, beta_fast=high, beta_slow=low)
+    return rotary_scaling.ntk_by_parts(base, pairing, factor, length, beta_fast=high, beta_slow=low)
 
 
 @method(
@@ -105,7 +102,7 @@ def longrope(
         require(good, name, divisors, "must be positive and finite")
 
     def frequencies(head):
-        freq_F = ladder(head, base)
+        freq_F = rotation.ladder(head, base)
         for name, divisors in lists.items():
             rule = f"has {len(divisors)} numbers; a head of {head} has {len(freq_F)} pairs"
             require(len(divisors) in (0, len(freq_F)), name, divisors, rule)
@@ -114,15 +111,16 @@ def longrope(
     def table(params, placed, dims):
         pos_BT, length_BT = placed
         freq_F = frequencies(dims.head)
-        at = lambda divisors: angles(pos_BT, (freq_F / np.array(divisors))[None])
+        at = lambda divisors: rotation.angles(pos_BT, (freq_F / np.array(divisors))[None])
         far, near = at(long or factor), at(short or 1.0)
         angle = jnp.where((length_BT > length)[:, :, None, None], far, near)
         if start:
             angle = jnp.where((pos_BT < start)[:, :, None, None], at(1.0), angle)
-        return turns(angle)
+        return rotation.turns(angle)
 
     amplitude = float(np.sqrt(1 + np.log(factor) / np.log(length)))
-    return louder(rotary(pairing, table, frequencies, place=with_length), amplitude)
+    turned = rotation.rotary(pairing, table, frequencies, place=rotation.with_length)
+    return louder(turned, amplitude)
 
 
 @method(
@@ -148,9 +146,9 @@ def resonance(
 
     FieldError: as `ntk_by_parts`.
     """
-    plain = by_parts(base, factor, length, beta_fast, beta_slow, ramp)
-    rounded = turning(lambda head: TURN / np.round(TURN / plain(head)), pairing)
-    return louder(rounded, root_temperature(factor))
+    plain = rotary_scaling.by_parts(base, factor, length, beta_fast, beta_slow, ramp)
+    rounded = rotation.turning(lambda head: TURN / np.round(TURN / plain(head)), pairing)
+    return louder(rounded, rotary_scaling.root_temperature(factor))
 
 
 @method(
@@ -177,3 +175,48 @@ def drope(length: Count = 2048, temperature: NotNegative = 0.412) -> Encoding:
         return (1 + temperature * jnp.log(stretch_BQ))[..., None]
 
     return Encoding(place=lambda key, layout: layout.length_BT, temper=temper)
+
+
+@method(
+    kind="none",
+    formula="s[h] ln(n_i) q.k / sqrt(C), n_i keys that the query sees",
+    paper="Nakanishi 2025, arXiv 2501.19399",
+    axes=0,
+)
+def ssmax(initial: float = 0.43) -> Encoding:
+    """Scalable softmax: logits times s ln n, so that attention does not flatten as n grows.
+
+    n counts the keys that a query sees: in a packed row those of its own document, in a causal one
+    those up to it. Each layer and head has a scale s. The paper chooses its start so that it fits
+    what models learn.
+
+    Args:
+      initial: s of every head at initialisation.
+    """
+    init = lambda key, dims: {"s": jnp.full(dims.heads, initial, float)}
+
+    def temper(params, count, q_placed, dims):
+        log_BQ = jnp.log(jnp.maximum(count(), 1))
+        return params["s"].astype(log_BQ.dtype)[None, None] * log_BQ[..., None]
+
+    return each_layer(Encoding(init=init, temper=temper))
+
+
+@method(
+    kind="none",
+    formula="max(1, ln n_i / ln length) q.k / sqrt(C), n_i keys that the query sees",
+    paper="Chiang & Cholak 2022, arXiv 2202.12172; past a length only, as in Qwen's released code",
+    axes=0,
+    example={"length": 8},
+)
+def logn(length: Several = 2048) -> Encoding:
+    """Log-n scaling: logits grow with the logarithm of the number of keys past the trained length.
+
+    Args:
+      length: tokens the model was trained on; queries that see no more keys are left as they are.
+    """
+
+    def temper(params, count, q_placed, dims):
+        return (jnp.log(jnp.maximum(count(), length)) / np.log(length))[..., None]
+
+    return Encoding(temper=temper)

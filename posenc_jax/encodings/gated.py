@@ -19,8 +19,7 @@ from posenc_jax.combinators import each_layer
 from posenc_jax.dtypes import widest
 from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings.bias import layered
-from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import Count
+from posenc_jax.encodings.card import Count, method
 from posenc_jax.tuning import look_up_each
 
 # Keys whose sums are one product with a triangle of ones; the totals of such stretches are summed

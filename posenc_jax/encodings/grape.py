@@ -9,8 +9,7 @@ from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings import rotation
 from posenc_jax.encodings.bias import offsets, per_head
 from posenc_jax.encodings.bias_formulas import alibi_slopes
-from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import Positive, require, with_axes
+from posenc_jax.encodings.card import Positive, method, require, with_axes
 from posenc_jax.encodings.gated import no_sum, of_input, sums_after
 from posenc_jax.encodings.rotary_generators import cayley, turn_in_basis
 

@@ -5,8 +5,7 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import input_codes as codes
-from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import Count, require
+from posenc_jax.encodings.card import Count, method, require
 from posenc_jax.encodings.positions_augmented import each, sequence_keys
 
 

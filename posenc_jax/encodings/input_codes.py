@@ -19,8 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.card import ANYWHERE, Range
-from posenc_jax.encodings.checks import with_axes
+from posenc_jax.encodings.card import ANYWHERE, Range, with_axes
 from posenc_jax.encodings.rotation import Pairing, angles
 
 How = Literal["add", "concat"]

@@ -107,21 +107,15 @@ def diagonal_ids(parts: Iterable[Part], stride: float = 2.0) -> np.ndarray:
 
 
 def circle_ids(parts: Iterable[Part], radius: float, mix: float) -> np.ndarray:
-    """Ids (time, row, column) of Circle-RoPE, float32 [T, 3], as `mrope` reads them.
+    """Ids (time, row, column) of Circle-RoPE, float32 [T, 3], as `circle_rope` reads them.
 
     The patches of an image stand on a circle that is perpendicular to the line of text, (t, t, t),
     so each token of text is equally far from all of them. A patch's angle is a mean of the angle
     under which it is seen from the middle of the image and of its number, both spread over a whole
     turn. The next part starts one after the largest id, which is no whole number.
 
-    The paper (arXiv 2505.16416) uses these ids in some layers and those of `ids` in the others.
-    Give both side by side, [B, T, 6], and each kind of layer its columns:
-
-      def reading(columns):
-          place = lambda key, at: tuple(jnp.moveaxis(at.pos_BT[..., columns], -1, 0))
-          return make("mrope")._replace(place=place)
-
-      encoding = per_layer([reading(slice(0, 3)), reading(slice(3, 6))])
+    The paper (arXiv 2505.16416) uses these ids in some layers and those of `ids` in the others, as
+    `circle_rope` does, which takes both side by side, [B, T, 6].
 
     Args:
       parts: text, sound and images.

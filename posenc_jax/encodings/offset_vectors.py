@@ -10,8 +10,7 @@ import numpy as np
 from posenc_jax.dtypes import widest
 from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing
-from posenc_jax.encodings.card import ANYWHERE, Edge, Range, method
-from posenc_jax.encodings.checks import Bound, Count, require
+from posenc_jax.encodings.card import ANYWHERE, Bound, Count, Edge, Range, method, require
 from posenc_jax.encodings.gated import of_input
 from posenc_jax.tuning import look_up_each
 
@@ -62,7 +61,7 @@ def content_bias(curves: Count = 16, distance: Count = 1024, shared: bool = Fals
         inside_BQK = (jnp.round(offset_BQK) >= 0) & (jnp.round(offset_BQK) < distance)
         row_BQK = jnp.round(jnp.clip(offset_BQK, 0, distance - 1)).astype(jnp.int32)
         found_BHQK = jnp.where(inside_BQK[:, None], look_up_each(z_BHQR, row_BQK[:, None]), 0)
-        return s_BHQK + refusing(found_BHQK, offset_BQK[:, None]), carry
+        return s_BHQK + refusing(found_BHQK, offset_BQK), carry
 
     return layered(Encoding(init=init, walk=Walk(score=score, prepare=prepare)), shared)
 
@@ -89,6 +88,7 @@ def decomposed(window: Count = 14, beyond: Edge = "clamp", shared: bool = False)
       shared: one table for all layers; as in the authors' code, each layer has its own by default.
     """
     last = window - 1
+    most = last if beyond == "error" else np.inf
 
     def init(key, dims):
         shape = 2 * window - 1, dims.head
@@ -102,10 +102,7 @@ def decomposed(window: Count = 14, beyond: Edge = "clamp", shared: bool = False)
         for axis, name in enumerate(("rows", "columns")):
             z_BHQR = products(q.x_BTHC, params[name])
             s_BHQK = s_BHQK + look_up_each(z_BHQR, row_BQK2[:, None, ..., axis])
-        if beyond == "error":
-            outside_BQK = (jnp.abs(offset_BQK2) > last).any(-1)
-            s_BHQK = jnp.where(outside_BQK[:, None], jnp.nan, s_BHQK)
-        return refusing(s_BHQK, offset_BQK2.sum(-1)[:, None]), carry
+        return refusing(s_BHQK, offset_BQK2, most), carry
 
     return layered(Encoding(init=init, walk=Walk(score=score)), shared)
 
@@ -162,7 +159,7 @@ def irpe(ratio: Annotated[float, Bound(0.5)] = 1.9, shared: bool = False) -> Enc
         row_BQK2 = jnp.sign(whole_BQK2) * jnp.asarray(buckets)[jnp.abs(whole_BQK2)] + last
         row_BQK = row_BQK2[..., 0] * (2 * last + 1) + row_BQK2[..., 1]
         found_BHQK = look_up_each(products(q.x_BTHC, params["keys"]), row_BQK[:, None])
-        found_BHQK = refusing(found_BHQK, offset_BQK2.sum(-1)[:, None])
+        found_BHQK = refusing(found_BHQK, offset_BQK2)
         return s_BHQK + found_BHQK * q.x_BTHC.shape[-1] ** -0.5, carry
 
     return layered(Encoding(init=init, walk=Walk(score=score)), shared)

@@ -9,8 +9,7 @@ from jax.lax.linalg import triangular_solve
 
 from posenc_jax.combinators import each_layer
 from posenc_jax.encoding import Encoding, Walk
-from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import Count
+from posenc_jax.encodings.card import Count, method
 from posenc_jax.encodings.gated import by_stretches, no_vector, of_input
 
 STRETCH = 64  # keys whose product of reflections is made by one triangular solve

@@ -14,8 +14,7 @@ from posenc_jax.combinators import pick_layer
 from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings import input_codes as codes
 from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing
-from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import Count, require
+from posenc_jax.encodings.card import Count, method, require
 from posenc_jax.encodings.input_codes import Beyond
 from posenc_jax.tuning import look_up, look_up_each
 
@@ -49,7 +48,7 @@ def shaw(distance: Count = 16, shared: bool = False) -> Encoding:
         offset_BQK = offsets(q.placed, k.placed)
         row_BQK = clipped_row(offset_BQK, distance)
         found_BHQK = look_up_each(s_BHQR, row_BQK[:, None])
-        found_BHQK = refusing(found_BHQK, offset_BQK[:, None])
+        found_BHQK = refusing(found_BHQK, offset_BQK)
         return s_BHQK + found_BHQK * x_BQHC.shape[-1] ** -0.5, carry
 
     return layered(Encoding(init=init, walk=Walk(score=score)), shared)
@@ -174,7 +173,7 @@ def deberta(buckets: int = 256, distance: int = 512, flipped: bool = True) -> En
         s_BHKR = scores(k.x_BTHC, params["queries"])
         to_content = look_up_each(s_BHKR, row_B1QK.swapaxes(-1, -2))
         position_BHQK = to_position + to_content.swapaxes(-1, -2)
-        return s_BHQK + scale * refusing(position_BHQK, ahead_BQK[:, None]), carry
+        return s_BHQK + scale * refusing(position_BHQK, ahead_BQK), carry
 
     # Attention divides by sqrt(C); the factor sqrt(3) is left.
     shrink = lambda table, x_BTHC, side: x_BTHC * 3**-0.5 if side == "q" else x_BTHC

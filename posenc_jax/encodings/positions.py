@@ -11,8 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.card import Range, method
-from posenc_jax.encodings.checks import Count, with_axes
+from posenc_jax.encodings.card import Count, Range, method, with_axes
 
 Evaluate = Literal["spread", "random", "plain"]
 Per = Literal["example", "batch"]

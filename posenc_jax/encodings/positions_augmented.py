@@ -16,8 +16,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.card import Range, method
-from posenc_jax.encodings.checks import Count, Factor, NotNegative, Whole, require, with_axes
+from posenc_jax.encodings.card import (
+    Count,
+    Factor,
+    NotNegative,
+    Range,
+    Whole,
+    method,
+    require,
+    with_axes,
+)
 from posenc_jax.encodings.positions import Per
 from posenc_jax.layout import Layout
 

@@ -7,10 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.encoding import Encoding
+from posenc_jax.encoding import Encoding, Extent
 from posenc_jax.encodings import rotation
-from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import Count, Positive, require, with_axes
+from posenc_jax.encodings.card import Count, Positive, method, require, with_axes
 from posenc_jax.encodings.rotation import Pairing, Turn
 from posenc_jax.options import FieldError
 
@@ -154,25 +153,23 @@ def headwise(
 def xpos(base: Positive = 10_000.0, pairing: Pairing = "half", span: Positive = 512.0) -> Encoding:
     """Rotary with a decay: queries times zeta^(t / span), keys times its inverse.
 
-    The exponent counts from the middle of the positions of the row's tokens. Queries and keys must
-    have the same middle, so `place` must get the layout of the keys, as `frame` does, except for
-    cross-attention (`keys`), where each side has its own middle and scores differ. Rows whose
-    positions span up to 63 * span are exact; further from the middle the factor stays constant, so
-    that nothing overflows in float32 or bfloat16. It is meant for causal attention: keys ahead of
-    the query are amplified.
+    The exponent counts from the middle of the positions of the row's tokens, in cross-attention of
+    both sides' tokens. Rows whose positions span up to 63 * span are exact; further from the middle
+    the factor stays constant, so that nothing overflows in float32 or bfloat16. It is meant for
+    causal attention: keys ahead of the query are amplified.
     """
 
     def place(key, layout):
         pos_BT = with_axes(layout.pos_BT)
-        real_BT = layout.segment_BT > 0
-        within = lambda pick, ends: pick(
-            pos_BT, axis=1, keepdims=True, where=real_BT, initial=ends(pos_BT)
+        real_BT, at_BT = layout.segment_BT > 0, jnp.floor(pos_BT).astype(pos_BT.dtype)
+        within = lambda pick, ends: (
+            0 * at_BT + pick(at_BT, axis=1, keepdims=True, where=real_BT, initial=ends(at_BT))
         )
-        low, high = within(jnp.min, jnp.max), within(jnp.max, jnp.min)
-        return pos_BT, pos_BT - (low + (high - low) // 2)
+        return pos_BT, Extent(within(jnp.min, jnp.max), within(jnp.max, jnp.min))
 
     def table(params, placed, dims):
-        pos_BT, centred_BT = placed
+        pos_BT, (low_BT, high_BT) = placed
+        centred_BT = pos_BT - (low_BT + (high_BT - low_BT) // 2)
         zeta_F = (2 * np.arange(dims.head // 2) / dims.head + XPOS_GAMMA) / (1 + XPOS_GAMMA)
         spans = centred_BT.astype(float)[:, :, None, None] / span
         rate = np.log(zeta_F)[None, None, None].astype(spans.dtype)

@@ -13,8 +13,7 @@ import numpy as np
 
 from posenc_jax.combinators import each_layer
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import Count, Positive, require, three, with_axes
+from posenc_jax.encodings.card import Count, Positive, method, require, three, with_axes
 from posenc_jax.encodings.rotation import Pairing, Turn, angles, ladder, rotary, turns
 from posenc_jax.options import FieldError
 
@@ -35,6 +34,11 @@ def angles_by_axis(pos_A: Sequence[jax.Array], freq_F: np.ndarray, axis_F: np.nd
     rows_A = [np.flatnonzero(axis_F == a) for a in range(len(pos_A))]
     found = [angles(pos_A[a], freq_F[rows_F][None]) for a, rows_F in enumerate(rows_A)]
     return jnp.concatenate(found, axis=-1)[..., np.argsort(np.concatenate(rows_A))]
+
+
+def turns_by_axis(pos_A: Sequence[jax.Array], freq_F: np.ndarray, axis_F: np.ndarray) -> Turn:
+    """The table of `angles_by_axis`."""
+    return turns(angles_by_axis(pos_A, freq_F, axis_F))
 
 
 def turns_2d(pos_BTA: jax.Array, freq_AHF: jax.Array) -> Turn:
@@ -76,7 +80,7 @@ def axial(base: Positive = 100.0, pairing: Pairing = "half", bands: Bands = "sam
 
     def table(params, pos_BTA, dims):
         freq_F, axis_F = frequencies(dims.head), np.repeat((0, 1), dims.head // 4)
-        return turns(angles_by_axis(split_axes(pos_BTA, 2), freq_F, axis_F))
+        return turns_by_axis(split_axes(pos_BTA, 2), freq_F, axis_F)
 
     return rotary(pairing, table, frequencies)
 
@@ -186,7 +190,7 @@ def pairs_by_axis(axis_of: Callable[[int], np.ndarray], base: float, pairing: Pa
         return freq_F
 
     def table(params, placed, dims):
-        return turns(angles_by_axis(placed, ladder(dims.head, base), axis_of(dims.head // 2)))
+        return turns_by_axis(placed, ladder(dims.head, base), axis_of(dims.head // 2))
 
     return rotary(pairing, table, frequencies, place=split_three)
 

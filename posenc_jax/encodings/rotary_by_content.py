@@ -8,8 +8,7 @@ from posenc_jax.combinators import each_layer
 from posenc_jax.dtypes import widest
 from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings.bias import offsets
-from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import Count, Positive, require
+from posenc_jax.encodings.card import Count, Positive, method, require
 from posenc_jax.encodings.rotation import Pairing, ladder, rotary, turns
 from posenc_jax.options import FieldError
 

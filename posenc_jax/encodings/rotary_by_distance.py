@@ -13,8 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding, Walk
-from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import Count, Factor, Positive, require
+from posenc_jax.encodings.card import Count, Factor, Positive, method, require
 from posenc_jax.encodings.rotary import rope
 from posenc_jax.encodings.rotation import Pairing, angles, ladder, turn, turns
 

@@ -7,8 +7,7 @@ import numpy as np
 from posenc_jax.combinators import each_layer
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import rotation
-from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import Count, Positive, with_axes
+from posenc_jax.encodings.card import Count, Positive, method, with_axes
 from posenc_jax.encodings.rotation import Pairing, Turn
 
 

@@ -12,8 +12,7 @@ import numpy as np
 from posenc_jax.combinators import each_layer
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import rotation
-from posenc_jax.encodings.card import Range, method
-from posenc_jax.encodings.checks import Count, Positive, Several, require, with_axes
+from posenc_jax.encodings.card import Count, Positive, Range, Several, method, require, with_axes
 from posenc_jax.encodings.rotary_axes import crossed, turns_2d
 from posenc_jax.encodings.rotation import Turn, turn
 from posenc_jax.tuning import each_times, exponentials
@@ -72,11 +71,7 @@ def liere(block: Several = 8, size: Several = 14) -> Encoding:
         sum_BTHGUV = jnp.einsum("bta,ahguv->bthguv", part_BTA, skew_AHGUV, precision="highest")
         return jnp.where(held_BT[..., None, None, None, None], exponentials(sum_BTHGUV), jnp.nan)
 
-    def rotate(matrix_BTHGUV, x_BTHC, side):
-        cut_BTHGV = x_BTHC.reshape(*x_BTHC.shape[:3], -1, block).astype(matrix_BTHGUV.dtype)
-        turned_BTHGU = each_times(matrix_BTHGUV, cut_BTHGV)
-        return turned_BTHGU.reshape(x_BTHC.shape).astype(x_BTHC.dtype)
-
+    rotate = lambda matrix_BTHGUV, x_BTHC, side: each_times(matrix_BTHGUV, x_BTHC)
     return each_layer(Encoding(init=init, table=table, rotate=rotate))
 
 

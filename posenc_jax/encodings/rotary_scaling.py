@@ -15,12 +15,10 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import rotation
-from posenc_jax.encodings.card import method
-from posenc_jax.encodings.checks import Count, Factor, NotNegative, Positive, require, with_axes
+from posenc_jax.encodings.card import Count, Factor, NotNegative, Positive, method, require
 from posenc_jax.encodings.positions import drawn
 from posenc_jax.encodings.positions_augmented import each, sequence_keys
 from posenc_jax.encodings.rotation import TURN, Pairing, Turn
-from posenc_jax.layout import Layout
 
 Ramp = Literal["turns", "pairs", "pairs_truncated"]
 STEPS = 100  # of the integration of CLEX, from one scale to the next, as in the authors' code
@@ -38,11 +36,6 @@ def pi(base: Positive = 10_000.0, pairing: Pairing = "half", factor: Factor = 4.
     In fact the frequencies are divided, so that positions stay exact integers.
     """
     return rotation.turning(lambda head: rotation.ladder(head, base) / factor, pairing)
-
-
-def with_length(key, layout: Layout) -> tuple[jax.Array, jax.Array]:
-    """`place` of methods that read the sequence's length n: (pos_BT, length_BT)."""
-    return with_axes(layout.pos_BT), layout.length_BT
 
 
 def slowed(pos_BT: jax.Array, freq_F: np.ndarray, by: jax.Array) -> Turn:
@@ -104,7 +97,7 @@ def dynamic_ntk(
         power = ntk_power(dims.head).astype(stretch.dtype)[None, None, None]
         return slowed(pos_BT, rotation.ladder(dims.head, base), jnp.exp(jnp.log(stretch) * power))
 
-    return rotation.rotary(pairing, table, place=with_length)
+    return rotation.rotary(pairing, table, place=rotation.with_length)
 
 
 @partial(jax.jit, static_argnums=(1, 2))
@@ -163,7 +156,7 @@ def clex(
         return {"up": up_FC, "down": jnp.zeros((dims.head, pairs), float)}
 
     def place(key, layout):
-        pos_BT, n_BT = with_length(key, layout)
+        pos_BT, n_BT = rotation.with_length(key, layout)
         least_BT = jnp.minimum(-(-n_BT // length), scales)
         if key is None:
             return pos_BT, least_BT

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.checks import require, with_axes
+from posenc_jax.encodings.card import require, with_axes
+from posenc_jax.layout import Layout
 from posenc_jax.options import FieldError
 
 Pairing = Literal["half", "interleaved"]
@@ -140,6 +141,11 @@ def turn(table: Turn, x_BTHC: jax.Array, pairing: Pairing) -> jax.Array:
         x = jnp.stack(ends, axis=-1).reshape(x.shape)
     x = x.astype(x_BTHC.dtype)
     return x if width == x_BTHC.shape[-1] else jnp.concatenate([x, x_BTHC[..., width:]], axis=-1)
+
+
+def with_length(key, layout: Layout) -> tuple[jax.Array, jax.Array]:
+    """`place` of methods that read the sequence's length n: (pos_BT, length_BT)."""
+    return with_axes(layout.pos_BT), layout.length_BT
 
 
 def turning(frequencies: Callable[[int], np.ndarray], pairing: Pairing, **hooks) -> Encoding:

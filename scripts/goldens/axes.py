@@ -13,14 +13,20 @@ from transformers import (
     Qwen2VLConfig,
     Qwen2VLTextConfig,
     Qwen3VLTextConfig,
+    Sam2VideoConfig,
 )
 from transformers.models.dinov3_vit import modeling_dinov3_vit
+from transformers.models.ernie4_5_vl_moe import modeling_ernie4_5_vl_moe
+from transformers.models.ernie4_5_vl_moe.configuration_ernie4_5_vl_moe import (
+    Ernie4_5_VLMoeTextConfig,
+)
 from transformers.models.llama4 import modeling_llama4
 from transformers.models.pixtral import modeling_pixtral
 from transformers.models.qwen2_5_omni import modeling_qwen2_5_omni
 from transformers.models.qwen2_5_omni.configuration_qwen2_5_omni import Qwen2_5OmniTextConfig
 from transformers.models.qwen2_vl import modeling_qwen2_vl as qwen2_vl
 from transformers.models.qwen3_vl import modeling_qwen3_vl as qwen3_vl
+from transformers.models.sam2_video import modeling_sam2_video
 
 from .golden import Golden, arrays, grid, reset
 from .rotary import hugging_face, turned
@@ -53,6 +59,7 @@ def axial() -> Iterator[Golden]:
 
     yield pixtral()
     yield llama4_vision()
+    yield sam2_video()
 
 
 def pixtral() -> Golden:
@@ -79,6 +86,22 @@ def llama4_vision() -> Golden:
         "axial/llama4", "transformers", "Llama4VisionRotaryEmbedding, vision_apply_rotary_emb",
         {"base": 1e4, "pairing": "interleaved"}, {"pairing": "half"}, pos, 2, 8,
         lambda x: rotate(x.transpose(1, 2)).transpose(1, 2),
+    )  # fmt: skip
+
+
+def sam2_video() -> Golden:
+    """Patches stand at (column, row)."""
+    config = Sam2VideoConfig(
+        memory_attention_hidden_size=8, memory_attention_num_attention_heads=1,
+        memory_attention_downsample_rate=1, memory_attention_rope_feat_sizes=[4, 3],
+    )  # fmt: skip
+    pos = grid(3, 4).flip(-1)
+    cos, sin = modeling_sam2_video.Sam2VideoVisionRotaryEmbedding(config)(torch.zeros(1), pos[0])
+    return turned(
+        "axial/sam2_video", "transformers",
+        "Sam2VideoVisionRotaryEmbedding, apply_rotary_pos_emb_2d",
+        {"base": 1e4, "pairing": "interleaved"}, {"pairing": "half"}, pos, 1, 8,
+        lambda x: modeling_sam2_video.apply_rotary_pos_emb_2d(x, x, cos, sin)[0],
     )  # fmt: skip
 
 
@@ -130,6 +153,18 @@ def mrope() -> Iterator[Golden]:
         yield hugging_face(
             f"mrope/{name} {2 * sum(sections)}", module, sectioned(config_of, sections),
             {"sections": sections, "order": order}, {"base": 1e4}, moments(2, 3, (0, 1)) + 4,
+        )  # fmt: skip
+
+
+def video_rope() -> Iterator[Golden]:
+    """Sections of pairs are those of height, width and time."""
+    for sections in ((3, 3, 2), (2, 2, 1)):
+        yield hugging_face(
+            f"video_rope/ernie4_5_vl {2 * sum(sections)}",
+            modeling_ernie4_5_vl_moe.Ernie4_5_VLMoeTextRotaryEmbedding,
+            sectioned(Ernie4_5_VLMoeTextConfig, sections),
+            {"time": sections[2], "pairing": "interleaved"}, {"pairing": "half"},
+            moments(2, 3, (0, 1)) + 4,
         )  # fmt: skip
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from posenc_jax.encodings import CATALOG, card
-from posenc_jax.encodings.card import Card
-from posenc_jax.encodings.describe import facts, option_lines, summary
+from posenc_jax.encodings.card import Card, facts, option_lines, summary
 from posenc_jax.lab.gallery.page import FAMILIES, families
 from scripts.site.mathematics import mathematics
 

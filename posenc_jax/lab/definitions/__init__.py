@@ -19,12 +19,10 @@ from collections.abc import Callable
 
 from posenc_jax.lab.definitions import (
     absolute,
-    absolute_2d,
     bias_formulas,
     bias_networks,
     bias_tables,
     by_layer,
-    dape,
     extension,
     gated,
     grape,
@@ -41,21 +39,18 @@ from posenc_jax.lab.definitions import (
     rotary_fourier_polar,
     rotary_generators,
     rotary_scaling,
-    rotary_values,
     rotary_vision,
-    temperature,
 )
 
-EMBEDS: dict[str, Callable] = absolute.EMBEDS | absolute_2d.EMBEDS | graphs.EMBEDS
+EMBEDS: dict[str, Callable] = absolute.EMBEDS | graphs.EMBEDS
 PLACES: dict[str, Callable] = positions.PLACES | positions_augmented.PLACES
-OUTPUTS: dict[str, Callable] = rotary_values.OUTPUTS
+OUTPUTS: dict[str, Callable] = rotary_vision.OUTPUTS
 SCORES: dict[str, Callable] = {
     **absolute.SCORES,
     **bias_formulas.SCORES,
     **bias_networks.SCORES,
     **bias_tables.SCORES,
     **by_layer.SCORES,
-    **dape.SCORES,
     **extension.SCORES,
     **gated.SCORES,
     **grape.SCORES,
@@ -69,7 +64,5 @@ SCORES: dict[str, Callable] = {
     **rotary_fourier_polar.SCORES,
     **rotary_generators.SCORES,
     **rotary_scaling.SCORES,
-    **rotary_values.SCORES,
     **rotary_vision.SCORES,
-    **temperature.SCORES,
 }

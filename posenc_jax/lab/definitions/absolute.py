@@ -4,7 +4,14 @@ import math
 
 import numpy as np
 
-from posenc_jax.lab.definitions.shared import dots, embeds_by, rows_of, sine_code, within
+from posenc_jax.lab.definitions.shared import (
+    dots,
+    embeds_by,
+    rows_of,
+    sine_code,
+    table_rows,
+    within,
+)
 
 
 def _bit_rows(length):
@@ -29,6 +36,19 @@ def _fourier_code(o, params, pos_T, n, width):
     return gelu(r_TF @ params["w1"] + params["b1"]) @ params["w2"] + params["b2"]
 
 
+def _rows_and_columns(o, params, pos_T2, n, width):
+    column = table_rows(params["column"], o.beyond, pos_T2[:, 1], n)
+    row = table_rows(params["row"], o.beyond, pos_T2[:, 0], n)
+    return np.concatenate([column, row], axis=1)
+
+
+def _grid_code(o, params, pos_T2, n, width):
+    """The table of each axis, side by side."""
+    row = sine_code(pos_T2[:, 0], width // 2, o.base, o.pairing, "paper")
+    column = sine_code(pos_T2[:, 1], width - width // 2, o.base, o.pairing, "paper")
+    return np.concatenate([row, column], axis=1)
+
+
 SCORES = {
     "nope": lambda o, params, q_THC, k_THC, pos_T, n: dots(q_THC, k_THC),
 }
@@ -48,4 +68,6 @@ EMBEDS = {
     "learned": rows_of(lambda o, params: params["table"]),
     "rbf": embeds_by(_bump_code),
     "fourier": embeds_by(_fourier_code),
+    "learned_2d": embeds_by(_rows_and_columns),
+    "sinusoidal_2d": embeds_by(_grid_code),
 }

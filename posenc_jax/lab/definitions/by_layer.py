@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from posenc_jax.lab.definitions.rotary_axes import mrope_scores
 from posenc_jax.lab.definitions.rotary_scaling import by_parts_theta
 from posenc_jax.lab.definitions.shared import dots, offsets, powers, scores_of, turned_scores
 
@@ -52,9 +53,16 @@ def _gpt_oss_scores(o, params, q, k, pos, n):
     return _in_window(o, pos, _with_yarn(o, "pairs")(q, k, pos, n))
 
 
+def _circle_rope_scores(o, params, q, k, pos, n):
+    ids_T3 = pos[:, -3:] if o.layer % 2 else pos[:, :3]
+    plain = SimpleNamespace(**vars(o), order="sections")
+    return mrope_scores(plain, params, q, k, ids_T3, n)
+
+
 SCORES = {
     "irope": _irope_scores,
     "local_global": _local_global_scores,
     "olmo3": _olmo3_scores,
     "gpt_oss": _gpt_oss_scores,
+    "circle_rope": _circle_rope_scores,
 }

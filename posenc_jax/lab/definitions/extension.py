@@ -19,6 +19,11 @@ def _resonance_theta(o, width, n):
     return 2 * np.pi / np.round(2 * np.pi / by_parts_theta(o, width, n))
 
 
+def _seen(pos_T):
+    """How many keys each query of a causal sequence sees, [T, 1]."""
+    return np.arange(1, len(pos_T) + 1)[:, None]
+
+
 SCORES = {
     "llama3": scores_of(
         lambda o, width, n: ramped(powers(o.base, width), o.factor, o.length, o.low, o.high)
@@ -29,5 +34,11 @@ SCORES = {
     ),
     "drope": lambda o, params, q, k, pos, n: (
         (1 + o.temperature * np.log(max(1.0, n / o.length))) * dots(q, k)
+    ),
+    "ssmax": lambda o, params, q, k, pos, n: (
+        params["s"][:, None, None] * np.log(_seen(pos)) * dots(q, k)
+    ),
+    "logn": lambda o, params, q, k, pos, n: (
+        np.maximum(1, np.log(_seen(pos)) / np.log(o.length)) * dots(q, k)
     ),
 }

@@ -32,7 +32,7 @@ def _axis_of_pair(o, pairs):
     return [0] * time + [1] * height + [2] * (pairs - time - height)
 
 
-def _mrope_scores(o, params, q, k, pos, n):
+def mrope_scores(o, params, q, k, pos, n):
     pos_TF = np.asarray(pos, np.float64)[:, _axis_of_pair(o, q.shape[-1] // 2)]
     angle_QKHF = (pos_TF[:, None] - pos_TF[None]) * powers(o.base, q.shape[-1])
     return turned_scores(q, k, angle_QKHF[:, :, None], o.pairing)
@@ -40,12 +40,12 @@ def _mrope_scores(o, params, q, k, pos, n):
 
 def _tmrope_scores(o, params, q, k, pos, n):
     id_T = np.floor(pos[:, 0] * o.rate + 1e-3)
-    return _mrope_scores(o, params, q, k, np.stack([id_T, *pos[:, 1:].T], axis=1), n)
+    return mrope_scores(o, params, q, k, np.stack([id_T, *pos[:, 1:].T], axis=1), n)
 
 
 SCORES = {
     "axial": _axial_scores,
     "mixed": _mixed_scores,
-    "mrope": _mrope_scores,
+    "mrope": mrope_scores,
     "tmrope": _tmrope_scores,
 }

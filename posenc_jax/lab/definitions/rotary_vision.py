@@ -2,7 +2,71 @@
 
 import numpy as np
 
-from posenc_jax.lab.definitions.shared import powers, turned_scores
+from posenc_jax.lab.definitions.shared import by_pair, powers, turned_scores
+
+
+def _gta_angles(o, pos_TA, width):
+    """Angles [T, F]; frequencies rise, row and column take turns."""
+    count = width // 4
+    pairs = [(n, axis) for n in range(1, count + 1) for axis in range(2)]
+    turn = lambda t, n, axis: 2 * np.pi * t[axis] / o.size * 2.0**n / 2.0**count
+    return np.array([[turn(t, n, axis) for n, axis in pairs] for t in pos_TA])
+
+
+def _gta_scores(o, params, q, k, pos, n):
+    angle_TF = _gta_angles(o, pos, q.shape[-1])
+    return turned_scores(q, k, (angle_TF[:, None] - angle_TF[None])[:, :, None], o.pairing)
+
+
+def _gta_outputs(o, params, weight_HQK, v_KHC, pos, n):
+    angle_TF = _gta_angles(o, pos, v_KHC.shape[-1])
+    out_QHC = np.zeros((weight_HQK.shape[1], *v_KHC.shape[1:]))
+    half = v_KHC.shape[-1] // 2
+    pick = {
+        "half": (slice(0, half), slice(half, None)),
+        "interleaved": (slice(0, None, 2), slice(1, None, 2)),
+    }
+    real, imaginary = pick[o.pairing]
+    for i, j in np.ndindex(weight_HQK.shape[1:]):
+        seen_HF = (v_KHC[j][:, real] + 1j * v_KHC[j][:, imaginary]) * np.exp(
+            1j * (angle_TF[j] - angle_TF[i])
+        )
+        out_QHC[i][:, real] += weight_HQK[:, i, j, None] * seen_HF.real
+        out_QHC[i][:, imaginary] += weight_HQK[:, i, j, None] * seen_HF.imag
+    return out_QHC
+
+
+def _prope_map(query_A, key_A, width):
+    """What a key's half of blocks and two quarters of pairs go through for a query, [C, C]."""
+    map_CC, pairs = np.zeros((width, width)), width // 8
+    camera = lambda pos_A: pos_A[:16].reshape(4, 4)
+    for c in range(0, width // 2, 4):
+        map_CC[c : c + 4, c : c + 4] = camera(query_A) @ np.linalg.inv(camera(key_A))
+    for start, axis in ((width // 2, 17), (width // 2 + 2 * pairs, 16)):
+        for n in range(pairs):
+            angle = (query_A[axis] - key_A[axis]) * 100.0 ** (-n / pairs)
+            a, b = start + n, start + n + pairs
+            map_CC[a, a] = map_CC[b, b] = np.cos(angle)
+            map_CC[b, a] = np.sin(angle)
+            map_CC[a, b] = -np.sin(angle)
+    return map_CC
+
+
+def _prope_scores(o, params, q_THC, k_THC, pos_TA, n):
+    width, pos_TA = q_THC.shape[-1], pos_TA.astype(np.float64)
+
+    def score(h, i, j):
+        return q_THC[i, h] @ _prope_map(pos_TA[i], pos_TA[j], width) @ k_THC[j, h] / width**0.5
+
+    return by_pair(score, q_THC)
+
+
+def _prope_outputs(o, params, weight_HQK, v_KHC, pos_TA, n):
+    out_QHC, pos_TA = np.zeros_like(v_KHC), pos_TA.astype(np.float64)
+    for i, j in np.ndindex(weight_HQK.shape[1:]):
+        seen_HC = v_KHC[j] @ _prope_map(pos_TA[i], pos_TA[j], v_KHC.shape[-1]).T
+        out_QHC[i] += weight_HQK[:, i, j, None] * seen_HC
+    return out_QHC
 
 
 def _dinov3_scores(o, params, q, k, pos, n):
@@ -34,7 +98,13 @@ def _video_rope_scores(o, params, q, k, pos, n):
 
 
 SCORES = {
+    "gta": _gta_scores,
+    "prope": _prope_scores,
     "dinov3": _dinov3_scores,
     "mhrope": _mhrope_scores,
     "video_rope": _video_rope_scores,
+}
+OUTPUTS = {
+    "gta": _gta_outputs,
+    "prope": _prope_outputs,
 }

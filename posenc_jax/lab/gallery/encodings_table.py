@@ -8,8 +8,7 @@ from typing import get_args
 import jax
 
 from posenc_jax.encodings import CATALOG, card, make
-from posenc_jax.encodings.card import Card
-from posenc_jax.encodings.describe import ACTS
+from posenc_jax.encodings.card import ACTS, Card
 from posenc_jax.lab.gallery import costs
 from posenc_jax.lab.gallery.costs import STATED, TIME, Cost
 from posenc_jax.lab.gallery.page import FAMILIES, families

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from posenc_jax.encodings import CATALOG, card
-from posenc_jax.encodings.describe import facts, summary
+from posenc_jax.encodings.card import facts, summary
 from posenc_jax.lab.gallery import page, points, trained
 from posenc_jax.lab.gallery.points import Point
 from posenc_jax.lab.hosts.files import write_text

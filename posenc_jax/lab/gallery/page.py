@@ -6,8 +6,7 @@ from html import escape
 from pathlib import Path
 
 from posenc_jax.encodings import card
-from posenc_jax.encodings.card import Card
-from posenc_jax.encodings.describe import facts, option_lines, summary
+from posenc_jax.encodings.card import Card, facts, option_lines, summary
 from posenc_jax.lab.gallery import measure, trained
 from posenc_jax.lab.gallery.points import ABSENT
 from posenc_jax.lab.report.webpage import folded, html_page, inline, pairs
