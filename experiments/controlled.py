@@ -5,7 +5,7 @@ from typing import Any
 
 from experiments.controlled_pages import shuffled_row
 from experiments.encoders import EncoderConfig
-from experiments.methods import encoding_of
+from experiments.named import encoding_of
 from experiments.stages import Evaluation, evaluation_stages, summarise, train_stage
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.config import schema

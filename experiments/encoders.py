@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from experiments import checks, methods
+from experiments import checks, named
 from posenc_jax import encodings
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config import schema
@@ -35,7 +35,7 @@ def check(config: EncoderConfig, task: tasks.Task | tasks.Plan) -> None:
     encodings.check_used(config.encoding.names, config.encoding.options)
     for name in config.encoding.names:
         checks.sequence("encoding.name", name)
-        methods.check(config, name, methods.options_of(config, name), task.width)
+        named.check(config, name, named.options_of(config, name), task.width)
 
 
 def control(config: schema.TrainedConfig) -> None:

@@ -1,37 +1,51 @@
-"""The methods that a config names: their encodings, and what does not suit them."""
+"""The small models of `permutation` and `padding_leakage`: their methods and positions."""
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Mapping
 from typing import Any
 
-from experiments import checks
+import jax
+import jax.numpy as jnp
+
 from posenc_jax import encodings
 from posenc_jax.encoding import Encoding
-from posenc_jax.lab.config import schema
+from posenc_jax.layout import Layout, layout
 
 
-def options_of(config: schema.TrainedConfig, name: str) -> dict[str, Any]:
-    """The options of the config that the method takes."""
-    return encodings.taken_by(name, config.encoding.options)
+def small_encoding(name: str, options: Mapping[str, Any]) -> tuple[str, Encoding]:
+    """The label and the encoding of a row: the method with the options of `small_options`."""
+    label, chosen = small_options(name, options)
+    return label, encodings.make(label, **chosen)
 
 
-def encoding_of(config: schema.TrainedConfig, name: str) -> Encoding:
-    """The encoding `name` with the options of the config that it takes."""
-    return encodings.make(name, **options_of(config, name))
+def small_options(name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The label of a row, and the `example` options of its card with those given.
 
-
-def check(
-    config: Any,
-    name: str,
-    options: Mapping[str, Any],
-    positions: Callable[[int], int],
-    field: str = "encoding.name",
-) -> None:
-    """FieldError: the method does not suit the task, its sizes or the model.
-
-    positions: a size of the task -> the positions of each axis.
-    field: what names the method.
+    A method that only changes positions is put before `rope`; the label says so.
     """
-    checks.groups(field, name, config.task)
-    checks.training("train.length", name, options, positions(config.train.length))
-    checks.reach("eval.lengths", name, options, positions(max(config.eval.lengths)))
-    checks.width("model.width", name, encodings.make(name, **options), config.model)
+    label = f"{name}+rope" if encodings.cards(name)[-1].kind == "positions" else name
+    chosen: dict[str, Any] = {}
+    for card in encodings.cards(label):
+        chosen.update(card.example)
+    return label, chosen | encodings.taken_by(label, options)
+
+
+def small_layout(segment_BT: jax.Array, axes: int = 1, pos_BT: jax.Array | None = None) -> Layout:
+    """The layout of rows of tokens for a method whose positions have so many axes.
+
+    Positions of several axes lie on a near-square grid, ([time,] row, column). All tokens of a row
+    are the digits of one number, for methods that read groups of tokens.
+    """
+    found = layout(segment_BT, pos_BT)
+    pos_BT, columns = found.pos_BT, math.ceil(math.sqrt(segment_BT.shape[1]))
+    group_BT = jnp.where(segment_BT > 0, pos_BT + 1, 0)
+    if axes > 1:
+        from posenc_jax.lab.gallery.measure import on_axes  # loads matplotlib
+
+        pos_BT = on_axes(axes, pos_BT, pos_BT // columns, pos_BT % columns)
+    return found.replace(pos_BT=pos_BT, group_BT=group_BT)
+
+
+def largest(gap: jax.Array) -> jax.Array:
+    """The largest entry, NaN if any is NaN: XLA's own maximum may skip a NaN."""
+    return jnp.where(jnp.isnan(gap).any(), jnp.nan, gap.max())

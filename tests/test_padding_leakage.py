@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import experiments
+from experiments.methods import small_encoding
 from experiments.padding_leakage import config as padding_config
 from experiments.padding_leakage import document, measuring, pages
 from experiments.padding_leakage.config import Config, Data, Learning, names
 from experiments.padding_leakage.data import sequences
 from experiments.padding_leakage.measuring import Computed
-from experiments.small_models import small_encoding
 from posenc_jax import CATALOG, encodings, make
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.hosts.compiling import jit_quick

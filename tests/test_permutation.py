@@ -11,11 +11,11 @@ import pytest
 
 import experiments
 from experiments import workers
+from experiments.methods import largest, small_encoding, small_layout
 from experiments.permutation import measuring, pages
 from experiments.permutation import run as permutation
 from experiments.permutation.config import CAUSAL, Config, EquivarianceConfig, OrderConfig
 from experiments.permutation.measuring import Setting, Subject
-from experiments.small_models import largest, small_encoding, small_layout
 from posenc_jax import CATALOG
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.model import transformer

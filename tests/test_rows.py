@@ -9,11 +9,11 @@ import pytest
 import experiments
 from experiments import workers
 from experiments.length_extrapolation import run as length_extrapolation
+from experiments.methods import small_encoding
 from experiments.padding_leakage import measuring as padding
 from experiments.padding_leakage.config import Config, Data, Learning
 from experiments.permutation import measuring as order
 from experiments.permutation.config import EquivarianceConfig, OrderConfig
-from experiments.small_models import small_encoding
 from posenc_jax.lab import runs
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.hosts import failpoints

@@ -1,6 +1,6 @@
 """The config of an experiment on completing functions, and what it refuses."""
 
-from experiments import checks, encoders, methods
+from experiments import checks, encoders, named
 from posenc_jax import encodings
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config import schema
@@ -24,4 +24,4 @@ def check(config: Config) -> None:
     encodings.check_used(config.encoding.names, config.encoding.options)
     for name in config.encoding.names:
         checks.sequence("encoding.name", name)
-        methods.check(config, name, methods.options_of(config, name), int)
+        named.check(config, name, named.options_of(config, name), int)

@@ -9,7 +9,7 @@ import numpy as np
 from experiments.completion.config import Config
 from experiments.completion.pages import sections
 from experiments.controlled import train_and_test
-from experiments.methods import encoding_of
+from experiments.named import encoding_of
 from experiments.stages import Evaluation, summarise
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.model import transformer

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from experiments import checks, methods
+from experiments import checks, named
 from posenc_jax import encodings
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config import schema
@@ -55,4 +55,4 @@ def _check_method(config: Config, name: str) -> None:
     if (axes := encodings.axes(name)) > 2:
         raise FieldError("encoding.name", f"{name} reads positions of {axes} axes; images have 2")
     positions = lambda size: size if axes == 2 else size * size
-    methods.check(config, name, options_of(config, name), positions)
+    named.check(config, name, options_of(config, name), positions)

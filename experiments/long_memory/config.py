@@ -1,6 +1,6 @@
 """The config of an experiment on documents of many windows, and what it refuses."""
 
-from experiments import checks, encoders, methods
+from experiments import checks, encoders, named
 from posenc_jax import encodings
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config import schema
@@ -46,4 +46,4 @@ def check(config: Config) -> None:
             if card.kind == "positions":
                 reason = f"{card.name} places whole sequences, not one window after the other"
                 raise FieldError("encoding.name", reason)
-        methods.check(config, name, methods.options_of(config, name), task.width)
+        named.check(config, name, named.options_of(config, name), task.width)

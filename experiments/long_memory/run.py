@@ -4,7 +4,7 @@ from experiments.long_memory.config import Config
 from experiments.long_memory.measuring import Documents, metric_of, records
 from experiments.long_memory.pages import row, sections
 from experiments.long_memory.reading import WAYS, reader
-from experiments.methods import encoding_of
+from experiments.named import encoding_of
 from experiments.stages import Evaluation, evaluation_stages, train_stage
 from posenc_jax.lab import report, runs, tasks
 from posenc_jax.lab.model import transformer

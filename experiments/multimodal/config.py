@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from experiments import checks, encoders, methods
+from experiments import checks, encoders, named
 from posenc_jax import encodings
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config import schema
@@ -40,4 +40,4 @@ def check(config: Config) -> None:
     for name in config.encoding.names:
         if encodings.axes(name) == 2:
             raise FieldError("encoding.name", f"{name} reads 2 axes; clips have 1 or 3")
-        methods.check(config, name, methods.options_of(config, name), task.width)
+        named.check(config, name, named.options_of(config, name), task.width)

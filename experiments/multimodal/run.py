@@ -2,8 +2,8 @@
 
 from experiments.controlled import train_and_test
 from experiments.controlled_pages import sections
-from experiments.methods import encoding_of
 from experiments.multimodal.config import Config, rows
+from experiments.named import encoding_of
 from experiments.stages import summarise
 from posenc_jax import encodings
 from posenc_jax.lab import runs, tasks

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveFloat, model_validator
 
 from experiments import checks
-from experiments.small_models import small_encoding, small_options
+from experiments.methods import small_encoding, small_options
 from posenc_jax import encodings
 from posenc_jax.lab.config import schema
 from posenc_jax.options import FieldError

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.methods import small_layout
 from experiments.padding_leakage.config import Data, Learning
-from experiments.small_models import small_layout
 from posenc_jax.lab.hosts.compiling import jit_quick
 from posenc_jax.lab.tasks.task import PAD
 from posenc_jax.lab.training.step import BATCH, SIZE, random_key

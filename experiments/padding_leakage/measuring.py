@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.methods import largest
 from experiments.padding_leakage.config import Config, Data
 from experiments.padding_leakage.data import Batch, Drawn, drawn
-from experiments.small_models import largest
 from posenc_jax.encoding import Encoding, Placed
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.hosts.compiling import jit_quick

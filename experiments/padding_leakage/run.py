@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from experiments.methods import small_encoding
 from experiments.padding_leakage import measuring
 from experiments.padding_leakage.config import Config, left_out, names
 from experiments.padding_leakage.measuring import Leaks, Quantity
 from experiments.padding_leakage.pages import sections, summarise
-from experiments.small_models import small_encoding
 from experiments.workers import measure_rows
 from posenc_jax.lab import runs
 

@@ -6,7 +6,7 @@ from pydantic import Field, PositiveFloat
 
 from experiments import checks
 from experiments.length_extrapolation import config as length_extrapolation
-from experiments.small_models import small_encoding
+from experiments.methods import small_encoding
 from posenc_jax import encodings
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.config.errors import inside

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.methods import largest, small_layout
 from experiments.permutation.config import LENGTHS, EquivarianceConfig, OrderConfig
-from experiments.small_models import largest, small_layout
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.hosts.compiling import jit_quick

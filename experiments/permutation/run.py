@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from experiments.length_extrapolation import run as length_extrapolation
+from experiments.methods import small_encoding
 from experiments.permutation import measuring
 from experiments.permutation.config import CAUSAL, LENGTHS, LSTM, Config, text_config
 from experiments.permutation.measuring import Measured, Setting, Subject
 from experiments.permutation.pages import sections, summarise
-from experiments.small_models import small_encoding
 from experiments.workers import measure_rows
 from posenc_jax import encodings
 from posenc_jax.lab import runs, tasks

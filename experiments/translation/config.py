@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from experiments import checks, encoders, methods
+from experiments import checks, encoders, named
 from posenc_jax import encodings
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config import schema
@@ -57,9 +57,9 @@ def check(config: Config) -> None:
 
 def _check_method(config: Config, field: str, name: str, task: tasks.Task) -> None:
     try:
-        methods.encoding_of(config, name)
+        named.encoding_of(config, name)
     except FieldError as error:
         path = field if error.path == ("encoding", "name") else error.path
         raise FieldError(path, error.reason) from None
     checks.sequence(field, name)
-    methods.check(config, name, methods.options_of(config, name), task.width, field)
+    named.check(config, name, named.options_of(config, name), task.width, field)

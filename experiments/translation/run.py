@@ -5,7 +5,7 @@ from typing import Any
 
 from experiments.controlled import train_and_test
 from experiments.controlled_pages import sections
-from experiments.methods import encoding_of
+from experiments.named import encoding_of
 from experiments.stages import Evaluation, summarise
 from experiments.translation.bleu import Translator
 from experiments.translation.config import Config

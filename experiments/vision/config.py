@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from experiments import checks, encoders, methods
+from experiments import checks, encoders, named
 from posenc_jax import encodings
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config import schema
@@ -67,4 +67,4 @@ def _check_method(config: Config, name: str) -> None:
     if (axes := encodings.axes(name)) > 2:
         raise FieldError("encoding.name", f"{name} reads positions of {axes} axes; a canvas has 2")
     positions = lambda size: size if axes == 2 else size * size
-    methods.check(config, name, options_of(config, name), positions)
+    named.check(config, name, options_of(config, name), positions)
