@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    publish(found, given.to)
+    publish(found, given.to, [Path(workdir) for workdir in given.workdirs])
     print(banner(found))
     print(f"{len(found)} of {len(LEDGER)} claims: {given.to}")
     return 0

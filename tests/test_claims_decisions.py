@@ -165,7 +165,7 @@ def test_a_rule_that_changed_is_named_on_the_page(tmp_path):
     for rule, said in ((own.rule, False), ("another", True)):
         save(tmp_path / "claims.json", {"sin-2": rule}, [own])
         found = findings(load(tmp_path))
-        assert (pages.CHANGED in pages.markdown(found, "figures")) == said
+        assert (pages.CHANGED in pages.markdown(found, "figures", "claims.json")) == said
 
 
 def test_a_file_of_an_earlier_version_is_refused(tmp_path):

@@ -189,10 +189,13 @@ def test_runs_of_other_experiments_are_refused(tmp_path):
         experiments.document([one, one])
 
 
-@pytest.mark.parametrize("page", sorted(path.parent.name for path in DOCS.glob("*/runs.tar.xz")))
+PAGES = {path.parent.name for path in DOCS.glob("*/runs.tar.xz")} - {"claims"}  # of another script
+
+
+@pytest.mark.parametrize("page", sorted(PAGES))
 def test_the_committed_page_follows_from_the_committed_records(page, tmp_path, monkeypatch):
     monkeypatch.setattr(document, "_pictures", lambda parts: ())
-    monkeypatch.setattr(document, "_archive", lambda *args: None)
+    monkeypatch.setattr(document, "pack", lambda *args: None)
     with tarfile.open(DOCS / page / "runs.tar.xz") as archive:
         archive.extractall(tmp_path / "runs", filter="data")
     remake = lambda: main([str(tmp_path / "runs"), f"--to={tmp_path}"])

@@ -64,7 +64,8 @@ def agreed(entries: Sequence[Entry]) -> Verdict:
     if not first.trains:
         return last.verdict
     each = "; ".join(f"{e.budget}x: {e.verdict}" for e in entries)
-    undecided = Verdict("not decided", each, "at this budget")
+    reason = f"{each}; at {last.budget}x {last.verdict.reason}"
+    undecided = Verdict("not decided", reason, "at this budget")
     if first.run["scale"] != "full":
         return undecided._replace(reason=f"quick models lean to: {last.verdict}")
     whole = {e.budget for e in entries} >= set(BUDGETS)

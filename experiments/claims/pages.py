@@ -12,6 +12,7 @@ from experiments.claims.decisions import BUDGETS, RATE, SMALLEST, Finding
 from experiments.claims.entries import Entry
 from experiments.claims.ledger import Draw
 from posenc_jax.lab.report import Grid, Picture, Section, drawing
+from posenc_jax.lab.report.document import ARCHIVE, pack
 
 HEAD = """\
 # Claims about positional encodings, measured
@@ -105,8 +106,10 @@ def _said(f: Finding) -> Iterator[tuple[str, str]]:
         yield "Significance", f"p {_shown(f.p)}, q {_shown(f.q)}; it must be at most {RATE}."
 
 
-def publish(found: Sequence[Finding], path: Path) -> None:
-    """Writes the ledger as Markdown, and its figures into the folder of the same name."""
+def publish(found: Sequence[Finding], path: Path, workdirs: Sequence[Path]) -> None:
+    """Writes the ledger as Markdown; its figures and what was measured in the folders of runs go
+    into the folder of the same name.
+    """
     folder = path.with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.svg"):
@@ -116,11 +119,16 @@ def publish(found: Sequence[Finding], path: Path) -> None:
             with drawing.styled(f.claim.id):
                 figure = _titled(f, draw)
                 figure.savefig(folder / f"{f.claim.id}.svg", metadata={"Date": None})
-    path.write_text(markdown(found, folder.name), "utf-8")
+    names = [f"run{n}" for n in range(1, len(workdirs) + 1)]
+    pack(folder / ARCHIVE, workdirs, names, ["claims.json"])
+    kept = f"{folder.name}/{ARCHIVE}"
+    path.write_text(markdown(found, folder.name, kept), "utf-8")
 
 
-def markdown(found: Sequence[Finding], figures: str) -> str:
-    """The ledger as Markdown that links to the figures in the folder `figures`."""
+def markdown(found: Sequence[Finding], figures: str, kept: str) -> str:
+    """The ledger as Markdown that links to the figures in the folder `figures`, and to the file
+    `kept` of what was measured.
+    """
     origins: dict[str, dict[str, None]] = {}
     for f in found:
         for e in f.entries:
@@ -130,6 +138,7 @@ def markdown(found: Sequence[Finding], figures: str) -> str:
     for text, ids in origins.items():
         of = "" if len(origins) == 1 else f"{', '.join(ids)}: "
         head += [of + text, ""]
+    head += [f"[{kept.split('/')[-1]}]({kept}) has every number of every seed.", ""]
     rows = [_row(_link(f), _cell(f.claim.text), *map(_cell, (*_verdicts(f), f.verdict.reason)))
             for f in found]  # fmt: skip
     lines = [line for f in found for line in _lines(f, figures)]

@@ -40,7 +40,7 @@ def write(
         with drawing.styled(picture.name):
             picture.draw().savefig(folder / f"{picture.name}.png", dpi=150)
     tables.save(folder / "tables", sections)
-    _archive(folder / ARCHIVE, runs, names)
+    pack(folder / ARCHIVE, [run.path for run in runs], names)
     title = path.stem.replace("_", " ").capitalize()
     title = title.upper() if path.stem in INITIALS else title
     shown = render(said, str) if len(said) == 1 else [*(f"- {escape(line)}" for line in said), ""]
@@ -57,12 +57,14 @@ def _pictures(parts: Sequence[Part]) -> Iterator[Picture]:
             yield part
 
 
-def _archive(path: Path, runs: Sequence[StoredRun], names: Sequence[str]) -> None:
-    """Writes the files of all runs; the same runs give the same bytes."""
+def pack(
+    path: Path, folders: Sequence[Path], names: Sequence[str], files: Sequence[str] = FILES
+) -> None:
+    """Packs files of each folder under its name; the same content gives the same bytes."""
     with tarfile.open(path, "w:xz") as archive:
-        for run, name in zip(runs, names, strict=True):
-            for file in FILES:
-                content = (run.path / file).read_bytes()
+        for folder, name in zip(folders, names, strict=True):
+            for file in files:
+                content = (folder / file).read_bytes()
                 entry = tarfile.TarInfo(f"{name}/{file}")
                 entry.size = len(content)
                 archive.addfile(entry, io.BytesIO(content))
