@@ -38,7 +38,7 @@ class Sums(NamedTuple):
 
 
 def metric_of(task: Task) -> str:
-    """The metric of documents of a task: bits per byte, or the share of answers that are right."""
+    """The metric of documents of a task: its bits, or the share of answers that are right."""
     return task.metric if task.metric in BITS else "token_accuracy"
 
 
