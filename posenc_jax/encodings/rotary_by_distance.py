@@ -158,7 +158,6 @@ def self_extend(
     shift_invariant=False,
     in_chain="alone",
     example={"chunk": 6, "most": 8},
-    vary={"chunk": 7, "most": 10},
 )
 def dual_chunk(
     chunk: Count = 1408, most: int = 1536, base: Positive = 10_000.0, pairing: Pairing = "half"
