@@ -14,12 +14,12 @@ import jax.numpy as jnp
 from posenc_jax.attention.derivatives import reverse_mode_once
 from posenc_jax.attention.layers import Layer, Tokens, visible
 from posenc_jax.attention.softmax import (
-    capped,
     empty,
     finish,
     masked,
     narrow,
     product,
+    scores,
     sum_to,
     take_in,
     through_cap,
@@ -178,7 +178,7 @@ def block_bias(plan: Plan, part, q: Tokens, k: Tokens):
 
 def masked_scores(plan: Plan, q_BHQC, k_BHKC, bias_BHQK, q: Tokens, k: Tokens):
     """Masked logits of a block, and the capped products that they are made of."""
-    s_BHQK = capped(barrier(product(q_BHQC, transposed(k_BHKC))), plan.cap)
+    s_BHQK = barrier(scores(q_BHQC, k_BHKC, plan.cap))
     seen_BHQK = visible(q, k, plan.causal, plan.mask)
     return masked(s_BHQK, bias_BHQK, seen_BHQK), s_BHQK
 

@@ -18,7 +18,7 @@ from posenc_jax.attention.blockwise import (
     plan_of,
 )
 from posenc_jax.attention.layers import Layer, visible
-from posenc_jax.attention.softmax import capped, empty, finish, product, take_in, transposed
+from posenc_jax.attention.softmax import empty, finish, scores, take_in
 from posenc_jax.dtypes import vary_alike
 from posenc_jax.encoding import Params, Side, Walk
 
@@ -64,7 +64,7 @@ def _blockwise_walk(plan: Plan, q_BQHC, k_BKHC, v_BKHC, sides, learned, tokens):
             k_side = Side(k_x, k_tokens.placed, k_feat, k_tokens.index_BT)
             seen = visible(q_tokens, k_tokens, plan.causal, plan.mask)
             bias = block_bias(plan, learned, q_tokens, k_tokens)
-            s = capped(product(q_BHQC, transposed(k_BHKC)), plan.cap)
+            s = scores(q_BHQC, k_BHKC, plan.cap)
             s, carry = _score(walk, params, s, bias, q_side, k_side, seen, carry)
             return take_in(state, s, v_BHKC), carry
 

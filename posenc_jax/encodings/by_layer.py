@@ -168,7 +168,7 @@ def gpt_oss(
 
 @method(
     kind="by_layer",
-    formula="mrope, in layers 0, 2, ... at ids on circles, in layers 1, 3, ... at those of mrope",
+    formula="as mrope; layers 0, 2, ... read the ids on circles, layers 1, 3, ... those of mrope",
     paper="Wang et al. 2025 (Circle-RoPE), arXiv 2505.16416 and its public code",
     axes=3,
 )
