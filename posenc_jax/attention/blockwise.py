@@ -60,25 +60,16 @@ class Blocks(NamedTuple):
     end_I: jax.Array
 
 
+@partial(jax.jit, static_argnames="cap", inline=True)
 def blockwise(
     q_BQHC, k_BKHC, v_BKHC, layer: Layer, sink_H: jax.Array | None, cap: float | None
 ) -> jax.Array:
     """softmax(q k + bias) v over visible keys, [B, Q, H, C]; `q_BQHC` is scaled."""
-    learned = learned_of(layer), sink_H
-    return _blockwise(plan_of(layer, cap), q_BQHC, k_BKHC, v_BKHC, learned, layer.q, layer.k)
-
-
-@partial(jax.jit, static_argnums=0, inline=True)
-def _blockwise(plan, q_BQHC, k_BKHC, v_BKHC, learned, q: Tokens, k: Tokens) -> jax.Array:
-    """Compiled once for each plan where it runs op by op."""
-    o_IBHQC = _attention(
-        plan,
-        cut_heads(q_BQHC, plan.queries),
-        cut_heads(k_BKHC, plan.keys),
-        cut_heads(v_BKHC, plan.keys),
-        *learned,
-        cut_tokens(plan, q, k),
-    )
+    plan = plan_of(layer, cap)
+    q_IBHQC = cut_heads(q_BQHC, plan.queries)
+    k_JBHKC, v_JBHKC = cut_heads(k_BKHC, plan.keys), cut_heads(v_BKHC, plan.keys)
+    blocks = cut_tokens(plan, layer.q, layer.k)
+    o_IBHQC = _attention(plan, q_IBHQC, k_JBHKC, v_JBHKC, learned_of(layer), sink_H, blocks)
     return join_blocks(o_IBHQC, q_BQHC.shape[1])
 
 

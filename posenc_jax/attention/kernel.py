@@ -33,36 +33,26 @@ class Learned(NamedTuple):
     sink_H: jax.Array | None
 
 
+@partial(jax.jit, static_argnames="cap", inline=True)
 def kernel(
     q_BQHC, k_BKHC, v_BKHC, layer: Layer, sink_H: jax.Array | None, cap: float | None
 ) -> jax.Array:
     """softmax(q k / sqrt(C) + bias) v over visible keys, [B, Q, H, C]; q and k are rotated."""
-    plan, fade_BHK = plan_of(layer, cap), None
+    plan, of_pair, row, q, k = plan_of(layer, cap), layer.encoding.bias, None, layer.q, layer.k
+    bias, made, fade_BHK = None, None, None
     if layer.encoding.walk is not None:
         assert layer.k_kept is not None
         fade_BKH = sum(jax.tree.leaves(layer.k_kept.feat))
-        fade_BHK = jnp.where(layer.k.segment_BT[..., None] > 0, fade_BKH, 0).transpose(0, 2, 1)
-    learned = Learned(layer.row_BHN, None, fade_BHK, sink_H)
-    params = layer.params if layer.encoding.bias is not None and not plan.row else None
-    return _kernel(plan, q_BQHC, k_BKHC, v_BKHC, learned, params, layer.q, layer.k)
-
-
-@partial(jax.jit, static_argnums=0, inline=True)
-def _kernel(plan: Plan, q_BQHC, k_BKHC, v_BKHC, learned, params, q: Tokens, k: Tokens) -> jax.Array:
-    row_BHN, _, fade_BHK, sink_H = learned
-    bias, made, of_pair = None, None, plan.encoding.bias
-    if of_pair is not None and params is not None:
+        fade_BKH = fill(jnp.where(k.segment_BT[..., None] > 0, fade_BKH, 0), plan.keys)
+        fade_BHK = fade_BKH.transpose(0, 2, 1).astype(jnp.float32)
+    if layer.row_BHN is not None:  # in blocks, the lowest offset first, [1, H|1, I + J, 1, size]
+        row = layer.row_BHN[..., ::-1].reshape(*layer.row_BHN.shape[:2], -1, 1, plan.keys)
+    elif of_pair is not None:
         placed = jax.tree.map(lambda x: fill(x, plan.keys), (q.placed, k.placed))
-        bias = traced_bias.trace(of_pair, plan.dims, q_BQHC.dtype, params, *placed)
-        made = traced_bias.make(bias, params, *placed)
+        bias = traced_bias.trace(of_pair, plan.dims, q_BQHC.dtype, layer.params, *placed)
+        made = traced_bias.make(bias, layer.params, *placed)
     spans, q_seen, k_seen = _spans(plan, q, k)
     turned = lambda x: fill(x, plan.queries).transpose(0, 2, 3, 1)
-    row = row_BHN
-    if row_BHN is not None:  # in blocks, the lowest offset first, [1, H|1, I + J, 1, size]
-        row = row_BHN[..., ::-1].reshape(*row_BHN.shape[:2], -1, 1, plan.keys)
-    if fade_BHK is not None:
-        pad = -fade_BHK.shape[2] % plan.keys
-        fade_BHK = jnp.pad(fade_BHK.astype(jnp.float32), ((0, 0), (0, 0), (0, pad)))
     learned = Learned(row, made, fade_BHK, sink_H)
     qkv = turned(q_BQHC), turned(k_BKHC), turned(v_BKHC)
     o_BHCQ: jax.Array = _attention(plan, bias, *qkv, learned, spans, q_seen, k_seen)
