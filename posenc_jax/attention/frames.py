@@ -36,8 +36,7 @@ class Frame:
                  made for a block of all heads at once. Of methods that read content it takes those
                  that sum it (`fox`), in causal self-attention.
       auto       Dense for short sequences; for long ones the kernel, if it takes the method and
-                 programs are compiled for one TPU or for each of several inside of `jax.shard_map`;
-                 else blockwise.
+                 programs are for one TPU, or for each inside of `jax.shard_map`; else blockwise.
 
     Example:
       frame = posenc_jax.frame(encoding, params, layout, dims)
@@ -56,8 +55,7 @@ class Frame:
         """The embeddings with positions added: [B, Q, D] to the same; x itself if none act there.
 
         Args:
-          x_BTD: embeddings of the queries' tokens, or of the keys' for side "k", which a frame for
-            cross-attention has of its own.
+          x_BTD: embeddings of the queries' tokens, or in cross-attention of the keys' for side "k".
           side: which of the two.
 
         Raises:
@@ -141,8 +139,7 @@ def frame(
 
     Self-attention: keys are the queries' own tokens, `frame(encoding, params, layout, dims)`.
     Memory or a key-value cache: `layout` is that of all tokens, and `queries` says which are new.
-    Cross-attention: `layout` is that of the queries, `keys` that of the keys, each with positions
-    of its own.
+    Cross-attention: `layout` and `keys` are of queries and of keys, each with its own positions.
 
     Args:
       encoding: the positional encoding.

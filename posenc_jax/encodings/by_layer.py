@@ -152,8 +152,7 @@ def gpt_oss(
 ) -> Encoding:
     """gpt-oss's layers: all with YaRN, and every other one sees a window.
 
-    The model's sinks, a learned logit for each head that takes part in the softmax, are an option
-    of attention.
+    The model's sinks, learned logits of each head that join the softmax, are an option of `attend`.
 
     Args:
       every, window: as in `local_global`.

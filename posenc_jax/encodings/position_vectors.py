@@ -28,8 +28,7 @@ from posenc_jax.tuning import look_up, look_up_each
 def shaw(distance: Count = 16, shared: bool = False) -> Encoding:
     """A learned vector for each clipped offset and head, added to the key.
 
-    The paper also adds vectors to the values. They are left out: its ablation (section 4.3) finds
-    that those of the keys suffice.
+    Left out: vectors added to the values; the paper's ablation (section 4.3) finds no need of them.
 
     Args:
       distance: larger offsets, on either side, share the last vector.
