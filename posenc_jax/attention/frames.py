@@ -222,7 +222,7 @@ def _tokens(encoding: Encoding, layout: Layout, placed: Placed) -> Tokens:
     return Tokens(placed, layout.index_BT, layout.segment_BT)
 
 
-def _chosen(layer: Layer) -> Form:
+def _chosen(layer: Layer) -> str:
     """The form of a layer that may be of form "auto". ValueError: one that does not fit."""
     form, walk = layer.form, layer.encoding.walk
     if form not in get_args(Form):

@@ -119,11 +119,6 @@ def _check(eqn, weighed: list[int]) -> None:
             raise NotImplementedError("a product of two matrices")
 
 
-def _environment(closed, given: Sequence[Any]) -> dict[Any, Any]:
-    variables = [*closed.jaxpr.constvars, *closed.jaxpr.invars]
-    return dict(zip(variables, [*closed.consts, *given], strict=True))
-
-
 def _value(env: dict[Any, Any], v) -> Any:
     return v.val if isinstance(v, Literal) else env.get(v)
 
@@ -146,8 +141,11 @@ def make(bias: TracedBias, params: Params, q_placed: Placed, k_placed: Placed) -
     q_placed, k_placed = jax.lax.stop_gradient((q_placed, k_placed))
     first_q, first_k = jax.tree.map(lambda x: x[0, 0], (q_placed, k_placed))
 
+    jaxpr, consts = bias.closed.jaxpr, bias.closed.consts
+
     def before(q) -> dict[Any, Any]:
-        env = _environment(bias.closed, jax.tree.leaves((params, one(q), one(first_k))))
+        given = *consts, *jax.tree.leaves((params, one(q), one(first_k)))
+        env = dict(zip([*jaxpr.constvars, *jaxpr.invars], given, strict=True))
         _run(bias.before, env, _bind)
         return env
 

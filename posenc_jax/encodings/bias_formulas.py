@@ -193,7 +193,6 @@ def sandwich(
     kind="bias",
     formula="q.k / sqrt(C) where |i - j| <= distance or j < first, else -inf",
     paper="textbook; first tokens: Xiao et al. 2023 (StreamingLLM), arXiv 2309.17453",
-    shift_invariant=True,
     example={"distance": 8},
 )
 def window(distance: Count = 128, first: Whole = 0) -> Encoding:
