@@ -43,8 +43,9 @@ def kernel(
     if layer.encoding.walk is not None:
         assert layer.k_kept is not None
         fade_BKH = sum(jax.tree.leaves(layer.k_kept.feat))
-        fade_BKH = fill(jnp.where(k.segment_BT[..., None] > 0, fade_BKH, 0), plan.keys)
-        fade_BHK = fade_BKH.transpose(0, 2, 1).astype(jnp.float32)
+        fade_BHK = jnp.where(k.segment_BT[..., None] > 0, fade_BKH, 0).transpose(0, 2, 1)
+        pads = (0, 0), (0, 0), (0, -fade_BHK.shape[2] % plan.keys)
+        fade_BHK = jnp.pad(fade_BHK.astype(jnp.float32), pads)
     if layer.row_BHN is not None:  # in blocks, the lowest offset first, [1, H|1, I + J, 1, size]
         row = layer.row_BHN[..., ::-1].reshape(*layer.row_BHN.shape[:2], -1, 1, plan.keys)
     elif of_pair is not None:
