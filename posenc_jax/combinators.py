@@ -23,6 +23,11 @@ def acts_in_attention(encoding: Encoding) -> bool:
     return _has([encoding], *ACTING[1:])
 
 
+def bias_name(encoding: Encoding) -> str:
+    """The name of the bias: of the function that made it, or of those of a chain's parts."""
+    return getattr(encoding.bias, "__qualname__", repr(encoding.bias)).split(".<locals>")[0]
+
+
 def pick_layer(params: Sequence[Params], layer: int | jax.Array) -> Params:
     """One layer's parameters out of those of all layers, which have the same shapes."""
     if not isinstance(layer, Tracer):
@@ -82,6 +87,7 @@ def _chain(parts: Sequence[Encoding], places: bool) -> Encoding:
         made = [part.bias(p, q, k, dims) for part, p, q, k in every if part.bias]
         return functools.reduce(jnp.add, made)
 
+    bias.__qualname__ = "+".join(bias_name(part) for part in parts if part.bias)
     of_layer = functools.cache(lambda narrowed: _chain(narrowed, places))
 
     def at(layer, params, *placed):

@@ -3,7 +3,7 @@
 import jax
 
 from posenc_jax.attention import Layer
-from posenc_jax.attention.layers import for_every_head
+from posenc_jax.attention.softmax import for_every_head
 
 
 def arguments(

@@ -121,6 +121,21 @@ def join(before: Layout, after: Layout) -> Layout:
     return jax.tree.map(both, before.replace(counted=False), after.replace(counted=False))
 
 
+def straight(layout: Layout) -> jax.Array:
+    """Whether positions count up by one along storage, which is in order: bool scalar."""
+    column_T = jnp.arange(layout.segment_BT.shape[1], dtype=jnp.int32)
+    real_BT = layout.segment_BT > 0
+    lag_BT = layout.pos_BT - column_T[None].astype(layout.pos_BT.dtype)
+    seen_BT = jax.lax.cummax(jnp.where(real_BT, column_T[None], -1), axis=1)
+    last_BT = jnp.pad(seen_BT, ((0, 0), (1, 0)), constant_values=-1)[:, :-1]
+    at_last = lambda x: jnp.take_along_axis(x, jnp.maximum(last_BT, 0), axis=1)
+    same_BT = real_BT & (last_BT >= 0) & (at_last(layout.segment_BT) == layout.segment_BT)
+    ahead_BT = layout.index_BT - column_T[None]
+    most_B1 = ahead_BT.max(axis=1, keepdims=True, initial=-(2**31), where=real_BT)
+    in_order_BT = ~real_BT | (ahead_BT == most_B1)
+    return jnp.all(in_order_BT & (~same_BT | (at_last(lag_BT) == lag_BT)))
+
+
 def digit_places(tokens_BT: jax.Array, digits: Sequence[int], from_end: bool = False) -> jax.Array:
     """Groups for text with numbers in it: a digit's place in its run of digits, from 1; int32.
 

@@ -166,7 +166,7 @@ def test_positions_that_do_not_count_though_the_layout_says_so_give_nan():
 
 def test_straight_sees_a_gap_behind_padding():
     """Slots of a cache between a prompt and the next tokens do not count up in step."""
-    from posenc_jax.attention.layers import straight
+    from posenc_jax.layout import straight
 
     segment_BT = jnp.array([[1, 1, 0, 0, 1]])
     assert straight(layout(SEGMENT))

@@ -14,6 +14,7 @@ from posenc_jax import Dims, at_layer
 from posenc_jax.encoding import place
 from posenc_jax.encodings import card, reach
 from posenc_jax.lab.definitions import EMBEDS, OUTPUTS, PLACES, SCORES
+from posenc_jax.lab.definitions.trials import VARIED
 from tests.catalogue import (
     NAMES,
     ROWS,
@@ -123,11 +124,11 @@ def others(option: inspect.Parameter, value):
 
 def cases_of_options():
     for name in NAMES:
-        method = card(name)
+        method, vary = card(name), VARIED.get(name, {})
         for option, parameter in method.options.items():
             value = method.example.get(option, parameter.default)
-            tries = [method.vary[option]] if option in method.vary else others(parameter, value)
-            assert tries, f"{name}.{option}: the card must say in `vary` what else to try"
+            tries = [vary[option]] if option in vary else others(parameter, value)
+            assert tries, f"{name}.{option}: `VARIED` must say what else to try"
             for other in tries:
                 yield pytest.param(name, option, other, id=f"{name}-{option}-{other}")
 
@@ -150,7 +151,7 @@ plain_outputs = functools.cache(outputs)
 @pytest.mark.parametrize(("name", "option", "other"), list(cases_of_options()))
 def test_catalogue_option(name, option, other):
     """Every option changes the output; a range policy, where the sequence leaves the range."""
-    vary = card(name).vary
+    vary = VARIED.get(name, {})
     short = {"length": vary["length"]} if option == "beyond" and "length" in vary else {}
     changed = outputs(name, **{**short, option: other})
     assert max(map(gap, plain_outputs(name, **short), changed)) > 1e-5

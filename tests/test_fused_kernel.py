@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from posenc_jax import Dims, attend, frame, make
+from posenc_jax import Dims, attend, chain, each_layer, frame, make, per_layer
 from posenc_jax.encoding import Encoding
 from posenc_jax.layout import full, layout
 from posenc_jax.tuning import compile_for
@@ -175,14 +175,34 @@ def test_a_bias_of_any_positions_is_traced(name):
     assert gap(found("dense", params), found("kernel", params)) < 1e-5
 
 
-def test_a_bias_that_a_kernel_cannot_make_is_refused_by_what_it_uses():
+def gathering() -> Encoding:
+    """A method whose bias reads a table by a gather, which a kernel does not have."""
+
     def bias(params, q_pos_BQ, k_pos_BK, dims):
         apart_BQK = jnp.abs(q_pos_BQ[:, :, None] - k_pos_BK[:, None])
         return jnp.take(jnp.arange(9.0), apart_BQK, mode="clip")[:, None]
 
-    frame_of = lambda form: frame(Encoding(bias=bias), {}, full(1, 8), DIMS, form=form)
-    with pytest.raises(ValueError, match="form: 'kernel' does not take a bias that uses gather"):
+    return Encoding(bias=bias)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "method"),
+    [
+        (gathering(), "gathering"),
+        (chain(make("rope"), gathering(), make("alibi")), r"gathering\+alibi"),
+        (per_layer([make("alibi"), gathering()]), "gathering"),
+        (each_layer(gathering()), "gathering"),
+    ],
+)
+def test_a_bias_that_a_kernel_cannot_make_is_refused_by_its_method_and_what_it_uses(
+    encoding, method
+):
+    params = encoding.init(jax.random.key(0), DIMS)
+    frame_of = lambda form: frame(encoding, params, full(1, 8), DIMS, form=form)
+    reason = f"form: 'kernel' does not take the bias of {method}, which uses gather; use"
+    with pytest.raises(ValueError, match=reason) as refusal:
         frame_of("kernel")
+    assert "\n" not in str(refusal.value)
     assert frame_of("blockwise").alike.form == "blockwise", "control"
 
 

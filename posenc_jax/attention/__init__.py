@@ -13,8 +13,8 @@ from posenc_jax.attention.blockwise import blockwise
 from posenc_jax.attention.dense import dense, dense_for_cpu
 from posenc_jax.attention.derivatives import reverse_mode
 from posenc_jax.attention.frames import Frame, frame
-from posenc_jax.attention.layers import Kept, Layer, check_side, for_every_head
-from posenc_jax.attention.softmax import capped, heads_first, masked, product, transposed
+from posenc_jax.attention.layers import Kept, Layer, check_side
+from posenc_jax.attention.softmax import for_every_head, heads_first, masked, scores
 from posenc_jax.attention.walks import blockwise_walk, walk_logits
 from posenc_jax.dtypes import vary_alike
 from posenc_jax.encoding import Side
@@ -114,7 +114,7 @@ def logits(
 
 
 def _logits(q_BQHC, k_BKHC, q_side: Side, k_side: Side, layer: Layer, cap) -> jax.Array:
-    s_BHQK = capped(product(heads_first(q_BQHC), transposed(heads_first(k_BKHC))), cap)
+    s_BHQK = scores(heads_first(q_BQHC), heads_first(k_BKHC), cap)
     if layer.encoding.walk is not None:
         return walk_logits(s_BHQK, q_side, k_side, layer, layer.encoding.walk)
     return masked(s_BHQK, layer.bias_BHQK, layer.visible())

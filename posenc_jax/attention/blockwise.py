@@ -14,12 +14,12 @@ import jax.numpy as jnp
 from posenc_jax.attention.derivatives import reverse_mode_once
 from posenc_jax.attention.layers import Layer, Tokens, visible
 from posenc_jax.attention.softmax import (
-    capped,
     empty,
     finish,
     masked,
     narrow,
     product,
+    scores,
     sum_to,
     take_in,
     through_cap,
@@ -60,25 +60,16 @@ class Blocks(NamedTuple):
     end_I: jax.Array
 
 
+@partial(jax.jit, static_argnames="cap", inline=True)
 def blockwise(
     q_BQHC, k_BKHC, v_BKHC, layer: Layer, sink_H: jax.Array | None, cap: float | None
 ) -> jax.Array:
     """softmax(q k + bias) v over visible keys, [B, Q, H, C]; `q_BQHC` is scaled."""
-    learned = learned_of(layer), sink_H
-    return _blockwise(plan_of(layer, cap), q_BQHC, k_BKHC, v_BKHC, learned, layer.q, layer.k)
-
-
-@partial(jax.jit, static_argnums=0, inline=True)
-def _blockwise(plan, q_BQHC, k_BKHC, v_BKHC, learned, q: Tokens, k: Tokens) -> jax.Array:
-    """Compiled once for each plan where it runs op by op."""
-    o_IBHQC = _attention(
-        plan,
-        cut_heads(q_BQHC, plan.queries),
-        cut_heads(k_BKHC, plan.keys),
-        cut_heads(v_BKHC, plan.keys),
-        *learned,
-        cut_tokens(plan, q, k),
-    )
+    plan = plan_of(layer, cap)
+    q_IBHQC = cut_heads(q_BQHC, plan.queries)
+    k_JBHKC, v_JBHKC = cut_heads(k_BKHC, plan.keys), cut_heads(v_BKHC, plan.keys)
+    blocks = cut_tokens(plan, layer.q, layer.k)
+    o_IBHQC = _attention(plan, q_IBHQC, k_JBHKC, v_JBHKC, learned_of(layer), sink_H, blocks)
     return join_blocks(o_IBHQC, q_BQHC.shape[1])
 
 
@@ -178,7 +169,7 @@ def block_bias(plan: Plan, part, q: Tokens, k: Tokens):
 
 def masked_scores(plan: Plan, q_BHQC, k_BHKC, bias_BHQK, q: Tokens, k: Tokens):
     """Masked logits of a block, and the capped products that they are made of."""
-    s_BHQK = capped(barrier(product(q_BHQC, transposed(k_BHKC))), plan.cap)
+    s_BHQK = barrier(scores(q_BHQC, k_BHKC, plan.cap))
     seen_BHQK = visible(q, k, plan.causal, plan.mask)
     return masked(s_BHQK, bias_BHQK, seen_BHQK), s_BHQK
 

@@ -11,6 +11,7 @@ from posenc_jax.attention.softmax import (
     masked,
     narrow,
     product,
+    scores,
     sum_to,
     take_in,
     transposed,
@@ -45,7 +46,7 @@ def dense_for_cpu(q_BQHC, k_BKHC, v_BKHC, bias_BHQK, visible_BHQK) -> jax.Array:
 
 def _forward(q_BQHC, k_BKHC, v_BKHC, bias_BHQK, visible_BHQK):
     q_BHQC, k_BHKC, v_BHKC = heads_first(q_BQHC), heads_first(k_BKHC), heads_first(v_BKHC)
-    s_BHQK = barrier(product(q_BHQC, transposed(k_BHKC)))
+    s_BHQK = barrier(scores(q_BHQC, k_BHKC, None))
     s_BHQK = masked(s_BHQK, bias_BHQK, visible_BHQK)
     p_BHQK = jnp.exp(s_BHQK - jnp.maximum(s_BHQK.max(axis=-1, keepdims=True), FLOOR))
     total_BHQ1 = p_BHQK.sum(axis=-1, keepdims=True)

@@ -10,6 +10,14 @@ from typing import Any
 import jax
 from jax.interpreters import ad, batching, mlir
 
+# What a gradient that is written out by hand says where it is differentiated again.
+REFUSALS = {
+    "reverse_mode_once": "attend: the blockwise form has no reverse-mode derivative of its "
+    "gradient; for jax.grad(jax.grad(f)) make the frame with form='dense', or use jax.hessian",
+    "not_differentiated": "attend: the kernel has first derivatives alone; for jax.hessian make "
+    "the frame with form='blockwise', or 'dense', which has all",
+}
+
 
 def reverse_mode(call: Callable[[], jax.Array]) -> jax.Array:
     """call(), whose gradient is a `jax.custom_vjp`. TypeError: it is differentiated forward."""
@@ -44,22 +52,12 @@ def _identity(name: str):
     identity.def_abstract_eval(lambda x: x)
     mlir.register_lowering(identity, lambda context, x: [x])
     batching.defvectorized(identity)
+
+    def refuse(*_):
+        raise TypeError(REFUSALS[name])
+
     if name == "reverse_mode_once":
-        ad.deflinear2(identity, _refuse)
+        ad.deflinear2(identity, refuse)
     else:
-        ad.primitive_jvps[identity] = _refuse_all
+        ad.primitive_jvps[identity] = refuse
     return identity
-
-
-def _refuse(cotangent, x):
-    raise TypeError(
-        "attend: the blockwise form has no reverse-mode derivative of its gradient; for "
-        "jax.grad(jax.grad(f)) make the frame with form='dense', or use jax.hessian"
-    )
-
-
-def _refuse_all(primals, tangents):
-    raise TypeError(
-        "attend: the kernel has first derivatives alone; for jax.hessian make the frame with "
-        "form='blockwise', or 'dense', which has all"
-    )

@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from posenc_jax.attention.layers import STATIC, Layer, Tokens, straight
+from posenc_jax.attention.layers import STATIC, Layer, Tokens
+from posenc_jax.combinators import bias_name
 from posenc_jax.encoding import Dims, Encoding, Extent, Params, Placed, at_layer, place
-from posenc_jax.layout import Layout, positions
+from posenc_jax.layout import Layout, positions, straight
 from posenc_jax.options import choices_for
 from posenc_jax.tuning import kernels_fit, most_dense_logits, tuned_for_cpu
 
@@ -35,8 +36,7 @@ class Frame:
                  made for a block of all heads at once. Of methods that read content it takes those
                  that sum it (`fox`), in causal self-attention.
       auto       Dense for short sequences; for long ones the kernel, if it takes the method and
-                 programs are compiled for one TPU or for each of several inside of `jax.shard_map`;
-                 else blockwise.
+                 programs are for one TPU, or for each inside of `jax.shard_map`; else blockwise.
 
     Example:
       frame = posenc_jax.frame(encoding, params, layout, dims)
@@ -55,8 +55,7 @@ class Frame:
         """The embeddings with positions added: [B, Q, D] to the same; x itself if none act there.
 
         Args:
-          x_BTD: embeddings of the queries' tokens, or of the keys' for side "k", which a frame for
-            cross-attention has of its own.
+          x_BTD: embeddings of the queries' tokens, or in cross-attention of the keys' for side "k".
           side: which of the two.
 
         Raises:
@@ -74,10 +73,7 @@ class Frame:
         return x_BTD if embed is None else embed(self.params, x_BTD, tokens.placed)
 
     def layer(
-        self,
-        n: int | jax.Array,
-        x_BQD: jax.Array | None = None,
-        k_x_BKD: jax.Array | None = None,
+        self, n: int | jax.Array, x_BQD: jax.Array | None = None, k_x_BKD: jax.Array | None = None
     ) -> Layer:
         """What `attend` needs in layer number n.
 
@@ -143,8 +139,7 @@ def frame(
 
     Self-attention: keys are the queries' own tokens, `frame(encoding, params, layout, dims)`.
     Memory or a key-value cache: `layout` is that of all tokens, and `queries` says which are new.
-    Cross-attention: `layout` is that of the queries, `keys` that of the keys, each with positions
-    of its own.
+    Cross-attention: `layout` and `keys` are of queries and of keys, each with its own positions.
 
     Args:
       encoding: the positional encoding.
@@ -169,19 +164,16 @@ def frame(
     """
     _check_params(encoding, params, dims)
     q, k = _sides(encoding, layout, keys, queries, placed)
-    size_q, size_k = q.index_BT.shape[1], k.index_BT.shape[1]
-    unmoved = keys is None and placed is None
-    unmoved &= encoding.place is None and encoding.locate is None
-    counted = unmoved and layout.counted and mask and size_k > 0 and q.placed.ndim == 2
-    causal = keys is None if causal is None else causal
-    own = keys is None and queries is None
-    tuned = form == "auto" and tuned_for_cpu()
-    fades = own and causal and mask
-    refusal = functools.partial(_kernel_refuses, encoding, params, q, k, dims, counted, fades)
-    whole = encoding.walk is not None and encoding.walk.whole
-    form = _chosen(form, whole, refusal, dims.heads, size_q, size_k)
+    moved = keys is not None or placed is not None
+    moved |= encoding.place is not None or encoding.locate is not None
+    counted = (
+        layout.counted and not moved and mask and k.index_BT.shape[1] > 0 and q.placed.ndim == 2
+    )
     first, line = 0 if queries is None else queries[0], straight(layout) if counted else None
+    own, tuned = keys is None and queries is None, form == "auto" and tuned_for_cpu()
+    causal = keys is None if causal is None else causal
     layer = Layer(params, q, k, first, line, encoding, dims, own, causal, mask, form, tuned, block)
+    layer = dataclasses.replace(layer, form=_chosen(layer))
     return Frame(params, layer if encoding.at is not None else layer.filled(), encoding)
 
 
@@ -230,79 +222,67 @@ def _tokens(encoding: Encoding, layout: Layout, placed: Placed) -> Tokens:
     return Tokens(placed, layout.index_BT, layout.segment_BT)
 
 
-def _chosen(form: Form, whole: bool, refusal: Callable[[], str], heads, size_q, size_k) -> Form:
-    """The form, "auto" resolved.
-
-    Args:
-      whole: see `Walk`.
-      refusal: says why the kernel does not take the method, or "".
-    """
+def _chosen(layer: Layer) -> str:
+    """The form of a layer that may be of form "auto". ValueError: one that does not fit."""
+    form, walk = layer.form, layer.encoding.walk
     if form not in get_args(Form):
         raise ValueError(f"form: {form!r} is not known{choices_for(form, get_args(Form))}")
-    if whole and form in ("blockwise", "kernel"):
+    if walk is not None and walk.whole:
+        if form in ("auto", "dense"):
+            return "dense"
         raise ValueError(f"form: {form!r} does not take scores that read other keys; use 'dense'")
-    if whole:
-        return "dense"
-    if form == "kernel" and (reason := refusal()):
+    if form == "kernel" and (reason := _kernel_refuses(layer)):
         raise ValueError(f"form: 'kernel' does not take {reason}; use 'blockwise' or 'auto'")
     if form != "auto":
         return form
-    if not isinstance(size_q, int) or not isinstance(size_k, int):
+    queries, keys = layer.sizes
+    if not isinstance(queries, int) or not isinstance(keys, int):
         return "dense"  # of symbolic sizes (`jax.export`) nothing else is known
-    if heads * size_q * size_k <= most_dense_logits():
+    if layer.dims.heads * queries * keys <= most_dense_logits():
         return "dense"
-    return "kernel" if kernels_fit() and not refusal() else "blockwise"
+    return "kernel" if kernels_fit() and not _kernel_refuses(layer) else "blockwise"
 
 
-def _kernel_refuses(
-    encoding: Encoding, params: Params, q: Tokens, k: Tokens, dims: Dims, counted: bool, fades: bool
-) -> str:
-    """What keeps the kernel from taking the encoding; empty if nothing does.
-
-    Args:
-      counted: whether positions count up along storage.
-      fades: whether tokens see themselves and what is before them, but no padding.
-    """
+def _kernel_refuses(layer: Layer) -> str:
+    """What keeps the kernel from taking the method; empty if nothing does."""
+    encoding, dims = layer.encoding, layer.dims
     if encoding.walk is not None and not encoding.walk.summed:
         return "a method that reads content block by block"
-    if encoding.walk is not None and not fades:
+    if encoding.walk is not None and not (layer.own and layer.causal and layer.mask):
         return "sums of content, unless tokens see themselves and what is before them"
-    if encoding.bias is None or (encoding.relative and counted):
+    if encoding.bias is None or (encoding.relative and layer.straight is not None):
         return ""
     from posenc_jax.attention.traced_bias import trace  # here, because Pallas takes long to import
 
-    layers = (at_layer(encoding, n, params, q.placed, k.placed) for n in range(dims.layers))
-    for one, *given in {id(layer[0]): layer for layer in layers}.values():
-        if one.bias is not None and not (one.relative and counted):
+    given = layer.params, layer.q.placed, layer.k.placed
+    layers = (at_layer(encoding, n, *given) for n in range(dims.layers))
+    for one, *given in {id(found[0]): found for found in layers}.values():
+        if one.bias is not None and not (one.relative and layer.straight is not None):
             try:
                 trace(one.bias, dims, jnp.float32, *given)
             except NotImplementedError as missing:
-                return f"a bias that uses {missing}"
+                return f"the bias of {bias_name(one)}, which uses {missing}"
     return ""
 
 
 def _check_params(encoding: Encoding, params: Params, dims: Dims) -> None:
     """ValueError: parameters of another structure or shape than `encoding.init` makes for dims."""
-    wanted = _shapes(encoding.init, dims)
-    found = jax.tree.map(jnp.shape, params)
-    is_shape = lambda x: isinstance(x, tuple) and all(isinstance(n, int) for n in x)
-    structures = (jax.tree.structure(tree, is_leaf=is_shape) for tree in (wanted, found))
-    if len(set(structures)) > 1:
+    wanted = _wanted(encoding.init, dims)
+    if jax.tree.structure(wanted) != jax.tree.structure(params):
         raise ValueError(
             f"params: they are not those of this encoding for {dims}; make them by "
             "encoding.init(key, dims)"
         )
-    named = jax.tree_util.tree_leaves_with_path(wanted, is_leaf=is_shape)
-    for (path, shape), other in zip(named, jax.tree.leaves(found, is_leaf=is_shape), strict=True):
-        if shape != other:
+    named = jax.tree_util.tree_leaves_with_path(wanted)
+    for (path, leaf), given in zip(named, jax.tree.leaves(params), strict=True):
+        if leaf.shape != jnp.shape(given):
             raise ValueError(
-                f"params{jax.tree_util.keystr(path)}: shape {other}; the encoding has {shape} for "
-                f"{dims}"
+                f"params{jax.tree_util.keystr(path)}: shape {jnp.shape(given)}; the encoding has "
+                f"{leaf.shape} for {dims}"
             )
 
 
 @functools.lru_cache(maxsize=256)
-def _shapes(init: Callable, dims: Dims) -> Any:
-    """The shapes of the parameters."""
-    made = jax.eval_shape(lambda: init(jax.random.key(0), dims))
-    return jax.tree.map(lambda leaf: leaf.shape, made)
+def _wanted(init: Callable, dims: Dims) -> Any:
+    """The shapes and dtypes of the parameters."""
+    return jax.eval_shape(lambda: init(jax.random.key(0), dims))

@@ -4,13 +4,13 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from posenc_jax.attention.softmax import for_every_head
 from posenc_jax.encoding import Dims, Encoding, Params, Placed, Table
-from posenc_jax.layout import Layout
 from posenc_jax.tuning import once, skew
 
 # A field that is not an array: a program is compiled for each of its values.
@@ -54,21 +54,6 @@ def visible(q: Tokens, k: Tokens, causal: bool, mask: bool) -> jax.Array:
     if causal:
         seen &= q.index_BT[:, None, :, None] >= k.index_BT[:, None, None, :]
     return seen
-
-
-def straight(layout: Layout) -> jax.Array:
-    """Whether positions count up by one along storage, which is in order: bool scalar."""
-    column_T = jnp.arange(layout.segment_BT.shape[1], dtype=jnp.int32)
-    real_BT = layout.segment_BT > 0
-    lag_BT = layout.pos_BT - column_T[None].astype(layout.pos_BT.dtype)
-    seen_BT = jax.lax.cummax(jnp.where(real_BT, column_T[None], -1), axis=1)
-    last_BT = jnp.pad(seen_BT, ((0, 0), (1, 0)), constant_values=-1)[:, :-1]
-    at_last = lambda x: jnp.take_along_axis(x, jnp.maximum(last_BT, 0), axis=1)
-    same_BT = real_BT & (last_BT >= 0) & (at_last(layout.segment_BT) == layout.segment_BT)
-    ahead_BT = layout.index_BT - column_T[None]
-    most_B1 = ahead_BT.max(axis=1, keepdims=True, initial=-(2**31), where=real_BT)
-    in_order_BT = ~real_BT | (ahead_BT == most_B1)
-    return jnp.all(in_order_BT & (~same_BT | (at_last(lag_BT) == lag_BT)))
 
 
 def _count(q: Tokens, k: Tokens, causal: bool, mask: bool) -> jax.Array:
@@ -126,6 +111,11 @@ class Layer:
     bias_BHQK: jax.Array | None = None
     visible_BHQK: jax.Array | None = None
     row_BHN: jax.Array | None = None
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Numbers of queries and of keys."""
+        return self.q.index_BT.shape[1], self.k.index_BT.shape[1]
 
     def rotate(self, q_BQHC: jax.Array, k_BKHC: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Queries and keys as the logits read them, [B, Q, H, C'] and [B, K, H, C'].
@@ -190,10 +180,7 @@ class Layer:
 
     def rotated(self, q_BQHC: jax.Array, k_BKHC: jax.Array) -> tuple[jax.Array, jax.Array]:
         """As `rotate`, of any method."""
-        if (rotate := self.encoding.rotate) is not None:
-            q_BQHC = rotate(self.q_table, q_BQHC, "q")
-            k_BKHC = rotate(self.k_table, self._as_turned(k_BKHC), "k")
-        return self.tempered(q_BQHC), k_BKHC
+        return self.tempered(self._turned(q_BQHC, "q")), self._turned(k_BKHC, "k")
 
     def tempered(self, q_BQHC: jax.Array) -> jax.Array:
         """Queries times the encoding's factor, if it has one."""
@@ -204,21 +191,20 @@ class Layer:
 
     def turned_values(self, v_BKHC: jax.Array) -> jax.Array:
         """Values as attention sums them."""
-        if self.encoding.rotate is None or not self.encoding.turns_values:
-            return v_BKHC
-        return self.encoding.rotate(self.k_table, self._as_turned(v_BKHC), "v")
+        return self._turned(v_BKHC, "v") if self.encoding.turns_values else v_BKHC
 
     def turned_back(self, o_BQHC: jax.Array) -> jax.Array:
         """The output of attention to `turned_values`, as the queries' tokens see it."""
-        if self.encoding.rotate is None or not self.encoding.turns_values:
-            return o_BQHC
-        return self.encoding.rotate(self.q_table, o_BQHC, "o")
+        return self._turned(o_BQHC, "o") if self.encoding.turns_values else o_BQHC
 
-    def _as_turned(self, x_BKGC: jax.Array) -> jax.Array:
-        """Keys or values, of every head if heads are turned differently."""
-        if any(leaf.ndim < 3 or leaf.shape[2] > 1 for leaf in jax.tree.leaves(self.k_table)):
-            return for_every_head(x_BKGC, self.dims.heads)
-        return x_BKGC
+    def _turned(self, x_BTHC: jax.Array, side: Literal["q", "k", "v", "o"]) -> jax.Array:
+        """Rotated; keys or values become those of every head if heads are turned differently."""
+        if self.encoding.rotate is None:
+            return x_BTHC
+        table = self.q_table if side in ("q", "o") else self.k_table
+        if any(leaf.ndim < 3 or leaf.shape[2] > 1 for leaf in jax.tree.leaves(table)):
+            x_BTHC = for_every_head(x_BTHC, self.dims.heads)
+        return self.encoding.rotate(table, x_BTHC, side)
 
     def filled(self) -> "Layer":
         """The layer with its tables, and in the dense form its bias and mask.
@@ -241,20 +227,19 @@ class Layer:
         if self.encoding.bias is not None and self.form == "dense":
             made["bias_BHQK"] = self._dense_bias()
         elif self.encoding.bias is not None and self._by_row():
-            sides = zip((self.q, self.k), self.blocks(), strict=True)
-            made["row_BHN"] = self._row(*(to_whole(x.index_BT.shape[1], n) for x, n in sides))
+            made["row_BHN"] = self._row(*map(to_whole, self.sizes, self.blocks()))
         return dataclasses.replace(self, **made)
 
     def blocks(self) -> tuple[int, int]:
         """Queries and keys in a block."""
-        sizes = [side.index_BT.shape[1] for side in (self.q, self.k)]
         if self.form == "kernel":
-            size = to_whole(min(self.block, max(sizes)), LANES)
+            size = to_whole(min(self.block, max(self.sizes)), LANES)
             traced = self.encoding.bias is not None and not self._by_row()
             while traced and size > LANES and self.dims.heads * size**2 > HELD:
                 size = to_whole(size // 2, LANES)
             return size, size
-        return min(self.block, sizes[0]), min(self.block, sizes[1])
+        queries, keys = self.sizes
+        return min(self.block, queries), min(self.block, keys)
 
     def _once(self, make: Callable, *given: Any) -> Any:
         """As `once`, for what all layers share. Located positions are a layer's own."""
@@ -270,8 +255,7 @@ class Layer:
     def _dense_bias(self) -> jax.Array:
         if not self._by_row():
             return self._once(self._bias, self.q.placed, self.k.placed)
-        size_q, size_k = (x.index_BT.shape[1] for x in (self.q, self.k))
-        return self._once(partial(skew, queries=size_q), self._row(size_q, size_k))
+        return self._once(partial(skew, queries=self.sizes[0]), self._row(*self.sizes))
 
     def _row(self, queries: int, keys: int) -> jax.Array:
         """The bias over all offsets; NaN where positions are not straight though they should be.
@@ -280,9 +264,8 @@ class Layer:
         """
         assert self.straight is not None
         offset_N = self.first + queries - 1 - jnp.arange(queries + keys, dtype=jnp.int32)
-        query = jax.tree.map(lambda leaf: jnp.zeros((1, 1), leaf.dtype), self.k.placed)
-        key = jax.tree.map(lambda leaf: -offset_N[None].astype(leaf.dtype), self.k.placed)
-        row_BHN = self._bias(query, key)[:, :, 0]
+        dtype = self.k.placed.dtype
+        row_BHN = self._bias(jnp.zeros((1, 1), dtype), -offset_N[None].astype(dtype))[:, :, 0]
         if self.form == "kernel" and self.causal:
             row_BHN = jnp.where(offset_N[None, None] < 0, -jnp.inf, row_BHN)
         return jnp.where(self.straight, row_BHN, jnp.nan)
@@ -295,12 +278,6 @@ class Layer:
             )
 
 
-def for_every_head(x_BTGC: jax.Array, heads: int) -> jax.Array:
-    """Keys or values of G heads as those of all heads of queries, [B, T, H, C]."""
-    group = heads // x_BTGC.shape[2]
-    return x_BTGC if group == 1 else jnp.repeat(x_BTGC, group, axis=2)
-
-
 def check_side(layer: Layer, side: str, x_BTHC: jax.Array, width: int | None = None) -> None:
     """ValueError: an array that is not [B, T, H, C] of the layer's queries or keys.
 
@@ -308,8 +285,7 @@ def check_side(layer: Layer, side: str, x_BTHC: jax.Array, width: int | None = N
       side: "q", "k", or "v", which has the keys' tokens and a width of its own.
       width: channels of a head; None: those of dims.
     """
-    tokens: Tokens = layer.q if side == "q" else layer.k
-    rows, time = tokens.index_BT.shape
+    rows, time = (layer.q if side == "q" else layer.k).index_BT.shape
     letters = "[B, Q, H, C]" if side == "q" else "[B, K, H, C]"
     width = layer.dims.head if width is None else width
     heads = found = layer.dims.heads

@@ -17,6 +17,12 @@ def heads_first(x_BTHC: jax.Array) -> jax.Array:
     return barrier(x_BTHC.transpose(0, 2, 1, 3))
 
 
+def for_every_head(x_BTGC: jax.Array, heads: int) -> jax.Array:
+    """Keys or values of G heads as those of all heads of queries, [B, T, H, C]."""
+    group = heads // x_BTGC.shape[2]
+    return x_BTGC if group == 1 else jnp.repeat(x_BTGC, group, axis=2)
+
+
 def transposed(x: jax.Array) -> jax.Array:
     """The last two axes exchanged."""
     return barrier(jnp.swapaxes(x, -1, -2))
@@ -39,6 +45,11 @@ def product(a: jax.Array, b: jax.Array) -> jax.Array:
 def capped(s: jax.Array, cap: float | None) -> jax.Array:
     """cap tanh(s / cap): logits that stay between -cap and cap (Gemma 2, arXiv 2408.00118)."""
     return s if cap is None else cap * jnp.tanh(s / cap)
+
+
+def scores(q_BHQC: jax.Array, k_BHKC: jax.Array, cap: float | None) -> jax.Array:
+    """The capped products of queries, which are scaled, and keys, [B, H, Q, K]."""
+    return capped(product(q_BHQC, transposed(k_BHKC)), cap)
 
 
 def through_cap(ds: jax.Array, s: jax.Array, cap: float | None) -> jax.Array:

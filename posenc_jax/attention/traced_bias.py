@@ -64,9 +64,13 @@ def trace(bias: Bias, dims: Dims, dtype, params: Params, q_placed, k_placed) -> 
     NotImplementedError: an equation that kernels do not have; the message is its name.
     """
     given = params, *(jax.tree.map(lambda x: x[:1, :1], x) for x in (q_placed, k_placed))
+
+    def one(params, q, k):
+        with jax.disable_jit():  # the equations inside of other programs, one by one
+            return bias(params, q, k, dims)
+
     with compile_for("tpu", target().devices):  # tables are read by products, not by gathers
-        closed = jax.make_jaxpr(lambda params, q, k: bias(params, q, k, dims))(*given)
-        closed = jax.make_jaxpr(partial(_evaluate, closed))(*jax.tree.leaves(given))
+        closed = jax.make_jaxpr(one)(*given)
     # 0: made of parameters; 1: of a query too; 2: a key's, or made inside of kernels.
     levels = [n for n, x in enumerate(given) for _ in jax.tree.leaves(x)]
     level = dict(zip(closed.jaxpr.invars, levels, strict=True))
@@ -115,22 +119,6 @@ def _check(eqn, weighed: list[int]) -> None:
             raise NotImplementedError("a product of two matrices")
 
 
-def _evaluate(closed, *given) -> list[Any]:
-    """The outputs of a jaxpr, with those inside of it (`jax.jit`) made a part of it."""
-    env = _environment(closed, given)
-    inner = lambda eqn, values: _evaluate(eqn.params["jaxpr"], *values)
-    apply = lambda eqn, *given: (inner if eqn.primitive.name in ("jit", "pjit") else _bind)(
-        eqn, *given
-    )
-    _run(closed.jaxpr.eqns, env, apply)
-    return [_value(env, v) for v in closed.jaxpr.outvars]
-
-
-def _environment(closed, given: Sequence[Any]) -> dict[Any, Any]:
-    variables = [*closed.jaxpr.constvars, *closed.jaxpr.invars]
-    return dict(zip(variables, [*closed.consts, *given], strict=True))
-
-
 def _value(env: dict[Any, Any], v) -> Any:
     return v.val if isinstance(v, Literal) else env.get(v)
 
@@ -153,8 +141,11 @@ def make(bias: TracedBias, params: Params, q_placed: Placed, k_placed: Placed) -
     q_placed, k_placed = jax.lax.stop_gradient((q_placed, k_placed))
     first_q, first_k = jax.tree.map(lambda x: x[0, 0], (q_placed, k_placed))
 
+    jaxpr, consts = bias.closed.jaxpr, bias.closed.consts
+
     def before(q) -> dict[Any, Any]:
-        env = _environment(bias.closed, jax.tree.leaves((params, one(q), one(first_k))))
+        given = *consts, *jax.tree.leaves((params, one(q), one(first_k)))
+        env = dict(zip([*jaxpr.constvars, *jaxpr.invars], given, strict=True))
         _run(bias.before, env, _bind)
         return env
 

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 
 from posenc_jax.attention.blockwise import (
-    Plan,
     block_bias,
     cut,
     cut_heads,
@@ -18,7 +17,7 @@ from posenc_jax.attention.blockwise import (
     plan_of,
 )
 from posenc_jax.attention.layers import Layer, visible
-from posenc_jax.attention.softmax import capped, empty, finish, product, take_in, transposed
+from posenc_jax.attention.softmax import empty, finish, scores, take_in
 from posenc_jax.dtypes import vary_alike
 from posenc_jax.encoding import Params, Side, Walk
 
@@ -29,27 +28,21 @@ def walk_logits(product_BHQK, q: Side, k: Side, layer: Layer, walk: Walk) -> jax
     return _score(walk, layer.params, product_BHQK, bias, q, k, seen, carry)[0]
 
 
+@partial(jax.jit, static_argnames="cap", inline=True)
 def blockwise_walk(
     q_BQHC, k_BKHC, v_BKHC, q: Side, k: Side, layer: Layer, sink_H, cap: float | None
 ) -> jax.Array:
-    """Attention in blocks, the latest keys first, [B, Q, H, C]; `q_BQHC` is scaled."""
-    sides = (q.x_BTHC, q.feat), (k.x_BTHC, k.feat)
-    learned = learned_of(layer), layer.params, sink_H
-    tokens = layer.q, layer.k
-    return _blockwise_walk(plan_of(layer, cap), q_BQHC, k_BKHC, v_BKHC, sides, learned, tokens)
+    """Attention in blocks, the latest keys first, [B, Q, H, C]; `q_BQHC` is scaled.
 
-
-@partial(jax.jit, static_argnums=0, inline=True)
-def _blockwise_walk(plan: Plan, q_BQHC, k_BKHC, v_BKHC, sides, learned, tokens):
-    """`visit` is remade in the backward pass."""
-    bias_of, params, sink_H = learned
-    walk = plan.encoding.walk
+    `visit` is remade in the backward pass.
+    """
+    plan, walk, params = plan_of(layer, cap), layer.encoding.walk, layer.params
     assert walk is not None
-    blocks = cut_tokens(plan, *tokens)
-    split = lambda side, size: jax.tree.map(lambda x: cut(x, size), side)
-    q_IBHC = cut_heads(q_BQHC, plan.queries), split(sides[0], plan.queries), blocks.q
+    bias_of, blocks = learned_of(layer), cut_tokens(plan, layer.q, layer.k)
+    split = lambda side, size: jax.tree.map(partial(cut, size=size), (side.x_BTHC, side.feat))
+    q_IBHC = cut_heads(q_BQHC, plan.queries), split(q, plan.queries), blocks.q
     k_JBHC = (
-        *(cut_heads(x, plan.keys) for x in (k_BKHC, v_BKHC)), split(sides[1], plan.keys), blocks.k
+        *(cut_heads(x, plan.keys) for x in (k_BKHC, v_BKHC)), split(k, plan.keys), blocks.k
     )  # fmt: skip
 
     @jax.checkpoint
@@ -64,7 +57,7 @@ def _blockwise_walk(plan: Plan, q_BQHC, k_BKHC, v_BKHC, sides, learned, tokens):
             k_side = Side(k_x, k_tokens.placed, k_feat, k_tokens.index_BT)
             seen = visible(q_tokens, k_tokens, plan.causal, plan.mask)
             bias = block_bias(plan, learned, q_tokens, k_tokens)
-            s = capped(product(q_BHQC, transposed(k_BHKC)), plan.cap)
+            s = scores(q_BHQC, k_BHKC, plan.cap)
             s, carry = _score(walk, params, s, bias, q_side, k_side, seen, carry)
             return take_in(state, s, v_BHKC), carry
 

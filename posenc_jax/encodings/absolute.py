@@ -52,7 +52,6 @@ def normalized(how: How = "add") -> Encoding:
     formula="c_k(t) = floor(t / 2^k) mod 2, as many bits as length - 1 needs",
     paper="textbook",
     **codes.TABLE,
-    vary={"length": 12, "beyond": "interpolate"},
 )
 def binary(length: Count = 512, beyond: Beyond = "error", how: How = "add") -> Encoding:
     """The bits of the position, lowest first: neighbours differ in one bit, or in up to all."""
@@ -67,7 +66,6 @@ def binary(length: Count = 512, beyond: Beyond = "error", how: How = "add") -> E
     formula="c(t) = the t-th unit vector of `length`",
     paper="textbook",
     **codes.TABLE,
-    vary={"length": 12, "beyond": "interpolate"},
 )
 def one_hot(length: Count = 512, beyond: Beyond = "error", how: How = "add") -> Encoding:
     """A unit vector for each position. With how="add" it is the same function as `learned`."""
@@ -85,8 +83,6 @@ def one_hot(length: Count = 512, beyond: Beyond = "error", how: How = "add") -> 
     kind="input",
     formula="c_2k(t), c_2k+1(t) = sin, cos of t / base^(2k/W)",
     paper="Vaswani et al. 2017, arXiv 1706.03762",
-    vary={"width": 8, "scale": 0.5},
-    reference="positional-encodings, transformers, x-transformers",
 )
 def sinusoidal(
     base: Positive = 10_000.0,
@@ -123,8 +119,6 @@ def sinusoidal(
     formula="c(t) = E[t], a learned table of `length` rows",
     paper="Gehring et al. 2017, arXiv 1705.03122",
     **codes.TABLE,
-    vary={"length": 12, "beyond": "interpolate", "width": 8},
-    reference="transformers, x-transformers",
 )
 def learned(
     length: Count = 512, beyond: Beyond = "error", how: How = "add", width: Count | None = None
@@ -149,7 +143,6 @@ def learned(
     formula="c_k(t) = exp(-(t - g_k)^2 / 2 s^2), centres g_k even over 0 .. length - 1",
     paper="textbook",
     **codes.TABLE,
-    vary={"length": 12, "beyond": "interpolate", "width": 8, "bump": 2.0},
 )
 def rbf(
     length: Several = 512,
@@ -180,7 +173,6 @@ def rbf(
     kind="input",
     formula="c(t) = W2 gelu(W1 [cos(w t), sin(w t)] / sqrt(features) + b1) + b2, w learned",
     paper="Li et al. 2021, arXiv 2106.02795",
-    vary={"width": 8},
 )
 def fourier(
     gamma: Positive = 10.0,
@@ -233,8 +225,6 @@ def fourier(
     paper="Carion et al. 2020 (DETR), arXiv 2005.12872",
     axes=2,
     **codes.TABLE,
-    vary={"length": 2, "width": 8},
-    reference="transformers",
 )
 def learned_2d(
     length: Count = 50, beyond: Edge = "error", how: How = "add", width: Count | None = None
@@ -264,8 +254,6 @@ def learned_2d(
     formula="c = (sin w_k row, cos w_k row, sin w_k column, cos w_k column), w_k = base^(-4k/W)",
     paper="Dosovitskiy et al. 2020, arXiv 2010.11929; Chen et al. 2021 (MoCo v3), arXiv 2104.02057",
     axes=2,
-    vary={"width": 8},
-    reference="positional-encodings, transformers",
 )
 def sinusoidal_2d(
     base: Positive = 10_000.0,

@@ -44,7 +44,6 @@ def alibi_slopes(heads: int) -> np.ndarray:
     kind="bias",
     formula="q.k / sqrt(C) - m[h] |i - j|, m[h] = 2^(-8 h / H) for h = 1 .. H",
     paper="Press et al. 2022, arXiv 2108.12409",
-    reference="transformers, x-transformers",
 )
 def alibi(learned: bool = False) -> Encoding:
     """ALiBi: a penalty that grows linearly with distance, with a slope for each head.
@@ -194,9 +193,7 @@ def sandwich(
     kind="bias",
     formula="q.k / sqrt(C) where |i - j| <= distance or j < first, else -inf",
     paper="textbook; first tokens: Xiao et al. 2023 (StreamingLLM), arXiv 2309.17453",
-    shift_invariant=True,
     example={"distance": 8},
-    reference="transformers",
 )
 def window(distance: Count = 128, first: Whole = 0) -> Encoding:
     """A window: keys further away than `distance` are hidden; within it, positions are not told.

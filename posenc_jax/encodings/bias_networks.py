@@ -98,8 +98,6 @@ def fire(
     kind="bias",
     formula="q.k / sqrt(C) + MLP(sign(D) ln(1 + |D|))[h], or MLP(D)[h], D = i - j",
     paper="Liu et al. 2022, arXiv 2111.09883",
-    vary={"reach": 12},
-    reference="timm",
 )
 def mlp(
     spacing: Literal["log", "linear"] = "log",
@@ -132,7 +130,6 @@ def mlp(
     paper="Liu et al. 2022, arXiv 2111.09883",
     axes=2,
     example={"hidden": 8},
-    reference="timm, transformers",
 )
 def swin_v2(window: Several = 8, hidden: Count = 512, shared: bool = False) -> Encoding:
     """Swin V2's continuous bias as released: a network of the log-spaced (row, column) offset.
@@ -183,7 +180,6 @@ def dape(bias: Wrapped = "alibi", width: Count = 32) -> Encoding:
     kind="content",
     formula="A + B + two convolutions of [A, B] over heads and `kernel` keys, A = q.k / sqrt(C)",
     paper="Zheng et al. 2024 (DAPE V2), arXiv 2410.04798",
-    vary={"kernel": 5},
 )
 def dape_v2(bias: Wrapped = "alibi", width: Count = 32, kernel: Count = 3) -> Encoding:
     """DAPE whose maps also read the keys around each key, in the order of storage.

@@ -21,7 +21,6 @@ def _look_up(table_RH, row_BQK, offset, most=np.inf) -> jax.Array:
     formula="q.k / sqrt(C) + b[h, clip(i - j, -distance, distance)]",
     paper="scalar form of Shaw et al. 2018, arXiv 1803.02155",
     beyond="clamp",
-    reference="transformers",
 )
 def clipped(distance: Count = 16, shared: bool = False) -> Encoding:
     """A learned scalar for each offset, clipped on both sides, and head.
@@ -63,7 +62,6 @@ def bucket_starts(buckets: int, distance: int) -> list[int]:
     formula="q.k / sqrt(C) + b[h, bucket(i - j)], half of the buckets exact, half logarithmic",
     paper="Raffel et al. 2020, arXiv 1910.10683",
     beyond="clamp",
-    reference="transformers, x-transformers",
 )
 def t5(
     buckets: int = 32,
@@ -121,7 +119,6 @@ def t5(
     beyond="option",
     axes=2,
     reads=lambda o, n: Range(0, o.window) if o.beyond == "error" else ANYWHERE,
-    reference="timm, transformers",
 )
 def swin_2d(window: Count = 7, beyond: Edge = "clamp", shared: bool = False) -> Encoding:
     """A learned scalar for each (row, column) offset inside a square window, and head.

@@ -49,8 +49,6 @@ def stepped(temperature: float, floor: int) -> Encoding:
     shift_invariant=False,
     reads=lambda o, n: Range(0, np.inf),
     example={"every": 2, "floor": 8, "chunk": 10},
-    vary={"chunk": None},
-    reference="transformers",
 )
 def irope(
     every: Several = 4,
@@ -88,7 +86,6 @@ def _local_layers(every: int, window: int, near: Encoding, everywhere: Encoding)
     "rope of base at t / factor",
     paper="Gemma Team 2025 (Gemma 3), arXiv 2503.19786",
     example={"every": 2, "window": 6},
-    reference="transformers",
 )
 def local_global(
     every: Several = 6,
@@ -118,8 +115,6 @@ def local_global(
     formula="rope where |i - j| < window; in layers every - 1, 2 every - 1, ...: yarn",
     paper="Olmo Team 2025 (Olmo 3), arXiv 2512.13961 and its released configs",
     example={"every": 2, "window": 6, "length": 64},
-    vary={"length": 1024},
-    reference="transformers",
 )
 def olmo3(
     every: Several = 4,
@@ -146,7 +141,6 @@ def olmo3(
     formula="yarn, and |i - j| < window except in layers every - 1, 2 every - 1, ...",
     paper="OpenAI 2025 (gpt-oss), arXiv 2508.10925 and its released configs",
     example={"every": 2, "window": 6, "length": 64},
-    reference="transformers",
 )
 def gpt_oss(
     every: Several = 2,
@@ -158,8 +152,7 @@ def gpt_oss(
 ) -> Encoding:
     """gpt-oss's layers: all with YaRN, and every other one sees a window.
 
-    The model's sinks, a learned logit for each head that takes part in the softmax, are an option
-    of attention.
+    The model's sinks, learned logits of each head that join the softmax, are an option of `attend`.
 
     Args:
       every, window: as in `local_global`.
@@ -174,10 +167,9 @@ def gpt_oss(
 
 @method(
     kind="by_layer",
-    formula="mrope, in layers 0, 2, ... at ids on circles, in layers 1, 3, ... at those of mrope",
+    formula="as mrope; layers 0, 2, ... read the ids on circles, layers 1, 3, ... those of mrope",
     paper="Wang et al. 2025 (Circle-RoPE), arXiv 2505.16416 and its public code",
     axes=3,
-    vary={"sections": (2, 1, 1)},
 )
 def circle_rope(
     base: Positive = 1_000_000.0, pairing: Pairing = "half", sections: tuple[int, ...] = ()

@@ -67,10 +67,6 @@ class Card:
               number in the order of writing, or its significance, or a token's place in its unit;
               None: it reads no groups.
     example:  options for a small model of 24 tokens, if the defaults do not fit one.
-    vary:     for the tests, another value of an option that must change the output; needed if no
-              such value follows from the option's type.
-    reference: the public packages whose frozen values it is tested against, see tests/goldens;
-              None: no package has it, and `posenc_jax.lab.definitions` is its only test.
     """
 
     name: str
@@ -86,8 +82,6 @@ class Card:
     in_chain: Literal["first", "last", "alone"] | None = None
     groups: Literal["place", "significance", "unit"] | None = None
     example: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    vary: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    reference: str | None = None
 
     @property
     def options(self) -> dict[str, inspect.Parameter]:

@@ -31,7 +31,6 @@ from posenc_jax.encodings.rotation import TURN, Pairing
     "in [0, 1]",
     paper="Dubey et al. 2024 (Llama 3.1), arXiv 2407.21783 and its released code",
     example={"base": 100.0, "length": 64},
-    reference="transformers",
 )
 def llama3(
     base: Positive = 500_000.0,
@@ -65,8 +64,6 @@ def llama3(
     "1 + ln factor / ln length",
     paper="Ding et al. 2024, arXiv 2402.13753",
     example={"length": 8},
-    vary={"long": (1.0, 2.0, 3.0, 5.0), "short": (1.0, 1.0, 1.5, 2.0), "start": 4},
-    reference="transformers",
 )
 def longrope(
     base: Positive = 10_000.0,

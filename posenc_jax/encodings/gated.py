@@ -103,7 +103,6 @@ def log_gates(params, x_BTD: jax.Array) -> jax.Array:
     beyond="clamp",
     axes=0,
     example={"length": 8},
-    reference="x-transformers",
 )
 def cope(length: Count = 64, scaled: bool = True, shared: bool = False) -> Encoding:
     """CoPE: a key's position is the number of tokens from it to the query, counted by soft gates.
@@ -147,7 +146,6 @@ def cope(length: Count = 64, scaled: bool = True, shared: bool = False) -> Encod
     formula="q.k / sqrt(C) + sum of ln sigmoid(w[h].x[l] + b[h]) over l = j + 1 .. i",
     paper="Lin et al. 2025, arXiv 2503.02130",
     axes=0,
-    reference="fla-core, x-transformers",
 )
 def fox() -> Encoding:
     """Forgetting attention: each token between a key and the query lowers its logit by a gate.
@@ -175,7 +173,6 @@ def fox() -> Encoding:
     "l = j .. i - 1",
     paper="no paper; the package's PerRowDataDependentAlibi, after arXiv 2503.02130",
     axes=0,
-    reference="x-transformers",
 )
 def fox_rows(width: Count = 8) -> Encoding:
     """Forgetting attention whose gates depend on the query too: each row has gates of its own.
@@ -218,7 +215,6 @@ def fox_rows(width: Count = 8) -> Encoding:
     paper="Tilde Research, blog.tilderesearch.com/blog/wall-attn; fla-core's naive_wall_attn",
     axes=0,
     example={"gate_bias": 0.0},
-    reference="fla-core",
 )
 def wall(gate_bias: float = 8.0) -> Encoding:
     """Wall attention: each token between a key and the query shrinks each channel of q.k by a gate.
@@ -259,7 +255,6 @@ def _faded(q_BHQC, fade_BHQC, k_BHSC, g_BHSC, visible_B1SQ):
     formula="weight b[j] * product of 1 - b[l] over l = j + 1 .. i - 1, b = sigmoid(q.k / sqrt(C))",
     paper="Tan et al. 2025, arXiv 2410.17980",
     axes=0,
-    reference="fla-core",
 )
 def stick_breaking(own: bool = False) -> Encoding:
     """Weights without a softmax: each key, the nearest first, takes a share of what is left of 1.

@@ -30,7 +30,6 @@ def eigenvectors(adjacency_TT: np.ndarray, count: int) -> np.ndarray:
     "s = 1, in training -1 or 1 for each eigenvector",
     paper="Dwivedi & Bresson 2020, arXiv 2012.09699",
     axes=3,
-    vary={"vectors": 2},
 )
 def laplacian(vectors: Count = 3, how: codes.How = "add") -> Encoding:
     """Laplacian eigenvectors of a graph whose nodes are the tokens, through a linear map.

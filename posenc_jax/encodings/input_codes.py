@@ -11,7 +11,6 @@ initialisation.
 """
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any, Literal
 
 import jax
@@ -115,17 +114,14 @@ def squeezed(length: int, beyond: Beyond) -> Callable | None:
     return squeeze if beyond == "interpolate" else None
 
 
-def table_reads(o: SimpleNamespace, n: int) -> Range:
-    """A card's `reads` of a method with the options `length` and `beyond`."""
-    if o.beyond == "clamp":
-        return ANYWHERE
-    return Range(0, max(o.length, n) if o.beyond == "interpolate" else o.length)
-
-
 # Fields of the card of a method with the options `length` and `beyond`.
 TABLE: dict[str, Any] = {
     "beyond": "option",
-    "reads": table_reads,
+    "reads": lambda o, n: {
+        "clamp": ANYWHERE,
+        "interpolate": Range(0, max(o.length, n)),
+        "error": Range(0, o.length),
+    }[o.beyond],
     "example": {"length": 64, "beyond": "clamp"},
 }
 

@@ -28,7 +28,6 @@ def products(x_BQHC: jax.Array, table_RC: jax.Array) -> jax.Array:
     "0 .. distance - 1",
     paper="no paper; the package's RelativeProjPositionalBias",
     example={"distance": 16},
-    reference="x-transformers",
 )
 def content_bias(curves: Count = 16, distance: Count = 1024, shared: bool = False) -> Encoding:
     """Learned curves over the distance; the query's content says how much of each is added.
@@ -73,7 +72,6 @@ def content_bias(curves: Count = 16, distance: Count = 1024, shared: bool = Fals
     beyond="option",
     axes=2,
     reads=lambda o, n: Range(0, o.window) if o.beyond == "error" else ANYWHERE,
-    reference="timm, transformers",
 )
 def decomposed(window: Count = 14, beyond: Edge = "clamp", shared: bool = False) -> Encoding:
     """A learned vector for each offset of rows and one for each of columns, times the query.

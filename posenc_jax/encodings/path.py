@@ -21,7 +21,6 @@ TINY = 1e-6  # added to a squared norm before the division
     formula="k.(product of I - beta[l] w[l] w[l]^T over l = j + 1 .. i) q / sqrt(C)",
     paper="Yang et al. 2025, arXiv 2505.16381",
     axes=0,
-    reference="fla-core",
 )
 def path(rank: Count = 32) -> Encoding:
     """PaTH: each token between a key and the query reflects or shrinks the query along a direction.

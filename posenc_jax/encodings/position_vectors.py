@@ -24,13 +24,11 @@ from posenc_jax.tuning import look_up, look_up_each
     formula="q.(k + a[h, clip(i - j, -distance, distance)]) / sqrt(C)",
     paper="Shaw et al. 2018, arXiv 1803.02155",
     beyond="clamp",
-    reference="transformers",
 )
 def shaw(distance: Count = 16, shared: bool = False) -> Encoding:
     """A learned vector for each clipped offset and head, added to the key.
 
-    The paper also adds vectors to the values. They are left out: its ablation (section 4.3) finds
-    that those of the keys suffice.
+    Left out: vectors added to the values; the paper's ablation (section 4.3) finds no need of them.
 
     Args:
       distance: larger offsets, on either side, share the last vector.
@@ -58,7 +56,6 @@ def shaw(distance: Count = 16, shared: bool = False) -> Encoding:
     kind="content",
     formula="((q + u[h]).k + (q + v[h]).W[h] r(i - j)) / sqrt(C), r = (sin, cos)",
     paper="Dai et al. 2019, arXiv 1901.02860",
-    reference="transformers",
 )
 def transformer_xl() -> Encoding:
     """Sinusoids of the offset as keys of their own, with learned global queries.
@@ -123,7 +120,6 @@ def deberta_rows(buckets: int, distance: int) -> np.ndarray:
     paper="He et al. 2021, arXiv 2006.03654",
     beyond="clamp",
     example={"buckets": 4, "distance": 8},
-    reference="transformers",
 )
 def deberta(buckets: int = 256, distance: int = 512, flipped: bool = True) -> Encoding:
     """Content to position and position to content: offsets have keys and queries of their own.
@@ -194,7 +190,6 @@ def deberta(buckets: int = 256, distance: int = 512, flipped: bool = True) -> En
     shift_invariant=False,
     in_chain="last",
     **codes.TABLE,
-    vary={"length": 12, "beyond": "interpolate"},
 )
 def tupe(length: Count = 512, beyond: Beyond = "error") -> Encoding:
     """Untied: products of positions with positions, by projections that all layers share.

@@ -125,7 +125,6 @@ def randomized(
         Range(*(end * o.length / n for end in given)) if n > o.length else given
     ),
     example={"length": 16},
-    vary={"length": 12},
 )
 def interpolated(length: Count = 512) -> Encoding:
     """Position interpolation: sequences longer than `length` are squeezed into it.
@@ -150,7 +149,6 @@ def interpolated(length: Count = 512) -> Encoding:
         min(given.low, o.length - 1), min(given.below, o.length)
     ),
     example={"length": 16},
-    vary={"length": 12},
 )
 def clamped(length: Count = 512) -> Encoding:
     """Positions past the range are replaced by its last, length - 1."""

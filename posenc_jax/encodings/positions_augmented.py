@@ -50,7 +50,6 @@ def each(draw: Callable, key_BT: jax.Array, *args_BT: jax.Array) -> jax.Array:
     moves=lambda o, n, given, training: Range(
         given.low + (0 if training else o.still), given.below + (o.shift if training else o.still)
     ),
-    vary={"still": 3},
 )
 def shifted(shift: Whole = 500, still: Whole = 0) -> Encoding:
     """SHAPE: absolute positions moved by one random offset for each training sequence.
@@ -193,7 +192,6 @@ GROUPED: dict[str, Any] = {
     groups="place",
     **GROUPED,
     example={"limit": 64, "offset": 20},
-    vary={"limit": 100_000},
 )
 def abacus(offset: int = 99, limit: Count = 512, per: Per = "example") -> Encoding:
     """Abacus: digits at the same place of their numbers have the same position.
@@ -225,7 +223,6 @@ def abacus(offset: int = 99, limit: Count = 512, per: Per = "example") -> Encodi
     groups="significance",
     **GROUPED,
     example={"limit": 64},
-    vary={"limit": 3},
 )
 def coupled(limit: Count = 512) -> Encoding:
     """Position coupling: tokens with the same role in the task have the same position.

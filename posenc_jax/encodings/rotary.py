@@ -21,7 +21,6 @@ XPOS_REACH = 40.0  # largest exponent: e^(2 * 40) is 6000 times below the larges
     kind="rotary",
     formula="s_ij = Re sum_k q_k conj(k_k) e^(i D theta_k) / sqrt(C), theta_k = base^(-2k/C)",
     paper="Su et al. 2021, arXiv 2104.09864",
-    reference="rotary-embedding-torch, transformers, x-transformers",
 )
 def rope(base: Positive = 10_000.0, pairing: Pairing = "half", values: bool = False) -> Encoding:
     """Rotary positions: channel pair k of queries and keys turns by t * base^(-2k/C).
@@ -47,8 +46,6 @@ def _check_share(share: float) -> None:
     formula="as rope on the first R = int(share C) channels of a head, theta_k = base^(-2k/R)",
     paper="Black et al. 2022 (GPT-NeoX-20B), arXiv 2204.06745",
     example={"share": 0.5},
-    vary={"share": 1.0},
-    reference="transformers",
 )
 def partial(share: float = 0.25, base: Positive = 10_000.0, pairing: Pairing = "half") -> Encoding:
     """Partial rotary: the first share of a head's channels turn; the others carry content alone.
@@ -70,8 +67,6 @@ def partial(share: float = 0.25, base: Positive = 10_000.0, pairing: Pairing = "
     kind="rotary",
     formula="as rope, theta_k = base^(-2k/C) for k < int(share C/2), else 0",
     paper="Barbero et al. 2024, arXiv 2410.06205",
-    vary={"share": 0.5},
-    reference="transformers",
 )
 def p_rope(share: float = 0.75, base: Positive = 10_000.0, pairing: Pairing = "half") -> Encoding:
     """p-RoPE: the fastest share of the pairs turns as in rope; the slowest pairs carry content.
@@ -97,7 +92,6 @@ def p_rope(share: float = 0.75, base: Positive = 10_000.0, pairing: Pairing = "h
     formula="as rope, theta_k = base^(-2k/C) where that is 2 pi / length or more, else 0",
     paper="Chen et al. 2024 (high-frequency rotary), arXiv 2410.21216",
     example={"base": 100.0, "length": 24},
-    vary={"length": 8},
 )
 def hope(base: Positive = 10_000.0, pairing: Pairing = "half", length: Count = 2048) -> Encoding:
     """HoPE: pairs that make no whole turn within the trained length do not turn at all.
@@ -148,7 +142,6 @@ def headwise(
     kind="rotary",
     formula="as rope with each pair times zeta_k^(D / span), zeta_k = (2k/C + 0.4) / 1.4",
     paper="Sun et al. 2022, arXiv 2212.10554",
-    reference="torchscale, x-transformers",
 )
 def xpos(base: Positive = 10_000.0, pairing: Pairing = "half", span: Positive = 512.0) -> Encoding:
     """Rotary with a decay: queries times zeta^(t / span), keys times its inverse.

@@ -58,7 +58,6 @@ def check_quarters(head: int) -> None:
     formula="as rope: the first C/4 pairs turn by the row, the others by the column, base^(-4k/C)",
     paper="Heo et al. 2024, arXiv 2403.13298",
     axes=2,
-    reference="timm, transformers",
 )
 def axial(base: Positive = 100.0, pairing: Pairing = "half", bands: Bands = "same") -> Encoding:
     """Two-dimensional rotary: half of the pairs turn by the row, half by the column.
@@ -104,7 +103,6 @@ def crossed(key: jax.Array, heads: int, head: int, base: float) -> jax.Array:
     formula="each pair turns by row f + column g, its f and g learned for each head and layer",
     paper="Heo et al. 2024 (RoPE-Mixed), arXiv 2403.13298",
     axes=2,
-    reference="timm",
 )
 def mixed(base: Positive = 10.0, pairing: Pairing = "half") -> Encoding:
     """Two-dimensional rotary with learned frequencies, so that pairs can turn along diagonals.
@@ -153,8 +151,6 @@ def pair_axes(pairs: int, sections: tuple[int, ...], order: Order) -> np.ndarray
     formula="as rope, pair k turning by time, height or width as its section says",
     paper="Wang et al. 2024 (Qwen2-VL), arXiv 2409.12191",
     axes=3,
-    vary={"sections": (2, 1, 1)},
-    reference="transformers",
 )
 def mrope(
     base: Positive = 1_000_000.0,
@@ -205,8 +201,6 @@ def split_three(key, layout) -> tuple[jax.Array, ...]:
     formula="mrope with time in seconds: its id is floor(rate seconds), 40 ms each at rate 25",
     paper="Xu et al. 2025 (Qwen2.5-Omni), arXiv 2503.20215",
     axes=3,
-    vary={"sections": (2, 1, 1)},
-    reference="transformers",
 )
 def tmrope(
     base: Positive = 1_000_000.0,

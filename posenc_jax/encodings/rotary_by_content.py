@@ -54,7 +54,6 @@ def repo(base: Positive = 10_000.0, hidden: Count = 256, pairing: Pairing = "hal
     kind="content",
     formula="q_A.k_A / sqrt(A) cos(2 pi |i - j|^power q_P.k_P / sqrt(P)), A = share C, P = C - A",
     paper="Wang et al. 2025, arXiv 2509.12635",
-    vary={"share": 0.25},
 )
 def tapa(share: float = 0.5, power: Positive = 0.1) -> Encoding:
     """TAPA: some channels make the logit, the others a phase that turns it as distance grows.

@@ -83,8 +83,7 @@ def _beyond(window: int) -> Callable:
 def rerope(window: Count = 512, base: Positive = 10_000.0, pairing: Pairing = "half") -> Encoding:
     """ReRoPE: keys from `window` tokens away on are all rotated as for that distance.
 
-    The public code also multiplies queries by max(1, ln(i + 1) / ln length), which is not done
-    here.
+    Left out: the public code's factor of queries, max(1, ln(i + 1) / ln length).
     """
     edge = lambda pos_BT, freq_F: at(jnp.full_like(pos_BT, window), freq_F)
     still = lambda pos_BT, freq_F: at(jnp.zeros_like(pos_BT), freq_F)
@@ -158,7 +157,6 @@ def self_extend(
     shift_invariant=False,
     in_chain="alone",
     example={"chunk": 6, "most": 8},
-    vary={"chunk": 7, "most": 10},
 )
 def dual_chunk(
     chunk: Count = 1408, most: int = 1536, base: Positive = 10_000.0, pairing: Pairing = "half"

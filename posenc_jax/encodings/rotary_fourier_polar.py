@@ -18,7 +18,6 @@ from posenc_jax.encodings.rotation import Pairing, Turn
     paper="Hua et al. 2024, arXiv 2412.17739",
     shift_invariant=False,
     example={"base": 100.0, "length": 64},
-    vary={"length": 16},
 )
 def fope(
     base: Positive = 10_000.0,
@@ -89,7 +88,6 @@ def fope(
     "theta_c = base^(-c/C)",
     paper="Gopalakrishnan et al. 2025, arXiv 2509.10534",
     in_chain="first",
-    reference="x-transformers",
 )
 def pope(base: Positive = 10_000.0, uniform: bool = False) -> Encoding:
     """PoPE: content sets the length of a channel, and position alone its angle.

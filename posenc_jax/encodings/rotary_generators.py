@@ -36,7 +36,6 @@ def antisymmetric(raw: jax.Array) -> jax.Array:
     shift_invariant=False,
     reads=lambda o, n: Range(0, REACH * o.size),
     example={"block": 4},
-    vary={"block": 2},
 )
 def liere(block: Several = 8, size: Several = 14) -> Encoding:
     """LieRE: a dense rotation of each block of channels, the exponential of learned generators.
@@ -162,7 +161,6 @@ def _nodes(branches: int, depth: int) -> int:
     shift_invariant=False,
     reads=lambda o, n: Range(0, _nodes(o.branches, o.depth)),
     example={"depth": 5},
-    vary={"depth": 3, "branches": 3},
 )
 def tree(branches: Several = 2, depth: Count = 8, base: Positive = 10_000.0) -> Encoding:
     """Algebraic encoding of trees: a rotation for each branch on the path between two nodes.

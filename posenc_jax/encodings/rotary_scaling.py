@@ -28,7 +28,6 @@ STEPS = 100  # of the integration of CLEX, from one scale to the next, as in the
     kind="rotary",
     formula="rope at t / factor",
     paper="Chen et al. 2023, arXiv 2306.15595",
-    reference="transformers, x-transformers",
 )
 def pi(base: Positive = 10_000.0, pairing: Pairing = "half", factor: Factor = 4.0) -> Encoding:
     """Position interpolation: positions divided by a factor, at every length.
@@ -58,7 +57,6 @@ def ntk_power(head: int) -> np.ndarray:
     kind="rotary",
     formula="rope of base * factor^(C/(C-2))",
     paper="bloc97 2023, in Peng et al. 2023, arXiv 2309.00071",
-    reference="rotary-embedding-torch, x-transformers",
 )
 def ntk(base: Positive = 10_000.0, pairing: Pairing = "half", factor: Factor = 4.0) -> Encoding:
     """NTK-aware scaling: a larger base, so that the slowest pair slows by the whole factor.
@@ -74,7 +72,6 @@ def ntk(base: Positive = 10_000.0, pairing: Pairing = "half", factor: Factor = 4
     formula="rope of base * s^(C/(C-2)), s = alpha * max(1, n / length) - (alpha - 1)",
     paper="emozilla 2023, in Peng et al. 2023, arXiv 2309.00071",
     example={"length": 8},
-    reference="transformers",
 )
 def dynamic_ntk(
     base: Positive = 10_000.0,
@@ -210,7 +207,6 @@ def by_parts(
     "in [0, 1]",
     paper="bloc97 2023, in Peng et al. 2023, arXiv 2309.00071",
     example={"length": 64},
-    reference="transformers",
 )
 def ntk_by_parts(
     base: Positive = 10_000.0,
@@ -257,7 +253,6 @@ def louder(encoding: Encoding, amplitude: float) -> Encoding:
     formula="ntk_by_parts, and logits times (0.1 ln factor + 1)^2",
     paper="Peng et al. 2023, arXiv 2309.00071",
     example={"length": 64},
-    reference="transformers",
 )
 def yarn(
     base: Positive = 10_000.0,

@@ -119,7 +119,6 @@ def prope() -> Encoding:
     paper="Simeoni et al. 2025 (DINOv3), arXiv 2508.10104 and its released code",
     axes=2,
     example={"rows": 4, "columns": 6, "jitter": 1.5},
-    reference="transformers",
 )
 def dinov3(
     rows: Count = 14,
@@ -180,7 +179,6 @@ def dinov3(
     formula="as rope, a head turning by time, height or width",
     paper="Huang et al. 2025, arXiv 2510.23095",
     axes=3,
-    vary={"heads": (1, 1, 1)},
 )
 def mhrope(
     base: Positive = 1_000_000.0, pairing: Pairing = "half", heads: tuple[int, ...] = ()
@@ -217,8 +215,6 @@ def mhrope(
     formula="as rope, the slowest pairs turning by time, the others by height and width in turn",
     paper="Wei et al. 2025 (VideoRoPE), arXiv 2502.05173",
     axes=3,
-    vary={"time": 2},
-    reference="transformers",
 )
 def video_rope(
     base: Positive = 1_000_000.0, pairing: Pairing = "half", time: Whole | None = None

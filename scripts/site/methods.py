@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from posenc_jax.encodings import CATALOG, card
 from posenc_jax.encodings.card import Card, facts, option_lines, summary
+from posenc_jax.lab.definitions.trials import REFERENCES
 from posenc_jax.lab.gallery.page import FAMILIES, families
 from scripts.site.mathematics import mathematics
 
@@ -97,7 +98,8 @@ def _option(line: str) -> str:
 
 
 def _packages(method: Card) -> str:
-    return f", {method.reference}" if method.reference else "; no public package has it"
+    packages = REFERENCES.get(method.name)
+    return f", {packages}" if packages else "; no public package has it"
 
 
 def linked(paper: str) -> str:

@@ -9,6 +9,7 @@ import jax
 
 from posenc_jax.encodings import CATALOG, card, make
 from posenc_jax.encodings.card import ACTS, Card
+from posenc_jax.lab.definitions.trials import REFERENCES
 from posenc_jax.lab.gallery import costs
 from posenc_jax.lab.gallery.costs import STATED, TIME, Cost
 from posenc_jax.lab.gallery.page import FAMILIES, families
@@ -86,7 +87,7 @@ def row(name: str) -> dict[str, str]:
         "parameters": formula if formula == total else f"{formula} = {total}",
         "past the range": beyond,
         "shift": "as behind it" if method.kind == "positions" else shift,
-        "held to": "definition" + (f", {method.reference}" if method.reference else ""),
+        "held to": "definition" + (f", {REFERENCES[name]}" if name in REFERENCES else ""),
         "pairing": _choices(method, "pairing") if "pairing" in method.options else "none",
     }
     return {column: cell.replace("|", "\\|") for column, cell in cells.items()}

@@ -1,0 +1,190 @@
+"""The grid of a kernel of `kernel`: its steps, and which block of each array a step reads."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from posenc_jax.attention import kernel_blocks, traced_bias
+from posenc_jax.attention.blockwise import Plan
+from posenc_jax.attention.derivatives import not_differentiated
+from posenc_jax.attention.kernel_blocks import Given, Spans, Sums
+from posenc_jax.attention.traced_bias import TracedBias, floats
+from posenc_jax.tuning import tuned_for_tpu
+
+Outputs = Sequence[tuple[Any, pl.BlockSpec]]  # of a kernel: shapes, and blocks of them
+MEMORY = 96 * 2**20  # bytes of vector memory that a kernel may use; a v5e and a v6e have 128 MB
+
+
+class Grid(NamedTuple):
+    """The steps of a kernel: every row and head, and every pair of blocks.
+
+    bias:       a traced one is made of all heads at once, so heads are the innermost axis.
+    keys_first: the axis of blocks of queries is inside that of keys.
+    """
+
+    plan: Plan
+    bias: TracedBias | None
+    given: Given
+    spans: Spans
+    keys_first: bool
+
+    def call(self, body: Callable, outputs: Outputs, scratch: list[tuple], of_bias: Outputs = ()):
+        """The kernel's outputs. Pairs of blocks that see nothing of each other fetch nothing.
+
+        of_bias: outputs for the gradients of what a traced bias reads.
+        """
+        plan, bias, made = self.plan, self.bias, self.given.made
+        batch, heads, _, queries = self.given.q.shape
+        sizes = queries // plan.queries, self.given.k.shape[3] // plan.keys
+        sizes = sizes[::-1] if self.keys_first else sizes
+        grid, scalars = (batch, heads, *sizes), len(self.spans)
+        specs, room = [spec for _, spec in outputs], []
+        if made is not None:
+            grid, specs = (batch, *sizes, heads), [*map(self._of_all_heads, specs)]
+            scratch = [(heads, *shape) for shape in scratch]
+            room = [pltpu.VMEM((plan.keys, x.shape[1]), x.dtype) for x in made.k]
+            room.append(pltpu.VMEM((heads, plan.keys, plan.queries), jnp.float32))
+        own, of_queries = len(outputs) + len(scratch), len(floats(made.q)) if made else 0
+        each = "parallel" if bias is None else "arbitrary"
+
+        def run(*refs):
+            found, given, refs = Spans(*refs[:scalars]), refs[scalars], [*refs[scalars + 1 :]]
+            _, h, outer, inner = self._order(*map(pl.program_id, range(4)))
+            i, j = (inner, outer) if self.keys_first else (outer, inner)
+            if bias is None:
+                return body(plan, found, i, j, given, *refs)
+            sums = [refs.pop(len(outputs)) for _ in of_bias]
+            used, block = kernel_blocks.meet(found, i, j), (given.made, refs[own:-1], refs[-1])
+            pl.when(used & (h == 0))(partial(traced_bias.fill, bias, *block))
+            given = given._replace(bias=refs[-1].at[h])
+            body(plan, found, i, j, given, *(ref.at[h] for ref in refs[:own]))
+            for n, total in enumerate(sums):
+                every = n >= len(sums) - of_queries  # these begin with each block of queries
+                clear = partial(total.__setitem__, ..., jnp.zeros(total.shape, total.dtype))
+                pl.when((j == 0) & (h == 0) & (every | (i == 0)))(clear)
+            if sums:
+                pl.when(used & (h == heads - 1))(partial(traced_bias.pull, bias, *block, sums))
+
+        return pl.pallas_call(
+            run,
+            out_shape=[shape for shape, _ in (*outputs, *of_bias)],
+            grid_spec=pltpu.PrefetchScalarGridSpec(
+                num_scalar_prefetch=scalars,
+                grid=grid,
+                in_specs=[self.specs()],
+                out_specs=[*specs, *(spec for _, spec in of_bias)],
+                scratch_shapes=[*(pltpu.VMEM(shape, jnp.float32) for shape in scratch), *room],
+            ),
+            compiler_params=pltpu.CompilerParams(
+                dimension_semantics=("parallel", each, "arbitrary", "arbitrary"),
+                vmem_limit_bytes=MEMORY,
+            ),
+            interpret=not tuned_for_tpu(),
+            name=body.__name__,
+        )(*self.spans, not_differentiated(self.given))
+
+    def _order(self, b, *step):
+        """Row, head, outer and inner block of a step."""
+        return (b, *step) if self.bias is None else (b, step[2], *step[:2])
+
+    def _of_all_heads(self, spec: pl.BlockSpec) -> pl.BlockSpec:
+        assert spec.block_shape is not None
+        shape, index = (None, self.given.q.shape[1], *spec.block_shape[2:]), spec.index_map
+        assert index is not None
+        return pl.BlockSpec(shape, lambda *step: (index(*step)[0], 0, *index(*step)[2:]))
+
+    def of_bias(self) -> Outputs:
+        """Outputs for the gradients of what a traced bias reads, of each row of the batch."""
+        rows, outputs = len(self.given.q), []
+        for x in floats(self.given.made[:3] if self.given.made else ()):
+            whole = x.ndim < 4  # else it is an entry of each query
+            shape = rows, *(x.shape if whole else x.shape[1:])
+            block = None, *shape[1:-1], shape[-1] if whole else self.plan.queries
+            index = lambda b, i, *_, at=shape[1:-1], whole=whole: (
+                b, *(0 for _ in at), 0 if whole else i
+            )  # fmt: skip
+            outputs.append((self.array(shape, x.dtype), pl.BlockSpec(block, index)))
+        return outputs
+
+    def specs(self) -> Given:
+        """Which block of each array a step reads."""
+        given, plan = self.given, self.plan
+        of_queries = lambda x: None if x is None else self.tokens(x, 0)
+        sums = None
+        if given.sums is not None:
+            shape = None, None, None, 1, given.sums.between.shape[-1]
+            index = lambda b, h, i, j: (b, h, i, 0, 0)
+            between = self._spec(shape, index, memory_space=pltpu.SMEM)
+            sums = Sums(self.tokens(given.sums.until, 0), self.tokens(given.sums.after, 1), between)
+        rows = None
+        if given.rows is not None:
+            _, heads, _, _, size = given.rows[0].shape
+            last = given.k.shape[3] // plan.keys - 1
+            row = lambda n: self._spec(
+                (None, None, None, 1, size),
+                lambda b, h, i, j: (0, h if heads > 1 else 0, last + i - j + n, 0, 0),
+            )
+            rows = row(0), row(1)
+        if (made := given.made) is not None:
+            whole = lambda x: self._spec(x.shape, lambda *step: (0,) * x.ndim)
+            made = jax.tree.map(whole, made)._replace(
+                q=[self.tokens(x, 0, heads=False) for x in made.q],
+                k=[self.tokens(x, 1, heads=False) for x in made.k],
+            )
+        return Given(
+            q=self.tokens(given.q, 0),
+            k=self.tokens(given.k, 1),
+            v=self.tokens(given.v, 1),
+            q_seen=self.tokens(given.q_seen, 0, heads=False),
+            k_seen=self.tokens(given.k_seen, 1, heads=False),
+            rows=rows,
+            sums=sums,
+            made=made,
+            g=of_queries(given.g),
+            log=of_queries(given.log),
+            drop=of_queries(given.drop),
+        )
+
+    def output(self, shape: tuple, dtype: Any, side: int) -> tuple[Any, pl.BlockSpec]:
+        """An output of queries or keys, [B, H, ..., T]; see `tokens`."""
+        array = self.array(shape, dtype)
+        return array, self.tokens(array, side)
+
+    def array(self, shape: tuple, dtype: Any) -> jax.ShapeDtypeStruct:
+        """An output's array, which varies over the mesh axes that all inputs vary over."""
+        axes = jax.typeof(self.given.q).manual_axis_type
+        return jax.ShapeDtypeStruct(shape, dtype, manual_axis_type=axes)
+
+    def tokens(self, x: Any, side: int, heads: bool = True) -> pl.BlockSpec:
+        """A block of queries (0) or keys (1) of [B, H / group, ..., T], or of [B|1, ..., T]."""
+        lead = 2 if heads else 1
+        group = self.given.q.shape[1] // x.shape[1]
+
+        def index(b, h, i, j):
+            if heads:
+                first = b, jax.lax.div(h, h.dtype.type(group)) if side else h
+            else:
+                first = (b if x.shape[0] > 1 else 0,)
+            return *first, *[0] * (x.ndim - lead - 1), (i, j)[side]
+
+        return self._spec((*[None] * lead, *x.shape[lead:-1], self.plan.queries), index)
+
+    def _spec(self, shape: tuple, index: Callable, **memory) -> pl.BlockSpec:
+        def of_step(*step):
+            b, h, outer, inner = self._order(*step[:4])
+            spans = Spans(*step[4:])
+            first, end = spans[2:4] if self.keys_first else spans[:2]
+            least, most = first[outer], jnp.maximum(end[outer] - 1, first[outer])
+            if self.bias is not None:
+                last = jnp.where(inner > most, self.given.q.shape[1] - 1, h)
+                h = jnp.where(inner < least, 0, last)
+            inner = jnp.clip(inner, least, most)
+            i, j = (inner, outer) if self.keys_first else (outer, inner)
+            return index(b, h, i, j)
+
+        return pl.BlockSpec(shape, of_step, **memory)
