@@ -1,5 +1,7 @@
 """The times of the quick variants: which configs have one, and where the table goes."""
 
+import json
+
 from scripts import bench_quick
 from scripts.bench_quick import BEGIN, END, ROOT, Time
 from scripts.collectives import write
@@ -9,6 +11,14 @@ def test_every_config_with_a_quick_variant_is_measured():
     names = bench_quick.names(ROOT / "configs")
     assert {"rope_extrap", "claims", "images"} <= set(names)
     assert "common" not in names
+
+
+def test_the_readme_has_the_measured_times():
+    kept = json.loads((ROOT / "docs" / "quick.json").read_text("utf-8"))
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert bench_quick.table(kept) in readme
+    kept["configs"]["claims"]["seconds"] += 1
+    assert bench_quick.table(kept) not in readme, "control"
 
 
 def test_the_readme_has_the_place_of_the_table(tmp_path):
