@@ -10,7 +10,7 @@ from typing import Any
 from posenc_jax.lab.config.sweeps import dotted
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-MEASURED = Path(__file__).parents[1] / "docs" / "quick.json"  # by scripts/bench_quick.py
+MEASURED = Path(__file__).parents[1] / "docs" / "times.json"  # by scripts/bench_configs.py
 EXAMPLES = """\
   python train.py --config=configs/rope_extrap.py:quick                    a small variant
   python train.py --config=configs/extrap.py:alibi,fire                    these encodings
@@ -39,11 +39,12 @@ def of_config(path: Path, config: Mapping[str, Any]) -> str:
 def duration(path: Path, argument: str = "") -> str:
     """What is known of how long a config takes without changes, for the header of a run.
 
-    The seconds of a quick variant are measured; of others the docstring says it, where it is known.
+    Measured seconds of the variant, or of the quick one; else what the docstring says, if anything.
     """
-    measured = json.loads(MEASURED.read_text("utf-8"))["configs"] if MEASURED.exists() else {}
-    if "quick" in argument.split(",") and path.stem in measured:
-        told = f"{measured[path.stem]['seconds']:.0f} s on 2 free cores"
+    measured = json.loads(MEASURED.read_text("utf-8")) if MEASURED.exists() else {}
+    variant = "quick" if "quick" in argument.split(",") else argument
+    if found := measured.get(f"{path.stem}:{variant}".rstrip(":")):
+        told = f"{found['seconds']:.0f} s on {found['cores']} free cores"
     else:
         timed = re.compile(r"(?!`quick`).*\b[Tt]akes .*(second|minute|hour)")
         told = next(filter(timed.match, _sentences(documented(path))), "")

@@ -1,0 +1,45 @@
+"""The times of configs: which quick variants there are, and where the table goes."""
+
+import json
+
+from scripts import bench_configs
+from scripts.bench_configs import BEGIN, END, ROOT, Time
+from scripts.collectives import write
+
+
+def test_every_config_with_a_quick_variant_is_measured():
+    names = bench_configs.quick_variants(ROOT / "configs")
+    assert {"rope_extrap:quick", "claims:quick", "images:quick"} <= set(names)
+    assert "common:quick" not in names
+
+
+def test_the_readme_has_the_place_of_the_table(tmp_path):
+    times = {
+        name: Time(12.4, 20.0, date, 2, "3.11.7", "0.10.2")._asdict()
+        for name, date in (("vision:draw", "2026-01-02"), ("claims:quick", "2026-01-03"))
+    }
+    page, readme = tmp_path / "README.md", (ROOT / "README.md").read_text("utf-8")
+    page.write_text(readme)
+    write(page, bench_configs.table(times), BEGIN, END)
+    made = page.read_text()
+    assert "| `configs/claims.py:quick` | 12 |\n| `configs/vision.py:draw` | 12 |" in made
+    assert "On 2 free cores, JAX 0.10.2, nothing compiled before; 2026-01-02 to 2026-01-03" in made
+    assert made.partition(BEGIN)[0] == readme.partition(BEGIN)[0]
+    assert made.partition(END)[2] == readme.partition(END)[2] != ""
+
+
+def test_the_readme_has_the_committed_times():
+    times = json.loads((ROOT / "docs" / "times.json").read_text("utf-8"))
+    assert bench_configs.table(times) in (ROOT / "README.md").read_text("utf-8")
+
+
+def test_a_busy_machine_and_a_failed_run_are_told_in_one_line(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("os.getloadavg", lambda: (3.0, 0.0, 0.0))
+    assert bench_configs.main() == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    monkeypatch.setattr("os.getloadavg", lambda: (0.1, 0.0, 0.0))
+    monkeypatch.setattr(bench_configs, "ROOT", tmp_path)
+    (tmp_path / "train.py").write_text("import sys; sys.exit('wrong')")
+    assert bench_configs.main(["no_such_config"]) == 1
+    assert "no_such_config: status 1: wrong" in capsys.readouterr().err
+    assert not (tmp_path / "docs").exists()
