@@ -253,7 +253,7 @@ def _skypilot(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespa
     with tempfile.TemporaryDirectory() as unkept:
         kept = Path(unkept) if flags.dry_run else folder / "skypilot"
         files = skypilot.files(sweep, kept, **options)
-        rows, state = (max(map(of, configs.values())) for of in (_rows, _state))
+        rows, state = max(map(_rows, configs.values())), max(map(_state, configs.values()))
         print(slices.cost(flags.tpu, rows, len(sweep.points), flags.spot, state), flush=True)
         if flags.dry_run:
             print("---\n".join(files.values()), end="", flush=True)
