@@ -2,7 +2,7 @@
 
     python train.py --config=configs/claims.py                 # all claims, 3 budgets, 5 seeds
     python train.py --config=configs/claims.py:sin-2,rope-1    # some claims
-    python train.py --config=configs/claims.py:quick           # all claims, small models
+    python train.py --config=configs/claims.py:quick           # all claims, small models; 3 minutes
     python scripts/claims.py RUN                               # docs/claims.md from a run's folder
 
 Each claim on trained models is measured three times: with the steps of its trainings, with twice as

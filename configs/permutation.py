@@ -2,7 +2,7 @@
 
     python train.py --config=configs/permutation.py                  # the whole catalogue
     python train.py --config=configs/permutation.py:nope,rope,alibi  # some methods
-    python train.py --config=configs/permutation.py:quick            # a few methods, in seconds
+    python train.py --config=configs/permutation.py:quick            # 4 methods, half a minute
     python scripts/experiment_page.py RUN                            # docs/permutation.md
 
 Expect `nope` in an encoder to get exactly one half of the pairs and one sixth of the triples right.

@@ -19,7 +19,7 @@ docs/pretrained.md has large models, docs/pretrained_results.md what the first c
 The model of this repository reads bytes; scripts/pretrained_model.py makes it. Expect rerope to
 read 8 times its length without fine-tuning, ntk and yarn 4 times after it, and no key to be found.
 
-Takes 3 to 4 minutes on 2 cores, the quick variant 15 to 30 seconds.
+Takes 3 to 4 minutes on 2 cores, the quick variant about 12 seconds.
 """
 
 from configs import common

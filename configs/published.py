@@ -13,7 +13,7 @@ or not decided. Rows of one setting share their trainings. A run that is started
 the next method.
 
 All rows are sized for about 4 hours of 2 free cores, and may be measured in several runs. `quick`
-takes half a minute, trains for a few steps only, and decides nothing.
+takes about 40 seconds, trains for a few steps only, and decides nothing.
 """
 
 from configs import common

@@ -15,6 +15,7 @@ sweep was stopped: start it again.
 
 import argparse
 import contextlib
+import math
 import signal
 import sys
 import tempfile
@@ -252,8 +253,8 @@ def _skypilot(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespa
     with tempfile.TemporaryDirectory() as unkept:
         kept = Path(unkept) if flags.dry_run else folder / "skypilot"
         files = skypilot.files(sweep, kept, **options)
-        rows = max(map(_rows, configs.values()))
-        print(slices.cost(flags.tpu, rows, len(sweep.points), flags.spot), flush=True)
+        rows, state = max(map(_rows, configs.values())), max(map(_state, configs.values()))
+        print(slices.cost(flags.tpu, rows, len(sweep.points), flags.spot, state), flush=True)
         if flags.dry_run:
             print("---\n".join(files.values()), end="", flush=True)
         kept.mkdir(parents=True, exist_ok=True)
@@ -272,6 +273,17 @@ def _skypilot(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespa
 def _rows(config: dict[str, Any]) -> int:
     """Returns the rows of a step that devices share: seeds times batch."""
     return config["seeds"] * config.get("train", {}).get("batch", 1)
+
+
+def _state(config: dict[str, Any]) -> float:
+    """Returns about how many bytes of float32 the weights of all seeds, their gradients and AdamW's
+    moments take, from the matrices of the layers; infinity if the config does not say.
+    """
+    model = config.get("model", {})
+    if not {"width", "layers", "mlp"} <= model.keys():
+        return math.inf
+    weights = model["layers"] * (4 + 2 * model["mlp"]) * model["width"] ** 2
+    return 4 * 4 * config["seeds"] * weights
 
 
 def _from_root(sweep: Sweep) -> Sweep:

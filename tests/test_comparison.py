@@ -157,6 +157,7 @@ told.rows = texts("#table tbody th");
 const box = [...document.querySelectorAll("label")].find((l) => l.textContent.includes("seeds"));
 box.querySelector("input").click();
 told.noSeeds = document.querySelectorAll("#length circle").length;
+box.querySelector("input").click();
 const search = document.querySelector("input[type=search]");
 search.value = "RANDOM"; search.oninput();
 told.found = texts("#chips button");
@@ -164,8 +165,12 @@ told.found = texts("#chips button");
 told.left = lines("length");
 [...document.querySelectorAll("button")].find((b) => b.textContent === "all").click();
 search.value = ""; search.oninput();
+data.lines[1].cells[view.metric][0][2] -= 5;
 document.querySelectorAll("#chips button")[1].ondblclick();
 told.only = lines("length");
+told.band = document.querySelector("#length .band").getAttribute("d").match(/,[\\d.]+/g)
+  .map((y) => +y.slice(1));
+told.axis = [16, document.querySelector("#length svg").viewBox.baseVal.height - 52];
 const select = document.querySelectorAll("select")[2];
 told.lengths = [...select.options].map((o) => o.value);
 select.value = "8"; select.onchange();
@@ -211,6 +216,8 @@ def test_the_page_works_in_a_browser_and_asks_for_nothing(page, tmp_path):
     assert "0" not in told["positions"]
     assert told["title"] == "Three & more <runs>"
     assert (told["bands"], told["seeds"]) == (4, 36)
+    low, high = told["axis"]
+    assert low < min(told["band"]) < max(told["band"]) < high, "the band is drawn whole"
     assert told["baselines"] == ["bigram"]  # the other one, 40, is far outside
     assert told["after"] == [3, 2, 2]
     assert len(told["rows"]) == 3

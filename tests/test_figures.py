@@ -154,6 +154,7 @@ def test_a_share_has_an_axis_and_a_band_within_0_and_1(tmp_path):
         axes = plots.by_length(summary).axes[0]
         band = axes.collections[0].get_paths()[0].vertices[:, 1]
         ends[metric] = axes.get_ylim()[1], band.max()
+        assert axes.get_ylim()[0] < band.min(), "the band is drawn whole"
     assert ends["exact_match"][0] <= 1.03
     assert ends["exact_match"][1] <= 1.0
     assert ends["loss"][1] > 1.1

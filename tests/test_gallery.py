@@ -100,7 +100,9 @@ def test_codes_are_drawn_before_they_are_projected():
     np.testing.assert_array_equal(bits[:, :3] @ [1, 2, 4], np.arange(8))
 
 
-@pytest.mark.parametrize("name", ["randomized", "irope", "fire", "swin_2d", "mrope", "fox"])
+@pytest.mark.parametrize(
+    "name", ["randomized", "irope", "fire", "swin_2d", "mrope", "fox", "circle_rope"]
+)
 def test_every_kind_has_a_card(name, small):
     drawn = cards.panels(name)
     assert drawn

@@ -174,13 +174,24 @@ def test_skypilot_takes_the_name_of_every_job(name, tmp_path):
      ("v4-8", 2, "4 chips", "$12.88 an hour")],
 )  # fmt: skip
 def test_hosts_chips_and_price_are_told_and_a_slice_too_large_is_warned_of(tpu, rows, chips, price):
-    told = slices.cost(tpu, rows, points=3, spot=False)
+    told = slices.cost(tpu, rows, points=3, spot=False, state=1e9)
     assert chips in told
     assert price in told
     assert "on-demand list price, read November 2026" in told
     assert told.endswith("a step has 2 rows, so that 2 chips stay idle") == (rows == 2)
     assert slices.on_one_host(tpu).spot < slices.on_one_host(tpu).price
-    assert "spot list price" in slices.cost(tpu, rows, points=3, spot=True)
+    assert "spot list price" in slices.cost(tpu, rows, points=3, spot=True, state=1e9)
+
+
+@pytest.mark.parametrize(
+    ("tpu", "state", "warned"),
+    [("v6e-8", 2e7, "20 MB fills less than 1% of one chip's memory; v6e-1 costs less"),
+     ("v6e-8", 2e9, ""), ("v6e-1", 2e7, ""), ("v4-8", 2e7, "")],
+)  # fmt: skip
+def test_a_slice_far_larger_than_the_model_is_warned_of(tpu, state, warned):
+    told = slices.cost(tpu, 32, points=3, spot=False, state=state)
+    assert told.endswith(warned)
+    assert ("warning" in told) == bool(warned), "the controls are a larger model and one chip"
 
 
 @pytest.mark.parametrize(("tpu", "fits"), [("v6e-16", "v6e-8"), ("v5p-16", "v5p-8")])

@@ -27,12 +27,14 @@ def on_config(config: Any) -> Any:
     """Makes the navigation, of which the catalogue is a part."""
     pages = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
     rest = [page for page in pages if page not in (*MEASURED, *RUNNING, *ELSEWHERE)]
+    readme = (ROOT / "README.md").read_text("utf-8")
+    examples = sorted(notebooks.pages(ROOT / "examples"), key=lambda at: readme.find(at[:-3]))
     config.nav = [
         {"Start": "index.md"},
         {"Which encoding?": "choosing.md"},
         {"Explorer": "explorer.html"},
         {"Catalogue": ["catalogue.md", *_catalogue(), "encodings.md", "differences.md"]},
-        {"Notebooks": sorted(notebooks.pages(ROOT / "examples"))},
+        {"Notebooks": examples},
         {"Measured": [*MEASURED, *rest]},
         {"Running": [*RUNNING]},
         {"Adding": ["contributing.md", "design.md"]},

@@ -63,8 +63,9 @@ def panels(name: str) -> list[Panel]:
         found.append(curves(title, below, drawn, "distance", "score"))
     found += _kernels(method)
     found += turns.masks(method)
-    found += _past(method) if method.axes < 2 else _images(method)
-    return found
+    if name == "circle_rope":
+        return [*found, *turns.circles(name)]  # its ids are not those of a grid
+    return [*found, *(_past(method) if method.axes < 2 else _images(method))]
 
 
 def figure(name: str, drawn: Sequence[Panel], titled: bool = True) -> Figure:

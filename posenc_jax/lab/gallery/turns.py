@@ -1,13 +1,20 @@
-"""The panels of a card that show what turns by position, and which keys a query sees."""
+"""The panels of a card that show what turns by position, ids on a circle, and which keys a query
+sees.
+"""
 
 from collections.abc import Iterator
 
+import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encodings.card import Card
+from posenc_jax.encodings.multimodal_ids import Image, Text, circle_ids, ids
 from posenc_jax.lab.gallery import measure, points
-from posenc_jax.lab.gallery.panels import THIN, Curve, Panel, curves, heat
-from posenc_jax.lab.report.drawing import COLORS
+from posenc_jax.lab.gallery.panels import ORDERED, SMALL, THIN, Curve, Panel, curves, heat
+from posenc_jax.lab.report.drawing import COLORS, INK
+from posenc_jax.layout import layout
+
+RADIUS, MIX = 10.0, 0.5  # of `circle_ids`
 
 
 def angles(method: Card) -> Iterator[Panel]:
@@ -40,6 +47,44 @@ def angles(method: Card) -> Iterator[Panel]:
         axes.set_yscale("log")
 
     yield panel._replace(draw=draw)
+
+
+def circles(name: str) -> Iterator[Panel]:
+    """Yields the ids of an image's patches on their circle, and the scores of the text after it and
+    of its centre patch, in a layer that reads the circle and in one that reads the grid.
+    """
+    side = measure.SIDE
+    parts = Text(1), Image(side, side), Text(1)
+    own_TA, patches = circle_ids(parts, RADIUS, MIX), slice(1, -1)
+    yield Panel(
+        f"Ids of {side} × {side} patches, layer 1",
+        "seen along the line of text; blue to orange: row by row",
+        lambda axes: _circle(axes, own_TA[patches], own_TA[-1]),
+    )
+    at = layout(jnp.ones((1, len(own_TA)), jnp.int32),
+                jnp.asarray(np.concatenate([own_TA, ids(parts)], axis=1))[None])  # fmt: skip
+    made, centre = measure.setup(name), 1 + side // 2 * (side + 1)
+    x_BTD = measure.alike(made, len(own_TA))
+    for title, query in (("Text to patches", len(own_TA) - 1), ("Centre patch", centre)):
+        for layer, where in enumerate(("on the circle", "on the grid")):
+            asked = {"queries": slice(query, query + 1), "causal": False, "layer": layer}
+            score_T = made.scores(x_BTD, at, mean=True, **asked)[0, 0, 0]
+            score_RC = score_T[patches].reshape(side, side)
+            yield heat(f"{title}, layer {layer + 1}", f"expected score; patches {where}", score_RC,
+                       "column", "row", square=True)  # fmt: skip
+
+
+def _circle(axes, patch_NA: np.ndarray, text_A: np.ndarray) -> None:
+    """Draws ids (time, row, column) in the plane that the line of text is perpendicular to."""
+    plane_A2 = np.array([[0, 1, -1], [2, -1, -1]]).T / np.sqrt([2, 6])
+    for ids_NA, marker, color in (
+        (patch_NA, "o", ORDERED(np.linspace(0, 1, len(patch_NA)))),
+        (text_A[None], "s", INK),
+    ):
+        axes.scatter(*(ids_NA @ plane_A2).T, s=16, marker=marker, color=color, zorder=3)
+    axes.annotate("text", text_A @ plane_A2, (6, 4), textcoords="offset points", fontsize=SMALL)
+    axes.set_aspect("equal")
+    axes.set(xlabel=f"radius {RADIUS:g}, mix {MIX:g}", ylabel="")
 
 
 def masks(method: Card) -> Iterator[Panel]:

@@ -28,6 +28,8 @@ _CHIPS = (1, 4, 8, 16, 32, 64, 128, 256)
 # github.com/skypilot-org/skypilot-catalog at commit 006059e. Hosts: cloud.google.com/tpu/docs/v5e,
 # /v6e, /v5p and /v4.
 PRICES_READ = "November 2026"
+MEMORY = 16e9  # bytes of a chip of the generations with the least
+SMALL = 0.01  # of one chip's memory: a training that needs no more is slow elsewhere
 KINDS = {
     "v2": Kind((8, 32, 128, 256, 512), 2, 4, 1.125, 0.3375),
     "v3": Kind((8, 32, 64, 128, 256, 512, 1024, 2048), 2, 4, 2.0, 0.51),
@@ -57,29 +59,26 @@ def on_one_host(tpu: str) -> Slice:
       ValueError: no such TPU, or it has several hosts, which do not see one folder of a run: each
         has a copy of the bucket of its own. One line with the choices.
     """
-    name = tpu.removeprefix("tpu-").replace("v5e", "v5litepod")
-    generation = name.split("-")[0]
-    fits = [
-        slice for slice, chips in TPUS.items()
-        if slice.startswith(f"{generation}-") and chips <= KINDS[generation].host
-    ]  # fmt: skip
+    name, fits = _name(tpu), _of_one_host(tpu)
     if name not in TPUS:
         raise ValueError(f"--tpu: no TPU {tpu!r}{choices_for(name, fits or list(KINDS))}")
     if name not in fits:
         raise ValueError(f"--tpu: {tpu} has several hosts, which do not see one folder of a run; "
                          f"choices with one host: {', '.join(fits)}")  # fmt: skip
-    kind, chips = KINDS[generation], TPUS[name]
+    kind, chips = KINDS[name.split("-")[0]], TPUS[name]
     return Slice(f"tpu-{name}", chips, chips * kind.price, chips * kind.spot)
 
 
-def cost(tpu: str, rows: int, points: int, spot: bool) -> str:
-    """Returns what a sweep runs on and what an hour costs, and a warning if chips stay idle.
+def cost(tpu: str, rows: int, points: int, spot: bool, state: float) -> str:
+    """Returns what a sweep runs on and what an hour costs, and a warning if chips stay idle or the
+    slice is far larger than the model.
 
     Args:
       tpu: as of `on_one_host`.
       rows: the most rows that a run of the sweep computes at once: seeds times batch.
       points: of the sweep; each is a job with a slice of its own.
       spot: whether the slices may be taken away.
+      state: the most bytes that a run's weights, gradients and optimizer take.
     """
     one = on_one_host(tpu)
     price = one.spot if spot else one.price
@@ -91,4 +90,19 @@ def cost(tpu: str, rows: int, points: int, spot: bool) -> str:
     if one.chips > rows:
         idle = one.chips - rows
         return f"{told}; warning: a step has {rows} rows, so that {idle} chips stay idle"
+    least = _of_one_host(tpu)[0]
+    if state < SMALL * MEMORY and TPUS[least] < one.chips:
+        return (f"{told}; warning: the training's state of about {state / 1e6:.0f} MB fills less "
+                f"than {SMALL:.0%} of one chip's memory; {least} costs less")  # fmt: skip
     return told
+
+
+def _of_one_host(tpu: str) -> list[str]:
+    """Returns the slices of the TPU's generation that have one host, the smallest first."""
+    generation = _name(tpu).split("-")[0]
+    return [name for name, chips in TPUS.items()
+            if name.startswith(f"{generation}-") and chips <= KINDS[generation].host]  # fmt: skip
+
+
+def _name(tpu: str) -> str:
+    return tpu.removeprefix("tpu-").replace("v5e", "v5litepod")

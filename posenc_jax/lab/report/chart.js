@@ -13,9 +13,10 @@ function chart(rowsOf, options) {
   const H = Math.max(280, Math.min(440, 0.42 * W)), left = 64, top = 16, bottom = 52;
   const right = labelled ? 24 + 7 * Math.max(...curves.map((curve) => label(curve).length), 0) : 24;
   const every = curves.flatMap((curve) => curve.rows);
-  const ends = (row) => view.seeds ? row[4] : banded(row) ? [row[2], row[3]] : [];
+  const ends = (row) => [...(view.seeds ? row[4] : []),
+    ...(view.band && banded(row) ? [row[2], row[3]] : [])];
   const values = every.flatMap((row) => [row[1], ...ends(row)])
-    .filter((value) => value != null);
+    .filter((value) => value != null && (!options.logY || value > 0));
   if (!values.length) {
     plot.append(element("p", { class: "empty" }, "Nothing to draw: choose a line above."));
     return plot;

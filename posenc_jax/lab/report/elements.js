@@ -32,7 +32,7 @@ function ticks(low, high) {
   const rough = (high - low) / 5, base = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((m) => m * base).find((m) => m >= rough);
   const found = [];
-  for (let tick = Math.ceil(low / step) * step; tick <= high + step / 1e6; tick += step)
-    found.push(tick);
+  for (let n = Math.ceil(low / step - 1e-6); n * step <= high + step / 1e6; n++)
+    found.push(+(n * step).toPrecision(12));  // a sum of steps would be 3e-17 where 0 is meant
   return found;
 }

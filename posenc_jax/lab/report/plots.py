@@ -109,6 +109,8 @@ def by_length(summary: Mapping) -> Figure:
         show(axes, x, seeds, style["color"], of)
         for at, (_, cell) in zip(x, rows, strict=True):
             values += cell["seeds"]
+            if cell["low"] is not None and len(cell["seeds"]) >= drawing.BAND_SEEDS:
+                values += [cell["low"], cell["high"]]
             dots = [at] * len(cell["seeds"])
             axes.plot(dots, cell["seeds"], ".", ms=4, alpha=0.6, color=style["color"], zorder=4)
         labels.append(Label(_joined(names), x[-1], mean[-1], style["color"]))
