@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from posenc_jax.encoding import Dims, Encoding, Params, Placed, Table
 from posenc_jax.layout import Layout
-from posenc_jax.tuning import once, skew
+from posenc_jax.tuning import once, skew, tuned_for_cpu
 
 # A field that is not an array: a program is compiled for each of its values.
 STATIC = {"static": True}
@@ -98,10 +98,10 @@ class Layer:
     temper_BQH:   [B|1, Q, H|1], the factor of queries' products, if the encoding has one.
     bias_BHQK:    [B|1, H|1, Q, K], dense form, if the encoding has a bias.
     visible_BHQK: bool [B|1, 1, Q, K], dense form.
-    row_BHN:      blockwise form, if the bias is relative and positions are straight: all its
-        values, [1, H|1, Q + K] for lengths filled up to whole blocks; entry n is that of
-        i - j = first + Q - 1 - n. It becomes a grid by copies, and the grid's gradient becomes the
-        row's by a sum: no gather, no scatter.
+    row_BHN:      of a relative bias and straight positions, all values, [1, H|1, Q + K], for
+        lengths filled up to whole blocks; entry n is that of i - j = first + Q - 1 - n. It becomes
+        a grid by copies, and the grid's gradient becomes the row's by a sum: no gather, no scatter.
+        In the dense form it is in place of the former two, where an accelerator is compiled for.
     tuned:        whether the dense form's gradient is the one for CPUs.
     """
 
@@ -235,14 +235,16 @@ class Layer:
             of = lambda placed: table(self.params, placed, self.dims)
             made["k_table"] = self._once(of, self.k.placed)
             made["q_table"] = made["k_table"] if self.own else self._once(of, self.q.placed)
-        if self.form == "dense":
+        has_bias, by_row = self.encoding.bias is not None, self._by_row()
+        if has_bias and by_row and (self.form != "dense" or self._row_is_enough()):
+            lengths = (x.index_BT.shape[1] for x in (self.q, self.k))
+            if self.form != "dense":
+                lengths = map(to_whole, lengths, self.blocks())
+            made["row_BHN"] = self._row(*lengths)
+        elif self.form == "dense":
             see = lambda q, k: visible(q, k, self.causal, self.mask)
             made["visible_BHQK"] = self._once(see, self.q, self.k)
-        if self.encoding.bias is not None and self.form == "dense":
-            made["bias_BHQK"] = self._dense_bias()
-        elif self.encoding.bias is not None and self._by_row():
-            sides = zip((self.q, self.k), self.blocks(), strict=True)
-            made["row_BHN"] = self._row(*(to_whole(x.index_BT.shape[1], n) for x, n in sides))
+            made["bias_BHQK"] = self._dense_bias() if has_bias else None
         return dataclasses.replace(self, **made)
 
     def blocks(self) -> tuple[int, int]:
@@ -262,6 +264,10 @@ class Layer:
 
     def _by_row(self) -> bool:
         return self.straight is not None and self.encoding.relative
+
+    def _row_is_enough(self) -> bool:
+        """Whether dense attention makes the bias's grid of the row itself."""
+        return self.encoding.walk is None and not tuned_for_cpu()
 
     def _bias(self, q_placed: Placed, k_placed: Placed) -> jax.Array:
         assert self.encoding.bias is not None
