@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
+from posenc_jax.dtypes import vary_alike
+
 T = TypeVar("T")
 _given = jax.make_user_context(None)  # a part of the keys of `jax.jit`'s caches
 # Logits of one sequence, all heads, up to which `form="auto"` is dense. A CPU is faster in blocks
@@ -179,6 +181,32 @@ def skew(row_BHN: jax.Array, queries: int) -> jax.Array:
     return flat.reshape(*lead, queries, size - 1)[..., :keys]
 
 
+def with_grid(
+    logits: Callable[[slice, jax.Array], jax.Array], row_BHN: jax.Array, queries: int
+) -> jax.Array:
+    """[B, H, Q, K]: logits(which, skew(row) of these) of all queries, each of which is by itself.
+
+    A TPU makes them for 128 queries at a time, and writes them to where all of them stand: the grid
+    of a bias alone would take as much memory as they do.
+    """
+    rows = STACKS[-1]
+    if not tuned_for_tpu() or queries <= rows:
+        return logits(slice(None), skew(row_BHN, queries))
+    keys, short = row_BHN.shape[-1] - queries, -queries % rows
+    grid = _stacked(jnp.pad(row_BHN[..., :-1], [(0, 0), (0, 0), (short, 0)]), (8, rows))
+    found = None
+    for first in range(0, queries, rows):
+        count, start = min(rows, queries - first), queries + short - rows - first
+        part = logits(slice(first, first + count), grid[:, :, :count, start : start + keys])
+        if found is None:
+            shape, kind = (*part.shape[:2], queries, keys), jax.typeof(part)
+            found = jax.lax.empty(shape, part.dtype, out_sharding=kind.sharding)
+            found, _ = vary_alike((found, part))
+        found = jax.lax.dynamic_update_slice_in_dim(found, part, first, axis=2)
+    assert found is not None
+    return found
+
+
 def _by_slices(row_BHN: jax.Array, queries: int) -> jax.Array:
     """[B, H, Q + K - 1] to [B, H, Q, K], as `skew`: a few slices, then slices of all those.
 
@@ -187,13 +215,18 @@ def _by_slices(row_BHN: jax.Array, queries: int) -> jax.Array:
     small = [rows for rows in STACKS if rows <= queries]
     whole = queries + -queries % small[-1]
     pads = [(0, 0)] * (row_BHN.ndim - 1) + [(whole - queries, 0)]
-    made, grid = 1, jnp.pad(row_BHN, pads)[..., None, :]
-    for rows in (*small[1:], whole):
+    return _stacked(jnp.pad(row_BHN, pads), (*small[1:], whole))[..., :queries, :]
+
+
+def _stacked(row_BHN: jax.Array, counts: Sequence[int]) -> jax.Array:
+    """[B, H, N] to [B, H, R, N - R + 1]: line r begins at entry R - 1 - r. R is the last count."""
+    made, grid = 1, row_BHN[..., None, :]
+    for rows in counts:
         size = grid.shape[-1] - (rows - made)
         starts = range(rows - made, -1, -made)
         grid = jnp.concatenate([grid[..., at : at + size] for at in starts], axis=-2)
         made = rows
-    return grid[..., :queries, :]
+    return grid
 
 
 def exponentials(a_BTHGUV: jax.Array) -> jax.Array:

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax import make, tuning
+from posenc_jax import Dims, attend, frame, make, tuning
 from posenc_jax.attention import layers
 from posenc_jax.encodings.rotary_generators import antisymmetric
 from posenc_jax.lab.config.schema import ModelConfig
 from posenc_jax.lab.model import transformer
-from posenc_jax.layout import full
+from posenc_jax.layout import full, layout
 from posenc_jax.tuning import once
 
 
@@ -69,14 +69,41 @@ def test_a_program_is_traced_again_for_another_target():
 def test_the_grid_of_a_row_is_the_same_for_every_target(queries, keys):
     row_BHN = jnp.arange(2.0 * (queries + keys)).reshape(1, 2, -1)
     g_BHQK = jnp.cos(jnp.arange(2.0 * queries * keys)).reshape(1, 2, queries, keys)
+    x_11Q1 = 7 * jnp.arange(1.0 * queries)[None, None, :, None]
     grid, pull = jax.vjp(lambda row: tuning.skew(row, queries), row_BHN)
     with tuning.compile_for("tpu"):
         same, pull_same = jax.vjp(lambda row: tuning.skew(row, queries), row_BHN)
+        moves = lambda which, grid: grid + x_11Q1[:, :, which]
+        moved, pull_moved = jax.vjp(lambda row: tuning.with_grid(moves, row, queries), row_BHN)
     np.testing.assert_array_equal(same, grid)
+    np.testing.assert_array_equal(moved, grid + x_11Q1)
+    np.testing.assert_allclose(*(found(g_BHQK)[0] for found in (pull_moved, pull)), atol=1e-4)
     np.testing.assert_allclose(*(found(g_BHQK)[0] for found in (pull_same, pull)), atol=1e-4)
     i, j = np.indices((queries, keys))
     np.testing.assert_array_equal(grid[0, 1], row_BHN[0, 1][queries - 1 - i + j])
     assert (np.roll(grid, 1, axis=-2) != np.asarray(same)).any() or queries == 1, "control"
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_dense_attention_with_a_row_is_the_same_for_every_target(causal):
+    """In values, gradients of all that is learned, and derivatives of those."""
+    encoding = make("t5", bidirectional=not causal)
+    at = layout(jnp.ones((1, 150), jnp.int32).at[:, 70:].set(2))
+    dims, qkv = Dims(8, 2, 4), jax.random.normal(jax.random.key(0), (3, 1, 150, 2, 4))
+    bent = jax.random.normal(jax.random.key(1), (32, 2))
+
+    def found(backend):
+        def loss(table, qkv):
+            view = frame(encoding, {"table": table}, at, dims, causal=causal, form="dense")
+            return jnp.sin(attend(qkv[0], qkv[1], qkv[2], view.layer(0))).sum()
+
+        with tuning.compile_for(backend):
+            grad = jax.grad(loss, argnums=(0, 1))
+            return jax.jvp(lambda table: grad(table, qkv), (bent,), (bent,))
+
+    wanted, same = found("cpu"), found("tpu")
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), same, wanted)
+    assert all(np.abs(leaf).max() > 1e-3 for leaf in jax.tree.leaves(wanted)), "control"
 
 
 @pytest.mark.parametrize("columns", [1, 5, 70])

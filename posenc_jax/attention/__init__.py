@@ -13,11 +13,12 @@ from posenc_jax.attention.blockwise import blockwise
 from posenc_jax.attention.dense import dense, dense_for_cpu
 from posenc_jax.attention.derivatives import reverse_mode
 from posenc_jax.attention.frames import Frame, frame
-from posenc_jax.attention.layers import Kept, Layer, check_side
+from posenc_jax.attention.layers import Kept, Layer, check_side, visible
 from posenc_jax.attention.softmax import for_every_head, heads_first, masked, scores
 from posenc_jax.attention.walks import blockwise_walk, walk_logits
 from posenc_jax.dtypes import vary_alike
 from posenc_jax.encoding import Side
+from posenc_jax.tuning import with_grid
 
 __all__ = ["Frame", "Layer", "attend", "frame", "logits", "weights"]
 
@@ -75,8 +76,8 @@ def _attend(q_BQHC, k_BKGC, v_BKGC, layer: Layer, sink_H, cap) -> jax.Array:
     if layer.form == "blockwise":
         return reverse_mode(lambda: blockwise(q, k, v, layer, sink_H, cap))
     if layer.tuned and walk is None and sink_H is None and cap is None:
-        bias, visible = layer.bias_BHQK, layer.visible_BHQK
-        return reverse_mode(lambda: dense_for_cpu(q, k, v, bias, visible))
+        bias, see = layer.bias_BHQK, layer.visible_BHQK
+        return reverse_mode(lambda: dense_for_cpu(q, k, v, bias, see))
     s_BHQK = _logits(q, k, q_side, k_side, layer, cap)
     return dense(s_BHQK, v, walk is not None and walk.weighs, sink_H)
 
@@ -114,10 +115,21 @@ def logits(
 
 
 def _logits(q_BQHC, k_BKHC, q_side: Side, k_side: Side, layer: Layer, cap) -> jax.Array:
-    s_BHQK = scores(heads_first(q_BQHC), heads_first(k_BKHC), cap)
+    q_BHQC, k_BHKC = heads_first(q_BQHC), heads_first(k_BKHC)
+    products = lambda q_BHQC: scores(q_BHQC, k_BHKC, cap)
     if layer.encoding.walk is not None:
-        return walk_logits(s_BHQK, q_side, k_side, layer, layer.encoding.walk)
-    return masked(s_BHQK, layer.bias_BHQK, layer.visible())
+        return walk_logits(products(q_BHQC), q_side, k_side, layer, layer.encoding.walk)
+    if layer.row_BHN is None:
+        return masked(products(q_BHQC), layer.bias_BHQK, layer.visible())
+
+    def some(which: slice, bias_BHQK):
+        q = layer.q._replace(
+            index_BT=layer.q.index_BT[:, which], segment_BT=layer.q.segment_BT[:, which]
+        )
+        see_BHQK = visible(q, layer.k, layer.causal, layer.mask)
+        return masked(products(q_BHQC[:, :, which]), bias_BHQK, see_BHQK)
+
+    return with_grid(some, layer.row_BHN, q_BHQC.shape[2])
 
 
 def _sides(q_BQHC, k_BKGC, layer: Layer):

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from posenc_jax.attention.softmax import for_every_head
 from posenc_jax.encoding import Dims, Encoding, Params, Placed, Table
-from posenc_jax.tuning import once, skew
+from posenc_jax.tuning import once, skew, tuned_for_cpu
 
 # A field that is not an array: a program is compiled for each of its values.
 STATIC = {"static": True}
@@ -83,10 +83,10 @@ class Layer:
     temper_BQH:   [B|1, Q, H|1], the factor of queries' products, if the encoding has one.
     bias_BHQK:    [B|1, H|1, Q, K], dense form, if the encoding has a bias.
     visible_BHQK: bool [B|1, 1, Q, K], dense form.
-    row_BHN:      blockwise form, if the bias is relative and positions are straight: all its
-        values, [1, H|1, Q + K] for lengths filled up to whole blocks; entry n is that of
-        i - j = first + Q - 1 - n. It becomes a grid by copies, and the grid's gradient becomes the
-        row's by a sum: no gather, no scatter.
+    row_BHN:      of a relative bias and straight positions, all values, [1, H|1, Q + K], for
+        lengths filled up to whole blocks; entry n is that of i - j = first + Q - 1 - n. It becomes
+        a grid by copies, and the grid's gradient becomes the row's by a sum: no gather, no scatter.
+        In the dense form it is in place of the former two, where an accelerator is compiled for.
     tuned:        whether the dense form's gradient is the one for CPUs.
     """
 
@@ -221,13 +221,14 @@ class Layer:
             of = lambda placed: table(self.params, placed, self.dims)
             made["k_table"] = self._once(of, self.k.placed)
             made["q_table"] = made["k_table"] if self.own else self._once(of, self.q.placed)
-        if self.form == "dense":
+        has_bias, dense = self.encoding.bias is not None, self.form == "dense"
+        if has_bias and self._by_row() and not (dense and self._makes_grid()):
+            sizes = self.sizes if dense else map(to_whole, self.sizes, self.blocks())
+            made["row_BHN"] = self._row(*sizes)
+        elif dense:
             see = lambda q, k: visible(q, k, self.causal, self.mask)
             made["visible_BHQK"] = self._once(see, self.q, self.k)
-        if self.encoding.bias is not None and self.form == "dense":
-            made["bias_BHQK"] = self._dense_bias()
-        elif self.encoding.bias is not None and self._by_row():
-            made["row_BHN"] = self._row(*map(to_whole, self.sizes, self.blocks()))
+            made["bias_BHQK"] = self._dense_bias() if has_bias else None
         return dataclasses.replace(self, **made)
 
     def blocks(self) -> tuple[int, int]:
@@ -247,6 +248,10 @@ class Layer:
 
     def _by_row(self) -> bool:
         return self.straight is not None and self.encoding.relative
+
+    def _makes_grid(self) -> bool:
+        """Whether a dense layer makes the grid of a row, which attention else makes in parts."""
+        return self.encoding.walk is not None or tuned_for_cpu()
 
     def _bias(self, q_placed: Placed, k_placed: Placed) -> jax.Array:
         assert self.encoding.bias is not None
