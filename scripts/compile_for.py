@@ -65,7 +65,7 @@ def made(chip: str) -> dict[str, str]:
 def chosen(chip: str, only: str) -> list[str]:
     """Returns the names of the programs that match a pattern, in the order of the patterns."""
     os.environ.update(chips.environment(chip, ""))
-    from scripts.accelerators.programs import kernel_takes, programs
+    from scripts.accelerators.programs import programs, taken
 
     names, found = list(programs()), {}
     for pattern in only.split(","):
@@ -73,7 +73,14 @@ def chosen(chip: str, only: str) -> list[str]:
             raise SystemExit(f"--only: {pattern!r} matches none of {', '.join(names[:3])}, ...")
         found |= dict.fromkeys(matching)
     tpu = CHIPS[chip].backend == "tpu"  # the fused kernel is one for TPUs
-    return [n for n in found if "/kernel/" not in n or (tpu and kernel_takes(n.split("/")[1]))]
+
+    def can_be(name: str) -> bool:
+        kind, method, form, *_ = name.split("/")
+        if kind != "attention" or form == "dense":
+            return True
+        return (tpu or form != "kernel") and taken(method, form)
+
+    return [name for name in found if can_be(name)]
 
 
 def differences(found: Any, committed: Any, path: str = "") -> list[str]:

@@ -115,13 +115,14 @@ def attention(name: str, form: str, backward: bool, tokens: int) -> Any:
     return jax.jit(run).lower(*given)
 
 
-def kernel_takes(name: str) -> bool:
-    """Returns whether the fused kernel takes the method."""
+def taken(name: str, form: str) -> bool:
+    """Returns whether this form of attention takes the method."""
     dims, encoding = Dims(HEADS * HEAD, HEADS, HEAD, 1), encoding_of(name)
 
     def traced():
         params = encoding.init(jax.random.key(0), dims)
-        return frame(encoding, params, layout_of(name, SIDE**2), dims, form="kernel")
+        at = layout_of(name, SIDE**2)
+        return frame(encoding, params, at, dims, form=form)  # pyright: ignore[reportArgumentType]
 
     try:
         jax.eval_shape(traced)
