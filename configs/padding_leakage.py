@@ -13,7 +13,7 @@ on, the content of the padding changes no bit.
 Methods with positions of several axes are left out. The model has one layer; the claim pad-2 of
 `configs/claims.py` measures what a second layer reads of what padding has taken in.
 
-Takes about 4 minutes on 2 cores; more than half of the time is compilation, two programs for each
+Takes 7 minutes on 2 cores; more than half of the time is compilation, two programs for each
 method. A run that was interrupted goes on with the missing methods.
 """
 
