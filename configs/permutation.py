@@ -10,7 +10,7 @@ Expect 1 with a causal mask or an LSTM, and 1 with an encoding, unless its bias 
 j and j - i, like ALiBi's in an encoder: such a bias has the distance, but not the direction. On
 hidden bytes `nope` stays near the unigram baseline.
 
-Takes 3 to 4 minutes on 2 cores; most of the time is compilation, one or two programs a method.
+Takes 2 to 3 minutes on 2 cores; most of the time is compilation, one or two programs a method.
 """
 
 from configs import common

@@ -12,6 +12,7 @@ import jax
 
 from posenc_jax.lab import runs
 from posenc_jax.lab.hosts import failpoints, signals
+from posenc_jax.lab.hosts.compiling import ONE_PART
 from posenc_jax.lab.hosts.devices import cores
 from posenc_jax.lab.hosts.exit_status import Interrupted
 from posenc_jax.lab.training.progress import Progress
@@ -86,6 +87,7 @@ def measured(prepare: Prepare[T], config: Any, names: Sequence[str]) -> Iterator
 def _start(free: Any) -> None:
     """Keeps this worker on one of the free cores, and ends it with its parent."""
     signals.end_with_parent()
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_PART}"
     core = free.get()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {core})

@@ -22,11 +22,10 @@ from jax._src import lru_cache
 from jax._src.interpreters import mlir
 from xdist.scheduler import LoadScopeScheduling
 
-from posenc_jax.lab.hosts.compiling import flags
+from posenc_jax.lab.hosts.compiling import ONE_PART, flags
 from tests.browser import browser
 
-# No backend runs yet. By default XLA splits each program into parts that it compiles in parallel.
-ONE_PART = "--xla_cpu_parallel_codegen_split_count=1"
+# No backend runs yet.
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags(0)} {ONE_PART}"
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")

@@ -216,7 +216,7 @@ def test_padding_past_the_range_of_a_method_is_refused(tmp_path):
     with wrong.unlocked():
         wrong.encoding.update(length=20, beyond="error")
     with pytest.raises(
-        ValueError, match=r"^config.data.amounts: 32 is past what learned reaches, 20; "
+        ValueError, match=r"^config.data.amounts: 24 is past what learned reaches, 20; "
     ):
         experiments.prepare(wrong.to_dict(), str(tmp_path))
 

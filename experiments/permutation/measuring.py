@@ -77,8 +77,8 @@ def measure(setting: Setting, subject: Subject) -> Measured:
     build = partial(transformer.build, encoding=subject.encoding, vocab=vocab, axes=subject.axes)
     model = build(config, pooled=True)
     seed_S = jnp.asarray(setting.seeds, jnp.int32)
-    # A program of its own: methods without parameters share it.
-    fresh = jit_quick(jax.vmap(lambda seed: model.init(random_key(seed, INIT))))(seed_S)
+    # Without jit: methods share the programs of the operations.
+    fresh = jax.vmap(lambda seed: model.init(random_key(seed, INIT)))(seed_S)
     learn = jit_quick(partial(_learn, setting, subject, model))
     states, right_NS, logits_2SBV, metrics = jax.device_get(learn(seed_S, fresh))
     for n, length in enumerate(LENGTHS):

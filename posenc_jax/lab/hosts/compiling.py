@@ -11,6 +11,8 @@ import jax
 from posenc_jax.tuning import tuned_for_cpu
 
 LEVEL, EMITTERS = "xla_backend_optimization_level", "xla_cpu_use_fusion_emitters"
+# By default XLA splits each program for a CPU into parts that it compiles in parallel.
+ONE_PART = "--xla_cpu_parallel_codegen_split_count=1"
 
 
 def effort(level: int) -> dict[str, Any]:

@@ -76,6 +76,12 @@ def check(record: Mapping) -> Record:
     return dict(zip(FIELDS, fields, strict=True))
 
 
+def to_line(record: Record) -> str:
+    """Returns a checked record as a line of metrics.jsonl, without its end; NaN becomes null."""
+    value = record["value"] if math.isfinite(record["value"]) else None
+    return json.dumps({**record, "value": value}, ensure_ascii=False)
+
+
 def _is_whole(value: Any) -> bool:
     return type(value) is int and value >= 0
 

@@ -12,7 +12,7 @@ from posenc_jax.lab.hosts.files import write_json, write_text
 from posenc_jax.lab.runs.environment import changes, environment
 from posenc_jax.lab.runs.journal import Journal
 from posenc_jax.lab.runs.lock import locked
-from posenc_jax.lab.runs.records import Record, check, plain
+from posenc_jax.lab.runs.records import Record, check, plain, to_line
 from posenc_jax.lab.runs.stored import read, run_status
 from posenc_jax.lab.wandb import logger
 
@@ -102,7 +102,7 @@ class Run:
           NotWritten: the file system refuses.
         """
         checked = [check(record) for record in records]
-        lines = (json.dumps(plain("record", record), ensure_ascii=False) for record in checked)
+        lines = map(to_line, checked)
         if self.journal is not None:
             self.journal.append("".join(line + "\n" for line in lines))
             self._wandb.log(checked)
