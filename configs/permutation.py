@@ -27,9 +27,9 @@ def get_config(argument=""):
         "permutation",
         encoding={"name": ",".join(chosen)},
         model={"kind": "encoder", "width": 32, "layers": 1, "mlp": 2},
-        order={"symbols": 3, "steps": 180, "lr": 1e-2},
+        order={"symbols": 3, "steps": 160, "lr": 1e-2},
         equivariance={
-            "lengths": (2, 32, 512),
+            "lengths": (2, 32, 256),
             "permutations": 2,
             "float64": (*wanted, "nope, causal mask", "lstm"),
         },
