@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from posenc_jax import encodings
 from posenc_jax.encoding import Encoding
+from posenc_jax.lab.definitions.trials import SMALL
 from posenc_jax.layout import Layout, layout
 
 
@@ -19,14 +20,14 @@ def small_encoding(name: str, options: Mapping[str, Any]) -> tuple[str, Encoding
 
 
 def small_options(name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The label of a row, and the `example` options of its card with those given.
+    """The label of a row, and its options for a small model with those given.
 
     A method that only changes positions is put before `rope`; the label says so.
     """
     label = f"{name}+rope" if encodings.cards(name)[-1].kind == "positions" else name
     chosen: dict[str, Any] = {}
     for card in encodings.cards(label):
-        chosen.update(card.example)
+        chosen |= SMALL.get(card.name, {})
     return label, chosen | encodings.taken_by(label, options)
 
 

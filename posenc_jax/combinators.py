@@ -18,11 +18,6 @@ def only_places(encoding: Encoding) -> bool:
     return encoding.place is not None and not _has([encoding], *ACTING)
 
 
-def acts_in_attention(encoding: Encoding) -> bool:
-    """Whether a hook acts in the layers, not only at the model's input."""
-    return _has([encoding], *ACTING[1:])
-
-
 def bias_name(encoding: Encoding) -> str:
     """The name of the bias: of the function that made it, or of those of a chain's parts."""
     return getattr(encoding.bias, "__qualname__", repr(encoding.bias)).split(".<locals>")[0]
@@ -42,8 +37,7 @@ def chain(*parts: Encoding) -> Encoding:
     part to its right. Parameters are a tuple with one entry for each part, and so are positions if
     a part places or locates.
 
-    Raises:
-      ValueError: no parts, or a part that makes attention weights before one that changes logits.
+    ValueError: no parts, or a part that makes attention weights before one that changes logits.
     """
     if not parts:
         raise ValueError("chain: no parts given; a chain takes one encoding or more")
@@ -137,9 +131,8 @@ def per_layer(parts: Sequence[Encoding]) -> Encoding:
 
     The same object given twice is one encoding with one set of parameters; two objects have two.
 
-    Raises:
-      ValueError: no parts, or a part that acts at the input; later, a traced layer number where
-        layers use different encodings.
+    ValueError: no parts, or a part that acts at the input; later, a traced layer number where
+    layers use different encodings.
     """
     members: list[Encoding] = []
     for part in parts:

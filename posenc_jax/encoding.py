@@ -7,7 +7,7 @@ Letters in names: B batch, T time, Q query time, K key time, H heads, C head wid
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import jax
 
@@ -25,6 +25,9 @@ class Dims(NamedTuple):
     heads: int
     head: int
     layers: int = 1
+
+
+Bias = Callable[[Params, Placed, Placed, Dims], jax.Array]  # see `Encoding`
 
 
 class Side(NamedTuple):
@@ -52,123 +55,24 @@ class Extent(NamedTuple):
     high_BT: jax.Array
 
 
-class Init(Protocol):
-    """Draws the parameters: a pytree of arrays alone. ValueError: sizes that do not fit."""
-
-    def __call__(self, key: jax.Array, dims: Dims, /) -> Params: ...
-
-
-class Place(Protocol):
-    """Makes the positions that the other hooks read, in place of the layout's.
-
-    The key is given in training, for methods that draw positions, and is None in evaluation.
-    """
-
-    def __call__(self, key: jax.Array | None, layout: Layout, /) -> Placed: ...
-
-
-class Embed(Protocol):
-    """Adds positions to the embeddings [B, T, D] at the model's input; same shape and dtype."""
-
-    def __call__(self, params: Params, x_BTD: jax.Array, placed: Placed, /) -> jax.Array: ...
-
-
-class Locate(Protocol):
-    """Gives the positions that a layer reads, made of its input x [B, T, D] and those placed.
-
-    Each token's are made of that token alone, since keys are kept with theirs for decoding.
-    """
-
-    def __call__(self, params: Params, x_BTD: jax.Array, placed: Placed, /) -> Placed: ...
-
-
-class MakeTable(Protocol):
-    """Makes the table that `rotate` reads, float32 or wider."""
-
-    def __call__(self, params: Params, placed: Placed, dims: Dims, /) -> Table: ...
-
-
-class Rotate(Protocol):
-    """Maps queries (side "q") or keys (side "k") [B, T, H, C] to [B, T, H, C']; same dtype.
-
-    Where an encoding turns values, also these ("v") and, by the queries' table, the output ("o").
-    """
-
-    def __call__(
-        self, table: Table, x_BTHC: jax.Array, side: Literal["q", "k", "v", "o"], /
-    ) -> jax.Array: ...
-
-
-class Temper(Protocol):
-    """Gives a factor of each query's products with keys, [B|1, Q, H|1], float32 or wider.
-
-    count: makes the numbers of keys that queries see, float [B|1, Q], maybe 0.
-    """
-
-    def __call__(
-        self, params: Params, count: Callable[[], jax.Array], q_placed: Placed, dims: Dims, /
-    ) -> jax.Array: ...
-
-
-class Bias(Protocol):
-    """Gives what is added to the scaled logits: [B|1, H|1, Q, K], float32 or wider."""
-
-    def __call__(
-        self, params: Params, q_placed: Placed, k_placed: Placed, dims: Dims, /
-    ) -> jax.Array: ...
-
-
-class AtLayer(Protocol):
-    """Gives (encoding, params, *placed) of one layer.
-
-    It returns the same encoding each time it is asked for the same layer, so that nothing is
-    compiled again. The layer may be traced where layers differ in their parameters alone.
-    """
-
-    def __call__(self, layer: int | jax.Array, params: Params, /, *placed: Placed) -> tuple: ...
-
-
-class Prepare(Protocol):
-    """Makes a token's features besides q and k, a pytree of [B, T, ...], from x [B, T, D]."""
-
-    def __call__(self, params: Params, x_BTD: jax.Array, /) -> Any: ...
-
-
-class Start(Protocol):
-    """Makes the carry of queries that have met no key, a pytree of [B, H, Q, ...]."""
-
-    def __call__(self, params: Params, q: Side, /) -> Any: ...
-
-
-class Score(Protocol):
-    """Changes the logits of a block of keys, [B, H, Q, K], and hands the carry on."""
-
-    def __call__(
-        self,
-        params: Params,
-        s_BHQK: jax.Array,
-        q: Side,
-        k: Side,
-        visible_BHQK: jax.Array,
-        carry: Any,
-        /,
-    ) -> tuple[jax.Array, Any]: ...
-
-
 class Walk(NamedTuple):
     """Scores that depend on content, made block by block from the latest keys to the earliest.
 
-    weighs: the scores are logarithms of weights, at most 0, which attention uses as they are;
+    score:   (params, s_BHQK, q, k, visible_BHQK, carry) -> the changed logits of a block of keys,
+      and the carry handed on. q and k are `Side`s.
+    prepare: (params, x_BTD) -> a token's features besides q and k, a pytree of [B, T, ...].
+    start:   (params, q) -> the carry of queries that have met no key, a pytree of [B, H, Q, ...].
+    weighs:  the scores are logarithms of weights, at most 0, which attention uses as they are;
       otherwise a softmax makes weights of them.
-    summed: all that the score does is to add the features, a pytree of [B, T, H], of the later keys
-      that the query sees. Where attention is causal it is a difference of two sums over storage.
+    summed:  all that the score does is to add the features, a pytree of [B, T, H], of the later
+      keys that the query sees. Where attention is causal it is a difference of two sums.
     corrects: the score turns the product of q and k into another one, made of the same vectors.
     whole:   the score reads other keys' logits too, so it takes all keys at once: the dense form.
     """
 
-    score: Score
-    prepare: Prepare | None = None
-    start: Start | None = None
+    score: Callable[[Params, jax.Array, Side, Side, jax.Array, Any], tuple[jax.Array, Any]]
+    prepare: Callable[[Params, jax.Array], Any] | None = None
+    start: Callable[[Params, Side], Any] | None = None
     weighs: bool = False
     summed: bool = False
     corrects: bool = False
@@ -176,25 +80,43 @@ class Walk(NamedTuple):
 
 
 class Encoding(NamedTuple):
-    """A positional encoding: pure functions of explicit positions. Each hook's type documents it.
+    """A positional encoding: pure functions of explicit positions.
 
-    walk:     see `Walk`; it comes after the bias.
-    at:       gives one layer's encoding; None: all layers use the same.
+    init:   (key, dims) -> the parameters, a pytree of arrays alone. ValueError: sizes that do not
+      fit.
+    place:  (key, layout) -> the positions that the other hooks read, in place of the layout's. The
+      key is given in training, for methods that draw positions, and is None in evaluation.
+    embed:  (params, x_BTD, placed) -> the embeddings at the model's input with positions added;
+      same shape and dtype.
+    locate: (params, x_BTD, placed) -> the positions that a layer reads, made of its input. Each
+      token's are made of that token alone, since keys are kept with theirs for decoding.
+    table:  (params, placed, dims) -> what `rotate` reads, float32 or wider.
+    rotate: (table, x_BTHC, side) -> queries (side "q") or keys ("k") as [B, T, H, C']; same dtype.
+      Where `turns_values`, also values ("v") and, by the queries' table, the output ("o").
+    temper: (params, count, q_placed, dims) -> a factor of each query's products with keys,
+      [B|1, Q, H|1], float32 or wider. count() is how many keys each query sees, float [B|1, Q],
+      maybe 0.
+    bias:   (params, q_placed, k_placed, dims) -> what is added to the scaled logits,
+      [B|1, H|1, Q, K], float32 or wider.
+    walk:   scores that depend on content; they come after the bias.
+    at:     (layer, params, *placed) -> (encoding, params, *placed) of one layer; None: all layers
+      use the same. It returns the same encoding each time it is asked for the same layer, so that
+      nothing is compiled again. The layer may be traced where layers differ in parameters alone.
     turns_values: `rotate` also turns values, and the output back.
     relative: `bias` depends on q_placed - k_placed alone, so a block of it can be made from one
       row of offsets.
     """
 
-    init: Init = lambda key, dims: {}
-    place: Place | None = None
-    embed: Embed | None = None
-    locate: Locate | None = None
-    table: MakeTable | None = None
-    rotate: Rotate | None = None
-    temper: Temper | None = None
+    init: Callable[[jax.Array, Dims], Params] = lambda key, dims: {}
+    place: Callable[[jax.Array | None, Layout], Placed] | None = None
+    embed: Callable[[Params, jax.Array, Placed], jax.Array] | None = None
+    locate: Callable[[Params, jax.Array, Placed], Placed] | None = None
+    table: Callable[[Params, Placed, Dims], Table] | None = None
+    rotate: Callable[[Table, jax.Array, Literal["q", "k", "v", "o"]], jax.Array] | None = None
+    temper: Callable[[Params, Callable[[], jax.Array], Placed, Dims], jax.Array] | None = None
     bias: Bias | None = None
     walk: Walk | None = None
-    at: AtLayer | None = None
+    at: Callable[..., tuple] | None = None
     turns_values: bool = False
     relative: bool = False
 

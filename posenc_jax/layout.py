@@ -75,8 +75,7 @@ def layout(
       start: storage index of the first column.
       group_BT: which tokens belong together, int [B, T]; none by default.
 
-    Raises:
-      ValueError: shapes that do not fit together, or positions of an unsigned 32-bit type.
+    ValueError: shapes that do not fit together, or positions of an unsigned 32-bit type.
     """
     shape = segment_BT.shape
     if len(shape) != 2:

@@ -68,9 +68,8 @@ def checked(where: str, option: inspect.Parameter, value: Any) -> Any:
 
     An int given for a float becomes a float, and a NumPy scalar the Python number.
 
-    Raises:
-      FieldError: a value of another type, outside a Literal's choices or a `Bound`, not finite, or
-        past MOST.
+    FieldError: a value of another type, outside a Literal's choices or a `Bound`, not finite, or
+    past MOST.
     """
     kinds, value = [option.annotation], _plain(value)
     if get_origin(option.annotation) not in (None, Annotated, Literal, tuple):

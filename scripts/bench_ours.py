@@ -71,7 +71,7 @@ def products(job: dict):
     import jax
     import jax.numpy as jnp
 
-    from posenc_jax.attention.dense import heads_first
+    from posenc_jax.attention.softmax import heads_first
     from posenc_jax.lab.hosts.devices import use_cores
     from posenc_jax.lab.hosts.tuning import linear
     from posenc_jax.lab.training.loop import over_seeds
@@ -120,7 +120,7 @@ def attention_products():
     import jax
     import jax.numpy as jnp
 
-    from posenc_jax.attention.dense import product, transposed
+    from posenc_jax.attention.softmax import product, transposed
 
     def forward(q_BHQC, k_BHKC, v_BHKC):
         s_BHQK = product(q_BHQC, transposed(k_BHKC))

@@ -12,6 +12,7 @@ from posenc_jax import CATALOG, Dims, Encoding, attend, frame, make
 from posenc_jax.encodings import card
 from posenc_jax.encodings.card import Card
 from posenc_jax.lab.config.schema import ModelConfig
+from posenc_jax.lab.definitions.trials import SMALL
 from posenc_jax.lab.gallery.measure import on_axes
 from posenc_jax.lab.model import transformer
 from posenc_jax.layout import Layout, full, layout
@@ -38,11 +39,11 @@ class Case(NamedTuple):
 
 
 def encoding_of(name: str, **options: Any) -> Encoding:
-    """The method with its example options; one that only places is shown at work on two others.
+    """The method with its options for a small model; one that only places, at work on two others.
 
     `rope` does not see a shift of all positions, `sinusoidal` does.
     """
-    options = {**card(name).example, **options}
+    options = {**SMALL.get(name, {}), **options}
     only_places = card(name).kind == "positions"
     return make(f"{name}+sinusoidal+rope" if only_places else name, **options)
 

@@ -14,7 +14,7 @@ from posenc_jax import Dims, at_layer
 from posenc_jax.encoding import place
 from posenc_jax.encodings import card, reach
 from posenc_jax.lab.definitions import EMBEDS, OUTPUTS, PLACES, SCORES
-from posenc_jax.lab.definitions.trials import VARIED
+from posenc_jax.lab.definitions.trials import SMALL, VARIED
 from tests.catalogue import (
     NAMES,
     ROWS,
@@ -38,7 +38,7 @@ FAR = 10_000
 
 
 def namespace(name):
-    return types.SimpleNamespace(**{**card(name).defaults, **card(name).example})
+    return types.SimpleNamespace(**{**card(name).defaults, **SMALL.get(name, {})})
 
 
 def wide_params(encoding):
@@ -75,7 +75,7 @@ def test_catalogue_parity(name, time):
         at = where(name, segment_BT)
         pos_T = np.asarray(at.pos_BT[0])
         if name in PLACES:
-            mover = method.build(**method.example)
+            mover = method.build(**SMALL.get(method.name, {}))
             shown = np.asarray(place(mover, None, at)[0], np.float64)
             read_T = np.asarray(at.group_BT[0]) if method.groups else pos_T
             for d in documents:
@@ -126,7 +126,7 @@ def cases_of_options():
     for name in NAMES:
         method, vary = card(name), VARIED.get(name, {})
         for option, parameter in method.options.items():
-            value = method.example.get(option, parameter.default)
+            value = SMALL.get(method.name, {}).get(option, parameter.default)
             tries = [vary[option]] if option in vary else others(parameter, value)
             assert tries, f"{name}.{option}: `VARIED` must say what else to try"
             for other in tries:
@@ -171,7 +171,7 @@ def test_catalogue_precision(name):
     """
     rng = np.random.default_rng(0)
     encoding = encoding_of(name)
-    if reach(name, **card(name).example) is not None:
+    if reach(name, **SMALL.get(name, {})) is not None:
         return  # refuses such positions: test_catalogue_range
 
     def run():
@@ -216,7 +216,7 @@ def test_catalogue_range(name):
             assert np.isnan(far[1:]).all()
             continue
         assert np.isfinite(far).all()
-        assert reach(name, **{**method.example, **options}) is None
+        assert reach(name, **{**SMALL.get(name, {}), **options}) is None
         if policy == "clamp":
             assert gap(far, further) < 1e-5
             assert (gap(near, far) > 1e-5) == (method.axes > 0)

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 import experiments
 from experiments.length_extrapolation import run as length_extrapolation
 from posenc_jax import CATALOG, Encoding, make
-from posenc_jax.encodings.card import method
+from posenc_jax.encodings.card import bias_method
 from posenc_jax.lab import runs
 from posenc_jax.lab.model import transformer
 from posenc_jax.layout import full
@@ -83,7 +83,7 @@ def test_a_field_that_is_not_set_has_a_type_by_which_it_can_be_set(stem):
 
 
 def test_a_new_method_needs_one_function_and_one_line(tmp_path, monkeypatch, capsys):
-    @method(kind="bias", formula="0", paper="textbook")
+    @bias_method(formula="0", paper="textbook")
     def silent() -> Encoding:
         """A method without hooks."""
         return Encoding()

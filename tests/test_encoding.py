@@ -11,6 +11,7 @@ from posenc_jax import CATALOG, Dims, Encoding, Side, Walk, at_layer, chain, des
 from posenc_jax.combinators import each_layer, only_places, per_layer
 from posenc_jax.encoding import place
 from posenc_jax.encodings import card
+from posenc_jax.lab.definitions.trials import SMALL
 from posenc_jax.options import FieldError, checked
 from tests.catalogue import standing
 
@@ -309,7 +310,7 @@ def test_an_error_carries_the_field_and_the_reason():
 @pytest.mark.parametrize("name", CATALOG)
 def test_flax_takes_every_methods_parameters(name):
     """Through bytes and back they are the same arrays in the same tree."""
-    encoding = CATALOG[name](**card(name).example)
+    encoding = CATALOG[name](**SMALL.get(name, {}))
     params = encoding.init(KEY, Dims(16, 2, 8, 2))
     assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(params))
     again = serialization.from_bytes(params, serialization.to_bytes(params))

@@ -131,7 +131,10 @@ def test_a_module_that_breaks_a_rule_is_found(module, source, expected):
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("posenc_jax.encodings.new", "from posenc_jax.encodings.card import method\nimport jax"),
+        (
+            "posenc_jax.encodings.new",
+            "from posenc_jax.encodings.card import Card\nimport jax",
+        ),
         ("posenc_jax.encodings.new", "from . import card\nfrom .card import method"),
         ("posenc_jax.lab.model.layers.new", "import flax.linen as nn\nfrom posenc_jax import make"),
         ("posenc_jax.lab.training.new", "from posenc_jax.lab.training.step import State"),

@@ -9,12 +9,11 @@ the whole row. Logits and softmax are float32 or wider.
 import jax
 import jax.numpy as jnp
 
+from posenc_jax.attention import softmax
 from posenc_jax.attention.blockwise import blockwise
-from posenc_jax.attention.dense import dense, dense_for_cpu
 from posenc_jax.attention.derivatives import reverse_mode
 from posenc_jax.attention.frames import Frame, frame
 from posenc_jax.attention.layers import Kept, Layer, check_side, visible
-from posenc_jax.attention.softmax import for_every_head, heads_first, masked, scores
 from posenc_jax.attention.walks import blockwise_walk, walk_logits
 from posenc_jax.dtypes import vary_alike
 from posenc_jax.encoding import Side
@@ -70,16 +69,16 @@ def _attend(q_BQHC, k_BKGC, v_BKGC, layer: Layer, sink_H, cap) -> jax.Array:
         rotated = layer.rotated(q_BQHC, k_BKGC)
         return reverse_mode(lambda: kernel(*rotated, v_BKGC, layer, sink_H, cap))
     q, k, q_side, k_side = _sides(q_BQHC, k_BKGC, layer)
-    v, walk = for_every_head(v_BKGC, q.shape[2]), layer.encoding.walk
+    v, walk = softmax.for_every_head(v_BKGC, q.shape[2]), layer.encoding.walk
     if layer.form == "blockwise" and walk is not None:
         return blockwise_walk(q, k, v, q_side, k_side, layer, sink_H, cap)
     if layer.form == "blockwise":
         return reverse_mode(lambda: blockwise(q, k, v, layer, sink_H, cap))
     if layer.tuned and walk is None and sink_H is None and cap is None:
         bias, see = layer.bias_BHQK, layer.visible_BHQK
-        return reverse_mode(lambda: dense_for_cpu(q, k, v, bias, see))
+        return reverse_mode(lambda: softmax.dense_cpu(q, k, v, bias, see))
     s_BHQK = _logits(q, k, q_side, k_side, layer, cap)
-    return dense(s_BHQK, v, walk is not None and walk.weighs, sink_H)
+    return softmax.dense(s_BHQK, v, walk is not None and walk.weighs, sink_H)
 
 
 def weights(
@@ -115,19 +114,19 @@ def logits(
 
 
 def _logits(q_BQHC, k_BKHC, q_side: Side, k_side: Side, layer: Layer, cap) -> jax.Array:
-    q_BHQC, k_BHKC = heads_first(q_BQHC), heads_first(k_BKHC)
-    products = lambda q_BHQC: scores(q_BHQC, k_BHKC, cap)
+    q_BHQC, k_BHKC = softmax.heads_first(q_BQHC), softmax.heads_first(k_BKHC)
+    products = lambda q_BHQC: softmax.scores(q_BHQC, k_BHKC, cap)
     if layer.encoding.walk is not None:
         return walk_logits(products(q_BHQC), q_side, k_side, layer, layer.encoding.walk)
     if layer.row_BHN is None:
-        return masked(products(q_BHQC), layer.bias_BHQK, layer.visible())
+        return softmax.masked(products(q_BHQC), layer.bias_BHQK, layer.visible())
 
     def some(which: slice, bias_BHQK):
         q = layer.q._replace(
             index_BT=layer.q.index_BT[:, which], segment_BT=layer.q.segment_BT[:, which]
         )
         see_BHQK = visible(q, layer.k, layer.causal, layer.mask)
-        return masked(products(q_BHQC[:, :, which]), bias_BHQK, see_BHQK)
+        return softmax.masked(products(q_BHQC[:, :, which]), bias_BHQK, see_BHQK)
 
     return with_grid(some, layer.row_BHN, q_BHQC.shape[2])
 
@@ -137,11 +136,11 @@ def _sides(q_BQHC, k_BKGC, layer: Layer):
     heads = q_BQHC.shape[2]
     q_kept, k_kept = layer.q_kept or Kept(), layer.k_kept or Kept()
     q_side = Side(layer.tempered(q_BQHC), layer.q.placed, q_kept.feat, layer.q.index_BT)
-    k_BKHC = for_every_head(k_BKGC, heads)
+    k_BKHC = softmax.for_every_head(k_BKGC, heads)
     k_side = Side(k_BKHC, layer.k.placed, k_kept.feat, layer.k.index_BT)
     scale = q_BQHC.shape[-1] ** -0.5
     q_BQHC, k_BKGC = layer.rotated(q_BQHC, k_BKGC)
-    return q_BQHC * scale, for_every_head(k_BKGC, heads), q_side, k_side
+    return q_BQHC * scale, softmax.for_every_head(k_BKGC, heads), q_side, k_side
 
 
 def _check_options(sink_H: jax.Array | None, cap: float | None, layer: Layer) -> None:

@@ -58,8 +58,7 @@ class Frame:
           x_BTD: embeddings of the queries' tokens, or in cross-attention of the keys' for side "k".
           side: which of the two.
 
-        Raises:
-          ValueError: a shape that is not that of the frame.
+        ValueError: a shape that is not that of the frame.
         """
         tokens: Tokens = getattr(self.alike, side)
         rows, time = tokens.index_BT.shape
@@ -86,9 +85,8 @@ class Frame:
           x_BQD: the layer's input, of which q is made.
           k_x_BKD: that of which k and v are made, if the keys are not the queries' tokens alone.
 
-        Raises:
-          ValueError: a layer that the model does not have; `embed` was not called though the
-            encoding acts at the input.
+        ValueError: a layer that the model does not have; `embed` was not called though the encoding
+        acts at the input.
         """
         dims = self.alike.dims
         if self.encoding.embed is not None and not self.embedded:
@@ -158,9 +156,8 @@ def frame(
       mask: False switches the padding mask off, as an experiment on leakage: padding is visible
         as if it were real. Causality still holds.
 
-    Raises:
-      ValueError: an unknown form, a method that the kernel does not take, queries that do not lie
-        within the tokens, or parameters that were made for other sizes.
+    ValueError: an unknown form, a method that the kernel does not take, queries that do not lie
+    within the tokens, or parameters that were made for other sizes.
     """
     _check_params(encoding, params, dims)
     q, k = _sides(encoding, layout, keys, queries, placed)

@@ -123,9 +123,8 @@ class Layer:
         The logits are their products divided by sqrt(C), C being the width before. Some methods
         add channels. Keys of fewer heads stay so many, unless the method turns heads differently.
 
-        Raises:
-          ValueError: shapes that are not the frame's, or a method whose scores are made by `attend`
-            alone.
+        ValueError: shapes that are not the frame's, or a method whose scores are made by `attend`
+        alone.
         """
         self._check_told("rotate")
         check_side(self, "q", q_BQHC)
@@ -135,8 +134,7 @@ class Layer:
     def bias(self) -> jax.Array:
         """What is added to the scaled logits, [B|1, H|1, Q, K], float32 or wider; 0 if nothing is.
 
-        Raises:
-          ValueError: a method whose scores are made by `attend` alone.
+        ValueError: a method whose scores are made by `attend` alone.
         """
         self._check_told("bias")
         if self.encoding.bias is None:

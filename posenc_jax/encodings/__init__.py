@@ -5,6 +5,7 @@ alone, before anything is compiled.
 """
 
 import bisect
+import importlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
@@ -12,46 +13,21 @@ from typing import Any, get_args
 
 from posenc_jax.combinators import chain
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings import (
-    absolute,
-    bias_formulas,
-    bias_networks,
-    bias_tables,
-    by_layer,
-    extension,
-    gated,
-    grape,
-    graphs,
-    offset_vectors,
-    path,
-    position_vectors,
-    positions,
-    positions_augmented,
-    rotary,
-    rotary_axes,
-    rotary_by_content,
-    rotary_by_distance,
-    rotary_fourier_polar,
-    rotary_generators,
-    rotary_scaling,
-    rotary_vision,
-)
 from posenc_jax.encodings.card import Card, Range, facts, option_lines, summary
 from posenc_jax.options import MOST, FieldError, choices_for
 
 Parts = Sequence[tuple[Card, Mapping[str, Any]]]  # each part's card, and all of its options
 
-INPUT = absolute, graphs
-POSITIONS = positions, positions_augmented
-TURNS = rotary, rotary_axes, rotary_vision, rotary_fourier_polar, rotary_generators
-EXTENSION = rotary_scaling, extension, rotary_by_distance
-BIASES = bias_tables, bias_formulas, bias_networks
-CONTENT = position_vectors, offset_vectors, rotary_by_content, grape, gated, path
+# In the order of the catalogue: at the input, positions, turns, their extension, biases, content.
+MODULES = """absolute graphs positions positions_augmented
+rotary rotary_axes rotary_vision rotary_fourier_polar rotary_generators
+rotary_scaling extension rotary_by_distance by_layer bias_tables bias_formulas bias_networks
+position_vectors offset_vectors rotary_by_content grape gated path"""
 
 # Every function with a card in these modules, by its name.
 CATALOG: dict[str, Callable[..., Encoding]] = {
     name: made
-    for module in (*INPUT, *POSITIONS, *TURNS, *EXTENSION, by_layer, *BIASES, *CONTENT)
+    for module in map(importlib.import_module, (f"{__name__}.{n}" for n in MODULES.split()))
     for name, made in vars(module).items()
     if hasattr(made, "card") and made.__module__ == module.__name__
 }

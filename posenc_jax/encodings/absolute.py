@@ -16,7 +16,7 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import input_codes as codes
-from posenc_jax.encodings.card import Count, Edge, Positive, Several, method, require
+from posenc_jax.encodings.card import Count, Edge, Positive, Several, input_method, method, require
 from posenc_jax.encodings.input_codes import Beyond, How, Spacing
 from posenc_jax.encodings.rotation import Pairing, angles
 
@@ -31,24 +31,20 @@ def nope() -> Encoding:
     return Encoding()
 
 
-@method(kind="input", formula="c(t) = t", paper="textbook")
+@input_method(formula="c(t) = t", paper="textbook")
 def index(how: How = "add") -> Encoding:
     """The position itself, in one channel; at far positions it is much larger than the token."""
     return codes.coded(how, 1, lambda params, pos_BT, width: pos_BT.astype(float)[..., None])
 
 
-@method(kind="input", formula="c(t) = t / (n - 1), and 0 where n = 1", paper="textbook")
+@input_method(formula="c(t) = t / (n - 1), and 0 where n = 1", paper="textbook")
 def normalized(how: How = "add") -> Encoding:
     """The position's share of the sequence, from 0 to 1; steps are smaller in longer sequences."""
-
-    def share(key, layout):
-        return layout.pos_BT.astype(float) / jnp.maximum(layout.length_BT - 1, 1).astype(float)
-
+    share = lambda key, at: at.pos_BT.astype(float) / jnp.maximum(at.length_BT - 1, 1).astype(float)
     return codes.coded(how, 1, lambda params, share_BT, width: share_BT[..., None], place=share)
 
 
-@method(
-    kind="input",
+@input_method(
     formula="c_k(t) = floor(t / 2^k) mod 2, as many bits as length - 1 needs",
     paper="textbook",
     **codes.TABLE,
@@ -61,12 +57,7 @@ def binary(length: Count = 512, beyond: Beyond = "error", how: How = "add") -> E
     return codes.coded(how, width, code, place=codes.squeezed(length, beyond))
 
 
-@method(
-    kind="input",
-    formula="c(t) = the t-th unit vector of `length`",
-    paper="textbook",
-    **codes.TABLE,
-)
+@input_method(formula="c(t) = the t-th unit vector of `length`", paper="textbook", **codes.TABLE)
 def one_hot(length: Count = 512, beyond: Beyond = "error", how: How = "add") -> Encoding:
     """A unit vector for each position. With how="add" it is the same function as `learned`."""
 
@@ -79,8 +70,7 @@ def one_hot(length: Count = 512, beyond: Beyond = "error", how: How = "add") -> 
     return codes.at_input(how, code, init, place=codes.squeezed(length, beyond))
 
 
-@method(
-    kind="input",
+@input_method(
     formula="c_2k(t), c_2k+1(t) = sin, cos of t / base^(2k/W)",
     paper="Vaswani et al. 2017, arXiv 1706.03762",
 )
@@ -103,7 +93,6 @@ def sinusoidal(
       start: the number of the first position.
       scale: first value of a learned factor of the code (Li et al. 2018, arXiv 1809.08895, has 1);
         None: no factor.
-      width: the code's own width; None is the model's.
     """
 
     def code(params, pos_BT, width):
@@ -114,8 +103,7 @@ def sinusoidal(
     return codes.coded(how, width, code, init)
 
 
-@method(
-    kind="input",
+@input_method(
     formula="c(t) = E[t], a learned table of `length` rows",
     paper="Gehring et al. 2017, arXiv 1705.03122",
     **codes.TABLE,
@@ -138,8 +126,7 @@ def learned(
     return codes.coded(how, width, code, init, place=codes.squeezed(length, beyond))
 
 
-@method(
-    kind="input",
+@input_method(
     formula="c_k(t) = exp(-(t - g_k)^2 / 2 s^2), centres g_k even over 0 .. length - 1",
     paper="textbook",
     **codes.TABLE,
@@ -169,8 +156,7 @@ def rbf(
     return codes.coded(how, width, code, place=codes.squeezed(length, beyond))
 
 
-@method(
-    kind="input",
+@input_method(
     formula="c(t) = W2 gelu(W1 [cos(w t), sin(w t)] / sqrt(features) + b1) + b2, w learned",
     paper="Li et al. 2021, arXiv 2106.02795",
 )
@@ -192,7 +178,6 @@ def fourier(
       gamma: number of tokens over which codes are alike at the start.
       features: number of sines and cosines, even; half as many frequencies.
       hidden: width of the network.
-      width: the code's own width; None is the model's.
 
     FieldError: features is not even and positive.
     """
@@ -219,8 +204,7 @@ def fourier(
     return codes.coded(how, width, code, init)
 
 
-@method(
-    kind="input",
+@input_method(
     formula="c(row, column) = (E_column[column], E_row[row]), two learned tables of `length` rows",
     paper="Carion et al. 2020 (DETR), arXiv 2005.12872",
     axes=2,
@@ -249,8 +233,7 @@ def learned_2d(
     return codes.coded(how, width, code, init, axes=2)
 
 
-@method(
-    kind="input",
+@input_method(
     formula="c = (sin w_k row, cos w_k row, sin w_k column, cos w_k column), w_k = base^(-4k/W)",
     paper="Dosovitskiy et al. 2020, arXiv 2010.11929; Chen et al. 2021 (MoCo v3), arXiv 2104.02057",
     axes=2,
@@ -270,7 +253,6 @@ def sinusoidal_2d(
     Args:
       pairing: within each half, "half": all sines, then all cosines (MoCo v3); "interleaved": sine
         and cosine of a pair side by side.
-      width: the code's own width; None is the model's.
     """
 
     def code(params, pos_BT2, width):

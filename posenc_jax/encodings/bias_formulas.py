@@ -13,7 +13,7 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.bias import layered, offsets, per_head
-from posenc_jax.encodings.card import Count, Positive, Whole, method, require
+from posenc_jax.encodings.card import Count, Positive, Whole, bias_method, require
 from posenc_jax.encodings.rotation import angles
 
 LEAST = 0.01  # smallest start of KERPLE's parameters: the authors' code clamps them there
@@ -40,8 +40,7 @@ def alibi_slopes(heads: int) -> np.ndarray:
     return np.concatenate([geometric(power), geometric(2 * power)[::2][: heads - power]])
 
 
-@method(
-    kind="bias",
+@bias_method(
     formula="q.k / sqrt(C) - m[h] |i - j|, m[h] = 2^(-8 h / H) for h = 1 .. H",
     paper="Press et al. 2022, arXiv 2108.12409",
 )
@@ -67,8 +66,7 @@ def alibi(learned: bool = False) -> Encoding:
     return Encoding(init=init, bias=bias, relative=True)
 
 
-@method(
-    kind="bias",
+@bias_method(
     formula="q.k / sqrt(C) - a[h] ln(1 + b[h] |i - j|), a, b > 0",
     paper="Chi et al. 2022, arXiv 2205.09921",
 )
@@ -77,9 +75,6 @@ def kerple_log(shared: bool = True) -> Encoding:
 
     Parameters start as in the authors' code, a uniform up to 2 and b up to 1. Their logarithms are
     learned, which keeps them positive; the authors' code clamps them at 0.01 instead.
-
-    Args:
-      shared: as in the authors' code, all layers share the parameters; False: each has its own.
     """
 
     def init(key, dims):
@@ -93,8 +88,7 @@ def kerple_log(shared: bool = True) -> Encoding:
     return layered(Encoding(init=init, bias=bias, relative=True), shared)
 
 
-@method(
-    kind="bias",
+@bias_method(
     formula="q.k / sqrt(C) - a[h] |i - j|^p[h], a > 0, 0 < p < 2",
     paper="Chi et al. 2022, arXiv 2205.09921",
 )
@@ -104,9 +98,6 @@ def kerple_power(shared: bool = True) -> Encoding:
     Parameters start as in the authors' code, a uniform up to 1 and p up to 2. The parameters ln a
     and ln(p / (2 - p)) are learned, which keeps a and p in range; the authors' code clamps a at
     0.01 and p to 0.01 .. 2 instead.
-
-    Args:
-      shared: as in the authors' code, all layers share the parameters; False: each has its own.
     """
 
     def init(key, dims):
@@ -120,8 +111,7 @@ def kerple_power(shared: bool = True) -> Encoding:
     return layered(Encoding(init=init, bias=bias, relative=True), shared)
 
 
-@method(
-    kind="bias",
+@bias_method(
     formula="q.k / sqrt(C) - a[h] |j - i - mu[h]|^p[h], a > 0",
     paper="Bianchessi et al. 2026, arXiv 2505.22842",
 )
@@ -133,9 +123,6 @@ def bam(shared: bool = True) -> Encoding:
     the authors' code, the parameters are ln a, p and x with mu = e^x - e^-x, and 1e-5 is added to
     the distance. The paper is causal; here keys ahead have the value of the same function. Left
     out: the temperature by length that the paper combines it with (SSMax).
-
-    Args:
-      shared: as in the authors' code, all layers share the parameters; False: each has its own.
     """
 
     def init(key, dims):
@@ -152,8 +139,7 @@ def bam(shared: bool = True) -> Encoding:
     return layered(Encoding(init=init, bias=bias, relative=True), shared)
 
 
-@method(
-    kind="bias",
+@bias_method(
     formula="q.k / sqrt(C) + H / (8 h) sum_k cos((i - j) / base^(2k / channels)) for h = 1 .. H",
     paper="Chi et al. 2023, arXiv 2212.10356",
 )
@@ -189,11 +175,9 @@ def sandwich(
     return Encoding(bias=bias, relative=True)
 
 
-@method(
-    kind="bias",
+@bias_method(
     formula="q.k / sqrt(C) where |i - j| <= distance or j < first, else -inf",
     paper="textbook; first tokens: Xiao et al. 2023 (StreamingLLM), arXiv 2309.17453",
-    example={"distance": 8},
 )
 def window(distance: Count = 128, first: Whole = 0) -> Encoding:
     """A window: keys further away than `distance` are hidden; within it, positions are not told.

@@ -15,7 +15,7 @@ from posenc_jax.combinators import pick_layer
 from posenc_jax.encoding import Dims, Encoding, Walk, at_layer
 from posenc_jax.encodings.bias import layered, offsets, per_head
 from posenc_jax.encodings.bias_formulas import alibi, kerple_log
-from posenc_jax.encodings.card import Count, Positive, Several, method, require
+from posenc_jax.encodings.card import Count, Positive, Several, bias_method, content_method, require
 from posenc_jax.tuning import barrier
 
 
@@ -51,12 +51,10 @@ def _continuous(axes: int, hidden: int, reach: int | None, log: bool, squash: bo
     return Encoding(init=init, bias=bias, relative=True)
 
 
-@method(
-    kind="bias",
+@bias_method(
     formula="q.k / sqrt(C) + MLP(psi(i - j) / psi(max(i, L)))[h], psi(x) = ln(c |x| + 1)",
     paper="Li et al. 2024, arXiv 2310.04418",
     shift_invariant=False,
-    example={"threshold": 8.0},
 )
 def fire(
     c: Positive = 0.1, threshold: Positive = 512.0, hidden: Count = 32, shared: bool = False
@@ -94,8 +92,7 @@ def fire(
     return layered(Encoding(init=init, bias=bias), shared)
 
 
-@method(
-    kind="bias",
+@bias_method(
     formula="q.k / sqrt(C) + MLP(sign(D) ln(1 + |D|))[h], or MLP(D)[h], D = i - j",
     paper="Liu et al. 2022, arXiv 2111.09883",
 )
@@ -117,19 +114,16 @@ def mlp(
         8, as in the authors' code. None: D itself, or its natural logarithm, as in the paper.
       squash: the bias is 16 sigmoid(MLP), as in the authors' code.
       hidden: width of the network.
-      shared: one network for all layers; as in the paper, each has its own by default.
     """
 
     return layered(_continuous(1, hidden, reach, spacing == "log", squash), shared)
 
 
-@method(
-    kind="bias",
+@bias_method(
     formula="q.k / sqrt(C) + 16 sigmoid(MLP(x_row, x_column)[h]), x = sign(D) log_8(1 + 8 |D| / "
     "(window - 1))",
     paper="Liu et al. 2022, arXiv 2111.09883",
     axes=2,
-    example={"hidden": 8},
 )
 def swin_v2(window: Several = 8, hidden: Count = 512, shared: bool = False) -> Encoding:
     """Swin V2's continuous bias as released: a network of the log-spaced (row, column) offset.
@@ -143,7 +137,6 @@ def swin_v2(window: Several = 8, hidden: Count = 512, shared: bool = False) -> E
     Args:
       window: side of the window that the model was trained with, in tokens.
       hidden: width of the network.
-      shared: one network for all layers; as in the paper, each has its own by default.
     """
 
     return layered(_continuous(2, hidden, reach=window, log=True, squash=True), shared)
@@ -156,8 +149,7 @@ SLOPE = 0.01  # slope of the leaky ReLU below 0
 Wrapped = Literal["alibi", "kerple_log", "fire"]
 
 
-@method(
-    kind="content",
+@content_method(
     formula="A + B + MLP([A, B]) over heads, A = q.k / sqrt(C), B a bias by position",
     paper="Zheng et al. 2024, arXiv 2405.14722",
 )
@@ -176,8 +168,7 @@ def dape(bias: Wrapped = "alibi", width: Count = 32) -> Encoding:
     return _data_adaptive(bias, width, 1)
 
 
-@method(
-    kind="content",
+@content_method(
     formula="A + B + two convolutions of [A, B] over heads and `kernel` keys, A = q.k / sqrt(C)",
     paper="Zheng et al. 2024 (DAPE V2), arXiv 2410.04798",
 )

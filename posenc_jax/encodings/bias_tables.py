@@ -8,7 +8,7 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing
-from posenc_jax.encodings.card import ANYWHERE, Count, Edge, Range, method, require
+from posenc_jax.encodings.card import ANYWHERE, Count, Edge, Range, bias_method, require
 from posenc_jax.tuning import look_up
 
 
@@ -16,8 +16,7 @@ def _look_up(table_RH, row_BQK, offset, most=np.inf) -> jax.Array:
     return refusing(look_up(table_RH.astype(float), row_BQK), offset, most)
 
 
-@method(
-    kind="bias",
+@bias_method(
     formula="q.k / sqrt(C) + b[h, clip(i - j, -distance, distance)]",
     paper="scalar form of Shaw et al. 2018, arXiv 1803.02155",
     beyond="clamp",
@@ -27,7 +26,6 @@ def clipped(distance: Count = 16, shared: bool = False) -> Encoding:
 
     Args:
       distance: larger offsets, on either side, share the last scalar.
-      shared: one table for all layers; as in the paper, each layer has its own by default.
     """
 
     def init(key, dims):
@@ -57,8 +55,7 @@ def bucket_starts(buckets: int, distance: int) -> list[int]:
     return [*range(1, exact), *(start(k) for k in range(steps))]
 
 
-@method(
-    kind="bias",
+@bias_method(
     formula="q.k / sqrt(C) + b[h, bucket(i - j)], half of the buckets exact, half logarithmic",
     paper="Raffel et al. 2020, arXiv 1910.10683",
     beyond="clamp",
@@ -80,7 +77,6 @@ def t5(
       bidirectional: half of the buckets are for keys ahead of the query, as in T5's encoder. False,
         as in its decoder: all are for keys behind it, and a key ahead has offset 0.
       scaled: False drops the 1/sqrt(C) of the logits, as T5 does.
-      shared: as in the paper, one table for all layers; False: each layer has its own.
 
     FieldError: buckets is odd or below 4 (one-sided: below 2), or distance is not above the number
     of distances that have a bucket of their own.
@@ -112,8 +108,7 @@ def t5(
     return layered(encoding, shared)
 
 
-@method(
-    kind="bias",
+@bias_method(
     formula="q.k / sqrt(C) + b[h, row_i - row_j, column_i - column_j]",
     paper="Liu et al. 2021, arXiv 2103.14030",
     beyond="option",
@@ -126,7 +121,6 @@ def swin_2d(window: Count = 7, beyond: Edge = "clamp", shared: bool = False) -> 
     Args:
       window: side of the window; the table has 2 `window` - 1 offsets on each axis.
       beyond: offsets outside of the window read the nearest inside it, or give NaN.
-      shared: one table for all layers; as in the paper, each layer has its own by default.
     """
     last = window - 1
     most = last if beyond == "error" else np.inf

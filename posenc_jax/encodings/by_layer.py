@@ -10,7 +10,7 @@ import numpy as np
 from posenc_jax.combinators import chain, per_layer
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.bias_formulas import window as windowed
-from posenc_jax.encodings.card import Positive, Range, Several, method, require, with_axes
+from posenc_jax.encodings.card import Positive, Range, Several, layered_method, require, with_axes
 from posenc_jax.encodings.rotary import rope
 from posenc_jax.encodings.rotary_axes import mrope, split_three
 from posenc_jax.encodings.rotary_scaling import pi, yarn
@@ -41,14 +41,12 @@ def stepped(temperature: float, floor: int) -> Encoding:
     return Encoding(temper=temper)
 
 
-@method(
-    kind="by_layer",
+@layered_method(
     formula="rope where i // chunk = j // chunk, and in layers every - 1, 2 every - 1, ...: "
     "q.k / sqrt(C) (1 + temperature ln(1 + floor((i + 1) / floor)))",
     paper="Meta 2025 (Llama 4), released code; temperature after arXiv 2501.19399",
     shift_invariant=False,
     reads=lambda o, n: Range(0, np.inf),
-    example={"every": 2, "floor": 8, "chunk": 10},
 )
 def irope(
     every: Several = 4,
@@ -80,12 +78,10 @@ def _local_layers(every: int, window: int, near: Encoding, everywhere: Encoding)
     return per_layer([chain(near, windowed(window - 1))] * (every - 1) + [everywhere])
 
 
-@method(
-    kind="by_layer",
+@layered_method(
     formula="rope of local_base where |i - j| < window; in layers every - 1, 2 every - 1, ...: "
     "rope of base at t / factor",
     paper="Gemma Team 2025 (Gemma 3), arXiv 2503.19786",
-    example={"every": 2, "window": 6},
 )
 def local_global(
     every: Several = 6,
@@ -105,16 +101,13 @@ def local_global(
         if attention is not causal.
       factor: positions are divided by it in global layers, as in `pi`: 8 in the released 12B
         model.
-      pairing: as in `rope`.
     """
     return _local_layers(every, window, rope(local_base, pairing), pi(base, pairing, factor))
 
 
-@method(
-    kind="by_layer",
+@layered_method(
     formula="rope where |i - j| < window; in layers every - 1, 2 every - 1, ...: yarn",
     paper="Olmo Team 2025 (Olmo 3), arXiv 2512.13961 and its released configs",
-    example={"every": 2, "window": 6, "length": 64},
 )
 def olmo3(
     every: Several = 4,
@@ -136,11 +129,9 @@ def olmo3(
     return _local_layers(every, window, rope(base, pairing), everywhere)
 
 
-@method(
-    kind="by_layer",
+@layered_method(
     formula="yarn, and |i - j| < window except in layers every - 1, 2 every - 1, ...",
     paper="OpenAI 2025 (gpt-oss), arXiv 2508.10925 and its released configs",
-    example={"every": 2, "window": 6, "length": 64},
 )
 def gpt_oss(
     every: Several = 2,
@@ -156,7 +147,6 @@ def gpt_oss(
 
     Args:
       every, window: as in `local_global`.
-      base, pairing: as in `rope`.
       factor, length: of `yarn`, whose ramp is "pairs".
 
     FieldError: base is not above 1.
@@ -165,8 +155,7 @@ def gpt_oss(
     return _local_layers(every, window, everywhere, everywhere)
 
 
-@method(
-    kind="by_layer",
+@layered_method(
     formula="as mrope; layers 0, 2, ... read the ids on circles, layers 1, 3, ... those of mrope",
     paper="Wang et al. 2025 (Circle-RoPE), arXiv 2505.16416 and its public code",
     axes=3,

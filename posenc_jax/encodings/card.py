@@ -1,8 +1,8 @@
 """The card of a method: what it declares, and its source; the types of options; a card as text.
 
-`@method(...)` puts a card on the function that builds an encoding. The test battery
-(`tests/test_catalogue.py`), `facts` and the error messages read the card, and the catalogue finds
-it: a method is one decorated function.
+`@rotary_method(...)`, or the decorator of another kind, puts a card on the function that builds an
+encoding. The test battery (`tests/test_catalogue.py`), `facts` and the error messages read it, and
+the catalogue finds it: a method is one decorated function.
 
 An option whose type is one of those here is checked when a method is made, see `Card.values`. An
 error names the option as a field of the encoding: "encoding.base: -1.0 must be positive".
@@ -66,7 +66,6 @@ class Card:
     groups:   what `Layout.group_BT` must hold, for a method that reads it: a digit's place in its
               number in the order of writing, or its significance, or a token's place in its unit;
               None: it reads no groups.
-    example:  options for a small model of 24 tokens, if the defaults do not fit one.
     """
 
     name: str
@@ -81,7 +80,6 @@ class Card:
     moves: Callable[[Any, int, Range, bool], Range] | None = None
     in_chain: Literal["first", "last", "alone"] | None = None
     groups: Literal["place", "significance", "unit"] | None = None
-    example: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def options(self) -> dict[str, inspect.Parameter]:
@@ -101,11 +99,10 @@ def method(**fields: Any) -> Callable[[Any], Any]:
     """Puts a `Card` with these fields on a function that builds an encoding from its options.
 
     A call of the function checks the options first: their types, choices and bounds, which stand in
-    its annotations (`Positive`, `Count`).
+    its annotations (`Positive`, `Count`). The decorators below, such as `rotary_method`, know the
+    kind.
 
-    Raises:
-      TypeError: a field that a card does not have, or a method that places positions without
-        `moves`.
+    TypeError: a field that a card does not have, or a method that places positions without `moves`.
     """
 
     def decorate(function):
@@ -123,6 +120,14 @@ def method(**fields: Any) -> Callable[[Any], Any]:
         return build
 
     return decorate
+
+
+input_method = functools.partial(method, kind="input")
+position_method = functools.partial(method, kind="positions")
+rotary_method = functools.partial(method, kind="rotary")
+layered_method = functools.partial(method, kind="by_layer")
+bias_method = functools.partial(method, kind="bias")
+content_method = functools.partial(method, kind="content")
 
 
 def require(ok: bool, option: str, value: Any, rule: str) -> None:
@@ -157,6 +162,16 @@ ACTS = {
     "content": "the logits, by position and content",
 }
 
+# Options that mean the same in every method that has them and says nothing else of them.
+ALIKE = {
+    "base": "the frequencies of pairs fall from 1 to nearly 1/base",
+    "pairing": "which two channels turn together: k and k + C/2, or neighbours",
+    "shared": "all layers have the same parameters; the default is the paper's, or its code's",
+    "how": "the code c is added to the embedding x, x + c, or read beside it, [x, c] P",
+    "width": "the code's own width; None is the model's",
+    "beyond": "what positions past the range read, see `learned`",
+}
+
 BEYOND = {
     "unbounded": "defined at any position",
     "clamp": "positions past the range read its last entry",
@@ -184,7 +199,7 @@ def facts(card: Card) -> dict[str, str]:
 
 def option_lines(card: Card) -> list[str]:
     """A line for each option: default, choices or bound, and its sentence in the docstring."""
-    said, lines = _arguments(card.build.__doc__ or ""), []
+    said, lines = ALIKE | _arguments(card.build.__doc__ or ""), []
     for name, option in card.options.items():
         sentence = f": {said[name]}" if name in said else ""
         lines.append(f"{name} = {option.default!r}{_allowed(option.annotation)}{sentence}")

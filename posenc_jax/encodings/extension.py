@@ -20,17 +20,16 @@ from posenc_jax.encodings.card import (
     Whole,
     method,
     require,
+    rotary_method,
 )
 from posenc_jax.encodings.rotary_scaling import Ramp, louder
 from posenc_jax.encodings.rotation import TURN, Pairing
 
 
-@method(
-    kind="rotary",
+@rotary_method(
     formula="theta_k ((1 - g) / factor + g), g = (length theta_k / 2 pi - low) / (high - low) "
     "in [0, 1]",
     paper="Dubey et al. 2024 (Llama 3.1), arXiv 2407.21783 and its released code",
-    example={"base": 100.0, "length": 64},
 )
 def llama3(
     base: Positive = 500_000.0,
@@ -46,7 +45,6 @@ def llama3(
     code. It is `ntk_by_parts` with a ramp from 1 to 4 turns instead of 1 to 32.
 
     Args:
-      base, pairing: as in `rope`.
       factor: slow frequencies are divided by it.
       length: tokens the model was trained on.
       low: pairs with fewer turns within `length` are slow.
@@ -58,12 +56,10 @@ def llama3(
     return rotary_scaling.ntk_by_parts(base, pairing, factor, length, beta_fast=high, beta_slow=low)
 
 
-@method(
-    kind="rotary",
+@rotary_method(
     formula="theta_k / s_k, s_k of the short or the long list; logits times "
     "1 + ln factor / ln length",
     paper="Ding et al. 2024, arXiv 2402.13753",
-    example={"length": 8},
 )
 def longrope(
     base: Positive = 10_000.0,
@@ -81,7 +77,6 @@ def longrope(
     sqrt(1 + ln factor / ln length), at every length, as in the released models.
 
     Args:
-      base, pairing: as in `rope`.
       factor: how many times `length` the model is extended to.
       length: tokens the model was trained on.
       short: divisors of the C/2 frequencies up to `length`; () for 1.
@@ -120,11 +115,9 @@ def longrope(
     return louder(turned, amplitude)
 
 
-@method(
-    kind="rotary",
+@rotary_method(
     formula="yarn with every wavelength 2 pi / theta_k rounded to a whole number of tokens",
     paper="Wang et al. 2024, arXiv 2403.00071",
-    example={"factor": 4.0, "length": 64},
 )
 def resonance(
     base: Positive = 10_000.0,
@@ -152,7 +145,6 @@ def resonance(
     kind="none",
     formula="q.k / sqrt(C) (1 + temperature ln max(1, n / length))",
     paper="Gelberg et al. 2025, arXiv 2512.12167",
-    example={"length": 8},
 )
 def drope(length: Count = 2048, temperature: NotNegative = 0.412) -> Encoding:
     """DroPE: positions dropped after training, and attention sharper past the trained length.
@@ -204,7 +196,6 @@ def ssmax(initial: float = 0.43) -> Encoding:
     formula="max(1, ln n_i / ln length) q.k / sqrt(C), n_i keys that the query sees",
     paper="Chiang & Cholak 2022, arXiv 2202.12172; past a length only, as in Qwen's released code",
     axes=0,
-    example={"length": 8},
 )
 def logn(length: Several = 2048) -> Encoding:
     """Log-n scaling: logits grow with the logarithm of the number of keys past the trained length.

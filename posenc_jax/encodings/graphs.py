@@ -5,7 +5,7 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import input_codes as codes
-from posenc_jax.encodings.card import Count, method, require
+from posenc_jax.encodings.card import Count, input_method, require
 from posenc_jax.encodings.positions_augmented import each, sequence_keys
 
 
@@ -24,8 +24,7 @@ def eigenvectors(adjacency_TT: np.ndarray, count: int) -> np.ndarray:
     return np.pad(found_TA, ((0, 0), (0, count - found_TA.shape[1]))).astype(np.float32)
 
 
-@method(
-    kind="input",
+@input_method(
     formula="c(t) = s u(t), u(t) the node's entries in eigenvectors of the graph's Laplacian; "
     "s = 1, in training -1 or 1 for each eigenvector",
     paper="Dwivedi & Bresson 2020, arXiv 2012.09699",
@@ -40,7 +39,6 @@ def laplacian(vectors: Count = 3, how: codes.How = "add") -> Encoding:
 
     Args:
       vectors: how many eigenvectors are read, at most A; 8 and 10 in the authors' settings.
-      how: see `input_codes`.
 
     FieldError, later: positions with fewer eigenvectors.
     """

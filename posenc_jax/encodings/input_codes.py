@@ -122,7 +122,6 @@ TABLE: dict[str, Any] = {
         "interpolate": Range(0, max(o.length, n)),
         "error": Range(0, o.length),
     }[o.beyond],
-    "example": {"length": 64, "beyond": "clamp"},
 }
 
 

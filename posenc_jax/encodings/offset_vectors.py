@@ -10,7 +10,7 @@ import numpy as np
 from posenc_jax.dtypes import widest
 from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing
-from posenc_jax.encodings.card import ANYWHERE, Bound, Count, Edge, Range, method, require
+from posenc_jax.encodings.card import ANYWHERE, Bound, Count, Edge, Range, content_method, require
 from posenc_jax.encodings.gated import of_input
 from posenc_jax.tuning import look_up_each
 
@@ -22,12 +22,10 @@ def products(x_BQHC: jax.Array, table_RC: jax.Array) -> jax.Array:
     return jnp.einsum("bqhc,rc->bhqr", x_BQHC, table_RC, preferred_element_type=wide)
 
 
-@method(
-    kind="content",
+@content_method(
     formula="q.k / sqrt(C) + sum of (W[h,n].x[i] + b[h,n]) B[n, i - j] over n, where i - j is in "
     "0 .. distance - 1",
     paper="no paper; the package's RelativeProjPositionalBias",
-    example={"distance": 16},
 )
 def content_bias(curves: Count = 16, distance: Count = 1024, shared: bool = False) -> Encoding:
     """Learned curves over the distance; the query's content says how much of each is added.
@@ -39,7 +37,6 @@ def content_bias(curves: Count = 16, distance: Count = 1024, shared: bool = Fals
     Args:
       curves: number of curves.
       distance: distances that have an entry.
-      shared: one set for all layers; as in the package, each layer has its own by default.
     """
 
     def init(key, dims):
@@ -65,8 +62,7 @@ def content_bias(curves: Count = 16, distance: Count = 1024, shared: bool = Fals
     return layered(Encoding(init=init, walk=Walk(score=score, prepare=prepare)), shared)
 
 
-@method(
-    kind="content",
+@content_method(
     formula="q.k / sqrt(C) + q.(R[row_i - row_j] + S[column_i - column_j])",
     paper="Li et al. 2022, arXiv 2112.01526",
     beyond="option",
@@ -83,7 +79,6 @@ def decomposed(window: Count = 14, beyond: Edge = "clamp", shared: bool = False)
     Args:
       window: rows and columns of the picture; each table has 2 `window` - 1 vectors.
       beyond: offsets outside of the window read the nearest inside it, or give NaN.
-      shared: one table for all layers; as in the authors' code, each layer has its own by default.
     """
     last = window - 1
     most = last if beyond == "error" else np.inf
@@ -122,8 +117,7 @@ def irpe_buckets(ratio: float) -> np.ndarray:
     return np.array([bucket(d) for d in range(math.ceil(gamma) + 1)], np.int32)
 
 
-@method(
-    kind="content",
+@content_method(
     formula="q.(k + a[g(row_i - row_j), g(column_i - column_j)]) / sqrt(C), g identity up to "
     "alpha, then log-spaced",
     paper="Wu et al. 2021, arXiv 2107.14222",
@@ -140,7 +134,6 @@ def irpe(ratio: Annotated[float, Bound(0.5)] = 1.9, shared: bool = False) -> Enc
     Args:
       ratio: distances up to `ratio` have a bucket each; further ones share log-spaced buckets, the
         last of which, int(2 ratio), holds all distances from 8 `ratio` on.
-      shared: one table for all layers; as in the authors' code, each layer has its own by default.
 
     FieldError: ratio is 8192 or more.
     """
@@ -148,8 +141,7 @@ def irpe(ratio: Annotated[float, Bound(0.5)] = 1.9, shared: bool = False) -> Enc
     buckets = irpe_buckets(ratio)
     last, far = int(buckets[-1]), len(buckets) - 1
 
-    def init(key, dims):
-        return {"keys": jnp.zeros(((2 * last + 1) ** 2, dims.head))}
+    init = lambda key, dims: {"keys": jnp.zeros(((2 * last + 1) ** 2, dims.head))}
 
     def score(params, s_BHQK, q, k, visible_BHQK, carry):
         offset_BQK2 = offsets(q.placed, k.placed, axes=2)

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.card import Count, Range, method, with_axes
+from posenc_jax.encodings.card import Count, Range, position_method, with_axes
 
 Evaluate = Literal["spread", "random", "plain"]
 Per = Literal["example", "batch"]
@@ -68,8 +68,7 @@ def spread(pos_BT: jax.Array, length_BT: jax.Array, limit: int) -> jax.Array:
     return (rank_BT * whole_BT + rank_BT * rest_BT // among_BT).astype(jnp.int32) - 1
 
 
-@method(
-    kind="positions",
+@position_method(
     formula="p -> the p-th of n sorted draws from 0 .. limit - 1, without replacement",
     paper="Ruoss et al. 2023, arXiv 2305.16843",
     beyond="error",
@@ -77,7 +76,6 @@ def spread(pos_BT: jax.Array, length_BT: jax.Array, limit: int) -> jax.Array:
     moves=lambda o, n, given, training: Range(
         0, n if o.evaluate == "plain" and not training else o.limit
     ),
-    example={"limit": 64, "evaluate": "random"},
 )
 def randomized(
     limit: Count = 2048, evaluate: Evaluate = "spread", per: Per = "example", seed: int = 0
@@ -116,15 +114,13 @@ def randomized(
     return Encoding(place=place)
 
 
-@method(
-    kind="positions",
+@position_method(
     formula="t -> t length / n where n > length, else t",
     paper="Chen et al. 2023, arXiv 2306.15595",
     beyond="interpolate",
     moves=lambda o, n, given, training: (
         Range(*(end * o.length / n for end in given)) if n > o.length else given
     ),
-    example={"length": 16},
 )
 def interpolated(length: Count = 512) -> Encoding:
     """Position interpolation: sequences longer than `length` are squeezed into it.
@@ -140,15 +136,13 @@ def interpolated(length: Count = 512) -> Encoding:
     return Encoding(place=place)
 
 
-@method(
-    kind="positions",
+@position_method(
     formula="t -> min(t, length - 1)",
     paper="textbook",
     beyond="clamp",
     moves=lambda o, n, given, training: Range(
         min(given.low, o.length - 1), min(given.below, o.length)
     ),
-    example={"length": 16},
 )
 def clamped(length: Count = 512) -> Encoding:
     """Positions past the range are replaced by its last, length - 1."""

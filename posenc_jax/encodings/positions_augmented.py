@@ -22,7 +22,7 @@ from posenc_jax.encodings.card import (
     NotNegative,
     Range,
     Whole,
-    method,
+    position_method,
     require,
     with_axes,
 )
@@ -43,8 +43,7 @@ def each(draw: Callable, key_BT: jax.Array, *args_BT: jax.Array) -> jax.Array:
     return jax.vmap(jax.vmap(draw))(key_BT, *args_BT)
 
 
-@method(
-    kind="positions",
+@position_method(
     formula="t -> t + k, in training with one k for each sequence, uniform over 0 .. shift",
     paper="Kiyono et al. 2021, arXiv 2109.05644",
     moves=lambda o, n, given, training: Range(
@@ -79,8 +78,7 @@ def _cape_moves(o, n, given, training):
     return Range(min(low * o.scale, low / o.scale), max(below * o.scale, below / o.scale))
 
 
-@method(
-    kind="positions",
+@position_method(
     formula="t -> s (t - (n - 1)/2 + k + e_t), in training |k| <= shift, |e_t| <= jitter, "
     "|ln s| <= ln scale",
     paper="Likhomanenko et al. 2021, arXiv 2106.03143",
@@ -121,15 +119,13 @@ def cape(
     return Encoding(place=place)
 
 
-@method(
-    kind="positions",
+@position_method(
     formula="t -> t, in training t + k for t >= m, m uniform over 1 .. (n + 1) // 2 and k over "
     "0 .. limit - n",
     paper="Zhu et al. 2023, arXiv 2309.10400",
     moves=lambda o, n, given, training: Range(
         given.low, given.below + (max(o.limit - n, 0) if training else 0)
     ),
-    example={"limit": 64},
 )
 def pose(limit: Count = 8192) -> Encoding:
     """PoSE: a jump in the positions of each training sequence, so that far distances are trained.
@@ -184,14 +180,12 @@ GROUPED: dict[str, Any] = {
 }
 
 
-@method(
-    kind="positions",
+@position_method(
     formula="a digit -> its place in its number from 1, in training + k, uniform over 0 .. offset; "
     "another token -> 0",
     paper="McLeish et al. 2024, arXiv 2405.17399",
     groups="place",
     **GROUPED,
-    example={"limit": 64, "offset": 20},
 )
 def abacus(offset: int = 99, limit: Count = 512, per: Per = "example") -> Encoding:
     """Abacus: digits at the same place of their numbers have the same position.
@@ -215,14 +209,12 @@ def abacus(offset: int = 99, limit: Count = 512, per: Per = "example") -> Encodi
     return Encoding(place=place)
 
 
-@method(
-    kind="positions",
+@position_method(
     formula="a token of group g -> g, in training + k, uniform over what keeps all below limit; "
     "of no group -> 0",
     paper="Cho et al. 2024, arXiv 2405.20671",
     groups="significance",
     **GROUPED,
-    example={"limit": 64},
 )
 def coupled(limit: Count = 512) -> Encoding:
     """Position coupling: tokens with the same role in the task have the same position.
@@ -243,14 +235,13 @@ def coupled(limit: Count = 512) -> Encoding:
 
 # Fields of the cards of BiPE's two parts.
 UNITS: dict[str, Any] = {
-    "kind": "positions",
     "paper": "He et al. 2024 (BiPE), arXiv 2401.16421",
     "groups": "unit",
     "moves": lambda o, n, given, training: Range(0, n),
 }
 
 
-@method(formula="t -> t's place in its unit, from 0", **UNITS)
+@position_method(formula="t -> t's place in its unit, from 0", **UNITS)
 def bipe_inner() -> Encoding:
     """BiPE's place of a token inside its unit, a sentence or a line, for a method at the input.
 
@@ -261,7 +252,7 @@ def bipe_inner() -> Encoding:
     return Encoding(place=lambda key, at: jnp.maximum(at.group_BT - 1, 0))
 
 
-@method(formula="t -> number of units that begin after the first token, up to t", **UNITS)
+@position_method(formula="t -> number of units that begin after the first token, up to t", **UNITS)
 def bipe_outer() -> Encoding:
     """BiPE's number of a token's unit, for a relative method; see `bipe_inner`."""
 

@@ -1,6 +1,7 @@
 """Rotary methods: pairs of channels of queries and keys turn by an angle of the position.
 
-As in all rotary modules, `init` refuses an odd width of a head with a FieldError.
+In all rotary modules `base` and `pairing` are as in `rope`, and a width of a head that does not fit
+is refused by `init` with a FieldError.
 """
 
 import jax
@@ -9,7 +10,7 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding, Extent
 from posenc_jax.encodings import rotation
-from posenc_jax.encodings.card import Count, Positive, method, require, with_axes
+from posenc_jax.encodings.card import Count, Positive, require, rotary_method, with_axes
 from posenc_jax.encodings.rotation import Pairing, Turn
 from posenc_jax.options import FieldError
 
@@ -17,8 +18,7 @@ XPOS_GAMMA = 0.4
 XPOS_REACH = 40.0  # largest exponent: e^(2 * 40) is 6000 times below the largest float32
 
 
-@method(
-    kind="rotary",
+@rotary_method(
     formula="s_ij = Re sum_k q_k conj(k_k) e^(i D theta_k) / sqrt(C), theta_k = base^(-2k/C)",
     paper="Su et al. 2021, arXiv 2104.09864",
 )
@@ -30,7 +30,6 @@ def rope(base: Positive = 10_000.0, pairing: Pairing = "half", values: bool = Fa
     functions; `convert_pairing` converts weights from one to the other.
 
     Args:
-      base, pairing: of the frequencies base^(-2k/C); which two channels are a pair.
       values: values turn as keys do, and the output of a query turns back, so that what is read of
         a key depends on its distance too (arXiv 2310.10375).
     """
@@ -41,11 +40,9 @@ def _check_share(share: float) -> None:
     require(0 < share <= 1, "share", share, "must be above 0 and at most 1")
 
 
-@method(
-    kind="rotary",
+@rotary_method(
     formula="as rope on the first R = int(share C) channels of a head, theta_k = base^(-2k/R)",
     paper="Black et al. 2022 (GPT-NeoX-20B), arXiv 2204.06745",
-    example={"share": 0.5},
 )
 def partial(share: float = 0.25, base: Positive = 10_000.0, pairing: Pairing = "half") -> Encoding:
     """Partial rotary: the first share of a head's channels turn; the others carry content alone.
@@ -63,8 +60,7 @@ def partial(share: float = 0.25, base: Positive = 10_000.0, pairing: Pairing = "
     return rotation.turning(frequencies, pairing)
 
 
-@method(
-    kind="rotary",
+@rotary_method(
     formula="as rope, theta_k = base^(-2k/C) for k < int(share C/2), else 0",
     paper="Barbero et al. 2024, arXiv 2410.06205",
 )
@@ -87,11 +83,9 @@ def p_rope(share: float = 0.75, base: Positive = 10_000.0, pairing: Pairing = "h
     return rotation.turning(frequencies, pairing)
 
 
-@method(
-    kind="rotary",
+@rotary_method(
     formula="as rope, theta_k = base^(-2k/C) where that is 2 pi / length or more, else 0",
     paper="Chen et al. 2024 (high-frequency rotary), arXiv 2410.21216",
-    example={"base": 100.0, "length": 24},
 )
 def hope(base: Positive = 10_000.0, pairing: Pairing = "half", length: Count = 2048) -> Encoding:
     """HoPE: pairs that make no whole turn within the trained length do not turn at all.
@@ -109,8 +103,7 @@ def hope(base: Positive = 10_000.0, pairing: Pairing = "half", length: Count = 2
     return rotation.turning(frequencies, pairing)
 
 
-@method(
-    kind="rotary",
+@rotary_method(
     formula="as rope with theta_hk = base^(-(h C/2 + k) / (H C/2)): a band for each head",
     paper="bands: textbook; learned: the 1-D form of Heo et al. 2024, arXiv 2403.13298",
 )
@@ -138,8 +131,7 @@ def headwise(
     return rotation.rotary(pairing, table, init=init)
 
 
-@method(
-    kind="rotary",
+@rotary_method(
     formula="as rope with each pair times zeta_k^(D / span), zeta_k = (2k/C + 0.4) / 1.4",
     paper="Sun et al. 2022, arXiv 2212.10554",
 )

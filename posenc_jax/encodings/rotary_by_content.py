@@ -8,7 +8,7 @@ from posenc_jax.combinators import each_layer
 from posenc_jax.dtypes import widest
 from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings.bias import offsets
-from posenc_jax.encodings.card import Count, Positive, method, require
+from posenc_jax.encodings.card import Count, Positive, content_method, method, require
 from posenc_jax.encodings.rotation import Pairing, ladder, rotary, turns
 from posenc_jax.options import FieldError
 
@@ -18,7 +18,6 @@ from posenc_jax.options import FieldError
     formula="as rope at positions z[h] = (silu(x G) * (x C)) P instead of t, real numbers",
     paper="Li et al. 2025 (RePo), arXiv 2512.14391",
     axes=0,
-    example={"hidden": 8},
 )
 def repo(base: Positive = 10_000.0, hidden: Count = 256, pairing: Pairing = "half") -> Encoding:
     """RePo: rope at real positions that each layer makes of a token's content, for each head.
@@ -27,7 +26,6 @@ def repo(base: Positive = 10_000.0, hidden: Count = 256, pairing: Pairing = "hal
     paper has rope in the first layers: `per_layer([rope()] * 5 + [repo() for _ in range(11)])`.
 
     Args:
-      base, pairing: as in `rope`.
       hidden: width of the gated layer; the authors take an eighth of the model's, 2,048.
     """
 
@@ -50,8 +48,7 @@ def repo(base: Positive = 10_000.0, hidden: Count = 256, pairing: Pairing = "hal
     return each_layer(rotary(pairing, table, init=init, locate=locate))
 
 
-@method(
-    kind="content",
+@content_method(
     formula="q_A.k_A / sqrt(A) cos(2 pi |i - j|^power q_P.k_P / sqrt(P)), A = share C, P = C - A",
     paper="Wang et al. 2025, arXiv 2509.12635",
 )

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding, Walk
-from posenc_jax.encodings.card import Count, Factor, Positive, method, require
+from posenc_jax.encodings.card import Count, Factor, Positive, require, rotary_method
 from posenc_jax.encodings.rotary import rope
 from posenc_jax.encodings.rotation import Pairing, angles, ladder, turn, turns
 
@@ -73,12 +73,10 @@ def _beyond(window: int) -> Callable:
     return lambda i, j: i - j >= window
 
 
-@method(
-    kind="rotary",
+@rotary_method(
     formula="rope at distance min(D, window)",
     paper="Su 2023, https://github.com/bojone/rerope",
     in_chain="alone",
-    example={"window": 6},
 )
 def rerope(window: Count = 512, base: Positive = 10_000.0, pairing: Pairing = "half") -> Encoding:
     """ReRoPE: keys from `window` tokens away on are all rotated as for that distance.
@@ -90,12 +88,10 @@ def rerope(window: Count = 512, base: Positive = 10_000.0, pairing: Pairing = "h
     return by_distance([Far(edge, still, _beyond(window))], base, pairing)
 
 
-@method(
-    kind="rotary",
+@rotary_method(
     formula="rope at distance D < window, else window + (D - window) / factor",
     paper="Su 2023, https://github.com/bojone/rerope",
     in_chain="alone",
-    example={"window": 6},
 )
 def leaky_rerope(
     window: Count = 512, factor: Factor = 16.0, base: Positive = 10_000.0, pairing: Pairing = "half"
@@ -107,7 +103,6 @@ def leaky_rerope(
     Args:
       window: nearer keys have the distances of rope.
       factor: tokens further away that make one more unit of distance; 1 is rope.
-      base, pairing: as in `rope`.
     """
     slow = lambda pos_BT, freq_F: at(pos_BT, freq_F / factor)
 
@@ -118,13 +113,11 @@ def leaky_rerope(
     return by_distance([Far(shifted, slow, _beyond(window))], base, pairing)
 
 
-@method(
-    kind="rotary",
+@rotary_method(
     formula="rope at distance D < window, else i // group - j // group + window - window // group",
     paper="Jin et al. 2024, arXiv 2401.01325",
     shift_invariant=False,
     in_chain="alone",
-    example={"window": 6, "group": 3},
 )
 def self_extend(
     window: Count = 1024, group: Count = 8, base: Positive = 10_000.0, pairing: Pairing = "half"
@@ -138,7 +131,6 @@ def self_extend(
     Args:
       window: nearer keys have the distances of rope.
       group: positions of far tokens that become one.
-      base, pairing: as in `rope`.
 
     FieldError: group is above window.
     """
@@ -149,14 +141,12 @@ def self_extend(
     return by_distance([Far(shifted, grouped, _beyond(window))], base, pairing)
 
 
-@method(
-    kind="rotary",
+@rotary_method(
     formula="rope at distance D in one chunk, min(i mod chunk + chunk, most) - j mod chunk to the "
     "chunk before, most - j mod chunk to earlier ones",
     paper="An et al. 2024, arXiv 2402.17463",
     shift_invariant=False,
     in_chain="alone",
-    example={"chunk": 6, "most": 8},
 )
 def dual_chunk(
     chunk: Count = 1408, most: int = 1536, base: Positive = 10_000.0, pairing: Pairing = "half"
@@ -172,7 +162,6 @@ def dual_chunk(
       most: the largest distance: c - 1 in the paper for a model trained on c tokens; in the public
         code `chunk_size`, where `chunk` is `chunk_size` less `local_window`. The defaults are its
         settings for 2,048 tokens.
-      base, pairing: as in `rope`.
 
     FieldError: most is not in chunk .. 2 chunk - 1.
     """

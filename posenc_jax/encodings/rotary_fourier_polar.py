@@ -7,17 +7,15 @@ import numpy as np
 from posenc_jax.combinators import each_layer
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import rotation
-from posenc_jax.encodings.card import Count, Positive, method, with_axes
+from posenc_jax.encodings.card import Count, Positive, rotary_method, with_axes
 from posenc_jax.encodings.rotation import Pairing, Turn
 
 
-@method(
-    kind="rotary",
+@rotary_method(
     formula="pair m times sum_g a_gm cos(t w_g) + i sum_g b_gm sin(t w_g), a and b near identity; "
     "pairs of less than a turn within length stand still",
     paper="Hua et al. 2024, arXiv 2412.17739",
     shift_invariant=False,
-    example={"base": 100.0, "length": 64},
 )
 def fope(
     base: Positive = 10_000.0,
@@ -35,7 +33,6 @@ def fope(
     keep their content.
 
     Args:
-      base, pairing: as in `rope`.
       length: tokens trained on; frequencies that make no whole turn within it become 0.
       sigma: size of the noise. For G frequencies and H heads its standard deviation is
         sigma sqrt(2 / (G^2 + H G)), as in the authors' code.
@@ -82,8 +79,7 @@ def fope(
     return each_layer(made) if learned else made
 
 
-@method(
-    kind="rotary",
+@rotary_method(
     formula="sum_c softplus(q_c) softplus(k_c) cos(D theta_c - delta_c) / sqrt(C), "
     "theta_c = base^(-c/C)",
     paper="Gopalakrishnan et al. 2025, arXiv 2509.10534",
@@ -99,8 +95,6 @@ def pope(base: Positive = 10_000.0, uniform: bool = False) -> Encoding:
     Args:
       base: frequencies go from 1 down to nearly 1/base.
       uniform: delta starts uniform in its range; False: at 0.
-
-    FieldError, later: a table made for another width of head.
     """
 
     def init(key, dims):

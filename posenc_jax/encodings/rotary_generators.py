@@ -12,7 +12,15 @@ import numpy as np
 from posenc_jax.combinators import each_layer
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import rotation
-from posenc_jax.encodings.card import Count, Positive, Range, Several, method, require, with_axes
+from posenc_jax.encodings.card import (
+    Count,
+    Positive,
+    Range,
+    Several,
+    require,
+    rotary_method,
+    with_axes,
+)
 from posenc_jax.encodings.rotary_axes import crossed, turns_2d
 from posenc_jax.encodings.rotation import Turn, turn
 from posenc_jax.tuning import each_times, exponentials
@@ -26,8 +34,7 @@ def antisymmetric(raw: jax.Array) -> jax.Array:
     return upper - jnp.swapaxes(upper, -1, -2)
 
 
-@method(
-    kind="rotary",
+@rotary_method(
     formula="blocks of q and k times exp((row A + column B) / (size - 1)), A and B learned, "
     "antisymmetric",
     paper="Ostmeier et al. 2024, arXiv 2406.10322",
@@ -35,7 +42,6 @@ def antisymmetric(raw: jax.Array) -> jax.Array:
     axes=2,
     shift_invariant=False,
     reads=lambda o, n: Range(0, REACH * o.size),
-    example={"block": 4},
 )
 def liere(block: Several = 8, size: Several = 14) -> Encoding:
     """LieRE: a dense rotation of each block of channels, the exponential of learned generators.
@@ -49,8 +55,6 @@ def liere(block: Several = 8, size: Several = 14) -> Encoding:
     Args:
       block: channels that turn together; 2 is `mixed` with other first frequencies, C one rotation.
       size: rows and columns of the trained image.
-
-    FieldError, later: a width of a head that the block does not divide.
     """
 
     def check_block(head):
@@ -79,8 +83,7 @@ def _waves(head: int) -> np.ndarray:
     return np.sin(2 * np.pi * np.arange(1, head // 2)[:, None] * np.arange(head) / head)
 
 
-@method(
-    kind="rotary",
+@rotary_method(
     formula="q^T P R(D) P^T k / sqrt(C), R the turns of mixed, P = (I - S)(I + S)^-1, learned",
     paper="Schenck et al. 2025, arXiv 2502.02562",
     axes=2,
@@ -100,8 +103,6 @@ def string(base: Positive = 10.0, basis: Literal["cayley", "circulant"] = "cayle
         [2, H, C]: P is the real Fourier basis, in which two channels do not turn. Frequencies are
         then sums in float32; at far positions queries and keys have the same error in their angle,
         which cancels.
-
-    FieldError, later: a width of a head that 4 does not divide.
     """
 
     def init(key, dims):
@@ -152,15 +153,13 @@ def _nodes(branches: int, depth: int) -> int:
     return sum(branches**level for level in range(depth + 1))
 
 
-@method(
-    kind="rotary",
+@rotary_method(
     formula="q^T M(i)^T M(j) k / sqrt(C), M(n) = M(parent of n) exp(A[branch of n]), A learned, "
     "antisymmetric",
     paper="Kogkalidis et al. 2024, arXiv 2312.16045",
     beyond="error",
     shift_invariant=False,
     reads=lambda o, n: Range(0, _nodes(o.branches, o.depth)),
-    example={"depth": 5},
 )
 def tree(branches: Several = 2, depth: Count = 8, base: Positive = 10_000.0) -> Encoding:
     """Algebraic encoding of trees: a rotation for each branch on the path between two nodes.

@@ -9,20 +9,18 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import rotary_axes, rotation
-from posenc_jax.encodings.card import Count, Factor, Positive, Whole, method, require, three
+from posenc_jax.encodings.card import Count, Factor, Positive, Whole, require, rotary_method, three
 from posenc_jax.encodings.positions_augmented import each, sequence_keys
 from posenc_jax.encodings.rotation import TURN, Pairing
 from posenc_jax.options import FieldError
 from posenc_jax.tuning import each_times
 
 
-@method(
-    kind="rotary",
+@rotary_method(
     formula="q, k and v turn by 2 pi t / size 2^(n - N), n = 1 .. N, of row and column; "
     "a query's output turns back",
     paper="Miyato et al. 2024 (GTA), arXiv 2310.10375",
     axes=2,
-    example={"size": 6},
 )
 def gta(size: Count = 16, pairing: Pairing = "interleaved") -> Encoding:
     """Geometric transform attention for pictures: values turn too, relative to the query.
@@ -33,8 +31,6 @@ def gta(size: Count = 16, pairing: Pairing = "interleaved") -> Encoding:
     Args:
       size: patches along a side of an image; the fastest pairs make one turn over it.
       pairing: as in `rope`; the authors' code pairs "interleaved".
-
-    FieldError, later: a width of a head that 4 does not divide.
     """
 
     def frequencies(head):
@@ -60,8 +56,7 @@ def projection(intrinsics, world_to_camera, size: tuple[int, int]) -> np.ndarray
     return np.concatenate([top, world_to_camera[..., 3:, :]], axis=-2)
 
 
-@method(
-    kind="rotary",
+@rotary_method(
     formula="q^T M k / sqrt(C), and M v for values, M = diag(P(i) P(j)^-1, .., R(x_i - x_j), "
     "R(y_i - y_j)), P the token's camera",
     paper="Li et al. 2025 (PRoPE), arXiv 2507.10496",
@@ -112,13 +107,11 @@ def prope() -> Encoding:
     return rotation.rotary("half", table, frequencies, **hooks)
 
 
-@method(
-    kind="rotary",
+@rotary_method(
     formula="as axial, at 2 pi times the patch's centre x in [-1, 1]; in training s m x, "
     "|ln m| <= ln jitter for each axis, |ln s| <= ln rescale",
     paper="Simeoni et al. 2025 (DINOv3), arXiv 2508.10104 and its released code",
     axes=2,
-    example={"rows": 4, "columns": 6, "jitter": 1.5},
 )
 def dinov3(
     rows: Count = 14,
@@ -138,10 +131,7 @@ def dinov3(
 
     Args:
       rows, columns: patches of an image. Weights of one size serve all.
-      base, pairing: as in `axial`.
       jitter, rescale: the largest m and s; 1 for none. The defaults are Hugging Face's.
-
-    FieldError, later: a width of a head that 4 does not divide.
     """
     sizes = rows, columns
 
@@ -174,8 +164,7 @@ def dinov3(
     return rotation.rotary(pairing, table, frequencies, place=place)
 
 
-@method(
-    kind="rotary",
+@rotary_method(
     formula="as rope, a head turning by time, height or width",
     paper="Huang et al. 2025, arXiv 2510.23095",
     axes=3,
@@ -189,7 +178,6 @@ def mhrope(
     begin at 0 in each image, `multimodal_ids.ids(parts, reset=True)`.
 
     Args:
-      base, pairing: as in `rope`.
       heads: numbers of heads for time, height and width, in this order; heads that are left over do
         not turn. () for shares of 2:3:3.
 
@@ -210,8 +198,7 @@ def mhrope(
     return rotation.rotary(pairing, table, place=rotary_axes.split_three)
 
 
-@method(
-    kind="rotary",
+@rotary_method(
     formula="as rope, the slowest pairs turning by time, the others by height and width in turn",
     paper="Wei et al. 2025 (VideoRoPE), arXiv 2502.05173",
     axes=3,
@@ -225,7 +212,6 @@ def video_rope(
     `multimodal_ids.diagonal_ids`. `mrope` gives time the fastest pairs instead.
 
     Args:
-      base, pairing: as in `rope`.
       time: pairs for time; None: a quarter of them. Of the others, even ones turn by the row.
 
     FieldError, later: more pairs than a head has.

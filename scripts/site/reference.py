@@ -5,11 +5,7 @@ from pathlib import Path
 
 import posenc_jax
 
-HOOKS = tuple(f"posenc_jax.encoding.{name}" for name in (
-    "Init", "Place", "Embed", "Locate", "MakeTable", "Rotate", "Temper", "Bias", "AtLayer",
-    "Prepare", "Start", "Score",
-))  # fmt: skip
-WHOLE = ("    options:", "      show_if_no_docstring: true")  # fields, and calls of hooks
+WHOLE = ("    options:", "      show_if_no_docstring: true")  # fields
 # Names for those who write an encoding or read the catalogue.
 MORE = ("posenc_jax.encodings.card.Card", "posenc_jax.encodings.card.method",
         "posenc_jax.options.FieldError", "posenc_jax.encodings.check", "posenc_jax.encodings.reach",
@@ -24,8 +20,6 @@ def page() -> str:
         if name != "CATALOG":
             lines += [*_entry(name), ""]
     lines += ["## To extend it", ""]
-    for path in HOOKS:
-        lines += [f"::: {path}", *WHOLE, ""]
     for path in MORE:
         lines += [f"::: {path}", ""]
     return "\n".join(lines)

@@ -1,11 +1,59 @@
-"""What else than its definition a method is tested with.
+"""What a method is tried with, besides its definition.
 
+SMALL:      options for a small model of 24 tokens, where the defaults do not fit one.
 VARIED:     another value of an option that must change the output, if none follows from its type.
 REFERENCES: the public packages whose frozen values a method is held to, see tests/goldens; a method
   that is not listed is in no package, and its definition is its only test.
 """
 
 from typing import Any
+
+SMALL: dict[str, dict[str, Any]] = {
+    "binary": {"length": 64, "beyond": "clamp"},
+    "one_hot": {"length": 64, "beyond": "clamp"},
+    "learned": {"length": 64, "beyond": "clamp"},
+    "rbf": {"length": 64, "beyond": "clamp"},
+    "learned_2d": {"length": 64, "beyond": "clamp"},
+    "randomized": {"limit": 64, "evaluate": "random"},
+    "interpolated": {"length": 16},
+    "clamped": {"length": 16},
+    "pose": {"limit": 64},
+    "abacus": {"limit": 64, "offset": 20},
+    "coupled": {"limit": 64},
+    "partial": {"share": 0.5},
+    "hope": {"base": 100.0, "length": 24},
+    "gta": {"size": 6},
+    "dinov3": {"rows": 4, "columns": 6, "jitter": 1.5},
+    "fope": {"base": 100.0, "length": 64},
+    "liere": {"block": 4},
+    "tree": {"depth": 5},
+    "dynamic_ntk": {"length": 8},
+    "clex": {"length": 8, "scales": 3},
+    "ntk_by_parts": {"length": 64},
+    "yarn": {"length": 64},
+    "llama3": {"base": 100.0, "length": 64},
+    "longrope": {"length": 8},
+    "resonance": {"factor": 4.0, "length": 64},
+    "drope": {"length": 8},
+    "logn": {"length": 8},
+    "rerope": {"window": 6},
+    "leaky_rerope": {"window": 6},
+    "self_extend": {"window": 6, "group": 3},
+    "dual_chunk": {"chunk": 6, "most": 8},
+    "irope": {"every": 2, "floor": 8, "chunk": 10},
+    "local_global": {"every": 2, "window": 6},
+    "olmo3": {"every": 2, "window": 6, "length": 64},
+    "gpt_oss": {"every": 2, "window": 6, "length": 64},
+    "window": {"distance": 8},
+    "fire": {"threshold": 8.0},
+    "swin_v2": {"hidden": 8},
+    "deberta": {"buckets": 4, "distance": 8},
+    "tupe": {"length": 64, "beyond": "clamp"},
+    "content_bias": {"distance": 16},
+    "repo": {"hidden": 8},
+    "cope": {"length": 8},
+    "wall": {"gate_bias": 0.0},
+}
 
 VARIED: dict[str, dict[str, Any]] = {
     "binary": {"length": 12, "beyond": "interpolate"},
