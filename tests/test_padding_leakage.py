@@ -166,7 +166,7 @@ def test_one_encoding_that_leaks_is_enough_and_rounding_is_no_leak():
 
 
 def test_all_is_the_catalogue_and_what_is_left_out_has_a_reason():
-    checked = experiments.check(config("").to_dict())
+    checked = experiments.check(config("all").to_dict())
     chosen, left_out = names(checked), padding_config.left_out(checked)
     assert sorted([*chosen, *left_out]) == sorted(CATALOG)
     assert {"rope", "randomized", "coupled", "drope", "cope"} <= set(chosen)
