@@ -100,7 +100,7 @@ def test_sentences_have_mathematics_and_names_stay():
         "rope up to `length`, then t · b<sup>−k</sup>"
     )
     told = methods.page(card("rope"), {})
-    assert "- `base = 10000.0 (positive)`: the frequencies of pairs fall from 1 to nearly" in told
+    assert "- `base = 10000.0 (positive)`: frequencies fall by nearly this factor" in told
 
 
 def row(seeds):

@@ -164,7 +164,7 @@ ACTS = {
 
 # Options that mean the same in every method that has them and says nothing else of them.
 ALIKE = {
-    "base": "the frequencies of pairs fall from 1 to nearly 1/base",
+    "base": "frequencies fall by nearly this factor from the fastest pair to the slowest",
     "pairing": "which two channels turn together: k and k + C/2, or neighbours",
     "shared": "all layers have the same parameters; the default is the paper's, or its code's",
     "how": "the code c is added to the embedding x, x + c, or read beside it, [x, c] P",
