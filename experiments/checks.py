@@ -9,10 +9,10 @@ from typing import Any
 import jax
 
 from posenc_jax import encodings
+from posenc_jax.combinators import acts_in_attention
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config import schema
-from posenc_jax.lab.model.transformer import acts_in_attention
 from posenc_jax.options import FieldError
 
 

@@ -23,7 +23,7 @@ from posenc_jax.lab.tasks.task import Batch, Task
 from posenc_jax.lab.training import step as training
 from posenc_jax.lab.training.loop import over_seeds
 from posenc_jax.lab.training.step import INIT, State, cross_entropy, random_key
-from posenc_jax.tuning import tuned_for_cpu
+from posenc_jax.tuning import tuned_for
 
 TOKENS = 8192  # of a forward pass in tests, at most
 
@@ -143,7 +143,7 @@ class Programs:
             average = optax.incremental_update(state.params, held.average, share)
             return Training(state, average), metrics["loss"]
 
-        packed = tuned_for_cpu()
+        packed = tuned_for("cpu")
         held, loss_N = jax.lax.scan(step, pack(begun, begun.average) if packed else begun, rows)
         return unpack(held) if packed else held, loss_N.mean()
 

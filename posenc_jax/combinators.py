@@ -18,6 +18,11 @@ def only_places(encoding: Encoding) -> bool:
     return encoding.place is not None and not _has([encoding], *ACTING)
 
 
+def acts_in_attention(encoding: Encoding) -> bool:
+    """Whether a hook acts in the layers, not only at the model's input."""
+    return _has([encoding], *ACTING[1:])
+
+
 def bias_name(encoding: Encoding) -> str:
     """The name of the bias: of the function that made it, or of those of a chain's parts."""
     return getattr(encoding.bias, "__qualname__", repr(encoding.bias)).split(".<locals>")[0]

@@ -53,14 +53,9 @@ def compile_for(
     return _given(Target(backend, tuple(devices or jax.devices()), loops))
 
 
-def tuned_for_cpu() -> bool:
-    """Whether what is traced now is tuned for a CPU."""
-    return target().backend == "cpu"
-
-
-def tuned_for_tpu() -> bool:
-    """Whether what is traced now is tuned for a TPU."""
-    return target().backend == "tpu"
+def tuned_for(backend: str) -> bool:
+    """Whether what is traced now is tuned for this backend."""
+    return target().backend == backend
 
 
 def kernels_fit() -> bool:
@@ -70,7 +65,7 @@ def kernels_fit() -> bool:
     """
     mesh = jax.sharding.get_abstract_mesh()
     alone = bool(mesh.manual_axes) and set(mesh.manual_axes) == set(mesh.axis_names)
-    return tuned_for_tpu() and (alone or len(target().devices) == 1)
+    return tuned_for("tpu") and (alone or len(target().devices) == 1)
 
 
 def most_dense_logits() -> int:
@@ -82,7 +77,7 @@ def barrier(x: T) -> T:
     """The arrays as they are. XLA on a CPU moves nothing across: a transpose stays outside of a
     product, which runs several times slower with it inside.
     """
-    return jax.lax.optimization_barrier(x) if tuned_for_cpu() else x
+    return jax.lax.optimization_barrier(x) if tuned_for("cpu") else x
 
 
 def once(make: Callable[..., T], *given: Any) -> T:
@@ -97,7 +92,7 @@ def once(make: Callable[..., T], *given: Any) -> T:
       given: pytrees of arrays.
     """
     leaf = jax.tree.leaves(given)[0]
-    if not tuned_for_cpu() or not isinstance(leaf, Tracer) or leaf.size == 0:
+    if not tuned_for("cpu") or not isinstance(leaf, Tracer) or leaf.size == 0:
         return make(*given)
     return jax.lax.cond(leaf.ravel()[0] > 0, make, make, *given)
 
@@ -110,7 +105,7 @@ def look_up(table_RH: jax.Array, row_BQK: jax.Array) -> jax.Array:
     accelerator makes them within the product, where a gather moves number by number; integers, for
     which it has no fast products, it chooses as `look_up_each` does.
     """
-    if tuned_for_cpu():
+    if tuned_for("cpu"):
         return jnp.moveaxis(table_RH[row_BQK], -1, 1)
     if not jnp.issubdtype(table_RH.dtype, jnp.floating):
         return look_up_each(table_RH.T[None, :, None], row_BQK[:, None])
@@ -125,7 +120,7 @@ def look_up_each(x_BHQR: jax.Array, column_BHQK: jax.Array) -> jax.Array:
     accelerator the columns' bits choose within one pass over the result, of `CHOICES` columns at a
     time: a program for 512 takes minutes to compile.
     """
-    if tuned_for_cpu():
+    if tuned_for("cpu"):
         return jnp.take_along_axis(x_BHQR, column_BHQK, axis=-1)
     if x_BHQR.shape[-1] <= CHOICES:
         return _chosen(x_BHQR, column_BHQK)
@@ -157,7 +152,7 @@ def sum_rows(x_BHQK: jax.Array) -> jax.Array:
 
     On a CPU a product with ones takes up to a tenth of the time of XLA's sum.
     """
-    if not tuned_for_cpu() or jax.sharding.get_abstract_mesh().explicit_axes:
+    if not tuned_for("cpu") or jax.sharding.get_abstract_mesh().explicit_axes:
         return x_BHQK.sum(axis=0, keepdims=True)
     rows_BN = x_BHQK.reshape(x_BHQK.shape[0], -1)
     sum_1N = jnp.matmul(jnp.ones_like(rows_BN[None, :, 0]), rows_BN, precision="highest")
@@ -173,7 +168,7 @@ def skew(row_BHN: jax.Array, queries: int) -> jax.Array:
     """
     *lead, size = row_BHN.shape
     keys = size - queries
-    if not tuned_for_cpu():
+    if not tuned_for("cpu"):
         # XLA lays logits out on a TPU with queries last; the swapped grid is then in place.
         return jnp.swapaxes(_by_slices(row_BHN[..., -2::-1], keys), -1, -2)
     copies = jnp.broadcast_to(row_BHN[..., None, :], (*lead, queries, size))
@@ -190,7 +185,7 @@ def with_grid(
     of a bias alone would take as much memory as they do.
     """
     rows = STACKS[-1]
-    if not tuned_for_tpu() or queries <= rows:
+    if not tuned_for("tpu") or queries <= rows:
         return logits(slice(None), skew(row_BHN, queries))
     keys, short = row_BHN.shape[-1] - queries, -queries % rows
     grid = _stacked(jnp.pad(row_BHN[..., :-1], [(0, 0), (0, 0), (short, 0)]), (8, rows))
@@ -235,7 +230,7 @@ def exponentials(a_BTHGUV: jax.Array) -> jax.Array:
     `jax.scipy.linalg.expm` solves linear systems, for which a TPU needs 900 MB at 256 tokens. There
     Taylor's series is summed entry by entry. A norm above 2^17 is too large for both.
     """
-    if tuned_for_cpu():
+    if tuned_for("cpu"):
         return jax.scipy.linalg.expm(a_BTHGUV)
     found_UVBHGT = _series(a_BTHGUV.transpose(4, 5, 0, 2, 3, 1))  # tokens fill the tiles of a TPU
     return found_UVBHGT.transpose(2, 5, 3, 4, 0, 1)
@@ -271,7 +266,7 @@ def each_times(matrix_BTHGUV: jax.Array, x_BTHC: jax.Array) -> jax.Array:
     """
     x_BTHGV = x_BTHC.reshape(*x_BTHC.shape[:3], -1, matrix_BTHGUV.shape[-1])
     x_BTHGV = x_BTHGV.astype(matrix_BTHGUV.dtype)
-    if tuned_for_cpu():
+    if tuned_for("cpu"):
         y_BTHGU = jnp.matmul(matrix_BTHGUV, x_BTHGV[..., None], precision="highest")
     else:
         y_BTHGU = (matrix_BTHGUV * x_BTHGV[..., None, :]).sum(axis=-1)

@@ -12,7 +12,7 @@ from experiments.convergence import Examples, Programs, rows_of
 from experiments.leaderboard.config import Config
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.task import Task
-from posenc_jax.tuning import tuned_for_cpu
+from posenc_jax.tuning import tuned_for
 
 
 class Run(NamedTuple):
@@ -73,7 +73,7 @@ class Trainer:
 
         params: the weights that each starts from; by default initial ones.
         """
-        step = 1 if tuned_for_cpu() else len(asked)
+        step = 1 if tuned_for("cpu") else len(asked)
         for n in range(0, len(asked), step):
             yield from self._together(examples, asked[n : n + step], params[n : n + step])
 
@@ -81,7 +81,7 @@ class Trainer:
         """Trains one seed with each rate. On a CPU a rate ends where another had learned the task,
         since the faster one is chosen.
         """
-        if not tuned_for_cpu():
+        if not tuned_for("cpu"):
             yield from self._together(examples, [(rate, seed) for rate in rates])
             return
         most = self._train.steps

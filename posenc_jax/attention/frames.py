@@ -15,7 +15,7 @@ from posenc_jax.combinators import bias_name
 from posenc_jax.encoding import Dims, Encoding, Extent, Params, Placed, at_layer, place
 from posenc_jax.layout import Layout, positions, straight
 from posenc_jax.options import choices_for
-from posenc_jax.tuning import kernels_fit, most_dense_logits, tuned_for_cpu
+from posenc_jax.tuning import kernels_fit, most_dense_logits, tuned_for
 
 Form = Literal["auto", "dense", "blockwise", "kernel"]
 
@@ -167,7 +167,7 @@ def frame(
         layout.counted and not moved and mask and k.index_BT.shape[1] > 0 and q.placed.ndim == 2
     )
     first, line = 0 if queries is None else queries[0], straight(layout) if counted else None
-    own, tuned = keys is None and queries is None, form == "auto" and tuned_for_cpu()
+    own, tuned = keys is None and queries is None, form == "auto" and tuned_for("cpu")
     causal = keys is None if causal is None else causal
     layer = Layer(params, q, k, first, line, encoding, dims, own, causal, mask, form, tuned, block)
     layer = dataclasses.replace(layer, form=_chosen(layer))

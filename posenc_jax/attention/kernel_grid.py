@@ -14,7 +14,7 @@ from posenc_jax.attention.blockwise import Plan
 from posenc_jax.attention.derivatives import not_differentiated
 from posenc_jax.attention.kernel_blocks import Given, Spans, Sums
 from posenc_jax.attention.traced_bias import TracedBias, floats
-from posenc_jax.tuning import tuned_for_tpu
+from posenc_jax.tuning import tuned_for
 
 Outputs = Sequence[tuple[Any, pl.BlockSpec]]  # of a kernel: shapes, and blocks of them
 MEMORY = 96 * 2**20  # bytes of vector memory that a kernel may use; a v5e and a v6e have 128 MB
@@ -84,7 +84,7 @@ class Grid(NamedTuple):
                 dimension_semantics=("parallel", each, "arbitrary", "arbitrary"),
                 vmem_limit_bytes=MEMORY,
             ),
-            interpret=not tuned_for_tpu(),
+            interpret=not tuned_for("tpu"),
             name=body.__name__,
         )(*self.spans, not_differentiated(self.given))
 

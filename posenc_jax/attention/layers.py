@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from posenc_jax.attention.softmax import for_every_head
 from posenc_jax.encoding import Dims, Encoding, Params, Placed, Table
-from posenc_jax.tuning import once, skew, tuned_for_cpu
+from posenc_jax.tuning import once, skew, tuned_for
 
 # A field that is not an array: a program is compiled for each of its values.
 STATIC = {"static": True}
@@ -249,7 +249,7 @@ class Layer:
 
     def _makes_grid(self) -> bool:
         """Whether a dense layer makes the grid of a row, which attention else makes in parts."""
-        return self.encoding.walk is not None or tuned_for_cpu()
+        return self.encoding.walk is not None or tuned_for("cpu")
 
     def _bias(self, q_placed: Placed, k_placed: Placed) -> jax.Array:
         assert self.encoding.bias is not None

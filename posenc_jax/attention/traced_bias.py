@@ -21,7 +21,7 @@ from jax.extend.core import Literal
 from posenc_jax.attention.kernel_blocks import product
 from posenc_jax.attention.layers import LANES
 from posenc_jax.encoding import Bias, Dims, Params, Placed
-from posenc_jax.tuning import compile_for, target, tuned_for_tpu
+from posenc_jax.tuning import compile_for, target, tuned_for
 
 ROWS = 8  # keys at a time: the rows of a TPU's vector
 SAME = "copy", "pcast", "pvary"
@@ -198,7 +198,7 @@ def _for_rows(bias: TracedBias, logits, call: Callable, share: int = 1) -> None:
     """call(rows) for each 8 keys; a TPU interleaves the instructions of up to 16 / `share`."""
     step = lambda n, _: call(pl.ds(pl.multiple_of(n * ROWS, ROWS), ROWS))
     widest = max((v.aval.size for eqn in bias.inside for v in eqn.outvars), default=1)
-    together = min(16, 512 // widest) // share if tuned_for_tpu() else 1
+    together = min(16, 512 // widest) // share if tuned_for("tpu") else 1
     unroll = 1 << max(together.bit_length() - 1, 0)
     jax.lax.fori_loop(0, logits.shape[1] // ROWS, step, None, unroll=unroll)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from posenc_jax.tuning import tuned_for_cpu
+from posenc_jax.tuning import tuned_for
 
 LEVEL, EMITTERS = "xla_backend_optimization_level", "xla_cpu_use_fusion_emitters"
 # By default XLA splits each program for a CPU into parts that it compiles in parallel.
@@ -36,7 +36,7 @@ def jit_quick(function: Callable) -> Callable:
     On a CPU compiling takes a third of the time, and running three times as long; elsewhere nothing
     changes.
     """
-    options = effort(0) if tuned_for_cpu() else None
+    options = effort(0) if tuned_for("cpu") else None
     return jax.jit(function, compiler_options=options)
 
 

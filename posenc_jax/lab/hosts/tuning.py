@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from posenc_jax.lab.hosts.devices import cores
-from posenc_jax.tuning import barrier, tuned_for_cpu
+from posenc_jax.tuning import barrier, tuned_for
 
 WIDEST = 2**19  # numbers in a core's share of the widest activation of a part; in float32 2 MB
 
@@ -19,7 +19,7 @@ def over(function: Callable, *trees: Any) -> Any:
     faster there, else by vmap. A single entry has no such axis inside: with it XLA for a TPU makes
     all-reduces of the reduce-scatters of FSDP.
     """
-    if tuned_for_cpu():
+    if tuned_for("cpu"):
         return jax.lax.map(lambda args: function(*args), trees)
     if len(jax.tree.leaves(trees)[0]) == 1:
         alone = function(*jax.tree.map(lambda x: x[0], trees))
@@ -37,7 +37,7 @@ def linear(x: jax.Array, w: jax.Array, b: jax.Array | None) -> jax.Array:
     transpose into the product. Another barrier keeps the gradient of the output in two axes; with
     the axes of the heads the sum over rows is six times slower.
     """
-    if not tuned_for_cpu():
+    if not tuned_for("cpu"):
         return x @ w if b is None else x @ w + b.reshape((1,) * (x.ndim - 1) + (-1,))
     return _affine(x.reshape(-1, x.shape[-1]), w, b).reshape(*x.shape[:-1], w.shape[-1])
 
@@ -154,7 +154,7 @@ def _packed_as(params: Any, grads: Any) -> Any:
 
 def _part_count(params: Any, rows: Any, least: int) -> int:
     count, time = jax.tree.leaves(rows)[0].shape[:2]
-    if tuned_for_cpu():
+    if tuned_for("cpu"):
         widest = max(leaf.shape[-1] for leaf in jax.tree.leaves(params) if leaf.ndim)
         most = WIDEST * max(1, len(cores()) // jax.local_device_count())
         least = max(least, math.ceil(count * time * widest / most))

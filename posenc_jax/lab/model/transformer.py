@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from posenc_jax.combinators import ACTING
+from posenc_jax.combinators import acts_in_attention
 from posenc_jax.encoding import Encoding, Placed
 from posenc_jax.lab.config.schema import ModelConfig
 from posenc_jax.lab.model.layers import LSTM, EncoderDecoder, Transformer, write
@@ -182,11 +182,6 @@ def classifier(
         return logits[:, None] if pooled else logits[:, :1]
 
     return model._replace(apply=apply)
-
-
-def acts_in_attention(encoding: Encoding) -> bool:
-    """Whether a hook acts in the layers, not only at the model's input."""
-    return any(getattr(encoding, hook) is not None for hook in ACTING if hook != "embed")
 
 
 def _check_kind(kind: str, encoding: Encoding | Encodings) -> None:

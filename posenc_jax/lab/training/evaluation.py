@@ -29,7 +29,7 @@ from posenc_jax.lab.runs import Record, seed_records
 from posenc_jax.lab.tasks.task import BITS, Task
 from posenc_jax.lab.training.loop import over_seeds
 from posenc_jax.lab.training.step import cross_entropy
-from posenc_jax.tuning import target, tuned_for_cpu
+from posenc_jax.tuning import target, tuned_for
 
 
 class Scores(NamedTuple):
@@ -59,7 +59,7 @@ def _needs(program: Any) -> int:
     if memory is None:
         return 0
     each = memory.temp_size_in_bytes + memory.output_size_in_bytes
-    return each * (jax.local_device_count() if tuned_for_cpu() else 1)
+    return each * (jax.local_device_count() if tuned_for("cpu") else 1)
 
 
 class Evaluator:

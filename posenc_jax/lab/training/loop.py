@@ -22,7 +22,7 @@ from posenc_jax.lab.runs import StageCheckpoints
 from posenc_jax.lab.tasks.task import Task
 from posenc_jax.lab.training.profile import traced
 from posenc_jax.lab.training.step import INIT, State, optimizer, random_key, train_step
-from posenc_jax.tuning import tuned_for_cpu
+from posenc_jax.tuning import tuned_for
 
 VALIDATIONS = 8
 
@@ -120,7 +120,7 @@ def chunk_runner(model: Model, task: Task, config: TrainConfig, loss_mask: bool)
     The state is donated; each metric is [S, steps].
     """
     step = train_step(model, task, optimizer(config), config, loss_mask)
-    packed = tuned_for_cpu() and not config.fsdp
+    packed = tuned_for("cpu") and not config.fsdp
 
     def run(state: State, data: Any, steps: int):
         one = lambda data, s: jax.lax.scan(lambda s, _: step(data, s), s, length=steps)

@@ -14,7 +14,7 @@ from posenc_jax.lab.model.layers.block import Block
 from posenc_jax.lab.model.layers.ends import embedded, final, read_out
 from posenc_jax.lab.model.layers.parts import norm
 from posenc_jax.layout import Layout, join
-from posenc_jax.tuning import target, tuned_for_cpu
+from posenc_jax.tuning import target, tuned_for
 
 
 class Source(NamedTuple):
@@ -115,7 +115,7 @@ class Transformer(nn.Module):
 
     def _alike(self, *views) -> bool:
         """Whether the blocks are one program that is compiled once. A CPU runs it more slowly."""
-        looped = target().loops and not tuned_for_cpu()
+        looped = target().loops and not tuned_for("cpu")
         if not looped or self.is_initializing() or self.is_mutable_collection("intermediates"):
             return False
         several = self.config.layers > 1
