@@ -99,8 +99,8 @@ def method(**fields: Any) -> Callable[[Any], Any]:
     """Puts a `Card` with these fields on a function that builds an encoding from its options.
 
     A call of the function checks the options first: their types, choices and bounds, which stand in
-    its annotations (`Positive`, `Count`). The decorators below, such as `rotary_method`, know the
-    kind.
+    its annotations (`Positive`, `Count`). `input_method`, `position_method`, `rotary_method`,
+    `layered_method`, `bias_method` and `content_method` are this decorator with the kind given.
 
     TypeError: a field that a card does not have, or a method that places positions without `moves`.
     """
