@@ -23,21 +23,24 @@ Each question takes 3 to 4 minutes on 2 cores.
 from configs import common
 
 DEFAULT = ("nope", "sinusoidal", "rope", "alibi", "t5")
-# Bytes of a trained window, heads, steps.
-QUESTIONS = {"complete": (128, 4, 500), "brackets": (64, 8, 2000)}
+# Bytes of a trained window, fields of the model, those of the training.
+QUESTIONS = {
+    "complete": (128, {"heads": 4}, {"steps": 500, "lr": 4e-3}),
+    "brackets": (64, {"heads": 8, "qk_norm": "head"}, {"steps": 1500, "lr": 3e-3, "decay": 0.3}),
+}
 
 
 def get_config(argument=""):
     found, quick = common.words(argument)
     asked, names = common.pick(found, QUESTIONS)
     question = asked or "complete"
-    length, heads, steps = QUESTIONS[question]
+    length, model, train = QUESTIONS[question]
     config = common.config(
         "completion",
         encoding={"name": ",".join(names or (("nope", "rope") if quick else DEFAULT))},
         task={"name": "functions", "question": question},
-        model={"width": 64, "heads": heads, "mlp": 2},
-        train={"length": length, "batch": 8, "steps": steps, "lr": 4e-3, "chunk": 100},
+        model={"width": 64, "mlp": 2, **model},
+        train={"length": length, "batch": 8, "chunk": 100, **train},
         eval={"lengths": (64, 128, 256, 512)},
     )
     if quick:

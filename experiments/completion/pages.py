@@ -71,7 +71,9 @@ def conclusion(run: StoredRun) -> str:
     first, last = min(cells), max(cells)
     where = {first: "anywhere in a file"}
     if last > first:
-        where = {first: f"in the first {[*cells][1]} bytes of a file", last: f"from byte {last} on"}
+        second = sorted(cells)[1]
+        near = f"from byte {first} to {second}" if first else f"in the first {second} bytes"
+        where = {first: f"{near} of a file", last: f"from byte {last} on"}
     parts = []
     for offset, said in where.items():
         best = max(cells[offset], key=lambda name: cells[offset][name]["mean"])
@@ -113,8 +115,10 @@ def _by_place(run: StoredRun) -> Figure:
             means[name] = float(np.mean([np.mean(own) for own in seeds]))
         axes.set_xticks(range(len(places)), [f"{offset}" for offset in places])
         axes.set_title(f"window of {length} bytes")
-    row[0].set_ylabel(summaries.axis_label("completed"))
-    ends = "last bracket" if _asks_brackets(run) else "function"
+    label, ends = summaries.axis_label("completed"), "function"
+    if _asks_brackets(run):
+        label, ends = "share of closing brackets", "last bracket"
+    row[0].set_ylabel(label)
     figure.supxlabel(f"place in the file (bytes before the {ends}, at least)", fontsize="medium")
     best = max(means, key=lambda name: means[name])
     title = f"Right by place in the file: most in windows of {longest} bytes with {best}"
