@@ -15,9 +15,11 @@ of its body count. Expect 2.6 bits per byte with `rope` at 128 bytes, 3.6 withou
 with `alibi`, the best, at 512. What comes next is not determined: half of the bytes are right.
 
 Brackets: trained on windows of 64 bytes. Closing brackets are hidden, and the code before them says
-which they are, `)`, `]` or `}`; which kind a pair has is drawn for each example.
+which they are, `)`, `]` or `}`; which kind a pair has is drawn for each example. Expect 0.98 of
+them right with `rope` and `alibi` at 64 bytes and 0.96 with `alibi` at 512; 0.70 are of the kind
+that was opened last, and shuffled 0.50 are right.
 
-Each question takes 3 to 4 minutes on 2 cores.
+Takes 3 minutes on 2 cores, `brackets` 4.
 """
 
 from configs import common

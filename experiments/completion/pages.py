@@ -13,6 +13,16 @@ from posenc_jax.lab.report.statistics import mean_cell, share_interval
 from posenc_jax.lab.report.summaries import share
 from posenc_jax.lab.runs import StoredRun
 
+ASKED = {
+    "complete": "Functions of held-out files are completed; the first bytes of each body count.",
+    "brackets": (
+        "Closing brackets of held-out files are hidden, and the model says of each whether it is "
+        "round, square or curly. Its opening bracket in the window determines that: the kind of a "
+        "pair is drawn for each example. To compare are the best guess from nothing and from the "
+        "byte before, and the kind of the bracket that was opened last."
+    ),
+}
+
 
 def sections(run: StoredRun) -> tuple[str, list[Section]]:
     """The line below the title of the report, and its sections."""
@@ -30,7 +40,7 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
     asked = [run._replace(config=run.config | {"task": _task(run)}) for run in runs]
     said, shown = controlled_pages.document(asked)
     shown = [
-        section._replace(parts=[*section.parts, by_place(run)])
+        section._replace(parts=[ASKED[_task(run)["question"]], *section.parts, by_place(run)])
         for section, run in zip(shown, asked, strict=True)
     ]
     return [*said[:-1], *map(conclusion, asked), said[-1]], shown
