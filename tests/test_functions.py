@@ -64,7 +64,7 @@ def folder(tmp_path_factory):
 def test_a_window_is_the_file_before_the_function(folder):
     task = tasks.make(f"functions:{folder}", tested=60)
     text, (file_N, start_N, stop_N) = (
-        np.asarray(task.data["test"]), map(np.asarray, task.data["test functions"])
+        np.asarray(task.data["test"]), map(np.asarray, task.data["test ends"])
     )  # fmt: skip
     count, size = task.examples(96), 96
     assert count == 60
@@ -111,7 +111,8 @@ def test_it_runs_to_its_report_and_page(folder, tmp_path):
     assert said[-2].startswith(
         "Share of a function's first bytes that are right: in the first 1024 bytes"
     )
-    assert parts[-1].title == "By place in the file"
+    assert [part.title for part in parts] == [f"functions:{folder}, complete, tested 200"]
+    assert parts[-1].parts[-1].title == "By place in the file"
 
 
 def test_folders_without_functions_are_refused(tmp_path):

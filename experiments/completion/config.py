@@ -1,4 +1,4 @@
-"""The config of an experiment on completing functions, and what it refuses."""
+"""The config of an experiment on Python code, and what it refuses."""
 
 from experiments import checks, encoders, named
 from posenc_jax import encodings
@@ -8,7 +8,7 @@ from posenc_jax.options import FieldError
 
 
 class Config(schema.TrainedConfig):
-    """By default functions of the standard library; lengths are bytes of a window."""
+    """By default functions of the standard library to complete; lengths are bytes of a window."""
 
     task: schema.TaskConfig = schema.TaskConfig(name="functions")
     eval: schema.EvalConfig
@@ -17,7 +17,7 @@ class Config(schema.TrainedConfig):
 def check(config: Config) -> None:
     """Raises FieldError for what cannot run, before anything is compiled."""
     if config.model.kind not in ("decoder", "lstm"):
-        reason = f"{config.model.kind!r} sees the bytes to complete; choices: decoder, lstm"
+        reason = f"{config.model.kind!r} sees the bytes after each one; choices: decoder, lstm"
         raise FieldError("model.kind", reason)
     tasks.check(config.task.name, checks.sizes(config), "code", **config.task.options)
     encoders.control(config)

@@ -1,7 +1,8 @@
-"""The report and the page of an experiment on completing functions."""
+"""The report and the page of an experiment on code: completing functions, closing brackets."""
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -11,6 +12,16 @@ from posenc_jax.lab.report import Picture, Section, drawing, summaries
 from posenc_jax.lab.report.statistics import mean_cell, share_interval
 from posenc_jax.lab.report.summaries import share
 from posenc_jax.lab.runs import StoredRun
+
+ASKED = {
+    "complete": "Functions of held-out files are completed; the first bytes of each body count.",
+    "brackets": (
+        "Closing brackets of held-out files are hidden, and the model says of each whether it is "
+        "round, square or curly. Its opening bracket in the window determines that: the kind of a "
+        "pair is drawn for each example. To compare are the best guess from nothing and from the "
+        "byte before, and the kind of the bracket that was opened last."
+    ),
+}
 
 
 def sections(run: StoredRun) -> tuple[str, list[Section]]:
@@ -22,24 +33,44 @@ def sections(run: StoredRun) -> tuple[str, list[Section]]:
 
 
 def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
-    """The sentences and the sections of the page in docs/. ValueError: more than one run."""
-    run = summaries.only(runs)
-    said, shown = controlled_pages.document(runs)
-    return [*said[:-1], conclusion(run), said[-1]], [*shown, by_place(run)]
+    """The sentences and the sections of the page in docs/, one of each for a question.
+
+    ValueError: two runs of one task.
+    """
+    asked = [run._replace(config=run.config | {"task": _task(run)}) for run in runs]
+    said, shown = controlled_pages.document(asked)
+    shown = [
+        section._replace(parts=[ASKED[_task(run)["question"]], *section.parts, by_place(run)])
+        for section, run in zip(shown, asked, strict=True)
+    ]
+    return [*said[:-1], *map(conclusion, asked), said[-1]], shown
+
+
+def _task(run: StoredRun) -> dict[str, Any]:
+    """The fields of the task with its question, which older runs do not state."""
+    return {"name": run.config["task"]["name"], "question": "complete", **run.config["task"]}
+
+
+def _asks_brackets(run: StoredRun) -> bool:
+    return _task(run)["question"] == "brackets"
 
 
 def by_place(run: StoredRun) -> Section:
-    """The figure of completion by the place of a function in its file."""
+    """The figure of what is right by the place of an example in its file."""
+    counted, where = "the first bytes of a function", "the function"
+    if _asks_brackets(run):
+        counted, where = "the closing brackets of a window", "its last one"
     caption = (
-        "Share of the first bytes of a function that are right, given the bytes before each, by "
-        "the bytes of the file before the function: lines are means over seeds, at the trained "
-        "and at the longest length of the window."
+        f"Share of {counted} that are right, given the bytes before each, by the bytes of the file "
+        f"before {where}: lines are means over seeds, at the trained and at the longest length of "
+        "the window."
     )
-    return Section("By place in the file", [Picture("by_place", partial(_by_place, run), caption)])
+    stem = "brackets_by_place" if _asks_brackets(run) else "by_place"
+    return Section("By place in the file", [Picture(stem, partial(_by_place, run), caption)])
 
 
 def conclusion(run: StoredRun) -> str:
-    """A sentence on functions at the beginning of files and far from it, at the trained length."""
+    """A sentence on the beginning of files and places far from it, at the trained length."""
     trained = run.summary["train_length"]
     cells = {
         offset: {name: mean_cell(list(seeds.values()), share_interval)
@@ -47,15 +78,18 @@ def conclusion(run: StoredRun) -> str:
                  for at, seeds in curve.items() if at == offset}
         for offset in _offsets(run, trained)
     }  # fmt: skip
-    first, *_, last = cells
+    first, last = min(cells), max(cells)
     where = {first: "anywhere in a file"}
     if last > first:
-        where = {first: f"in the first {[*cells][1]} bytes of a file", last: f"from byte {last} on"}
+        second = sorted(cells)[1]
+        near = f"from byte {first} to {second}" if first else f"in the first {second} bytes"
+        where = {first: f"{near} of a file", last: f"from byte {last} on"}
     parts = []
     for offset, said in where.items():
         best = max(cells[offset], key=lambda name: cells[offset][name]["mean"])
         parts.append(f"{said} {best} has the best, {share(cells[offset][best])}")
-    return f"Share of a function's first bytes that are right: {'; '.join(parts)}."
+    counted = "closing brackets" if _asks_brackets(run) else "a function's first bytes"
+    return f"Share of {counted} that are right: {'; '.join(parts)}."
 
 
 def _curves(run: StoredRun, length: int) -> dict[str, dict[int, dict[int, float]]]:
@@ -91,9 +125,12 @@ def _by_place(run: StoredRun) -> Figure:
             means[name] = float(np.mean([np.mean(own) for own in seeds]))
         axes.set_xticks(range(len(places)), [f"{offset}" for offset in places])
         axes.set_title(f"window of {length} bytes")
-    row[0].set_ylabel(summaries.axis_label("completed"))
-    figure.supxlabel("place in the file (bytes before the function, at least)", fontsize="medium")
+    label, ends = summaries.axis_label("completed"), "function"
+    if _asks_brackets(run):
+        label, ends = "share of closing brackets", "last bracket"
+    row[0].set_ylabel(label)
+    figure.supxlabel(f"place in the file (bytes before the {ends}, at least)", fontsize="medium")
     best = max(means, key=lambda name: means[name])
-    title = f"Completion by place in the file: most in windows of {longest} bytes with {best}"
+    title = f"Right by place in the file: most in windows of {longest} bytes with {best}"
     drawing.title_with_legend(figure, title, columns=5)
     return figure

@@ -1,4 +1,4 @@
-"""Trains decoders on code, and completes functions of held-out files."""
+"""Trains decoders on code, and asks them about held-out files."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -18,8 +18,8 @@ from posenc_jax.lab.training.evaluation import Scores
 
 __all__ = ["measure", "sections"]
 
-EDGES = (0, 1024, 4096, 16384, 65536)  # bytes before a function
-LEAST = 8  # functions of a range that is reported
+EDGES = (0, 1024, 4096, 16384, 65536)  # bytes before an example
+LEAST = 8  # examples of a range that is reported
 
 
 def measure(config: Config, run: runs.Run) -> dict:
@@ -36,7 +36,7 @@ def measure(config: Config, run: runs.Run) -> dict:
 def by_offset(
     config: Config, offset_E: np.ndarray, params: Any, one: Evaluation, scores: Scores
 ) -> Iterator[runs.Record]:
-    """The share of bytes completed right in each range of places in the file."""
+    """The share of targets that are right in each range of places in the file."""
     bin_E = np.searchsorted(EDGES, offset_E, side="right") - 1
     for n, edge in enumerate(EDGES):
         here_E = bin_E == n

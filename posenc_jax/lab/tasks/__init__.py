@@ -7,7 +7,7 @@ function are the options of the task. A task whose data takes long to read retur
 In tasks of images, which are in `IMAGES`, in TFDS and in `images:PATH`, the model reads patches
 instead of tokens. `canvas` and `canvas:PATH` are pictures on a larger canvas, see `canvas.py`;
 `clips` and `clips:PATH` are questions about clips, see `clips.py`;
-`functions` and `functions:PATH` are Python functions to complete, see `functions.py`.
+`functions` and `functions:PATH` are questions about Python code, see `functions.py`.
 In tasks for encoders, which are in `WHOLE`, it reads a sequence without the answer: a label or
 hidden tokens. `labels:PATH` and `labels:tfds:NAME` are texts with labels, see `labelled_text.py`.
 `floors.floor` is the best score of a task that needs no positions.
@@ -130,7 +130,7 @@ _IS = {
     "whole": "a task for encoders alone",
     "clips": "a task of clips",
     "canvas": "a task of pictures on a canvas",
-    "code": "a task of functions to complete",
+    "code": "a task of Python code",
 }
 
 
@@ -175,7 +175,7 @@ def check(
 
 def input_of(name: str) -> Reads:
     """What the model reads: tokens before the one to predict, patches of an image, a canvas with
-    pictures, a clip, code before a function to complete, or a whole sequence whose label or hidden
+    pictures, a clip, Python code before a question, or a whole sequence whose label or hidden
     tokens it predicts. FieldError: no such task.
     """
     build, _ = _builder(name)

@@ -1,51 +1,51 @@
-"""Completion of Python functions in held-out files, after as much of the file as a window holds.
+"""Functions to complete and closing brackets to tell apart, in Python files held out.
 
     task            files                                           split
     functions       the standard library of this machine            by file: 90, 5 and 5 of 100
     functions:PATH  the .py files in a folder                       by file: 90, 5 and 5 of 100
 
-A size is the number of bytes of a window. Training windows are cut anywhere, and all of their bytes
-count, as in `stdlib`. A test example ends in a function: the first bytes of its body after the
+    question        a test example ends in                          the model answers
+    complete        a function                                      each byte from those before it
+    brackets        a closing bracket around another pair           its kind, see `brackets.py`
+
+A size is the number of bytes of a window. In `complete` training windows are cut anywhere, and all
+of their bytes count, as in `stdlib`. At test the first bytes of the function's body after the
 docstring, ANSWER of them at most, count, and the bytes of its file before them fill the window.
 """
 
 import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.lab.tasks import corpus
 from posenc_jax.lab.tasks.baselines import SMOOTHING, bigram, pair_counts, unigram
+from posenc_jax.lab.tasks.brackets import NEAR, hidden_brackets
+from posenc_jax.lab.tasks.spans import Spans, check_any, spans, spread
 from posenc_jax.lab.tasks.task import SPLITS, Plan, Task, check_least, next_token
 from posenc_jax.lab.tasks.text_windows import SEPARATOR, largest_window, windowed
 from posenc_jax.options import FieldError
 
+Question = Literal["complete", "brackets"]
 ANSWER = 32
 MOST = 2**16
 
 
-class Functions(NamedTuple):
-    """Places in the bytes of a split: where a function's file begins, and the bytes that count."""
+def functions(question: Question = "complete", tested: int = 256) -> Plan:
+    """A question about the standard library.
 
-    file_N: np.ndarray
-    start_N: np.ndarray
-    stop_N: np.ndarray
-
-
-def functions(tested: int = 256) -> Plan:
-    """Complete functions of the standard library.
-
-    tested: how many functions of the test split, and of the validation split, at most; spread
+    question: see above.
+    tested: how many examples of the test split, and of the validation split, at most; spread
       evenly.
     """
-    return _plan(corpus.standard_library(), tested)
+    return _plan(corpus.standard_library(), question, tested)
 
 
-def functions_file(path: str, tested: int = 256) -> Plan:
-    """Complete functions of a folder's .py files; tested: as of `functions`.
+def functions_file(path: str, question: Question = "complete", tested: int = 256) -> Plan:
+    """A question about a folder's .py files; options as of `functions`.
 
     FieldError: there is no such folder, or it holds too little Python.
     """
@@ -54,70 +54,60 @@ def functions_file(path: str, tested: int = 256) -> Plan:
         raise FieldError("task.name", f"{name}: no such folder; give a folder of .py files")
     found = corpus.files_at(path)
     python = lambda pieces: [piece for piece in pieces if piece[0].suffix == ".py"]
-    return _plan(
-        found._replace(source=name, pieces={s: python(found.pieces[s]) for s in SPLITS}), tested
-    )
+    pieces = {split: python(found.pieces[split]) for split in SPLITS}
+    return _plan(found._replace(source=name, pieces=pieces), question, tested)
 
 
-def _plan(found: corpus.Corpus, tested: int) -> Plan:
+def _plan(found: corpus.Corpus, question: Question, tested: int) -> Plan:
     check_least("tested", tested, 1)
     most = largest_window(found.source, found.sizes, MOST)
+    known = {"complete": (ANSWER, _completion), "brackets": (NEAR, hidden_brackets)}
+    least, asked = known[question]
 
     def read() -> Task:
         files = corpus.texts(found)
-        held = {split: _held_out([text for _, text in files[split]]) for split in SPLITS[1:]}
-        for split, known in held.items():
-            if not len(known.file_N):
-                reason = f"{found.source} has no function with a body of code for {split}"
-                raise FieldError("task.name", reason)
-        chosen = {split: _spread(known, tested) for split, known in held.items()}
-        text = {s: SEPARATOR.join(text for _, text in files[s]) for s in SPLITS}
-        facts = {
-            "files": {split: len(files[split]) for split in SPLITS},
-            "functions": {split: len(known.file_N) for split, known in held.items()},
-        }
-        arrays = {split: np.frombuffer(text[split], np.uint8) for split in SPLITS}
-        return _completion(windowed(found.source, arrays, most, 0.0, facts=facts), arrays, chosen)
+        texts = {split: [text for _, text in files[split]] for split in SPLITS}
+        text = {split: np.frombuffer(SEPARATOR.join(texts[split]), np.uint8) for split in SPLITS}
+        facts = {"files": {split: len(texts[split]) for split in SPLITS}}
+        return asked(windowed(found.source, text, most, 0.0, facts=facts), texts, tested)
 
-    return Plan(ANSWER, most, read)
+    return Plan(least, most, read)
 
 
-def _completion(task: Task, text: Mapping[str, np.ndarray], chosen: Mapping[str, Functions]):
+def _completion(windows: Task, texts: Mapping[str, list[bytes]], tested: int) -> Task:
     """The task of windows with functions as its test and validation examples."""
+    known = {split: spans(texts[split], bodies) for split in SPLITS[1:]}
+    check_any(windows.name, known, "function with a body of code")
+    chosen = {split: spread(found, tested) for split, found in known.items()}
 
     def numbered(data, index_B, size_B, width, split):
         exists_B = index_B < len(chosen[split].file_N)
         index_B = jnp.minimum(index_B, len(chosen[split].file_N) - 1)
-        file_B, start_B, stop_B = (places_N[index_B] for places_N in data[f"{split} functions"])
+        file_B, start_B, stop_B = (places_N[index_B] for places_N in data[f"{split} ends"])
         begin_B = jnp.maximum(file_B, stop_B - 1 - size_B)
         at_BL = begin_B[:, None] + jnp.arange(width + 1, dtype=jnp.int32)[None]
         byte_BL = data[split][jnp.minimum(at_BL, len(data[split]) - 1)].astype(jnp.int32)
         answer_BL = (at_BL >= start_B[:, None]) & exists_B[:, None]
         return next_token(byte_BL, answer_BL, stop_B - 1 - begin_B)
 
-    places = {f"{s} functions": tuple(map(jnp.asarray, known)) for s, known in chosen.items()}
-    return task._replace(
+    places = {f"{split} ends": tuple(map(jnp.asarray, held)) for split, held in chosen.items()}
+    counts = {split: len(found.file_N) for split, found in known.items()}
+    return windows._replace(
         least=ANSWER,
-        data={**task.data, **places},
+        data={**windows.data, **places},
         numbered=numbered,
         examples=lambda size: len(chosen["test"].file_N),
-        baselines=lambda: {"bigram": _bigram_bits(text, chosen)},
+        baselines=lambda: {"bigram": _bigram_bits(windows.data, chosen)},
+        facts={**windows.facts, "functions": counts},
     )
 
 
 def offsets(task: Task) -> np.ndarray:
-    """The place in its file of each test function, in bytes before the first that counts."""
-    file_N, start_N, _ = task.data["test functions"]
+    """The place in its file of each test function, in bytes before the first that counts; of
+    `brackets` that of the last bracket.
+    """
+    file_N, start_N, _ = task.data["test ends"]
     return np.asarray(start_N - file_N)
-
-
-def _held_out(texts: Iterable[bytes]) -> Functions:
-    """The functions of files that are joined with one byte between them."""
-    rows, begin = [], 0
-    for text in texts:
-        rows += [(begin, begin + start, begin + stop) for start, stop in bodies(text)]
-        begin += len(text) + len(SEPARATOR)
-    return Functions(*np.array(rows, np.int32).reshape(-1, 3).T)
 
 
 def bodies(text: bytes) -> list[tuple[int, int]]:
@@ -144,15 +134,9 @@ def bodies(text: bytes) -> list[tuple[int, int]]:
     return sorted(found)
 
 
-def _spread(known: Functions, most: int) -> Functions:
-    """At most so many functions, evenly spread."""
-    count = len(known.file_N)
-    kept = np.unique(np.linspace(0, count - 1, min(most, count)).round().astype(int))
-    return Functions(*(places_N[kept] for places_N in known))
-
-
-def _bigram_bits(text: Mapping[str, np.ndarray], chosen: Mapping[str, Functions]) -> float:
+def _bigram_bits(data: Mapping[str, Any], chosen: Mapping[str, Spans]) -> float:
     """Bits per byte that counts, of byte frequencies after the byte before."""
+    text = {split: np.asarray(data[split]) for split in SPLITS}
     counts_VV = pair_counts(text["train"])
 
     def bits(k: float, split: str) -> float:
