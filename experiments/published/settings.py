@@ -100,6 +100,7 @@ SETTINGS: dict[str, Setting] = {
     "coupled": addition("significance", 10, 6000, learned=None, layers=1, reach=128,
                         rates=(8e-3, 4e-3)),
     "abacus": addition("place", 6, 4000, learned=LEARNED, reach=64),
+    "abacus_longer": addition("place", 6, 6000, learned=LEARNED, reach=64),
     "digits": Setting(
         "digits", {"order": "grid"}, (4, 4),
         {"trained": HeldOut((4, 4)), "larger": HeldOut((7, 7)),
