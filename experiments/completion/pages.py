@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -13,15 +13,30 @@ from posenc_jax.lab.report.statistics import mean_cell, share_interval
 from posenc_jax.lab.report.summaries import share
 from posenc_jax.lab.runs import StoredRun
 
-ASKED = {
-    "complete": "Functions of held-out files are completed; the first bytes of each body count.",
-    "brackets": (
+
+class Words(NamedTuple):
+    """What a question asks, what counts, where that stands, and a figure's name and axis."""
+
+    asked: str
+    counted: str
+    ends: str
+    stem: str
+    label: str
+
+
+WORDS = {
+    "complete": Words(
+        "Functions of held-out files are completed; the first bytes of each body count.",
+        "a function's first bytes", "the function", "by_place", summaries.axis_label("completed"),
+    ),
+    "brackets": Words(
         "Closing brackets of held-out files are hidden, and the model says of each whether it is "
         "round, square or curly. Its opening bracket in the window determines that: the kind of a "
         "pair is drawn for each example. To compare are the best guess from nothing and from the "
-        "byte before, and the kind of the bracket that was opened last."
+        "byte before, and the kind of the bracket that was opened last.",
+        "closing brackets", "the last bracket", "brackets_by_place", "share of closing brackets",
     ),
-}
+}  # fmt: skip
 
 
 def sections(run: StoredRun) -> tuple[str, list[Section]]:
@@ -40,7 +55,7 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
     asked = [run._replace(config=run.config | {"task": _task(run)}) for run in runs]
     said, shown = controlled_pages.document(asked)
     shown = [
-        section._replace(parts=[ASKED[_task(run)["question"]], *section.parts, by_place(run)])
+        section._replace(parts=[_words(run).asked, *section.parts, by_place(run)])
         for section, run in zip(shown, asked, strict=True)
     ]
     return [*said[:-1], *map(conclusion, asked), said[-1]], shown
@@ -51,22 +66,19 @@ def _task(run: StoredRun) -> dict[str, Any]:
     return {"name": run.config["task"]["name"], "question": "complete", **run.config["task"]}
 
 
-def _asks_brackets(run: StoredRun) -> bool:
-    return _task(run)["question"] == "brackets"
+def _words(run: StoredRun) -> Words:
+    return WORDS[_task(run)["question"]]
 
 
 def by_place(run: StoredRun) -> Section:
     """The figure of what is right by the place of an example in its file."""
-    counted, where = "the first bytes of a function", "the function"
-    if _asks_brackets(run):
-        counted, where = "the closing brackets of a window", "its last one"
+    words = _words(run)
     caption = (
-        f"Share of {counted} that are right, given the bytes before each, by the bytes of the file "
-        f"before {where}: lines are means over seeds, at the trained and at the longest length of "
-        "the window."
+        f"Share of {words.counted} that are right, given the bytes before each, by the bytes of "
+        f"the file before {words.ends}: lines are means over seeds, at the trained and at the "
+        "longest length of the window."
     )
-    stem = "brackets_by_place" if _asks_brackets(run) else "by_place"
-    return Section("By place in the file", [Picture(stem, partial(_by_place, run), caption)])
+    return Section("By place in the file", [Picture(words.stem, partial(_by_place, run), caption)])
 
 
 def conclusion(run: StoredRun) -> str:
@@ -88,8 +100,7 @@ def conclusion(run: StoredRun) -> str:
     for offset, said in where.items():
         best = max(cells[offset], key=lambda name: cells[offset][name]["mean"])
         parts.append(f"{said} {best} has the best, {share(cells[offset][best])}")
-    counted = "closing brackets" if _asks_brackets(run) else "a function's first bytes"
-    return f"Share of {counted} that are right: {'; '.join(parts)}."
+    return f"Share of {_words(run).counted} that are right: {'; '.join(parts)}."
 
 
 def _curves(run: StoredRun, length: int) -> dict[str, dict[int, dict[int, float]]]:
@@ -125,11 +136,9 @@ def _by_place(run: StoredRun) -> Figure:
             means[name] = float(np.mean([np.mean(own) for own in seeds]))
         axes.set_xticks(range(len(places)), [f"{offset}" for offset in places])
         axes.set_title(f"window of {length} bytes")
-    label, ends = summaries.axis_label("completed"), "function"
-    if _asks_brackets(run):
-        label, ends = "share of closing brackets", "last bracket"
-    row[0].set_ylabel(label)
-    figure.supxlabel(f"place in the file (bytes before the {ends}, at least)", fontsize="medium")
+    row[0].set_ylabel(_words(run).label)
+    place = f"place in the file (bytes before {_words(run).ends}, at least)"
+    figure.supxlabel(place, fontsize="medium")
     best = max(means, key=lambda name: means[name])
     title = f"Right by place in the file: most in windows of {longest} bytes with {best}"
     drawing.title_with_legend(figure, title, columns=5)

@@ -93,12 +93,13 @@ def _all_reduce(found: Mapping[str, Any]) -> float:
     return found["collectives"].get("all-reduce", (0, 0, 0))[2]
 
 
-RELATIVE = ("t5", "alibi", "kerple_log")
+RELATIVE = tuple("t5 alibi kerple_log kerple_power bam clipped sandwich mlp window".split())
+TRACED = "fire", "swin_2d", "swin_v2"  # of which no row of offsets is made
 LIMITS = [
     Limit("T x T arrays, blockwise and kernel", 0, _squares),
     *[
         Limit(f"bundles, kernel {way}, {bias} bias{mask}", most, _kernel(names, way, *which, mask))
-        for bias, names, forward in (("relative", RELATIVE, 1780), ("traced", ("fire",), 2400))
+        for bias, names, forward in (("relative", RELATIVE, 1780), ("traced", TRACED, 2400))
         for way, most, which in (("forward", forward, (0, 1)), ("backward", 3550, (1, 3)))
         for mask in ("", ", a block with a mask")
     ],
