@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from experiments.leaderboard import document, pages
-from experiments.leaderboard.confirming import ends, unfinished
+from experiments.leaderboard.confirming import by_setting, ends, unfinished
 from experiments.leaderboard.measuring import SHUFFLED
 from experiments.leaderboard.standings import compared, ranks, read
 from posenc_jax.lab import runs
@@ -126,8 +126,8 @@ def test_ranks_are_means_over_tasks_and_not_learned_is_last():
 
 def stored(path, values, task="copy", **changes):
     config = {"experiment": "leaderboard", "task": {"name": task}, "reference": "rope",
-              "window": 32, "multiples": [1, 2, 4], "examples": 8, "model": {}, "train": {},
-              **changes}  # fmt: skip
+              "encoding": {"name": "known"}, "window": 32, "multiples": [1, 2, 4], "examples": 8,
+              "model": {}, "train": {}, **changes}  # fmt: skip
     summary = {"not_measured": {}, "left_out": {"axial": "since it has axes"}}
     return StoredRun(Path(path), config, {}, list(records(values)), summary)
 
@@ -200,6 +200,12 @@ def test_a_longer_training_is_asked_for_where_a_seed_did_not_learn():
     rows = read(records({"rope": (0.99, 0.3), "alibi": (0.99, 0.6)}))
     rows = {**rows, "alibi": rows["alibi"]._replace(steps=dict.fromkeys(SEEDS, 500.0))}
     assert unfinished(rows, ["rope", "alibi"]) == ["rope"]
+
+
+@pytest.mark.parametrize(("cap", "groups"), [(None, 1), (5.0, 2)])
+def test_a_field_that_is_newer_than_a_run_has_its_default_there(cap, groups):
+    older, newer = stored("a", VALUES), stored("b", VALUES, "reverse", model={"cap": cap})
+    assert len(by_setting([older, newer])) == groups
 
 
 def test_twice_the_steps_name_the_stars_that_change():

@@ -1,11 +1,13 @@
 """Whether the board holds: with twice the steps, and in a second setting."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from scipy.stats import spearmanr
 
+from experiments.leaderboard.config import Config
 from experiments.leaderboard.measuring import SHUFFLED
 from experiments.leaderboard.standings import Row, compared, ranks
 from posenc_jax.lab.config.sweeps import dotted
@@ -27,8 +29,13 @@ def by_setting(runs: Sequence[StoredRun]) -> list[list[StoredRun]]:
 
 
 def setting(run: StoredRun) -> dict[str, Any]:
-    """The fields that runs of one board share: dotted name -> value."""
-    found = dotted({field: run.config[field] for field in SETTING})
+    """The fields that runs of one board share: dotted name -> value.
+
+    A field that is newer than the run has its default.
+    """
+    found = dotted(
+        Config.model_validate_json(json.dumps(run.config)).model_dump(include=set(SETTING))
+    )
     return {field: value for field, value in found.items() if field not in FREE}
 
 
