@@ -68,6 +68,11 @@ def kernels_fit() -> bool:
     return tuned_for("tpu") and (alone or len(target().devices) == 1)
 
 
+def interpreted() -> bool:
+    """Whether a GPU's kernels are interpreted, since the devices of the target are not GPUs."""
+    return target().devices[0].platform == "cpu"
+
+
 def most_dense_logits() -> int:
     """Logits of one sequence, all heads, up to which dense attention is the better form."""
     return DENSE_LOGITS.get(target().backend, DENSE_LOGITS_ELSEWHERE)

@@ -17,7 +17,7 @@ from posenc_jax.attention.layers import Kept, Layer, check_side, visible
 from posenc_jax.attention.walks import blockwise_walk, walk_logits
 from posenc_jax.dtypes import vary_alike
 from posenc_jax.encoding import Side
-from posenc_jax.tuning import with_grid
+from posenc_jax.tuning import tuned_for, with_grid
 
 __all__ = ["Frame", "Layer", "attend", "frame", "logits", "weights"]
 
@@ -63,9 +63,11 @@ def attend(
 def _attend(q_BQHC, k_BKGC, v_BKGC, layer: Layer, sink_H, cap) -> jax.Array:
     """Attention to values that are turned already; nothing is checked."""
     q_BQHC, k_BKGC, v_BKGC, layer, sink_H = vary_alike((q_BQHC, k_BKGC, v_BKGC, layer, sink_H))
-    if layer.form == "kernel":
-        from posenc_jax.attention.kernel import kernel  # here, because Pallas takes long to import
-
+    if layer.form == "kernel":  # imported here, because Pallas takes long to import
+        if tuned_for("gpu"):
+            from posenc_jax.attention.triton import kernel
+        else:
+            from posenc_jax.attention.kernel import kernel
         rotated = layer.rotated(q_BQHC, k_BKGC)
         return reverse_mode(lambda: kernel(*rotated, v_BKGC, layer, sink_H, cap))
     q, k, q_side, k_side = _sides(q_BQHC, k_BKGC, layer)

@@ -249,14 +249,17 @@ def _kernel_refuses(layer: Layer) -> str:
         return "sums of content, unless tokens see themselves and what is before them"
     if encoding.bias is None or (encoding.relative and layer.straight is not None):
         return ""
-    from posenc_jax.attention.traced_bias import trace  # here, because Pallas takes long to import
+    from posenc_jax.attention import scalars  # here, because Pallas takes long to import
+    from posenc_jax.attention.traced_bias import trace
 
     given = layer.params, layer.q.placed, layer.k.placed
     layers = (at_layer(encoding, n, *given) for n in range(dims.layers))
     for one, *given in {id(found[0]): found for found in layers}.values():
         if one.bias is not None and not (one.relative and layer.straight is not None):
             try:
-                trace(one.bias, dims, jnp.float32, *given)
+                traced = trace(one.bias, dims, jnp.float32, *given)
+                if tuned_for("gpu"):
+                    scalars.reading(traced)
             except NotImplementedError as missing:
                 return f"the bias of {bias_name(one)}, which uses {missing}"
     return ""

@@ -39,20 +39,15 @@ def kernel(
 ) -> jax.Array:
     """softmax(q k / sqrt(C) + bias) v over visible keys, [B, Q, H, C]; q and k are rotated."""
     plan, of_pair, row, q, k = plan_of(layer, cap), layer.encoding.bias, None, layer.q, layer.k
-    bias, made, fade_BHK = None, None, None
-    if layer.encoding.walk is not None:
-        assert layer.k_kept is not None
-        fade_BKH = sum(jax.tree.leaves(layer.k_kept.feat))
-        fade_BHK = jnp.where(k.segment_BT[..., None] > 0, fade_BKH, 0).transpose(0, 2, 1)
-        pads = (0, 0), (0, 0), (0, -fade_BHK.shape[2] % plan.keys)
-        fade_BHK = jnp.pad(fade_BHK.astype(jnp.float32), pads)
+    bias, made = None, None
+    fade_BHK = None if layer.encoding.walk is None else summed(layer, plan.keys)
     if layer.row_BHN is not None:  # in blocks, the lowest offset first, [1, H|1, I + J, 1, size]
         row = layer.row_BHN[..., ::-1].reshape(*layer.row_BHN.shape[:2], -1, 1, plan.keys)
     elif of_pair is not None:
         placed = jax.tree.map(lambda x: fill(x, plan.keys), (q.placed, k.placed))
         bias = traced_bias.trace(of_pair, plan.dims, q_BQHC.dtype, layer.params, *placed)
         made = traced_bias.make(bias, layer.params, *placed)
-    spans, q_seen, k_seen = _spans(plan, q, k)
+    spans, q_seen, k_seen = spans_of(plan, q, k)
     turned = lambda x: fill(x, plan.queries).transpose(0, 2, 3, 1)
     learned = Learned(row, made, fade_BHK, sink_H)
     qkv = turned(q_BQHC), turned(k_BKHC), turned(v_BKHC)
@@ -60,7 +55,16 @@ def kernel(
     return o_BHCQ.transpose(0, 3, 1, 2)[:, : q_BQHC.shape[1]]
 
 
-def _spans(plan: Plan, q: Tokens, k: Tokens) -> tuple[Spans, jax.Array, jax.Array]:
+def summed(layer: Layer, size: int) -> jax.Array:
+    """Each key's features that `Walk.summed` adds, [B, H, K], K filled up to whole blocks."""
+    assert layer.k_kept is not None
+    fade_BKH = sum(jax.tree.leaves(layer.k_kept.feat))
+    fade_BHK = jnp.where(layer.k.segment_BT[..., None] > 0, fade_BKH, 0).transpose(0, 2, 1)
+    pads = (0, 0), (0, 0), (0, -fade_BHK.shape[2] % size)
+    return jnp.pad(fade_BHK.astype(jnp.float32), pads)
+
+
+def spans_of(plan: Plan, q: Tokens, k: Tokens) -> tuple[Spans, jax.Array, jax.Array]:
     """What steers the kernels, and what masks read of queries and keys: [B, 2, T]."""
     blocks = cut_tokens(plan, q._replace(placed=()), k._replace(placed=()))
     i, j = jnp.arange(len(blocks.q.index_BT))[:, None], jnp.arange(len(blocks.k.index_BT))[None]
@@ -97,7 +101,7 @@ def _attention(plan: Plan, bias, q_BHCQ, k_BHCK, v_BHCK, learned, spans: Spans, 
 
 def _forward(plan: Plan, bias, q_BHCQ, k_BHCK, v_BHCK, learned, spans: Spans, q_seen, k_seen):
     rows = None if learned.row is None else (learned.row, learned.row)
-    sums = None if learned.fade_BHK is None else _sums(learned.fade_BHK, plan.keys)
+    sums = None if learned.fade_BHK is None else sums_of(learned.fade_BHK, plan.keys)
     given = Given(q_BHCQ, k_BHCK, v_BHCK, q_seen, k_seen, rows, sums, learned.made)
     grid = Grid(plan, bias, given, spans, keys_first=False)
     batch, heads, _, queries = q_BHCQ.shape
@@ -144,7 +148,7 @@ def _backward(plan: Plan, bias, kept, g_BHCQ):
     d_learned = Learned(
         None if given.rows is None else sum_to(of_queries[0], given.rows[0]),
         d_made,
-        None if given.sums is None else _fade_gradient(of_queries[-1], of_keys[0]),
+        None if given.sums is None else fade_gradient(of_queries[-1], of_keys[0]),
         sink_gradient(sink_H, log_BH1Q, drop_BH1Q),
     )
     dk_BHCK, dv_BHCK = (
@@ -168,7 +172,7 @@ def _made_gradient(found: list[jax.Array], made: Made | None) -> Made | None:
     return Made(d_whole, d_weights, d_q, [None] * len(made.k))
 
 
-def _sums(fade_BHK: jax.Array, size: int) -> Sums:
+def sums_of(fade_BHK: jax.Array, size: int) -> Sums:
     """Sums in each block, and between blocks. None is a difference of long sums, which is inexact:
     only inside one block, where `between` takes back the block's own total."""
     fade_BHNS = fade_BHK.reshape(*fade_BHK.shape[:2], -1, size)
@@ -183,7 +187,7 @@ def _sums(fade_BHK: jax.Array, size: int) -> Sums:
     )
 
 
-def _fade_gradient(d_until_BH1Q: jax.Array, d_after_BH1K: jax.Array) -> jax.Array:
+def fade_gradient(d_until_BH1Q: jax.Array, d_after_BH1K: jax.Array) -> jax.Array:
     """A token's feature is in the logits of keys before it and of queries from it on: those are the
     pairs of all queries from it on, less the pairs of all keys from it on.
     """

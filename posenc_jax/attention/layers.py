@@ -19,6 +19,8 @@ COUNTED = 64  # queries whose keys are counted at a time
 HELD = 2**23  # logits of all heads that a kernel with a traced bias holds, 32 MB
 LANES = 128  # a TPU's vectors are so wide, and the blocks of a kernel are multiples of it
 
+GPU_BLOCK = 16, 64  # the least and the largest side of a GPU's blocks, powers of 2
+
 
 def to_whole(size: int, block: int) -> int:
     """The least multiple of `block` that is `size` or more."""
@@ -231,6 +233,10 @@ class Layer:
 
     def blocks(self) -> tuple[int, int]:
         """Queries and keys in a block."""
+        if self.form == "kernel" and tuned_for("gpu"):
+            least, most = GPU_BLOCK
+            size = 1 << (min(self.block, max(self.sizes), most) - 1).bit_length()
+            return max(size, least), max(size, least)
         if self.form == "kernel":
             size = to_whole(min(self.block, max(self.sizes)), LANES)
             traced = self.encoding.bias is not None and not self._by_row()

@@ -129,28 +129,30 @@ def _run(eqns, env: dict[Any, Any], apply: Callable) -> None:
         env |= zip(eqn.outvars, apply(eqn, [_value(env, v) for v in eqn.invars]), strict=True)
 
 
-def _bind(eqn, values: Sequence[Any]) -> list[Any]:
+def bind(eqn, values: Sequence[Any]) -> list[Any]:
     found = eqn.primitive.bind(*values, **eqn.primitive.get_bind_params(eqn.params))
     return found if eqn.primitive.multiple_results else [found]
 
 
+def before(bias: TracedBias, params: Params, q: Placed, k: Placed) -> dict[Any, Any]:
+    """The values of variables that are made outside of kernels, for one query's positions."""
+    one = lambda x: jax.tree.map(lambda leaf: leaf[None, None], x)
+    jaxpr, consts = bias.closed.jaxpr, bias.closed.consts
+    given = *consts, *jax.tree.leaves((params, one(q), one(k)))
+    env = dict(zip([*jaxpr.constvars, *jaxpr.invars], given, strict=True))
+    _run(bias.before, env, bind)
+    return env
+
+
 def make(bias: TracedBias, params: Params, q_placed: Placed, k_placed: Placed) -> Made:
     """What kernels read of it. It has gradients by the parameters, none by positions."""
-    one = lambda x: jax.tree.map(lambda leaf: leaf[None, None], x)
     last = lambda x: jnp.swapaxes(x.reshape(*x.shape[:2], -1), 1, 2)
     q_placed, k_placed = jax.lax.stop_gradient((q_placed, k_placed))
     first_q, first_k = jax.tree.map(lambda x: x[0, 0], (q_placed, k_placed))
+    of_query = lambda q: [before(bias, params, q, first_k)[v] for v in bias.read.q]
 
-    jaxpr, consts = bias.closed.jaxpr, bias.closed.consts
-
-    def before(q) -> dict[Any, Any]:
-        given = *consts, *jax.tree.leaves((params, one(q), one(first_k)))
-        env = dict(zip([*jaxpr.constvars, *jaxpr.invars], given, strict=True))
-        _run(bias.before, env, _bind)
-        return env
-
-    env = before(first_q)
-    of_q = jax.vmap(jax.vmap(lambda q: [before(q)[v] for v in bias.read.q]))(q_placed)
+    env = before(bias, params, first_q, first_k)
+    of_q = jax.vmap(jax.vmap(of_query))(q_placed)
     lanes = lambda x: jnp.broadcast_to(x.reshape(-1, 1, 1), (x.size, ROWS, LANES))
     return Made(
         [lanes(env[v]) for v in bias.read.whole],
@@ -264,7 +266,7 @@ def _apply(eqn, blocks: Sequence[jax.Array]) -> list[jax.Array]:
         x = _picked(blocks[0], at.ravel())
         return [OVER[name](x.reshape(-1, eqn.outvars[0].aval.size, *x.shape[1:]), axis=0)]
     shape = jnp.broadcast_shapes(*(jnp.shape(x) for x in blocks))
-    return _bind(eqn, [jnp.broadcast_to(x, shape) for x in blocks])
+    return bind(eqn, [jnp.broadcast_to(x, shape) for x in blocks])
 
 
 def _moved(eqn, blocks: Sequence[jax.Array]) -> jax.Array:
@@ -275,7 +277,7 @@ def _moved(eqn, blocks: Sequence[jax.Array]) -> jax.Array:
         for end, v in zip(ends, eqn.invars, strict=True)
     ]
     with jax.ensure_compile_time_eval():
-        at = np.asarray(_bind(eqn, numbers)[0]).ravel()
+        at = np.asarray(bind(eqn, numbers)[0]).ravel()
     return _picked(jnp.concatenate(blocks) if len(blocks) > 1 else blocks[0], at)
 
 
