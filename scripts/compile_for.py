@@ -65,6 +65,7 @@ def made(chip: str) -> dict[str, str]:
 def chosen(chip: str, only: str) -> list[str]:
     """Returns the names of the programs that match a pattern, in the order of the patterns."""
     os.environ.update(chips.environment(chip, ""))
+    from posenc_jax.tuning import compile_for
     from scripts.accelerators.programs import programs, taken
 
     names, found = list(programs()), {}
@@ -72,13 +73,13 @@ def chosen(chip: str, only: str) -> list[str]:
         if not (matching := fnmatch.filter(names, pattern)):
             raise SystemExit(f"--only: {pattern!r} matches none of {', '.join(names[:3])}, ...")
         found |= dict.fromkeys(matching)
-    tpu = CHIPS[chip].backend == "tpu"  # the fused kernel is one for TPUs
 
     def can_be(name: str) -> bool:
         kind, method, form, *_ = name.split("/")
         if kind != "attention" or form == "dense":
             return True
-        return (tpu or form != "kernel") and taken(method, form)
+        with compile_for(CHIPS[chip].backend):
+            return taken(method, form)
 
     return [name for name in found if can_be(name)]
 
