@@ -257,19 +257,28 @@ def _floats(tree: Any) -> list[Any]:
 def _along_diagonals(x_QK: jax.Array) -> jax.Array:
     """[Q, K] to [Q + K]: entry n is the sum where Q - 1 - row + column is n.
 
-    Registers cannot be moved by a number of places, so products with ones and zeros do: first all
-    rows by Q - 1 to the right, then each row back, by one bit of its number after another.
+    First all rows move by Q - 1 to the right, then each back, one bit of its number after another.
     """
-    rows, columns = x_QK.shape
+    (rows, columns), line = x_QK.shape, jax.lax.broadcasted_iota
     wide = rows + columns
-    line = lambda shape, axis: jax.lax.broadcasted_iota(jnp.int32, shape, axis)
-    moved = lambda x, by: jax.lax.dot(
-        x,
-        (line((x.shape[1], wide), 1) - line((x.shape[1], wide), 0) == by).astype(x.dtype),
-        precision="highest",
-    )
-    x_QN, row_QN, bit = moved(x_QK, rows - 1), line((rows, wide), 0), 1
+    x_QN, row_QN, bit = _moved(x_QK, wide, rows - 1), line(jnp.int32, (rows, wide), 0), 1
     while bit < rows:
-        x_QN = jnp.where((row_QN & bit) > 0, moved(x_QN, -bit), x_QN)
+        x_QN = jnp.where((row_QN & bit) > 0, _moved(x_QN, wide, -bit), x_QN)
         bit *= 2
     return x_QN.sum(axis=0)
+
+
+def _moved(x_QK: jax.Array, wide: int, by: int) -> jax.Array:
+    """x moved by so many columns, [Q, wide]: registers are not addressed, so a product does it.
+
+    Three numbers of bfloat16 add up to one of float32; each is exact in a product with ones.
+    """
+    line, shape = jax.lax.broadcasted_iota, (x_QK.shape[1], wide)
+    one_KN = line(jnp.int32, shape, 1) - line(jnp.int32, shape, 0) == by
+    one_KN, moved_QN = one_KN.astype(jnp.bfloat16), 0.0
+    for _ in range(3):
+        upper = jax.lax.bitcast_convert_type(x_QK, jnp.int32) & ~0xFFFF
+        part_QK = jax.lax.bitcast_convert_type(upper, jnp.float32)
+        moved_QN += product(part_QK.astype(jnp.bfloat16), one_KN, 1, 0)
+        x_QK -= part_QK
+    return moved_QN
