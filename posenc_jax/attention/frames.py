@@ -30,13 +30,14 @@ class Frame:
       dense      The logits of all pairs at once. All derivatives; it alone gives positions a
                  gradient through a bias, and takes scores that read other keys (`dape_v2`).
       blockwise  Nothing of size Q x K outlives a block. Reverse-mode derivatives.
-      kernel     The same in one fused kernel for a TPU; elsewhere it is interpreted, slowly. First
-                 derivatives. It takes bfloat16 and float32, and any bias. One that depends on i - j
-                 is a row of offsets where positions count up along storage; others are traced, and
-                 made for a block of all heads at once. Of methods that read content it takes those
-                 that sum it (`fox`), in causal self-attention.
+      kernel     The same in fused kernels for a TPU or a GPU; on a CPU they are interpreted.
+                 First derivatives. It takes bfloat16 and float32, and any bias; on a GPU one of
+                 which a head reads up to 256 numbers. A bias that depends on i - j is a row of
+                 offsets where positions count up along storage; others are traced. Of methods that
+                 read content it takes those that sum it (`fox`), in causal self-attention.
       auto       Dense for short sequences; for long ones the kernel, if it takes the method and
                  programs are for one TPU, or for each inside of `jax.shard_map`; else blockwise.
+                 On a GPU the kernel is not chosen, since its time was not measured.
 
     Example:
       frame = posenc_jax.frame(encoding, params, layout, dims)

@@ -1,0 +1,85 @@
+"""The fused kernels for a GPU, interpreted on the CPU, against dense attention."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from posenc_jax import attend, frame, make
+from posenc_jax.layout import full, layout
+from posenc_jax.tuning import compile_for
+from tests.test_fused_kernel import DIMS, PADDED, TAKEN, TIME, draw, gap, noisy, run
+
+
+def on_gpu(name, **options):
+    with compile_for("gpu"):
+        return run(name, "kernel", **options)
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_it_is_dense_attention(name):
+    """With padding on both sides and packed documents, forward and backward."""
+    found = on_gpu(name)
+    # The gradient of fox's gate is a sum over all pairs, which float32 keeps to 2e-5.
+    assert gap(run(name, "dense"), found) < (3e-5 if "fox" in name else 1e-5)
+    for x in (found[0], *found[1][:3]):
+        assert (np.asarray(x)[PADDED == 0] == 0).all(), "of tokens of padding"
+
+
+@pytest.mark.parametrize("name", ["t5", "fire"])
+def test_other_parameters_are_seen(name):
+    """Control of the tests here: they see parameters that differ by a hundredth."""
+    assert gap(run(name, "dense"), on_gpu(name, share=1.01)) > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("t5", {"queries": (150, 40), "causal": False}),
+        ("fire", {"keys": PADDED[:, 60:], "mask": False}),
+    ],
+)
+def test_queries_and_keys_may_be_others(name, options):
+    assert gap(run(name, "dense", **options), on_gpu(name, **options)) < 1e-5
+
+
+def test_bfloat16_loses_no_more_than_dense():
+    exact = run("t5", "dense")
+    dense, kernel = (
+        gap(exact, x) for x in (run("t5", "dense", "bfloat16"), on_gpu("t5", dtype="bfloat16"))
+    )
+    assert 1e-4 < kernel < 1.5 * dense
+
+
+@pytest.mark.parametrize("name", ["clipped", "window", "fire+fox"])
+def test_a_bias_of_any_positions_is_made_for_one_head(name):
+    """Positions that do not count up, keys of one head, a sink and a cap; every gradient."""
+    encoding = make(name, **({"distance": 8} if "fire" not in name else {"hidden": 4}))
+    params = noisy(encoding.init(jax.random.key(1), DIMS))
+    q, k, v, g = draw()
+    at = layout(jnp.asarray(PADDED), jax.random.randint(jax.random.key(3), (2, TIME), 0, 40))
+
+    def both(form, cap):
+        def out(q, k, v, params, sink_H):
+            view = frame(encoding, params, at, DIMS, form=form)
+            layer = view.layer(1, g.reshape(2, TIME, -1))
+            return attend(q, k, v, layer, sink_H=sink_H, cap=cap)
+
+        o, pull = jax.vjp(out, q, k[:, :, :1], v[:, :, :1], params, jnp.array([0.5, -1.0]))
+        return o, pull(g)
+
+    found = jax.jit(both, static_argnums=(0, 1))
+    dense = found("dense", 1.0)
+    with compile_for("gpu"):
+        assert gap(dense, found("kernel", 1.0)) < 5e-5
+    assert gap(dense, found("dense", 2.0)) > 1e-3, "control: another cap"
+
+
+def test_a_bias_that_reads_too_much_is_refused_in_one_line():
+    encoding = make("swin_v2")
+    params = encoding.init(jax.random.key(0), DIMS)
+    at = full(1, 8).replace(pos_BT=jnp.zeros((1, 8, 2), jnp.int32))
+    with compile_for("gpu"), pytest.raises(ValueError, match="numbers for a head, more") as refusal:
+        frame(encoding, params, at, DIMS, form="kernel")
+    assert "\n" not in str(refusal.value)
+    assert frame(encoding, params, at, DIMS, form="kernel").alike.form == "kernel", "control"
