@@ -1,5 +1,6 @@
 """What one program of a kernel of `triton` does: a block of queries or of keys, and all others."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -143,13 +144,17 @@ def gradient_of_numbers(of: Program, i, *d_numbers) -> None:
 
     d_numbers: of `Numbers.whole`, [B, H, I, N], and of `Numbers.q`, [B, H, N, Q]; floats alone.
     """
-    whole, q = _numbers(of, i)
-    start = [jnp.zeros((of.plan.queries, 1), x.dtype) for x in _floats((whole, q))]
+    leaves, tree = jax.tree.flatten(_numbers(of, i))
+    start = [jnp.zeros((of.plan.queries, 1), x.dtype) for x in leaves if _is_float(x)]
+
+    def bias(j, floats):
+        rest = iter(floats)
+        return _traced(of, tree.unflatten(next(rest) if _is_float(x) else x for x in leaves), j)
 
     def visit(j, sums):
-        bias_QK, pull = jax.vjp(lambda *given: _traced(of, given, j), whole, q)
-        _, ds_QK, _ = _gradients(of, i, j, bias_QK)
-        return [total + part for total, part in zip(sums, _floats(pull(ds_QK)), strict=True)]
+        bias_QK, pull = jax.vjp(partial(bias, j), [x for x in leaves if _is_float(x)])
+        (parts,) = pull(_gradients(of, i, j, bias_QK)[1])
+        return [total + part for total, part in zip(sums, parts, strict=True)]
 
     sums = jax.lax.fori_loop(*_keys(of, i), visit, start)
     rest, float_whole = iter(sums), sum(_is_float(x) for x in of.given.made.whole)
@@ -248,10 +253,6 @@ def _traced(of: Program, numbers: tuple[Any, Any], j) -> jax.Array:
 
 def _is_float(x) -> bool:
     return jnp.issubdtype(x.dtype, jnp.floating)
-
-
-def _floats(tree: Any) -> list[Any]:
-    return [x for x in jax.tree.leaves(tree) if _is_float(x)]
 
 
 def _along_diagonals(x_QK: jax.Array) -> jax.Array:
