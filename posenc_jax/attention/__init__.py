@@ -65,7 +65,7 @@ def _attend(q_BQHC, k_BKGC, v_BKGC, layer: Layer, sink_H, cap) -> jax.Array:
     q_BQHC, k_BKGC, v_BKGC, layer, sink_H = vary_alike((q_BQHC, k_BKGC, v_BKGC, layer, sink_H))
     if layer.form == "kernel":  # imported here, because Pallas takes long to import
         if tuned_for("gpu"):
-            from posenc_jax.attention.triton import kernel
+            from posenc_jax.attention.cudnn import kernel
         else:
             from posenc_jax.attention.kernel import kernel
         rotated = layer.rotated(q_BQHC, k_BKGC)

@@ -32,9 +32,10 @@ class Frame:
       blockwise  Nothing of size Q x K outlives a block. Reverse-mode derivatives.
       kernel     The same in fused kernels for a TPU or a GPU; on a CPU they are interpreted.
                  First derivatives. It takes bfloat16 and float32, and any bias; on a GPU one of
-                 which a head reads up to 256 numbers. A bias that depends on i - j is a row of
-                 offsets where positions count up along storage; others are traced. Of methods that
-                 read content it takes those that sum it (`fox`), in causal self-attention.
+                 which a head reads up to 256 numbers, and without a bias cuDNN's kernels where they
+                 fit. A bias that depends on i - j is a row of offsets where positions count up
+                 along storage; others are traced. Of methods that read content it takes those that
+                 sum it (`fox`), in causal self-attention.
       auto       Dense for short sequences; for long ones the kernel, if it takes the method and
                  programs are for one TPU, or for each inside of `jax.shard_map`; else blockwise.
                  On a GPU the kernel is not chosen, since its time was not measured.

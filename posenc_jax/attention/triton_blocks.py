@@ -276,7 +276,7 @@ def _moved(x_QK: jax.Array, wide: int, by: int) -> jax.Array:
     """
     line, shape = jax.lax.broadcasted_iota, (x_QK.shape[1], wide)
     one_KN = line(jnp.int32, shape, 1) - line(jnp.int32, shape, 0) == by
-    one_KN, moved_QN = one_KN.astype(jnp.bfloat16), 0.0
+    one_KN, moved_QN = one_KN.astype(jnp.bfloat16), jnp.zeros((x_QK.shape[0], wide))
     for _ in range(3):
         upper = jax.lax.bitcast_convert_type(x_QK, jnp.int32) & ~0xFFFF
         part_QK = jax.lax.bitcast_convert_type(upper, jnp.float32)

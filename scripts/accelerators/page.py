@@ -64,7 +64,9 @@ The kernel takes every method but those that read content, of which it takes `fo
 scores read other keys is always dense. `form="dense"`, `"blockwise"` or `"kernel"`
 makes `frame` take that form, or refuse it in one line. On a GPU the kernel is
 used where it is asked for, and takes a bias of which a head reads up to 256 numbers; its time was
-not measured. cuDNN's attention is not used.
+not measured. Where nothing is added to bfloat16 logits (`rope`, `nope`), and no row is packed or
+padded on its left, it is cuDNN's own; which of the two runs is decided when the program runs, from
+the rows that it is given. To go back through either, the program keeps the outputs of both.
 """  # noqa: E501
 COLUMNS = ("program", "memory, MB", "bytes", "FLOPs", "bundles", "T x T", "collectives", "CPU s")
 GPU = tuple("kernels" if name == "bundles" else name for name in COLUMNS)

@@ -1,0 +1,71 @@
+"""The kernels of a GPU: cuDNN's for attention without a bias, where it has them, else Triton's.
+
+cuDNN has softmax(q k / sqrt(C)) v for rows of one sequence with padding after it. Which rows are
+such is known when a program runs: it holds both, and takes Triton's where a row is packed, empty or
+padded on the left.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from posenc_jax.attention.layers import Layer, Tokens
+from posenc_jax.attention.triton import kernel as triton_kernel
+from posenc_jax.tuning import interpreted, target
+
+WIDEST, MULTIPLE = 128, 8  # channels of a head: up to, and a multiple of
+OLDEST = 8  # compute capability: of an A100
+
+
+def kernel(
+    q_BQHC, k_BKGC, v_BKGC, layer: Layer, sink_H: jax.Array | None, cap: float | None
+) -> jax.Array:
+    """softmax(q k / sqrt(C) + bias) v over visible keys, [B, Q, H, C]; q and k are rotated."""
+    triton = lambda q, k, v: triton_kernel(q, k, v, layer, sink_H, cap)
+    plain = sink_H is None and cap is None and layer.encoding.walk is None
+    plain &= layer.encoding.bias is None and layer.mask and (layer.own or not layer.causal)
+    if not plain or not _takes(q_BQHC, k_BKGC, v_BKGC, layer):
+        return triton(q_BQHC, k_BKGC, v_BKGC)
+    rows = len(q_BQHC)
+    q_length_B, k_length_B = (jnp.broadcast_to(_lengths(x), rows) for x in (layer.q, layer.k))
+
+    def cudnn(q_BQHC, k_BKGC, v_BKGC):
+        with jax.numpy_dtype_promotion("standard"):
+            o_BQHC = jax.nn.dot_product_attention(
+                q_BQHC, k_BKGC, v_BKGC,
+                scale=layer.dims.head**-0.5,
+                is_causal=layer.causal,
+                query_seq_lengths=q_length_B,
+                key_value_seq_lengths=k_length_B,
+                implementation="xla" if interpreted() else "cudnn",
+            )  # fmt: skip
+        return jnp.where((layer.q.segment_BT > 0)[..., None, None], o_BQHC, 0)
+
+    return jax.lax.cond(_one_sequence(layer), cudnn, triton, q_BQHC, k_BKGC, v_BKGC)
+
+
+def _takes(q_BQHC, k_BKGC, v_BKGC, layer: Layer) -> bool:
+    """Whether cuDNN takes these arrays on the target's GPU."""
+    width = q_BQHC.shape[3]
+    capability = getattr(target().devices[0], "compute_capability", f"{OLDEST}.0")
+    return (
+        q_BQHC.dtype == jnp.bfloat16
+        and k_BKGC.shape == v_BKGC.shape
+        and width <= WIDEST
+        and width % MULTIPLE == 0
+        and int(capability.split(".")[0]) >= OLDEST
+    )
+
+
+def _lengths(side: Tokens) -> jax.Array:
+    """Tokens of each row that are not padding, int32 [B|1]."""
+    return (side.segment_BT > 0).sum(axis=1, dtype=jnp.int32)
+
+
+def _one_sequence(layer: Layer) -> jax.Array:
+    """Whether every row is one sequence, the same for queries and keys, with padding after it."""
+
+    def alone(side: Tokens):
+        here_BT = jnp.arange(side.segment_BT.shape[1])[None] < _lengths(side)[:, None]
+        return (side.segment_BT == jnp.where(here_BT, layer.q.segment_BT[:, :1], 0)).all()
+
+    return alone(layer.q) & alone(layer.k) & (layer.q.segment_BT[:, 0] > 0).all()

@@ -1,0 +1,86 @@
+"""Which attention on a GPU is cuDNN's; JAX's own of the same arguments stands for it on a CPU."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from posenc_jax import attend, frame, make
+from posenc_jax.attention import cudnn
+from posenc_jax.layout import layout
+from posenc_jax.tuning import compile_for
+from tests.test_fused_kernel import DIMS, gap
+
+TIME = 20
+ENDS = np.array([[1] * 20, [1] * 13 + [0] * 7])  # one sequence a row, padding after it
+
+
+@pytest.fixture(autouse=True)
+def triton_gives_nan(monkeypatch):
+    refused = lambda q, k, v, *_: q[..., : v.shape[3]] * jnp.nan
+    monkeypatch.setattr(cudnn, "triton_kernel", refused)
+    with jax.numpy_dtype_promotion("standard"):  # the gradient of what stands for cuDNN needs it
+        yield
+
+
+def run(form, name="rope", segments=ENDS, keys=None, dtype="bfloat16", heads=2, **options):
+    """Output and gradients of one layer; grouped heads of keys if they are fewer than 2."""
+    given = {x: options.pop(x) for x in ("sink_H", "cap") if x in options}
+    encoding = make(name)
+    params = encoding.init(jax.random.key(1), DIMS)
+    q, k, v, g = jax.random.normal(jax.random.key(0), (4, 2, TIME, 2, 8)).astype(dtype)
+    some = {} if keys is None else {"keys": layout(jnp.asarray(keys))}
+    at = layout(jnp.asarray(segments))
+    view = frame(encoding, params, at, DIMS, form=form, **some, **options)
+    out = lambda q, k, v: attend(q, k, v, view.layer(0), **given)
+    o, pull = jax.vjp(out, q, k[:, :, :heads], v[:, :, :heads])
+    return o, pull(g)
+
+
+def on_gpu(**options):
+    with compile_for("gpu"):
+        return run("kernel", **options)
+
+
+CUDNN = {
+    "padding after": {},
+    "no padding": {"segments": np.ones((2, TIME), int)},
+    "another number": {"segments": 3 * ENDS},
+    "one layout of all rows": {"segments": ENDS[1:]},
+    "both sides": {"causal": False},
+    "grouped heads": {"heads": 1},
+    "no positions": {"name": "nope"},
+    "other keys": {"keys": ENDS[::-1]},
+}
+
+
+@pytest.mark.parametrize("options", CUDNN.values(), ids=list(CUDNN))
+def test_it_is_dense_attention(options):
+    options = dict(options)
+    exact = run("dense", **{**options, "dtype": "float32"})
+    dense, found = gap(exact, run("dense", **options)), gap(exact, on_gpu(**options))
+    assert found < 1.5 * dense
+    for x in on_gpu(**options)[1][: 1 if "keys" in options else 3]:
+        padded = np.broadcast_to(options.get("segments", ENDS) == 0, (2, TIME))
+        assert (np.asarray(x, np.float32)[padded] == 0).all(), "of tokens of padding"
+
+
+TRITON = {
+    "packed": {"segments": np.array([[1] * 20, [1] * 13 + [2] * 7])},
+    "padding before": {"segments": ENDS[:, ::-1]},
+    "an empty row": {"segments": ENDS * [[1], [0]]},
+    "other sequences": {"keys": 2 * ENDS},
+    "a bias": {"name": "alibi"},
+    "added channels": {"name": "pope"},
+    "a sink": {"sink_H": jnp.zeros(2)},
+    "a cap": {"cap": 1.0},
+    "padding that is seen": {"mask": False},
+    "some of the queries": {"queries": (0, TIME), "segments": ENDS},
+    "float32": {"dtype": "float32"},
+}
+
+
+@pytest.mark.parametrize("options", TRITON.values(), ids=list(TRITON))
+def test_the_rest_is_tritons(options):
+    assert np.isnan(np.asarray(on_gpu(**options)[0], np.float32)).any()
+    assert np.isfinite(np.asarray(run("dense", **options)[0], np.float32)).all(), "control"
