@@ -32,7 +32,7 @@ HEADS, HEAD = 12, 64
 TOKENS = {"dense": 2048}  # of one sequence in each form
 TOKENS_ELSEWHERE = 8192
 SHORT, MIDDLE, LONG = 256, 16384, 131072
-KERNELS = ("nope", "rope", "t5", "alibi", "kerple_log", "fox")  # compiled for long sequences
+FAR = ("nope", "rope", "t5", "alibi", "kerple_log", "fox")  # compiled in blocks, long sequences
 NARROW = ("liere", "cope", "deberta", "swin_2d", "shaw", "rope")  # compiled for short sequences too
 STEPS = ("rope", "t5", "fox", "transformer_xl")  # methods whose training steps are compiled
 WAYS: dict[str, dict[str, Any]] = {
@@ -80,11 +80,11 @@ def _attention() -> dict[str, Program]:
 
 
 def _other_lengths() -> dict[str, Program]:
-    elsewhere = [form for form in forms() if form != "dense"]
     cases = [
         *itertools.product(NARROW, ["dense"], [SHORT]),
         *itertools.product(("rope", "t5"), ["kernel"], [MIDDLE]),
-        *itertools.product((*KERNELS, "transformer_xl"), elsewhere, [LONG]),
+        *itertools.product((*FAR, "transformer_xl"), ["blockwise"], [LONG]),
+        *itertools.product(("nope", "fox", *_relative()), ["kernel"], [LONG]),
     ]
     return {
         f"attention/{name}/{form}/{way}/{tokens}": Program(
@@ -93,6 +93,12 @@ def _other_lengths() -> dict[str, Program]:
         for name, form, tokens in cases
         for way in ("forward", "backward")
     }
+
+
+def _relative() -> list[str]:
+    """Returns the relative and the rotary methods."""
+    cards = map(encodings.card, sorted(encodings.CATALOG))
+    return [card.name for card in cards if card.kind in ("bias", "rotary")]
 
 
 def attention(name: str, form: str, backward: bool, tokens: int) -> Any:
