@@ -48,7 +48,7 @@ def noisy(params):
     return jax.tree.map(noise, params)
 
 
-def run(name, form, dtype="float32", share=1.0, queries=None, keys=None, **options):
+def run(name, form, dtype="float32", share=1.0, queries=None, keys=None, tokens=PADDED, **options):
     """Output and gradients of one layer; parameters are multiplied by `share`."""
     encoding, params = method(name)
     params = jax.tree.map(lambda leaf: share * leaf, params)
@@ -62,7 +62,7 @@ def run(name, form, dtype="float32", share=1.0, queries=None, keys=None, **optio
     x = draw("float32")[3].reshape(2, TIME, -1)
 
     def out(q, k, v, params):
-        at = layout(jnp.asarray(PADDED))
+        at = layout(jnp.asarray(tokens))
         view = frame(encoding, params, at, DIMS, form=form, block=BLOCK, **some, **options)
         return attend(q, k, v, view.layer(1, x if keys is None else None))
 
@@ -94,6 +94,12 @@ def test_it_is_dense_attention(name, causal):
     o, gradients = kernel
     for x in (o, *gradients[:3]):
         assert (np.asarray(x)[PADDED == 0] == 0).all(), "of tokens of padding"
+
+
+@pytest.mark.parametrize("name", ["rope", "t5", "fire"])
+def test_blocks_of_one_sequence_see_no_key_ahead(name):
+    found = [run(name, form, tokens=np.ones_like(PADDED)) for form in ("dense", "kernel")]
+    assert gap(*found) < 1e-5
 
 
 @pytest.mark.parametrize("name", ["t5", "fire"])

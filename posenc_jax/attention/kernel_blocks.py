@@ -178,10 +178,13 @@ def meet(spans: Spans, i, j):
 
 
 def _visit(plan: Plan, spans: Spans, i, j, visit) -> None:
-    """Calls visit(whole) if the blocks meet; `whole`: every query sees every key."""
+    """Calls visit(whole) if the blocks meet; `whole`: every query sees every key.
+
+    Or all but those ahead, for which a relative bias's row has -inf.
+    """
     used = meet(spans, i, j)
     whole = spans.one_I[i] == spans.one_J[j]
-    if plan.causal:
+    if plan.causal and not plan.row:
         whole &= spans.low_I[i] >= spans.high_J[j]
     pl.when(used & whole)(partial(visit, True))
     pl.when(used & ~whole)(partial(visit, False))
