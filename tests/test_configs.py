@@ -12,7 +12,9 @@ from ml_collections import ConfigDict
 
 import experiments
 from experiments.length_extrapolation import run as length_extrapolation
-from posenc_jax import CATALOG, Encoding, make
+from experiments.length_extrapolation.config import variant
+from posenc_jax import CATALOG, Dims, Encoding, make
+from posenc_jax.encoding import place
 from posenc_jax.encodings.card import bias_method
 from posenc_jax.lab import runs
 from posenc_jax.lab.model import transformer
@@ -108,3 +110,23 @@ def test_weights_are_read_under_an_encoding_that_keeps_them_elsewhere():
     wanted = np.asarray(jax.jit(model.apply)(params, tokens_BT, at))
     np.testing.assert_allclose(read("clamped+t5"), wanted, atol=1e-6)
     assert np.abs(read("alibi") - wanted).max() > 1e-3, "control: another reads other logits"
+
+
+@pytest.mark.parametrize(("data", "trained", "tested"), [("text", 64, 256), ("copy", 34, 130)])
+def test_extensions_are_told_lengths_in_tokens(data, trained, tested):
+    """16 symbols and their copy are 34 tokens: up to them dynamic_ntk is rope, beyond them ntk."""
+    config = importlib.import_module("configs.length_extrapolation").get_config(data)
+    checked, dims = experiments.check(config.to_dict()), Dims(16, 2, 8, 1)
+
+    def angles(name, times, tokens):
+        encoding = variant(checked, "rope", name, times * config.train.length)
+        assert encoding.table is not None
+        placed = place(encoding, None, full(1, tokens))
+        return np.asarray(jax.tree.leaves(encoding.table({}, placed, dims))[0])
+
+    rope, ntk, dynamic = (angles(name, 1, trained) for name in ("rope", "ntk", "dynamic_ntk"))
+    assert (rope == ntk).all()
+    assert (rope == dynamic).all()
+    rope, ntk, dynamic = (angles(name, 4, tested) for name in ("rope", "ntk", "dynamic_ntk"))
+    np.testing.assert_allclose(dynamic, ntk, rtol=1e-5, atol=1e-5)
+    assert np.abs(rope - ntk).max() > 0.1, "control: rope is not extended"

@@ -39,9 +39,11 @@ def variant(config: Config, name: str, label: str, length: int) -> Encoding:
 
 
 def _variant_options(config: Config, name: str, label: str, length: int) -> dict[str, Any]:
-    trained, options = config.train.length, config.encoding.options
+    options = config.encoding.options
     if label != name:
-        options = {"factor": max(1.0, length / trained), "length": trained} | options
+        tokens = tasks.check(config.task.name, **config.task.options).width
+        trained, tested = tokens(config.train.length), tokens(length)
+        options = {"factor": max(1.0, tested / trained), "length": trained} | options
     return encodings.taken_by(label, options)
 
 
