@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
-from experiments.length_extrapolation.config import Config
 from experiments.pretrained.measuring import forward
 from experiments.pretrained.run import spread
 from posenc_jax import Dims, attend, encodings, frame
@@ -26,6 +25,7 @@ from posenc_jax.lab.tasks.task import Task
 from posenc_jax.lab.training import loop, step
 from posenc_jax.lab.training.evaluation import Evaluator
 from posenc_jax.layout import Layout, layout
+from scripts.accelerators import rehearsal
 from scripts.accelerators.released import LLAMA, PYTHIA
 
 HEADS, HEAD = 12, 64
@@ -35,6 +35,11 @@ SHORT, MIDDLE, LONG = 256, 16384, 131072
 FAR = ("nope", "rope", "t5", "alibi", "kerple_log", "fox")  # compiled in blocks, long sequences
 NARROW = ("liere", "cope", "deberta", "swin_2d", "shaw", "rope")  # compiled for short sequences too
 STEPS = ("rope", "t5", "fox", "transformer_xl")  # methods whose training steps are compiled
+EXPERIMENTS = {  # those that train encodings one after another, and the method to compile
+    **dict.fromkeys(("classification", "completion", "dna", "images"), "rope"),
+    **dict.fromkeys(("length_extrapolation", "long_memory", "translation", "vision"), "rope"),
+    "multimodal": "mrope",
+}
 WAYS: dict[str, dict[str, Any]] = {
     "whole": {},
     "fsdp": {"fsdp": True},
@@ -246,22 +251,23 @@ def reading(config: Mapping[str, Any], tokens: int) -> Any:
 
 
 def _experiments() -> dict[str, Program]:
-    """Training and evaluation of length_extrapolation at its default config."""
-    plain = Config(experiment="length_extrapolation")
-    longest = max(plain.eval.lengths)
-    extrapolation = {
-        "experiment/length_extrapolation/train": partial(_extrapolation, plain, None),
-        **{
-            f"experiment/length_extrapolation/evaluate/{n}": partial(_extrapolation, plain, n)
-            for n in plain.eval.lengths
-        },
+    """Training and evaluation of experiments at the default config of `configs/`."""
+    return {
+        f"experiment/{stem}/{part}": Program(partial(experiment, stem, name, part), LENGTH)
+        for stem, name in EXPERIMENTS.items()
+        for part in ("train", "evaluate")
+        if (stem, part) != ("long_memory", "evaluate")  # it reads in a way of its own
     }
-    return {name: Program(lower, longest) for name, lower in extrapolation.items()}
 
 
-def _extrapolation(config: Config, length: int | None) -> Any:
-    task = tasks.make(config.task.name, **config.task.options)
-    model = transformer.build(config.model, encodings.make(config.encoding.name), task.vocab)
-    if length is None:
-        return _chunk(model, task, config.train, config.seeds, config.train.chunk)
-    return _scoring(model, task, config.eval, length, config.train, config.seeds)
+def experiment(stem: str, name: str, part: str) -> Any:
+    """Lowers the training of an experiment, a chunk of steps, or its longest evaluation."""
+    found = rehearsal.asked(stem, name)
+    model, _, config, _ = found.chunk
+    if part == "train":
+        _, data, steps = found.given
+        run, shapes = loop.chunk_runner(*found.chunk), states(model, config, found.seeds)
+        return run.lower(shapes, whole(data), steps)
+    longest = max(found.evaluations)
+    model, task, limits = found.evaluations[longest]
+    return _scoring(model, task, limits, longest, config, found.seeds)
