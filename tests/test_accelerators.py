@@ -1,5 +1,6 @@
 """Programs compiled ahead of time for accelerators: what is read from them, and the page."""
 
+import importlib
 import json
 import subprocess
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scripts import compile_for
-from scripts.accelerators import limits, page
+from scripts.accelerators import limits, page, rehearsal
 from scripts.accelerators.compiled import (
     branches,
     bundles,
@@ -137,6 +138,15 @@ def test_a_limit_is_missed_by_the_worst_program():
     assert state(near | far) == ("1.1 MB (step/t5/12/4/fsdp, the most of 2)", "**missed**")
     failed = {"step/t5/12/4/fsdp": {"failed": "no memory"}}
     assert state(failed) == ("no number", "not known")
+
+
+def test_an_experiment_says_what_it_runs_without_running_it():
+    config = importlib.import_module("configs.dna").get_config()
+    found = rehearsal.asked("dna", "rope")
+    (_, task, train, _), (state, _, steps) = found.chunk, found.given
+    assert (task.name, train.steps, steps) == ("reading_frame", config.train.steps, 100)
+    assert int(state.step.max()) == 0, "nothing is trained"
+    assert list(found.evaluations) == list(config.eval.lengths)
 
 
 def test_the_page_is_that_of_the_raw_numbers():
