@@ -12,7 +12,6 @@ module `run` is imported when the experiment runs, so that config files load qui
 
 import contextlib
 import importlib
-import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -131,19 +130,6 @@ def show(workdir: str) -> None:
     name = runs.read(workdir).config.get("experiment", "")
     module = _module(name, "run") if name in names() else None
     report.show(workdir, getattr(module, "sections", None))
-
-
-def read(folder: str | Path) -> "StoredRun":
-    """Reads a finished run. Fields of the config that are newer than the run have their default.
-
-    Raises:
-      ValueError: a folder that holds no finished run, or one of no experiment.
-    """
-    from posenc_jax.lab import runs
-
-    run = runs.read(folder)
-    config = config_class(run.config.get("experiment")).model_validate_json(json.dumps(run.config))
-    return run._replace(config=config.model_dump(mode="json"))
 
 
 def document(found: Sequence["StoredRun"]) -> tuple[str, list[str], list["Section"]]:

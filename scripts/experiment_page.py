@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--to", type=Path, default=DOCS, metavar="DIR", help="default: docs")
     given = parser.parse_args(arguments)
     try:
-        found = [experiments.read(folder) for folder in sorted(runs.finished(given.folders))]
+        found = [runs.read(folder) for folder in sorted(runs.finished(given.folders))]
         name, said, sections = experiments.document(found)
         document.write(given.to / f"{name}.md", found, said, sections)
     except ValueError as error:
