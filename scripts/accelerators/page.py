@@ -45,8 +45,8 @@ again in the backward pass (`remat`), or the windows are computed one after anot
 An evaluation is that of a decoder of width 128 with 2 layers in float32, on 131,072 tokens at once.
 Reading is the forward pass and the loss of a released model in bfloat16 on one window of 8 times
 its trained length, with blockwise attention: pythia-70m on one chip, Llama-2-7b spread over four.
-An experiment's programs are those of its default config, 3 seeds in one program: a chunk of training
-with RoPE (`multimodal`: M-RoPE), and the evaluation at its longest length.
+An experiment's programs are those of its default config, 3 seeds in one program: a chunk of
+training with RoPE (`multimodal`: M-RoPE), and the evaluation at its longest length.
 """
 LIMITS = """What is asked of these programs, and the largest number that was measured. It says
 nothing of programs that were not compiled. deberta's program has loops, whose bytes the compiler
