@@ -23,14 +23,22 @@ def triton_gives_nan(monkeypatch):
         yield
 
 
-def run(form, name="rope", segments=ENDS, keys=None, dtype="bfloat16", heads=2, **options):
-    """Output and gradients of one layer; grouped heads of keys if they are fewer than 2."""
+def run(
+    form, name="rope", segments=ENDS, keys=None, dtype="bfloat16", heads=2, backwards=False,
+    **options,
+):  # fmt: skip
+    """Output and gradients of one layer; grouped heads of keys if they are fewer than 2.
+
+    backwards: the tokens are stored in the reverse order.
+    """
     given = {x: options.pop(x) for x in ("sink_H", "cap") if x in options}
     encoding = make(name)
     params = encoding.init(jax.random.key(1), DIMS)
     q, k, v, g = jax.random.normal(jax.random.key(0), (4, 2, TIME, 2, 8)).astype(dtype)
     some = {} if keys is None else {"keys": layout(jnp.asarray(keys))}
     at = layout(jnp.asarray(segments))
+    if backwards:
+        at = at.replace(index_BT=TIME - at.index_BT)
     view = frame(encoding, params, at, DIMS, form=form, **some, **options)
     out = lambda q, k, v: attend(q, k, v, view.layer(0), **given)
     o, pull = jax.vjp(out, q, k[:, :, :heads], v[:, :, :heads])
@@ -67,6 +75,7 @@ def test_it_is_dense_attention(options):
 
 TRITON = {
     "packed": {"segments": np.array([[1] * 20, [1] * 13 + [2] * 7])},
+    "stored backwards": {"backwards": True},
     "padding before": {"segments": ENDS[:, ::-1]},
     "an empty row": {"segments": ENDS * [[1], [0]]},
     "other sequences": {"keys": 2 * ENDS},

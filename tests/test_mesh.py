@@ -205,3 +205,13 @@ def test_on_a_tpu_the_slice_tells_the_number_of_processes(joined, monkeypatch):
 def test_what_does_not_name_a_process_is_refused_in_one_line(joined, environment, line):
     with pytest.raises(ValueError, match=line):
         joined(**environment)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [((256, 768), 0), ((768, 3072), 1), ((257, 768), 1), ((3, 3072), 1), ((0, 4), 1), ((3,), None)],
+)
+def test_fsdp_spreads_along_whole_tiles_of_a_tpu(shape, axis):
+    """Parts of 8 rows or 128 columns; the larger dimension where both are, or where neither is."""
+    found = devices._largest(shape, 4)
+    assert (found if found is None else len(found) - 1) == axis

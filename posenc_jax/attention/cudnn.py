@@ -1,8 +1,8 @@
 """The kernels of a GPU: cuDNN's for attention without a bias, where it has them, else Triton's.
 
 cuDNN has softmax(q k / sqrt(C)) v for rows of one sequence with padding after it. Which rows are
-such is known when a program runs: it holds both, and takes Triton's where a row is packed, empty or
-padded on the left.
+such is known when a program runs: it holds both, and takes Triton's where a row is packed, empty,
+padded on the left or not stored in order.
 """
 
 import jax
@@ -62,10 +62,15 @@ def _lengths(side: Tokens) -> jax.Array:
 
 
 def _one_sequence(layer: Layer) -> jax.Array:
-    """Whether every row is one sequence, the same for queries and keys, with padding after it."""
+    """Whether every row is one sequence in order, the same for queries and keys, padding after it.
+
+    Causality reads the order of storage; cuDNN's reads columns.
+    """
 
     def alone(side: Tokens):
         here_BT = jnp.arange(side.segment_BT.shape[1])[None] < _lengths(side)[:, None]
         return (side.segment_BT == jnp.where(here_BT, layer.q.segment_BT[:, :1], 0)).all()
 
-    return alone(layer.q) & alone(layer.k) & (layer.q.segment_BT[:, 0] > 0).all()
+    in_order = (jnp.diff(layer.q.index_BT, axis=1) > 0).all()
+    some = (layer.q.segment_BT[:, 0] > 0).all()
+    return alone(layer.q) & alone(layer.k) & in_order & some

@@ -190,11 +190,12 @@ def _largest(shape: tuple[int, ...], devices: int) -> PartitionSpec | None:
     Of other parts its compiler makes an all-reduce and a slice, not a reduce-scatter.
     """
     tiles = (*[1] * len(shape), 8, 128)[2:]
+    divides = lambda n, size: size > 0 and size % n == 0
     rank = [
-        (size % devices == 0, size % (devices * tile) == 0, size) if size else (False, False, 0)
+        (divides(devices, size), divides(devices * tile, size), size)
         for size, tile in zip(shape, tiles, strict=True)
     ]
-    if not any(divides for divides, *_ in rank):
+    if not any(whole for whole, *_ in rank):
         return None
     return PartitionSpec(*[None] * rank.index(max(rank)), "rows")
 
