@@ -19,6 +19,8 @@ _given = jax.make_user_context(None)  # a part of the keys of `jax.jit`'s caches
 # from about 1,024 tokens on; elsewhere memory decides: 2^25 float32 logits are 128 MB.
 DENSE_LOGITS = {"cpu": 2**21}
 DENSE_LOGITS_ELSEWHERE = 2**25
+VECTOR_MEMORY = dict.fromkeys(("TPU v2", "TPU v3", "TPU v4", "TPU v4 lite"), 12 * 2**20)
+VECTOR_MEMORY_ELSEWHERE = 96 * 2**20
 STACKS = 1, 8, 32, 128  # rows of a grid after each step; a tile of a TPU has 8 rows of 128 values
 CHOICES = 64  # columns among which `look_up_each` chooses by bits in one pass; a power of 2
 
@@ -71,6 +73,11 @@ def kernels_fit() -> bool:
 def interpreted() -> bool:
     """Whether a GPU's kernels are interpreted, since the devices of the target are not GPUs."""
     return target().devices[0].platform == "cpu"
+
+
+def vector_memory() -> int:
+    """Bytes of a TPU core's vector memory that a kernel may use, three quarters of what it has."""
+    return VECTOR_MEMORY.get(target().devices[0].device_kind, VECTOR_MEMORY_ELSEWHERE)
 
 
 def most_dense_logits() -> int:

@@ -9,6 +9,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from posenc_jax import Dims, attend, chain, each_layer, frame, make, per_layer
+from posenc_jax.attention import kernel
 from posenc_jax.encoding import Encoding
 from posenc_jax.layout import full, layout
 from posenc_jax.tuning import compile_for
@@ -81,9 +82,8 @@ def gap(a, b) -> float:
     return max(far(x, y) for x, y in zip(wide(a), wide(b), strict=True))
 
 
-CASES = [
-    (name, causal) for name in TAKEN for causal in (True, False) if causal or "fox" not in name
-]
+BOTH_WAYS = "nope", "t5+rope", "window", "fire"  # one of each kind that a non-causal frame takes
+CASES = [*((name, True) for name in TAKEN), *((name, False) for name in BOTH_WAYS)]
 
 
 @pytest.mark.parametrize(("name", "causal"), CASES)
@@ -106,6 +106,21 @@ def test_blocks_of_one_sequence_see_no_key_ahead(name):
 def test_other_parameters_are_seen(name):
     """Control of the tests here: they see parameters that differ by a hundredth."""
     assert gap(run(name, "dense"), run(name, "kernel", share=1.01)) > 1e-4
+
+
+@pytest.mark.parametrize("name", ["t5", "fox", "fire"])
+def test_sums_that_do_not_fit_in_memory_take_two_passes(name, monkeypatch):
+    sides, gradients = [], kernel._gradients
+    keep = lambda *args: sides.append(tuple(args[-1])) or gradients(*args)
+    monkeypatch.setattr(kernel, "_gradients", keep)
+    jax.clear_caches()  # JAX keeps what it has traced
+    one = run(name, "kernel")
+    monkeypatch.setattr(kernel, "vector_memory", lambda: 1000)
+    jax.clear_caches()
+    two = run(name, "kernel")
+    jax.clear_caches()
+    assert sides == [(True, True), (True, False), (False, True)]
+    assert gap(one, two) < 1e-6
 
 
 @pytest.mark.parametrize(

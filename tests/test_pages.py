@@ -15,7 +15,7 @@ from experiments.length_extrapolation import document as by_length
 from experiments.permutation import document as permutation
 from posenc_jax.lab import report, runs
 from posenc_jax.lab.report import document, markdown
-from posenc_jax.lab.report.sections import Cell
+from posenc_jax.lab.report.sections import Cell, Picture
 from scripts.experiment_page import main
 from tests.test_permutation import numbers
 
@@ -158,6 +158,15 @@ def test_the_page_of_length_extrapolation_is_about_all_its_runs(tmp_path, capsys
     said, _ = by_length.document(found)
     assert "copy: no method learned it" in said[1]
     assert said[2].endswith("beyond it: not measured.")
+
+
+@pytest.mark.parametrize(("task", "unit"), [("copy", "symbols"), ("stdlib", "bytes")])
+def test_a_figure_by_length_says_what_its_lengths_count(task, unit, tmp_path):
+    run = runs.read(by_length_run(tmp_path, "nope", 0.97, task=task))
+    run.summary["facts"] = {"task": {"task": task}}
+    _, [section] = by_length.document([run])
+    picture = next(part for part in section.parts if isinstance(part, Picture))
+    assert picture.draw().axes[0].get_xlabel() == f"test length ({unit}, log scale)"
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,7 @@ def _budget(task: str, steps: int, runs: Sequence[StoredRun]) -> Budget:
             baselines=first["baselines"] if metric == first["metric"] else {},
             not_measured=[entry for run in runs for entry in run.summary["not_measured"]],
         )
+        | {"facts": first.get("facts", {})}
         for metric in metrics
     }
     return Budget(task, steps, runs[0].config, made, records)

@@ -15,11 +15,12 @@ from jax.experimental import pallas as pl
 
 from posenc_jax.attention import kernel_blocks, traced_bias
 from posenc_jax.attention.blockwise import NEVER, Plan, cut_tokens, fill, plan_of, sink_gradient
-from posenc_jax.attention.kernel_blocks import Given, Spans, Sums
+from posenc_jax.attention.kernel_blocks import Given, Sides, Spans, Sums
 from posenc_jax.attention.kernel_grid import Grid
 from posenc_jax.attention.layers import LANES, Layer, Tokens
 from posenc_jax.attention.softmax import sum_to
 from posenc_jax.attention.traced_bias import Made, floats
+from posenc_jax.tuning import vector_memory
 
 
 class Learned(NamedTuple):
@@ -111,7 +112,7 @@ def _forward(plan: Plan, bias, q_BHCQ, k_BHCK, v_BHCK, learned, spans: Spans, q_
         grid.output((batch, heads, 1, queries), jnp.float32, 0),
     ]
     scratch = [one, one, (width, plan.queries)]
-    o_BHCQ, log_BH1Q = grid.call(kernel_blocks.forward, outputs, scratch)
+    o_BHCQ, log_BH1Q = grid.call("forward", kernel_blocks.forward, outputs, scratch)
     if learned.sink_H is not None:
         log_BH1Q, before = jnp.logaddexp(log_BH1Q, learned.sink_H[None, :, None, None]), log_BH1Q
         o_BHCQ = (o_BHCQ * jnp.exp(before - log_BH1Q)).astype(o_BHCQ.dtype)
@@ -122,43 +123,66 @@ def _backward(plan: Plan, bias, kept, g_BHCQ):
     given, spans, o_BHCQ, log_BH1Q, sink_H = kept
     drop_BH1Q = (g_BHCQ.astype(jnp.float32) * o_BHCQ.astype(jnp.float32)).sum(axis=2, keepdims=True)
     given = given._replace(g=g_BHCQ, log=log_BH1Q, drop=drop_BH1Q)
-    width, out = given.q.shape[2], given.v.shape[2]
-    grid = Grid(plan, bias, given, spans, keys_first=False)
-    outputs, scratch = [grid.output(given.q.shape, given.q.dtype, 0)], [(width, plan.queries)]
-    if given.rows is not None:
-        shape = *given.q.shape[:2], *given.rows[0].shape[2:]
-        spec = pl.BlockSpec((None, None, *shape[2:]), lambda b, h, *_: (b, h, 0, 0, 0))
-        outputs.append((grid.array(shape, jnp.float32), spec))
-    if given.sums is not None:
-        outputs.append(grid.output(given.sums.until.shape, jnp.float32, 0))
-        scratch.append((1, plan.queries))
-    found = grid.call(kernel_blocks.backward_of_queries, outputs, scratch, grid.of_bias())
-    dq_BHCQ, *of_queries = found[: len(outputs)]
-    d_made = _made_gradient(found[len(outputs) :], given.made)
-    grid = Grid(plan, bias, given, spans, keys_first=True)
-    (batch, heads), keys = given.q.shape[:2], given.k.shape[3]
-    outputs = [
-        grid.output((batch, heads, x.shape[2], keys), x.dtype, 1) for x in (given.k, given.v)
-    ]
-    scratch = [(width, plan.keys), (out, plan.keys)]
-    if given.sums is not None:
-        outputs.append(grid.output(given.sums.after.shape, jnp.float32, 1))
-        scratch.append((plan.keys, LANES))
-    dk_BHCK, dv_BHCK, *of_keys = grid.call(kernel_blocks.backward_of_keys, outputs, scratch)
+    if one_pass(plan, given):
+        of_queries, of_bias, of_keys = _gradients(plan, bias, given, spans, Sides(True, True))
+    else:
+        of_queries, of_bias, _ = _gradients(plan, bias, given, spans, Sides(True, False))
+        *_, of_keys = _gradients(plan, bias, given, spans, Sides(False, True))
+    (dq_BHCQ, *of_queries), (dk_BHCK, dv_BHCK, *of_keys) = of_queries, of_keys
     d_learned = Learned(
         None if given.rows is None else sum_to(of_queries[0], given.rows[0]),
-        d_made,
+        _made_gradient(of_bias, given.made),
         None if given.sums is None else fade_gradient(of_queries[-1], of_keys[0]),
         sink_gradient(sink_H, log_BH1Q, drop_BH1Q),
     )
     dk_BHCK, dv_BHCK = (
-        d.reshape(batch, x.shape[1], -1, *d.shape[2:]).sum(axis=2).astype(d.dtype)
+        d.reshape(d.shape[0], x.shape[1], -1, *d.shape[2:]).sum(axis=2).astype(d.dtype)
         for d, x in ((dk_BHCK, given.k), (dv_BHCK, given.v))
     )
     return dq_BHCQ, dk_BHCK, dv_BHCK, d_learned, None, None, None
 
 
 _attention.defvjp(_forward, _backward)
+
+
+def one_pass(plan: Plan, given: Given) -> bool:
+    """Whether one kernel makes all gradients, for which it keeps the sums of all queries: they must
+    fit in a quarter of the vector memory. A traced bias keeps those of all heads.
+    """
+    _, heads, width, queries = given.q.shape
+    together = 1 if given.made is None else heads
+    return 4 * together * width * queries <= vector_memory() // 4
+
+
+def _gradients(plan: Plan, bias, given: Given, spans: Spans, sides: Sides) -> tuple[list, ...]:
+    """Of queries, a relative bias's row and sums up to queries; of what a traced bias reads; of
+    keys, values and sums after keys. They are not added yet where rows or heads read the same.
+    """
+    grid, (batch, heads, width, queries) = Grid(plan, bias, given, spans, sides.keys), given.q.shape
+    of_queries, of_keys, scratch = [], [], []
+    if sides.queries:
+        blocks = queries // plan.queries if sides.keys else 1
+        of_queries.append(grid.output(given.q.shape, given.q.dtype, 0))
+        scratch.append((blocks, width, plan.queries))
+        if given.rows is not None:
+            shape = batch, heads, *given.rows[0].shape[2:]
+            spec = pl.BlockSpec((None, None, *shape[2:]), lambda b, h, *_: (b, h, 0, 0, 0))
+            of_queries.append((grid.array(shape, jnp.float32), spec))
+        if given.sums is not None:
+            of_queries.append(grid.output(given.sums.until.shape, jnp.float32, 0))
+            scratch.append((blocks, 1, plan.queries))
+    if sides.keys:
+        for x in (given.k, given.v):
+            of_keys.append(grid.output((batch, heads, *x.shape[2:]), x.dtype, 1))
+            scratch.append((x.shape[2], plan.keys))
+        if given.sums is not None:
+            of_keys.append(grid.output(given.sums.after.shape, jnp.float32, 1))
+            scratch.append((plan.keys, LANES))
+    of_bias = grid.of_bias() if sides.queries else []
+    body = partial(kernel_blocks.backward, sides)
+    found = grid.call("backward", body, [*of_queries, *of_keys], scratch, of_bias)
+    cuts = len(of_queries), len(of_queries) + len(of_keys)
+    return found[: cuts[0]], found[cuts[1] :], found[cuts[0] : cuts[1]]
 
 
 def _made_gradient(found: list[jax.Array], made: Made | None) -> Made | None:

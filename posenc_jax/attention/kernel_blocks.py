@@ -76,6 +76,13 @@ class Given(NamedTuple):
     bias: Any = None
 
 
+class Sides(NamedTuple):
+    """Of what a backward kernel makes gradients: for both it makes a block's logits only once."""
+
+    queries: bool
+    keys: bool
+
+
 def forward(plan: Plan, spans: Spans, i, j, given: Given, o, log, top, total, sum_CQ):
     """One visit of a query block to a key block; at the last one it writes the output."""
 
@@ -105,71 +112,62 @@ def forward(plan: Plan, spans: Spans, i, j, given: Given, o, log, top, total, su
         log[...] = jnp.where(some, top[...] + jnp.log(safe_1Q), 0)
 
 
-def backward_of_queries(plan: Plan, spans: Spans, i, j, given: Given, dq, *rest):
-    """One visit, for the gradients of queries, of a bias's row, and of sums up to queries."""
-    rest = list(rest)
-    d_row = None if given.rows is None else rest.pop(0)
-    d_until = None if given.sums is None else rest.pop(0)
-    sum_CQ, sum_1Q = rest[0], rest[-1]
+def backward(sides: Sides, plan: Plan, spans: Spans, i, j, given: Given, *refs):
+    """One visit, for the gradients of queries with those of biases, of keys, or of both."""
+    (queries, keys), left = sides, iter(refs)
+    rows, summed = given.rows is not None, given.sums is not None
+    some: Any = lambda *asked: [next(left) if one else None for one in asked]
+    dq, d_row, d_until = some(queries, queries and rows, queries and summed)
+    dk, dv, d_after = some(keys, keys, keys and summed)
+    of_block = lambda total: None if total is None else total.at[i if keys else 0]
+    of_queries: Any = [*map(of_block, some(queries, queries and summed))]
+    of_keys = some(keys, keys, keys and summed)
+    sum_CQ, sum_1Q, sum_k, sum_v, sum_KL = *of_queries, *of_keys
 
-    @pl.when(j == 0)
-    def _():
-        for total in rest:
-            total[...] = jnp.zeros_like(total)
+    def clear(totals):
+        for total in totals:
+            if total is not None:
+                total[...] = jnp.zeros_like(total)
 
-    if d_row is not None:
-
-        @pl.when((i == 0) & (j == 0))
-        def _():
-            d_row[...] = jnp.zeros_like(d_row)
+    pl.when(j == 0)(partial(clear, of_queries))
+    pl.when(i == 0)(partial(clear, of_keys))
+    pl.when((i == 0) & (j == 0))(partial(clear, [d_row]))
 
     def visit(whole: bool):
-        _, ds_KQ, d_product_KQ = _gradients(plan, given, j, whole)
-        sum_CQ[...] += product(given.k[...], d_product_KQ, 1, 0)
+        p_KQ, ds_KQ, d_product_KQ = _gradients(plan, given, j, whole)
+        if sum_CQ is not None:
+            sum_CQ[...] += product(given.k[...], d_product_KQ, 1, 0)
         if d_row is not None:
             before_1N, after_1N = unskew(ds_KQ)
             n = spans.first_J.shape[0] - 1 + i - j
             d_row[n] += before_1N
             d_row[n + 1] += after_1N
-        if given.bias is not None:
-            given.bias[...] = ds_KQ
-        if d_until is not None:
+        if sum_1Q is not None:
             sum_1Q[...] += ds_KQ.sum(axis=0, keepdims=True)
+        if sum_k is not None:
+            sum_v[...] += product(given.g[...], p_KQ, 1, 1)
+            sum_k[...] += product(given.q[...], d_product_KQ, 1, 1)
+        if sum_KL is not None:
+            columns = [ds_KQ[:, n : n + LANES] for n in range(0, plan.queries, LANES)]
+            sum_KL[...] += sum(columns[1:], columns[0])
+        if queries and given.bias is not None:
+            given.bias[...] = ds_KQ
 
     _visit(plan, spans, i, j, visit)
 
     @pl.when(j == spans.first_J.shape[0] - 1)
     def _():
-        dq[...] = (sum_CQ[...] * scale(plan)).astype(dq.dtype)
+        if dq is not None:
+            dq[...] = (sum_CQ[...] * scale(plan)).astype(dq.dtype)
         if d_until is not None:
             d_until[...] = sum_1Q[...]
 
-
-def backward_of_keys(plan: Plan, spans: Spans, i, j, given: Given, dk, dv, *rest):
-    """One visit, for the gradients of keys, values, and of sums after keys."""
-    d_after, sum_k, sum_v, sum_KL = rest if given.sums is not None else (None, *rest, None)
-
-    @pl.when(i == 0)
-    def _():
-        for total in (sum_k, sum_v, sum_KL):
-            if total is not None:
-                total[...] = jnp.zeros_like(total)
-
-    def visit(whole: bool):
-        p_KQ, ds_KQ, d_product_KQ = _gradients(plan, given, j, whole)
-        sum_v[...] += product(given.g[...], p_KQ, 1, 1)
-        sum_k[...] += product(given.q[...], d_product_KQ, 1, 1)
-        if sum_KL is not None:
-            columns = [ds_KQ[:, n : n + LANES] for n in range(0, plan.queries, LANES)]
-            sum_KL[...] += sum(columns[1:], columns[0])
-
-    _visit(plan, spans, i, j, visit)
-
     @pl.when(i == spans.first_I.shape[0] - 1)
     def _():
-        dk[...] = (sum_k[...] * scale(plan)).astype(dk.dtype)
-        dv[...] = sum_v[...].astype(dv.dtype)
-        if d_after is not None and sum_KL is not None:
+        if dk is not None:
+            dk[...] = (sum_k[...] * scale(plan)).astype(dk.dtype)
+            dv[...] = sum_v[...].astype(dv.dtype)
+        if d_after is not None:
             d_after[...] = sum_KL[...].T.sum(axis=0, keepdims=True)
 
 

@@ -14,10 +14,9 @@ from posenc_jax.attention.blockwise import Plan
 from posenc_jax.attention.derivatives import not_differentiated
 from posenc_jax.attention.kernel_blocks import Given, Spans, Sums
 from posenc_jax.attention.traced_bias import TracedBias, floats
-from posenc_jax.tuning import tuned_for
+from posenc_jax.tuning import tuned_for, vector_memory
 
 Outputs = Sequence[tuple[Any, pl.BlockSpec]]  # of a kernel: shapes, and blocks of them
-MEMORY = 96 * 2**20  # bytes of vector memory that a kernel may use; a v5e and a v6e have 128 MB
 
 
 class Grid(NamedTuple):
@@ -33,7 +32,14 @@ class Grid(NamedTuple):
     spans: Spans
     keys_first: bool
 
-    def call(self, body: Callable, outputs: Outputs, scratch: list[tuple], of_bias: Outputs = ()):
+    def call(
+        self,
+        name: str,
+        body: Callable,
+        outputs: Outputs,
+        scratch: list[tuple],
+        of_bias: Outputs = (),
+    ):
         """The kernel's outputs. Pairs of blocks that see nothing of each other fetch nothing.
 
         of_bias: outputs for the gradients of what a traced bias reads.
@@ -59,14 +65,17 @@ class Grid(NamedTuple):
             if bias is None:
                 return body(plan, found, i, j, given, *refs)
             sums = [refs.pop(len(outputs)) for _ in of_bias]
+            entries = len(sums) - of_queries  # from here on they are of each query
+            if self.keys_first:
+                at = pl.ds(pl.multiple_of(i * plan.queries, plan.queries), plan.queries)
+                sums[entries:] = [total.at[..., at] for total in sums[entries:]]
             used, block = kernel_blocks.meet(found, i, j), (given.made, refs[own:-1], refs[-1])
             pl.when(used & (h == 0))(partial(traced_bias.fill, bias, *block))
             given = given._replace(bias=refs[-1].at[h])
             body(plan, found, i, j, given, *(ref.at[h] for ref in refs[:own]))
             for n, total in enumerate(sums):
-                every = n >= len(sums) - of_queries  # these begin with each block of queries
                 clear = partial(total.__setitem__, ..., jnp.zeros(total.shape, total.dtype))
-                pl.when((j == 0) & (h == 0) & (every | (i == 0)))(clear)
+                pl.when((j == 0) & (h == 0) & ((n >= entries) | (i == 0)))(clear)
             if sums:
                 pl.when(used & (h == heads - 1))(partial(traced_bias.pull, bias, *block, sums))
 
@@ -82,10 +91,10 @@ class Grid(NamedTuple):
             ),
             compiler_params=pltpu.CompilerParams(
                 dimension_semantics=("parallel", each, "arbitrary", "arbitrary"),
-                vmem_limit_bytes=MEMORY,
+                vmem_limit_bytes=vector_memory(),
             ),
             interpret=not tuned_for("tpu"),
-            name=body.__name__,
+            name=name,
         )(*self.spans, not_differentiated(self.given))
 
     def _order(self, b, *step):
@@ -102,8 +111,8 @@ class Grid(NamedTuple):
         """Outputs for the gradients of what a traced bias reads, of each row of the batch."""
         rows, outputs = len(self.given.q), []
         for x in floats(self.given.made[:3] if self.given.made else ()):
-            whole = x.ndim < 4  # else it is an entry of each query
-            shape = rows, *(x.shape if whole else x.shape[1:])
+            shape = rows, *(x.shape if x.ndim < 4 else x.shape[1:])
+            whole = x.ndim < 4 or self.keys_first  # else a block of an entry of each query
             block = None, *shape[1:-1], shape[-1] if whole else self.plan.queries
             index = lambda b, i, *_, at=shape[1:-1], whole=whole: (
                 b, *(0 for _ in at), 0 if whole else i
@@ -151,9 +160,20 @@ class Grid(NamedTuple):
         )
 
     def output(self, shape: tuple, dtype: Any, side: int) -> tuple[Any, pl.BlockSpec]:
-        """An output of queries or keys, [B, H, ..., T]; see `tokens`."""
+        """An output of queries or keys, [B, H, ..., T]; see `tokens`.
+
+        One of queries whose axis is the inner one is complete with the last block of keys.
+        """
         array = self.array(shape, dtype)
-        return array, self.tokens(array, side)
+        if not (self.keys_first and side == 0):
+            return array, self.tokens(array, side)
+        last = self.given.k.shape[3] // self.plan.keys - 1
+
+        def index(*step):
+            b, h, j, i = self._order(*step[:4])
+            return b, h, *[0] * (len(shape) - 3), jnp.where(j == last, i, 0)
+
+        return array, pl.BlockSpec((None, None, *shape[2:-1], self.plan.queries), index)
 
     def array(self, shape: tuple, dtype: Any) -> jax.ShapeDtypeStruct:
         """An output's array, which varies over the mesh axes that all inputs vary over."""

@@ -25,7 +25,10 @@ from posenc_jax.tuning import compile_for, target, tuned_for
 
 ROWS = 8  # keys at a time: the rows of a TPU's vector
 SAME = "copy", "pcast", "pvary"
-MOVES = "broadcast_in_dim", "concatenate", "reshape", "rev", "slice", "squeeze", "transpose"
+MOVES = (
+    *("broadcast_in_dim", "concatenate", "reshape", "rev", "slice", "squeeze", "transpose"),
+    "unstack",
+)
 OVER = {"reduce_sum": jnp.sum, "reduce_max": jnp.max, "reduce_min": jnp.min}
 EACH = """abs add and ceil clamp convert_element_type cos div eq erf exp exp2 floor ge gt
 integer_pow le log log1p logistic lt max min mul ne neg not or pow rem round rsqrt select_n sign sin
@@ -252,7 +255,7 @@ def _apply(eqn, blocks: Sequence[jax.Array]) -> list[jax.Array]:
     if name in SAME:
         return list(blocks)
     if name in MOVES:
-        return [_moved(eqn, blocks)]
+        return _moved(eqn, blocks)
     if name == "sign":  # JAX lowers it only where the TPU is at hand
         x = jax.lax.stop_gradient(blocks[0])
         return [jnp.where(x > 0, jnp.ones_like(x), jnp.where(x < 0, -jnp.ones_like(x), x))]
@@ -269,7 +272,7 @@ def _apply(eqn, blocks: Sequence[jax.Array]) -> list[jax.Array]:
     return bind(eqn, [jnp.broadcast_to(x, shape) for x in blocks])
 
 
-def _moved(eqn, blocks: Sequence[jax.Array]) -> jax.Array:
+def _moved(eqn, blocks: Sequence[jax.Array]) -> list[jax.Array]:
     """The entries, as the equation moves their numbers."""
     ends = np.cumsum([v.aval.size for v in eqn.invars])
     numbers = [
@@ -277,8 +280,9 @@ def _moved(eqn, blocks: Sequence[jax.Array]) -> jax.Array:
         for end, v in zip(ends, eqn.invars, strict=True)
     ]
     with jax.ensure_compile_time_eval():
-        at = np.asarray(bind(eqn, numbers)[0]).ravel()
-    return _picked(jnp.concatenate(blocks) if len(blocks) > 1 else blocks[0], at)
+        moved = [np.asarray(at).ravel() for at in bind(eqn, numbers)]
+    whole = jnp.concatenate(blocks) if len(blocks) > 1 else blocks[0]
+    return [_picked(whole, at) for at in moved]
 
 
 def _picked(x: jax.Array, at: np.ndarray) -> jax.Array:
