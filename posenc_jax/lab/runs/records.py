@@ -22,6 +22,7 @@ TIMES = frozenset({"evaluation_seconds", "steps_per_second", "seconds"})
 Record = dict[str, Any]
 
 _METRIC = re.compile(r"[a-z][a-z0-9_]*")
+_FIELDS, _WHOLE = set(FIELDS), "a whole number from 0 on"
 
 
 def parse(text: str, path: Path) -> list[Record]:
@@ -51,29 +52,31 @@ def check(record: Mapping) -> Record:
     Raises:
       ValueError: a field or label that is missing, unknown or of the wrong type, by its name.
     """
-    for field in (*FIELDS, *record):
-        if field not in record or field not in FIELDS:
-            wrong = "unknown field" if field in record else "missing"
-            raise ValueError(f"record.{field}: {wrong}; a record has {', '.join(FIELDS)}")
+    if record.keys() != _FIELDS:
+        field = next(f for f in (*FIELDS, *record) if f not in record or f not in FIELDS)
+        wrong = "unknown field" if field in record else "missing"
+        raise ValueError(f"record.{field}: {wrong}; a record has {', '.join(FIELDS)}")
     step, seed, labels, metric, value = (_scalar(record[field]) for field in FIELDS)
     if not isinstance(labels, Mapping):
         raise ValueError(f"record.labels: {labels!r} is not a dictionary")
     labels = {name: _scalar(label) for name, label in labels.items()}
-    whole, word = "a whole number from 0 on", "a name or a whole number from 0 on"
     split, length = labels.get("split"), labels.get("length", 1)
-    for field, given, fits, wanted in (
-        ("step", step, _is_whole(step), whole),
-        ("seed", seed, _is_whole(seed), whole),
-        *((f"labels.{k}", v, _is_name(v) or _is_whole(v), word) for k, v in labels.items()),
-        ("labels.split", split, split in SPLITS, f"one of {', '.join(SPLITS)}"),
-        ("labels.length", length, length != 0, "1 or more"),
-        ("metric", metric, _is_name(metric) and _METRIC.fullmatch(metric), "of a-z, 0-9 and _"),
-        ("value", value, type(value) in (int, float), "a number"),
-    ):
-        if not fits:
-            raise ValueError(f"record.{field}: {given!r} is not {wanted}")
+    _need(_is_whole(step), "step", step, _WHOLE)
+    _need(_is_whole(seed), "seed", seed, _WHOLE)
+    for name, label in labels.items():
+        if not (_is_name(label) or _is_whole(label)):
+            _need(False, f"labels.{name}", label, "a name or a whole number from 0 on")
+    _need(split in SPLITS, "labels.split", split, f"one of {', '.join(SPLITS)}")
+    _need(length != 0, "labels.length", length, "1 or more")
+    _need(_is_name(metric) and _METRIC.fullmatch(metric), "metric", metric, "of a-z, 0-9 and _")
+    _need(type(value) in (int, float), "value", value, "a number")
     fields = (step, seed, labels, metric, float(value))
     return dict(zip(FIELDS, fields, strict=True))
+
+
+def _need(fits: Any, field: str, given: Any, wanted: str) -> None:
+    if not fits:
+        raise ValueError(f"record.{field}: {given!r} is not {wanted}")
 
 
 def to_line(record: Record) -> str:
