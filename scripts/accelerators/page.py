@@ -64,9 +64,12 @@ CHOICES = f"""## What `form="auto"` chooses
 
 The kernel takes every method but those that read content, of which it takes `fox`. A method whose
 scores read other keys is always dense. `form="dense"`, `"blockwise"` or `"kernel"`
-makes `frame` take that form, or refuse it in one line. On a GPU the kernel is
-used where it is asked for, and takes a bias of which a head reads up to 256 numbers; its time was
-not measured. Where nothing is added to bfloat16 logits (`rope`, `nope`), and no row is packed or
+makes `frame` take that form, or refuse it in one line. On a TPU the backward pass is one kernel where
+the sums for the queries of a head, in float32, fit in a quarter of the vector memory: on a v5e up to
+98,304 tokens of 64 channels, and with a traced bias, which is made of all heads at once, 8,192 tokens
+of 12 such heads. Elsewhere it is two kernels, which make each block's logits twice. On a GPU the
+kernel is used where it is asked for, and takes a bias of which a head reads up to 256 numbers; its
+time was not measured. Where nothing is added to bfloat16 logits (`rope`, `nope`), and no row is packed or
 padded on its left, it is cuDNN's own; which of the two runs is decided when the program runs, from
 the rows that it is given. To go back through either, the program keeps the outputs of both.
 """  # noqa: E501
