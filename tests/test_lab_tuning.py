@@ -21,6 +21,7 @@ from posenc_jax.lab.hosts.tuning import (
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.training.loop import train
 from posenc_jax.lab.training.step import State, advance
+from posenc_jax.layout import full
 from posenc_jax.tuning import compile_for
 
 TREE = {
@@ -179,6 +180,21 @@ def test_an_accelerator_takes_them_at_once(monkeypatch):
     assert "scan" in program()
     with compile_for("tpu"):
         assert "scan" not in program()
+
+
+@pytest.mark.parametrize(("gated", "kept"), [(False, 2), (True, 3)])
+def test_an_accelerator_keeps_the_operands_of_products_alone(gated, kept):
+    """Of the MLP: what its activation reads, and what it makes. Of a norm: what it makes."""
+    shape = ModelConfig(width=8, heads=2, layers=1, mlp=5, gated=gated)
+    model, layout = transformer.build(shape, make("nope"), 11), full(3, 4)
+    params, tokens = model.init(jax.random.key(0)), jnp.zeros((3, 4), jnp.int32)
+    loss = lambda params: model.apply(params, tokens, layout).sum()
+    saved = lambda: jax.tree.leaves(jax.eval_shape(lambda p: jax.vjp(loss, p)[1], params))
+    count = lambda width: sum(x.size == 3 * 4 * width for x in saved())
+    wide, narrow = count(40), count(8)
+    with compile_for("tpu"):
+        assert count(40) == kept < wide, "control: a CPU"
+        assert count(8) <= narrow - 6
 
 
 def test_positions_are_drawn_for_the_whole_batch(monkeypatch):

@@ -1,4 +1,4 @@
-"""Makes training faster with XLA on a CPU; on other backends these functions change nothing."""
+"""What makes training faster on a CPU or an accelerator, and changes nothing on the other."""
 
 import math
 from collections.abc import Callable
@@ -40,6 +40,15 @@ def linear(x: jax.Array, w: jax.Array, b: jax.Array | None) -> jax.Array:
     if not tuned_for("cpu"):
         return x @ w if b is None else x @ w + b.reshape((1,) * (x.ndim - 1) + (-1,))
     return _affine(x.reshape(-1, x.shape[-1]), w, b).reshape(*x.shape[:-1], w.shape[-1])
+
+
+def recomputed(function: Callable) -> Callable:
+    """Returns the function, which the backward pass of a loop over layers computes again from its
+    arguments, instead of keeping what it makes on the way: memory for a little work.
+
+    Outside of loops XLA chooses by itself what to keep, and a CPU has no such loops.
+    """
+    return function if tuned_for("cpu") else jax.checkpoint(function, prevent_cse=False)
 
 
 @jax.custom_vjp

@@ -1,6 +1,7 @@
 """Affine maps and norms, and where a norm stands beside the part that it belongs to."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import flax.linen as nn
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 
 from posenc_jax.dtypes import widest
 from posenc_jax.lab.config.schema import ModelConfig
-from posenc_jax.lab.hosts.tuning import linear
+from posenc_jax.lab.hosts.tuning import linear, recomputed
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "gelu": lambda x: nn.gelu(x, approximate=False),
@@ -63,17 +64,23 @@ class Norm(nn.Module):
 
     @nn.compact
     def __call__(self, x):
-        shape = (1,) * (x.ndim - 1) + x.shape[-1:]
-        scale = weight(self, "scale", nn.initializers.ones_init(), x.shape[-1:]).reshape(shape)
-        wide = x.astype(widest(x.dtype))
-        if self.kind == "layernorm":
-            wide = wide - wide.mean(axis=-1, keepdims=True)
-        wide = wide * jax.lax.rsqrt(jnp.square(wide).mean(axis=-1, keepdims=True) + self.eps)
-        wide = wide * scale.astype(wide.dtype)
+        scale = weight(self, "scale", nn.initializers.ones_init(), x.shape[-1:])
+        bias = None
         if self.biased:
             bias = weight(self, "bias", nn.initializers.zeros_init(), x.shape[-1:])
-            wide = wide + bias.reshape(shape).astype(wide.dtype)
-        return wide.astype(x.dtype)
+        return recomputed(partial(_normalised, self.kind, self.eps))(x, scale, bias)
+
+
+def _normalised(kind: str, eps: float, x, scale, bias):
+    over_rows = lambda vector: vector.reshape((1,) * (x.ndim - 1) + (-1,)).astype(wide.dtype)
+    wide = x.astype(widest(x.dtype))
+    if kind == "layernorm":
+        wide = wide - wide.mean(axis=-1, keepdims=True)
+    wide = wide * jax.lax.rsqrt(jnp.square(wide).mean(axis=-1, keepdims=True) + eps)
+    wide = wide * over_rows(scale)
+    if bias is not None:
+        wide = wide + over_rows(bias)
+    return wide.astype(x.dtype)
 
 
 def norm(config: ModelConfig, name: str) -> Norm:
