@@ -9,7 +9,7 @@ from scipy.stats import spearmanr
 
 from experiments.leaderboard.config import Config
 from experiments.leaderboard.measuring import SHUFFLED
-from experiments.leaderboard.standings import Row, compared, ranks
+from experiments.leaderboard.standings import Comparison, Row, compared, ranks
 from posenc_jax.lab.config.sweeps import dotted
 from posenc_jax.lab.report import Grid, Section
 from posenc_jax.lab.runs import StoredRun
@@ -61,44 +61,67 @@ def unfinished(rows: Mapping[str, Row], names: Sequence[str]) -> list[str]:
     return [name for name in names if np.isnan(list(rows[name].steps.values())).any()]
 
 
+def settled(board: Tasks, longer: Tasks, reference: str) -> Tasks:
+    """The board, where a star that is another one after a longer training is undecided."""
+    found = {task: dict(rows) for task, rows in board.items()}
+    for task, name, before, after in _pairs(board, longer, reference):
+        other = frozenset(w for w in ("cost", "gain") if _star(before, w) != _star(after, w))
+        found[task][name] = board[task][name]._replace(undecided=other)
+    return found
+
+
 def section(board: Tasks, other: Tasks, changed: Mapping[str, Any], reference: str) -> Section:
     """The results in another setting beside those of the board.
 
     changed: the fields that differ from the board's, with their values.
     """
     fields = ", ".join(f"{field} {value}" for field, value in changed.items())
-    if changed.keys() == {"train.steps"}:
+    if is_longer(changed):
         return Section(f"With {fields}", [*_doubled(board, other, reference)])
     return Section(f"A second setting: {fields}", [*_second(board, other, reference)])
 
 
-def _doubled(board: Tasks, other: Tasks, reference: str) -> Iterator[Any]:
-    """Stars, where rows of the other setting stand in the board's place."""
+def is_longer(changed: Mapping[str, Any]) -> bool:
+    """Whether a setting with these fields is the board's with other steps."""
+    return changed.keys() == {"train.steps"}
+
+
+def _pairs(board: Tasks, longer: Tasks, reference: str) -> Iterator[tuple]:
+    """Task, method, its comparison on the board, and the one where its row, and the others of the
+    same training, stand in the place of the board's.
+    """
     board = without_control(board)
-    lines, count = [], 0
-    for task, rows in without_control(other).items():
+    for task, rows in without_control(longer).items():
         before = compared(board[task], reference)
         after = compared({**board[task], **rows}, reference)
-        for name in rows:
-            if name == reference:
-                continue
-            count += 1
-            stars = [_stars(found[name]) for found in (before, after)]
-            if stars[0] != stars[1]:
-                lines.append((task, name, *stars))
+        yield from ((task, n, before[n], after[n]) for n in rows if n != reference)
+
+
+def _doubled(board: Tasks, other: Tasks, reference: str) -> Iterator[Any]:
+    """Stars, where rows of the other setting stand in the board's place."""
+    pairs = [*_pairs(board, other, reference)]
+    lines = [
+        (task, name, what, *(_star(found, what) or "none" for found in (before, after)))
+        for task, name, before, after in pairs
+        for what in ("cost", "gain")
+        if _star(before, what) != _star(after, what)
+    ]
     yield (
         f"The methods at both ends of the board ({ENDS} each) were trained with this budget on the "
-        f"tasks that a seed had not learned, {count} in all; the other trainings had ended before. "
-        f"{len(lines)} of them have other stars than on the board."
+        f"tasks that a seed had not learned, {len(pairs)} in all; the other trainings had ended "
+        f"before. Of their {2 * len(pairs)} differences from {reference}, {len(lines)} have "
+        "another star than with the board's budget: these are not decided, and do not count on the "
+        "board."
     )
     if lines:
-        yield Grid(["task", "method", "board", "here"], lines, "Stars, with their sign.")
+        yield Grid(["task", "method", "of", "board", "here"], lines, "Stars, with their sign.")
 
 
-def _stars(found: Any) -> str:
-    signs = {"gain": found.gain, "cost": found.cost}
-    starred = (f"{'+' if signs[what].mean > 0 else '−'}{what}" for what in sorted(found.stars))
-    return ", ".join(starred) or "none"
+def _star(found: Comparison, what: str) -> str:
+    difference = {"cost": found.cost, "gain": found.gain}[what]
+    if difference is None or what not in found.stars:
+        return ""
+    return "+" if difference.mean > 0 else "−"
 
 
 def _second(board: Tasks, other: Tasks, reference: str) -> Iterator[Any]:

@@ -5,9 +5,11 @@ from functools import partial
 
 from experiments.leaderboard.confirming import (
     by_setting,
+    is_longer,
     ordered,
     section,
     setting,
+    settled,
     without_control,
 )
 from experiments.leaderboard.figures import DRAWN, draw, mean_exact, windows_of
@@ -34,7 +36,8 @@ CAPTION = (
     "the mean over tasks, with the interval that holds 95% of ranks when seeds are drawn again; a "
     "task that was not learned gives the last rank. exact: exact match, the mean over all tasks, "
     "where a task that was not learned counts as 0. better, worse: tasks with a star for the gain "
-    "or the loss beyond the trained window; pays: with a star for the cost within it. params: of "
+    "or the loss beyond the trained window; pays: with a star for the cost within it; a star that "
+    "is another one with twice the steps does not count. params: of "
     f"the encoding, all layers. {TOLD} is told the length of the test."
 )
 
@@ -53,12 +56,13 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
       ValueError: two runs of one setting with the same method and task.
     """
     (runs, *others), reference = by_setting(runs), runs[0].config["reference"]
-    tasks, settled = by_task(runs), setting(runs[0])
-    confirmed = []
+    measured, fields, confirmed = by_task(runs), setting(runs[0]), []
+    tasks: Tasks = measured
     for other in others:
-        fields = setting(other[0])
-        changed = {name: value for name, value in fields.items() if value != settled[name]}
-        confirmed.append(section(tasks, by_task(other), changed, reference))
+        changed = {name: v for name, v in setting(other[0]).items() if v != fields[name]}
+        confirmed.append(section(measured, by_task(other), changed, reference))
+        if is_longer(changed):
+            tasks = settled(tasks, by_task(other), reference)
     board = _board(tasks, reference)
     run_of = {run.config["task"]["name"]: run for run in runs}
     floors = {task: floor_of(run) for task, run in run_of.items()}

@@ -24,7 +24,8 @@ CAPTION = (
     "tokens that are right: 1× in trained sizes, then at the largest size of longer windows; "
     f"{NOT_LEARNED}: exact match below {LEARNED} at 1×. cost: exact match at 1×, reference minus "
     "method; gain: token accuracy beyond 1×, method minus reference; * differs from 0, corrected "
-    f"for all tests of the task. {TOLD} is told the length of the test. {UNDEFINED}: not defined."
+    "for all tests of the task; ? has another star after twice the steps, so it is not decided. "
+    f"{TOLD} is told the length of the test. {UNDEFINED}: not defined."
 )
 
 
@@ -122,7 +123,7 @@ def differences(versus: Mapping[str, Comparison], name: str) -> tuple[str, str]:
     if name not in versus:
         return UNDEFINED, UNDEFINED
     found = versus[name]
-    star = lambda what: "*" if what in found.stars else ""
+    star = lambda what: "*" * (what in found.stars) + "?" * (what in found.undecided)
     return signed(found.cost) + star("cost"), signed(found.gain) + star("gain")
 
 

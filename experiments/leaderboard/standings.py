@@ -28,12 +28,14 @@ class Row(NamedTuple):
     rate, parameters: the learning rate chosen, and the parameters of the encoding.
     steps:  steps to learn, NaN for a seed that did not before the budget ended.
     scores: metric -> window -> seed -> value.
+    undecided: the differences ("cost", "gain") whose star is another one with more steps.
     """
 
     rate: float
     parameters: int
     steps: Seeds
     scores: Mapping[str, Mapping[int, Seeds]]
+    undecided: frozenset[str] = frozenset()
 
     @property
     def windows(self) -> list[int]:
@@ -60,11 +62,13 @@ class Comparison(NamedTuple):
     gain: token accuracy beyond them, method minus reference; None if one of the two did not learn
       the task or is not defined there.
     stars: the names of those ("cost", "gain") that differ from 0 after the correction.
+    undecided: as of the method's row; these have no star.
     """
 
     cost: Interval
     gain: Interval | None
     stars: frozenset[str]
+    undecided: frozenset[str] = frozenset()
 
 
 def mean(seeds: Seeds) -> float:
@@ -115,9 +119,10 @@ def compared(rows: Mapping[str, Row], reference: str) -> dict[str, Comparison]:
         name: Comparison(
             found[name, "cost"][0],
             found.get((name, "gain"), (None,))[0],
-            frozenset(what for what in ("cost", "gain") if (name, what) in starred),
+            frozenset(w for w in ("cost", "gain") if (name, w) in starred) - row.undecided,
+            row.undecided,
         )
-        for name in rows
+        for name, row in rows.items()
         if name != reference
     }
 
