@@ -219,7 +219,7 @@ def test_twice_the_steps_name_the_stars_that_change():
     assert said[0].startswith("5 methods on 2 tasks"), "the other setting is not on the board"
     (checked,) = [s for s in sections if s.title == "With train.steps 18"]
     text, changes = checked.parts
-    assert "2 in all" in text
+    assert "Measured are 2 of 8 such pairs" in text
     assert "Of their 4 differences from rope, 1 have another star" in text
     assert changes.rows == [("copy", "t5", "gain", "none", "+")]
     assert marks(sections, "copy") == {"t5": "?", "alibi": "*"}

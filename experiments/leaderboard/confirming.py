@@ -106,12 +106,14 @@ def _doubled(board: Tasks, other: Tasks, reference: str) -> Iterator[Any]:
         for what in ("cost", "gain")
         if _star(before, what) != _star(after, what)
     ]
+    both = ends(board, reference)
+    asked = sum(len(unfinished(rows, both)) for rows in board.values())
     yield (
-        f"The methods at both ends of the board ({ENDS} each) were trained with this budget on the "
-        f"tasks that a seed had not learned, {len(pairs)} in all; the other trainings had ended "
-        f"before. Of their {2 * len(pairs)} differences from {reference}, {len(lines)} have "
-        "another star than with the board's budget: these are not decided, and do not count on the "
-        "board."
+        f"The methods at both ends of the board ({ENDS} each) are trained with this budget on the "
+        f"tasks that a seed had not learned; their other trainings had ended before. Measured are "
+        f"{len(pairs)} of {asked} such pairs of method and task. Of their {2 * len(pairs)} "
+        f"differences from {reference}, {len(lines)} have another star than with the board's "
+        "budget: these are not decided, and do not count on the board."
     )
     if lines:
         yield Grid(["task", "method", "of", "board", "here"], lines, "Stars, with their sign.")
