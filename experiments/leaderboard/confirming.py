@@ -116,7 +116,8 @@ def _doubled(board: Tasks, other: Tasks, reference: str) -> Iterator[Any]:
         "budget: these are not decided, and do not count on the board."
     )
     if lines:
-        yield Grid(["task", "method", "of", "board", "here"], lines, "Stars, with their sign.")
+        caption = "The sign of a difference that has a star."
+        yield Grid(["task", "method", "of", "board", "here"], lines, caption)
 
 
 def _star(found: Comparison, what: str) -> str:
