@@ -42,6 +42,7 @@ keys, values, the layer's input and the parameters. A step is one update of a de
 on 8 windows of 2,048 bytes in bfloat16, with AdamW in float32; its name says the layers, the chips,
 and how memory is saved: the state is whole on each chip or spread (`fsdp`), layers are computed
 again in the backward pass (`remat`), or the windows are computed one after another (`accumulate`).
+Layers are a loop, in which activations and norms are always computed again.
 An evaluation is that of a decoder of width 128 with 2 layers in float32, on 131,072 tokens at once.
 Reading is the forward pass and the loss of a released model in bfloat16 on one window of 8 times
 its trained length, with blockwise attention: pythia-70m on one chip, Llama-2-7b spread over four.
