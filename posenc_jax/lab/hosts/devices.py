@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from jax.experimental.layout import Layout, with_layout_constraint
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from posenc_jax.lab.hosts import processes
@@ -104,13 +105,17 @@ def _scattered(tree: Any, devices: int) -> Any:
     """Returns this device's part of the sum over devices of each leaf; see `_largest`.
 
     One reduce-scatter for each leaf that is spread: of leaves joined to one array XLA for a TPU
-    makes an all-reduce and a slice.
+    makes an all-reduce and a slice. So it does where it puts the first axis last in memory.
     """
+
+    def in_order(x):  # a matrix is
+        return x if x.ndim < 3 else with_layout_constraint(x, Layout(tuple(range(x.ndim))))
+
     leaves, structure = jax.tree.flatten(tree)
     parts = [_largest(x.shape, devices) for x in leaves]
     both = list(zip(leaves, parts, strict=True))
     scattered = iter([
-        jax.lax.psum_scatter(x, "rows", scatter_dimension=len(part) - 1, tiled=True)
+        jax.lax.psum_scatter(in_order(x), "rows", scatter_dimension=len(part) - 1, tiled=True)
         for x, part in both if part
     ])  # fmt: skip
     summed = iter(jax.lax.psum([x for x, part in both if not part], "rows"))
