@@ -65,8 +65,7 @@ def settled(board: Tasks, longer: Tasks, reference: str) -> Tasks:
     """The board, where a star that is another one after a longer training is undecided."""
     found = {task: dict(rows) for task, rows in board.items()}
     for task, name, before, after in _pairs(board, longer, reference):
-        other = frozenset(w for w in ("cost", "gain") if _star(before, w) != _star(after, w))
-        found[task][name] = board[task][name]._replace(undecided=other)
+        found[task][name] = board[task][name]._replace(undecided=_changed(before, after))
     return found
 
 
@@ -103,8 +102,7 @@ def _doubled(board: Tasks, other: Tasks, reference: str) -> Iterator[Any]:
     lines = [
         (task, name, what, *(_star(found, what) or "none" for found in (before, after)))
         for task, name, before, after in pairs
-        for what in ("cost", "gain")
-        if _star(before, what) != _star(after, what)
+        for what in sorted(_changed(before, after))
     ]
     both = ends(board, reference)
     asked = sum(len(unfinished(rows, both)) for rows in board.values())
@@ -118,6 +116,11 @@ def _doubled(board: Tasks, other: Tasks, reference: str) -> Iterator[Any]:
     if lines:
         caption = "The sign of a difference that has a star."
         yield Grid(["task", "method", "of", "board", "here"], lines, caption)
+
+
+def _changed(before: Comparison, after: Comparison) -> frozenset[str]:
+    """The differences whose stars are not the same."""
+    return frozenset(w for w in ("cost", "gain") if _star(before, w) != _star(after, w))
 
 
 def _star(found: Comparison, what: str) -> str:
