@@ -161,6 +161,25 @@ def test_the_page_of_length_extrapolation_is_about_all_its_runs(tmp_path, capsys
     assert said[2].endswith("beyond it: not measured.")
 
 
+def test_settings_that_runs_share_are_said_once(tmp_path):
+    """A field that a run does not have yet is shared, but not an option of another task."""
+    tasks = {"a": {"name": "copy"}, "b": {"name": "copy"}, "c": {"name": "stdlib", "stretch": 9}}
+    made = [
+        runs.read(stored(tmp_path / name, {"train": {"steps": 5} | new, "task": task}, {}))
+        for (name, task), new in zip(tasks.items(), ({}, {"remat": False}, {}), strict=True)
+    ]
+    made[1].environment["command"] += " --config.task.name=copy"
+    document.write(tmp_path / "x.md", made, ["said"], [])
+    shared, _, each = (tmp_path / "x.md").read_text().split("```")[1:4]
+    assert shared.split("\n")[1:-1] == ["train.steps: 5", "train.remat: False"]
+    command = ENVIRONMENT["command"]
+    assert each.split("\n")[1:-1] == [
+        *("", "task.name: copy", "# a", command),
+        *("", "# b", f"{command} --config.task.name=copy"),
+        *("", "task.name: stdlib", "task.stretch: 9", "# c", command),
+    ]
+
+
 @pytest.mark.parametrize(("task", "unit"), [("copy", "symbols"), ("stdlib", "bytes")])
 def test_a_figure_by_length_says_what_its_lengths_count(task, unit, tmp_path):
     run = runs.read(by_length_run(tmp_path / "run", "nope", 0.97, task=task))

@@ -77,16 +77,30 @@ def _origin(runs: Sequence[StoredRun], names: Sequence[str], folder: str) -> lis
     commands = [re.sub(r" --workdir=\S+", "", run.environment["command"]) for run in runs]
     by = f"by `{commands[0]}`" if len(runs) == 1 else f"in {len(runs)} runs"
     configs = [
-        [f"{field}: {value}" for field, value in dotted(run.config).items()
-         if not field.startswith("wandb.")]
+        {field: value for field, value in dotted(run.config).items() if field[:6] != "wandb."}
         for run in runs
-    ]  # fmt: skip
-    shared = [line for line in configs[0] if all(line in config for config in configs)]
-    content = ["```", *shared, "```", ""]
+    ]
+    every = {field: value for config in reversed(configs) for field, value in config.items()}
+    # A run from before a field existed had what is its default now.
+    same = lambda config, field, value: (
+        config[field] == value if field in config else not field.startswith(("task.", "encoding."))
+    )
+    shared = [
+        field
+        for field, value in every.items()
+        if all(same(config, field, value) for config in configs)
+    ]
+    content = ["```", *(f"{field}: {every[field]}" for field in shared), "```", ""]
     if len(runs) > 1:
-        content += ["Each run:", "", "```"]
+        content += ["Runs, each group after the settings that it has in common:", "", "```"]
+        before: list[str] = []
         for name, command, config in zip(names, commands, configs, strict=True):
-            content += [f"# {name}", command, *(line for line in config if line not in shared)]
+            said = {*shared, *re.findall(r"--config\.([\w.]+)=", command)}
+            own = [f"{field}: {value}" for field, value in config.items() if field not in said]
+            if own != before:
+                content += ["", *own]
+            before = own
+            content += [f"# {name}", command]
         content += ["```", ""]
     return [
         f"Measured {' to '.join([days[0], *days[1:][-1:]])} {by} at commit {each('commit')}, "
