@@ -35,7 +35,9 @@ def model(names: str = "rope rope rope", seed: int = 0, **changes):
     ):
         own = {**params[side], name: stir(params[side][name], seed)}
         params = {**params, side: own}
-    return built, params
+    return built._replace(
+        apply=jax.jit(built.apply, static_argnames=("form", "block", "remat"))
+    ), params
 
 
 def pair(seed: int, batch: int = BATCH) -> Pair:
