@@ -101,21 +101,20 @@ TRACED = "fire", "swin_2d", "swin_v2"  # of which no row of offsets is made
 LIMITS = [
     Limit("T x T arrays, blockwise and kernel", 0, _squares),
     *[
-        Limit(f"bundles, kernel {way}, {bias} bias{mask}", most, _kernel(names, way, *which, mask))
-        for bias, names, forward in (("relative", RELATIVE, 1780), ("traced", TRACED, 2400))
+        Limit(f"bundles, kernel {way}, {bias}{mask}", most, _kernel(names, way, *which, mask))
+        for bias, names, forward in (
+            ("a relative bias", RELATIVE, 1780),
+            *((f"the traced bias of {name}", (name,), 2400) for name in TRACED),
+        )
         for way, most, which in (("forward", forward, (0, 1)), ("backward", 3550, (1, 3)))
         for mask in ("", ", a block with a mask")
     ],
     *[
-        Limit(f"{what}, kernel {way}, {LONG:,} tokens", most, of, "MB", 1e6)
-        for way, most in (("forward", 1.0e9), ("backward", 1.8e9))
-        for what, of in (
-            ("memory", _each("attention/", f"/kernel/{way}/{LONG}", _temporary)),
-            (
-                "memory with arguments and results",
-                _each("attention/", f"/kernel/{way}/{LONG}", _in_all),
-            ),
+        Limit(
+            f"memory, kernel {way}, {LONG:,} tokens", most,
+            _each("attention/", f"/kernel/{way}/{LONG}", _temporary), "MB", 1e6,
         )
+        for way, most in (("forward", 1.0e9), ("backward", 1.8e9))
     ],
     Limit(
         "memory with arguments and results, kernel backward, 16,384 tokens", 1.86e9,
