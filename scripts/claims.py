@@ -3,9 +3,9 @@
     python scripts/claims.py runs/claims/20261120-120000
     python scripts/claims.py RUN ANOTHER      # the second completes the first
 
-If two folders have the same claim at the same budget, the later folder counts. A folder without
-claims, one of an earlier version, and a page that is a folder are refused in one line, with exit
-status 2.
+If two folders have the same claim at the same budget with the same seeds, the later folder counts.
+A folder without claims, one of an earlier version, folders whose seeds overlap, and a page that is
+a folder are refused in one line, with exit status 2.
 """
 
 import argparse

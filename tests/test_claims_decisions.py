@@ -24,10 +24,10 @@ RUN = {**dict.fromkeys(NAMES, ""), "seeds": 3, "first_seed": 0}
 HOLDS, FAILS = RULES["abs-1"][0][0], RULES["abs-1"][2][0]
 
 
-def entry(numbers, budget=1, id="abs-1", scale="full", trains=True):
+def entry(numbers, budget=1, id="abs-1", scale="full", trains=True, first_seed=0):
     claim = LEDGER[id]
     measured = Measured({name: np.ravel(values) for name, values in numbers.items()})
-    run = {**RUN, "scale": scale}
+    run = {**RUN, "scale": scale, "first_seed": first_seed}
     return Entry(claim, budget, measured, "", trains, 1.0, run, hashed(claim))
 
 
@@ -57,6 +57,34 @@ def test_what_is_not_decided(entries):
     assert str(found.verdict) == "not decided at this budget"
     assert "holds" in found.verdict.reason
     assert "claim" in pages.banner([found])
+
+
+def test_a_verdict_that_differs_with_other_seeds_is_not_decided():
+    own = [entry(HOLDS, budget) for budget in (4, 2, 1)]
+    same = decided(*own, *(entry(HOLDS, first_seed=first) for first in (6, 3)))
+    assert same.verdict.word == "holds", "control"
+    assert [e.run["first_seed"] for e in same.again] == [3, 6]
+    assert pages.banner([same]).endswith("other seeds: no decided verdict changed.")
+    other = decided(entry(FAILS, first_seed=3), *own)
+    assert str(other.verdict) == "not decided with other seeds"
+    assert "does not hold with the seeds from 3 on" in other.verdict.reason
+    assert other.p == 1.0
+    assert pages.banner([other]).endswith("other seeds: abs-1 changed.")
+    rows = [pages.sections([found])[0].parts[1].rows[0][4] for found in (same, other)]
+    assert rows == ["holds, holds", "does not hold"]
+    assert pages.sections([decided(*own)])[0].parts[1].rows[0][4] == "not measured", "control"
+
+
+@pytest.mark.parametrize(("first_seed", "overlap"), [(2, True), (3, False)])
+def test_seeds_that_overlap_are_no_other_seeds(first_seed, overlap, tmp_path):
+    for name, first in (("a", 0), ("b", first_seed)):
+        (tmp_path / name).mkdir()
+        save(tmp_path / name / "claims.json", {"abs-1": ""}, [entry(HOLDS, first_seed=first)])
+    if overlap:
+        with pytest.raises(ValueError, match=r"3 seeds from 0 on and those from 2 on overlap$"):
+            load(tmp_path / "a", tmp_path / "b")
+    else:
+        assert len(load(tmp_path / "a", tmp_path / "b")) == 2
 
 
 def test_a_claim_that_trains_nothing_needs_one_budget():

@@ -1,4 +1,6 @@
-"""The verdict of a claim, from its measurements at all budgets and the p-values of all claims."""
+"""The verdict of a claim: from its measurements at all budgets and with other seeds, and from the
+p-values of all claims.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,11 +13,13 @@ from experiments.claims.register import LEDGER
 BUDGETS = (1, 2, 4)
 RATE = 0.05  # of false discoveries
 SMALLEST = 1e-9  # of p-values
+NONE = "not decided", "not measured"  # words that decide nothing
 
 
 class Finding(NamedTuple):
     """A claim with all its measurements, in the order of their budgets, and its verdict.
 
+    again: measurements with other seeds, which begin higher.
     p: the p-value of the verdict; None if nothing in it is random.
     q: p after the correction for all claims (Benjamini and Hochberg 1995): the least rate of false
       discoveries at which the verdict is one.
@@ -23,6 +27,7 @@ class Finding(NamedTuple):
 
     claim: Claim
     entries: Sequence[Entry]
+    again: Sequence[Entry]
     verdict: Verdict
     p: float | None
     q: float | None
@@ -35,25 +40,44 @@ class Finding(NamedTuple):
     @property
     def changed(self) -> bool:
         """Whether the claim or its rule changed after a measurement."""
-        return any(entry.changed for entry in self.entries)
+        return any(entry.changed for entry in (*self.entries, *self.again))
 
 
 def findings(entries: Sequence[Entry]) -> list[Finding]:
     """The findings on the claims measured, in the ledger's order.
 
-    A claim on trained models gets the verdict of all of BUDGETS, if they agree, and if it is one at
-    a false discovery rate of 5% over all claims given. Otherwise it is "not decided".
+    A claim on trained models gets the verdict of all of BUDGETS, if they agree with each other and
+    with measurements with other seeds, and if it is one at a false discovery rate of 5% over all
+    claims given. Otherwise it is "not decided".
     """
-    of = {id: sorted((e for e in entries if e.claim.id == id), key=lambda e: e.budget)
-          for id in LEDGER}  # fmt: skip
-    of = {id: own if own[0].trains else own[-1:] for id, own in of.items() if own}
-    verdicts = {id: agreed(own) for id, own in of.items()}
+    of, again = {}, {}
+    for id in LEDGER:
+        if all_of := [e for e in entries if e.claim.id == id]:
+            all_of.sort(key=lambda e: (e.run["first_seed"], e.budget))
+            first = all_of[0].run["first_seed"]
+            own = [e for e in all_of if e.run["first_seed"] == first]
+            of[id] = own if own[0].trains else own[-1:]
+            again[id] = all_of[len(own) :]
+    verdicts = {id: repeated(agreed(own), again[id]) for id, own in of.items()}
     p = {id: _largest_p(own, verdicts[id]) for id, own in of.items()}
     q = corrected({id: value for id, value in p.items() if value is not None})
     return [
-        Finding(LEDGER[id], own, _significant(verdicts[id], q.get(id)), p[id], q.get(id))
+        Finding(LEDGER[id], own, again[id], _significant(verdicts[id], q.get(id)), p[id], q.get(id))
         for id, own in of.items()
     ]
+
+
+def repeated(found: Verdict, again: Sequence[Entry]) -> Verdict:
+    """The verdict, or "not decided" if one with other seeds is another one."""
+    others = [
+        f"{e.verdict} with the seeds from {e.run['first_seed']} on"
+        for e in again
+        if str(e.verdict) != str(found)
+    ]
+    if found.word in NONE or not others:
+        return found
+    reason = f"{found} with the first seeds, {', '.join(others)}; {found.reason}"
+    return Verdict("not decided", reason, "with other seeds")
 
 
 def agreed(entries: Sequence[Entry]) -> Verdict:
@@ -113,14 +137,14 @@ def _largest_p(entries: Sequence[Entry], verdict: Verdict) -> float | None:
     """The p-value of a verdict that all budgets must give; 1 if it is none."""
     found = [p_value(e.claim, e.measured) for e in entries if e.measured.numbers]
     known = [value for value in found if value is not None]
-    if known and verdict.word in ("not decided", "not measured"):
+    if known and verdict.word in NONE:
         return 1.0
     return max(known, default=None)
 
 
 def _significant(verdict: Verdict, q: float | None) -> Verdict:
     """The verdict, or "not decided" if it is none at a false discovery rate of 5%."""
-    if q is None or q <= RATE or verdict.word in ("not decided", "not measured"):
+    if q is None or q <= RATE or verdict.word in NONE:
         return verdict
     found = f"{verdict}, but only at a false discovery rate of {q:.2g}"
     return Verdict("not decided", found, "after the correction for all claims")

@@ -1,5 +1,6 @@
 """Measurements of claims on disk: claims.json, written after each."""
 
+import itertools
 import json
 import time
 from collections.abc import Iterable, Mapping
@@ -121,13 +122,14 @@ def save(path: Path, rules: Mapping[str, str], entries: Iterable[Entry]) -> None
 def load(*workdirs: str | Path) -> list[Entry]:
     """The measurements of one run, or of several that complete each other, in the ledger's order.
 
-    If two folders have one claim at one budget, the later counts.
+    If two folders have one claim at one budget with the same seeds, the later counts.
 
     Raises:
       ValueError: a folder without claims.json or with one of an earlier version, a claim that the
-        ledger does not have, or a number that its rule now reads and that was not measured.
+        ledger does not have, a number that its rule now reads and that was not measured, or other
+        seeds of which some are the same.
     """
-    found: dict[tuple[str, int], Entry] = {}
+    found: dict[tuple[str, int, int], Entry] = {}
     for workdir in workdirs:
         path = Path(workdir) / "claims.json"
         if not path.is_file():
@@ -149,7 +151,13 @@ def load(*workdirs: str | Path) -> list[Entry]:
                 raise ValueError(
                     f"workdir: {path}: {row['id']} lacks the number {error}; measure it again"
                 ) from None
-            found[row["id"], row["budget"]] = entry
+            found[row["id"], row["budget"], row["run"]["first_seed"]] = entry
+    spans = {(e.run["first_seed"], e.run["seeds"]) for e in found.values()}
+    for (first, count), (other, _) in itertools.permutations(spans, 2):
+        if first < other < first + count:
+            raise ValueError(
+                f"workdir: {count} seeds from {first} on and those from {other} on overlap"
+            )
     return sorted(found.values(), key=lambda e: (list(LEDGER).index(e.claim.id), e.budget))
 
 

@@ -20,11 +20,12 @@ HEAD = """\
 Each row is a claim as tutorials and papers make it. No verdict is written by hand: a rule makes it
 from the numbers, and the hash of its text and bounds was recorded before the claim was measured. A
 number is a mean ± half of its 95% t interval over seeds, or a single value if nothing in it is
-random. "(control)" marks a number that must come out the other way; if it does not, the test shows
+random. Other seeds are other weights and other data: a verdict that differs with them is not
+decided. "(control)" marks a number that must come out the other way; if it does not, the test shows
 nothing. q is the p-value of a verdict after the correction of Benjamini and Hochberg for all claims
 with random numbers; a verdict with q over 5% is not decided."""
 TITLE = 74  # letters in a line of a figure's title
-COLUMNS = ("id", "claim", "verdict", "at 1x, 2x, 4x", "q", "because")
+COLUMNS = ("id", "claim", "verdict", "at 1x, 2x, 4x", "with other seeds", "q", "because")
 CHANGED = "rule changed after the measurement"
 
 
@@ -39,10 +40,14 @@ def banner(found: Sequence[Finding]) -> str:
     budgets = sorted({e.budget for e in entries if e.trains})
     if not budgets:
         return "Scale full: nothing was trained for these claims."
+    again = [f for f in found if f.again]
+    changed = [f.claim.id for f in again if f.verdict.when == "with other seeds"]
+    told = f" {len(again)} claims were measured again with other seeds: "
+    told += f"{', '.join(changed)} changed." if changed else "no decided verdict changed."
     return (
         f"Scale full, budgets {', '.join(f'{budget}x' for budget in budgets)}: what the steps of "
         "every training were multiplied by. A claim on trained models is decided only if its "
-        "verdicts at 1x, 2x and 4x are the same."
+        f"verdicts at 1x, 2x and 4x are the same.{told * bool(again)}"
     )
 
 
@@ -57,11 +62,13 @@ def sections(found: Sequence[Finding]) -> list[Section]:
 
 
 def _verdicts(f: Finding) -> list[str]:
-    """The verdict, the word at each budget, and q."""
+    """The verdict, the word at each budget and with each group of other seeds, and q."""
     at = {e.budget: e.verdict.word for e in f.entries}
     words = ", ".join(at.get(budget, "not measured") for budget in BUDGETS)
     words = words if f.last.trains else "nothing is trained"
-    return [str(f.verdict) + (f" ({CHANGED})" if f.changed else ""), words, _shown(f.q)]
+    other = ", ".join(e.verdict.word + f" at {e.budget}x" * (e.budget > 1) for e in f.again)
+    other = other or ("nothing is random" if f.p is None else "not measured")
+    return [str(f.verdict) + (f" ({CHANGED})" if f.changed else ""), words, other, _shown(f.q)]
 
 
 def _shown(p: float | None) -> str:
@@ -75,7 +82,7 @@ def _section(f: Finding) -> Section:
     if (draw := f.last.figure) is not None:
         drawn = "Drawn from the measurement" + f" at {f.last.budget}x" * f.last.trains
         parts.append(Picture(f.claim.id, lambda: _titled(f, draw), f"{drawn}."))
-    seconds = sum(e.seconds for e in f.entries)
+    seconds = sum(e.seconds for e in (*f.entries, *f.again))
     parts.append(Grid(_heads(f), _rows(f), f"measured in {seconds:.0f} s"))
     return Section(f"{f.claim.id}: {f.verdict}", parts, folded=True)
 
@@ -102,6 +109,9 @@ def _said(f: Finding) -> Iterator[tuple[str, str]]:
             "Budgets",
             "; ".join(f"{e.budget}x: {e.verdict}: {e.verdict.reason}" for e in f.entries),
         )
+    if f.again:
+        told = (f"{_seeds(e)}, {e.budget}x: {e.verdict}: {e.verdict.reason}" for e in f.again)
+        yield "Other seeds", "; ".join(told)
     if f.p is not None and f.q is not None:
         yield "Significance", f"p {_shown(f.p)}, q {_shown(f.q)}; it must be at most {RATE}."
 
@@ -131,7 +141,7 @@ def markdown(found: Sequence[Finding], figures: str, kept: str) -> str:
     """
     origins: dict[str, dict[str, None]] = {}
     for f in found:
-        for e in f.entries:
+        for e in (*f.entries, *f.again):
             origins.setdefault(_origin(e), {})[f.claim.id] = None
     title, text = HEAD.split("\n\n", 1)
     head = [title, "", f"**{banner(found)}**", "", text, ""]
@@ -154,10 +164,14 @@ def _origin(e: Entry) -> str:
     run = e.run
     return (
         f"Measured {run['started'][:10]} at commit {run['commit'] or 'unknown'}, scale "
-        f"{run['scale']}, {run['seeds']} seeds from {run['first_seed']} on, Python "
+        f"{run['scale']}, {_seeds(e)}, Python "
         f"{run['python']}, JAX {run['jax']} on {run['device']}. Shared models at 1x: "
         f"{run['model']}; {run['training']}; {run['text']}."
     )
+
+
+def _seeds(e: Entry) -> str:
+    return f"{e.run['seeds']} seeds from {e.run['first_seed']} on"
 
 
 def _lines(f: Finding, figures: str) -> Iterator[str]:
