@@ -25,7 +25,8 @@ decided. "(control)" marks a number that must come out the other way; if it does
 nothing. q is the p-value of a verdict after the correction of Benjamini and Hochberg for all claims
 with random numbers; a verdict with q over 5% is not decided."""
 TITLE = 74  # letters in a line of a figure's title
-COLUMNS = ("id", "claim", "verdict", "at 1x, 2x, 4x", "with other seeds", "q", "because")
+AGAIN = "with other seeds"
+COLUMNS = ("id", "claim", "verdict", "at 1x, 2x, 4x", AGAIN, "q", "because")
 CHANGED = "rule changed after the measurement"
 
 
@@ -41,7 +42,7 @@ def banner(found: Sequence[Finding]) -> str:
     if not budgets:
         return "Scale full: nothing was trained for these claims."
     again = [f for f in found if f.again]
-    changed = [f.claim.id for f in again if f.verdict.when == "with other seeds"]
+    changed = [f.claim.id for f in again if f.verdict.when == AGAIN]
     told = f" {len(again)} claims were measured again with other seeds: "
     told += f"{', '.join(changed)} changed." if changed else "no decided verdict changed."
     return (
@@ -53,12 +54,18 @@ def banner(found: Sequence[Finding]) -> str:
 
 def sections(found: Sequence[Finding]) -> list[Section]:
     """All verdicts with their reasons, then a folded section for each claim."""
-    rows = [(f.claim.id, f.claim.text, *_verdicts(f), f.verdict.reason) for f in found]
     caption = "Each verdict by a rule whose hash was recorded before the measurement"
     return [
-        Section("Verdicts", [banner(found), Grid(COLUMNS, rows, caption, words=True)]),
+        Section("Verdicts", [banner(found), Grid(*_table(found), caption, words=True)]),
         *(_section(f) for f in found),
     ]
+
+
+def _table(found: Sequence[Finding]) -> tuple[Sequence[str], list[list[str]]]:
+    """Heads and rows, a claim each; without other seeds if none were measured."""
+    kept = [n for n, head in enumerate(COLUMNS) if head != AGAIN or any(f.again for f in found)]
+    whole = ([f.claim.id, f.claim.text, *_verdicts(f), f.verdict.reason] for f in found)
+    return [COLUMNS[n] for n in kept], [[row[n] for n in kept] for row in whole]
 
 
 def _verdicts(f: Finding) -> list[str]:
@@ -149,14 +156,14 @@ def markdown(found: Sequence[Finding], figures: str, kept: str) -> str:
         of = "" if len(origins) == 1 else f"{', '.join(ids)}: "
         head += [of + text, ""]
     head += [f"[{kept.split('/')[-1]}]({kept}) has every number of every seed.", ""]
-    rows = [_row(_link(f), _cell(f.claim.text), *map(_cell, (*_verdicts(f), f.verdict.reason)))
-            for f in found]  # fmt: skip
+    heads, rows = _table(found)
+    table = [_row(_link(id), *map(_cell, row)) for id, *row in rows]
     lines = [line for f in found for line in _lines(f, figures)]
-    return "\n".join([*head, _row(*COLUMNS), _row(*["---"] * len(COLUMNS)), *rows, "", *lines])
+    return "\n".join([*head, _row(*heads), _row(*["---"] * len(heads)), *table, "", *lines])
 
 
-def _link(f: Finding) -> str:
-    return f"[{f.claim.id}](#{f.claim.id})"
+def _link(id: str) -> str:
+    return f"[{id}](#{id})"
 
 
 def _origin(e: Entry) -> str:
