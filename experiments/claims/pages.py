@@ -20,7 +20,7 @@ HEAD = """\
 Each row is a claim as tutorials and papers make it. No verdict is written by hand: a rule makes it
 from the numbers, and the hash of its text and bounds was recorded before the claim was measured. A
 number is a mean ± half of its 95% t interval over seeds, or a single value if nothing in it is
-random. Other seeds are other weights and other data: a verdict that differs with them is not
+random. Other seeds draw other weights and other batches: a verdict that differs with them is not
 decided. "(control)" marks a number that must come out the other way; if it does not, the test shows
 nothing. q is the p-value of a verdict after the correction of Benjamini and Hochberg for all claims
 with random numbers; a verdict with q over 5% is not decided."""
