@@ -22,6 +22,8 @@ DENSE_LOGITS_ELSEWHERE = 2**25
 VECTOR_MEMORY = dict.fromkeys(("TPU v2", "TPU v3", "TPU v4", "TPU v4 lite"), 12 * 2**20)
 VECTOR_MEMORY_ELSEWHERE = 96 * 2**20
 STACKS = 1, 8, 32, 128  # rows of a grid after each step; a tile of a TPU has 8 rows of 128 values
+TOGETHER = {"tpu": 128}  # tokens whose matrices are exponentiated at once; a row of a TPU's tile
+TOGETHER_ELSEWHERE = 1024
 CHOICES = 64  # columns among which `look_up_each` chooses by bits in one pass; a power of 2
 
 
@@ -244,12 +246,23 @@ def exponentials(a_BTHGUV: jax.Array) -> jax.Array:
     """
     if tuned_for("cpu"):
         return jax.scipy.linalg.expm(a_BTHGUV)
-    found_UVBHGT = _series(a_BTHGUV.transpose(4, 5, 0, 2, 3, 1))  # tokens fill the tiles of a TPU
-    return found_UVBHGT.transpose(2, 5, 3, 4, 0, 1)
+    batch, time, *rest = a_BTHGUV.shape
+    tokens = batch * time
+    together = min(tokens, TOGETHER.get(target().backend, TOGETHER_ELSEWHERE))
+    a_NHGUV = a_BTHGUV.reshape(tokens, *rest)
+    a_NHGUV = jnp.pad(a_NHGUV, [(0, -tokens % together), *[(0, 0)] * 4])
+    a_SNHGUV = a_NHGUV.reshape(-1, together, *rest)
+    # Groups of tokens one after another: the backward pass keeps each step of a group's series.
+    series = jax.lax.map(jax.checkpoint(_series), a_SNHGUV.transpose(0, 4, 5, 2, 3, 1))
+    found_NHGUV = series.transpose(0, 5, 3, 4, 1, 2).reshape(-1, *rest)
+    return found_NHGUV[:tokens].reshape(a_BTHGUV.shape)
 
 
 def _series(a_UVN: jax.Array) -> jax.Array:
-    """exp(A), [U, V, ...]: the series of A / 2^s, whose norm is at most 2, squared s times."""
+    """exp(A), [U, V, ..., tokens]: the series of A / 2^s, whose norm is at most 2, squared s times.
+
+    Tokens are last because they fill the tiles of a TPU.
+    """
     most, terms = 16, 24  # the next term is below 3e-18
     eye_UV = jnp.eye(len(a_UVN), dtype=a_UVN.dtype)
     eye_UVN = eye_UV.reshape(*eye_UV.shape, *[1] * (a_UVN.ndim - 2))
@@ -267,8 +280,8 @@ def _series(a_UVN: jax.Array) -> jax.Array:
         more_N = n.astype(halvings_N.dtype) < halvings_N
         return jnp.where(more_N[None, None], product(x_UVN, x_UVN), x_UVN)
 
-    series = jax.lax.fori_loop(0, terms, horner, eye_UVN + jnp.zeros_like(a_UVN))
-    return jax.lax.fori_loop(0, most, square, series)
+    series = jax.lax.fori_loop(0, terms, jax.checkpoint(horner), eye_UVN + jnp.zeros_like(a_UVN))
+    return jax.lax.fori_loop(0, most, jax.checkpoint(square), series)
 
 
 def each_times(matrix_BTHGUV: jax.Array, x_BTHC: jax.Array) -> jax.Array:

@@ -139,6 +139,26 @@ def test_exponentials_are_those_by_eigenvectors(size):
     assert close(turned, tuning.each_times(found, raw_BTHGUV[..., 0]))
 
 
+def test_exponentials_of_groups_of_tokens_have_the_gradients_of_scipys(monkeypatch):
+    """Ten tokens, four at once; the series keeps less than it computes for the gradient."""
+    raw = 0.3 * jax.random.normal(jax.random.key(0), (3, 2, 5, 1, 2, 4, 4))
+    a, g, change = raw
+    monkeypatch.setattr(tuning, "TOGETHER", {"tpu": 4})
+    wanted, pull = jax.vjp(jax.scipy.linalg.expm, a)
+    with tuning.compile_for("tpu"):
+        found, pull_found = jax.vjp(tuning.exponentials, a)
+        _, along = jax.jvp(tuning.exponentials, (a,), (change,))
+        kept = jax.make_jaxpr(lambda a: jax.vjp(tuning.exponentials, a)[1])(a)
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    np.testing.assert_allclose(pull_found(g)[0], pull(g)[0], atol=1e-5)
+    np.testing.assert_allclose(along, jax.jvp(jax.scipy.linalg.expm, (a,), (change,))[1], atol=1e-5)
+    assert not np.allclose(pull_found(g)[0], pull(change)[0], atol=0.1), "control"
+    numbers = sum(v.aval.size for v in kept.jaxpr.outvars)
+    assert numbers <= 2 * 12 * a[0, 0].size, "of the forward pass, for three groups"
+    steps = jax.make_jaxpr(lambda a: jax.vjp(tuning._series, a)[1])(a.transpose(4, 5, 2, 3, 0, 1))
+    assert sum(v.aval.size for v in steps.jaxpr.outvars) > 20 * a.size, "control: every step"
+
+
 @pytest.mark.parametrize(("name", "scans"), [("fire", True), ("irope", False)])
 def test_alike_layers_are_one_program_on_accelerators(name, scans):
     encoding = make(name, every=2) if name == "irope" else make(name)
