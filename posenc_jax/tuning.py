@@ -24,7 +24,8 @@ VECTOR_MEMORY_ELSEWHERE = 96 * 2**20
 STACKS = 1, 8, 32, 128  # rows of a grid after each step; a tile of a TPU has 8 rows of 128 values
 TOGETHER = {"tpu": 128}  # tokens whose matrices are exponentiated at once; a row of a TPU's tile
 TOGETHER_ELSEWHERE = 1024
-CHOICES = 64  # columns among which `look_up_each` chooses by bits in one pass; a power of 2
+CHOICES = 64  # columns among which `look_up_each` chooses by bits in one pass
+SHARED_CHOICES = 40  # if heads share columns: of 49 XLA writes each candidate to memory
 
 
 class Target(NamedTuple):
@@ -131,22 +132,26 @@ def look_up_each(x_BHQR: jax.Array, column_BHQK: jax.Array) -> jax.Array:
     """For each query the entries at its columns, [B, H, Q, K]; columns [B, H|1, Q, K].
 
     A CPU gathers: with the backward pass this is 4 to 10 times faster than a one-hot product. On an
-    accelerator the columns' bits choose within one pass over the result, of `CHOICES` columns at a
-    time: a program for 512 takes minutes to compile.
+    accelerator the columns' bits choose within one pass over the result, of up to `CHOICES` columns
+    at a time: a program for 512 takes minutes to compile.
     """
     if tuned_for("cpu"):
         return jnp.take_along_axis(x_BHQR, column_BHQK, axis=-1)
-    if x_BHQR.shape[-1] <= CHOICES:
+    columns = x_BHQR.shape[-1]
+    rounds = -(-columns // (SHARED_CHOICES if column_BHQK.shape[1] == 1 else CHOICES))
+    if rounds == 1:
         return _chosen(x_BHQR, column_BHQK)
-    x_BHQR = jnp.pad(x_BHQR, [(0, 0)] * 3 + [(0, -x_BHQR.shape[-1] % CHOICES)])
+    each = -(-columns // rounds)
+    x_BHQR = jnp.pad(x_BHQR, [(0, 0)] * 3 + [(0, rounds * each - columns)])
 
     @jax.checkpoint  # the backward pass would keep which half each bit chose, in every round
     def take_in(n, found_BHQK):
-        part = jax.lax.dynamic_slice_in_dim(x_BHQR, n * CHOICES, CHOICES, axis=-1)
-        return jnp.where(column_BHQK // CHOICES == n, _chosen(part, column_BHQK), found_BHQK)
+        part = jax.lax.dynamic_slice_in_dim(x_BHQR, n * each, each, axis=-1)
+        chosen_BHQK = _chosen(part, column_BHQK - n * each)
+        return jnp.where(column_BHQK // each == n, chosen_BHQK, found_BHQK)
 
     zeros_BHQK = jnp.zeros_like(x_BHQR[..., :1]) + jnp.zeros_like(column_BHQK, x_BHQR.dtype)
-    return jax.lax.fori_loop(0, x_BHQR.shape[-1] // CHOICES, take_in, zeros_BHQK)
+    return jax.lax.fori_loop(0, rounds, take_in, zeros_BHQK)
 
 
 def _chosen(x_BHQR: jax.Array, column_BHQK: jax.Array) -> jax.Array:

@@ -108,13 +108,16 @@ def test_dense_attention_with_a_row_is_the_same_for_every_target(causal):
 
 @pytest.mark.parametrize("columns", [1, 5, 70])
 def test_entries_of_tables_are_the_same_for_every_target(columns, monkeypatch):
-    monkeypatch.setattr(tuning, "CHOICES", 4)
+    monkeypatch.setattr(tuning, "SHARED_CHOICES", 4)
+    monkeypatch.setattr(tuning, "CHOICES", 16)
     rng = np.random.default_rng(0)
     x_BHQR = jnp.asarray(rng.normal(size=(2, 3, 6, columns)), jnp.float32)
     row_BHQK = jnp.asarray(rng.integers(columns, size=(2, 1, 6, 9)), jnp.int32)
     each = lambda x: tuning.look_up_each(x, row_BHQK)
+    own_BHQK = (row_BHQK + jnp.arange(3, dtype=jnp.int32)[None, :, None, None]) % columns
+    own = lambda x: tuning.look_up_each(x, own_BHQK)
     shared = lambda x: tuning.look_up(x[0, 0].T, row_BHQK[:, 0])
-    for read in (each, shared):
+    for read in (each, own, shared):
         wanted, pull = jax.vjp(read, x_BHQR)
         with tuning.compile_for("tpu"):
             found, pull_found = jax.vjp(read, x_BHQR)

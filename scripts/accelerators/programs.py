@@ -101,8 +101,9 @@ def _other_lengths() -> dict[str, Program]:
 
 
 def _relative() -> list[str]:
-    """Returns the relative and the rotary methods."""
+    """Returns the relative and the rotary methods that read any position."""
     cards = map(encodings.card, sorted(encodings.CATALOG))
+    cards = (card for card in cards if card.beyond != "error")
     return [card.name for card in cards if card.kind in ("bias", "rotary")]
 
 
