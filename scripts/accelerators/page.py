@@ -51,10 +51,11 @@ training with RoPE (`multimodal`: M-RoPE), and the evaluation at its longest len
 """
 LIMITS = """What is asked of these programs, and the largest number that was measured. It says
 nothing of programs that were not compiled. Arguments and results come to the memory where that is
-not said: those of RoPE at 131,072 tokens take 805 MB forward and 1,409 MB backward. A traced bias
-costs what its own function does: FIRE's has 32 hidden units for each pair of tokens, Swin V2's 512.
-deberta's program has loops, whose bytes the compiler does not count. A step that does not fit in
-the chip's 16 GB does not compile.
+not said: those of RoPE at 131,072 tokens take 805 MB forward and 1,409 MB backward. Methods take
+more there that turn values too (`gta`, `prope`) or have wider queries and keys (`pope`). A traced
+bias costs what its own function does: FIRE's has 32 hidden units for each pair of tokens, Swin V2's
+512. deberta's program has loops, whose bytes the compiler does not count. A step that does not fit
+in the chip's 16 GB does not compile.
 """
 CHOICES = f"""## What `form="auto"` chooses
 
