@@ -14,6 +14,7 @@ BUDGETS = (1, 2, 4)
 RATE = 0.05  # of false discoveries
 SMALLEST = 1e-9  # of p-values
 NONE = "not decided", "not measured"  # words that decide nothing
+AGAIN = "with other seeds"
 
 
 class Finding(NamedTuple):
@@ -77,7 +78,7 @@ def repeated(found: Verdict, again: Sequence[Entry]) -> Verdict:
     if found.word in NONE or not others:
         return found
     reason = f"{found} with the first seeds, {', '.join(others)}; {found.reason}"
-    return Verdict("not decided", reason, "with other seeds")
+    return Verdict("not decided", reason, AGAIN)
 
 
 def agreed(entries: Sequence[Entry]) -> Verdict:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from experiments.claims.decisions import BUDGETS, RATE, SMALLEST, Finding
+from experiments.claims.decisions import AGAIN, BUDGETS, RATE, SMALLEST, Finding
 from experiments.claims.entries import Entry
 from experiments.claims.ledger import Draw
 from posenc_jax.lab.report import Grid, Picture, Section, drawing
@@ -25,7 +25,6 @@ decided. "(control)" marks a number that must come out the other way; if it does
 nothing. q is the p-value of a verdict after the correction of Benjamini and Hochberg for all claims
 with random numbers; a verdict with q over 5% is not decided."""
 TITLE = 74  # letters in a line of a figure's title
-AGAIN = "with other seeds"
 COLUMNS = ("id", "claim", "verdict", "at 1x, 2x, 4x", AGAIN, "q", "because")
 CHANGED = "rule changed after the measurement"
 

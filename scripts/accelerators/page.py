@@ -50,9 +50,9 @@ An experiment's programs are those of its default config, 3 seeds in one program
 training with RoPE (`multimodal`: M-RoPE), and the evaluation at its longest length.
 """
 LIMITS = """What is asked of these programs, and the largest number that was measured. It says
-nothing of programs that were not compiled. Arguments and results come to the memory where that is
-not said: those of RoPE at 131,072 tokens take 805 MB forward and 1,409 MB backward. Methods take
-more there that turn values too (`gta`, `prope`) or have wider queries and keys (`pope`). A traced
+nothing of programs that were not compiled. Memory is besides arguments and results, unless a row
+counts them in: those of RoPE at 131,072 tokens are 805 MB forward and 1,409 MB backward. Methods
+that turn values too (`gta`, `prope`) or have wider queries and keys (`pope`) take more. A traced
 bias costs what its own function does: FIRE's has 32 hidden units for each pair of tokens, Swin V2's
 512. deberta's program has loops, whose bytes the compiler does not count. A step that does not fit
 in the chip's 16 GB does not compile.
