@@ -145,35 +145,44 @@ def markdown(found: Sequence[Finding], figures: str, kept: str) -> str:
     """The ledger as Markdown that links to the figures in the folder `figures`, and to the file
     `kept` of what was measured.
     """
-    origins: dict[str, dict[str, None]] = {}
-    for f in found:
-        for e in (*f.entries, *f.again):
-            origins.setdefault(_origin(e), {})[f.claim.id] = None
     title, text = HEAD.split("\n\n", 1)
     head = [title, "", f"**{banner(found)}**", "", text, ""]
-    for text, ids in origins.items():
-        of = "" if len(origins) == 1 else f"{', '.join(ids)}: "
-        head += [of + text, ""]
-    head += [f"[{kept.split('/')[-1]}]({kept}) has every number of every seed.", ""]
+    head += [f"[Runs](#runs) tells when and how each was measured; [{kept.split('/')[-1]}]({kept})"]
+    head += ["has every number of every seed.", ""]
     heads, rows = _table(found)
     table = [_row(_link(id), *map(_cell, row)) for id, *row in rows]
     lines = [line for f in found for line in _lines(f, figures)]
-    return "\n".join([*head, _row(*heads), _row(*["---"] * len(heads)), *table, "", *lines])
+    head += [_row(*heads), _row(*["---"] * len(heads)), *table, ""]
+    return "\n".join([*head, *lines, *_runs(found), ""])
 
 
 def _link(id: str) -> str:
     return f"[{id}](#{id})"
 
 
-def _origin(e: Entry) -> str:
-    """When and how an entry was measured; the same for all claims of one run."""
-    run = e.run
-    return (
-        f"Measured {run['started'][:10]} at commit {run['commit'] or 'unknown'}, scale "
-        f"{run['scale']}, {_seeds(e)}, Python "
-        f"{run['python']}, JAX {run['jax']} on {run['device']}. Shared models at 1x: "
-        f"{run['model']}; {run['training']}; {run['text']}."
-    )
+def _runs(found: Sequence[Finding]) -> Iterator[str]:
+    """The shared models, and a table of the runs, each with what was measured in it."""
+    models: dict[str, None] = {}
+    runs: dict[tuple[str, ...], dict[str, list[str]]] = {}
+    for f in found:
+        for e in (*f.entries, *f.again):
+            run = e.run
+            models[f"{run['model']}; {run['training']}; {run['text']} (scale {run['scale']})"] = (
+                None
+            )
+            made = f"Python {run['python']}, JAX {run['jax']} on {run['device']}"
+            origin = run["started"][:10], run["commit"] or "unknown", _seeds(e), made
+            runs.setdefault(origin, {}).setdefault(f.claim.id, []).extend(
+                [f"{e.budget}x"] * e.trains
+            )
+    heads = "date", "commit", "seeds", "with", "claims"
+    yield from ("## Runs", "", f"Shared models at 1x: {', and '.join(models)}.", "")
+    yield from (_row(*heads), _row(*["---"] * len(heads)))
+    for origin, budgets in sorted(runs.items()):
+        alike: dict[str, list[str]] = {}
+        for id, at in budgets.items():
+            alike.setdefault(f" at {', '.join(at)}" * bool(at), []).append(id)
+        yield _row(*origin, "; ".join(", ".join(ids) + at for at, ids in alike.items()))
 
 
 def _seeds(e: Entry) -> str:
