@@ -104,14 +104,16 @@ def pope(base: Positive = 10_000.0, uniform: bool = False) -> Encoding:
 
     def table(params, pos_BT, dims):
         freq_C = base ** (-np.arange(dims.head) / dims.head)
-        angle = rotation.angles(with_axes(pos_BT), freq_C[None])
-        delta_HC = jnp.clip(params["delta_HC"].astype(angle.dtype), -2 * np.pi, 0)
-        return {"q": rotation.turns(angle), "k": rotation.turns(angle + delta_HC[None, None])}
+        turned = rotation.turns(rotation.angles(with_axes(pos_BT), freq_C[None]))
+        delta_HC = jnp.clip(params["delta_HC"].astype(turned.cos.dtype), -2 * np.pi, 0)
+        return turned, rotation.turns(delta_HC[None, None])
 
     def rotate(table, x_BTHC, side):
-        rotation.check_width(table[side], x_BTHC.shape[-1], "channels")
-        size = jax.nn.softplus(x_BTHC.astype(table[side].cos.dtype))
-        ends = [size * table[side].cos, size * table[side].sin]
-        return jnp.concatenate(ends, axis=-1).astype(x_BTHC.dtype)
+        (cos, sin), by = table
+        rotation.check_width(table[0], x_BTHC.shape[-1], "channels")
+        if side == "k":  # of the sum of both angles; no head needs cosines of its own
+            cos, sin = cos * by.cos - sin * by.sin, sin * by.cos + cos * by.sin
+        size = jax.nn.softplus(x_BTHC.astype(cos.dtype))
+        return jnp.concatenate([size * cos, size * sin], axis=-1).astype(x_BTHC.dtype)
 
     return each_layer(Encoding(init=init, table=table, rotate=rotate))
