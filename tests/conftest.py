@@ -49,19 +49,21 @@ def _put(cache, key, value):
 
 
 lru_cache.LRUCache.put = _put
-_compiled = tempfile.TemporaryDirectory(prefix="posenc_jax-")  # lives as long as the process
+# Not for the processes that tests start: one that is killed could leave half an entry.
+KEPT = os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
+_own = tempfile.TemporaryDirectory(prefix="posenc_jax-")  # lives as long as the process
 BATTERY = "/test_(catalogue|adapters)"
 _worker_of: dict[str, str] = {}  # by group
 
 
 def pytest_configure(config):
-    """All workers share one cache of compiled programs."""
-    shared = getattr(config, "workerinput", {}).get("compiled", _compiled.name)
+    """All workers share one cache of compiled programs, and later tests a folder that is named."""
+    shared = getattr(config, "workerinput", {}).get("compiled", KEPT or _own.name)
     jax.config.update("jax_compilation_cache_dir", shared)
 
 
 def pytest_configure_node(node):
-    node.workerinput["compiled"] = _compiled.name
+    node.workerinput["compiled"] = KEPT or _own.name
 
 
 @pytest.fixture(autouse=True, scope="module")
