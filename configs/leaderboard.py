@@ -23,6 +23,10 @@ TASKS = (
     *("reverse", "duplicate_string", "passkey", "flip_flop", "marker_position", "periodic", "copy"),
     *("selective_copy", "binary_addition", "needle", "odds_first", "stack_manipulation"),
 )
+# The rate where three are not tried. Against the best of three it costs the families of the
+# best-known methods (input, biases, rotations, content) at most .012 of exact match on validation
+# examples, on average; nope and randomized+rope at most .08.
+RATE, RATES = 4e-3, {"needle": 1e-3}
 
 
 def get_config(argument=""):
@@ -51,14 +55,18 @@ CHECKS = {
 
 
 def get_sweep(argument=""):
-    """Every task with the best-known methods, then every task with all others.
+    """Every task with the best-known methods, then every task with all others at one rate.
 
     "doubled,METHODS" and "second,METHODS" are checks: these methods with every task in another
-    setting.
+    setting, of which the second has one rate too.
     """
     every = sweeps.grid({"task.name": TASKS})
+    rates = [(RATES.get(task, RATE),) for task in TASKS]
+    at_one = sweeps.zipped({"task.name": TASKS, "train.rates": rates})
     check, _, names = argument.partition(",")
     if names and check in CHECKS:
-        return sweeps.product(({"encoding.name": names, **CHECKS[check]},), every)
-    methods = {"encoding.name": ("known", "others"), "seeds": (5, 3)}
-    return sweeps.product(sweeps.zipped(methods), every)
+        fields = {"encoding.name": names, **CHECKS[check]}
+        return sweeps.product((fields,), every if check == "doubled" else at_one)
+    known = {"encoding.name": "known", "seeds": 5}
+    others = {"encoding.name": "others", "seeds": 3}
+    return sweeps.product((known,), every) + sweeps.product((others,), at_one)
