@@ -1,8 +1,8 @@
-"""The times of configs: which quick variants there are, and where the table goes."""
+"""The times of configs and of the board: which quick variants there are, and where tables go."""
 
 import json
 
-from scripts import bench_configs
+from scripts import bench_board, bench_configs
 from scripts.bench_configs import BEGIN, END, ROOT, Time
 from scripts.collectives import write
 
@@ -43,3 +43,11 @@ def test_a_busy_machine_and_a_failed_run_are_told_in_one_line(monkeypatch, capsy
     assert bench_configs.main(["no_such_config"]) == 1
     assert "no_such_config: status 1: wrong" in capsys.readouterr().err
     assert not (tmp_path / "docs").exists()
+
+
+def test_the_page_on_scale_has_the_committed_speed_of_the_board():
+    facts = json.loads((ROOT / "docs" / "board_speed.json").read_text("utf-8"))
+    page = (ROOT / "docs" / "scaling.md").read_text("utf-8")
+    assert bench_board.table(facts) in page
+    faster = facts | {"trainings an hour": {"before": [1.0], "after": [2.0]}}
+    assert bench_board.table(faster) not in page, "control: other numbers"
