@@ -29,7 +29,7 @@ from scripts.collectives import write
 
 ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- table: python scripts/bench_board.py -->", "<!-- end of table -->"
-BEFORE = "047714f"  # each method had a process; one program for each method, rate and task
+BEFORE = "047714f"  # the last commit before the board was made again
 METHODS = ("rope", "nope", "alibi", "t5")
 ROUNDS = 3
 # The board at BEFORE has three tasks in one run; a config file is how to choose one.
