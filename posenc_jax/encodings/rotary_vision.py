@@ -3,6 +3,8 @@
 `gta` and `prope` turn values too, so that a query reads them as they look from its place.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +13,7 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import rotary_axes, rotation
 from posenc_jax.encodings.card import Count, Factor, Positive, Whole, require, rotary_method, three
 from posenc_jax.encodings.positions_augmented import each, sequence_keys
-from posenc_jax.encodings.rotation import TURN, Pairing
+from posenc_jax.encodings.rotation import TURN, Pairing, Turn
 from posenc_jax.options import FieldError
 from posenc_jax.tuning import each_times
 
@@ -190,10 +192,15 @@ def mhrope(
         left = dims.heads - sum(number_A)
         require(left >= 0, "heads", heads, f"are more than the model's {dims.heads}")
         freq_1F = rotation.ladder(dims.head, base)[None]
-        turned = lambda pos_BT, number: jnp.repeat(rotation.angles(pos_BT, freq_1F), number, 2)
-        found = list(map(turned, placed, number_A))
-        still = jnp.zeros((*found[0].shape[:2], left, freq_1F.shape[1]), found[0].dtype)
-        return rotation.turns(jnp.concatenate([*found, still], axis=2))
+        turned = [rotation.turns(rotation.angles(pos_BT, freq_1F)) for pos_BT in placed]
+        still = jnp.zeros_like(turned[0].cos)
+        turned.append(Turn(still + 1, still))
+        numbers = *number_A, left
+
+        def of_heads(waves):  # each axis has its cosines, which its heads share
+            return jnp.concatenate([*map(partial(jnp.repeat, axis=2), waves, numbers)], axis=2)
+
+        return Turn(*map(of_heads, zip(*turned, strict=True)))
 
     return rotation.rotary(pairing, table, place=rotary_axes.split_three)
 
