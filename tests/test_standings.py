@@ -160,6 +160,21 @@ def test_the_board_joins_tasks_and_the_runs_of_one_task():
     assert [section.title for section in sections[2:]] == ["copy", "reverse"]
 
 
+def test_the_page_names_the_tiers():
+    known = [stored(task, VALUES, task, seeds=5) for task in ("copy", "needle")]
+    others = [
+        stored(f"{task} of others", {"cope": (0.99, 0.2)}, task, encoding={"name": "others"},
+               seeds=3, train={"rates": [rate]})
+        for task, rate in (("copy", 4e-3), ("needle", 1e-3))
+    ]  # fmt: skip
+    for runs_of, told in ((known, False), (known + others, True)):
+        notes = document.document(runs_of)[1][0].parts
+        first = "The best-known methods: 5 seeds; learning rate the best of 0.004, 0.002, 0.001."
+        assert first in notes
+        second = "All other methods: 3 seeds; learning rate 0.004 on copy; 0.001 on needle."
+        assert (second in notes) == told
+
+
 def test_two_runs_of_one_method_and_task_are_refused():
     with pytest.raises(ValueError, match=r"^workdir: b has alibi, as another run"):
         document.document([stored("a", VALUES), stored("b", VALUES)])

@@ -29,14 +29,14 @@ def by_setting(runs: Sequence[StoredRun]) -> list[list[StoredRun]]:
 
 
 def setting(run: StoredRun) -> dict[str, Any]:
-    """The fields that runs of one board share: dotted name -> value.
-
-    A field that is newer than the run has its default.
-    """
-    found = dotted(
-        Config.model_validate_json(json.dumps(run.config)).model_dump(include=set(SETTING))
-    )
+    """The fields that runs of one board share: dotted name -> value."""
+    found = dotted(config_of(run).model_dump(include=set(SETTING)))
     return {field: value for field, value in found.items() if field not in FREE}
+
+
+def config_of(run: StoredRun) -> Config:
+    """The run's config; a field that is newer than the run has its default."""
+    return Config.model_validate_json(json.dumps(run.config))
 
 
 def ends(tasks: Tasks, reference: str) -> list[str]:

@@ -5,6 +5,7 @@ from functools import partial
 
 from experiments.leaderboard.confirming import (
     by_setting,
+    config_of,
     is_longer,
     ordered,
     section,
@@ -45,6 +46,8 @@ FLOORS = (
     "floor: the best score of predictors without positions at the largest trained size; by: the "
     "one with the best token accuracy. best: exact match of the best method in trained sizes."
 )
+
+TIERS = {"known": "The best-known methods", "others": "All other methods"}
 
 
 def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
@@ -176,7 +179,24 @@ def _notes(runs: Sequence[StoredRun], tasks: Tasks) -> list[str]:
         reasons |= run.summary["left_out"]
         lost += [f"{name} on {run.config['task']['name']}: not measured, {why}."
                  for name, why in run.summary["not_measured"].items()]  # fmt: skip
-    return [*left_out(reasons), *lost]
+    return [*_tiers(runs), *left_out(reasons), *lost]
+
+
+def _tiers(runs: Sequence[StoredRun]) -> list[str]:
+    """A sentence for each group of methods: how many seeds it has, and which learning rates."""
+    tiers: dict[tuple[str, int], dict[str, list[str]]] = {}
+    for run in runs:
+        config = config_of(run)
+        group = TIERS.get(config.encoding.name, config.encoding.name)
+        first, *more = rates = [f"{rate:g}" for rate in config.train.rates]
+        told = f"the best of {', '.join(rates)}" if more else first
+        tiers.setdefault((group, config.seeds), {}).setdefault(told, []).append(config.task.name)
+    found = []
+    for (group, seeds), by_rate in tiers.items():
+        rates = [told + f" on {', '.join(tasks)}" * (len(by_rate) > 1)
+                 for told, tasks in by_rate.items()]  # fmt: skip
+        found.append(f"{group}: {seeds} seeds; learning rate {'; '.join(rates)}.")
+    return found
 
 
 def _seeds(rows: Mapping[str, Row]) -> Section:
