@@ -44,46 +44,22 @@ class Grid(NamedTuple):
 
         of_bias: outputs for the gradients of what a traced bias reads.
         """
-        plan, bias, made = self.plan, self.bias, self.given.made
+        plan, made = self.plan, self.given.made
         batch, heads, _, queries = self.given.q.shape
         sizes = queries // plan.queries, self.given.k.shape[3] // plan.keys
         sizes = sizes[::-1] if self.keys_first else sizes
-        grid, scalars = (batch, heads, *sizes), len(self.spans)
-        specs, room = [spec for _, spec in outputs], []
+        grid, specs, room = (batch, heads, *sizes), [spec for _, spec in outputs], []
         if made is not None:
             grid, specs = (batch, *sizes, heads), [*map(self._of_all_heads, specs)]
             scratch = [(heads, *shape) for shape in scratch]
             room = [pltpu.VMEM((plan.keys, x.shape[1]), x.dtype) for x in made.k]
             room.append(pltpu.VMEM((heads, plan.keys, plan.queries), jnp.float32))
-        own, of_queries = len(outputs) + len(scratch), len(floats(made.q)) if made else 0
-        each = "parallel" if bias is None else "arbitrary"
-
-        def run(*refs):
-            found, given, refs = Spans(*refs[:scalars]), refs[scalars], [*refs[scalars + 1 :]]
-            _, h, outer, inner = self._order(*map(pl.program_id, range(4)))
-            i, j = (inner, outer) if self.keys_first else (outer, inner)
-            if bias is None:
-                return body(plan, found, i, j, given, *refs)
-            sums = [refs.pop(len(outputs)) for _ in of_bias]
-            entries = len(sums) - of_queries  # from here on they are of each query
-            if self.keys_first:
-                at = pl.ds(pl.multiple_of(i * plan.queries, plan.queries), plan.queries)
-                sums[entries:] = [total.at[..., at] for total in sums[entries:]]
-            used, block = kernel_blocks.meet(found, i, j), (given.made, refs[own:-1], refs[-1])
-            pl.when(used & (h == 0))(partial(traced_bias.fill, bias, *block))
-            given = given._replace(bias=refs[-1].at[h])
-            body(plan, found, i, j, given, *(ref.at[h] for ref in refs[:own]))
-            for n, total in enumerate(sums):
-                clear = partial(total.__setitem__, ..., jnp.zeros(total.shape, total.dtype))
-                pl.when((j == 0) & (h == 0) & ((n >= entries) | (i == 0)))(clear)
-            if sums:
-                pl.when(used & (h == heads - 1))(partial(traced_bias.pull, bias, *block, sums))
-
+        each = "parallel" if made is None else "arbitrary"
         return pl.pallas_call(
-            run,
+            partial(self._step, body, len(outputs), len(of_bias), len(scratch)),
             out_shape=[shape for shape, _ in (*outputs, *of_bias)],
             grid_spec=pltpu.PrefetchScalarGridSpec(
-                num_scalar_prefetch=scalars,
+                num_scalar_prefetch=len(self.spans),
                 grid=grid,
                 in_specs=[self.specs()],
                 out_specs=[*specs, *(spec for _, spec in of_bias)],
@@ -96,6 +72,35 @@ class Grid(NamedTuple):
             interpret=not tuned_for("tpu"),
             name=name,
         )(*self.spans, not_differentiated(self.given))
+
+    def _step(self, body: Callable, outputs: int, of_bias: int, scratch: int, *refs):
+        """One step: `body`, and before and after it what a traced bias needs.
+
+        refs: the spans, what is given, outputs, those `of_bias`, scratch; for a traced bias also
+          room for its keys and for the logits of all heads.
+        """
+        spans, given = Spans(*refs[: len(self.spans)]), refs[len(self.spans)]
+        refs, plan, bias = [*refs[len(self.spans) + 1 :]], self.plan, self.bias
+        _, h, outer, inner = self._order(*map(pl.program_id, range(4)))
+        i, j = (inner, outer) if self.keys_first else (outer, inner)
+        if bias is None:
+            return body(plan, spans, i, j, given, *refs)
+        sums = [refs.pop(outputs) for _ in range(of_bias)]
+        entries = of_bias - len(floats(self.given.made.q))  # from here on they are of each query
+        if self.keys_first:
+            at = pl.ds(pl.multiple_of(i * plan.queries, plan.queries), plan.queries)
+            sums[entries:] = [total.at[..., at] for total in sums[entries:]]
+        own, used = refs[: outputs + scratch], kernel_blocks.meet(spans, i, j)
+        block = given.made, refs[len(own) : -1], refs[-1]
+        pl.when(used & (h == 0))(partial(traced_bias.fill, bias, *block))
+        given = given._replace(bias=refs[-1].at[h])
+        body(plan, spans, i, j, given, *(ref.at[h] for ref in own))
+        for n, total in enumerate(sums):
+            clear = partial(total.__setitem__, ..., jnp.zeros(total.shape, total.dtype))
+            pl.when((j == 0) & (h == 0) & ((n >= entries) | (i == 0)))(clear)
+        if sums:
+            last = self.given.q.shape[1] - 1
+            pl.when(used & (h == last))(partial(traced_bias.pull, bias, *block, sums))
 
     def _order(self, b, *step):
         """Row, head, outer and inner block of a step."""
