@@ -48,7 +48,7 @@ def rel_1_rule(n):
     rule=rel_1_rule,
     figure=lines(
         "What moving a sentence changes", "moved by (tokens)",
-        "largest change of a logit (of their standard deviation)", log_x=True, log_y=True,
+        "largest change / spread of logits", log_x=True, log_y=True,
         below="ten bytes, trained decoders · 1e-9: no change",
     ),
 )  # fmt: skip
