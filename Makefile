@@ -9,7 +9,7 @@ run: $(VENV)/.ready
 	$(PY) train.py --config=configs/rope_extrap.py
 
 test: $(VENV)/.ready-dev
-	JAX_COMPILATION_CACHE_DIR=$(CURDIR)/$(VENV)/compiled $(PY) -m pytest -n 2 --dist loadscope --no-loadscope-reorder
+	JAX_COMPILATION_CACHE_DIR="$(CURDIR)/$(VENV)/compiled" $(PY) -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 
 torture: $(VENV)/.ready-dev  ## ends and damages runs in every way they must survive; writes docs/reliability.md
 	$(PY) -m scripts.torture $(if $(ONLY),--only=$(ONLY))
