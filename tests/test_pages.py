@@ -150,6 +150,7 @@ def test_the_page_of_length_extrapolation_is_about_all_its_runs(tmp_path, capsys
     assert "stdlib at 16×: fox, 0.200 bits per byte" in text
     assert "alibi on copy, 2× the steps: +0.030, +0.003" in text
     assert "alibi, 200 steps" in text
+    assert "Not decided" not in text
     assert "Not learned at the trained length: nope." in text
     assert "5 runs" in capsys.readouterr().out
     with tarfile.open(tmp_path / "length_extrapolation" / document.ARCHIVE) as archive:
@@ -159,6 +160,9 @@ def test_the_page_of_length_extrapolation_is_about_all_its_runs(tmp_path, capsys
     said, _ = by_length.document(found)
     assert "copy: no method learned it" in said[1]
     assert said[2].endswith("beyond it: not measured.")
+    found.append(runs.read(by_length_run(tmp_path / "more", "rope", 0.97, steps=200)))
+    said, _ = by_length.document(found)
+    assert said[2].endswith("moves by more than 0.05: copy at the trained length.")
 
 
 def test_settings_that_runs_share_are_said_once(tmp_path):

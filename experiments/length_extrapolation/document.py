@@ -11,6 +11,7 @@ from posenc_jax.lab.report.statistics import paired
 from posenc_jax.lab.runs import StoredRun
 
 LEARNED = 0.95  # share of exact matches at the trained length with which a task counts as learned
+MOVED = 0.05  # a change of a mean with more steps, in its metric: the budget was not enough there
 MAY_DIFFER = ("encoding", "eval.variants", "train.steps", "checkpoint")
 STRICT, LENIENT = "exact_match", "token_accuracy"
 
@@ -103,8 +104,28 @@ def conclusions(groups: Sequence[Group]) -> list[str]:
         f"At the trained length: {within}.",
         f"At the longest length, the best mean of the methods that learned the task: {beyond}.",
         f"With more steps, the change of the mean at the trained length and the largest beyond it: "
-        f"{more or 'not measured'}.",
+        f"{more or 'not measured'}.{_unsettled(groups)}",
     ]
+
+
+def _unsettled(groups: Sequence[Group]) -> str:
+    """A sentence on where the budget was not enough; "" if it was, or if that was not measured."""
+    places = []
+    for base, longer in groups:
+        trained = base.summaries[base.metric]["train_length"]
+        moved = {
+            length
+            for budget in longer
+            for by_length in _changes(base, budget, base.metric).values()
+            for length, mean in by_length.items()
+            if abs(mean) > MOVED
+        }
+        if moved:
+            places.append(
+                f"{base.task} {'at' if trained in moved else 'beyond'} the trained length"
+            )
+    told = f" Not decided, since a mean moves by more than {MOVED}: {', '.join(places)}."
+    return told if places else ""
 
 
 def _within(base: Budget) -> str:
