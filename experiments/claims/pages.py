@@ -167,14 +167,12 @@ def _runs(found: Sequence[Finding]) -> Iterator[str]:
     for f in found:
         for e in (*f.entries, *f.again):
             run = e.run
-            models[f"{run['model']}; {run['training']}; {run['text']} (scale {run['scale']})"] = (
-                None
-            )
+            setting = f"{run['model']}; {run['training']}; {run['text']} (scale {run['scale']})"
+            models[setting] = None
             made = f"Python {run['python']}, JAX {run['jax']} on {run['device']}"
             origin = run["started"][:10], run["commit"] or "unknown", _seeds(e), made
-            runs.setdefault(origin, {}).setdefault(f.claim.id, []).extend(
-                [f"{e.budget}x"] * e.trains
-            )
+            at = runs.setdefault(origin, {}).setdefault(f.claim.id, [])
+            at += [f"{e.budget}x"] * e.trains
     heads = "date", "commit", "seeds", "with", "claims"
     yield from ("## Runs", "", f"Shared models at 1x: {', and '.join(models)}.", "")
     yield from (_row(*heads), _row(*["---"] * len(heads)))
