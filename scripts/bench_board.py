@@ -4,9 +4,10 @@
     python scripts/bench_board.py --quick      # a few steps; shows that both sides run
 
 Both sides train the same methods on copying, with the same windows, batch, steps, seeds and tests,
-one learning rate, and no early end. They take turns. A round is a process of its own, with an empty
-folder for compiled programs, from the command to the written report. Writes docs/board_speed.json,
-and its table into docs/scaling.md. The machine must do nothing else.
+and one learning rate. Now a training ends early at an exact match of 1; before it did not. They
+take turns. A round is a process of its own, with an empty folder for compiled programs, from the
+command to the written report. Writes docs/board_speed.json, and its table into docs/scaling.md. The
+machine must do nothing else.
 """
 
 import argparse
@@ -104,8 +105,9 @@ def table(facts: dict) -> str:
         f"| before, at commit {facts['commit before']} | {before:.0f} |",
         f"| now | {now:.0f} |", "",
         f"The ratio is {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}), "
-        f"in {len(ratios)} rounds in which both take turns. A training is {facts['steps']} steps "
-        f"of 16 examples of copying in windows of 32 tokens; {', '.join(facts['methods'])} with "
+        f"in {len(ratios)} rounds in which both take turns. A training is at most "
+        f"{facts['steps']} steps of 16 examples of copying in windows of 32 tokens; "
+        f"{', '.join(facts['methods'])} with "
         f"{facts['seeds']} seeds, compiling, tests and report included. On {facts['cores']} free "
         f"cores, Python {facts['python']}, JAX {facts['jax']}, {facts['date']}; "
         "[raw numbers](board_speed.json).",
