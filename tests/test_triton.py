@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 from posenc_jax import attend, frame, make
+from posenc_jax.attention import triton
+from posenc_jax.attention.blockwise import plan_of
+from posenc_jax.attention.kernel import spans_of
 from posenc_jax.layout import full, layout
 from posenc_jax.tuning import compile_for
 from tests.test_fused_kernel import DIMS, PADDED, TAKEN, TIME, draw, gap, noisy, run
@@ -83,3 +86,60 @@ def test_a_bias_that_reads_too_much_is_refused_in_one_line():
         frame(encoding, params, at, DIMS, form="kernel")
     assert "\n" not in str(refusal.value)
     assert frame(encoding, params, at, DIMS, form="kernel").alike.form == "kernel", "control"
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_whole_blocks_are_those_without_a_masked_pair(causal):
+    """Of packed and padded rows, and of one sequence: each run of them is as long as can be."""
+    for segments in (PADDED[:1], np.ones((1, 64), int)):
+        at, encoding = layout(jnp.asarray(segments)), make("nope")
+        params = encoding.init(jax.random.key(0), DIMS)
+        with compile_for("gpu"):
+            layer = frame(encoding, params, at, DIMS, form="kernel", block=16, causal=causal).layer(
+                0
+            )
+            plan = plan_of(layer, None)
+        spans, _, _ = spans_of(plan, layer.q, layer.k)
+        whole = triton._whole(plan, spans)
+        see_QK = np.asarray(layer.visible())[0, 0]
+        fill = -len(see_QK) % 16
+        see_QK = np.pad(see_QK, ((0, fill), (0, fill)))
+        size = len(see_QK) // 16
+        all_IJ = np.asarray(see_QK.reshape(size, 16, size, 16).all(axis=(1, 3)))
+        for i in range(size):
+            run = all_IJ[i, spans.first_I[i] : spans.end_I[i]]
+            assert whole.end_I[i] - spans.first_I[i] == np.cumprod(run).sum()
+            run = all_IJ[spans.first_J[i] : spans.end_J[i], i][::-1]
+            assert spans.end_J[i] - whole.first_J[i] == np.cumprod(run).sum()
+        assert all_IJ.any(), "control: there are some"
+
+
+def test_gradients_of_many_numbers_come_from_several_kernels(monkeypatch):
+    one = on_gpu("fire")
+    monkeypatch.setattr(triton, "TOGETHER", 5)
+    jax.clear_caches()
+    calls, body = [], triton.blocks.gradient_of_numbers
+    noted = lambda *given: (calls.append(given), body(*given))
+    monkeypatch.setattr(triton.blocks, "gradient_of_numbers", noted)
+    assert gap(one, on_gpu("fire")) < 1e-6
+    assert len(calls) > 3, "control"
+
+
+def test_a_bias_of_few_operations_is_computed_and_not_looked_up(monkeypatch):
+    """alibi and kerple depend on i - j; their rows of offsets stay away, t5's does not."""
+    rows = {}
+    kept = triton._forward
+
+    def seen(plan, traced, q, k, v, learned, *rest):
+        rows[name] = learned.row_BHN is not None
+        return kept(plan, traced, q, k, v, learned, *rest)
+
+    monkeypatch.setattr(triton, "_forward", seen)
+    jax.clear_caches()
+    for name in ("alibi", "kerple_log", "t5"):
+        params = make(name).init(jax.random.key(0), DIMS)
+        with compile_for("gpu"):
+            view = frame(make(name), params, full(1, 32), DIMS, form="kernel")
+            q = jnp.ones((1, 32, DIMS.heads, DIMS.head))
+            attend(q, q, q, view.layer(0))
+    assert rows == {"alibi": False, "kerple_log": False, "t5": True}

@@ -19,7 +19,8 @@ from jax.extend.core import Literal
 from posenc_jax.attention.traced_bias import MOVES, OVER, SAME, TracedBias, before, bind
 from posenc_jax.encoding import Params, Placed
 
-MOST = 256  # numbers that a head may read; their gradients are held in registers
+MOST = 256  # numbers that a head may read
+LIGHT = 16  # operations of a pair of tokens
 
 
 class Numbers(NamedTuple):
@@ -50,11 +51,18 @@ class Reading:
     bias:    its equations.
     places:  of each number, by its variable and entry for head 0.
     sources: of "whole" and of "q" for each array the variables and the entries of each head, [H|1].
+    operations: how many a pair of tokens takes.
     """
 
     bias: TracedBias
     places: dict[Any, Place]
     sources: dict[str, list[list[tuple[Any, np.ndarray]]]]
+    operations: int
+
+    @property
+    def heavy(self) -> bool:
+        """Whether the bias costs more than its masks, or than to look it up in a row."""
+        return self.operations > LIGHT
 
 
 def block(bias: TracedBias, read: Callable[[Any, int], Any], head: int = 0) -> Any:
@@ -123,7 +131,7 @@ def _product(eqn, n: int, entry: Callable[[Any, int], Any]) -> Any:
 
 def reading(bias: TracedBias) -> Reading:
     """How the bias is read. NotImplementedError: it reads too much, or heads read differently."""
-    heads = bias.closed.jaxpr.outvars[0].aval.size
+    heads, operations = bias.closed.jaxpr.outvars[0].aval.size, 0
     found: list[dict[Any, None]] = []
     for head in range(heads):
         found.append({})
@@ -132,7 +140,8 @@ def reading(bias: TracedBias) -> Reading:
             seen[v, n] = None
             return jnp.zeros((), v.aval.dtype)
 
-        jax.eval_shape(lambda head=head, read=read: block(bias, read, head))
+        one = jax.make_jaxpr(lambda head=head, read=read: block(bias, read, head))()
+        operations = sum(eqn.primitive.name != "broadcast_in_dim" for eqn in one.eqns)
     kinds = [[v for v, _ in seen] for seen in found]
     if any(kind != kinds[0] for kind in kinds):
         raise NotImplementedError("other equations in each head")
@@ -149,7 +158,8 @@ def reading(bias: TracedBias) -> Reading:
         of_dtype = sources[side].setdefault(v.aval.dtype, [])
         places[v, n] = Place(side, [*sources[side]].index(v.aval.dtype), len(of_dtype))
         of_dtype.append((v, at_H[:1] if (at_H == n).all() else at_H))
-    return Reading(bias, places, {side: [*arrays.values()] for side, arrays in sources.items()})
+    of_side = {side: [*arrays.values()] for side, arrays in sources.items()}
+    return Reading(bias, places, of_side, operations)
 
 
 def gather(how: Reading, params: Params, q: Placed, k: Placed) -> Numbers:

@@ -21,13 +21,14 @@ from posenc_jax.attention.derivatives import not_differentiated
 from posenc_jax.attention.kernel import fade_gradient, spans_of, summed, sums_of
 from posenc_jax.attention.kernel_blocks import Spans
 from posenc_jax.attention.layers import GPU_BLOCK, Layer
-from posenc_jax.attention.scalars import Numbers, gather, reading
+from posenc_jax.attention.scalars import Numbers, Reading, gather, reading
 from posenc_jax.attention.softmax import sum_to
 from posenc_jax.attention.traced_bias import floats, trace
-from posenc_jax.attention.triton_blocks import Given
+from posenc_jax.attention.triton_program import Given, Program, Whole
+from posenc_jax.encoding import Bias
 from posenc_jax.tuning import interpreted
 
-WIDE = 128  # channels from which on a program has 8 warps instead of 4
+TOGETHER = 12  # numbers of a traced bias whose gradients one kernel makes
 
 
 class Learned(NamedTuple):
@@ -47,17 +48,48 @@ def kernel(
 ) -> jax.Array:
     """softmax(q k / sqrt(C) + bias) v over visible keys, [B, Q, H, C]; q and k are rotated."""
     plan, of_bias, q, k = plan_of(layer, cap), layer.encoding.bias, layer.q, layer.k
-    traced = made = None
-    if of_bias is not None and layer.row_BHN is None:
+    traced, made, row_BHN = None, None, layer.row_BHN
+    if of_bias is not None:
         placed = jax.tree.map(lambda x: fill(x, plan.keys), (q.placed, k.placed))
-        traced = reading(trace(of_bias, plan.dims, q_BQHC.dtype, layer.params, *placed))
-        made = gather(traced, layer.params, *placed)
+        traced = _reading(of_bias, plan, q_BQHC.dtype, layer, placed)
+    if traced is not None:
+        row_BHN, plan, made = None, plan._replace(row=False), gather(traced, layer.params, *placed)
     fade_BHK = None if layer.encoding.walk is None else summed(layer, plan.keys)
     spans, q_seen, k_seen = spans_of(plan, q, k)
+    steering = spans, _whole(plan, spans)
     qkv = (_powers(fill(x, plan.queries)) for x in (q_BQHC, k_BKHC, v_BKHC))
-    learned = Learned(layer.row_BHN, made, fade_BHK, sink_H)
-    o_BQHC: jax.Array = _attention(plan, traced, *qkv, learned, spans, q_seen, k_seen)
+    learned = Learned(row_BHN, made, fade_BHK, sink_H)
+    o_BQHC: jax.Array = _attention(plan, traced, *qkv, learned, steering, q_seen, k_seen)
     return o_BQHC[:, : q_BQHC.shape[1], :, : v_BKHC.shape[3]]
+
+
+def _reading(of_bias: Bias, plan: Plan, dtype, layer: Layer, placed: tuple) -> Reading | None:
+    """How the bias is read number by number; None: it is looked up in its row of offsets.
+
+    To look up takes longer than to compute a few operations.
+    """
+    try:
+        found = reading(trace(of_bias, plan.dims, dtype, layer.params, *placed))
+    except NotImplementedError:
+        if layer.row_BHN is None:
+            raise
+        return None
+    return None if layer.row_BHN is not None and found.heavy else found
+
+
+def _whole(plan: Plan, spans: Spans) -> Whole:
+    """Which blocks need no mask. A relative bias's row has -inf for keys ahead of the query."""
+    i, j = (jnp.arange(len(x), dtype=jnp.int32) for x in (spans.first_I, spans.first_J))
+    whole_IJ = spans.one_I[:, None] == spans.one_J[None]
+    if plan.causal and not plan.row:
+        whole_IJ &= spans.low_I[:, None] >= spans.high_J[None]
+    stop_IJ = ~whole_IJ & (j[None] >= spans.first_I[:, None])
+    end_I = jnp.where(stop_IJ.any(axis=1), jnp.argmax(stop_IJ, axis=1), len(j))
+    before_IJ = ~whole_IJ & (i[:, None] < spans.end_J[None])
+    last_J = len(i) - jnp.argmax(before_IJ[::-1], axis=0)
+    first_J = jnp.where(before_IJ.any(axis=0), last_J, 0)
+    clip = lambda x, least, most: jnp.minimum(jnp.maximum(x, least), most).astype(jnp.int32)
+    return Whole(clip(end_I, spans.first_I, spans.end_I), clip(first_J, spans.first_J, spans.end_J))
 
 
 def _powers(x_BTHC: jax.Array) -> jax.Array:
@@ -68,39 +100,39 @@ def _powers(x_BTHC: jax.Array) -> jax.Array:
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _attention(plan: Plan, traced, q_BQHC, k_BKHC, v_BKHC, learned, spans: Spans, q_seen, k_seen):
-    return _forward(plan, traced, q_BQHC, k_BKHC, v_BKHC, learned, spans, q_seen, k_seen)[0]
+def _attention(plan: Plan, traced, q_BQHC, k_BKHC, v_BKHC, learned, steering, q_seen, k_seen):
+    return _forward(plan, traced, q_BQHC, k_BKHC, v_BKHC, learned, steering, q_seen, k_seen)[0]
 
 
-def _forward(plan: Plan, traced, q_BQHC, k_BKHC, v_BKHC, learned, spans: Spans, q_seen, k_seen):
+def _forward(plan: Plan, traced, q_BQHC, k_BKHC, v_BKHC, learned, steering, q_seen, k_seen):
     sums = None if learned.fade_BHK is None else sums_of(learned.fade_BHK, plan.keys)
     row = learned.row_BHN
     given = Given(q_BQHC, k_BKHC, v_BKHC, q_seen, k_seen, row, sums, learned.made)
     batch, queries, heads, _ = q_BQHC.shape
     outputs = (*q_BQHC.shape[:3], v_BKHC.shape[3]), (batch, heads, queries)
     o_BQHC, log_BHQ = _call(
-        blocks.forward, plan, traced, given, spans, _counts(spans)[0],
+        blocks.forward, plan, traced, given, steering, _counts(steering)[0],
         *zip(outputs, (v_BKHC.dtype, jnp.float32), strict=True),
     )  # fmt: skip
     if learned.sink_H is not None:
         log_BHQ, before = jnp.logaddexp(log_BHQ, learned.sink_H[None, :, None]), log_BHQ
         share_BQH1 = jnp.exp(before - log_BHQ).swapaxes(1, 2)[..., None]
         o_BQHC = (o_BQHC * share_BQH1).astype(o_BQHC.dtype)
-    return o_BQHC, (given, spans, o_BQHC, log_BHQ, learned.sink_H)
+    return o_BQHC, (given, steering, o_BQHC, log_BHQ, learned.sink_H)
 
 
 def _backward(plan: Plan, traced, kept, g_BQHC):
-    given, spans, o_BQHC, log_BHQ, sink_H = kept
+    given, steering, o_BQHC, log_BHQ, sink_H = kept
     drop_BQH = (g_BQHC.astype(jnp.float32) * o_BQHC.astype(jnp.float32)).sum(axis=-1)
     given = given._replace(g=g_BQHC, log=log_BHQ, drop=drop_BQH.swapaxes(1, 2))
-    call = lambda body, count, *outputs: _call(body, plan, traced, given, spans, count, *outputs)
-    (i, j), q, k, v = _counts(spans), given.q, given.k, given.v
+    call = lambda body, count, *outputs: _call(body, plan, traced, given, steering, count, *outputs)
+    (i, j), q, k, v = _counts(steering), given.q, given.k, given.v
     of_sums = lambda x: [] if given.sums is None else [(getattr(given.sums, x).shape, jnp.float32)]
     dq_BQHC, *d_until = call(blocks.backward_of_queries, i, (q.shape, q.dtype), *of_sums("until"))
     each = lambda x: ((*x.shape[:2], q.shape[2], x.shape[3]), x.dtype)
     dk, dv, *d_after = call(blocks.backward_of_keys, j, each(k), each(v), *of_sums("after"))
     d_learned = Learned(
-        None if given.row is None else _row_gradient(call, given, spans),
+        None if given.row is None else _row_gradient(call, given, steering),
         None if given.made is None else _made_gradient(call, given, i),
         None if given.sums is None else fade_gradient(*d_until, *d_after),
         sink_gradient(sink_H, log_BHQ[..., None], given.drop[..., None]),
@@ -115,15 +147,16 @@ def _backward(plan: Plan, traced, kept, g_BQHC):
 _attention.defvjp(_forward, _backward)
 
 
-def _counts(spans: Spans) -> tuple[int, int]:
+def _counts(steering: tuple[Spans, Whole]) -> tuple[int, int]:
     """Blocks of queries and of keys."""
+    spans, _ = steering
     return len(spans.first_I), len(spans.first_J)
 
 
-def _row_gradient(call: Callable, given: Given, spans: Spans) -> jax.Array:
+def _row_gradient(call: Callable, given: Given, steering) -> jax.Array:
     """The sum of what each diagonal of blocks has of it, which overlaps by a block."""
-    (batch, _, heads, _), size = given.q.shape, given.row.shape[2] // sum(_counts(spans))
-    diagonals = sum(_counts(spans)) - 1
+    (batch, _, heads, _), size = given.q.shape, given.row.shape[2] // sum(_counts(steering))
+    diagonals = sum(_counts(steering)) - 1
     (d_BHN,) = call(
         blocks.gradient_of_row, diagonals, ((batch, heads, diagonals, 2 * size), jnp.float32)
     )
@@ -134,33 +167,44 @@ def _row_gradient(call: Callable, given: Given, spans: Spans) -> jax.Array:
 
 
 def _made_gradient(call: Callable, given: Given, count: int) -> Numbers:
-    """Of each number that is a float; None of whole numbers."""
-    (batch, queries, heads, _), made = given.q.shape, given.made
-    outputs = [((batch, heads, count, x.shape[1]), x.dtype) for x in floats(made.whole)]
-    outputs += [((batch, heads, x.shape[2], queries), x.dtype) for x in floats(made.q)]
-    found = iter(call(blocks.gradient_of_numbers, count, *outputs) if outputs else [])
-    whole = lambda x: sum_to(next(found).sum(axis=(0, 2))[:, None], x[:, None])[:, 0]
-    return Numbers(
-        [whole(x) if floats(x) else None for x in made.whole],
-        [sum_to(next(found), x) if floats(x) else None for x in made.q],
-        [None] * len(made.k),
-    )
+    """Of each number that is a float; None of whole numbers.
+
+    A kernel makes `TOGETHER` of them: of more, what the bias makes on the way fills the registers.
+    """
+    (batch, queries, heads, _), made, first = given.q.shape, given.made, 0
+    found: tuple[list, list] = [], []
+    for of_side, arrays, axis in zip(found, (made.whole, made.q), (1, 2), strict=True):
+        for x in arrays:
+            size, parts = x.shape[axis], []
+            for start in range(0, size if floats(x) else 0, TOGETHER):
+                group = range(first + start, first + min(start + TOGETHER, size))
+                shape = (count, len(group)) if axis == 1 else (len(group), queries)
+                body = partial(blocks.gradient_of_numbers, group)
+                parts += call(body, count, ((batch, heads, *shape), x.dtype))
+            first += size
+            if axis == 1:
+                parts = [d_BHIN.sum(axis=(0, 2)) for d_BHIN in parts]
+            joined = jnp.concatenate(parts, axis=axis) if parts else None
+            of_side.append(None if joined is None else sum_to(joined[None], x[None])[0])
+    return Numbers(*found, [None] * len(made.k))
 
 
-def _call(body: Callable, plan: Plan, traced, given: Given, spans: Spans, count: int, *outputs):
+def _call(body: Callable, plan: Plan, traced, given: Given, steering, count: int, *outputs):
     """The outputs of a kernel with `count` blocks for each row and head; each: shape and dtype."""
-    batch, _, heads, width = given.q.shape
+    batch, _, heads, _ = given.q.shape
 
-    def run(given, spans, *found):
-        n, h, b = map(pl.program_id, range(3))
-        body(blocks.Program(plan, traced, given, spans, b, h), n, *found)
+    def run(given, steering, *found):
+        (spans, whole), (n, h, b) = steering, map(pl.program_id, range(3))
+        body(Program(plan, traced, given, spans, whole, b, h), n, *found)
 
+    warps = 8 if traced is not None and traced.heavy else 4
+    stages = 2 if given.row is None else 1  # what is read of a row is not worth fetching ahead
     axes = jax.typeof(given.q).manual_axis_type
     return pl.pallas_call(
         run,
         grid=(count, heads, batch),
         out_shape=[jax.ShapeDtypeStruct(*x, manual_axis_type=axes) for x in outputs],
-        compiler_params=gpu.CompilerParams(num_warps=8 if width >= WIDE else 4, num_stages=2),
+        compiler_params=gpu.CompilerParams(num_warps=warps, num_stages=stages),
         interpret=interpreted(),
-        name=body.__name__,
-    )(not_differentiated(given), spans)
+        name=getattr(body, "func", body).__name__,
+    )(not_differentiated(given), steering)

@@ -1,86 +1,33 @@
 """What one program of a kernel of `triton` does: a block of queries or of keys, and all others."""
 
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.experimental import pallas as pl
 
-from posenc_jax.attention.blockwise import Plan
-from posenc_jax.attention.kernel_blocks import NO_SEGMENT, Spans, meet, product, scale
-from posenc_jax.attention.scalars import Reading, of_pair
+from posenc_jax.attention.kernel_blocks import NO_SEGMENT, meet, product, scale
+from posenc_jax.attention.scalars import of_pair
 from posenc_jax.attention.softmax import FLOOR, capped, through_cap
-
-
-class Given(NamedTuple):
-    """The arrays that the kernels read.
-
-    q, k, v:        [B, T, H, C]; keys and values may have fewer heads, each for H / K of queries.
-    q_seen, k_seen: index and segment of each token, [B|1, 2, T].
-    row:            of a relative bias, see `Layer.row_BHN`.
-    sums:           see `Sums`.
-    made:           what a traced bias reads, `Numbers`.
-    g:              the output's gradient, [B, Q, H, C].
-    log:            logarithm of each query's sum of exponentials, [B, H, Q].
-    drop:           sum of g times the output, [B, H, Q].
-    """
-
-    q: Any
-    k: Any
-    v: Any
-    q_seen: Any
-    k_seen: Any
-    row: Any = None
-    sums: Any = None
-    made: Any = None
-    g: Any = None
-    log: Any = None
-    drop: Any = None
-
-
-class Program(NamedTuple):
-    """What a program reads, its row of the batch and its head of queries."""
-
-    plan: Plan
-    traced: Reading | None
-    given: Given
-    spans: Spans
-    b: Any
-    h: Any
-
-    def at(self, n) -> Any:
-        """The places of the tokens of block n."""
-        return pl.ds(n * self.plan.queries, self.plan.queries)
-
-    def tokens(self, x, n) -> jax.Array:
-        """Block n of an array [B, T, H, C], or of one with fewer heads."""
-        group = self.given.q.shape[2] // x.shape[2]
-        return x[self.b, self.at(n), jax.lax.div(self.h, self.h.dtype.type(group)), :]
-
-    def line(self, x, n) -> jax.Array:
-        """Block n of an array [B, H, ..., T], all of whose other axes have size 1."""
-        return x[self.b, self.h, *[0] * (x.ndim - 3), self.at(n)]
-
-    def own(self, x) -> tuple:
-        """The first two places in an array [B|1, H|1, ...]."""
-        return self.b if x.shape[0] > 1 else 0, self.h if x.shape[1] > 1 else 0
+from posenc_jax.attention.triton_program import Keys, Program, Queries
 
 
 def forward(of: Program, i, o, log) -> None:
     """Writes the output of a query block, [Q, C], and the logarithm of its sums."""
-    zero_Q1 = jnp.zeros((of.plan.queries, 1), jnp.float32)
+    zero_Q1, q = jnp.zeros((of.plan.queries, 1), jnp.float32), of.queries(i)
 
-    def visit(j, state):
+    def visit(whole, j, state):
         old_Q1, total_Q1, sum_QC = state
-        s_QK, _ = _logits(of, i, j, _bias(of, i, j))
+        k = of.keys(j)
+        s_QK, _ = _logits(of, q, k, _bias(of, i, j), whole)
         new_Q1 = jnp.maximum(old_Q1, s_QK.max(axis=1, keepdims=True))
         p_QK, shrink_Q1 = jnp.exp(s_QK - new_Q1), jnp.exp(old_Q1 - new_Q1)
         total_Q1 = total_Q1 * shrink_Q1 + p_QK.sum(axis=1, keepdims=True)
-        return new_Q1, total_Q1, sum_QC * shrink_Q1 + _weighed(p_QK, of.tokens(of.given.v, j), 1)
+        return new_Q1, total_Q1, sum_QC * shrink_Q1 + _weighed(p_QK, k.v_KC, 1)
 
     start = zero_Q1 + FLOOR, zero_Q1, _zeros(of, of.given.v)
-    top_Q1, total_Q1, sum_QC = jax.lax.fori_loop(*_keys(of, i), visit, start)
+    top_Q1, total_Q1, sum_QC = _over_keys(of, i, visit, start)
     safe_Q1 = jnp.where(total_Q1 > 0, total_Q1, 1)
     o[of.b, of.at(i), of.h, :] = (sum_QC / safe_Q1).astype(o.dtype)
     log[of.b, of.h, of.at(i)] = jnp.where(total_Q1 > 0, top_Q1 + jnp.log(safe_Q1), 0)[:, 0]
@@ -88,15 +35,17 @@ def forward(of: Program, i, o, log) -> None:
 
 def backward_of_queries(of: Program, i, dq, d_until=None) -> None:
     """Writes the gradients of a block of queries, and of sums up to them."""
+    q = of.queries(i)
 
-    def visit(j, state):
+    def visit(whole, j, state):
         dq_QC, d_Q1 = state
-        _, ds_QK, d_product_QK = _gradients(of, i, j, _bias(of, i, j))
-        dq_QC += _weighed(d_product_QK, of.tokens(of.given.k, j), 1)
+        k = of.keys(j)
+        _, ds_QK, d_product_QK = _gradients(of, q, k, _bias(of, i, j), whole)
+        dq_QC += _weighed(d_product_QK, k.k_KC, 1)
         return dq_QC, d_Q1 + ds_QK.sum(axis=1, keepdims=True)
 
     start = _zeros(of, of.given.q), jnp.zeros((of.plan.queries, 1), jnp.float32)
-    dq_QC, d_Q1 = jax.lax.fori_loop(*_keys(of, i), visit, start)
+    dq_QC, d_Q1 = _over_keys(of, i, visit, start)
     dq[of.b, of.at(i), of.h, :] = (dq_QC * scale(of.plan)).astype(dq.dtype)
     if d_until is not None:
         d_until[of.b, of.h, 0, of.at(i)] = d_Q1[:, 0]
@@ -104,18 +53,25 @@ def backward_of_queries(of: Program, i, dq, d_until=None) -> None:
 
 def backward_of_keys(of: Program, j, dk, dv, d_after=None) -> None:
     """Writes the gradients of a block of keys and values, and of sums after keys."""
+    k = of.keys(j)
 
-    def visit(i, state):
+    def visit(whole, i, state):
         dk_KC, dv_KC, d_1K = state
-        p_QK, ds_QK, d_product_QK = _gradients(of, i, j, _bias(of, i, j))
-        dk_KC += _weighed(d_product_QK, of.tokens(of.given.q, i), 0)
-        dv_KC += _weighed(p_QK, of.tokens(of.given.g, i), 0)
+        q = of.queries(i)
+        p_QK, ds_QK, d_product_QK = _gradients(of, q, k, _bias(of, i, j), whole)
+        dk_KC += _weighed(d_product_QK, q.q_QC, 0)
+        dv_KC += _weighed(p_QK, q.g_QC, 0)
         return dk_KC, dv_KC, d_1K + ds_QK.sum(axis=0, keepdims=True)
 
     zero_1K = jnp.zeros((1, of.plan.keys), jnp.float32)
-    start = _zeros(of, of.given.k), _zeros(of, of.given.v), zero_1K
-    queries = of.spans.first_J[j], of.spans.end_J[j]
-    dk_KC, dv_KC, d_1K = jax.lax.fori_loop(*queries, visit, start)
+    state = _zeros(of, of.given.k), _zeros(of, of.given.v), zero_1K
+    first, whole, end = of.spans.first_J[j], of.whole.first_J[j], of.spans.end_J[j]
+    if of.heavy:
+        state = jax.lax.fori_loop(first, end, partial(visit, False), state)
+    else:
+        state = jax.lax.fori_loop(first, whole, partial(visit, False), state)
+        state = jax.lax.fori_loop(whole, end, partial(visit, True), state)
+    dk_KC, dv_KC, d_1K = state
     dk[of.b, of.at(j), of.h, :] = (dk_KC * scale(of.plan)).astype(dk.dtype)
     dv[of.b, of.at(j), of.h, :] = dv_KC.astype(dv.dtype)
     if d_after is not None:
@@ -131,7 +87,8 @@ def gradient_of_row(of: Program, n, d_row) -> None:
     back = i_count - 1 - n  # of query blocks before key blocks
 
     def visit(i, sum_QK):
-        add = lambda: sum_QK + _gradients(of, i, i - back, _bias(of, i, i - back))[1]
+        q, k, bias_QK = of.queries(i), of.keys(i - back), _bias(of, i, i - back)
+        add = lambda: sum_QK + _gradients(of, q, k, bias_QK, False)[1]
         return jax.lax.cond(meet(of.spans, i, i - back), add, lambda: sum_QK)
 
     some = jnp.maximum(back, 0), jnp.minimum(i_count, j_count + back)
@@ -139,37 +96,40 @@ def gradient_of_row(of: Program, n, d_row) -> None:
     d_row[of.b, of.h, n, :] = _along_diagonals(sum_QK)
 
 
-def gradient_of_numbers(of: Program, i, *d_numbers) -> None:
-    """Writes the gradients of what a traced bias reads, of one query block.
+def gradient_of_numbers(group: Sequence[int], of: Program, i, d_numbers) -> None:
+    """Writes the gradients of some numbers that a traced bias reads, of one query block.
 
-    d_numbers: of `Numbers.whole`, [B, H, I, N], and of `Numbers.q`, [B, H, N, Q]; floats alone.
+    group:     which of all numbers.
+    d_numbers: of `Numbers.whole`, [B, H, I, N], or of `Numbers.q`, [B, H, N, Q].
     """
-    leaves, tree = jax.tree.flatten(_numbers(of, i))
-    start = [jnp.zeros((of.plan.queries, 1), x.dtype) for x in leaves if _is_float(x)]
+    (leaves, tree), q = jax.tree.flatten(_numbers(of, i)), of.queries(i)
 
     def bias(j, floats):
-        rest = iter(floats)
-        return _traced(of, tree.unflatten(next(rest) if _is_float(x) else x for x in leaves), j)
+        given = dict(enumerate(leaves)) | dict(zip(group, floats, strict=True))
+        return _traced(of, tree.unflatten(given.values()), j)
 
     def visit(j, sums):
-        bias_QK, pull = jax.vjp(partial(bias, j), [x for x in leaves if _is_float(x)])
-        (parts,) = pull(_gradients(of, i, j, bias_QK)[1])
+        bias_QK, pull = jax.vjp(partial(bias, j), [leaves[n] for n in group])
+        (parts,) = pull(_gradients(of, q, of.keys(j), bias_QK, False)[1])
         return [total + part for total, part in zip(sums, parts, strict=True)]
 
-    sums = jax.lax.fori_loop(*_keys(of, i), visit, start)
-    rest, float_whole = iter(sums), sum(_is_float(x) for x in of.given.made.whole)
-    for n, out in enumerate(d_numbers):
-        for number in range(out.shape[2 if n >= float_whole else 3]):
-            d_Q1 = next(rest)
-            if n < float_whole:
-                out[of.b, of.h, i, number] = d_Q1.sum()
-            else:
-                out[of.b, of.h, number, of.at(i)] = d_Q1[:, 0]
+    start = [jnp.zeros((of.plan.queries, 1), leaves[n].dtype) for n in group]
+    sums = jax.lax.fori_loop(of.spans.first_I[i], of.spans.end_I[i], visit, start)
+    whole = group[0] < sum(x.shape[1] for x in of.given.made.whole)
+    for number, d_Q1 in enumerate(sums):
+        if whole:
+            d_numbers[of.b, of.h, i, number] = d_Q1.sum()
+        else:
+            d_numbers[of.b, of.h, number, of.at(i)] = d_Q1[:, 0]
 
 
-def _keys(of: Program, i) -> tuple[Any, Any]:
-    """The key blocks that query block i may see: bounds of a loop."""
-    return of.spans.first_I[i], of.spans.end_I[i]
+def _over_keys(of: Program, i, visit, state) -> Any:
+    """The state after visit(whole, j, state) of every key block that query block i may see."""
+    first, whole, end = of.spans.first_I[i], of.whole.end_I[i], of.spans.end_I[i]
+    if of.heavy:
+        return jax.lax.fori_loop(first, end, partial(visit, False), state)
+    state = jax.lax.fori_loop(first, whole, partial(visit, True), state)
+    return jax.lax.fori_loop(whole, end, partial(visit, False), state)
 
 
 def _zeros(of: Program, x) -> jax.Array:
@@ -181,41 +141,33 @@ def _weighed(x_QK: jax.Array, x_TC: jax.Array, over: int) -> jax.Array:
     return product(x_QK.astype(x_TC.dtype), x_TC, over, 0)
 
 
-def _logits(of: Program, i, j, bias_QK) -> tuple[jax.Array, jax.Array]:
+def _logits(of: Program, q: Queries, k: Keys, bias_QK, whole: bool) -> tuple[jax.Array, jax.Array]:
     """Masked logits, and the capped products that they are made of."""
-    given = of.given
-    product_QK = product(of.tokens(given.q, i), of.tokens(given.k, j), 1, 1) * scale(of.plan)
+    product_QK = product(q.q_QC, k.k_KC, 1, 1) * scale(of.plan)
     product_QK = s_QK = capped(product_QK, of.plan.cap)
     if bias_QK is not None:
         s_QK = s_QK + bias_QK
-    if given.sums is not None:
-        after_1K = of.line(given.sums.after, j)[None] + given.sums.between[of.b, of.h, i, 0, j]
-        s_QK = s_QK + of.line(given.sums.until, i)[:, None] + after_1K
-    return jnp.where(_visible(of, i, j), s_QK, -jnp.inf), product_QK
+    if of.given.sums is not None:
+        s_QK = s_QK + q.until_Q1 + (k.after_1K + of.given.sums.between[of.b, of.h, q.i, 0, k.j])
+    return s_QK if whole else jnp.where(_visible(of, q, k), s_QK, -jnp.inf), product_QK
 
 
-def _gradients(of: Program, i, j, bias_QK) -> tuple[jax.Array, ...]:
+def _gradients(of: Program, q: Queries, k: Keys, bias_QK, whole: bool) -> tuple[jax.Array, ...]:
     """The weights, the logits' gradients, and those of the products of q and k."""
-    s_QK, product_QK = _logits(of, i, j, bias_QK)
-    p_QK = jnp.exp(s_QK - of.line(of.given.log, i)[:, None])
-    dp_QK = product(of.tokens(of.given.g, i), of.tokens(of.given.v, j), 1, 1)
-    ds_QK = p_QK * (dp_QK - of.line(of.given.drop, i)[:, None])
+    s_QK, product_QK = _logits(of, q, k, bias_QK, whole)
+    p_QK = jnp.exp(s_QK - q.log_Q1)
+    ds_QK = p_QK * (product(q.g_QC, k.v_KC, 1, 1) - q.drop_Q1)
     return p_QK, ds_QK, through_cap(ds_QK, product_QK, of.plan.cap)
 
 
-def _visible(of: Program, i, j) -> jax.Array:
+def _visible(of: Program, q: Queries, k: Keys) -> jax.Array:
     """Which keys each query sees, [Q, K]; see `layers.visible`."""
-    q, k = of.given.q_seen, of.given.k_seen
-    row = of.b if q.shape[0] > 1 else 0
-    index_Q1, segment_Q1 = (q[row, n, of.at(i)][:, None] for n in (0, 1))
-    row = of.b if k.shape[0] > 1 else 0
-    index_1K, segment_1K = (k[row, n, of.at(j)][None] for n in (0, 1))
     if of.plan.mask:
-        seen_QK = segment_Q1 == jnp.where(segment_1K > 0, segment_1K, NO_SEGMENT)
+        seen_QK = q.segment_Q1 == jnp.where(k.segment_1K > 0, k.segment_1K, NO_SEGMENT)
     else:
-        seen_QK = (segment_Q1 == segment_1K) | (segment_Q1 == 0) | (segment_1K == 0)
-        seen_QK &= segment_1K >= 0
-    return seen_QK & (index_Q1 >= index_1K) if of.plan.causal else seen_QK
+        seen_QK = (q.segment_Q1 == k.segment_1K) | (q.segment_Q1 == 0) | (k.segment_1K == 0)
+        seen_QK &= k.segment_1K >= 0
+    return seen_QK & (q.index_Q1 >= k.index_1K) if of.plan.causal else seen_QK
 
 
 def _bias(of: Program, i, j) -> jax.Array | None:
@@ -249,10 +201,6 @@ def _traced(of: Program, numbers: tuple[Any, Any], j) -> jax.Array:
     k = [[x[row(x), n, of.at(j)][None] for n in range(x.shape[1])] for x in of.given.made.k]
     found = of_pair(of.traced, *numbers, k)
     return jnp.broadcast_to(found, (of.plan.queries, of.plan.keys)).astype(jnp.float32)
-
-
-def _is_float(x) -> bool:
-    return jnp.issubdtype(x.dtype, jnp.floating)
 
 
 def _along_diagonals(x_QK: jax.Array) -> jax.Array:
