@@ -51,9 +51,9 @@ def kernel(
     traced, made, row_BHN = None, None, layer.row_BHN
     if of_bias is not None:
         placed = jax.tree.map(lambda x: fill(x, plan.keys), (q.placed, k.placed))
-        traced = _reading(of_bias, plan, q_BQHC.dtype, layer, placed)
-    if traced is not None:
-        row_BHN, plan, made = None, plan._replace(row=False), gather(traced, layer.params, *placed)
+        if (traced := _reading(of_bias, plan, q_BQHC.dtype, layer, placed)) is not None:
+            row_BHN, plan = None, plan._replace(row=False)
+            made = gather(traced, layer.params, *placed)
     fade_BHK = None if layer.encoding.walk is None else summed(layer, plan.keys)
     spans, q_seen, k_seen = spans_of(plan, q, k)
     steering = spans, _whole(plan, spans)

@@ -19,7 +19,7 @@ WHOLE = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md",
          "CHANGELOG.md": "changelog.md"}  # fmt: skip
 LINK = re.compile(r"(?<=\]\()([^)#:\s]+)(#[^)\s]*)?(?=\))")
 MEASURED = ("leaderboard.md", "claims.md")  # first; any other page of docs/ follows
-RUNNING = ("sweeps.md", "accelerators.md", "devices.md", "data.md", "pretrained.md")
+RUNNING = ("sweeps.md", "accelerators.md", "gpu.md", "devices.md", "data.md", "pretrained.md")
 ELSEWHERE = ("encodings.md", "differences.md", "design.md")
 
 

@@ -1,0 +1,212 @@
+"""Measures this library on a GPU: attention against peers, every method's kernel, trainings.
+
+    python scripts/bench_gpu.py                       # writes docs/gpu.json and docs/gpu.md
+    python scripts/bench_gpu.py --only=attention      # a part; the others stay as they were
+    python scripts/bench_gpu.py --quick --out=/tmp    # small sizes, on any machine, for a look
+
+Each contestant is a process of its own. All compile at the same time; then they measure in turn,
+once in each round. What fails, or is not compiled in time, says so in the page. PyTorch is one of
+the peers, if it is installed. The machine and the GPU must do nothing else.
+"""
+
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
+
+from posenc_jax import encodings
+from posenc_jax.lab.hosts.files import write_json
+from scripts.gpu.page import page
+
+ROOT = Path(__file__).parents[1]
+HEADS = {"heads": 12, "head": 64}
+QUICK_HEADS = {"heads": 2, "head": 16}
+# XLA takes three quarters of the GPU's memory when a process starts, if it is not told otherwise.
+ENVIRONMENT = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+STEPS = ("rope", "alibi", "t5", "fire", "fox", "transformer_xl")
+UNTUNED = "--xla_gpu_autotune_level=0"  # XLA does not time kernels; the methods' are not its own
+
+
+def attention(quick: bool) -> dict[str, dict[str, Any]]:
+    """The contestants; the first is what the page compares with."""
+    lengths, tokens = ([64], 64) if quick else ([1024, 4096, 16384, 65536], 16384)
+    shared = {"lengths": lengths, "tokens": tokens, **(QUICK_HEADS if quick else HEADS)}
+    options = {"t5": {"bidirectional": False}}
+    most = {"kernel": lengths[-1], "blockwise": 16384, "dense": 1024}  # all share the memory
+
+    def ours(form: str, method: str) -> dict[str, Any]:
+        up_to = [n for n in lengths if n <= most[form]]
+        job = {"part": "attention", "form": form, "method": method, "lengths": up_to}
+        return {**shared, **job, "options": options.get(method, {})}
+
+    forms = {"kernel": ("nope", "rope", "alibi", "kerple_log", "t5", "fire", "fox"),
+             "blockwise": ("rope", "t5", "fire"), "dense": ("rope", "t5")}  # fmt: skip
+    jax_nn = {**shared, "part": "attention", "implementation": "xla" if quick else "cudnn"}
+    arrays = {**jax_nn, "bias": True, "lengths": [n for n in lengths if n <= 16384]}
+    alone = {**arrays, "learned": True, "lengths": [n for n in lengths if n == tokens]}
+    torch = {**shared, "part": "peers"}
+    return {
+        "jax.nn, cuDNN, no bias": {**jax_nn, "bias": False, "learned": False},
+        **{f"posenc_jax, {form}, {name}": ours(form, name)
+           for form, names in forms.items() for name in names},
+        "jax.nn, cuDNN, ALiBi as an array": {**arrays, "learned": False},
+        "jax.nn, cuDNN, a learned array": alone,
+        "PyTorch SDPA, no bias": {**torch, "bias": None},
+        "PyTorch flex_attention, ALiBi": {**torch, "bias": "alibi"},
+        "PyTorch flex_attention, T5": {**torch, "bias": "t5"},
+    }  # fmt: skip
+
+
+def methods(quick: bool) -> dict[str, dict[str, Any]]:
+    """Processes that have every method between them."""
+    names = ["rope", "t5"] if quick else sorted(encodings.CATALOG)
+    job = {"part": "methods", "forms": {"kernel": 64 if quick else 8192}, "dtypes": ["bfloat16"],
+           "few": 32 if quick else 256, "flags": UNTUNED,
+           **(QUICK_HEADS if quick else HEADS)}  # fmt: skip
+    count = min(os.cpu_count() or 1, len(names))
+    return {f"methods {n}": {**job, "names": names[n::count]} for n in range(count)}
+
+
+def steps(quick: bool) -> dict[str, dict[str, Any]]:
+    """A step of a decoder of width 768 on 8 windows of 2,048 bytes, by the form of attention."""
+    model = {"width": 768, "heads": 12, "layers": 12, "dtype": "bfloat16"}
+    train = {"length": 2048, "batch": 8}
+    if quick:
+        model, train = {"width": 32, "heads": 2, "layers": 1}, {"length": 32, "batch": 2}
+    job = {"part": "trainings", "model": model, "train": train, "steps": 4}
+    names = STEPS[:2] if quick else STEPS
+    forms = lambda name: ["blockwise"] if name == "transformer_xl" else ["blockwise", "kernel"]
+    return {name: {**job, "method": name, "forms": forms(name)} for name in names}
+
+
+def seeds(quick: bool) -> dict[str, dict[str, Any]]:
+    """A step of the default model, of so many seeds in one program."""
+    counts = [1, 2] if quick else [1, 4, 32]
+    job = {"part": "trainings", "model": {}, "train": {}, "steps": 4 if quick else 100}
+    return {"rope": {**job, "method": "rope", "seeds": counts}}
+
+
+PARTS: dict[str, tuple[Callable[[bool], dict[str, dict[str, Any]]], int]] = {
+    "attention": (attention, 3),
+    "methods": (methods, 2),
+    "steps": (steps, 2),
+    "seeds": (seeds, 2),
+}  # what makes the jobs, and in how many rounds they are measured
+
+
+class Worker:
+    """A contestant's process."""
+
+    def __init__(self, job: dict[str, Any]):
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the process
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "scripts.gpu.worker", json.dumps(job)], cwd=ROOT, text=True,
+            env={**os.environ, **ENVIRONMENT, "XLA_FLAGS": job.get("flags", "")},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
+        )  # fmt: skip
+
+    def wait(self) -> dict[str, str]:
+        """Returns {case: why it failed} once it is ready; {"all": why} if the process did."""
+        return self._answer().get("failed") or {}
+
+    def measure(self) -> dict[str, Any]:
+        """Returns {case: number}."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write("\n")
+            self._process.stdin.flush()
+        return self._answer()
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.communicate()  # closes its pipes
+        self._errors.close()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        if line := self._process.stdout.readline():
+            return json.loads(line)
+        self._errors.seek(0)
+        said = self._errors.read().strip().splitlines() or ["no message"]
+        return {"failed": {"all": said[-1][:160]}}
+
+
+def contest(
+    jobs: dict[str, dict[str, Any]], rounds: int, keep: Callable[[dict[str, Any]], None]
+) -> None:
+    """Gives `keep` all that is known, {contestant: {"failed": {case: why}, case: [numbers]}}, as
+    it comes: a number from each round.
+    """
+    workers = {name: Worker(job) for name, job in jobs.items()}
+    found: dict[str, dict[str, Any]] = {}
+    try:
+        for name, worker in workers.items():
+            found[name] = {"failed": worker.wait()}
+        for _ in range(rounds):
+            for name, worker in workers.items():
+                measured = {} if "all" in found[name]["failed"] else worker.measure()
+                found[name]["failed"] |= measured.pop("failed", {})
+                for case, number in measured.items():
+                    found[name].setdefault(case, []).append(number)
+                keep(found)
+    finally:
+        for worker in workers.values():
+            worker.stop()
+
+
+def machine() -> dict[str, str]:
+    """What the numbers depend on besides the code."""
+    show = (
+        "import jax, json; d = jax.devices()[0]; print(json.dumps({'device': d.device_kind,"
+        "'backend': d.platform, 'jax': jax.__version__, 'runtime': d.client.platform_version}))"
+    )
+    asked = [sys.executable, "-c", show]
+    said = json.loads(subprocess.run(asked, capture_output=True, text=True, check=True).stdout)
+    asked[2] = "import torch; print(torch.__version__)"
+    torch = subprocess.run(asked, capture_output=True, text=True).stdout.strip() or "none"
+    said |= {"torch": torch, "python": platform.python_version(), "cores": str(os.cpu_count())}
+    return {**said, "date": datetime.date.today().isoformat()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", default=",".join(PARTS), help="parts, with commas between them")
+    parser.add_argument("--quick", action="store_true", help="small sizes, on any machine")
+    parser.add_argument("--seconds", type=float, default=600.0, help="to compile, for each part")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs")
+    flags = parser.parse_args()
+    for part in flags.only.split(","):
+        if part not in PARTS:
+            parser.error(f"--only: {part!r} is no part; choices: {', '.join(PARTS)}")
+    here = machine()
+    if here["backend"] != "gpu" and not flags.quick:
+        raise SystemExit(f"error: no GPU; JAX has {here['backend']}. --quick shows that it runs")
+    path = flags.out / "gpu.json"
+    raw: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    for part in flags.only.split(","):
+        make, rounds = PARTS[part]
+        began, jobs = time.monotonic(), make(flags.quick)
+        jobs = {name: {**job, "seconds": flags.seconds} for name, job in jobs.items()}
+
+        def keep(found: dict[str, Any], part: str = part) -> None:
+            raw.setdefault(part, {})[here["device"]] = {"machine": here, "found": found}
+            write_json(path, raw)
+
+        contest(jobs, 1 if flags.quick else rounds, keep)
+        print(f"{part}: {time.monotonic() - began:.0f} s", flush=True)
+    (flags.out / "gpu.md").write_text(page(raw), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What scripts/bench_gpu.py measures on a GPU, each part in processes of its own."""

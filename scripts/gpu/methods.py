@@ -1,0 +1,121 @@
+"""Every method's attention: is the kernel right on this GPU, and how long does each form take?
+
+Right is asked of sequences of `few` tokens, the second half padding: output and gradients, against
+dense attention in float32. The error is |found - reference| / |reference|; beside that of dense
+attention in the kernel's dtype it is what the kernel adds.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posenc_jax import Dims, attend, encodings, frame
+from posenc_jax.layout import Layout, layout
+from posenc_jax.tuning import compile_for
+from scripts.accelerators.programs import encoding_of, layout_of, taken
+from scripts.gpu.worker import Prepared, milliseconds, prepare
+
+ERROR = "error"
+NOISE = 0.3  # what is added to parameters: many start where they do nothing
+
+
+def prepared(job: dict[str, Any]) -> Prepared:
+    """Errors of each method and dtype, and the time of each form and way."""
+    makers = {}
+    for name in job["names"]:
+        with compile_for("gpu"):
+            kernel = taken(name, "kernel")
+        for dtype in job["dtypes"] if kernel else ():
+            makers[f"{name}/{ERROR}/{dtype}"] = partial(_errors, job, name, dtype)
+        for form, tokens in job["forms"].items():
+            if taken(name, form) if form != "kernel" else kernel:
+                for way in ("forward", "backward"):
+                    makers[f"{name}/{form}/{way}"] = partial(_time, job, name, form, tokens, way)
+    return prepare(job, makers)
+
+
+def _dims(job: dict[str, Any]) -> Dims:
+    return Dims(job["heads"] * job["head"], job["heads"], job["head"], 1)
+
+
+def _given(name: str, dims: Dims, batch: int, tokens: int, dtype: str) -> tuple:
+    """Parameters, x, queries, keys, values and the output's gradient."""
+    keys = iter(jax.random.split(jax.random.key(0), 64))
+    noisy = lambda x: x + NOISE * jax.random.normal(next(keys), x.shape, x.dtype)
+    params = encoding_of(name).init(next(keys), dims)
+    params = jax.tree.map(
+        lambda x: noisy(x) if jnp.issubdtype(x.dtype, jnp.floating) else x, params
+    )
+    shape = batch, tokens, dims.heads, dims.head
+    draw = lambda shape: jax.random.normal(next(keys), shape, jnp.bfloat16).astype(dtype)
+    return params, draw((batch, tokens, dims.model)), *(draw(shape) for _ in range(4))
+
+
+def _output(name: str, dims: Dims, at: Layout, form: str, params, x_BTD, q, k, v) -> jax.Array:
+    view = frame(encoding_of(name), params, at, dims, form=form)  # pyright: ignore[reportArgumentType]
+    return attend(q, k, v, view.layer(0, view.embed(x_BTD)))
+
+
+def _errors(job: dict[str, Any], name: str, dtype: str) -> Callable[[], Any]:
+    dims, few = _dims(job), job["few"]
+    at = layout_of(name, few)
+    real_BT = jnp.arange(few)[None] < jnp.array([[few], [few // 2]])
+    pos = at.pos_BT if encodings.card(name).axes > 1 else None
+    pos = None if pos is None else jnp.broadcast_to(pos, (2, *pos.shape[1:]))
+    at = layout(real_BT.astype(jnp.int32), pos)
+
+    def both(form: str, dtype: str):
+        given = _given(name, dims, 2, few, "bfloat16")
+        params, x_BTD, q, k, v, g = (jax.tree.map(lambda x: _cast(x, dtype), x) for x in given)
+        real_BT11 = real_BT[..., None, None]
+
+        @partial(jax.jit, static_argnums=0)
+        def run(form, *given):
+            o, pull = jax.vjp(partial(_output, name, dims, at, form), *given)
+            return o, pull(jnp.where(real_BT11, g, 0).astype(o.dtype))
+
+        o, gradients = run(form, params, x_BTD, q, k, v)
+        return jax.device_get((jnp.where(real_BT11, o, 0), gradients))
+
+    with compile_for("gpu"):
+        with jax.default_matmul_precision("highest"):
+            reference = both("dense", "float32")
+        found = {form: _distances(both(form, dtype), reference) for form in ("kernel", "dense")}
+    return lambda: found
+
+
+def _cast(x: jax.Array, dtype: str) -> jax.Array:
+    return x.astype(dtype) if x.dtype == jnp.bfloat16 else x
+
+
+def _distances(found: Any, reference: Any) -> dict[str, float]:
+    """Of the output, and the largest of a gradient."""
+    pairs = list(zip(jax.tree.leaves(found), jax.tree.leaves(reference), strict=True))
+    output, *gradients = [_distance(a, b) for a, b in pairs]
+    return {"output": output, "gradient": max(gradients)}
+
+
+def _distance(found, reference) -> float:
+    found, reference = (np.asarray(x, np.float64) for x in (found, reference))
+    return float(np.linalg.norm(found - reference) / max(np.linalg.norm(reference), 1e-30))
+
+
+def _time(job, name: str, form: str, tokens: int, way: str) -> Callable[[], float]:
+    dims, at = _dims(job), layout_of(name, tokens)
+    *given, g = _given(name, dims, 1, tokens, "bfloat16")
+    forward = partial(_output, name, dims, at, form)
+    loss = lambda *given: (forward(*given) * g).astype(jnp.float32).sum()
+    argnums = tuple(range(5))
+    run = jax.jit(jax.grad(loss, argnums) if way == "backward" else forward)
+
+    def measure():
+        with compile_for("gpu"):
+            return milliseconds(lambda: run(*given), jax.block_until_ready)
+
+    with compile_for("gpu"):
+        jax.block_until_ready(run(*given))
+    return measure

@@ -1,0 +1,126 @@
+"""Writes docs/gpu.md from docs/gpu.json."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+HEADS, HEAD, TOKENS = 12, 64, 16384
+HEAD_OF_PAGE = """# Measured on a GPU
+
+Made by `python scripts/bench_gpu.py`, on a machine with a GPU that did nothing else; raw numbers in
+[gpu.json](gpu.json). What was compiled without one is in [accelerators.md](accelerators.md).
+
+{notes}"""
+ATTENTION = """## Attention
+
+Milliseconds of one call, causal, in bfloat16, 12 heads of 64; sequences of so many tokens, 16,384
+tokens together (one sequence of 65,536). Backward is the forward pass and all gradients. The number
+is the median over the rounds in which all took turns. In brackets, of the forward pass: TFLOP in a
+second, counting the products of queries, keys and values that are not masked.
+
+`jax.nn` is `jax.nn.dot_product_attention` with cuDNN. Its biases are arrays that were made before;
+a learned one gives the array's gradient, not the parameters'.
+"""
+METHODS = """## Every method's kernel
+
+Error: |found - reference| / |reference|, of the output and of the worst gradient, among them those
+of the parameters. The reference is dense attention in float32, for two sequences of 256 tokens in
+bfloat16, the second of which is half padding. Beside it is the same of dense attention in bfloat16.
+Parameters have noise of 0.3, since many methods start where they do nothing. Methods that add
+nothing to logits run in cuDNN's kernels here, the others in Triton's. Time: one sequence of 8,192
+tokens, milliseconds, the lower of the rounds.
+"""
+STEPS = """## A training step
+
+Milliseconds of a step of a decoder of 12 layers of width 768 on 8 windows of 2,048 bytes in
+bfloat16, by the form of attention.
+"""
+SEEDS = """## Many seeds in one program
+
+Milliseconds of a step of the default model, of so many seeds in one program, and of one of them.
+"""
+
+
+def page(raw: Mapping[str, Any]) -> str:
+    """Returns the page of all that was measured, part by part and GPU by GPU."""
+    sections = {"attention": (ATTENTION, _attention), "methods": (METHODS, _methods),
+                "steps": (STEPS, _steps), "seeds": (SEEDS, _seeds)}  # fmt: skip
+    missing = [name for name in sections if name not in raw]
+    notes = f"Not measured yet: {', '.join(missing)}.\n" if missing else ""
+    parts = [HEAD_OF_PAGE.format(notes=notes)]
+    for part, (text, rows) in sections.items():
+        if part in raw:
+            parts.append(text)
+        for record in raw.get(part, {}).values():
+            where = ", ".join(f"{key} {value}" for key, value in record["machine"].items())
+            note = [record["note"] + "\n"] if "note" in record else []
+            parts += [f"{where[0].upper()}{where[1:]}.\n", *note, rows(record["found"]) + "\n"]
+    return "\n".join(parts)
+
+
+def _attention(found: Mapping[str, Any]) -> str:
+    cases = [case for one in found.values() for case in one if case != "failed"]
+    lengths = sorted({int(case.split("/")[1]) for case in cases})
+    columns = [f"{way}, {length:,}" for length in lengths for way in ("forward", "backward")]
+
+    def cell(one: Mapping[str, Any], length: int, way: str) -> str:
+        times = one.get(f"{way}/{length}")
+        if times is None:
+            return "failed" if one["failed"].get(f"{way}/{length}") else ""
+        ms, sequences = median(times), max(1, TOKENS // length)
+        flop = 2 * sequences * HEADS * HEAD * length**2
+        return f"{ms:.2f}" + (f" ({flop / ms / 1e9:.0f})" if way == "forward" else "")
+
+    rows = [
+        [name, *(cell(one, n, way) for n in lengths for way in ("forward", "backward"))]
+        for name, one in found.items()
+        if len(one) > 1 or one["failed"]
+    ]
+    return _table(["", *columns], rows) + _failures(found)
+
+
+def _methods(found: Mapping[str, Any]) -> str:
+    cases = {case: v for one in found.values() for case, v in one.items() if case != "failed"}
+    names = sorted({case.split("/")[0] for case in cases})
+    timed = any("/kernel/" in case for case in cases)
+
+    def row(name: str) -> list[str]:
+        (error,) = cases.get(f"{name}/error/bfloat16", [None])[:1]
+        shown = ["", "", "", ""]
+        if error:
+            shown = [f"{error[form][what]:.4f}" for what in ("output", "gradient")
+                     for form in ("kernel", "dense")]  # fmt: skip
+        times = [cases.get(f"{name}/kernel/{way}") for way in ("forward", "backward")]
+        return [name, *shown, *(f"{min(x):.2f}" if x else "" for x in times if timed)]
+
+    columns = ["", "output, kernel", "dense", "gradient, kernel", "dense"]
+    columns += ["forward, ms", "backward, ms"] if timed else []
+    return f"{len(names)} methods.\n\n" + _table(columns, map(row, names)) + _failures(found)
+
+
+def _steps(found: Mapping[str, Any]) -> str:
+    forms = ("dense", "blockwise", "kernel")
+    cell = lambda times: f"{median(times):.1f}" if times else ""
+    rows = [[name, *(cell(one.get(form)) for form in forms)] for name, one in found.items()]
+    return _table(["", *forms], rows) + _failures(found)
+
+
+def _seeds(found: Mapping[str, Any]) -> str:
+    rows = [
+        [name, seeds, f"{median(times):.2f}", f"{median(times) / int(seeds):.2f}"]
+        for name, one in found.items()
+        for seeds, times in one.items()
+        if seeds != "failed"
+    ]
+    return _table(["", "seeds", "a step", "of one seed"], rows) + _failures(found)
+
+
+def _failures(found: Mapping[str, Any]) -> str:
+    lines = [f"- {name}, {case}: {why}" for name, one in found.items()
+             for case, why in one["failed"].items()]  # fmt: skip
+    return "\nFailed:\n\n" + "\n".join(lines) + "\n" if lines else ""
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"

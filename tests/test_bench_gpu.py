@@ -1,0 +1,56 @@
+"""The benchmark of a GPU: its processes, and its page."""
+
+import json
+import time
+from pathlib import Path
+
+from scripts import bench_gpu
+from scripts.gpu.page import page
+from scripts.gpu.worker import LATE, milliseconds, prepare
+
+
+def test_committed_page_is_that_of_the_raw_numbers():
+    raw = json.loads(Path("docs/gpu.json").read_text("utf-8"))
+    assert page(raw) == Path("docs/gpu.md").read_text("utf-8")
+
+
+def test_a_contestant_measures_and_one_that_fails_says_why():
+    """On any machine: ours runs, and cuDNN is not there."""
+    jobs = {
+        name: {**job, "seconds": 60.0}
+        for name, job in bench_gpu.attention(quick=True).items()
+        if name in ("posenc_jax, kernel, alibi", "jax.nn, cuDNN, no bias")
+    }
+    jobs["jax.nn, cuDNN, no bias"]["implementation"] = "cudnn"  # which a CPU has not
+    heard = []
+    bench_gpu.contest(jobs, rounds=2, keep=lambda found: heard.append(json.dumps(found)))
+    found = json.loads(heard[-1])
+    ours, theirs = found["posenc_jax, kernel, alibi"], found["jax.nn, cuDNN, no bias"]
+    assert ours["failed"] == {}
+    assert all(len(ours[f"{way}/64"]) == 2 for way in ("forward", "backward"))
+    assert min(ours["backward/64"]) > 0
+    assert set(theirs["failed"]) == {"forward/64", "backward/64"}
+    assert len(heard) == 4, "kept as it comes"
+
+
+def test_what_is_not_begun_in_time_is_left_out():
+    slow = lambda: time.sleep(0.05) or (lambda: 1.0)
+    prepared = prepare({"seconds": 0.01}, {"first": slow, "second": slow})
+    assert [*prepared.cases] == ["first"]
+    assert prepared.failed == {"second": LATE}
+
+
+def test_time_is_of_one_call():
+    waited = []
+    ms = milliseconds(lambda: time.sleep(0.004), waited.append)
+    assert ms >= 4
+    assert len(waited) == 3, "calls are queued, and the last is waited for"
+
+
+def test_a_median_and_its_rate():
+    one = {"failed": {"backward/4096": "no memory"}, "forward/4096": [1.0, 9.0, 2.0]}
+    raw = {"attention": {"a GPU": {"machine": {"device": "a GPU"}, "found": {"us": one}}}}
+    # 4 sequences of 12 heads of 64 channels, two products of 4,096^2 / 2 pairs: .103 TFLOP in 2 ms
+    assert "| us | 2.00 (52) | failed |" in page(raw)
+    assert "- us, backward/4096: no memory" in page(raw)
+    assert "Not measured yet: methods, steps, seeds." in page(raw)
