@@ -87,8 +87,10 @@ def gradient_of_row(of: Program, n, d_row) -> None:
     back = i_count - 1 - n  # of query blocks before key blocks
 
     def visit(i, sum_QK):
-        q, k, bias_QK = of.queries(i), of.keys(i - back), _bias(of, i, i - back)
-        add = lambda: sum_QK + _gradients(of, q, k, bias_QK, False)[1]
+        def add():
+            q, k, bias_QK = of.queries(i), of.keys(i - back), _bias(of, i, i - back)
+            return sum_QK + _gradients(of, q, k, bias_QK, False)[1]
+
         return jax.lax.cond(meet(of.spans, i, i - back), add, lambda: sum_QK)
 
     some = jnp.maximum(back, 0), jnp.minimum(i_count, j_count + back)
