@@ -90,7 +90,7 @@ def test_padding(names):
         others = run(noise.source, ids.target), run(ids.source, noise.target)
         return np.array(
             [
-                [gap(a[at], b[at]) for a, b, at in zip(out, other, real, strict=True)]
+                [gap(a[here], b[here]) for a, b, here in zip(out, other, real, strict=True)]
                 for other in others
             ]
         )
