@@ -16,7 +16,9 @@ from posenc_jax.lab.hosts.files import write_text
 
 FILE = "parts.json"
 # Parts of an operation's name that are no module of the model.
-_PLUMBING = re.compile(r"while|body|cond|branch_.*|closed_call|checkpoint|rematted_computation")
+_PLUMBING = re.compile(
+    r"while|body|cond|branch_.*|closed_call|eval_jaxpr|checkpoint|rematted_computation"
+)
 _CONTAINERS = re.compile(r"(while|call|conditional)\b")
 
 
