@@ -29,6 +29,8 @@ from posenc_jax.lab.training.profile import (
         ("jit(run)/while/body/jvp()/reduce_sum", ("loss", False)),
         ("jit(run)/while/body/update/jit(clip)/max", ("update", False)),
         ("jit(run)/while/body/cond/branch_1_fun/data/gather", ("data", False)),
+        ("jit(run)/while/body/closed_call/update/tanh", ("update", False)),
+        ("jit(run)/while/body/eval_jaxpr/update/tanh", ("update", False)),  # from JAX 0.11 on
         ("jit(run)/vmap()/concatenate", ("the rest", False)),
         ("", ("the rest", False)),
     ],
