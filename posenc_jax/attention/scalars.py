@@ -20,7 +20,7 @@ from posenc_jax.attention.traced_bias import MOVES, OVER, SAME, TracedBias, befo
 from posenc_jax.encoding import Params, Placed
 
 MOST = 256  # numbers that a head may read
-LIGHT = 16  # operations of a pair of tokens
+LIGHT = 16  # operations for a pair of tokens, up to which a bias is light
 
 
 class Numbers(NamedTuple):

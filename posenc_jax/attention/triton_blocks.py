@@ -64,14 +64,10 @@ def backward_of_keys(of: Program, j, dk, dv, d_after=None) -> None:
         return dk_KC, dv_KC, d_1K + ds_QK.sum(axis=0, keepdims=True)
 
     zero_1K = jnp.zeros((1, of.plan.keys), jnp.float32)
-    state = _zeros(of, of.given.k), _zeros(of, of.given.v), zero_1K
+    start = _zeros(of, of.given.k), _zeros(of, of.given.v), zero_1K
     first, whole, end = of.spans.first_J[j], of.whole.first_J[j], of.spans.end_J[j]
-    if of.heavy:
-        state = jax.lax.fori_loop(first, end, partial(visit, False), state)
-    else:
-        state = jax.lax.fori_loop(first, whole, partial(visit, False), state)
-        state = jax.lax.fori_loop(whole, end, partial(visit, True), state)
-    dk_KC, dv_KC, d_1K = state
+    runs = (first, whole, False), (whole, end, True)
+    dk_KC, dv_KC, d_1K = _over(of, runs, visit, start)
     dk[of.b, of.at(j), of.h, :] = (dk_KC * scale(of.plan)).astype(dk.dtype)
     dv[of.b, of.at(j), of.h, :] = dv_KC.astype(dv.dtype)
     if d_after is not None:
@@ -128,10 +124,19 @@ def gradient_of_numbers(group: Sequence[int], of: Program, i, d_numbers) -> None
 def _over_keys(of: Program, i, visit, state) -> Any:
     """The state after visit(whole, j, state) of every key block that query block i may see."""
     first, whole, end = of.spans.first_I[i], of.whole.end_I[i], of.spans.end_I[i]
+    return _over(of, ((first, whole, True), (whole, end, False)), visit, state)
+
+
+def _over(of: Program, runs: Sequence[tuple[Any, Any, bool]], visit, state) -> Any:
+    """The state after visit(whole, n, state) of all blocks of the runs: (start, end, whole).
+
+    A heavy bias costs far more than a mask, and much to compile twice: none is whole then.
+    """
     if of.heavy:
-        return jax.lax.fori_loop(first, end, partial(visit, False), state)
-    state = jax.lax.fori_loop(first, whole, partial(visit, True), state)
-    return jax.lax.fori_loop(whole, end, partial(visit, False), state)
+        runs = [(runs[0][0], runs[-1][1], False)]
+    for start, end, whole in runs:
+        state = jax.lax.fori_loop(start, end, partial(visit, whole), state)
+    return state
 
 
 def _zeros(of: Program, x) -> jax.Array:
