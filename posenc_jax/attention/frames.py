@@ -38,8 +38,8 @@ class Frame:
                  sum it (`fox`), in causal self-attention.
       auto       Dense for short sequences; for long ones the kernel, if it takes the method and
                  programs are for one TPU, or for each inside of `jax.shard_map`; else blockwise.
-                 On a GPU the kernel is not chosen: it was measured at one length only, and JAX
-                 means to remove Pallas' Triton, in which it is written.
+                 On a GPU the kernel is not chosen: an earlier form was measured, at one length,
+                 and JAX means to remove Pallas' Triton, in which it is written.
 
     Example:
       frame = posenc_jax.frame(encoding, params, layout, dims)

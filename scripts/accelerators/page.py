@@ -75,9 +75,9 @@ the sums for the queries of a head, in float32, fit in a quarter of the vector m
 98,304 tokens of 64 channels, and with a traced bias, which is made of all heads at once, 8,192 tokens
 of 12 such heads. Elsewhere it is two kernels, which make each block's logits twice. On a GPU the
 kernel is used where it is asked for, and takes a bias of which a head reads up to 256 numbers. At
-4,096 tokens with T5's bias it took a fifth of the time of blocks forward, and a third with the backward
-pass ([gpu.md](gpu.md)). It is not chosen, because other lengths were not measured, and because JAX
-means to remove the part of Pallas that it is written in. Where nothing is added to bfloat16 logits (`rope`, `nope`), and no row is packed or
+4,096 tokens with T5's bias an earlier form of it took a fifth of the time of blocks forward, and a third
+with the backward pass ([gpu.md](gpu.md)). It is not chosen, because its present form and other lengths
+were not measured, and because JAX means to remove the part of Pallas that it is written in. Where nothing is added to bfloat16 logits (`rope`, `nope`), and no row is packed or
 padded on its left, it is cuDNN's own; which of the two runs is decided when the program runs, from
 the rows that it is given. To go back through either, the program keeps the outputs of both.
 """  # noqa: E501
