@@ -71,9 +71,8 @@ def attention(quick: bool) -> dict[str, dict[str, Any]]:
 def methods(quick: bool) -> dict[str, dict[str, Any]]:
     """Processes that have every method between them."""
     names = ["rope", "t5"] if quick else sorted(encodings.CATALOG)
-    job = {"part": "methods", "forms": {"kernel": 64 if quick else 8192}, "dtypes": ["bfloat16"],
-           "few": 32 if quick else 256, "flags": UNTUNED,
-           **(QUICK_HEADS if quick else HEADS)}  # fmt: skip
+    job = {"part": "methods", "tokens": 64 if quick else 8192, "few": 32 if quick else 256,
+           "flags": UNTUNED, **(QUICK_HEADS if quick else HEADS)}  # fmt: skip
     count = min(os.cpu_count() or 1, len(names))
     return {f"methods {n}": {**job, "names": names[n::count]} for n in range(count)}
 
@@ -192,6 +191,7 @@ def main() -> None:
     here = machine()
     if here["backend"] != "gpu" and not flags.quick:
         raise SystemExit(f"error: no GPU; JAX has {here['backend']}. --quick shows that it runs")
+    flags.out.mkdir(parents=True, exist_ok=True)
     path = flags.out / "gpu.json"
     raw: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
     for part in flags.only.split(","):

@@ -1,4 +1,4 @@
-"""Every method's attention: is the kernel right on this GPU, and how long does each form take?
+"""Every method's kernel: is it right on this GPU, and how long does it take?
 
 Right is asked of sequences of `few` tokens, the second half padding: output and gradients, against
 dense attention in float32. The error is |found - reference| / |reference|; beside that of dense
@@ -19,30 +19,25 @@ from posenc_jax.tuning import compile_for
 from scripts.accelerators.programs import encoding_of, layout_of, taken
 from scripts.gpu.worker import Prepared, milliseconds, prepare
 
-ERROR = "error"
+DTYPE = "bfloat16"
 NOISE = 0.3  # what is added to parameters: many start where they do nothing
 
 
 def prepared(job: dict[str, Any]) -> Prepared:
-    """Errors of each method and dtype, and the time of each form and way."""
-    makers = {}
-    for name in job["names"]:
-        with compile_for("gpu"):
-            kernel = taken(name, "kernel")
-        for dtype in job["dtypes"] if kernel else ():
-            makers[f"{name}/{ERROR}/{dtype}"] = partial(_errors, job, name, dtype)
-        for form, tokens in job["forms"].items():
-            if taken(name, form) if form != "kernel" else kernel:
-                for way in ("forward", "backward"):
-                    makers[f"{name}/{form}/{way}"] = partial(_time, job, name, form, tokens, way)
-    return prepare(job, makers)
+    """The errors of all methods, then the time of each way."""
+    with compile_for("gpu"):
+        names = [name for name in job["names"] if taken(name, "kernel")]
+    errors = {f"{name}/error": partial(_errors, job, name) for name in names}
+    times = {f"{name}/{way}": partial(_time, job, name, way)
+             for name in names for way in ("forward", "backward")}  # fmt: skip
+    return prepare(job, errors | times)
 
 
 def _dims(job: dict[str, Any]) -> Dims:
     return Dims(job["heads"] * job["head"], job["heads"], job["head"], 1)
 
 
-def _given(name: str, dims: Dims, batch: int, tokens: int, dtype: str) -> tuple:
+def _given(name: str, dims: Dims, batch: int, tokens: int) -> tuple:
     """Parameters, x, queries, keys, values and the output's gradient."""
     keys = iter(jax.random.split(jax.random.key(0), 64))
     noisy = lambda x: x + NOISE * jax.random.normal(next(keys), x.shape, x.dtype)
@@ -51,7 +46,7 @@ def _given(name: str, dims: Dims, batch: int, tokens: int, dtype: str) -> tuple:
         lambda x: noisy(x) if jnp.issubdtype(x.dtype, jnp.floating) else x, params
     )
     shape = batch, tokens, dims.heads, dims.head
-    draw = lambda shape: jax.random.normal(next(keys), shape, jnp.bfloat16).astype(dtype)
+    draw = lambda shape: jax.random.normal(next(keys), shape, DTYPE)
     return params, draw((batch, tokens, dims.model)), *(draw(shape) for _ in range(4))
 
 
@@ -60,7 +55,7 @@ def _output(name: str, dims: Dims, at: Layout, form: str, params, x_BTD, q, k, v
     return attend(q, k, v, view.layer(0, view.embed(x_BTD)))
 
 
-def _errors(job: dict[str, Any], name: str, dtype: str) -> Callable[[], Any]:
+def _errors(job: dict[str, Any], name: str) -> Callable[[], Any]:
     dims, few = _dims(job), job["few"]
     at = layout_of(name, few)
     real_BT = jnp.arange(few)[None] < jnp.array([[few], [few // 2]])
@@ -69,7 +64,7 @@ def _errors(job: dict[str, Any], name: str, dtype: str) -> Callable[[], Any]:
     at = layout(real_BT.astype(jnp.int32), pos)
 
     def both(form: str, dtype: str):
-        given = _given(name, dims, 2, few, "bfloat16")
+        given = _given(name, dims, 2, few)
         params, x_BTD, q, k, v, g = (jax.tree.map(lambda x: _cast(x, dtype), x) for x in given)
         real_BT11 = real_BT[..., None, None]
 
@@ -84,12 +79,12 @@ def _errors(job: dict[str, Any], name: str, dtype: str) -> Callable[[], Any]:
     with compile_for("gpu"):
         with jax.default_matmul_precision("highest"):
             reference = both("dense", "float32")
-        found = {form: _distances(both(form, dtype), reference) for form in ("kernel", "dense")}
+        found = {form: _distances(both(form, DTYPE), reference) for form in ("kernel", "dense")}
     return lambda: found
 
 
 def _cast(x: jax.Array, dtype: str) -> jax.Array:
-    return x.astype(dtype) if x.dtype == jnp.bfloat16 else x
+    return x.astype(dtype) if x.dtype == DTYPE else x
 
 
 def _distances(found: Any, reference: Any) -> dict[str, float]:
@@ -104,10 +99,11 @@ def _distance(found, reference) -> float:
     return float(np.linalg.norm(found - reference) / max(np.linalg.norm(reference), 1e-30))
 
 
-def _time(job, name: str, form: str, tokens: int, way: str) -> Callable[[], float]:
-    dims, at = _dims(job), layout_of(name, tokens)
-    *given, g = _given(name, dims, 1, tokens, "bfloat16")
-    forward = partial(_output, name, dims, at, form)
+def _time(job: dict[str, Any], name: str, way: str) -> Callable[[], float]:
+    dims, tokens = _dims(job), job["tokens"]
+    at = layout_of(name, tokens)
+    *given, g = _given(name, dims, 1, tokens)
+    forward = partial(_output, name, dims, at, "kernel")
     loss = lambda *given: (forward(*given) * g).astype(jnp.float32).sum()
     argnums = tuple(range(5))
     run = jax.jit(jax.grad(loss, argnums) if way == "backward" else forward)

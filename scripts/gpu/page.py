@@ -82,15 +82,15 @@ def _attention(found: Mapping[str, Any]) -> str:
 def _methods(found: Mapping[str, Any]) -> str:
     cases = {case: v for one in found.values() for case, v in one.items() if case != "failed"}
     names = sorted({case.split("/")[0] for case in cases})
-    timed = any("/kernel/" in case for case in cases)
+    timed = any("/error" not in case for case in cases)
 
     def row(name: str) -> list[str]:
-        (error,) = cases.get(f"{name}/error/bfloat16", [None])[:1]
+        (error,) = cases.get(f"{name}/error", [None])[:1]
         shown = ["", "", "", ""]
         if error:
             shown = [f"{error[form][what]:.4f}" for what in ("output", "gradient")
                      for form in ("kernel", "dense")]  # fmt: skip
-        times = [cases.get(f"{name}/kernel/{way}") for way in ("forward", "backward")]
+        times = [cases.get(f"{name}/{way}") for way in ("forward", "backward")]
         return [name, *shown, *(f"{min(x):.2f}" if x else "" for x in times if timed)]
 
     columns = ["", "output, kernel", "dense", "gradient, kernel", "dense"]

@@ -51,7 +51,7 @@ def milliseconds(start: Callable[[], Any], wait: Callable[[Any], Any]) -> float:
     wait(start())
     began = time.perf_counter()
     wait(start())
-    calls = max(2, int(LEAST / max(time.perf_counter() - began, 1e-6)))
+    calls = max(1, int(LEAST / max(time.perf_counter() - began, 1e-6)))
     began = time.perf_counter()
     for _ in range(calls - 1):
         start()
