@@ -3,6 +3,7 @@
 No other file of the library knows of it: attention reads as the mathematics.
 """
 
+import importlib.util
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, TypeVar
@@ -19,6 +20,12 @@ _given = jax.make_user_context(None)  # a part of the keys of `jax.jit`'s caches
 # from about 1,024 tokens on; elsewhere memory decides: 2^25 float32 logits are 128 MB.
 DENSE_LOGITS = {"cpu": 2**21}
 DENSE_LOGITS_ELSEWHERE = 2**25
+# Logits from which it is the kernel, where that takes the method. An H100 is faster with it at the
+# shortest length that was measured, 1,024 tokens of 12 heads; a TPU was not measured.
+KERNEL_LOGITS = {"gpu": 2**23}
+KERNEL_DTYPES = {"gpu": ("bfloat16",)}  # that it takes there; a GPU's float32 was not measured
+KERNEL_DTYPES_ELSEWHERE = "bfloat16", "float32"
+TRITON = "jax.experimental.pallas.triton"  # JAX 0.11 announces that it will be removed
 VECTOR_MEMORY = dict.fromkeys(("TPU v2", "TPU v3", "TPU v4", "TPU v4 lite"), 12 * 2**20)
 VECTOR_MEMORY_ELSEWHERE = 96 * 2**20
 STACKS = 1, 8, 32, 128  # rows of a grid after each step; a tile of a TPU has 8 rows of 128 values
@@ -63,14 +70,24 @@ def tuned_for(backend: str) -> bool:
     return target().backend == backend
 
 
-def kernels_fit() -> bool:
-    """Whether what is traced now may hold a kernel: XLA does not partition one over devices.
+def kernels_fit(logits: int) -> bool:
+    """Whether what is traced now is better with a kernel for so many logits of one sequence.
 
-    So it is for one TPU, or for each of several alone, inside of `jax.shard_map`.
+    XLA does not partition a kernel over devices, so it is for one accelerator, or for each of
+    several alone, inside of `jax.shard_map`.
     """
+    if tuned_for("cpu") or logits <= KERNEL_LOGITS.get(target().backend, DENSE_LOGITS_ELSEWHERE):
+        return False
+    if tuned_for("gpu") and importlib.util.find_spec(TRITON) is None:
+        return False
     mesh = jax.sharding.get_abstract_mesh()
     alone = bool(mesh.manual_axes) and set(mesh.manual_axes) == set(mesh.axis_names)
-    return tuned_for("tpu") and (alone or len(target().devices) == 1)
+    return alone or len(target().devices) == 1
+
+
+def kernel_takes(dtype: Any) -> bool:
+    """Whether `form="auto"` may leave queries of this dtype to a kernel."""
+    return str(dtype) in KERNEL_DTYPES.get(target().backend, KERNEL_DTYPES_ELSEWHERE)
 
 
 def interpreted() -> bool:

@@ -54,14 +54,12 @@ def attention(quick: bool) -> dict[str, dict[str, Any]]:
              "blockwise": ("rope", "t5", "fire"), "dense": ("rope", "t5")}  # fmt: skip
     jax_nn = {**shared, "part": "attention", "implementation": "xla" if quick else "cudnn"}
     arrays = {**jax_nn, "bias": True, "lengths": [n for n in lengths if n <= 16384]}
-    alone = {**arrays, "learned": True, "lengths": [n for n in lengths if n == tokens]}
     torch = {**shared, "part": "peers"}
     return {
-        "jax.nn, cuDNN, no bias": {**jax_nn, "bias": False, "learned": False},
+        "jax.nn, cuDNN, no bias": {**jax_nn, "bias": False},
         **{f"posenc_jax, {form}, {name}": ours(form, name)
            for form, names in forms.items() for name in names},
-        "jax.nn, cuDNN, ALiBi as an array": {**arrays, "learned": False},
-        "jax.nn, cuDNN, a learned array": alone,
+        "jax.nn, cuDNN, ALiBi as an array": arrays,
         "PyTorch SDPA, no bias": {**torch, "bias": None},
         "PyTorch flex_attention, ALiBi": {**torch, "bias": "alibi"},
         "PyTorch flex_attention, T5": {**torch, "bias": "t5"},

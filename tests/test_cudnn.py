@@ -93,3 +93,47 @@ TRITON = {
 def test_the_rest_is_tritons(options):
     assert np.isnan(np.asarray(on_gpu(**options)[0], np.float32)).any()
     assert np.isfinite(np.asarray(run("dense", **options)[0], np.float32)).all(), "control"
+
+
+def test_one_layout_for_all_of_vmap(monkeypatch):
+    """JAX's rules for `jax.vmap` of cuDNN, forward and backward, need all operands mapped or none.
+
+    The gradient of a sum is not mapped, and the layout is not.
+    """
+    mapped: dict[str, list[bool]] = {}
+
+    def recorded(way):
+        @jax.custom_batching.custom_vmap
+        def first(*operands):
+            return operands[0]
+
+        @first.def_vmap
+        def _(_, in_batched, *operands):
+            mapped.setdefault(way, []).append(all(in_batched))
+            return operands[0], True
+
+        return first
+
+    def attention(q, k, v, *, query_seq_lengths, key_value_seq_lengths, **_):
+        of = jax.custom_vjp(lambda *given: given[0])
+        forward = lambda *given: (recorded("forward")(*given), given)
+        backward = lambda given, g: (recorded("backward")(g, *given), *given[1:3], None, None)
+        of.defvjp(forward, backward)
+        return of(q, k, v, query_seq_lengths, key_value_seq_lengths)
+
+    monkeypatch.setattr(jax.nn, "dot_product_attention", attention)
+    encoding, at = make("rope"), layout(jnp.asarray(ENDS))
+    params = encoding.init(jax.random.key(1), DIMS)
+    q, k, v = jax.random.normal(jax.random.key(0), (3, 2, TIME, 2, 8), jnp.bfloat16)
+
+    def gradients():
+        of = lambda q: attend(q, k, v, frame(encoding, params, at, DIMS, form="kernel").layer(0))
+        mapped.clear()
+        with compile_for("gpu"):
+            jax.eval_shape(jax.vmap(jax.grad(lambda q: of(q).sum())), jnp.stack([q, 2 * q]))
+        return {way: all(found) for way, found in mapped.items()}
+
+    assert gradients() == {"forward": True, "backward": True}
+    monkeypatch.setattr(cudnn, "_alike", lambda *arrays: arrays)
+    monkeypatch.setattr(cudnn, "_given", lambda *arrays: arrays)
+    assert gradients() == {"forward": False, "backward": False}, "control"

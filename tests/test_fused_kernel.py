@@ -268,7 +268,12 @@ def test_higher_derivatives_are_refused():
         ("tpu", "fire", 8192, "kernel"),
         ("tpu", "cope", 8192, "blockwise"),
         ("cpu", "t5", 8192, "blockwise"),
-        ("gpu", "t5", 8192, "blockwise"),
+        ("gpu", "t5", 4096, "kernel"),
+        ("gpu", "rope", 4096, "kernel"),
+        ("gpu", "t5", 2048, "dense"),
+        ("gpu", "fire", 4096, "dense"),
+        ("gpu", "fire", 8192, "blockwise"),
+        ("tpu", "t5", 4096, "dense"),
     ],
 )
 def test_what_auto_chooses(backend, name, time, form):
@@ -279,7 +284,34 @@ def test_what_auto_chooses(backend, name, time, form):
         assert jax.eval_shape(chosen, made).alike.form == form
     if form == "kernel":
         with compile_for(backend, 2 * jax.devices()):
-            assert jax.eval_shape(chosen, made).alike.form == "blockwise"
+            assert jax.eval_shape(chosen, made).alike.form != "kernel"
+
+
+@pytest.mark.parametrize(
+    ("backend", "dtype", "kernel"),
+    [
+        ("tpu", "bfloat16", True),
+        ("tpu", "float32", True),
+        ("tpu", "float16", False),
+        ("gpu", "bfloat16", True),
+        ("gpu", "float32", False),
+    ],
+)
+def test_auto_leaves_other_dtypes_to_blocks(backend, dtype, kernel):
+    time, (encoding, params) = 4200, method("t5")
+    q, k, v = jax.random.normal(jax.random.key(0), (3, 1, time, 2, 8)).astype(dtype)
+
+    def of(form, *qkv):
+        return attend(*qkv, frame(encoding, params, full(1, time), DIMS, form=form).layer(0))
+
+    with compile_for(backend):
+        program = jax.make_jaxpr(functools.partial(of, "auto"))(q, k, v)
+        assert ("pallas_call" in str(program)) == kernel
+        if not kernel:
+            found, blocks = (
+                jax.jit(functools.partial(of, form))(q, k, v) for form in ("auto", "blockwise")
+            )
+            np.testing.assert_array_equal(found, blocks)
 
 
 @pytest.mark.parametrize("name", ["rope", "t5", "fire", "fox"])

@@ -6,6 +6,8 @@ finite; a query that sees none gives exactly 0. NaN, by which a method refuses a
 the whole row. Logits and softmax are float32 or wider.
 """
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 
@@ -17,7 +19,7 @@ from posenc_jax.attention.layers import Kept, Layer, check_side, visible
 from posenc_jax.attention.walks import blockwise_walk, walk_logits
 from posenc_jax.dtypes import vary_alike
 from posenc_jax.encoding import Side
-from posenc_jax.tuning import tuned_for, with_grid
+from posenc_jax.tuning import kernel_takes, tuned_for, with_grid
 
 __all__ = ["Frame", "Layer", "attend", "frame", "logits", "weights"]
 
@@ -62,6 +64,8 @@ def attend(
 
 def _attend(q_BQHC, k_BKGC, v_BKGC, layer: Layer, sink_H, cap) -> jax.Array:
     """Attention to values that are turned already; nothing is checked."""
+    if layer.form == "kernel" and layer.chosen and not kernel_takes(q_BQHC.dtype):
+        layer = dataclasses.replace(layer, form=layer.without_kernel).filled()
     q_BQHC, k_BKGC, v_BKGC, layer, sink_H = vary_alike((q_BQHC, k_BKGC, v_BKGC, layer, sink_H))
     if layer.form == "kernel":  # imported here, because Pallas takes long to import
         if tuned_for("gpu"):
@@ -76,7 +80,8 @@ def _attend(q_BQHC, k_BKGC, v_BKGC, layer: Layer, sink_H, cap) -> jax.Array:
         return blockwise_walk(q, k, v, q_side, k_side, layer, sink_H, cap)
     if layer.form == "blockwise":
         return reverse_mode(lambda: blockwise(q, k, v, layer, sink_H, cap))
-    if layer.tuned and walk is None and sink_H is None and cap is None:
+    tuned = layer.chosen and tuned_for("cpu")
+    if tuned and walk is None and sink_H is None and cap is None:
         bias, see = layer.bias_BHQK, layer.visible_BHQK
         return reverse_mode(lambda: softmax.dense_cpu(q, k, v, bias, see))
     s_BHQK = _logits(q, k, q_side, k_side, layer, cap)
@@ -169,7 +174,8 @@ def _check(q_BQHC, k_BKHC, v_BKHC, layer: Layer) -> None:
     ):
         if len(set(found)) > 1:
             raise ValueError(f"q, k, v: {what} {', '.join(map(str, found))}; give all three alike")
-    if layer.form == "kernel" and q_BQHC.dtype not in (jnp.bfloat16, jnp.float32):
+    forced = layer.form == "kernel" and not layer.chosen
+    if forced and q_BQHC.dtype not in (jnp.bfloat16, jnp.float32):
         raise ValueError(
             f"q, k, v: {q_BQHC.dtype} is not a dtype of the kernel, which takes bfloat16 and "
             "float32; make the frame 'blockwise'"

@@ -26,9 +26,10 @@ def kernel(
     if not plain or not _takes(q_BQHC, k_BKGC, v_BKGC, layer):
         return triton(q_BQHC, k_BKGC, v_BKGC)
     rows = len(q_BQHC)
-    q_length_B, k_length_B = (jnp.broadcast_to(_lengths(x), rows) for x in (layer.q, layer.k))
+    lengths = (jnp.broadcast_to(_lengths(x), rows) for x in (layer.q, layer.k))
 
-    def cudnn(q_BQHC, k_BKGC, v_BKGC):
+    def cudnn(*qkv):
+        q_BQHC, k_BKGC, v_BKGC, q_length_B, k_length_B = _given(*qkv, *lengths)
         with jax.numpy_dtype_promotion("standard"):
             o_BQHC = jax.nn.dot_product_attention(
                 q_BQHC, k_BKGC, v_BKGC,
@@ -38,6 +39,7 @@ def kernel(
                 key_value_seq_lengths=k_length_B,
                 implementation="xla" if interpreted() else "cudnn",
             )  # fmt: skip
+        o_BQHC = _made(o_BQHC, q_BQHC)
         return jnp.where((layer.q.segment_BT > 0)[..., None, None], o_BQHC, 0)
 
     return jax.lax.cond(_one_sequence(layer), cudnn, triton, q_BQHC, k_BKGC, v_BKGC)
@@ -54,6 +56,18 @@ def _takes(q_BQHC, k_BKGC, v_BKGC, layer: Layer) -> bool:
         and width % MULTIPLE == 0
         and int(capability.split(".")[0]) >= OLDEST
     )
+
+
+def _alike(*arrays):
+    """The arrays as they are, but `jax.vmap` maps all or none, as its rule for cuDNN needs it."""
+    some = jnp.stack([x.ravel()[0] == 0 for x in arrays]).any()
+    return tuple(jnp.where(some, x, x) for x in arrays)
+
+
+_given = jax.custom_vjp(_alike)
+_given.defvjp(lambda *arrays: (_alike(*arrays), None), lambda _, g: g)
+_made = jax.custom_vjp(lambda o, x: o)  # whose gradient is mapped where x is
+_made.defvjp(lambda o, x: (o, x), lambda x, g: (_alike(g, x)[0], None))
 
 
 def _lengths(side: Tokens) -> jax.Array:

@@ -15,7 +15,7 @@ from posenc_jax.combinators import bias_name
 from posenc_jax.encoding import Dims, Encoding, Extent, Params, Placed, at_layer, place
 from posenc_jax.layout import Layout, positions, straight
 from posenc_jax.options import choices_for
-from posenc_jax.tuning import kernels_fit, most_dense_logits, tuned_for
+from posenc_jax.tuning import kernels_fit, tuned_for
 
 Form = Literal["auto", "dense", "blockwise", "kernel"]
 
@@ -37,9 +37,9 @@ class Frame:
                  along storage; others are traced. Of methods that read content it takes those that
                  sum it (`fox`), in causal self-attention.
       auto       Dense for short sequences; for long ones the kernel, if it takes the method and
-                 programs are for one TPU, or for each inside of `jax.shard_map`; else blockwise.
-                 On a GPU the kernel is not chosen: an earlier form was measured, at one length,
-                 and JAX means to remove Pallas' Triton, in which it is written.
+                 programs are for one TPU or GPU, or for each inside of `jax.shard_map`; else
+                 blockwise. On a GPU the kernel is chosen for bfloat16, and not for a bias that
+                 takes many operations (`fire`), whose gradient is faster in blocks.
 
     Example:
       frame = posenc_jax.frame(encoding, params, layout, dims)
@@ -170,10 +170,10 @@ def frame(
         layout.counted and not moved and mask and k.index_BT.shape[1] > 0 and q.placed.ndim == 2
     )
     first, line = 0 if queries is None else queries[0], straight(layout) if counted else None
-    own, tuned = keys is None and queries is None, form == "auto" and tuned_for("cpu")
+    own, chosen = keys is None and queries is None, form == "auto"
     causal = keys is None if causal is None else causal
-    layer = Layer(params, q, k, first, line, encoding, dims, own, causal, mask, form, tuned, block)
-    layer = dataclasses.replace(layer, form=_chosen(layer))
+    layer = Layer(params, q, k, first, line, encoding, dims, own, causal, mask, form, chosen, block)
+    layer = dataclasses.replace(layer, form=_form(layer))
     return Frame(params, layer if encoding.at is not None else layer.filled(), encoding)
 
 
@@ -222,7 +222,7 @@ def _tokens(encoding: Encoding, layout: Layout, placed: Placed) -> Tokens:
     return Tokens(placed, layout.index_BT, layout.segment_BT)
 
 
-def _chosen(layer: Layer) -> str:
+def _form(layer: Layer) -> str:
     """The form of a layer that may be of form "auto". ValueError: one that does not fit."""
     form, walk = layer.form, layer.encoding.walk
     if form not in get_args(Form):
@@ -238,13 +238,13 @@ def _chosen(layer: Layer) -> str:
     queries, keys = layer.sizes
     if not isinstance(queries, int) or not isinstance(keys, int):
         return "dense"  # of symbolic sizes (`jax.export`) nothing else is known
-    if layer.dims.heads * queries * keys <= most_dense_logits():
-        return "dense"
-    return "kernel" if kernels_fit() and not _kernel_refuses(layer) else "blockwise"
+    if kernels_fit(layer.dims.heads * queries * keys) and not _kernel_refuses(layer):
+        return "kernel"
+    return layer.without_kernel
 
 
 def _kernel_refuses(layer: Layer) -> str:
-    """What keeps the kernel from taking the method; empty if nothing does."""
+    """What keeps the kernel, or `auto`, from taking the method; empty if nothing does."""
     encoding, dims = layer.encoding, layer.dims
     if encoding.walk is not None and not encoding.walk.summed:
         return "a method that reads content block by block"
@@ -261,8 +261,8 @@ def _kernel_refuses(layer: Layer) -> str:
         if one.bias is not None and not (one.relative and layer.straight is not None):
             try:
                 traced = trace(one.bias, dims, jnp.float32, *given)
-                if tuned_for("gpu"):
-                    scalars.reading(traced)
+                if tuned_for("gpu") and scalars.reading(traced).heavy and layer.chosen:
+                    return "a bias of many operations"
             except NotImplementedError as missing:
                 return f"the bias of {bias_name(one)}, which uses {missing}"
     return ""

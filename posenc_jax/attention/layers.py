@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from posenc_jax.attention.softmax import for_every_head
 from posenc_jax.encoding import Dims, Encoding, Params, Placed, Table
-from posenc_jax.tuning import once, skew, tuned_for
+from posenc_jax.tuning import most_dense_logits, once, skew, tuned_for
 
 # A field that is not an array: a program is compiled for each of its values.
 STATIC = {"static": True}
@@ -89,7 +89,7 @@ class Layer:
         lengths filled up to whole blocks; entry n is that of i - j = first + Q - 1 - n. It becomes
         a grid by copies, and the grid's gradient becomes the row's by a sum: no gather, no scatter.
         In the dense form it is in place of the former two, where an accelerator is compiled for.
-    tuned:        whether the dense form's gradient is the one for CPUs.
+    chosen:       whether the form was chosen by the sizes (`form="auto"`).
     """
 
     params: Params
@@ -103,7 +103,7 @@ class Layer:
     causal: bool = field(metadata=STATIC)
     mask: bool = field(metadata=STATIC)
     form: str = field(metadata=STATIC)
-    tuned: bool = field(metadata=STATIC)
+    chosen: bool = field(metadata=STATIC)
     block: int = field(metadata=STATIC)
     q_table: Table = None
     k_table: Table = None
@@ -118,6 +118,13 @@ class Layer:
     def sizes(self) -> tuple[int, int]:
         """Numbers of queries and of keys."""
         return self.q.index_BT.shape[1], self.k.index_BT.shape[1]
+
+    @property
+    def without_kernel(self) -> str:
+        """The form that the sizes choose where the kernel is not taken."""
+        queries, keys = self.sizes
+        few = self.dims.heads * queries * keys <= most_dense_logits()
+        return "dense" if few else "blockwise"
 
     def rotate(self, q_BQHC: jax.Array, k_BKHC: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Queries and keys as the logits read them, [B, Q, H, C'] and [B, K, H, C'].

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from posenc_jax.tuning import DENSE_LOGITS, DENSE_LOGITS_ELSEWHERE
+from posenc_jax.tuning import DENSE_LOGITS, DENSE_LOGITS_ELSEWHERE, KERNEL_LOGITS
 from scripts.accelerators import limits
 from scripts.accelerators.chips import CHIPS
 
@@ -64,9 +64,10 @@ CHOICES = f"""## What `form="auto"` chooses
 |---|---|---|
 | a CPU | up to {DENSE_LOGITS["cpu"]:,} | dense |
 | a CPU | more | blockwise |
-| a TPU or GPU | up to {DENSE_LOGITS_ELSEWHERE:,} | dense |
-| one TPU, or each of several inside of `jax.shard_map` | more | kernel, if it takes the method, else blockwise |
-| several TPUs otherwise, a GPU | more | blockwise |
+| a TPU or GPU | up to {DENSE_LOGITS_ELSEWHERE:,}, unless the next row says else | dense |
+| one GPU, or each of several inside of `jax.shard_map`; queries in bfloat16 | more than {KERNEL_LOGITS["gpu"]:,} | kernel, if it takes the method and the bias has few operations |
+| one TPU, or each of several inside of `jax.shard_map` | more than {DENSE_LOGITS_ELSEWHERE:,} | kernel, if it takes the method |
+| otherwise | more than {DENSE_LOGITS_ELSEWHERE:,} | blockwise |
 
 The kernel takes every method but those that read content, of which it takes `fox`. A method whose
 scores read other keys is always dense. `form="dense"`, `"blockwise"` or `"kernel"`
@@ -74,10 +75,11 @@ makes `frame` take that form, or refuse it in one line. On a TPU the backward pa
 the sums for the queries of a head, in float32, fit in a quarter of the vector memory: on a v5e up to
 98,304 tokens of 64 channels, and with a traced bias, which is made of all heads at once, 8,192 tokens
 of 12 such heads. Elsewhere it is two kernels, which make each block's logits twice. On a GPU the
-kernel is used where it is asked for, and takes a bias of which a head reads up to 256 numbers. At
-4,096 tokens with T5's bias an earlier form of it took a fifth of the time of blocks forward, and a third
-with the backward pass ([gpu.md](gpu.md)). It is not chosen, because its present form and other lengths
-were not measured, and because JAX means to remove the part of Pallas that it is written in. Where nothing is added to bfloat16 logits (`rope`, `nope`), and no row is packed or
+kernel takes a bias of which a head reads up to 256 numbers. There it is chosen where it was measured
+to be faster ([gpu.md](gpu.md)): in bfloat16, from 1,024 tokens of 12 heads on, and not for a bias of more
+than 16 operations for a pair of tokens that has no row of offsets (`fire`), which is faster forward and
+slower with the backward pass. JAX means to remove the part of Pallas that it is written in; on a JAX
+without it blocks are chosen. Where nothing is added to bfloat16 logits (`rope`, `nope`), and no row is packed or
 padded on its left, it is cuDNN's own; which of the two runs is decided when the program runs, from
 the rows that it is given. To go back through either, the program keeps the outputs of both.
 """  # noqa: E501

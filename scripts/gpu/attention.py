@@ -55,7 +55,7 @@ def _ours(job: dict[str, Any], batch: int, length: int, heads: int, head: int):
 
 
 def _jax_nn(job: dict[str, Any], batch: int, length: int, heads: int, head: int):
-    """Its bias is an array that is made before, of [1, H, T, T]; a gradient of it if `learned`."""
+    """Its bias is an array that is made before, of [1, H, T, T]."""
     bias = None
     if job["bias"]:
         offset_QK = jnp.arange(length)[None] - jnp.arange(length)[:, None]
@@ -63,10 +63,9 @@ def _jax_nn(job: dict[str, Any], batch: int, length: int, heads: int, head: int)
         by_head = lambda slope: (slope * offset_QK).astype(jnp.bfloat16)
         bias = jax.block_until_ready(jax.jit(lambda: jax.lax.map(by_head, slope_H)[None])())
 
-    def forward(learned, q, k, v):
-        added = learned if job["learned"] else bias
+    def forward(_, q, k, v):
         return jax.nn.dot_product_attention(
-            q, k, v, bias=added, is_causal=True, implementation=job["implementation"]
+            q, k, v, bias=bias, is_causal=True, implementation=job["implementation"]
         )
 
-    return forward, bias if job["learned"] else ()
+    return forward, ()
