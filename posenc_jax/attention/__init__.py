@@ -15,7 +15,8 @@ from posenc_jax.attention import softmax
 from posenc_jax.attention.blockwise import blockwise
 from posenc_jax.attention.derivatives import reverse_mode
 from posenc_jax.attention.frames import Frame, frame
-from posenc_jax.attention.layers import Kept, Layer, check_side, visible
+from posenc_jax.attention.layers import Kept, Layer, check_side
+from posenc_jax.attention.tokens import visible
 from posenc_jax.attention.walks import blockwise_walk, walk_logits
 from posenc_jax.dtypes import vary_alike
 from posenc_jax.encoding import Side

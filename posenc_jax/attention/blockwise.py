@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from posenc_jax.attention.derivatives import reverse_mode_once
-from posenc_jax.attention.layers import Layer, Tokens, visible
+from posenc_jax.attention.layers import Layer
 from posenc_jax.attention.softmax import (
     empty,
     finish,
@@ -25,6 +25,7 @@ from posenc_jax.attention.softmax import (
     through_cap,
     transposed,
 )
+from posenc_jax.attention.tokens import Tokens, visible
 from posenc_jax.dtypes import widest
 from posenc_jax.encoding import Dims, Encoding
 from posenc_jax.tuning import barrier, skew

@@ -8,7 +8,8 @@ padded on the left or not stored in order.
 import jax
 import jax.numpy as jnp
 
-from posenc_jax.attention.layers import Layer, Tokens
+from posenc_jax.attention.layers import Layer
+from posenc_jax.attention.tokens import Tokens
 from posenc_jax.attention.triton import kernel as triton_kernel
 from posenc_jax.tuning import interpreted, target
 

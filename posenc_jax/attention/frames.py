@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from posenc_jax.attention.layers import STATIC, Layer, Tokens
+from posenc_jax.attention.layers import STATIC, Layer
+from posenc_jax.attention.tokens import Tokens
 from posenc_jax.combinators import bias_name
 from posenc_jax.encoding import Dims, Encoding, Extent, Params, Placed, at_layer, place
 from posenc_jax.layout import Layout, positions, straight

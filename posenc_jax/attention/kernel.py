@@ -17,8 +17,9 @@ from posenc_jax.attention import kernel_blocks, traced_bias
 from posenc_jax.attention.blockwise import NEVER, Plan, cut_tokens, fill, plan_of, sink_gradient
 from posenc_jax.attention.kernel_blocks import Given, Sides, Spans, Sums
 from posenc_jax.attention.kernel_grid import Grid
-from posenc_jax.attention.layers import LANES, Layer, Tokens
+from posenc_jax.attention.layers import LANES, Layer
 from posenc_jax.attention.softmax import sum_to
+from posenc_jax.attention.tokens import Tokens
 from posenc_jax.attention.traced_bias import Made, floats
 from posenc_jax.tuning import vector_memory
 

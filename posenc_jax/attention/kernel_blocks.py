@@ -222,7 +222,7 @@ def _gradients(plan: Plan, given: Given, j, whole: bool) -> tuple[jax.Array, ...
 
 
 def _masked(plan: Plan, given: Given, s_KQ: jax.Array) -> jax.Array:
-    """The logits, -inf where a query does not see a key; see `layers.visible`.
+    """The logits, -inf where a query does not see a key; see `tokens.visible`.
 
     A relative bias's row has -inf for keys ahead already.
 

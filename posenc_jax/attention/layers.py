@@ -10,15 +10,14 @@ import jax
 import jax.numpy as jnp
 
 from posenc_jax.attention.softmax import for_every_head
+from posenc_jax.attention.tokens import Tokens, counts, visible
 from posenc_jax.encoding import Dims, Encoding, Params, Placed, Table
 from posenc_jax.tuning import most_dense_logits, once, skew, tuned_for
 
 # A field that is not an array: a program is compiled for each of its values.
 STATIC = {"static": True}
-COUNTED = 64  # queries whose keys are counted at a time
 HELD = 2**23  # logits of all heads that a kernel with a traced bias holds, 32 MB
 LANES = 128  # a TPU's vectors are so wide, and the blocks of a kernel are multiples of it
-
 GPU_BLOCK = 16, 64  # the least and the largest side of a GPU's blocks, powers of 2
 
 
@@ -36,38 +35,6 @@ class Kept(NamedTuple):
 
     feat: Any = None
     placed: Placed = None
-
-
-class Tokens(NamedTuple):
-    """One side, queries or keys: the positions that the encoding reads, storage order, sequence."""
-
-    placed: Placed
-    index_BT: jax.Array
-    segment_BT: jax.Array
-
-
-def visible(q: Tokens, k: Tokens, causal: bool, mask: bool) -> jax.Array:
-    """Which keys each query sees: bool [B|1, 1, Q, K]. Reads storage order, never positions."""
-    q_segment, k_segment = q.segment_BT[:, None, :, None], k.segment_BT[:, None, None, :]
-    seen = q_segment == k_segment
-    if not mask:
-        seen |= (k_segment == 0) | (q_segment == 0)
-    seen &= k_segment >= (1 if mask else 0)
-    if causal:
-        seen &= q.index_BT[:, None, :, None] >= k.index_BT[:, None, None, :]
-    return seen
-
-
-def _count(q: Tokens, k: Tokens, causal: bool, mask: bool) -> jax.Array:
-    """How many keys each query sees, float [B|1, Q]; a few queries at a time."""
-
-    def one(column):
-        query = Tokens((), *(x_B[:, None] for x_B in column))
-        return visible(query, k, causal, mask).sum(axis=(1, 2, 3))
-
-    k, columns = k._replace(placed=()), (q.index_BT.T, q.segment_BT.T)
-    few = max(1, min(COUNTED, len(columns[0])))
-    return jax.lax.map(one, columns, batch_size=few).T.astype(float)
 
 
 @jax.tree_util.register_dataclass
@@ -222,7 +189,7 @@ class Layer:
             return self
         made: dict[str, Any] = {}
         if self.encoding.temper is not None:
-            count = partial(_count, self.q, self.k, self.causal, self.mask)
+            count = partial(counts, self.q, self.k, self.causal, self.mask)
             made["temper_BQH"] = self.encoding.temper(self.params, count, self.q.placed, self.dims)
         if (table := self.encoding.table) is not None:
             of = lambda placed: table(self.params, placed, self.dims)

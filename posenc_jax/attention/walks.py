@@ -16,8 +16,9 @@ from posenc_jax.attention.blockwise import (
     pick,
     plan_of,
 )
-from posenc_jax.attention.layers import Layer, visible
+from posenc_jax.attention.layers import Layer
 from posenc_jax.attention.softmax import empty, finish, scores, take_in
+from posenc_jax.attention.tokens import visible
 from posenc_jax.dtypes import vary_alike
 from posenc_jax.encoding import Params, Side, Walk
 

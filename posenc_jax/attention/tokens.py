@@ -1,0 +1,41 @@
+"""The tokens of one side of attention, and which of the other side they see."""
+
+from typing import NamedTuple
+
+import jax
+
+from posenc_jax.encoding import Placed
+
+COUNTED = 64  # queries whose keys are counted at a time
+
+
+class Tokens(NamedTuple):
+    """One side, queries or keys: the positions that the encoding reads, storage order, sequence."""
+
+    placed: Placed
+    index_BT: jax.Array
+    segment_BT: jax.Array
+
+
+def visible(q: Tokens, k: Tokens, causal: bool, mask: bool) -> jax.Array:
+    """Which keys each query sees: bool [B|1, 1, Q, K]. Reads storage order, never positions."""
+    q_segment, k_segment = q.segment_BT[:, None, :, None], k.segment_BT[:, None, None, :]
+    seen = q_segment == k_segment
+    if not mask:
+        seen |= (k_segment == 0) | (q_segment == 0)
+    seen &= k_segment >= (1 if mask else 0)
+    if causal:
+        seen &= q.index_BT[:, None, :, None] >= k.index_BT[:, None, None, :]
+    return seen
+
+
+def counts(q: Tokens, k: Tokens, causal: bool, mask: bool) -> jax.Array:
+    """How many keys each query sees, float [B|1, Q]; a few queries at a time."""
+
+    def one(column):
+        query = Tokens((), *(x_B[:, None] for x_B in column))
+        return visible(query, k, causal, mask).sum(axis=(1, 2, 3))
+
+    k, columns = k._replace(placed=()), (q.index_BT.T, q.segment_BT.T)
+    few = max(1, min(COUNTED, len(columns[0])))
+    return jax.lax.map(one, columns, batch_size=few).T.astype(float)
