@@ -54,6 +54,6 @@ def test_a_median_and_its_rate():
     raw = {"attention": {"a GPU": {"machine": {"device": "a GPU"}, "found": {"us": one}}}}
     # 4 sequences of 12 heads of 64 channels, two products of 4,096^2 / 2 pairs: .103 TFLOP in 2 ms
     assert "| us | 2.00 (52) | failed |" in page(raw)
-    assert "- no memory was left beside the other contestants: us, backward/4096\n" in page(raw)
-    assert f"- {LATE}: us, forward/1024; us, backward/1024\n" in page(raw)
+    assert "- no memory was left beside the other contestants: us backward/4096\n" in page(raw)
+    assert f"- {LATE}: us forward/1024, backward/1024\n" in page(raw)
     assert "Not measured yet: methods, steps, seeds." in page(raw)

@@ -21,6 +21,11 @@ from posenc_jax.encoding import Params, Placed
 
 MOST = 256  # numbers that a head may read
 LIGHT = 16  # operations for a pair of tokens, up to which a bias is light
+# Functions that a GPU computes in several instructions.
+SLOW = {
+    *("cos", "div", "erf", "exp", "exp2", "log", "log1p", "logistic", "pow", "rem", "rsqrt"),
+    *("sin", "sqrt", "tanh"),
+}
 
 
 class Numbers(NamedTuple):
@@ -51,18 +56,25 @@ class Reading:
     bias:    its equations.
     places:  of each number, by its variable and entry for head 0.
     sources: of "whole" and of "q" for each array the variables and the entries of each head, [H|1].
-    operations: how many a pair of tokens takes.
+    operations: the names of those that a pair of tokens takes.
     """
 
     bias: TracedBias
     places: dict[Any, Place]
     sources: dict[str, list[list[tuple[Any, np.ndarray]]]]
-    operations: int
+    operations: tuple[str, ...]
 
     @property
     def heavy(self) -> bool:
-        """Whether the bias costs more than its masks, or than to look it up in a row."""
-        return self.operations > LIGHT
+        """Whether the bias costs more than its masks."""
+        return len(self.operations) > LIGHT
+
+    @property
+    def fast(self) -> bool:
+        """Whether the bias is computed faster than it is looked up in a row: on an H100 `alibi` is,
+        and `kerple_log`, which takes a logarithm, is not.
+        """
+        return not self.heavy and not SLOW.intersection(self.operations)
 
 
 def block(bias: TracedBias, read: Callable[[Any, int], Any], head: int = 0) -> Any:
@@ -131,7 +143,7 @@ def _product(eqn, n: int, entry: Callable[[Any, int], Any]) -> Any:
 
 def reading(bias: TracedBias) -> Reading:
     """How the bias is read. NotImplementedError: it reads too much, or heads read differently."""
-    heads, operations = bias.closed.jaxpr.outvars[0].aval.size, 0
+    heads, operations = bias.closed.jaxpr.outvars[0].aval.size, ()
     found: list[dict[Any, None]] = []
     for head in range(heads):
         found.append({})
@@ -141,7 +153,8 @@ def reading(bias: TracedBias) -> Reading:
             return jnp.zeros((), v.aval.dtype)
 
         one = jax.make_jaxpr(lambda head=head, read=read: block(bias, read, head))()
-        operations = sum(eqn.primitive.name != "broadcast_in_dim" for eqn in one.eqns)
+        names = (eqn.primitive.name for eqn in one.eqns)
+        operations = tuple(name for name in names if name != "broadcast_in_dim")
     kinds = [[v for v, _ in seen] for seen in found]
     if any(kind != kinds[0] for kind in kinds):
         raise NotImplementedError("other equations in each head")

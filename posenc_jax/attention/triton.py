@@ -64,17 +64,14 @@ def kernel(
 
 
 def _reading(of_bias: Bias, plan: Plan, dtype, layer: Layer, placed: tuple) -> Reading | None:
-    """How the bias is read number by number; None: it is looked up in its row of offsets.
-
-    To look up takes longer than to compute a few operations.
-    """
+    """How the bias is read number by number; None: it is looked up in its row of offsets."""
     try:
         found = reading(trace(of_bias, plan.dims, dtype, layer.params, *placed))
     except NotImplementedError:
         if layer.row_BHN is None:
             raise
         return None
-    return None if layer.row_BHN is not None and found.heavy else found
+    return found if layer.row_BHN is None or found.fast else None
 
 
 def _whole(plan: Plan, spans: Spans) -> Whole:

@@ -20,6 +20,7 @@ from scripts.accelerators.programs import encoding_of, layout_of, taken
 from scripts.gpu.worker import Prepared, milliseconds, prepare
 
 DTYPE = "bfloat16"
+ZERO = 1e-5  # of the largest gradient's norm; a constant of all logits has no gradient
 NOISE = 0.3  # what is added to parameters: many start where they do nothing
 
 
@@ -88,15 +89,17 @@ def _cast(x: jax.Array, dtype: str) -> jax.Array:
 
 
 def _distances(found: Any, reference: Any) -> dict[str, float]:
-    """Of the output, and the largest of a gradient."""
-    pairs = list(zip(jax.tree.leaves(found), jax.tree.leaves(reference), strict=True))
-    output, *gradients = [_distance(a, b) for a, b in pairs]
-    return {"output": output, "gradient": max(gradients)}
+    """Of the output, and the largest of a gradient that is not zero but for rounding."""
+    norm = lambda x: float(np.linalg.norm(np.asarray(x, np.float64)))
+    output, *gradients = zip(jax.tree.leaves(found), jax.tree.leaves(reference), strict=True)
+    least = ZERO * max(norm(exact) for _, exact in gradients)
+    seen = [_distance(*pair) for pair in gradients if norm(pair[1]) > least]
+    return {"output": _distance(*output), "gradient": max(seen)}
 
 
 def _distance(found, reference) -> float:
     found, reference = (np.asarray(x, np.float64) for x in (found, reference))
-    return float(np.linalg.norm(found - reference) / max(np.linalg.norm(reference), 1e-30))
+    return float(np.linalg.norm(found - reference) / np.linalg.norm(reference))
 
 
 def _time(job: dict[str, Any], name: str, way: str) -> Callable[[], float]:

@@ -87,7 +87,7 @@ def _methods(found: Mapping[str, Any]) -> str:
         (error,) = cases.get(f"{name}/error", [None])[:1]
         shown = ["", "", "", ""]
         if error:
-            shown = [f"{error[form][what]:.4f}" for what in ("output", "gradient")
+            shown = [_error(error[form][what]) for what in ("output", "gradient")
                      for form in ("kernel", "dense")]  # fmt: skip
         times = [cases.get(f"{name}/{way}") for way in ("forward", "backward")]
         return [name, *shown, *(f"{min(x):.2f}" if x else "" for x in times if timed)]
@@ -114,14 +114,21 @@ def _seeds(found: Mapping[str, Any]) -> str:
     return _table(["", "seeds", "a step", "of one seed"], rows) + _failures(found)
 
 
+def _error(x: float | None) -> str:
+    return "" if x is None else f"{x:.4f}"
+
+
 def _failures(found: Mapping[str, Any]) -> str:
     """What is missing, by reason."""
-    by_reason: dict[str, list[str]] = {}
+    by_reason: dict[str, dict[str, list[str]]] = {}
     for name, one in found.items():
         for case, why in one["failed"].items():
-            where = case if name.startswith("methods") else f"{name}, {case}"
-            by_reason.setdefault(_reason(why), []).append(where)
-    lines = [f"- {why}: {'; '.join(cases)}" for why, cases in by_reason.items()]
+            where = by_reason.setdefault(_reason(why), {})
+            where.setdefault(name, []).append("" if case == "all" else case)
+    lines = []
+    for why, where in by_reason.items():
+        shown = [f"{name} {', '.join(cases)}".strip() for name, cases in where.items()]
+        lines.append(f"- {why}: {'; '.join(shown)}")
     return "\nMissing:\n\n" + "\n".join(lines) + "\n" if lines else ""
 
 
