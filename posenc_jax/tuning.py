@@ -31,6 +31,9 @@ VECTOR_MEMORY_ELSEWHERE = 96 * 2**20
 STACKS = 1, 8, 32, 128  # rows of a grid after each step; a tile of a TPU has 8 rows of 128 values
 TOGETHER = {"tpu": 128}  # tokens whose matrices are exponentiated at once; a row of a TPU's tile
 TOGETHER_ELSEWHERE = 1024
+# Queries whose visible keys are counted at once: a CPU writes each comparison to memory.
+COUNTED = {"cpu": 64}
+COUNTED_ELSEWHERE = 8192
 CHOICES = 64  # columns among which `look_up_each` chooses by bits in one pass
 SHARED_CHOICES = 40  # if heads share columns: of 49 XLA writes each candidate to memory
 
@@ -103,6 +106,11 @@ def vector_memory() -> int:
 def most_dense_logits() -> int:
     """Logits of one sequence, all heads, up to which dense attention is the better form."""
     return DENSE_LOGITS.get(target().backend, DENSE_LOGITS_ELSEWHERE)
+
+
+def counted() -> int:
+    """Queries whose visible keys are counted at once."""
+    return COUNTED.get(target().backend, COUNTED_ELSEWHERE)
 
 
 def barrier(x: T) -> T:

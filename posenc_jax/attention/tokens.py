@@ -5,8 +5,7 @@ from typing import NamedTuple
 import jax
 
 from posenc_jax.encoding import Placed
-
-COUNTED = 64  # queries whose keys are counted at a time
+from posenc_jax.tuning import counted
 
 
 class Tokens(NamedTuple):
@@ -37,5 +36,5 @@ def counts(q: Tokens, k: Tokens, causal: bool, mask: bool) -> jax.Array:
         return visible(query, k, causal, mask).sum(axis=(1, 2, 3))
 
     k, columns = k._replace(placed=()), (q.index_BT.T, q.segment_BT.T)
-    few = max(1, min(COUNTED, len(columns[0])))
+    few = max(1, min(counted(), len(columns[0])))
     return jax.lax.map(one, columns, batch_size=few).T.astype(float)
