@@ -15,6 +15,7 @@ import datetime
 import json
 import os
 import platform
+import select
 import subprocess
 import sys
 import tempfile
@@ -35,6 +36,7 @@ QUICK_HEADS = {"heads": 2, "head": 16}
 # XLA takes three quarters of the GPU's memory when a process starts, if it is not told otherwise.
 ENVIRONMENT = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 STEPS = ("rope", "alibi", "t5", "fire", "fox", "transformer_xl")
+LATEST = 1.5  # of the seconds to begin in: when what is not ready is left out
 UNTUNED = "--xla_gpu_autotune_level=0"  # XLA does not time kernels; the methods' are not its own
 
 
@@ -113,8 +115,14 @@ class Worker:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
         )  # fmt: skip
 
-    def wait(self) -> dict[str, str]:
-        """Returns {case: why it failed} once it is ready; {"all": why} if the process did."""
+    def wait(self, until: float) -> dict[str, str]:
+        """Returns {case: why it failed} once it is ready; {"all": why} if the process did, or is
+        not ready at this time of `time.monotonic()`.
+        """
+        assert self._process.stdout is not None
+        left = max(0.0, until - time.monotonic())
+        if not select.select([self._process.stdout], [], [], left)[0]:
+            return {"all": "not ready in time"}
         return self._answer().get("failed") or {}
 
     def measure(self) -> dict[str, Any]:
@@ -140,19 +148,26 @@ class Worker:
 
 
 def contest(
-    jobs: dict[str, dict[str, Any]], rounds: int, keep: Callable[[dict[str, Any]], None]
+    jobs: dict[str, dict[str, Any]],
+    rounds: int,
+    keep: Callable[[dict[str, Any]], None],
+    until: float,
 ) -> None:
     """Gives `keep` all that is known, {contestant: {"failed": {case: why}, case: [numbers]}}, as
-    it comes: a number from each round.
+    it comes: a number from each round. `until`: see `Worker.wait`.
     """
     workers = {name: Worker(job) for name, job in jobs.items()}
     found: dict[str, dict[str, Any]] = {}
     try:
         for name, worker in workers.items():
-            found[name] = {"failed": worker.wait()}
+            found[name] = {"failed": worker.wait(until)}
+        for name in found:
+            if "all" in found[name]["failed"]:
+                workers.pop(name).stop()  # before others measure
+        keep(found)
         for _ in range(rounds):
             for name, worker in workers.items():
-                measured = {} if "all" in found[name]["failed"] else worker.measure()
+                measured = worker.measure()
                 found[name]["failed"] |= measured.pop("failed", {})
                 for case, number in measured.items():
                     found[name].setdefault(case, []).append(number)
@@ -180,7 +195,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default=",".join(PARTS), help="parts, with commas between them")
     parser.add_argument("--quick", action="store_true", help="small sizes, on any machine")
-    parser.add_argument("--seconds", type=float, default=600.0, help="to compile, for each part")
+    parser.add_argument("--seconds", type=float, default=600.0, help="to begin to compile in")
     parser.add_argument("--out", type=Path, default=ROOT / "docs")
     flags = parser.parse_args()
     for part in flags.only.split(","):
@@ -201,7 +216,7 @@ def main() -> None:
             raw.setdefault(part, {})[here["device"]] = {"machine": here, "found": found}
             write_json(path, raw)
 
-        contest(jobs, 1 if flags.quick else rounds, keep)
+        contest(jobs, 1 if flags.quick else rounds, keep, began + LATEST * flags.seconds)
         print(f"{part}: {time.monotonic() - began:.0f} s", flush=True)
     (flags.out / "gpu.md").write_text(page(raw), "utf-8")
 

@@ -23,14 +23,22 @@ def test_a_contestant_measures_and_one_that_fails_says_why():
     }
     jobs["jax.nn, cuDNN, no bias"]["implementation"] = "cudnn"  # which a CPU has not
     heard = []
-    bench_gpu.contest(jobs, rounds=2, keep=lambda found: heard.append(json.dumps(found)))
+    keep = lambda found: heard.append(json.dumps(found))
+    bench_gpu.contest(jobs, 2, keep, until=time.monotonic() + 90)
     found = json.loads(heard[-1])
     ours, theirs = found["posenc_jax, kernel, alibi"], found["jax.nn, cuDNN, no bias"]
     assert ours["failed"] == {}
     assert all(len(ours[f"{way}/64"]) == 2 for way in ("forward", "backward"))
     assert min(ours["backward/64"]) > 0
     assert set(theirs["failed"]) == {"forward/64", "backward/64"}
-    assert len(heard) == 4, "kept as it comes"
+    assert len(heard) == 5, "kept as it comes"
+
+
+def test_a_contestant_that_is_not_ready_does_not_hold_up_the_others():
+    jobs = {"slow": {"part": "attention", "seconds": 60.0}}
+    heard = []
+    bench_gpu.contest(jobs, 1, heard.append, until=time.monotonic())
+    assert heard == [{"slow": {"failed": {"all": "not ready in time"}}}]
 
 
 def test_what_is_not_begun_in_time_is_left_out():
