@@ -55,7 +55,8 @@ def kernel(
             row_BHN, plan = None, plan._replace(row=False)
             made = gather(traced, layer.params, *placed)
     fade_BHK = None if layer.encoding.walk is None else summed(layer, plan.keys)
-    spans, q_seen, k_seen = spans_of(plan, q, k)
+    # Of a constant layout XLA computes the spans when it compiles, which takes minutes.
+    spans, q_seen, k_seen = spans_of(plan, *jax.lax.optimization_barrier((q, k)))
     steering = spans, _whole(plan, spans)
     qkv = (_powers(fill(x, plan.queries)) for x in (q_BQHC, k_BKHC, v_BKHC))
     learned = Learned(row_BHN, made, fade_BHK, sink_H)
