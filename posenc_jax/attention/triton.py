@@ -28,6 +28,9 @@ from posenc_jax.attention.triton_program import Given, Program, Whole
 from posenc_jax.encoding import Bias
 from posenc_jax.tuning import interpreted
 
+# Pairs of blocks up to which XLA may see that a layout is constant. It then computes spans when it
+# compiles, which saves a GPU 20 small kernels, and takes minutes for millions of pairs.
+FOLDED = 2**15
 TOGETHER = 12  # numbers of a traced bias whose gradients one kernel makes
 
 
@@ -55,8 +58,9 @@ def kernel(
             row_BHN, plan = None, plan._replace(row=False)
             made = gather(traced, layer.params, *placed)
     fade_BHK = None if layer.encoding.walk is None else summed(layer, plan.keys)
-    # Of a constant layout XLA computes the spans when it compiles, which takes minutes.
-    spans, q_seen, k_seen = spans_of(plan, *jax.lax.optimization_barrier((q, k)))
+    if q_BQHC.shape[1] * k_BKHC.shape[1] > FOLDED * plan.queries * plan.keys:
+        q, k = jax.lax.optimization_barrier((q, k))
+    spans, q_seen, k_seen = spans_of(plan, q, k)
     steering = spans, _whole(plan, spans)
     qkv = (_powers(fill(x, plan.queries)) for x in (q_BQHC, k_BKHC, v_BKHC))
     learned = Learned(row_BHN, made, fade_BHK, sink_H)
