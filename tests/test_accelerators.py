@@ -159,3 +159,12 @@ def test_programs_compile_as_recorded():
     command = [COMPILER, "scripts/compile_for.py", "v5e", f"--only={CHECKED}", "--check"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
+
+
+def test_a_page_counts_no_array_of_a_models_width_as_a_square():
+    found = {"temporary": 0, "bytes": None, "flops": None, "bundles": {}, "collectives": {}}
+    found["squares"] = {"bf16[8,2048,3072]": 2, "f32[12,2048,2048]": 1, "bf16[1,2048,24576]": 1}
+    found["bundles"] = {"outside": 1, "bodies": [], "kernels": {}}
+    row = lambda name: page._row(name, found, bundled=False)[page.COLUMNS.index("T x T")]
+    assert row("step/rope/12/1/whole") == "2"
+    assert row("attention/rope/kernel/forward") == "4", "control"

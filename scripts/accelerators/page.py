@@ -33,7 +33,8 @@ How to read the numbers:
   programs, and is no time.
 - Kernels, of a GPU, count how often it starts one, times the passes of its loop. XLA chooses among
   kernels of one operation by timing them, which it cannot without the GPU: it takes its defaults.
-- T x T counts arrays with two axes of the sequence that are written to memory.
+- T x T counts arrays with two axes of the sequence that are written to memory. Of a model, whose
+  widths are as long, only those count of which one axis is a multiple of the other.
 - CPU s is the processor time of compiling, of all threads: on a machine with other work it
   says more than the time that passed.
 
@@ -139,10 +140,18 @@ def _row(name: str, found: Mapping[str, Any], bundled: bool) -> Sequence[str]:
         _scaled(found["bytes"]),
         _scaled(found["flops"]),
         _bundles(found["bundles"], per_head=bundled and "/blockwise/" in name),
-        str(sum(found["squares"].values())),
+        str(sum(n for kind, n in found["squares"].items() if _square(name, kind))),
         _collectives(found["collectives"]),
         str(found.get("cpu_seconds", "")),
     ]
+
+
+def _square(name: str, kind: str) -> bool:
+    """Whether an array "bf16[8,2048,3072]" of a program has two axes of the sequence."""
+    if name.startswith("attention/"):
+        return True
+    *_, few, many = sorted(int(size) for size in kind.split("[")[1].rstrip("]").split(","))
+    return many % few == 0
 
 
 def _scaled(value: float | None) -> str:
