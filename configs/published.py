@@ -8,9 +8,9 @@ r"""Orderings that papers published, posed at a size that two CPU cores can trai
 
 Each row has the methods of one table or figure of a paper, in one setting of ours. Each method is
 trained with 3 seeds, and scored at half of its budget and at all of it; the first seed tries two
-learning rates. A rank correlation with the paper's numbers gives the verdict: same order, reversed,
-or not decided. Rows of one setting share their trainings. A run that is started again goes on with
-the next method.
+learning rates. A rank correlation with the paper's numbers gives the verdict: same order, partly
+the same, reversed, or not decided. Rows of one setting share their trainings. A run that is started
+again goes on with the next method.
 
 All rows are sized for about 4 hours of 2 free cores, and may be measured in several runs. `quick`
 takes about 40 seconds, trains for a few steps only, and decides nothing.

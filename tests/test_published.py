@@ -17,6 +17,7 @@ from experiments.published import document, measuring, pages, training
 from experiments.published.orderings import ORDERINGS
 from experiments.published.settings import SETTINGS, HeldOut, Setting
 from experiments.published.verdicts import (
+    PARTLY,
     REVERSED,
     SAME,
     UNDECIDED,
@@ -57,6 +58,10 @@ def test_the_verdicts_of_worked_numbers():
     assert (turned_round.name, turned_round.tau) == (REVERSED, (-1, -1, -1))
     one_pair = verdict(PAPER, ours(a=0.9, b=0.7, c=0.1, d=0.4))
     assert (one_pair.name, one_pair.tau) == (SAME, pytest.approx((4 / 6,) * 3))
+    of_three = verdict(PAPER, ours(a=0.7, b=0.9, c=0.1))
+    assert (of_three.name, of_three.tau) == (PARTLY, pytest.approx((1 / 3,) * 3))
+    turned_but_one = verdict(PAPER, ours(a=0.4, b=0.1, c=0.9))
+    assert (turned_but_one.name, turned_but_one.tau) == (UNDECIDED, pytest.approx((-1 / 3,) * 3))
     mixed = verdict(PAPER, ours(a=0.4, b=0.9, c=0.1, d=0.7))
     assert (mixed.name, mixed.tau) == (UNDECIDED, pytest.approx((0, 0, 0)))
 
@@ -215,7 +220,7 @@ def test_the_page_shows_the_numbers_of_the_run(tmp_path):
         (run.path / name).write_text(json.dumps({}))
     page.write(tmp_path / "published.md", [run], *document.document([run]))
     text = (tmp_path / "published.md").read_text()
-    assert "1 same order, 0 reversed, 0 not decided" in text
+    assert "1 same order, 0 partly the same, 0 reversed, 0 not decided" in text
     assert "nope 0.901, t5 0.501, alibi 0.301, (rope 0.991), sinusoidal 0.011" in text
     assert "1.00 (1.00 to 1.00); half: 1.00 (1.00 to 1.00)" in text
     assert "below 0.95: rope." in text
@@ -232,10 +237,10 @@ def test_a_reversal_is_told_with_its_pairs():
     values = {"nope": (0.1, 1.0), "t5": (0.5, 1.0), "alibi": (0.6, 1.0), "rope": (0.7, 1.0),
               "sinusoidal": (0.8, 1.0)}  # fmt: skip
     said, sections = document.document([stored(values=values)])
-    assert "Reversed: copy_repeated" in said[1]
+    assert "reversed: copy_repeated" in said[1]
     assert any("alibi above t5" in str(part) for part in sections[2].parts)
     none, _ = document.document([stored(values={m: (b, 0.5) for m, (b, _) in values.items()})])
-    assert "0 same order, 0 reversed, 1 not decided" in none[0]
+    assert "0 same order, 0 partly the same, 0 reversed, 1 not decided" in none[0]
 
 
 def test_the_page_has_the_rows_of_several_runs():

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from experiments.published.orderings import ORDERINGS
 from experiments.published.pages import parts, results
 from experiments.published.results import Result
-from experiments.published.verdicts import REVERSED, SAME, UNDECIDED
+from experiments.published.verdicts import PARTLY, REVERSED, SAME, UNDECIDED
 from posenc_jax.lab.config.sweeps import dotted
 from posenc_jax.lab.report import Section
 from posenc_jax.lab.report.comparison import differing
@@ -31,9 +31,9 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
 
 
 def conclusions(found: Sequence[Result]) -> list[str]:
-    """Three sentences made from the numbers: the verdicts, the reversals, what changed."""
+    """Sentences made from the numbers: the verdicts, the reversals, what changed."""
     by_verdict = {v: [own.name for own in found if own.verdict == v]
-                  for v in (SAME, REVERSED, UNDECIDED)}  # fmt: skip
+                  for v in (SAME, PARTLY, REVERSED, UNDECIDED)}  # fmt: skip
     counts = ", ".join(f"{len(names)} {verdict}" for verdict, names in by_verdict.items())
     changed = [own.name for own in found if own.half.verdict.name != own.whole.verdict.name]
     lost = sorted({f"{method} ({own.setting.task})" for own in found
@@ -42,8 +42,9 @@ def conclusions(found: Sequence[Result]) -> list[str]:
     return [
         f"{len(found)} published orderings of {len({own.ordering.paper for own in found})} papers, "
         f"posed at the size of two CPU cores: {counts}.",
-        f"Reversed: {listed(by_verdict[REVERSED])}; not decided: {listed(by_verdict[UNDECIDED])}, "
-        f"of which half of the budget gives another verdict: {listed(changed)}.",
+        f"Partly the same: {listed(by_verdict[PARTLY])}; reversed: {listed(by_verdict[REVERSED])}.",
+        f"Not decided: {listed(by_verdict[UNDECIDED])}, of which half of the budget gives another "
+        f"verdict: {listed(changed)}.",
         f"Methods that did not learn a task within its trained sizes, and do not count there: "
         f"{listed(lost)}.",
     ]

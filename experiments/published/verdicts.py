@@ -5,10 +5,11 @@ the task within the trained sizes. It is 1 if all pairs of methods are in the sa
 all are reversed. Its interval holds 95% of what a bootstrap finds that draws the seeds of each
 method with replacement. An ordering is
 
-    same order    if the interval is above 0
-    reversed      if it is below 0
-    not decided   otherwise, with fewer than 3 methods or 3 seeds, or if half of the budget gives
-                  another verdict
+    same order       if the interval is above 1/2
+    partly the same  if it is above 0: of three methods, two pairs agree and one does not
+    reversed         if it is below -1/2
+    not decided      otherwise, with fewer than 3 methods or 3 seeds, or if half of the budget gives
+                     another verdict
 """
 
 import inspect
@@ -24,7 +25,8 @@ from posenc_jax.lab.report.statistics import paired
 LEAST = 3  # methods, and seeds
 DRAWS = 1000  # of the bootstrap
 LEVEL = 0.95
-SAME, REVERSED, UNDECIDED = "same order", "reversed", "not decided"
+CLEAR = 0.5  # tau beyond which an order is called the same, or reversed
+SAME, PARTLY, REVERSED, UNDECIDED = "same order", "partly the same", "reversed", "not decided"
 
 
 class Verdict(NamedTuple):
@@ -51,7 +53,8 @@ def verdict(published: Mapping[str, float], ours: Mapping[str, Sequence[float]])
     means_RM = np.stack([[own_S.mean() for own_S in ours_MS], *np.transpose(drawn_MR)])
     tau, *found = correlations(theirs_M, means_RM)
     low, high = np.quantile(found, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
-    name = SAME if low > 0 else REVERSED if high < 0 else UNDECIDED
+    above = PARTLY if low > 0 else UNDECIDED
+    name = SAME if low > CLEAR else REVERSED if high < -CLEAR else above
     return Verdict(name, (float(tau), float(low), float(high)))
 
 
