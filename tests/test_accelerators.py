@@ -56,6 +56,21 @@ def test_a_gpu_starts_a_kernel_for_each_operation_of_each_pass():
     assert found == {"outside": 1 + 4, "bodies": [[6 + 1, 9]], "kernels": {}}, "times windows"
 
 
+def test_what_a_reduction_does_with_two_numbers_is_no_kernel():
+    text = """
+%sum.1 (a: f32[], b: f32[]) -> f32[] {
+  ROOT %add.2 = f32[] add(%a, %b)
+}
+
+ENTRY %main.3 (p: f32[8,512]) -> f32[8] {
+  ROOT %total.4 = f32[8]{0} reduce(%p, %zero), dimensions={1}, to_apply=%sum.1
+}
+"""
+    assert launches(list(instructions(text)))["outside"] == 1
+    called = text.replace("reduce(%p, %zero), dimensions={1}", "call(%p)")
+    assert launches(list(instructions(called)))["outside"] == 2, "control"
+
+
 def test_branches_of_a_kernel_are_its_largest_innermost_regions():
     edges = {0: "Start region 1", 10: "Start region 2", 150: "End region 2", 160: "Start region 3"}
     edges |= {400: "End region 3", 410: "Start region 4", 420: "End region 4", 450: "End region 1"}

@@ -25,6 +25,7 @@ FREE = ("constant", "iota", "get-tuple-element", "tuple", "bitcast", "parameter"
 BRANCH = 100  # bundles of a large region of a kernel
 BUNDLE = re.compile(r"^ *(?:0x)?([0-9a-f]+) .*?: ([ >]*)\{", re.M)
 EXIT = re.compile(r"scmp\.ge\.s32\.totalorder %(\w+)_\w+, (\d+) +/\* loop exit test")
+APPLYING = "all-reduce|map|reduce|scatter|select-and-scatter|sort"
 UNFUSED = ("get-tuple-element", "tuple", "bitcast", "parameter", "while", "conditional")
 LINE = re.compile(r"^\s+(?:ROOT )?%?(?P<name>[\w.\-]+) = (?P<type>\(.*?\)|\S+) (?P<kind>[\w\-]+)\(")
 
@@ -86,8 +87,11 @@ def analysis(made: Any, tokens: int, dump: str) -> dict[str, Any]:
 
 
 def instructions(text: str) -> Iterator[Instruction]:
-    """Yields the instructions of a program's text that are not a part of a fusion."""
+    """Yields the instructions of a program's text that are not a part of a fusion, nor of what a
+    reduction or a sort does with two numbers.
+    """
     fused = set(re.findall(r"fusion\(.*calls=%?([\w.\-]+)", text))
+    fused |= set(re.findall(rf" (?:{APPLYING})[\w\-]*\(.*to_apply=%?([\w.\-]+)", text))
     computation = ""
     for line in text.splitlines():
         if line.endswith("{") and not line.startswith(" "):
