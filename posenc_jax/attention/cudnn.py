@@ -27,7 +27,7 @@ def kernel(
     if not plain or not _takes(q_BQHC, k_BKGC, v_BKGC, layer):
         return triton(q_BQHC, k_BKGC, v_BKGC)
     rows = len(q_BQHC)
-    lengths = (jnp.broadcast_to(_lengths(x), rows) for x in (layer.q, layer.k))
+    lengths = [jnp.broadcast_to(_lengths(x), rows) for x in (layer.q, layer.k)]
 
     def cudnn(*qkv):
         q_BQHC, k_BKGC, v_BKGC, q_length_B, k_length_B = _given(*qkv, *lengths)

@@ -29,7 +29,7 @@ from posenc_jax.encoding import Bias
 from posenc_jax.tuning import interpreted
 
 # Pairs of blocks up to which XLA may see that a layout is constant. It then computes spans when it
-# compiles, which saves a GPU 20 small kernels, and takes minutes for millions of pairs.
+# compiles, which saves a GPU some small kernels, and takes minutes for millions of pairs.
 FOLDED = 2**15
 TOGETHER = 12  # numbers of a traced bias whose gradients one kernel makes
 
