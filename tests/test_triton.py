@@ -143,3 +143,27 @@ def test_what_is_computed_and_what_is_looked_up(monkeypatch):
             q = jnp.ones((1, 32, DIMS.heads, DIMS.head))
             attend(q, q, q, view.layer(0))
     assert rows == {"alibi": False, "kerple_log": True, "t5": True}
+
+
+def test_a_layout_that_xla_may_not_see_changes_nothing(monkeypatch):
+    """As of long sequences: the spans are behind a barrier, also in a `jax.vmap`."""
+    encoding = make("t5")
+    params = encoding.init(jax.random.key(0), DIMS)
+    q = jax.random.normal(jax.random.key(1), (2, 1, 32, DIMS.heads, DIMS.head))
+
+    def gradients():
+        def loss(q):
+            return attend(
+                q, q, q, frame(encoding, params, full(1, 32), DIMS, form="kernel").layer(0)
+            ).sum()
+
+        with compile_for("gpu"):
+            program = jax.make_jaxpr(jax.vmap(jax.grad(loss)))(q)
+            return "optimization_barrier" in str(program), jax.jit(jax.vmap(jax.grad(loss)))(q)
+
+    seen, before = gradients()
+    monkeypatch.setattr(triton, "FOLDED", 0)
+    jax.clear_caches()
+    hidden, after = gradients()
+    assert (seen, hidden) == (False, True)
+    assert gap(before, after) < 1e-6
