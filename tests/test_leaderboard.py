@@ -123,6 +123,8 @@ def test_a_method_is_posed_so_that_it_differs():
         ("rope", {"encoding.slope": 1}, "encoding.slope: rope takes no such option"),
         ("rope,learned", {"encoding.length": 31}, "window: 32 is past what"),
         ("rope,coupled+rope", {}, "task.groups: coupled reads"),
+        # The trained window takes this one, longer windows do not.
+        ("dual_chunk", {"encoding.most": 50}, "encoding.most: 50 must be from chunk, 24, to"),
     ],
 )
 def test_refused_in_one_line(argument, changes, message):

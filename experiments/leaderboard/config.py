@@ -169,7 +169,7 @@ def check(config: Config) -> None:
         raise FieldError("model.kind", "'lstm' has no attention; choices: decoder, encoder")
     for name in names(config):
         checks.sequence("encoding.name", name)
-        encoding = encoding_of(config, name)
+        encoding, *_ = [encoding_of(config, name, multiple) for multiple in config.multiples]
         checks.width("model.width", name, encoding, config.model)
         checks.training("window", name, options_of(config, name), config.window)
         checks.groups("task.groups", name, posed(config.task))

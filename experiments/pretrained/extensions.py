@@ -94,7 +94,7 @@ def _of_whole_heads(
         return {}
     quarter, half = (max(length // n, 1) for n in (4, 2))
     slower = lambda window: (factor * length - window) / (length - window)
-    group = min(max(math.ceil(slower(quarter)), 1), quarter)
+    group = max(math.ceil(slower(quarter)), 1)
     options = {
         "resonance": {"factor": factor, "length": length, "ramp": "pairs_truncated"},
         "self_extend": {"window": quarter, "group": group},

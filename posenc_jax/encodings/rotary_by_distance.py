@@ -131,10 +131,7 @@ def self_extend(
     Args:
       window: nearer keys have the distances of rope.
       group: positions of far tokens that become one.
-
-    FieldError: group is above window.
     """
-    require(group <= window, "group", group, f"must be at most the window, {window}")
     grouped = lambda pos_BT, freq_F: at(pos_BT // group, freq_F)
     gap = window - window // group
     shifted = lambda pos_BT, freq_F: at(pos_BT // group + gap, freq_F)
