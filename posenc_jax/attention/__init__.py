@@ -20,7 +20,8 @@ from posenc_jax.attention.tokens import visible
 from posenc_jax.attention.walks import blockwise_walk, walk_logits
 from posenc_jax.dtypes import vary_alike
 from posenc_jax.encoding import Side
-from posenc_jax.tuning import kernel_takes, tuned_for, with_grid
+from posenc_jax.operations import with_grid
+from posenc_jax.tuning import kernel_takes, tuned_for
 
 __all__ = ["Frame", "Layer", "attend", "frame", "logits", "weights"]
 

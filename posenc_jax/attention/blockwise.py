@@ -28,7 +28,7 @@ from posenc_jax.attention.softmax import (
 from posenc_jax.attention.tokens import Tokens, visible
 from posenc_jax.dtypes import widest
 from posenc_jax.encoding import Dims, Encoding
-from posenc_jax.tuning import barrier, skew
+from posenc_jax.operations import barrier, skew
 
 NEVER = 2**31 - 1  # storage index of a filler key: after every query
 

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 from posenc_jax.attention.softmax import for_every_head
 from posenc_jax.attention.tokens import Tokens, counts, visible
 from posenc_jax.encoding import Dims, Encoding, Params, Placed, Table
-from posenc_jax.tuning import most_dense_logits, once, skew, tuned_for
+from posenc_jax.operations import once, skew
+from posenc_jax.tuning import most_dense_logits, tuned_for
 
 # A field that is not an array: a program is compiled for each of its values.
 STATIC = {"static": True}

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from posenc_jax.dtypes import widest
-from posenc_jax.tuning import barrier, sum_rows
+from posenc_jax.operations import barrier, sum_rows
 
 FLOOR = -1e30  # stands for the largest logit of a query that sees nothing
 

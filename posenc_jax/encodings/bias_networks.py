@@ -16,7 +16,7 @@ from posenc_jax.encoding import Dims, Encoding, Walk, at_layer
 from posenc_jax.encodings.bias import layered, offsets, per_head
 from posenc_jax.encodings.bias_formulas import alibi, kerple_log
 from posenc_jax.encodings.card import Count, Positive, Several, bias_method, content_method, require
-from posenc_jax.tuning import barrier
+from posenc_jax.operations import barrier
 
 
 def network(params, *x_BQK: jax.Array) -> jax.Array:

@@ -9,7 +9,7 @@ import numpy as np
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing
 from posenc_jax.encodings.card import ANYWHERE, Count, Edge, Range, bias_method, require
-from posenc_jax.tuning import look_up
+from posenc_jax.operations import look_up
 
 
 def _look_up(table_RH, row_BQK, offset, most=np.inf) -> jax.Array:

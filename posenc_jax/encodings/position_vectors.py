@@ -16,7 +16,7 @@ from posenc_jax.encodings import input_codes as codes
 from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing
 from posenc_jax.encodings.card import Count, content_method, require
 from posenc_jax.encodings.input_codes import Beyond
-from posenc_jax.tuning import look_up, look_up_each
+from posenc_jax.operations import look_up, look_up_each
 
 
 @content_method(

@@ -22,8 +22,8 @@ from posenc_jax.encodings.card import (
     with_axes,
 )
 from posenc_jax.encodings.rotary_axes import crossed, turns_2d
-from posenc_jax.encodings.rotation import Turn, turn
-from posenc_jax.tuning import each_times, exponentials
+from posenc_jax.encodings.rotation import Turn
+from posenc_jax.operations import each_times, exponentials, sides
 
 REACH = 8  # trained images, side by side, that the positions of `liere` may span
 
@@ -130,7 +130,9 @@ def turn_in_basis(table: tuple[Turn, jax.Array], x_BTHC: jax.Array, side: str) -
     turned, basis_11HCC = table
     wide = x_BTHC.astype(turned.cos.dtype)
     inside = jnp.einsum("bthc,hcd->bthd", wide, basis_11HCC[0, 0], precision="highest")
-    return turn(turned, inside, "half").astype(x_BTHC.dtype)
+    pairs = turned.cos.shape[-1]
+    a, b, still = jnp.split(inside, [pairs, 2 * pairs], axis=-1)
+    return jnp.concatenate([*sides(*turned, a, b), still], axis=-1).astype(x_BTHC.dtype)
 
 
 def cayley(skew_HCC: jax.Array) -> jax.Array:

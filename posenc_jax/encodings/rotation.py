@@ -15,6 +15,7 @@ import numpy as np
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.card import require, with_axes
 from posenc_jax.layout import Layout
+from posenc_jax.operations import turn_pairs
 from posenc_jax.options import FieldError
 
 Pairing = Literal["half", "interleaved"]
@@ -125,22 +126,11 @@ def turn(table: Turn, x_BTHC: jax.Array, pairing: Pairing) -> jax.Array:
 
     Pair k is channels (k, k + F) for "half", (2k, 2k + 1) for "interleaved".
     """
+    pairs, axis = ((2, -1), -2) if pairing == "half" else ((-1, 2), -1)
     width = 2 * table.cos.shape[-1]
-    x = x_BTHC[..., :width]
-    if pairing == "half":
-        a, b = jnp.split(x, 2, axis=-1)
-    else:
-        pairs = x.reshape(*x.shape[:-1], -1, 2)
-        a, b = pairs[..., 0], pairs[..., 1]
-    # XLA for a TPU would keep a float32 copy of x, if it was converted before it is split.
-    a, b = a.astype(table.cos.dtype), b.astype(table.cos.dtype)
-    ends = (a * table.cos - b * table.sin, b * table.cos + a * table.sin)
-    if pairing == "half":
-        x = jnp.concatenate(ends, axis=-1)
-    else:
-        x = jnp.stack(ends, axis=-1).reshape(x.shape)
-    x = x.astype(x_BTHC.dtype)
-    return x if width == x_BTHC.shape[-1] else jnp.concatenate([x, x_BTHC[..., width:]], axis=-1)
+    x, rest = x_BTHC[..., :width], x_BTHC[..., width:]
+    turned = turn_pairs(*table, x.reshape(*x.shape[:-1], *pairs), axis).reshape(x.shape)
+    return jnp.concatenate([turned, rest], axis=-1) if rest.shape[-1] else turned
 
 
 def with_length(key, layout: Layout) -> tuple[jax.Array, jax.Array]:

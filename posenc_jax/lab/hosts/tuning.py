@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from posenc_jax.lab.hosts.devices import cores
-from posenc_jax.tuning import barrier, tuned_for
+from posenc_jax.operations import barrier
+from posenc_jax.tuning import tuned_for
 
 WIDEST = 2**19  # numbers in a core's share of the widest activation of a part; in float32 2 MB
 
