@@ -158,6 +158,10 @@ def test_the_board_joins_tasks_and_the_runs_of_one_task():
     assert 1 / 26 < float(floors["copy"][1]) < 0.5
     assert float(floors["copy"][0]) < 0.01
     assert [section.title for section in sections[2:]] == ["copy", "reverse"]
+    more = stored("d", {"t5": (0.99, 0.5)})
+    said, sections = document.document([first, rest, again, more])
+    assert said[0].startswith("3 methods on 2 tasks, 1 more on some of them; ")
+    assert "Measured on some of these tasks only: t5." in sections[0].parts
 
 
 def test_the_page_names_the_tiers():

@@ -97,7 +97,9 @@ def conclusions(tasks: Tasks, reference: str) -> list[str]:
     best = {task: max(mean(row.scores["exact_match"][row.windows[0]]) for row in rows.values())
             for task, rows in tasks.items()}  # fmt: skip
     worst = min(best, key=best.__getitem__)
-    methods = {name for rows in tasks.values() for name in rows if SHUFFLED not in name}
+    methods = [{name for name in rows if SHUFFLED not in name} for rows in tasks.values()]
+    whole = set.intersection(*methods)
+    some = set.union(*methods) - whole
     counts = _stars(tasks, reference)
     better = [name for name in counts if counts[name][0]]
     first = sorted(better, key=lambda name: (-counts[name][0], counts[name][1]))[:3]
@@ -109,8 +111,9 @@ def conclusions(tasks: Tasks, reference: str) -> list[str]:
         if SHUFFLED in name
     ]
     count = f"{len(tasks)} tasks" if len(tasks) > 1 else "1 task"
+    more = f", {len(some)} more on some of them" if some else ""
     return [
-        f"{len(methods)} methods on {count}; within the trained sizes the best method of each "
+        f"{len(whole)} methods on {count}{more}; within the trained sizes the best method of each "
         f"task has an exact match of {best[worst]:.3f} ({worst}) or more.",
         f"Beyond them, clearly better than {reference} on the most tasks: {listed} "
         f"of {len(tasks)}.",
