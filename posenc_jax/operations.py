@@ -178,20 +178,23 @@ def _stacked(row_BHN: jax.Array, counts: Sequence[int]) -> jax.Array:
     return grid
 
 
-def turn_pairs(cos: jax.Array, sin: jax.Array, x: jax.Array, axis: int) -> jax.Array:
+def turn_pairs(cos: jax.Array, sin: jax.Array, x_BTHC: jax.Array, apart: bool) -> jax.Array:
     """Pairs turned, in the shape and dtype of x: (a, b) to (a cos - b sin, b cos + a sin).
 
     An accelerator writes the result once. XLA for a TPU would write the two halves of `sides`, and
     then both again side by side; and it would keep float32 copies of x and of the gradient.
 
     Args:
-      cos, sin: without the axis of the pair; their dtype is that of the sums.
-      x: pairs along the axis, -1 or -2.
+      cos, sin: [B, T, 1|H, C / 2]; their dtype is that of the sums.
+      apart: a pair is channels (k, k + C / 2), else (2k, 2k + 1).
     """
     if not tuned_for("cpu"):
-        return _turned(axis, cos, sin, x)
-    a, b = (half.astype(cos.dtype) for half in jnp.unstack(x, axis=axis))
-    return jnp.stack(sides(cos, sin, a, b), axis=axis).astype(x.dtype)
+        return _turned(apart, cos, sin, x_BTHC)
+    axis = -2 if apart else -1
+    pairs = x_BTHC.reshape(*x_BTHC.shape[:-1], *((2, -1) if apart else (-1, 2)))
+    a, b = (half.astype(cos.dtype) for half in jnp.unstack(pairs, axis=axis))
+    turned = jnp.stack(sides(cos, sin, a, b), axis=axis)
+    return turned.astype(x_BTHC.dtype).reshape(x_BTHC.shape)
 
 
 def sides(
@@ -202,32 +205,54 @@ def sides(
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _turned(axis, cos, sin, x):
+def _turned(apart, cos, sin, x_BTHC):
     """See `turn_pairs`. A pair is swapped before it is float32, or XLA would keep it in float32."""
-    cos, sin = jnp.expand_dims(cos, axis), jnp.expand_dims(sin, axis)
-    wide, other = x.astype(cos.dtype), jnp.flip(x, axis).astype(cos.dtype)
-    return (wide * cos + other * (_signs(axis, sin) * sin)).astype(x.dtype)
+    cos, sin, x = _views(apart, cos, sin, x_BTHC)
+    wide, other = x.astype(cos.dtype), _swapped(apart, x).astype(cos.dtype)
+    turned = wide * cos + other * (_signs(apart, sin) * sin)
+    return turned.astype(x.dtype).reshape(x_BTHC.shape)
 
 
 @_turned.defjvp
-def _turned_jvp(axis, primals, tangents):
+def _turned_jvp(apart, primals, tangents):
     """Its transpose, which turns a gradient back, swaps before float32 as well: signs in the dtype
     of x stand between the two casts, which XLA would make one.
     """
-    (cos, sin, x), (dcos, dsin, dx) = primals, tangents
-    cos, sin = jnp.expand_dims(cos, axis), jnp.expand_dims(sin, axis)
+    (cos, sin, x_BTHC), (dcos, dsin, dx_BTHC) = primals, tangents
+    cos, sin, dx = _views(apart, cos, sin, dx_BTHC)
     wide = dx.astype(cos.dtype)
-    by_x = (wide * cos).astype(x.dtype) + _quarter(axis, (wide * sin).astype(x.dtype))
-    return _turned(axis, *primals), by_x + _turned(axis, dcos, dsin, x)
+    quarter = _signs(apart, dx) * _swapped(apart, (wide * sin).astype(dx.dtype))
+    by_x = ((wide * cos).astype(dx.dtype) + quarter).reshape(dx_BTHC.shape)
+    return _turned(apart, *primals), by_x + _turned(apart, dcos, dsin, x_BTHC)
 
 
-def _quarter(axis, x):
-    """Pairs turned by a quarter: (a, b) to (-b, a)."""
-    return _signs(axis, x) * jnp.flip(x, axis)
+def _views(apart, cos, sin, x_BTHC):
+    """Cosines, sines and x as a product reads them: pairs that are apart on an axis of their own,
+    which costs a TPU nothing.
+    """
+    if apart:
+        halves = x_BTHC.reshape(*x_BTHC.shape[:-1], 2, -1)
+        return cos[..., None, :], sin[..., None, :], halves
+    return jnp.repeat(cos, 2, axis=-1), jnp.repeat(sin, 2, axis=-1), x_BTHC
 
 
-def _signs(axis, x):
-    return np.expand_dims(np.array([-1, 1], x.dtype), [n for n in range(-x.ndim, 0) if n != axis])
+def _swapped(apart, x):
+    """The other one of each pair. A TPU takes neighbours of its matrix unit, which are exact: to
+    move them is a copy for each of several steps.
+    """
+    if apart:
+        return jnp.flip(x, axis=-2)
+    if not tuned_for("tpu"):
+        return jnp.flip(x.reshape(*x.shape[:-1], -1, 2), axis=-1).reshape(x.shape)
+    swap_CC = np.kron(np.eye(x.shape[-1] // 2), np.eye(2)[::-1]).astype(x.dtype)
+    return jnp.matmul(x, swap_CC, precision="highest")
+
+
+def _signs(apart, x):
+    """-1 for the first of a pair, 1 for the second one."""
+    sign = np.array([-1, 1], x.dtype)
+    sign = sign[:, None] if apart else np.tile(sign, x.shape[-1] // 2)
+    return np.expand_dims(sign, [*range(x.ndim - sign.ndim)])
 
 
 def exponentials(a_BTHGUV: jax.Array) -> jax.Array:

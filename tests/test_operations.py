@@ -128,22 +128,24 @@ def turned(backend, pairing, dtype=jnp.float32, way=1):
 
 
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
-def test_pairs_turn_the_same_for_every_target(pairing):
-    wanted, found = turned("cpu", pairing), turned("tpu", pairing)
-    other = turned("tpu", pairing, way=-1)
+@pytest.mark.parametrize("backend", ["gpu", "tpu"])
+def test_pairs_turn_the_same_for_every_target(backend, pairing):
+    wanted, found = turned("cpu", pairing), turned(backend, pairing)
+    other = turned(backend, pairing, way=-1)
     for a, b, c in zip(found, wanted, other, strict=True):
         np.testing.assert_allclose(a, b, atol=2e-6)
         assert np.abs(np.asarray(c) - np.asarray(b)).max() > 0.1, "control: the other way"
 
 
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
-def test_pairs_of_bfloat16_turn_as_exactly_for_every_target(pairing):
+@pytest.mark.parametrize("backend", ["gpu", "tpu"])
+def test_pairs_of_bfloat16_turn_as_exactly_for_every_target(backend, pairing):
     """Sums are float32, those of the gradient too."""
     exact = turned("cpu", pairing)[:3]  # the changes are sums of several rounded parts
     off = lambda found: [
         float(np.abs(np.asarray(a, np.float64) - np.asarray(b, np.float64)).max())
         for a, b in zip(found, exact, strict=False)
     ]
-    cpu, tpu = (off(turned(backend, pairing, jnp.bfloat16)) for backend in ("cpu", "tpu"))
-    assert max(tpu) > 1e-3, "control: it rounds"
-    assert all(b <= 1.01 * a for a, b in zip(cpu, tpu, strict=False))
+    cpu, found = (off(turned(target, pairing, jnp.bfloat16)) for target in ("cpu", backend))
+    assert max(found) > 1e-3, "control: it rounds"
+    assert all(b <= 1.01 * a for a, b in zip(cpu, found, strict=False))

@@ -126,10 +126,9 @@ def turn(table: Turn, x_BTHC: jax.Array, pairing: Pairing) -> jax.Array:
 
     Pair k is channels (k, k + F) for "half", (2k, 2k + 1) for "interleaved".
     """
-    pairs, axis = ((2, -1), -2) if pairing == "half" else ((-1, 2), -1)
     width = 2 * table.cos.shape[-1]
-    x, rest = x_BTHC[..., :width], x_BTHC[..., width:]
-    turned = turn_pairs(*table, x.reshape(*x.shape[:-1], *pairs), axis).reshape(x.shape)
+    turned = turn_pairs(*table, x_BTHC[..., :width], apart=pairing == "half")
+    rest = x_BTHC[..., width:]
     return jnp.concatenate([turned, rest], axis=-1) if rest.shape[-1] else turned
 
 
