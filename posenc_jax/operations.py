@@ -1,6 +1,6 @@
 """Operations that differ by backend, because of how XLA compiles them.
 
-No other file of the library knows of it: methods and attention read as the mathematics.
+With them methods and attention read as the mathematics.
 """
 
 from collections.abc import Callable, Sequence

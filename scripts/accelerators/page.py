@@ -15,6 +15,10 @@ a TPU was not measured**; that on a GPU, as far as it was, is in [gpu.md](gpu.md
 do not have was not compiled for this page. The raw numbers are in
 [accelerators.json](accelerators.json).
 
+On a v5e most programs of rotary methods other than `rope` and `gta`, but for kernels at 131,072
+tokens, and all steps, evaluations and experiments, were compiled before rotations were changed to
+take less memory, on 2026-11-26.
+
 How to read the numbers:
 
 - Memory is what the compiler allocates on one chip besides arguments and results. It is exact, as
