@@ -181,7 +181,7 @@ def _stacked(row_BHN: jax.Array, counts: Sequence[int]) -> jax.Array:
 def turn_pairs(cos: jax.Array, sin: jax.Array, x_BTHC: jax.Array, apart: bool) -> jax.Array:
     """Pairs turned, in the shape and dtype of x: (a, b) to (a cos - b sin, b cos + a sin).
 
-    An accelerator writes the result once. XLA for a TPU would write the two halves of `sides`, and
+    An accelerator writes the result once. XLA for a TPU would write the two halves of a head, and
     then both again side by side; and it would keep float32 copies of x and of the gradient.
 
     Args:
@@ -193,15 +193,8 @@ def turn_pairs(cos: jax.Array, sin: jax.Array, x_BTHC: jax.Array, apart: bool) -
     axis = -2 if apart else -1
     pairs = x_BTHC.reshape(*x_BTHC.shape[:-1], *((2, -1) if apart else (-1, 2)))
     a, b = (half.astype(cos.dtype) for half in jnp.unstack(pairs, axis=axis))
-    turned = jnp.stack(sides(cos, sin, a, b), axis=axis)
+    turned = jnp.stack([a * cos - b * sin, b * cos + a * sin], axis=axis)
     return turned.astype(x_BTHC.dtype).reshape(x_BTHC.shape)
-
-
-def sides(
-    cos: jax.Array, sin: jax.Array, a: jax.Array, b: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """Pairs turned, whose first and whose second entries are arrays of their own."""
-    return a * cos - b * sin, b * cos + a * sin
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))

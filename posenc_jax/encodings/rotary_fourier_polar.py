@@ -114,6 +114,8 @@ def pope(base: Positive = 10_000.0, uniform: bool = False) -> Encoding:
         if side == "k":  # of the sum of both angles; no head needs cosines of its own
             cos, sin = cos * by.cos - sin * by.sin, sin * by.cos + cos * by.sin
         size = jax.nn.softplus(x_BTHC.astype(cos.dtype))
-        return jnp.concatenate([size * cos, size * sin], axis=-1).astype(x_BTHC.dtype)
+        # Cast one by one: of a cast of both XLA for a TPU would keep the gradient in float32.
+        parts = [(size * part).astype(x_BTHC.dtype) for part in (cos, sin)]
+        return jnp.concatenate(parts, axis=-1)
 
     return each_layer(Encoding(init=init, table=table, rotate=rotate))

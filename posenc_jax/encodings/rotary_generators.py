@@ -22,8 +22,8 @@ from posenc_jax.encodings.card import (
     with_axes,
 )
 from posenc_jax.encodings.rotary_axes import crossed, turns_2d
-from posenc_jax.encodings.rotation import Turn
-from posenc_jax.operations import each_times, exponentials, sides
+from posenc_jax.encodings.rotation import Turn, turn
+from posenc_jax.operations import each_times, exponentials
 
 REACH = 8  # trained images, side by side, that the positions of `liere` may span
 
@@ -126,13 +126,15 @@ def string(base: Positive = 10.0, basis: Literal["cayley", "circulant"] = "cayle
 
 
 def turn_in_basis(table: tuple[Turn, jax.Array], x_BTHC: jax.Array, side: str) -> jax.Array:
-    """`rotate` by a `Turn`, of vectors in the basis [1, 1, H, C, C], in which they stay."""
+    """`rotate` by a `Turn`, of vectors in the basis [1, 1, H, C, C], in which they stay.
+
+    Their dtype there is that of x, as after any projection: XLA for a TPU would keep copies of
+    float32, twice the memory.
+    """
     turned, basis_11HCC = table
     wide = x_BTHC.astype(turned.cos.dtype)
     inside = jnp.einsum("bthc,hcd->bthd", wide, basis_11HCC[0, 0], precision="highest")
-    pairs = turned.cos.shape[-1]
-    a, b, still = jnp.split(inside, [pairs, 2 * pairs], axis=-1)
-    return jnp.concatenate([*sides(*turned, a, b), still], axis=-1).astype(x_BTHC.dtype)
+    return turn(turned, inside.astype(x_BTHC.dtype), "half")
 
 
 def cayley(skew_HCC: jax.Array) -> jax.Array:
