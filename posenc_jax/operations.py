@@ -216,7 +216,18 @@ def _turned_jvp(apart, primals, tangents):
     wide = dx.astype(cos.dtype)
     quarter = _signs(apart, dx) * _swapped(apart, (wide * sin).astype(dx.dtype))
     by_x = ((wide * cos).astype(dx.dtype) + quarter).reshape(dx_BTHC.shape)
-    return _turned(apart, *primals), by_x + _turned(apart, dcos, dsin, x_BTHC)
+    return _turned(apart, *primals), by_x + _by_table(apart, dcos, dsin, x_BTHC)
+
+
+def _by_table(apart, dcos, dsin, x_BTHC):
+    """How a turn changes with its table. Halves are cast one by one, so that the transpose takes
+    those of a gradient before they are float32, and sums nothing over an axis of two.
+    """
+    if not apart:
+        return _turned(apart, dcos, dsin, x_BTHC)
+    a, b = (half.astype(dcos.dtype) for half in jnp.split(x_BTHC, 2, axis=-1))
+    changed = [a * dcos - b * dsin, b * dcos + a * dsin]
+    return jnp.concatenate([half.astype(x_BTHC.dtype) for half in changed], axis=-1)
 
 
 def _views(apart, cos, sin, x_BTHC):
