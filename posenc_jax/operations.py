@@ -220,14 +220,11 @@ def _turned_jvp(apart, primals, tangents):
 
 
 def _by_table(apart, dcos, dsin, x_BTHC):
-    """How a turn changes with its table. Halves are cast one by one, so that the transpose takes
-    those of a gradient before they are float32, and sums nothing over an axis of two.
-    """
+    """How turned pairs change with their table. See `side_by_side`; no axis of two is summed."""
     if not apart:
         return _turned(apart, dcos, dsin, x_BTHC)
     a, b = (half.astype(dcos.dtype) for half in jnp.split(x_BTHC, 2, axis=-1))
-    changed = [a * dcos - b * dsin, b * dcos + a * dsin]
-    return jnp.concatenate([half.astype(x_BTHC.dtype) for half in changed], axis=-1)
+    return _cast_apart(x_BTHC.dtype, a * dcos - b * dsin, b * dcos + a * dsin)
 
 
 def _views(apart, cos, sin, x_BTHC):
@@ -257,6 +254,25 @@ def _signs(apart, x):
     sign = np.array([-1, 1], x.dtype)
     sign = sign[:, None] if apart else np.tile(sign, x.shape[-1] // 2)
     return np.expand_dims(sign, [*range(x.ndim - sign.ndim)])
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def side_by_side(dtype, a: jax.Array, b: jax.Array) -> jax.Array:
+    """Both along the last axis, cast to dtype, which is the narrower one.
+
+    Its transpose halves a gradient before it casts it: XLA for a TPU would keep the whole of it in
+    the dtype of a and b.
+    """
+    return jnp.concatenate([a, b], axis=-1).astype(dtype)
+
+
+@side_by_side.defjvp
+def _side_by_side_jvp(dtype, primals, tangents):
+    return side_by_side(dtype, *primals), _cast_apart(dtype, *tangents)
+
+
+def _cast_apart(dtype, a, b):
+    return jnp.concatenate([a.astype(dtype), b.astype(dtype)], axis=-1)
 
 
 def exponentials(a_BTHGUV: jax.Array) -> jax.Array:

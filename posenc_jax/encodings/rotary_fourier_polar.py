@@ -9,6 +9,7 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import rotation
 from posenc_jax.encodings.card import Count, Positive, rotary_method, with_axes
 from posenc_jax.encodings.rotation import Pairing, Turn
+from posenc_jax.operations import side_by_side
 
 
 @rotary_method(
@@ -114,8 +115,6 @@ def pope(base: Positive = 10_000.0, uniform: bool = False) -> Encoding:
         if side == "k":  # of the sum of both angles; no head needs cosines of its own
             cos, sin = cos * by.cos - sin * by.sin, sin * by.cos + cos * by.sin
         size = jax.nn.softplus(x_BTHC.astype(cos.dtype))
-        # Cast one by one: of a cast of both XLA for a TPU would keep the gradient in float32.
-        parts = [(size * part).astype(x_BTHC.dtype) for part in (cos, sin)]
-        return jnp.concatenate(parts, axis=-1)
+        return side_by_side(x_BTHC.dtype, size * cos, size * sin)
 
     return each_layer(Encoding(init=init, table=table, rotate=rotate))
