@@ -324,12 +324,14 @@ def _series(a_UVN: jax.Array) -> jax.Array:
 def each_times(matrix_BTHGUV: jax.Array, x_BTHC: jax.Array) -> jax.Array:
     """Each small matrix times its block of channels, shape and dtype of x; G or H may be 1.
 
-    On accelerators it is summed entry by entry.
+    On accelerators it is summed entry by entry, apart from what reads the result: as a part of a
+    concatenation XLA for a TPU compiles it for many minutes.
     """
     x_BTHGV = x_BTHC.reshape(*x_BTHC.shape[:3], -1, matrix_BTHGUV.shape[-1])
     x_BTHGV = x_BTHGV.astype(matrix_BTHGUV.dtype)
     if tuned_for("cpu"):
         y_BTHGU = jnp.matmul(matrix_BTHGUV, x_BTHGV[..., None], precision="highest")
     else:
-        y_BTHGU = (matrix_BTHGUV * x_BTHGV[..., None, :]).sum(axis=-1)
+        y_BTHGU = (matrix_BTHGUV * x_BTHGV[..., None, :]).sum(axis=-1).astype(x_BTHC.dtype)
+        y_BTHGU = jax.lax.optimization_barrier(y_BTHGU)
     return y_BTHGU.reshape(x_BTHC.shape).astype(x_BTHC.dtype)
