@@ -149,3 +149,20 @@ def test_pairs_of_bfloat16_turn_as_exactly_for_every_target(backend, pairing):
     cpu, found = (off(turned(target, pairing, jnp.bfloat16)) for target in ("cpu", backend))
     assert max(found) > 1e-3, "control: it rounds"
     assert all(b <= 1.01 * a for a, b in zip(cpu, found, strict=False))
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_side_by_side_is_the_cast_concatenation_with_its_derivatives(dtype):
+    a, b, da, db = jax.random.normal(jax.random.key(0), (4, 2, 3, 5))
+    g = jax.random.normal(jax.random.key(1), (2, 3, 10)).astype(dtype)
+
+    def found(join):
+        value, pull = jax.vjp(join, a, b)
+        return value, *pull(g), jax.jvp(join, (a, b), (da, db))[1]
+
+    plain = found(lambda a, b: jnp.concatenate([a, b], axis=-1).astype(dtype))
+    made = found(lambda a, b: operations.side_by_side(dtype, a, b))
+    other = found(lambda a, b: operations.side_by_side(dtype, b, a))
+    for one, wanted, wrong in zip(made, plain, other, strict=True):
+        np.testing.assert_array_equal(one, wanted)
+        assert np.any(np.asarray(wrong) != np.asarray(wanted)), "control: the other order"
