@@ -15,10 +15,6 @@ a TPU was not measured**; that on a GPU, as far as it was, is in [gpu.md](gpu.md
 do not have was not compiled for this page. The raw numbers are in
 [accelerators.json](accelerators.json).
 
-On a v5e most programs of rotary methods other than `rope` and `gta`, but for kernels at 131,072
-tokens, and all steps, evaluations and experiments, were compiled before rotations were changed to
-take less memory, on 2026-11-26.
-
 How to read the numbers:
 
 - Memory is what the compiler allocates on one chip besides arguments and results. It is exact, as
@@ -59,10 +55,10 @@ LIMITS = """What is asked of these programs, and the largest number that was mea
 nothing of programs that were not compiled. Memory is besides arguments and results, unless a row
 counts them in: those of RoPE at 131,072 tokens are 805 MB forward and 1,409 MB backward. What takes
 most is `prope`, which multiplies values too by matrices, `pope`, whose queries and keys are wider,
-and `string` and `grape_m`, which multiply queries and keys in float32 before they turn. A traced
-bias costs what its own function does: FIRE's has 32 hidden units for each pair of tokens, Swin V2's
-512. deberta's program has loops, whose bytes the compiler does not count. A step that does not fit
-in the chip's 16 GB does not compile.
+and `string`, of which each head has cosines and sines of its own. A traced bias costs what its own
+function does: FIRE's has 32 hidden units for each pair of tokens, Swin V2's 512. deberta's program
+has loops, whose bytes the compiler does not count. A step that does not fit in the chip's 16 GB
+does not compile.
 """
 CHOICES = f"""## What `form="auto"` chooses
 
