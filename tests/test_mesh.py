@@ -9,7 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec
 
+from experiments.pretrained.run import along_largest
 from posenc_jax.lab.hosts import devices, processes
 from scripts.collectives import KINDS
 from tests.mesh_runs import HALF, trained
@@ -215,3 +217,14 @@ def test_fsdp_spreads_along_whole_tiles_of_a_tpu(shape, axis):
     """Parts of 8 rows or 128 columns; the larger dimension where both are, or where neither is."""
     found = devices._largest(shape, 4)
     assert (found if found is None else len(found) - 1) == axis
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((4096, 32000), 1), ((11008, 4096), 0), ((6, 8), 1)])
+def test_released_models_are_spread_along_their_largest_axis(shape, axis):
+    assert along_largest(shape, 4).index("rows") == axis
+    assert along_largest((5, 7), 4) == along_largest((), 4) == PartitionSpec()
+
+
+def test_fsdp_would_split_the_read_out_of_llama_along_its_sum():
+    """The control of the test before."""
+    assert devices._largest((4096, 32000), 4) == PartitionSpec("rows")
