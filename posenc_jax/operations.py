@@ -332,6 +332,6 @@ def each_times(matrix_BTHGUV: jax.Array, x_BTHC: jax.Array) -> jax.Array:
     if tuned_for("cpu"):
         y_BTHGU = jnp.matmul(matrix_BTHGUV, x_BTHGV[..., None], precision="highest")
     else:
-        y_BTHGU = (matrix_BTHGUV * x_BTHGV[..., None, :]).sum(axis=-1).astype(x_BTHC.dtype)
-        y_BTHGU = jax.lax.optimization_barrier(y_BTHGU)
+        y_BTHGU = (matrix_BTHGUV * x_BTHGV[..., None, :]).sum(axis=-1)
+        y_BTHGU = jax.lax.optimization_barrier(y_BTHGU.astype(x_BTHC.dtype))
     return y_BTHGU.reshape(x_BTHC.shape).astype(x_BTHC.dtype)
