@@ -1,6 +1,6 @@
 """What programs are compiled for, and from which size on which form of attention is the better one.
 
-Operations that a backend needs in another form are in operations.py.
+Operations that a backend needs in another form are in operations.py and operations_rotary.py.
 """
 
 import importlib.util

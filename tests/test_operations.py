@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax import Dims, attend, frame, make, operations
+from posenc_jax import Dims, attend, frame, make, operations, operations_rotary
 from posenc_jax.encodings.rotary_generators import antisymmetric
 from posenc_jax.encodings.rotation import turn, turns
 from posenc_jax.layout import layout
@@ -82,23 +82,23 @@ def test_exponentials_are_those_by_eigenvectors(size):
     wanted = np.einsum("...ue,...e,...ve->...uv", vectors, np.exp(-1j * values), vectors.conj())
     close = lambda x, wanted: np.allclose(x, wanted, atol=3e-7 * max(1, size))
     with compile_for("tpu"):
-        found = operations.exponentials(a_BTHGUV)
-        turned = operations.each_times(found, raw_BTHGUV[..., 0])
+        found = operations_rotary.exponentials(a_BTHGUV)
+        turned = operations_rotary.each_times(found, raw_BTHGUV[..., 0])
     assert close(found, wanted.real)
     assert not close(jnp.swapaxes(found, -1, -2), wanted.real), "control: the inverse"
-    assert close(turned, operations.each_times(found, raw_BTHGUV[..., 0]))
+    assert close(turned, operations_rotary.each_times(found, raw_BTHGUV[..., 0]))
 
 
 def test_exponentials_of_groups_of_tokens_have_the_gradients_of_scipys(monkeypatch):
     """Ten tokens, four at once; the series keeps less than it computes for the gradient."""
     raw = 0.3 * jax.random.normal(jax.random.key(0), (3, 2, 5, 1, 2, 4, 4))
     a, g, change = raw
-    monkeypatch.setattr(operations, "TOGETHER", {"tpu": 4})
+    monkeypatch.setattr(operations_rotary, "TOGETHER", {"tpu": 4})
     wanted, pull = jax.vjp(jax.scipy.linalg.expm, a)
     with compile_for("tpu"):
-        found, pull_found = jax.vjp(operations.exponentials, a)
-        _, along = jax.jvp(operations.exponentials, (a,), (change,))
-        kept = jax.make_jaxpr(lambda a: jax.vjp(operations.exponentials, a)[1])(a)
+        found, pull_found = jax.vjp(operations_rotary.exponentials, a)
+        _, along = jax.jvp(operations_rotary.exponentials, (a,), (change,))
+        kept = jax.make_jaxpr(lambda a: jax.vjp(operations_rotary.exponentials, a)[1])(a)
     np.testing.assert_allclose(found, wanted, atol=1e-6)
     np.testing.assert_allclose(pull_found(g)[0], pull(g)[0], atol=1e-5)
     np.testing.assert_allclose(along, jax.jvp(jax.scipy.linalg.expm, (a,), (change,))[1], atol=1e-5)
@@ -106,7 +106,7 @@ def test_exponentials_of_groups_of_tokens_have_the_gradients_of_scipys(monkeypat
     numbers = sum(v.aval.size for v in kept.jaxpr.outvars)
     assert numbers <= 2 * 12 * a[0, 0].size, "of the forward pass, for three groups"
     last = a.transpose(4, 5, 2, 3, 0, 1)
-    steps = jax.make_jaxpr(lambda a: jax.vjp(operations._series, a)[1])(last)
+    steps = jax.make_jaxpr(lambda a: jax.vjp(operations_rotary._series, a)[1])(last)
     assert sum(v.aval.size for v in steps.jaxpr.outvars) > 20 * a.size, "control: every step"
 
 
@@ -161,8 +161,8 @@ def test_side_by_side_is_the_cast_concatenation_with_its_derivatives(dtype):
         return value, *pull(g), jax.jvp(join, (a, b), (da, db))[1]
 
     plain = found(lambda a, b: jnp.concatenate([a, b], axis=-1).astype(dtype))
-    made = found(lambda a, b: operations.side_by_side(dtype, a, b))
-    other = found(lambda a, b: operations.side_by_side(dtype, b, a))
+    made = found(lambda a, b: operations_rotary.side_by_side(dtype, a, b))
+    other = found(lambda a, b: operations_rotary.side_by_side(dtype, b, a))
     for one, wanted, wrong in zip(made, plain, other, strict=True):
         np.testing.assert_array_equal(one, wanted)
         assert np.any(np.asarray(wrong) != np.asarray(wanted)), "control: the other order"

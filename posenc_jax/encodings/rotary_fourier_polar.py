@@ -9,7 +9,7 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import rotation
 from posenc_jax.encodings.card import Count, Positive, rotary_method, with_axes
 from posenc_jax.encodings.rotation import Pairing, Turn
-from posenc_jax.operations import side_by_side
+from posenc_jax.operations_rotary import side_by_side
 
 
 @rotary_method(

@@ -23,7 +23,7 @@ from posenc_jax.encodings.card import (
 )
 from posenc_jax.encodings.rotary_axes import crossed, turns_2d
 from posenc_jax.encodings.rotation import Turn, turn
-from posenc_jax.operations import each_times, exponentials
+from posenc_jax.operations_rotary import each_times, exponentials
 
 REACH = 8  # trained images, side by side, that the positions of `liere` may span
 

@@ -14,7 +14,7 @@ from posenc_jax.encodings import rotary_axes, rotation
 from posenc_jax.encodings.card import Count, Factor, Positive, Whole, require, rotary_method, three
 from posenc_jax.encodings.positions_augmented import each, sequence_keys
 from posenc_jax.encodings.rotation import TURN, Pairing, Turn
-from posenc_jax.operations import each_times
+from posenc_jax.operations_rotary import each_times
 from posenc_jax.options import FieldError
 
 

@@ -1,0 +1,171 @@
+"""Rotations that differ by backend, because of how XLA compiles them: pairs and small matrices."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from posenc_jax.tuning import target, tuned_for
+
+TOGETHER = {"tpu": 128}  # tokens whose matrices are exponentiated at once; a row of a TPU's tile
+TOGETHER_ELSEWHERE = 1024
+
+
+def turn_pairs(cos: jax.Array, sin: jax.Array, x_BTHC: jax.Array, apart: bool) -> jax.Array:
+    """Pairs turned, in the shape and dtype of x: (a, b) to (a cos - b sin, b cos + a sin).
+
+    An accelerator writes the result once. XLA for a TPU would write the two halves of a head, and
+    then both again side by side; and it would keep float32 copies of x and of the gradient.
+
+    Args:
+      cos, sin: [B, T, 1|H, C / 2]; their dtype is that of the sums.
+      apart: a pair is channels (k, k + C / 2), else (2k, 2k + 1).
+    """
+    if not tuned_for("cpu"):
+        return _turned(apart, cos, sin, x_BTHC)
+    axis = -2 if apart else -1
+    pairs = x_BTHC.reshape(*x_BTHC.shape[:-1], *((2, -1) if apart else (-1, 2)))
+    a, b = (half.astype(cos.dtype) for half in jnp.unstack(pairs, axis=axis))
+    turned = jnp.stack([a * cos - b * sin, b * cos + a * sin], axis=axis)
+    return turned.astype(x_BTHC.dtype).reshape(x_BTHC.shape)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _turned(apart, cos, sin, x_BTHC):
+    """See `turn_pairs`. A pair is swapped before it is float32, or XLA would keep it in float32."""
+    cos, sin, x = _views(apart, cos, sin, x_BTHC)
+    wide, other = x.astype(cos.dtype), _swapped(apart, x).astype(cos.dtype)
+    turned = wide * cos + other * (_signs(apart, sin) * sin)
+    return turned.astype(x.dtype).reshape(x_BTHC.shape)
+
+
+@_turned.defjvp
+def _turned_jvp(apart, primals, tangents):
+    """Its transpose, which turns a gradient back, swaps before float32 as well: signs in the dtype
+    of x stand between the two casts, which XLA would make one.
+    """
+    (cos, sin, x_BTHC), (dcos, dsin, dx_BTHC) = primals, tangents
+    cos, sin, dx = _views(apart, cos, sin, dx_BTHC)
+    wide = dx.astype(cos.dtype)
+    quarter = _signs(apart, dx) * _swapped(apart, (wide * sin).astype(dx.dtype))
+    by_x = ((wide * cos).astype(dx.dtype) + quarter).reshape(dx_BTHC.shape)
+    return _turned(apart, *primals), by_x + _by_table(apart, dcos, dsin, x_BTHC)
+
+
+def _by_table(apart, dcos, dsin, x_BTHC):
+    """How turned pairs change with their table. See `side_by_side`; no axis of two is summed."""
+    if not apart:
+        return _turned(apart, dcos, dsin, x_BTHC)
+    a, b = (half.astype(dcos.dtype) for half in jnp.split(x_BTHC, 2, axis=-1))
+    return _cast_apart(x_BTHC.dtype, a * dcos - b * dsin, b * dcos + a * dsin)
+
+
+def _views(apart, cos, sin, x_BTHC):
+    """Cosines, sines and x as a product reads them: pairs that are apart on an axis of their own,
+    which costs a TPU nothing.
+    """
+    if apart:
+        halves = x_BTHC.reshape(*x_BTHC.shape[:-1], 2, -1)
+        return cos[..., None, :], sin[..., None, :], halves
+    return jnp.repeat(cos, 2, axis=-1), jnp.repeat(sin, 2, axis=-1), x_BTHC
+
+
+def _swapped(apart, x):
+    """The other one of each pair. A TPU takes neighbours of its matrix unit, which are exact: to
+    move them is a copy for each of several steps.
+    """
+    if apart:
+        return jnp.flip(x, axis=-2)
+    if not tuned_for("tpu"):
+        return jnp.flip(x.reshape(*x.shape[:-1], -1, 2), axis=-1).reshape(x.shape)
+    swap_CC = np.kron(np.eye(x.shape[-1] // 2), np.eye(2)[::-1]).astype(x.dtype)
+    return jnp.matmul(x, swap_CC, precision="highest")
+
+
+def _signs(apart, x):
+    """-1 for the first of a pair, 1 for the second one."""
+    sign = np.array([-1, 1], x.dtype)
+    sign = sign[:, None] if apart else np.tile(sign, x.shape[-1] // 2)
+    return np.expand_dims(sign, [*range(x.ndim - sign.ndim)])
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def side_by_side(dtype, a: jax.Array, b: jax.Array) -> jax.Array:
+    """Both along the last axis, cast to dtype, which is the narrower one.
+
+    Its transpose halves a gradient before it casts it: XLA for a TPU would keep the whole of it in
+    the dtype of a and b.
+    """
+    return jnp.concatenate([a, b], axis=-1).astype(dtype)
+
+
+@side_by_side.defjvp
+def _side_by_side_jvp(dtype, primals, tangents):
+    return side_by_side(dtype, *primals), _cast_apart(dtype, *tangents)
+
+
+def _cast_apart(dtype, a, b):
+    return jnp.concatenate([a.astype(dtype), b.astype(dtype)], axis=-1)
+
+
+def exponentials(a_BTHGUV: jax.Array) -> jax.Array:
+    """exp(A) of the small matrices in the last two axes.
+
+    `jax.scipy.linalg.expm` solves linear systems, for which a TPU needs 900 MB at 256 tokens. There
+    Taylor's series is summed entry by entry. A norm above 2^17 is too large for both.
+    """
+    if tuned_for("cpu"):
+        return jax.scipy.linalg.expm(a_BTHGUV)
+    batch, time, *rest = a_BTHGUV.shape
+    tokens = batch * time
+    together = min(tokens, TOGETHER.get(target().backend, TOGETHER_ELSEWHERE))
+    a_NHGUV = a_BTHGUV.reshape(tokens, *rest)
+    a_NHGUV = jnp.pad(a_NHGUV, [(0, -tokens % together), *[(0, 0)] * 4])
+    a_SNHGUV = a_NHGUV.reshape(-1, together, *rest)
+    # Groups of tokens one after another: the backward pass keeps each step of a group's series.
+    series = jax.lax.map(jax.checkpoint(_series), a_SNHGUV.transpose(0, 4, 5, 2, 3, 1))
+    found_NHGUV = series.transpose(0, 5, 3, 4, 1, 2).reshape(-1, *rest)
+    return found_NHGUV[:tokens].reshape(a_BTHGUV.shape)
+
+
+def _series(a_UVN: jax.Array) -> jax.Array:
+    """exp(A), [U, V, ..., tokens]: the series of A / 2^s, whose norm is at most 2, squared s times.
+
+    Tokens are last because they fill the tiles of a TPU.
+    """
+    most, terms = 16, 24  # the next term is below 3e-18
+    eye_UV = jnp.eye(len(a_UVN), dtype=a_UVN.dtype)
+    eye_UVN = eye_UV.reshape(*eye_UV.shape, *[1] * (a_UVN.ndim - 2))
+    norm_N = jnp.abs(a_UVN).sum(axis=0).max(axis=0)
+    halvings_N = jnp.clip(jnp.ceil(jnp.log2(jnp.maximum(norm_N, 0.5))) - 1, 0, most)
+    a_UVN = a_UVN * jnp.exp2(-halvings_N)[None, None]
+
+    def product(a_UVN, b_VWN):
+        return sum(a_UVN[:, v, None] * b_VWN[None, v] for v in range(len(b_VWN)))
+
+    def horner(n, sum_UVN):
+        return eye_UVN + product(a_UVN, sum_UVN) / (terms - n).astype(a_UVN.dtype)
+
+    def square(n, x_UVN):
+        more_N = n.astype(halvings_N.dtype) < halvings_N
+        return jnp.where(more_N[None, None], product(x_UVN, x_UVN), x_UVN)
+
+    series = jax.lax.fori_loop(0, terms, jax.checkpoint(horner), eye_UVN + jnp.zeros_like(a_UVN))
+    return jax.lax.fori_loop(0, most, jax.checkpoint(square), series)
+
+
+def each_times(matrix_BTHGUV: jax.Array, x_BTHC: jax.Array) -> jax.Array:
+    """Each small matrix times its block of channels, shape and dtype of x; G or H may be 1.
+
+    On accelerators it is summed entry by entry, apart from what reads the result: as a part of a
+    concatenation XLA for a TPU compiles it for many minutes.
+    """
+    x_BTHGV = x_BTHC.reshape(*x_BTHC.shape[:3], -1, matrix_BTHGUV.shape[-1])
+    x_BTHGV = x_BTHGV.astype(matrix_BTHGUV.dtype)
+    if tuned_for("cpu"):
+        y_BTHGU = jnp.matmul(matrix_BTHGUV, x_BTHGV[..., None], precision="highest")
+    else:
+        y_BTHGU = (matrix_BTHGUV * x_BTHGV[..., None, :]).sum(axis=-1)
+        y_BTHGU = jax.lax.optimization_barrier(y_BTHGU.astype(x_BTHC.dtype))
+    return y_BTHGU.reshape(x_BTHC.shape).astype(x_BTHC.dtype)
