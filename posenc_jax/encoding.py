@@ -6,25 +6,35 @@ nothing. `combinators` has `chain`, `per_layer` and `each_layer`, which return t
 Letters in names: B batch, T time, Q query time, K key time, H heads, C head width, D model width.
 """
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
 
 from posenc_jax.layout import Layout
+from posenc_jax.options import Bound, checked_all
 
 Params = Any  # a pytree of arrays; {} where nothing is learned
 Placed = Any  # the positions a method reads: [B, T] or [B, T, A], or a pytree of [B, T, ...]
 Table = Any  # a pytree of [B, T, H|1, ...], made once for a forward pass
+Size = Annotated[int, Bound(1)]
 
 
-class Dims(NamedTuple):
-    """Sizes of a model: its width, the number of heads, the width of a head, and its layers."""
+@dataclasses.dataclass(frozen=True)
+class Dims:
+    """Sizes of a model: its width, the number of heads, the width of a head, and its layers.
 
-    model: int
-    heads: int
-    head: int
-    layers: int = 1
+    FieldError: one that is not a whole number of 1 or more.
+    """
+
+    model: Size
+    heads: Size
+    head: Size
+    layers: Size = 1
+
+    def __post_init__(self):
+        vars(self).update(checked_all("dims", Dims, **vars(self)))
 
 
 Bias = Callable[[Params, Placed, Placed, Dims], jax.Array]  # see `Encoding`

@@ -70,16 +70,20 @@ def layout(
     """The layout of rows given by their segment ids; positions count up from 0 in each segment.
 
     Args:
-      segment_BT: int [B, T]; 0 is padding, and each other id stands in one run.
+      segment_BT: int or bool [B, T]; 0 is padding, and each other id stands in one run.
       pos_BT: positions to use instead, [B, T] or [B, T, A].
       start: storage index of the first column.
       group_BT: which tokens belong together, int [B, T]; none by default.
 
-    ValueError: shapes that do not fit together, or positions of an unsigned 32-bit type.
+    ValueError: shapes that do not fit together, segments that are no whole numbers, as those of a
+    mask of 0 and -inf, or positions of an unsigned 32-bit type.
     """
     shape = segment_BT.shape
     if len(shape) != 2:
         raise ValueError(f"segment_BT: shape {shape} is not [B, T]")
+    dtype = jnp.result_type(segment_BT)
+    if jnp.issubdtype(dtype, jnp.inexact):
+        raise ValueError(f"segment_BT: dtype {dtype}; give whole numbers or bool")
     for name, given in (("pos_BT", pos_BT), ("group_BT", group_BT)):
         if given is not None and given.shape[:2] != shape:
             raise ValueError(

@@ -1,9 +1,10 @@
 """Options by name: checks of their types, and errors that name the field, value and choices."""
 
 import difflib
+import functools
 import inspect
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import numpy as np
@@ -85,6 +86,17 @@ def checked(where: str, option: inspect.Parameter, value: Any) -> Any:
     if type(value) in kinds and isinstance(value, int | float):
         wrong = "is not finite" if isinstance(value, float) else f"is not in -{MOST} to {MOST}"
     raise FieldError((where, option.name), f"{value!r} {wrong}")
+
+
+def checked_all(where: str, function: Callable, **values: Any) -> dict[str, Any]:
+    """The values of these parameters of a function, each as `checked`. FieldError: see there."""
+    options = _options(function)
+    return {name: checked(where, options[name], value) for name, value in values.items()}
+
+
+@functools.cache
+def _options(function: Callable) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(function).parameters
 
 
 def _plain(value: Any) -> Any:

@@ -1,5 +1,7 @@
 """Attention against a literal reference, its two forms against each other, masks to the bit."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -257,7 +259,7 @@ def test_layers_of_their_own():
     q, k, v, _ = draw()
     encoding = per_layer([distance_bias(), Encoding()])
     params = encoding.init(jax.random.key(0), DIMS)
-    view = frame(encoding, params, full(2, TIME), DIMS._replace(layers=2))
+    view = frame(encoding, params, full(2, TIME), dataclasses.replace(DIMS, layers=2))
     plain = run(Encoding(), {}, q, k, v, full(2, TIME))
     assert gap(attend(q, k, v, view.layer(1)), plain) == 0.0
     assert gap(attend(q, k, v, view.layer(0)), plain) > 1e-3
@@ -300,8 +302,3 @@ def test_blockwise_holds_nothing_as_large_as_the_logits(encoding, relative):
     # With less, the backward pass keeps no block of keys, or of the output, for each pair either.
     assert size("blockwise") < HEADS * time * time * 4 / 16
     assert size("dense") > HEADS * time * time * 4, "control: dense holds them"
-
-
-def test_unknown_form_is_refused():
-    with pytest.raises(ValueError, match=r"^form: 'flash' is not known; choices: auto, dense, "):
-        frame(Encoding(), {}, full(1, 2), DIMS, form="flash")

@@ -1,5 +1,7 @@
 """KERPLE, Sandwich and the plain window: ranges of parameters, public forms, minus infinity."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -44,7 +46,7 @@ def test_kerple_never_leaves_its_range(name):
 
 
 def test_kerple_starts_as_the_authors_code():
-    heads = DIMS._replace(heads=4000)
+    heads = dataclasses.replace(DIMS, heads=4000)
     log = make("kerple_log").init(jax.random.key(0), heads)
     power = make("kerple_power").init(jax.random.key(0), heads)
     p = 2 / (1 + np.exp(-np.asarray(power["logit_p"])))

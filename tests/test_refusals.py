@@ -146,11 +146,19 @@ REFUSED = [
         "params['table']: shape (32, 4); the encoding",
     ),
     (lambda: framed("clipped", of=Dims(8, 2, 4, 1)), "params: they are not those of this encoding"),
+    (lambda: Dims(8, 2, 8 / 2), "dims.head: 4.0 is not one of: int"),
+    (lambda: Dims(8, 0, 4), "dims.heads: 0 must be 1 or more"),
+    (lambda: framed("nope", form="flash"), "frame.form: 'flash' is not one of: 'auto', 'dense', "),
+    (lambda: framed("nope", causal="no"), "frame.causal: 'no' is not one of: bool | None"),
+    (lambda: framed("nope", mask=0), "frame.mask: 0 is not one of: bool"),
+    (lambda: framed("nope", block=0), "frame.block: 0 must be 1 or more"),
+    (lambda: framed("nope", queries=2), "queries: 2 is not (start, size)"),
     (lambda: framed("nope", queries=(2, 2)), "queries: columns 2 to 2 + 2 of 3 tokens"),
     (lambda: framed("nope", queries=(-1, 2)), "queries: columns -1 to -1 + 2 of 3 tokens"),
     (lambda: framed("nope", queries=(0, 4)), "queries: columns 0 to 0 + 4 of 3 tokens"),
     (lambda: framed("nope", keys=full(1, 4), queries=(0, 1)), "queries: columns of layout; with"),
     (lambda: layout(jnp.ones((1, 3), int), jnp.ones((1, 3), jnp.uint32)), "pos_BT: dtype uint32;"),
+    (lambda: layout(jnp.ones((1, 3))), "segment_BT: dtype float32; give whole numbers or bool"),
     (lambda: layout(jnp.ones(5, int)), "segment_BT: shape (5,) is not [B, T]"),
     (lambda: layout(jnp.ones((2, 5), int), jnp.ones(5)), "pos_BT: shape (5,) does not begin with"),
     (lambda: attended("t5", full(1, 4).replace(pos_BT=jnp.ones((1, 4, 2)))), "positions: shape"),
@@ -176,6 +184,10 @@ def test_values_close_to_refused_ones_are_accepted():
     """Controls of the refusals above."""
     assert attend(X, X, X, NOPE).shape == X.shape
     assert framed("nope", queries=(1, 2)).layer(1).q.index_BT.shape == (1, 2)
+    assert Dims(np.int64(8), 2, 8 // 2) == Dims(8, 2, 4)
+    for flags in ({"causal": False}, {"mask": False}, {"block": 1, "form": "blockwise"}):
+        assert attend(X, X, X, framed("nope", **flags).layer(0)).shape == X.shape
+    assert layout(jnp.array([[True, False]])).segment_BT.tolist() == [[1, 0]]
     assert framed("nope", keys=full(1, 4)).layer(0).k.index_BT.shape == (1, 4)
     assert framed("sinusoidal").embed(X.reshape(1, 3, 8)).shape == (1, 3, 8)
     for name in ("t5", "clipped"):

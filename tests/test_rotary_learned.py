@@ -1,5 +1,7 @@
 """Sums of waves, polar coordinates and learned generators: what each becomes at its limits."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -179,6 +181,6 @@ def test_refused_options(build, options, message):
     ],
 )
 def test_refused_widths(encoding, message):
-    dims = DIMS._replace(head=6) if "6 channels" in message else DIMS
+    dims = dataclasses.replace(DIMS, head=6) if "6 channels" in message else DIMS
     with pytest.raises(ValueError, match=f"^{message}"):
         encoding.init(jax.random.key(0), dims)

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 from collections.abc import Callable
 from dataclasses import field
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +13,9 @@ from jax.core import Tracer
 from posenc_jax.attention.layers import STATIC, Layer
 from posenc_jax.attention.tokens import Tokens
 from posenc_jax.combinators import bias_name
-from posenc_jax.encoding import Dims, Encoding, Extent, Params, Placed, at_layer, place
+from posenc_jax.encoding import Dims, Encoding, Extent, Params, Placed, Size, at_layer, place
 from posenc_jax.layout import Layout, positions, straight
-from posenc_jax.options import choices_for
+from posenc_jax.options import checked_all
 from posenc_jax.tuning import kernels_fit, tuned_for
 
 Form = Literal["auto", "dense", "blockwise", "kernel"]
@@ -134,7 +134,7 @@ def frame(
     causal: bool | None = None,
     placed: Placed = None,
     form: Form = "auto",
-    block: int = 512,
+    block: Size = 512,
     mask: bool = True,
 ) -> Frame:
     """Prepares a forward pass: positions, tables, and in the dense form the bias and the mask.
@@ -160,9 +160,11 @@ def frame(
       mask: False switches the padding mask off, as an experiment on leakage: padding is visible
         as if it were real. Causality still holds.
 
-    ValueError: an unknown form, a method that the kernel does not take, queries that do not lie
-    within the tokens, or parameters that were made for other sizes.
+    FieldError, a ValueError: a flag, form or block of another type or outside its choices.
+    ValueError: a method that the kernel does not take, queries that do not lie within the tokens,
+    or parameters that were made for other sizes.
     """
+    options = checked_all("frame", frame, causal=causal, mask=mask, form=form, block=block)
     _check_params(encoding, params, dims)
     q, k = _sides(encoding, layout, keys, queries, placed)
     moved = keys is not None or placed is not None
@@ -172,8 +174,9 @@ def frame(
     )
     first, line = 0 if queries is None else queries[0], straight(layout) if counted else None
     own, chosen = keys is None and queries is None, form == "auto"
-    causal = keys is None if causal is None else causal
-    layer = Layer(params, q, k, first, line, encoding, dims, own, causal, mask, form, chosen, block)
+    if causal is None:
+        options["causal"] = keys is None
+    layer = Layer(params, q, k, first, line, encoding, dims, own, chosen=chosen, **options)
     layer = dataclasses.replace(layer, form=_form(layer))
     return Frame(params, layer if encoding.at is not None else layer.filled(), encoding)
 
@@ -195,6 +198,8 @@ def _sides(
     k = _tokens(encoding, layout, placed)
     if queries is None:
         return k, k
+    if not isinstance(queries, tuple | list) or len(queries) != 2:
+        raise ValueError(f"queries: {queries!r} is not (start, size)")
     start, size = queries
     total = k.index_BT.shape[1]
     if not 0 <= size <= total or (isinstance(start, int) and not 0 <= start <= total - size):
@@ -224,10 +229,8 @@ def _tokens(encoding: Encoding, layout: Layout, placed: Placed) -> Tokens:
 
 
 def _form(layer: Layer) -> str:
-    """The form of a layer that may be of form "auto". ValueError: one that does not fit."""
+    """The form of a layer that may be of form "auto". ValueError: it does not fit."""
     form, walk = layer.form, layer.encoding.walk
-    if form not in get_args(Form):
-        raise ValueError(f"form: {form!r} is not known{choices_for(form, get_args(Form))}")
     if walk is not None and walk.whole:
         if form in ("auto", "dense"):
             return "dense"

@@ -1,5 +1,6 @@
 """Rotary models of Hugging Face: their layers' windows, bases and scalings."""
 
+import dataclasses
 import math
 import re
 from collections.abc import Callable
@@ -255,7 +256,7 @@ def _on_channels(encoding: Encoding, cut: Callable[[int], slice]) -> Encoding:
     table, rotate = encoding.table, encoding.rotate
     assert table is not None
     assert rotate is not None
-    narrow = lambda dims: dims._replace(head=len(range(dims.head)[cut(dims.head)]))
+    narrow = lambda dims: dataclasses.replace(dims, head=len(range(dims.head)[cut(dims.head)]))
 
     def on_some(made, x_BTHC, side):
         part = cut(x_BTHC.shape[-1])

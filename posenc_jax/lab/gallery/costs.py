@@ -1,6 +1,7 @@
 """Counts a method's cost: its parameters, and the operations and bytes of attention with it."""
 
 import collections
+import dataclasses
 import functools
 import math
 from typing import NamedTuple
@@ -92,7 +93,7 @@ def base() -> Cost:
 
 
 def _counted(name: str) -> Cost:
-    method, encoding, dims = card(name), make(name), STATED._replace(layers=1)
+    method, encoding, dims = card(name), make(name), dataclasses.replace(STATED, layers=1)
     side = SIDE if method.axes >= 3 else 2 * SIDE
     at = line(method, TIME) if method.axes < 2 else grid(method, side, TIME // side**2)
 

@@ -2,6 +2,7 @@
 trained length.
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -72,7 +73,7 @@ def _learned(name: str, dims: Dims, options: tuple[tuple[str, Any], ...]) -> Par
     first = encoding.init(jax.random.key(0), dims)
     if not jax.tree.leaves(first):
         return first
-    thin = dims._replace(model=dims.heads * THIN, head=THIN)
+    thin = dataclasses.replace(dims, model=dims.heads * THIN, head=THIN)
     if _shapes(encoding.init(jax.random.key(0), thin)) == _shapes(first):
         dims = thin
     config = MODEL.model_copy(update={"width": dims.model, "heads": dims.heads,
