@@ -59,7 +59,8 @@ class Bound(NamedTuple):
 def choices_for(word: str, known: Iterable[str]) -> str:
     """The choices as text: "; did you mean rope? choices: nope, rope"."""
     known = [str(name) for name in known]
-    near = difflib.get_close_matches(word, known, n=3)
+    lower = {name.lower(): name for name in known}
+    near = [lower[name] for name in difflib.get_close_matches(word.lower(), lower, n=3)]
     hint = f"did you mean {', '.join(near)}? " if near else ""
     return f"; {hint}choices: {', '.join(known) or 'none'}"
 

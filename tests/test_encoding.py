@@ -253,6 +253,7 @@ REFUSED = [
     (lambda: per_layer([adder()]), "per_layer: an encoding at the input has no layer"),
     (lambda: each_layer(adder()), "each_layer: an encoding at the input has no layer"),
     (lambda: make("alibbi"), "encoding.name: no method 'alibbi'; did you mean alibi"),
+    (lambda: make("RoPE"), "encoding.name: no method 'RoPE'; did you mean rope"),
     (lambda: make("alibi+"), "encoding.name: no method ''"),
     (lambda: make("alibi", slope=1), "encoding.slope: alibi takes no such option; its options"),
     (lambda: make("nope", slope=1), "encoding.slope: nope takes no such option; its options: none"),
