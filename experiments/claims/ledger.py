@@ -22,10 +22,11 @@ Values = Sequence[float] | np.ndarray
 
 
 class Number(Interval):
-    """A measured number; as text, in reasons and on pages: "2.36 ± 0.02", "1.2e-16"."""
+    """A measured number; as text, in reasons and on pages: "2.36 ± 0.020", "1.00", "1.20e-16"."""
 
     def __str__(self) -> str:
-        return f"{self.mean:.3g}" + (f" ± {self.half:.2g}" if self.half else "")
+        digits = lambda value, count: f"{value:#.{count}g}".rstrip(".")  # zeros at the end are kept
+        return digits(self.mean, 3) + (f" ± {digits(self.half, 2)}" if self.half else "")
 
     def over(self, bound: float) -> bool:
         """Whether the whole interval lies above the bound; the mean if there is no interval."""
