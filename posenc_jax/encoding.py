@@ -23,9 +23,12 @@ Size = Annotated[int, Bound(1)]
 
 @dataclasses.dataclass(frozen=True)
 class Dims:
-    """Sizes of a model: its width, the number of heads, the width of a head, and its layers.
+    """Sizes of a model. One that is not a whole number of 1 or more raises a `FieldError`.
 
-    FieldError: one that is not a whole number of 1 or more.
+    model:  width of the embeddings.
+    heads:  number of query heads.
+    head:   channels of a head.
+    layers: number of layers.
     """
 
     model: Size
