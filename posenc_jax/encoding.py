@@ -21,9 +21,11 @@ Table = Any  # a pytree of [B, T, H|1, ...], made once for a forward pass
 Size = Annotated[int, Bound(1)]
 
 
+@jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class Dims:
-    """Sizes of a model. One that is not a whole number of 1 or more raises a `FieldError`.
+    """Sizes of a model, static under `jit`. One that is not a whole number of 1 or more raises a
+    `FieldError`.
 
     model:  width of the embeddings.
     heads:  number of query heads.

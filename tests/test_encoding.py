@@ -234,6 +234,12 @@ def test_hooks_that_differ_by_layer_must_be_asked_for_a_layer():
     assert encoding.bias(p, seen, seen, DIMS).shape == (1, 2, 5, 5)
 
 
+def test_sizes_are_static_under_jit():
+    assert jax.jit(lambda dims: jnp.zeros(dims.head))(DIMS).shape == (DIMS.head,)
+    with pytest.raises(TypeError, match="integer type"):  # control
+        jax.jit(lambda head: jnp.zeros(head))(DIMS.head)
+
+
 def test_encodings_run_under_jit_grad_and_vmap():
     both = chain(mover(3), per_layer([weighted(), scaler(2.0)]), make("alibi"), make("t5"))
 
