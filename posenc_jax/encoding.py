@@ -8,17 +8,16 @@ Letters in names: B batch, T time, Q query time, K key time, H heads, C head wid
 
 import dataclasses
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 
 from posenc_jax.layout import Layout
-from posenc_jax.options import Bound, checked_all
+from posenc_jax.options import Count, checked_all
 
 Params = Any  # a pytree of arrays; {} where nothing is learned
 Placed = Any  # the positions a method reads: [B, T] or [B, T, A], or a pytree of [B, T, ...]
 Table = Any  # a pytree of [B, T, H|1, ...], made once for a forward pass
-Size = Annotated[int, Bound(1)]
 
 
 @jax.tree_util.register_static
@@ -33,10 +32,10 @@ class Dims:
     layers: number of layers.
     """
 
-    model: Size
-    heads: Size
-    head: Size
-    layers: Size = 1
+    model: Count
+    heads: Count
+    head: Count
+    layers: Count = 1
 
     def __post_init__(self):
         vars(self).update(checked_all("dims", Dims, **vars(self)))

@@ -56,6 +56,9 @@ class Bound(NamedTuple):
         return "positive" if self.least is None else f"{self.least} or more"
 
 
+Count = Annotated[int, Bound(1)]
+
+
 def choices_for(word: str, known: Iterable[str]) -> str:
     """The choices as text: "; did you mean rope? choices: nope, rope"."""
     known = [str(name) for name in known]
@@ -89,7 +92,7 @@ def checked(where: str, option: inspect.Parameter, value: Any) -> Any:
     raise FieldError((where, option.name), f"{value!r} {wrong}")
 
 
-def checked_all(where: str, function: Callable, **values: Any) -> dict[str, Any]:
+def checked_all(where: str, function: Callable, /, **values: Any) -> dict[str, Any]:
     """The values of these parameters of a function, each as `checked`. FieldError: see there."""
     options = _options(function)
     return {name: checked(where, options[name], value) for name, value in values.items()}

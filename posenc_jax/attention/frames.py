@@ -13,9 +13,9 @@ from jax.core import Tracer
 from posenc_jax.attention.layers import STATIC, Layer
 from posenc_jax.attention.tokens import Tokens
 from posenc_jax.combinators import bias_name
-from posenc_jax.encoding import Dims, Encoding, Extent, Params, Placed, Size, at_layer, place
+from posenc_jax.encoding import Dims, Encoding, Extent, Params, Placed, at_layer, place
 from posenc_jax.layout import Layout, positions, straight
-from posenc_jax.options import checked_all
+from posenc_jax.options import Count, checked_all
 from posenc_jax.tuning import kernels_fit, tuned_for
 
 Form = Literal["auto", "dense", "blockwise", "kernel"]
@@ -134,7 +134,7 @@ def frame(
     causal: bool | None = None,
     placed: Placed = None,
     form: Form = "auto",
-    block: Size = 512,
+    block: Count = 512,
     mask: bool = True,
 ) -> Frame:
     """Prepares a forward pass: positions, tables, and in the dense form the bias and the mask.

@@ -18,13 +18,13 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import jax
 
-from posenc_jax.options import Bound, FieldError, checked
+from posenc_jax.options import Bound, FieldError, checked_all
+from posenc_jax.options import Count as Count
 
 Positive = Annotated[float, Bound()]
 NotNegative = Annotated[float, Bound(0)]
 Factor = Annotated[float, Bound(1)]
 Whole = Annotated[int, Bound(0)]
-Count = Annotated[int, Bound(1)]
 Several = Annotated[int, Bound(2)]
 Kind = Literal["none", "input", "positions", "rotary", "by_layer", "bias", "content"]
 Policy = Literal["unbounded", "clamp", "interpolate", "error", "option"]
@@ -91,7 +91,7 @@ class Card:
 
     def values(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """All options, those given checked. FieldError: see `checked`."""
-        read = {name: checked("encoding", self.options[name], given[name]) for name in given}
+        read = checked_all("encoding", self.build, **given)
         return self.defaults | read
 
 
