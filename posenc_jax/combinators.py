@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 
 from posenc_jax.encoding import Encoding, Params, Placed, Side, Walk, at_layer, place
+from posenc_jax.options import shown
 
 ACTING = "embed", "locate", "rotate", "temper", "bias", "walk", "at"  # all but init and place
 
@@ -42,10 +43,10 @@ def chain(*parts: Encoding) -> Encoding:
     part to its right. Parameters are a tuple with one entry for each part, and so are positions if
     a part places or locates.
 
-    ValueError: no parts, or a part that makes attention weights before one that changes logits.
+    ValueError: no parts, a part that is no encoding, such as a method's name, or one that makes
+    attention weights before one that changes logits.
     """
-    if not parts:
-        raise ValueError("chain: no parts given; a chain takes one encoding or more")
+    _check("chain", parts)
     return _chain(parts, any(part.place is not None or part.locate is not None for part in parts))
 
 
@@ -122,7 +123,11 @@ def _place_all(parts: Sequence[Encoding], key, layout) -> Placed:
 
 
 def each_layer(encoding: Encoding) -> Encoding:
-    """The encoding with parameters of its own in every layer, `dims.layers` in all."""
+    """The encoding with parameters of its own in every layer, `dims.layers` in all.
+
+    ValueError: it is no encoding, such as a method's name, or it acts at the input.
+    """
+    _check("each_layer", [encoding])
     init = lambda key, dims: _init_all([encoding] * dims.layers, key, dims)
 
     def at(layer, params, *placed):
@@ -136,16 +141,15 @@ def per_layer(parts: Sequence[Encoding]) -> Encoding:
 
     The same object given twice is one encoding with one set of parameters; two objects have two.
 
-    ValueError: no parts, or a part that acts at the input; later, a traced layer number where
-    layers use different encodings.
+    ValueError: no parts, a part that is no encoding, such as a method's name, or that acts at the
+    input; later, a traced layer number where layers use different encodings.
     """
+    _check("per_layer", parts)
     members: list[Encoding] = []
     for part in parts:
         if not any(part is member for member in members):
             members.append(part)
     slots = [next(i for i, m in enumerate(members) if m is part) for part in parts]
-    if not slots:
-        raise ValueError("per_layer: no parts given; it takes one encoding or more")
     places = any(member.place is not None for member in members)
     init = lambda key, dims: _init_all(members, key, dims)
 
@@ -185,6 +189,14 @@ def _by_layer(name, members, init, place_all, at) -> Encoding:
         table=ask if _has(members, "rotate") else None,
         **_of_parts(members, rotate=ask, locate=ask, temper=ask, bias=ask),
     )
+
+
+def _check(name: str, parts: Sequence[Encoding]) -> None:
+    if not parts:
+        raise ValueError(f"{name}: no parts given; it takes one encoding or more")
+    for part in parts:
+        if not isinstance(part, Encoding):
+            raise ValueError(f"{name}: {shown(part)} is not an Encoding; make(name) makes one")
 
 
 def _has(parts: Sequence[Encoding], *hooks: str) -> bool:

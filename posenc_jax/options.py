@@ -86,10 +86,16 @@ def checked(where: str, option: inspect.Parameter, value: Any) -> Any:
             for bound in bounds:
                 bound.check((where, option.name), value)
             return value
-    wrong = f"is not one of: {' | '.join(_named(kind) for kind in kinds)}"
+    wrong = f"is not {_allowed(kinds)}"
     if type(value) in kinds and isinstance(value, int | float):
         wrong = "is not finite" if isinstance(value, float) else f"is not in -{MOST} to {MOST}"
-    raise FieldError((where, option.name), f"{value!r} {wrong}")
+    raise FieldError((where, option.name), f"{shown(value)} {wrong}")
+
+
+def shown(value: Any) -> str:
+    """The value as text of one short line, or its type."""
+    text = repr(value)
+    return text if len(text) < 80 and "\n" not in text else f"<{type(value).__name__}>"
 
 
 def checked_all(where: str, function: Callable, /, **values: Any) -> dict[str, Any]:
@@ -104,7 +110,7 @@ def _options(function: Callable) -> Mapping[str, inspect.Parameter]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, tuple | list):
+    if type(value) in (tuple, list):
         return tuple(map(_plain, value))
     return value.item() if isinstance(value, np.generic) else value
 
@@ -120,7 +126,7 @@ def _is(value: Any, kind: Any) -> bool:
         return number and abs(value) <= sys.float_info.max
     if kind is int:
         return type(value) is int and abs(value) <= MOST
-    return value is None if kind is type(None) else type(value) is kind
+    return type(value) is kind if kind in (bool, str) else isinstance(value, kind)
 
 
 def _as(value: Any, kind: Any) -> Any:
@@ -129,9 +135,15 @@ def _as(value: Any, kind: Any) -> Any:
     return float(value) if kind is float else value
 
 
+def _allowed(kinds: Sequence[Any]) -> str:
+    """What a value of these types is, as text: "one of: 'a', 'b'", "of type int or None"."""
+    choices = [repr(one) for kind in kinds if get_origin(kind) is Literal for one in get_args(kind)]
+    types = [_named(kind) for kind in kinds if get_origin(kind) is not Literal]
+    of_types = [f"of type {' or '.join(types)}"] if types else []
+    return " or ".join(of_types + ([f"one of: {', '.join(choices)}"] if choices else []))
+
+
 def _named(kind: Any) -> str:
-    if get_origin(kind) is Literal:
-        return ", ".join(repr(choice) for choice in get_args(kind))
     if get_origin(kind) is tuple:
         return f"tuple of {_named(get_args(kind)[0])}"
     return "None" if kind is type(None) else getattr(kind, "__name__", str(kind))

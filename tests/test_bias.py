@@ -229,7 +229,7 @@ def test_layers_share_a_table_or_have_their_own(name):
         ("t5", {"buckets": 7}, "encoding.buckets: 7 must be even and 4 or more"),
         ("t5", {"buckets": 1, "bidirectional": False}, "encoding.buckets: 1 must be 2 or more"),
         ("t5", {"distance": 8}, "encoding.distance: 8 must exceed 8, the number of distances"),
-        ("alibi", {"learned": 1}, "encoding.learned: 1 is not one of: bool"),
+        ("alibi", {"learned": 1}, "encoding.learned: 1 is not of type bool"),
     ],
 )
 def test_a_bad_option_is_refused_in_one_line(name, options, message):

@@ -256,16 +256,25 @@ def test_encodings_run_under_jit_grad_and_vmap():
 REFUSED = [
     (lambda: chain(), "chain: no parts given"),
     (lambda: per_layer([]), "per_layer: no parts given"),
+    (
+        lambda: chain(make("rope"), "alibi"),
+        "chain: 'alibi' is not an Encoding; make(name) makes one",
+    ),
+    (lambda: per_layer(["rope"]), "per_layer: 'rope' is not an Encoding"),
+    (lambda: each_layer(CATALOG["t5"]), "each_layer: <function t5 at"),
     (lambda: per_layer([adder()]), "per_layer: an encoding at the input has no layer"),
     (lambda: each_layer(adder()), "each_layer: an encoding at the input has no layer"),
     (lambda: make("alibbi"), "encoding.name: no method 'alibbi'; did you mean alibi"),
     (lambda: make("RoPE"), "encoding.name: no method 'RoPE'; did you mean rope"),
+    (lambda: make(None), "encoding.name: no method None; did you mean nope? choices"),
+    (lambda: make(["rope"]), "encoding.name: no method ['rope']; did you mean rope"),
+    (lambda: describe(3), "encoding.name: no method 3; choices: nope, "),
     (lambda: make("alibi+"), "encoding.name: no method ''"),
     (lambda: make("alibi", slope=1), "encoding.slope: alibi takes no such option; its options"),
     (lambda: make("nope", slope=1), "encoding.slope: nope takes no such option; its options: none"),
-    (lambda: make("alibi", learned="yes"), "encoding.learned: 'yes' is not one of: bool"),
-    (lambda: make("t5", buckets=True), "encoding.buckets: True is not one of: int"),
-    (lambda: make("t5", buckets=32.0), "encoding.buckets: 32.0 is not one of: int"),
+    (lambda: make("alibi", learned="yes"), "encoding.learned: 'yes' is not of type bool"),
+    (lambda: make("t5", buckets=True), "encoding.buckets: True is not of type int"),
+    (lambda: make("t5", buckets=32.0), "encoding.buckets: 32.0 is not of type int"),
     (lambda: make("swin_2d+alibi"), "encoding.name: swin_2d + alibi: parts read positions of"),
     (lambda: describe("alibbi"), "encoding.name: no method 'alibbi'; did you mean alibi"),
 ]
@@ -294,7 +303,7 @@ def test_numpy_numbers_are_accepted_as_options(name, given, wanted):
     found = {o: checked("encoding", card(name).options[o], value) for o, value in given.items()}
     assert found == wanted
     assert [type(value) for value in found.values()] == [type(v) for v in wanted.values()]
-    with pytest.raises(FieldError, match="is not one of: int"):
+    with pytest.raises(FieldError, match="is not of type int"):
         make("t5", buckets=np.float32(16))
 
 

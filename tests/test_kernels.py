@@ -161,7 +161,7 @@ def test_layers_share_parameters_or_have_their_own(name):
         ("sandwich", {"base": -1.0}, "encoding.base: -1.0 must be positive"),
         ("sandwich", {"first": 2}, "encoding.first: 2 is not one of: 0, 1"),
         ("window", {"distance": 0}, "encoding.distance: 0 must be 1 or more"),
-        ("kerple_log", {"shared": 1}, "encoding.shared: 1 is not one of: bool"),
+        ("kerple_log", {"shared": 1}, "encoding.shared: 1 is not of type bool"),
         ("fire", {"c": 0.0}, "encoding.c: 0.0 must be positive"),
         ("fire", {"threshold": -1.0}, "encoding.threshold: -1.0 must be positive"),
         ("fire", {"hidden": 0}, "encoding.hidden: 0 must be 1 or more"),

@@ -160,10 +160,11 @@ def frame(
       mask: False switches the padding mask off, as an experiment on leakage: padding is visible
         as if it were real. Causality still holds.
 
-    FieldError, a ValueError: a flag, form or block of another type or outside its choices.
+    FieldError, a ValueError: an argument of another type, or a form or block outside its choices.
     ValueError: a method that the kernel does not take, queries that do not lie within the tokens,
     or parameters that were made for other sizes.
     """
+    checked_all("frame", frame, encoding=encoding, layout=layout, dims=dims, keys=keys)
     options = checked_all("frame", frame, causal=causal, mask=mask, form=form, block=block)
     _check_params(encoding, params, dims)
     q, k = _sides(encoding, layout, keys, queries, placed)

@@ -35,14 +35,14 @@ CATALOG: dict[str, Callable[..., Encoding]] = {
 
 def card(name: str) -> Card:
     """The card of a method. FieldError: no such method, with the nearest names."""
-    if name not in CATALOG:
-        raise FieldError("encoding.name", f"no method {name!r}{choices_for(name, CATALOG)}")
+    if not isinstance(name, str) or name not in CATALOG:
+        raise FieldError("encoding.name", f"no method {name!r}{choices_for(str(name), CATALOG)}")
     return CATALOG[name].card  # type: ignore[attr-defined]
 
 
 def cards(name: str) -> list[Card]:
     """The cards of the methods that a name such as "randomized+rope" chains."""
-    return [card(part) for part in name.split("+")]
+    return [card(part) for part in (name.split("+") if isinstance(name, str) else [name])]
 
 
 def make(name: str, **options: Any) -> Encoding:
