@@ -51,6 +51,31 @@ def test_bundles_are_counted_by_loop(tmp_path):
     assert found == {"outside": 7 * 4, "bodies": [[5 * 6, 9]], "kernels": {}}
 
 
+@pytest.mark.parametrize(
+    "named",
+    [
+        "branch_computations={%skip.5, %body.2}",
+        "true_computation=%body.2, false_computation=%skip.5",
+    ],
+)
+def test_a_branch_counts_for_the_loop_that_chooses_it(named):
+    text = PROGRAM.replace("body=%body.2", "body=%around.3").replace(
+        "ENTRY",
+        f"""%skip.5 (s: (f32[8,512])) -> (f32[8,512]) {{
+}}
+
+%around.3 (s: (f32[8,512])) -> (f32[8,512]) {{
+  %either = (f32[8,512]) conditional(%seen, %s, %s), {named}, metadata={{x="y"}}
+}}
+
+ENTRY""",
+    )
+    found = launches(list(instructions(text)))
+    assert found["bodies"] == [[6 + 1 + 1, 9]]
+    apart = launches(list(instructions(text.replace(named, "x=1"))))
+    assert apart["outside"] > found["outside"], "control"
+
+
 def test_a_gpu_starts_a_kernel_for_each_operation_of_each_pass():
     found = launches(list(instructions(PROGRAM)))
     assert found == {"outside": 1 + 4, "bodies": [[6 + 1, 9]], "kernels": {}}, "times windows"

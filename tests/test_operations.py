@@ -53,8 +53,9 @@ def test_dense_attention_with_a_row_is_the_same_for_every_target(causal):
     assert all(np.abs(leaf).max() > 1e-3 for leaf in jax.tree.leaves(wanted)), "control"
 
 
+@pytest.mark.parametrize("backend", ["tpu", "gpu"])
 @pytest.mark.parametrize("columns", [1, 5, 70])
-def test_entries_of_tables_are_the_same_for_every_target(columns, monkeypatch):
+def test_entries_of_tables_are_the_same_for_every_target(columns, backend, monkeypatch):
     monkeypatch.setattr(operations, "SHARED_CHOICES", 4)
     monkeypatch.setattr(operations, "CHOICES", 16)
     rng = np.random.default_rng(0)
@@ -66,9 +67,11 @@ def test_entries_of_tables_are_the_same_for_every_target(columns, monkeypatch):
     shared = lambda x: operations.look_up(x[0, 0].T, row_BHQK[:, 0])
     for read in (each, own, shared):
         wanted, pull = jax.vjp(read, x_BHQR)
-        with compile_for("tpu"):
+        with compile_for(backend):
             found, pull_found = jax.vjp(read, x_BHQR)
+            whole = read(jnp.arange(x_BHQR.size, dtype=jnp.int32).reshape(x_BHQR.shape))
         np.testing.assert_allclose(found, wanted, rtol=1e-6)
+        np.testing.assert_array_equal(x_BHQR.ravel()[whole], wanted)
         g = jnp.sin(jnp.arange(1.0, wanted.size + 1)).reshape(wanted.shape)
         np.testing.assert_allclose(pull_found(g)[0], pull(g)[0], atol=1e-5)
         assert columns == 1 or not np.allclose(found, np.roll(wanted, 1, axis=-1)), "control"

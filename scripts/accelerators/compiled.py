@@ -13,7 +13,7 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +27,8 @@ BUNDLE = re.compile(r"^ *(?:0x)?([0-9a-f]+) .*?: ([ >]*)\{", re.M)
 EXIT = re.compile(r"scmp\.ge\.s32\.totalorder %(\w+)_\w+, (\d+) +/\* loop exit test")
 APPLYING = "all-reduce|map|reduce|scatter|select-and-scatter|sort"
 UNFUSED = ("get-tuple-element", "tuple", "bitcast", "parameter", "while", "conditional")
+FALSE = "false_computation="
+CHOSEN = re.compile(rf"(?:branch_computations=\{{|true_computation=)(.*?(?:\}}|{FALSE}[%\w.\-]+))")
 LINE = re.compile(r"^\s+(?:ROOT )?%?(?P<name>[\w.\-]+) = (?P<type>\(.*?\)|\S+) (?P<kind>[\w\-]+)\(")
 
 
@@ -35,6 +37,7 @@ class Instruction(NamedTuple):
 
     rounds: how often its bundles run by its window; those of a loop's body, 0 if not known.
     body:   of a loop.
+    branches: computations of which a conditional runs one.
     """
 
     name: str
@@ -43,6 +46,7 @@ class Instruction(NamedTuple):
     computation: str
     rounds: int
     body: str = ""
+    branches: Sequence[str] = ()
 
 
 def main(chip: str, name: str, dump: str, known: str = "") -> None:
@@ -103,8 +107,10 @@ def instructions(text: str) -> Iterator[Instruction]:
             if body:
                 trips = re.search(r'"known_trip_count":\{"n":"(\d+)"\}', line)
                 rounds = int(trips[1]) if trips else 0
+            chosen = CHOSEN.search(line)
+            branches = re.findall(r"[\w.\-]+", chosen[1].replace(FALSE, "")) if chosen else ()
             named = match["name"], match["type"], match["kind"]
-            yield Instruction(*named, computation, rounds, body[1] if body else "")
+            yield Instruction(*named, computation, rounds, body[1] if body else "", branches)
 
 
 def bundles(found: list[Instruction], text: str, dump: Path) -> dict[str, Any]:
@@ -134,18 +140,26 @@ def launches(found: list[Instruction]) -> dict[str, Any]:
 
 def by_loop(found: list[Instruction], counts: Mapping[str, int]) -> dict[str, Any]:
     """Returns the sum of counts times rounds: outside of loops; and [one pass, passes] of each
-    loop's body without the loops inside it, the largest first, passes 0 if not known.
+    loop's body without the loops inside it, the largest first, passes 0 if not known. Of a
+    conditional all branches count: in blockwise attention one of two does nothing.
     """
     loops = {one.body: one for one in found if one.body}
+    chosen_in = {branch: one.computation for one in found for branch in one.branches}
     once = dict.fromkeys(("", *loops), 0)
+
+    def loop_of(computation: str) -> str:
+        while computation in chosen_in:
+            computation = chosen_in[computation]
+        return computation if computation in loops else ""
+
     for one in found:
         if not one.body:
-            inside = one.computation if one.computation in loops else ""
-            once[inside] += counts.get(one.name, 0) * one.rounds
+            once[loop_of(one.computation)] += counts.get(one.name, 0) * one.rounds
 
     def passes(body: str) -> int:
         loop = loops[body]
-        return loop.rounds * (passes(loop.computation) if loop.computation in loops else 1)
+        outer = loop_of(loop.computation)
+        return loop.rounds * (passes(outer) if outer else 1)
 
     outside = once.pop("")
     bodies = sorted(([size, passes(body)] for body, size in once.items()), reverse=True)
