@@ -92,6 +92,20 @@ def test_exponentials_are_those_by_eigenvectors(size):
     assert close(turned, operations_rotary.each_times(found, raw_BTHGUV[..., 0]))
 
 
+@pytest.mark.parametrize("backend", ["tpu", "gpu"])
+@pytest.mark.parametrize("shape", [(1, 5, 1, 1), (2, 5, 3, 1), (2, 1, 3, 4)])
+def test_small_matrices_times_channels_are_the_same_for_every_target(backend, shape):
+    matrix = jax.random.normal(jax.random.key(0), (*shape, 4, 4))
+    x_BTHC, g = jax.random.normal(jax.random.key(1), (2, 2, 5, 3, 16))
+    wanted, pull = jax.vjp(operations_rotary.each_times, matrix, x_BTHC)
+    with compile_for(backend):
+        found, pull_found = jax.vjp(operations_rotary.each_times, matrix, x_BTHC)
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), pull_found(g), pull(g))
+    other = operations_rotary.each_times(jnp.swapaxes(matrix, -1, -2), x_BTHC)
+    assert not np.allclose(found, other, atol=0.1), "control: transposed"
+
+
 def test_exponentials_of_groups_of_tokens_have_the_gradients_of_scipys(monkeypatch):
     """Ten tokens, four at once; the series keeps less than it computes for the gradient."""
     raw = 0.3 * jax.random.normal(jax.random.key(0), (3, 2, 5, 1, 2, 4, 4))
