@@ -21,7 +21,7 @@ from posenc_jax.lab.config import sweeps
 # Learned within the trained sizes, and not solved by the bag of the tokens alone.
 TASKS = (
     *("reverse", "duplicate_string", "passkey", "flip_flop", "marker_position", "periodic", "copy"),
-    *("selective_copy", "binary_addition", "needle", "odds_first", "stack_manipulation"),
+    *("selective_copy", "binary_addition", "needle"),
 )
 # The rate where three are not tried. Against the best of three it costs the families of the
 # best-known methods (input, biases, rotations, content) at most .012 of exact match on validation

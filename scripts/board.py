@@ -1,6 +1,6 @@
 """Measures what the leaderboard does not have yet, then writes docs/leaderboard.md.
 
-    python scripts/board.py                  # every run that is missing, about 15 hours on 2 cores
+    python scripts/board.py                  # every run that is missing, about 20 hours on 2 cores
     python scripts/board.py --point=NAME     # one run; the names: scripts/sweep.py --dry-run
 
 The runs are the sweep of configs/leaderboard.py. Once all are finished, the methods at both ends of
