@@ -6,7 +6,7 @@ from functools import partial
 
 from matplotlib.figure import Figure
 
-from posenc_jax.lab.report import Picture, Section, drawing, length_table, plots, summaries
+from posenc_jax.lab.report import Picture, Section, drawing, formats, length_table, plots, summaries
 from posenc_jax.lab.runs import StoredRun
 
 _SUFFIX = ", shuffled"
@@ -88,7 +88,7 @@ def in_order(summary: Mapping) -> dict:
 def findings(summary: Mapping) -> list[str]:
     """Sentences made from the numbers: at the trained length, shuffled, at the longest length."""
     trained, longest = summary["train_length"], max(summaries.lengths(summary))
-    plain, unit = in_order(summary), summaries.size_unit(summary)
+    plain, unit = in_order(summary), formats.size_unit(summary)
     cells = {n: row[str(trained)] for n, row in plain["results"].items() if str(trained) in row}
     known = {NONE: cells["nope"]["mean"]} if "nope" in cells else {}
     known |= summary["baselines"]
@@ -109,8 +109,8 @@ def ranked(summary: Mapping, length: int) -> str:
     """The best method, and those whose interval over seeds meets its own."""
     first, *near = summaries.leaders(summary, length)
     cells = {n: row[str(length)] for n, row in summary["results"].items() if str(length) in row}
-    metric, name = summary["metric"], summaries.label(summary["metric"])
-    shown = summaries.share if summaries.is_share(metric) else summaries.plus_minus
+    metric, name = summary["metric"], formats.label(summary["metric"])
+    shown = formats.share if formats.is_share(metric) else formats.plus_minus
     if len({f"{cell['mean']:.3f}" for cell in cells.values()}) == 1 < len(cells):
         return f"all encodings have the same {name}, {cells[first]['mean']:.3f}"
     said = f"{first} has the best {name}, {shown(cells[first])}"
@@ -141,7 +141,7 @@ def _control(stem: str, summary: Mapping) -> Picture:
         "Test examples at the trained length, as they are and with their tokens in random order at "
         "the same positions: every seed a mark. Dashed lines are baselines."
     )
-    metric = summaries.axis_label(summary["metric"])
+    metric = formats.axis_label(summary["metric"])
     draw = partial(control, rows, summary["baselines"], metric, "shuffled tokens")
     return Picture(f"{stem}control", draw, caption)
 
@@ -164,7 +164,7 @@ def control(
     axes = figure.subplots()
     for name, value in baselines.items():
         axes.axvline(value, color=drawing.MUTED, linewidth=1, linestyle="--", zorder=1,
-                     label=f"{name} {summaries.number(value)}")  # fmt: skip
+                     label=f"{name} {formats.number(value)}")  # fmt: skip
     for y, both in enumerate(rows.values()):
         means = [cell["mean"] for cell in both]
         axes.plot(means, [y, y], color=drawing.GRID, linewidth=3, zorder=1)

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from posenc_jax.lab import report, runs
 from posenc_jax.lab.hosts.exit_status import Unmeasured
-from posenc_jax.lab.report import length_table, plots, summaries, terminal
+from posenc_jax.lab.report import formats, length_table, plots, summaries, terminal
 from posenc_jax.lab.report.statistics import interval
 from posenc_jax.lab.tasks import baselines
 from tests.report_runs import make_records, record, summarise, write_run
@@ -163,4 +163,4 @@ def test_a_missing_seed_and_a_diverged_one_are_shown():
      (math.nan, "not finite"), (None, "not finite")],
 )  # fmt: skip
 def test_numbers_are_short(value, text):
-    assert summaries.number(value) == text
+    assert formats.number(value) == text

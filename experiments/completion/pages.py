@@ -8,9 +8,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments import controlled_pages
-from posenc_jax.lab.report import Picture, Section, drawing, summaries
+from posenc_jax.lab.report import Picture, Section, drawing, formats, summaries
+from posenc_jax.lab.report.formats import share
 from posenc_jax.lab.report.statistics import mean_cell, share_interval
-from posenc_jax.lab.report.summaries import share
 from posenc_jax.lab.runs import StoredRun
 
 
@@ -27,7 +27,7 @@ class Words(NamedTuple):
 WORDS = {
     "complete": Words(
         "Functions of held-out files are completed; the first bytes of each body count.",
-        "a function's first bytes", "the function", "by_place", summaries.axis_label("completed"),
+        "a function's first bytes", "the function", "by_place", formats.axis_label("completed"),
     ),
     "brackets": Words(
         "Closing brackets of held-out files are hidden, and the model says of each whether it is "
@@ -131,7 +131,7 @@ def _by_place(run: StoredRun) -> Figure:
             seeds = [list(own.values()) for own in curve.values()]
             axes.plot(x, [np.mean(own) for own in seeds], label=name, **styles[name])
             if len(styles) <= drawing.BANDS:
-                of = summaries.interval_of("completed")
+                of = formats.interval_of("completed")
                 drawing.shade_interval(axes, x, seeds, styles[name]["color"], of)
             means[name] = float(np.mean([np.mean(own) for own in seeds]))
         axes.set_xticks(range(len(places)), [f"{offset}" for offset in places])

@@ -9,10 +9,11 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from experiments.controlled_pages import control
-from posenc_jax.lab.report import Grid, Picture, Section, drawing, summaries
+from posenc_jax.lab.report import Grid, Picture, Section, drawing, formats, summaries
 from posenc_jax.lab.report.drawing import title_with_legend
+from posenc_jax.lab.report.formats import share
 from posenc_jax.lab.report.statistics import paired
-from posenc_jax.lab.report.summaries import lead, share
+from posenc_jax.lab.report.summaries import lead
 from posenc_jax.lab.runs import StoredRun
 from posenc_jax.lab.tasks.images import VIEWS
 
@@ -167,7 +168,7 @@ def _by_resolution(summary: Mapping, names: Sequence[str]) -> Figure:
                           color=color, zorder=4)  # fmt: skip
         for name, value in summary["baselines"].items():
             axes.axhline(value, color=drawing.MUTED, linewidth=1, linestyle="--", zorder=1,
-                         label=f"{name} {summaries.number(value)}")  # fmt: skip
+                         label=f"{name} {formats.number(value)}")  # fmt: skip
         drawing.trained_line(axes, summary["train_length"])
         axes.set_xticks(shared, [*map(_grid, shared)])
         axes.set_xlim(shared[0] - 0.2, shared[-1] + 0.2)

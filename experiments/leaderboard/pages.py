@@ -9,8 +9,9 @@ from experiments.leaderboard.training import trained_sizes
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.report import Grid, Section
+from posenc_jax.lab.report.formats import share_ends
 from posenc_jax.lab.report.statistics import Interval, share_interval
-from posenc_jax.lab.report.summaries import lead, share_ends
+from posenc_jax.lab.report.summaries import lead
 from posenc_jax.lab.runs import StoredRun
 from posenc_jax.lab.tasks.floors import Floor, floor
 

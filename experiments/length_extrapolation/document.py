@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from posenc_jax.lab.config.sweeps import dotted
-from posenc_jax.lab.report import Grid, Section, length_table, plots, summaries
+from posenc_jax.lab.report import Grid, Section, formats, length_table, plots, summaries
 from posenc_jax.lab.report.comparison import differing
 from posenc_jax.lab.report.statistics import paired
 from posenc_jax.lab.runs import StoredRun
@@ -133,11 +133,11 @@ def _within(base: Budget) -> str:
     means = _means(base, base.main, base.summaries[base.main]["train_length"])
     if base.main != STRICT:
         low, high = min(means.values()), max(means.values())
-        return f"{base.task}: {low:.3f} to {high:.3f} {summaries.label(base.main)}"
+        return f"{base.task}: {low:.3f} to {high:.3f} {formats.label(base.main)}"
     missed = _missed(base)
     rest = f", not {', '.join(missed)}" if missed else ""
     count = f"{len(means) - len(missed)} of {len(means)} methods"
-    return f"{base.task}: {count} reach {LEARNED} in {summaries.label(base.main)}{rest}"
+    return f"{base.task}: {count} reach {LEARNED} in {formats.label(base.main)}{rest}"
 
 
 def _beyond(base: Budget) -> str:
@@ -146,11 +146,11 @@ def _beyond(base: Budget) -> str:
     means = {n: v for n, v in _means(base, base.metric, length).items() if n not in missed}
     if not means:
         return f"{base.task}: no method learned it"
-    best = (min if summaries.better(base.metric) == "lower" else max)(means.values())
+    best = (min if formats.better(base.metric) == "lower" else max)(means.values())
     names = [name for name, mean in means.items() if f"{mean:.3f}" == f"{best:.3f}"]
     rope = f", rope {means['rope']:.3f}" if "rope" in means else ""
-    ratio = summaries.length_ratio(length, base.summaries[base.metric]["train_length"])
-    metric = summaries.label(base.metric)
+    ratio = formats.length_ratio(length, base.summaries[base.metric]["train_length"])
+    metric = formats.label(base.metric)
     return f"{base.task} at {ratio}: {' and '.join(names)}, {best:.3f} {metric}{rope}"
 
 
@@ -206,7 +206,7 @@ def _section(group: Group) -> Section:
     if group.longer:
         parts.append(_longer(group))
     for metric, summary in base.summaries.items():
-        title = f"{base.task}, {summaries.label(metric)}: every seed"
+        title = f"{base.task}, {formats.label(metric)}: every seed"
         parts.append(Section(title, [length_table.every_seed(summary)], folded=True))
     return Section(base.task, parts)
 
@@ -235,9 +235,9 @@ def _longer(group: Group) -> Grid:
         for b in budgets
         if name in b.summaries[metric]["results"]
     ]
-    caption = f"{summaries.label(metric)} with more steps of training."
+    caption = f"{formats.label(metric)} with more steps of training."
     return Grid(("length", *map(str, lengths)), rows, caption)
 
 
 def _cell(cells: Mapping[str, Mapping], length: int) -> str:
-    return summaries.plus_minus(cells[str(length)]) if str(length) in cells else "—"
+    return formats.plus_minus(cells[str(length)]) if str(length) in cells else "—"

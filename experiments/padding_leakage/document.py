@@ -7,7 +7,8 @@ import numpy as np
 from experiments.padding_leakage.measuring import MASKS
 from experiments.padding_leakage.pages import ALL, CLEAN, NAMES, NECESSARY, sections, shares
 from posenc_jax.lab.report import Grid, Section
-from posenc_jax.lab.report.summaries import largest, only, small
+from posenc_jax.lab.report.formats import small
+from posenc_jax.lab.report.summaries import largest, only
 from posenc_jax.lab.runs import StoredRun
 
 

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from experiments.padding_leakage.measuring import Computed
 from posenc_jax.lab.report import drawing
 from posenc_jax.lab.report.drawing import name_rows, seed_dots, title_with_legend
-from posenc_jax.lab.report.summaries import largest, small
+from posenc_jax.lab.report.formats import small
+from posenc_jax.lab.report.summaries import largest
 
 LEAK = (
     "Largest change of each quantity when the padding changes, of any encoding, side, amount and "

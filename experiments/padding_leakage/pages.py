@@ -8,15 +8,9 @@ import numpy as np
 from experiments.padding_leakage import figures
 from experiments.padding_leakage.measuring import MASKS, Computed, subset
 from posenc_jax.lab.report import Grid, Picture, Section
+from posenc_jax.lab.report.formats import share, small
 from posenc_jax.lab.report.statistics import mean_cell, paired
-from posenc_jax.lab.report.summaries import (
-    collect,
-    largest,
-    lead,
-    nested,
-    share,
-    small,
-)
+from posenc_jax.lab.report.summaries import collect, largest, lead, nested
 from posenc_jax.lab.runs import Record, StoredRun
 
 NAMES = [subset([bool(i & bit) for bit in (1, 2, 4)]) for i in range(8)]

@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 from experiments.permutation.config import CAUSAL, LSTM
 from posenc_jax.lab.report import drawing
 from posenc_jax.lab.report.drawing import Label, name_rows, seed_dots, title_with_legend
-from posenc_jax.lab.report.summaries import largest, small
+from posenc_jax.lab.report.formats import small
+from posenc_jax.lab.report.summaries import largest
 
 FLOOR = drawing.ROUNDING["float64"]  # smaller errors, and 0, are drawn here
 

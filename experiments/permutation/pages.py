@@ -6,9 +6,10 @@ from functools import partial
 
 from experiments.permutation import figures
 from experiments.permutation.config import CAUSAL, LSTM
-from posenc_jax.lab.report import Grid, Picture, Section, summaries
+from posenc_jax.lab.report import Grid, Picture, Section, formats, summaries
+from posenc_jax.lab.report.formats import share, small
 from posenc_jax.lab.report.statistics import mean_cell, paired
-from posenc_jax.lab.report.summaries import collect, largest, lead, nested, share, small
+from posenc_jax.lab.report.summaries import collect, largest, lead, nested
 from posenc_jax.lab.runs import Record, StoredRun
 
 STATES = ("untrained", "trained")
@@ -158,7 +159,7 @@ def _text(summary: Mapping) -> list[str | Grid]:
     text, rows = summary["text"], []
     for name, cell in text.items():
         published = f"{HAVIV[name]:.2f}" if name in HAVIV else ""
-        rows.append((name, summaries.plus_minus(cell), published))
+        rows.append((name, formats.plus_minus(cell), published))
     for name, value in summary["text_baselines"].items():
         rows.append((name, f"{value:.3f}", ""))
     others = [name for name in text if name != "nope"]

@@ -9,9 +9,10 @@ import numpy as np
 from experiments.pretrained import figures
 from experiments.pretrained.config import Config
 from posenc_jax.lab.report import Grid, Picture, Section
+from posenc_jax.lab.report.formats import number
 from posenc_jax.lab.report.sections import Cell
 from posenc_jax.lab.report.statistics import Interval, mean_cell, paired
-from posenc_jax.lab.report.summaries import collect, last_step, lead, nested, number
+from posenc_jax.lab.report.summaries import collect, last_step, lead, nested
 from posenc_jax.lab.runs import Record, StoredRun
 
 HALF = 0.5  # share of keys within the trained length from which on longer prompts say something

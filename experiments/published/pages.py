@@ -21,7 +21,8 @@ from experiments.published.settings import SETTINGS
 from experiments.published.verdicts import CLEAR, LEAST, PARTLY, REVERSED, SAME, UNDECIDED, turned
 from posenc_jax.lab.report import Grid, Picture, Section
 from posenc_jax.lab.report.drawing import name_rows, seed_dots, title_with_legend
-from posenc_jax.lab.report.summaries import axis_label, label, lead, number
+from posenc_jax.lab.report.formats import axis_label, label, number
+from posenc_jax.lab.report.summaries import lead
 from posenc_jax.lab.runs import StoredRun
 
 RULE = (

@@ -9,7 +9,7 @@ from experiments.published.measuring import FLOOR
 from experiments.published.orderings import Ordering
 from experiments.published.settings import Setting
 from experiments.published.verdicts import Verdict, settled, verdict
-from posenc_jax.lab.report.summaries import better
+from posenc_jax.lab.report.formats import better
 from posenc_jax.lab.runs import Record
 
 Scores = Mapping[str, Sequence[float]]  # method -> the value of every seed

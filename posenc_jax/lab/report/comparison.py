@@ -17,10 +17,10 @@ import numpy as np
 
 from posenc_jax.lab.config.sweeps import dotted
 from posenc_jax.lab.hosts.files import write_text
-from posenc_jax.lab.report import curves, summaries
+from posenc_jax.lab.report import curves, formats, summaries
+from posenc_jax.lab.report.formats import number, share_ends
 from posenc_jax.lab.report.sections import Cell, Grid, Section
 from posenc_jax.lab.report.statistics import Interval
-from posenc_jax.lab.report.summaries import number, share_ends
 from posenc_jax.lab.report.tables import save
 from posenc_jax.lab.report.webpage import html_page
 from posenc_jax.lab.runs import TIMES, Record, StoredRun, read
@@ -149,15 +149,15 @@ def merge(runs: Sequence[StoredRun], names: Sequence[str]) -> dict[str, Any]:
         "metrics": [
             {
                 "name": name,
-                "label": summaries.axis_label(name),
-                "better": summaries.better(name),
-                "share": summaries.is_share(name),
-                "interval": summaries.interval_name(name),
+                "label": formats.axis_label(name),
+                "better": formats.better(name),
+                "share": formats.is_share(name),
+                "interval": formats.interval_name(name),
             }
             for name in metrics
         ],
         "training": {
-            name: summaries.axis_label(name) if name == unit else label
+            name: formats.axis_label(name) if name == unit else label
             for name, label in ((unit, ""), *TRAINING.items())
             if any(_training(line, name, unit) for line in found)
         },
@@ -283,7 +283,7 @@ def _attention(line: Line) -> dict[str, Any] | None:
 
 def _rows(curve: Mapping[int, Mapping[int, float]], metric: str) -> list[list]:
     """Returns [x, mean, low, high, values of the seeds] at each x; None if not finite."""
-    found, of = [], summaries.interval_of(metric)
+    found, of = [], formats.interval_of(metric)
     for x, by_seed in curve.items():
         seeds = list(by_seed.values())
         found.append([x, *_rounded(of(seeds)[:3]), _rounded(seeds)])

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from posenc_jax.lab.report import summaries
+from posenc_jax.lab.report import formats
 from posenc_jax.lab.report.statistics import Interval, interval
 
 INK, MUTED, GRID = "#1f2328", "#667080", "#e2e6ea"
@@ -174,7 +174,7 @@ def draw_baselines(axes: Axes, values: Mapping[str, float], right: float) -> lis
         if not arrow:
             axes.axhline(value, color=MUTED, linewidth=1, linestyle="--", zorder=1)
         at = min(max(value, low), high)
-        labels.append(Label(f"{arrow}{name} {summaries.number(value)}", right, at, MUTED))
+        labels.append(Label(f"{arrow}{name} {formats.number(value)}", right, at, MUTED))
     return labels
 
 
@@ -210,7 +210,7 @@ def length_axis(axes: Axes, lengths: Sequence[int], trained: int) -> None:
     shown = [length for i, length in enumerate(lengths) if i % every == 0 or length == trained]
     axes.set_xscale("log", base=2)
     axes.set_xlim(lengths[0] / SIDE, lengths[-1] * SIDE)
-    axes.set_xticks(shown, [f"{n}\n{summaries.length_ratio(n, trained)}" for n in shown])
+    axes.set_xticks(shown, [f"{n}\n{formats.length_ratio(n, trained)}" for n in shown])
     axes.minorticks_off()
     trained_line(axes, trained)
 

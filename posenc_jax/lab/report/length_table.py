@@ -3,10 +3,10 @@
 import math
 from collections.abc import Mapping
 
-from posenc_jax.lab.report import plots, summaries
+from posenc_jax.lab.report import formats, plots, summaries
+from posenc_jax.lab.report.formats import number
 from posenc_jax.lab.report.sections import Cell, Grid, Section
 from posenc_jax.lab.report.statistics import Interval
-from posenc_jax.lab.report.summaries import number
 from posenc_jax.lab.runs import StoredRun
 from posenc_jax.lab.tasks.baselines import CONTEXT
 
@@ -43,14 +43,14 @@ def _contexts(summary: Mapping) -> list[str]:
 
 def results(summary: Mapping) -> Grid:
     """Returns the table: each cell the mean and its interval, or why there is none."""
-    count, name = summaries.seed_count(summary), summaries.interval_name(summary["metric"])
-    share = summaries.is_share(summary["metric"])
+    count, name = summaries.seed_count(summary), formats.interval_name(summary["metric"])
+    share = formats.is_share(summary["metric"])
     spread = (
         "one seed, so there is no interval"
         if count == 1
         else f"mean {'and' if share else '± half of'} a {name} over {count} seeds"
     )
-    metric, better = summaries.label(summary["metric"]), summary["metric_better"]
+    metric, better = formats.label(summary["metric"]), summary["metric_better"]
     lengths, best = summaries.lengths(summary), _best(summary)
     rows = [
         [encoding, *(_cell(summary, encoding, length, best.get(length)) for length in lengths)]
@@ -65,7 +65,7 @@ def results(summary: Mapping) -> Grid:
 
 def _columns(summary: Mapping) -> list[str]:
     trained, lengths = summary["train_length"], summaries.lengths(summary)
-    return ["length\n ", *(f"{n}\n{summaries.length_ratio(n, trained)}" for n in lengths)]
+    return ["length\n ", *(f"{n}\n{formats.length_ratio(n, trained)}" for n in lengths)]
 
 
 def _cell(summary: Mapping, encoding: str, length: int, best: str | None) -> Cell:
@@ -75,9 +75,9 @@ def _cell(summary: Mapping, encoding: str, length: int, best: str | None) -> Cel
                    if (entry["encoding"], entry["length"]) == (encoding, length)]  # fmt: skip
         return Cell(NOT_MEASURED, note="".join(reasons[-1:]), muted=True)
     mean, seeds, most = number(result["mean"]), len(result["seeds"]), summaries.seed_count(summary)
-    spread = summaries.interval_of(summary["metric"])(result["seeds"])
+    spread = formats.interval_of(summary["metric"])(result["seeds"])
     half = "" if spread.half is None else f"±{number(spread.half)}"
-    half = summaries.share_ends(spread) if summaries.is_share(summary["metric"]) else half
+    half = formats.share_ends(spread) if formats.is_share(summary["metric"]) else half
     note = "" if seeds == most else f"{seeds} of {most} seeds"
     return Cell(mean, half, note, bold=mean == best)
 
@@ -102,7 +102,7 @@ def every_seed(summary: Mapping) -> Grid:
         cells = summary["results"].get(encoding, {})
         seeds = [cells.get(str(n), {}).get("seeds", ()) for n in summaries.lengths(summary)]
         rows.append([encoding, *("\n".join(map(number, own)) or NOT_MEASURED for own in seeds)])
-    caption = f"{summaries.label(summary['metric'])} of every seed, in the order of the seeds"
+    caption = f"{formats.label(summary['metric'])} of every seed, in the order of the seeds"
     return Grid(_columns(summary), rows, caption)
 
 
@@ -112,7 +112,7 @@ def _differences(summary: Mapping, found: summaries.Differences) -> Grid:
         [name, *(_difference(row.get(n)) for n in lengths)] for name, row in found.intervals.items()
     ]
     return Grid(_columns(summary), rows, (
-        f"{summaries.label(summary['metric'])} minus that of {found.first}, paired by seed. "
+        f"{formats.label(summary['metric'])} minus that of {found.first}, paired by seed. "
         f"Intervals hold at 95% for all {found.comparisons} comparisons together (Bonferroni; "
         "equal methods are one comparison); bold: 0 lies outside."
     ))  # fmt: skip

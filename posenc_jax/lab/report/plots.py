@@ -10,7 +10,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from posenc_jax.lab.report import curves, drawing, summaries
+from posenc_jax.lab.report import curves, drawing, formats, summaries
 from posenc_jax.lab.report.drawing import Label
 from posenc_jax.lab.report.sections import Picture
 from posenc_jax.lab.runs import Record, StoredRun
@@ -39,7 +39,7 @@ def save(folder: Path, name: str, draw: Callable[[], Figure]) -> list[Path]:
 def pictures(run: StoredRun) -> list[Picture]:
     """Returns the figures that the run has data for."""
     metric = run.summary["metric"]
-    band = summaries.interval_name(metric)
+    band = formats.interval_name(metric)
     bands = f", bands {band}s of {drawing.BAND_SEEDS} seeds or more"
     enough = summaries.seed_count(run.summary) >= drawing.BAND_SEEDS
     bands = bands if enough and not _crowded(run.summary) else ""
@@ -68,11 +68,11 @@ def pictures(run: StoredRun) -> list[Picture]:
 
 def picture_by_length(name: str, summary: Mapping) -> Picture:
     """Returns the figure of the metric by length with its caption."""
-    metric = summaries.label(summary["metric"])
+    metric = formats.label(summary["metric"])
     parts = ["lines are means over seeds, dots are seeds"]
     if summaries.seed_count(summary) >= drawing.BAND_SEEDS:
         kind = "bars" if _crowded(summary) else "bands"
-        parts.append(f"{kind} {summaries.interval_name(summary['metric'])}s")
+        parts.append(f"{kind} {formats.interval_name(summary['metric'])}s")
     caption = f"{metric[0].upper()}{metric[1:]} at each test length: {', '.join(parts)}. "
     caption += "The dotted line is the longest length in training."
     if summary["baselines"]:
@@ -94,7 +94,7 @@ def by_length(summary: Mapping) -> Figure:
     axes = figure.subplots()
     drawing.length_axis(axes, lengths, trained)
     labels, values, groups = [], [], summaries.equal(summary)
-    crowded, of = _crowded(summary), summaries.interval_of(metric)
+    crowded, of = _crowded(summary), formats.interval_of(metric)
     for i, names in enumerate(groups):
         cells, style = summary["results"][names[0]], styles[names[0]]
         rows = [(int(n), cell) for n, cell in cells.items() if cell["mean"] is not None]
@@ -115,15 +115,15 @@ def by_length(summary: Mapping) -> Figure:
             axes.plot(dots, cell["seeds"], ".", ms=4, alpha=0.6, color=style["color"], zorder=4)
         labels.append(Label(_joined(names), x[-1], mean[-1], style["color"]))
     low, high = drawing.y_limits(values, summary["baselines"].values())
-    if summaries.is_share(metric) and values:
+    if formats.is_share(metric) and values:
         # An axis of a tenth or more: scores that are all 0 are a line at 0.
         low, high = min(low, max(values) - 0.1), max(high, min(values) + 0.1)
         low, high = max(low, -0.03), min(high, 1.03)
     axes.set_ylim(low, high)
     labels += drawing.draw_baselines(axes, summary["baselines"], axes.get_xlim()[1])
     drawing.margin_labels(axes, labels)
-    axes.set_xlabel(f"test length ({summaries.size_unit(summary)}, log scale)")
-    axes.set_ylabel(summaries.axis_label(metric))
+    axes.set_xlabel(f"test length ({formats.size_unit(summary)}, log scale)")
+    axes.set_ylabel(formats.axis_label(metric))
     title = f"{_capital(metric)} by test length{best_at_longest(summary)}"
     drawing.set_title(axes, title, _spread(summary))
     return figure
@@ -158,8 +158,8 @@ def difference(run: StoredRun) -> Figure:
         labels.append(Label(_joined(names), x[-1], mean[-1], style["color"]))
     axes.set_ylim(axes.get_ylim())
     drawing.margin_labels(axes, labels)
-    axes.set_xlabel(f"test length ({summaries.size_unit(summary)}, log scale)")
-    axes.set_ylabel(f"difference in {summaries.label(metric)}")
+    axes.set_xlabel(f"test length ({formats.size_unit(summary)}, log scale)")
+    axes.set_ylabel(f"difference in {formats.label(metric)}")
     better = "better" if summary["metric_better"] == "lower" else "worse"
     seeds = summaries.seed_count(summary)
     below = (
@@ -184,7 +184,7 @@ def best_at_longest(summary: Mapping) -> str:
     if len(near) != 1 or len(found) < 2:
         return ""
     word = "lowest" if summary["metric_better"] == "lower" else "highest"
-    return f": {word} at {summaries.length_ratio(longest, summary['train_length'])} with {near[0]}"
+    return f": {word} at {formats.length_ratio(longest, summary['train_length'])} with {near[0]}"
 
 
 def _clear(run: StoredRun, groups: Sequence[Sequence[str]]) -> str:
@@ -194,7 +194,7 @@ def _clear(run: StoredRun, groups: Sequence[Sequence[str]]) -> str:
     rows = summaries.differences(run.records, metric).intervals
     signs = [rows[g[0]][longest].sign for g in groups if longest in rows.get(g[0], {})]
     better, worse = (-1, 1) if summary["metric_better"] == "lower" else (1, -1)
-    ratio = summaries.length_ratio(longest, summary["train_length"])
+    ratio = formats.length_ratio(longest, summary["train_length"])
     return (
         f" at {ratio}: {signs.count(better)} clearly better, {signs.count(worse)} clearly worse, "
         f"{signs.count(0)} neither"
@@ -231,13 +231,13 @@ def by_position(run: StoredRun) -> Figure:
             seeds = [list(by_seed.values()) for by_seed in curve.values()]
             axes.plot(x, [np.mean(own) for own in seeds], label=_joined(names), **style)
             if not _crowded(run.summary):
-                of = summaries.interval_of(metric)
+                of = formats.interval_of(metric)
                 drawing.shade_interval(axes, x, seeds, style["color"], of)
         drawing.position_axis(axes, trained)
-        axes.set_title(f"length {length} · {summaries.length_ratio(length, trained)}")
+        axes.set_title(f"length {length} · {formats.length_ratio(length, trained)}")
     below = f"position in the window ({_token(metric)}, log scale) · dotted line: trained length"
     figure.supxlabel(below, fontsize="medium")
-    figure.supylabel(summaries.axis_label(metric), fontsize="medium")
+    figure.supylabel(formats.axis_label(metric), fontsize="medium")
     drawing.title_with_legend(figure, f"{_capital(metric)} by position in the window", columns=5)
     return figure
 
@@ -279,7 +279,7 @@ def position_by_length(run: StoredRun) -> Figure:
     bar = figure.colorbar(colors, ax=grid, extend="max" if max(values) > top else "neither")
     for mesh in bar.ax.collections:
         mesh.set_rasterized(False)  # shapes, as all else on the page
-    bar.set_label(summaries.axis_label(metric))
+    bar.set_label(formats.axis_label(metric))
     figure.supxlabel(f"position in the window ({_token(metric)}, log scale)", fontsize="medium")
     figure.supylabel("test length", fontsize="medium")
     figure.suptitle(f"{_capital(metric)} by position and length", x=0.01, ha="left",
@@ -291,13 +291,13 @@ def _spread(summary: Mapping) -> str:
     better = f"{summary['metric_better']} is better"
     count = summaries.seed_count(summary)
     lines = len(summaries.equal(summary))
-    band = drawing.interval_note(count, summaries.interval_name(summary["metric"]), lines)
+    band = drawing.interval_note(count, formats.interval_name(summary["metric"]), lines)
     many = f"mean of {count} seeds, each a dot · {band}"
     return f"{better} · {'one seed' if count == 1 else many} · dotted line: trained length"
 
 
 def _capital(metric: str) -> str:
-    name = summaries.label(metric)
+    name = formats.label(metric)
     return name[0].upper() + name[1:]
 
 
