@@ -65,8 +65,8 @@ def look_up_each(x_BHQR: jax.Array, column_BHQK: jax.Array) -> jax.Array:
     A CPU gathers: with the backward pass this is 4 to 10 times faster than a one-hot product. On an
     accelerator the columns' bits choose within one pass over the result, of up to `CHOICES` columns
     at a time: a program for 512 takes minutes to compile. If heads share many columns, a TPU makes
-    one-hot rows within a product: forward and backward of `content_bias` this takes a twelfth of
-    the instruction bundles. A GPU would write them to memory.
+    one-hot rows within a product: `content_bias` and its gradient take a twelfth of the instruction
+    bundles. A GPU would write these rows to memory.
     """
     if tuned_for("cpu"):
         return jnp.take_along_axis(x_BHQR, column_BHQK, axis=-1)

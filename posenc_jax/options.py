@@ -126,7 +126,7 @@ def _is(value: Any, kind: Any) -> bool:
         return number and abs(value) <= sys.float_info.max
     if kind is int:
         return type(value) is int and abs(value) <= MOST
-    return type(value) is kind if kind in (bool, str) else isinstance(value, kind)
+    return isinstance(value, kind)
 
 
 def _as(value: Any, kind: Any) -> Any:

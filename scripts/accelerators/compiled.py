@@ -27,8 +27,7 @@ BUNDLE = re.compile(r"^ *(?:0x)?([0-9a-f]+) .*?: ([ >]*)\{", re.M)
 EXIT = re.compile(r"scmp\.ge\.s32\.totalorder %(\w+)_\w+, (\d+) +/\* loop exit test")
 APPLYING = "all-reduce|map|reduce|scatter|select-and-scatter|sort"
 UNFUSED = ("get-tuple-element", "tuple", "bitcast", "parameter", "while", "conditional")
-FALSE = "false_computation="
-CHOSEN = re.compile(rf"(?:branch_computations=\{{|true_computation=)(.*?(?:\}}|{FALSE}[%\w.\-]+))")
+CHOSEN = re.compile(r"(?:branch_computations=\{(.*?)\}|(?:true|false)_computation=([%\w.\-]+))")
 LINE = re.compile(r"^\s+(?:ROOT )?%?(?P<name>[\w.\-]+) = (?P<type>\(.*?\)|\S+) (?P<kind>[\w\-]+)\(")
 
 
@@ -107,8 +106,8 @@ def instructions(text: str) -> Iterator[Instruction]:
             if body:
                 trips = re.search(r'"known_trip_count":\{"n":"(\d+)"\}', line)
                 rounds = int(trips[1]) if trips else 0
-            chosen = CHOSEN.search(line)
-            branches = re.findall(r"[\w.\-]+", chosen[1].replace(FALSE, "")) if chosen else ()
+            chosen = " ".join(several or one for several, one in CHOSEN.findall(line))
+            branches = re.findall(r"[\w.\-]+", chosen)
             named = match["name"], match["type"], match["kind"]
             yield Instruction(*named, computation, rounds, body[1] if body else "", branches)
 
