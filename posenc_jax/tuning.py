@@ -93,6 +93,11 @@ def vector_memory() -> int:
     return VECTOR_MEMORY.get(target().devices[0].device_kind, VECTOR_MEMORY_ELSEWHERE)
 
 
+def held_logits() -> int:
+    """Float32 logits that a TPU's kernel holds of all heads, in a third of the vector memory."""
+    return vector_memory() // 12
+
+
 def most_dense_logits() -> int:
     """Logits of one sequence, all heads, up to which dense attention is the better form."""
     return DENSE_LOGITS.get(target().backend, DENSE_LOGITS_ELSEWHERE)

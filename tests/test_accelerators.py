@@ -17,6 +17,7 @@ from scripts.accelerators.compiled import (
     launches,
     loops,
     squares,
+    visits,
 )
 
 COMPILER = Path(".venv-tpu/bin/python")  # made by `make .venv-tpu/.ready`
@@ -113,6 +114,7 @@ def test_loops_of_a_kernel_count_each_pass_and_are_no_branches():
     text = {218: "%s7_s1 = sadd.s32 16, %s8_s1", 30: "%s9_s2 = sadd.s32 8, %s8_s1"}
     text |= {219: "%p1_p2 = scmp.ge.s32.totalorder %s7_s1, 64 /* loop exit test */"}
     edge = {20: "Start region 1", 219: "End region 1", 220: "Start region 2", 340: "End region 2"}
+    edge |= {350: "Start region 3", 560: "End region 3"}
     listing = lambda deep: "".join(
         line.format(
             n=n,
@@ -121,12 +123,14 @@ def test_loops_of_a_kernel_count_each_pass_and_are_no_branches():
             text=text.get(n, "%s = smov 0"),
             edge=edge.get(n, ""),
         )
-        for n in range(400)
+        for n in range(600)
     )
     assert loops(listing(deep)) == 199 * 64 // 16
-    assert branches(listing(deep)) == [121]
+    assert branches(listing(deep)) == [121, 211]
+    assert visits(listing(deep)) == [211 + round((199 * 64 // 16 + 121) / 12)]
     assert loops(listing(lambda n: ">")) == 0, "control"
-    assert branches(listing(lambda n: ">")) == [121, 200], "control"
+    assert branches(listing(lambda n: ">")) == [200, 211], "control"
+    assert visits(listing(lambda n: ">")) == [200, 211], "control"
 
 
 def test_arrays_inside_of_fusions_are_not_counted():

@@ -1,6 +1,7 @@
 """The fused kernel, interpreted on the CPU, against dense attention: values and gradients."""
 
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -227,15 +228,30 @@ def test_a_bias_that_a_kernel_cannot_make_is_refused_by_its_method_and_what_it_u
     assert frame_of("blockwise").alike.form == "blockwise", "control"
 
 
-def test_blocks_of_many_heads_are_smaller_where_a_bias_is_made_for_all_at_once():
-    sides = {}
-    for heads, name in ((16, "fire"), (64, "fire"), (64, "t5")):
+def test_blocks_are_smaller_where_a_bias_of_all_heads_would_not_fit():
+    class Chip(NamedTuple):
+        device_kind: str
+
+    sides, v5e, v4 = {}, Chip("TPU v5 lite"), Chip("TPU v4")
+    for chip, heads, name in (
+        (v5e, 16, "fire"),
+        (v5e, 64, "fire"),
+        (v5e, 64, "t5"),
+        (v4, 16, "fire"),
+    ):
         dims = Dims(model=heads, heads=heads, head=1, layers=1)
         encoding = make(name)
         made = jax.eval_shape(lambda e=encoding, d=dims: e.init(jax.random.key(0), d))
         of = lambda p, e=encoding, d=dims: frame(e, p, full(1, 1024), d, form="kernel").layer(0)
-        sides[heads, name] = jax.eval_shape(of, made).blocks()[0]
-    assert sides == {(16, "fire"): 512, (64, "fire"): 256, (64, "t5"): 512}
+        with compile_for("tpu", [chip]):
+            side = jax.eval_shape(of, made).blocks()[0]
+            sides[chip.device_kind, heads, name] = side
+    assert sides == {
+        ("TPU v5 lite", 16, "fire"): 512,
+        ("TPU v5 lite", 64, "fire"): 256,
+        ("TPU v5 lite", 64, "t5"): 512,
+        ("TPU v4", 16, "fire"): 256,
+    }
 
 
 def test_other_dtypes_are_refused():

@@ -59,7 +59,8 @@ class Given(NamedTuple):
     g:              the output's gradient, [B, H, C, Q].
     log:            logarithm of each query's sum of exponentials, [B, H, 1, Q].
     drop:           sum of g times the output, [B, H, 1, Q].
-    bias:           inside, a traced bias's block [K, Q], in whose place the logits' gradient goes.
+    bias:           inside, a traced bias's block [K, Q], -inf where a query does not see a key; the
+      logits' gradient goes in its place.
     """
 
     q: Any
@@ -102,7 +103,7 @@ def forward(plan: Plan, spans: Spans, i, j, given: Given, o, log, top, total, su
         total[...] = total[...] * shrink_1Q + p_KQ.sum(axis=0, keepdims=True)
         sum_CQ[...] = sum_CQ[...] * shrink_1Q + product(given.v[...], p_KQ, 1, 0)
 
-    _visit(plan, spans, i, j, visit)
+    _visit(plan, spans, i, j, given, visit)
 
     @pl.when(j == spans.first_J.shape[0] - 1)
     def _():
@@ -153,7 +154,7 @@ def backward(sides: Sides, plan: Plan, spans: Spans, i, j, given: Given, *refs):
         if queries and given.bias is not None:
             given.bias[...] = ds_KQ
 
-    _visit(plan, spans, i, j, visit)
+    _visit(plan, spans, i, j, given, visit)
 
     @pl.when(j == spans.first_J.shape[0] - 1)
     def _():
@@ -175,12 +176,16 @@ def meet(spans: Spans, i, j):
     return (spans.first_I[i] <= j) & (j < spans.end_I[i])
 
 
-def _visit(plan: Plan, spans: Spans, i, j, visit) -> None:
-    """Calls visit(whole) if the blocks meet; `whole`: every query sees every key.
+def _visit(plan: Plan, spans: Spans, i, j, given: Given, visit) -> None:
+    """Calls visit(whole) if the blocks meet; `whole`: no key is left to mask.
 
-    Or all but those ahead, for which a relative bias's row has -inf.
+    Every query sees every key, or all but those ahead, for which a relative bias's row has -inf; or
+    a traced bias is masked.
     """
     used = meet(spans, i, j)
+    if given.bias is not None:
+        pl.when(used)(partial(visit, True))
+        return
     whole = spans.one_I[i] == spans.one_J[j]
     if plan.causal and not plan.row:
         whole &= spans.low_I[i] >= spans.high_J[j]
@@ -209,7 +214,10 @@ def _logits(plan: Plan, given: Given, j, whole: bool) -> tuple[jax.Array, jax.Ar
     if given.sums is not None:
         after_K1 = given.sums.after[...].T + given.sums.between[0, j]
         s_KQ = s_KQ + given.sums.until[...] + after_K1
-    return (s_KQ if whole else _masked(plan, given, s_KQ)), product_KQ
+    # A selection for each condition takes fewer instructions than one for all of them.
+    for seen_KQ in [] if whole else conditions(plan, given.q_seen[...], given.k_seen[...].T):
+        s_KQ = jnp.where(seen_KQ, s_KQ, -jnp.inf)
+    return s_KQ, product_KQ
 
 
 def _gradients(plan: Plan, given: Given, j, whole: bool) -> tuple[jax.Array, ...]:
@@ -221,26 +229,20 @@ def _gradients(plan: Plan, given: Given, j, whole: bool) -> tuple[jax.Array, ...
     return p_KQ, ds_KQ, through_cap(ds_KQ, product_KQ, plan.cap)
 
 
-def _masked(plan: Plan, given: Given, s_KQ: jax.Array) -> jax.Array:
-    """The logits, -inf where a query does not see a key; see `tokens.visible`.
+def conditions(plan: Plan, q_seen_2Q: jax.Array, k_seen_K2: jax.Array) -> list[jax.Array]:
+    """What is true of each query and key, [K, Q], where it sees the key; see `tokens.visible`.
 
     A relative bias's row has -inf for keys ahead already.
-
-    A selection for each condition takes fewer instructions than one for all of them.
     """
-    k_seen = given.k_seen[...].T
-    index_1Q, segment_1Q = given.q_seen[0:1], given.q_seen[1:2]
-    index_K1, segment_K1 = k_seen[:, 0:1], k_seen[:, 1:2]
+    index_1Q, segment_1Q = q_seen_2Q[0:1], q_seen_2Q[1:2]
+    index_K1, segment_K1 = k_seen_K2[:, 0:1], k_seen_K2[:, 1:2]
     if plan.mask:
         segment_K1 = jnp.where(segment_K1 > 0, segment_K1, NO_SEGMENT)
         same = segment_1Q == segment_K1
     else:
         same = (segment_1Q == segment_K1) | (segment_1Q == 0) | (segment_K1 == 0)
         same &= segment_K1 >= 0
-    s_KQ = jnp.where(same, s_KQ, -jnp.inf)
-    if not plan.causal or plan.row:
-        return s_KQ
-    return jnp.where(index_1Q >= index_K1, s_KQ, -jnp.inf)
+    return [same, index_1Q >= index_K1] if plan.causal and not plan.row else [same]
 
 
 def skew(before_1N: jax.Array, after_1N: jax.Array) -> jax.Array:

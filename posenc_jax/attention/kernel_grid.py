@@ -52,7 +52,8 @@ class Grid(NamedTuple):
         if made is not None:
             grid, specs = (batch, *sizes, heads), [*map(self._of_all_heads, specs)]
             scratch = [(heads, *shape) for shape in scratch]
-            room = [pltpu.VMEM((plan.keys, x.shape[1]), x.dtype) for x in made.k]
+            of_keys = *made.k, self.given.k_seen
+            room = [pltpu.VMEM((plan.keys, x.shape[1]), x.dtype) for x in of_keys]
             room.append(pltpu.VMEM((heads, plan.keys, plan.queries), jnp.float32))
         each = "parallel" if made is None else "arbitrary"
         return pl.pallas_call(
@@ -91,8 +92,8 @@ class Grid(NamedTuple):
             at = pl.ds(pl.multiple_of(i * plan.queries, plan.queries), plan.queries)
             sums[entries:] = [total.at[..., at] for total in sums[entries:]]
         own, used = refs[: outputs + scratch], kernel_blocks.meet(spans, i, j)
-        block = given.made, refs[len(own) : -1], refs[-1]
-        pl.when(used & (h == 0))(partial(traced_bias.fill, bias, *block))
+        block = given, refs[len(own) : -1], refs[-1]
+        pl.when(used & (h == 0))(partial(traced_bias.fill, plan, bias, *block))
         given = given._replace(bias=refs[-1].at[h])
         body(plan, spans, i, j, given, *(ref.at[h] for ref in own))
         for n, total in enumerate(sums):

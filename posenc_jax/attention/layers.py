@@ -13,11 +13,10 @@ from posenc_jax.attention.softmax import for_every_head
 from posenc_jax.attention.tokens import Tokens, counts, visible
 from posenc_jax.encoding import Dims, Encoding, Params, Placed, Table
 from posenc_jax.operations import once, skew
-from posenc_jax.tuning import most_dense_logits, tuned_for
+from posenc_jax.tuning import held_logits, most_dense_logits, tuned_for
 
 # A field that is not an array: a program is compiled for each of its values.
 STATIC = {"static": True}
-HELD = 2**23  # logits of all heads that a kernel with a traced bias holds, 32 MB
 LANES = 128  # a TPU's vectors are so wide, and the blocks of a kernel are multiples of it
 GPU_BLOCK = 16, 64  # the least and the largest side of a GPU's blocks, powers of 2
 
@@ -215,7 +214,7 @@ class Layer:
         if self.form == "kernel":
             size = to_whole(min(self.block, max(self.sizes)), LANES)
             traced = self.encoding.bias is not None and not self._by_row()
-            while traced and size > LANES and self.dims.heads * size**2 > HELD:
+            while traced and size > LANES and self.dims.heads * size**2 > held_logits():
                 size = to_whole(size // 2, LANES)
             return size, size
         queries, keys = self.sizes

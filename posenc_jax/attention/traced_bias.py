@@ -7,6 +7,7 @@ parameters is one of the matrix unit, by a matrix that has each parameter 8 time
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,7 +19,8 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.extend.core import Literal
 
-from posenc_jax.attention.kernel_blocks import product
+from posenc_jax.attention.blockwise import Plan
+from posenc_jax.attention.kernel_blocks import Given, conditions, product
 from posenc_jax.attention.layers import LANES
 from posenc_jax.encoding import Bias, Dims, Params, Placed
 from posenc_jax.tuning import compile_for, target, tuned_for
@@ -172,22 +174,29 @@ def _matrix(x: jax.Array, eqn, n: int) -> jax.Array:
     return jnp.kron(x.T, jnp.eye(ROWS, dtype=x.dtype))
 
 
-def fill(bias: TracedBias, made: Made, columns, logits) -> None:
-    """Writes the bias of a block for all heads to `logits`, [H, K, Q]; columns: room for keys."""
-    for x, column in zip(made.k, columns, strict=True):
+def fill(plan: Plan, bias: TracedBias, given: Given, columns, logits) -> None:
+    """Writes the bias of a block for all heads to `logits`, [H, K, Q], -inf where a query does not
+    see a key. One mask for all heads costs less than one for each head's logits.
+
+    columns: room for what is read of keys, [K, N]: their positions, index and segment.
+    """
+    for x, column in zip((*given.made.k, given.k_seen), columns, strict=True):
         column[...] = x[...].T
 
     def rows(at) -> None:
-        logits[:, at, :] = _block(bias, columns, at, logits.shape, *_read(made))
+        seen = conditions(plan, given.q_seen[...], columns[-1][at, :])
+        bias_H8Q = _block(bias, columns, at, logits.shape, *_read(given.made))
+        logits[:, at, :] = jnp.where(functools.reduce(jnp.logical_and, seen), bias_H8Q, -jnp.inf)
 
     _for_rows(bias, logits, rows)
 
 
-def pull(bias: TracedBias, made: Made, columns, logits, sums) -> None:
+def pull(bias: TracedBias, given: Given, columns, logits, sums) -> None:
     """Adds to `sums` the gradients of what was read, of those of the logits, [H, K, Q]."""
 
     def rows(at) -> None:
-        _, back = jax.vjp(partial(_block, bias, columns, at, logits.shape), *_read(made))
+        block = partial(_block, bias, columns, at, logits.shape)
+        _, back = jax.vjp(block, *_read(given.made))
         for total, part in zip(sums, floats(back(logits[:, at, :])), strict=True):
             total[...] += part
 
@@ -203,7 +212,7 @@ def _for_rows(bias: TracedBias, logits, call: Callable, share: int = 1) -> None:
     """call(rows) for each 8 keys; a TPU interleaves the instructions of up to 16 / `share`."""
     step = lambda n, _: call(pl.ds(pl.multiple_of(n * ROWS, ROWS), ROWS))
     widest = max((v.aval.size for eqn in bias.inside for v in eqn.outvars), default=1)
-    together = min(16, 512 // widest) // share if tuned_for("tpu") else 1
+    together = min(16, 1024 // widest) // share if tuned_for("tpu") else 1
     unroll = 1 << max(together.bit_length() - 1, 0)
     jax.lax.fori_loop(0, logits.shape[1] // ROWS, step, None, unroll=unroll)
 
@@ -216,7 +225,7 @@ def _block(bias: TracedBias, columns, at, shape: tuple, whole, weights, q) -> ja
     """The bias of 8 keys, [H, 8, Q]."""
     heads, _, queries = shape
     wide = [jnp.concatenate([x] * (queries // LANES), axis=-1) for x in whole]
-    k = [column[at, :][None] for column in columns]
+    k = [column[at, :][None] for column in columns[:-1]]
     k = [jnp.concatenate([x[..., n : n + 1] for n in range(x.shape[2])]) for x in k]
     read = [*bias.read.whole, *bias.read.q, *bias.read.k]
     env = dict(zip(read, [*wide, *q, *k], strict=True))

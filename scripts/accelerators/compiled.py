@@ -113,9 +113,8 @@ def instructions(text: str) -> Iterator[Instruction]:
 
 
 def bundles(found: list[Instruction], text: str, dump: Path) -> dict[str, Any]:
-    """Returns instruction bundles times rounds, as `by_loop` has them, and of each Pallas kernel
-    its two largest branches, for blocks without and with a mask; to both are added its loops,
-    divided by the heads, for all of which they make a traced bias.
+    """Returns instruction bundles times rounds, as `by_loop` has them, and `visits` of each Pallas
+    kernel.
     """
     listings = {
         re.sub(r"^\d+-(.*)-\d+-final_bundles$", r"\1", path.stem): path.read_text()
@@ -124,11 +123,8 @@ def bundles(found: list[Instruction], text: str, dump: Path) -> dict[str, Any]:
     kernels = re.findall(r'%?([\w.\-]+) = .*custom_call_target="tpu_custom_call"', text)
     kernels = [name for name in kernels if name in listings]
     counts = {name: len(BUNDLE.findall(listings[name])) for name in listings.keys() - kernels}
-    branched = {
-        name: [size + round(loops(listings[name]) / HEADS) for size in branches(listings[name])]
-        for name in kernels
-    }
-    return {**by_loop(found, counts), "kernels": branched}
+    visited = {name: visits(listings[name]) for name in kernels}
+    return {**by_loop(found, counts), "kernels": visited}
 
 
 def launches(found: list[Instruction]) -> dict[str, Any]:
@@ -163,6 +159,17 @@ def by_loop(found: list[Instruction], counts: Mapping[str, int]) -> dict[str, An
     outside = once.pop("")
     bodies = sorted(([size, passes(body)] for body, size in once.items()), reverse=True)
     return {"outside": outside, "bodies": bodies}
+
+
+def visits(listing: str) -> list[int]:
+    """Returns the bundles of a kernel's two largest branches, for blocks without and with a mask.
+
+    Where it has loops, they make a traced bias with its mask, of all heads. One branch is then for
+    all blocks; to it are added, divided by the heads, the loops and the next largest branch, which
+    turns what they read of keys.
+    """
+    found, looped = branches(listing), loops(listing)
+    return [found[-1] + round((looped + sum(found[:-1])) / HEADS)] if looped else found
 
 
 def loops(listing: str) -> int:

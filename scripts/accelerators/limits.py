@@ -51,7 +51,7 @@ def _each(starts: str, ends: str, value: Callable[[Mapping[str, Any]], float | N
     return of
 
 
-def _kernel(names: Sequence[str], way: str, first: int, last: int, mask: str):
+def _kernel(names: Sequence[str], way: str, first: int, last: int, mask: bool):
     """As `_each`: bundles of the kernels `first` to `last` of a program, for a block."""
 
     def of(programs: Programs):
@@ -59,7 +59,7 @@ def _kernel(names: Sequence[str], way: str, first: int, last: int, mask: str):
             program = f"attention/{name}/kernel/{way}"
             if program in programs:
                 sizes = list(programs[program]["bundles"]["kernels"].values())[first:last]
-                yield program.removeprefix("attention/"), sum(size[bool(mask)] for size in sizes)
+                yield program.removeprefix("attention/"), sum(size[mask] for size in sizes)
 
     return of
 
@@ -101,13 +101,13 @@ TRACED = "fire", "swin_2d", "swin_v2"  # of which no row of offsets is made
 LIMITS = [
     Limit("T x T arrays, blockwise and kernel", 0, _squares),
     *[
-        Limit(f"bundles, kernel {way}, {bias}{mask}", most, _kernel(names, way, *which, mask))
-        for bias, names, forward in (
-            ("a relative bias", RELATIVE, 1780),
-            *((f"the traced bias of {name}", (name,), 2400) for name in TRACED),
+        Limit(f"bundles, kernel {way}, {bias}", most, _kernel(names, way, *which, mask))
+        for bias, names, mask, forward in (
+            ("a relative bias", RELATIVE, False, 1780),
+            ("a relative bias, a block with a mask", RELATIVE, True, 1780),
+            *((f"the traced bias of {name}", (name,), False, 2400) for name in TRACED),
         )
         for way, most, which in (("forward", forward, (0, 1)), ("backward", 3550, (1, 3)))
-        for mask in ("", ", a block with a mask")
     ],
     *[
         Limit(

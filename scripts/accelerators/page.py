@@ -28,9 +28,9 @@ How to read the numbers:
   one pass of the largest loop, divided by the heads: a head and a block of 512 x 512 logits. Of the
   kernel we give the same of each of its kernels, the forward one first: a block where every query
   sees every key, and after the slash a block with a mask. A traced bias (`fire`) is made for all
-  heads at once, in a loop: its passes are counted, and divided by the heads. Loops inside one other
-  instruction count once, and stalls and copies of memory are left out. So the number compares
-  programs, and is no time.
+  heads at once, with its mask, in a loop: its passes are counted, and divided by the heads, and the
+  number is that of every block. Loops inside one other instruction count once, and stalls and
+  copies of memory are left out. So the number compares programs, and is no time.
 - Kernels, of a GPU, count how often it starts one, times the passes of its loop. XLA chooses among
   kernels of one operation by timing them, which it cannot without the GPU: it takes its defaults.
 - T x T counts arrays with two axes of the sequence that are written to memory. Of a model, whose
