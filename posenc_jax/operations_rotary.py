@@ -8,6 +8,7 @@ import numpy as np
 
 from posenc_jax.tuning import target, tuned_for
 
+Angle = tuple[jax.Array, jax.Array]  # its cosines and sines
 TOGETHER = {"tpu": 128}  # tokens whose matrices are exponentiated at once; a row of a TPU's tile
 TOGETHER_ELSEWHERE = 1024
 
@@ -88,6 +89,45 @@ def _signs(apart, x):
     sign = np.array([-1, 1], x.dtype)
     sign = sign[:, None] if apart else np.tile(sign, x.shape[-1] // 2)
     return np.expand_dims(sign, [*range(x.ndim - sign.ndim)])
+
+
+def polar(turn: Angle, by: Angle | None, x_BTHC: jax.Array) -> jax.Array:
+    """softplus(x) times cosine and sine of both angles' sum, [B, T, H, 2 C] in the dtype of x.
+
+    A TPU writes the result once: XLA for it would write both halves, and then both again side by
+    side, of which it would hold all at once.
+
+    Args:
+      turn: cosines and sines [B, T, 1, C]; their dtype is that of products.
+      by: of an angle of each head, [1, 1, H, C]; None: 0.
+    """
+    return _polar(turn, by, x_BTHC) if tuned_for("tpu") else _polar_halves(turn, by, x_BTHC)
+
+
+@jax.custom_jvp
+def _polar(turn, by, x_BTHC):
+    """The matrix unit repeats x, which is exact."""
+    both = lambda a, b: jnp.concatenate([a, b], axis=-1)
+    cos, sin = turn
+    found = both(cos, sin)
+    if by is not None:
+        found = found * both(by[0], by[0]) + both(-sin, cos) * both(by[1], by[1])
+    twice_CE = np.tile(np.eye(x_BTHC.shape[-1]), 2).astype(x_BTHC.dtype)
+    x_BTHE = jnp.matmul(x_BTHC, twice_CE, precision="highest")
+    return (jax.nn.softplus(x_BTHE.astype(cos.dtype)) * found).astype(x_BTHC.dtype)
+
+
+@_polar.defjvp
+def _polar_jvp(primals, tangents):
+    return _polar(*primals), jax.jvp(_polar_halves, primals, tangents)[1]
+
+
+def _polar_halves(turn, by, x_BTHC):
+    cos, sin = turn
+    if by is not None:  # no head needs cosines of its own
+        cos, sin = cos * by[0] - sin * by[1], sin * by[0] + cos * by[1]
+    size = jax.nn.softplus(x_BTHC.astype(cos.dtype))
+    return side_by_side(x_BTHC.dtype, size * cos, size * sin)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))

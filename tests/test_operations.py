@@ -8,7 +8,7 @@ import pytest
 from posenc_jax import Dims, attend, frame, make, operations, operations_rotary
 from posenc_jax.encodings.rotary_generators import antisymmetric
 from posenc_jax.encodings.rotation import turn, turns
-from posenc_jax.layout import layout
+from posenc_jax.layout import full, layout
 from posenc_jax.tuning import compile_for
 
 
@@ -183,3 +183,57 @@ def test_side_by_side_is_the_cast_concatenation_with_its_derivatives(dtype):
     for one, wanted, wrong in zip(made, plain, other, strict=True):
         np.testing.assert_array_equal(one, wanted)
         assert np.any(np.asarray(wrong) != np.asarray(wanted)), "control: the other order"
+
+
+@pytest.mark.parametrize("of_heads", [False, True])
+def test_polar_numbers_are_the_same_for_every_target(of_heads):
+    angle_BTHC, change = jax.random.normal(jax.random.key(0), (2, 2, 7, 1, 5))
+    delta_HC, delta_change = jax.random.normal(jax.random.key(1), (2, 3, 5))
+    x_BTHC, x_change, g_BTHC = jax.random.normal(jax.random.key(2), (3, 2, 7, 3, 5))
+    g_BTHE = jnp.concatenate([g_BTHC, jnp.cos(g_BTHC)], axis=-1)
+
+    def found(way, dtype=jnp.float32):
+        def made(angle_BTHC, delta_HC, x_BTHC):
+            by = turns(delta_HC[None, None]) if of_heads else None
+            x_BTHC = x_BTHC.astype(dtype)
+            return operations_rotary.polar(turns(way * angle_BTHC), by, x_BTHC).astype(float)
+
+        primals, changes = (angle_BTHC, delta_HC, x_BTHC), (change, delta_change, x_change)
+        out, pull = jax.vjp(made, *primals)
+        return [out, *pull(g_BTHE), jax.jvp(made, primals, changes)[1]]
+
+    wanted, other = found(1), found(-1)
+    with compile_for("tpu"):
+        same, rounded = found(1), found(1, jnp.bfloat16)
+    for a, b in zip(same, wanted, strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-6)
+    assert not np.allclose(same[0], other[0], atol=0.1), "control: the other way"
+    off = np.abs(np.asarray(rounded[0]) - np.asarray(wanted[0]))
+    assert 1e-3 < off.max() < 0.02, "of bfloat16, rounded before and after"
+
+
+def test_a_tpu_turns_keys_after_queries_where_heads_have_tables_of_their_own():
+    dims = Dims(model=12, heads=3, head=4)
+    q, k, v = jax.random.normal(jax.random.key(0), (3, 1, 5, 3, 4))
+
+    def found(name):
+        encoding = make(name)
+        params = encoding.init(jax.random.key(1), dims)
+        at = full(1, 5)
+        if name == "string":
+            at = at.replace(pos_BT=jnp.stack([at.pos_BT, at.pos_BT % 2], axis=-1))
+        out = lambda q: attend(q, k, v, frame(encoding, params, at, dims, form="dense").layer(0))
+        both = lambda q: frame(encoding, params, at, dims).layer(0).rotated(q, k)
+        return jax.value_and_grad(lambda q: out(q).sum())(q), str(jax.make_jaxpr(both)(q))
+
+    waits = {}
+    for name in ("string", "rope"):
+        wanted, alone = found(name)
+        with compile_for("tpu"):
+            same, waits[name] = found(name)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), same, wanted)
+        assert "optimization_barrier" not in alone
+    assert {name: "optimization_barrier" in text for name, text in waits.items()} == {
+        "string": True,
+        "rope": False,
+    }

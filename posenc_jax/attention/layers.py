@@ -153,8 +153,15 @@ class Layer:
         return Kept(feat, locate(self.params, x_BTD, placed) if locate else None)
 
     def rotated(self, q_BQHC: jax.Array, k_BKHC: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """As `rotate`, of any method."""
-        return self.tempered(self._turned(q_BQHC, "q")), self._turned(k_BKHC, "k")
+        """As `rotate`, of any method.
+
+        Where heads have tables of their own, a TPU turns keys after queries: XLA would turn both at
+        once, and hold both as they were and as they are.
+        """
+        q_BQHC = self.tempered(self._turned(q_BQHC, "q"))
+        if tuned_for("tpu") and _of_heads(self.k_table):
+            q_BQHC, k_BKHC = jax.lax.optimization_barrier((q_BQHC, k_BKHC))
+        return q_BQHC, self._turned(k_BKHC, "k")
 
     def tempered(self, q_BQHC: jax.Array) -> jax.Array:
         """Queries times the encoding's factor, if it has one."""
@@ -176,7 +183,7 @@ class Layer:
         if self.encoding.rotate is None:
             return x_BTHC
         table = self.q_table if side in ("q", "o") else self.k_table
-        if any(leaf.ndim < 3 or leaf.shape[2] > 1 for leaf in jax.tree.leaves(table)):
+        if _of_heads(table):
             x_BTHC = for_every_head(x_BTHC, self.dims.heads)
         return self.encoding.rotate(table, x_BTHC, side)
 
@@ -259,6 +266,11 @@ class Layer:
                 f"layer.{name}: this method reads content block by block, which a rotation and a "
                 "bias cannot tell; use attend(q, k, v, layer)"
             )
+
+
+def _of_heads(table: Table | None) -> bool:
+    """Whether heads are turned differently."""
+    return any(leaf.ndim < 3 or leaf.shape[2] > 1 for leaf in jax.tree.leaves(table))
 
 
 def check_side(layer: Layer, side: str, x_BTHC: jax.Array, width: int | None = None) -> None:

@@ -9,7 +9,7 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import rotation
 from posenc_jax.encodings.card import Count, Positive, rotary_method, with_axes
 from posenc_jax.encodings.rotation import Pairing, Turn
-from posenc_jax.operations_rotary import side_by_side
+from posenc_jax.operations_rotary import polar
 
 
 @rotary_method(
@@ -110,11 +110,8 @@ def pope(base: Positive = 10_000.0, uniform: bool = False) -> Encoding:
         return turned, rotation.turns(delta_HC[None, None])
 
     def rotate(table, x_BTHC, side):
-        (cos, sin), by = table
-        rotation.check_width(table[0], x_BTHC.shape[-1], "channels")
-        if side == "k":  # of the sum of both angles; no head needs cosines of its own
-            cos, sin = cos * by.cos - sin * by.sin, sin * by.cos + cos * by.sin
-        size = jax.nn.softplus(x_BTHC.astype(cos.dtype))
-        return side_by_side(x_BTHC.dtype, size * cos, size * sin)
+        turned, by = table
+        rotation.check_width(turned, x_BTHC.shape[-1], "channels")
+        return polar(turned, by if side == "k" else None, x_BTHC)
 
     return each_layer(Encoding(init=init, table=table, rotate=rotate))
