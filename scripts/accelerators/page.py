@@ -54,9 +54,10 @@ training with RoPE (`multimodal`: M-RoPE), and the evaluation at its longest len
 LIMITS = """What is asked of these programs, and the largest number that was measured. It says
 nothing of programs that were not compiled. Memory is besides arguments and results, unless a row
 counts them in: those of RoPE at 131,072 tokens are 805 MB forward and 1,409 MB backward. What takes
-most is `pope`, whose queries and keys are wider, and `string`, of which each head has cosines and
-sines of its own. A traced bias costs what its own function does: FIRE's has 32 hidden units for
-each pair of tokens, Swin V2's 512. A step that does not fit in the chip's 16 GB does not compile.
+most is `pope`, whose queries and keys are wider, and `fope` and `string`, of which each head has
+cosines and sines of its own. A traced bias costs what its own function does: FIRE's has 32 hidden
+units for each pair of tokens, Swin V2's 512. A step that does not fit in the chip's 16 GB does not
+compile.
 """
 CHOICES = f"""## What `form="auto"` chooses
 
