@@ -5,10 +5,13 @@ import json
 import subprocess
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import pytest
+from jax.experimental import pallas
 
 from scripts import compile_for
-from scripts.accelerators import limits, page, rehearsal
+from scripts.accelerators import chips, limits, page, rehearsal
 from scripts.accelerators.compiled import (
     branches,
     bundles,
@@ -162,6 +165,31 @@ def test_collectives_have_a_number_and_bytes():
     assert communication(several) == {"all-reduce": [2, 128, 64]}, "sums that share a channel"
     other = communication(parts.replace("(%x), channel_id=7", "(%x), channel_id=9", 1))
     assert other["all-gather"] == [2, 256, 128], "control"
+
+
+KERNEL = """
+def double(x):
+    def body(x_ref, o_ref):
+        o_ref[...] = 2 * x_ref[...]
+
+    return pallas.pallas_call(body, out_shape=x)(x)
+"""
+
+
+def test_a_kernel_has_the_same_text_wherever_its_source_stands():
+    def text(line):
+        names = {"pallas": pallas}
+        exec(compile("\n" * line + KERNEL, "kernel.py", "exec"), names)
+        traced = jax.jit(names["double"]).trace(jax.ShapeDtypeStruct((8, 128), jnp.float32))
+        return traced.lower(lowering_platforms=("tpu",)).as_text()
+
+    field, before = "jax_traceback_in_locations_limit", jax.config.jax_traceback_in_locations_limit
+    assert text(0) != text(5), "control"
+    jax.config.update(field, int(chips.environment("v5e", "")[field.upper()]))
+    try:
+        assert text(0) == text(5)
+    finally:
+        jax.config.update(field, before)
 
 
 def test_a_difference_above_a_tenth_is_told():

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+# A kernel's text does not tell the lines of its source, so it is new only where the kernel is.
+WITHOUT_LINES = {"JAX_TRACEBACK_IN_LOCATIONS_LIMIT": "0"}
 LOCAL = {  # libtpu asks a machine with TPUs for these
     "JAX_PLATFORMS": "cpu",
     "TPU_SKIP_MDS_QUERY": "1",
@@ -78,13 +80,14 @@ def environment(chip: str, dump: str) -> dict[str, str]:
     instruction bundles to `dump`.
     """
     if CHIPS[chip].backend == "gpu":
-        return WITHOUT_GPU
+        return {**WITHOUT_LINES, **WITHOUT_GPU}
     flags = {
         "xla_jf_dump_to": dump,
         "xla_jf_dump_llo_text": "true",
         "xla_jf_dump_llo_pass_label_regex": "final_bundles",  # all passes take 8 times as long
     }
-    return {**LOCAL, "LIBTPU_INIT_ARGS": " ".join(f"--{k}={v}" for k, v in flags.items())}
+    arguments = " ".join(f"--{k}={v}" for k, v in flags.items())
+    return {**WITHOUT_LINES, **LOCAL, "LIBTPU_INIT_ARGS": arguments}
 
 
 def devices(chip: Chip, count: int) -> Sequence[Any]:
