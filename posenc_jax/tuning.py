@@ -93,9 +93,16 @@ def vector_memory() -> int:
     return VECTOR_MEMORY.get(target().devices[0].device_kind, VECTOR_MEMORY_ELSEWHERE)
 
 
-def held_logits() -> int:
-    """Float32 logits that a TPU's kernel holds of all heads, in a third of the vector memory."""
-    return vector_memory() // 12
+def holds(heads: int, width: int, size: int) -> bool:
+    """Whether a TPU's vector memory holds a kernel's blocks of so many queries and keys, where it
+    makes a traced bias.
+
+    It has the float32 logits of all heads, in a third of it, sums and results of all, and what it
+    reads and makes of one.
+    """
+    logits = 4 * heads * size**2
+    rest = 24 * heads * width * size + 32 * size * (size + width)
+    return 3 * logits <= vector_memory() and logits + rest <= vector_memory()
 
 
 def most_dense_logits() -> int:

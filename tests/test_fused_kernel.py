@@ -228,30 +228,30 @@ def test_a_bias_that_a_kernel_cannot_make_is_refused_by_its_method_and_what_it_u
     assert frame_of("blockwise").alike.form == "blockwise", "control"
 
 
-def test_blocks_are_smaller_where_a_bias_of_all_heads_would_not_fit():
-    class Chip(NamedTuple):
-        device_kind: str
+class Chip(NamedTuple):
+    device_kind: str
 
-    sides, v5e, v4 = {}, Chip("TPU v5 lite"), Chip("TPU v4")
-    for chip, heads, name in (
-        (v5e, 16, "fire"),
-        (v5e, 64, "fire"),
-        (v5e, 64, "t5"),
-        (v4, 16, "fire"),
-    ):
-        dims = Dims(model=heads, heads=heads, head=1, layers=1)
-        encoding = make(name)
-        made = jax.eval_shape(lambda e=encoding, d=dims: e.init(jax.random.key(0), d))
-        of = lambda p, e=encoding, d=dims: frame(e, p, full(1, 1024), d, form="kernel").layer(0)
-        with compile_for("tpu", [chip]):
-            side = jax.eval_shape(of, made).blocks()[0]
-            sides[chip.device_kind, heads, name] = side
-    assert sides == {
-        ("TPU v5 lite", 16, "fire"): 512,
-        ("TPU v5 lite", 64, "fire"): 256,
-        ("TPU v5 lite", 64, "t5"): 512,
-        ("TPU v4", 16, "fire"): 256,
-    }
+
+V5E, V4 = Chip("TPU v5 lite"), Chip("TPU v4")
+
+
+def side_of_blocks(chip, heads, width, name):
+    dims = Dims(model=heads * width, heads=heads, head=width, layers=1)
+    encoding = make(name)
+    made = jax.eval_shape(lambda: encoding.init(jax.random.key(0), dims))
+    of = lambda params: frame(encoding, params, full(1, 1024), dims, form="kernel").layer(0)
+    with compile_for("tpu", [chip]):
+        return jax.eval_shape(of, made).blocks()[0]
+
+
+def test_blocks_are_smaller_where_a_bias_of_all_heads_would_not_fit():
+    assert side_of_blocks(V5E, 16, 64, "fire") == 512
+    assert side_of_blocks(V5E, 64, 64, "fire") == 256
+    assert side_of_blocks(V4, 12, 64, "fire") == 256
+    assert side_of_blocks(V4, 8, 256, "fire") == 128
+    assert side_of_blocks(V4, 64, 64, "t5") == 512, "control: of one head"
+    with pytest.raises(ValueError, match="'kernel' does not take a bias of 64 heads of 64:"):
+        side_of_blocks(V4, 64, 64, "fire")
 
 
 def test_other_dtypes_are_refused():

@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from posenc_jax.attention.layers import STATIC, Layer
+from posenc_jax.attention.layers import LANES, STATIC, Layer
 from posenc_jax.attention.tokens import Tokens
 from posenc_jax.combinators import bias_name
 from posenc_jax.encoding import Dims, Encoding, Extent, Params, Placed, at_layer, place
 from posenc_jax.layout import Layout, positions, straight
 from posenc_jax.options import Count, checked_all
-from posenc_jax.tuning import kernels_fit, tuned_for
+from posenc_jax.tuning import holds, kernels_fit, tuned_for
 
 Form = Literal["auto", "dense", "blockwise", "kernel"]
 
@@ -257,6 +257,8 @@ def _kernel_refuses(layer: Layer) -> str:
         return "sums of content, unless tokens see themselves and what is before them"
     if encoding.bias is None or (encoding.relative and layer.straight is not None):
         return ""
+    if tuned_for("tpu") and not holds(dims.heads, dims.head, LANES):
+        return f"a bias of {dims.heads} heads of {dims.head}: they do not fit in the chip's memory"
     from posenc_jax.attention import scalars  # here, because Pallas takes long to import
     from posenc_jax.attention.traced_bias import trace
 

@@ -13,7 +13,7 @@ from posenc_jax.attention.softmax import for_every_head
 from posenc_jax.attention.tokens import Tokens, counts, visible
 from posenc_jax.encoding import Dims, Encoding, Params, Placed, Table
 from posenc_jax.operations import once, skew
-from posenc_jax.tuning import held_logits, most_dense_logits, tuned_for
+from posenc_jax.tuning import holds, most_dense_logits, tuned_for
 
 # A field that is not an array: a program is compiled for each of its values.
 STATIC = {"static": True}
@@ -221,7 +221,7 @@ class Layer:
         if self.form == "kernel":
             size = to_whole(min(self.block, max(self.sizes)), LANES)
             traced = self.encoding.bias is not None and not self._by_row()
-            while traced and size > LANES and self.dims.heads * size**2 > held_logits():
+            while traced and size > LANES and not holds(self.dims.heads, self.dims.head, size):
                 size = to_whole(size // 2, LANES)
             return size, size
         queries, keys = self.sizes

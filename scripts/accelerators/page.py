@@ -75,7 +75,8 @@ scores read other keys is always dense. `form="dense"`, `"blockwise"` or `"kerne
 makes `frame` take that form, or refuse it in one line. On a TPU the backward pass is one kernel where
 the sums for the queries of a head, in float32, fit in a quarter of the vector memory: on a v5e up to
 98,304 tokens of 64 channels, and with a traced bias, which is made of all heads at once, 8,192 tokens
-of 12 such heads. Elsewhere it is two kernels, which make each block's logits twice. On a GPU the
+of 12 such heads. Elsewhere it is two kernels, which make each block's logits twice. A traced bias of
+more heads than the vector memory holds (on a v4 from 32 of 128 channels on) is refused. On a GPU the
 kernel takes a bias of which a head reads up to 256 numbers. There it is chosen where it was measured
 to be faster ([gpu.md](gpu.md)): in bfloat16, from 1,024 tokens of 12 heads on, and not for a bias of more
 than 16 operations for a pair of tokens that has no row of offsets (`fire`), which is faster forward and
