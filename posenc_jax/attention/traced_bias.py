@@ -7,10 +7,9 @@ parameters is one of the matrix unit, by a matrix that has each parameter 8 time
 """
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -186,7 +185,7 @@ def fill(plan: Plan, bias: TracedBias, given: Given, columns, logits) -> None:
     def rows(at) -> None:
         seen = conditions(plan, given.q_seen[...], columns[-1][at, :])
         bias_H8Q = _block(bias, columns, at, logits.shape, *_read(given.made))
-        logits[:, at, :] = jnp.where(functools.reduce(jnp.logical_and, seen), bias_H8Q, -jnp.inf)
+        logits[:, at, :] = jnp.where(reduce(jnp.logical_and, seen), bias_H8Q, -jnp.inf)
 
     _for_rows(bias, logits, rows)
 
