@@ -84,9 +84,11 @@ def steps(quick: bool) -> dict[str, dict[str, Any]]:
     if quick:
         model, train = {"width": 32, "heads": 2, "layers": 1}, {"length": 32, "batch": 2}
     job = {"part": "trainings", "model": model, "train": train, "steps": 4}
-    names = STEPS[:2] if quick else STEPS
-    forms = lambda name: ["blockwise"] if name == "transformer_xl" else ["blockwise", "kernel"]
-    return {name: {**job, "method": name, "forms": forms(name)} for name in names}
+    return {
+        f"{name}, {form}": {**job, "method": name, "forms": [form]}
+        for name in (STEPS[:2] if quick else STEPS)
+        for form in (["blockwise"] if name == "transformer_xl" else ["blockwise", "kernel"])
+    }
 
 
 def seeds(quick: bool) -> dict[str, dict[str, Any]]:
@@ -96,11 +98,18 @@ def seeds(quick: bool) -> dict[str, dict[str, Any]]:
     return {"rope": {**job, "method": "rope", "seeds": counts}}
 
 
+def board(quick: bool) -> dict[str, dict[str, Any]]:
+    """A run of the leaderboard: all other methods on a task, with 3 seeds."""
+    job = {"part": "board", "task": "duplicate_string", "rate": 0.004, "quick": quick}
+    return {job["task"]: job}
+
+
 PARTS: dict[str, tuple[Callable[[bool], dict[str, dict[str, Any]]], int]] = {
     "attention": (attention, 3),
     "methods": (methods, 2),
     "steps": (steps, 2),
     "seeds": (seeds, 2),
+    "board": (board, 1),
 }  # what makes the jobs, and in how many rounds they are measured
 
 

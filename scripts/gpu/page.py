@@ -34,6 +34,12 @@ STEPS = """## A training step
 Milliseconds of a step of a decoder of 12 layers of width 768 on 8 windows of 2,048 bytes in
 bfloat16, by the form of attention.
 """
+BOARD = """## The leaderboard
+
+Trainings of the board in an hour: each other method on a task, with the board's seeds and rate,
+from the command to the written report, compiling and tests included. The machine has a process for
+each core, which compiles; all share the GPU.
+"""
 SEEDS = """## Many seeds in one program
 
 Milliseconds of a step of the default model, of so many seeds in one program, and of one of them.
@@ -43,7 +49,8 @@ Milliseconds of a step of the default model, of so many seeds in one program, an
 def page(raw: Mapping[str, Any]) -> str:
     """Returns the page of all that was measured, part by part and GPU by GPU."""
     sections = {"attention": (ATTENTION, _attention), "methods": (METHODS, _methods),
-                "steps": (STEPS, _steps), "seeds": (SEEDS, _seeds)}  # fmt: skip
+                "steps": (STEPS, _steps), "seeds": (SEEDS, _seeds),
+                "board": (BOARD, _board)}  # fmt: skip
     missing = [name for name in sections if name not in raw]
     notes = f"Not measured yet: {', '.join(missing)}.\n" if missing else ""
     parts = [HEAD_OF_PAGE.format(notes=notes)]
@@ -98,10 +105,24 @@ def _methods(found: Mapping[str, Any]) -> str:
 
 
 def _steps(found: Mapping[str, Any]) -> str:
-    forms = ("dense", "blockwise", "kernel")
-    cell = lambda times: f"{median(times):.1f}" if times else ""
-    rows = [[name, *(cell(one.get(form)) for form in forms)] for name, one in found.items()]
+    forms = ("blockwise", "kernel")
+    names = dict.fromkeys(name.split(", ")[0] for name in found)
+
+    def cell(name: str, form: str) -> str:
+        times = found.get(f"{name}, {form}", {}).get(form)
+        return f"{median(times):.1f}" if times else ""
+
+    rows = [[name, *(cell(name, form) for form in forms)] for name in names]
     return _table(["", *forms], rows) + _failures(found)
+
+
+def _board(found: Mapping[str, Any]) -> str:
+    rows = [
+        [task, f"{trainings:.0f}", f"{3600 * trainings / rate:.0f}", f"{rate:,.0f}"]
+        for task, one in found.items()
+        for rate, trainings in one.get(task, ())
+    ]
+    return _table(["task", "trainings", "seconds", "in an hour"], rows) + _failures(found)
 
 
 def _seeds(found: Mapping[str, Any]) -> str:
