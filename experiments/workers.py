@@ -1,6 +1,4 @@
-"""Measures the rows of an experiment, on a CPU or one GPU with a process for each core, else one by
-one. On a GPU most of the time goes into compiling, on the cores; the processes share it.
-"""
+"""Measures the rows of an experiment, on a CPU with a process for each core, else one by one."""
 
 import math
 import multiprocessing
@@ -66,8 +64,7 @@ def measured(prepare: Prepare[T], config: Any, names: Sequence[str]) -> Iterator
     Raises:
       Interrupted: a worker was killed from outside.
     """
-    shared = jax.default_backend() == "cpu" or [d.platform for d in jax.devices()] == ["gpu"]
-    usable = cores() if shared else []
+    usable = cores() if jax.default_backend() == "cpu" else []
     count = min(len(usable), math.ceil(len(names) / ROWS))
     if count <= 1:
         yield from map(prepare(config), names)
@@ -91,7 +88,6 @@ def _start(free: Any) -> None:
     """Keeps this worker on one of the free cores, and ends it with its parent."""
     signals.end_with_parent()
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_PART}"
-    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # else one takes most of a GPU's memory
     core = free.get()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {core})
