@@ -37,6 +37,7 @@ QUICK_HEADS = {"heads": 2, "head": 16}
 ENVIRONMENT = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 STEPS = ("rope", "alibi", "t5", "fire", "fox", "transformer_xl")
 LATEST = 1.5  # of the seconds to begin in: when what is not ready is left out
+CUBLAS = "--xla_gpu_enable_triton_gemm=false"  # XLA compiles no kernels of products to time them
 UNTUNED = "--xla_gpu_autotune_level=0"  # XLA does not time kernels; the methods' are not its own
 
 
@@ -83,12 +84,10 @@ def steps(quick: bool) -> dict[str, dict[str, Any]]:
     train = {"length": 2048, "batch": 8}
     if quick:
         model, train = {"width": 32, "heads": 2, "layers": 1}, {"length": 32, "batch": 2}
-    job = {"part": "trainings", "model": model, "train": train, "steps": 4}
-    return {
-        f"{name}, {form}": {**job, "method": name, "forms": [form]}
-        for name in (STEPS[:2] if quick else STEPS)
-        for form in (["blockwise"] if name == "transformer_xl" else ["blockwise", "kernel"])
-    }
+    job = {"part": "trainings", "model": model, "train": train, "steps": 4, "flags": CUBLAS}
+    names = STEPS[:2] if quick else STEPS
+    forms = lambda name: ["blockwise"] if name == "transformer_xl" else ["blockwise", "kernel"]
+    return {name: {**job, "method": name, "forms": forms(name)} for name in names}
 
 
 def seeds(quick: bool) -> dict[str, dict[str, Any]]:
