@@ -5,9 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from posenc_jax import attend, frame, make
 from posenc_jax.encoding import at_layer, place
 from posenc_jax.encodings import CATALOG
 from posenc_jax.encodings.rotation import ladder, turn, turns
+from posenc_jax.layout import full
 from tests.catalogue import gap, standing, stir
 from tests.test_rotary import DIMS, FAR, counted, first_layer, logits, spread, vectors
 
@@ -105,3 +107,39 @@ def test_shift_control(dtype):
         return jnp.einsum("bqhc,bkhc->bhqk", turned_q, turned_k)
 
     assert gap(naive(counted(0)), naive(counted(10**6))) > 1e-2
+
+
+def products(jaxpr):
+    """Every product of matrices in a traced program."""
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name == "dot_general":
+            yield eqn
+        for inner in jax.tree.leaves(
+            list(eqn.params.values()), is_leaf=lambda x: hasattr(x, "eqns")
+        ):
+            inner = getattr(inner, "jaxpr", inner)
+            if hasattr(inner, "eqns"):
+                yield from products(inner)
+
+
+@pytest.mark.parametrize("name", ["rope", "fope", "clex", "grape_m", "tree", "repo", "shaw"])
+def test_products_that_make_angles_are_not_rounded(name):
+    """A GPU and a TPU round the factors of a product, unless its precision is given. Only the
+    products of queries and keys, and of weights and values, may be so. The control, `shaw`, has a
+    third one, of queries and vectors of offsets.
+    """
+    encoding = make(name)
+    params = encoding.init(jax.random.key(0), DIMS)
+
+    def output(params, x_BTD, q, k, v):
+        view = frame(encoding, params, full(1, 8), DIMS, form="dense")
+        return attend(q, k, v, view.layer(0, x_BTD))
+
+    x_BTD = jnp.zeros((1, 8, DIMS.model))
+    qkv = [jnp.zeros((1, 8, DIMS.heads, DIMS.head))] * 3
+    found = [
+        eqn.params["precision"]
+        for eqn in products(jax.make_jaxpr(output)(params, x_BTD, *qkv).jaxpr)
+    ]
+    rounded = [p for p in found if p != (jax.lax.Precision.HIGHEST,) * 2]
+    assert len(rounded) == 2 + (name == "shaw")

@@ -36,6 +36,7 @@ def repo(base: Positive = 10_000.0, hidden: Count = 256, pairing: Pairing = "hal
         draw = lambda key, shape: 0.02 * jax.random.normal(key, shape)
         return {name: draw(k, shape) for k, (name, shape) in zip(keys, shapes.items(), strict=True)}
 
+    @jax.default_matmul_precision("highest")  # a rounded position turns by another angle
     def locate(params, x_BTD, placed):
         wide = widest(x_BTD.dtype)
         x_BTD, w = x_BTD.astype(wide), jax.tree.map(lambda leaf: leaf.astype(wide), params)
