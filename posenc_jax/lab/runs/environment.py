@@ -28,7 +28,7 @@ def environment() -> dict:
         "device": device.device_kind,
         "devices": jax.device_count(),
         "cpus": len(cores()),
-        "matmul_precision": jax.config.jax_default_matmul_precision,
+        "matmul_precision": jax.config.jax_default_matmul_precision,  # pyright: ignore
         "random": str(jax.random.key_impl(jax.random.key(0))),
     }
 
