@@ -37,16 +37,25 @@ QUICK_HEADS = {"heads": 2, "head": 16}
 ENVIRONMENT = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 STEPS = ("rope", "alibi", "t5", "fire", "fox", "transformer_xl")
 LATEST = 1.5  # of the seconds to begin in: when what is not ready is left out
-CUBLAS = "--xla_gpu_enable_triton_gemm=false"  # XLA compiles no kernels of products to time them
-UNTUNED = "--xla_gpu_autotune_level=0"  # XLA does not time kernels; the methods' are not its own
+CUBLAS = "--xla_gpu_enable_triton_gemm=false"  # XLA makes no kernels of products itself
+UNTUNED = "--xla_gpu_autotune_level=0"  # XLA does not compile many kernels to time them
 
 
 def attention(quick: bool) -> dict[str, dict[str, Any]]:
     """The contestants; the first is what the page compares with."""
-    lengths, tokens = ([64], 64) if quick else ([1024, 4096, 16384, 65536], 16384)
+    return _attention([64] if quick else [1024, 4096, 16384], quick)
+
+
+def long(quick: bool) -> dict[str, dict[str, Any]]:
+    """Those of them that need no array of T x T: by themselves, since all share the memory."""
+    return _attention([128] if quick else [65536], quick)
+
+
+def _attention(lengths: list[int], quick: bool) -> dict[str, dict[str, Any]]:
+    tokens = 64 if quick else 16384
     shared = {"lengths": lengths, "tokens": tokens, **(QUICK_HEADS if quick else HEADS)}
     options = {"t5": {"bidirectional": False}}
-    most = {"kernel": lengths[-1], "blockwise": 16384, "dense": 1024}  # all share the memory
+    most = {"kernel": 65536, "blockwise": 16384, "dense": 1024}
 
     def ours(form: str, method: str) -> dict[str, Any]:
         up_to = [n for n in lengths if n <= most[form]]
@@ -58,7 +67,7 @@ def attention(quick: bool) -> dict[str, dict[str, Any]]:
     jax_nn = {**shared, "part": "attention", "implementation": "xla" if quick else "cudnn"}
     arrays = {**jax_nn, "bias": True, "lengths": [n for n in lengths if n <= 16384]}
     torch = {**shared, "part": "peers"}
-    return {
+    contestants = {
         "jax.nn, cuDNN, no bias": {**jax_nn, "bias": False},
         **{f"posenc_jax, {form}, {name}": ours(form, name)
            for form, names in forms.items() for name in names},
@@ -67,6 +76,7 @@ def attention(quick: bool) -> dict[str, dict[str, Any]]:
         "PyTorch flex_attention, ALiBi": {**torch, "bias": "alibi"},
         "PyTorch flex_attention, T5": {**torch, "bias": "t5"},
     }  # fmt: skip
+    return {name: job for name, job in contestants.items() if job["lengths"]}
 
 
 def methods(quick: bool) -> dict[str, dict[str, Any]]:
@@ -84,7 +94,8 @@ def steps(quick: bool) -> dict[str, dict[str, Any]]:
     train = {"length": 2048, "batch": 8}
     if quick:
         model, train = {"width": 32, "heads": 2, "layers": 1}, {"length": 32, "batch": 2}
-    job = {"part": "trainings", "model": model, "train": train, "steps": 4, "flags": CUBLAS}
+    flags = f"{CUBLAS} {UNTUNED}"
+    job = {"part": "trainings", "model": model, "train": train, "steps": 4, "flags": flags}
     names = STEPS[:2] if quick else STEPS
     forms = lambda name: ["blockwise"] if name == "transformer_xl" else ["blockwise", "kernel"]
     return {name: {**job, "method": name, "forms": forms(name)} for name in names}
@@ -100,12 +111,13 @@ def seeds(quick: bool) -> dict[str, dict[str, Any]]:
 def board(quick: bool) -> dict[str, dict[str, Any]]:
     """A run of the leaderboard on copying."""
     few = ["--config.train.steps=100", "--config.seeds=1"] if quick else []
-    argument = "rope,nope" if quick else "rope,nope,alibi,t5"
-    return {argument: {"part": "board", "methods": argument, "fields": few}}
+    argument = "rope,nope" if quick else "rope,alibi"
+    return {argument: {"part": "board", "methods": argument, "fields": few, "flags": UNTUNED}}
 
 
 PARTS: dict[str, tuple[Callable[[bool], dict[str, dict[str, Any]]], int]] = {
     "attention": (attention, 3),
+    "long": (long, 3),
     "methods": (methods, 2),
     "steps": (steps, 2),
     "seeds": (seeds, 2),

@@ -14,11 +14,15 @@ Made by `python scripts/bench_gpu.py`, on a machine with a GPU that did nothing 
 ATTENTION = """## Attention
 
 Milliseconds of one call, causal, in bfloat16, 12 heads of 64; sequences of so many tokens, 16,384
-tokens together (one sequence of 65,536). Backward is the forward pass and all gradients. The number
+tokens together. Backward is the forward pass and all gradients. The number
 is the median over the rounds in which all took turns. In brackets, of the forward pass: TFLOP in a
 second, counting the products of queries, keys and values that are not masked.
 
 `jax.nn` is `jax.nn.dot_product_attention` with cuDNN. Its biases are arrays that were made before.
+"""
+LONG = """## Attention of 65,536 tokens
+
+The same with one sequence, of the contestants that need no array of so many by so many tokens.
 """
 METHODS = """## Every method's kernel
 
@@ -47,8 +51,8 @@ Milliseconds of a step of the default model, of so many seeds in one program, an
 
 def page(raw: Mapping[str, Any]) -> str:
     """Returns the page of all that was measured, part by part and GPU by GPU."""
-    sections = {"attention": (ATTENTION, _attention), "methods": (METHODS, _methods),
-                "steps": (STEPS, _steps), "seeds": (SEEDS, _seeds),
+    sections = {"attention": (ATTENTION, _attention), "long": (LONG, _attention),
+                "methods": (METHODS, _methods), "steps": (STEPS, _steps), "seeds": (SEEDS, _seeds),
                 "board": (BOARD, _board)}  # fmt: skip
     missing = [name for name in sections if name not in raw]
     notes = f"Not measured yet: {', '.join(missing)}.\n" if missing else ""
