@@ -14,9 +14,9 @@ Made by `python scripts/bench_gpu.py`, on a machine with a GPU that did nothing 
 ATTENTION = """## Attention
 
 Milliseconds of one call, causal, in bfloat16, 12 heads of 64; sequences of so many tokens, 16,384
-tokens together. Backward is the forward pass and all gradients. The number
-is the median over the rounds in which all took turns. In brackets, of the forward pass: TFLOP in a
-second, counting the products of queries, keys and values that are not masked.
+tokens together. Backward is the forward pass and all gradients. The number is the median over the
+rounds in which all took turns. In brackets, of the forward pass: TFLOP in a second, counting the
+products of queries, keys and values that are not masked.
 
 `jax.nn` is `jax.nn.dot_product_attention` with cuDNN. Its biases are arrays that were made before.
 """
@@ -40,8 +40,9 @@ bfloat16, by the form of attention. Products are cuBLAS's.
 """
 BOARD = """## The leaderboard
 
-Trainings of the board in an hour: these methods on copying with each rate and 5 seeds, from the
-command to the written report, compiling and tests included.
+Trainings of the board in an hour: these methods on copying, of 3 learning rates and then of 5
+seeds, from the command to the written report, compiling and tests included; XLA does not tune
+kernels by timing them. Of another board and a CPU: [scaling.md](scaling.md).
 """
 SEEDS = """## Many seeds in one program
 
