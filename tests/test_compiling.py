@@ -4,12 +4,14 @@ import os
 import subprocess
 import sys
 
+import jax
 import pytest
 
 from configs import rope_extrap
 from experiments import job
 from posenc_jax.lab.hosts import compiling
 from posenc_jax.lab.hosts.compiling import flags
+from posenc_jax.tuning import compile_for
 
 
 def started(words: str) -> subprocess.CompletedProcess:
@@ -26,6 +28,18 @@ def test_xla_knows_its_flags(level):
 
 def test_a_flag_that_xla_does_not_know_ends_the_process():
     assert started(f"{flags(0)} --xla_cpu_use_fusion_emittery=false").returncode != 0
+
+
+@pytest.mark.parametrize("backend", ["cpu", "gpu", "tpu"])
+def test_xla_knows_the_options_of_quick_programs(backend):
+    with compile_for(backend):
+        assert compiling.jit_quick(lambda x: x + 1)(1) == 2
+
+
+def test_an_option_that_xla_does_not_know_is_refused(monkeypatch):
+    monkeypatch.setattr(compiling, "SMALL_KERNELS", {"xla_disable_hlo_pases": "fusion"})
+    with compile_for("gpu"), pytest.raises(jax.errors.JaxRuntimeError, match="hlo_pases"):
+        compiling.jit_quick(lambda x: x + 1)(1)
 
 
 @pytest.mark.parametrize(
