@@ -23,6 +23,7 @@ from posenc_jax.lab.model import transformer
 MODEL = schema.ModelConfig(kind="encoder", width=16, heads=2, layers=1, mlp=1)
 ORDER = OrderConfig(symbols=4, steps=60, lr=2e-2)
 EQUIVARIANCE = EquivarianceConfig(lengths=(2, 5, 9), permutations=2, float64=("nope", "rope"))
+ROUNDING = 1e-6  # of float32, of logits of about 1
 SETTING = Setting(MODEL, ORDER, EQUIVARIANCE, (0, 1))
 
 
@@ -45,8 +46,10 @@ def row(name, label=None, kind="encoder"):
 
 
 def test_without_positions_pairs_stand_at_one_half_exactly(measured):
-    """Whatever the weights: both orders of a pair give the same output, to the bit."""
-    assert (measured["nope"].swap_gap_2S == 0).all()
+    """Whatever the weights: both orders of a pair give the same output, but for a rounding where
+    XLA multiplies and adds at once (JAX 0.12).
+    """
+    assert (measured["nope"].swap_gap_2S < ROUNDING).all()
     assert (measured["nope"].right_NS[0] == 0.5).all()
     assert (measured["nope"].right_NS[1] <= 0.25).all()  # 1/6, but for ties that rounding breaks
     for name in ("rope", CAUSAL):
@@ -55,10 +58,10 @@ def test_without_positions_pairs_stand_at_one_half_exactly(measured):
 
 
 def test_a_symmetric_bias_tells_how_far_but_not_which_way(measured):
-    assert (measured["alibi"].swap_gap_2S == 0).all()
+    assert (measured["alibi"].swap_gap_2S < ROUNDING).all()
     assert (measured["alibi"].right_NS[0] == 0.5).all()
     error_2L, _ = measured["alibi"].errors["float32"]
-    assert (error_2L[:, 0] < 1e-6).all()
+    assert (error_2L[:, 0] < ROUNDING).all()
     assert (error_2L[:, 1:] > 1e-3).all(), "control: among more tokens it does break the symmetry"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.leaderboard import document, pages
+from experiments.leaderboard import confirming, document, pages
 from experiments.leaderboard.confirming import by_setting, ends, unfinished
 from experiments.leaderboard.measuring import SHUFFLED
 from experiments.leaderboard.standings import compared, ranks, read
@@ -227,7 +227,7 @@ def test_a_field_that_is_newer_than_a_run_has_its_default_there(cap, groups):
     assert len(by_setting([older, newer])) == groups
 
 
-def test_twice_the_steps_name_the_stars_that_change():
+def test_twice_the_steps_name_the_stars_that_change(monkeypatch):
     found = [stored("a", VALUES), stored("b", VALUES, "reverse")]
     longer = {"t5": (0.99, 0.50), "alibi": (0.99, 0.60)}
     train = {"steps": 9, "rates": [0.1]}
@@ -238,11 +238,17 @@ def test_twice_the_steps_name_the_stars_that_change():
     assert said[0].startswith("5 methods on 2 tasks"), "the other setting is not on the board"
     (checked,) = [s for s in sections if s.title == "With train.steps 18"]
     text, changes = checked.parts
-    assert "Measured are 2 of 8 such pairs" in text
+    assert "Measured are 2 of 8 such pairs of method and task. Of their 4" in text
     assert "Of their 4 differences from rope, 1 have another star" in text
     assert changes.rows == [("copy", "t5", "gain", "none", "+")]
     assert marks(sections, "copy") == {"t5": "?", "alibi": "*"}
     assert said[1].endswith("alibi on 2 of 2.")
+    # A method that is not at an end any more still counts among the differences.
+    monkeypatch.setattr(confirming, "ends", lambda tasks, reference: ["t5", "nope"])
+    _, sections = document.document([*found, twice])
+    (checked,) = [s for s in sections if s.title == "With train.steps 18"]
+    assert "Measured are 1 of 4 such pairs of method and task, and 1 of methods" in checked.parts[0]
+    assert "Of their 4 differences from rope, 1 have another star" in checked.parts[0]
     # The control: the same numbers with twice the steps, and all are decided.
     same = stored("c", {name: VALUES[name] for name in longer}, train=twice.config["train"])
     _, sections = document.document([*found, same])

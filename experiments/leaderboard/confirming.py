@@ -105,11 +105,15 @@ def _doubled(board: Tasks, other: Tasks, reference: str) -> Iterator[Any]:
         for what in sorted(_changed(before, after))
     ]
     both = ends(board, reference)
-    asked = sum(len(unfinished(rows, both)) for rows in board.values())
+    asked = {(task, name) for task, rows in board.items() for name in unfinished(rows, both)}
+    measured = {(task, name) for task, name, *_ in pairs}
+    others = len(measured - asked)
+    earlier = f", and {others} of methods that stood there when fewer were on the board"
     yield (
         f"The methods at both ends of the board ({ENDS} each) are trained with this budget on the "
         f"tasks that a seed had not learned; their other trainings had ended before. Measured are "
-        f"{len(pairs)} of {asked} such pairs of method and task. Of their {2 * len(pairs)} "
+        f"{len(measured & asked)} of {len(asked)} such pairs of method and task"
+        f"{earlier if others else ''}. Of their {2 * len(pairs)} "
         f"differences from {reference}, {len(lines)} have another star than with the board's "
         "budget: these are not decided, and do not count on the board."
     )
