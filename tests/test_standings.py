@@ -55,6 +55,13 @@ def test_a_method_that_did_not_learn_the_task_has_no_figure_beyond():
     assert table["alibi"][2] == "700", "the seed that never learned counts as the slowest"
 
 
+def test_methods_that_read_no_longer_window_have_a_table():
+    rows = read(records({"learned": (0.99, None), "rbf": (0.98, None)}))
+    assert [row[0] for row in pages.table(rows, "learned").rows] == ["learned", "rbf"]
+    assert compared(rows, "learned")["rbf"].gain is None
+    assert [*ranks({"copy": rows})] == ["learned", "rbf"]
+
+
 def test_methods_are_compared_with_the_reference():
     rows = read(records(VALUES))
     found = compared(rows, "rope")

@@ -47,9 +47,11 @@ class Row(NamedTuple):
         return mean(self.scores["exact_match"][self.windows[0]]) >= LEARNED
 
     def beyond(self, windows: Sequence[int]) -> Seeds | None:
-        """Token accuracy, the mean over these windows; None if it is not defined in one."""
+        """Token accuracy, the mean over these windows; None if it is not defined in one, or if
+        there are none.
+        """
         scores = self.scores["token_accuracy"]
-        if any(window not in scores for window in windows):
+        if not windows or any(window not in scores for window in windows):
             return None
         seeds = scores[windows[0]]
         return {seed: float(np.mean([scores[n][seed] for n in windows])) for seed in seeds}
