@@ -13,8 +13,8 @@ from posenc_jax.tuning import target
 LEVEL, EMITTERS = "xla_backend_optimization_level", "xla_cpu_use_fusion_emitters"
 # By default XLA splits each program for a CPU into parts that it compiles in parallel.
 ONE_PART = "--xla_cpu_parallel_codegen_split_count=1"
-# XLA for a GPU makes one kernel of the initial weights of many layers, since they read one key. Those
-# of 12 layers took ptxas ten times as long as small kernels do.
+# XLA for a GPU makes one kernel of the initial weights of many layers, since they read one key.
+# Those of 12 layers took ptxas ten times as long as small kernels do.
 SMALL_KERNELS = {"xla_disable_hlo_passes": "multi_output_fusion"}
 
 
