@@ -96,9 +96,12 @@ def steps(quick: bool) -> dict[str, dict[str, Any]]:
         model, train = {"width": 32, "heads": 2, "layers": 1}, {"length": 32, "batch": 2}
     flags = f"{CUBLAS} {UNTUNED}"
     job = {"part": "trainings", "model": model, "train": train, "steps": 4, "flags": flags}
-    names = STEPS[:2] if quick else STEPS
-    forms = lambda name: ["blockwise"] if name == "transformer_xl" else ["blockwise", "kernel"]
-    return {name: {**job, "method": name, "forms": forms(name)} for name in names}
+    both = [(name, form) for name in STEPS for form in ("kernel", "blockwise")]
+    taken = [one for one in both if one != ("transformer_xl", "kernel")]
+    return {
+        f"{name}, {form}": {**job, "method": name, "forms": [form]}
+        for name, form in (taken[:2] if quick else taken)
+    }
 
 
 def seeds(quick: bool) -> dict[str, dict[str, Any]]:

@@ -1,6 +1,8 @@
 """The fused kernel, interpreted on the CPU, against dense attention: values and gradients."""
 
 import functools
+import subprocess
+import sys
 from typing import NamedTuple
 
 import jax
@@ -350,3 +352,32 @@ def test_kernel_shared_keys_sinks_and_cap(name):
     # The gradient of fox's gate is a sum over all pairs, which float32 keeps to 2e-5.
     assert gap(found("dense", 1.0), found("kernel", 1.0)) < 3e-5
     assert gap(found("dense", 1.0), found("dense", 2.0)) > 1e-3, "control: another cap"
+
+
+TRACED = """
+import sys
+import jax, jax.numpy as jnp
+import posenc_jax as pe
+from posenc_jax.tuning import compile_for
+
+print("jax.experimental.pallas.tpu" in sys.modules)
+dims, alibi = pe.Dims(model=16, heads=2, head=8), pe.make("alibi")
+
+@jax.jit
+def attention(x):
+    print("traced")
+    return pe.attend(x, x, x, pe.frame(alibi, {}, pe.full(1, 128), dims, form="kernel").layer(0))
+
+with compile_for("gpu"):
+    for _ in range(2):
+        attention(jnp.ones((1, 128, 2, 8)))
+"""
+
+
+def test_the_first_program_is_compiled_once():
+    # Pallas adds settings to JAX 0.11 when it is imported. `jax.jit` counts them in its keys, so it
+    # compiled a program again that imported Pallas while it was traced.
+    said = subprocess.run(
+        [sys.executable, "-c", TRACED], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert said == ["True", "traced"]

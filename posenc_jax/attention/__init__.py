@@ -11,7 +11,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from posenc_jax.attention import softmax
+from posenc_jax.attention import kernel, softmax
 from posenc_jax.attention.blockwise import blockwise
 from posenc_jax.attention.derivatives import reverse_mode
 from posenc_jax.attention.frames import Frame, frame
@@ -69,13 +69,13 @@ def _attend(q_BQHC, k_BKGC, v_BKGC, layer: Layer, sink_H, cap) -> jax.Array:
     if layer.form == "kernel" and layer.chosen and not kernel_takes(q_BQHC.dtype):
         layer = dataclasses.replace(layer, form=layer.without_kernel).filled()
     q_BQHC, k_BKGC, v_BKGC, layer, sink_H = vary_alike((q_BQHC, k_BKGC, v_BKGC, layer, sink_H))
-    if layer.form == "kernel":  # imported here, because Pallas takes long to import
-        if tuned_for("gpu"):
-            from posenc_jax.attention.cudnn import kernel
-        else:
-            from posenc_jax.attention.kernel import kernel
+    if layer.form == "kernel":
         rotated = layer.rotated(q_BQHC, k_BKGC)
-        return reverse_mode(lambda: kernel(*rotated, v_BKGC, layer, sink_H, cap))
+        if tuned_for("gpu"):  # imported here, since not every JAX has Triton
+            from posenc_jax.attention import cudnn
+
+            return reverse_mode(lambda: cudnn.kernel(*rotated, v_BKGC, layer, sink_H, cap))
+        return reverse_mode(lambda: kernel.kernel(*rotated, v_BKGC, layer, sink_H, cap))
     q, k, q_side, k_side = _sides(q_BQHC, k_BKGC, layer)
     v, walk = softmax.for_every_head(v_BKGC, q.shape[2]), layer.encoding.walk
     if layer.form == "blockwise" and walk is not None:

@@ -10,8 +10,10 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
+from posenc_jax.attention import scalars
 from posenc_jax.attention.layers import LANES, STATIC, Layer
 from posenc_jax.attention.tokens import Tokens
+from posenc_jax.attention.traced_bias import trace
 from posenc_jax.combinators import bias_name
 from posenc_jax.encoding import Dims, Encoding, Extent, Params, Placed, at_layer, place
 from posenc_jax.layout import Layout, positions, straight
@@ -259,9 +261,6 @@ def _kernel_refuses(layer: Layer) -> str:
         return ""
     if tuned_for("tpu") and not holds(dims.heads, dims.head, LANES):
         return f"a bias of {dims.heads} heads of {dims.head}: they do not fit in the chip's memory"
-    from posenc_jax.attention import scalars  # here, because Pallas takes long to import
-    from posenc_jax.attention.traced_bias import trace
-
     given = layer.params, layer.q.placed, layer.k.placed
     layers = (at_layer(encoding, n, *given) for n in range(dims.layers))
     for one, *given in {id(found[0]): found for found in layers}.values():
