@@ -49,7 +49,7 @@ def _put(cache, key, value):
 
 
 lru_cache.LRUCache.put = _put
-# Not for the processes that tests start: one that is killed could leave half an entry.
+# Not for processes that tests start and kill: they could leave half an entry.
 KEPT = os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
 _own = tempfile.TemporaryDirectory(prefix="posenc_jax-")  # lives as long as the process
 BATTERY = "/test_(catalogue|adapters)"
@@ -64,6 +64,18 @@ def pytest_configure(config):
 
 def pytest_configure_node(node):
     node.workerinput["compiled"] = KEPT or _own.name
+
+
+@pytest.fixture(scope="module")
+def kept_programs(request):
+    """Processes that the module's tests start find what they compiled the last time, in a folder of
+    their own. For tests that kill none: see `KEPT`.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        folder = f"{jax.config.jax_compilation_cache_dir}/{request.module.__name__}"
+        patch.setenv("JAX_COMPILATION_CACHE_DIR", folder)
+        patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+        yield
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -14,6 +14,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SOURCES = [source for source in EXAMPLES if "\n# %%" in f"\n{source.read_text('utf-8')}"]
 NAMES = [source.stem for source in SOURCES]
 NEEDS = {"train_equinox": "equinox"}
+pytestmark = pytest.mark.usefixtures("kept_programs")
 
 
 def cells(source: str) -> list[tuple[str, str]]:

@@ -354,7 +354,7 @@ def test_kernel_shared_keys_sinks_and_cap(name):
     assert gap(found("dense", 1.0), found("dense", 2.0)) > 1e-3, "control: another cap"
 
 
-TRACED = """
+FRESH = """
 import sys
 import jax, jax.numpy as jnp
 import posenc_jax as pe
@@ -378,6 +378,6 @@ def test_the_first_program_is_compiled_once():
     # Pallas adds settings to JAX 0.11 when it is imported. `jax.jit` counts them in its keys, so it
     # compiled a program again that imported Pallas while it was traced.
     said = subprocess.run(
-        [sys.executable, "-c", TRACED], capture_output=True, text=True, check=True
+        [sys.executable, "-c", FRESH], capture_output=True, text=True, check=True
     ).stdout.split()
     assert said == ["True", "traced"]

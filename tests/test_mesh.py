@@ -20,10 +20,7 @@ RELATIVE = 1e-5  # of a loss: sums in another order
 
 
 def started(folder, cases, count, environment=()):
-    settings = {
-        "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(count),
-        "JAX_ENABLE_COMPILATION_CACHE": "0",
-    }  # fmt: skip
+    settings = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(count)}
     return subprocess.Popen(
         [sys.executable, "-m", "tests.mesh_runs", str(folder), *cases],
         stdout=subprocess.PIPE, text=True, env={**os.environ, **settings, **dict(environment)},
@@ -37,7 +34,7 @@ def said(process):
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
+def runs(tmp_path_factory, kept_programs):
     """The cases trained on 1 device, on 8, and on 2 processes of 2 devices each."""
     folder = tmp_path_factory.mktemp("mesh")
     one = {name: trained(folder, name) for name in ("rows", "seeds", "random")}
