@@ -234,6 +234,13 @@ def test_a_field_that_is_newer_than_a_run_has_its_default_there(cap, groups):
     assert len(by_setting([older, newer])) == groups
 
 
+def test_the_board_may_be_fewer_runs_than_a_check():
+    board, few = stored("a", VALUES), {"rope": VALUES["rope"]}
+    checks = [stored(name, few, train={"steps": 18}) for name in "bcd"]
+    (first, *_), _ = by_setting([*checks, board])
+    assert first is board
+
+
 def test_twice_the_steps_name_the_stars_that_change(monkeypatch):
     found = [stored("a", VALUES), stored("b", VALUES, "reverse")]
     longer = {"t5": (0.99, 0.50), "alibi": (0.99, 0.60)}

@@ -21,11 +21,12 @@ ENDS = 5  # methods at each end of the board
 
 
 def by_setting(runs: Sequence[StoredRun]) -> list[list[StoredRun]]:
-    """The runs of the board, then those of each other setting."""
+    """The runs of the board, which have the most records, then those of each other setting."""
     groups: dict[str, list[StoredRun]] = {}
     for run in runs:
         groups.setdefault(repr(setting(run)), []).append(run)
-    return sorted(groups.values(), key=len, reverse=True)
+    size = lambda group: sum(len(run.records) for run in group)
+    return sorted(groups.values(), key=size, reverse=True)
 
 
 def setting(run: StoredRun) -> dict[str, Any]:
