@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from scripts import scaling
-from scripts.scaling import Chip, Cost, Setting
+from scripts import scaling, step_costs
+from scripts.scaling import Chip
+from scripts.step_costs import Cost, Setting
 
 SMALL = Setting("small", 64, 4, 3, 32, 42, 8, 10, 3)
 COST = Cost(parameters=1000, flops=2e6, activations=500, inputs=50, moved=9e6)
@@ -22,31 +23,31 @@ def close(counted, formula):
 @pytest.fixture(scope="module", autouse=True)
 def traced_once():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scaling, "traced", functools.cache(scaling.traced))
+        patch.setattr(step_costs, "traced", functools.cache(step_costs.traced))
         yield
 
 
 def test_flops_counted_are_those_of_the_formula():
-    cost = scaling.counted(SMALL)
-    formula = scaling.by_formula(SMALL, cost.parameters)
+    cost = step_costs.counted(SMALL)
+    formula = step_costs.by_formula(SMALL, cost.parameters)
     assert close(cost.flops, formula)
     assert not close(cost.flops, formula / 3), "control: the forward pass alone"
 
 
 def test_layers_are_alike():
     """Three layers, continued from one and two, are three layers traced, to 1e-4."""
-    three = scaling.traced(SMALL)
+    three = step_costs.traced(SMALL)
     same = functools.partial(np.allclose, three, rtol=1e-4)
-    assert same(scaling.counted(SMALL))
-    assert not same(scaling.counted(SMALL._replace(layers=2))), "control: one layer less"
+    assert same(step_costs.counted(SMALL))
+    assert not same(step_costs.counted(SMALL._replace(layers=2))), "control: one layer less"
 
 
 def test_a_constant_that_is_broadcast_is_not_kept():
     x = jnp.ones(8)
     masked = lambda x: jnp.where(x > 0, 2 * x, 0).sum()
-    assert scaling.residual_bytes(masked, x) == 8, "the mask, and not the zeros"
+    assert step_costs.residual_bytes(masked, x) == 8, "the mask, and not the zeros"
     spread = lambda x: (x * jnp.broadcast_to(jnp.exp(x[:1]), 8)).sum()
-    assert scaling.residual_bytes(spread, x) == 32 + 32 + 4, "control: a value of x, broadcast"
+    assert step_costs.residual_bytes(spread, x) == 32 + 32 + 4, "control: a value of x, broadcast"
 
 
 def test_by_hand():
