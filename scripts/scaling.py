@@ -150,12 +150,12 @@ def sizes_table(costs: dict[Setting, Cost]) -> str:
             s.name, f"{c.parameters / 1e6:,.2f}", f"{s.batch} x {s.time} = {tokens:,}",
             f"{formula / 1e9:,.1f}", f"{c.flops / 1e9:,.1f}", f"{c.flops / formula:.3f}",
             f"{PER_PARAMETER * c.parameters / 1e9:.3f}", f"{c.activations / 1e6:.2f}",
-            f"{s.steps:,}", f"{tokens * s.steps / 1e9:.2f}", f"{s.runs:,}",
+            f"{c.inputs / 1e6:.2f}", f"{s.steps:,}", f"{tokens * s.steps / 1e9:.2f}", f"{s.runs:,}",
             f"{s.runs * s.steps * c.flops:.2e}",
         ])  # fmt: skip
     head = ["setting", "N, M", "tokens a step, D", "6 (N - VW) D + 12 L D T W, GFLOP",
-            "counted, GFLOP", "ratio", "state, 12 N, GB", "kept a row, A, MB", "steps",
-            "tokens a run, G", "runs", "FLOP in all"]  # fmt: skip
+            "counted, GFLOP", "ratio", "state, 12 N, GB", "kept a row, A, MB",
+            "with `remat`, MB", "steps", "tokens a run, G", "runs", "FLOP in all"]  # fmt: skip
     return table(head, rows)
 
 
@@ -202,7 +202,19 @@ def time_table(costs: dict[Setting, Cost]) -> str:
             low, high = span(s, c, *machine)
             cells.append(f"{low:,.1f} to {high:,.1f}")
         rows.append([s.name, *cells])
-    return table(["hours for all runs", *MACHINES], rows)
+    return (
+        table(["hours for all runs", *MACHINES], rows)
+        + f"\n\n{example(*next(iter(costs.items())))}"
+    )
+
+
+def example(setting: Setting, cost: Cost) -> str:
+    chip, chips = MACHINES["v5e-8"]
+    rate = f"{chips} x {chip.flops / 1e12:g}e12 x {UTILISATION[1]}"
+    return (
+        f"{setting.name} on v5e-8, at best: {setting.runs:,} x {setting.steps:,} x "
+        f"{cost.flops / 1e9:,.1f}e9 / ({rate}) / 3600 = {hours(setting, cost, chip, chips)[0]:.1f}."
+    )
 
 
 def tiny_table(cost: Cost) -> str:
