@@ -202,10 +202,8 @@ def time_table(costs: dict[Setting, Cost]) -> str:
             low, high = span(s, c, *machine)
             cells.append(f"{low:,.1f} to {high:,.1f}")
         rows.append([s.name, *cells])
-    return (
-        table(["hours for all runs", *MACHINES], rows)
-        + f"\n\n{example(*next(iter(costs.items())))}"
-    )
+    first = next(iter(costs.items()))
+    return f"{table(['hours for all runs', *MACHINES], rows)}\n\n{example(*first)}"
 
 
 def example(setting: Setting, cost: Cost) -> str:
