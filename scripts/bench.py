@@ -15,7 +15,6 @@ import importlib.metadata
 import json
 import os
 import platform
-import re
 import statistics
 import subprocess
 import sys
@@ -23,6 +22,10 @@ import tempfile
 import timeit
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
+
+from scripts.processor import processor
 
 HERE = Path(__file__).parent
 SMALL = {"width": 64, "heads": 8, "layers": 2, "batch": 128, "length": 40, "steps": 20}
@@ -121,13 +124,11 @@ def machine(peer_python: str) -> dict[str, Any]:
     """Returns what the times depend on besides the code."""
     show = "import importlib.metadata as m; print(m.version('torch'), m.version('x-transformers'))"
     peers = subprocess.run([peer_python, "-c", show], capture_output=True, text=True)
-    info = Path("/proc/cpuinfo")
-    cpu = re.search(r"model name\s*: (.+)", info.read_text()) if info.exists() else None
     # Shows whether the machine ran at its full clock.
     additions = min(timeit.repeat("x += 1", "x = 0", number=10_000_000, repeat=3))
     return {
         "date": datetime.date.today().isoformat(),
-        "cpu": cpu[1] if cpu else platform.processor(),
+        "cpu": processor(),
         "cores": os.cpu_count(),
         "seconds for 10 million additions in Python": f"{additions:.2f}",
         "python": platform.python_version(),

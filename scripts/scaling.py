@@ -9,6 +9,7 @@ traced with shapes only; its share of a machine's matrix rate is measured at sma
 import argparse
 import datetime
 import math
+import os
 import re
 import sys
 import time
@@ -24,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be in
 
 from posenc_jax import encodings
 from scripts.collectives import table, write
+from scripts.processor import processor
 from scripts.step_costs import Cost, Setting, analysis, by_formula, counted, step_and_state
 
 DEVICES = Path("docs/devices.md")
@@ -234,7 +236,8 @@ def main() -> None:
     out = parser.parse_args().out
     jax.config.update("jax_platforms", "cpu")
     costs = {setting: counted(setting) for setting in SETTINGS}
-    made = f"Made on {datetime.date.today()} with JAX {jax.__version__}, 2 cores of an AMD EPYC."
+    where = f"{os.cpu_count()} cores of {processor()}"
+    made = f"Made on {datetime.date.today()} with JAX {jax.__version__}, on {where}."
     sections = {
         "What a step takes": sizes_table(costs),
         "What is measured here": measured_table(),
