@@ -25,8 +25,9 @@ from xdist.scheduler import LoadScopeScheduling
 from posenc_jax.lab.hosts.compiling import ONE_PART, flags
 from tests.browser import browser
 
-# No backend runs yet.
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags(0)} {ONE_PART}"
+# No backend runs yet. A worker of xdist has these flags already: twice would be other programs.
+own, given = f"{flags(0)} {ONE_PART}", os.environ.get("XLA_FLAGS", "")
+os.environ["XLA_FLAGS"] = given if own in given else f"{given} {own}"
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
