@@ -300,4 +300,6 @@ SEARCHERS = {"local": _search, "wandb": _wandb}
 
 
 if __name__ == "__main__":
+    if "--dry-run" in sys.argv:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # piped into `head`, it ends without a word
     sys.exit(main())
