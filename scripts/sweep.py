@@ -85,8 +85,13 @@ def _point(sweep: Sweep, name: str) -> Point:
     raise ValueError(f"--point: no point {name!r}{choices_for(name, names)}")
 
 
+def _console() -> Console:
+    """Returns the console; where nobody looks at it, as in a pipe, no line of it is folded."""
+    return Console(width=None if sys.stdout.isatty() else 10_000)
+
+
 def _local(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespace) -> int:
-    console = Console()
+    console = _console()
     board = local.statuses(sweep, folder, configs)
     if flags.dry_run:
         console.print(_listing(sweep))
@@ -143,7 +148,7 @@ def _stoppable() -> Iterator[list[str]]:
 
 
 def _search(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespace) -> int:
-    drawn, console = sweep.search, Console()
+    drawn, console = sweep.search, _console()
     assert drawn is not None
     if flags.dry_run:
         console.print(_ranges(drawn))
