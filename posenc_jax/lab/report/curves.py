@@ -16,7 +16,6 @@ from posenc_jax.lab.tasks.task import BITS
 
 POINTS = 400  # about the most points of a curve
 BELOW = {"grad_norm": "gradient norm", "learning_rate": "learning rate"}
-Curves = Mapping[str, list[Record]]
 
 
 def training(run: StoredRun) -> Figure:
