@@ -305,6 +305,7 @@ def test_a_second_setting_is_compared_by_rank():
         other = stored("c", values, window=64)
         sections = document.document([*first, other])[1]
         (check,) = [s for s in sections if s.title == "A second setting: window 64"]
+        assert "in 1 of the board's 2 tasks; rank" in check.parts[0]
         assert f"(Spearman) {told}" in check.parts[0]
         assert {row[0]: row[1] for row in check.parts[1].rows}["fox"] == "1.0"
     assert {row[0]: row[3:] for row in check.parts[1].rows}["fox"] == ("1, 0", "0, 1")

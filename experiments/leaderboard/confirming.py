@@ -145,8 +145,9 @@ def _second(board: Tasks, other: Tasks, reference: str) -> Iterator[Any]:
     here, there = ([found[name].mean for name in names] for found in (first, second))
     spearman = float(np.asarray(spearmanr(here, there))[0])
     yield (
-        f"The {len(names)} methods in {len(other)} tasks; rank correlation with the board "
-        f"(Spearman) {spearman:.2f}. Ranks are among these methods."
+        f"The {len(names)} methods in {len(other)} of the board's {len(board)} tasks; rank "
+        f"correlation with the board (Spearman) {spearman:.2f}. Ranks are among these methods, "
+        "and of these tasks."
     )
     lines = [
         (name, f"{first[name].mean:.1f}", f"{second[name].mean:.1f}",
