@@ -309,6 +309,10 @@ def test_a_second_setting_is_compared_by_rank():
         assert f"(Spearman) {told}" in check.parts[0]
         assert {row[0]: row[1] for row in check.parts[1].rows}["fox"] == "1.0"
     assert {row[0]: row[3:] for row in check.parts[1].rows}["fox"] == ("1, 0", "0, 1")
+    (numbers,) = check.parts[2:]
+    assert numbers.title == "copy in this setting"
+    (fox,) = [row for row in numbers.parts[0].rows if row[0] == "fox"]
+    assert fox[-1].startswith("-"), "worse here than rope"
 
 
 def test_every_number_of_the_published_board_is_that_of_its_records():

@@ -9,6 +9,7 @@ from scipy.stats import spearmanr
 
 from experiments.leaderboard.config import Config
 from experiments.leaderboard.measuring import SHUFFLED
+from experiments.leaderboard.pages import table
 from experiments.leaderboard.standings import Comparison, Row, compared, ranks
 from posenc_jax.lab.config.sweeps import dotted
 from posenc_jax.lab.report import Grid, Section
@@ -136,7 +137,7 @@ def _star(found: Comparison, what: str) -> str:
 
 
 def _second(board: Tasks, other: Tasks, reference: str) -> Iterator[Any]:
-    """Ranks and stars of the methods, among themselves, in both settings."""
+    """Ranks and stars of the methods, among themselves, in both settings; the second's numbers."""
     shared = {task: rows for task, rows in without_control(board).items() if task in other}
     names = ordered(other)
     first = ranks({task: {n: rows[n] for n in names} for task, rows in shared.items()})
@@ -156,6 +157,8 @@ def _second(board: Tasks, other: Tasks, reference: str) -> Iterator[Any]:
     ]  # fmt: skip
     columns = ["method", "rank\nboard", "rank\nhere", "better, worse\nboard", "better, worse\nhere"]
     yield Grid(columns, lines, "better, worse: tasks with a star for gain or loss beyond.")
+    for task, rows in other.items():
+        yield Section(f"{task} in this setting", [table(rows, reference)], folded=True)
 
 
 def _counts(tasks: Tasks, reference: str) -> dict[str, str]:
