@@ -185,11 +185,25 @@ def site(tmp_path_factory):
     return folder
 
 
+def raw(page: str) -> bool:
+    """Whether a page shows the source of a table."""
+    return "|---|" in re.sub(r"<(pre|code|script)\b.*?</\1>", "", page, flags=re.DOTALL)
+
+
+def test_a_folded_table_is_a_table(site):
+    board = (site / "leaderboard.html").read_text("utf-8")
+    folded = re.findall(r"<details>.*?</details>", board, re.DOTALL)
+    assert sum("<table>" in part for part in folded) >= 10
+    plain = "<details>\n| method |\n|---|---|\n</details>"
+    assert raw(plain), "control: what the site had without the attribute that opens Markdown"
+
+
 def test_the_site_builds_without_warnings_and_its_links_lead_somewhere(site):
     assert broken(site) == []
     for page in ("index.html", "choosing.html", "catalogue.html", "methods/rope.html",
                  "reference.html", "explorer.html", "examples/extend_context.html"):  # fmt: skip
         assert (site / page).exists()
+    assert [page.name for page in site.rglob("*.html") if raw(page.read_text("utf-8"))] == []
     ids = Links((site / "reference.html").read_text("utf-8")).ids
     assert {reference.path(name) for name in posenc_jax.__all__ if name != "CATALOG"} <= ids
     for kind in (posenc_jax.Encoding, posenc_jax.Walk):

@@ -68,10 +68,10 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **rest: Any) -> str:
-    """Mends the links of the pages that docs/ holds."""
-    if page.file.generated_by:
-        return markdown
-    return mended(markdown, f"docs/{page.file.src_uri}")
+    """Mends the links of the pages that docs/ holds, and lets what is folded be Markdown."""
+    if not page.file.generated_by:
+        markdown = mended(markdown, f"docs/{page.file.src_uri}")
+    return markdown.replace("<details>", "<details markdown>")
 
 
 def outside(text: str, path: str) -> set[str]:
