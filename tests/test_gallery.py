@@ -141,6 +141,8 @@ def test_gallery(tmp_path, small, monkeypatch):
     assert loads.search(text.replace("data:image", "other.png")), "control"
     assert '<a href="https://arxiv.org/abs/2108.12409">arXiv 2108.12409</a>' in text
     assert '<a href="../explorer.html#alibi">' in text
+    assert "<code>beyond</code>" in text
+    assert "`" not in text
     assert text.index('id="learned"') < text.index('id="alibi"'), "in the order of the families"
     drawings = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
     assert len(drawings) == 2

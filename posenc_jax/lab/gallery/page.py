@@ -121,11 +121,16 @@ def _article(method: Card, figure: str) -> str:
     explorer = f' <a href="../explorer.html#{method.name}">In the explorer</a>.'
     return (
         f'<article id="{method.name}"><h2>{escape(method.name)}</h2>'
-        f"<p>{escape(summary(method))}{'' if method.name in ABSENT else explorer}</p>"
-        f"{_cited(pairs(facts(method).items()))}"
+        f"<p>{_coded(escape(summary(method)))}{'' if method.name in ABSENT else explorer}</p>"
+        f"{_coded(_cited(pairs(facts(method).items())))}"
         f"{figure}"
-        f"{folded('Options', f'<ul>{options}</ul>') if options else ''}</article>\n"
+        f"{folded('Options', f'<ul>{_coded(options)}</ul>') if options else ''}</article>\n"
     )
+
+
+def _coded(text: str) -> str:
+    """Returns HTML with what stands in backticks as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", text)
 
 
 def _cited(text: str) -> str:
