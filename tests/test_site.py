@@ -190,6 +190,16 @@ def raw(page: str) -> bool:
     return "|---|" in re.sub(r"<(pre|code|script)\b.*?</\1>", "", page, flags=re.DOTALL)
 
 
+def test_the_answers_are_of_the_board_s_setting_and_have_the_ledger_s_verdicts(site):
+    page = (site / "choosing.html").read_text("utf-8")
+    assert "windows of 32 tokens, at most 4,000 steps, 3 or 5 seeds" in page, "not of its checks"
+    linked = re.findall(
+        r'<td><a href="claims.html#([\w-]+)">[^<]+</a></td>\s*<td>([^<]+)</td>', page
+    )
+    assert tuple(name for name, _ in linked) == choosing.CLAIMS
+    assert dict(linked)["rope-2"] == "does not hold"
+
+
 def test_a_folded_table_is_a_table(site):
     board = (site / "leaderboard.html").read_text("utf-8")
     folded = re.findall(r"<details>.*?</details>", board, re.DOTALL)

@@ -36,6 +36,12 @@ def setting(run: StoredRun) -> dict[str, Any]:
     return {field: value for field, value in found.items() if field not in FREE}
 
 
+def changes(board: Sequence[StoredRun], other: Sequence[StoredRun]) -> dict[str, Any]:
+    """The fields of another setting that are not the board's, with their values."""
+    own = setting(board[0])
+    return {name: value for name, value in setting(other[0]).items() if value != own[name]}
+
+
 def config_of(run: StoredRun) -> Config:
     """The run's config; a field that is newer than the run has its default."""
     return Config.model_validate_json(json.dumps(run.config))

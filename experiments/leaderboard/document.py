@@ -5,11 +5,11 @@ from functools import partial
 
 from experiments.leaderboard.confirming import (
     by_setting,
+    changes,
     config_of,
     is_longer,
     ordered,
     section,
-    setting,
     settled,
     without_control,
 )
@@ -59,13 +59,9 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
       ValueError: two runs of one setting with the same method and task.
     """
     (runs, *others), reference = by_setting(runs), runs[0].config["reference"]
-    measured, fields, confirmed = by_task(runs), setting(runs[0]), []
-    tasks: Tasks = measured
-    for other in others:
-        changed = {name: v for name, v in setting(other[0]).items() if v != fields[name]}
-        confirmed.append(section(measured, by_task(other), changed, reference))
-        if is_longer(changed):
-            tasks = settled(tasks, by_task(other), reference)
+    tasks, measured = decided(runs, others), by_task(runs)
+    confirmed = [section(measured, by_task(other), changes(runs, other), reference)
+                 for other in others]  # fmt: skip
     board = _board(tasks, reference)
     run_of = {run.config["task"]["name"]: run for run in runs}
     floors = {task: floor_of(run) for task, run in run_of.items()}
@@ -78,6 +74,18 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
         *confirmed,
         *(Section(task, [table(rows, reference), _seeds(rows)]) for task, rows in tasks.items()),
     ]
+
+
+def decided(own: Sequence[StoredRun], others: Sequence[Sequence[StoredRun]]) -> Tasks:
+    """The rows of the board's runs; what runs with twice the steps contradict is undecided.
+
+    others: the runs of each other setting. ValueError: as `document`.
+    """
+    tasks: Tasks = by_task(own)
+    for other in others:
+        if is_longer(changes(own, other)):
+            tasks = settled(tasks, by_task(other), own[0].config["reference"])
+    return tasks
 
 
 def by_task(runs: Sequence[StoredRun]) -> dict[str, dict[str, Row]]:

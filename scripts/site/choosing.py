@@ -3,11 +3,11 @@
 import re
 import tarfile
 import tempfile
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
 from experiments.leaderboard.confirming import by_setting
-from experiments.leaderboard.document import by_task, conclusions
+from experiments.leaderboard.document import conclusions, decided
 from experiments.leaderboard.measuring import SHUFFLED
 from experiments.leaderboard.pages import TOLD, label
 from experiments.leaderboard.standings import Row, compared, mean
@@ -19,20 +19,20 @@ from posenc_jax.lab.runs import StoredRun
 
 # Claims of the ledger that a choice depends on.
 CLAIMS = ("rope-2", "alibi-1", "xpos-1", "abs-1", "abs-3", "rel-2", "order-3", "img-1", "local-1")
-VERDICT = re.compile(r"^\| \[([\w-]+)\]\(#[\w-]+\) \| (.+) \| (.+) \|$", re.MULTILINE)
+VERDICT = re.compile(r"^\| \[([\w-]+)\]\(#[\w-]+\) \| (.+?) \| (.+?) \|", re.MULTILINE)
 
 
 def page(docs: Path) -> str:
     """Returns the page in Markdown, from the archives and the ledger in `docs`."""
-    board = stored(docs / "leaderboard" / "runs.tar.xz")
+    board, *others = by_setting(stored(docs / "leaderboard" / "runs.tar.xz"))
     (order,) = stored(docs / "permutation" / "runs.tar.xz")
     (leaks,) = stored(docs / "padding_leakage" / "runs.tar.xz")
     (puts_in_order, *_), (leak, masks, *_) = (
         permutation.conclusions(order.summary), padding.conclusions(leaks.summary)
     )  # fmt: skip
     parts = [
-        "# Which encoding should I use?", measured(board[0]),
-        "## Within and beyond the trained length", *by_length(board),
+        "# Which encoding should I use?", measured(board),
+        "## Within and beyond the trained length", *by_length(board, others),
         "## If tokens may see later ones", puts_in_order, "[Every method](permutation.md).",
         "## With padding", leak, masks, "[Every method](padding_leakage.md).",
         "## What is said of them", ledger((docs / "claims.md").read_text("utf-8")),
@@ -48,21 +48,24 @@ def stored(archive: Path) -> list[StoredRun]:
         return [runs.read(path) for path in sorted(runs.finished([Path(folder)]))]
 
 
-def measured(run: StoredRun) -> str:
+def measured(board: Sequence[StoredRun]) -> str:
     """Returns how far the answers carry: the sizes of the board's models."""
-    model, train = run.config["model"], run.config["train"]
+    config, seeds = board[0].config, {run.config["seeds"] for run in board}
+    model, train = config["model"], config["train"]
     return (
         f"Each answer is a measurement of this repository. The models are small: {model['layers']} "
-        f"layers of width {model['width']}, windows of {run.config['window']} tokens, at most "
-        f"{train['steps']:,} steps, {run.config['seeds']} seeds. They rank the methods at this "
-        "size; a large model may rank them otherwise."
+        f"layers of width {model['width']}, windows of {config['window']} tokens, at most "
+        f"{train['steps']:,} steps, {' or '.join(map(str, sorted(seeds)))} seeds. They rank the "
+        "methods at this size; a large model may rank them otherwise."
     )
 
 
-def by_length(board: list[StoredRun]) -> list[str]:
-    """Returns the board's sentences, and for each task the methods that learned it by gain."""
-    own, *_ = by_setting(board)
-    reference, tasks = own[0].config["reference"], by_task(own)
+def by_length(board: Sequence[StoredRun], others: Sequence[Sequence[StoredRun]]) -> list[str]:
+    """Returns the board's sentences, and for each task the methods that learned it by gain.
+
+    others: the runs of each other setting.
+    """
+    reference, tasks = board[0].config["reference"], decided(board, others)
     parts = [" ".join(conclusions(tasks, reference))]
     for task, rows in tasks.items():
         parts += [f"### {task}", _answer(rows, reference), _table(rows, reference)]
