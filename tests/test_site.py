@@ -73,6 +73,17 @@ def test_a_page_of_a_method_has_its_rows_of_the_board():
     assert "(https://arxiv.org/abs/2108.12409)" in methods.page(card("alibi"), {})
 
 
+def test_the_tasks_of_a_method_are_one_table():
+    rank, one, two = (
+        "| method | rank |\n|---|---|\n| a | 1 |",
+        *(f"| method | cost |\n|---|---|\n| a | {n} |" for n in (7, 8)),
+    )
+    assert methods.joined({"All": rank, "copy": one, "sort": two}) == {
+        "All": rank,
+        "Each task": "| task | method | cost |\n|---|---|---|\n| copy | a | 7 |\n| sort | a | 8 |",
+    }
+
+
 def test_a_page_of_a_method_has_its_costs_benchmarks_and_public_differences():
     docs = (ROOT / "docs" / f"{name}.md" for name in ("encodings", "benchmarks", "differences"))
     catalogue, benchmarks, differing = (path.read_text("utf-8") for path in docs)

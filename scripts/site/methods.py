@@ -73,7 +73,7 @@ def page(
     if options := option_lines(method):
         lines += ["## Options", "", *map(_option, options), ""]
     lines += ["## On the board", ""]
-    for title, table in standing.items():
+    for title, table in joined(standing).items():
         lines += [f"{title}, of [the board](../leaderboard.md):", "", table, ""]
     if not standing:
         lines += ["Not measured on [the board](../leaderboard.md).", ""]
@@ -124,6 +124,20 @@ def rows(board: str, name: str) -> dict[str, str]:
             head = table[0].splitlines()[:2]
             found[title] = "\n".join([*head, *own])
     return found
+
+
+def joined(standing: Mapping[str, str]) -> dict[str, str]:
+    """Returns title -> table, where the tables of tasks, which have one head, are one table."""
+    found, tasks = {}, {}
+    for title, table in standing.items():
+        head, rule, *lines = table.splitlines()
+        same = [t for t, other in standing.items() if other.startswith(f"{head}\n")]
+        if len(same) == 1:
+            found[title] = table
+        else:
+            own = tasks.setdefault("Each task", [f"| task {head}", f"|---{rule}"])
+            own += [f"| {title} {line}" for line in lines]
+    return {**found, **{title: "\n".join(lines) for title, lines in tasks.items()}}
 
 
 def cost(catalogue: str, name: str) -> str:
