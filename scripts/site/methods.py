@@ -128,16 +128,18 @@ def rows(board: str, name: str) -> dict[str, str]:
 
 def joined(standing: Mapping[str, str]) -> dict[str, str]:
     """Returns title -> table, where the tables of tasks, which have one head, are one table."""
-    found, tasks = {}, {}
+    by_head: dict[tuple[str, str], dict[str, list[str]]] = {}
     for title, table in standing.items():
         head, rule, *lines = table.splitlines()
-        same = [t for t, other in standing.items() if other.startswith(f"{head}\n")]
-        if len(same) == 1:
-            found[title] = table
+        by_head.setdefault((head, rule), {})[title] = lines
+    found = {}
+    for (head, rule), own in by_head.items():
+        if len(own) == 1:
+            found |= {title: standing[title] for title in own}
         else:
-            own = tasks.setdefault("Each task", [f"| task {head}", f"|---{rule}"])
-            own += [f"| {title} {line}" for line in lines]
-    return {**found, **{title: "\n".join(lines) for title, lines in tasks.items()}}
+            lines = [f"| {title} {line}" for title, lines in own.items() for line in lines]
+            found["Each task"] = "\n".join([f"| task {head}", f"|---{rule}", *lines])
+    return found
 
 
 def cost(catalogue: str, name: str) -> str:
