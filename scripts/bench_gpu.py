@@ -32,11 +32,14 @@ from scripts.gpu.page import page
 
 ROOT = Path(__file__).parents[1]
 HEADS = {"heads": 12, "head": 64}
+ARRAY = "jax.nn, cuDNN, ALiBi as an array"
 QUICK_HEADS = {"heads": 2, "head": 16}
 # XLA takes three quarters of the GPU's memory when a process starts, if it is not told otherwise.
 ENVIRONMENT = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-STEPS = ("rope", "alibi", "t5", "fire", "fox", "transformer_xl")
-LATEST = 1.5  # of the seconds to begin in: when what is not ready is left out
+FORMS = {"kernel": 16384, "blockwise": 16384, "dense": 1024}  # compared, up to so many tokens
+STEPS = {"kernel": ("rope", "alibi", "t5", "fire", "fox"),
+         "blockwise": ("rope", "fire", "transformer_xl")}  # fmt: skip
+LATEST = 1.5  # of the seconds to begin in: what is not ready, or measures longer, is left out
 CUBLAS = "--xla_gpu_enable_triton_gemm=false"  # XLA makes no kernels of products itself
 UNTUNED = "--xla_gpu_autotune_level=0"  # XLA does not compile many kernels to time them
 
@@ -48,42 +51,62 @@ def attention(quick: bool) -> dict[str, dict[str, Any]]:
 
 def long(quick: bool) -> dict[str, dict[str, Any]]:
     """Those of them that need no array of T x T: by themselves, since all share the memory."""
-    return _attention([128] if quick else [65536], quick)
+    found = _attention([128] if quick else [65536], quick)
+    return {name: job for name, job in found.items() if name != ARRAY}
+
+
+def forms(quick: bool) -> dict[str, dict[str, Any]]:
+    """The forms of one method's attention."""
+    lengths = [64] if quick else [1024, 4096, 16384]
+    return {
+        f"{method}, {form}": _ours(form, method, [n for n in lengths if n <= most], quick)
+        for method in ("rope", "t5", "fire")
+        for form, most in FORMS.items()
+    }
 
 
 def _attention(lengths: list[int], quick: bool) -> dict[str, dict[str, Any]]:
-    tokens = 64 if quick else 16384
-    shared = {"lengths": lengths, "tokens": tokens, **(QUICK_HEADS if quick else HEADS)}
-    options = {"t5": {"bidirectional": False}}
-    most = {"kernel": 65536, "blockwise": 16384, "dense": 1024}
-
-    def ours(form: str, method: str) -> dict[str, Any]:
-        up_to = [n for n in lengths if n <= most[form]]
-        job = {"part": "attention", "form": form, "method": method, "lengths": up_to}
-        return {**shared, **job, "options": options.get(method, {})}
-
-    forms = {"kernel": ("nope", "rope", "alibi", "kerple_log", "t5", "fire", "fox"),
-             "blockwise": ("rope", "t5", "fire"), "dense": ("rope", "t5")}  # fmt: skip
+    shared = _shared(lengths, quick)
+    kernels = ("nope", "rope", "alibi", "kerple_log", "t5", "fire", "fox")
     jax_nn = {**shared, "part": "attention", "implementation": "xla" if quick else "cudnn"}
-    arrays = {**jax_nn, "bias": True, "lengths": [n for n in lengths if n <= 16384]}
     torch = {**shared, "part": "peers"}
-    contestants = {
+    return {
         "jax.nn, cuDNN, no bias": {**jax_nn, "bias": False},
-        **{f"posenc_jax, {form}, {name}": ours(form, name)
-           for form, names in forms.items() for name in names},
-        "jax.nn, cuDNN, ALiBi as an array": arrays,
+        **{f"posenc_jax, {name}": _ours("kernel", name, lengths, quick) for name in kernels},
+        ARRAY: {**jax_nn, "bias": True},
         "PyTorch SDPA, no bias": {**torch, "bias": None},
         "PyTorch flex_attention, ALiBi": {**torch, "bias": "alibi"},
         "PyTorch flex_attention, T5": {**torch, "bias": "t5"},
-    }  # fmt: skip
-    return {name: job for name, job in contestants.items() if job["lengths"]}
+    }
 
 
-def methods(quick: bool) -> dict[str, dict[str, Any]]:
+def _ours(form: str, method: str, lengths: list[int], quick: bool) -> dict[str, Any]:
+    options = {"bidirectional": False} if method == "t5" else {}
+    job = {"part": "attention", "form": form, "method": method, "options": options}
+    return {**_shared(lengths, quick), **job}
+
+
+def _shared(lengths: list[int], quick: bool) -> dict[str, Any]:
+    tokens = 64 if quick else 16384
+    return {"lengths": lengths, "tokens": tokens, **(QUICK_HEADS if quick else HEADS)}
+
+
+def errors(quick: bool) -> dict[str, dict[str, Any]]:
+    """What every method's kernel adds to the error of attention."""
+    return _methods("errors", quick)
+
+
+def times(quick: bool) -> dict[str, dict[str, Any]]:
+    """Every method's kernel on one long sequence."""
+    return _methods("times", quick)
+
+
+def _methods(what: str, quick: bool) -> dict[str, dict[str, Any]]:
     """Processes that have every method between them."""
     names = ["rope", "t5"] if quick else sorted(encodings.CATALOG)
-    job = {"part": "methods", "tokens": 64 if quick else 8192, "few": 32 if quick else 256,
-           "flags": UNTUNED, **(QUICK_HEADS if quick else HEADS)}  # fmt: skip
+    tokens, few = (64, 32) if quick else (8192, 256)
+    job = {"part": "methods", "what": what, "tokens": tokens, "few": few, "flags": UNTUNED,
+           **(QUICK_HEADS if quick else HEADS)}  # fmt: skip
     count = min(os.cpu_count() or 1, len(names))
     return {f"methods {n}": {**job, "names": names[n::count]} for n in range(count)}
 
@@ -96,8 +119,7 @@ def steps(quick: bool) -> dict[str, dict[str, Any]]:
         model, train = {"width": 32, "heads": 2, "layers": 1}, {"length": 32, "batch": 2}
     flags = f"{CUBLAS} {UNTUNED}"
     job = {"part": "trainings", "model": model, "train": train, "steps": 4, "flags": flags}
-    both = [(name, form) for name in STEPS for form in ("kernel", "blockwise")]
-    taken = [one for one in both if one != ("transformer_xl", "kernel")]
+    taken = [(name, form) for form, names in STEPS.items() for name in names]
     return {
         f"{name}, {form}": {**job, "method": name, "forms": [form]}
         for name, form in (taken[:2] if quick else taken)
@@ -121,7 +143,9 @@ def board(quick: bool) -> dict[str, dict[str, Any]]:
 PARTS: dict[str, tuple[Callable[[bool], dict[str, dict[str, Any]]], int]] = {
     "attention": (attention, 3),
     "long": (long, 3),
-    "methods": (methods, 2),
+    "forms": (forms, 3),
+    "errors": (errors, 1),
+    "times": (times, 2),
     "steps": (steps, 2),
     "seeds": (seeds, 2),
     "board": (board, 1),
@@ -143,27 +167,26 @@ class Worker:
         """Returns {case: why it failed} once it is ready; {"all": why} if the process did, or is
         not ready at this time of `time.monotonic()`.
         """
-        assert self._process.stdout is not None
-        left = max(0.0, until - time.monotonic())
-        if not select.select([self._process.stdout], [], [], left)[0]:
-            return {"all": "not ready in time"}
-        return self._answer().get("failed") or {}
+        return self._answer(until, "not ready in time").get("failed") or {}
 
-    def measure(self) -> dict[str, Any]:
-        """Returns {case: number}."""
+    def measure(self, until: float) -> dict[str, Any]:
+        """Returns {case: number, "failed": as `wait` has it}."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write("\n")
             self._process.stdin.flush()
-        return self._answer()
+        return self._answer(until, "not measured in time")
 
     def stop(self) -> None:
         self._process.kill()
         self._process.communicate()  # closes its pipes
         self._errors.close()
 
-    def _answer(self) -> dict[str, Any]:
+    def _answer(self, until: float, late: str) -> dict[str, Any]:
         assert self._process.stdout is not None
+        left = max(0.0, until - time.monotonic())
+        if not select.select([self._process.stdout], [], [], left)[0]:
+            return {"failed": {"all": late}}
         if line := self._process.stdout.readline():
             return json.loads(line)
         self._errors.seek(0)
@@ -175,11 +198,14 @@ def contest(
     jobs: dict[str, dict[str, Any]],
     rounds: int,
     keep: Callable[[dict[str, Any]], None],
-    until: float,
+    seconds: float,
 ) -> None:
     """Gives `keep` all that is known, {contestant: {"failed": {case: why}, case: [numbers]}}, as
-    it comes: a number from each round. `until`: see `Worker.wait`.
+    it comes: a number from each round.
+
+    seconds: after which a contestant is left out that is not ready, or that has not measured.
     """
+    until = time.monotonic() + seconds
     workers = {name: Worker(job) for name, job in jobs.items()}
     found: dict[str, dict[str, Any]] = {}
     try:
@@ -190,9 +216,11 @@ def contest(
                 workers.pop(name).stop()  # before others measure
         keep(found)
         for _ in range(rounds):
-            for name, worker in workers.items():
-                measured = worker.measure()
+            for name, worker in list(workers.items()):
+                measured = worker.measure(time.monotonic() + seconds)
                 found[name]["failed"] |= measured.pop("failed", {})
+                if "all" in found[name]["failed"]:
+                    workers.pop(name).stop()
                 for case, number in measured.items():
                     found[name].setdefault(case, []).append(number)
                 keep(found)
@@ -240,7 +268,7 @@ def main() -> None:
             raw.setdefault(part, {})[here["device"]] = {"machine": here, "found": found}
             write_json(path, raw)
 
-        contest(jobs, 1 if flags.quick else rounds, keep, began + LATEST * flags.seconds)
+        contest(jobs, 1 if flags.quick else rounds, keep, LATEST * flags.seconds)
         print(f"{part}: {time.monotonic() - began:.0f} s", flush=True)
     (flags.out / "gpu.md").write_text(page(raw), "utf-8")
 

@@ -10,8 +10,11 @@ import jax.numpy as jnp
 import pytest
 from jax.experimental import pallas
 
+from posenc_jax import make, tuning
+from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
+from posenc_jax.lab.model import transformer
 from scripts import compile_for
-from scripts.accelerators import chips, limits, page, rehearsal
+from scripts.accelerators import chips, limits, page, programs, rehearsal
 from scripts.accelerators.compiled import (
     branches,
     bundles,
@@ -219,6 +222,14 @@ def test_an_experiment_says_what_it_runs_without_running_it():
     assert (task.name, train.steps, steps) == ("reading_frame", config.train.steps, 100)
     assert int(state.step.max()) == 0, "nothing is trained"
     assert list(found.evaluations) == list(config.eval.lengths)
+
+
+@pytest.mark.parametrize("backend", ["gpu", "tpu"])
+def test_the_states_to_compile_for_have_shapes_whatever_the_backend(backend):
+    model = transformer.build(ModelConfig(width=8, heads=2, layers=1), make("rope"), 5)
+    with tuning.compile_for(backend):
+        found = programs.states(model, TrainConfig(), seeds=3)
+    assert {x.shape[0] for x in jax.tree.leaves(found)} == {3}
 
 
 def test_the_page_is_that_of_the_raw_numbers():

@@ -19,14 +19,14 @@ def test_a_contestant_measures_and_one_that_fails_says_why():
     jobs = {
         name: {**job, "seconds": 60.0}
         for name, job in bench_gpu.attention(quick=True).items()
-        if name in ("posenc_jax, kernel, alibi", "jax.nn, cuDNN, no bias")
+        if name in ("posenc_jax, alibi", "jax.nn, cuDNN, no bias")
     }
     jobs["jax.nn, cuDNN, no bias"]["implementation"] = "cudnn"  # which a CPU has not
     heard = []
     keep = lambda found: heard.append(json.dumps(found))
-    bench_gpu.contest(jobs, 2, keep, until=time.monotonic() + 90)
+    bench_gpu.contest(jobs, 2, keep, seconds=90)
     found = json.loads(heard[-1])
-    ours, theirs = found["posenc_jax, kernel, alibi"], found["jax.nn, cuDNN, no bias"]
+    ours, theirs = found["posenc_jax, alibi"], found["jax.nn, cuDNN, no bias"]
     assert ours["failed"] == {}
     assert all(len(ours[f"{way}/64"]) == 2 for way in ("forward", "backward"))
     assert min(ours["backward/64"]) > 0
@@ -37,8 +37,28 @@ def test_a_contestant_measures_and_one_that_fails_says_why():
 def test_a_contestant_that_is_not_ready_does_not_hold_up_the_others():
     jobs = {"slow": {"part": "attention", "seconds": 60.0}}
     heard = []
-    bench_gpu.contest(jobs, 1, heard.append, until=time.monotonic())
+    bench_gpu.contest(jobs, 1, heard.append, seconds=0)
     assert heard == [{"slow": {"failed": {"all": "not ready in time"}}}]
+
+
+WORKER = """
+import json, sys, time
+print(json.dumps({"failed": {}}), flush=True)
+for _ in sys.stdin:
+    time.sleep(json.loads(sys.argv[1])["sleep"])
+    print(json.dumps({"case": 1.0}), flush=True)
+"""
+
+
+def test_a_contestant_that_measures_too_long_does_not_hold_up_the_others(tmp_path, monkeypatch):
+    (tmp_path / "scripts/gpu").mkdir(parents=True)
+    (tmp_path / "scripts/gpu/worker.py").write_text(WORKER)
+    monkeypatch.setattr(bench_gpu, "ROOT", tmp_path)
+    heard = []
+    jobs = {"slow": {"sleep": 60}, "quick": {"sleep": 0}}
+    bench_gpu.contest(jobs, 2, lambda found: heard.append(json.dumps(found)), seconds=5)
+    late, quick = {"all": "not measured in time"}, {"failed": {}, "case": [1.0, 1.0]}
+    assert json.loads(heard[-1]) == {"slow": {"failed": late}, "quick": quick}
 
 
 def test_what_is_not_begun_in_time_is_left_out():
@@ -64,4 +84,4 @@ def test_a_median_and_its_rate():
     assert "| us | 2.00 (52) | failed |" in page(raw)
     assert "- no memory was left beside the other contestants: us backward/4096\n" in page(raw)
     assert f"- {LATE}: us forward/1024, backward/1024\n" in page(raw)
-    assert "Not measured yet: long, methods, steps, seeds, board." in page(raw)
+    assert "Not measured yet: long, forms, errors, times, steps, seeds, board." in page(raw)

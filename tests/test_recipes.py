@@ -12,7 +12,7 @@ from posenc_jax.encoding import place
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
 from posenc_jax.lab.model import transformer
-from posenc_jax.lab.training.loop import chunk_runner, init_states
+from posenc_jax.lab.training.loop import chunk_runner, init_runner
 from posenc_jax.lab.training.step import optimizer
 from posenc_jax.layout import full
 from tests.catalogue import gap, tokens
@@ -102,7 +102,7 @@ def test_drop_then_recalibrate():
     )
     shapes = [jax.eval_shape(m.init, jax.random.key(0)) for m in (with_rope, without)]
     assert shapes[0] == shapes[1], "one set of parameters serves both"
-    state = init_states(with_rope, optimizer(config), seeds=1)
+    state = init_runner(with_rope, optimizer(config), seeds=1)()
     state, trained = chunk_runner(with_rope, task, config, True)(state, task.data, 120)
     recalibration = config.model_copy(update={"steps": 240})
     recalibrate = chunk_runner(without, task, recalibration, True)

@@ -17,7 +17,7 @@ from posenc_jax.lab.hosts.files import folder_name
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.runs.lock import locked
 from posenc_jax.lab.training import loop
-from posenc_jax.lab.training.loop import chunk_runner, init_states, train
+from posenc_jax.lab.training.loop import chunk_runner, init_runner, train
 from posenc_jax.lab.training.step import PLACE, optimizer, random_key
 from tests.test_runs import CONFIG, RECORD, lines
 
@@ -240,7 +240,7 @@ def test_the_state_before_the_bad_step_is_kept():
     kept = []
     for after, steps in ((5, 8), (99, 5)):
         model = _breaking(after)
-        state = init_states(model, optimizer(TRAIN), 1)
+        state = init_runner(model, optimizer(TRAIN), 1)()
         kept.append(RUNNER(model)(state, TASK.data, steps)[0])
     assert int(kept[0].step[0]) == 5
     for a, b in zip(*map(jax.tree.leaves, kept), strict=True):

@@ -15,7 +15,7 @@ from posenc_jax.lab.model import transformer
 from posenc_jax.lab.training.loop import (
     chunk_runner,
     chunk_sizes,
-    init_states,
+    init_runner,
     train,
     validation_steps,
 )
@@ -107,7 +107,7 @@ def test_they_take_less_memory():
     def needed(**changes):
         config = CONFIG.model_copy(update={"length": 24, **changes})
         with tuning.compile_for("tpu"):
-            state = jax.eval_shape(lambda: init_states(model, optimizer(config), 1))
+            state = init_runner(model, optimizer(config), 1).eval_shape()
             lowered = chunk_runner(model, TASK, config, True).lower(state, TASK.data, 1)
         return lowered.compile().memory_analysis().temp_size_in_bytes
 

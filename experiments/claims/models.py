@@ -25,7 +25,7 @@ from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.task import Batch, Task
 from posenc_jax.lab.training.evaluation import Evaluator, Scores
-from posenc_jax.lab.training.loop import init_states, over_seeds, train
+from posenc_jax.lab.training.loop import init_runner, over_seeds, train
 from posenc_jax.lab.training.step import INIT, random_key
 
 T = TypeVar("T")
@@ -140,7 +140,8 @@ class Lab:
         """The same model before its first step."""
 
         def make():
-            state = init_states(trained.model, optax.identity(), len(self.seeds), self.seeds[0])
+            made = init_runner(trained.model, optax.identity(), len(self.seeds), self.seeds[0])
+            state = made()
             return replace(trained, params=state.params)
 
         return self.once(("fresh", trained), make)

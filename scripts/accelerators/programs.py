@@ -188,11 +188,11 @@ def _chunk(model: Model, task: Task, config: TrainConfig, seeds: int, steps: int
 
 
 def states(model: Model, config: TrainConfig, seeds: int) -> Any:
-    """Returns the shapes of the states of all seeds, as `init_states` spreads them."""
+    """Returns the shapes of the states of all seeds, as `init_runner` spreads them."""
     tx = step.optimizer(config)
-    init = lambda: loop.init_states(model, tx, seeds, fsdp=config.fsdp)
+    init = loop.init_runner(model, tx, seeds, fsdp=config.fsdp)
     spread = lambda x: devices.seed_sharding(x.shape, config.fsdp)
-    return _shaped(jax.eval_shape(init), spread)
+    return _shaped(init.eval_shape(), spread)
 
 
 def whole(tree: Any) -> Any:

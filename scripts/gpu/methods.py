@@ -1,4 +1,4 @@
-"""Every method's kernel: is it right on this GPU, and how long does it take?
+"""Every method's kernel: is it right on this GPU, or how long does it take?
 
 Right is asked of sequences of `few` tokens, the second half padding: output and gradients, against
 dense attention in float32. The error is |found - reference| / |reference|; beside that of dense
@@ -25,13 +25,15 @@ NOISE = 0.3  # what is added to parameters: many start where they do nothing
 
 
 def prepared(job: dict[str, Any]) -> Prepared:
-    """The errors of all methods, then the time of each way."""
+    """The errors of these methods, or the times of each way."""
     with compile_for("gpu"):
         names = [name for name in job["names"] if taken(name, "kernel")]
-    errors = {f"{name}/error": partial(_errors, job, name) for name in names}
-    times = {f"{name}/{way}": partial(_time, job, name, way)
-             for name in names for way in ("forward", "backward")}  # fmt: skip
-    return prepare(job, errors | times)
+    if job["what"] == "errors":
+        return prepare(job, {name: partial(_errors, job, name) for name in names})
+    return prepare(job, {
+        f"{name}/{way}": partial(_time, job, name, way)
+        for name in names for way in ("forward", "backward")
+    })  # fmt: skip
 
 
 def _dims(job: dict[str, Any]) -> Dims:

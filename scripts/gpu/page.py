@@ -24,20 +24,27 @@ LONG = """## Attention of 65,536 tokens
 
 The same with one sequence, of the contestants that need no array of so many by so many tokens.
 """
-METHODS = """## Every method's kernel
+FORMS = """## The forms of attention
+
+The same of three forms of one method.
+"""
+ERRORS = """## What every method's kernel adds to the error
 
 Error: |found - reference| / |reference|, of the output and of the worst gradient, among them those
 of the parameters. The reference is dense attention in float32, for two sequences of 256 tokens in
 bfloat16, the second of which is half padding. Beside it is the same of dense attention in bfloat16.
 Parameters have noise of 0.3, since many methods start where they do nothing. Methods that add
-nothing to logits run in cuDNN's kernels here, the others in Triton's. Time: one sequence of 8,192
-tokens, milliseconds, the lower of the rounds.
+nothing to logits run in cuDNN's kernels here, the others in Triton's.
+"""
+TIMES = """## How long every method's kernel takes
+
+Milliseconds of one sequence of 8,192 tokens, the lower of the rounds.
 """
 STEPS = """## A training step
 
 Milliseconds of a step of a decoder of 12 layers of width 768 on 8 windows of 2,048 bytes in
-bfloat16, by the form of attention. Products are cuBLAS's, and XLA does not tune kernels by timing
-them.
+bfloat16, by the form of attention, and thousands of bytes that it learns from in a second. Products
+are cuBLAS's, and XLA does not tune kernels by timing them.
 """
 BOARD = """## The leaderboard
 
@@ -54,7 +61,8 @@ Milliseconds of a step of the default model, of so many seeds in one program, an
 def page(raw: Mapping[str, Any]) -> str:
     """Returns the page of all that was measured, part by part and GPU by GPU."""
     sections = {"attention": (ATTENTION, _attention), "long": (LONG, _attention),
-                "methods": (METHODS, _methods), "steps": (STEPS, _steps), "seeds": (SEEDS, _seeds),
+                "forms": (FORMS, _attention), "errors": (ERRORS, _errors),
+                "times": (TIMES, _times), "steps": (STEPS, _steps), "seeds": (SEEDS, _seeds),
                 "board": (BOARD, _board)}  # fmt: skip
     missing = [name for name in sections if name not in raw]
     notes = f"Not measured yet: {', '.join(missing)}.\n" if missing else ""
@@ -90,33 +98,47 @@ def _attention(found: Mapping[str, Any]) -> str:
     return _table(["", *columns], rows) + _failures(found)
 
 
-def _methods(found: Mapping[str, Any]) -> str:
-    cases = {case: v for one in found.values() for case, v in one.items() if case != "failed"}
-    names = sorted({case.split("/")[0] for case in cases})
-    timed = any("/error" not in case for case in cases)
+def _errors(found: Mapping[str, Any]) -> str:
+    columns = ["", "output, kernel", "dense", "gradient, kernel", "dense"]
+
+    def row(name: str, error: Mapping[str, Any]) -> list[str]:
+        shown = [
+            error[form][what] for what in ("output", "gradient") for form in ("kernel", "dense")
+        ]
+        return [name, *("" if x is None else f"{x:.4f}" for x in shown)]
+
+    return _by_method(columns, {name: row(name, x[0]) for name, x in _cases(found).items()}, found)
+
+
+def _times(found: Mapping[str, Any]) -> str:
+    cases = _cases(found)
+    names = {case.split("/")[0] for case in cases}
 
     def row(name: str) -> list[str]:
-        (error,) = cases.get(f"{name}/error", [None])[:1]
-        shown = ["", "", "", ""]
-        if error:
-            shown = [_error(error[form][what]) for what in ("output", "gradient")
-                     for form in ("kernel", "dense")]  # fmt: skip
         times = [cases.get(f"{name}/{way}") for way in ("forward", "backward")]
-        return [name, *shown, *(f"{min(x):.2f}" if x else "" for x in times if timed)]
+        return [name, *(f"{min(x):.2f}" if x else "" for x in times)]
 
-    columns = ["", "output, kernel", "dense", "gradient, kernel", "dense"]
-    columns += ["forward, ms", "backward, ms"] if timed else []
-    return f"{len(names)} methods.\n\n" + _table(columns, map(row, names)) + _failures(found)
+    return _by_method(["", "forward", "backward"], {name: row(name) for name in names}, found)
+
+
+def _cases(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What all processes measured."""
+    return {case: v for one in found.values() for case, v in one.items() if case != "failed"}
+
+
+def _by_method(columns: list[str], rows: Mapping[str, list[str]], found: Mapping[str, Any]) -> str:
+    table = _table(columns, [rows[name] for name in sorted(rows)])
+    return f"{len(rows)} methods.\n\n" + table + _failures(found)
 
 
 def _steps(found: Mapping[str, Any]) -> str:
     rows = [
-        [name, f"{median(times):.1f}"]
+        [name, f"{median(times):.1f}", f"{TOKENS / median(times):.0f}"]
         for name, one in found.items()
         for form, times in one.items()
         if form != "failed"
     ]
-    return _table(["", "a step"], rows) + _failures(found)
+    return _table(["", "a step", "thousands in a second"], rows) + _failures(found)
 
 
 def _board(found: Mapping[str, Any]) -> str:
@@ -136,10 +158,6 @@ def _seeds(found: Mapping[str, Any]) -> str:
         if seeds != "failed"
     ]
     return _table(["", "seeds", "a step", "of one seed"], rows) + _failures(found)
-
-
-def _error(x: float | None) -> str:
-    return "" if x is None else f"{x:.4f}"
 
 
 def _failures(found: Mapping[str, Any]) -> str:

@@ -28,7 +28,7 @@ def _case(job: dict[str, Any], form: dict[str, str], seeds: int) -> Callable[[],
     model = transformer.build(shape, encodings.make(job["method"]), task.vocab)
     model = model._replace(apply=partial(model.apply, **form))
     run = loop.chunk_runner(model, task, config, loss_mask=True)
-    state = loop.init_states(model, step.optimizer(config), seeds=seeds)
+    state = loop.init_runner(model, step.optimizer(config), seeds=seeds)()
     data = on_every_device(task.data)
 
     def start():

@@ -58,7 +58,7 @@ def train(
     """
     run_chunk = chunk_runner(model, task, config, loss_mask)
     every_seed = range(first_seed, first_seed + seeds)
-    state = init_states(model, optimizer(config), seeds, first_seed, config.fsdp)
+    state = init_runner(model, optimizer(config), seeds, first_seed, config.fsdp)()
     state = checkpoints.restore(state) if checkpoints else state
     data = devices.on_every_device(task.data)
     done, started, waiting = int(processes.fetch(state.step)[0]), time.perf_counter(), None
@@ -103,15 +103,17 @@ def _fed(task: Task, config: TrainConfig, seeds: range, steps: range) -> Any:
     return devices.on_every_device(task.feed(seeds, steps, config.batch, task.width(config.length)))
 
 
-def init_states(model: Model, tx, seeds: int, first_seed: int = 0, fsdp: bool = False) -> State:
-    """Initial states of `seeds` seeds, stacked, made on the devices that hold them."""
+def init_runner(model: Model, tx, seeds: int, first_seed: int = 0, fsdp: bool = False) -> Any:
+    """The jitted function () -> initial states of `seeds` seeds, stacked, on the devices that hold
+    them.
+    """
 
     def init(seed):
         params = model.init(random_key(seed, INIT))
         return State(params, tx.init(params), jnp.zeros((), jnp.int32), seed)
 
     make = lambda: devices.by_seed(over_seeds(init, jnp.arange(seeds) + first_seed), fsdp)
-    return jit_quick(make)()
+    return jit_quick(make)
 
 
 def chunk_runner(model: Model, task: Task, config: TrainConfig, loss_mask: bool) -> Any:
