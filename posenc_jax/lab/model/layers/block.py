@@ -8,7 +8,6 @@ import jax.numpy as jnp
 
 from posenc_jax.attention import attend, weights
 from posenc_jax.lab.config.schema import ModelConfig
-from posenc_jax.lab.hosts.tuning import recomputed
 from posenc_jax.lab.model.layers.parts import ACTIVATIONS, Dense, Norm, added, entering, weight
 
 
@@ -70,13 +69,11 @@ def _mlp(config: ModelConfig, x_BTD):
     c, width = config, x_BTD.shape[-1]
     dense = partial(Dense, dtype=jnp.dtype(c.dtype), biased="mlp" in c.biases)
     hidden = c.mlp_width or c.mlp * width
-    h_BTF, activation = dense(hidden, name="up")(x_BTD), ACTIVATIONS[c.activation]
+    activation, made = ACTIVATIONS[c.activation], [dense(hidden, name="up")(x_BTD)]
     if c.gated:
-        gated = recomputed(lambda gate_BTF, h_BTF: activation(gate_BTF) * h_BTF)
-        h_BTF = gated(dense(hidden, name="gate")(x_BTD), h_BTF)
-    else:
-        h_BTF = recomputed(activation)(h_BTF)
-    return dense(width, gain=1 / (2 * c.layers), name="down")(h_BTF)
+        made.append(dense(hidden, name="gate")(x_BTD))
+    of = (lambda h_BTF, gate_BTF: activation(gate_BTF) * h_BTF) if c.gated else activation
+    return dense(width, gain=1 / (2 * c.layers), name="down", of=of)(*made)
 
 
 def _keys_values(block: Block, prefix: str, h_BKD):

@@ -37,22 +37,29 @@ def weight(module: nn.Module, name: str, init: Callable, shape: tuple[int, ...])
 
 
 class Dense(nn.Module):
-    """An affine map of the last axis; `gain` scales the variance of its initial weights."""
+    """An affine map of the last axis; `gain` scales the variance of its initial weights.
+
+    of: makes what is mapped of the inputs, all of one shape; computed again in the backward pass.
+    """
 
     features: int
     dtype: Any
     gain: float = 1.0
     biased: bool = True
+    of: Callable[..., jax.Array] | None = None
 
     @nn.compact
-    def __call__(self, x):
+    def __call__(self, *inputs):
         init = nn.initializers.variance_scaling(self.gain, "fan_in", "truncated_normal")
-        w = weight(self, "kernel", init, (x.shape[-1], self.features)).astype(self.dtype)
+        shape = inputs[0].shape[-1], self.features
+        w = weight(self, "kernel", init, shape).astype(self.dtype)
         b = None
         if self.biased:
             zeros = nn.initializers.zeros_init()
             b = weight(self, "bias", zeros, (self.features,)).astype(self.dtype)
-        return linear(x.astype(self.dtype), w, b)
+        if (of := self.of) is None:
+            return linear(inputs[0].astype(self.dtype), w, b)
+        return recomputed(lambda w, b, *x: linear(of(*x).astype(self.dtype), w, b))(w, b, *inputs)
 
 
 class Norm(nn.Module):
