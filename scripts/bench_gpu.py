@@ -40,7 +40,6 @@ FORMS = {"kernel": 16384, "blockwise": 16384, "dense": 1024}  # compared, up to 
 STEPS = {"kernel": ("rope", "alibi", "t5", "fire", "fox"),
          "blockwise": ("rope", "fire", "transformer_xl")}  # fmt: skip
 LATEST = 1.5  # of the seconds to begin in: what is not ready, or measures longer, is left out
-CUBLAS = "--xla_gpu_enable_triton_gemm=false"  # XLA makes no kernels of products itself
 UNTUNED = "--xla_gpu_autotune_level=0"  # XLA does not compile many kernels to time them
 
 
@@ -117,8 +116,7 @@ def steps(quick: bool) -> dict[str, dict[str, Any]]:
     train = {"length": 2048, "batch": 8}
     if quick:
         model, train = {"width": 32, "heads": 2, "layers": 1}, {"length": 32, "batch": 2}
-    flags = f"{CUBLAS} {UNTUNED}"
-    job = {"part": "trainings", "model": model, "train": train, "steps": 4, "flags": flags}
+    job = {"part": "trainings", "model": model, "train": train, "steps": 4}
     taken = [(name, form) for form, names in STEPS.items() for name in names]
     return {
         f"{name}, {form}": {**job, "method": name, "forms": [form]}

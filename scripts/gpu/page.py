@@ -43,8 +43,7 @@ Milliseconds of one sequence of 8,192 tokens, the lower of the rounds.
 STEPS = """## A training step
 
 Milliseconds of a step of a decoder of 12 layers of width 768 on 8 windows of 2,048 bytes in
-bfloat16, by the form of attention, and thousands of bytes that it learns from in a second. Products
-are cuBLAS's, and XLA does not tune kernels by timing them.
+bfloat16, by the form of attention, and thousands of bytes that it learns from in a second.
 """
 BOARD = """## The leaderboard
 
