@@ -32,7 +32,6 @@ from scripts.gpu.page import page
 
 ROOT = Path(__file__).parents[1]
 HEADS = {"heads": 12, "head": 64}
-ARRAY = "jax.nn, cuDNN, ALiBi as an array"
 QUICK_HEADS = {"heads": 2, "head": 16}
 # XLA takes three quarters of the GPU's memory when a process starts, if it is not told otherwise.
 ENVIRONMENT = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
@@ -49,30 +48,29 @@ def attention(quick: bool) -> dict[str, dict[str, Any]]:
 
 
 def long(quick: bool) -> dict[str, dict[str, Any]]:
-    """Those of them that need no array of T x T: by themselves, since all share the memory."""
-    found = _attention([128] if quick else [65536], quick)
-    return {name: job for name, job in found.items() if name != ARRAY}
+    """The same of one sequence: by itself, since all share the memory."""
+    return _attention([128] if quick else [65536], quick)
 
 
 def forms(quick: bool) -> dict[str, dict[str, Any]]:
-    """The forms of one method's attention."""
+    """The forms of one method's attention, and an array of its bias."""
     lengths = [64] if quick else [1024, 4096, 16384]
+    up_to = lambda most: [n for n in lengths if n <= most]
+    array = {**_jax_nn(up_to(4096), quick), "bias": True}
     return {
-        f"{method}, {form}": _ours(form, method, [n for n in lengths if n <= most], quick)
-        for method in ("rope", "t5", "fire")
+        f"{method}, {form}": _ours(form, method, up_to(most), quick)
+        for method in ("rope", "alibi", "t5", "fire")
         for form, most in FORMS.items()
-    }
+    } | {"jax.nn, cuDNN, ALiBi as an array": array}
 
 
 def _attention(lengths: list[int], quick: bool) -> dict[str, dict[str, Any]]:
     shared = _shared(lengths, quick)
     kernels = ("nope", "rope", "alibi", "kerple_log", "t5", "fire", "fox")
-    jax_nn = {**shared, "part": "attention", "implementation": "xla" if quick else "cudnn"}
     torch = {**shared, "part": "peers"}
     return {
-        "jax.nn, cuDNN, no bias": {**jax_nn, "bias": False},
+        "jax.nn, cuDNN, no bias": {**_jax_nn(lengths, quick), "bias": False},
         **{f"posenc_jax, {name}": _ours("kernel", name, lengths, quick) for name in kernels},
-        ARRAY: {**jax_nn, "bias": True},
         "PyTorch SDPA, no bias": {**torch, "bias": None},
         "PyTorch flex_attention, ALiBi": {**torch, "bias": "alibi"},
         "PyTorch flex_attention, T5": {**torch, "bias": "t5"},
@@ -83,6 +81,11 @@ def _ours(form: str, method: str, lengths: list[int], quick: bool) -> dict[str, 
     options = {"bidirectional": False} if method == "t5" else {}
     job = {"part": "attention", "form": form, "method": method, "options": options}
     return {**_shared(lengths, quick), **job}
+
+
+def _jax_nn(lengths: list[int], quick: bool) -> dict[str, Any]:
+    implementation = "xla" if quick else "cudnn"
+    return {**_shared(lengths, quick), "part": "attention", "implementation": implementation}
 
 
 def _shared(lengths: list[int], quick: bool) -> dict[str, Any]:

@@ -18,15 +18,15 @@ tokens together. Backward is the forward pass and all gradients. The number is t
 rounds in which all took turns. In brackets, of the forward pass: TFLOP in a second, counting the
 products of queries, keys and values that are not masked.
 
-`jax.nn` is `jax.nn.dot_product_attention` with cuDNN. Its biases are arrays that were made before.
+`jax.nn` is `jax.nn.dot_product_attention` with cuDNN.
 """
 LONG = """## Attention of 65,536 tokens
 
-The same with one sequence, of the contestants that need no array of so many by so many tokens.
+The same with one sequence.
 """
 FORMS = """## The forms of attention
 
-The same of three forms of one method.
+The same of the forms of one method. The array of a bias was made before.
 """
 ERRORS = """## What every method's kernel adds to the error
 
