@@ -145,6 +145,8 @@ def test_the_best_is_bold_with_all_that_are_written_alike():
     summary = summarise([record(0, name, 8, mean) for name, mean in means.items()])
     cells = {name: row[0] for name, *row in length_table.results(summary).rows}
     assert [cells[name].bold for name in means] == [True, True, False, False]
+    alike = summarise([record(0, name, 8, 2.1352) for name in ("rope", "yarn")])
+    assert not any(row[1].bold for row in length_table.results(alike).rows), "nothing is the best"
 
 
 def test_a_missing_seed_and_a_diverged_one_are_shown():

@@ -20,7 +20,7 @@ def page(run: StoredRun) -> tuple[str, list[Section]]:
     how = (
         "Each row is an encoding, each column a length that the same weights were tested at. They "
         f"were trained at length {trained}; the columns to its right are extrapolation. The best "
-        "mean in each column is bold; ties at the printed precision are all bold."
+        "mean in each column is bold, with all that are printed alike; none is, where all are."
     )
     parts = [how, results(summary), *_contexts(summary)]
     parts.append(Section("Every seed", [every_seed(summary)], folded=True))
@@ -83,14 +83,14 @@ def _cell(summary: Mapping, encoding: str, length: int, best: str | None) -> Cel
 
 
 def _best(summary: Mapping) -> dict[int, str]:
-    """Returns length -> the best mean as printed, where at least two means were measured."""
+    """Returns length -> the best mean as printed, where not all are printed alike."""
     choose = min if summary["metric_better"] == "lower" else max
     found = {}
     for length in summaries.lengths(summary):
         rows = [by_length.get(str(length)) for by_length in summary["results"].values()]
         means = [row["mean"] for row in rows if row is not None and row["mean"] is not None]
         finite = [mean for mean in means if math.isfinite(mean)]
-        if len(means) > 1 and finite:
+        if finite and len(set(map(number, means))) > 1:
             found[length] = number(choose(finite))
     return found
 
