@@ -141,8 +141,7 @@ class Lab:
 
         def make():
             made = init_runner(trained.model, optax.identity(), len(self.seeds), self.seeds[0])
-            state = made()
-            return replace(trained, params=state.params)
+            return replace(trained, params=made().params)
 
         return self.once(("fresh", trained), make)
 
