@@ -22,11 +22,11 @@ products of queries, keys and values that are not masked.
 """
 LONG = """## Attention of 65,536 tokens
 
-The same with one sequence.
+As in the first table, with one sequence.
 """
 FORMS = """## The forms of attention
 
-The same of the forms of one method. The array of a bias was made before.
+As in the first table, of the forms of one method. The array of a bias was made before.
 """
 ERRORS = """## What every method's kernel adds to the error
 
@@ -137,7 +137,7 @@ def _steps(found: Mapping[str, Any]) -> str:
         for form, times in one.items()
         if form != "failed"
     ]
-    return _table(["", "a step", "thousands in a second"], rows) + _failures(found)
+    return _table(["", "ms a step", "thousand bytes in a second"], rows) + _failures(found)
 
 
 def _board(found: Mapping[str, Any]) -> str:
