@@ -1,6 +1,6 @@
 r"""The well-known methods to 16 times their trained length, at a budget where training has ended.
 
-    for data in text copy reverse associative_recall; do
+    for data in text copy reverse passkey; do
         python scripts/sweep.py --config=configs/length_extrapolation.py:$data
     done
     python scripts/experiment_page.py runs/sweeps/length_extrapolation-*   # the page in docs/
@@ -23,8 +23,8 @@ METHODS = (
     "nope", "sinusoidal", "shaw", "t5", "alibi", "kerple_log", "fire", "xpos", "randomized+rope",
     "cope", "fox",
 )  # fmt: skip
-LENGTHS = {"text": 64, "copy": 16, "reverse": 16, "associative_recall": 16}
-TOKENS = {"text": 64, "copy": 34, "reverse": 34, "associative_recall": 35}  # of these lengths
+LENGTHS = {"text": 64, "copy": 16, "reverse": 16, "passkey": 16}
+TOKENS = {"text": 64, "copy": 34, "reverse": 34, "passkey": 30}  # of these lengths
 
 
 def get_config(argument=""):
