@@ -147,6 +147,10 @@ def test_the_best_is_bold_with_all_that_are_written_alike():
     assert [cells[name].bold for name in means] == [True, True, False, False]
     alike = summarise([record(0, name, 8, 2.1352) for name in ("rope", "yarn")])
     assert not any(row[1].bold for row in length_table.results(alike).rows), "nothing is the best"
+    apart = {
+        name: row[0] for name, *row in length_table.results(summary, apart=["rope", "yarn"]).rows
+    }
+    assert [name for name, cell in apart.items() if cell.bold] == ["alibi"], "of those compared"
 
 
 def test_a_missing_seed_and_a_diverged_one_are_shown():

@@ -198,10 +198,10 @@ def _section(group: Group) -> Section:
     if missed := _missed(base):
         parts.append(
             f"Not learned at the trained length: {', '.join(missed)}. For them a number beyond it "
-            "says nothing about extrapolation."
+            "says nothing about extrapolation, and is not marked as the best."
         )
     for metric, summary in base.summaries.items():
-        parts.append(length_table.results(summary))
+        parts.append(length_table.results(summary, apart=missed))
         parts.append(plots.picture_by_length(f"{stem}_{metric}", summary))
     if group.longer:
         parts.append(_longer(group))

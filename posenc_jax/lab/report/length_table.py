@@ -1,7 +1,7 @@
 """The table of encodings by test length, and the sections of the page around it."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from posenc_jax.lab.report import formats, plots, summaries
 from posenc_jax.lab.report.formats import number
@@ -41,8 +41,11 @@ def _contexts(summary: Mapping) -> list[str]:
     )
 
 
-def results(summary: Mapping) -> Grid:
-    """Returns the table: each cell the mean and its interval, or why there is none."""
+def results(summary: Mapping, apart: Collection[str] = ()) -> Grid:
+    """Returns the table: each cell the mean and its interval, or why there is none.
+
+    apart: encodings that are not compared with the others, so never the best.
+    """
     count, name = summaries.seed_count(summary), formats.interval_name(summary["metric"])
     share = formats.is_share(summary["metric"])
     spread = (
@@ -51,11 +54,11 @@ def results(summary: Mapping) -> Grid:
         else f"mean {'and' if share else '± half of'} a {name} over {count} seeds"
     )
     metric, better = formats.label(summary["metric"]), summary["metric_better"]
-    lengths, best = summaries.lengths(summary), _best(summary)
-    rows = [
-        [encoding, *(_cell(summary, encoding, length, best.get(length)) for length in lengths)]
-        for encoding in summaries.encodings(summary)
-    ]
+    lengths, best = summaries.lengths(summary), _best(summary, apart)
+    rows = []
+    for encoding in summaries.encodings(summary):
+        wanted = {} if encoding in apart else best
+        rows.append([encoding, *(_cell(summary, encoding, n, wanted.get(n)) for n in lengths)])
     baselines = [
         [name, *[number(value)] * len(lengths)] for name, value in summary["baselines"].items()
     ]
@@ -82,12 +85,13 @@ def _cell(summary: Mapping, encoding: str, length: int, best: str | None) -> Cel
     return Cell(mean, half, note, bold=mean == best)
 
 
-def _best(summary: Mapping) -> dict[int, str]:
+def _best(summary: Mapping, apart: Collection[str]) -> dict[int, str]:
     """Returns length -> the best mean as printed, where not all are printed alike."""
+    compared = [row for name, row in summary["results"].items() if name not in apart]
     choose = min if summary["metric_better"] == "lower" else max
     found = {}
     for length in summaries.lengths(summary):
-        rows = [by_length.get(str(length)) for by_length in summary["results"].values()]
+        rows = [by_length.get(str(length)) for by_length in compared]
         means = [row["mean"] for row in rows if row is not None and row["mean"] is not None]
         finite = [mean for mean in means if math.isfinite(mean)]
         if finite and len(set(map(number, means))) > 1:
