@@ -115,14 +115,19 @@ def _described(config: schema.TrainedConfig, model: Model, task: tasks.Task, nam
 
 
 def summarise(
-    config: schema.TrainedConfig, task: tasks.Task, run: runs.Run, baselines: Mapping[str, float]
+    config: schema.TrainedConfig,
+    task: tasks.Task,
+    run: runs.Run,
+    baselines: Mapping[str, float],
+    floors: Mapping[int, float] | None = None,
 ) -> dict:
-    """The summary of all evaluations of the run."""
+    """The summary of all evaluations of the run; see `report.summarise`."""
     return report.summarise(
         run.records(),
         metric=task.metric,
         train_length=config.train.length,
         baselines=baselines,
+        floors=floors,
         not_measured=run.facts.get("not_measured", ()),
     )
 

@@ -129,6 +129,7 @@ def test_a_task_is_a_function_and_a_line(tree):
     status, error, summary = train(tree, config, *small)
     assert (status, error) == (0, "")
     assert list(summary["results"]["nope"]) == ["8"]
+    assert summary["floors"] == {"8": 1.0}, "the answer is always the same"
     assert summary["facts"]["task"]["options"] == {"length": 2}
 
 

@@ -116,19 +116,20 @@ def test_the_page_of_a_run_has_its_sentences_figures_and_records(tmp_path):
     assert "every seed: none;" in other[0]
 
 
-def by_length_run(folder, name, value, steps=100, task="copy", seeds=2, **train):
-    """A run on a task whose scores are `value`, and a tenth of it beyond the trained length."""
+def by_length_run(folder, name, value, steps=100, task="copy", seeds=2, beyond=0.1, **train):
+    """A run on a task whose scores are `value`, and a share of it beyond the trained length."""
     metrics = ("bits_per_byte" if task == "stdlib" else "exact_match", "token_accuracy")
     records = [
         {"step": steps, "seed": seed, "metric": metric,
          "labels": {"encoding": label, "split": "test", "length": length},
          "value": (value + 0.001 * seed) * share}
         for seed in range(seeds) for metric in metrics for label in name.split(",")
-        for length, share in ((8, 1.0), (128, 0.1))
+        for length, share in ((8, 1.0), (128, beyond))
     ]  # fmt: skip
     config = {
         "experiment": "length_extrapolation", "seeds": seeds, "first_seed": 0,
-        "encoding": {"name": name.split(",")[0]}, "task": {"name": task}, "eval": {"variants": []},
+        "encoding": {"name": name.split(",")[0]}, "task": {"name": task},
+        "eval": {"variants": [], "lengths": [8, 128], "examples": 32},
         "model": {"kind": "decoder", "layers": 1, "width": 8, "heads": 2},
         "train": {"steps": steps, "batch": 4, "length": 8, "min_length": 1, "lr": 0.1, **train},
     }  # fmt: skip
@@ -146,7 +147,8 @@ def test_the_page_of_length_extrapolation_is_about_all_its_runs(tmp_path, capsys
     assert main([str(made), f"--to={tmp_path}"]) == 0
     text = text_of(tmp_path / "length_extrapolation.md")
     assert "copy: 3 of 4 methods reach 0.95 in exact match, not nope" in text
-    assert "copy at 16×: rope and pi, 0.097 token accuracy, rope 0.097" in text
+    assert "copy at 16×: rope and pi, 0.097 token accuracy, rope 0.097, the floor 0.0" in text
+    assert len(re.findall(r"\bfloor \n 0\.", text)) == 2, "of both metrics, not of text"
     assert "stdlib at 16×: fox, 0.200 bits per byte" in text
     assert "alibi on copy, 2× the steps: +0.030, +0.003" in text
     assert "alibi, 200 steps" in text
@@ -155,7 +157,11 @@ def test_the_page_of_length_extrapolation_is_about_all_its_runs(tmp_path, capsys
     assert "5 runs" in capsys.readouterr().out
     with tarfile.open(tmp_path / "length_extrapolation" / document.ARCHIVE) as archive:
         assert len(archive.getnames()) == 15
-    # The control: none learned it, so none is named beyond.
+    # The controls: none is above the floor; none learned it, so none is named beyond.
+    said, _ = by_length.document(
+        [runs.read(by_length_run(tmp_path / "floor", "rope", 0.95, beyond=0.05))]
+    )
+    assert re.search(r"copy at 16×: none is above the floor, 0\.0\d\d token accuracy", said[1])
     found = [runs.read(by_length_run(tmp_path / "low", "nope,rope", 0.5))]
     said, _ = by_length.document(found)
     assert "copy: no method learned it" in said[1]

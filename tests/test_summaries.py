@@ -153,6 +153,15 @@ def test_the_best_is_bold_with_all_that_are_written_alike():
     assert [name for name, cell in apart.items() if cell.bold] == ["alibi"], "of those compared"
 
 
+def test_the_floor_is_a_row_of_its_own_at_each_length():
+    records = [record(0, "rope", length, 0.5, metric="exact_match") for length in (8, 16)]
+    made = {"metric": "exact_match", "train_length": 8}
+    text = printed(report.summarise(records, **made, floors={8: 0.25, 16: 0.125}), 80)
+    assert "floor     0.250  0.125" in text
+    assert "needs no positions" in text.replace("\n", " ")
+    assert "floor" not in printed(report.summarise(records, **made), 80)
+
+
 def test_a_missing_seed_and_a_diverged_one_are_shown():
     records = [r for r in make_records() if (r["seed"], r["labels"]["length"]) != (2, 16)]
     records = [{**r, "value": math.nan} if (r["seed"], r["labels"]["length"]) == (1, 32) else r

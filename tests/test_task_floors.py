@@ -45,6 +45,17 @@ def test_the_bag_knows_the_answer(name):
     assert found.exact_match[0] in tasks.make(name).bag
 
 
+def test_the_floors_of_several_sizes_are_those_of_each():
+    task, asked = tasks.make("copy"), {"examples": 64}
+    found = floors.by_metric(task, (2, 8), (8, 16), **asked)
+    for metric, by_size in found.items():
+        assert by_size == {
+            n: getattr(floors.floor(task, (2, 8), n, **asked), metric)[1] for n in (8, 16)
+        }
+    assert found["token_accuracy"][8] > found["token_accuracy"][16] > 0.1
+    assert floors.by_metric(task._replace(metric="bits_per_byte"), (2, 8), (8,), **asked) == {}
+
+
 def test_repeated_symbols_need_no_positions_and_random_ones_do():
     repeated = floors.floor(tasks.make("copy", symbols="repeated"), (3, 8), 8, 64, 256)
     assert repeated.exact_match == ("most frequent unused symbol", 1.0)

@@ -4,11 +4,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from posenc_jax.lab import tasks
+from posenc_jax.lab.config import schema
 from posenc_jax.lab.config.sweeps import dotted
 from posenc_jax.lab.report import Grid, Section, formats, length_table, plots, summaries
 from posenc_jax.lab.report.comparison import differing
 from posenc_jax.lab.report.statistics import paired
 from posenc_jax.lab.runs import StoredRun
+from posenc_jax.lab.tasks import floors
 
 LEARNED = 0.95  # share of exact matches at the trained length with which a task counts as learned
 MOVED = 0.05  # a change of a mean with more steps, in its metric: the budget was not enough there
@@ -81,18 +84,30 @@ def _budget(task: str, steps: int, runs: Sequence[StoredRun]) -> Budget:
                     raise ValueError(f"workdir: {name} on {task} with seed {seed} is in {where}")
     first, records = runs[0].summary, [record for run in runs for record in run.records]
     metrics = (STRICT, LENIENT) if first["metric"] == STRICT else (first["metric"],)
+    without = _floors(runs[0].config) if first["metric"] == STRICT else {}
     made = {
         metric: summaries.summarise(
             records,
             metric=metric,
             train_length=first["train_length"],
             baselines=first["baselines"] if metric == first["metric"] else {},
+            floors=without.get(metric),
             not_measured=[entry for run in runs for entry in run.summary["not_measured"]],
         )
         | {"facts": first.get("facts", {})}
         for metric in metrics
     }
     return Budget(task, steps, runs[0].config, made, records)
+
+
+def _floors(config: Mapping[str, Any]) -> dict[str, dict[int, float]]:
+    """metric -> test length -> the best score without positions; {} for a task of a file."""
+    asked = schema.TaskConfig(**config["task"])
+    if asked.name not in tasks.TASKS:
+        return {}
+    train, tests = config["train"], config["eval"]
+    task, sizes = tasks.make(asked.name, **asked.options), (train["min_length"], train["length"])
+    return floors.by_metric(task, sizes, tests["lengths"], tests["examples"])
 
 
 def conclusions(groups: Sequence[Group]) -> list[str]:
@@ -141,7 +156,8 @@ def _within(base: Budget) -> str:
 
 
 def _beyond(base: Budget) -> str:
-    length = max(summaries.lengths(base.summaries[base.metric]))
+    summary = base.summaries[base.metric]
+    length = max(summaries.lengths(summary))
     missed = _missed(base)
     means = {n: v for n, v in _means(base, base.metric, length).items() if n not in missed}
     if not means:
@@ -149,9 +165,12 @@ def _beyond(base: Budget) -> str:
     best = (min if formats.better(base.metric) == "lower" else max)(means.values())
     names = [name for name, mean in means.items() if f"{mean:.3f}" == f"{best:.3f}"]
     rope = f", rope {means['rope']:.3f}" if "rope" in means else ""
-    ratio = formats.length_ratio(length, base.summaries[base.metric]["train_length"])
-    metric = formats.label(base.metric)
-    return f"{base.task} at {ratio}: {' and '.join(names)}, {best:.3f} {metric}{rope}"
+    at = f"{base.task} at {formats.length_ratio(length, summary['train_length'])}"
+    metric, floor = formats.label(base.metric), summary["floors"].get(str(length))
+    if floor is not None and best <= floor:
+        return f"{at}: none is above the floor, {floor:.3f} {metric}"
+    least = "" if floor is None else f", the floor {floor:.3f}"
+    return f"{at}: {' and '.join(names)}, {best:.3f} {metric}{rope}{least}"
 
 
 def _more_steps(group: Group) -> Iterator[str]:

@@ -14,6 +14,7 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
+from posenc_jax.lab.tasks import floors
 from posenc_jax.lab.training.evaluation import Evaluator, records
 from posenc_jax.lab.training.step import State
 
@@ -28,7 +29,11 @@ def measure(config: Config, run: runs.Run) -> dict:
         baselines = meanwhile.submit(task.baselines)
         run.fact(task=dict(task.facts))
         train_and_evaluate(config, task, run)
-        return summarise(config, task, run, baselines.result()) if run.is_writer else {}
+        if not run.is_writer:
+            return {}
+        sizes = config.train.min_length, config.train.length
+        found = floors.by_metric(task, sizes, config.eval.lengths, config.eval.examples)
+        return summarise(config, task, run, baselines.result(), found.get(task.metric))
 
 
 def train_and_evaluate(config: Config, task: tasks.Task, run: runs.Run) -> None:

@@ -63,6 +63,9 @@ def results(summary: Mapping, apart: Collection[str] = ()) -> Grid:
         [name, *[number(value)] * len(lengths)] for name, value in summary["baselines"].items()
     ]
     caption = f"{metric} on the test split, {better} is better: {spread}"
+    if floors := summary.get("floors"):
+        baselines.append(["floor", *(number(floors[str(n)]) for n in lengths)])
+        caption += "; floor: the best predictor that needs no positions"
     return Grid(_columns(summary), rows, caption, below=baselines)
 
 

@@ -77,6 +77,8 @@ def picture_by_length(name: str, summary: Mapping) -> Picture:
     caption += "The dotted line is the longest length in training."
     if summary["baselines"]:
         caption += " Dashed lines are baselines; an arrow stands at one outside of the figure."
+    if summary.get("floors"):
+        caption += " The dashed line named floor is the best predictor that needs no positions."
     return Picture(name, lambda: by_length(summary), caption)
 
 
@@ -114,6 +116,8 @@ def by_length(summary: Mapping) -> Figure:
             dots = [at] * len(cell["seeds"])
             axes.plot(dots, cell["seeds"], ".", ms=4, alpha=0.6, color=style["color"], zorder=4)
         labels.append(Label(_joined(names), x[-1], mean[-1], style["color"]))
+    floors = [(int(n), value) for n, value in summary.get("floors", {}).items()]
+    values += [value for _, value in floors]
     low, high = drawing.y_limits(values, summary["baselines"].values())
     if formats.is_share(metric) and values:
         # An axis of a tenth or more: scores that are all 0 are a line at 0.
@@ -121,6 +125,9 @@ def by_length(summary: Mapping) -> Figure:
         low, high = max(low, -0.03), min(high, 1.03)
     axes.set_ylim(low, high)
     labels += drawing.draw_baselines(axes, summary["baselines"], axes.get_xlim()[1])
+    if floors:
+        axes.plot(*zip(*floors, strict=True), color=drawing.MUTED, lw=1, ls="--", zorder=1)
+        labels.append(Label("floor", *floors[-1], drawing.MUTED))
     drawing.margin_labels(axes, labels)
     axes.set_xlabel(f"test length ({formats.size_unit(summary)}, log scale)")
     axes.set_ylabel(formats.axis_label(metric))

@@ -22,6 +22,7 @@ def summarise(
     metric: str,
     train_length: int,
     baselines: Mapping[str, float] | None = None,
+    floors: Mapping[int, float] | None = None,
     not_measured: Sequence[Mapping] = (),
 ) -> dict:
     """Returns the summary of a run, which summary.json holds and the report reads.
@@ -32,6 +33,7 @@ def summarise(
       metric: the main metric.
       train_length: the longest length in training.
       baselines: name -> value of the metric, the same at every length.
+      floors: length -> the best value that needs no positions.
       not_measured: {"encoding", "length", "reason"} of results that could not be measured.
 
     Raises:
@@ -54,6 +56,7 @@ def summarise(
         "metric_better": better(metric),
         "train_length": train_length,
         "baselines": dict(baselines or {}),
+        "floors": {str(length): value for length, value in (floors or {}).items()},
         "results": results,
         "not_measured": [dict(entry) for entry in not_measured],
     }

@@ -37,7 +37,7 @@ def table(grid: Grid) -> Group:
     lines = [grid.caption]
     if grid.below:
         names = ", ".join(row[0] for row in grid.below)
-        lines.append(f"{names}: baselines, the same at every length")
+        lines.append(f"{names}: {'baselines' if len(grid.below) > 1 else 'a baseline'}")
     absent = {cell.text for row in rows for cell in row if cell.muted}
     if absent:
         lines.append(f"—: {', '.join(absent)}")

@@ -12,6 +12,7 @@ there is shortened from its far end. A model that scores no better than the floo
 it uses positions.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import jax
@@ -47,30 +48,61 @@ class _Rows(NamedTuple):
     inside_BT: np.ndarray
 
 
-def floor(
-    task: Task, trained: tuple[int, int], size: int, examples: int = 1024, fitted: int = 8192
-) -> Floor:
-    """The best score on test examples of one size that needs no positions; of equal scores, that of
-    the predictor with the better other metric.
+def floors(
+    task: Task,
+    trained: tuple[int, int],
+    sizes: Iterable[int],
+    examples: int = 1024,
+    fitted: int = 8192,
+) -> dict[int, Floor]:
+    """The best score on test examples of each size that needs no positions; of equal scores, that
+    of the predictor with the better other metric.
 
     Args:
       task: reads tokens.
       trained: the smallest and the largest size in training.
-      size: of the test examples.
-      examples: how many test examples.
+      sizes: of the test examples.
+      examples: how many test examples of a size.
       fitted: how many training examples the tables are fitted to.
     """
-    scores = predictors(task, trained, size, examples, fitted)
-    token = max(scores, key=lambda name: scores[name])
-    exact = max(scores, key=lambda name: scores[name][::-1])
-    return Floor((token, scores[token].token_accuracy), (exact, scores[exact].exact_match))
+    train = _drawn(task, trained, fitted)
+    return {size: _best(_scores(task, train, _tested(task, size, examples))) for size in sizes}
+
+
+def by_metric(
+    task: Task, trained: tuple[int, int], sizes: Iterable[int], examples: int = 1024
+) -> dict[str, dict[int, float]]:
+    """metric -> size -> the floor; arguments as for `floors`; {} if the task has another metric."""
+    if task.metric not in Floor._fields:
+        return {}
+    found = floors(task, trained, sizes, examples)
+    return {
+        metric: {size: getattr(own, metric)[1] for size, own in found.items()}
+        for metric in Floor._fields
+    }
+
+
+def floor(
+    task: Task, trained: tuple[int, int], size: int, examples: int = 1024, fitted: int = 8192
+) -> Floor:
+    """The floor at one size; arguments as for `floors`."""
+    return floors(task, trained, (size,), examples, fitted)[size]
 
 
 def predictors(
     task: Task, trained: tuple[int, int], size: int, examples: int = 1024, fitted: int = 8192
 ) -> dict[str, Score]:
-    """The score of each predictor by name; arguments as for `floor`."""
-    train, test = _drawn(task, trained, fitted), _tested(task, size, examples)
+    """The score of each predictor at one size, by name; arguments as for `floors`."""
+    return _scores(task, _drawn(task, trained, fitted), _tested(task, size, examples))
+
+
+def _best(scores: Mapping[str, Score]) -> Floor:
+    token = max(scores, key=lambda name: scores[name])
+    exact = max(scores, key=lambda name: scores[name][::-1])
+    return Floor((token, scores[token].token_accuracy), (exact, scores[exact].exact_match))
+
+
+def _scores(task: Task, train: _Rows, test: _Rows) -> dict[str, Score]:
     found = {}
     for name, guess_BT in _table_guesses(train, test).items():
         found[name] = _score(guess_BT == test.targets_BT, test)
