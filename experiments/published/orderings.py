@@ -84,11 +84,16 @@ def _code(test: str, tokens: str, published: Mapping[str, float]) -> Ordering:
 
 
 def _flip_flop(
-    paper: str, test: str, metric: str, published: Mapping[str, float], differs: str
+    paper: str,
+    test: str,
+    metric: str,
+    published: Mapping[str, float],
+    differs: str,
+    setting: str = "flip_flop",
 ) -> Ordering:
     """An error of a paper on the flip-flop task of Liu et al. 2023, arXiv 2306.00946."""
     return Ordering(
-        paper, f"error of the bits after a read, in %, {metric}", published, "lower", "flip_flop",
+        paper, f"error of the bits after a read, in %, {metric}", published, "lower", setting,
         test, "token_accuracy",
         f"lines of 32 instructions, 256 in Liu et al. 2023, whose task it is; {differs}",
     )  # fmt: skip
@@ -134,6 +139,8 @@ def _heo(
     )  # fmt: skip
 
 
+SPARSE = "on sparse lines (98% ignored)"
+COPE_FLIP_FLOP = {"cope": 4.9, "rope": 20.3, "learned": 21.7}
 LARGER = {"mixed": 81.8, "axial": 80.0, "learned_2d": 79.4}
 ORDERINGS: dict[str, Ordering] = {
     "copy_repeated": _strings(
@@ -197,12 +204,17 @@ ORDERINGS: dict[str, Ordering] = {
         "tokens there",
     ),
     "cope_flip_flop": _flip_flop(
-        COPE, "sparse", "on sparse lines (98% ignored)",
-        {"cope": 4.9, "rope": 20.3, "learned": 21.7},
+        COPE, "sparse", SPARSE, COPE_FLIP_FLOP,
         "one layer of width 64, since two layers with rope make no error at this length",
     ),
+    "cope_flip_flop_two_layers": _flip_flop(
+        COPE, "sparse", SPARSE, COPE_FLIP_FLOP,
+        "two layers of width 64, to look for the cause of the result with one, where a bit cannot "
+        "know which instruction stands before it",
+        setting="flip_flop_two_layers",
+    ),
     "path_flip_flop": _flip_flop(
-        PATH, "sparse", "on sparse lines (98% ignored), one layer and two heads",
+        PATH, "sparse", f"{SPARSE}, one layer and two heads",
         {"path": 0.0001, "fox": 36.3, "stick_breaking": 38.9, "rope": 40.3}, "width 64",
     ),
     "path_flip_flop_trained": _flip_flop(

@@ -82,6 +82,12 @@ def addition(groups: str, digits: int, steps: int, **fields: Any) -> Setting:
     return Setting("addition", options, (1, digits), tests, steps=steps, batch=64, **fields)
 
 
+# Lines of 32 instructions, four of five of them ignored; in the sparse test 49 of 50.
+FLIP_FLOP = Setting(
+    "flip_flop", {"ignore": 0.8}, (32, 32),
+    {"trained": HeldOut((32, 32)), "sparse": HeldOut((32, 32), {"ignore": 0.98})},
+    None, 4000, layers=1, heads=2, reach=64,
+)  # fmt: skip
 SETTINGS: dict[str, Setting] = {
     "copy_repeated": strings("copy", {"symbols": "repeated"}, 2000),
     "copy_random": strings("copy", {}, 3000),
@@ -90,12 +96,8 @@ SETTINGS: dict[str, Setting] = {
     **{f"randomized_{task}": randomized(task) for task in RANDOMIZED},
     "text": text("decoder", 0.0, {"2x": 128, "7x": 448}),
     "masked_text": text("encoder", 0.15, {}),
-    # Lines of 32 instructions, four of five of them ignored; in the sparse test 49 of 50.
-    "flip_flop": Setting(
-        "flip_flop", {"ignore": 0.8}, (32, 32),
-        {"trained": HeldOut((32, 32)), "sparse": HeldOut((32, 32), {"ignore": 0.98})},
-        None, 4000, layers=1, heads=2, reach=64,
-    ),
+    "flip_flop": FLIP_FLOP,
+    "flip_flop_two_layers": FLIP_FLOP._replace(layers=2),
     # One layer without positions cannot add (Cho et al. 2024), so what was not learned counts.
     "coupled": addition("significance", 10, 6000, learned=None, layers=1, reach=128,
                         rates=(8e-3, 4e-3)),
