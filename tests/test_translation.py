@@ -36,7 +36,7 @@ def test_the_grammar_without_order_knows_the_forms_and_not_the_order():
     assert best == "grammar without order"
     assert 0.6 < scores[best].token_accuracy < 0.9
     assert scores[best].exact_match < 0.2
-    test = floors._tested(task, 2, 256)
+    test = next(floors._tested(task, (2,), 256))
     guess_BT = floors._guesses(task.bag[best], task.vocab, test)
     wrong_BT = test.answer_BT & (guess_BT != test.targets_BT)
     last_BT = test.answer_BT & (np.cumsum(test.answer_BT[:, ::-1], 1)[:, ::-1] == 1)

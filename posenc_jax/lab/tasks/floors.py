@@ -12,13 +12,14 @@ there is shortened from its far end. A model that scores no better than the floo
 it uses positions.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posenc_jax.lab.hosts.compiling import jit_quick
 from posenc_jax.lab.tasks.task import Rule, Task
 
 TABLES = ("unigram table", "bigram table", "trigram table", "4-gram table")
@@ -51,7 +52,7 @@ class _Rows(NamedTuple):
 def floors(
     task: Task,
     trained: tuple[int, int],
-    sizes: Iterable[int],
+    sizes: Sequence[int],
     examples: int = 1024,
     fitted: int = 8192,
 ) -> dict[int, Floor]:
@@ -66,11 +67,12 @@ def floors(
       fitted: how many training examples the tables are fitted to.
     """
     train = _drawn(task, trained, fitted)
-    return {size: _best(_scores(task, train, _tested(task, size, examples))) for size in sizes}
+    tests = zip(sizes, _tested(task, sizes, examples), strict=True)
+    return {size: _best(_scores(task, train, test)) for size, test in tests}
 
 
 def by_metric(
-    task: Task, trained: tuple[int, int], sizes: Iterable[int], examples: int = 1024
+    task: Task, trained: tuple[int, int], sizes: Sequence[int], examples: int = 1024
 ) -> dict[str, dict[int, float]]:
     """metric -> size -> the floor; arguments as for `floors`; {} if the task has another metric."""
     if task.metric not in Floor._fields:
@@ -93,7 +95,8 @@ def predictors(
     task: Task, trained: tuple[int, int], size: int, examples: int = 1024, fitted: int = 8192
 ) -> dict[str, Score]:
     """The score of each predictor at one size, by name; arguments as for `floors`."""
-    return _scores(task, _drawn(task, trained, fitted), _tested(task, size, examples))
+    (test,) = _tested(task, (size,), examples)
+    return _scores(task, _drawn(task, trained, fitted), test)
 
 
 def _best(scores: Mapping[str, Score]) -> Floor:
@@ -115,7 +118,7 @@ def _drawn(task: Task, trained: tuple[int, int], count: int) -> _Rows:
     """Training examples of sizes drawn evenly."""
     width = int(task.width(trained[1]))
 
-    @jax.jit
+    @jit_quick
     def draw(data, key):
         size_key, key = jax.random.split(key)
         size_B = jax.random.randint(size_key, (ROWS,), trained[0], trained[1] + 1, jnp.int32)
@@ -125,14 +128,16 @@ def _drawn(task: Task, trained: tuple[int, int], count: int) -> _Rows:
     return _joined([jax.device_get(draw(task.data, key)) for key in keys], count)
 
 
-def _tested(task: Task, size: int, count: int) -> _Rows:
-    """The first test examples of a size."""
-    count = min(count, task.examples(size) or count)
-    width = int(task.width(size))
-    draw = jax.jit(lambda data, index_B: _rows(task.test(data, index_B, size, width)))
-    starts = range(0, count, ROWS)
-    index_B = np.arange(ROWS, dtype=np.int32)
-    return _joined([jax.device_get(draw(task.data, start + index_B)) for start in starts], count)
+def _tested(task: Task, sizes: Sequence[int], examples: int) -> Iterator[_Rows]:
+    """The first test examples of each size. One program draws them all, as wide as the largest."""
+    width, index_B = int(task.width(max(sizes))), np.arange(ROWS, dtype=np.int32)
+    draw = jit_quick(lambda data, index_B, size: _rows(task.test(data, index_B, size, width)))
+    for size in sizes:
+        count = min(examples, task.examples(size) or examples)
+        drawn = [draw(task.data, start + index_B, size) for start in range(0, count, ROWS)]
+        rows = _joined(jax.device_get(drawn), count)
+        inside_T = rows.inside_BT.any(axis=0)
+        yield _Rows(*(array_BT[:, inside_T] for array_BT in rows))
 
 
 def _rows(batch):
