@@ -11,14 +11,16 @@ import pytest
 from ml_collections import ConfigDict
 
 import experiments
+from configs import tasks_extrap
 from experiments.length_extrapolation import run as length_extrapolation
 from experiments.length_extrapolation.config import variant
 from posenc_jax import CATALOG, Dims, Encoding, make
 from posenc_jax.encoding import place
 from posenc_jax.encodings.card import bias_method
-from posenc_jax.lab import runs
+from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.model import transformer
 from posenc_jax.layout import full
+from posenc_jax.options import FieldError
 
 FILES = sorted(path.stem for path in pathlib.Path("configs").glob("*.py") if path.stem != "common")
 # The other experiments are run to their reports by their own tests.
@@ -34,6 +36,18 @@ def run(stem, argument, workdir, **changes):
     config.update_from_flattened_dict({f.replace("__", "."): v for f, v in changes.items()})
     experiments.prepare(config.to_dict(), str(workdir))()
     return config
+
+
+def test_every_task_is_run_by_its_name():
+    for name in tasks.TASKS:
+        for argument in (name, f"{name},quick"):
+            experiments.check(tasks_extrap.get_config(argument).to_dict())
+    least = {name: task.least for name in tasks.TASKS if (task := tasks.check(name)).least > 1}
+    assert {n: least[n] for n in tasks_extrap.SMALLEST} == tasks_extrap.SMALLEST
+    config = tasks_extrap.get_config("periodic")
+    config.train.min_length = 8
+    with pytest.raises(FieldError, match="8 is not a size of task periodic; 9 or more"):
+        experiments.check(config.to_dict())
 
 
 @pytest.mark.parametrize("stem", BY_LENGTH)
