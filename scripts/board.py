@@ -11,14 +11,23 @@ any time and start it again: it goes on.
 
 import sys
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
-from experiments.leaderboard.confirming import ENDS, by_setting, ends, unfinished
+from experiments.leaderboard.confirming import (
+    ENDS,
+    by_setting,
+    changes,
+    ends,
+    is_longer,
+    unfinished,
+)
 from experiments.leaderboard.document import by_task
 from posenc_jax.lab import runs
 from posenc_jax.lab.report.document import ARCHIVE
+from posenc_jax.lab.runs import StoredRun
 from scripts import experiment_page, sweep
 
 ROOT = Path(__file__).parents[1]
@@ -38,27 +47,49 @@ def unpack(archive: Path, folder: Path) -> int:
     return new
 
 
+def missing(argument: str = "", task: str = "") -> list[str]:
+    """The points of a sweep, or those of one task, whose runs are not finished."""
+    done = {path.name for path in runs.finished([FOLDER])}
+    return [
+        point.name
+        for point in sweep.read(_config(argument), {})[0].points
+        if point.name not in done and task in ("", point.overrides["task.name"])
+    ]
+
+
+def measure(names: Sequence[str], argument: str = "", *options: str) -> int:
+    """Runs points of a sweep; returns its exit status, 0 if there are none."""
+    given = [f"--config={_config(argument)}", f"--folder={FOLDER}", *options]
+    return sweep.main([*given, *(f"--point={name}" for name in names)]) if names else 0
+
+
 def confirm() -> int:
-    """Runs the checks of a board that is finished; returns the exit status of the last sweep."""
-    found, *_ = by_setting([runs.read(path) for path in sorted(runs.finished([FOLDER]))])
-    tasks, reference = by_task(found), found[0].config["reference"]
-    both = ends(tasks, reference)
-    asked = {task: unfinished(rows, [reference, *both]) for task, rows in tasks.items()}
-    status = 0
-    for task, names in asked.items():
-        if names:
-            status = status or _run(f"doubled,{','.join(names)}", task)
-    return status or _run(f"second,{','.join([reference, *both[:ENDS]])}")
+    """Runs what the checks of a finished board lack; returns the exit status of the last sweep."""
+    found = [runs.read(path) for path in sorted(runs.finished([FOLDER]))]
+    board, reference = by_task(by_setting(found)[0]), found[0].config["reference"]
+    both, status = ends(board, reference), 0
+    top = [reference, *both[:ENDS]]
+    doubled = {task: unfinished(rows, [reference, *both]) for task, rows in board.items()}
+    for kind, asked in ("doubled", doubled), ("second", dict.fromkeys(board, top)):
+        done = checked(found, kind == "doubled")
+        for task, names in asked.items():
+            argument = ",".join([kind, *(name for name in names if (task, name) not in done)])
+            if argument != kind:
+                status = status or measure(missing(argument, task), argument)
+    return status
 
 
-def _run(argument: str, task: str = "") -> int:
-    """Runs the points of a sweep, or that of one task; returns its exit status."""
-    config = f"{CONFIG}:{argument}"
-    points = [p.name for p in sweep.read(config, {})[0].points
-              if task in ("", p.overrides["task.name"])]  # fmt: skip
-    return sweep.main(
-        [f"--config={config}", f"--folder={FOLDER}", *(f"--point={p}" for p in points)]
-    )
+def checked(found: Sequence[StoredRun], doubled: bool) -> set[tuple[str, str]]:
+    """The (task, method) pairs that runs with twice the steps have, or those in other settings."""
+    board, *others = by_setting(found)
+    groups = (g for g in others if is_longer(changes(board, g)) == doubled)
+    return {
+        (task, name) for group in groups for task, rows in by_task(group).items() for name in rows
+    }
+
+
+def _config(argument: str) -> str:
+    return f"{CONFIG}:{argument}" if argument else CONFIG
 
 
 def main(arguments: list[str]) -> int:
@@ -66,13 +97,14 @@ def main(arguments: list[str]) -> int:
     archive = ROOT / "docs" / "leaderboard" / ARCHIVE
     if archive.exists():
         unpack(archive, FOLDER)
-    status = sweep.main([f"--config={CONFIG}", f"--folder={FOLDER}", *arguments])
-    points = sweep.read(CONFIG, {})[0].points
-    done = {path.name for path in runs.finished([FOLDER])} & {point.name for point in points}
-    print(f"{len(done)} of {len(points)} runs are finished", flush=True)
-    if len(done) == len(points):
+    named = [a.removeprefix("--point=") for a in arguments if a.startswith("--point=")]
+    others = [a for a in arguments if not a.startswith("--point=")]
+    status = measure(named or missing(), "", *others)
+    count, left = len(sweep.read(CONFIG, {})[0].points), len(missing())
+    print(f"{count - left} of {count} runs are finished", flush=True)
+    if not left:
         status = confirm()
-    if done:
+    if left < count:
         experiment_page.main([str(FOLDER)])
     return status
 

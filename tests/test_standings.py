@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from experiments.leaderboard import confirming, document, pages
+from experiments.leaderboard.config import Config
 from experiments.leaderboard.confirming import by_setting, ends, unfinished
 from experiments.leaderboard.measuring import SHUFFLED
 from experiments.leaderboard.standings import compared, ranks, read
@@ -286,16 +287,28 @@ def test_a_finished_board_asks_for_its_checks(monkeypatch):
     asked = []
     monkeypatch.setattr(board.runs, "finished", lambda folders: found)
     monkeypatch.setattr(board.runs, "read", found.get)
-    monkeypatch.setattr(board, "_run", lambda argument, task="": asked.append((argument, task)))
+    monkeypatch.setattr(board, "missing", lambda argument, task: task)
+    monkeypatch.setattr(board, "measure", lambda task, argument: asked.append((task, argument)))
     board.confirm()
     both = [*OTHERS[:-6:-1], *OTHERS[4::-1]]
-    assert (
-        asked
-        == [
-            (f"doubled,rope,{','.join(both)}", "copy"),  # reverse: every seed had learned it
-            (f"second,rope,{','.join(both[:5])}", ""),
-        ]
-    )
+    second = f"second,rope,{','.join(both[:5])}"
+    assert asked == [
+        ("copy", f"doubled,rope,{','.join(both)}"),  # reverse: every seed had learned it
+        ("copy", second),
+        ("reverse", second),
+    ]
+    # Runs of a check have some of its methods: the others are asked for.
+    some = {name: learners(12)[name] for name in ("rope", both[0])}
+    steps = Config.model_validate_json(json.dumps(found["copy"].config)).train.steps
+    found["twice"] = stored("twice", some, "copy", train={"steps": 2 * steps})
+    found["window"] = stored("window", some, "reverse", window=64)
+    asked.clear()
+    board.confirm()
+    assert asked == [
+        ("copy", f"doubled,{','.join(both[1:])}"),
+        ("copy", second),
+        ("reverse", f"second,{','.join(both[1:5])}"),
+    ]
 
 
 def test_a_second_setting_is_compared_by_rank():
