@@ -63,7 +63,7 @@ def measure(names: Sequence[str], argument: str = "", *options: str) -> int:
     return sweep.main([*given, *(f"--point={name}" for name in names)]) if names else 0
 
 
-def confirm() -> int:
+def confirm(*options: str) -> int:
     """Runs what the checks of a finished board lack; returns the exit status of the last sweep."""
     found = [runs.read(path) for path in sorted(runs.finished([FOLDER]))]
     board, reference = by_task(by_setting(found)[0]), found[0].config["reference"]
@@ -75,7 +75,7 @@ def confirm() -> int:
         for task, names in asked.items():
             argument = ",".join([kind, *(name for name in names if (task, name) not in done)])
             if argument != kind:
-                status = status or measure(missing(argument, task), argument)
+                status = status or measure(missing(argument, task), argument, *options)
     return status
 
 
@@ -103,7 +103,7 @@ def main(arguments: list[str]) -> int:
     count, left = len(sweep.read(CONFIG, {})[0].points), len(missing())
     print(f"{count - left} of {count} runs are finished", flush=True)
     if not left:
-        status = confirm()
+        status = confirm(*others)
     if left < count:
         experiment_page.main([str(FOLDER)])
     return status
