@@ -40,7 +40,7 @@ def get_config(argument=""):
             "length": length,
             "min_length": length if name == "text" else 1,
             "batch": 32 if name == "text" else 64,
-            "steps": 10_000 if name == "text" else 4_000,
+            "steps": 20_000 if name == "text" else 4_000,
             "lr": 3e-3 if name == "text" else 2e-3,
             "warmup": 200,
             "chunk": 100,
