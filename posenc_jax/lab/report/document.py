@@ -72,7 +72,10 @@ def pack(
 
 def _origin(runs: Sequence[StoredRun], names: Sequence[str], folder: str) -> list[str]:
     """When, where and how the runs were made, and their settings."""
-    each = lambda name: ", ".join(dict.fromkeys(str(run.environment[name]) for run in runs))
+    every = lambda name: dict.fromkeys(str(run.environment[name]) for run in runs)
+    each = lambda name: ", ".join(every(name))
+    commits = ", ".join(commit[:10] for commit in every("commit"))
+    cores = f"{' or '.join(every('cpus'))} core{'s' if list(every('cpus')) != ['1'] else ''}"
     days = sorted({run.environment["started"][:10] for run in runs})
     commands = [re.sub(r" --workdir=\S+", "", run.environment["command"]) for run in runs]
     by = f"by `{commands[0]}`" if len(runs) == 1 else f"in {len(runs)} runs"
@@ -80,17 +83,17 @@ def _origin(runs: Sequence[StoredRun], names: Sequence[str], folder: str) -> lis
         {field: value for field, value in dotted(run.config).items() if field[:6] != "wandb."}
         for run in runs
     ]
-    every = {field: value for config in reversed(configs) for field, value in config.items()}
+    fields = {field: value for config in reversed(configs) for field, value in config.items()}
     # A run from before a field existed had what is its default now.
     same = lambda config, field, value: (
         config[field] == value if field in config else not field.startswith(("task.", "encoding."))
     )
     shared = [
         field
-        for field, value in every.items()
+        for field, value in fields.items()
         if all(same(config, field, value) for config in configs)
     ]
-    content = ["```", *(f"{field}: {every[field]}" for field in shared), "```", ""]
+    content = ["```", *(f"{field}: {fields[field]}" for field in shared), "```", ""]
     if len(runs) > 1:
         content += ["Runs, each group after the settings that it has in common:", "", "```"]
         before: list[str] = []
@@ -103,8 +106,8 @@ def _origin(runs: Sequence[StoredRun], names: Sequence[str], folder: str) -> lis
             content += [f"# {name}", command]
         content += ["```", ""]
     return [
-        f"Measured {' to '.join([days[0], *days[1:][-1:]])} {by} at commit {each('commit')}, "
-        f"Python {each('python')}, JAX {each('jax')} on {each('device')}, {each('cpus')} cores. "
+        f"Measured {' to '.join([days[0], *days[1:][-1:]])} {by} at commit {commits}, "
+        f"Python {each('python')}, JAX {each('jax')} on {each('device')}, {cores}. "
         f"`python scripts/experiment_page.py RUN` makes this page; [{ARCHIVE}]({folder}/{ARCHIVE}) "
         f"has the runs: config, every record, summary. `docs/{folder}/tables` has the tables as "
         "CSV and LaTeX.",
