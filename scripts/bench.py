@@ -25,7 +25,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
-from scripts.processor import processor
+from posenc_jax.lab.runs.environment import processor
 
 HERE = Path(__file__).parent
 SMALL = {"width": 64, "heads": 8, "layers": 2, "batch": 128, "length": 40, "steps": 20}

@@ -24,8 +24,8 @@ import jax.numpy as jnp
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
 from posenc_jax import encodings
+from posenc_jax.lab.runs.environment import processor
 from scripts.collectives import table, write
-from scripts.processor import processor
 from scripts.step_costs import Cost, Setting, analysis, by_formula, counted, step_and_state
 
 DEVICES = Path("docs/devices.md")

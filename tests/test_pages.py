@@ -190,6 +190,15 @@ def test_settings_that_runs_share_are_said_once(tmp_path):
     ]
 
 
+def test_a_page_names_the_processor_if_every_run_does(tmp_path):
+    made = [runs.read(stored(tmp_path / name, {}, {})) for name in "ab"]
+    for known, said in ((1, "2 cores"), (2, "2 cores of abacus")):
+        made[known - 1].environment["processor"] = "abacus"
+        document.write(tmp_path / "x.md", made, ["said"], [])
+        line = f"at commit ab, Python 3, JAX 0 on cpu, {said}. "
+        assert line in (tmp_path / "x.md").read_text()
+
+
 @pytest.mark.parametrize(("task", "unit"), [("copy", "symbols"), ("stdlib", "bytes")])
 def test_a_figure_by_length_says_what_its_lengths_count(task, unit, tmp_path):
     run = runs.read(by_length_run(tmp_path / "run", "nope", 0.97, task=task))

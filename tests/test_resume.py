@@ -131,11 +131,14 @@ def test_a_changed_machine_is_said(tmp_path, capsys):
         pass
     path = tmp_path / "config.json"
     stored = json.loads(path.read_text())
-    stored["environment"]["jax"] = "0.1"
-    path.write_text(json.dumps(stored))
+    now = stored["environment"]
+    before = now | {"jax": "0.1", "processor": "abacus"}
+    del before["numpy"]  # a run that is older than a fact does not tell it
+    path.write_text(json.dumps(stored | {"environment": before}))
     with runs.Run(tmp_path, CONFIG):
         pass
-    assert f"goes on with jax 0.1 -> {jax.__version__}: bits may differ" in capsys.readouterr().out
+    changed = f"jax 0.1 -> {jax.__version__}, processor abacus -> {now['processor']}"
+    assert f"goes on with {changed}: bits may differ" in capsys.readouterr().out
 
 
 def test_a_folder_in_use_is_refused_by_host_and_process(tmp_path, monkeypatch):

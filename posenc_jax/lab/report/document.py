@@ -76,6 +76,8 @@ def _origin(runs: Sequence[StoredRun], names: Sequence[str], folder: str) -> lis
     each = lambda name: ", ".join(every(name))
     commits = ", ".join(commit[:10] for commit in every("commit"))
     cores = f"{' or '.join(every('cpus'))} core{'s' if list(every('cpus')) != ['1'] else ''}"
+    if all("processor" in run.environment for run in runs):  # older runs do not tell it
+        cores += f" of {each('processor')}"
     days = sorted({run.environment["started"][:10] for run in runs})
     commands = [re.sub(r" --workdir=\S+", "", run.environment["command"]) for run in runs]
     by = f"by `{commands[0]}`" if len(runs) == 1 else f"in {len(runs)} runs"

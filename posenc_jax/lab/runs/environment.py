@@ -2,6 +2,7 @@
 
 import datetime
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -24,6 +25,7 @@ def environment() -> dict:
         "python": platform.python_version(),
         **{name: version(name) for name in ("jax", "jaxlib", "flax", "optax", "numpy")},
         "platform": platform.platform(),
+        "processor": processor(),
         "backend": device.platform,
         "device": device.device_kind,
         "devices": jax.device_count(),
@@ -33,11 +35,18 @@ def environment() -> dict:
     }
 
 
+def processor() -> str:
+    """Returns the name of the processor, such as "AMD EPYC 7B13"."""
+    info = Path("/proc/cpuinfo")
+    found = re.search(r"model name\s*: (.+)", info.read_text()) if info.exists() else None
+    return found[1] if found else platform.processor() or platform.machine()
+
+
 def changes(before: Mapping, now: Mapping) -> str:
     """Returns the differences that may change results: "jax 0.10.2 -> 0.11.0, devices 2 -> 1"."""
-    ignored = ("started", "command")
-    changed = [name for name in now if name not in ignored and now[name] != before.get(name)]
-    return ", ".join(f"{name} {before.get(name)} -> {now[name]}" for name in changed)
+    known = [name for name in now if name in before and name not in ("started", "command")]
+    changed = [name for name in known if now[name] != before[name]]
+    return ", ".join(f"{name} {before[name]} -> {now[name]}" for name in changed)
 
 
 def _command() -> str:
