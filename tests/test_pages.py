@@ -190,12 +190,13 @@ def test_settings_that_runs_share_are_said_once(tmp_path):
     ]
 
 
-def test_a_page_names_the_processor_if_every_run_does(tmp_path):
+def test_a_page_names_commits_and_the_processor_if_every_run_does(tmp_path):
     made = [runs.read(stored(tmp_path / name, {}, {})) for name in "ab"]
+    made[1].environment["commit"] = f"{'0123456789' * 4}-dirty"
     for known, said in ((1, "2 cores"), (2, "2 cores of abacus")):
         made[known - 1].environment["processor"] = "abacus"
         document.write(tmp_path / "x.md", made, ["said"], [])
-        line = f"at commit ab, Python 3, JAX 0 on cpu, {said}. "
+        line = f"at commit ab, 0123456789-dirty, Python 3, JAX 0 on cpu, {said}. "
         assert line in (tmp_path / "x.md").read_text()
 
 

@@ -74,7 +74,7 @@ def _origin(runs: Sequence[StoredRun], names: Sequence[str], folder: str) -> lis
     """When, where and how the runs were made, and their settings."""
     every = lambda name: dict.fromkeys(str(run.environment[name]) for run in runs)
     each = lambda name: ", ".join(every(name))
-    commits = ", ".join(commit[:10] for commit in every("commit"))
+    commits = re.sub(r"([0-9a-f]{10})[0-9a-f]{30}", r"\1", each("commit"))  # "-dirty" stays
     cores = f"{' or '.join(every('cpus'))} core{'s' if list(every('cpus')) != ['1'] else ''}"
     if all("processor" in run.environment for run in runs):  # older runs do not tell it
         cores += f" of {each('processor')}"
