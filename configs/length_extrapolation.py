@@ -10,8 +10,8 @@ r"""The well-known methods to 16 times their trained length, at a budget where t
 
 Text is trained in windows of 64 bytes and tested to 1,024, a task on up to 16 symbols and tested to
 256. Each method is a run of 3 seeds. RoPE's weights are also read as pi, ntk, dynamic_ntk and yarn;
-`learned` repeats its last trained row. rope and alibi are trained again for twice the steps: where
-the page shows no change, the budget was enough. A sweep started again runs what is missing.
+`learned` repeats its last trained row. rope, alibi and nope are trained again for twice the steps:
+where the page shows no change, the budget was enough. A sweep started again runs what is missing.
 """
 
 from configs import common
@@ -64,7 +64,8 @@ def get_sweep(argument=""):
         *sweeps.grid({"encoding.name": ("nope", "alibi") if quick else METHODS}),
         {"encoding.name": "learned", **learned},
     )
-    return points + sweeps.grid({"encoding.name": ("rope", "alibi"), "train.steps": (2 * steps,)})
+    doubled = {"encoding.name": ("rope", "alibi", "nope"), "train.steps": (2 * steps,)}
+    return points + sweeps.grid(doubled)
 
 
 def _data(argument):
