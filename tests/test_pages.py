@@ -259,6 +259,7 @@ def test_the_committed_page_follows_from_the_committed_records(page, tmp_path, m
     monkeypatch.setattr(document, "_pictures", lambda parts: ())
     monkeypatch.setattr(document, "pack", lambda *args: None)
     monkeypatch.setattr(board, "floor_of", OnceForEachTask(board.floor_of))
+    monkeypatch.setattr(by_length, "floors_of", OnceForEachTask(by_length.floors_of))
     with tarfile.open(DOCS / page / "runs.tar.xz") as archive:
         archive.extractall(tmp_path / "runs", filter="data")
     remake = lambda: main([str(tmp_path / "runs"), f"--to={tmp_path}"])

@@ -17,6 +17,7 @@ LEARNED = 0.95  # share of exact matches at the trained length with which a task
 MOVED = 0.05  # a change of a mean with more steps, in its metric: the budget was not enough there
 MAY_DIFFER = ("encoding", "eval.variants", "train.steps", "checkpoint")
 STRICT, LENIENT = "exact_match", "token_accuracy"
+Floors = dict[str, dict[int, float]]  # metric -> test length -> the best score without positions
 
 
 class Budget(NamedTuple):
@@ -68,11 +69,12 @@ def _group(task: str, runs: Sequence[StoredRun]) -> Group:
     by_steps: dict[int, list[StoredRun]] = {}
     for run in runs:
         by_steps.setdefault(run.config["train"]["steps"], []).append(run)
-    base, *longer = (_budget(task, steps, own) for steps, own in sorted(by_steps.items()))
+    without = floors_of(runs[0])
+    base, *longer = (_budget(task, steps, own, without) for steps, own in sorted(by_steps.items()))
     return Group(base, longer)
 
 
-def _budget(task: str, steps: int, runs: Sequence[StoredRun]) -> Budget:
+def _budget(task: str, steps: int, runs: Sequence[StoredRun], without: Floors) -> Budget:
     owners: dict[tuple[str, int], StoredRun] = {}
     for run in runs:
         config = run.config
@@ -84,7 +86,6 @@ def _budget(task: str, steps: int, runs: Sequence[StoredRun]) -> Budget:
                     raise ValueError(f"workdir: {name} on {task} with seed {seed} is in {where}")
     first, records = runs[0].summary, [record for run in runs for record in run.records]
     metrics = (STRICT, LENIENT) if first["metric"] == STRICT else (first["metric"],)
-    without = _floors(runs[0].config) if first["metric"] == STRICT else {}
     made = {
         metric: summaries.summarise(
             records,
@@ -100,12 +101,12 @@ def _budget(task: str, steps: int, runs: Sequence[StoredRun]) -> Budget:
     return Budget(task, steps, runs[0].config, made, records)
 
 
-def _floors(config: Mapping[str, Any]) -> dict[str, dict[int, float]]:
-    """metric -> test length -> the best score without positions; {} for a task of a file."""
-    asked = schema.TaskConfig(**config["task"])
-    if asked.name not in tasks.TASKS:
+def floors_of(run: StoredRun) -> Floors:
+    """The best scores without positions; {} for a task of a file, or of another metric."""
+    asked = schema.TaskConfig(**run.config["task"])
+    if run.summary["metric"] != STRICT or asked.name not in tasks.TASKS:
         return {}
-    train, tests = config["train"], config["eval"]
+    train, tests = run.config["train"], run.config["eval"]
     task, sizes = tasks.make(asked.name, **asked.options), (train["min_length"], train["length"])
     return floors.by_metric(task, sizes, tests["lengths"], tests["examples"])
 
