@@ -167,8 +167,12 @@ def test_the_page_of_length_extrapolation_is_about_all_its_runs(tmp_path, capsys
     assert "copy: no method learned it" in said[1]
     assert said[2].endswith("beyond it: not measured.")
     found.append(runs.read(by_length_run(tmp_path / "more", "rope", 0.97, steps=200)))
+    found.append(runs.read(by_length_run(tmp_path / "far", "nope", 0.5, steps=200, beyond=0.3)))
     said, _ = by_length.document(found)
-    assert said[2].endswith("moves by more than 0.05: copy at the trained length.")
+    assert said[2].endswith(
+        "moves by more than 0.05: copy at the trained length (rope), "
+        "copy beyond the trained length (nope)."
+    )
 
 
 def test_settings_that_runs_share_are_said_once(tmp_path):

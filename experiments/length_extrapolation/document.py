@@ -125,21 +125,23 @@ def conclusions(groups: Sequence[Group]) -> list[str]:
 
 
 def _unsettled(groups: Sequence[Group]) -> str:
-    """A sentence on where the budget was not enough; "" if it was, or if that was not measured."""
+    """A sentence on where, for which encodings, the budget was not enough; "" if it was, or if that
+    was not measured.
+    """
     places = []
     for base, longer in groups:
         trained = base.summaries[base.metric]["train_length"]
-        moved = {
-            length
-            for budget in longer
-            for by_length in _changes(base, budget, base.metric).values()
-            for length, mean in by_length.items()
-            if abs(mean) > MOVED
-        }
-        if moved:
-            places.append(
-                f"{base.task} {'at' if trained in moved else 'beyond'} the trained length"
-            )
+        names: dict[str, list[str]] = {"at": [], "beyond": []}
+        for budget in longer:
+            for name, by_length in _changes(base, budget, base.metric).items():
+                moved = [length for length, mean in by_length.items() if abs(mean) > MOVED]
+                for place in {"at" if length == trained else "beyond" for length in moved}:
+                    names[place].append(name)
+        places += [
+            f"{base.task} {place} the trained length ({', '.join(own)})"
+            for place, own in names.items()
+            if own
+        ]
     told = f" Not decided, since a mean moves by more than {MOVED}: {', '.join(places)}."
     return told if places else ""
 
