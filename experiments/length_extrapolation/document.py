@@ -1,7 +1,7 @@
 """The page of the experiment in docs/, about runs on several tasks."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from posenc_jax.lab import tasks
@@ -115,35 +115,52 @@ def conclusions(groups: Sequence[Group]) -> list[str]:
     """Three sentences made from the numbers: within the trained length, beyond it, more steps."""
     within = "; ".join(_within(group.base) for group in groups)
     beyond = "; ".join(_beyond(group.base) for group in groups)
-    more = "; ".join(text for group in groups for text in _more_steps(group))
     return [
         f"At the trained length: {within}.",
         f"At the longest length, the best mean of the methods that learned the task: {beyond}.",
-        f"With more steps, the change of the mean at the trained length and the largest beyond it: "
-        f"{more or 'not measured'}.{_unsettled(groups)}",
+        _more_steps(groups),
     ]
 
 
-def _unsettled(groups: Sequence[Group]) -> str:
-    """A sentence on where, for which encodings, the budget was not enough; "" if it was, or if that
-    was not measured.
-    """
-    places = []
-    for base, longer in groups:
-        trained = base.summaries[base.metric]["train_length"]
-        names: dict[str, list[str]] = {"at": [], "beyond": []}
-        for budget in longer:
-            for name, by_length in _changes(base, budget, base.metric).items():
-                moved = [length for length, mean in by_length.items() if abs(mean) > MOVED]
-                for place in {"at" if length == trained else "beyond" for length in moved}:
-                    names[place].append(name)
-        places += [
-            f"{base.task} {place} the trained length ({', '.join(own)})"
-            for place, own in names.items()
-            if own
-        ]
-    told = f" Not decided, since a mean moves by more than {MOVED}: {', '.join(places)}."
-    return told if places else ""
+def _more_steps(groups: Sequence[Group]) -> str:
+    """Which encodings were trained for more steps, and where that moves a mean: not decided."""
+    trained = [
+        f"{', '.join(budget.summaries[base.main]['results'])} on {base.task} "
+        f"({budget.steps / base.steps:.3g}× the steps)"
+        for base, longer in groups
+        for budget in longer
+    ]
+    moved = [
+        f"{group.base.task} {place} the trained length ({', '.join(names)})"
+        for group in groups
+        for place, names in _moved(group).items()
+        if names
+    ]
+    if not trained:
+        return "More steps of training were not measured."
+    end = (
+        f"A mean moves by more than {MOVED}, so this is not decided: {'; '.join(moved)}."
+        if moved
+        else f"No mean moves by more than {MOVED}."
+    )
+    return f"Trained again for more steps: {'; '.join(trained)}. {end}"
+
+
+def _moved(group: Group) -> dict[str, list[str]]:
+    """place -> the encodings of which a mean moves with more steps, in either metric."""
+    base = group.base
+    trained = base.summaries[base.main]["train_length"]
+    moved = [
+        ("at" if length == trained else "beyond", name)
+        for budget in group.longer
+        for metric in base.summaries
+        for name, by_length in _changes(base, budget, metric).items()
+        for length, mean in by_length.items()
+        if abs(mean) > MOVED
+    ]
+    return {
+        place: [*dict.fromkeys(n for p, n in moved if p == place)] for place in ("at", "beyond")
+    }
 
 
 def _within(base: Budget) -> str:
@@ -174,17 +191,6 @@ def _beyond(base: Budget) -> str:
         return f"{at}: none is above the floor, {floor:.3f} {metric}"
     least = "" if floor is None else f", the floor {floor:.3f}"
     return f"{at}: {' and '.join(names)}, {best:.3f} {metric}{rope}{least}"
-
-
-def _more_steps(group: Group) -> Iterator[str]:
-    base = group.base
-    for budget in group.longer:
-        trained = base.summaries[base.metric]["train_length"]
-        for name, by_length in _changes(base, budget, base.metric).items():
-            beyond = [mean for length, mean in by_length.items() if length > trained]
-            widest = f", {max(beyond, key=abs):+.3f}" if beyond else ""
-            steps = f"{budget.steps / base.steps:.3g}× the steps"
-            yield f"{name} on {base.task}, {steps}: {by_length[trained]:+.3f}{widest}"
 
 
 def _changes(base: Budget, longer: Budget, metric: str) -> dict[str, dict[int, float]]:
@@ -226,7 +232,7 @@ def _section(group: Group) -> Section:
         parts.append(length_table.results(summary, apart=missed))
         parts.append(plots.picture_by_length(f"{stem}_{metric}", summary))
     if group.longer:
-        parts.append(_longer(group))
+        parts += [_longer(group, metric) for metric in base.summaries]
     for metric, summary in base.summaries.items():
         title = f"{base.task}, {formats.label(metric)}: every seed"
         parts.append(Section(title, [length_table.every_seed(summary)], folded=True))
@@ -242,9 +248,8 @@ def _setting(base: Budget) -> str:
     )
 
 
-def _longer(group: Group) -> Grid:
+def _longer(group: Group, metric: str) -> Grid:
     """The encodings that were trained for more steps, at each number of steps."""
-    metric = group.base.metric
     budgets = [group.base, *group.longer]
     names = list(dict.fromkeys(n for b in group.longer for n in b.summaries[metric]["results"]))
     lengths = summaries.lengths(group.base.summaries[metric])
