@@ -168,6 +168,8 @@ def test_the_page_of_length_extrapolation_is_about_all_its_runs(tmp_path, capsys
     found.append(runs.read(by_length_run(tmp_path / "more", "rope", 0.97, steps=200)))
     found.append(runs.read(by_length_run(tmp_path / "far", "nope", 0.5, steps=200, beyond=0.3)))
     said, _ = by_length.document(found)
+    reach = "copy: 0 of 2 methods reach 0.95 in exact match, not nope, rope"
+    assert said[0].endswith(f"{reach}, but with more steps rope too.")
     assert said[2].endswith(
         "more than 0.05, so this is not decided: copy at the trained length (rope); "
         "copy beyond the trained length (nope)."

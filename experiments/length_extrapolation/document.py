@@ -113,7 +113,7 @@ def floors_of(run: StoredRun) -> Floors:
 
 def conclusions(groups: Sequence[Group]) -> list[str]:
     """Three sentences made from the numbers: within the trained length, beyond it, more steps."""
-    within = "; ".join(_within(group.base) for group in groups)
+    within = "; ".join(_within(group) for group in groups)
     beyond = "; ".join(_beyond(group.base) for group in groups)
     return [
         f"At the trained length: {within}.",
@@ -163,16 +163,21 @@ def _moved(group: Group) -> dict[str, list[str]]:
     }
 
 
-def _within(base: Budget) -> str:
+def _within(group: Group) -> str:
     """Which encodings learned the task; for a metric of text, the range of their means."""
-    means = _means(base, base.main, base.summaries[base.main]["train_length"])
+    base, length = group.base, group.base.summaries[group.base.main]["train_length"]
+    means = _means(base, base.main, length)
     if base.main != STRICT:
         low, high = min(means.values()), max(means.values())
         return f"{base.task}: {low:.3f} to {high:.3f} {formats.label(base.main)}"
     missed = _missed(base)
     rest = f", not {', '.join(missed)}" if missed else ""
     count = f"{len(means) - len(missed)} of {len(means)} methods"
-    return f"{base.task}: {count} reach {LEARNED} in {formats.label(base.main)}{rest}"
+    learned = {n for b in group.longer for n in b.summaries[b.main]["results"]}
+    learned -= {n for b in group.longer for n in _missed(b)}
+    late = [name for name in missed if name in learned]
+    also = f", but with more steps {', '.join(late)} too" if late else ""
+    return f"{base.task}: {count} reach {LEARNED} in {formats.label(base.main)}{rest}{also}"
 
 
 def _beyond(base: Budget) -> str:
