@@ -14,6 +14,8 @@ Text is trained in windows of 64 bytes and tested to 1,024, a task on up to 16 s
 where the page shows no change, the budget was enough. A sweep started again runs what is missing.
 """
 
+from typing import NamedTuple
+
 from configs import common
 from posenc_jax.lab.config import sweeps
 from posenc_jax.options import FieldError, choices_for
@@ -23,14 +25,27 @@ METHODS = (
     "nope", "sinusoidal", "shaw", "t5", "alibi", "kerple_log", "fire", "xpos", "randomized+rope",
     "cope", "fox",
 )  # fmt: skip
-LENGTHS = {"text": 64, "copy": 16, "reverse": 16, "passkey": 16}
-STEPS = {"text": 20_000, "copy": 8_000, "reverse": 4_000, "passkey": 4_000}
-TOKENS = {"text": 64, "copy": 34, "reverse": 34, "passkey": 30}  # of these lengths
+
+
+class Data(NamedTuple):
+    """The trained length of a text or task, its longest input in tokens, and the training steps."""
+
+    length: int
+    tokens: int
+    steps: int
+
+
+DATA = {
+    "text": Data(64, 64, 20_000),
+    "copy": Data(16, 34, 8_000),
+    "reverse": Data(16, 34, 4_000),
+    "passkey": Data(16, 30, 4_000),
+}
 
 
 def get_config(argument=""):
     name, quick = _data(argument)
-    length = LENGTHS[name]
+    length = DATA[name].length
     text = {"name": "stdlib", "stretch": 32768}
     config = common.config(
         "length_extrapolation",
@@ -41,7 +56,7 @@ def get_config(argument=""):
             "length": length,
             "min_length": length if name == "text" else 1,
             "batch": 32 if name == "text" else 64,
-            "steps": STEPS[name],
+            "steps": DATA[name].steps,
             "lr": 3e-3 if name == "text" else 2e-3,
             "warmup": 200,
             "chunk": 100,
@@ -59,7 +74,7 @@ def get_config(argument=""):
 def get_sweep(argument=""):
     name, quick = _data(argument)
     steps = get_config(argument).to_dict()["train"]["steps"]
-    learned = {"encoding.length": TOKENS[name], "encoding.beyond": "clamp"}
+    learned = {"encoding.length": DATA[name].tokens, "encoding.beyond": "clamp"}
     points = (
         {"encoding.name": "rope", "eval.variants": READINGS},
         *sweeps.grid({"encoding.name": ("nope", "alibi") if quick else METHODS}),
@@ -73,6 +88,6 @@ def _data(argument):
     """The data that the argument names, "text" by default, and whether it says quick."""
     names, quick = common.words(argument)
     name = names[0] if names else "text"
-    if len(names) > 1 or name not in LENGTHS:
-        raise FieldError("--config", f"argument {argument!r}{choices_for(name, LENGTHS)}")
+    if len(names) > 1 or name not in DATA:
+        raise FieldError("--config", f"argument {argument!r}{choices_for(name, DATA)}")
     return name, quick
