@@ -39,7 +39,7 @@ DATA = {
     "text": Data(64, 64, 20_000),
     "copy": Data(16, 34, 8_000),
     "reverse": Data(16, 34, 8_000),
-    "passkey": Data(16, 30, 4_000),
+    "passkey": Data(16, 30, 8_000),
 }
 
 

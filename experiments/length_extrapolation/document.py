@@ -195,7 +195,7 @@ def _beyond(base: Budget) -> str:
     if floor is not None and best <= floor:
         return f"{at}: none is above the floor, {floor:.3f} {metric}"
     least = "" if floor is None else f", the floor {floor:.3f}"
-    return f"{at}: {' and '.join(names)}, {best:.3f} {metric}{rope}{least}"
+    return f"{at}: {', '.join(names)}, {best:.3f} {metric}{rope}{least}"
 
 
 def _changes(base: Budget, longer: Budget, metric: str) -> dict[str, dict[int, float]]:
