@@ -10,8 +10,9 @@ r"""The well-known methods to 16 times their trained length, at a budget where t
 
 Text is trained in windows of 64 bytes and tested to 1,024, a task on up to 16 symbols and tested to
 256. Each method is a run of 3 seeds. RoPE's weights are also read as pi, ntk, dynamic_ntk and yarn;
-`learned` repeats its last trained row. rope, alibi and nope are trained again for twice the steps:
-where the page shows no change, the budget was enough. A sweep started again runs what is missing.
+`learned` repeats its last trained row. rope, alibi and nope are trained again for twice the steps,
+as are three methods that reverse in part: where the page shows no change, the budget was enough. A
+sweep started again runs what is missing.
 """
 
 from typing import NamedTuple
@@ -28,17 +29,20 @@ METHODS = (
 
 
 class Data(NamedTuple):
-    """The trained length of a text or task, its longest input in tokens, and the training steps."""
+    """The trained length of a text or task, its longest input in tokens, the training steps, and
+    the methods that are trained again for twice the steps.
+    """
 
     length: int
     tokens: int
     steps: int
+    again: tuple[str, ...] = ("rope", "alibi", "nope")
 
 
 DATA = {
     "text": Data(64, 64, 20_000),
     "copy": Data(16, 34, 8_000),
-    "reverse": Data(16, 34, 8_000),
+    "reverse": Data(16, 34, 8_000, ("rope", "alibi", "nope", "t5", "cope", "fox")),
     "passkey": Data(16, 30, 8_000),
 }
 
@@ -80,7 +84,7 @@ def get_sweep(argument=""):
         *sweeps.grid({"encoding.name": ("nope", "alibi") if quick else METHODS}),
         {"encoding.name": "learned", **learned},
     )
-    doubled = {"encoding.name": ("rope", "alibi", "nope"), "train.steps": (2 * steps,)}
+    doubled = {"encoding.name": DATA[name].again, "train.steps": (2 * steps,)}
     return points + sweeps.grid(doubled)
 
 
