@@ -124,9 +124,9 @@ def test_the_definition(form, causal):
     assert np.abs(out - expected(1)).max() > 0.1, "control: the sign of the bias must show"
 
 
-@pytest.mark.parametrize(("causal", "mask"), [(True, True), (False, True), (True, False)])
+@pytest.mark.parametrize(("causal", "mask_padding"), [(True, True), (False, True), (True, False)])
 @pytest.mark.parametrize("name", list(ENCODINGS))
-def test_forms_agree(name, causal, mask):
+def test_forms_agree(name, causal, mask_padding):
     """Dense and blockwise: values, and gradients of q, k, v and the encoding's parameters."""
     encoding = ENCODINGS[name]
     params, (q, k, v, g) = stirred(encoding), draw()
@@ -138,13 +138,13 @@ def test_forms_agree(name, causal, mask):
 
             def f(*args):
                 options = {"form": form, "block": 8}
-                return run(encoding, *args, at, causal=causal, mask=mask, **options)
+                return run(encoding, *args, at, causal=causal, mask_padding=mask_padding, **options)
 
             out, pull = jax.vjp(f, params, q, k, v)
             return out, pull(g)
 
         found = [of("dense"), of("auto"), of("blockwise")]
-        if name in BY_OFFSET and mask:
+        if name in BY_OFFSET and mask_padding:
             found += [of("dense", counted=False), of("blockwise", counted=False)]
         return found
 
@@ -199,7 +199,9 @@ def test_hidden_content_changes_nothing(name, form):
     before, after = of(k, v), of(k + noise, v + noise)
     assert gap(before[:4], after[:4]) == 0.0
     assert gap(after[4:], jax.tree.map(jnp.zeros_like, after[4:])) == 0.0
-    leak = lambda k: run(encoding, params, q, k, v, layout(SEGMENT), form=form, block=8, mask=False)
+    leak = lambda k: run(
+        encoding, params, q, k, v, layout(SEGMENT), form=form, block=8, mask_padding=False
+    )
     assert gap(leak(k) * shown, leak(k + noise) * shown) > 1e-3, "control: no mask must leak"
 
 

@@ -47,7 +47,7 @@ SHAPES = st.builds(
 WIDTHS = {"prope": 8}  # of a head, for methods that take multiples of this number alone
 
 
-def outputs(name, shape: Shape, mask: bool = True, **form):
+def outputs(name, shape: Shape, mask_padding: bool = True, **form):
     """What the method makes of the real tokens, in float64: embeddings, and attention by layer.
 
     Of one sequence in two rows, padded on the right and on the left: [2, N].
@@ -71,7 +71,9 @@ def outputs(name, shape: Shape, mask: bool = True, **form):
     if encoding.embed is not None:
         found.append(encoding.embed(params, x, place(encoding, None, at)))
     for layer in range(1 if encoding.at is None else dims.layers):
-        found.append(attention(encoding, params, q, k, v, at, layer, mask=mask, **form))
+        found.append(
+            attention(encoding, params, q, k, v, at, layer, mask_padding=mask_padding, **form)
+        )
     return np.concatenate([np.asarray(out)[real_BT].reshape(2, -1) for out in found], axis=1)
 
 
@@ -86,5 +88,5 @@ def test_catalogue_shapes(name, shape):
         if in_blocks(encoding_of(name)):
             blocks = outputs(name, shape, form="blockwise", block=shape.block)
             assert gap(dense, blocks) < 1e-9
-        leak = outputs(name, shape, mask=False, form="dense")
+        leak = outputs(name, shape, mask_padding=False, form="dense")
         assert gap(right, leak[1]) > 1e-6, "control: padding that is not masked must be seen"

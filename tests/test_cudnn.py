@@ -83,7 +83,7 @@ TRITON = {
     "added channels": {"name": "pope"},
     "a sink": {"sink_H": jnp.zeros(2)},
     "a cap": {"cap": 1.0},
-    "padding that is seen": {"mask": False},
+    "padding that is seen": {"mask_padding": False},
     "some of the queries": {"queries": (0, TIME), "segments": ENDS},
     "float32": {"dtype": "float32"},
 }

@@ -131,8 +131,8 @@ def test_sums_that_do_not_fit_in_memory_take_two_passes(name, monkeypatch):
     [
         ("t5", {"queries": (150, 40)}),
         ("fire", {"queries": (150, 40)}),
-        ("fire", {"keys": PADDED[:, 60:], "mask": False}),
-        ("rope", {"mask": False}),
+        ("fire", {"keys": PADDED[:, 60:], "mask_padding": False}),
+        ("rope", {"mask_padding": False}),
         ("rope", {"keys": PADDED[:, 60:]}),
         ("alibi", {"queries": (20, 130), "causal": False}),
     ],

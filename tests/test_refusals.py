@@ -150,7 +150,7 @@ REFUSED = [
     (lambda: Dims(8, 0, 4), "dims.heads: 0 must be 1 or more"),
     (lambda: framed("nope", form="flash"), "frame.form: 'flash' is not one of: 'auto', 'dense', "),
     (lambda: framed("nope", causal="no"), "frame.causal: 'no' is not of type bool or None"),
-    (lambda: framed("nope", mask=0), "frame.mask: 0 is not of type bool"),
+    (lambda: framed("nope", mask_padding=0), "frame.mask_padding: 0 is not of type bool"),
     (lambda: framed("nope", block=0), "frame.block: 0 must be 1 or more"),
     (
         lambda: frame("rope", {}, full(1, 3), SMALL),
@@ -195,7 +195,7 @@ def test_values_close_to_refused_ones_are_accepted():
     assert attend(X, X, X, NOPE).shape == X.shape
     assert framed("nope", queries=(1, 2)).layer(1).q.index_BT.shape == (1, 2)
     assert Dims(np.int64(8), 2, 8 // 2) == Dims(8, 2, 4)
-    for flags in ({"causal": False}, {"mask": False}, {"block": 1, "form": "blockwise"}):
+    for flags in ({"causal": False}, {"mask_padding": False}, {"block": 1, "form": "blockwise"}):
         assert attend(X, X, X, framed("nope", **flags).layer(0)).shape == X.shape
     assert layout(jnp.array([[True, False]])).segment_BT.tolist() == [[1, 0]]
     assert framed("nope", keys=full(1, 4)).layer(0).k.index_BT.shape == (1, 4)

@@ -39,7 +39,7 @@ def test_other_parameters_are_seen(name):
     ("name", "options"),
     [
         ("t5", {"queries": (150, 40), "causal": False}),
-        ("fire", {"keys": PADDED[:, 60:], "mask": False}),
+        ("fire", {"keys": PADDED[:, 60:], "mask_padding": False}),
     ],
 )
 def test_queries_and_keys_may_be_others(name, options):

@@ -134,7 +134,7 @@ def _logits(q_BQHC, k_BKHC, q_side: Side, k_side: Side, layer: Layer, cap) -> ja
         q = layer.q._replace(
             index_BT=layer.q.index_BT[:, which], segment_BT=layer.q.segment_BT[:, which]
         )
-        see_BHQK = visible(q, layer.k, layer.causal, layer.mask)
+        see_BHQK = visible(q, layer.k, layer.causal, layer.mask_padding)
         return softmax.masked(products(q_BHQC[:, :, which]), bias_BHQK, see_BHQK)
 
     return with_grid(some, layer.row_BHN, q_BHQC.shape[2])

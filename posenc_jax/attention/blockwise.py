@@ -43,7 +43,7 @@ class Plan(NamedTuple):
     dims: Dims
     row: bool
     causal: bool
-    mask: bool
+    mask_padding: bool
     queries: int  # in a block
     keys: int
     cap: float | None
@@ -77,7 +77,9 @@ def blockwise(
 def plan_of(layer: Layer, cap: float | None) -> Plan:
     queries, keys = layer.blocks()
     row = layer.row_BHN is not None
-    return Plan(layer.encoding, layer.dims, row, layer.causal, layer.mask, queries, keys, cap)
+    return Plan(
+        layer.encoding, layer.dims, row, layer.causal, layer.mask_padding, queries, keys, cap
+    )
 
 
 def learned_of(layer: Layer) -> Any:
@@ -118,11 +120,11 @@ def cut_tokens(plan: Plan, q: Tokens, k: Tokens) -> Blocks:
         )
     q, k = sides
     over = lambda pick, x: pick(x, axis=(1, 2))
-    least = 0 if plan.mask else -1  # segments up to this are never seen
+    least = 0 if plan.mask_padding else -1  # segments up to this are never seen
     low = lambda s: over(jnp.min, jnp.where(s > least, s, NEVER))
     meet_IJ = over(jnp.max, q.segment_BT)[:, None] >= low(k.segment_BT)[None]
     meet_IJ &= low(q.segment_BT)[:, None] <= over(jnp.max, k.segment_BT)[None]
-    if not plan.mask:
+    if not plan.mask_padding:
         meet_IJ = jnp.ones_like(meet_IJ)
     if plan.causal:
         meet_IJ &= over(jnp.max, q.index_BT)[:, None] >= over(jnp.min, k.index_BT)[None]
@@ -171,7 +173,7 @@ def block_bias(plan: Plan, part, q: Tokens, k: Tokens):
 def masked_scores(plan: Plan, q_BHQC, k_BHKC, bias_BHQK, q: Tokens, k: Tokens):
     """Masked logits of a block, and the capped products that they are made of."""
     s_BHQK = barrier(scores(q_BHQC, k_BHKC, plan.cap))
-    seen_BHQK = visible(q, k, plan.causal, plan.mask)
+    seen_BHQK = visible(q, k, plan.causal, plan.mask_padding)
     return masked(s_BHQK, bias_BHQK, seen_BHQK), s_BHQK
 
 

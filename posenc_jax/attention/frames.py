@@ -137,7 +137,7 @@ def frame(
     placed: Placed = None,
     form: Form = "auto",
     block: Count = 512,
-    mask: bool = True,
+    mask_padding: bool = True,
 ) -> Frame:
     """Prepares a forward pass: positions, tables, and in the dense form the bias and the mask.
 
@@ -159,21 +159,28 @@ def frame(
         here, without a key. With `keys` a pair: the queries' and the keys'.
       form: "auto", "dense", "blockwise" or "kernel", see `Frame`.
       block: side of the square blocks; the kernel's are multiples of 128.
-      mask: False switches the padding mask off, as an experiment on leakage: padding is visible
-        as if it were real. Causality still holds.
+      mask_padding: False switches the padding mask off, as an experiment on leakage: padding is
+        visible as if it were real. Causality still holds. (A mask of your own is an argument of
+        `attend`.)
 
     FieldError, a ValueError: an argument of another type, or a form or block outside its choices.
     ValueError: a method that the kernel does not take, queries that do not lie within the tokens,
     or parameters that were made for other sizes.
     """
     checked_all("frame", frame, encoding=encoding, layout=layout, dims=dims, keys=keys)
-    options = checked_all("frame", frame, causal=causal, mask=mask, form=form, block=block)
+    options = checked_all(
+        "frame", frame, causal=causal, mask_padding=mask_padding, form=form, block=block
+    )
     _check_params(encoding, params, dims)
     q, k = _sides(encoding, layout, keys, queries, placed)
     moved = keys is not None or placed is not None
     moved |= encoding.place is not None or encoding.locate is not None
     counted = (
-        layout.counted and not moved and mask and k.index_BT.shape[1] > 0 and q.placed.ndim == 2
+        layout.counted
+        and not moved
+        and mask_padding
+        and k.index_BT.shape[1] > 0
+        and q.placed.ndim == 2
     )
     first, line = 0 if queries is None else queries[0], straight(layout) if counted else None
     own, chosen = keys is None and queries is None, form == "auto"
@@ -255,7 +262,7 @@ def _kernel_refuses(layer: Layer) -> str:
     encoding, dims = layer.encoding, layer.dims
     if encoding.walk is not None and not encoding.walk.summed:
         return "a method that reads content block by block"
-    if encoding.walk is not None and not (layer.own and layer.causal and layer.mask):
+    if encoding.walk is not None and not (layer.own and layer.causal and layer.mask_padding):
         return "sums of content, unless tokens see themselves and what is before them"
     if encoding.bias is None or (encoding.relative and layer.straight is not None):
         return ""

@@ -77,7 +77,7 @@ def spans_of(plan: Plan, q: Tokens, k: Tokens) -> tuple[Spans, jax.Array, jax.Ar
 
     def one(segment, none: int):
         low, high = segment.min(axis=(1, 2)), segment.max(axis=(1, 2))
-        return jnp.where((low == high) & (low >= (1 if plan.mask else 0)), low, none)
+        return jnp.where((low == high) & (low >= (1 if plan.mask_padding else 0)), low, none)
 
     spans = Spans(
         blocks.first_I,

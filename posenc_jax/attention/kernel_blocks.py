@@ -236,7 +236,7 @@ def conditions(plan: Plan, q_seen_2Q: jax.Array, k_seen_K2: jax.Array) -> list[j
     """
     index_1Q, segment_1Q = q_seen_2Q[0:1], q_seen_2Q[1:2]
     index_K1, segment_K1 = k_seen_K2[:, 0:1], k_seen_K2[:, 1:2]
-    if plan.mask:
+    if plan.mask_padding:
         segment_K1 = jnp.where(segment_K1 > 0, segment_K1, NO_SEGMENT)
         same = segment_1Q == segment_K1
     else:

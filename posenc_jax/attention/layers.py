@@ -68,7 +68,7 @@ class Layer:
     dims: Dims = field(metadata=STATIC)
     own: bool = field(metadata=STATIC)
     causal: bool = field(metadata=STATIC)
-    mask: bool = field(metadata=STATIC)
+    mask_padding: bool = field(metadata=STATIC)
     form: str = field(metadata=STATIC)
     chosen: bool = field(metadata=STATIC)
     block: int = field(metadata=STATIC)
@@ -120,7 +120,7 @@ class Layer:
     def visible(self) -> jax.Array:
         """Which keys each query sees, bool [B|1, 1, Q, K]; a query of padding sees none."""
         if self.visible_BHQK is None:
-            return visible(self.q, self.k, self.causal, self.mask)
+            return visible(self.q, self.k, self.causal, self.mask_padding)
         return self.visible_BHQK
 
     @property
@@ -196,7 +196,7 @@ class Layer:
             return self
         made: dict[str, Any] = {}
         if self.encoding.temper is not None:
-            count = partial(counts, self.q, self.k, self.causal, self.mask)
+            count = partial(counts, self.q, self.k, self.causal, self.mask_padding)
             made["temper_BQH"] = self.encoding.temper(self.params, count, self.q.placed, self.dims)
         if (table := self.encoding.table) is not None:
             of = lambda placed: table(self.params, placed, self.dims)
@@ -207,7 +207,7 @@ class Layer:
             sizes = self.sizes if dense else map(to_whole, self.sizes, self.blocks())
             made["row_BHN"] = self._row(*sizes)
         elif dense:
-            see = lambda q, k: visible(q, k, self.causal, self.mask)
+            see = lambda q, k: visible(q, k, self.causal, self.mask_padding)
             made["visible_BHQK"] = self._once(see, self.q, self.k)
             made["bias_BHQK"] = self._dense_bias() if has_bias else None
         return dataclasses.replace(self, **made)

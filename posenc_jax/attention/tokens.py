@@ -16,24 +16,24 @@ class Tokens(NamedTuple):
     segment_BT: jax.Array
 
 
-def visible(q: Tokens, k: Tokens, causal: bool, mask: bool) -> jax.Array:
+def visible(q: Tokens, k: Tokens, causal: bool, mask_padding: bool) -> jax.Array:
     """Which keys each query sees: bool [B|1, 1, Q, K]. Reads storage order, never positions."""
     q_segment, k_segment = q.segment_BT[:, None, :, None], k.segment_BT[:, None, None, :]
     seen = q_segment == k_segment
-    if not mask:
+    if not mask_padding:
         seen |= (k_segment == 0) | (q_segment == 0)
-    seen &= k_segment >= (1 if mask else 0)
+    seen &= k_segment >= (1 if mask_padding else 0)
     if causal:
         seen &= q.index_BT[:, None, :, None] >= k.index_BT[:, None, None, :]
     return seen
 
 
-def counts(q: Tokens, k: Tokens, causal: bool, mask: bool) -> jax.Array:
+def counts(q: Tokens, k: Tokens, causal: bool, mask_padding: bool) -> jax.Array:
     """How many keys each query sees, float [B|1, Q]; a few queries at a time."""
 
     def one(column):
         query = Tokens((), *(x_B[:, None] for x_B in column))
-        return visible(query, k, causal, mask).sum(axis=(1, 2, 3))
+        return visible(query, k, causal, mask_padding).sum(axis=(1, 2, 3))
 
     k, columns = k._replace(placed=()), (q.index_BT.T, q.segment_BT.T)
     few = max(1, min(counted(), len(columns[0])))

@@ -169,7 +169,7 @@ def _gradients(of: Program, q: Queries, k: Keys, bias_QK, whole: bool) -> tuple[
 
 def _visible(of: Program, q: Queries, k: Keys) -> jax.Array:
     """Which keys each query sees, [Q, K]; see `tokens.visible`."""
-    if of.plan.mask:
+    if of.plan.mask_padding:
         seen_QK = q.segment_Q1 == jnp.where(k.segment_1K > 0, k.segment_1K, NO_SEGMENT)
     else:
         seen_QK = (q.segment_Q1 == k.segment_1K) | (q.segment_Q1 == 0) | (k.segment_1K == 0)

@@ -56,7 +56,7 @@ def blockwise_walk(
             state, carry = state_carry
             k_BHKC, v_BHKC, (k_x, k_feat), k_tokens = block
             k_side = Side(k_x, k_tokens.placed, k_feat, k_tokens.index_BT)
-            seen = visible(q_tokens, k_tokens, plan.causal, plan.mask)
+            seen = visible(q_tokens, k_tokens, plan.causal, plan.mask_padding)
             bias = block_bias(plan, learned, q_tokens, k_tokens)
             s = scores(q_BHQC, k_BHKC, plan.cap)
             s, carry = _score(walk, params, s, bias, q_side, k_side, seen, carry)

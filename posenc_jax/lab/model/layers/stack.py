@@ -75,7 +75,7 @@ class Transformer(nn.Module):
             queries=None if column is None else (column, time),
             causal=c.kind == "decoder",
             placed=placed,
-            mask=c.masks.attention,
+            mask_padding=c.masks.attention,
             **form,
         )
         x_BTD = view.embed(embedded(self, tokens_BT))
@@ -110,7 +110,7 @@ class Transformer(nn.Module):
         params = self.param("cross_encoding", lambda k: cross.init(k, dims))
         if self.is_initializing():
             cross, params = Encoding(), {}
-        options = {"placed": source.placed, "mask": self.config.masks.attention, **form}
+        options = {"placed": source.placed, "mask_padding": self.config.masks.attention, **form}
         return frame(cross, params, layout, dims, source.layout, **options)
 
     def _alike(self, *views) -> bool:
