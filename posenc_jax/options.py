@@ -100,13 +100,14 @@ def shown(value: Any) -> str:
 
 def checked_all(where: str, function: Callable, /, **values: Any) -> dict[str, Any]:
     """The values of these parameters of a function, each as `checked`. FieldError: see there."""
-    options = _options(function)
+    options = parameters(function)
     return {name: checked(where, options[name], value) for name, value in values.items()}
 
 
 @functools.cache
-def _options(function: Callable) -> Mapping[str, inspect.Parameter]:
-    return inspect.signature(function).parameters
+def parameters(function: Callable) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a function by name, with types where the module postponed them to text."""
+    return inspect.signature(function, eval_str=True).parameters
 
 
 def _plain(value: Any) -> Any:

@@ -79,6 +79,17 @@ def kept_programs(request):
         yield
 
 
+@pytest.fixture
+def registering():
+    """Methods that the test registers are gone after it."""
+    from posenc_jax import CATALOG
+
+    before = dict(CATALOG)
+    yield
+    CATALOG.clear()
+    CATALOG.update(before)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def few_programs():
     """Each compiled program takes a few maps of memory, of which Linux allows a process 65,530."""

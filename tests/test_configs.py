@@ -14,9 +14,8 @@ import experiments
 from configs import tasks_extrap
 from experiments.length_extrapolation import run as length_extrapolation
 from experiments.length_extrapolation.config import variant
-from posenc_jax import CATALOG, Dims, Encoding, make
+from posenc_jax import Dims, Encoding, make, register
 from posenc_jax.encoding import place
-from posenc_jax.encodings.card import bias_method
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.model import transformer
 from posenc_jax.layout import full
@@ -98,13 +97,12 @@ def test_a_field_that_is_not_set_has_a_type_by_which_it_can_be_set(stem):
     assert unset or stem == "published", "control: the same fields without their types"
 
 
-def test_a_new_method_needs_one_function_and_one_line(tmp_path, monkeypatch, capsys):
-    @bias_method(formula="0", paper="textbook")
+def test_a_new_method_needs_one_function(tmp_path, registering, capsys):
+    @register(kind="bias", formula="0", paper="textbook")
     def silent() -> Encoding:
         """A method without hooks."""
         return Encoding()
 
-    monkeypatch.setitem(CATALOG, "silent", silent)
     run("extrap", "silent,quick", tmp_path, seeds=1, train__steps=2, eval__lengths=(32,))
     assert "silent" in json.loads((tmp_path / "summary.json").read_text())["results"]
 

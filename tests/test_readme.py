@@ -13,17 +13,16 @@ from tests import test_catalogue_numbers as numbers
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)  # test_wheel.py runs them all
-(NEW,) = (block for block in BLOCKS if "@bias_method(" in block)
+(NEW,) = (block for block in BLOCKS if "@posenc_jax.register(" in block)
 (DEFINITION,) = (block for block in BLOCKS if "SCORES = " in block)
 FOLDERS = r"posenc_jax|experiments|configs|scripts|tests|docs|\.github|\.ci"
 
 
 @pytest.fixture
-def root(monkeypatch):
+def root(monkeypatch, registering):
     scope = {}
     exec(NEW, scope)
     exec(DEFINITION, scope)
-    monkeypatch.setitem(CATALOG, "root", scope["root"])
     monkeypatch.setitem(SCORES, "root", scope["SCORES"]["root"])
     return "root"
 

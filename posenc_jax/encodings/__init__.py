@@ -7,13 +7,14 @@ alone, before anything is compiled.
 import bisect
 import importlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, get_args
 
 from posenc_jax.combinators import chain
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.card import Card, Range, facts, option_lines, summary
+from posenc_jax.encodings.card import CATALOG, Card, Range, facts, option_lines, summary
+from posenc_jax.encodings.card import register as register
 from posenc_jax.options import MOST, FieldError, choices_for
 
 Parts = Sequence[tuple[Card, Mapping[str, Any]]]  # each part's card, and all of its options
@@ -24,13 +25,13 @@ rotary rotary_axes rotary_vision rotary_fourier_polar rotary_generators
 rotary_scaling extension rotary_by_distance by_layer bias_tables bias_formulas bias_networks
 position_vectors offset_vectors rotary_by_content grape gated path"""
 
-# Every function with a card in these modules, by its name.
-CATALOG: dict[str, Callable[..., Encoding]] = {
-    name: made
-    for module in map(importlib.import_module, (f"{__name__}.{n}" for n in MODULES.split()))
-    for name, made in vars(module).items()
-    if hasattr(made, "card") and made.__module__ == module.__name__
-}
+_MODULES = [f"{__name__}.{name}" for name in MODULES.split()]
+for _module in _MODULES:  # each registers its methods
+    importlib.import_module(_module)
+# A module may import a later one, so methods were not registered in the order of the catalogue.
+_ordered = sorted(CATALOG.items(), key=lambda entry: _MODULES.index(entry[1].__module__))
+CATALOG.clear()
+CATALOG.update(_ordered)
 
 
 def card(name: str) -> Card:

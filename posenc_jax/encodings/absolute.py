@@ -16,12 +16,12 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import input_codes as codes
-from posenc_jax.encodings.card import Count, Edge, Positive, Several, input_method, method, require
+from posenc_jax.encodings.card import Count, Edge, Positive, Several, register, require
 from posenc_jax.encodings.input_codes import Beyond, How, Spacing
 from posenc_jax.encodings.rotation import Pairing, angles
 
 
-@method(
+@register(
     kind="none",
     formula="x",
     paper="Haviv et al. 2022, arXiv 2203.16634; Kazemnejad et al. 2023, arXiv 2305.19466",
@@ -31,20 +31,21 @@ def nope() -> Encoding:
     return Encoding()
 
 
-@input_method(formula="c(t) = t", paper="textbook")
+@register(kind="input", formula="c(t) = t", paper="textbook")
 def index(how: How = "add") -> Encoding:
     """The position itself, in one channel; at far positions it is much larger than the token."""
     return codes.coded(how, 1, lambda params, pos_BT, width: pos_BT.astype(float)[..., None])
 
 
-@input_method(formula="c(t) = t / (n - 1), and 0 where n = 1", paper="textbook")
+@register(kind="input", formula="c(t) = t / (n - 1), and 0 where n = 1", paper="textbook")
 def normalized(how: How = "add") -> Encoding:
     """The position's share of the sequence, from 0 to 1; steps are smaller in longer sequences."""
     share = lambda key, at: at.pos_BT.astype(float) / jnp.maximum(at.length_BT - 1, 1).astype(float)
     return codes.coded(how, 1, lambda params, share_BT, width: share_BT[..., None], place=share)
 
 
-@input_method(
+@register(
+    kind="input",
     formula="c_k(t) = floor(t / 2^k) mod 2, as many bits as length - 1 needs",
     paper="textbook",
     **codes.TABLE,
@@ -57,7 +58,9 @@ def binary(length: Count = 512, beyond: Beyond = "error", how: How = "add") -> E
     return codes.coded(how, width, code, place=codes.squeezed(length, beyond))
 
 
-@input_method(formula="c(t) = the t-th unit vector of `length`", paper="textbook", **codes.TABLE)
+@register(
+    kind="input", formula="c(t) = the t-th unit vector of `length`", paper="textbook", **codes.TABLE
+)
 def one_hot(length: Count = 512, beyond: Beyond = "error", how: How = "add") -> Encoding:
     """A unit vector for each position. With how="add" it is the same function as `learned`."""
 
@@ -70,7 +73,8 @@ def one_hot(length: Count = 512, beyond: Beyond = "error", how: How = "add") -> 
     return codes.at_input(how, code, init, place=codes.squeezed(length, beyond))
 
 
-@input_method(
+@register(
+    kind="input",
     formula="c_2k(t), c_2k+1(t) = sin, cos of t / base^(2k/W)",
     paper="Vaswani et al. 2017, arXiv 1706.03762",
 )
@@ -103,7 +107,8 @@ def sinusoidal(
     return codes.coded(how, width, code, init)
 
 
-@input_method(
+@register(
+    kind="input",
     formula="c(t) = E[t], a learned table of `length` rows",
     paper="Gehring et al. 2017, arXiv 1705.03122",
     **codes.TABLE,
@@ -126,7 +131,8 @@ def learned(
     return codes.coded(how, width, code, init, place=codes.squeezed(length, beyond))
 
 
-@input_method(
+@register(
+    kind="input",
     formula="c_k(t) = exp(-(t - g_k)^2 / 2 s^2), centres g_k even over 0 .. length - 1",
     paper="textbook",
     **codes.TABLE,
@@ -156,7 +162,8 @@ def rbf(
     return codes.coded(how, width, code, place=codes.squeezed(length, beyond))
 
 
-@input_method(
+@register(
+    kind="input",
     formula="c(t) = W2 gelu(W1 [cos(w t), sin(w t)] / sqrt(features) + b1) + b2, w learned",
     paper="Li et al. 2021, arXiv 2106.02795",
 )
@@ -204,7 +211,8 @@ def fourier(
     return codes.coded(how, width, code, init)
 
 
-@input_method(
+@register(
+    kind="input",
     formula="c(row, column) = (E_column[column], E_row[row]), two learned tables of `length` rows",
     paper="Carion et al. 2020 (DETR), arXiv 2005.12872",
     axes=2,
@@ -233,7 +241,8 @@ def learned_2d(
     return codes.coded(how, width, code, init, axes=2)
 
 
-@input_method(
+@register(
+    kind="input",
     formula="c = (sin w_k row, cos w_k row, sin w_k column, cos w_k column), w_k = base^(-4k/W)",
     paper="Dosovitskiy et al. 2020, arXiv 2010.11929; Chen et al. 2021 (MoCo v3), arXiv 2104.02057",
     axes=2,

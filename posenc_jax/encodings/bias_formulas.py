@@ -13,7 +13,7 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.bias import layered, offsets, per_head
-from posenc_jax.encodings.card import Count, Positive, Whole, bias_method, require
+from posenc_jax.encodings.card import Count, Positive, Whole, register, require
 from posenc_jax.encodings.rotation import angles
 
 LEAST = 0.01  # smallest start of KERPLE's parameters: the authors' code clamps them there
@@ -40,7 +40,8 @@ def alibi_slopes(heads: int) -> np.ndarray:
     return np.concatenate([geometric(power), geometric(2 * power)[::2][: heads - power]])
 
 
-@bias_method(
+@register(
+    kind="bias",
     formula="q.k / sqrt(C) - m[h] |i - j|, m[h] = 2^(-8 h / H) for h = 1 .. H",
     paper="Press et al. 2022, arXiv 2108.12409",
 )
@@ -66,7 +67,8 @@ def alibi(learned: bool = False) -> Encoding:
     return Encoding(init=init, bias=bias, relative=True)
 
 
-@bias_method(
+@register(
+    kind="bias",
     formula="q.k / sqrt(C) - a[h] ln(1 + b[h] |i - j|), a, b > 0",
     paper="Chi et al. 2022, arXiv 2205.09921",
 )
@@ -88,7 +90,8 @@ def kerple_log(shared: bool = True) -> Encoding:
     return layered(Encoding(init=init, bias=bias, relative=True), shared)
 
 
-@bias_method(
+@register(
+    kind="bias",
     formula="q.k / sqrt(C) - a[h] |i - j|^p[h], a > 0, 0 < p < 2",
     paper="Chi et al. 2022, arXiv 2205.09921",
 )
@@ -111,7 +114,8 @@ def kerple_power(shared: bool = True) -> Encoding:
     return layered(Encoding(init=init, bias=bias, relative=True), shared)
 
 
-@bias_method(
+@register(
+    kind="bias",
     formula="q.k / sqrt(C) - a[h] |j - i - mu[h]|^p[h], a > 0",
     paper="Bianchessi et al. 2026, arXiv 2505.22842",
 )
@@ -139,7 +143,8 @@ def bam(shared: bool = True) -> Encoding:
     return layered(Encoding(init=init, bias=bias, relative=True), shared)
 
 
-@bias_method(
+@register(
+    kind="bias",
     formula="q.k / sqrt(C) + H / (8 h) sum_k cos((i - j) / base^(2k / channels)) for h = 1 .. H",
     paper="Chi et al. 2023, arXiv 2212.10356",
 )
@@ -175,7 +180,8 @@ def sandwich(
     return Encoding(bias=bias, relative=True)
 
 
-@bias_method(
+@register(
+    kind="bias",
     formula="q.k / sqrt(C) where |i - j| <= distance or j < first, else -inf",
     paper="textbook; first tokens: Xiao et al. 2023 (StreamingLLM), arXiv 2309.17453",
 )

@@ -15,7 +15,7 @@ from posenc_jax.combinators import pick_layer
 from posenc_jax.encoding import Dims, Encoding, Walk, at_layer
 from posenc_jax.encodings.bias import layered, offsets, per_head
 from posenc_jax.encodings.bias_formulas import alibi, kerple_log
-from posenc_jax.encodings.card import Count, Positive, Several, bias_method, content_method, require
+from posenc_jax.encodings.card import Count, Positive, Several, register, require
 from posenc_jax.operations import barrier
 
 
@@ -51,7 +51,8 @@ def _continuous(axes: int, hidden: int, reach: int | None, log: bool, squash: bo
     return Encoding(init=init, bias=bias, relative=True)
 
 
-@bias_method(
+@register(
+    kind="bias",
     formula="q.k / sqrt(C) + MLP(psi(i - j) / psi(max(i, L)))[h], psi(x) = ln(c |x| + 1)",
     paper="Li et al. 2024, arXiv 2310.04418",
     shift_invariant=False,
@@ -92,7 +93,8 @@ def fire(
     return layered(Encoding(init=init, bias=bias), shared)
 
 
-@bias_method(
+@register(
+    kind="bias",
     formula="q.k / sqrt(C) + MLP(sign(D) ln(1 + |D|))[h], or MLP(D)[h], D = i - j",
     paper="Liu et al. 2022, arXiv 2111.09883",
 )
@@ -119,7 +121,8 @@ def mlp(
     return layered(_continuous(1, hidden, reach, spacing == "log", squash), shared)
 
 
-@bias_method(
+@register(
+    kind="bias",
     formula="q.k / sqrt(C) + 16 sigmoid(MLP(x_row, x_column)[h]), x = sign(D) log_8(1 + 8 |D| / "
     "(window - 1))",
     paper="Liu et al. 2022, arXiv 2111.09883",
@@ -149,7 +152,8 @@ SLOPE = 0.01  # slope of the leaky ReLU below 0
 Wrapped = Literal["alibi", "kerple_log", "fire"]
 
 
-@content_method(
+@register(
+    kind="content",
     formula="A + B + MLP([A, B]) over heads, A = q.k / sqrt(C), B a bias by position",
     paper="Zheng et al. 2024, arXiv 2405.14722",
 )
@@ -168,7 +172,8 @@ def dape(bias: Wrapped = "alibi", width: Count = 32) -> Encoding:
     return _data_adaptive(bias, width, 1)
 
 
-@content_method(
+@register(
+    kind="content",
     formula="A + B + two convolutions of [A, B] over heads and `kernel` keys, A = q.k / sqrt(C)",
     paper="Zheng et al. 2024 (DAPE V2), arXiv 2410.04798",
 )

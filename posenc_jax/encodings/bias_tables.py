@@ -8,7 +8,7 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing
-from posenc_jax.encodings.card import ANYWHERE, Count, Edge, Range, bias_method, require
+from posenc_jax.encodings.card import ANYWHERE, Count, Edge, Range, register, require
 from posenc_jax.operations import look_up
 
 
@@ -16,7 +16,8 @@ def _look_up(table_RH, row_BQK, offset, most=np.inf) -> jax.Array:
     return refusing(look_up(table_RH.astype(float), row_BQK), offset, most)
 
 
-@bias_method(
+@register(
+    kind="bias",
     formula="q.k / sqrt(C) + b[h, clip(i - j, -distance, distance)]",
     paper="scalar form of Shaw et al. 2018, arXiv 1803.02155",
     beyond="clamp",
@@ -55,7 +56,8 @@ def bucket_starts(buckets: int, distance: int) -> list[int]:
     return [*range(1, exact), *(start(k) for k in range(steps))]
 
 
-@bias_method(
+@register(
+    kind="bias",
     formula="q.k / sqrt(C) + b[h, bucket(i - j)], half of the buckets exact, half logarithmic",
     paper="Raffel et al. 2020, arXiv 1910.10683",
     beyond="clamp",
@@ -108,7 +110,8 @@ def t5(
     return layered(encoding, shared)
 
 
-@bias_method(
+@register(
+    kind="bias",
     formula="q.k / sqrt(C) + b[h, row_i - row_j, column_i - column_j]",
     paper="Liu et al. 2021, arXiv 2103.14030",
     beyond="option",

@@ -10,7 +10,7 @@ import numpy as np
 from posenc_jax.combinators import chain, per_layer
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.bias_formulas import window as windowed
-from posenc_jax.encodings.card import Positive, Range, Several, layered_method, require, with_axes
+from posenc_jax.encodings.card import Positive, Range, Several, register, require, with_axes
 from posenc_jax.encodings.rotary import rope
 from posenc_jax.encodings.rotary_axes import mrope, split_three
 from posenc_jax.encodings.rotary_scaling import pi, yarn
@@ -41,7 +41,8 @@ def stepped(temperature: float, floor: int) -> Encoding:
     return Encoding(temper=temper)
 
 
-@layered_method(
+@register(
+    kind="by_layer",
     formula="rope where i // chunk = j // chunk, and in layers every - 1, 2 every - 1, ...: "
     "q.k / sqrt(C) (1 + temperature ln(1 + floor((i + 1) / floor)))",
     paper="Meta 2025 (Llama 4), released code; temperature after arXiv 2501.19399",
@@ -78,7 +79,8 @@ def _local_layers(every: int, window: int, near: Encoding, everywhere: Encoding)
     return per_layer([chain(near, windowed(window - 1))] * (every - 1) + [everywhere])
 
 
-@layered_method(
+@register(
+    kind="by_layer",
     formula="rope of local_base where |i - j| < window; in layers every - 1, 2 every - 1, ...: "
     "rope of base at t / factor",
     paper="Gemma Team 2025 (Gemma 3), arXiv 2503.19786",
@@ -105,7 +107,8 @@ def local_global(
     return _local_layers(every, window, rope(local_base, pairing), pi(base, pairing, factor))
 
 
-@layered_method(
+@register(
+    kind="by_layer",
     formula="rope where |i - j| < window; in layers every - 1, 2 every - 1, ...: yarn",
     paper="Olmo Team 2025 (Olmo 3), arXiv 2512.13961 and its released configs",
 )
@@ -129,7 +132,8 @@ def olmo3(
     return _local_layers(every, window, rope(base, pairing), everywhere)
 
 
-@layered_method(
+@register(
+    kind="by_layer",
     formula="yarn, and |i - j| < window except in layers every - 1, 2 every - 1, ...",
     paper="OpenAI 2025 (gpt-oss), arXiv 2508.10925 and its released configs",
 )
@@ -155,7 +159,8 @@ def gpt_oss(
     return _local_layers(every, window, everywhere, everywhere)
 
 
-@layered_method(
+@register(
+    kind="by_layer",
     formula="as mrope; layers 0, 2, ... read the ids on circles, layers 1, 3, ... those of mrope",
     paper="Wang et al. 2025 (Circle-RoPE), arXiv 2505.16416 and its public code",
     axes=3,

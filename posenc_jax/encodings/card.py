@@ -1,8 +1,8 @@
 """The card of a method: what it declares, and its source; the types of options; a card as text.
 
-`@rotary_method(...)`, or the decorator of another kind, puts a card on the function that builds an
-encoding. The test battery (`tests/test_catalogue.py`), `facts` and the error messages read it, and
-the catalogue finds it: a method is one decorated function.
+`@register(kind="rotary", ...)` puts a card on the function that builds an encoding, and the
+function into `CATALOG`: a method is one decorated function. The test battery, `facts` and the error
+messages read the card.
 
 An option whose type is one of those here is checked when a method is made, see `Card.values`. An
 error names the option as a field of the encoding: "encoding.base: -1.0 must be positive".
@@ -18,7 +18,9 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import jax
 
-from posenc_jax.options import Bound, FieldError, checked_all
+from posenc_jax import registry
+from posenc_jax.encoding import Encoding
+from posenc_jax.options import Bound, FieldError, checked_all, parameters
 from posenc_jax.options import Count as Count
 
 Positive = Annotated[float, Bound()]
@@ -39,6 +41,7 @@ class Range(NamedTuple):
 
 
 ANYWHERE = Range(-math.inf, math.inf)
+_CHOSEN = ("beyond", "in_chain", "groups")  # fields of a card with a few choices
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,7 +86,7 @@ class Card:
 
     @property
     def options(self) -> dict[str, inspect.Parameter]:
-        return dict(inspect.signature(self.build).parameters)
+        return dict(parameters(self.build))
 
     @property
     def defaults(self) -> dict[str, Any]:
@@ -95,39 +98,55 @@ class Card:
         return self.defaults | read
 
 
-def method(**fields: Any) -> Callable[[Any], Any]:
-    """Puts a `Card` with these fields on a function that builds an encoding from its options.
+# Every registered method by its name: those of this package, then those of users.
+CATALOG: dict[str, Callable[..., Encoding]] = {}
 
-    A call of the function checks the options first: their types, choices and bounds, which stand in
-    its annotations (`Positive`, `Count`). `input_method`, `position_method`, `rotary_method`,
-    `layered_method`, `bias_method` and `content_method` are this decorator with the kind given.
 
-    TypeError: a field that a card does not have, or a method that places positions without `moves`.
+def register(*, kind: Kind, formula: str, paper: str, **fields: Any) -> Callable[[Any], Any]:
+    """Makes a method of the function below it, which builds an encoding from its options.
+
+    The method has the function's name, by which everything finds it: `make`, `describe`, chains,
+    configs, sweeps, reports. Its module must have been imported; a config names it in `imports`.
+
+        @posenc_jax.register(kind="bias", formula="-slope sqrt|i - j|", paper="an example")
+        def root(slope: float = 0.5) -> Encoding:
+            ...
+
+    Each option needs a type and a default. A call of the function checks the options first: their
+    types, choices and bounds, which stand in its annotations (`Positive`, `Count`).
+
+    Args:
+      kind, formula, paper: see `Card`.
+      fields: the other fields of a `Card`, such as `shift_invariant=False`.
+
+    Raises:
+      ValueError: a kind that does not exist, or a name or option that cannot be, see
+        `registry.add`.
+      TypeError: a field that a card does not have, or a method that places positions without
+        `moves`. On a call: the function returns no Encoding.
     """
+    checked_all("register", Card, kind=kind, **{f: v for f, v in fields.items() if f in _CHOSEN})
 
     def decorate(function):
         @functools.wraps(function)
         def build(*args, **options):
             given = inspect.signature(function).bind(*args, **options).arguments
-            return function(**card.values(given))
+            encoding = function(**card.values(given))
+            if not isinstance(encoding, Encoding):
+                got = type(encoding).__name__
+                raise TypeError(f"{card.name}: the function returns {got}; return an Encoding")
+            return encoding
 
-        if fields.get("kind") in ("input", "positions"):
-            fields["shift_invariant"] = False
-        card = Card(name=function.__name__, build=build, **fields)
+        invariant = {} if kind not in ("input", "positions") else {"shift_invariant": False}
+        told = {"kind": kind, "formula": formula, "paper": paper, **fields, **invariant}
+        card = Card(name=function.__name__, build=build, **told)
         build.card = card  # type: ignore[attr-defined]
         if (card.kind == "positions") != (card.moves is not None):
             raise TypeError(f"{card.name}: `moves` is for kind 'positions', which needs it")
+        registry.add(CATALOG, card.name, function, build)
         return build
 
     return decorate
-
-
-input_method = functools.partial(method, kind="input")
-position_method = functools.partial(method, kind="positions")
-rotary_method = functools.partial(method, kind="rotary")
-layered_method = functools.partial(method, kind="by_layer")
-bias_method = functools.partial(method, kind="bias")
-content_method = functools.partial(method, kind="content")
 
 
 def require(ok: bool, option: str, value: Any, rule: str) -> None:
@@ -182,8 +201,8 @@ BEYOND = {
 
 
 def summary(card: Card) -> str:
-    """The first line of the method's docstring."""
-    return (card.build.__doc__ or "").strip().splitlines()[0]
+    """The first line of the method's docstring, or its formula."""
+    return (card.build.__doc__ or card.formula).strip().splitlines()[0]
 
 
 def facts(card: Card) -> dict[str, str]:

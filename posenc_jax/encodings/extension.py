@@ -18,15 +18,15 @@ from posenc_jax.encodings.card import (
     Positive,
     Several,
     Whole,
-    method,
+    register,
     require,
-    rotary_method,
 )
 from posenc_jax.encodings.rotary_scaling import Ramp, louder
 from posenc_jax.encodings.rotation import TURN, Pairing
 
 
-@rotary_method(
+@register(
+    kind="rotary",
     formula="theta_k ((1 - g) / factor + g), g = (length theta_k / 2 pi - low) / (high - low) "
     "in [0, 1]",
     paper="Dubey et al. 2024 (Llama 3.1), arXiv 2407.21783 and its released code",
@@ -56,7 +56,8 @@ def llama3(
     return rotary_scaling.ntk_by_parts(base, pairing, factor, length, beta_fast=high, beta_slow=low)
 
 
-@rotary_method(
+@register(
+    kind="rotary",
     formula="theta_k / s_k, s_k of the short or the long list; logits times "
     "1 + ln factor / ln length",
     paper="Ding et al. 2024, arXiv 2402.13753",
@@ -115,7 +116,8 @@ def longrope(
     return louder(turned, amplitude)
 
 
-@rotary_method(
+@register(
+    kind="rotary",
     formula="yarn with every wavelength 2 pi / theta_k rounded to a whole number of tokens",
     paper="Wang et al. 2024, arXiv 2403.00071",
 )
@@ -141,7 +143,7 @@ def resonance(
     return louder(rounded, rotary_scaling.root_temperature(factor))
 
 
-@method(
+@register(
     kind="none",
     formula="q.k / sqrt(C) (1 + temperature ln max(1, n / length))",
     paper="Gelberg et al. 2025, arXiv 2512.12167",
@@ -166,7 +168,7 @@ def drope(length: Count = 2048, temperature: NotNegative = 0.412) -> Encoding:
     return Encoding(place=lambda key, layout: layout.length_BT, temper=temper)
 
 
-@method(
+@register(
     kind="none",
     formula="s[h] ln(n_i) q.k / sqrt(C), n_i keys that the query sees",
     paper="Nakanishi 2025, arXiv 2501.19399",
@@ -191,7 +193,7 @@ def ssmax(initial: float = 0.43) -> Encoding:
     return each_layer(Encoding(init=init, temper=temper))
 
 
-@method(
+@register(
     kind="none",
     formula="max(1, ln n_i / ln length) q.k / sqrt(C), n_i keys that the query sees",
     paper="Chiang & Cholak 2022, arXiv 2202.12172; past a length only, as in Qwen's released code",

@@ -19,7 +19,7 @@ from posenc_jax.combinators import each_layer
 from posenc_jax.dtypes import widest
 from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings.bias import layered
-from posenc_jax.encodings.card import Count, content_method
+from posenc_jax.encodings.card import Count, register
 from posenc_jax.operations import look_up_each
 
 # Keys whose sums are one product with a triangle of ones; the totals of such stretches are summed
@@ -96,7 +96,8 @@ def log_gates(params, x_BTD: jax.Array) -> jax.Array:
     return jax.nn.log_sigmoid(of_input(x_BTD, params["gate"], params["gate_bias"]))
 
 
-@content_method(
+@register(
+    kind="content",
     formula="q.(k + E[p]) / sqrt(C), p = sum of sigmoid(q.k[l] / sqrt(C)) over l = j .. i",
     paper="Golovneva et al. 2024, arXiv 2405.18719",
     beyond="clamp",
@@ -138,7 +139,8 @@ def cope(length: Count = 64, scaled: bool = True, shared: bool = False) -> Encod
     return layered(Encoding(init=init, walk=Walk(score=score, start=start)), shared)
 
 
-@content_method(
+@register(
+    kind="content",
     formula="q.k / sqrt(C) + sum of ln sigmoid(w[h].x[l] + b[h]) over l = j + 1 .. i",
     paper="Lin et al. 2025, arXiv 2503.02130",
     axes=0,
@@ -163,7 +165,8 @@ def fox() -> Encoding:
     return each_layer(Encoding(init=init, walk=walk))
 
 
-@content_method(
+@register(
+    kind="content",
     formula="q.k / sqrt(C) + sum of ln sigmoid(A[h] x[i] . B[h] x[l] / sqrt(width)) over "
     "l = j .. i - 1",
     paper="no paper; the package's PerRowDataDependentAlibi, after arXiv 2503.02130",
@@ -203,7 +206,8 @@ def fox_rows(width: Count = 8) -> Encoding:
     return each_layer(Encoding(init=init, walk=walk))
 
 
-@content_method(
+@register(
+    kind="content",
     formula="sum over c of q[c] k[c] (product of sigmoid(W[h,c].x[l] + b[h,c]) over l = j + 1 .. i)"
     " / sqrt(C)",
     paper="Tilde Research, blog.tilderesearch.com/blog/wall-attn; fla-core's naive_wall_attn",
@@ -243,7 +247,8 @@ def _faded(q_BHQC, fade_BHQC, k_BHSC, g_BHSC, visible_B1SQ):
     return fade_BHQC + own_BHQSC.sum(3), added_BHQS
 
 
-@content_method(
+@register(
+    kind="content",
     formula="weight b[j] * product of 1 - b[l] over l = j + 1 .. i - 1, b = sigmoid(q.k / sqrt(C))",
     paper="Tan et al. 2025, arXiv 2410.17980",
     axes=0,

@@ -9,14 +9,15 @@ from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings import rotation
 from posenc_jax.encodings.bias import offsets, per_head
 from posenc_jax.encodings.bias_formulas import alibi_slopes
-from posenc_jax.encodings.card import Positive, content_method, require, rotary_method, with_axes
+from posenc_jax.encodings.card import Positive, register, require, with_axes
 from posenc_jax.encodings.gated import no_sum, of_input, sums_after
 from posenc_jax.encodings.rotary_generators import cayley, turn_in_basis
 
 TINY = 1e-6  # added to a mean square before the division
 
 
-@rotary_method(
+@register(
+    kind="rotary",
     formula="q^T exp((j - i) L) k / sqrt(C), L = sum over f of theta_f (b_f a_f^T - a_f b_f^T), "
     "planes (a_f, b_f) orthonormal, learned",
     paper="Zhang et al. 2026, arXiv 2512.07805",
@@ -47,7 +48,8 @@ def grape_m(base: Positive = 10_000.0) -> Encoding:
     return each_layer(Encoding(init=init, table=table, rotate=turn_in_basis))
 
 
-@content_method(
+@register(
+    kind="content",
     formula="q.k / sqrt(C) - w[h] |i - j| (sp(v[h].q / sqrt(C)) + sp(u[h].k / sqrt(C))), "
     "sp = softplus",
     paper="Zhang et al. 2026, arXiv 2512.07805",
@@ -83,7 +85,8 @@ def grape_a() -> Encoding:
     return each_layer(Encoding(init=init, walk=Walk(score=score)))
 
 
-@content_method(
+@register(
+    kind="content",
     formula="q.k / sqrt(C) + m[h] sum of ln sigmoid(p[i].R(l) p[l] / width) over l = j + 1 .. i, "
     "R(l) turns all pairs by l radians, m as in alibi",
     paper="Zhang et al. 2026, arXiv 2512.07805",

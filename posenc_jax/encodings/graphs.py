@@ -5,7 +5,7 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import input_codes as codes
-from posenc_jax.encodings.card import Count, input_method, require
+from posenc_jax.encodings.card import Count, register, require
 from posenc_jax.encodings.positions_augmented import each, sequence_keys
 
 
@@ -24,7 +24,8 @@ def eigenvectors(adjacency_TT: np.ndarray, count: int) -> np.ndarray:
     return np.pad(found_TA, ((0, 0), (0, count - found_TA.shape[1]))).astype(np.float32)
 
 
-@input_method(
+@register(
+    kind="input",
     formula="c(t) = s u(t), u(t) the node's entries in eigenvectors of the graph's Laplacian; "
     "s = 1, in training -1 or 1 for each eigenvector",
     paper="Dwivedi & Bresson 2020, arXiv 2012.09699",

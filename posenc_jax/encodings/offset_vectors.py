@@ -10,7 +10,7 @@ import numpy as np
 from posenc_jax.dtypes import widest
 from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing
-from posenc_jax.encodings.card import ANYWHERE, Bound, Count, Edge, Range, content_method, require
+from posenc_jax.encodings.card import ANYWHERE, Bound, Count, Edge, Range, register, require
 from posenc_jax.encodings.gated import of_input
 from posenc_jax.operations import look_up_each
 
@@ -22,7 +22,8 @@ def products(x_BQHC: jax.Array, table_RC: jax.Array) -> jax.Array:
     return jnp.einsum("bqhc,rc->bhqr", x_BQHC, table_RC, preferred_element_type=wide)
 
 
-@content_method(
+@register(
+    kind="content",
     formula="q.k / sqrt(C) + sum of (W[h,n].x[i] + b[h,n]) B[n, i - j] over n, where i - j is in "
     "0 .. distance - 1",
     paper="no paper; the package's RelativeProjPositionalBias",
@@ -62,7 +63,8 @@ def content_bias(curves: Count = 16, distance: Count = 1024, shared: bool = Fals
     return layered(Encoding(init=init, walk=Walk(score=score, prepare=prepare)), shared)
 
 
-@content_method(
+@register(
+    kind="content",
     formula="q.k / sqrt(C) + q.(R[row_i - row_j] + S[column_i - column_j])",
     paper="Li et al. 2022, arXiv 2112.01526",
     beyond="option",
@@ -117,7 +119,8 @@ def irpe_buckets(ratio: float) -> np.ndarray:
     return np.array([bucket(d) for d in range(math.ceil(gamma) + 1)], np.int32)
 
 
-@content_method(
+@register(
+    kind="content",
     formula="q.(k + a[g(row_i - row_j), g(column_i - column_j)]) / sqrt(C), g identity up to "
     "alpha, then log-spaced",
     paper="Wu et al. 2021, arXiv 2107.14222",

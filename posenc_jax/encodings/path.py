@@ -9,14 +9,15 @@ from jax.lax.linalg import triangular_solve
 
 from posenc_jax.combinators import each_layer
 from posenc_jax.encoding import Encoding, Walk
-from posenc_jax.encodings.card import Count, content_method
+from posenc_jax.encodings.card import Count, register
 from posenc_jax.encodings.gated import by_stretches, no_vector, of_input
 
 STRETCH = 64  # keys whose product of reflections is made by one triangular solve
 TINY = 1e-6  # added to a squared norm before the division
 
 
-@content_method(
+@register(
+    kind="content",
     formula="k.(product of I - beta[l] w[l] w[l]^T over l = j + 1 .. i) q / sqrt(C)",
     paper="Yang et al. 2025, arXiv 2505.16381",
     axes=0,

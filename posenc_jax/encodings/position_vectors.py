@@ -14,12 +14,13 @@ from posenc_jax.combinators import pick_layer
 from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings import input_codes as codes
 from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing
-from posenc_jax.encodings.card import Count, content_method, require
+from posenc_jax.encodings.card import Count, register, require
 from posenc_jax.encodings.input_codes import Beyond
 from posenc_jax.operations import look_up, look_up_each
 
 
-@content_method(
+@register(
+    kind="content",
     formula="q.(k + a[h, clip(i - j, -distance, distance)]) / sqrt(C)",
     paper="Shaw et al. 2018, arXiv 1803.02155",
     beyond="clamp",
@@ -50,7 +51,8 @@ def shaw(distance: Count = 16, shared: bool = False) -> Encoding:
     return layered(Encoding(init=init, walk=Walk(score=score)), shared)
 
 
-@content_method(
+@register(
+    kind="content",
     formula="((q + u[h]).k + (q + v[h]).W[h] r(i - j)) / sqrt(C), r = (sin, cos)",
     paper="Dai et al. 2019, arXiv 1901.02860",
 )
@@ -111,7 +113,8 @@ def deberta_rows(buckets: int, distance: int) -> np.ndarray:
     return np.array([row(d) for d in range(-distance, distance + 1)], np.int32)
 
 
-@content_method(
+@register(
+    kind="content",
     formula="(q.k + q.P[d(i - j)] W_K + k.P[d(j - i)] W_Q) / sqrt(3 C), d clips or buckets",
     paper="He et al. 2021, arXiv 2006.03654",
     beyond="clamp",
@@ -178,7 +181,8 @@ def deberta(buckets: int = 256, distance: int = 512, flipped: bool = True) -> En
     return one_layer._replace(init=init, at=at)
 
 
-@content_method(
+@register(
+    kind="content",
     formula="(q.k + P[i] U_Q . P[j] U_K) / sqrt(2 C)",
     paper="Ke et al. 2021, arXiv 2006.15595",
     shift_invariant=False,

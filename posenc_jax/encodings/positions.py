@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.card import Count, Range, position_method, with_axes
+from posenc_jax.encodings.card import Count, Range, register, with_axes
 
 Evaluate = Literal["spread", "random", "plain"]
 Per = Literal["example", "batch"]
@@ -68,7 +68,8 @@ def spread(pos_BT: jax.Array, length_BT: jax.Array, limit: int) -> jax.Array:
     return (rank_BT * whole_BT + rank_BT * rest_BT // among_BT).astype(jnp.int32) - 1
 
 
-@position_method(
+@register(
+    kind="positions",
     formula="p -> the p-th of n sorted draws from 0 .. limit - 1, without replacement",
     paper="Ruoss et al. 2023, arXiv 2305.16843",
     beyond="error",
@@ -114,7 +115,8 @@ def randomized(
     return Encoding(place=place)
 
 
-@position_method(
+@register(
+    kind="positions",
     formula="t -> t length / n where n > length, else t",
     paper="Chen et al. 2023, arXiv 2306.15595",
     beyond="interpolate",
@@ -136,7 +138,8 @@ def interpolated(length: Count = 512) -> Encoding:
     return Encoding(place=place)
 
 
-@position_method(
+@register(
+    kind="positions",
     formula="t -> min(t, length - 1)",
     paper="textbook",
     beyond="clamp",

@@ -22,7 +22,7 @@ from posenc_jax.encodings.card import (
     NotNegative,
     Range,
     Whole,
-    position_method,
+    register,
     require,
     with_axes,
 )
@@ -43,7 +43,8 @@ def each(draw: Callable, key_BT: jax.Array, *args_BT: jax.Array) -> jax.Array:
     return jax.vmap(jax.vmap(draw))(key_BT, *args_BT)
 
 
-@position_method(
+@register(
+    kind="positions",
     formula="t -> t + k, in training with one k for each sequence, uniform over 0 .. shift",
     paper="Kiyono et al. 2021, arXiv 2109.05644",
     moves=lambda o, n, given, training: Range(
@@ -78,7 +79,8 @@ def _cape_moves(o, n, given, training):
     return Range(min(low * o.scale, low / o.scale), max(below * o.scale, below / o.scale))
 
 
-@position_method(
+@register(
+    kind="positions",
     formula="t -> s (t - (n - 1)/2 + k + e_t), in training |k| <= shift, |e_t| <= jitter, "
     "|ln s| <= ln scale",
     paper="Likhomanenko et al. 2021, arXiv 2106.03143",
@@ -119,7 +121,8 @@ def cape(
     return Encoding(place=place)
 
 
-@position_method(
+@register(
+    kind="positions",
     formula="t -> t, in training t + k for t >= m, m uniform over 1 .. (n + 1) // 2 and k over "
     "0 .. limit - n",
     paper="Zhu et al. 2023, arXiv 2309.10400",
@@ -180,7 +183,8 @@ GROUPED: dict[str, Any] = {
 }
 
 
-@position_method(
+@register(
+    kind="positions",
     formula="a digit -> its place in its number from 1, in training + k, uniform over 0 .. offset; "
     "another token -> 0",
     paper="McLeish et al. 2024, arXiv 2405.17399",
@@ -209,7 +213,8 @@ def abacus(offset: int = 99, limit: Count = 512, per: Per = "example") -> Encodi
     return Encoding(place=place)
 
 
-@position_method(
+@register(
+    kind="positions",
     formula="a token of group g -> g, in training + k, uniform over what keeps all below limit; "
     "of no group -> 0",
     paper="Cho et al. 2024, arXiv 2405.20671",
@@ -241,7 +246,7 @@ UNITS: dict[str, Any] = {
 }
 
 
-@position_method(formula="t -> t's place in its unit, from 0", **UNITS)
+@register(kind="positions", formula="t -> t's place in its unit, from 0", **UNITS)
 def bipe_inner() -> Encoding:
     """BiPE's place of a token inside its unit, a sentence or a line, for a method at the input.
 
@@ -252,7 +257,11 @@ def bipe_inner() -> Encoding:
     return Encoding(place=lambda key, at: jnp.maximum(at.group_BT - 1, 0))
 
 
-@position_method(formula="t -> number of units that begin after the first token, up to t", **UNITS)
+@register(
+    kind="positions",
+    formula="t -> number of units that begin after the first token, up to t",
+    **UNITS,
+)
 def bipe_outer() -> Encoding:
     """BiPE's number of a token's unit, for a relative method; see `bipe_inner`."""
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding, Extent
 from posenc_jax.encodings import rotation
-from posenc_jax.encodings.card import Count, Positive, require, rotary_method, with_axes
+from posenc_jax.encodings.card import Count, Positive, register, require, with_axes
 from posenc_jax.encodings.rotation import Pairing, Turn
 from posenc_jax.options import FieldError
 
@@ -18,7 +18,8 @@ XPOS_GAMMA = 0.4
 XPOS_REACH = 40.0  # largest exponent: e^(2 * 40) is 6000 times below the largest float32
 
 
-@rotary_method(
+@register(
+    kind="rotary",
     formula="s_ij = Re sum_k q_k conj(k_k) e^(i D theta_k) / sqrt(C), theta_k = base^(-2k/C)",
     paper="Su et al. 2021, arXiv 2104.09864",
 )
@@ -40,7 +41,8 @@ def _check_share(share: float) -> None:
     require(0 < share <= 1, "share", share, "must be above 0 and at most 1")
 
 
-@rotary_method(
+@register(
+    kind="rotary",
     formula="as rope on the first R = int(share C) channels of a head, theta_k = base^(-2k/R)",
     paper="Black et al. 2022 (GPT-NeoX-20B), arXiv 2204.06745",
 )
@@ -60,7 +62,8 @@ def partial(share: float = 0.25, base: Positive = 10_000.0, pairing: Pairing = "
     return rotation.turning(frequencies, pairing)
 
 
-@rotary_method(
+@register(
+    kind="rotary",
     formula="as rope, theta_k = base^(-2k/C) for k < int(share C/2), else 0",
     paper="Barbero et al. 2024, arXiv 2410.06205",
 )
@@ -83,7 +86,8 @@ def p_rope(share: float = 0.75, base: Positive = 10_000.0, pairing: Pairing = "h
     return rotation.turning(frequencies, pairing)
 
 
-@rotary_method(
+@register(
+    kind="rotary",
     formula="as rope, theta_k = base^(-2k/C) where that is 2 pi / length or more, else 0",
     paper="Chen et al. 2024 (high-frequency rotary), arXiv 2410.21216",
 )
@@ -103,7 +107,8 @@ def hope(base: Positive = 10_000.0, pairing: Pairing = "half", length: Count = 2
     return rotation.turning(frequencies, pairing)
 
 
-@rotary_method(
+@register(
+    kind="rotary",
     formula="as rope with theta_hk = base^(-(h C/2 + k) / (H C/2)): a band for each head",
     paper="bands: textbook; learned: the 1-D form of Heo et al. 2024, arXiv 2403.13298",
 )
@@ -131,7 +136,8 @@ def headwise(
     return rotation.rotary(pairing, table, init=init)
 
 
-@rotary_method(
+@register(
+    kind="rotary",
     formula="as rope with each pair times zeta_k^(D / span), zeta_k = (2k/C + 0.4) / 1.4",
     paper="Sun et al. 2022, arXiv 2212.10554",
 )

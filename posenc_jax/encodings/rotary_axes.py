@@ -13,7 +13,7 @@ import numpy as np
 
 from posenc_jax.combinators import each_layer
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.card import Count, Positive, require, rotary_method, three, with_axes
+from posenc_jax.encodings.card import Count, Positive, register, require, three, with_axes
 from posenc_jax.encodings.rotation import Pairing, Turn, angles, ladder, rotary, turns
 from posenc_jax.options import FieldError
 
@@ -53,7 +53,8 @@ def check_quarters(head: int) -> None:
         raise FieldError("head", f"{head} channels; two axes of pairs need a width that 4 divides")
 
 
-@rotary_method(
+@register(
+    kind="rotary",
     formula="as rope: the first C/4 pairs turn by the row, the others by the column, base^(-4k/C)",
     paper="Heo et al. 2024, arXiv 2403.13298",
     axes=2,
@@ -96,7 +97,8 @@ def crossed(key: jax.Array, heads: int, head: int, base: float) -> jax.Array:
     return jnp.stack([along(jnp.sin), along(jnp.cos)])
 
 
-@rotary_method(
+@register(
+    kind="rotary",
     formula="each pair turns by row f + column g, its f and g learned for each head and layer",
     paper="Heo et al. 2024 (RoPE-Mixed), arXiv 2403.13298",
     axes=2,
@@ -143,7 +145,8 @@ def pair_axes(pairs: int, sections: tuple[int, ...], order: Order) -> np.ndarray
     return axis_F
 
 
-@rotary_method(
+@register(
+    kind="rotary",
     formula="as rope, pair k turning by time, height or width as its section says",
     paper="Wang et al. 2024 (Qwen2-VL), arXiv 2409.12191",
     axes=3,
@@ -192,7 +195,8 @@ def split_three(key, layout) -> tuple[jax.Array, ...]:
     return tuple(split_axes(layout.pos_BT, 3))
 
 
-@rotary_method(
+@register(
+    kind="rotary",
     formula="mrope with time in seconds: its id is floor(rate seconds), 40 ms each at rate 25",
     paper="Xu et al. 2025 (Qwen2.5-Omni), arXiv 2503.20215",
     axes=3,

@@ -8,12 +8,12 @@ from posenc_jax.combinators import each_layer
 from posenc_jax.dtypes import widest
 from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings.bias import offsets
-from posenc_jax.encodings.card import Count, Positive, content_method, method, require
+from posenc_jax.encodings.card import Count, Positive, register, require
 from posenc_jax.encodings.rotation import Pairing, ladder, rotary, turns
 from posenc_jax.options import FieldError
 
 
-@method(
+@register(
     kind="none",
     formula="as rope at positions z[h] = (silu(x G) * (x C)) P instead of t, real numbers",
     paper="Li et al. 2025 (RePo), arXiv 2512.14391",
@@ -49,7 +49,8 @@ def repo(base: Positive = 10_000.0, hidden: Count = 256, pairing: Pairing = "hal
     return each_layer(rotary(pairing, table, init=init, locate=locate))
 
 
-@content_method(
+@register(
+    kind="content",
     formula="q_A.k_A / sqrt(A) cos(2 pi |i - j|^power q_P.k_P / sqrt(P)), A = share C, P = C - A",
     paper="Wang et al. 2025, arXiv 2509.12635",
 )

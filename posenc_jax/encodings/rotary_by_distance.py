@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.encoding import Encoding, Walk
-from posenc_jax.encodings.card import Count, Factor, Positive, require, rotary_method
+from posenc_jax.encodings.card import Count, Factor, Positive, register, require
 from posenc_jax.encodings.rotary import rope
 from posenc_jax.encodings.rotation import Pairing, angles, ladder, turn, turns
 
@@ -73,7 +73,8 @@ def _beyond(window: int) -> Callable:
     return lambda i, j: i - j >= window
 
 
-@rotary_method(
+@register(
+    kind="rotary",
     formula="rope at distance min(D, window)",
     paper="Su 2023, https://github.com/bojone/rerope",
     in_chain="alone",
@@ -88,7 +89,8 @@ def rerope(window: Count = 512, base: Positive = 10_000.0, pairing: Pairing = "h
     return by_distance([Far(edge, still, _beyond(window))], base, pairing)
 
 
-@rotary_method(
+@register(
+    kind="rotary",
     formula="rope at distance D < window, else window + (D - window) / factor",
     paper="Su 2023, https://github.com/bojone/rerope",
     in_chain="alone",
@@ -113,7 +115,8 @@ def leaky_rerope(
     return by_distance([Far(shifted, slow, _beyond(window))], base, pairing)
 
 
-@rotary_method(
+@register(
+    kind="rotary",
     formula="rope at distance D < window, else i // group - j // group + window - window // group",
     paper="Jin et al. 2024, arXiv 2401.01325",
     shift_invariant=False,
@@ -138,7 +141,8 @@ def self_extend(
     return by_distance([Far(shifted, grouped, _beyond(window))], base, pairing)
 
 
-@rotary_method(
+@register(
+    kind="rotary",
     formula="rope at distance D in one chunk, min(i mod chunk + chunk, most) - j mod chunk to the "
     "chunk before, most - j mod chunk to earlier ones",
     paper="An et al. 2024, arXiv 2402.17463",

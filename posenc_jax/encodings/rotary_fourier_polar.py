@@ -7,12 +7,13 @@ import numpy as np
 from posenc_jax.combinators import each_layer
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import rotation
-from posenc_jax.encodings.card import Count, Positive, rotary_method, with_axes
+from posenc_jax.encodings.card import Count, Positive, register, with_axes
 from posenc_jax.encodings.rotation import Pairing, Turn
 from posenc_jax.operations_rotary import polar
 
 
-@rotary_method(
+@register(
+    kind="rotary",
     formula="pair m times sum_g a_gm cos(t w_g) + i sum_g b_gm sin(t w_g), a and b near identity; "
     "pairs of less than a turn within length stand still",
     paper="Hua et al. 2024, arXiv 2412.17739",
@@ -80,7 +81,8 @@ def fope(
     return each_layer(made) if learned else made
 
 
-@rotary_method(
+@register(
+    kind="rotary",
     formula="sum_c softplus(q_c) softplus(k_c) cos(D theta_c - delta_c) / sqrt(C), "
     "theta_c = base^(-c/C)",
     paper="Gopalakrishnan et al. 2025, arXiv 2509.10534",

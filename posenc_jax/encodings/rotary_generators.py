@@ -17,8 +17,8 @@ from posenc_jax.encodings.card import (
     Positive,
     Range,
     Several,
+    register,
     require,
-    rotary_method,
     with_axes,
 )
 from posenc_jax.encodings.rotary_axes import crossed, turns_2d
@@ -34,7 +34,8 @@ def antisymmetric(raw: jax.Array) -> jax.Array:
     return upper - jnp.swapaxes(upper, -1, -2)
 
 
-@rotary_method(
+@register(
+    kind="rotary",
     formula="blocks of q and k times exp((row A + column B) / (size - 1)), A and B learned, "
     "antisymmetric",
     paper="Ostmeier et al. 2024, arXiv 2406.10322",
@@ -83,7 +84,8 @@ def _waves(head: int) -> np.ndarray:
     return np.sin(2 * np.pi * np.arange(1, head // 2)[:, None] * np.arange(head) / head)
 
 
-@rotary_method(
+@register(
+    kind="rotary",
     formula="q^T P R(D) P^T k / sqrt(C), R the turns of mixed, P = (I - S)(I + S)^-1, learned",
     paper="Schenck et al. 2025, arXiv 2502.02562",
     axes=2,
@@ -157,7 +159,8 @@ def _nodes(branches: int, depth: int) -> int:
     return sum(branches**level for level in range(depth + 1))
 
 
-@rotary_method(
+@register(
+    kind="rotary",
     formula="q^T M(i)^T M(j) k / sqrt(C), M(n) = M(parent of n) exp(A[branch of n]), A learned, "
     "antisymmetric",
     paper="Kogkalidis et al. 2024, arXiv 2312.16045",

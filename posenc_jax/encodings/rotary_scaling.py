@@ -15,7 +15,7 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import rotation
-from posenc_jax.encodings.card import Count, Factor, NotNegative, Positive, require, rotary_method
+from posenc_jax.encodings.card import Count, Factor, NotNegative, Positive, register, require
 from posenc_jax.encodings.positions import drawn
 from posenc_jax.encodings.positions_augmented import each, sequence_keys
 from posenc_jax.encodings.rotation import TURN, Pairing, Turn
@@ -24,7 +24,7 @@ Ramp = Literal["turns", "pairs", "pairs_truncated"]
 STEPS = 100  # of the integration of CLEX, from one scale to the next, as in the authors' code
 
 
-@rotary_method(formula="rope at t / factor", paper="Chen et al. 2023, arXiv 2306.15595")
+@register(kind="rotary", formula="rope at t / factor", paper="Chen et al. 2023, arXiv 2306.15595")
 def pi(base: Positive = 10_000.0, pairing: Pairing = "half", factor: Factor = 4.0) -> Encoding:
     """Position interpolation: positions divided by a factor, at every length.
 
@@ -49,7 +49,8 @@ def ntk_power(head: int) -> np.ndarray:
     return -2 * np.arange(head // 2) / max(head - 2, 1)
 
 
-@rotary_method(
+@register(
+    kind="rotary",
     formula="rope of base * factor^(C/(C-2))",
     paper="bloc97 2023, in Peng et al. 2023, arXiv 2309.00071",
 )
@@ -62,7 +63,8 @@ def ntk(base: Positive = 10_000.0, pairing: Pairing = "half", factor: Factor = 4
     return rotation.turning(slower, pairing)
 
 
-@rotary_method(
+@register(
+    kind="rotary",
     formula="rope of base * s^(C/(C-2)), s = alpha * max(1, n / length) - (alpha - 1)",
     paper="emozilla 2023, in Peng et al. 2023, arXiv 2309.00071",
 )
@@ -115,7 +117,8 @@ def _stretches(params, base: float, scales: int) -> jax.Array:
     return more_NF[::STEPS] + jax.vmap(ntk)(s_N[::STEPS])
 
 
-@rotary_method(
+@register(
+    kind="rotary",
     formula="rope of frequencies theta(s), s = ceil(n / length): theta(1) rope's, "
     "d ln theta / ds = d ln ntk / ds + silu((ln theta + ln ntk) A) B, ntk(s) of factor 2 s - 1",
     paper="Chen et al. 2023, arXiv 2310.16450",
@@ -191,7 +194,8 @@ def by_parts(
     return frequencies
 
 
-@rotary_method(
+@register(
+    kind="rotary",
     formula="theta_k ((1 - g) / factor + g), g = (length theta_k / 2 pi - slow) / (fast - slow) "
     "in [0, 1]",
     paper="bloc97 2023, in Peng et al. 2023, arXiv 2309.00071",
@@ -236,7 +240,8 @@ def louder(encoding: Encoding, amplitude: float) -> Encoding:
     return encoding._replace(table=table)
 
 
-@rotary_method(
+@register(
+    kind="rotary",
     formula="ntk_by_parts, and logits times (0.1 ln factor + 1)^2",
     paper="Peng et al. 2023, arXiv 2309.00071",
 )

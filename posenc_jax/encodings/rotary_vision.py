@@ -11,14 +11,15 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import rotary_axes, rotation
-from posenc_jax.encodings.card import Count, Factor, Positive, Whole, require, rotary_method, three
+from posenc_jax.encodings.card import Count, Factor, Positive, Whole, register, require, three
 from posenc_jax.encodings.positions_augmented import each, sequence_keys
 from posenc_jax.encodings.rotation import TURN, Pairing, Turn
 from posenc_jax.operations_rotary import each_times
 from posenc_jax.options import FieldError
 
 
-@rotary_method(
+@register(
+    kind="rotary",
     formula="q, k and v turn by 2 pi t / size 2^(n - N), n = 1 .. N, of row and column; "
     "a query's output turns back",
     paper="Miyato et al. 2024 (GTA), arXiv 2310.10375",
@@ -77,7 +78,8 @@ def inverse(m_BT11UV: jax.Array) -> jax.Array:
     return adjugate / (dot(s, v) + dot(t, u))[..., None]
 
 
-@rotary_method(
+@register(
+    kind="rotary",
     formula="q^T M k / sqrt(C), and M v for values, M = diag(P(i) P(j)^-1, .., R(x_i - x_j), "
     "R(y_i - y_j)), P the token's camera",
     paper="Li et al. 2025 (PRoPE), arXiv 2507.10496",
@@ -128,7 +130,8 @@ def prope() -> Encoding:
     return rotation.rotary("half", table, frequencies, **hooks)
 
 
-@rotary_method(
+@register(
+    kind="rotary",
     formula="as axial, at 2 pi times the patch's centre x in [-1, 1]; in training s m x, "
     "|ln m| <= ln jitter for each axis, |ln s| <= ln rescale",
     paper="Simeoni et al. 2025 (DINOv3), arXiv 2508.10104 and its released code",
@@ -185,7 +188,8 @@ def dinov3(
     return rotation.rotary(pairing, table, frequencies, place=place)
 
 
-@rotary_method(
+@register(
+    kind="rotary",
     formula="as rope, a head turning by time, height or width",
     paper="Huang et al. 2025, arXiv 2510.23095",
     axes=3,
@@ -224,7 +228,8 @@ def mhrope(
     return rotation.rotary(pairing, table, place=rotary_axes.split_three)
 
 
-@rotary_method(
+@register(
+    kind="rotary",
     formula="as rope, the slowest pairs turning by time, the others by height and width in turn",
     paper="Wei et al. 2025 (VideoRoPE), arXiv 2502.05173",
     axes=3,
