@@ -33,3 +33,8 @@ __all__ = [
     "register",
     "weights",
 ]
+
+
+def __dir__() -> list[str]:
+    """The public names alone."""
+    return sorted([*__all__, "__doc__", "__name__", "__version__"])

@@ -1,6 +1,7 @@
 """How encodings combine: `chain`, `each_layer` and `per_layer` return an `Encoding` again."""
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -8,7 +9,18 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from posenc_jax.encoding import Encoding, Params, Placed, Side, Walk, at_layer, place
+from posenc_jax.encoding import (
+    Encoding,
+    Params,
+    Placed,
+    Recipe,
+    Side,
+    Walk,
+    at_layer,
+    place,
+    recorded,
+    with_recipe,
+)
 from posenc_jax.options import shown
 
 ACTING = "embed", "locate", "rotate", "temper", "bias", "walk", "at"  # all but init and place
@@ -47,10 +59,12 @@ def chain(*parts: Encoding) -> Encoding:
     attention weights before one that changes logits.
     """
     _check("chain", parts)
-    return _chain(parts, any(part.place is not None or part.locate is not None for part in parts))
+    places = any(part.place is not None or part.locate is not None for part in parts)
+    return with_recipe(_chain(parts, places), Recipe(chain, (("parts", parts),)))
 
 
-def _chain(parts: Sequence[Encoding], places: bool) -> Encoding:
+@recorded  # since layers are chains of their own, made here
+def _chain(parts: tuple[Encoding, ...], places: bool) -> Encoding:
     """`places`: positions come as a tuple, one entry for each part."""
 
     def rows(params, *placed):
@@ -122,6 +136,7 @@ def _place_all(parts: Sequence[Encoding], key, layout) -> Placed:
     return tuple(placed) if _has(parts, *ACTING) else layout.pos_BT
 
 
+@recorded
 def each_layer(encoding: Encoding) -> Encoding:
     """The encoding with parameters of its own in every layer, `dims.layers` in all.
 
@@ -168,7 +183,31 @@ def per_layer(parts: Sequence[Encoding]) -> Encoding:
         placed = (each[slot] for each in placed) if places else placed
         return at_layer(members[slot], layer, params[slot], *placed)
 
-    return _by_layer("per_layer", members, init, place_all if places else None, at)
+    made = _by_layer("per_layer", members, init, place_all if places else None, at)
+    return with_recipe(made, Recipe(per_layer, (("parts", _Pattern(parts)),)))
+
+
+class _Pattern(tuple):
+    """The parts of `per_layer`: equal to others that have equal parts and share the same ones."""
+
+    @functools.cached_property
+    def _shared(self) -> tuple[int, ...]:
+        """The first place of each part."""
+        return tuple(next(i for i, p in enumerate(self) if p is part) for part in self)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Pattern):
+            return NotImplemented
+        return self._shared == other._shared and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash((self._shared, tuple(self)))
+
+    def __repr__(self) -> str:
+        """As a list, in which a part that stands n times in a row is [part] * n."""
+        runs = [list(run) for _, run in itertools.groupby(self, id)]
+        texts = (f"[{run[0]!r}]" + (f" * {len(run)}" if len(run) > 1 else "") for run in runs)
+        return " + ".join(texts)
 
 
 def _by_layer(name, members, init, place_all, at) -> Encoding:

@@ -1,4 +1,4 @@
-"""What a positional encoding is: its hooks.
+"""What a positional encoding is: its hooks, and the call that made it.
 
 An `Encoding` is a bundle of pure functions, as an optax optimizer is; a hook that is None costs
 nothing. `combinators` has `chain`, `per_layer` and `each_layer`, which return the same type.
@@ -7,8 +7,10 @@ Letters in names: B batch, T time, Q query time, K key time, H heads, C head wid
 """
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple, ParamSpec
 
 import jax
 
@@ -93,8 +95,54 @@ class Walk(NamedTuple):
     whole: bool = False
 
 
-class Encoding(NamedTuple):
-    """A positional encoding: pure functions of explicit positions.
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """A call that makes an encoding: a function and all of its arguments by name, defaults too."""
+
+    function: Callable[..., "Encoding"]
+    arguments: tuple[tuple[str, Any], ...]
+
+    def __call__(self) -> "Encoding":
+        signature = inspect.signature(self.function)
+        call = inspect.BoundArguments(signature, dict(self.arguments))  # type: ignore[arg-type]
+        return self.function(*call.args, **call.kwargs)
+
+    @property
+    def hashes(self) -> bool:
+        """Whether all arguments have a hash, which arrays have not."""
+        try:
+            hash(self)
+        except TypeError:
+            return False
+        return True
+
+    def __repr__(self) -> str:
+        """The call as text, without the arguments that are the function's defaults."""
+        parameters, texts = inspect.signature(self.function).parameters, []
+        for name, value in self.arguments:
+            parameter = parameters[name]
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                texts += map(repr, value)
+            elif parameter.default is parameter.empty:
+                texts.append(repr(value))
+            elif value != parameter.default:
+                texts.append(f"{name}={value!r}")
+        return f"{self.function.__name__}({', '.join(texts)})"
+
+
+def no_params(key: jax.Array, dims: Dims) -> Params:
+    """`Encoding.init` of encodings without parameters."""
+    return {}
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Encoding:
+    """A positional encoding: pure functions of explicit positions. A value, static under `jit`.
+
+    One that `posenc_jax.make`, a combinator or `from_huggingface` makes shows its options as text,
+    is equal to another made with the same ones, and pickles. One made of hooks is equal to another
+    that has the same functions.
 
     init:   (key, dims) -> the parameters, a pytree of arrays alone. ValueError: sizes that do not
       fit.
@@ -114,14 +162,14 @@ class Encoding(NamedTuple):
       [B|1, H|1, Q, K], float32 or wider.
     walk:   scores that depend on content; they come after the bias.
     at:     (layer, params, *placed) -> (encoding, params, *placed) of one layer; None: all layers
-      use the same. It returns the same encoding each time it is asked for the same layer, so that
+      use the same. It returns equal encodings each time it is asked for the same layer, so that
       nothing is compiled again. The layer may be traced where layers differ in parameters alone.
     turns_values: `rotate` also turns values, and the output back.
     relative: `bias` depends on q_placed - k_placed alone, so a block of it can be made from one
       row of offsets.
     """
 
-    init: Callable[[jax.Array, Dims], Params] = lambda key, dims: {}
+    init: Callable[[jax.Array, Dims], Params] = no_params
     place: Callable[[jax.Array | None, Layout], Placed] | None = None
     embed: Callable[[Params, jax.Array, Placed], jax.Array] | None = None
     locate: Callable[[Params, jax.Array, Placed], Placed] | None = None
@@ -133,6 +181,87 @@ class Encoding(NamedTuple):
     at: Callable[..., tuple] | None = None
     turns_values: bool = False
     relative: bool = False
+    # Not an argument, so that `dataclasses.replace` drops it: other hooks are another encoding.
+    recipe: Recipe | None = dataclasses.field(default=None, init=False)
+
+    @property
+    def name(self) -> str:
+        """The name of the function that made it, "rope" or "chain"; "Encoding": made of hooks."""
+        return self.recipe.function.__name__ if self.recipe else type(self).__name__
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The arguments of the function that made it, by name; none if it was made of hooks."""
+        return dict(self.recipe.arguments) if self.recipe else {}
+
+    def _replace(self, **hooks: Any) -> "Encoding":
+        """The encoding with other hooks, as of a named tuple."""
+        return dataclasses.replace(self, **hooks)
+
+    @property
+    def _hooks(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.init}
+
+    @functools.cached_property
+    def _compared(self) -> Any:
+        return self.recipe or tuple(self._hooks.values())
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash(self._compared)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Encoding):
+            return NotImplemented
+        return self is other or self._compared == other._compared
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        if self.recipe:
+            return repr(self.recipe)
+        changed = {n: hook for n, hook in self._hooks.items() if hook != getattr(Encoding, n)}
+        texts = (f"{n}={getattr(hook, '__qualname__', hook)}" for n, hook in changed.items())
+        return f"Encoding({', '.join(texts)})"
+
+    def __reduce__(self):
+        if self.recipe:
+            return _call, (self.recipe,)
+        return Encoding, tuple(self._hooks.values())
+
+
+def _call(recipe: Recipe) -> Encoding:
+    return recipe()
+
+
+def with_recipe(encoding: Encoding, recipe: Recipe) -> Encoding:
+    """The encoding as a value: equal to others of an equal recipe, by which it pickles.
+
+    It stays as it is if an argument of the recipe has no hash.
+    """
+    if not recipe.hashes:
+        return encoding
+    encoding = dataclasses.replace(encoding)
+    object.__setattr__(encoding, "recipe", recipe)
+    return encoding
+
+
+Arguments = ParamSpec("Arguments")
+
+
+def recorded(function: Callable[Arguments, Encoding]) -> Callable[Arguments, Encoding]:
+    """Makes values of the encodings that a function returns, see `with_recipe`."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def record(*args: Arguments.args, **options: Arguments.kwargs) -> Encoding:
+        call = signature.bind(*args, **options)
+        call.apply_defaults()
+        recipe = Recipe(record, tuple(call.arguments.items()))
+        return with_recipe(function(*args, **options), recipe)
+
+    return record
 
 
 def place(encoding: Encoding, key: jax.Array | None, layout: Layout) -> Placed:

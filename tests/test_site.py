@@ -228,7 +228,8 @@ def test_the_site_builds_without_warnings_and_its_links_lead_somewhere(site):
     ids = Links((site / "reference.html").read_text("utf-8")).ids
     assert {reference.path(name) for name in posenc_jax.__all__ if name != "CATALOG"} <= ids
     for kind in (posenc_jax.Encoding, posenc_jax.Walk):
-        assert {f"posenc_jax.encoding.{kind.__name__}.{field}" for field in kind._fields} <= ids
+        hooks = signature(kind).parameters
+        assert {f"posenc_jax.encoding.{kind.__name__}.{hook}" for hook in hooks} <= ids
 
 
 def hits(page: Path, profile: Path) -> int:

@@ -122,7 +122,7 @@ class Frame:
                 found.append(at_layer(self.encoding, n, params, q_placed, k_placed)[0])
 
         jax.eval_shape(every, self.params, self.alike.q.placed, self.alike.k.placed)
-        return all(one is found[0] for one in found)
+        return all(one == found[0] for one in found)
 
 
 def frame(
@@ -270,7 +270,7 @@ def _kernel_refuses(layer: Layer) -> str:
         return f"a bias of {dims.heads} heads of {dims.head}: they do not fit in the chip's memory"
     given = layer.params, layer.q.placed, layer.k.placed
     layers = (at_layer(encoding, n, *given) for n in range(dims.layers))
-    for one, *given in {id(found[0]): found for found in layers}.values():
+    for one, *given in {found[0]: found for found in layers}.values():
         if one.bias is not None and not (one.relative and layer.straight is not None):
             try:
                 traced = trace(one.bias, dims, jnp.float32, *given)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.combinators import chain, per_layer
-from posenc_jax.encoding import Encoding
+from posenc_jax.encoding import Encoding, recorded
 from posenc_jax.encodings.bias_formulas import window as windowed
 from posenc_jax.encodings.card import Positive, Range, Several, register, require, with_axes
 from posenc_jax.encodings.rotary import rope
@@ -17,6 +17,7 @@ from posenc_jax.encodings.rotary_scaling import pi, yarn
 from posenc_jax.encodings.rotation import Pairing
 
 
+@recorded
 def chunked(chunk: int) -> Encoding:
     """Hides keys of other chunks: positions 0 .. chunk - 1, chunk .. 2 chunk - 1, and so on."""
     require(chunk >= 1, "chunk", chunk, "must be 1 or more")
@@ -29,6 +30,7 @@ def chunked(chunk: int) -> Encoding:
     return Encoding(bias=bias)
 
 
+@recorded
 def stepped(temperature: float, floor: int) -> Encoding:
     """Logits of a query at t times 1 + temperature ln(1 + floor((t + 1) / floor))."""
     require(temperature >= 0, "temperature", temperature, "must be 0 or more")

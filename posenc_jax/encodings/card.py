@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 import jax
 
 from posenc_jax import registry
-from posenc_jax.encoding import Encoding
+from posenc_jax.encoding import Encoding, Recipe, with_recipe
 from posenc_jax.options import Bound, FieldError, checked_all, parameters
 from posenc_jax.options import Count as Count
 
@@ -128,14 +128,23 @@ def register(*, kind: Kind, formula: str, paper: str, **fields: Any) -> Callable
     checked_all("register", Card, kind=kind, **{f: v for f, v in fields.items() if f in _CHOSEN})
 
     def decorate(function):
+        # Equal options give the same functions as hooks, also in the encodings of layers, so that
+        # nothing is compiled twice. Arrays made here are no tracers, as they outlive a trace.
+        @functools.lru_cache(maxsize=256, typed=True)
+        def remembered(**options):
+            with jax.ensure_compile_time_eval():
+                return function(**options)
+
         @functools.wraps(function)
         def build(*args, **options):
             given = inspect.signature(function).bind(*args, **options).arguments
-            encoding = function(**card.values(given))
+            values = card.values(given)
+            recipe = Recipe(build, tuple(values.items()))
+            encoding = (remembered if recipe.hashes else function)(**values)
             if not isinstance(encoding, Encoding):
                 got = type(encoding).__name__
                 raise TypeError(f"{card.name}: the function returns {got}; return an Encoding")
-            return encoding
+            return with_recipe(encoding, recipe)
 
         invariant = {} if kind not in ("input", "positions") else {"shift_invariant": False}
         told = {"kind": kind, "formula": formula, "paper": paper, **fields, **invariant}

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.encoding import Encoding
+from posenc_jax.encoding import Encoding, recorded
 from posenc_jax.encodings import rotation
 from posenc_jax.encodings.card import Count, Factor, NotNegative, Positive, register, require
 from posenc_jax.encodings.positions import drawn
@@ -229,6 +229,7 @@ def root_temperature(factor: float, mscale: float = 1.0, mscale_all_dim: float =
     return at(mscale) / at(mscale_all_dim)
 
 
+@recorded
 def louder(encoding: Encoding, amplitude: float) -> Encoding:
     """The rotary encoding, and queries and keys each multiplied by the amplitude."""
     plain = encoding.table

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from posenc_jax.combinators import chain
-from posenc_jax.encoding import Encoding, place
+from posenc_jax.encoding import Encoding, place, recorded
 from posenc_jax.encodings import make
 from posenc_jax.huggingface.fields import POSITIONAL, Fields
 from posenc_jax.huggingface.rotary import ROTARY, rotary
@@ -86,12 +86,15 @@ def _deberta(config: Fields) -> Encoding:
 def _table(length: int, first: int, more: int, config: Fields) -> Encoding:
     """A learned table of as many rows as the config says, and `more`; position 0 reads `first`."""
     rows = config.number("n_positions", "max_position_embeddings", default=length) + more
-    return _from_row(make("learned", length=rows), first)
+    table = make("learned", length=rows)
+    return from_row(table, first) if first else table
 
 
-def _from_row(encoding: Encoding, first: int) -> Encoding:
+@recorded
+def from_row(encoding: Encoding, first: int) -> Encoding:
+    """The encoding with position 0 where it has `first`."""
     moved = lambda key, at: place(encoding, key, at.replace(pos_BT=at.pos_BT + first))
-    return encoding._replace(place=moved) if first else encoding
+    return encoding._replace(place=moved)
 
 
 XGLM = make("sinusoidal", pairing="half", spacing="tensor2tensor")
@@ -108,5 +111,5 @@ READERS: dict[str, Callable[[Fields], Encoding]] = {
     "opt": functools.partial(_table, 2048, 2, 2),
     "t5": _t5,
     "umt5": functools.partial(_t5, shared=False),
-    "xglm": lambda config: _from_row(XGLM, 2),
+    "xglm": lambda config: from_row(XGLM, 2),
 }

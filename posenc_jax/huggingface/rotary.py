@@ -3,13 +3,12 @@
 import dataclasses
 import math
 import re
-from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import jax.numpy as jnp
 
 from posenc_jax.combinators import chain, per_layer
-from posenc_jax.encoding import Encoding
+from posenc_jax.encoding import Encoding, recorded
 from posenc_jax.encodings import make
 from posenc_jax.encodings.by_layer import chunked, stepped
 from posenc_jax.encodings.rotary_axes import Order
@@ -193,9 +192,9 @@ def _turned(model: Rotary, config: Fields, layer_type: str) -> Encoding:
     if last:
         encoding = _deepseek(encoding, rope, rope_type, width)
     elif width:
-        encoding = _on_channels(encoding, lambda head: slice(0, width))
+        encoding = on_channels(encoding, width)
     elif share < 1:
-        encoding = _on_channels(encoding, lambda head: slice(0, int(head * share)))
+        encoding = on_channels(encoding, share)
     rope.refuse_unread(re.compile(""))
     return encoding
 
@@ -244,18 +243,32 @@ def _scaled(rope: Fields, config: Fields, rope_type: str, turn: dict[str, Any]) 
 
 def _deepseek(encoding: Encoding, rope: Fields, rope_type: str, width: int) -> Encoding:
     """On a head's last channels; YaRN's divisor, squared, multiplies products of all channels."""
-    encoding = _on_channels(encoding, lambda head: slice(head - width, head))
+    encoding = on_channels(encoding, width, last=True)
     if rope_type == "default" or not (scale := rope.number("mscale_all_dim", default=0)):
         return encoding
-    sharper = root_temperature(rope.number("factor"), scale) ** 2
-    return encoding._replace(temper=lambda *_: jnp.full((1, 1, 1), sharper))
+    return sharper(encoding, root_temperature(rope.number("factor"), scale) ** 2)
 
 
-def _on_channels(encoding: Encoding, cut: Callable[[int], slice]) -> Encoding:
-    """The rotary encoding on some channels of a head; `cut`: the head's width -> which."""
+@recorded
+def sharper(encoding: Encoding, factor: float) -> Encoding:
+    """The encoding, and the products of queries and keys multiplied by the factor."""
+    return encoding._replace(temper=lambda *_: jnp.full((1, 1, 1), factor))
+
+
+@recorded
+def on_channels(encoding: Encoding, channels: float, last: bool = False) -> Encoding:
+    """The rotary encoding on some channels of a head, the first ones or the last ones.
+
+    channels: a whole number of them, or a share of the head's as a float.
+    """
     table, rotate = encoding.table, encoding.rotate
     assert table is not None
     assert rotate is not None
+
+    def cut(head: int) -> slice:
+        width = channels if isinstance(channels, int) else int(head * channels)
+        return slice(head - width, head) if last else slice(0, width)
+
     narrow = lambda dims: dataclasses.replace(dims, head=len(range(dims.head)[cut(dims.head)]))
 
     def on_some(made, x_BTHC, side):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import posenc_jax
 
-WHOLE = ("    options:", "      show_if_no_docstring: true")  # fields
+WHOLE = ("    options:", "      show_if_no_docstring: true")  # fields and hooks
 # Names for those who write an encoding or read the catalogue.
 MORE = ("posenc_jax.encodings.card.Card", "posenc_jax.encodings.card.register",
         "posenc_jax.options.FieldError", "posenc_jax.encodings.check", "posenc_jax.encodings.reach",
@@ -38,4 +38,4 @@ def _entry(name: str) -> list[str]:
     if file.name == "__init__.py" and file.with_name(f"{name}.py").exists():
         signature, said = f"`{name}{inspect.signature(found)}`", inspect.getdoc(found) or ""
         return [f"## {name} {{ #{path(name)} }}", "", signature, "", said]
-    return [f"::: {path(name)}", *(WHOLE if hasattr(found, "_fields") else ())]
+    return [f"::: {path(name)}", *(WHOLE if hasattr(found, "_replace") else ())]
