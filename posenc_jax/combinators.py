@@ -9,19 +9,10 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from posenc_jax.encoding import (
-    Encoding,
-    Params,
-    Placed,
-    Recipe,
-    Side,
-    Walk,
-    at_layer,
-    place,
-    recorded,
-    with_recipe,
-)
+from posenc_jax import encoding as hooks
+from posenc_jax.encoding import Encoding, Params, Placed, Side, Walk, at_layer, place
 from posenc_jax.options import shown
+from posenc_jax.recipes import Recipe, recorded, with_recipe
 
 ACTING = "embed", "locate", "rotate", "temper", "bias", "walk", "at"  # all but init and place
 
@@ -74,31 +65,30 @@ def _chain(parts: tuple[Encoding, ...], places: bool) -> Encoding:
 
     def embed(params, x_BTD, placed):
         for part, p, at in rows(params, placed):
-            x_BTD = x_BTD if part.embed is None else part.embed(p, x_BTD, at)
+            x_BTD = hooks.embed(part, p, x_BTD, at)
         return x_BTD
 
     def table(params, placed, dims):
-        return tuple(part.table and part.table(p, at, dims) for part, p, at in rows(params, placed))
+        return tuple(hooks.table(part, p, at, dims) for part, p, at in rows(params, placed))
 
     def rotate(tables, x_BTHC, side):
         turning = list(zip(parts, tables, strict=True))
         for part, t in turning[::-1] if side == "o" else turning:
-            if part.rotate is not None and (side in ("q", "k") or part.turns_values):
-                x_BTHC = part.rotate(t, x_BTHC, side)
+            if side in ("q", "k") or part.turns_values:
+                x_BTHC = hooks.rotate(part, t, x_BTHC, side)
         return x_BTHC
 
     def locate(params, x_BTD, placed):
-        every = rows(params, placed)
-        return tuple(part.locate(p, x_BTD, at) if part.locate else at for part, p, at in every)
+        return tuple(hooks.locate(part, p, x_BTD, at) for part, p, at in rows(params, placed))
 
     def temper(params, count, placed, dims):
         every = rows(params, placed)
-        made = [part.temper(p, count, at, dims) for part, p, at in every if part.temper]
+        made = [hooks.temper(part, p, count, at, dims) for part, p, at in every if part.temper]
         return functools.reduce(jnp.multiply, made)
 
     def bias(params, q_placed, k_placed, dims):
         every = rows(params, q_placed, k_placed)
-        made = [part.bias(p, q, k, dims) for part, p, q, k in every if part.bias]
+        made = [hooks.bias(part, p, q, k, dims) for part, p, q, k in every if part.bias]
         return functools.reduce(jnp.add, made)
 
     bias.__qualname__ = "+".join(bias_name(part) for part in parts if part.bias)
@@ -111,13 +101,13 @@ def _chain(parts: tuple[Encoding, ...], places: bool) -> Encoding:
         placed = placed if places else (each[0] for each in placed)
         return of_layer(narrowed), params, *placed
 
-    hooks = {"embed": embed, "rotate": rotate, "locate": locate, "temper": temper, "bias": bias}
+    acting = {"embed": embed, "rotate": rotate, "locate": locate, "temper": temper, "bias": bias}
     return Encoding(
         init=lambda key, dims: _init_all(parts, key, dims),
         place=functools.partial(_place_all, parts) if places else None,
         table=table if _has(parts, "rotate") else None,
         walk=_chain_walk([part.walk for part in parts], places) if _has(parts, "walk") else None,
-        **_of_parts(parts, **hooks, at=at),
+        **_of_parts(parts, **acting, at=at),
     )
 
 

@@ -1,4 +1,6 @@
-"""What a positional encoding is: its hooks, and the call that made it.
+"""What a positional encoding is: its hooks, the call that made it, and calls of the hooks.
+
+The functions `place` to `at_layer` call a hook, if there is one, and check what it returns.
 
 An `Encoding` is a bundle of pure functions, as an optax optimizer is; a hook that is None costs
 nothing. `combinators` has `chain`, `per_layer` and `each_layer`, which return the same type.
@@ -8,14 +10,15 @@ Letters in names: B batch, T time, Q query time, K key time, H heads, C head wid
 
 import dataclasses
 import functools
-import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple, ParamSpec
+from typing import Any, Literal, NamedTuple
 
 import jax
 
+from posenc_jax.hook_checks import FLOATS, checked_result
 from posenc_jax.layout import Layout
 from posenc_jax.options import Count, checked_all
+from posenc_jax.recipes import Recipe, call
 
 Params = Any  # a pytree of arrays; {} where nothing is learned
 Placed = Any  # the positions a method reads: [B, T] or [B, T, A], or a pytree of [B, T, ...]
@@ -93,41 +96,6 @@ class Walk(NamedTuple):
     summed: bool = False
     corrects: bool = False
     whole: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Recipe:
-    """A call that makes an encoding: a function and all of its arguments by name, defaults too."""
-
-    function: Callable[..., "Encoding"]
-    arguments: tuple[tuple[str, Any], ...]
-
-    def __call__(self) -> "Encoding":
-        signature = inspect.signature(self.function)
-        call = inspect.BoundArguments(signature, dict(self.arguments))  # type: ignore[arg-type]
-        return self.function(*call.args, **call.kwargs)
-
-    @property
-    def hashes(self) -> bool:
-        """Whether all arguments have a hash, which arrays have not."""
-        try:
-            hash(self)
-        except TypeError:
-            return False
-        return True
-
-    def __repr__(self) -> str:
-        """The call as text, without the arguments that are the function's defaults."""
-        parameters, texts = inspect.signature(self.function).parameters, []
-        for name, value in self.arguments:
-            parameter = parameters[name]
-            if parameter.kind is parameter.VAR_POSITIONAL:
-                texts += map(repr, value)
-            elif parameter.default is parameter.empty:
-                texts.append(repr(value))
-            elif value != parameter.default:
-                texts.append(f"{name}={value!r}")
-        return f"{self.function.__name__}({', '.join(texts)})"
 
 
 def no_params(key: jax.Array, dims: Dims) -> Params:
@@ -227,46 +195,84 @@ class Encoding:
 
     def __reduce__(self):
         if self.recipe:
-            return _call, (self.recipe,)
+            return call, (self.recipe,)
         return Encoding, tuple(self._hooks.values())
-
-
-def _call(recipe: Recipe) -> Encoding:
-    return recipe()
-
-
-def with_recipe(encoding: Encoding, recipe: Recipe) -> Encoding:
-    """The encoding as a value: equal to others of an equal recipe, by which it pickles.
-
-    It stays as it is if an argument of the recipe has no hash.
-    """
-    if not recipe.hashes:
-        return encoding
-    encoding = dataclasses.replace(encoding)
-    object.__setattr__(encoding, "recipe", recipe)
-    return encoding
-
-
-Arguments = ParamSpec("Arguments")
-
-
-def recorded(function: Callable[Arguments, Encoding]) -> Callable[Arguments, Encoding]:
-    """Makes values of the encodings that a function returns, see `with_recipe`."""
-    signature = inspect.signature(function)
-
-    @functools.wraps(function)
-    def record(*args: Arguments.args, **options: Arguments.kwargs) -> Encoding:
-        call = signature.bind(*args, **options)
-        call.apply_defaults()
-        recipe = Recipe(record, tuple(call.arguments.items()))
-        return with_recipe(function(*args, **options), recipe)
-
-    return record
 
 
 def place(encoding: Encoding, key: jax.Array | None, layout: Layout) -> Placed:
     """`encoding.place(key, layout)`, or the layout's positions if `place` is None."""
-    return layout.pos_BT if encoding.place is None else encoding.place(key, layout)
+    if encoding.place is None:
+        return layout.pos_BT
+    rows, time = layout.index_BT.shape
+    placed = encoding.place(key, layout)
+    return checked_result("place", encoding.place, placed, "[B|1, T, ...]", ((rows, 1), time))
+
+
+def embed(encoding: Encoding, params: Params, x_BTD: jax.Array, placed: Placed) -> jax.Array:
+    """The embeddings with positions added; x_BTD if `embed` is None."""
+    if encoding.embed is None:
+        return x_BTD
+    y_BTD = encoding.embed(params, x_BTD, placed)
+    return checked_result("embed", encoding.embed, y_BTD, "[B, T, D]", x_BTD.shape, x_BTD.dtype)
+
+
+def locate(encoding: Encoding, params: Params, x_BTD: jax.Array, placed: Placed) -> Placed:
+    """The positions that a layer reads, made of its input; `placed` if `locate` is None."""
+    if encoding.locate is None:
+        return placed
+    rows, time = x_BTD.shape[:2]
+    placed = encoding.locate(params, x_BTD, placed)
+    return checked_result("locate", encoding.locate, placed, "[B|1, T, ...]", ((rows, 1), time))
+
+
+def table(encoding: Encoding, params: Params, placed: Placed, dims: Dims) -> Table:
+    """What `rotate` reads; None if `table` is."""
+    if encoding.table is None:
+        return None
+    made = encoding.table(params, placed, dims)
+    return checked_result("table", encoding.table, made, "[...]", ())
+
+
+def rotate(
+    encoding: Encoding, table: Table, x_BTHC: jax.Array, side: Literal["q", "k", "v", "o"]
+) -> jax.Array:
+    """Queries, keys, values or the output, rotated; x_BTHC if `rotate` is None."""
+    if encoding.rotate is None:
+        return x_BTHC
+    *rest, width = x_BTHC.shape
+    letters, sizes = "[B, T, H, C]", (*rest, width)
+    if side in ("q", "k"):
+        letters, sizes = "[B, T, H, C']", (*rest, None)
+    y_BTHC = encoding.rotate(table, x_BTHC, side)
+    return checked_result("rotate", encoding.rotate, y_BTHC, letters, sizes, x_BTHC.dtype)
+
+
+def temper(
+    encoding: Encoding, params: Params, count: Callable[[], jax.Array], q_placed: Placed, dims: Dims
+) -> jax.Array | None:
+    """The factor of each query's products with keys, or None."""
+    if encoding.temper is None:
+        return None
+    made = encoding.temper(params, count, q_placed, dims)
+    sizes = None, (_time(q_placed), 1), (dims.heads, 1)
+    return checked_result("temper", encoding.temper, made, "[B|1, Q|1, H|1]", sizes, FLOATS)
+
+
+def bias(
+    encoding: Encoding, params: Params, q_placed: Placed, k_placed: Placed, dims: Dims
+) -> jax.Array | None:
+    """What is added to the scaled logits, or None."""
+    if encoding.bias is None:
+        return None
+    made = encoding.bias(params, q_placed, k_placed, dims)
+    sizes = None, (dims.heads, 1), _time(q_placed), _time(k_placed)
+    return checked_result("bias", encoding.bias, made, "[B|1, H|1, Q, K]", sizes, FLOATS)
+
+
+def _time(placed: Placed) -> int | None:
+    """Number of tokens at these positions; None if there are no positions."""
+    leaves = jax.tree.leaves(placed)
+    return leaves[0].shape[1] if leaves else None
 
 
 def at_layer(encoding: Encoding, layer: int | jax.Array, params: Params, *placed: Placed) -> tuple:

@@ -14,7 +14,6 @@ from flax import linen, nnx
 
 import posenc_jax
 from posenc_jax import CATALOG, Dims, Encoding, chain, each_layer, frame, full, make, per_layer
-from posenc_jax.encodings.card import bias_method
 from posenc_jax.huggingface import from_row
 from posenc_jax.huggingface.rotary import on_channels, sharper
 from posenc_jax.lab.definitions.trials import SMALL
@@ -152,25 +151,33 @@ def test_what_is_compiled_for_an_encoding_serves_its_equal(which):
 
 
 def test_a_method_with_arrays_of_its_own_may_first_be_made_inside_of_jit():
-    @bias_method(formula="0", paper="textbook")
-    def flat(size: int = 3) -> Encoding:
-        zeros = jnp.zeros(size)
-        return Encoding(bias=lambda *_: zeros[None, None, None])
+    try:
 
-    bias = lambda: flat().bias({}, None, None, DIMS)
-    np.testing.assert_array_equal(jax.jit(bias)(), bias())
+        @posenc_jax.register(kind="bias", formula="0", paper="textbook")
+        def flat(size: int = 3) -> Encoding:
+            zeros = jnp.zeros(size)
+            return Encoding(bias=lambda *_: zeros[None, None, None])
+
+        bias = lambda: flat().bias({}, None, None, DIMS)
+        np.testing.assert_array_equal(jax.jit(bias)(), bias())
+    finally:
+        CATALOG.pop("flat")
 
 
-def test_an_option_without_a_hash_leaves_an_encoding_that_works():
-    @bias_method(formula="0", paper="textbook")
-    def table(values: np.ndarray | None = None) -> Encoding:
-        return Encoding(bias=lambda *_: jnp.asarray(values)[None, None, None])
+class Scaled(eqx.Module):
+    """A hook that holds an array has no hash."""
 
-    one, two = table(np.ones(3)), table(np.ones(3))
-    assert one.recipe is None
-    assert one != two
-    assert one == one._replace()
-    np.testing.assert_array_equal(one.bias({}, None, None, DIMS), jnp.ones((1, 1, 1, 3)))
+    scale: jax.Array
+
+    def __call__(self, params, q_placed, k_placed, dims):
+        return jnp.full((1, 1, 1, 1), self.scale)
+
+
+def test_a_hook_without_a_hash_leaves_a_chain_that_works():
+    encoding = chain(make("rope"), Encoding(bias=Scaled(jnp.ones(()))))
+    assert encoding.recipe is None
+    bias_BHQK = encoding.bias(({}, {}), jnp.zeros((1, 1)), jnp.zeros((1, 1)), DIMS)
+    np.testing.assert_array_equal(bias_BHQK, jnp.ones((1, 1, 1, 1)))
 
 
 def test_another_process_reads_what_this_one_pickles(tmp_path):

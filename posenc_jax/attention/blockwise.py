@@ -27,7 +27,7 @@ from posenc_jax.attention.softmax import (
 )
 from posenc_jax.attention.tokens import Tokens, visible
 from posenc_jax.dtypes import widest
-from posenc_jax.encoding import Dims, Encoding
+from posenc_jax.encoding import Dims, Encoding, bias
 from posenc_jax.operations import barrier, skew
 
 NEVER = 2**31 - 1  # storage index of a filler key: after every query
@@ -167,7 +167,7 @@ def block_bias(plan: Plan, part, q: Tokens, k: Tokens):
         return None
     if plan.row:
         return skew(part, plan.queries)
-    return plan.encoding.bias(part, q.placed, k.placed, plan.dims)
+    return bias(plan.encoding, part, q.placed, k.placed, plan.dims)
 
 
 def masked_scores(plan: Plan, q_BHQC, k_BHKC, bias_BHQK, q: Tokens, k: Tokens):

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
+from posenc_jax import encoding as hooks
 from posenc_jax.attention import scalars
 from posenc_jax.attention.layers import LANES, STATIC, Layer
 from posenc_jax.attention.tokens import Tokens
@@ -74,8 +75,7 @@ class Frame:
                 f"frame.embed: x has shape {x_BTD.shape}; the frame is for [B, {time}, {width}]"
             )
         self.embedded = True
-        embed = self.encoding.embed
-        return x_BTD if embed is None else embed(self.params, x_BTD, tokens.placed)
+        return hooks.embed(self.encoding, self.params, x_BTD, tokens.placed)
 
     def layer(
         self, n: int | jax.Array, x_BQD: jax.Array | None = None, k_x_BKD: jax.Array | None = None
@@ -273,7 +273,7 @@ def _kernel_refuses(layer: Layer) -> str:
     for one, *given in {found[0]: found for found in layers}.values():
         if one.bias is not None and not (one.relative and layer.straight is not None):
             try:
-                traced = trace(one.bias, dims, jnp.float32, *given)
+                traced = trace(functools.partial(hooks.bias, one), dims, jnp.float32, *given)
                 if tuned_for("gpu") and scalars.reading(traced).heavy and layer.chosen:
                     return "a bias of many operations"
             except NotImplementedError as missing:

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
+from posenc_jax import encoding as hooks
 from posenc_jax.attention import kernel_blocks, traced_bias
 from posenc_jax.attention.blockwise import NEVER, Plan, cut_tokens, fill, plan_of, sink_gradient
 from posenc_jax.attention.kernel_blocks import Given, Sides, Spans, Sums
@@ -40,12 +41,13 @@ def kernel(
     q_BQHC, k_BKHC, v_BKHC, layer: Layer, sink_H: jax.Array | None, cap: float | None
 ) -> jax.Array:
     """softmax(q k / sqrt(C) + bias) v over visible keys, [B, Q, H, C]; q and k are rotated."""
-    plan, of_pair, row, q, k = plan_of(layer, cap), layer.encoding.bias, None, layer.q, layer.k
+    plan, row, q, k = plan_of(layer, cap), None, layer.q, layer.k
     bias, made = None, None
     fade_BHK = None if layer.encoding.walk is None else summed(layer, plan.keys)
     if layer.row_BHN is not None:  # in blocks, the lowest offset first, [1, H|1, I + J, 1, size]
         row = layer.row_BHN[..., ::-1].reshape(*layer.row_BHN.shape[:2], -1, 1, plan.keys)
-    elif of_pair is not None:
+    elif layer.encoding.bias is not None:
+        of_pair = partial(hooks.bias, layer.encoding)
         placed = jax.tree.map(lambda x: fill(x, plan.keys), (q.placed, k.placed))
         bias = traced_bias.trace(of_pair, plan.dims, q_BQHC.dtype, layer.params, *placed)
         made = traced_bias.make(bias, layer.params, *placed)

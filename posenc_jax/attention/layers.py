@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from posenc_jax import encoding as hooks
 from posenc_jax.attention.softmax import for_every_head
 from posenc_jax.attention.tokens import Tokens, counts, visible
 from posenc_jax.encoding import Dims, Encoding, Params, Placed, Table
@@ -148,9 +149,10 @@ class Layer:
         return dataclasses.replace(self, q_kept=q_kept).with_keys(k_kept)
 
     def _kept(self, x_BTD: jax.Array, placed: Placed) -> Kept:
-        walk, locate = self.encoding.walk, self.encoding.locate
+        walk, locates = self.encoding.walk, self.encoding.locate is not None
         feat = walk.prepare(self.params, x_BTD) if walk is not None and walk.prepare else None
-        return Kept(feat, locate(self.params, x_BTD, placed) if locate else None)
+        located = hooks.locate(self.encoding, self.params, x_BTD, placed) if locates else None
+        return Kept(feat, located)
 
     def rotated(self, q_BQHC: jax.Array, k_BKHC: jax.Array) -> tuple[jax.Array, jax.Array]:
         """As `rotate`, of any method.
@@ -185,7 +187,7 @@ class Layer:
         table = self.q_table if side in ("q", "o") else self.k_table
         if _of_heads(table):
             x_BTHC = for_every_head(x_BTHC, self.dims.heads)
-        return self.encoding.rotate(table, x_BTHC, side)
+        return hooks.rotate(self.encoding, table, x_BTHC, side)
 
     def filled(self) -> "Layer":
         """The layer with its tables, and in the dense form its bias and mask.
@@ -197,9 +199,10 @@ class Layer:
         made: dict[str, Any] = {}
         if self.encoding.temper is not None:
             count = partial(counts, self.q, self.k, self.causal, self.mask_padding)
-            made["temper_BQH"] = self.encoding.temper(self.params, count, self.q.placed, self.dims)
-        if (table := self.encoding.table) is not None:
-            of = lambda placed: table(self.params, placed, self.dims)
+            given = self.params, count, self.q.placed, self.dims
+            made["temper_BQH"] = hooks.temper(self.encoding, *given)
+        if self.encoding.table is not None:
+            of = lambda placed: hooks.table(self.encoding, self.params, placed, self.dims)
             made["k_table"] = self._once(of, self.k.placed)
             made["q_table"] = made["k_table"] if self.own else self._once(of, self.q.placed)
         has_bias, dense = self.encoding.bias is not None, self.form == "dense"
@@ -239,8 +242,9 @@ class Layer:
         return self.encoding.walk is not None or tuned_for("cpu")
 
     def _bias(self, q_placed: Placed, k_placed: Placed) -> jax.Array:
-        assert self.encoding.bias is not None
-        return self.encoding.bias(self.params, q_placed, k_placed, self.dims)
+        bias = hooks.bias(self.encoding, self.params, q_placed, k_placed, self.dims)
+        assert bias is not None
+        return bias
 
     def _dense_bias(self) -> jax.Array:
         if not self._by_row():

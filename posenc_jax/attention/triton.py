@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as gpu
 
+from posenc_jax import encoding as hooks
 from posenc_jax.attention import triton_blocks as blocks
 from posenc_jax.attention.blockwise import Plan, fill, plan_of, sink_gradient
 from posenc_jax.attention.derivatives import not_differentiated
@@ -25,7 +26,6 @@ from posenc_jax.attention.scalars import Numbers, Reading, gather, reading
 from posenc_jax.attention.softmax import sum_to
 from posenc_jax.attention.traced_bias import floats, trace
 from posenc_jax.attention.triton_program import Given, Program, Whole
-from posenc_jax.encoding import Bias
 from posenc_jax.tuning import interpreted
 
 # Pairs of blocks up to which XLA may see that a layout is constant. It then computes spans when it
@@ -50,11 +50,11 @@ def kernel(
     q_BQHC, k_BKHC, v_BKHC, layer: Layer, sink_H: jax.Array | None, cap: float | None
 ) -> jax.Array:
     """softmax(q k / sqrt(C) + bias) v over visible keys, [B, Q, H, C]; q and k are rotated."""
-    plan, of_bias, q, k = plan_of(layer, cap), layer.encoding.bias, layer.q, layer.k
+    plan, q, k = plan_of(layer, cap), layer.q, layer.k
     traced, made, row_BHN = None, None, layer.row_BHN
-    if of_bias is not None:
+    if layer.encoding.bias is not None:
         placed = jax.tree.map(lambda x: fill(x, plan.keys), (q.placed, k.placed))
-        if (traced := _reading(of_bias, plan, q_BQHC.dtype, layer, placed)) is not None:
+        if (traced := _reading(plan, q_BQHC.dtype, layer, placed)) is not None:
             row_BHN, plan = None, plan._replace(row=False)
             made = gather(traced, layer.params, *placed)
     fade_BHK = None if layer.encoding.walk is None else summed(layer, plan.keys)
@@ -68,8 +68,9 @@ def kernel(
     return o_BQHC[:, : q_BQHC.shape[1], :, : v_BKHC.shape[3]]
 
 
-def _reading(of_bias: Bias, plan: Plan, dtype, layer: Layer, placed: tuple) -> Reading | None:
+def _reading(plan: Plan, dtype, layer: Layer, placed: tuple) -> Reading | None:
     """How the bias is read number by number; None: it is looked up in its row of offsets."""
+    of_bias = partial(hooks.bias, layer.encoding)
     try:
         found = reading(trace(of_bias, plan.dims, dtype, layer.params, *placed))
     except NotImplementedError:

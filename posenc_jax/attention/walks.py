@@ -21,6 +21,7 @@ from posenc_jax.attention.softmax import empty, finish, scores, take_in
 from posenc_jax.attention.tokens import visible
 from posenc_jax.dtypes import vary_alike
 from posenc_jax.encoding import Params, Side, Walk
+from posenc_jax.hook_checks import checked_result
 
 
 def walk_logits(product_BHQK, q: Side, k: Side, layer: Layer, walk: Walk) -> jax.Array:
@@ -87,5 +88,7 @@ def _score(walk: Walk, params: Params, s_BHQK, bias_BHQK, q: Side, k: Side, visi
     if bias_BHQK is not None:
         s_BHQK = s_BHQK + bias_BHQK.astype(s_BHQK.dtype)
     seen = visible_BHQK & jnp.ones_like(s_BHQK, bool)
-    s_BHQK, carry = walk.score(params, s_BHQK, q, k, seen, carry)
+    changed, carry = walk.score(params, s_BHQK, q, k, seen, carry)
+    letters, kind = "[B, H, Q, K]", s_BHQK.dtype
+    s_BHQK = checked_result("walk.score", walk.score, changed, letters, s_BHQK.shape, kind)
     return jnp.where(seen, s_BHQK, -jnp.inf), carry

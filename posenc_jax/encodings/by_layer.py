@@ -8,13 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.combinators import chain, per_layer
-from posenc_jax.encoding import Encoding, recorded
+from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.bias_formulas import window as windowed
 from posenc_jax.encodings.card import Positive, Range, Several, register, require, with_axes
 from posenc_jax.encodings.rotary import rope
 from posenc_jax.encodings.rotary_axes import mrope, split_three
 from posenc_jax.encodings.rotary_scaling import pi, yarn
 from posenc_jax.encodings.rotation import Pairing
+from posenc_jax.recipes import recorded
 
 
 @recorded

@@ -19,9 +19,10 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 import jax
 
 from posenc_jax import registry
-from posenc_jax.encoding import Encoding, Recipe, with_recipe
+from posenc_jax.encoding import Encoding
 from posenc_jax.options import Bound, FieldError, checked_all, parameters
 from posenc_jax.options import Count as Count
+from posenc_jax.recipes import Recipe, with_recipe
 
 Positive = Annotated[float, Bound()]
 NotNegative = Annotated[float, Bound(0)]
@@ -140,7 +141,7 @@ def register(*, kind: Kind, formula: str, paper: str, **fields: Any) -> Callable
             given = inspect.signature(function).bind(*args, **options).arguments
             values = card.values(given)
             recipe = Recipe(build, tuple(values.items()))
-            encoding = (remembered if recipe.hashes else function)(**values)
+            encoding = remembered(**values)
             if not isinstance(encoding, Encoding):
                 got = type(encoding).__name__
                 raise TypeError(f"{card.name}: the function returns {got}; return an Encoding")

@@ -13,12 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.encoding import Encoding, recorded
+from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import rotation
 from posenc_jax.encodings.card import Count, Factor, NotNegative, Positive, register, require
 from posenc_jax.encodings.positions import drawn
 from posenc_jax.encodings.positions_augmented import each, sequence_keys
 from posenc_jax.encodings.rotation import TURN, Pairing, Turn
+from posenc_jax.recipes import recorded
 
 Ramp = Literal["turns", "pairs", "pairs_truncated"]
 STEPS = 100  # of the integration of CLEX, from one scale to the next, as in the authors' code

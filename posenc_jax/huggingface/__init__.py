@@ -5,11 +5,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from posenc_jax.combinators import chain
-from posenc_jax.encoding import Encoding, place, recorded
+from posenc_jax.encoding import Encoding, place
 from posenc_jax.encodings import make
 from posenc_jax.huggingface.fields import POSITIONAL, Fields
 from posenc_jax.huggingface.rotary import ROTARY, rotary
 from posenc_jax.options import FieldError, choices_for
+from posenc_jax.recipes import recorded
 
 __all__ = ["from_huggingface"]
 

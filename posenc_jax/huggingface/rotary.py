@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import jax.numpy as jnp
 
 from posenc_jax.combinators import chain, per_layer
-from posenc_jax.encoding import Encoding, recorded
+from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import make
 from posenc_jax.encodings.by_layer import chunked, stepped
 from posenc_jax.encodings.rotary_axes import Order
@@ -16,6 +16,7 @@ from posenc_jax.encodings.rotary_scaling import louder, root_temperature
 from posenc_jax.encodings.rotation import Pairing
 from posenc_jax.huggingface.fields import Fields
 from posenc_jax.options import FieldError, choices_for
+from posenc_jax.recipes import recorded
 
 FULL, LOCAL, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 TYPES = "default", "linear", "dynamic", "yarn", "longrope", "llama3", "proportional"

@@ -1,0 +1,64 @@
+"""A check of what an encoding's hooks return: shapes and dtypes, known before anything runs."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from posenc_jax.options import FieldError
+
+Size = int | tuple[int | None, ...] | None  # of an axis: that one, one of these, any
+NUMBERS, FLOATS = "numbers of 32 bits or more", "float32 or wider"
+
+
+def checked_result(
+    name: str,
+    hook: Callable,
+    made: Any,
+    letters: str,
+    sizes: Sequence[Size],
+    dtype: Any = NUMBERS,
+) -> Any:
+    """What a hook returned, a pytree of arrays, if all of them have the right shape and dtype.
+
+    Args:
+      name: the hook's.
+      hook: the function that returned it.
+      letters: the shape that each array must have, as text.
+      sizes: the same as numbers, of the first axes if `letters` ends in "...".
+      dtype: the one that each array must have, NUMBERS or FLOATS.
+
+    FieldError: an array of another shape or dtype, in one line that names the hook.
+    """
+    more = letters.endswith("...]")
+    for leaf in jax.tree.leaves(made):
+        shape, kind = jnp.shape(leaf), jnp.result_type(leaf)
+        fits = len(shape) >= len(sizes) if more else len(shape) == len(sizes)
+        if not fits or not all(map(_is, sizes, shape)) or not _has_dtype(kind, dtype):
+            here = ", ".join([*map(_text, sizes), *(["..."] if more else [])])
+            raise FieldError(
+                ("encoding", name),
+                f"{getattr(hook, '__qualname__', hook)} returns {kind}{list(shape)}; it must "
+                f"return {letters}, here [{here}], of {dtype}",
+            )
+    return made
+
+
+def _is(size: Size, found: int) -> bool:
+    sizes = size if isinstance(size, tuple) else (size,)
+    return None in sizes or found in sizes
+
+
+def _text(size: Size) -> str:
+    sizes = dict.fromkeys(size if isinstance(size, tuple) else (size,))
+    return "any" if None in sizes else "|".join(map(str, sizes))
+
+
+def _has_dtype(found: Any, wanted: Any) -> bool:
+    if wanted not in (NUMBERS, FLOATS):
+        return found == wanted
+    if jnp.issubdtype(found, jnp.floating):
+        return jnp.finfo(found).bits >= 32
+    integer = jnp.issubdtype(found, jnp.integer)
+    return wanted == NUMBERS and (not integer or jnp.iinfo(found).bits >= 32)

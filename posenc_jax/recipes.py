@@ -1,0 +1,73 @@
+"""The calls that made encodings, which make them values: equal, shown as text, pickled."""
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+Arguments = ParamSpec("Arguments")
+Made = TypeVar("Made")  # an Encoding
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """A call: a function and all of its arguments by name, defaults too."""
+
+    function: Callable[..., Any]
+    arguments: tuple[tuple[str, Any], ...]
+
+    @property
+    def hashes(self) -> bool:
+        """Whether all arguments have a hash, which arrays have not."""
+        try:
+            hash(self)
+        except TypeError:
+            return False
+        return True
+
+    def __repr__(self) -> str:
+        """The call as text, without arguments that are the function's defaults."""
+        parameters, texts = inspect.signature(self.function).parameters, []
+        for name, value in self.arguments:
+            parameter = parameters[name]
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                texts += map(repr, value)
+            elif parameter.default is parameter.empty:
+                texts.append(repr(value))
+            elif value != parameter.default:
+                texts.append(f"{name}={value!r}")
+        return f"{self.function.__name__}({', '.join(texts)})"
+
+
+def call(recipe: Recipe) -> Any:
+    """What the call returns."""
+    signature = inspect.signature(recipe.function)
+    bound = inspect.BoundArguments(signature, dict(recipe.arguments))  # type: ignore[arg-type]
+    return recipe.function(*bound.args, **bound.kwargs)
+
+
+def with_recipe(made: Made, recipe: Recipe) -> Made:
+    """The encoding as a value: equal to others of an equal recipe, by which it pickles.
+
+    It stays as it is if an argument of the recipe has no hash.
+    """
+    if not recipe.hashes:
+        return made
+    made = dataclasses.replace(made)  # type: ignore[type-var]
+    object.__setattr__(made, "recipe", recipe)
+    return made
+
+
+def recorded(function: Callable[Arguments, Made]) -> Callable[Arguments, Made]:
+    """Makes values of the encodings that a function returns, see `with_recipe`."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def record(*args: Arguments.args, **options: Arguments.kwargs) -> Made:
+        bound = signature.bind(*args, **options)
+        bound.apply_defaults()
+        recipe = Recipe(record, tuple(bound.arguments.items()))
+        return with_recipe(function(*args, **options), recipe)
+
+    return record
