@@ -10,7 +10,7 @@ from typing import Any
 from posenc_jax.lab.config.sweeps import dotted
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-MEASURED = Path(__file__).parents[1] / "docs" / "times.json"  # by scripts/bench_configs.py
+MEASURED = Path(__file__).parents[1] / "results" / "times.json"  # by scripts/bench_configs.py
 EXAMPLES = """\
   python train.py --config=configs/rope_extrap.py:quick                    a small variant
   python train.py --config=configs/extrap.py:alibi,fire                    these encodings

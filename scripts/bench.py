@@ -150,7 +150,8 @@ def page(raw: dict) -> str:
     lines = [
         "# Benchmarks",
         "",
-        "Made by `python scripts/bench.py`; raw numbers in [benchmarks.json](benchmarks.json).",
+        "Made by `python scripts/bench.py`; raw numbers in "
+        "[results/benchmarks.json](../results/benchmarks.json).",
         "",
         ", ".join(f"{name} {value}" for name, value in where.items())
         + f"; {raw['rounds']} rounds.",
@@ -194,7 +195,8 @@ def main() -> None:
     parser.add_argument("--peer-python", default=sys.executable)
     parser.add_argument("--only", default="", help="how the contests' names begin")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=HERE.parent / "docs")
+    parser.add_argument("--to", type=Path, default=HERE.parent, metavar="DIR",
+                        help="what holds docs/ and results/; default: the repository")  # fmt: skip
     flags = parser.parse_args()
     known = step_contests() | attention_contests()
     contests = {name: rivals for name, rivals in known.items() if name.startswith(flags.only)}
@@ -206,16 +208,17 @@ def main() -> None:
         "steps": {n: next(iter(r.values())).get("steps", 1) for n, r in contests.items()},
         "contests": {},
     }
-    flags.out.mkdir(parents=True, exist_ok=True)
-    before = flags.out / "benchmarks.json"
-    if flags.only and before.exists():  # the others stay as they were
-        kept = json.loads(before.read_text())
+    page_path, raw_path = flags.to / "docs/benchmarks.md", flags.to / "results/benchmarks.json"
+    for path in (page_path, raw_path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    if flags.only and raw_path.exists():  # the others stay as they were
+        kept = json.loads(raw_path.read_text())
         raw["steps"] = {**kept["steps"], **raw["steps"]}
         raw["contests"] = kept["contests"]
     for name, rivals in contests.items():
         raw["contests"][name] = contest(rivals, flags.rounds, flags.peer_python)
-        (flags.out / "benchmarks.json").write_text(json.dumps(raw, indent=1) + "\n")
-        (flags.out / "benchmarks.md").write_text(page(raw))
+        raw_path.write_text(json.dumps(raw, indent=1) + "\n")
+        page_path.write_text(page(raw))
         for who, result in raw["contests"][name].items():
             times = result.get("seconds")
             shown = f"{statistics.median(times):.3f} s" if times else result["failed"]

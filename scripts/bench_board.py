@@ -6,8 +6,8 @@
 Both sides train the same methods on copying, with the same windows, batch, steps, seeds and tests,
 and one learning rate. Now a training ends early at an exact match of 1; before it did not. They
 take turns. A round is a process of its own, with an empty folder for compiled programs, from the
-command to the written report. Writes docs/board_speed.json, and its table into docs/scaling.md. The
-machine must do nothing else.
+command to the written report. Writes results/board_speed.json, and its table into docs/scaling.md.
+The machine must do nothing else.
 """
 
 import argparse
@@ -77,7 +77,7 @@ def main() -> None:
             "jax": importlib.metadata.version("jax"), "methods": METHODS, "steps": steps,
             "seeds": seeds, "trainings an hour": found,
         }  # fmt: skip
-        write_json(ROOT / "docs" / "board_speed.json", facts)
+        write_json(ROOT / "results" / "board_speed.json", facts)
         write(ROOT / "docs" / "scaling.md", table(facts), BEGIN, END)
 
 
@@ -110,7 +110,7 @@ def table(facts: dict) -> str:
         f"{', '.join(facts['methods'])} with "
         f"{facts['seeds']} seeds, compiling, tests and report included. On {facts['cores']} free "
         f"cores, Python {facts['python']}, JAX {facts['jax']}, {facts['date']}; "
-        "[raw numbers](board_speed.json).",
+        "[raw numbers](../results/board_speed.json).",
     ])  # fmt: skip
 
 

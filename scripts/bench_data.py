@@ -1,6 +1,6 @@
 """Measures what waiting for data costs: training with text from memory, and with text streamed.
 
-    python scripts/bench_data.py                # prints a line each, writes docs/data.json
+    python scripts/bench_data.py                # prints a line each, writes results/data.json
 
 The sets are made in a temporary folder: the standard library's files, about 16 kB each, and the
 same text cut into documents of 150 bytes, as long as a sentence. The three ways train in turn,
@@ -40,7 +40,7 @@ from posenc_jax.lab.report.statistics import interval
 from posenc_jax.lab.tasks import corpus, tfds_builder, tfds_tasks
 from posenc_jax.lab.training import loop
 
-DOCS = Path(__file__).parents[1] / "docs"
+RESULTS = Path(__file__).parents[1] / "results"
 SENTENCE = 150
 BATCH, LENGTH, CHUNK, SEEDS = 32, 128, 20, 3
 MEMORY, FILES, SENTENCES = "in memory", "streamed, 16 kB documents", "streamed, 150 byte documents"
@@ -150,7 +150,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--out", type=Path, default=DOCS / "data.json")
+    parser.add_argument("--out", type=Path, default=RESULTS / "data.json")
     flags = parser.parse_args()
     use_cores(BATCH)
     with tempfile.TemporaryDirectory() as folder:

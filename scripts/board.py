@@ -5,7 +5,7 @@
 
 The runs are the sweep of configs/leaderboard.py. Once all are finished, the methods at both ends of
 the board are trained with twice the steps where that may change them, and the top in a second
-setting. Runs that docs/leaderboard/runs.tar.xz holds are unpacked, not measured again. Stop it at
+setting. Runs that results/leaderboard.tar.xz holds are unpacked, not measured again. Stop it at
 any time and start it again: it goes on.
 """
 
@@ -26,7 +26,6 @@ from experiments.leaderboard.confirming import (
 )
 from experiments.leaderboard.document import by_task
 from posenc_jax.lab import runs
-from posenc_jax.lab.report.document import ARCHIVE
 from posenc_jax.lab.runs import StoredRun
 from scripts import experiment_page, sweep
 
@@ -94,7 +93,7 @@ def _config(argument: str) -> str:
 
 def main(arguments: list[str]) -> int:
     """Returns the exit status of the sweep."""
-    archive = ROOT / "docs" / "leaderboard" / ARCHIVE
+    archive = ROOT / "results" / "leaderboard.tar.xz"
     if archive.exists():
         unpack(archive, FOLDER)
     named = [a.removeprefix("--point=") for a in arguments if a.startswith("--point=")]

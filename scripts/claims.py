@@ -1,15 +1,17 @@
-"""Writes docs/claims.md, with its figures in docs/claims/, from the folders of claims runs.
+"""Writes docs/claims.md, with its figures in docs/claims/, and packs the runs into results/.
 
     python scripts/claims.py runs/claims/20261120-120000
-    python scripts/claims.py RUN ANOTHER      # the second completes the first
+    python scripts/claims.py RUN ANOTHER               # the second completes the first
+    python scripts/claims.py results/claims.tar.xz     # the page of stored runs again
 
 If two folders have the same claim at the same budget with the same seeds, the later folder counts.
-A folder without claims, one of an earlier version, folders whose seeds overlap, and a page that is
-a folder are refused in one line, with exit status 2.
+A folder without claims, one of an earlier version, and folders whose seeds overlap are refused in
+one line, with exit status 2.
 """
 
 import argparse
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
@@ -18,27 +20,39 @@ from experiments.claims.decisions import findings
 from experiments.claims.entries import load
 from experiments.claims.pages import banner, publish
 from experiments.claims.register import LEDGER
+from posenc_jax.lab import runs
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 if a folder is refused."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("workdirs", nargs="+", metavar="WORKDIR", help="folder of a claims run")
-    parser.add_argument("--to", type=Path, default=DOCS / "claims.md", metavar="FILE",
-                        help="the page; its figures are in a folder beside it")  # fmt: skip
-    given = parser.parse_args(arguments)
-    try:
-        if given.to.is_dir():
-            raise ValueError(f"--to: {given.to} is a folder; name a file in it")
-        found = findings(load(*given.workdirs))
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
-    publish(found, given.to, [Path(workdir) for workdir in given.workdirs])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN",
+                        help="the folder of a claims run, or an archive of several")  # fmt: skip
+    parser.add_argument("--to", type=Path, default=ROOT, metavar="DIR",
+                        help="what holds docs/ and results/; default: the repository")  # fmt: skip
+    flags = parser.parse_args(arguments)
+    page = flags.to / "docs" / "claims.md"
+    with ExitStack() as stack:
+        try:
+            if flags.runs[0].suffix == ".xz":
+                archive = flags.runs[0]
+                folders = sorted(stack.enter_context(runs.unpacked(archive)).iterdir())
+                found = findings(load(*folders))
+            else:
+                found = findings(load(*flags.runs))
+                archive = flags.to / "results" / "claims.tar.xz"
+                names = [f"run{n}" for n in range(1, len(flags.runs) + 1)]
+                runs.pack(archive, flags.runs, names, ["claims.json"])
+        except ValueError as error:
+            print(error, file=sys.stderr)
+            return 2
+    publish(found, page, archive)
     print(banner(found))
-    print(f"{len(found)} of {len(LEDGER)} claims: {given.to}")
+    print(f"{len(found)} of {len(LEDGER)} claims: {page}")
     return 0
 
 

@@ -6,7 +6,7 @@
     python scripts/compile_for.py v5e --only='attention/*/dense/forward,step/*'
     python scripts/compile_for.py v5e --only=attention/t5/dense/forward --check
 
-Writes docs/accelerators.json, and docs/accelerators.md from it. Each program is compiled in a
+Writes results/accelerators.json, and docs/accelerators.md from it. Each program is compiled in a
 process of its own, one after another. A program that the file has from the same compiler, with the
 same text before compilation, is not compiled again. A program that fails, or that takes longer than
 --seconds, is a line of the table. With --check nothing is written: the status is 1 if a number
@@ -116,9 +116,10 @@ def main() -> None:
     parser.add_argument("--only", default="*", help="patterns of names, with commas between them")
     parser.add_argument("--seconds", type=float, default=1800.0, help="the most for one program")
     parser.add_argument("--check", action="store_true", help="compares, and writes nothing")
-    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "accelerators")
+    parser.add_argument("--to", type=Path, default=ROOT, metavar="DIR",
+                        help="what holds docs/ and results/; default: the repository")  # fmt: skip
     args = parser.parse_args()
-    path = args.out.with_suffix(".json")
+    path = args.to / "results" / "accelerators.json"
     raw = json.loads(path.read_text("utf-8")) if path.exists() else {}
     record = raw.setdefault(args.chip, {"made": {}, "programs": {}})
     known, names = record["programs"], chosen(args.chip, args.only)
@@ -133,7 +134,7 @@ def main() -> None:
         if not same:
             known[name], record["made"] = found, made(args.chip)
             path.write_text(json.dumps(raw, indent=1) + "\n", "utf-8")
-            args.out.with_suffix(".md").write_text(page.page(raw), "utf-8")
+            (args.to / "docs" / "accelerators.md").write_text(page.page(raw), "utf-8")
 
 
 if __name__ == "__main__":

@@ -1,44 +1,63 @@
-"""Writes the page of an experiment in docs/, with its figures and raw records, from finished runs.
+"""Writes the page of an experiment in docs/, with its figures, and packs its runs into results/.
 
     python scripts/experiment_page.py runs/permutation/20261123-120000
-    python scripts/experiment_page.py runs/sweeps/plateau*   # a page about many runs
+    python scripts/experiment_page.py runs/sweeps/plateau*          # a page about many runs
+    python scripts/experiment_page.py results/permutation.tar.xz    # the page of stored runs again
 
-The page is docs/EXPERIMENT.md, or has the name that the experiment gives it. Folders that cannot
-make one are refused in one line, with exit status 2.
+The page is docs/EXPERIMENT.md, or has the name that the experiment gives it. What cannot make one
+is refused in one line, with exit status 2.
 """
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
 import experiments
 from posenc_jax.lab import runs
-from posenc_jax.lab.report import document
+from posenc_jax.lab.report import comparison, document
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Returns the exit status: 0, or 2 if a folder is refused."""
+    """Returns the exit status: 0, or 2 if a folder or an archive is refused."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "folders", nargs="+", type=Path, metavar="RUN", help="a finished run, or a folder of runs"
-    )
-    parser.add_argument("--to", type=Path, default=DOCS, metavar="DIR", help="default: docs")
-    given = parser.parse_args(arguments)
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN",
+                        help="a finished run, a folder of runs, or an archive of them")  # fmt: skip
+    parser.add_argument("--to", type=Path, default=ROOT, metavar="DIR",
+                        help="what holds docs/ and results/; default: the repository")  # fmt: skip
+    flags = parser.parse_args(arguments)
     try:
-        found = [runs.read(folder) for folder in sorted(runs.finished(given.folders))]
-        name, said, sections = experiments.document(found)
-        document.write(given.to / f"{name}.md", found, said, sections)
+        if flags.runs[0].suffix == ".xz":
+            stored = [run for archive in flags.runs for run in runs.read_archive(archive)]
+            page = write(stored, flags.to, flags.runs[0])
+        else:
+            stored = [runs.read(folder) for folder in sorted(runs.finished(flags.runs))]
+            page = write(stored, flags.to)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    print(f"{len(found)} runs: {given.to / name}.md")
+    print(f"{len(stored)} runs: {page}")
     return 0
+
+
+def write(stored: Sequence[runs.StoredRun], to: Path, archive: Path | None = None) -> Path:
+    """Writes the page of runs; returns its path. ValueError: they make no page.
+
+    archive: the file that holds them; None: they are packed into results/.
+    """
+    name, said, sections = experiments.document(stored)
+    if archive is None:
+        archive, folders = to / "results" / f"{name}.tar.xz", [run.path for run in stored]
+        runs.pack(archive, folders, comparison.names([folder.resolve() for folder in folders]))
+    page = to / "docs" / f"{name}.md"
+    document.write(page, stored, said, sections, archive)
+    return page
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ def test_the_readme_has_the_place_of_the_table(tmp_path):
 
 
 def test_the_readme_has_the_committed_times():
-    times = json.loads((ROOT / "docs" / "times.json").read_text("utf-8"))
+    times = json.loads((ROOT / "results" / "times.json").read_text("utf-8"))
     assert bench_configs.table(times) in (ROOT / "README.md").read_text("utf-8")
 
 
@@ -42,11 +42,11 @@ def test_a_busy_machine_and_a_failed_run_are_told_in_one_line(monkeypatch, capsy
     (tmp_path / "train.py").write_text("import sys; sys.exit('wrong')")
     assert bench_configs.main(["no_such_config"]) == 1
     assert "no_such_config: status 1: wrong" in capsys.readouterr().err
-    assert not (tmp_path / "docs").exists()
+    assert not (tmp_path / "results").exists()
 
 
 def test_the_page_on_scale_has_the_committed_speed_of_the_board():
-    facts = json.loads((ROOT / "docs" / "board_speed.json").read_text("utf-8"))
+    facts = json.loads((ROOT / "results" / "board_speed.json").read_text("utf-8"))
     page = (ROOT / "docs" / "scaling.md").read_text("utf-8")
     assert bench_board.table(facts) in page
     faster = facts | {"trainings an hour": {"before": [1.0], "after": [2.0]}}

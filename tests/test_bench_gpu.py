@@ -10,7 +10,7 @@ from scripts.gpu.worker import LATE, milliseconds, prepare
 
 
 def test_committed_page_is_that_of_the_raw_numbers():
-    raw = json.loads(Path("docs/gpu.json").read_text("utf-8"))
+    raw = json.loads(Path("results/gpu.json").read_text("utf-8"))
     assert page(raw) == Path("docs/gpu.md").read_text("utf-8")
 
 

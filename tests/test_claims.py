@@ -116,16 +116,15 @@ def test_a_second_folder_completes_the_first(run, tmp_path):
 
 def test_the_script_publishes(run, tmp_path, capsys):
     main = runpy.run_path("scripts/claims.py")["main"]
-    target = tmp_path / "docs" / "claims.md"
-    target.parent.mkdir()
-    assert main([str(run), "--to", str(target)]) == 0
-    text = target.read_text()
+    assert main([str(run), f"--to={tmp_path}"]) == 0
+    text = (tmp_path / "docs" / "claims.md").read_text()
     assert f"![{TRAINED}](claims/{TRAINED}.svg)" in text
     assert (tmp_path / "docs" / "claims" / f"{TRAINED}.svg").stat().st_size > 1000
-    assert main([str(tmp_path / "nothing"), "--to", str(target)]) == 2
+    assert main([str(tmp_path / "nothing"), f"--to={tmp_path}"]) == 2
     assert "nothing has no claims.json" in capsys.readouterr().err
-    assert main([str(run), "--to", str(tmp_path)]) == 2
-    assert f"--to: {tmp_path} is a folder" in capsys.readouterr().err
+    archive = tmp_path / "results" / "claims.tar.xz"
+    assert main([str(archive), f"--to={tmp_path / 'again'}"]) == 0
+    assert (tmp_path / "again" / "docs" / "claims.md").read_text() == text
 
 
 @pytest.mark.parametrize(

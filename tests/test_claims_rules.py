@@ -12,6 +12,7 @@ from experiments.claims.entries import load
 from experiments.claims.ledger import Claim, Measured
 from experiments.claims.pages import markdown
 from experiments.claims.register import LEDGER
+from posenc_jax.lab.report.document import linked
 from tests import claims_absolute, claims_rotary
 
 IDS = [
@@ -82,11 +83,12 @@ def test_bounds_ask_for_the_whole_interval():
 
 def test_the_committed_ledger_follows_from_the_committed_records(tmp_path):
     """docs/claims.md has every claim, and the verdicts that the rules of today make."""
-    with tarfile.open("docs/claims/runs.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    archive = Path("results/claims.tar.xz")
+    with tarfile.open(archive) as packed:
+        packed.extractall(tmp_path, filter="data")
     records = sorted(tmp_path.glob("*/claims.json"))
     made = lambda: markdown(
-        findings(load(*(path.parent for path in records))), "claims", "claims/runs.tar.xz"
+        findings(load(*(path.parent for path in records))), "claims", linked(archive)
     )
     text = Path("docs/claims.md").read_text("utf-8")
     assert made() == text

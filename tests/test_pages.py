@@ -1,5 +1,6 @@
 """Pages in docs/: Markdown of a report's parts, and pages made from stored runs."""
 
+import hashlib
 import json
 import re
 import tarfile
@@ -20,7 +21,8 @@ from posenc_jax.lab.report.sections import Cell, Picture
 from scripts.experiment_page import main
 from tests.test_permutation import numbers
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS, RESULTS = ROOT / "docs", ROOT / "results"
 NASTY = '<b>|a| *x* _y_ `z` [w](u) &amp; "v"'
 ENVIRONMENT = {"started": "2026-11-23T01:02:03", "command": "python train.py --config=c.py",
                "commit": "ab", "python": "3", "jax": "0", "device": "cpu", "cpus": 2}  # fmt: skip
@@ -83,33 +85,45 @@ def stored(folder, config, summary, records=()):
     return folder
 
 
+def packed(folder):
+    """An archive, which need not hold the runs for the text of a page."""
+    (folder / "x.tar.xz").write_bytes(b"")
+    return folder / "x.tar.xz"
+
+
 def text_of(path):
     return " ".join(Read(path.read_text("utf-8").splitlines()).texts)
 
 
-def test_the_page_of_a_run_has_its_sentences_figures_and_records(tmp_path):
+def test_the_page_of_a_run_has_its_sentences_figures_and_records(tmp_path, capsys):
     order = {"nope": numbers(0.5, 1e-7), "rope": numbers(1.0, 0.3), "lstm": numbers(1.0, 0.4)}
     cell = {"mean": 2.5, "low": None, "high": None, "seeds": [2.5]}
     summary = {"order": order, "text": {"rope": cell}, "text_baselines": {"unigram": 4.5}}
     run = stored(tmp_path / "a", {"experiment": "permutation", "seeds": 1}, summary)
     assert main([str(run), f"--to={tmp_path}"]) == 0
-    text = text_of(tmp_path / "permutation.md")
+    page, archive = tmp_path / "docs" / "permutation.md", tmp_path / "results/permutation.tar.xz"
+    text = text_of(page)
     for part in permutation.conclusions(summary):
         assert part in text
     assert "1 of 2 methods" in text
     assert "exactly one half, in every seed: nope;" in text
     assert "2.50 with rope" in text
     assert ENVIRONMENT["command"] in text
-    figures = re.findall(r"\]\((permutation/\w+\.png)\)", (tmp_path / "permutation.md").read_text())
+    figures = re.findall(r"\]\((permutation/\w+\.png)\)", page.read_text())
     assert len(figures) == 3
-    assert all((tmp_path / figure).stat().st_size > 1000 for figure in figures)
-    with tarfile.open(tmp_path / "permutation" / document.ARCHIVE) as archive:
-        kept = archive.extractfile("a/summary.json")
-        assert kept is not None
-        assert json.load(kept) == summary
-    before = (tmp_path / "permutation" / document.ARCHIVE).read_bytes()
+    assert all((page.parent / figure).stat().st_size > 1000 for figure in figures)
+    before, written = archive.read_bytes(), page.read_text()
+    assert hashlib.sha256(before).hexdigest() in written
+    [kept] = runs.read_archive(archive)
+    assert kept.summary == summary
     assert main([str(run), f"--to={tmp_path}"]) == 0
-    assert (tmp_path / "permutation" / document.ARCHIVE).read_bytes() == before
+    assert archive.read_bytes() == before
+    assert main([str(archive), f"--to={tmp_path / 'again'}"]) == 0
+    assert (tmp_path / "again" / "docs" / "permutation.md").read_text() == written
+    broken = tmp_path / "broken.tar.xz"
+    broken.write_bytes(before[:99])
+    assert main([str(broken), f"--to={tmp_path}"]) == 2
+    assert capsys.readouterr().err.startswith(f"archive: {broken}: ")
     # The control: with other numbers the sentences say the opposite.
     other = permutation.conclusions({**summary, "order": {"nope": numbers(1.0, 0.3)}})
     assert other[0].startswith("1 of 1 methods")
@@ -145,7 +159,7 @@ def test_the_page_of_length_extrapolation_is_about_all_its_runs(tmp_path, capsys
     by_length_run(made / "4", "alibi", 0.99, steps=200)
     by_length_run(made / "5", "fox", 2.0, task="stdlib")
     assert main([str(made), f"--to={tmp_path}"]) == 0
-    text = text_of(tmp_path / "length_extrapolation.md")
+    text = text_of(tmp_path / "docs" / "length_extrapolation.md")
     assert "copy: 3 of 4 methods reach 0.95 in exact match, not nope" in text
     assert "copy at 16×: rope, pi, 0.097 token accuracy, rope 0.097, the floor 0.0" in text
     assert len(re.findall(r"\bfloor \n 0\.", text)) == 2, "of both metrics, not of text"
@@ -154,8 +168,7 @@ def test_the_page_of_length_extrapolation_is_about_all_its_runs(tmp_path, capsys
     assert text.count("alibi, 200 steps") == 2, "of both metrics"
     assert "Not learned at the trained length: nope." in text
     assert "5 runs" in capsys.readouterr().out
-    with tarfile.open(tmp_path / "length_extrapolation" / document.ARCHIVE) as archive:
-        assert len(archive.getnames()) == 15
+    assert len(runs.read_archive(tmp_path / "results" / "length_extrapolation.tar.xz")) == 5
     # The controls: none is above the floor; none learned it, so none is named beyond.
     said, _ = by_length.document(
         [runs.read(by_length_run(tmp_path / "floor", "rope", 0.95, beyond=0.05))]
@@ -184,7 +197,7 @@ def test_settings_that_runs_share_are_said_once(tmp_path):
         for (name, task), new in zip(tasks.items(), ({}, {"remat": False}, {}), strict=True)
     ]
     made[1].environment["command"] += " --config.task.name=copy"
-    document.write(tmp_path / "x.md", made, ["said"], [])
+    document.write(tmp_path / "x.md", made, ["said"], [], packed(tmp_path))
     shared, _, each = (tmp_path / "x.md").read_text().split("```")[1:4]
     assert shared.split("\n")[1:-1] == ["train.steps: 5", "train.remat: False"]
     command = ENVIRONMENT["command"]
@@ -200,7 +213,7 @@ def test_a_page_names_commits_and_the_processor_if_every_run_does(tmp_path):
     made[1].environment["commit"] = f"{'0123456789' * 4}-dirty"
     for known, said in ((1, "2 cores"), (2, "2 cores of abacus")):
         made[known - 1].environment["processor"] = "abacus"
-        document.write(tmp_path / "x.md", made, ["said"], [])
+        document.write(tmp_path / "x.md", made, ["said"], [], packed(tmp_path))
         line = f"at commit ab, 0123456789-dirty, Python 3, JAX 0 on cpu, {said}. "
         assert line in (tmp_path / "x.md").read_text()
 
@@ -228,7 +241,7 @@ def test_runs_that_make_no_page_are_refused_in_one_line(changes, message, tmp_pa
     said = capsys.readouterr().err
     assert said.startswith(message)
     assert said.count("\n") == 1
-    assert not list(tmp_path.glob("*.md"))
+    assert not list(tmp_path.glob("**/*.md"))
 
 
 def test_runs_of_other_experiments_are_refused(tmp_path):
@@ -256,24 +269,25 @@ class OnceForEachTask(dict):
         return self[task]
 
 
-PAGES = {path.parent.name for path in DOCS.glob("*/runs.tar.xz")} - {"claims"}  # of another script
+PAGES = {path.name.partition(".")[0] for path in RESULTS.glob("*.tar.xz")} - {
+    "claims"
+}  # of another script
 
 
 @pytest.mark.parametrize("page", sorted(PAGES))
 def test_the_committed_page_follows_from_the_committed_records(page, tmp_path, monkeypatch):
     monkeypatch.setattr(document, "_pictures", lambda parts: ())
-    monkeypatch.setattr(document, "pack", lambda *args: None)
     monkeypatch.setattr(board, "floor_of", OnceForEachTask(board.floor_of))
     monkeypatch.setattr(by_length, "floors_of", OnceForEachTask(by_length.floors_of))
-    with tarfile.open(DOCS / page / "runs.tar.xz") as archive:
-        archive.extractall(tmp_path / "runs", filter="data")
-    remake = lambda: main([str(tmp_path / "runs"), f"--to={tmp_path}"])
-    assert remake() == 0
+    archive = RESULTS / f"{page}.tar.xz"
+    assert main([str(archive), f"--to={tmp_path}"]) == 0
     wanted = (DOCS / f"{page}.md").read_text("utf-8")
-    assert (tmp_path / f"{page}.md").read_text("utf-8") == wanted
+    assert (tmp_path / "docs" / f"{page}.md").read_text("utf-8") == wanted
     for path in re.findall(r"\]\(([^)]+)\)", wanted):
         assert (DOCS / path).exists(), path
     # The control: another number in a record or a summary gives another page.
+    with tarfile.open(archive) as stored_runs:
+        stored_runs.extractall(tmp_path / "runs", filter="data")
     for name in ("summary.json", "metrics.jsonl"):
         path = next((tmp_path / "runs").glob(f"**/{name}"))
         text = path.read_text("utf-8")
@@ -282,14 +296,16 @@ def test_the_committed_page_follows_from_the_committed_records(page, tmp_path, m
         less = lambda found: f"{float(found[0]) - 0.1:.1f}"
         text = re.sub(r"\b(0\.9|1\.3|2\.6)(?=\d)", less, text)
         path.write_text(text)
-    assert remake() == 0
+    found = [runs.read(path) for path in sorted(runs.finished([tmp_path / "runs"]))]
+    name, said, sections = experiments.document(found)
+    document.write(tmp_path / f"{name}.md", found, said, sections, archive)
     assert (tmp_path / f"{page}.md").read_text("utf-8") != wanted
 
 
 def test_several_sentences_are_a_list_and_abbreviations_are_capitals(tmp_path):
     run = runs.read(stored(tmp_path / "a", {"experiment": "dna"}, {}))
     for name, said, count in (("dna", ["a <b> _c_", "d"], 2), ("long_memory", ["a <b> _c_"], 0)):
-        document.write(tmp_path / f"{name}.md", [run], said, [])
+        document.write(tmp_path / f"{name}.md", [run], said, [], packed(tmp_path))
         page = Read((tmp_path / f"{name}.md").read_text("utf-8").splitlines())
         assert [tag for tag, _ in page.tags].count("li") == count
         assert {"DNA" if count else "Long memory", *said} <= set(page.texts)

@@ -1,7 +1,6 @@
 """Published orderings: the rule of the verdict, the rows, the budgets, the page, refusals."""
 
 import importlib
-import json
 from pathlib import Path
 
 import jax
@@ -215,10 +214,9 @@ def stored(path=Path("run"), values=SOME, budget=1.0, row="copy_repeated"):
 
 def test_the_page_shows_the_numbers_of_the_run(tmp_path):
     run = stored(tmp_path / "run")
-    run.path.mkdir()
-    for name in page.FILES:
-        (run.path / name).write_text(json.dumps({}))
-    page.write(tmp_path / "published.md", [run], *document.document([run]))
+    archive = tmp_path / "published.tar.xz"
+    archive.write_bytes(b"")
+    page.write(tmp_path / "published.md", [run], *document.document([run]), archive)
     text = (tmp_path / "published.md").read_text()
     assert "1 same order, 0 partly the same, 0 reversed, 0 not decided" in text
     assert "nope 0.901, t5 0.501, alibi 0.301, (rope 0.991), sinusoidal 0.011" in text

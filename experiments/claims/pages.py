@@ -12,7 +12,7 @@ from experiments.claims.decisions import AGAIN, BUDGETS, RATE, SMALLEST, Finding
 from experiments.claims.entries import Entry
 from experiments.claims.ledger import Draw
 from posenc_jax.lab.report import Grid, Picture, Section, drawing
-from posenc_jax.lab.report.document import ARCHIVE, pack
+from posenc_jax.lab.report.document import linked
 
 HEAD = """\
 # Claims about positional encodings, measured
@@ -122,9 +122,10 @@ def _said(f: Finding) -> Iterator[tuple[str, str]]:
         yield "Significance", f"p {_shown(f.p)}, q {_shown(f.q)}; it must be at most {RATE}."
 
 
-def publish(found: Sequence[Finding], path: Path, workdirs: Sequence[Path]) -> None:
-    """Writes the ledger as Markdown; its figures and what was measured in the folders of runs go
-    into the folder of the same name.
+def publish(found: Sequence[Finding], path: Path, archive: Path) -> None:
+    """Writes the ledger as Markdown, and its figures into the folder of the same name.
+
+    archive: the file that holds what was measured.
     """
     folder = path.with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
@@ -135,19 +136,17 @@ def publish(found: Sequence[Finding], path: Path, workdirs: Sequence[Path]) -> N
             with drawing.styled(f.claim.id):
                 figure = _titled(f, draw)
                 figure.savefig(folder / f"{f.claim.id}.svg", metadata={"Date": None})
-    names = [f"run{n}" for n in range(1, len(workdirs) + 1)]
-    pack(folder / ARCHIVE, workdirs, names, ["claims.json"])
-    kept = f"{folder.name}/{ARCHIVE}"
-    path.write_text(markdown(found, folder.name, kept), "utf-8")
+    path.write_text(markdown(found, folder.name, linked(archive)), "utf-8")
 
 
-def markdown(found: Sequence[Finding], figures: str, kept: str) -> str:
-    """The ledger as Markdown that links to the figures in the folder `figures`, and to the file
-    `kept` of what was measured.
+def markdown(found: Sequence[Finding], figures: str, records: str) -> str:
+    """The ledger as Markdown that links to the figures in the folder `figures`.
+
+    records: a link to the file of what was measured, in Markdown.
     """
     title, text = HEAD.split("\n\n", 1)
     head = [title, "", f"**{banner(found)}**", "", text, ""]
-    head += [f"[Runs](#runs) tells when and how each was measured; [{kept.split('/')[-1]}]({kept})"]
+    head += [f"[Runs](#runs) tells when and how each was measured; {records}"]
     head += ["has every number of every seed.", ""]
     heads, rows = _table(found)
     table = [_row(_link(id), *map(_cell, row)) for id, *row in rows]

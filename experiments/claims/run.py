@@ -52,7 +52,9 @@ def _summary(found: list) -> dict:
 def sections(run: runs.StoredRun) -> tuple[str, list[Section]]:
     """The line below the title of the report, and its sections; writes claims.md as well."""
     found = findings(load(run.path))
-    (run.path / "claims.md").write_text(pages.markdown(found, "figures", "claims.json"), "utf-8")
+    (run.path / "claims.md").write_text(
+        pages.markdown(found, "figures", "[claims.json](claims.json)"), "utf-8"
+    )
     return pages.banner(found), pages.sections(found)
 
 

@@ -1,4 +1,4 @@
-"""Writes docs/accelerators.md from docs/accelerators.json."""
+"""Writes docs/accelerators.md from results/accelerators.json."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ HEAD = """# Programs compiled for accelerators
 Compiled ahead of time on a machine without an accelerator, by `scripts/compile_for.py`. **Time on
 a TPU was not measured**; that on a GPU, as far as it was, is in [gpu.md](gpu.md). What the tables
 do not have was not compiled for this page. The raw numbers are in
-[accelerators.json](accelerators.json).
+[results/accelerators.json](../results/accelerators.json).
 
 How to read the numbers:
 

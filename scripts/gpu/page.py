@@ -1,4 +1,4 @@
-"""Writes docs/gpu.md from docs/gpu.json."""
+"""Writes docs/gpu.md from results/gpu.json."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
@@ -8,7 +8,8 @@ HEADS, HEAD, TOKENS = 12, 64, 16384
 HEAD_OF_PAGE = """# Measured on a GPU
 
 Made by `python scripts/bench_gpu.py`, on a machine with a GPU that did nothing else; raw numbers in
-[gpu.json](gpu.json). What was compiled without one is in [accelerators.md](accelerators.md).
+[results/gpu.json](../results/gpu.json). What was compiled without one is in
+[accelerators.md](accelerators.md).
 
 {notes}"""
 ATTENTION = """## Attention

@@ -1,11 +1,10 @@
-"""The page "Which encoding should I use?", made from the records that docs/ holds."""
+"""The page "Which encoding should I use?", made from the records in results/."""
 
-import re
-import tarfile
-import tempfile
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
+from experiments.claims.decisions import Finding, findings
+from experiments.claims.entries import load
 from experiments.leaderboard.confirming import by_setting
 from experiments.leaderboard.document import conclusions, decided
 from experiments.leaderboard.measuring import SHUFFLED
@@ -19,14 +18,13 @@ from posenc_jax.lab.runs import StoredRun
 
 # Claims of the ledger that a choice depends on.
 CLAIMS = ("rope-2", "alibi-1", "xpos-1", "abs-1", "abs-3", "rel-2", "order-3", "img-1", "local-1")
-VERDICT = re.compile(r"^\| \[([\w-]+)\]\(#[\w-]+\) \| (.+?) \| (.+?) \|", re.MULTILINE)
 
 
-def page(docs: Path) -> str:
-    """Returns the page in Markdown, from the archives and the ledger in `docs`."""
-    board, *others = by_setting(stored(docs / "leaderboard" / "runs.tar.xz"))
-    (order,) = stored(docs / "permutation" / "runs.tar.xz")
-    (leaks,) = stored(docs / "padding_leakage" / "runs.tar.xz")
+def page(results: Path) -> str:
+    """Returns the page in Markdown, from the archives in the folder `results`."""
+    board, *others = by_setting(runs.read_archive(results / "leaderboard.tar.xz"))
+    (order,) = runs.read_archive(results / "permutation.tar.xz")
+    (leaks,) = runs.read_archive(results / "padding_leakage.tar.xz")
     (puts_in_order, *_), (leak, masks, *_) = (
         permutation.conclusions(order.summary), padding.conclusions(leaks.summary)
     )  # fmt: skip
@@ -35,17 +33,9 @@ def page(docs: Path) -> str:
         "## Within and beyond the trained length", *by_length(board, others),
         "## If tokens may see later ones", puts_in_order, "[Every method](permutation.md).",
         "## With padding", leak, masks, "[Every method](padding_leakage.md).",
-        "## What is said of them", ledger((docs / "claims.md").read_text("utf-8")),
+        "## What is said of them", ledger(stored_findings(results / "claims.tar.xz")),
     ]  # fmt: skip
     return "\n\n".join(parts) + "\n"
-
-
-def stored(archive: Path) -> list[StoredRun]:
-    """Returns the runs of an archive."""
-    with tempfile.TemporaryDirectory() as folder:
-        with tarfile.open(archive) as packed:
-            packed.extractall(folder, filter="data")
-        return [runs.read(path) for path in sorted(runs.finished([Path(folder)]))]
 
 
 def measured(board: Sequence[StoredRun]) -> str:
@@ -125,11 +115,16 @@ def _listed(names: Set[str]) -> str:
     return ", ".join(sorted(names)) or "none"
 
 
-def ledger(claims: str) -> str:
+def stored_findings(archive: Path) -> list[Finding]:
+    """Returns the claims of an archive with their verdicts."""
+    with runs.unpacked(archive) as folder:
+        return findings(load(*sorted(folder.iterdir())))
+
+
+def ledger(found: Sequence[Finding]) -> str:
     """Returns a table of the claims that a choice depends on, with the verdicts of the ledger."""
-    verdicts = {name: (text, verdict) for name, text, verdict in VERDICT.findall(claims)}
+    by_id = {finding.claim.id: finding for finding in found}
     lines = ["| claim | our verdict |", "|---|---|"]
-    for name in filter(verdicts.__contains__, CLAIMS):
-        text, verdict = verdicts[name]
-        lines.append(f"| [{text}](claims.md#{name}) | {verdict} |")
+    lines += [f"| [{by_id[id].claim.text}](claims.md#{id}) | {by_id[id].verdict} |"
+              for id in CLAIMS if id in by_id]  # fmt: skip
     return "\n".join(lines)

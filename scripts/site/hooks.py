@@ -53,7 +53,7 @@ def on_files(files: Any, config: Any) -> Any:
     pages = {
         **methods.pages(ROOT / "docs"),
         **notebooks.pages(ROOT / "examples"),
-        "choosing.md": choosing.page(ROOT / "docs"),
+        "choosing.md": choosing.page(ROOT / "results"),
         "reference.md": reference.page(),
         **{at: mended((ROOT / path).read_text("utf-8"), path) for path, at in WHOLE.items()},
     }

@@ -1,8 +1,7 @@
-"""The page of an experiment in docs/: Markdown, figures, and the raw runs."""
+"""The page of an experiment in docs/: Markdown and figures, made from stored runs."""
 
-import io
+import hashlib
 import re
-import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -12,21 +11,24 @@ from posenc_jax.lab.report.markdown import Part, escape, folded, render
 from posenc_jax.lab.report.sections import Picture, Section
 from posenc_jax.lab.runs import StoredRun
 
-FILES = ("config.json", "metrics.jsonl", "summary.json")  # of a run
-ARCHIVE = "runs.tar.xz"
 INITIALS = ("dna",)  # pages whose title is an abbreviation
 
 
 def write(
-    path: Path, runs: Sequence[StoredRun], said: Sequence[str], sections: Sequence[Section]
+    path: Path,
+    runs: Sequence[StoredRun],
+    said: Sequence[str],
+    sections: Sequence[Section],
+    archive: Path,
 ) -> None:
-    """Writes the page; its figures, tables and runs go to the folder of the same name.
+    """Writes the page; its figures and tables go to the folder of the same name.
 
     Args:
       path: of the page, which ends in ".md".
       runs: finished runs of one experiment.
       said: what they show, sentences made from their numbers; several are a list.
       sections: in order.
+      archive: the file that holds these runs; the page links to it and has its SHA-256.
 
     Raises:
       ValueError: a run is given twice.
@@ -40,11 +42,10 @@ def write(
         with drawing.styled(picture.name):
             picture.draw().savefig(folder / f"{picture.name}.png", dpi=150)
     tables.save(folder / "tables", sections)
-    pack(folder / ARCHIVE, [run.path for run in runs], names)
     title = path.stem.replace("_", " ").capitalize()
     title = title.upper() if path.stem in INITIALS else title
     shown = render(said, str) if len(said) == 1 else [*(f"- {escape(line)}" for line in said), ""]
-    lines = [f"# {title}", "", *shown, *_origin(runs, names, folder.name)]
+    lines = [f"# {title}", "", *shown, *_origin(runs, names, folder.name, archive)]
     lines += render(sections, lambda name: f"{folder.name}/{name}.png")
     path.write_text("\n".join(lines).rstrip() + "\n", "utf-8")
 
@@ -57,20 +58,15 @@ def _pictures(parts: Sequence[Part]) -> Iterator[Picture]:
             yield part
 
 
-def pack(
-    path: Path, folders: Sequence[Path], names: Sequence[str], files: Sequence[str] = FILES
-) -> None:
-    """Packs files of each folder under its name; the same content gives the same bytes."""
-    with tarfile.open(path, "w:xz") as archive:
-        for folder, name in zip(folders, names, strict=True):
-            for file in files:
-                content = (folder / file).read_bytes()
-                entry = tarfile.TarInfo(f"{name}/{file}")
-                entry.size = len(content)
-                archive.addfile(entry, io.BytesIO(content))
+def linked(archive: Path) -> str:
+    """Returns a link to an archive in results/ from a page in docs/, with the file's SHA-256."""
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    return f"[results/{archive.name}](../results/{archive.name}) (SHA-256 `{digest}`)"
 
 
-def _origin(runs: Sequence[StoredRun], names: Sequence[str], folder: str) -> list[str]:
+def _origin(
+    runs: Sequence[StoredRun], names: Sequence[str], folder: str, archive: Path
+) -> list[str]:
     """When, where and how the runs were made, and their settings."""
     every = lambda name: dict.fromkeys(str(run.environment[name]) for run in runs)
     each = lambda name: ", ".join(every(name))
@@ -110,9 +106,9 @@ def _origin(runs: Sequence[StoredRun], names: Sequence[str], folder: str) -> lis
     return [
         f"Measured {' to '.join([days[0], *days[1:][-1:]])} {by} at commit {commits}, "
         f"Python {each('python')}, JAX {each('jax')} on {each('device')}, {cores}. "
-        f"`python scripts/experiment_page.py RUN` makes this page; [{ARCHIVE}]({folder}/{ARCHIVE}) "
-        f"has the runs: config, every record, summary. `docs/{folder}/tables` has the tables as "
-        "CSV and LaTeX.",
+        f"{linked(archive)} has the runs: config, every record, summary; "
+        f"`python scripts/experiment_page.py results/{archive.name}` makes this page from it. "
+        f"`docs/{folder}/tables` has the tables as CSV and LaTeX.",
         "",
         *folded("Settings", content),
     ]

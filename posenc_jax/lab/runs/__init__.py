@@ -7,6 +7,7 @@ A run that was interrupted at any instant can be resumed: stages that ended are 
 `journal`, and a stage that trains resumes from a checkpoint, see `resume`.
 """
 
+from posenc_jax.lab.runs.archive import pack, read_archive, unpacked
 from posenc_jax.lab.runs.environment import environment
 from posenc_jax.lab.runs.records import TIMES, Record, plain, seed_records
 from posenc_jax.lab.runs.resume import StageCheckpoints
@@ -14,6 +15,7 @@ from posenc_jax.lab.runs.run import Run, send_report
 from posenc_jax.lab.runs.stored import StoredRun, finished, read, run_status, stored_records
 
 __all__ = [
-    "TIMES", "Record", "Run", "StageCheckpoints", "StoredRun", "environment", "finished", "plain",
-    "read", "run_status", "seed_records", "send_report", "stored_records",
+    "TIMES", "Record", "Run", "StageCheckpoints", "StoredRun", "environment", "finished", "pack",
+    "plain", "read", "read_archive", "run_status", "seed_records", "send_report", "stored_records",
+    "unpacked",
 ]  # fmt: skip

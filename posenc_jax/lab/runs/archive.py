@@ -1,0 +1,49 @@
+"""Archives of finished runs, NAME.tar.xz in results/: a folder a run."""
+
+import io
+import lzma
+import tarfile
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from posenc_jax.lab.runs.stored import StoredRun, finished, read
+
+FILES = ("config.json", "metrics.jsonl", "summary.json")  # of a run
+
+
+def pack(
+    path: Path, folders: Sequence[Path], names: Sequence[str], files: Sequence[str] = FILES
+) -> None:
+    """Packs files of each folder under its name; the same content gives the same bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w:xz") as archive:
+        for folder, name in zip(folders, names, strict=True):
+            for file in files:
+                content = (folder / file).read_bytes()
+                entry = tarfile.TarInfo(f"{name}/{file}")
+                entry.size = len(content)
+                archive.addfile(entry, io.BytesIO(content))
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[Path]:
+    """Yields a temporary folder with the content of an archive.
+
+    Raises:
+      ValueError: the file is no archive.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            with tarfile.open(path) as archive:
+                archive.extractall(folder, filter="data")
+        except (OSError, EOFError, lzma.LZMAError, tarfile.TarError) as error:
+            raise ValueError(f"archive: {path}: {error}") from None
+        yield Path(folder)
+
+
+def read_archive(path: Path) -> list[StoredRun]:
+    """Returns the runs of an archive, in the order of their names."""
+    with unpacked(path) as folder:
+        return [read(run) for run in sorted(finished([folder]))]
