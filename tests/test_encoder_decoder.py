@@ -61,6 +61,18 @@ def test_causal(names):
     assert gap(before[:, :1], m.apply(params, other, at)[:, :1]) > 1e-4, "control: the encoder"
 
 
+def test_a_token_outside_the_vocabulary_gives_nan():
+    m, params = model()
+    ids, at = pair(1), whole()
+    right = m.apply(params, ids, at)
+    for wrong in (VOCAB, -1):
+        source = ids._replace(source=ids.source.at[0, 3].set(wrong))
+        target = ids._replace(target=ids.target.at[0, 3].set(wrong))
+        assert jnp.isnan(m.apply(params, source, at)[0]).all()
+        assert jnp.isnan(m.apply(params, target, at)[0, 3:]).all()
+        assert gap(m.apply(params, target, at)[1:], right[1:]) == 0.0, "control: another row"
+
+
 def sides(time: int, pads: int, left: list[bool]) -> np.ndarray:
     """Segments of a row for each entry, padded on the left or on the right."""
     right_T = (np.arange(time) < time - pads).astype(np.int32)

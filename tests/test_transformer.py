@@ -39,6 +39,23 @@ def test_padding_content_never_matters(kind):
     assert change(MaskConfig(output=False), pooled=True) > 1e-4
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_token_outside_the_vocabulary_gives_nan(kind):
+    """Ids past the 11 of the vocabulary and negative ones; at padding they change nothing."""
+    m, params = model(kind)
+    read = jax.jit(lambda ids: m.apply(params, ids, PADDED))
+    loss = jax.jit(jax.grad(lambda params, ids: m.apply(params, ids, PADDED).sum()))
+    right = read(tokens(1))
+    for wrong in (11, 300, -1, 2**31 - 1):
+        logits = read(tokens(1).at[0, 9].set(wrong))
+        assert jnp.isnan(logits[0, 9:17]).all()
+        assert gap(logits[1, 7:], right[1, 7:]) == 0.0, "control: another row"
+        padded = tokens(1).at[0, 20].set(wrong)
+        assert gap(read(padded)[0, :17], right[0, :17]) == 0.0
+        assert all(jnp.isfinite(g).all() for g in jax.tree.leaves(loss(params, padded)))
+    assert jnp.isfinite(right).all(), "control"
+
+
 @pytest.mark.parametrize("kind", ["decoder", "lstm"])
 def test_a_weight_of_another_shape_is_named(kind):
     m, params = model(kind)

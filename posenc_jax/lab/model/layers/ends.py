@@ -10,12 +10,19 @@ from posenc_jax.lab.model.layers.parts import ACTIVATIONS, Dense, norm, weight
 from posenc_jax.layout import Layout
 
 
-def embedded(module: nn.Module, tokens_BT: jax.Array) -> jax.Array:
-    """The embeddings [B, T, D] of token ids, or a linear map of vectors [B, T, F]."""
+def embedded(module: nn.Module, tokens_BT: jax.Array, layout: Layout) -> jax.Array:
+    """The embeddings [B, T, D] of token ids, or a linear map of vectors [B, T, F].
+
+    A token whose id is not in the vocabulary, or negative, has an embedding of NaN. Padding may
+    have any id.
+    """
     c = module.config
     if tokens_BT.ndim == 3:  # such as patches of an image
         return Dense(c.width, jnp.dtype(c.dtype), name="embed")(tokens_BT)
-    x_BTD = _table(module).astype(c.dtype)[tokens_BT]
+    inside_BT = jnp.clip(tokens_BT, 0, module.vocab - 1)
+    id_BT = jnp.where(layout.segment_BT > 0, tokens_BT, inside_BT)
+    rows = _table(module).astype(c.dtype).at[id_BT]
+    x_BTD = rows.get(mode="fill", fill_value=jnp.nan, wrap_negative_indices=False)
     return x_BTD * jnp.asarray(c.width**0.5, x_BTD.dtype) if c.embedding == "scaled" else x_BTD
 
 

@@ -42,7 +42,7 @@ class LSTM(nn.Module):
             step, variable_broadcast="params", split_rngs={"params": False}, in_axes=1, out_axes=1
         )
         run: Any = nn.remat(run) if remat else run
-        x_BTD = embedded(self, tokens_BT)
+        x_BTD = embedded(self, tokens_BT, layout)
         if self.encoding.embed is not None:
             x_BTD = self._told(x_BTD, layout, placed)
         for n in range(self.config.layers):

@@ -78,7 +78,7 @@ class Transformer(nn.Module):
             mask_padding=c.masks.attention,
             **form,
         )
-        x_BTD = view.embed(embedded(self, tokens_BT))
+        x_BTD = view.embed(embedded(self, tokens_BT, layout))
         if c.embedding == "norm":
             x_BTD = norm(c, "embed_norm")(x_BTD)
         cross = None if source is None else self._across(source, layout, form)
