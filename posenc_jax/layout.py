@@ -12,6 +12,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from posenc_jax.meshes import partitioned
+
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +92,7 @@ def layout(
                 f"{name}: shape {given.shape} does not begin with {shape}, the segments'"
             )
     pos_BT = None if pos_BT is None else positions(pos_BT)
-    return _layout(segment_BT, pos_BT, start, group_BT)
+    return partitioned(_layout, segment_BT, 2, segment_BT, pos_BT, start, group_BT)
 
 
 @partial(jax.jit, inline=True)

@@ -14,6 +14,7 @@ from jax.sharding import PartitionSpec
 from experiments.pretrained.run import along_largest
 from posenc_jax.lab.hosts import devices, processes
 from scripts.collectives import KINDS
+from tests import mesh_attention
 from tests.mesh_runs import HALF, trained
 
 RELATIVE = 1e-5  # of a loss: sums in another order
@@ -114,6 +115,24 @@ def test_collectives_of_a_step(runs):
     for name, shown in {"seeds": "seeds spread", "rows": "rows spread",
                         "fsdp": "rows spread, FSDP"}.items():  # fmt: skip
         assert {kind for kind in KINDS if kind in row[shown]} == said[name], "the page"
+
+
+def test_attention_on_a_mesh_is_that_of_one_device(kept_programs):
+    """Forward and backward, on Explicit axes, as `jax.make_mesh` makes them, and on Auto ones."""
+    settings = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "4"}
+    ran = subprocess.run([sys.executable, "-m", "tests.mesh_attention", "some"], text=True,
+                         capture_output=True, env={**os.environ, **settings})  # fmt: skip
+    assert ran.stdout == f"0 of {len(mesh_attention.SOME)} failed\n", ran.stderr[-2000:]
+
+
+@pytest.mark.parametrize("name", ["alibi", "learned", "liere"])
+def test_attention_that_xla_does_not_partition_fails_on_explicit_axes(name, monkeypatch):
+    """The control of the test before; of one device, too, other rows have other values."""
+    traced = lambda: mesh_attention.traced(name, "auto", "rows")
+    traced()
+    monkeypatch.setattr("posenc_jax.meshes.explicit_mesh", lambda tree: None)
+    with pytest.raises(Exception, match="shard"):
+        traced()
 
 
 def test_fsdp_leaves_each_device_its_share_of_the_state(runs):

@@ -18,8 +18,8 @@ from posenc_jax.attention.frames import Frame, frame
 from posenc_jax.attention.layers import Kept, Layer, check_side
 from posenc_jax.attention.tokens import visible
 from posenc_jax.attention.walks import blockwise_walk, walk_logits
-from posenc_jax.dtypes import vary_alike
 from posenc_jax.encoding import Side
+from posenc_jax.meshes import partitioned, vary_alike
 from posenc_jax.operations import with_grid
 from posenc_jax.tuning import kernel_takes, tuned_for
 
@@ -60,8 +60,12 @@ def attend(
     _check_options(sink_H, cap, layer)
     if 0 in (q_BQHC.size, k_BKGC.size):
         return jnp.zeros((*q_BQHC.shape[:3], v_BKGC.shape[-1]), v_BKGC.dtype)
-    o_BQHC = _attend(q_BQHC, k_BKGC, layer.turned_values(v_BKGC), layer, sink_H, cap)
-    return layer.turned_back(o_BQHC)
+
+    def inside(q_BQHC, k_BKGC, v_BKGC, layer: Layer, sink_H):
+        o_BQHC = _attend(q_BQHC, k_BKGC, layer.turned_values(v_BKGC), layer, sink_H, cap)
+        return layer.turned_back(o_BQHC)
+
+    return partitioned(inside, q_BQHC, 3, q_BQHC, k_BKGC, v_BKGC, layer, sink_H)
 
 
 def _attend(q_BQHC, k_BKGC, v_BKGC, layer: Layer, sink_H, cap) -> jax.Array:

@@ -18,6 +18,7 @@ from posenc_jax.attention.traced_bias import trace
 from posenc_jax.combinators import bias_name
 from posenc_jax.encoding import Dims, Encoding, Extent, Params, Placed, at_layer, place
 from posenc_jax.layout import Layout, positions, straight
+from posenc_jax.meshes import partitioned
 from posenc_jax.options import Count, checked_all
 from posenc_jax.tuning import holds, kernels_fit, tuned_for
 
@@ -75,7 +76,10 @@ class Frame:
                 f"frame.embed: x has shape {x_BTD.shape}; the frame is for [B, {time}, {width}]"
             )
         self.embedded = True
-        return hooks.embed(self.encoding, self.params, x_BTD, tokens.placed)
+        if self.encoding.embed is None:
+            return x_BTD
+        embed = functools.partial(hooks.embed, self.encoding)
+        return partitioned(embed, x_BTD, 3, self.params, x_BTD, tokens.placed)
 
     def layer(
         self, n: int | jax.Array, x_BQD: jax.Array | None = None, k_x_BKD: jax.Array | None = None
@@ -182,7 +186,9 @@ def frame(
         and k.index_BT.shape[1] > 0
         and q.placed.ndim == 2
     )
-    first, line = 0 if queries is None else queries[0], straight(layout) if counted else None
+    first, line = 0 if queries is None else queries[0], None
+    if counted:
+        line = partitioned(straight, layout.index_BT, 0, layout)
     own, chosen = keys is None and queries is None, form == "auto"
     if causal is None:
         options["causal"] = keys is None
@@ -234,7 +240,9 @@ def _widened(side: Tokens, other: Tokens) -> Tokens:
 
 def _tokens(encoding: Encoding, layout: Layout, placed: Placed) -> Tokens:
     layout = dataclasses.replace(layout, pos_BT=positions(layout.pos_BT))
-    placed = place(encoding, None, layout) if placed is None else placed
+    if placed is None:
+        asked = functools.partial(place, encoding, None)
+        placed = partitioned(asked, layout.index_BT, 2, layout)
     return Tokens(placed, layout.index_BT, layout.segment_BT)
 
 

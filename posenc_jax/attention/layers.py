@@ -13,6 +13,7 @@ from posenc_jax import encoding as hooks
 from posenc_jax.attention.softmax import for_every_head
 from posenc_jax.attention.tokens import Tokens, counts, visible
 from posenc_jax.encoding import Dims, Encoding, Params, Placed, Table
+from posenc_jax.meshes import partitioned
 from posenc_jax.operations import once, skew
 from posenc_jax.tuning import holds, most_dense_logits, tuned_for
 
@@ -106,7 +107,7 @@ class Layer:
         self._check_told("rotate")
         check_side(self, "q", q_BQHC)
         check_side(self, "k", k_BKHC)
-        return self.rotated(q_BQHC, k_BKHC)
+        return partitioned(Layer.rotated, q_BQHC, 3, self, q_BQHC, k_BKHC)
 
     def bias(self) -> jax.Array:
         """What is added to the scaled logits, [B|1, H|1, Q, K], float32 or wider; 0 if nothing is.
@@ -116,7 +117,9 @@ class Layer:
         self._check_told("bias")
         if self.encoding.bias is None:
             return jnp.zeros((1, 1, 1, 1))
-        return self._dense_bias() if self.bias_BHQK is None else self.bias_BHQK
+        if self.bias_BHQK is None:
+            return partitioned(Layer._dense_bias, self.q.index_BT, 1, self)
+        return self.bias_BHQK
 
     def visible(self) -> jax.Array:
         """Which keys each query sees, bool [B|1, 1, Q, K]; a query of padding sees none."""
@@ -150,9 +153,13 @@ class Layer:
 
     def _kept(self, x_BTD: jax.Array, placed: Placed) -> Kept:
         walk, locates = self.encoding.walk, self.encoding.locate is not None
-        feat = walk.prepare(self.params, x_BTD) if walk is not None and walk.prepare else None
-        located = hooks.locate(self.encoding, self.params, x_BTD, placed) if locates else None
-        return Kept(feat, located)
+
+        def make(params, x_BTD, placed) -> Kept:
+            feat = walk.prepare(params, x_BTD) if walk is not None and walk.prepare else None
+            located = hooks.locate(self.encoding, params, x_BTD, placed) if locates else None
+            return Kept(feat, located)
+
+        return partitioned(make, x_BTD, 2, self.params, x_BTD, placed)
 
     def rotated(self, q_BQHC: jax.Array, k_BKHC: jax.Array) -> tuple[jax.Array, jax.Array]:
         """As `rotate`, of any method.
@@ -196,6 +203,11 @@ class Layer:
         """
         if self.encoding.locate is not None and self.k_kept is None:
             return self
+        made = partitioned(Layer._of_tokens, self.q.index_BT, 2, self)
+        made |= partitioned(Layer._of_pairs, self.q.index_BT, 1, self)
+        return dataclasses.replace(self, **made)
+
+    def _of_tokens(self) -> dict[str, Any]:
         made: dict[str, Any] = {}
         if self.encoding.temper is not None:
             count = partial(counts, self.q, self.k, self.causal, self.mask_padding)
@@ -205,6 +217,10 @@ class Layer:
             of = lambda placed: hooks.table(self.encoding, self.params, placed, self.dims)
             made["k_table"] = self._once(of, self.k.placed)
             made["q_table"] = made["k_table"] if self.own else self._once(of, self.q.placed)
+        return made
+
+    def _of_pairs(self) -> dict[str, Any]:
+        made: dict[str, Any] = {}
         has_bias, dense = self.encoding.bias is not None, self.form == "dense"
         if has_bias and self._by_row() and not (dense and self._makes_grid()):
             sizes = self.sizes if dense else map(to_whole, self.sizes, self.blocks())
@@ -213,7 +229,7 @@ class Layer:
             see = lambda q, k: visible(q, k, self.causal, self.mask_padding)
             made["visible_BHQK"] = self._once(see, self.q, self.k)
             made["bias_BHQK"] = self._dense_bias() if has_bias else None
-        return dataclasses.replace(self, **made)
+        return made
 
     def blocks(self) -> tuple[int, int]:
         """Queries and keys in a block."""

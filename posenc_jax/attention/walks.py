@@ -19,9 +19,9 @@ from posenc_jax.attention.blockwise import (
 from posenc_jax.attention.layers import Layer
 from posenc_jax.attention.softmax import empty, finish, scores, take_in
 from posenc_jax.attention.tokens import visible
-from posenc_jax.dtypes import vary_alike
 from posenc_jax.encoding import Params, Side, Walk
 from posenc_jax.hook_checks import checked_result
+from posenc_jax.meshes import vary_alike
 
 
 def walk_logits(product_BHQK, q: Side, k: Side, layer: Layer, walk: Walk) -> jax.Array:
