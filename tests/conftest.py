@@ -81,13 +81,16 @@ def kept_programs(request):
 
 @pytest.fixture
 def registering():
-    """Methods that the test registers are gone after it."""
+    """Methods and tasks that the test registers are gone after it."""
     from posenc_jax import CATALOG
+    from posenc_jax.lab import tasks
 
-    before = dict(CATALOG)
+    tables = CATALOG, tasks.CATALOG
+    before = [dict(table) for table in tables]
     yield
-    CATALOG.clear()
-    CATALOG.update(before)
+    for table, entries in zip(tables, before, strict=True):
+        table.clear()
+        table.update(entries)
 
 
 @pytest.fixture(autouse=True, scope="module")

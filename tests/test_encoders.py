@@ -139,7 +139,7 @@ def rows(batch):
         yield tokens[inside][1:].tolist(), targets
 
 
-@pytest.mark.parametrize("name", [*tasks.WHOLE, *tasks.CLIPS])
+@pytest.mark.parametrize("name", [*tasks.names("whole"), *tasks.names("clips")])
 def test_answers_are_those_of_plain_python(name):
     task, (train, wide, test) = drawn(name)
     solve, found = SOLVED[name], [*rows(train), *rows(test)]

@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,8 @@ import pytest
 import posenc_jax
 from posenc_jax import Dims, Encoding, describe, make, register
 from posenc_jax.encodings.card import Positive
+from posenc_jax.lab import tasks
+from posenc_jax.lab.tasks.task import SYMBOL, Task, generated
 
 FILE = '''
 from __future__ import annotations
@@ -20,6 +23,8 @@ import jax.numpy as jnp
 
 import posenc_jax
 from posenc_jax.encodings.card import Positive
+from posenc_jax.lab import tasks
+from posenc_jax.lab.tasks.task import SYMBOL, Task, generated
 
 
 @posenc_jax.register(kind="bias", formula="-slope |i - j|^power", paper="an example")
@@ -92,7 +97,8 @@ def test_a_function_that_is_defined_again_replaces_itself(module, tmp_path, monk
 
 
 def method(function, **fields):
-    return register(**{"kind": "bias", "formula": "0", "paper": "none"} | fields)(function)
+    told: dict[str, Any] = {"kind": "bias", "formula": "0", "paper": "none", **fields}
+    return register(**told)(function)
 
 
 def rope() -> Encoding:
@@ -180,3 +186,24 @@ def test_two_functions_of_one_name_are_refused(registering):
     with pytest.raises(ValueError, match=r"^register: 'twice' of .*other.<locals>.twice has the "):
         method(other())
     method(first)
+
+
+def test_a_task_of_ones_own_file_is_found_by_its_name(registering):
+    @tasks.register(reads="whole", unit="lines")
+    def ones(length: int = 4) -> Task:
+        """Predict ones."""
+        line = lambda key, n, place_L: (place_L * 0 + SYMBOL, place_L > 0)
+        return generated("ones", line, lambda n: n + length, symbols=1, padding="right")
+
+    assert "ones" in tasks.names("whole")
+    assert tasks.unit("ones") == "lines"
+    assert tasks.input_of("ones") == "whole"
+    assert tasks.make("ones", length=2).width(3) == 4
+    with pytest.raises(ValueError, match=r"^task.length: 'a' is not of type int"):
+        tasks.make("ones", length="a")
+    with pytest.raises(ValueError, match=r"^task.size: ones takes no such option; its options: le"):
+        tasks.make("ones", size=3)
+    with pytest.raises(ValueError, match=r"^register: 'copy' of .* has the name of .*copying.copy"):
+        tasks.register(name="copy")(ones)
+    with pytest.raises(ValueError, match=r"^register.reads: 'letters' is not one of: 'tokens', "):
+        tasks.register(reads="letters")  # pyright: ignore

@@ -19,7 +19,7 @@ def check(config: Config) -> None:
         reads = "tokens"
         known = tasks.options(name) | config.task.options
         if "masked" not in known:
-            fits = ", ".join([*tasks.WHOLE, "labels:PATH", "file:PATH"])
+            fits = ", ".join([*tasks.names("whole"), "labels:PATH", "file:PATH"])
             raise FieldError("task.name", f"{name} hides no letters; choices: {fits}")
         if not known["masked"]:
             raise FieldError("task.masked", "0 hides no letters; give a share such as 0.15")

@@ -104,7 +104,7 @@ def _budget(task: str, steps: int, runs: Sequence[StoredRun], without: Floors) -
 def floors_of(run: StoredRun) -> Floors:
     """The best scores without positions; {} for a task of a file, or of another metric."""
     asked = schema.TaskConfig(**run.config["task"])
-    if run.summary["metric"] != STRICT or asked.name not in tasks.TASKS:
+    if run.summary["metric"] != STRICT or asked.name not in tasks.CATALOG:
         return {}
     train, tests = run.config["train"], run.config["eval"]
     task, sizes = tasks.make(asked.name, **asked.options), (train["min_length"], train["length"])

@@ -59,7 +59,7 @@ def options_of(setting: Setting, method: str) -> dict[str, Any]:
     reach = setting.reach
     asked: dict[str, Any] = {"length": reach, "limit": reach}
     asked |= {"shift": reach // 2, "offset": reach // 2}
-    if setting.task in tasks.IMAGES:
+    if setting.task in tasks.names("patches"):
         asked["beyond"] = "clamp"
     return encodings.taken_by(method, asked)
 

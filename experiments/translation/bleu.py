@@ -29,7 +29,7 @@ class Translator:
     def __init__(self, config: Config, task: tasks.Task, model: Model):
         self._task, self._width = task, int(task.width(max(config.eval.lengths)))
         self._rows = min(config.eval.examples, max(1, config.eval.tokens // self._width))
-        self._of_bytes = config.task.name not in tasks.TASKS
+        self._of_bytes = config.task.name not in tasks.CATALOG
         self._metric = BLEU(tokenize="13a" if self._of_bytes else "none")
         self._decode = jax.jit(self._decoded(model), out_shardings=replicated())
 

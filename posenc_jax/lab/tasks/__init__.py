@@ -1,128 +1,69 @@
 """The registry of tasks: each by its name, and functions that look tasks up.
 
-A new task is one function that returns a `Task` and one line in `TASKS`. The arguments of the
-function are the options of the task. A task whose data takes long to read returns a `Plan`.
+A new task is one function that returns a `Task`, with the decorator `register()`, here or in a file
+of a user's own. The arguments of the function are the options of the task. A task whose data takes
+long to read returns a `Plan`.
 `file:PATH` is the text or FASTA file at a path, `pairs:PATH` a file of questions and answers, see
 `question_answer.py`, and `tfds:NAME` a set of TFDS, see `tfds_tasks.py`.
-In tasks of images, which are in `IMAGES`, in TFDS and in `images:PATH`, the model reads patches
-instead of tokens. `canvas` and `canvas:PATH` are pictures on a larger canvas, see `canvas.py`;
+In tasks of images, such as `digits`, in TFDS and in `images:PATH`, the model reads patches instead
+of tokens. `canvas` and `canvas:PATH` are pictures on a larger canvas, see `canvas.py`;
 `clips` and `clips:PATH` are questions about clips, see `clips.py`;
 `functions` and `functions:PATH` are questions about Python code, see `functions.py`.
-In tasks for encoders, which are in `WHOLE`, it reads a sequence without the answer: a label or
-hidden tokens. `labels:PATH` and `labels:tfds:NAME` are texts with labels, see `labelled_text.py`.
+In tasks for encoders, such as `splice`, it reads a sequence without the answer: a label or hidden
+tokens. `labels:PATH` and `labels:tfds:NAME` are texts with labels, see `labelled_text.py`.
 `floors.floor` is the best score of a task that needs no positions.
 """
 
+import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, NamedTuple, get_args
 
 from posenc_jax.lab.tasks import (
-    arithmetic,
-    binary,
     canvas,
     clips,
-    copying,
     corpus,
-    dna,
-    expressions,
     functions,
     image_file,
-    images,
     labelled_text,
-    negation,
     question_answer,
-    recall,
-    retrieval,
-    state,
     tfds_folder,
     tfds_tasks,
-    translation,
 )
+from posenc_jax.lab.tasks.catalog import CATALOG, READS, UNITS, Reads, names
+from posenc_jax.lab.tasks.catalog import register as register
 from posenc_jax.lab.tasks.task import Plan, Task, check_size
-from posenc_jax.options import FieldError, checked, choices_for
+from posenc_jax.options import FieldError, checked, choices_for, parameters
 
-TASKS: dict[str, Callable[..., Task | Plan]] = {
-    "stdlib": corpus.stdlib,
-    "prose": corpus.prose,
-    "dna": dna.dna,
-    "copy": copying.copy,
-    "reverse": copying.reverse,
-    "duplicate_string": copying.duplicate_string,
-    "missing_duplicate_string": copying.missing_duplicate_string,
-    "odds_first": copying.odds_first,
-    "selective_copy": copying.selective_copy,
-    "sort": copying.sort,
-    "bucket_sort": copying.bucket_sort,
-    "addition": arithmetic.addition,
-    "parity": arithmetic.parity,
-    "sum": arithmetic.digit_sum,
-    "modular_arithmetic": arithmetic.modular_arithmetic,
-    "modular_arithmetic_brackets": expressions.modular_arithmetic_brackets,
-    "solve_equation": expressions.solve_equation,
-    "binary_addition": binary.binary_addition,
-    "binary_multiplication": binary.binary_multiplication,
-    "compute_sqrt": binary.compute_sqrt,
-    "even_pairs": state.even_pairs,
-    "cycle_navigation": state.cycle_navigation,
-    "stack_manipulation": state.stack_manipulation,
-    "counting": state.counting,
-    "flip_flop": state.flip_flop,
-    "marker_position": retrieval.marker_position,
-    "passkey": retrieval.passkey,
-    "needle": retrieval.needle,
-    "indirect_indexing": retrieval.indirect_indexing,
-    "associative_recall": recall.associative_recall,
-    "lookup": recall.lookup,
-    "periodic": recall.periodic,
-    "translation": translation.translation,
-}
+MODULES = """corpus dna copying arithmetic expressions binary state retrieval recall translation
+images negation clips canvas functions"""
+for _module in MODULES.split():  # each registers its tasks
+    importlib.import_module(f"{__name__}.{_module}")
 
-IMAGES: dict[str, Callable[..., Task]] = {"digits": images.digits}
-
-WHOLE: dict[str, Callable[..., Task]] = {
-    "negation": negation.negation,
-    "reading_frame": dna.reading_frame,
-    "splice": dna.splice,
-    "spacing": dna.spacing,
-}
-
-CLIPS: dict[str, Callable[..., Task]] = {"clips": clips.clips}
-
-CANVAS: dict[str, Callable[..., Task]] = {"canvas": canvas.canvas}
-
-CODE: dict[str, Callable[..., Plan]] = {"functions": functions.functions}
-
-Reads = Literal["tokens", "patches", "whole", "clips", "canvas", "code"]
 _TFDS, _LABELS = tfds_folder.PREFIX, "labels:"
+
+
+class Stored(NamedTuple):
+    """Tasks of data at a path, `PREFIX:PATH`; the fields are as in `register`."""
+
+    build: Callable[..., Task | Plan]
+    reads: Reads
+    unit: str
+
+
 _BY_PATH = {
-    "file:": corpus.file,
-    "pairs:": question_answer.pairs,
-    _LABELS: labelled_text.labels,
-    "images:": image_file.images,
-    "canvas:": canvas.canvas_file,
-    "clips:": clips.clips_file,
-    "functions:": functions.functions_file,
+    "file:": Stored(corpus.file, "tokens", "bytes"),
+    "pairs:": Stored(question_answer.pairs, "tokens", "tokens"),
+    _LABELS: Stored(labelled_text.labels, "whole", "bytes"),
+    "images:": Stored(image_file.images, "patches", "patches a side"),
+    "canvas:": Stored(canvas.canvas_file, "canvas", "patches a side"),
+    "clips:": Stored(clips.clips_file, "clips", "seconds"),
+    "functions:": Stored(functions.functions_file, "code", "bytes"),
 }
-_CHOICES: dict[Reads, Sequence[str]] = {
-    "tokens": (*TASKS, "file:PATH", "pairs:PATH", "tfds:NAME"),
-    "patches": (*IMAGES, "images:PATH", "tfds:NAME"),
-    "whole": (*WHOLE, "labels:PATH", "labels:tfds:NAME"),
-    "clips": (*CLIPS, "clips:PATH"),
-    "canvas": (*CANVAS, "canvas:PATH"),
-    "code": (*CODE, "functions:PATH"),
-}
-# What a size counts, by the name before a colon; of the other tasks it is symbols.
-_UNITS = {
-    **dict.fromkeys(("stdlib", "prose", "file", "functions", "labels"), "bytes"),
-    **dict.fromkeys(("lookup", "pairs", "tfds"), "tokens"),
-    **dict.fromkeys(("dna", "reading_frame"), "codons"),
-    **dict.fromkeys(("digits", "images", "canvas"), "patches a side"),
-    "splice": "introns",
-    "spacing": "bases",
-    "negation": "pairs of clauses",
-    "translation": "clauses",
-    "clips": "seconds",
+_OF_TFDS: dict[Reads, Sequence[str]] = {
+    "tokens": (f"{_TFDS}NAME",),
+    "patches": (f"{_TFDS}NAME",),
+    "whole": (f"{_LABELS}{_TFDS}NAME",),
 }
 _IS = {
     "tokens": "a task of token after token",
@@ -163,7 +104,7 @@ def check(
       reads: the input of the model, see `input_of`; a task of another kind is refused.
     """
     if (own := input_of(name)) != reads:
-        fits = ", ".join(_CHOICES[reads])
+        fits = ", ".join(_choices(reads))
         raise FieldError("task.name", f"{name} is {_IS[own]}; choices: {fits}")
     build, arguments = _resolve(name, options)
     found = build(**arguments)
@@ -178,22 +119,20 @@ def input_of(name: str) -> Reads:
     pictures, a clip, Python code before a question, or a whole sequence whose label or hidden
     tokens it predicts. FieldError: no such task.
     """
+    if name in CATALOG:
+        return READS[name]
+    for prefix, stored in _BY_PATH.items():
+        if name.startswith(prefix):
+            return stored.reads
     build, _ = _builder(name)
-    if build in (*IMAGES.values(), image_file.images, tfds_tasks.pictures):
-        return "patches"
-    if build in (*CLIPS.values(), clips.clips_file):
-        return "clips"
-    if build in (*CANVAS.values(), canvas.canvas_file):
-        return "canvas"
-    if build in (*CODE.values(), functions.functions_file):
-        return "code"
-    stored = (labelled_text.labels, tfds_tasks.labels)
-    return "whole" if build in (*WHOLE.values(), *stored) else "tokens"
+    return "patches" if build is tfds_tasks.pictures else "tokens"
 
 
 def unit(name: str) -> str:
     """What the sizes of a task count, in the plural: "bytes", "clauses", "seconds"."""
-    return _UNITS.get(name.partition(":")[0], "symbols")
+    prefix = f"{name.partition(':')[0]}:"
+    by_path = _BY_PATH[prefix].unit if prefix in _BY_PATH else "tokens" if prefix == _TFDS else ""
+    return UNITS.get(name, by_path or "symbols")
 
 
 def options(name: str) -> dict[str, Any]:
@@ -219,19 +158,23 @@ def _builder(name: str) -> tuple[Callable[..., Task | Plan], dict[str, Any]]:
     if name.startswith(f"{_LABELS}{_TFDS}"):
         found = tfds_folder.find(name.removeprefix(f"{_LABELS}{_TFDS}"))
         return tfds_tasks.labels, {"found": found}
-    for prefix, build in _BY_PATH.items():
+    for prefix, stored in _BY_PATH.items():
         if name.startswith(prefix):
-            return build, {"path": name.removeprefix(prefix)}
+            return stored.build, {"path": name.removeprefix(prefix)}
     if name.startswith(_TFDS):
         found = tfds_folder.find(name.removeprefix(_TFDS))
         return tfds_tasks.task_of(found), {"found": found}
-    known = TASKS | IMAGES | WHOLE | CLIPS | CANVAS | CODE
-    if name not in known:
-        hint = choices_for(name, list(dict.fromkeys(n for few in _CHOICES.values() for n in few)))
-        raise FieldError("task.name", f"no task {name!r}{hint}")
-    return known[name], {}
+    if name not in CATALOG:
+        choices = dict.fromkeys(n for reads in get_args(Reads) for n in _choices(reads))
+        raise FieldError("task.name", f"no task {name!r}{choices_for(name, choices)}")
+    return CATALOG[name], {}
+
+
+def _choices(reads: Reads) -> list[str]:
+    """The names of the tasks of which a model reads this, with PATH and NAME for data to choose."""
+    stored = [f"{prefix}PATH" for prefix, task in _BY_PATH.items() if task.reads == reads]
+    return [*names(reads), *stored, *_OF_TFDS.get(reads, ())]
 
 
 def _parameters(build: Callable, named: Mapping[str, Any]) -> dict[str, inspect.Parameter]:
-    parameters = inspect.signature(build).parameters
-    return {option: p for option, p in parameters.items() if option not in named}
+    return {option: p for option, p in parameters(build).items() if option not in named}

@@ -16,6 +16,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
+from posenc_jax.lab.tasks.catalog import register
 from posenc_jax.lab.tasks.task import (
     BOS,
     EOS,
@@ -31,6 +32,7 @@ from posenc_jax.lab.tasks.task import (
 )
 
 
+@register()
 def addition(
     reverse: bool = False,
     padding: Padding = "right",
@@ -82,6 +84,7 @@ def addition(
     return generated("addition", line, length, symbols=10, padding=padding, group=group)
 
 
+@register()
 def parity(padding: Padding = "right") -> Task:
     """Whether the number of ones is odd (Deletang et al. 2022, arXiv 2207.02098)."""
 
@@ -98,6 +101,7 @@ def parity(padding: Padding = "right") -> Task:
     )  # fmt: skip
 
 
+@register(name="sum")
 def digit_sum(padding: Padding = "right") -> Task:
     """The sum of n digits from 1 to 9, modulo 10 (Kazemnejad et al. 2023, arXiv 2305.19466)."""
     value_V = jnp.arange(10, dtype=jnp.int32)
@@ -117,6 +121,7 @@ def digit_sum(padding: Padding = "right") -> Task:
     )  # fmt: skip
 
 
+@register()
 def modular_arithmetic(modulus: int = 5, padding: Padding = "right") -> Task:
     """The value of a chain of n numbers with +, - and *, modulo 5 (arXiv 2207.02098).
 

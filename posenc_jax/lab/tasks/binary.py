@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from posenc_jax.lab.tasks.arithmetic import add_digits
+from posenc_jax.lab.tasks.catalog import register
 from posenc_jax.lab.tasks.task import (
     EOS,
     EXTRA,
@@ -28,17 +29,20 @@ from posenc_jax.lab.tasks.task import (
 )
 
 
+@register()
 def binary_addition(padding: Padding = "right") -> Task:
     """The sum of two binary numbers of any lengths."""
     add = lambda a_L, b_L: add_digits(a_L, b_L, base=2)
     return _of_two("binary_addition", add, lambda n: 2 * n + 3, padding)
 
 
+@register()
 def binary_multiplication(padding: Padding = "right") -> Task:
     """The product of two binary numbers of any lengths."""
     return _of_two("binary_multiplication", multiply, lambda n: 2 * n + 2, padding)
 
 
+@register()
 def compute_sqrt(padding: Padding = "right") -> Task:
     """The square root of a binary number of n places, rounded down."""
 

@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posenc_jax.lab.tasks.catalog import register
 from posenc_jax.lab.tasks.image_file import stored
 from posenc_jax.lab.tasks.images import (
     Images,
@@ -67,6 +68,7 @@ class Asked(NamedTuple):
     floors: Callable[[], dict[str, float]]
 
 
+@register(reads="canvas", unit="patches a side")
 def canvas(
     question: Question = "what", order: Order = "grid", patch: int = 2, moved: float = 0.1
 ) -> Task:

@@ -36,6 +36,7 @@ import numpy as np
 from posenc_jax.encodings.multimodal_ids import Text, Video, diagonal_ids
 from posenc_jax.encodings.multimodal_ids import ids as multimodal_ids
 from posenc_jax.lab.tasks.arrays import check_range, named_arrays
+from posenc_jax.lab.tasks.catalog import register
 from posenc_jax.lab.tasks.task import (
     BOS,
     PAD,
@@ -91,6 +92,7 @@ class Places(NamedTuple):
         return 1 + seconds * (self.patches + 1) + self.words
 
 
+@register(reads="clips", unit="seconds")
 def clips(question: Literal["tone", "column", "order"] = "tone", ids: Ids = "all") -> Task:
     """Answer a question about a clip; a size is its number of frames, 2 to 16.
 

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from posenc_jax.lab.tasks import bags
+from posenc_jax.lab.tasks.catalog import register
 from posenc_jax.lab.tasks.task import (
     BOS,
     EOS,
@@ -35,6 +36,7 @@ from posenc_jax.lab.tasks.task import (
 )
 
 
+@register()
 def copy(
     symbols: Literal["random", "repeated"] = "random",
     alphabet: int = 100,
@@ -48,6 +50,7 @@ def copy(
     return _rearranged("copy", lambda i, n: i, symbols, alphabet, padding)
 
 
+@register()
 def reverse(
     symbols: Literal["random", "repeated"] = "random",
     alphabet: int = 100,
@@ -60,6 +63,7 @@ def reverse(
     return _rearranged("reverse", lambda i, n: n - 1 - i, symbols, alphabet, padding)
 
 
+@register()
 def duplicate_string(alphabet: int = 2, padding: Padding = "right") -> Task:
     """Repeat the symbols twice (Deletang et al. 2022, arXiv 2207.02098).
 
@@ -76,6 +80,7 @@ def duplicate_string(alphabet: int = 2, padding: Padding = "right") -> Task:
     return generated(name, line, length, symbols=alphabet, padding=padding, bag=bag)
 
 
+@register()
 def odds_first(alphabet: int = 2, padding: Padding = "right") -> Task:
     """Repeat the symbols of odd places, then those of even places (arXiv 2207.02098).
 
@@ -87,6 +92,7 @@ def odds_first(alphabet: int = 2, padding: Padding = "right") -> Task:
     return _rearranged("odds_first", source, "random", alphabet, padding)
 
 
+@register()
 def selective_copy(alphabet: int = 16, blanks: int = 1, padding: Padding = "right") -> Task:
     """Repeat n symbols that stand among blanks (Gu & Dao 2023, arXiv 2312.00752).
 
@@ -116,11 +122,13 @@ def selective_copy(alphabet: int = 16, blanks: int = 1, padding: Padding = "righ
     return generated(name, line, length, symbols=alphabet, padding=padding, bag=bag)
 
 
+@register()
 def sort(alphabet: int = 50, padding: Padding = "right") -> Task:
     """Repeat the symbols in sorted order (Kazemnejad et al. 2023, arXiv 2305.19466)."""
     return _sorted("sort", alphabet, padding)
 
 
+@register()
 def bucket_sort(alphabet: int = 5, padding: Padding = "right") -> Task:
     """Repeat symbols in sorted order, each of few symbols many times (arXiv 2207.02098).
 
@@ -129,6 +137,7 @@ def bucket_sort(alphabet: int = 5, padding: Padding = "right") -> Task:
     return _sorted("bucket_sort", alphabet, padding)
 
 
+@register()
 def missing_duplicate_string(padding: Padding = "right") -> Task:
     """Fill the hole in a binary string shown twice (Deletang et al. 2022, arXiv 2207.02098).
 

@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from posenc_jax.lab.tasks.catalog import register
 from posenc_jax.lab.tasks.task import SPLITS, Plan, Task, split_of
 from posenc_jax.lab.tasks.text_windows import (
     SEPARATOR,
@@ -60,6 +61,7 @@ class Corpus(NamedTuple):
         return {split: sum(each) + max(len(each) - 1, 0) for split, each in lengths.items()}
 
 
+@register(unit="bytes")
 def stdlib(stretch: int = 65536, masked: float = 0.0) -> Plan:
     """The text of the Python standard library, without its tests and generated tables.
 
@@ -69,6 +71,7 @@ def stdlib(stretch: int = 65536, masked: float = 0.0) -> Plan:
     return _plan(standard_library(), stretch, masked)
 
 
+@register(unit="bytes")
 def prose(stretch: int = 65536, masked: float = 0.0) -> Plan:
     """The help topics of Python, reference text in English; options as for `stdlib`.
 

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.lab.tasks import whole
+from posenc_jax.lab.tasks.catalog import register
 from posenc_jax.lab.tasks.task import (
     BOS,
     PAD,
@@ -42,6 +43,7 @@ STEPS = 2**16  # probabilities are rounded to a multiple of 1 / STEPS
 RANK_P = np.arange(16) * 7 % 16
 
 
+@register(unit="codons")
 def dna(spacing: int = 4, padding: Padding = "right") -> Task:
     """Predict the next base; a size is a number of codons. A base is one byte of the metric.
 
@@ -100,6 +102,7 @@ def entropy() -> float:
     return float((third - (share_P * np.log2(share_P)).sum()) / 3)
 
 
+@register(reads="whole", unit="codons")
 def reading_frame() -> Task:
     """Predict the first or the third base of codons; a size is a number of codons.
 
@@ -124,6 +127,7 @@ def reading_frame() -> Task:
     )
 
 
+@register(reads="whole", unit="introns")
 def splice(intron: int = 4) -> Task:
     """Predict the base after each intron; a size is a number of introns.
 
@@ -170,6 +174,7 @@ def splice(intron: int = 4) -> Task:
     )
 
 
+@register(reads="whole", unit="bases")
 def spacing(distance: int = 6) -> Task:
     """Say whether the box CC begins `distance` bases after the box GG (1) or at another distance
     (0), which is at most 3 more or less; a size is the number of bases, of which the others are A

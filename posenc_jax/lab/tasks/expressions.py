@@ -13,6 +13,7 @@ digits, then + - ( ), then * or, in equations, x and =.
 import jax
 import jax.numpy as jnp
 
+from posenc_jax.lab.tasks.catalog import register
 from posenc_jax.lab.tasks.task import (
     SYMBOL,
     Padding,
@@ -27,6 +28,7 @@ PLUS, MINUS, OPEN, CLOSE, TIMES = range(5)  # numbers after the digits
 UNKNOWN, EQUALS = 4, 5
 
 
+@register()
 def modular_arithmetic_brackets(
     modulus: int = 5, times: bool = True, padding: Padding = "right"
 ) -> Task:
@@ -44,6 +46,7 @@ def modular_arithmetic_brackets(
     return generated(name, line, length, symbols=modulus + 5, padding=padding, chance=1 / modulus)
 
 
+@register()
 def solve_equation(modulus: int = 5, padding: Padding = "right") -> Task:
     """The digit that x stands for in an equation of n tokens, without products.
 

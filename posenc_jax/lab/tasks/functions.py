@@ -24,6 +24,7 @@ import numpy as np
 from posenc_jax.lab.tasks import corpus
 from posenc_jax.lab.tasks.baselines import SMOOTHING, bigram, pair_counts, unigram
 from posenc_jax.lab.tasks.brackets import NEAR, hidden_brackets
+from posenc_jax.lab.tasks.catalog import register
 from posenc_jax.lab.tasks.spans import Spans, check_any, spans, spread
 from posenc_jax.lab.tasks.task import SPLITS, Plan, Task, check_least, next_token
 from posenc_jax.lab.tasks.text_windows import SEPARATOR, largest_window, windowed
@@ -34,6 +35,7 @@ ANSWER = 32
 MOST = 2**16
 
 
+@register(reads="code", unit="bytes")
 def functions(question: Question = "complete", tested: int = 256) -> Plan:
     """A question about the standard library.
 

@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posenc_jax.lab.tasks.catalog import register
 from posenc_jax.lab.tasks.task import (
     SPLITS,
     Batch,
@@ -48,6 +49,7 @@ class Images(NamedTuple):
     classes: int
 
 
+@register(reads="patches", unit="patches a side")
 def digits(patch: int = 2, order: Order = "grid", moved: float = 0.1) -> Task:
     """Handwritten digits (Alpaydin and Kaynak 1998), as included in scikit-learn.
 

@@ -14,6 +14,7 @@ exchanging the places of praise and blame, so a bag of words is right on half of
 import jax
 import jax.numpy as jnp
 
+from posenc_jax.lab.tasks.catalog import register
 from posenc_jax.lab.tasks.task import BOS, EXTRA, PAD, SYMBOL, Task, check_symbols, draw
 from posenc_jax.lab.tasks.translation import without_gaps
 from posenc_jax.lab.tasks.whole import labelled
@@ -21,6 +22,7 @@ from posenc_jax.lab.tasks.whole import labelled
 NOT = EXTRA
 
 
+@register(reads="whole", unit="pairs of clauses")
 def negation(words: int = 8) -> Task:
     """Say whether a review is positive (1) or negative (0); a size is half its number of clauses.
 

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from posenc_jax.lab.tasks import bags
+from posenc_jax.lab.tasks.catalog import register
 from posenc_jax.lab.tasks.task import (
     BOS,
     PAD,
@@ -30,6 +31,7 @@ from posenc_jax.lab.tasks.task import (
 from posenc_jax.lab.tasks.translation import without_gaps
 
 
+@register()
 def associative_recall(keys: int = 256, values: int = 16, padding: Padding = "right") -> Task:
     """Predict the value that follows one of n different keys (Ba et al. 2016, arXiv 1610.06258).
 
@@ -62,6 +64,7 @@ def associative_recall(keys: int = 256, values: int = 16, padding: Padding = "ri
     )
 
 
+@register(unit="tokens")
 def lookup(keys: int = 16, values: int = 8, padding: Padding = "right") -> Task:
     """Recall the value that was last given to a key, near or far; a size is the number of tokens.
 
@@ -126,6 +129,7 @@ def lookup_distance(tokens_BT: jax.Array, keys: int, values: int) -> jax.Array:
     return jnp.where(last_BT < 0, 0, place_T[None] - last_BT)
 
 
+@register()
 def periodic(period: int = 8, alphabet: int = 16, padding: Padding = "right") -> Task:
     """Continue a random pattern of `period` symbols; the size is the length of the line."""
     check_least("period", period, 1)

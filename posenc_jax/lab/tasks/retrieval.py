@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from posenc_jax.lab.tasks import bags
+from posenc_jax.lab.tasks.catalog import register
 from posenc_jax.lab.tasks.recall import shuffled
 from posenc_jax.lab.tasks.state import decimal, digit_count
 from posenc_jax.lab.tasks.task import (
@@ -33,6 +34,7 @@ from posenc_jax.lab.tasks.task import (
 FILLER = 16  # symbols of the sentence that a passkey is hidden in
 
 
+@register()
 def marker_position(alphabet: int = 16, padding: Padding = "right") -> Task:
     """The place of a mark that replaces one of n random symbols, from 1, in decimal digits.
 
@@ -52,6 +54,7 @@ def marker_position(alphabet: int = 16, padding: Padding = "right") -> Task:
     return generated("marker_position", line, length, symbols=10 + alphabet, padding=padding)
 
 
+@register()
 def passkey(digits: int = 5, padding: Padding = "right") -> Task:
     """The digits that stand once, after a mark, in a text that repeats (arXiv 2305.16300).
 
@@ -73,6 +76,7 @@ def passkey(digits: int = 5, padding: Padding = "right") -> Task:
     return generated("passkey", line, length, symbols=10 + FILLER, padding=padding, bag=bag)
 
 
+@register()
 def needle(
     needles: int = 4, keys: int = 64, values: int = 16, noise: int = 64, padding: Padding = "right"
 ) -> Task:
@@ -110,6 +114,7 @@ def needle(
     )  # fmt: skip
 
 
+@register()
 def indirect_indexing(alphabet: int = 256, reach: int = 8, padding: Padding = "right") -> Task:
     """The symbol at an offset from a named one, among n different symbols (arXiv 2509.10534).
 

@@ -17,6 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from posenc_jax.lab.tasks.catalog import register
 from posenc_jax.lab.tasks.task import (
     BOS,
     EOS,
@@ -37,6 +38,7 @@ DIGITS = 10  # of a count: it is below 2**31
 STEPS = 2**16  # a share of flip_flop is rounded to a multiple of 1 / STEPS
 
 
+@register()
 def even_pairs(padding: Padding = "right") -> Task:
     """Whether the pairs 01 and 10 together are odd in number (arXiv 2207.02098).
 
@@ -52,6 +54,7 @@ def even_pairs(padding: Padding = "right") -> Task:
     return generated("even_pairs", line, length, symbols=2, padding=padding, chance=0.5)
 
 
+@register()
 def cycle_navigation(padding: Padding = "right") -> Task:
     """The place on a circle of 5 after n moves left, right or none (arXiv 2207.02098).
 
@@ -73,6 +76,7 @@ def cycle_navigation(padding: Padding = "right") -> Task:
     )  # fmt: skip
 
 
+@register()
 def stack_manipulation(padding: Padding = "right") -> Task:
     """A stack of bits after pushes and pops, read from its top (arXiv 2207.02098).
 
@@ -105,6 +109,7 @@ def stack_manipulation(padding: Padding = "right") -> Task:
     return generated(name, line, length, symbols=5, padding=padding, least=2)
 
 
+@register()
 def counting(variables: int = 3, padding: Padding = "right") -> Task:
     """How often one of several variables was incremented, in decimal digits.
 
@@ -137,6 +142,7 @@ def counting(variables: int = 3, padding: Padding = "right") -> Task:
     return generated("counting", line, length, symbols=symbols, padding=padding, bag=bag)
 
 
+@register()
 def flip_flop(ignore: float = 0.8, padding: Padding = "right") -> Task:
     """The last bit written to a one-bit memory (Liu et al. 2023, arXiv 2306.00946).
 

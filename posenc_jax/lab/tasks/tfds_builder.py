@@ -23,7 +23,7 @@ import numpy as np
 import tensorflow_datasets as tfds
 from PIL import Image
 
-from posenc_jax.lab.tasks import IMAGES, TASKS, corpus, make
+from posenc_jax.lab.tasks import corpus, make, names
 from posenc_jax.lab.tasks.task import SPLITS, Task
 
 SIZES, COUNT = 20, 2000  # of a generated task: sizes, and lines of a split
@@ -36,7 +36,7 @@ class PosencJax(tfds.core.GeneratorBasedBuilder):
     name = "posenc_jax"
     VERSION = tfds.core.Version("1.0.0")
     BUILDER_CONFIGS = [  # noqa: RUF012 - as TFDS reads it
-        tfds.core.BuilderConfig(name=task) for task in (*TASKS, *IMAGES)
+        tfds.core.BuilderConfig(name=task) for task in (*names("tokens"), *names("patches"))
     ]
 
     def _info(self) -> tfds.core.DatasetInfo:
@@ -45,7 +45,7 @@ class PosencJax(tfds.core.GeneratorBasedBuilder):
         keys = None
         if name == "stdlib":
             features: dict[str, Any] = {"path": f.Text(), "text": f.Text()}
-        elif name in IMAGES:
+        elif name in names("patches"):
             shape = (*make(name).data["train"]["pixels"].shape[1:3], 1)
             image = f.Image(shape=shape, encoding_format="png")
             features = {"image": image, "label": f.ClassLabel(num_classes=10)}
@@ -66,7 +66,9 @@ class PosencJax(tfds.core.GeneratorBasedBuilder):
         name = self.builder_config.name
         if name == "stdlib":
             return _files(split)
-        return _pictures(make(name), split) if name in IMAGES else _lines(make(name), split)
+        return (
+            _pictures(make(name), split) if name in names("patches") else _lines(make(name), split)
+        )
 
 
 def _files(split: str) -> Iterator[tuple[str, dict]]:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from posenc_jax.lab.tasks.catalog import register
 from posenc_jax.lab.tasks.task import (
     EOS,
     EXTRA,
@@ -61,6 +62,7 @@ def languages(nouns: int, adjectives: int, verbs: int) -> tuple[Language, Langua
     return source, language(source.end, 2)
 
 
+@register(unit="clauses")
 def translation(
     nouns: int = 6, adjectives: int = 4, verbs: int = 6, padding: Padding = "right"
 ) -> Task:
