@@ -9,9 +9,11 @@ setting. Runs that results/leaderboard.tar.xz holds are unpacked, not measured a
 any time and start it again: it goes on.
 """
 
+import lzma
 import sys
 import tarfile
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
@@ -26,6 +28,7 @@ from experiments.leaderboard.confirming import (
 )
 from experiments.leaderboard.document import by_task
 from posenc_jax.lab import runs
+from posenc_jax.lab.hosts.exit_status import first_line
 from posenc_jax.lab.runs import StoredRun
 from scripts import experiment_page, sweep
 
@@ -35,15 +38,56 @@ FOLDER = Path("runs/leaderboard")
 
 
 def unpack(archive: Path, folder: Path) -> int:
-    """Unpacks the runs of an archive that the folder does not hold; returns how many."""
+    """Unpacks the runs of an archive that the folder does not hold; returns how many.
+
+    A run gets its place in the folder when it is whole. One that an earlier call left half unpacked
+    is unpacked again; one that was measured here is kept.
+
+    Raises:
+      ValueError: the archive is damaged.
+    """
     new = 0
-    with tarfile.open(archive) as packed:
-        for name in sorted({member.name.split("/")[0] for member in packed}):
-            if not (folder / name / "config.json").exists():
-                members = [m for m in packed if m.name.startswith(f"{name}/")]
-                packed.extractall(folder, members, filter="data")
+    try:
+        with tarfile.open(archive) as packed:
+            for name in sorted({member.name.split("/")[0] for member in packed}):
+                files = {m.name: m for m in packed if m.name.startswith(f"{name}/") and m.isfile()}
+                if (folder / name).exists() and not _half_unpacked(packed, files, folder):
+                    continue
+                with tempfile.TemporaryDirectory(dir=_made(folder), prefix=".") as part:
+                    packed.extractall(part, [*files.values()], filter="data")
+                    if not (folder / name).exists():
+                        Path(part, name).rename(folder / name)
+                    else:
+                        for file in files:
+                            Path(part, file).replace(folder / file)
                 new += 1
+    except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
+        raise ValueError(f"{archive}: it is damaged: {first_line(error)}") from None
     return new
+
+
+def _half_unpacked(
+    packed: tarfile.TarFile, files: Mapping[str, tarfile.TarInfo], folder: Path
+) -> bool:
+    """Whether a run's folder holds a part of the archive's files and nothing of its own: some are
+    missing or cut off, and there is no progress.json, which a run that was begun here has.
+    """
+    name = next(iter(files)).split("/")[0]
+    if (folder / name / "progress.json").exists():
+        return False
+    whole = True
+    for file, member in files.items():
+        kept = (folder / file).read_bytes() if (folder / file).is_file() else b""
+        content = packed.extractfile(member)
+        if content is None or not content.read().startswith(kept):
+            return False
+        whole &= len(kept) == member.size and (folder / file).is_file()
+    return not whole
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def missing(argument: str = "", task: str = "") -> list[str]:
@@ -95,7 +139,11 @@ def main(arguments: list[str]) -> int:
     """Returns the exit status of the sweep."""
     archive = ROOT / "results" / "leaderboard.tar.xz"
     if archive.exists():
-        unpack(archive, FOLDER)
+        try:
+            unpack(archive, FOLDER)
+        except ValueError as error:
+            print(error, file=sys.stderr)
+            return 2
     named = [a.removeprefix("--point=") for a in arguments if a.startswith("--point=")]
     others = [a for a in arguments if not a.startswith("--point=")]
     status = measure(named or missing(), "", *others)

@@ -136,22 +136,14 @@ def load(*workdirs: str | Path) -> list[Entry]:
             raise ValueError(
                 f"workdir: {workdir} has no claims.json; give a folder of a claims run"
             )
-        content = json.loads(path.read_text("utf-8"))
-        if not isinstance(content, dict):
-            raise ValueError(
-                f"workdir: {path} is of an earlier version, without hashes of rules; measure again"
-            )
-        for row in content["measured"]:
-            if row["id"] not in LEDGER:
-                raise ValueError(f"workdir: {path}: no claim {row['id']!r} in the ledger")
-            entry = _entry(row, content["rules"][row["id"]])
+        for key, entry in _read(path):
             try:
                 entry.verdict  # noqa: B018
             except KeyError as error:
                 raise ValueError(
-                    f"workdir: {path}: {row['id']} lacks the number {error}; measure it again"
+                    f"workdir: {path}: {key[0]} lacks the number {error}; measure it again"
                 ) from None
-            found[row["id"], row["budget"], row["run"]["first_seed"]] = entry
+            found[key] = entry
     spans = {(e.run["first_seed"], e.run["seeds"]) for e in found.values()}
     for (first, count), (other, _) in itertools.permutations(spans, 2):
         if first < other < first + count:
@@ -159,6 +151,31 @@ def load(*workdirs: str | Path) -> list[Entry]:
                 f"workdir: {count} seeds from {first} on and those from {other} on overlap"
             )
     return sorted(found.values(), key=lambda e: (list(LEDGER).index(e.claim.id), e.budget))
+
+
+def _read(path: Path) -> list[tuple[tuple[str, int, int], Entry]]:
+    """The measurements of one claims.json by claim, budget and first seed.
+
+    ValueError: as for `load`, or the file holds something else.
+    """
+    try:
+        content = json.loads(path.read_bytes().decode("utf-8"))
+        if isinstance(content, list):
+            raise ValueError(
+                f"workdir: {path} is of an earlier version, without hashes of rules; measure again"
+            )
+        rows, rules = content["measured"], content["rules"]
+        unknown = [row["id"] for row in rows if row["id"] not in LEDGER]
+        if not unknown:
+            return [
+                ((row["id"], int(row["budget"]), int(row["run"]["first_seed"])),
+                 _entry(row, rules[row["id"]]))
+                for row in rows
+            ]  # fmt: skip
+    except (KeyError, TypeError, AttributeError, RecursionError, UnicodeDecodeError,
+            json.JSONDecodeError):  # fmt: skip
+        raise ValueError(f"workdir: {path} is not as a claims run writes it") from None
+    raise ValueError(f"workdir: {path}: no claim {unknown[0]!r} in the ledger")
 
 
 def _entry(row: Mapping, rule: str) -> Entry:

@@ -129,7 +129,7 @@ def outcome(workdir: Path) -> dict[str, str]:
             part = f"{folder.name} {name.split('[')[0]}"  # "rope .params"
             found.setdefault(part, hashlib.sha256()).update(name.encode() + leaf.tobytes())
     path = workdir / "metrics.jsonl"
-    records = parse(path.read_text("utf-8"), path)
+    records = parse(path.read_bytes(), path)
     timeless = [record for record in records if record["metric"] not in TIMES]
     found["records"] = hashlib.sha256(repr(timeless).encode())
     summary = json.loads((workdir / "summary.json").read_text("utf-8"))

@@ -5,13 +5,35 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from posenc_jax.lab.hosts.exit_status import NotWritten, Refused
 
 
 def write_json(path: Path, content: Mapping | Sequence) -> None:
     """Writes the content as JSON; see `write_text`."""
-    write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    write_text(path, json_text(content))
+
+
+def json_text(content: Mapping | Sequence) -> str:
+    """Returns the text of a JSON file."""
+    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Reads a JSON object.
+
+    Raises:
+      OSError: there is no such file, or it cannot be read.
+      ValueError: it holds something else; one line that names the file.
+    """
+    try:
+        content = json.loads(path.read_bytes().decode("utf-8"))
+    except (ValueError, RecursionError):
+        raise ValueError(f"{path}: it is not JSON") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: it holds a {type(content).__name__}, not an object")
+    return content
 
 
 def write_text(path: Path, text: str) -> None:

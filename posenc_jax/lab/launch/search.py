@@ -4,7 +4,6 @@ The folders of the trials are the only record. A search that is started again re
 comes to the same decisions, and goes on where it stopped.
 """
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 from posenc_jax.lab import runs
 from posenc_jax.lab.config.searches import KEPT, Range, Search
 from posenc_jax.lab.config.sweeps import Point, Sweep, dotted, text
+from posenc_jax.lab.hosts.files import read_object
 from posenc_jax.lab.launch import local
 from posenc_jax.lab.launch.local import Status
 from posenc_jax.lab.wandb import logger
@@ -130,7 +130,7 @@ class _Follower:
 
     def final(self) -> float | None:
         """Returns the objective of the finished run: of its summary, or else the last value."""
-        summary = json.loads((self._workdir / "summary.json").read_text("utf-8"))
+        summary = read_object(self._workdir / "summary.json")
         last = [*self._values()][-1:] or [None]
         value = logger.means(summary).get(self._objective, last[0])
         return value if value is not None and math.isfinite(value) else None
@@ -150,7 +150,7 @@ def _stored(workdir: Path, search: Search) -> dict[str, Any]:
     """
     if not (workdir / "metrics.jsonl").is_file() or not (workdir / "config.json").is_file():
         return {}
-    config = dotted(json.loads((workdir / "config.json").read_text("utf-8")))
+    config = dotted(read_object(workdir / "config.json"))
     found = {}
     for field, values in search.fields.items():
         value = config.get(field)

@@ -1,10 +1,10 @@
 """The tables of where the time of training steps went, if a run was profiled."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from posenc_jax.lab.hosts.files import read_object
 from posenc_jax.lab.report.sections import Grid, Section
 
 SMALL = 0.005  # of all time: parts with less are one row
@@ -12,10 +12,7 @@ SMALL = 0.005  # of all time: parts with less are one row
 
 def sections(path: Path) -> list[Section]:
     """The section of the run in this folder, with a table for each profiled training; or none."""
-    notes = {
-        at.parent.name: json.loads(at.read_text())
-        for at in sorted(path.glob("profile/*/parts.json"))
-    }
+    notes = {at.parent.name: read_object(at) for at in sorted(path.glob("profile/*/parts.json"))}
     tables = [_table(name, note) for name, note in notes.items()]
     said = (
         "Milliseconds that a step of all seeds spends in each part of the model, all its layers "

@@ -9,7 +9,6 @@ saved. Nothing is unpickled.
 """
 
 import hashlib
-import json
 import logging
 import shutil
 import sys
@@ -24,7 +23,7 @@ import orbax.checkpoint as ocp
 
 from posenc_jax.lab.hosts import failpoints, processes
 from posenc_jax.lab.hosts.exit_status import Diverged, NotWritten, Refused, first_line
-from posenc_jax.lab.hosts.files import write_json
+from posenc_jax.lab.hosts.files import read_object, write_json
 
 MANIFEST = "sha256.json"
 
@@ -181,7 +180,7 @@ def write_manifest(folder: Path) -> None:
 def verify(folder: Path) -> None:
     """Raises ValueError if a checkpoint's folder is incomplete, or a file is not as written."""
     try:
-        wanted = json.loads((folder / MANIFEST).read_text("utf-8"))
+        wanted = read_object(folder / MANIFEST)
     except FileNotFoundError:
         raise ValueError("the save did not finish") from None
     except ValueError:

@@ -4,6 +4,11 @@ A stage is a part of a run that is not repeated when the run is resumed: the tra
 encoding, an evaluation, a row, a claim. progress.json lists the stages that ended, each with a
 mark: the length of metrics.jsonl at that time and the hash of its content. Lines after the last
 mark belong to a stage that did not end; they are cut off when the next record is written.
+
+progress.json also has a hash of its own content; one that is damaged is not used, so all stages are
+repeated. That of a finished run has a mark of all records and the hashes of config.json and
+summary.json, so that no report is made of other numbers than the run wrote. Runs of earlier
+versions have no such hashes.
 """
 
 import hashlib
@@ -12,12 +17,13 @@ import itertools
 import json
 import os
 import secrets
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from posenc_jax.lab.hosts.exit_status import NotWritten
-from posenc_jax.lab.hosts.files import write_json
+from posenc_jax.lab.hosts.files import read_object, write_json
 from posenc_jax.lab.runs.records import Record, parse
 
 Mark = dict[str, Any]  # {"bytes": int, "sha256": str}
@@ -28,7 +34,7 @@ class Journal:
 
     def __init__(self, folder: Path):
         self._path, self._progress = folder / "metrics.jsonl", folder / "progress.json"
-        kept = _read(self._progress)
+        kept = _usable_progress(self._progress)
         self.facts: dict[str, Any] = kept.get("facts", {})
         self.starts: int = kept.get("starts", 0) + 1
         self.id: str = kept.get("id") or secrets.token_hex(4)
@@ -59,19 +65,19 @@ class Journal:
 
     def records(self) -> list[Record]:
         """Returns all valid records."""
-        return parse(self._content[: self._size].decode(), self._path)
+        return parse(bytes(self._content[: self._size]), self._path)
 
     def mark(self) -> Mark:
         """Returns the mark of the current end; all records are on disk before this returns."""
         os.fsync(self._file.fileno())
         return self._mark(self._size)
 
-    def holds(self, mark: Mapping) -> bool:
+    def holds(self, mark: Any) -> bool:
         """Returns whether the file still begins with the content that the mark describes."""
-        return self._mark(mark["bytes"]) == mark
+        return is_mark(mark) and self._mark(mark["bytes"]) == mark
 
     def _mark(self, size: int) -> Mark:
-        return {"bytes": size, "sha256": hashlib.sha256(self._content[:size]).hexdigest()}
+        return mark_of(self._content, size)
 
     def ended(self, stage: str) -> bool:
         return stage in self._stages
@@ -99,15 +105,71 @@ class Journal:
     def close(self) -> None:
         self._file.close()
 
-    def write(self) -> None:
+    def write(self, **sealed: Any) -> None:
         """Writes progress.json."""
-        state = {"id": self.id, "starts": self.starts, "facts": self.facts}
-        write_json(self._progress, {**state, "stages": self._stages})
+        state = {"id": self.id, "starts": self.starts, "facts": self.facts, "stages": self._stages}
+        state |= sealed
+        write_json(self._progress, {**state, "sha256": _sha256(state)})
+
+    def seal(self, files: Mapping[str, str]) -> None:
+        """Notes the records and the hashes of the files of a finished run."""
+        self.write(records=self.mark(), files=files)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def mark_of(content: bytes | bytearray, size: int) -> Mark:
+    """Returns the mark of the first `size` bytes of metrics.jsonl."""
+    return {"bytes": size, "sha256": hashlib.sha256(content[:size]).hexdigest()}
+
+
+def is_mark(value: Any) -> bool:
+    """Returns whether a value from a file has the fields of a mark."""
+    return (
+        isinstance(value, dict)
+        and value.keys() == {"bytes", "sha256"}
+        and type(value["bytes"]) is int
+        and value["bytes"] >= 0
+        and isinstance(value["sha256"], str)
+    )
+
+
+def read_progress(path: Path) -> dict[str, Any]:
+    """Reads progress.json; {} if there is none.
+
+    Raises:
+      ValueError: it is damaged; one line that names the file.
+    """
     try:
-        kept = json.loads(path.read_text("utf-8"))
-    except (FileNotFoundError, ValueError):
+        kept = read_object(path)
+    except FileNotFoundError:
         return {}
-    return kept if isinstance(kept, dict) else {}
+    if kept.pop("sha256", None) not in (None, _sha256(kept)):  # None: of an earlier version
+        raise ValueError(f"{path}: it is not what was written")
+    types = {
+        "facts": dict,
+        "starts": int,
+        "id": str,
+        "stages": dict,
+        "files": dict,
+        "records": dict,
+    }
+    for name, wanted in types.items():
+        if name in kept and type(kept[name]) is not wanted:
+            raise ValueError(f"{path}: {name} is a {type(kept[name]).__name__}")
+    marks = kept.get("stages", {}) | ({"": kept["records"]} if "records" in kept else {})
+    for stage, mark in marks.items():
+        if not is_mark(mark):
+            raise ValueError(f"{path}: stage {stage!r} has no mark")
+    return kept
+
+
+def _usable_progress(path: Path) -> dict[str, Any]:
+    """Returns what progress.json holds, or {} and one line if it is damaged."""
+    try:
+        return read_progress(path)
+    except ValueError as error:
+        print(f"{error}; all stages are repeated", file=sys.stderr, flush=True)
+        return {}
+
+
+def _sha256(state: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()

@@ -25,23 +25,27 @@ _METRIC = re.compile(r"[a-z][a-z0-9_]*")
 _FIELDS, _WHOLE = set(FIELDS), "a whole number from 0 on"
 
 
-def parse(text: str, path: Path) -> list[Record]:
-    """Returns the records in the text of a metrics.jsonl; an incomplete last line is left out.
+def parse(content: bytes, path: Path) -> list[Record]:
+    """Returns the records in the content of a metrics.jsonl; an incomplete last line is left out.
 
     Lines that an earlier version wrote are converted; see `from_flat`.
 
     Raises:
       ValueError: a damaged line, by its number.
     """
-    *lines, _incomplete = text.split("\n")
+    *lines, _incomplete = content.split(b"\n")
     records = []
     for number, line in enumerate(lines, 1):
         try:
-            record = json.loads(line)
+            record = json.loads(line.decode("utf-8"))
+            if not isinstance(record, dict):
+                raise ValueError(f"it holds a {type(record).__name__}, not a record")
             record = from_flat(record) if "encoding" in record else record
             value = math.nan if record["value"] is None else record["value"]
             records.append(check({**record, "value": value}))
-        except (ValueError, KeyError, TypeError) as error:
+        except KeyError as error:
+            raise ValueError(f"{path}: line {number}: record.{error.args[0]}: missing") from None
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise ValueError(f"{path}: line {number}: {error}") from None
     return records
 
@@ -114,6 +118,7 @@ def from_flat(line: Mapping) -> Record:
     own (encoding, split, length, position), and others were parts of the metric's name, after "/".
     """
     labels = {name: line[name] for name in ("encoding", "split", "length") if name in line}
+    _need(isinstance(line["metric"], str), "metric", line["metric"], "a name")
     metric, more = _old_metric(line["metric"])
     if not _METRIC.fullmatch(metric):  # a claim, whose numbers are named in words
         labels = {"claim": line["encoding"], "number": line["metric"], "split": line["split"]}

@@ -82,7 +82,7 @@ class StageCheckpoints:
         if journal is None:
             return None
         for kept in self._checkpoints.newest():
-            if journal.holds(kept.note["mark"]):
+            if journal.holds(kept.note.get("mark")):
                 return kept
             print(f"{self._stage}, step {kept.step}: not used: metrics.jsonl is not as it was then",
                   file=sys.stderr, flush=True)  # fmt: skip

@@ -1,19 +1,19 @@
 """A run that is open for writing: its folder, lock, journal and W&B logger."""
 
 import contextlib
-import json
+import hashlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from posenc_jax.lab.hosts import failpoints, processes
 from posenc_jax.lab.hosts.exit_status import NotWritten, Refused
-from posenc_jax.lab.hosts.files import write_json, write_text
+from posenc_jax.lab.hosts.files import json_text, read_object, write_json, write_text
 from posenc_jax.lab.runs.environment import changes, environment
 from posenc_jax.lab.runs.journal import Journal
 from posenc_jax.lab.runs.lock import locked
 from posenc_jax.lab.runs.records import Record, check, plain, to_line
-from posenc_jax.lab.runs.stored import read, run_status
+from posenc_jax.lab.runs.stored import file_sha256, read, run_status
 from posenc_jax.lab.wandb import logger
 
 
@@ -74,7 +74,7 @@ class Run:
             (self.path / "progress.json").unlink(missing_ok=True)
             write_json(self.path / "config.json", content)
         else:
-            stored = json.loads((self.path / "config.json").read_text("utf-8"))["environment"]
+            stored = read_object(self.path / "config.json")["environment"]
             if changed := changes(stored, content["environment"]):
                 print(f"{self.path}: goes on with {changed}: bits may differ", flush=True)
         self._announced = where == "new"
@@ -125,7 +125,8 @@ class Run:
         hashes = {name: fact["sha256"] for name, fact in dicts.items() if "sha256" in fact}
         refusal = ""
         for name, now in hashes.items():
-            before = self.facts.get(name, {}).get("sha256", now)
+            stored = self.facts.get(name, {})
+            before = stored.get("sha256", now) if isinstance(stored, dict) else stored
             if before != now:
                 refusal = (
                     f"workdir: {self.path} holds a run, with {name}.sha256 {before}, not {now}; "
@@ -168,7 +169,10 @@ class Run:
         content["starts"] = self.journal.starts
         if self._options["mode"] != "disabled":
             write_text(self.path / logger.UNSENT, self.journal.id)
-        write_json(self.path / "summary.json", content)
+        text = json_text(content)
+        self.journal.seal({"config.json": file_sha256(self.path / "config.json"),
+                           "summary.json": hashlib.sha256(text.encode()).hexdigest()})  # fmt: skip
+        write_text(self.path / "summary.json", text)
         failpoints.reach("finished")
         self._wandb.summarise(content)
         return content

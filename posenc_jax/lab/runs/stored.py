@@ -1,13 +1,15 @@
 """Reads a run's folder: how far the run is, and what a finished run has written."""
 
 import errno
-import json
+import hashlib
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from posenc_jax.lab.hosts.exit_status import Refused
+from posenc_jax.lab.hosts.files import read_object
+from posenc_jax.lab.runs.journal import mark_of, read_progress
 from posenc_jax.lab.runs.records import Record, parse, plain
 from posenc_jax.options import choices_for
 
@@ -26,16 +28,35 @@ def read(workdir: str | Path) -> StoredRun:
     """Reads a finished run; an incomplete last line of metrics.jsonl is left out.
 
     Raises:
-      ValueError: there is no finished run, or a line is damaged; names the file or the line.
+      ValueError: there is no finished run, a line is damaged, or a file is not what the run wrote;
+        names the file or the line.
     """
     path = Path(workdir)
     for name in ("config.json", "metrics.jsonl", "summary.json"):
         if not (path / name).is_file():
             raise ValueError(f"workdir: {path} has no {name}; give the folder of a finished run")
-    config = json.loads((path / "config.json").read_text("utf-8"))
-    summary = json.loads((path / "summary.json").read_text("utf-8"))
-    records = parse((path / "metrics.jsonl").read_text("utf-8"), path / "metrics.jsonl")
-    return StoredRun(path, config, config.pop("environment", {}), records, summary)
+    try:
+        _check_unchanged(path)
+        config, summary = (read_object(path / f"{name}.json") for name in ("config", "summary"))
+        environment = config.pop("environment", {})
+        if not isinstance(environment, dict):
+            raise ValueError(f"{path / 'config.json'}: environment is not an object")
+        return StoredRun(path, config, environment, stored_records(path), summary)
+    except OSError as error:
+        raise ValueError(f"workdir: {error.filename or path}: {error.strerror}") from None
+
+
+def _check_unchanged(path: Path) -> None:
+    """Raises ValueError if a file of a finished run is not what the run wrote, as far as
+    progress.json tells: runs of earlier versions, and runs from an archive, have no hashes.
+    """
+    progress = read_progress(path / "progress.json")
+    for name, sha256 in progress.get("files", {}).items():
+        if file_sha256(path / name) != sha256:
+            raise ValueError(f"{path / name}: it is not what the run wrote")
+    mark = progress.get("records")
+    if mark and mark_of((path / "metrics.jsonl").read_bytes(), mark["bytes"]) != mark:
+        raise ValueError(f"{path / 'metrics.jsonl'}: it is not what the run wrote")
 
 
 def stored_records(workdir: str | Path) -> list[Record]:
@@ -45,7 +66,12 @@ def stored_records(workdir: str | Path) -> list[Record]:
       ValueError: a line is damaged; names it.
     """
     path = Path(workdir) / "metrics.jsonl"
-    return parse(path.read_text("utf-8"), path) if path.is_file() else []
+    return parse(path.read_bytes(), path) if path.is_file() else []
+
+
+def file_sha256(path: Path) -> str:
+    """Returns the SHA-256 of a file of a run."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def finished(folders: Iterable[Path]) -> list[Path]:
@@ -87,8 +113,9 @@ def _run_status(path: Path, config: Mapping) -> Literal["new", "begun", "finishe
     if not has_records and not written.exists():
         return "new"
     try:
-        stored = json.loads(written.read_text("utf-8"))
-        stored.pop("environment")
+        stored = read_object(written)
+        if not isinstance(stored.pop("environment"), dict):
+            raise ValueError
         stored.pop("wandb", None)  # a run may be resumed with other W&B settings
     except (OSError, ValueError, KeyError):
         raise Refused(f"workdir: {path} holds something that is no run of ours") from None

@@ -30,9 +30,9 @@ OPENS = -1  # of an opening bracket, where a closing one has the distance to it
 
 # Strings and comments, or one bracket of the code. In raw strings too, \" does not end the string.
 _TOKEN = re.compile(
-    rb"#[^\n]*"
+    rb"#[^\r\n]*"
     rb"|'''(?:\\.|[^\\])*?'''" + rb'|"""(?:\\.|[^\\])*?"""'
-    rb"|'(?:\\.|[^\\'\n])*'" + rb'|"(?:\\.|[^\\"\n])*"'
+    rb"|'(?:\\.|[^\\'\r\n])*'" + rb'|"(?:\\.|[^\\"\r\n])*"'
     rb"|([()\[\]{}])",
     re.DOTALL,
 )

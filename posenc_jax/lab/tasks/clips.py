@@ -35,7 +35,6 @@ import numpy as np
 
 from posenc_jax.encodings.multimodal_ids import Text, Video, diagonal_ids
 from posenc_jax.encodings.multimodal_ids import ids as multimodal_ids
-from posenc_jax.lab.tasks.arrays import check_range, named_arrays
 from posenc_jax.lab.tasks.catalog import register
 from posenc_jax.lab.tasks.task import (
     BOS,
@@ -50,6 +49,7 @@ from posenc_jax.lab.tasks.task import (
     hash_of,
     split_of,
 )
+from posenc_jax.lab.tasks.user_files import check_range, named_arrays
 from posenc_jax.lab.tasks.whole import one_label
 from posenc_jax.options import FieldError
 

@@ -14,13 +14,9 @@ of bytes, see `text_windows.py`, and may contain parts of several files. Only to
 records of a FASTA file are kept apart: positions start at 0 in each, and no token sees another one.
 """
 
-import gzip
-import os
 import platform
 import sysconfig
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from fnmatch import fnmatch
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from pydoc_data.topics import topics
@@ -28,6 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from posenc_jax.lab.hosts.exit_status import Stop
 from posenc_jax.lab.tasks.catalog import register
 from posenc_jax.lab.tasks.task import SPLITS, Plan, Task, split_of
 from posenc_jax.lab.tasks.text_windows import (
@@ -37,6 +34,7 @@ from posenc_jax.lab.tasks.text_windows import (
     largest_window,
     windowed,
 )
+from posenc_jax.lab.tasks.user_files import fasta_records, files_in, is_text, kind_of, user_path
 from posenc_jax.options import FieldError
 
 # Folders left out: tests, packages that are not part of the library, generated tables.
@@ -110,7 +108,7 @@ def standard_library() -> Corpus:
     """The files of the standard library."""
     root = Path(sysconfig.get_path("stdlib"))
     # _sysconfigdata differs between machines.
-    files = [f for f in _files(root, without=_NOT_SOURCE) if f.suffix == ".py"]
+    files = [f for f in files_in(root, without=_NOT_SOURCE) if f.suffix == ".py"]
     files = [f for f in files if not f.name.startswith("_sysconfigdata")]
     return Corpus("stdlib", _by_file(root, files), 0)
 
@@ -126,15 +124,17 @@ def standard_library_sha256() -> str:
 
 def files_at(path: str) -> Corpus:
     """A text file, or those in a folder, except hidden files and links. FieldError: as `file`."""
-    name, root = f"file:{path}", Path(path).expanduser()
-    if not path or not root.exists():
+    name = f"file:{path}"
+    root = user_path(name, path)
+    kind = kind_of(name, root) if path else "none"
+    if kind == "none":
         raise FieldError("task.name", f"{name}: no such file or folder")
     try:
-        if root.is_dir():
-            files = list(_files(root))
-            text = [f for f in files if _is_text(root / f)]
+        if kind == "folder":
+            files = list(files_in(root))
+            text = [f for f in files if is_text(root / f)]
             return Corpus(name, _by_file(root, text), len(files) - len(text))
-        if not _is_text(root):
+        if not is_text(root):
             raise FieldError("task.name", f"{name} is not text; it holds a 0 byte")
         return Corpus(name, _by_position(root), 0)
     except OSError as error:
@@ -174,50 +174,16 @@ def _apart(
 
 def _fasta(path: str, stretch: int, masked: float) -> Plan:
     """The plan of the sequences of a FASTA file in upper case; headers are left out."""
-    name, found = f"file:{path}", Path(path).expanduser()
-    if not found.is_file():
+    name = f"file:{path}"
+    if kind_of(name, user_path(name, path)) == "none":
         raise FieldError("task.name", f"{name}: no such file")
-    try:
-        stored = found.read_bytes()
-        stored = gzip.decompress(stored) if path.lower().endswith(".gz") else stored
-    except (OSError, EOFError, zlib.error) as error:
-        raise FieldError("task.name", f"{name} cannot be read: {error}") from None
-    if not stored.startswith(b">"):
-        raise FieldError("task.name", f"{name} is not FASTA; its first line must begin with >")
-    records = [b"".join(lines[1:]) for lines in _records(stored)]
-    text = b"".join(document(record.upper()) for record in records if record)
+    text, records = bytearray(), 0
+    for record in fasta_records(name, path):
+        text += document(record) if record else b""
+        records += 1
     cuts = _cuts(len(text))
-    parts = {split: text[cuts[i] : cuts[i + 1]] for i, split in enumerate(SPLITS)}
-    return _apart(name, parts, stretch, masked, {"records": len(records)})
-
-
-def _records(stored: bytes) -> Iterator[list[bytes]]:
-    """The lines of each record of a FASTA file; the first is its header."""
-    lines: list[bytes] = []
-    for line in stored.splitlines():
-        if line.startswith(b">") and lines:
-            yield lines
-            lines = []
-        lines.append(line.strip())
-    yield lines
-
-
-def _files(root: Path, without: Sequence[str] = ("__pycache__",)) -> Iterator[Path]:
-    """The files under a folder, as paths inside it, except hidden files and links.
-
-    without: patterns of names of folders to leave out.
-    """
-    for folder, folders, names in os.walk(root):
-        folders[:] = [f for f in folders if not any(fnmatch(f, skip) for skip in (".*", *without))]
-        for name in names:
-            path = Path(folder, name)
-            if not name.startswith(".") and path.is_file() and not path.is_symlink():
-                yield path.relative_to(root)
-
-
-def _is_text(path: Path) -> bool:
-    with path.open("rb") as opened:
-        return b"\0" not in opened.read(8192)
+    parts = {split: bytes(text[cuts[i] : cuts[i + 1]]) for i, split in enumerate(SPLITS)}
+    return _apart(name, parts, stretch, masked, {"records": records})
 
 
 def _by_file(root: Path, files: list[Path]) -> dict[str, list[tuple[Path, int, int]]]:
@@ -240,12 +206,20 @@ def _cuts(size: int) -> tuple[int, int, int, int]:
 
 
 def texts(corpus: Corpus) -> dict[str, list[tuple[Path, bytes]]]:
-    """(path, text) of the files of each split, in order, without copies of earlier files."""
+    """(path, text) of the files of each split, in order, without copies of earlier files.
+
+    Stop: a file was removed or changed after `files_at` had looked at it.
+    """
     found: dict[str, list[tuple[Path, bytes]]] = {split: [] for split in SPLITS}
     seen = set()
     for split in SPLITS:
         for path, start, stop in corpus.pieces[split]:
-            text = np.fromfile(path, np.uint8, stop - start, offset=start).tobytes()
+            try:
+                text = np.fromfile(path, np.uint8, stop - start, offset=start).tobytes()
+            except OSError as error:
+                raise Stop(f"{corpus.source}: {path} cannot be read: {error.strerror}") from None
+            if len(text) != stop - start:
+                raise Stop(f"{corpus.source}: {path} has become shorter; start again")
             if (mark := (start, sha256(text).digest())) not in seen:
                 seen.add(mark)
                 found[split].append((path, text))

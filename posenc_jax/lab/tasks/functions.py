@@ -14,8 +14,9 @@ docstring, ANSWER of them at most, count, and the bytes of its file before them 
 """
 
 import ast
+import codecs
+import warnings
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 import jax.numpy as jnp
@@ -28,11 +29,13 @@ from posenc_jax.lab.tasks.catalog import register
 from posenc_jax.lab.tasks.spans import Spans, check_any, spans, spread
 from posenc_jax.lab.tasks.task import SPLITS, Plan, Task, check_least, next_token
 from posenc_jax.lab.tasks.text_windows import SEPARATOR, largest_window, windowed
+from posenc_jax.lab.tasks.user_files import kind_of, user_path
 from posenc_jax.options import FieldError
 
 Question = Literal["complete", "brackets"]
 ANSWER = 32
 MOST = 2**16
+LARGEST_CODE = 2**22  # bytes of a file; its tree takes over 100 times as many
 
 
 @register(reads="code", unit="bytes")
@@ -52,7 +55,7 @@ def functions_file(path: str, question: Question = "complete", tested: int = 256
     FieldError: there is no such folder, or it holds too little Python.
     """
     name = f"functions:{path}"
-    if not path or not Path(path).expanduser().is_dir():
+    if not path or kind_of(name, user_path(name, path)) != "folder":
         raise FieldError("task.name", f"{name}: no such folder; give a folder of .py files")
     found = corpus.files_at(path)
     python = lambda pieces: [piece for piece in pieces if piece[0].suffix == ".py"]
@@ -116,14 +119,21 @@ def bodies(text: bytes) -> list[tuple[int, int]]:
     """(start, stop) of the first bytes of each function's body, ANSWER at most, in order.
 
     The body begins at its first statement that is no docstring; functions without one are left
-    out, and so is a text that is not Python of this version.
+    out. There are none in a text that is not Python of this version in UTF-8, is nested deeper than
+    Python's parser goes, or has more than LARGEST_CODE bytes.
     """
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError):
+    if len(text) > LARGEST_CODE:
         return []
-    lines = text.split(b"\n")
-    line_start = np.cumsum([0, *(len(line) + 1 for line in lines)])
+    marked = len(text) - len(text.removeprefix(codecs.BOM_UTF8))  # the parser does not count it
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of odd escapes in the strings of others
+            # As str, since columns of another encoding than UTF-8 are not places in the file.
+            tree = ast.parse(text[marked:].decode("utf-8"))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    # The parser's lines end in \n, \r\n or \r.
+    lines = text[marked:].splitlines(keepends=True)
+    line_start = marked + np.cumsum([0, *map(len, lines)])
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -8,9 +8,9 @@ from hashlib import sha256
 
 import numpy as np
 
-from posenc_jax.lab.tasks.arrays import check_range, named_arrays
 from posenc_jax.lab.tasks.images import Images, Order, classified
 from posenc_jax.lab.tasks.task import SPLITS, Task, split_of
+from posenc_jax.lab.tasks.user_files import check_range, named_arrays
 from posenc_jax.options import FieldError
 
 MOST_CLASSES = 1024

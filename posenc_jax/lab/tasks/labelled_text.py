@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.lab.tasks.columns import tab_separated
 from posenc_jax.lab.tasks.task import BOS, PAD, SPLITS, SYMBOL, Task, hash_of, split_of
+from posenc_jax.lab.tasks.user_files import tab_separated
 from posenc_jax.lab.tasks.whole import one_label
 from posenc_jax.options import FieldError
 

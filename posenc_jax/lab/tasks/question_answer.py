@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.lab.tasks.columns import tab_separated
 from posenc_jax.lab.tasks.task import (
     BOS,
     EOS,
@@ -27,6 +26,7 @@ from posenc_jax.lab.tasks.task import (
     next_token,
     split_of,
 )
+from posenc_jax.lab.tasks.user_files import tab_separated
 from posenc_jax.options import FieldError
 
 

@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+from posenc_jax.lab.tasks.user_files import user_path
 from posenc_jax.options import FieldError
 
 PREFIX = "tfds:"  # at the start of a task's name
@@ -32,8 +33,8 @@ class Prepared(NamedTuple):
 
 
 def data_dir() -> Path:
-    """The folder of prepared sets."""
-    return Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
+    """The folder of prepared sets. FieldError: it is in the home folder of an unknown user."""
+    return user_path("TFDS_DATA_DIR", os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
 
 
 def find(name: str) -> Prepared:

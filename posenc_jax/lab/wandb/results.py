@@ -5,11 +5,12 @@ Names in W&B: "by_length/bits_per_byte/rope" with "/low" and "/high" of its inte
 artifact "...-report" with the run's files and, if asked, "...-checkpoint".
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from posenc_jax.lab.hosts.files import read_object
 
 POSITION_COLUMNS = ("encoding", "length", "position", "seed", "metric", "value")
 FILES = ("report.html", "config.json", "metrics.jsonl", "summary.json", "figures/*", "tables/*")
@@ -22,7 +23,7 @@ def publish(run: Any, folder: Path, records: Sequence[Mapping], checkpoint: bool
     """
     import wandb  # takes a second; the logger has imported it already
 
-    for row in by_length(json.loads((folder / "summary.json").read_text("utf-8"))):
+    for row in by_length(read_object(folder / "summary.json")):
         run.log(row)
     columns, rows = table(records)
     if rows:
