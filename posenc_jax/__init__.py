@@ -4,6 +4,7 @@ from posenc_jax.attention import Frame, Layer, attend, frame, logits, weights
 from posenc_jax.combinators import chain, each_layer, per_layer
 from posenc_jax.encoding import Dims, Encoding, Side, Walk, at_layer
 from posenc_jax.encodings import CATALOG, describe, make, register
+from posenc_jax.heads import head_specs
 from posenc_jax.huggingface import from_huggingface
 from posenc_jax.layout import Layout, full, layout
 
@@ -26,6 +27,7 @@ __all__ = [
     "frame",
     "from_huggingface",
     "full",
+    "head_specs",
     "layout",
     "logits",
     "make",

@@ -107,13 +107,19 @@ def _chain(parts: tuple[Encoding, ...], places: bool) -> Encoding:
         place=functools.partial(_place_all, parts) if places else None,
         table=table if _has(parts, "rotate") else None,
         walk=_chain_walk([part.walk for part in parts], places) if _has(parts, "walk") else None,
-        **_of_parts(parts, **acting, at=at),
+        **_of_parts(parts, **acting, at=at, of_heads=functools.partial(_of_heads, parts)),
     )
 
 
 def _init_all(parts: Sequence[Encoding], key, dims) -> tuple:
     keys = jax.random.split(key, len(parts))
     return tuple(part.init(k, dims) for part, k in zip(parts, keys, strict=True))
+
+
+def _of_heads(parts: Sequence[Encoding], params: Sequence[Params], *here: Any) -> tuple:
+    """Each part's parameters for a device's heads."""
+    every = zip(parts, params, strict=True)
+    return tuple(p if part.of_heads is None else part.of_heads(p, *here) for part, p in every)
 
 
 def _place_all(parts: Sequence[Encoding], key, layout) -> Placed:
@@ -138,7 +144,8 @@ def each_layer(encoding: Encoding) -> Encoding:
     def at(layer, params, *placed):
         return at_layer(encoding, layer, pick_layer(params, layer), *placed)
 
-    return _by_layer("each_layer", [encoding], init, encoding.place, at)
+    of_heads = lambda params, *here: _of_heads([encoding] * len(params), params, *here)
+    return _by_layer("each_layer", [encoding], init, encoding.place, at, of_heads)
 
 
 def per_layer(parts: Sequence[Encoding]) -> Encoding:
@@ -173,7 +180,8 @@ def per_layer(parts: Sequence[Encoding]) -> Encoding:
         placed = (each[slot] for each in placed) if places else placed
         return at_layer(members[slot], layer, params[slot], *placed)
 
-    made = _by_layer("per_layer", members, init, place_all if places else None, at)
+    of_heads = functools.partial(_of_heads, members)
+    made = _by_layer("per_layer", members, init, place_all if places else None, at, of_heads)
     return with_recipe(made, Recipe(per_layer, (("parts", _Pattern(parts)),)))
 
 
@@ -200,7 +208,7 @@ class _Pattern(tuple):
         return " + ".join(texts)
 
 
-def _by_layer(name, members, init, place_all, at) -> Encoding:
+def _by_layer(name, members, init, place_all, at, of_heads) -> Encoding:
     """An encoding of which `at_layer` gives each layer's hooks."""
     if _has(members, "embed"):
         raise ValueError(f"{name}: an encoding at the input has no layer; chain it instead")
@@ -216,7 +224,7 @@ def _by_layer(name, members, init, place_all, at) -> Encoding:
         walk=_combined(walks)._replace(score=ask) if walks else None,
         at=at,
         table=ask if _has(members, "rotate") else None,
-        **_of_parts(members, rotate=ask, locate=ask, temper=ask, bias=ask),
+        **_of_parts(members, rotate=ask, locate=ask, temper=ask, bias=ask, of_heads=of_heads),
     )
 
 

@@ -132,6 +132,9 @@ class Encoding:
     at:     (layer, params, *placed) -> (encoding, params, *placed) of one layer; None: all layers
       use the same. It returns equal encodings each time it is asked for the same layer, so that
       nothing is compiled again. The layer may be traced where layers differ in parameters alone.
+    of_heads: (params, dims, start, total) -> the parameters for a device that has the heads
+      start .. start + dims.heads - 1 of the model's `total` (see `frame`); the start may be traced.
+      None: no hook reads a head's number. `posenc_jax.heads` has `tell_heads` and `by_head`.
     turns_values: `rotate` also turns values, and the output back.
     relative: `bias` depends on q_placed - k_placed alone, so a block of it can be made from one
       row of offsets.
@@ -147,6 +150,7 @@ class Encoding:
     bias: Bias | None = None
     walk: Walk | None = None
     at: Callable[..., tuple] | None = None
+    of_heads: Callable[[Params, Dims, Any, int], Params] | None = None
     turns_values: bool = False
     relative: bool = False
     # Not an argument, so that `dataclasses.replace` drops it: other hooks are another encoding.

@@ -17,6 +17,7 @@ from posenc_jax.attention.tokens import Tokens
 from posenc_jax.attention.traced_bias import trace
 from posenc_jax.combinators import bias_name
 from posenc_jax.encoding import Dims, Encoding, Extent, Params, Placed, at_layer, place
+from posenc_jax.heads import of_heads
 from posenc_jax.layout import Layout, positions, straight
 from posenc_jax.meshes import partitioned
 from posenc_jax.options import Count, checked_all
@@ -142,6 +143,7 @@ def frame(
     form: Form = "auto",
     block: Count = 512,
     mask_padding: bool = True,
+    heads: tuple[int | jax.Array, int] | None = None,
 ) -> Frame:
     """Prepares a forward pass: positions, tables, and in the dense form the bias and the mask.
 
@@ -166,6 +168,10 @@ def frame(
       mask_padding: False switches the padding mask off, as an experiment on leakage: padding is
         visible as if it were real. Causality still holds. (A mask of your own is an argument of
         `attend`.)
+      heads: (start, total): `dims.heads` are the heads of this device, which begin with number
+        `start` of the model's `total`; None: all. Parameters are those of these heads, as
+        `posenc_jax.head_specs` cuts them. In `jax.shard_map` the start is
+        `jax.lax.axis_index(axis) * dims.heads`; one that is traced and out of range gives NaN.
 
     FieldError, a ValueError: an argument of another type, or a form or block outside its choices.
     ValueError: a method that the kernel does not take, queries that do not lie within the tokens,
@@ -175,7 +181,9 @@ def frame(
     options = checked_all(
         "frame", frame, causal=causal, mask_padding=mask_padding, form=form, block=block
     )
+    told = params if heads is None else of_heads(encoding, params, dims, heads)
     _check_params(encoding, params, dims)
+    params = told
     q, k = _sides(encoding, layout, keys, queries, placed)
     moved = keys is not None or placed is not None
     moved |= encoding.place is not None or encoding.locate is not None

@@ -15,6 +15,7 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.bias import layered, offsets, per_head
 from posenc_jax.encodings.card import Count, Positive, Whole, register, require
 from posenc_jax.encodings.rotation import angles
+from posenc_jax.heads import by_head, tell_heads
 
 LEAST = 0.01  # smallest start of KERPLE's parameters: the authors' code clamps them there
 
@@ -59,12 +60,12 @@ def alibi(learned: bool = False) -> Encoding:
         return {"log2_slopes": log2_slopes} if learned else {}
 
     def bias(params, q_placed, k_placed, dims):
-        slope_H = jnp.asarray(alibi_slopes(dims.heads), float)
+        slope_H = by_head(lambda dims: jnp.asarray(alibi_slopes(dims.heads), float), params, dims)
         if learned:
             slope_H = jnp.exp2(params["log2_slopes"].astype(float))
         return -per_head(slope_H) * distances(q_placed, k_placed)
 
-    return Encoding(init=init, bias=bias, relative=True)
+    return Encoding(init=init, bias=bias, relative=True, of_heads=None if learned else tell_heads)
 
 
 @register(
@@ -171,13 +172,15 @@ def sandwich(
         angle_BTW = angles(pos_BT, freq)[:, :, 0]
         return jnp.concatenate([jnp.cos(angle_BTW), jnp.sin(angle_BTW)], axis=-1)
 
+    def factors(dims):
+        return dims.heads / (8 * (1 + jnp.arange(dims.heads, dtype=float)))
+
     def bias(params, q_placed, k_placed, dims):
         # cos(x - y) = cos x cos y + sin x sin y: one product instead of Q x K x waves cosines.
         sum_BQK = jnp.einsum("bqw,bkw->bqk", code(q_placed), code(k_placed), precision="highest")
-        factor_H = dims.heads / (8 * (1 + jnp.arange(dims.heads, dtype=float)))
-        return per_head(factor_H) * sum_BQK[:, None]
+        return per_head(by_head(factors, params, dims)) * sum_BQK[:, None]
 
-    return Encoding(bias=bias, relative=True)
+    return Encoding(bias=bias, relative=True, of_heads=tell_heads)
 
 
 @register(

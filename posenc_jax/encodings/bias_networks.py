@@ -16,6 +16,7 @@ from posenc_jax.encoding import Dims, Encoding, Walk, at_layer
 from posenc_jax.encodings.bias import layered, offsets, per_head
 from posenc_jax.encodings.bias_formulas import alibi, kerple_log
 from posenc_jax.encodings.card import Count, Positive, Several, register, require
+from posenc_jax.heads import refuse_heads
 from posenc_jax.operations import barrier
 
 
@@ -210,7 +211,7 @@ def _data_adaptive(bias: Wrapped, width: int, kernel: int) -> Encoding:
         mlp = pick_layer(params["mlp"], layer)
         return adapted(own), {"bias": own_params, "mlp": mlp}, *placed
 
-    return adapted(inner)._replace(init=init, place=inner.place, at=at)
+    return adapted(inner)._replace(init=init, place=inner.place, at=at, of_heads=refuse_heads)
 
 
 def _mlp(key, kernel: int, inputs: int, width: int, outputs: int) -> dict[str, jax.Array]:

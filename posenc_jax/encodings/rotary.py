@@ -12,6 +12,7 @@ from posenc_jax.encoding import Encoding, Extent
 from posenc_jax.encodings import rotation
 from posenc_jax.encodings.card import Count, Positive, register, require, with_axes
 from posenc_jax.encodings.rotation import Pairing, Turn
+from posenc_jax.heads import by_head, tell_heads
 from posenc_jax.options import FieldError
 
 XPOS_GAMMA = 0.4
@@ -130,10 +131,12 @@ def headwise(
         return {"freq_HF": jnp.asarray(band_HF, float)} if learned else {}
 
     def table(params, pos_BT, dims):
-        freq_HF = params["freq_HF"] if learned else bands(dims)
-        return rotation.turns(rotation.angles(with_axes(pos_BT), freq_HF))
+        turns = lambda freq_HF: rotation.turns(rotation.angles(with_axes(pos_BT), freq_HF))
+        if learned:
+            return turns(params["freq_HF"])
+        return by_head(lambda dims: turns(bands(dims)), params, dims, axis=2)
 
-    return rotation.rotary(pairing, table, init=init)
+    return rotation.rotary(pairing, table, init=init, of_heads=None if learned else tell_heads)
 
 
 @register(

@@ -9,6 +9,7 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import rotation
 from posenc_jax.encodings.card import Count, Positive, register, with_axes
 from posenc_jax.encodings.rotation import Pairing, Turn
+from posenc_jax.heads import by_head, tell_heads
 from posenc_jax.operations_rotary import polar
 
 
@@ -60,13 +61,14 @@ def fope(
         noisy = near_identity(dims.heads, waves, lambda shape: jax.random.normal(key, shape))
         return dict(zip(("cos", "sin"), noisy, strict=True)) if learned else {}
 
+    def drawn(dims):
+        draw = np.random.default_rng(seed).standard_normal
+        return near_identity(dims.heads, len(kept(dims.head)), draw)
+
     def table(params, pos_BT, dims):
         freq_G = kept(dims.head)
-        if learned:
-            sums = params["cos"], params["sin"]
-        else:
-            draw = np.random.default_rng(seed).standard_normal
-            sums = near_identity(dims.heads, len(freq_G), draw)
+        learned_sums = (params["cos"], params["sin"]) if learned else None
+        sums = learned_sums or by_head(drawn, params, dims, axis=1)
         waves = rotation.turns(rotation.angles(with_axes(pos_BT), freq_G[None]))
         still = [(0, 0)] * 3 + [(0, dims.head // 2 - len(freq_G))]
 
@@ -77,8 +79,9 @@ def fope(
 
         return Turn(summed(waves.cos, sums[0], 1), summed(waves.sin, sums[1], 0))
 
-    made = rotation.rotary(pairing, table, init=init)
-    return each_layer(made) if learned else made
+    if learned:
+        return each_layer(rotation.rotary(pairing, table, init=init))
+    return rotation.rotary(pairing, table, init=init, of_heads=tell_heads)
 
 
 @register(

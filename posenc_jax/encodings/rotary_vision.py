@@ -14,6 +14,7 @@ from posenc_jax.encodings import rotary_axes, rotation
 from posenc_jax.encodings.card import Count, Factor, Positive, Whole, register, require, three
 from posenc_jax.encodings.positions_augmented import each, sequence_keys
 from posenc_jax.encodings.rotation import TURN, Pairing, Turn
+from posenc_jax.heads import by_head, tell_heads
 from posenc_jax.operations_rotary import each_times
 from posenc_jax.options import FieldError
 
@@ -211,6 +212,9 @@ def mhrope(
     three("heads", heads, of="heads")
 
     def table(params, placed, dims):
+        return by_head(partial(of_all, placed), params, dims, axis=2)
+
+    def of_all(placed, dims):
         number_A = heads or rotary_axes.shares(dims.heads)
         left = dims.heads - sum(number_A)
         require(left >= 0, "heads", heads, f"are more than the model's {dims.heads}")
@@ -225,7 +229,7 @@ def mhrope(
 
         return Turn(*map(of_heads, zip(*turned, strict=True)))
 
-    return rotation.rotary(pairing, table, place=rotary_axes.split_three)
+    return rotation.rotary(pairing, table, place=rotary_axes.split_three, of_heads=tell_heads)
 
 
 @register(
