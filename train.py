@@ -21,6 +21,7 @@ from ml_collections import ConfigDict, config_flags
 from ml_collections.config_flags import config_path
 
 from experiments import job, usage
+from posenc_jax.lab.config import imports
 from posenc_jax.lab.hosts.exit_status import first_line
 from posenc_jax.lab.hosts.files import folder_name
 from posenc_jax.options import FieldError, choices_for, field_name
@@ -62,7 +63,11 @@ def _config_path(argv: list[str]) -> list[str]:
 
 
 def _loaded(path: str, argument: list[str]) -> ConfigDict:
-    """The ConfigDict that the file's `get_config` returns. FieldError: the file has none."""
+    """The ConfigDict that the file's `get_config` returns. FieldError: the file has none.
+
+    Modules beside the file can be imported from then on.
+    """
+    imports.add_folder(pathlib.Path(path).parent)
     try:
         get_config = runpy.run_path(path).get("get_config")
         if get_config is None:

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posenc_jax.lab.config import schema
+from posenc_jax.lab.config import imports, schema
 from posenc_jax.lab.config.errors import inside
 from posenc_jax.lab.hosts import processes
 from posenc_jax.lab.hosts.exit_status import Refused, Unmeasured
@@ -47,6 +47,7 @@ def check(config: dict[str, Any]) -> schema.ExperimentConfig:
     with inside("config"):
         module = _module(config.get("experiment"), "config")
         checked = schema.check(module.Config, config)
+        imports.load(checked.imports)
         module.check(checked)
     return checked
 
@@ -127,9 +128,22 @@ def show(workdir: str) -> None:
     """
     from posenc_jax.lab import report, runs
 
-    name = runs.read(workdir).config.get("experiment", "")
+    run = runs.read(workdir)
+    load_modules(run)
+    name = run.config.get("experiment", "")
     module = _module(name, "run") if name in names() else None
     report.show(workdir, getattr(module, "sections", None))
+
+
+def load_modules(run: "StoredRun") -> None:
+    """Imports the modules that a stored run's config names, and prints which have changed since.
+
+    FieldError: one is missing or fails.
+    """
+    with inside("config"):
+        changed = imports.load_recorded(run.environment, run.config.get("imports", ()))
+    if changed:
+        print(f"{run.path}: {changed} changed since the run", flush=True)
 
 
 def document(found: Sequence["StoredRun"]) -> tuple[str, list[str], list["Section"]]:

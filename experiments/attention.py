@@ -28,6 +28,7 @@ def save_weights(workdir: str | Path) -> list[Path]:
       ValueError: the folder holds no finished run, or checkpoints that do not fit its config.
     """
     run = runs.read(workdir)
+    experiments.load_modules(run)
     config = experiments.check(_tuples(run.config))
     if not isinstance(config, Config) or config.model.kind == "lstm":
         return []

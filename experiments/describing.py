@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import experiments
-from posenc_jax.lab.config import searches, sweeps
+from posenc_jax.lab.config import imports, searches, sweeps
 from posenc_jax.lab.config.searches import Search
 from posenc_jax.lab.config.sweeps import Point, Sweep
 
@@ -26,6 +26,7 @@ def read(config: str, common: dict[str, Any]) -> tuple[Sweep, dict[str, Any]]:
     path, _, argument = config.partition(":")
     if not Path(path).is_file():
         raise ValueError(f"--config: no such file: {path}")
+    imports.add_folder(Path(path).parent)
     module = runpy.run_path(path)
     if "get_sweep" not in module:
         raise ValueError(f"--config: {path} has no get_sweep(argument), which describes a sweep")

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import jax
 
 from posenc_jax.lab import runs
+from posenc_jax.lab.config import imports
 from posenc_jax.lab.hosts import failpoints, signals
 from posenc_jax.lab.hosts.compiling import ONE_PART
 from posenc_jax.lab.hosts.devices import cores
@@ -73,7 +74,8 @@ def measured(prepare: Prepare[T], config: Any, names: Sequence[str]) -> Iterator
     free = context.Queue()
     for core in usable[:count]:
         free.put(core)
-    with ProcessPoolExecutor(count, context, _start, (free,)) as pool:
+    start = free, tuple(getattr(config, "imports", ()))
+    with ProcessPoolExecutor(count, context, _start, start) as pool:
         futures = [pool.submit(_measure, prepare, config, name) for name in names]
         try:
             yield from (future.result() for future in futures)
@@ -84,9 +86,13 @@ def measured(prepare: Prepare[T], config: Any, names: Sequence[str]) -> Iterator
                 future.cancel()
 
 
-def _start(free: Any) -> None:
-    """Keeps this worker on one of the free cores, and ends it with its parent."""
+def _start(free: Any, modules: Sequence[str]) -> None:
+    """Keeps this worker on one of the free cores, and ends it with its parent.
+
+    It imports the modules that the config names, whose methods and tasks it may measure.
+    """
     signals.end_with_parent()
+    imports.load(modules)
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_PART}"
     core = free.get()
     if hasattr(os, "sched_setaffinity"):

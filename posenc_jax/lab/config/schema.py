@@ -242,12 +242,16 @@ class ExperimentConfig(Part):
 
     several_processes: several processes may make one run together.
     mostly_compiles: a run takes about as long to compile as to compute.
+
+    imports: modules of your own that register methods or tasks, such as ("my_methods",); they are
+      in the folder of the config file, or on Python's path.
     """
 
     several_processes: ClassVar[bool] = False
     mostly_compiles: ClassVar[bool] = False
 
     experiment: str
+    imports: Annotated[tuple[str, ...], Distinct] = ()
     seeds: Few = 3
     first_seed: Whole = 0
     wandb: WandbConfig = WandbConfig()

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from posenc_jax.lab.config import imports
 from posenc_jax.lab.config.sweeps import Sweep, dotted
 from posenc_jax.lab.hosts.exit_status import Interrupted
 from posenc_jax.lab.launch import slices
@@ -108,6 +109,9 @@ def refuse_data(configs: Iterable[Mapping[str, Any]], root: Path) -> None:
     Raises:
       ValueError: one line names the field and its value.
     """
+    configs = list(configs)
+    for config in configs:
+        _refuse_modules(config.get("imports", ()), root)
     for field, value in ((f, v) for config in configs for f, v in dotted(config).items()):
         if not isinstance(value, str):
             continue
@@ -125,6 +129,17 @@ def refuse_data(configs: Iterable[Mapping[str, Any]], root: Path) -> None:
                              "travels; copy it into it")  # fmt: skip
         if _ignored(path, root):
             raise ValueError(f"config.{field}: {value} is ignored by git, and SkyPilot copies "
+                             "nothing that is; add it to the repository")  # fmt: skip
+
+
+def _refuse_modules(names: Iterable[str], root: Path) -> None:
+    """ValueError: a file of the modules is outside the repository, or git ignores it."""
+    for _, path in sorted(imports.files(names)):
+        if not path.is_relative_to(root.resolve()):
+            raise ValueError(f"config.imports: {path} lies outside {root}, which is all that "
+                             "travels; copy it into it")  # fmt: skip
+        if _ignored(path, root):
+            raise ValueError(f"config.imports: {path} is ignored by git, and SkyPilot copies "
                              "nothing that is; add it to the repository")  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import jax
 
+from posenc_jax.lab.config import imports
 from posenc_jax.lab.hosts.devices import cores
 
 
@@ -44,9 +45,13 @@ def processor() -> str:
 
 def changes(before: Mapping, now: Mapping) -> str:
     """Returns the differences that may change results: "jax 0.10.2 -> 0.11.0, devices 2 -> 1"."""
-    known = [name for name in now if name in before and name not in ("started", "command")]
+    told = "started", "command", "imports"
+    known = [name for name in now if name in before and name not in told]
     changed = [name for name in known if now[name] != before[name]]
-    return ", ".join(f"{name} {before[name]} -> {now[name]}" for name in changed)
+    lines = [f"{name} {before[name]} -> {now[name]}" for name in changed]
+    if own := imports.changed(before.get("imports", {}), now.get("imports", {})):
+        lines.append(f"another {own}")
+    return ", ".join(lines)
 
 
 def _command() -> str:

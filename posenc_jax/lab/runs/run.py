@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from posenc_jax.lab.config import imports
 from posenc_jax.lab.hosts import failpoints, processes
 from posenc_jax.lab.hosts.exit_status import NotWritten, Refused
 from posenc_jax.lab.hosts.files import json_text, read_object, write_json, write_text
@@ -69,6 +70,8 @@ class Run:
         if where == "finished":
             raise Refused(f"workdir: {self.path} holds this run, finished; choose another")
         content["environment"] = environment()
+        if imported := imports.record(config.get("imports", ())):
+            content["environment"]["imports"] = imported
         (self.path / "metrics.jsonl").touch()
         if where == "new":
             (self.path / "progress.json").unlink(missing_ok=True)
