@@ -20,7 +20,8 @@ DENSE_LOGITS_ELSEWHERE = 2**25
 KERNEL_LOGITS = {"gpu": 2**23}
 KERNEL_DTYPES = {"gpu": ("bfloat16",)}  # that it takes there; a GPU's float32 was not measured
 KERNEL_DTYPES_ELSEWHERE = "bfloat16", "float32"
-TRITON = "jax.experimental.pallas.triton"  # JAX 0.11 announces that it will be removed
+# What a GPU's kernels are written in. JAX 0.11 deprecates it, and 0.12 warns at every call.
+TRITON = "jax.experimental.pallas.triton"
 VECTOR_MEMORY = dict.fromkeys(("TPU v2", "TPU v3", "TPU v4", "TPU v4 lite"), 12 * 2**20)
 VECTOR_MEMORY_ELSEWHERE = 96 * 2**20
 # Queries whose visible keys are counted at once: a CPU writes each comparison to memory.
@@ -71,11 +72,14 @@ def kernels_fit(logits: int) -> bool:
     """
     if tuned_for("cpu") or logits <= KERNEL_LOGITS.get(target().backend, DENSE_LOGITS_ELSEWHERE):
         return False
-    if tuned_for("gpu") and importlib.util.find_spec(TRITON) is None:
-        return False
     mesh = jax.sharding.get_abstract_mesh()
     alone = bool(mesh.manual_axes) and set(mesh.manual_axes) == set(mesh.axis_names)
     return alone or len(target().devices) == 1
+
+
+def lacks_triton() -> bool:
+    """Whether what is traced now needs a part of Pallas for its kernels that this JAX has not."""
+    return tuned_for("gpu") and importlib.util.find_spec(TRITON) is None
 
 
 def kernel_takes(dtype: Any) -> bool:

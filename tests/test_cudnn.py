@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax import attend, frame, make
+from posenc_jax import Dims, attend, frame, make, tuning
 from posenc_jax.attention import cudnn
 from posenc_jax.layout import layout
 from posenc_jax.tuning import compile_for
@@ -93,6 +93,20 @@ TRITON = {
 def test_the_rest_is_tritons(options):
     assert np.isnan(np.asarray(on_gpu(**options)[0], np.float32)).any()
     assert np.isfinite(np.asarray(run("dense", **options)[0], np.float32)).all(), "control"
+
+
+def test_a_jax_without_triton_is_named(monkeypatch):
+    """`auto` takes blocks there. Other targets are not asked."""
+    at = layout(jnp.ones((1, 2048), jnp.int32))
+    wide = Dims(model=128, heads=16, head=8, layers=1)
+    form = lambda form: frame(make("nope"), {}, at, wide, form=form).layer(0).form
+    with compile_for("gpu"):
+        assert form("auto") == form("kernel") == "kernel", "control"
+        monkeypatch.setattr(tuning, "TRITON", "jax.no_such_module")
+        assert form("auto") == "blockwise"
+        with pytest.raises(ValueError, match="'kernel' does not take a GPU with this JAX, which"):
+            form("kernel")
+    assert form("kernel") == "kernel"
 
 
 def test_one_layout_for_all_of_vmap(monkeypatch):

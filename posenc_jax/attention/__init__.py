@@ -79,6 +79,10 @@ def _attend(q_BQHC, k_BKGC, v_BKGC, layer: Layer, sink_H, cap) -> jax.Array:
             from posenc_jax.attention import cudnn
 
             return reverse_mode(lambda: cudnn.kernel(*rotated, v_BKGC, layer, sink_H, cap))
+        if tuned_for("tpu") and layer.chosen:  # imported here, since few programs need it
+            from posenc_jax.attention import splash
+
+            return reverse_mode(lambda: splash.kernel(*rotated, v_BKGC, layer, sink_H, cap))
         return reverse_mode(lambda: kernel.kernel(*rotated, v_BKGC, layer, sink_H, cap))
     q, k, q_side, k_side = _sides(q_BQHC, k_BKGC, layer)
     v, walk = softmax.for_every_head(v_BKGC, q.shape[2]), layer.encoding.walk

@@ -21,7 +21,7 @@ from posenc_jax.heads import of_heads
 from posenc_jax.layout import Layout, positions, straight
 from posenc_jax.meshes import partitioned
 from posenc_jax.options import Count, checked_all
-from posenc_jax.tuning import holds, kernels_fit, tuned_for
+from posenc_jax.tuning import TRITON, holds, kernels_fit, lacks_triton, tuned_for
 
 Form = Literal["auto", "dense", "blockwise", "kernel"]
 
@@ -44,8 +44,10 @@ class Frame:
                  sum it (`fox`), in causal self-attention.
       auto       Dense for short sequences; for long ones the kernel, if it takes the method and
                  programs are for one TPU or GPU, or for each inside of `jax.shard_map`; else
-                 blockwise. On a GPU the kernel is chosen for bfloat16, and not for a bias that
-                 takes many operations (`fire`), whose gradient is faster in blocks.
+                 blockwise. Our kernel for a TPU has never run on a chip: where nothing is added to
+                 the logits, auto takes JAX's splash attention there. On a GPU the kernel is chosen
+                 for bfloat16, and not for a bias that takes many operations (`fire`), whose
+                 gradient is faster in blocks.
 
     Example:
       frame = posenc_jax.frame(encoding, params, layout, dims)
@@ -276,6 +278,8 @@ def _form(layer: Layer) -> str:
 def _kernel_refuses(layer: Layer) -> str:
     """What keeps the kernel, or `auto`, from taking the method; empty if nothing does."""
     encoding, dims = layer.encoding, layer.dims
+    if lacks_triton():
+        return f"a GPU with this JAX, which has no {TRITON}"
     if encoding.walk is not None and not encoding.walk.summed:
         return "a method that reads content block by block"
     if encoding.walk is not None and not (layer.own and layer.causal and layer.mask_padding):

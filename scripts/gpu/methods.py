@@ -59,38 +59,54 @@ def _output(name: str, dims: Dims, at: Layout, form: str, params, x_BTD, q, k, v
 
 
 def _errors(job: dict[str, Any], name: str) -> Callable[[], Any]:
-    dims, few = _dims(job), job["few"]
-    at = layout_of(name, few)
-    real_BT = jnp.arange(few)[None] < jnp.array([[few], [few // 2]])
+    start = both_ways(name, _dims(job), job["few"], "gpu")
+    reference = jax.device_get(start("reference")())
+    found = {form: distances(start(form)(), reference) for form in ("kernel", "dense")}
+    return lambda: found
+
+
+def both_ways(
+    name: str, dims: Dims, tokens: int, backend: str
+) -> Callable[[str], Callable[[], Any]]:
+    """Returns a function that draws inputs for a form, and returns a call that computes with them.
+
+    The call returns the output and all gradients of two sequences, of which one ends in padding;
+    those of padding are 0. The form "reference" is "dense" in float32. What is compiled is kept.
+    """
+    real_BT = jnp.arange(tokens)[None] < jnp.array([[tokens], [tokens // 2]])
+    at = layout_of(name, tokens)
     pos = at.pos_BT if encodings.card(name).axes > 1 else None
     pos = None if pos is None else jnp.broadcast_to(pos, (2, *pos.shape[1:]))
     at = layout(real_BT.astype(jnp.int32), pos)
 
-    def both(form: str, dtype: str):
-        given = _given(name, dims, 2, few)
-        params, x_BTD, q, k, v, g = (jax.tree.map(lambda x: _cast(x, dtype), x) for x in given)
+    @partial(jax.jit, static_argnums=0)
+    def run(form, g, *given):
         real_BT11 = real_BT[..., None, None]
+        o, pull = jax.vjp(partial(_output, name, dims, at, form), *given)
+        gradients = pull(jnp.where(real_BT11, g, 0).astype(o.dtype))
+        return jnp.where(real_BT11, o, 0), gradients
 
-        @partial(jax.jit, static_argnums=0)
-        def run(form, *given):
-            o, pull = jax.vjp(partial(_output, name, dims, at, form), *given)
-            return o, pull(jnp.where(real_BT11, g, 0).astype(o.dtype))
+    def start(form: str) -> Callable[[], Any]:
+        exact = form == "reference"
+        given = _given(name, dims, 2, tokens)
+        given = jax.tree.map(lambda x: _cast(x, "float32" if exact else DTYPE), given)
+        *given, g = given
 
-        o, gradients = run(form, params, x_BTD, q, k, v)
-        return jax.device_get((jnp.where(real_BT11, o, 0), gradients))
+        def call():
+            precision = jax.default_matmul_precision("highest" if exact else None)
+            with compile_for(backend), precision:
+                return run("dense" if exact else form, g, *given)
 
-    with compile_for("gpu"):
-        with jax.default_matmul_precision("highest"):
-            reference = both("dense", "float32")
-        found = {form: _distances(both(form, DTYPE), reference) for form in ("kernel", "dense")}
-    return lambda: found
+        return call
+
+    return start
 
 
 def _cast(x: jax.Array, dtype: str) -> jax.Array:
     return x.astype(dtype) if x.dtype == DTYPE else x
 
 
-def _distances(found: Any, reference: Any) -> dict[str, float]:
+def distances(found: Any, reference: Any) -> dict[str, float]:
     """Of the output, and the largest of a gradient that is not zero but for rounding."""
     norm = lambda x: float(np.linalg.norm(np.asarray(x, np.float64)))
     output, *gradients = zip(jax.tree.leaves(found), jax.tree.leaves(reference), strict=True)
