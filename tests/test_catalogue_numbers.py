@@ -66,6 +66,7 @@ def test_catalogue_parity(name, time):
     """The hooks in float64 equal the definition, at several lengths, in every layer.
 
     The short sequences are documents that share a row, so that both lengths are the same programs.
+    In the second row the whole sequence stands at negative positions, where NaN is right too.
     """
     rng = np.random.default_rng(time)
     method, o = card(name), namespace(name)
@@ -73,7 +74,10 @@ def test_catalogue_parity(name, time):
     with jax.enable_x64(True):
         segment_BT = np.tile(1 + np.arange(TIME) // time, (ROWS, 1)).astype(np.int32)
         at = where(name, segment_BT)
-        pos_T = np.asarray(at.pos_BT[0])
+        below = jnp.zeros((ROWS,) + (1,) * (at.pos_BT.ndim - 1), at.pos_BT.dtype)
+        at = at.replace(pos_BT=at.pos_BT - below.at[1].set(TIME // 2))
+        pos_T, below_T = np.asarray(at.pos_BT[:2])
+        below_T = below_T[: time == TIME and TIME]  # of the whole sequence alone
         if name in PLACES:
             mover = method.build(**SMALL.get(method.name, {}))
             shown = np.asarray(place(mover, None, at)[0], np.float64)
@@ -81,23 +85,29 @@ def test_catalogue_parity(name, time):
             for d in documents:
                 wanted = PLACES[name](o, read_T[d], time)
                 np.testing.assert_allclose(shown[d], wanted, atol=1e-9)
+            if len(below_T) and not method.groups:
+                shown = np.asarray(place(mover, None, at)[1], np.float64)
+                assert_equal_or_nan(shown, PLACES[name](o, below_T, time))
             return
         encoding = encoding_of(name)
         params = wide_params(encoding)
         if name in EMBEDS:
             x_TD = rng.normal(size=(TIME, DIMS.model))
             placed = place(encoding, None, at)
-            got = encoding.embed(params, jnp.asarray(np.stack([x_TD] * ROWS)), placed)[0]
+            got_BTD = encoding.embed(params, jnp.asarray(np.stack([x_TD] * ROWS)), placed)
             plain = jax.tree.map(np.asarray, params)
             for d in documents:
                 wanted = EMBEDS[name](o, plain, x_TD[d], pos_T[d], time)
-                np.testing.assert_allclose(got[d], wanted, atol=1e-9)
+                np.testing.assert_allclose(got_BTD[0, d], wanted, atol=1e-9)
+            if len(below_T):
+                assert_equal_or_nan(got_BTD[1], EMBEDS[name](o, plain, x_TD, below_T, time))
             return
         q, k, v = rng.normal(size=(3, ROWS, TIME, 4, 8))
         for layer in range(1 if encoding.at is None else DIMS.layers):
             o.layer = layer
             form = {"causal": method.axes == 0, "form": "dense"}
-            got = attention(encoding, params, *map(jnp.asarray, (q, k, v)), at, layer, **form)[0]
+            every = attention(encoding, params, *map(jnp.asarray, (q, k, v)), at, layer, **form)
+            got = every[0]
             used, own = at_layer(encoding, layer, params)
             own = jax.tree.map(np.asarray, own)
             for d in documents:
@@ -109,6 +119,17 @@ def test_catalogue_parity(name, time):
                 if time > 1:
                     wrong = read(s_HTT + 1e-6 * rng.normal(size=s_HTT.shape))
                     assert gap(got[d], wrong) > 1e-9, "control: a slightly wrong score must be seen"
+            if len(below_T) and not np.isnan(every[1]).all():
+                s_HTT = SCORES[name](o, own, q[1], k[1], below_T, time)
+                if method.axes == 0:
+                    s_HTT = np.where(np.tri(time, dtype=bool), s_HTT, -np.inf)
+                wanted = output(method, o, own, used, v[1], below_T, s_HTT)
+                assert_equal_or_nan(every[1], wanted)
+
+
+def assert_equal_or_nan(found, wanted):
+    """At positions that a method may refuse: its definition's values, or NaN."""
+    np.testing.assert_allclose(np.where(np.isnan(found), wanted, found), wanted, atol=1e-9)
 
 
 def others(option: inspect.Parameter, value):

@@ -11,7 +11,7 @@ import pytest
 from posenc_jax.attention import frame
 from posenc_jax.combinators import chain
 from posenc_jax.encoding import Dims, at_layer, place
-from posenc_jax.encodings import CATALOG, rotary, rotary_scaling
+from posenc_jax.encodings import CATALOG, reach, rotary, rotary_scaling
 from posenc_jax.encodings.rotation import angles, ladder
 from posenc_jax.lab.definitions import SCORES
 from tests.catalogue import gap, standing, stir
@@ -261,19 +261,41 @@ def test_headwise_bands():
     assert float(jnp.abs(slope).min()) > 1e-2
 
 
-@pytest.mark.parametrize("time", [100_000])
-def test_xpos_far(time):
-    """A row of 1e5 tokens is finite in values and gradients; the plain powers are not."""
-    encoding = rotary.xpos()
-    pos = counted(0, time)
-    table = encoding.table({}, place(encoding, None, standing(pos)), DIMS)
-    leaves = jax.tree.leaves(table)
-    assert all(bool(jnp.isfinite(leaf).all()) for leaf in leaves)
-    assert max(float(jnp.abs(leaf).max()) for leaf in leaves) ** 2 < 1e36
-    zeta = np.float32(0.4 / 1.4)
-    with np.errstate(all="ignore"):
-        plain = np.float32(1) / zeta ** (np.arange(time, dtype=np.float32) / 512)
-    assert not np.isfinite(plain).all(), "control: keys without the guard"
+XPOS_FAR = [
+    # tokens, dtype, span, tolerance, and whether the tokens at the ends are held
+    (2_000, "float32", 512.0, 1e-5, True),
+    (32_695, "float32", 512.0, 1e-5, True),
+    (32_700, "float32", 512.0, 1e-5, False),
+    (40_000, "float32", 512.0, 1e-5, False),
+    (40_000, "float32", 640.0, 1e-5, True),
+    (40_000, "bfloat16", 640.0, 2e-2, True),
+    (6_500, "float16", 512.0, 2e-3, True),
+    (6_600, "float16", 512.0, 2e-3, False),
+]
+
+
+@pytest.mark.parametrize(("time", "dtype", "span", "tolerance", "held"), XPOS_FAR)
+def test_xpos_far(time, dtype, span, tolerance, held):
+    """Scores at one distance are the definition's in rows of any length, or NaN at their ends."""
+    encoding, distance = rotary.xpos(span=span), 512
+    ones_BTHC = jnp.ones((1, time, 1, 16), dtype)
+    placed = place(encoding, None, standing(counted(0, time)))
+    table = encoding.table({}, placed, Dims(16, 1, 16))
+    q, k = (encoding.rotate(table, ones_BTHC, side)[0, :, 0] for side in "qk")
+    q, k = (np.asarray(x_TC, np.float64) for x_TC in (q, k))
+    score_T = (q[distance:] * k[:-distance]).sum(-1) / 4
+    one = np.ones((distance + 1, 1, 16))
+    o = types.SimpleNamespace(base=1e4, pairing="half", span=span)
+    wanted, nearer = SCORES["xpos"](o, {}, one, one, np.arange(distance + 1), 0)[0, -1, [0, 50]]
+    assert abs(nearer / wanted - 1) > 2 * tolerance, "control: another distance"
+    middle = time // 2 - distance
+    assert abs(score_T[middle] / wanted - 1) < tolerance
+    known = ~np.isnan(score_T)
+    assert known.all() == held
+    assert known[0] == known[-1] == held
+    np.testing.assert_allclose(score_T[known], wanted, rtol=tolerance)
+    if dtype != "float16":
+        assert (reach("xpos", span=span) >= time) == held
 
 
 def test_xpos_one_centre():

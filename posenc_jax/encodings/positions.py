@@ -108,7 +108,8 @@ def randomized(
             shown_BT = shown_1M.reshape(token_BT.shape)
         else:
             shown_BT = token_BT if evaluate == "plain" else spread(token_BT, length_BT, limit)
-        held_BT = (token_BT < length_BT) & (length_BT <= limit)
+        inside_BT = (token_BT >= 0) & (token_BT < length_BT)
+        held_BT = inside_BT & (length_BT <= limit)
         held_BT = jnp.where(held_BT, shown_BT.astype(float), jnp.nan)
         return jnp.where(layout.segment_BT > 0, held_BT, 0.0)
 

@@ -10,13 +10,16 @@ import numpy as np
 
 from posenc_jax.encoding import Encoding, Extent
 from posenc_jax.encodings import rotation
-from posenc_jax.encodings.card import Count, Positive, register, require, with_axes
+from posenc_jax.encodings.card import Count, Positive, Range, register, require, with_axes
 from posenc_jax.encodings.rotation import Pairing, Turn
 from posenc_jax.heads import by_head, tell_heads
 from posenc_jax.options import FieldError
 
 XPOS_GAMMA = 0.4
-XPOS_REACH = 40.0  # largest exponent: e^(2 * 40) is 6000 times below the largest float32
+# Largest exponent of the factor of queries or of keys. The product of a query with a key ahead of
+# it, which a mask hides, has twice that: e^80 is 6,000 times below the largest float32. In float16,
+# e^-8 times a number of size 1 is rounded by half as much as the number itself.
+XPOS_REACH, XPOS_REACH_HALF = 40.0, 8.0
 
 
 @register(
@@ -143,13 +146,16 @@ def headwise(
     kind="rotary",
     formula="as rope with each pair times zeta_k^(D / span), zeta_k = (2k/C + 0.4) / 1.4",
     paper="Sun et al. 2022, arXiv 2212.10554",
+    beyond="error",
+    reads=lambda o, n: Range(-np.inf, 2 * XPOS_REACH / -_xpos_log_decay(2)[0] * o.span),
 )
 def xpos(base: Positive = 10_000.0, pairing: Pairing = "half", span: Positive = 512.0) -> Encoding:
     """Rotary with a decay: queries times zeta^(t / span), keys times its inverse.
 
     The exponent counts from the middle of the positions of the row's tokens, in cross-attention of
-    both sides' tokens. Rows whose positions span up to 63 * span are exact; further from the middle
-    the factor stays constant, so that nothing overflows in float32 or bfloat16. It is meant for
+    both sides' tokens. Rows whose positions span up to 63 * span are exact; of longer ones the
+    tokens at both ends, whose factors float32 does not hold together, give NaN: a row of 40,000
+    tokens needs a `span` of 640 or more. In float16 that is so from 12 * span on. It is meant for
     causal attention: keys ahead of the query are amplified.
     """
 
@@ -164,14 +170,33 @@ def xpos(base: Positive = 10_000.0, pairing: Pairing = "half", span: Positive = 
     def table(params, placed, dims):
         pos_BT, (low_BT, high_BT) = placed
         centred_BT = pos_BT - (low_BT + (high_BT - low_BT) // 2)
-        zeta_F = (2 * np.arange(dims.head // 2) / dims.head + XPOS_GAMMA) / (1 + XPOS_GAMMA)
         spans = centred_BT.astype(float)[:, :, None, None] / span
-        rate = np.log(zeta_F)[None, None, None].astype(spans.dtype)
-        gain = jnp.exp(jnp.clip(spans * rate, -XPOS_REACH, XPOS_REACH))
+        decay_F = _xpos_log_decay(dims.head)
+        exponent = spans * decay_F[None, None, None].astype(spans.dtype)
+        held = jnp.abs(exponent[..., :1]) <= XPOS_REACH
+        gain = jnp.where(held, jnp.exp(exponent), jnp.nan)
         cos, sin = rotation.turns(rotation.angles(pos_BT, rotation.ladder(dims.head, base)[None]))
         return {"q": Turn(cos * gain, sin * gain), "k": Turn(cos / gain, sin / gain)}
 
-    return rotation.rotary(pairing, table, place=place)
+    turned = rotation.rotary(pairing, table, place=place)
+    assert turned.rotate is not None
+    plain = turned.rotate
+
+    def rotate(table, x_BTHC, side):
+        y_BTHC = plain(table, x_BTHC, side)
+        if x_BTHC.dtype != jnp.float16:
+            return y_BTHC
+        first = jax.tree.map(lambda leaf: leaf[..., :1], table[side])  # the pair that decays most
+        exponent = jnp.log(first.cos**2 + first.sin**2) / 2
+        return jnp.where(jnp.abs(exponent) <= XPOS_REACH_HALF, y_BTHC, jnp.nan)
+
+    return turned._replace(rotate=rotate)
+
+
+def _xpos_log_decay(head: int) -> np.ndarray:
+    """ln zeta of the pairs of a head, float64; the first pair decays most."""
+    zeta_F = (2 * np.arange(head // 2) / head + XPOS_GAMMA) / (1 + XPOS_GAMMA)
+    return np.log(zeta_F)
 
 
 def convert_pairing(

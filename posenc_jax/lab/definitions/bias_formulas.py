@@ -42,7 +42,9 @@ def _sandwich_bias(o, params, d, h, heads):
 
 def _window_scores(o, params, q_THC, k_THC, pos_T, n):
     def score(h, i, j):
-        seen = abs(pos_T[i] - pos_T[j]) <= o.distance or pos_T[j] < o.first
+        # first=0 is no bound: it switches this off, also for negative positions.
+        always = o.first > 0 and pos_T[j] < o.first
+        seen = abs(pos_T[i] - pos_T[j]) <= o.distance or always
         return dots(q_THC[i : i + 1], k_THC[j : j + 1])[h, 0, 0] if seen else -np.inf
 
     return by_pair(score, q_THC)

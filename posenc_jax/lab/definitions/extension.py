@@ -9,7 +9,9 @@ from posenc_jax.lab.definitions.shared import dots, powers, ramped, scores_of, t
 def _longrope_scores(o, params, q, k, pos, n):
     pos_T1, theta_F = np.asarray(pos, np.float64)[:, None], powers(o.base, q.shape[-1])
     divisors = (o.long or o.factor) if n > o.length else (o.short or 1.0)
-    angle_TF = pos_T1 * theta_F / np.where(pos_T1 < o.start, 1.0, divisors)
+    # start=0 is no bound: it switches this off, also for negative positions.
+    kept_T1 = (pos_T1 < o.start) & (o.start > 0)
+    angle_TF = pos_T1 * theta_F / np.where(kept_T1, 1.0, divisors)
     angle_QKHF = (angle_TF[:, None] - angle_TF[None])[:, :, None]
     temperature = 1 + np.log(o.factor) / np.log(o.length)
     return temperature * turned_scores(q, k, angle_QKHF, o.pairing)
