@@ -16,6 +16,7 @@ from posenc_jax.attention.blockwise import blockwise
 from posenc_jax.attention.derivatives import reverse_mode
 from posenc_jax.attention.frames import Frame, frame
 from posenc_jax.attention.layers import Kept, Layer, check_side
+from posenc_jax.attention.own_attention import rotate
 from posenc_jax.attention.tokens import visible
 from posenc_jax.attention.walks import blockwise_walk, walk_logits
 from posenc_jax.encoding import Side
@@ -23,7 +24,7 @@ from posenc_jax.meshes import partitioned, vary_alike
 from posenc_jax.operations import with_grid
 from posenc_jax.tuning import kernel_takes, tuned_for
 
-__all__ = ["Frame", "Layer", "attend", "frame", "logits", "weights"]
+__all__ = ["Frame", "Layer", "attend", "frame", "logits", "rotate", "weights"]
 
 
 def attend(
