@@ -32,13 +32,8 @@ def test_new_encoding_is_short():
 
 
 def test_new_encoding_passes_the_battery(root):
-    battery.test_catalogue_causal(root)
-    battery.test_catalogue_padding(root)
-    battery.test_catalogue_blockwise(root)
-    battery.test_catalogue_decode(root)
-    battery.test_catalogue_packed(root)
-    battery.test_catalogue_shift(root)
-    battery.test_catalogue_permutation(root)
+    for holds in battery.PROPERTIES:
+        holds(battery.trial_of(root))
     numbers.test_catalogue_parity(root, 24)
     numbers.test_catalogue_precision(root)
     numbers.test_catalogue_range(root)
