@@ -6,6 +6,7 @@ when a program runs: a causal one holds both, and takes ours where they are not.
 """
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -45,7 +46,7 @@ def _splash(q_BTHC, k_BTGC, v_BTGC, layer: Layer, cap: float | None) -> jax.Arra
     segment_BT = jnp.broadcast_to(layer.q.segment_BT, (rows, time))
     filled_BT = fill(segment_BT.astype(jnp.int32), block, -1)
     turned = lambda x: fill(x, block).transpose(0, 2, 1, 3)
-    o_BHTC = _attention(
+    o_BHTC: jax.Array = _attention(
         layer.causal, block, cap, _masks(layer, block, filled_BT.shape[1]), filled_BT,
         turned(q_BTHC * layer.dims.head**-0.5), turned(k_BTGC), turned(v_BTGC),
     )  # fmt: skip
@@ -108,7 +109,7 @@ def _masks(layer: Layer, block: int, time: int) -> tuple[MaskInfo, MaskInfo, Mas
     i, j = (jnp.arange(time // block).reshape(shape) for shape in ((-1, 1), (1, -1)))
     # Each query sees itself, so that no sum of exponentials is 0.
     used_IJ = ((blocks.first_I[:, None] <= j) & (j < blocks.end_I[:, None])) | (i == j)
-    columns_T = jnp.arange(time, dtype=jnp.int32) if layer.causal else None
+    columns_T: Any = jnp.arange(time, dtype=jnp.int32) if layer.causal else None
 
     def mask(number_IJ: jax.Array, axis: int) -> MaskInfo:
         """number_IJ: of the block to fetch; one that is not used is the last that was."""

@@ -1,0 +1,43 @@
+"""The check of all kernels on the device at hand; here they are interpreted."""
+
+import pytest
+
+from scripts import check_kernels
+from scripts.gpu import methods
+
+
+def test_a_kernel_that_is_right_and_one_that_is_not(monkeypatch, capsys):
+    assert check_kernels.main(["--only=rope"]) == 0
+    head, row, said = capsys.readouterr().out.splitlines()
+    assert head.split()[0] == "method"
+    assert row.split()[0] == "rope"
+    assert all(float(cell) > 0 for cell in row.split()[1:])
+    assert "1 of 1 kernels are right" in said
+    output = methods._output
+    wrong = lambda *given: output(*given) * (1.02 if given[3] == "kernel" else 1)
+    monkeypatch.setattr(methods, "_output", wrong)
+    assert check_kernels.main(["--only=rope"]) == 1, "control"
+    _, row, _, said = capsys.readouterr().out.splitlines()
+    assert row.endswith("WRONG")
+    assert said == "wrong or not checked: rope"
+
+
+def test_what_fails_or_is_late_is_named(monkeypatch, capsys):
+    def fails(*_):
+        raise RuntimeError("the compiler\nsays no")
+
+    monkeypatch.setattr(methods, "both_ways", fails)
+    assert check_kernels.main(["--only=nope,alibi"]) == 1
+    said = capsys.readouterr().out
+    assert said.count("RuntimeError: the compiler") == 2
+    assert "wrong or not checked: nope, alibi" in said
+    assert check_kernels.main(["--only=nope", "--seconds=-1"]) == 1
+    assert "not begun in time" in capsys.readouterr().out
+
+
+def test_a_tpu_has_rows_of_splash_attention_and_patterns_must_match():
+    found = check_kernels.cases("rope,alibi,cope", "tpu")
+    assert found == [("rope", "kernel"), ("alibi", "kernel"), ("rope", "auto")]
+    assert check_kernels.cases("rope,alibi,cope", "gpu") == found[:2]
+    with pytest.raises(SystemExit, match="no_such"):
+        check_kernels.cases("rope,no_such*", "cpu")
