@@ -34,25 +34,30 @@ class FieldError(ValueError):
 
 
 def field_name(path: Sequence[str | int]) -> str:
-    """The path as text: "tasks[0].name"."""
+    """The path as text of one line: "tasks[0].name"; quoted if it has such as a new line."""
     parts = (f".{part}" if isinstance(part, str) else f"[{part!r}]" for part in path)
-    return "".join(parts).removeprefix(".")
+    name = "".join(parts).removeprefix(".")
+    return name if name.isprintable() and len(name) < 200 else shown(name)
 
 
 class Bound(NamedTuple):
-    """Numbers that an option may be: those above 0, or those of `least` or more.
+    """Numbers that an option may be: those above 0, or those of `least` or more, up to `most`.
 
     Annotated[int, Bound(1)] is the type of an option of 1 or more.
     """
 
     least: float | None = None
+    most: float | None = None
 
     def check(self, path: Sequence[str | int], value: float) -> None:
         """FieldError: the value is not such a number."""
-        if not (value > 0 if self.least is None else value >= self.least):
+        low = value > 0 if self.least is None else value >= self.least
+        if not low or (self.most is not None and value > self.most):
             raise FieldError(path, f"{value!r} must be {self}")
 
     def __str__(self) -> str:
+        if self.most is not None:
+            return f"{self.least} to {self.most}"
         return "positive" if self.least is None else f"{self.least} or more"
 
 
@@ -69,33 +74,44 @@ def choices_for(word: str, known: Iterable[str]) -> str:
 
 
 def checked(where: str, option: inspect.Parameter, value: Any) -> Any:
-    """The value as a Python value of the option's annotation.
+    """The value as a Python value of the option's annotation. FieldError: see `typed`."""
+    return typed((where, option.name), option.annotation, value)
+
+
+def typed(path: Sequence[str | int], annotation: Any, value: Any) -> Any:
+    """The value of a field as a Python value of this type.
 
     An int given for a float becomes a float, and a NumPy scalar the Python number.
 
     FieldError: a value of another type, outside a Literal's choices or a `Bound`, not finite, or
     past MOST.
     """
-    kinds, value = [option.annotation], _plain(value)
-    if get_origin(option.annotation) not in (None, Annotated, Literal, tuple):
-        kinds = list(get_args(option.annotation))  # a union
+    try:
+        kinds, value = [annotation], _plain(value)
+    except RecursionError:
+        raise FieldError(path, f"{shown(value)} is nested too deeply") from None
+    if get_origin(annotation) not in (None, Annotated, Literal, tuple):
+        kinds = list(get_args(annotation))  # a union
     for n, kind in enumerate(kinds):
         kinds[n], *bounds = get_args(kind) if get_origin(kind) is Annotated else (kind,)
         if _is(value, kinds[n]):
             value = _as(value, kinds[n])
             for bound in bounds:
-                bound.check((where, option.name), value)
+                bound.check(path, value)
             return value
     wrong = f"is not {_allowed(kinds)}"
     if type(value) in kinds and isinstance(value, int | float):
         wrong = "is not finite" if isinstance(value, float) else f"is not in -{MOST} to {MOST}"
-    raise FieldError((where, option.name), f"{shown(value)} {wrong}")
+    raise FieldError(path, f"{shown(value)} {wrong}")
 
 
 def shown(value: Any) -> str:
     """The value as text of one short line, or its type."""
-    text = repr(value)
-    return text if len(text) < 80 and "\n" not in text else f"<{type(value).__name__}>"
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):  # lists in lists without end, an int of 5,000 digits
+        text = ""
+    return text if 0 < len(text) < 80 and "\n" not in text else f"<{type(value).__name__}>"
 
 
 def checked_all(where: str, function: Callable, /, **values: Any) -> dict[str, Any]:
@@ -145,6 +161,8 @@ def _allowed(kinds: Sequence[Any]) -> str:
 
 
 def _named(kind: Any) -> str:
+    if kind is Mapping:
+        return "dict"
     if get_origin(kind) is tuple:
         return f"tuple of {_named(get_args(kind)[0])}"
     return "None" if kind is type(None) else getattr(kind, "__name__", str(kind))

@@ -118,7 +118,7 @@ def test_drope_is_nope_up_to_the_trained_length():
     ("build", "options", "message"),
     [
         (extension.llama3, {"factor": 0.5}, "encoding.factor: 0.5 must be 1 or more"),
-        (extension.llama3, {"low": 4.0}, "encoding.high: 4.0 must be above low 4.0"),
+        (extension.llama3, {"low": 5.0}, "encoding.high: 4.0 must be low 5.0 or more"),
         (extension.llama3, {"low": 0.0}, "encoding.low: 0.0 must be positive"),
         (extension.longrope, {"length": 1}, "encoding.length: 1 must be 2 or more"),
         (extension.longrope, {"start": -1}, "encoding.start: -1 must be 0 or more"),

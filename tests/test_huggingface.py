@@ -1,5 +1,6 @@
 """The encodings of released models against the models themselves, frozen by make_goldens.py."""
 
+import functools
 import json
 from pathlib import Path
 
@@ -8,9 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax import Dims, frame, from_huggingface, weights
+from posenc_jax import Dims, Encoding, frame, from_huggingface, make, weights
 from posenc_jax.encoding import place
 from posenc_jax.encodings.rotary import convert_pairing
+from posenc_jax.huggingface.fields import TYPES
+from posenc_jax.layout import full
 from posenc_jax.options import FieldError
 from tests.catalogue import gap
 from tests.test_goldens import filled, standing, wide
@@ -101,6 +104,13 @@ def test_models_are_those_of_the_version_that_the_script_asks_for():
     assert all(f'"transformers=={row["version"]}"' in script for row in ROWS)
 
 
+DEEP = functools.reduce(lambda inner, _: [inner], range(200_000), [])
+CHUNKS = {"chunk_size": 10, "local_size": 3, "original_max_position_embeddings": 12}
+LLAMA3 = {
+    "rope_type": "llama3", "factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}  # fmt: skip
+LONG = {"type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
 LLAMA = {"model_type": "llama", "rope_theta": 1e4, "max_position_embeddings": 64}
 
 
@@ -115,8 +125,53 @@ LLAMA = {"model_type": "llama", "rope_theta": 1e4, "max_position_embeddings": 64
             "rope_scaling.scale: 3 is not known for this model",
         ),
         ({**LLAMA, "rope_scaling": {"type": "linear"}}, "rope_scaling.factor: is missing"),
-        ({**LLAMA, "rope_scaling": {"type": "linear", "factor": "2"}}, "encoding.factor: '2'"),
-        ({**LLAMA, "rope_scaling": {"type": "yarn", "factor": "2"}}, "factor: '2' is not a number"),
+        (
+            {**LLAMA, "rope_scaling": {"type": "linear", "factor": "2"}},
+            "rope_scaling.factor: '2' is not of type float",
+        ),
+        ({**LLAMA, "rope_scaling": {"type": "dynamic"}}, "rope_scaling.factor: is missing"),
+        ({**LLAMA, "rope_scaling": {"type": "yarn"}}, "rope_scaling.factor: is missing"),
+        ({**LLAMA, "rope_scaling": {"type": "llama3", "factor": 2}}, "low_freq_factor: is missing"),
+        ({**LLAMA, "rope_scaling": {"type": "longrope"}}, "rope_scaling.short_factor: is missing"),
+        (
+            {**LLAMA, "rope_scaling": {"type": "yarn", "factor": 0.5}},
+            "rope_scaling.factor: 0.5 must be 1 or more",
+        ),
+        (
+            {**LLAMA, "rope_scaling": {**LLAMA3, "low_freq_factor": 5.0}},
+            "rope_scaling.high_freq_factor: 4.0 is below low_freq_factor 5.0",
+        ),
+        (
+            {**LLAMA, "rope_scaling": {**LONG, "long_factor": [1.0]}, "head_dim": 8},
+            "rope_scaling.long_factor: .1.0,. has 1 numbers; a head of 8 has 4 pairs",
+        ),
+        ({**LLAMA, "head_dim": 7}, "head_dim: 7 channels do not pair"),
+        ({**LLAMA, "layer_types": 7}, "layer_types: 7 is not of type tuple of str"),
+        ({**LLAMA, "rope_scaling": 0}, "rope_scaling: 0 is not of type dict"),
+        ({**LLAMA, "rope_theta": 2**5000}, "rope_theta: <int> is not of type float"),
+        ({**LLAMA, "rope_theta": float("nan")}, "rope_theta: nan is not finite"),
+        ({**LLAMA, "rope\ntheta": 1}, r"'rope\\ntheta': 1 is not known for this model"),
+        ({**LLAMA, "layer_types": DEEP}, "layer_types: <list> is nested too deeply"),
+        ({**LLAMA, "alibi": DEEP}, "alibi: <list> is not known for this model"),
+        ({"text_config": {**LLAMA, "rope_theta": "x"}}, "text_config.rope_theta: 'x' is not of"),
+        (
+            {**LLAMA, "rope_parameters": {"rope_theta": 1e6}, "rope_scaling": LLAMA3},
+            "rope_scaling: is given beside rope_parameters",
+        ),
+        ({**LLAMA, "dual_chunk_attention_config": {}}, "dual_chunk_attention_config: .. is not kn"),
+        (
+            {**LLAMA, "model_type": "qwen2", "dual_chunk_attention_config": {"chunk_size": 8}},
+            "dual_chunk_attention_config.local_size: is missing",
+        ),
+        (
+            {**LLAMA, "model_type": "qwen2", "dual_chunk_attention_config": CHUNKS | {"size": 1}},
+            "dual_chunk_attention_config.size: 1 is not known",
+        ),
+        (
+            {**LLAMA, "model_type": "gptj", "rotary_dim": 4, "rotary": False},
+            "rotary: False is not one of: True",
+        ),
+        ({**LLAMA, "position_embedding_type": "rope_gptj"}, "'rope_gptj' is not one of: 'absol"),
         ({**LLAMA, "alibi": True}, "alibi: True is not known for this model"),
         ({**LLAMA, "relative_attention": True}, "relative_attention: True is not known"),
         ({**LLAMA, "partial_rotary_factor": 0.5}, "partial_rotary_factor: 0.5 is not one of: 1"),
@@ -162,3 +217,123 @@ def test_what_says_nothing_of_positions_is_not_refused():
     assert from_huggingface({**LLAMA, **more}).rotate is not None
     nested = {"model_type": "llava", "text_config": {**LLAMA, "use_cache": True}}
     assert from_huggingface(nested).rotate is not None
+
+
+WRONG = (
+    True, 0, -1, 7, 2**70, 256.5, -1e308, float("nan"), "", "x\ny", [], ["a"], [[1.5]], {},
+    {"a": 1},
+)  # fmt: skip
+SOME = 7, {"a": 1}
+FUZZED = (
+    "llama llama3", "qwen2 window", "gemma3", "gemma4", "phi3 longrope", "llama4", "deepseek_v3",
+    "qwen2_vl", "modernbert", "gptj", "t5", "deberta-v2",
+)  # fmt: skip
+
+
+def with_each_field(config, value):
+    """The configs that have this value in place of one of their fields, at any depth."""
+    for name, own in config.items():
+        yield {**config, name: value}
+        if isinstance(own, dict):
+            yield from ({**config, name: inner} for inner in with_each_field(own, value))
+
+
+@pytest.mark.parametrize("case", FUZZED, ids=lambda case: case.replace(" ", "_"))
+def test_a_wrong_value_of_any_field_is_an_encoding_or_one_line(case):
+    config = row_of(case)["config"]
+    unsaid = dict.fromkeys(TYPES.keys() - config)
+    lines = []
+    for value in WRONG:
+        more = [config | other for other in with_each_field(unsaid, value)] if value in SOME else []
+        for changed in (*with_each_field(config, value), *more):
+            try:
+                from_huggingface(changed)
+            except FieldError as error:
+                lines.append(str(error))
+    assert not [line for line in lines if "\n" in line or len(line) > 1000]
+    assert not [line for line in lines if line.startswith("encoding.")], "names a field of theirs"
+    assert len(lines) > len(WRONG), "control: some are seen"
+
+
+HEADED = {**LLAMA, "head_dim": 8}
+
+
+def attends(encoding, time=24, heads=4, seed=0):
+    """Attention weights of random queries and keys under an encoding without parameters."""
+    q, k = (jax.random.normal(jax.random.key(seed + n), (1, time, heads, 8)) for n in (0, 1))
+    dims = Dims(32, heads, 8)
+    params = encoding.init(jax.random.key(0), dims)
+    view = frame(encoding, params, full(1, time), dims, form="dense")
+    return weights(q, k, view.layer(0))
+
+
+def test_dual_chunk_attention_is_read_with_its_temperature():
+    """Of Qwen2.5-1M; past the trained length logits grow by YaRN's square."""
+    config = {**HEADED, "model_type": "qwen2", "use_sliding_window": False}
+    found = from_huggingface({**config, "dual_chunk_attention_config": CHUNKS})
+    plain = make("dual_chunk", chunk=7, most=10)
+    assert gap(attends(found, 12), attends(plain, 12)) < 1e-6
+    assert gap(attends(found, 12), attends(make("rope"), 12)) > 1e-2, "control"
+    sharper = (1 + 0.1 * np.log(2)) ** 2
+    tempered = plain._replace(temper=lambda *_: jnp.full((1, 1, 1), sharper))
+    assert gap(attends(found), attends(tempered)) < 1e-5
+    assert gap(attends(found), attends(plain)) > 1e-3, "control"
+
+
+def test_slopes_of_mpt_follow_its_largest_bias():
+    """As vLLM computes them; transformers does not read the field."""
+    config = {"model_type": "mpt", "attn_config": {"alibi": True, "alibi_bias_max": 16}}
+    slope_H = 2.0 ** (-16 * np.arange(1, 5) / 4)
+    offsets = np.arange(24)[:, None] - np.arange(24)
+    bias = Encoding(bias=lambda *_: jnp.asarray(-slope_H[:, None, None] * offsets)[None])
+    assert gap(attends(from_huggingface(config)), attends(bias)) < 1e-5
+    assert gap(attends(from_huggingface(config)), attends(make("alibi"))) > 1e-3, "control"
+
+
+def test_llama3_without_a_ramp_is_a_step():
+    """Of Llama 4 Scout, by the formula of transformers."""
+    scaling = {**LLAMA3, "low_freq_factor": 1.0, "high_freq_factor": 1.0}
+    found = from_huggingface({**HEADED, "rope_theta": 100.0, "rope_scaling": scaling})
+    freq_F = 100.0 ** (-np.arange(4) / 4)
+    slow_F = 2 * np.pi / freq_F > 16
+    assert 0 < slow_F.sum() < 4
+    assert found.table is not None
+    table = found.table({}, jnp.arange(24)[None], Dims(8, 1, 8))
+    angle_TF = np.arange(24)[:, None] * np.where(slow_F, freq_F / 2, freq_F)
+    assert gap(table.cos[0, :, 0], np.cos(angle_TF)) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("released", "plain"),
+    [
+        # GPT-J-6B
+        (
+            {"model_type": "gptj", "rotary": True, "rotary_dim": 4},
+            {"model_type": "gptj", "rotary_dim": 4},
+        ),
+        # Command R7B
+        (
+            {**HEADED, "model_type": "cohere2", "position_embedding_type": "rope_gptj",
+             "rotary_pct": 1.0, "sliding_window": 4, "sliding_window_pattern": 4},
+            {**HEADED, "model_type": "cohere2", "sliding_window": 4},
+        ),
+        # Yarn-Llama-2
+        (
+            {**HEADED, "rope_scaling": {"factor": 4.0, "original_max_position_embeddings": 16,
+                                        "type": "yarn", "finetuned": True}},
+            {**HEADED, "rope_scaling": {"factor": 4.0, "original_max_position_embeddings": 16,
+                                        "type": "yarn"}},
+        ),
+        # a null of transformers, which takes the quotient of the lengths
+        (
+            {**HEADED, "rope_scaling": {"factor": None, "original_max_position_embeddings": 16,
+                                        "type": "yarn"}},
+            {**HEADED, "rope_scaling": {"factor": 4.0, "original_max_position_embeddings": 16,
+                                        "type": "yarn"}},
+        ),
+    ],
+)  # fmt: skip
+def test_fields_of_released_files_that_repeat_what_is_known(released, plain):
+    found = attends(from_huggingface(released))
+    assert gap(found, attends(from_huggingface(plain))) == 0.0
+    assert gap(found, attends(make("nope"))) > 1e-2, "control"

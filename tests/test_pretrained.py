@@ -1,6 +1,7 @@
 """Released models read from folders against transformers' logits, frozen by make_goldens.py."""
 
 import json
+import os
 import re
 import tracemalloc
 from functools import partial
@@ -14,6 +15,7 @@ from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.processors import TemplateProcessing
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab.hosts.exit_status import Refused
@@ -170,6 +172,16 @@ def as_pickle(folder):
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
 
 
+def as_pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+def one_of(value):
+    """A tensor of the shape of `DOWN` with one such number."""
+    return np.where(np.arange(1280).reshape(32, 40) == 77, value, 0.0)
+
+
 DOWN = "model.layers.1.mlp.down_proj.weight"
 LOST = json.dumps({"weight_map": {DOWN: "model-00001-of-00002.safetensors"}})
 
@@ -197,7 +209,40 @@ LOST = json.dumps({"weight_map": {DOWN: "model-00001-of-00002.safetensors"}})
         ({"rope_scaling": {"rope_type": "yarnn"}}, None, "rope_scaling.rope_type: 'yarnn'"),
         ({"hidden_act": "tanh"}, None, "hidden_act: 'tanh' is not known; choices: gelu"),
         ({"mlp_bias": True}, None, "mlp_bias: True is not one of: False"),
-        ({"num_attention_heads": 3, "head_dim": 8}, None, "heads 3 are not divisible by kv_heads"),
+        (
+            {"num_attention_heads": 3, "head_dim": 8},
+            None,
+            "num_key_value_heads: 2 does not divide num_attention_heads 3",
+        ),
+        ({"num_attention_heads": 5}, None, "num_attention_heads: 5 heads do not divide hidden_siz"),
+        ({"vocab_size": 256.5}, None, "vocab_size: 256.5 is not of type int"),
+        ({"rms_norm_eps": -1.0}, None, "rms_norm_eps: -1.0 must be positive"),
+        ({"hidden_size": 2**24}, None, "hidden_size: 16777216 is wrong: input should be less than"),
+        ({}, lambda f: as_index(f, '{"weight_map": ["a"]}'), r"weight_map: \['a'\] is not a dict"),
+        ({}, lambda f: as_index(f, '{"weight_map": {"a": 1}}'), "weight_map.a: 1 is not the name"),
+        ({}, lambda f: as_index(f, '{"weight_map": {"a": "../a"}}'), "'../a' is not the name of a"),
+        ({}, lambda f: as_index(f, "[" * 200_000), "index.json: is nested too deeply"),
+        ({}, lambda f: as_index(f, '{"a": 1, "a": 2}'), "index.json: 'a' stands there twice"),
+        ({}, lambda f: as_index(f, "\ufeff{}"), "index.json: Unexpected UTF-8 BOM"),
+        ({}, lambda f: as_pipe(f / "config.json"), "config.json: is not a file"),
+        ({}, lambda f: as_pipe(f / "model.safetensors"), "neither model.safetensors nor model"),
+        (
+            {},
+            lambda f: changed(f, add={"x\ny": np.ones(3, np.float32)}),
+            r"tensor 'x\\ny': the model of its config has no such",
+        ),
+        ({}, lambda f: changed(f, add={DOWN: np.ones((32, 40), int)}), f"{DOWN} has the dtype I64"),
+        (
+            {},
+            lambda f: changed(f, add={DOWN: one_of(np.nan)}),
+            f"tensor {DOWN} has 1 values of 1280 that are NaN or infinite",
+        ),
+        ({}, lambda f: changed(f, add={DOWN: one_of(-np.inf)}), f"tensor {DOWN} has 1 values of"),
+        (
+            {},
+            lambda f: changed(f, add={DOWN: one_of(1e300)}),
+            f"tensor {DOWN}: values are too large for the model's dtype",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_named_in_one_line(fields, damage, line, tmp_path):
@@ -233,10 +278,31 @@ def test_a_tokenizer_is_read_from_its_file(tmp_path):
     with pytest.raises(Refused, match=r"tokenizer.json: no such file; a released model needs its"):
         pretrained.tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{}")
+    (tmp_path / "config.json").write_text('{"vocab_size": 3}')
     with pytest.raises(Refused, match=r"tokenizer.json: "):
         pretrained.tokenizer(tmp_path)
-    Tokenizer(WordLevel({"a": 0, "b": 1})).save(str(tmp_path / "tokenizer.json"))
-    assert pretrained.tokenizer(tmp_path).encode("b").ids == [1]
+    whole = {"a": 0, "b": 1, "[UNK]": 2}
+    words = Tokenizer(WordLevel(whole, "[UNK]"))
+    words.pre_tokenizer = Whitespace()
+    words.enable_truncation(1)
+    words.enable_padding(length=5)
+    words.save(str(tmp_path / "tokenizer.json"))
+    assert pretrained.tokenizer(tmp_path).encode("b a b").ids == [1, 0, 1], "neither cut nor padded"
+
+    def refused(line):
+        with pytest.raises(Refused, match=line) as error:
+            pretrained.tokenizer(tmp_path)
+        assert "\n" not in str(error.value)
+
+    (tmp_path / "config.json").write_text('{"vocab_size": 2}')
+    refused(r"tokenizer.json: token '\[UNK\]' has the id 2; the model's vocab_size is 2")
+    (tmp_path / "config.json").write_text('{"vocab_size": 3}')
+    words.post_processor = TemplateProcessing("[CLS] $A", special_tokens=[("[CLS]", 9)])
+    words.save(str(tmp_path / "tokenizer.json"))
+    refused("token 'number 0 before a text' has the id 9; the model's vocab_size is 3")
+    for text in ("[" * 200_000, "\ufeff{}", '{"model": 7}', json.dumps({"version": "1.0"})):
+        (tmp_path / "tokenizer.json").write_text(text)
+        refused("tokenizer.json: ")
 
 
 BIG = {

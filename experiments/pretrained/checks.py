@@ -11,6 +11,7 @@ from experiments.pretrained.extensions import Extended, extended
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.errors import inside
 from posenc_jax.lab.model import pretrained
+from posenc_jax.lab.model.pretrained import links
 from posenc_jax.lab.model.pretrained.tensors import Tensors, read_json
 from posenc_jax.lab.model.transformer import build
 from posenc_jax.layout import full
@@ -39,7 +40,8 @@ def check(config: Config) -> None:
     """Raises FieldError or Refused for what cannot run, before weights are read."""
     found = extensions(config)
     pretrained.tokenizer(config.folder)
-    Tensors(config.folder)  # refuses files that are missing or cut off
+    tensors = Tensors(config.folder)  # refuses files that are missing or cut off
+    links.check_depth(found.released, tensors)
     for name in config.prompts:
         prompts.read(name)
     if config.train.batch % config.train.accumulate:
@@ -63,7 +65,8 @@ def _check_reach(found: Extended, length: int) -> None:
     """FieldError: the model's own positions do not reach so far, such as those of a table."""
     model = build(found.released.config, found.released.encoding, found.released.vocab)
     params = jax.eval_shape(model.init, jax.random.key(0))
+    read = lambda params: model.apply(params, jnp.zeros((1, length), jnp.int32), full(1, length))
     try:
-        jax.eval_shape(model.apply, params, jnp.zeros((1, length), jnp.int32), full(1, length))
+        jax.eval_shape(read, params)
     except ValueError as error:
         raise FieldError("eval.multiples", f"{length} tokens: {error}") from None

@@ -11,11 +11,15 @@ from typing import Any, NamedTuple
 from posenc_jax import encodings
 from posenc_jax.encoding import Encoding
 from posenc_jax.huggingface import from_huggingface
-from posenc_jax.huggingface.rotary import FULL, ROTARY
+from posenc_jax.huggingface.fields import SHARES, Fields
+from posenc_jax.huggingface.rotary import FULL, ROTARY, rope_dictionary
+from posenc_jax.lab.config.schema import MOST_LENGTH
 from posenc_jax.lab.model.pretrained import Released, released
 from posenc_jax.options import FieldError
 
 LENGTHS = "max_position_embeddings", "n_positions", "max_seq_len", "seq_length"
+LEAST_LENGTH = 8  # of which a quarter can be a window
+DUAL = "dual_chunk_attention_config"
 ORIGINAL = "original_max_position_embeddings"
 
 
@@ -46,15 +50,20 @@ def extended(config: Mapping[str, Any], factor: float, length: int | None = None
         kind = found.config.kind.replace("_", "-")
         raise FieldError("model_type", f"{config['model_type']} is an {kind}; use a decoder")
     assert isinstance(found.encoding, Encoding)
-    rope, kind = _rope(config), config["model_type"]
-    trained = length or rope.get(ORIGINAL) or _first(config, ORIGINAL, *LENGTHS)
+    fields, kind = Fields(config), config["model_type"]
+    rope = _rope(fields)
+    trained = length or rope.get(ORIGINAL) or fields.get(ORIGINAL, *LENGTHS)
     if trained is None:
         raise FieldError(LENGTHS[0], "is missing; give model.length")
-    own = str(_first(rope, "rope_type", "type") or "default")
+    if not LEAST_LENGTH <= trained <= MOST_LENGTH:
+        reason = f"{trained} is not in {LEAST_LENGTH} to {MOST_LENGTH}; give model.length"
+        raise FieldError(LENGTHS[0], reason)
+    own = rope.get("rope_type", "type", default="default")
+    own = "dual_chunk" if fields.get(DUAL) else own
     if kind not in ROTARY:
         return Extended(found, trained, {"plain": found.encoding})
     if own != "default":
-        plain = _edited(config, rope_type="default")
+        plain = _edited({**config, DUAL: None}, rope_type="default")
         return Extended(found, trained, {own: found.encoding, "plain": from_huggingface(plain)})
     made = {"plain": found.encoding} | _by_config(found, config, factor, trained)
     if found.encoding.at is None and found.encoding.bias is None:
@@ -107,29 +116,24 @@ def _of_whole_heads(
 
 def _rotation(found: Released, config: Mapping) -> tuple[float, int]:
     """The base of rope, and the channels of a head that turn."""
-    rope, model = _rope(config), ROTARY[config["model_type"]]
-    bases = rope.get("rope_theta"), _first(config, "rope_theta", "rotary_emb_base"), model.base
-    base = next(base for base in bases if base is not None)
-    shares = "partial_rotary_factor", "rotary_pct", "rope_pct"
-    share = rope.get(shares[0]) or _first(config, *shares) or model.share or 1.0
+    fields, model = Fields(config), ROTARY[config["model_type"]]
+    base = fields.get("rope_theta", "rotary_emb_base", default=model.base)
+    base = _rope(fields).get("rope_theta", default=base)
+    share = _rope(fields).get(SHARES[0], default=fields.get(*SHARES, default=model.share or 1.0))
     return base, int(found.config.dims.head * share)
 
 
-def _rope(config: Mapping) -> Mapping:
+def _rope(fields: Fields) -> Fields:
     """The fields of rope in layers that see everything."""
-    given = config.get("rope_scaling") or config.get("rope_parameters") or {}
-    return given.get(FULL) or given
+    name, given = rope_dictionary(fields)
+    return fields.inside(name, FULL) if given.get(FULL) else fields.inside(name)
 
 
-def _edited(config: Mapping, **fields: Any) -> dict[str, Any]:
+def _edited(config: Mapping, **changes: Any) -> dict[str, Any]:
     """The config with other fields of rope in layers that see everything."""
-    name = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
-    given = config.get(name) or {}
-    fields = {"rope_type": "default"} | fields
-    kept = {"rope_theta", "partial_rotary_factor"} & {*_rope(config)}
-    whole = {key: _rope(config)[key] for key in kept} | fields
+    fields = Fields(config)
+    name, given = rope_dictionary(fields)
+    rope = _rope(fields).fields
+    kept = {"rope_theta", "partial_rotary_factor"} & {*rope}
+    whole = {key: rope[key] for key in kept} | {"rope_type": "default"} | changes
     return {**config, name: {**given, FULL: whole} if FULL in given else whole}
-
-
-def _first(fields: Mapping, *names: str) -> Any:
-    return next((fields[name] for name in names if fields.get(name) is not None), None)

@@ -7,6 +7,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from posenc_jax.lab import tasks
+from posenc_jax.lab.hosts.exit_status import first_line
 from posenc_jax.options import FieldError
 
 MOST_BYTES = 8  # of a token, on average: a guess that is doubled where it is too small
@@ -28,10 +29,13 @@ class Text(NamedTuple):
 def text(task: tasks.Task, words: Tokenizer, longest: int) -> Text:
     """The beginning of the test split, of whole stretches.
 
-    FieldError: it has fewer than two.
+    FieldError: it has fewer than two, or a word that the tokenizer cannot read.
     """
     content = _decoded(np.asarray(task.data["test"])[: task.most])
-    encoded = words.encode(content, add_special_tokens=False)
+    try:
+        encoded = words.encode(content, add_special_tokens=False)
+    except Exception as error:  # the library raises no class of its own
+        raise FieldError("task.name", f"the tokenizer fails: {first_line(error)}") from None
     count = (len(encoded.ids) - 1) // longest
     if count < 2:
         reason = f"{len(encoded.ids)} tokens are fewer than two windows of {longest}"

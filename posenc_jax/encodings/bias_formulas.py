@@ -30,13 +30,13 @@ def _between(key: jax.Array, heads: int, *most: float) -> list[jax.Array]:
     return [jax.random.uniform(k, (heads,), float, LEAST, upper) for k, upper in keys]
 
 
-def alibi_slopes(heads: int) -> np.ndarray:
-    """ALiBi's slopes [H]: 2^(-8/H), 2^(-16/H), ...; float64.
+def alibi_slopes(heads: int, bias_max: float = 8.0) -> np.ndarray:
+    """ALiBi's slopes [H]: 2^(-8/H), 2^(-16/H), ...; float64. `bias_max` is in place of 8.
 
     If H is not a power of 2, as in the authors' code: the slopes of the next lower power, then
     every second slope of the next higher power.
     """
-    geometric = lambda n: 2.0 ** (-8 * np.arange(1, n + 1) / n)
+    geometric = lambda n: 2.0 ** (-bias_max * np.arange(1, n + 1) / n)
     power = 2 ** int(math.log2(heads))
     return np.concatenate([geometric(power), geometric(2 * power)[::2][: heads - power]])
 
@@ -46,21 +46,24 @@ def alibi_slopes(heads: int) -> np.ndarray:
     formula="q.k / sqrt(C) - m[h] |i - j|, m[h] = 2^(-8 h / H) for h = 1 .. H",
     paper="Press et al. 2022, arXiv 2108.12409",
 )
-def alibi(learned: bool = False) -> Encoding:
+def alibi(learned: bool = False, bias_max: Positive = 8.0) -> Encoding:
     """ALiBi: a penalty that grows linearly with distance, with a slope for each head.
 
     Args:
       learned: slopes are parameters that start at those of the paper and stay positive; all layers
         share them.
+      bias_max: in place of the formula's 8, so the smallest slope is 2^-bias_max; 16 in
+        MPT-StoryWriter, which reads 65,536 tokens.
     """
 
     def init(key, dims):
         # The smallest slope is 1/256; a step that suits the largest would be too large for it.
-        log2_slopes = jnp.log2(jnp.asarray(alibi_slopes(dims.heads), float))
+        log2_slopes = jnp.log2(jnp.asarray(alibi_slopes(dims.heads, bias_max), float))
         return {"log2_slopes": log2_slopes} if learned else {}
 
     def bias(params, q_placed, k_placed, dims):
-        slope_H = by_head(lambda dims: jnp.asarray(alibi_slopes(dims.heads), float), params, dims)
+        slopes = lambda dims: jnp.asarray(alibi_slopes(dims.heads, bias_max), float)
+        slope_H = by_head(slopes, params, dims)
         if learned:
             slope_H = jnp.exp2(params["log2_slopes"].astype(float))
         return -per_head(slope_H) * distances(q_placed, k_placed)

@@ -48,11 +48,11 @@ def llama3(
       factor: slow frequencies are divided by it.
       length: tokens the model was trained on.
       low: pairs with fewer turns within `length` are slow.
-      high: pairs with more turns are fast.
+      high: pairs with more turns are fast; the same as `low` for no ramp, as in Llama 4 Scout.
 
-    FieldError: high is not above low.
+    FieldError: high is below low.
     """
-    require(low < high, "high", high, f"must be above low {low}")
+    require(low <= high, "high", high, f"must be low {low} or more")
     return rotary_scaling.ntk_by_parts(base, pairing, factor, length, beta_fast=high, beta_slow=low)
 
 

@@ -173,6 +173,8 @@ def _kept(head, base, length, beta_fast, beta_slow, ramp: Ramp) -> np.ndarray:
     """The share of each frequency that is kept as trained: 1 for fast pairs, 0 for slow ones."""
     if ramp == "turns":
         count = length * rotation.ladder(head, base) / TURN
+        if beta_fast == beta_slow:  # a step, as in Llama 4
+            return (count >= beta_slow).astype(float)
         return np.clip((count - beta_slow) / (beta_fast - beta_slow), 0, 1)
     ends = [head * np.log(length / (TURN * b)) / (2 * np.log(base)) for b in (beta_fast, beta_slow)]
     if ramp == "pairs_truncated":
@@ -185,7 +187,8 @@ def by_parts(
     base: float, factor: float, length: int, beta_fast: float, beta_slow: float, ramp: Ramp
 ) -> Callable[[int], np.ndarray]:
     """head width -> the frequencies of `ntk_by_parts`, float64 [F]. FieldError: as there."""
-    require(beta_slow < beta_fast, "beta_fast", beta_fast, f"must be above beta_slow {beta_slow}")
+    rule = f"must be beta_slow {beta_slow} or more"
+    require(beta_slow <= beta_fast, "beta_fast", beta_fast, rule)
     require(ramp == "turns" or base > 1, "base", base, f"must be above 1 for ramp {ramp!r}")
 
     def frequencies(head):
@@ -218,7 +221,7 @@ def ntk_by_parts(
     linear in the index of the pair ("pairs"), by default with its ends rounded outwards to whole
     pairs ("pairs_truncated").
 
-    FieldError: beta_fast is not above beta_slow.
+    FieldError: beta_fast is below beta_slow.
     """
     frequencies = by_parts(base, factor, length, beta_fast, beta_slow, ramp)
     return rotation.turning(frequencies, pairing)

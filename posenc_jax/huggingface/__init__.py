@@ -9,7 +9,7 @@ from posenc_jax.encoding import Encoding, place
 from posenc_jax.encodings import make
 from posenc_jax.huggingface.fields import POSITIONAL, Fields
 from posenc_jax.huggingface.rotary import ROTARY, rotary
-from posenc_jax.options import FieldError, choices_for
+from posenc_jax.options import FieldError, choices_for, shown
 from posenc_jax.recipes import recorded
 
 __all__ = ["from_huggingface"]
@@ -34,16 +34,20 @@ def from_huggingface(config: Mapping[str, Any]) -> Encoding:
     Example:
       encoding = posenc_jax.from_huggingface(json.loads(Path("config.json").read_text()))
     """
-    kind = str(config.get("model_type"))
-    if isinstance(text := config.get("text_config"), Mapping):
-        kind, config = str(text.get("model_type", kind)), text
+    fields = Fields(config)
+    kind = fields.get("model_type", default="None")
+    if fields.get("text_config") is not None:
+        fields = fields.inside("text_config")
+        kind = fields.get("model_type", default=kind)
     if (language := f"{kind}_text") in READERS:
         kind = language
     if kind not in READERS:
-        raise FieldError("model_type", f"{kind!r} is not known{choices_for(kind, READERS)}")
-    fields = Fields(config)
-    fields.check("position_embedding_type", "absolute")
-    encoding = READERS[kind](fields)
+        reason = f"{shown(kind)} is not known{choices_for(kind, READERS)}"
+        raise FieldError((*fields.path, "model_type"), reason)
+    with fields.named():
+        encoding = READERS[kind](fields)
+    if "position_embedding_type" not in fields.read:
+        fields.check("position_embedding_type", "absolute")
     fields.refuse_unread(POSITIONAL)
     return encoding
 
@@ -54,11 +58,11 @@ def _bloom(config: Fields) -> Encoding:
 
 
 def _mpt(config: Fields) -> Encoding:
-    attention = Fields(config.get("attn_config", default={}), "attn_config")
+    attention = config.inside("attn_config")
     attention.check("alibi", True)
-    attention.check("alibi_bias_max", 8)
+    bias_max = attention.get("alibi_bias_max", default=8.0)  # which transformers does not read
     attention.refuse_unread(POSITIONAL)
-    return make("alibi")
+    return make("alibi", bias_max=bias_max)
 
 
 def _t5(config: Fields, shared: bool = True) -> Encoding:
@@ -71,14 +75,15 @@ def _t5(config: Fields, shared: bool = True) -> Encoding:
 def _deberta(config: Fields) -> Encoding:
     length = config.get("max_position_embeddings", default=512)
     biased = config.get("position_biased_input", default=True)
-    buckets = max(config.number("position_buckets", default=-1), 0)
-    distance = config.number("max_relative_positions", default=-1)
+    buckets = max(config.get("position_buckets", default=-1), 0)
+    distance = config.get("max_relative_positions", default=-1)
     kinds = config.get("pos_att_type", default=())
     kinds = kinds.lower().split("|") if isinstance(kinds, str) else kinds
     parts = [make("learned", length=length)] if biased else []
     if config.get("relative_attention"):
         if {*kinds} != {"c2p", "p2c"}:
-            raise FieldError("pos_att_type", f"{kinds!r}; only c2p and p2c together are known")
+            reason = f"{shown(kinds)}; only c2p and p2c together are known"
+            raise FieldError((*config.path, "pos_att_type"), reason)
         options = {"buckets": buckets, "distance": distance if distance > 0 else length}
         parts.append(make("deberta", flipped=False, **options))
     return parts[0] if len(parts) == 1 else chain(*parts, *([] if parts else [make("nope")]))
@@ -86,7 +91,7 @@ def _deberta(config: Fields) -> Encoding:
 
 def _table(length: int, first: int, more: int, config: Fields) -> Encoding:
     """A learned table of as many rows as the config says, and `more`; position 0 reads `first`."""
-    rows = config.number("n_positions", "max_position_embeddings", default=length) + more
+    rows = config.get("n_positions", "max_position_embeddings", default=length) + more
     table = make("learned", length=rows)
     return from_row(table, first) if first else table
 

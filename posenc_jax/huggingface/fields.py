@@ -1,52 +1,224 @@
-"""The fields of a config.json: what has been read, and errors that name a field."""
+"""The fields of a config.json: their types, which of them have been read, and errors that name one.
+
+A file comes from anyone, so each value is checked against `TYPES` where it is read, by `Fields`.
+"""
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Annotated, Any
 
-from posenc_jax.options import FieldError
+from posenc_jax.options import Bound, Count, FieldError, shown, typed
 
 # Names of fields that may change positions: such a field that is not read is refused.
 POSITIONAL = re.compile(
     "rope|rotary|alibi|relative|position|sliding|window|^layer_types|attention_chunk|buckets|mscale"
-    "|temperature_tuning|bidirectional|local_attention|every_n_layers"
+    "|temperature_tuning|bidirectional|local_attention|every_n_layers|dual_chunk"
 )
 LENGTHS = "max_position_embeddings", "n_positions", "original_max_position_embeddings"
+OTHER_LENGTHS = "max_seq_len", "seq_length"  # which say nothing of positions
+SHARES = "partial_rotary_factor", "rotary_pct", "rope_pct"
+# What the sizes of a model are called.
+WIDTH = "hidden_size", "n_embd", "n_embed", "d_model"
+HEADS = "num_attention_heads", "n_head", "n_heads", "num_heads"
+LAYERS = "num_hidden_layers", "n_layer", "n_layers", "num_layers"
+HEAD = "head_dim", "d_kv"
+
+Layers = Annotated[int, Bound(1, 4096)]  # a list is made with an entry for each
+Size = Annotated[int, Bound(1, 2**24)]
+Whole = Annotated[int, Bound(0)]
+Positive = Annotated[float, Bound()]
+NotNegative = Annotated[float, Bound(0)]
+Share = Annotated[float, Bound(0, 1)]
+Several = tuple[float, ...]
+
+# The type of each field that is read, wherever in the file it stands.
+TYPES: dict[str, Any] = {
+    **dict.fromkeys(("model_type", "position_embedding_type", "rope_type", "type"), str),
+    **dict.fromkeys((*WIDTH, *HEADS, *HEAD), Size),
+    **dict.fromkeys(LAYERS, Layers),
+    **dict.fromkeys((*LENGTHS, *OTHER_LENGTHS), Count),
+    **dict.fromkeys(SHARES, Share),
+    # dictionaries
+    "attn_config": Mapping,
+    "chunked_attention": Mapping,
+    "dual_chunk_attention_config": Mapping,
+    "full_attention": Mapping,
+    "rope_parameters": Mapping,
+    "rope_scaling": Mapping,
+    "sliding_attention": Mapping,
+    "text_config": Mapping,
+    # the model around the attention
+    **dict.fromkeys(("add_cross_attention", "attention_bias", "is_decoder", "mlp_bias"), bool),
+    **dict.fromkeys(("rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps"), Positive),
+    **dict.fromkeys(("hidden_act", "activation_function", "hidden_activation"), str),
+    **dict.fromkeys(("intermediate_size", "n_inner", "d_ff", "num_key_value_heads"), Size),
+    **dict.fromkeys(("attn_logit_softcapping", "final_logit_softcapping"), Positive),
+    "apply_residual_connection_post_layernorm": bool,
+    "conv_kernel_size": Whole,
+    "expansion_ratio": Positive,
+    "feed_forward_proj": str,
+    "logit_scale": float | str,
+    "norm_rel_ebd": str,
+    "num_decoder_layers": Layers,
+    "query_pre_attn_scalar": Positive,
+    "scale_attn_by_inverse_layer_idx": bool,
+    "scale_attn_weights": bool,
+    "scale_decoder_outputs": bool,
+    "share_att_key": bool,
+    "tie_word_embeddings": bool,
+    "type_vocab_size": Whole,
+    "use_bidirectional_attention": bool | str,
+    "use_parallel_residual": bool,
+    "vocab_size": Size,
+    # rotary models
+    "alibi": bool,
+    "attn_scale": NotNegative,
+    "attn_temperature_tuning": bool | int,
+    "attention_chunk_size": Count,
+    "floor_scale": Count,
+    "global_attn_every_n_layers": Layers,
+    "global_rope_theta": Positive,
+    "layer_types": tuple[str, ...],
+    "local_attention": Count,
+    "local_rope_theta": Positive,
+    "max_window_layers": Whole,
+    "no_rope_layer_interval": Layers,
+    "no_rope_layers": tuple[int, ...],
+    "qk_rope_head_dim": Size,
+    "rope_interleave": bool,
+    "rope_local_base_freq": Positive,
+    "rope_theta": Positive,
+    "rotary": bool,
+    "rotary_dim": Size,
+    "rotary_emb_base": Positive,
+    "sliding_window": Count,
+    "sliding_window_pattern": Layers | str,
+    "sliding_window_size": Count,
+    "use_sliding_window": bool,
+    # scalings of rope
+    "attention_factor": NotNegative,
+    "beta_fast": NotNegative,
+    "beta_slow": NotNegative,
+    "factor": Positive,
+    "finetuned": bool,
+    "high_freq_factor": Positive,
+    "long_factor": Several,
+    "low_freq_factor": Positive,
+    "mrope_interleaved": bool,
+    "mrope_section": tuple[int, ...],
+    "mscale": NotNegative,
+    "mscale_all_dim": NotNegative,
+    "short_factor": Several,
+    "truncate": bool,
+    # dual chunk attention, and the approximation by which it is made faster
+    "chunk_size": Count,
+    "local_size": Count,
+    "sparse_attention_config": object,
+    "sparse_attention_enabled": object,
+    "sparse_attention_last_q": object,
+    "sparse_attention_threshold": object,
+    # biases
+    "alibi_bias_max": Positive,
+    "max_relative_positions": int,
+    "offset_alibi": object,
+    "pos_att_type": str | tuple[str, ...],
+    "position_biased_input": bool,
+    "position_buckets": int,
+    "relative_attention": bool,
+    "relative_attention_max_distance": Count,
+    "relative_attention_num_buckets": Count,
+}
+
+# An option of a method -> the fields that it may come from, where that is not the one of its name.
+OPTIONS = {
+    "alpha": ("factor",),
+    "base": (
+        "rope_theta", "rotary_emb_base", "global_rope_theta", "local_rope_theta",
+        "rope_local_base_freq",
+    ),
+    "bias_max": ("alibi_bias_max",),
+    "buckets": ("relative_attention_num_buckets", "position_buckets"),
+    "distance": ("relative_attention_max_distance", "max_relative_positions", "sliding_window"),
+    "floor": ("floor_scale",),
+    "head": ("rotary_dim", "qk_rope_head_dim", *SHARES, *HEAD, *WIDTH),
+    "high": ("high_freq_factor",),
+    "length": LENGTHS,
+    "long": ("long_factor",),
+    "low": ("low_freq_factor",),
+    "sections": ("mrope_section",),
+    "share": SHARES,
+    "short": ("short_factor",),
+    "temperature": ("attn_scale",),
+}  # fmt: skip
 
 
 class Fields:
-    """The fields of a config, and which of them have been read."""
+    """The fields of a dictionary in a config, and which of them have been read.
+
+    path: where the dictionary stands in the file.
+    """
 
     def __init__(self, fields: Mapping[str, Any], *path: str):
-        self.fields, self.path = fields, path
+        self.fields = typed(path or ("config",), Mapping, fields)
+        self.path = path
         self.read: set[str] = set(LENGTHS)
+        self.places: dict[str, tuple[str, ...]] = {}  # paths of fields, the last one read last
 
     def get(self, *names: str, default: Any = None) -> Any:
-        """The value of the first of the names that has one; all of them count as read."""
+        """The value of the first of the names that has one; all of them count as read.
+
+        FieldError: the value is not of the field's type.
+        """
         self.read.update(names)
-        found = (self.fields[name] for name in names if self.fields.get(name) is not None)
-        return next(found, default)
+        for name in names:
+            if (value := self.fields.get(name)) is not None:
+                path = (*self.path, name)
+                self.places.pop(name, None)
+                self.places[name] = path
+                return typed(path, TYPES[name], value)
+        return default
 
-    def need(self, name: str) -> Any:
-        if (found := self.get(name)) is None:
-            raise FieldError((*self.path, name), "is missing; this model's positions need it")
-        return found
+    def need(self, *names: str) -> Any:
+        """As `get`. FieldError: none of the names has a value."""
+        if (value := self.get(*names)) is None:
+            raise FieldError((*self.path, names[0]), "is missing; the model needs it")
+        return value
 
-    def number(self, *names: str, default: float | None = None) -> Any:
-        found = self.need(names[0]) if default is None else self.get(*names, default=default)
-        if isinstance(found, bool) or not isinstance(found, int | float):
-            raise FieldError((*self.path, names[0]), f"{found!r} is not a number")
-        return found
+    def inside(self, *path: str, empty: bool = False) -> "Fields":
+        """The fields of a dictionary in this one, or none of them."""
+        fields: Any = self
+        for name in path:
+            fields = Fields(fields.get(name, default={}), *fields.path, name)
+        if empty:
+            fields.fields = {}
+        fields.places = self.places
+        return fields
 
     def check(self, name: str, *allowed: Any) -> None:
         """FieldError: the field has a value that is not one of those."""
-        if (found := self.get(name, default=allowed[0])) not in allowed:
+        if (value := self.get(name, default=allowed[0])) not in allowed:
             choices = ", ".join(map(repr, allowed))
-            raise FieldError((*self.path, name), f"{found!r} is not one of: {choices}")
+            raise FieldError((*self.path, name), f"{shown(value)} is not one of: {choices}")
 
     def refuse_unread(self, pattern: re.Pattern) -> None:
         """FieldError: a field of such a name has a value, is not off, and has not been read."""
         for name, value in self.fields.items():
             unread = name not in self.read and not name.startswith("_")
             if unread and pattern.search(name) and value is not None and value is not False:
-                raise FieldError((*self.path, name), f"{value!r} is not known for this model")
+                reason = f"{shown(value)} is not known for this model"
+                raise FieldError((*self.path, name), reason)
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Errors about an option of a method name the field that it was read from."""
+        try:
+            yield
+        except FieldError as error:
+            *_, option = error.path
+            if error.path not in (("encoding", option), ("head",)):
+                raise
+            names = OPTIONS.get(str(option), (str(option),))
+            read = [name for name in self.places if name in names]
+            path = self.places[read[-1]] if read else (*self.path, names[0])
+            raise FieldError(path, error.reason) from None

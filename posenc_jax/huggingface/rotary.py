@@ -3,23 +3,26 @@
 import dataclasses
 import math
 import re
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import jax.numpy as jnp
 
 from posenc_jax.combinators import chain, per_layer
-from posenc_jax.encoding import Encoding
+from posenc_jax.encoding import Dims, Encoding
 from posenc_jax.encodings import make
 from posenc_jax.encodings.by_layer import chunked, stepped
 from posenc_jax.encodings.rotary_axes import Order
 from posenc_jax.encodings.rotary_scaling import louder, root_temperature
 from posenc_jax.encodings.rotation import Pairing
-from posenc_jax.huggingface.fields import Fields
-from posenc_jax.options import FieldError, choices_for
+from posenc_jax.huggingface.fields import HEAD, HEADS, SHARES, WIDTH, Fields
+from posenc_jax.options import FieldError, choices_for, shown
 from posenc_jax.recipes import recorded
 
 FULL, LOCAL, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 TYPES = "default", "linear", "dynamic", "yarn", "longrope", "llama3", "proportional"
+OLDER_TYPES = {"su": "longrope", "mrope": "default"}
+MOST_LAYERS = 4096
 
 
 class Rotary(NamedTuple):
@@ -38,6 +41,7 @@ class Rotary(NamedTuple):
     chunk:      positions of a chunk, in layers that turn; 0: no chunks.
     channels:   the field that says how many channels turn: the first, or of DeepSeek the last.
     order:      of M-RoPE's sections.
+    dual_chunk: the model may have dual chunk attention.
     """
 
     base: float | None = 10_000.0
@@ -53,9 +57,10 @@ class Rotary(NamedTuple):
     chunk: int = 0
     channels: Literal["", "rotary_dim", "qk_rope_head_dim"] = ""
     order: Order | None = None
+    dual_chunk: bool = False
 
 
-PLAIN = "arcee", "falcon", "gemma", "granite", "llama", "olmo", "olmo2", "qwen3_moe", "seed_oss"
+PLAIN = "arcee", "falcon", "gemma", "granite", "llama", "olmo", "olmo2", "seed_oss"
 ROTARY = {
     **dict.fromkeys((*PLAIN, "starcoder2"), Rotary()),
     **dict.fromkeys(("codegen", "gptj"), Rotary(pairing="interleaved", channels="rotary_dim")),
@@ -79,10 +84,11 @@ ROTARY = {
     **dict.fromkeys(("nemotron", "persimmon", "phi"), Rotary(share=0.5)),
     "olmo3": Rotary(500_000.0, 500_000.0, window=4096, every=4),
     "phi3": Rotary(share=1.0),
-    **dict.fromkeys(("qwen2", "qwen2_moe", "qwen3"), Rotary(late=True)),
+    **dict.fromkeys(("qwen2", "qwen2_moe", "qwen3"), Rotary(late=True, dual_chunk=True)),
     **dict.fromkeys(
         ("qwen2_5_vl_text", "qwen2_vl_text"), Rotary(1_000_000.0, late=True, order="sections")
     ),
+    "qwen3_moe": Rotary(dual_chunk=True),
     "qwen3_vl_text": Rotary(500_000.0, order="interleaved"),
     "smollm3": Rotary(2_000_000.0, nope_every=4),
 }
@@ -90,12 +96,16 @@ ROTARY = {
 
 def rotary(model: Rotary, config: Fields) -> Encoding:
     """Rotary layers, with windows, chunks, and without positions where the model has such."""
+    neighbours = model.pairing == "interleaved"
+    config.check("position_embedding_type", "absolute", *(["rope_gptj"] if neighbours else []))
+    if model.channels == "rotary_dim":
+        config.check("rotary", True)
     if model.around:
-        window = config.number("local_attention", default=model.around) // 2 + 1
+        window = config.get("local_attention", default=model.around) // 2 + 1
     else:
         on = config.get("use_sliding_window", default=not (model.late or model.nope_every))
         unsaid = "sliding_window" not in config.fields
-        window = config.number("sliding_window", default=model.window if unsaid else 0)
+        window = config.get("sliding_window", default=model.window if unsaid else 0)
         window = window if on else 0
     config.check("sliding_window_size", window)
     turns = _turning_layers(model, config)
@@ -104,9 +114,9 @@ def rotary(model: Rotary, config: Fields) -> Encoding:
         turns = [layer_type == LOCAL for layer_type in types]
     unturned = Encoding()
     if model.chunk and config.get("attn_temperature_tuning", default=True):
-        floor = config.number("floor_scale", default=8192)
-        unturned = stepped(config.number("attn_scale", default=0.1), floor)
-    chunk = config.number("attention_chunk_size", default=model.chunk) if model.chunk else 0
+        floor = config.get("floor_scale", default=8192)
+        unturned = stepped(config.get("attn_scale", default=0.1), floor)
+    chunk = config.get("attention_chunk_size", default=model.chunk) if model.chunk else 0
 
     def layer(layer_type: str, turned: bool) -> Encoding:
         parts = [_turned(model, config, layer_type) if turned else unturned]
@@ -116,31 +126,46 @@ def rotary(model: Rotary, config: Fields) -> Encoding:
             parts.append(chunked(chunk))
         return parts[0] if len(parts) == 1 else chain(*parts)
 
-    period = range(math.lcm(len(types), len(turns)))
-    rows = [(types[n % len(types)], turns[n % len(turns)]) for n in period]
+    if (period := math.lcm(len(types), len(turns))) > MOST_LAYERS:
+        reason = f"{len(types)} types and {len(turns)} layers that turn or not give {period} layers"
+        raise FieldError((*config.path, "layer_types"), reason)
+    rows = [(types[n % len(types)], turns[n % len(turns)]) for n in range(period)]
     made = {row: layer(*row) for row in dict.fromkeys(rows)}
     return made[rows[0]] if len(made) == 1 else per_layer([made[row] for row in rows])
+
+
+def rope_dictionary(config: Fields) -> tuple[str, Mapping[str, Any]]:
+    """The name of the field with the options of rope, and what is in it.
+
+    FieldError: a file with both names, of which transformers reads the older one alone.
+    """
+    older, newer = (config.get(name, default={}) for name in ("rope_scaling", "rope_parameters"))
+    if older and newer:
+        reason = "is given beside rope_parameters; give all in one of them, and null for the other"
+        raise FieldError((*config.path, "rope_scaling"), reason)
+    return ("rope_scaling", older) if older else ("rope_parameters", newer)
 
 
 def _turning_layers(model: Rotary, config: Fields) -> list[bool]:
     """Whether each layer turns, in one period."""
     if not model.nope_every:
         return [True]
-    every = config.number("no_rope_layer_interval", default=model.nope_every)
+    every = config.get("no_rope_layer_interval", default=model.nope_every)
     given = config.get("no_rope_layers") or [1] * (every - 1) + [0]
     return [bool(turned) for turned in given]
 
 
 def _layer_types(model: Rotary, config: Fields, window: int, turns: list[bool]) -> list[str]:
     """What each layer sees, in one period: FULL, LOCAL or CHUNKED."""
-    config.get("sliding_window_pattern")  # of EXAONE 4 the text "LLLG", beside the types
-    late = config.number("max_window_layers", default=28)
-    first = config.number("global_attn_every_n_layers", default=3) if model.around else 0
+    pattern = config.get("sliding_window_pattern", default=model.every)
+    late = config.get("max_window_layers", default=28)
+    first = config.get("global_attn_every_n_layers", default=3) if model.around else 0
     given = config.need("layer_types") if window and model.nope_every else config.get("layer_types")
-    for n, found in enumerate(given or ()):
+    for n, layer_type in enumerate(given or ()):
         known = [FULL, *([LOCAL] if window else []), *([CHUNKED] if model.chunk else [])]
-        if found not in known:
-            raise FieldError(("layer_types", n), f"{found!r}{choices_for(found, known)}")
+        if layer_type not in known:
+            reason = f"{shown(layer_type)}{choices_for(layer_type, known)}"
+            raise FieldError((*config.path, "layer_types", n), reason)
     if given:
         return list(given)
     if model.chunk:
@@ -150,9 +175,11 @@ def _layer_types(model: Rotary, config: Fields, window: int, turns: list[bool]) 
     if not window:
         return [FULL]
     if model.late:
-        return [LOCAL if n >= late else FULL for n in range(config.number("num_hidden_layers"))]
-    every = config.number("sliding_window_pattern", default=model.every)
-    return [LOCAL] * (every - 1) + [FULL] if every else [LOCAL]
+        return [LOCAL if n >= late else FULL for n in range(config.need("num_hidden_layers"))]
+    if isinstance(pattern, str):  # of EXAONE 4 "LLLG"
+        reason = f"{shown(pattern)} is text; give layer_types"
+        raise FieldError((*config.path, "sliding_window_pattern"), reason)
+    return [LOCAL] * (pattern - 1) + [FULL] if pattern else [LOCAL]
 
 
 def _turned(model: Rotary, config: Fields, layer_type: str) -> Encoding:
@@ -167,29 +194,38 @@ def _turned(model: Rotary, config: Fields, layer_type: str) -> Encoding:
     if rope is None:
         return Encoding()
     if (base := rope.get("rope_theta", default=base)) is None:
-        raise FieldError("rope_parameters", "is missing; this model's positions need it")
-    rope_type = str(rope.get("rope_type", "type", default="default"))
-    rope_type = {"su": "longrope", "mrope": "default"}.get(rope_type, rope_type)
+        reason = "is missing; the model needs it"
+        raise FieldError((*config.path, "rope_parameters"), reason)
+    rope_type = rope.get("rope_type", "type", default="default")
+    rope_type = OLDER_TYPES.get(rope_type, rope_type)
     if rope_type not in TYPES:
-        raise FieldError((*rope.path, "rope_type"), f"{rope_type!r}{choices_for(rope_type, TYPES)}")
-    share, name = 1.0, "partial_rotary_factor"
+        reason = f"{shown(rope_type)}{choices_for(rope_type, TYPES)}"
+        raise FieldError((*rope.path, "rope_type"), reason)
+    share = 1.0
     if model.share is not None or rope_type == "proportional":
-        share = config.number(name, "rotary_pct", "rope_pct", default=model.share or 1.0)
-        share = rope.number(name, default=share)
-    config.check(name, 1, share)
-    rope.check(name, 1, share)
+        share = config.get(*SHARES, default=model.share or 1.0)
+        share = rope.get(SHARES[0], default=share)
+    for name in SHARES:
+        config.check(name, 1, share)
+    rope.check(SHARES[0], 1, share)
     last = model.channels == "qk_rope_head_dim"
     pairing = "half" if last and config.get("rope_interleave") is False else model.pairing
     turn = {"base": base, "pairing": pairing}
+    width = config.need(model.channels) if model.channels else 0
+    head = width or _head(config)
     if rope_type == "proportional":
         encoding, share = make("p_rope", share=share, **turn), 1.0
         rope.check("factor", 1)
     elif model.order is not None and rope_type == "default":
         rope.get("mrope_interleaved")
         encoding = make("mrope", sections=rope.need("mrope_section"), order=model.order, **turn)
+    elif model.dual_chunk and config.get("dual_chunk_attention_config"):
+        encoding = _dual_chunk(config.inside("dual_chunk_attention_config"), rope, rope_type, turn)
     else:
         encoding = _scaled(rope, config, rope_type, turn)
-    width = config.number(model.channels) if model.channels else 0
+    if head:  # refuses a width that does not pair, and lists of another length
+        no_key: Any = None  # none of these methods has parameters
+        encoding.init(no_key, Dims(head, 1, int(head * share) or 1))
     if last:
         encoding = _deepseek(encoding, rope, rope_type, width)
     elif width:
@@ -200,16 +236,20 @@ def _turned(model: Rotary, config: Fields, layer_type: str) -> Encoding:
     return encoding
 
 
+def _head(config: Fields) -> int | None:
+    """The channels of a head, if the config says them."""
+    width, heads = config.get(*WIDTH), config.get(*HEADS)
+    return config.get(*HEAD) or (width // heads if width and heads else None)
+
+
 def _parameters(config: Fields, layer_type: str, scaled: bool) -> Fields | None:
     """The dictionary of one layer type, or None if it has no positions."""
-    name = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
-    given = config.get("rope_scaling", "rope_parameters", default={})
+    name, given = rope_dictionary(config)
     if not {FULL, LOCAL, CHUNKED} & set(given):
-        return Fields(given if scaled else {}, name)
+        return config.inside(name, empty=not scaled)
     if layer_type not in given:
-        raise FieldError((name, layer_type), "is missing; the model has such layers")
-    nested = given[layer_type]
-    return None if nested is None else Fields(nested, name, layer_type)
+        raise FieldError((*config.path, name, layer_type), "is missing; the model has such layers")
+    return None if given[layer_type] is None else config.inside(name, layer_type)
 
 
 def _scaled(rope: Fields, config: Fields, rope_type: str, turn: dict[str, Any]) -> Encoding:
@@ -218,36 +258,74 @@ def _scaled(rope: Fields, config: Fields, rope_type: str, turn: dict[str, Any]) 
         return make("rope", **turn)
     if rope_type == "linear":
         return make("pi", factor=rope.need("factor"), **turn)
-    most, name = config.get("max_position_embeddings"), "original_max_position_embeddings"
     if rope_type == "dynamic":
         most = config.need("max_position_embeddings")
         return make("dynamic_ntk", length=most, alpha=rope.need("factor"), **turn)
+    name = "original_max_position_embeddings"
     length = config.get(name) or rope.get(name) or config.need("max_position_embeddings")
     turn |= {"length": length}
     if rope_type == "llama3":
         low, high = rope.need("low_freq_factor"), rope.need("high_freq_factor")
+        if high < low:
+            reason = f"{high} is below low_freq_factor {low}"
+            raise FieldError((*rope.path, "high_freq_factor"), reason)
         return make("llama3", factor=rope.need("factor"), low=low, high=high, **turn)
-    factor = rope.number("factor", default=(most or length) / length)
+    # YaRN may have a factor of null, which stands for the quotient of the lengths.
+    if rope_type == "yarn" and "factor" not in rope.fields:
+        rope.need("factor")
+    factor = rope.get("factor") or config.need("max_position_embeddings") / length
     if rope_type == "longrope":
         lists = {"short": rope.need("short_factor"), "long": rope.need("long_factor")}
         plain = make("longrope", factor=1.0, **lists, **turn)
         temperature = math.sqrt(1 + math.log(max(factor, 1)) / math.log(length))
     else:
-        beta = {"beta_fast": rope.number("beta_fast", default=32)}
-        beta["beta_slow"] = rope.number("beta_slow", default=1)
+        rope.get("finetuned")  # the authors' code reads it for the type "dynamic-yarn" alone
+        beta = {"beta_fast": rope.get("beta_fast") or 32.0}
+        beta["beta_slow"] = rope.get("beta_slow") or 1.0
         ramp = "pairs_truncated" if rope.get("truncate", default=True) else "pairs"
         plain = make("ntk_by_parts", factor=factor, ramp=ramp, **beta, **turn)
-        scales = rope.number("mscale", default=0), rope.number("mscale_all_dim", default=0)
+        scales = rope.get("mscale", default=0.0), rope.get("mscale_all_dim", default=0.0)
         temperature = root_temperature(factor, *(scales if all(scales) else ()))
-    return louder(plain, rope.number("attention_factor", default=temperature))
+    return louder(plain, rope.get("attention_factor", default=temperature))
+
+
+def _dual_chunk(dual: Fields, rope: Fields, rope_type: str, turn: dict[str, Any]) -> Encoding:
+    """Dual chunk attention, with YaRN's temperature of sequences past the trained length.
+
+    transformers does not read it; this is what vLLM and SGLang compute. Both approximate it for
+    speed by the fields `sparse_attention`, which change no position.
+    """
+    if rope_type != "default":
+        raise FieldError((*rope.path, "rope_type"), f"{rope_type!r} beside {dual.path[-1]}")
+    size, local = dual.need("chunk_size"), dual.need("local_size")
+    if 2 * local >= size:
+        reason = f"{local} is not below half of chunk_size {size}"
+        raise FieldError((*dual.path, "local_size"), reason)
+    trained = dual.get("original_max_position_embeddings", default=0)
+    for name in ("config", "enabled", "last_q", "threshold"):
+        dual.get(f"sparse_attention_{name}")
+    dual.refuse_unread(re.compile(""))
+    encoding = make("dual_chunk", chunk=size - local, most=size, **turn)
+    return chain(encoding, sharper_past(trained)) if trained else encoding
+
+
+@recorded
+def sharper_past(length: int) -> Encoding:
+    """Logits times (1 + 0.1 ln max(1, n / length))^2 in a sequence of n tokens."""
+
+    def temper(params, count, length_BQ, dims):
+        stretch_BQ = jnp.maximum(length_BQ.astype(float) / length, 1)
+        return jnp.square(1 + 0.1 * jnp.log(stretch_BQ))[..., None]
+
+    return Encoding(place=lambda key, layout: layout.length_BT, temper=temper)
 
 
 def _deepseek(encoding: Encoding, rope: Fields, rope_type: str, width: int) -> Encoding:
     """On a head's last channels; YaRN's divisor, squared, multiplies products of all channels."""
     encoding = on_channels(encoding, width, last=True)
-    if rope_type == "default" or not (scale := rope.number("mscale_all_dim", default=0)):
+    if rope_type == "default" or not (scale := rope.get("mscale_all_dim", default=0.0)):
         return encoding
-    return sharper(encoding, root_temperature(rope.number("factor"), scale) ** 2)
+    return sharper(encoding, root_temperature(rope.need("factor"), scale) ** 2)
 
 
 @recorded

@@ -35,7 +35,8 @@ def check_distinct(field: str, values: Sequence) -> None:
 Count = Annotated[int, Field(gt=0, le=MOST)]
 Whole = Annotated[int, Field(ge=0, le=MOST)]
 # Larger values would not fit into memory as an array of bytes, or would overflow a count.
-Length = Annotated[int, Field(gt=0, le=2**24)]
+MOST_LENGTH = 2**24
+Length = Annotated[int, Field(gt=0, le=MOST_LENGTH)]
 Rows = Annotated[int, Field(gt=0, le=2**20)]
 Few = Annotated[int, Field(gt=0, le=2**12)]
 Distinct = AfterValidator(distinct)

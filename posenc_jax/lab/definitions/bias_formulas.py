@@ -10,7 +10,7 @@ from posenc_jax.lab.definitions.shared import by_offset, by_pair, dots, sigmoid
 def _alibi_bias(o, params, d, h, heads):
     def slopes(heads):
         if math.log2(heads).is_integer():
-            start = 2.0 ** (-(2.0 ** -(math.log2(heads) - 3)))
+            start = 2.0 ** (-o.bias_max / heads)
             return [start * start**i for i in range(heads)]
         power = 2 ** math.floor(math.log2(heads))
         return slopes(power) + slopes(2 * power)[0::2][: heads - power]

@@ -11,14 +11,21 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from posenc_jax.encoding import Encoding
+from posenc_jax.huggingface.fields import Fields
 from posenc_jax.lab.config.schema import ModelConfig
 from posenc_jax.lab.hosts import processes
-from posenc_jax.lab.hosts.exit_status import Refused
+from posenc_jax.lab.hosts.exit_status import Refused, first_line
 from posenc_jax.lab.hosts.files import write_json
 from posenc_jax.lab.model.pretrained import deberta, links
-from posenc_jax.lab.model.pretrained.architectures import ARCHITECTURES, Released, released
+from posenc_jax.lab.model.pretrained.architectures import (
+    ARCHITECTURES,
+    Released,
+    released,
+    with_read_out,
+)
 from posenc_jax.lab.model.pretrained.tensors import Tensors, read_json, write_tensors
 from posenc_jax.lab.model.transformer import Encodings, Model
+from posenc_jax.options import shown
 
 __all__ = ["ARCHITECTURES", "Pretrained", "load", "released", "save", "shapes", "tokenizer"]
 
@@ -49,8 +56,8 @@ def load(folder: str | Path, dtype: str = "float32", sharding: Place | None = No
 
     Raises:
       FieldError: see `released`.
-      Refused: a file that is missing or damaged; a tensor that is missing, is of another shape, or
-        has no place in the model.
+      Refused: a file that is missing or damaged; a tensor that is missing, is of another shape, has
+        no place in the model, or has a value that is not finite.
 
     Example:
       found = load("pythia-70m")
@@ -58,7 +65,11 @@ def load(folder: str | Path, dtype: str = "float32", sharding: Place | None = No
     """
     folder = Path(folder)
     what = released(read_json(folder / "config.json"), dtype)
-    tensors, model, found = Tensors(folder), links.model(what), {}
+    tensors = Tensors(folder)
+    if what.config.kind == "encoder_decoder" and tensors.differ("lm_head.weight", "shared.weight"):
+        what = with_read_out(what)
+    links.check_depth(what, tensors)
+    model, found = links.model(what), {}
     params = jax.eval_shape(model.init, jax.random.key(0))
     wanted = links.by_path(params)
     linked = [(link, [*map(tensors.find, link.theirs)]) for link in _links(what, wanted)]
@@ -72,6 +83,8 @@ def load(folder: str | Path, dtype: str = "float32", sharding: Place | None = No
                 needs = f"the model of its config needs {wanted[path].shape} for {path}"
                 raise Refused(f"{folder}: tensor {names[0]} gives {array.shape}; {needs}")
             found[path] = _placed(array, wanted[path], dtype, sharding)
+            if found[path] is None:
+                raise tensors.not_finite(names)
     leaves = (found[path] for path in wanted)
     params = jax.tree.unflatten(jax.tree.structure(params), leaves)
     return Pretrained(what.config, what.encoding, what.vocab, model, params)
@@ -83,9 +96,13 @@ def _links(what: Released, paths: Iterable[str]) -> list[links.Link]:
     return own + links.links(what, [path for path in paths if path not in taken])
 
 
-def _placed(array: np.ndarray, wanted, dtype: str, sharding: Place | None) -> jax.Array:
+def _placed(array: np.ndarray, wanted, dtype: str, sharding: Place | None) -> jax.Array | None:
+    """The array on its devices; None if it is not finite."""
     own = np.dtype(dtype) if array.ndim > 1 else np.dtype(np.float32)
-    array = array.astype(own, copy=False)
+    with np.errstate(over="ignore"):  # what becomes infinite is refused
+        array = array.astype(own, copy=False)
+    if not np.isfinite(array).all():
+        return None
     if sharding is None:
         return jnp.array(array)
     return processes.place(array, sharding(jax.ShapeDtypeStruct(wanted.shape, own)))
@@ -112,6 +129,8 @@ def save(
     """
     folder, what = Path(folder), released(config)
     ours = links.by_path(params)
+    if "decoder/read_out/kernel" in ours:
+        what = with_read_out(what)
     _check_shapes(shapes(what), ours)
     files, size = [[]], 0
     for link in _links(what, ours):
@@ -141,11 +160,30 @@ def _theirs(file: list[links.Link], ours: Mapping[str, Any]) -> dict[str, np.nda
 
 
 def tokenizer(folder: str | Path) -> Tokenizer:
-    """The tokenizer of a folder, from its tokenizer.json. Refused: it is missing or damaged."""
+    """The tokenizer of a folder, from its tokenizer.json. It neither cuts nor pads a text.
+
+    Raises:
+      FieldError: a config.json without the vocabulary's size.
+      Refused: a file that is missing or damaged; a token whose id is not in the model's vocabulary.
+    """
     path = Path(folder) / "tokenizer.json"
     if not path.is_file():
         raise Refused(f"{path}: no such file; a released model needs its tokenizer")
+    fields = Fields(read_json(path.with_name("config.json")))
+    fields = fields.inside("text_config") if "text_config" in fields.fields else fields
+    vocab = fields.need("vocab_size")
     try:
-        return Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises no class of its own
-        raise Refused(f"{path}: {error}") from None
+        words = Tokenizer.from_file(str(path))
+        words.no_truncation()
+        words.no_padding()
+        added = words.encode("").ids  # what a template puts before or after a text
+    except BaseException as error:  # Exception itself, or a panic, which is no Exception
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise
+        raise Refused(f"{path}: {first_line(error)}") from None
+    ids = words.get_vocab() | {f"number {n} before a text": id_ for n, id_ in enumerate(added)}
+    token, last = max(ids.items(), key=lambda item: item[1], default=("", -1))
+    if last >= vocab:
+        reason = f"token {shown(token)} has the id {last}; the model's vocab_size is {vocab}"
+        raise Refused(f"{path}: {reason}")
+    return words

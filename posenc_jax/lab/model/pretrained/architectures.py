@@ -8,18 +8,18 @@ import jax.numpy as jnp
 from posenc_jax.combinators import pick_layer
 from posenc_jax.encoding import Encoding
 from posenc_jax.huggingface import from_huggingface
-from posenc_jax.huggingface.fields import Fields
+from posenc_jax.huggingface.fields import HEAD, HEADS, LAYERS, WIDTH, Fields
 from posenc_jax.lab.config.schema import ModelConfig, check
 from posenc_jax.lab.model.pretrained import names
 from posenc_jax.lab.model.transformer import Encodings
-from posenc_jax.options import FieldError, choices_for
+from posenc_jax.options import FieldError, choices_for, shown
 
 # Field of ModelConfig -> its names in a config.json.
 FIELDS = {
-    "width": ("hidden_size", "n_embd", "n_embed", "d_model"),
-    "heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
-    "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
-    "head": ("head_dim", "d_kv"),
+    "width": WIDTH,
+    "heads": HEADS,
+    "layers": LAYERS,
+    "head": HEAD,
     "kv_heads": ("num_key_value_heads",),
     "mlp_width": ("intermediate_size", "n_inner", "d_ff"),
     "eps": ("rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps"),
@@ -29,6 +29,7 @@ FIELDS = {
     "logit_cap": ("final_logit_softcapping",),
     "tied": ("tie_word_embeddings",),
 }
+NULLABLE = "head", "kv_heads", "mlp_width", "cap", "logit_cap"  # null says something in these
 ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
@@ -174,16 +175,17 @@ def released(config: Mapping[str, Any], dtype: str = "float32") -> Released:
     FieldError: an architecture or a scaling of positions that is not known; a field that is missing
     or has a value that is not known.
     """
-    kind = _kind(config)
-    architecture, fields = ARCHITECTURES[kind], Fields(config)
+    fields = Fields(config)
+    kind = _kind(fields)
+    architecture = ARCHITECTURES[kind]
     for name, known in architecture.switches.items():
         fields.check(name, *known)
     made = dict(architecture.defaults)
-    for field, theirs in FIELDS.items():
-        if name := next((name for name in theirs if name in config), None):
-            made[field] = _known(field, name, config[name])
-        elif field in ("width", "heads", "layers"):
-            raise FieldError(theirs[0], "is missing")
+    names = {field: _name(theirs, config) for field, theirs in FIELDS.items()}
+    for field, name in names.items():
+        value = fields.need(name) if field in ("width", "heads", "layers") else fields.get(name)
+        if value is not None or (field in NULLABLE and name in config):
+            made[field] = _known(field, name, value)
     made |= dict(architecture.fields) | {"dtype": dtype}
     if architecture.bias_field is not None:
         biased = fields.get("attention_bias", default=architecture.bias_field)
@@ -197,22 +199,50 @@ def released(config: Mapping[str, Any], dtype: str = "float32") -> Released:
             fields.need(name)
     if kind.startswith("t5"):
         fields.check("num_decoder_layers", made["layers"])
-    model = check(ModelConfig, made)
-    factors, vocab = _factors(kind, fields, model), fields.number("vocab_size")
-    types = fields.number("type_vocab_size", default=2) if architecture.types else 0
+    model = _checked(made, names)
+    factors, vocab = _factors(kind, fields, model), fields.need("vocab_size")
+    types = fields.get("type_vocab_size", default=2) if architecture.types else 0
     return Released(architecture, model, _encoding(config), vocab, factors, types)
 
 
-def _kind(config: Mapping[str, Any]) -> str:
-    kind = str(config.get("model_type"))
-    if kind == "t5" and str(config.get("feed_forward_proj")).startswith("gated-"):
+def with_read_out(released: Released) -> Released:
+    """The model with a read-out that is not the embedding, whatever its config says.
+
+    transformers 5 always ties T5 in the config, and lets the weights decide: those of T5 1.1 have
+    a read-out of their own.
+    """
+    return released._replace(config=released.config.model_copy(update={"tied": False}))
+
+
+def _kind(fields: Fields) -> str:
+    kind = fields.get("model_type", default="None")
+    if kind == "t5" and fields.get("feed_forward_proj", default="").startswith("gated-"):
         kind = "t5 gated"
-    if kind == "deberta-v2" and config.get("share_att_key"):
+    if kind == "deberta-v2" and fields.get("share_att_key"):
         kind = "deberta-v2 shared"
-    if kind not in ARCHITECTURES:
+    if kind not in ARCHITECTURES or " " in fields.get("model_type"):
         known = [name for name in ARCHITECTURES if " " not in name]
-        raise FieldError("model_type", f"{kind!r} is not known{choices_for(kind, known)}")
+        raise FieldError("model_type", f"{shown(kind)} is not known{choices_for(kind, known)}")
     return kind
+
+
+def _name(theirs: tuple[str, ...], config: Mapping[str, Any]) -> str:
+    """The name that the config has for a field, or the first that it may have."""
+    return next((name for name in theirs if name in config), theirs[0])
+
+
+def _checked(made: dict[str, Any], names: Mapping[str, str]) -> ModelConfig:
+    """The model of these fields. FieldError: names the fields of the config.json."""
+    heads, many = names["heads"], made["heads"]
+    if made.get("head") is None and made["width"] % many:
+        raise FieldError(heads, f"{many} heads do not divide {names['width']} {made['width']}")
+    if (shared := made.get("kv_heads")) and many % shared:
+        raise FieldError(names["kv_heads"], f"{shared} does not divide {heads} {many}")
+    try:
+        return check(ModelConfig, made)
+    except FieldError as error:
+        first, *rest = error.path or ("model_type",)
+        raise FieldError((names.get(str(first), first), *rest), error.reason) from None
 
 
 def _known(field: str, name: str, value: Any) -> Any:
@@ -220,7 +250,7 @@ def _known(field: str, name: str, value: Any) -> Any:
     if field != "activation":
         return value
     if value not in ACTIVATIONS:
-        raise FieldError(name, f"{value!r} is not known{choices_for(str(value), ACTIVATIONS)}")
+        raise FieldError(name, f"{shown(value)} is not known{choices_for(value, ACTIVATIONS)}")
     return ACTIVATIONS[value]
 
 
@@ -255,8 +285,9 @@ def _with_bias(encoding: Encoding) -> Encoding:
 def _factors(kind: str, fields: Fields, model: ModelConfig) -> dict[str, float]:
     if kind.startswith("gemma"):
         scaled = "query_norm/scale" if model.qk_norm else "query/kernel"
-        scale = fields.number("query_pre_attn_scalar", default=256)
+        scale = fields.get("query_pre_attn_scalar", default=256.0)
         return {scaled: (model.dims.head / scale) ** 0.5}
-    if kind.startswith("t5") and model.tied:
+    # Older files say by the tie of a read-out to the embedding that logits are scaled.
+    if kind.startswith("t5") and fields.get("scale_decoder_outputs", default=model.tied):
         return {"decoder/norm/scale": model.width**-0.5}
     return {}

@@ -9,6 +9,7 @@ import numpy as np
 
 from posenc_jax.lab.hosts.exit_status import Refused
 from posenc_jax.lab.model.pretrained.architectures import Released
+from posenc_jax.lab.model.pretrained.tensors import Tensors
 from posenc_jax.lab.model.transformer import Model, build
 
 Arrays = tuple[np.ndarray, ...]
@@ -37,6 +38,13 @@ def model(released: Released) -> Model:
 def shapes(released: Released) -> dict[str, jax.ShapeDtypeStruct]:
     """The shape of each array of the model by its path, such as "block_0/query/kernel"."""
     return by_path(jax.eval_shape(model(released).init, jax.random.key(0)))
+
+
+def check_depth(released: Released, tensors: Tensors) -> None:
+    """Refused: no tensor of the last layer. So a wrong depth costs nothing, however large it is."""
+    names = released.architecture.names
+    module = next(name for path, name in names.items() if path.endswith("block_*/out"))
+    tensors.find(f"{module.replace('*', str(released.config.layers - 1))}.weight")
 
 
 def by_path(params: Any) -> dict[str, Any]:

@@ -1,4 +1,8 @@
-"""Tensors in safetensors files, one file or several with an index; a pickle is never opened."""
+"""Tensors in safetensors files, one file or several with an index; a pickle is never opened.
+
+Files come from anyone. What is wrong with them is one line, no name in them leads out of their
+folder, and JSON of more than `MOST_BYTES` is not read.
+"""
 
 import json
 import re
@@ -13,7 +17,10 @@ from safetensors.numpy import save_file
 
 from posenc_jax.lab.hosts.exit_status import Refused, first_line
 from posenc_jax.lab.hosts.files import write_json
+from posenc_jax.options import field_name, shown
 
+MOST_BYTES = 100 * 10**6  # as much as safetensors reads of a header; the largest index known has 20
+DTYPES = "F64", "F32", "F16", "BF16"
 FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
 # Names that files have had for the same tensor.
 OLD = (
@@ -41,7 +48,7 @@ class Tensors:
     def __init__(self, folder: Path):
         self.folder, self._open, self._handle = folder, None, None
         if (folder / INDEX).is_file():
-            self.files: dict[str, str] = read_json(folder / INDEX).get("weight_map", {})
+            self.files = _checked_index(folder / INDEX)
         elif (folder / FILE).is_file():
             self.files = dict.fromkeys(self._names(FILE), FILE)
         else:
@@ -49,9 +56,11 @@ class Tensors:
             raise Refused(f"{folder}: neither {FILE} nor {INDEX}{pickled}")
         for file in sorted(set(self.files.values())):
             with _named(folder / file):
+                _check_regular(folder / file)
                 safe_open(folder / file, "numpy")  # refuses a file that is cut off
 
     def _names(self, file: str) -> list[str]:
+        _check_regular(self.folder / file)
         with _named(self.folder / file):
             return list(safe_open(self.folder / file, "numpy").keys())
 
@@ -65,12 +74,30 @@ class Tensors:
         return found
 
     def read(self, name: str) -> np.ndarray:
+        """The tensor of this name. Refused: it is damaged, or not of floating-point numbers."""
         file = self.files[name]
         with _named(self.folder / file):
             if self._open != file:
                 self._open, self._handle = file, safe_open(self.folder / file, "numpy")
             assert self._handle is not None
+            if (dtype := self._handle.get_slice(name).get_dtype()) not in DTYPES:
+                raise Refused(f"{self.folder}: tensor {field_name((name,))} has the dtype {dtype}; "
+                              f"choices: {', '.join(DTYPES)}")  # fmt: skip
             return self._handle.get_tensor(name)
+
+    def not_finite(self, names: Iterable[str]) -> Refused:
+        """The error of arrays with NaN or infinity that were made of these tensors."""
+        for name in names:
+            tensor = self.read(name)
+            if (count := int(tensor.size - np.isfinite(tensor).sum())) > 0:
+                return Refused(f"{self.folder}: tensor {field_name((name,))} has {count} values "
+                               f"of {tensor.size} that are NaN or infinite")  # fmt: skip
+        of = ", ".join(field_name((name,)) for name in names)
+        return Refused(f"{self.folder}: tensor {of}: values are too large for the model's dtype")
+
+    def differ(self, *names: str) -> bool:
+        """Whether the folder has both of these tensors, and they differ."""
+        return {*names} <= {*self.files} and not _same(*map(self.read, names))
 
     def check_all_read(self, read: Iterable[str], embedding: str, bias: str | None) -> None:
         """Checks that what is not among the names read would change nothing.
@@ -86,24 +113,66 @@ class Tensors:
             copied = COPIES.search(name)
             original = {"weight": embedding, "bias": bias}[copied[2]] if copied else None
             if original is None:
-                raise Refused(f"{self.folder}: tensor {name}: the model of its config has no such "
-                              "weights")  # fmt: skip
-            if not np.array_equal(self.read(name), self.read(original)):
-                raise Refused(f"{self.folder}: tensor {name} differs from {original}, which the "
-                              "config says it is")  # fmt: skip
+                raise Refused(f"{self.folder}: tensor {field_name((name,))}: the model of its "
+                              "config has no such weights")  # fmt: skip
+            if not _same(self.read(name), self.read(original)):
+                raise Refused(f"{self.folder}: tensor {field_name((name,))} differs from "
+                              f"{original}, which the config says it is")  # fmt: skip
+
+
+def _same(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether arrays are equal; NaN is equal to NaN."""
+    return a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The file's dictionary. Refused: there is no such file, or it is not a dictionary in JSON."""
+    """The file's dictionary.
+
+    Refused: there is no such file, it has more than `MOST_BYTES`, or it is not a dictionary in
+    JSON; a name that stands twice in one dictionary.
+    """
     try:
-        found = json.loads(path.read_text("utf-8"))
+        _check_regular(path)
+        if (size := path.stat().st_size) > MOST_BYTES:
+            raise Refused(f"{path}: {size} bytes are more than {MOST_BYTES}")
+        content = json.loads(path.read_text("utf-8"), object_pairs_hook=_once)
     except OSError as error:
         raise Refused(f"{path}: {error.strerror}") from None
     except ValueError as error:
-        raise Refused(f"{path}: {error}") from None
-    if not isinstance(found, dict):
+        raise error if isinstance(error, Refused) else Refused(f"{path}: {error}") from None
+    except RecursionError:
+        raise Refused(f"{path}: is nested too deeply") from None
+    if not isinstance(content, dict):
         raise Refused(f"{path}: not a dictionary")
-    return found
+    return content
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The dictionary of these pairs. ValueError: a name that stands twice."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for n, name in enumerate(names) if name in names[:n])
+        raise ValueError(f"{shown(twice)} stands there twice")
+    return content
+
+
+def _check_regular(path: Path) -> None:
+    """Refused: a pipe or a device, which may never end."""
+    if path.exists() and not path.is_file():
+        raise Refused(f"{path}: is not a file")
+
+
+def _checked_index(path: Path) -> dict[str, str]:
+    """Tensor -> its file, of an index. Refused: anything else, or a file outside of the folder."""
+    files = read_json(path).get("weight_map", {})
+    if not isinstance(files, dict):
+        raise Refused(f"{path}: weight_map: {shown(files)} is not a dictionary")
+    for name, file in files.items():
+        if not isinstance(file, str) or not re.fullmatch(r"[\w.-]{1,255}", file, re.ASCII):
+            where = field_name(("weight_map", name))
+            raise Refused(f"{path}: {where}: {shown(file)} is not the name of a file beside it")
+    return files
 
 
 def write_tensors(folder: Path, shards: Iterator[Mapping[str, np.ndarray]], count: int) -> None:
@@ -127,4 +196,4 @@ def _named(path: Path) -> Iterator[None]:
     except OSError as error:
         raise Refused(f"{path}: {error.strerror or first_line(error)}") from None
     except SafetensorError as error:
-        raise Refused(f"{path}: {error}") from None
+        raise Refused(f"{path}: {first_line(error)}") from None
