@@ -90,12 +90,28 @@ def save_models() -> None:
     print(f"{len(rows)} models in {folder}")
 
 
-def save_checkpoints() -> None:
-    """Writes logits of models of transformers to the folder checkpoints, with their tensors."""
+# Cases of the folder checkpoints that another version made, by --case=NAME in an environment of it.
+OTHER_VERSIONS = {"t5 gated saved": "transformers==5.24.0"}
+
+
+def save_checkpoints(case: str | None) -> None:
+    """Writes logits of models of transformers to the folder checkpoints, with their tensors.
+
+    case: one of them; the others keep what they have.
+    """
     folder, files, rows = FOLDER / "checkpoints", {}, []
     folder.mkdir(parents=True, exist_ok=True)
+    if (folder / "models.json").exists():
+        keep = lambda name: name != case if case else name in OTHER_VERSIONS
+        rows = [
+            row for row in json.loads((folder / "models.json").read_text()) if keep(row["case"])
+        ]
+        with np.load(folder / "logits.npz") as old:
+            files = {name: old[name] for name in old.files if keep(name.split("/")[0])}
     with torch.no_grad():
-        for row, found in checkpoints.checkpoints():
+        for row, found in checkpoints.checkpoints(case):
+            if not case and row["case"] in OTHER_VERSIONS:
+                continue
             rows.append({"version": importlib.metadata.version("transformers"), **row})
             files |= {f"{row['case']}/{name}": found[name] for name in found}
     np.savez_compressed(folder / "logits.npz", **files)
@@ -109,7 +125,8 @@ def check_saved(folder: pathlib.Path) -> None:
     rows = json.loads(path.read_text())
     with torch.no_grad(), np.load(FOLDER / "checkpoints" / "logits.npz") as frozen:
         found = checkpoints.check_saved(folder, dict(frozen))
-    path.write_text(json.dumps([{**row, "saved": found[row["case"]]} for row in rows]) + "\n")
+    rows = [{**row, "saved": found.get(row["case"], row.get("saved"))} for row in rows]
+    path.write_text(json.dumps(rows) + "\n")
     print(f"{len(found)} saved models have the same logits")
 
 
@@ -118,6 +135,7 @@ def main() -> None:
     flags.add_argument(
         "--only", help="one method, huggingface or checkpoints; the others keep their files"
     )
+    flags.add_argument("--case", help="one case of --only=checkpoints")
     flags.add_argument("--saved", type=pathlib.Path, help="check models that our code saved there")
     given = flags.parse_args()
     only = given.only
@@ -125,7 +143,7 @@ def main() -> None:
         check_saved(given.saved)
         return
     if only in (None, "checkpoints"):
-        save_checkpoints()
+        save_checkpoints(given.case)
     if only == "checkpoints":
         return
     if only in (None, "huggingface"):

@@ -17,6 +17,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 
+from posenc_jax import from_huggingface
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab.hosts.exit_status import Refused
 from posenc_jax.lab.model import pretrained
@@ -132,6 +133,17 @@ def test_a_released_model_has_its_logits(row, tmp_path):
     other = build(found.config, other, found.vocab)
     whole = jax.jit(other.apply)(params, *alone(found.config))[0]
     assert gap(whole, frozen(case)[0]) > 1e-3, "control: other positions"
+
+
+def test_t5_1_1_saved_by_transformers_5_does_not_scale_its_logits(tmp_path):
+    """It always says that weights are tied, and in another field that logits are not scaled."""
+    case, first = "t5 gated saved", lambda found: found.model.apply(found.params, *at)[0]
+    right = pretrained.load(folder_of(tmp_path / "theirs", case))
+    at = alone(right.config)
+    assert gap(first(right), frozen(case)[0]) < 1e-4
+    wrong = pretrained.load(folder_of(tmp_path / "wrong", case, scale_decoder_outputs=True))
+    assert gap(first(wrong) * 32**0.5, frozen(case)[0]) < 1e-4
+    assert gap(first(wrong), frozen(case)[0]) > 1e-2, "control"
 
 
 def test_models_are_those_of_the_version_that_the_script_asks_for():
@@ -272,6 +284,24 @@ def test_the_page_runs(tmp_path, monkeypatch):
     given = scope["tokens_BT"], full(1, 4)
     assert gap(jax.jit(again.model.apply)(again.params, *given), scope["logits"]) < 1e-6
     assert again.params["embed"].dtype == jnp.float32 != scope["found"].params["embed"].dtype
+
+
+def test_the_recipe_of_the_page_keeps_what_a_file_of_either_version_says():
+    """The base of rope, in a field of its own or in the dictionary that the recipe changes."""
+    page = (Path(__file__).parents[1] / "docs" / "pretrained.md").read_text("utf-8")
+    recipe = re.search(r"(?m)^name = .*\nyarn = .*\nconfig.*$", page)
+    older = {"model_type": "llama", "rope_theta": 1e6, "max_position_embeddings": 2048}
+    newer = {**older, "rope_theta": None, "rope_parameters": {"rope_theta": 1e6}}
+
+    def turned(config):
+        exec(recipe[0], {"config": config})
+        return from_huggingface(config)
+
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}
+    assert turned(dict(older)) == turned(dict(newer))
+    assert turned(dict(older)) != from_huggingface(
+        {**older, "rope_theta": 1e4} | {"rope_scaling": yarn}
+    )
 
 
 def test_a_tokenizer_is_read_from_its_file(tmp_path):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 
 from posenc_jax.combinators import chain, per_layer
 from posenc_jax.encoding import Dims, Encoding
@@ -224,8 +225,8 @@ def _turned(model: Rotary, config: Fields, layer_type: str) -> Encoding:
     else:
         encoding = _scaled(rope, config, rope_type, turn)
     if head:  # refuses a width that does not pair, and lists of another length
-        no_key: Any = None  # none of these methods has parameters
-        encoding.init(no_key, Dims(head, 1, int(head * share) or 1))
+        any_key: Any = np.zeros(2, np.uint32)  # none of these methods draws parameters
+        encoding.init(any_key, Dims(head, 1, int(head * share) or 1))
     if last:
         encoding = _deepseek(encoding, rope, rope_type, width)
     elif width:
