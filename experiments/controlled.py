@@ -9,10 +9,11 @@ from experiments.named import encoding_of
 from experiments.stages import Evaluation, evaluation_stages, summarise, train_stage
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.config import schema
+from posenc_jax.lab.metrics import Scores
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.shuffled import shuffled
-from posenc_jax.lab.training.evaluation import Evaluator, Scores, records
+from posenc_jax.lab.training.evaluation import Evaluator, records
 
 More = Callable[[Any, Evaluation, Scores], Iterable[runs.Record]]
 

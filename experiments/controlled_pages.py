@@ -6,6 +6,7 @@ from functools import partial
 
 from matplotlib.figure import Figure
 
+from posenc_jax.lab import metrics
 from posenc_jax.lab.report import Picture, Section, drawing, formats, length_table, plots, summaries
 from posenc_jax.lab.runs import StoredRun
 
@@ -109,8 +110,8 @@ def ranked(summary: Mapping, length: int) -> str:
     """The best method, and those whose interval over seeds meets its own."""
     first, *near = summaries.leaders(summary, length)
     cells = {n: row[str(length)] for n, row in summary["results"].items() if str(length) in row}
-    metric, name = summary["metric"], formats.label(summary["metric"])
-    shown = formats.share if formats.is_share(metric) else formats.plus_minus
+    metric, name = summary["metric"], metrics.metric(summary["metric"]).title
+    shown = formats.share if metrics.metric(metric).is_share else formats.plus_minus
     if len({f"{cell['mean']:.3f}" for cell in cells.values()}) == 1 < len(cells):
         return f"all encodings have the same {name}, {cells[first]['mean']:.3f}"
     said = f"{first} has the best {name}, {shown(cells[first])}"
@@ -141,7 +142,7 @@ def _control(stem: str, summary: Mapping) -> Picture:
         "Test examples at the trained length, as they are and with their tokens in random order at "
         "the same positions: every seed a mark. Dashed lines are baselines."
     )
-    metric = formats.axis_label(summary["metric"])
+    metric = metrics.metric(summary["metric"]).axis_label
     draw = partial(control, rows, summary["baselines"], metric, "shuffled tokens")
     return Picture(f"{stem}control", draw, caption)
 

@@ -21,11 +21,12 @@ from posenc_jax.lab.hosts.tuning import pack, unpack
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.task import Batch, Task
 from posenc_jax.lab.training import step as training
+from posenc_jax.lab.training.evaluation import batch_scorer
 from posenc_jax.lab.training.loop import over_seeds
-from posenc_jax.lab.training.step import INIT, State, cross_entropy, random_key
+from posenc_jax.lab.training.step import INIT, State, random_key
 from posenc_jax.tuning import tuned_for
 
-TOKENS = 8192  # of a forward pass in tests, at most
+METRICS = "exact_match", "token_accuracy", "loss"
 
 
 class Budget(Protocol):
@@ -107,7 +108,7 @@ class Programs:
         self._tx = optax.inject_hyperparams(scaled)(rate=0.0)
         self._start = jit_quick(partial(over_seeds, self._initial))
         self._run = jax.jit(partial(over_seeds, self._chunk), donate_argnums=0)
-        self.score = scorer(model)
+        self.score = batch_scorer(model, METRICS)
 
     def start(self, rate_S: Any, seed_S: Any, params: Sequence[Any] = ()) -> Training:
         """The training of each seed before its first step.
@@ -151,32 +152,3 @@ class Programs:
 def stacked(trees: Sequence[Any]) -> Any:
     """The trees as one, whose leaves lead with the axis S."""
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
-
-
-def scorer(model: Model) -> Callable[[Any, Batch], dict[str, jax.Array]]:
-    """The compiled function (params, batch) -> {metric: [S]}; leaves of params lead with S."""
-
-    def sums(params, batch):
-        logits_BTV = model.apply(params, batch.tokens_BT, batch.layout)
-        counts_BT = batch.weights_BT > 0
-        right_BT = (logits_BTV.argmax(axis=-1) == batch.targets_BT) & counts_BT
-        loss_BT = cross_entropy(logits_BTV, batch.targets_BT) * batch.weights_BT
-        posed_B = counts_BT.any(axis=1)
-        exact_B = posed_B & (right_BT == counts_BT).all(axis=1)
-        found = right_BT.sum(), exact_B.sum(), loss_BT.sum(), counts_BT.sum(), posed_B.sum()
-        return jnp.stack([each.astype(jnp.float32) for each in found])
-
-    def one(batch, params):
-        count, time = batch.layout.segment_BT.shape
-        rows = max(
-            n for n in range(1, count + 1) if count % n == 0 and n * time <= max(TOKENS, time)
-        )
-        parts = jax.tree.map(lambda leaf: leaf.reshape(-1, rows, *leaf.shape[1:]), batch)
-        right, exact, loss, tokens, posed = jax.lax.map(partial(sums, params), parts).sum(axis=0)
-        return {
-            "exact_match": exact / posed,
-            "token_accuracy": right / tokens,
-            "loss": loss / tokens,
-        }
-
-    return jax.jit(lambda params, batch: over_seeds(one, params, given=(batch,)))

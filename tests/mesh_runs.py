@@ -119,7 +119,10 @@ class Trainer:
         said = list(collectives(self._programs[HALF].as_text()))
         return {
             "losses": np.concatenate(losses, axis=1).tolist(),
-            "scores": self.evaluator(self.state.params, 6).loss_SE.sum(axis=1).tolist(),
+            "scores": self.evaluator(self.state.params, 6)
+            .by_example["loss"]
+            .total.sum(axis=1)
+            .tolist(),
             "bytes": [whole, on_first_device(self.state)],
             "each step": [one.kind for one in said if one.each_step],
             "once": [one.kind for one in said if not one.each_step],

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -9,13 +10,21 @@ import numpy as np
 import pytest
 
 from posenc_jax import make
-from posenc_jax.lab import tasks
+from posenc_jax.lab import metrics, tasks
 from posenc_jax.lab.config.schema import EvalConfig, ModelConfig
 from posenc_jax.lab.hosts.exit_status import Unmeasured
+from posenc_jax.lab.metrics import Scores, Sums
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.training import evaluation
-from posenc_jax.lab.training.evaluation import Evaluator, Scores, bucket, position_bins, records
+from posenc_jax.lab.training.evaluation import (
+    Evaluator,
+    batch_scorer,
+    bucket,
+    position_bins,
+    records,
+)
+from posenc_jax.options import FieldError
 
 SEEDS = 2
 
@@ -51,10 +60,10 @@ def test_grouping_and_padding_change_nothing():
     params = jax.vmap(model.init)(jax.random.split(jax.random.key(0), SEEDS))
     at_once, *_ = score(model, params, 21, examples=10, tokens=10_000)
     grouped, *_ = score(model, params, 21, examples=10, tokens=70)
-    for a, b in zip(at_once[:4], grouped[:4], strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5)
-    assert at_once.count_SE.shape == (SEEDS, 10)
-    assert float(at_once.loss_SE.std()) > 0
+    close = partial(np.testing.assert_allclose, rtol=1e-5)
+    jax.tree.map(close, at_once.by_example, grouped.by_example)
+    assert at_once.by_example["loss"].count.shape == (SEEDS, 10)
+    assert float(at_once.by_example["loss"].total.std()) > 0
 
 
 def test_one_program_serves_the_sizes_of_a_bucket():
@@ -102,19 +111,20 @@ def test_a_stretch_of_the_window_without_targets_is_left_out():
     """It has no mean, and where there is no target at all there is nothing to measure."""
     task = tasks.make("periodic", period=4)._replace(metric="bits_per_byte")
     count_ST = np.array([[1.0, 0.0, 2.0, 0.0, 0.0, 1.0, 0.0]])
-    per_example = [np.ones((1, 2)), np.zeros((1, 2)), np.zeros((1, 2)), np.full((1, 2), 2.0)]
+    names = "loss", "token_accuracy", "bits_per_byte"
 
-    def curve(count_ST):
-        rows = records(Scores(*per_example, 3 * count_ST, count_ST), task, 1, [0], {})
+    def curve(count_ST, counted=2.0):
+        by_example = dict.fromkeys(names, Sums(np.ones((1, 2)), np.full((1, 2), counted)))
+        by_place = dict.fromkeys(names, Sums(3 * count_ST, count_ST))
+        rows = records(Scores(by_example, by_place), task, 1, [0], {})
         return {r["labels"]["position"]: r["value"] for r in rows if "position" in r["labels"]}
 
     edges, bits = position_bins(6), pytest.approx(3 / math.log(2))
     assert edges == [0, 1, 2, 3, 4, 6]
     assert curve(count_ST) == {0: bits, 2: bits, 4: bits}
     assert list(curve(np.ones_like(count_ST))) == position_bins(7)[:-1], "control: all of them"
-    per_example[3] = np.zeros((1, 2))
     with pytest.raises(Unmeasured, match=r"^periodic: no target of the test examples counts"):
-        curve(np.zeros_like(count_ST))
+        curve(np.zeros_like(count_ST), counted=0.0)
 
 
 def test_what_does_not_fit_is_taken_in_parts_or_refused(monkeypatch):
@@ -125,10 +135,42 @@ def test_what_does_not_fit_is_taken_in_parts_or_refused(monkeypatch):
     monkeypatch.setattr(evaluation, "free_bytes", lambda: needs // 2)
     parts, _, chunked = score(oracle(True), jnp.full(SEEDS, 4.0), 33, examples=8)
     assert list(chunked._compiled)[-1][1] > 1, "control: more groups than before"
-    for a, b in zip(whole, parts, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-6)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-6), whole, parts)
     monkeypatch.setattr(evaluation, "free_bytes", lambda: 100)
     with pytest.raises(
         evaluation.DoesNotFit, match=r"^\d+ examples of 48 tokens need [\d.e-]+ GiB"
     ):
         score(oracle(True), jnp.full(SEEDS, 4.0), 33, examples=8)
+
+
+def test_an_example_without_targets_is_not_counted_in_either_scorer():
+    """It asks nothing, so that it is neither right nor wrong: one meaning of exact match."""
+    task = tasks.make("periodic", period=4)
+    half = task._replace(numbered=lambda *args: _without_targets(task.numbered(*args)))
+    wrong = jnp.full(
+        SEEDS, 3.0
+    )  # the period of the oracle, so that no target of an example is right
+    scores = Evaluator(oracle(True), half, EvalConfig(lengths=(24,), examples=8))(wrong, 24)
+    batch = half.test(half.data, jnp.arange(8, dtype=jnp.int32), 24, task.width(24))
+    by_batch = batch_scorer(oracle(True), ("exact_match",))(wrong, batch)
+    assert scores.mean("exact_match").tolist() == by_batch["exact_match"].tolist() == [0.0] * SEEDS
+    assert scores.by_example["exact_match"].count.sum() == 4 * SEEDS
+    whole = Evaluator(oracle(True), task, EvalConfig(lengths=(24,), examples=8))(wrong, 24)
+    assert whole.by_example["exact_match"].count.sum() == 8 * SEEDS, "control: all have targets"
+
+
+def _without_targets(batch):
+    """The batch where every second example has no target that counts."""
+    even_B = (jnp.arange(len(batch.weights_BT)) % 2 == 0).astype(jnp.float32)
+    return batch._replace(weights_BT=batch.weights_BT * even_B[:, None])
+
+
+def test_an_unknown_metric_is_refused_by_name():
+    for name, better in (("bits_per_byte", "lower"), ("exact_match", "higher"), ("loss", "lower")):
+        assert metrics.metric(name).better == better
+    with pytest.raises(
+        FieldError, match=r"metric: no metric 'calibration_error'; .*choices: bits_"
+    ):
+        metrics.metric("calibration_error")
+    with pytest.raises(FieldError, match="metric: bleu is not made of the logits of targets"):
+        metrics.scores(("bleu",), *jnp.ones((3, 1, 1, 1)))

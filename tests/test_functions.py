@@ -10,8 +10,8 @@ import pytest
 import experiments
 from experiments.completion.run import EDGES, by_offset
 from posenc_jax.lab import runs, tasks
+from posenc_jax.lab.metrics import Scores, Sums
 from posenc_jax.lab.tasks.functions import ANSWER, bodies
-from posenc_jax.lab.training.evaluation import Scores
 from tests.refusing import config_of, refused
 
 FILE = '''"""A module."""
@@ -87,7 +87,7 @@ def test_completion_is_recorded_by_place_in_the_file():
     config = experiments.check(config_of("completion", seeds=1))
     offset_E = np.repeat([10, 2000, 70000], 8)
     right_SE = np.repeat([[1.0, 2.0, 3.0]], 8, axis=1)
-    scores = Scores(None, right_SE, None, np.full((1, 24), 4.0), None, None)
+    scores = Scores({"token_accuracy": Sums(right_SE, np.full((1, 24), 4.0))}, {})
     one = type("One", (), {"label": "rope", "length": 64})()
     found = [*by_offset(config, offset_E, None, one, scores)]
     assert [(r["labels"]["offset"], r["value"]) for r in found] == [

@@ -19,6 +19,7 @@ from posenc_jax.encoding import at_layer, place
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.hosts import exit_status
 from posenc_jax.lab.model import transformer
+from posenc_jax.lab.training import evaluation
 from posenc_jax.tuning import compile_for
 from scripts.board import unpack
 
@@ -273,9 +274,9 @@ def test_scores_are_those_of_each_row(trainer, monkeypatch):
     batch = examples.test[1]
     wrong_BT = batch.targets_BT.at[::4, 9:].set(0)
     batch = batch._replace(targets_BT=wrong_BT)
-    monkeypatch.setattr(convergence, "TOKENS", 64)
+    monkeypatch.setattr(evaluation, "TOKENS", 64)
     params = convergence.stacked([run.params, run.params])
-    found = convergence.scorer(model)(params, batch)
+    found = evaluation.batch_scorer(model, convergence.METRICS)(params, batch)
     logits = np.asarray(model.apply(run.params, batch.tokens_BT, batch.layout), np.float64)
     right = counted = exact = loss = 0.0
     for row in range(config.examples):

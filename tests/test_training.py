@@ -11,6 +11,7 @@ import pytest
 from posenc_jax import make, tuning
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import ModelConfig, TrainConfig, check
+from posenc_jax.lab.metrics import cross_entropy
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.training.loop import (
     chunk_runner,
@@ -19,7 +20,7 @@ from posenc_jax.lab.training.loop import (
     train,
     validation_steps,
 )
-from posenc_jax.lab.training.step import cross_entropy, optimizer
+from posenc_jax.lab.training.step import optimizer
 from posenc_jax.options import FieldError
 from tests.catalogue import gap
 

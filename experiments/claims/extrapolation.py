@@ -12,7 +12,7 @@ from experiments.claims.models import Lab, Trained, bits_at, by_seed, read_as
 from experiments.claims.rotary import stretched
 from posenc_jax import Dims, frame, make
 from posenc_jax.encodings.rotation import ladder
-from posenc_jax.lab.training.step import cross_entropy
+from posenc_jax.lab.metrics import cross_entropy
 from posenc_jax.layout import full, layout
 
 LONG = 4096

@@ -18,13 +18,14 @@ import optax
 
 from posenc_jax import encodings
 from posenc_jax.encoding import Encoding
-from posenc_jax.lab import tasks
+from posenc_jax.lab import metrics, tasks
 from posenc_jax.lab.config.errors import inside
 from posenc_jax.lab.config.schema import EvalConfig, ModelConfig, TrainConfig
+from posenc_jax.lab.metrics import Scores, Sums
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.task import Batch, Task
-from posenc_jax.lab.training.evaluation import Evaluator, Scores
+from posenc_jax.lab.training.evaluation import Evaluator
 from posenc_jax.lab.training.loop import init_runner, over_seeds, train
 from posenc_jax.lab.training.step import INIT, random_key
 
@@ -159,8 +160,7 @@ class Lab:
 
     def bits(self, trained: Trained, size: int) -> np.ndarray:
         """Bits for each target (of text: for each byte) at one size, [S]."""
-        scores = self.scores(trained, size)
-        return scores.loss_SE.sum(axis=1) / scores.count_SE.sum(axis=1) / math.log(2)
+        return self.scores(trained, size).mean("loss") / math.log(2)
 
     def lost(self, trained: Trained, size: int) -> np.ndarray:
         """Bits for each byte at one length minus those at the trained length, [S]."""
@@ -168,8 +168,7 @@ class Lab:
 
     def accuracy(self, trained: Trained, size: int) -> np.ndarray:
         """The share of targets that are right at one size, [S]."""
-        scores = self.scores(trained, size)
-        return scores.right_SE.sum(axis=1) / scores.count_SE.sum(axis=1)
+        return self.scores(trained, size).mean("token_accuracy")
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """What `make` returned or raised at the first call with this key."""
@@ -190,8 +189,8 @@ def by_seed(run: Callable, *trees: Any) -> Any:
 
 def bits_at(scores: Scores, places: slice) -> np.ndarray:
     """Bits for each target at some places of the window, [S]."""
-    nats = scores.loss_ST[:, places].sum(axis=1) / scores.count_ST[:, places].sum(axis=1)
-    return nats / math.log(2)
+    at_places = Sums(*(x_ST[:, places] for x_ST in scores.by_place["loss"]))
+    return metrics.mean("loss", at_places) / math.log(2)
 
 
 def read_as(trained: Trained, encoding: str, **options: Any) -> Trained:

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments import controlled_pages
+from posenc_jax.lab import metrics
 from posenc_jax.lab.report import Picture, Section, drawing, formats, summaries
 from posenc_jax.lab.report.formats import share
 from posenc_jax.lab.report.statistics import mean_cell, share_interval
@@ -27,7 +28,8 @@ class Words(NamedTuple):
 WORDS = {
     "complete": Words(
         "Functions of held-out files are completed; the first bytes of each body count.",
-        "a function's first bytes", "the function", "by_place", formats.axis_label("completed"),
+        "a function's first bytes", "the function", "by_place",
+        metrics.metric("completed").axis_label,
     ),
     "brackets": Words(
         "Closing brackets of held-out files are hidden, and the model says of each whether it is "

@@ -11,10 +11,10 @@ from experiments.completion.pages import sections
 from experiments.controlled import train_and_test
 from experiments.named import encoding_of
 from experiments.stages import Evaluation, summarise
-from posenc_jax.lab import runs, tasks
+from posenc_jax.lab import metrics, runs, tasks
+from posenc_jax.lab.metrics import Scores, Sums
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.tasks.functions import offsets
-from posenc_jax.lab.training.evaluation import Scores
 
 __all__ = ["measure", "sections"]
 
@@ -41,9 +41,7 @@ def by_offset(
     for n, edge in enumerate(EDGES):
         here_E = bin_E == n
         if here_E.sum() >= LEAST:
-            right_S, count_S = (
-                x[:, here_E].sum(axis=1) for x in (scores.right_SE, scores.count_SE)
-            )
+            here = Sums(*(x_SE[:, here_E] for x_SE in scores.by_example["token_accuracy"]))
             labels = {"encoding": one.label, "split": "test", "length": one.length, "offset": edge}
-            values = {"completed": right_S / count_S}
+            values = {"completed": metrics.mean("token_accuracy", here)}
             yield from runs.seed_records(config.train.steps, config.seed_range, labels, values)

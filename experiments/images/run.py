@@ -12,10 +12,11 @@ from experiments.stages import Evaluation, evaluation_stages, summarise, train_s
 from posenc_jax import encodings
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.config import schema
+from posenc_jax.lab.metrics import Scores
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.images import VIEWS
-from posenc_jax.lab.training.evaluation import Evaluator, Scores, records
+from posenc_jax.lab.training.evaluation import Evaluator, records
 
 __all__ = ["measure", "sections"]
 
@@ -82,9 +83,8 @@ def _save_shown(config: Config, task: tasks.Task, run: runs.Run) -> None:
 
 def by_view(scores: Scores) -> list[Scores]:
     """The scores of each view; the scores by position are those of all views together."""
-    whole = scores._asdict()
-    parts = {name: np.split(whole[name], len(VIEWS), axis=1) for name in Scores._fields[:4]}
+    part = lambda view: lambda x_SE: np.split(x_SE, len(VIEWS), axis=1)[view]
     return [
-        scores._replace(**{name: part[view] for name, part in parts.items()})
+        scores._replace(by_example=jax.tree.map(part(view), scores.by_example))
         for view in range(len(VIEWS))
     ]

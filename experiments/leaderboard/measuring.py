@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.convergence import Examples, scorer, stacked
+from experiments.convergence import METRICS, Examples, stacked
 from experiments.leaderboard import config as board
 from experiments.leaderboard.config import Config
 from experiments.leaderboard.training import Run, Trainer, examples_of
@@ -18,6 +18,7 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.tasks.task import Batch
+from posenc_jax.lab.training.evaluation import batch_scorer
 
 TOKEN_IDS = 32  # vocabularies are padded to multiples, so that more tasks share programs
 SHUFFLED = ", shuffled positions"  # after the name of the reference: the control of the task
@@ -108,7 +109,7 @@ def _row(
             continue
         tested = {**labels, "split": "test", "length": window}
         encoding = board.encoding_of(config, name, multiple)
-        score = scorer(build(encoding))
+        score = batch_scorer(build(encoding), METRICS)
         if name in (*board.READ_ROPE, board.TRAINED_TWICE):  # no parameters, as a tree of its own
             params = {**params, "encoding": encoding.init(jax.random.key(0), config.model.dims)}
         yield from runs.seed_records(0, seeds, tested, score(params, examples.test[n]))

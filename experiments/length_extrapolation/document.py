@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from posenc_jax.lab import tasks
+from posenc_jax.lab import metrics, tasks
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.config.sweeps import dotted
 from posenc_jax.lab.report import Grid, Section, formats, length_table, plots, summaries
@@ -169,7 +169,7 @@ def _within(group: Group) -> str:
     means = _means(base, base.main, length)
     if base.main != STRICT:
         low, high = min(means.values()), max(means.values())
-        return f"{base.task}: {low:.3f} to {high:.3f} {formats.label(base.main)}"
+        return f"{base.task}: {low:.3f} to {high:.3f} {metrics.metric(base.main).title}"
     missed = _missed(base)
     rest = f", not {', '.join(missed)}" if missed else ""
     count = f"{len(means) - len(missed)} of {len(means)} methods"
@@ -177,7 +177,7 @@ def _within(group: Group) -> str:
     learned -= {n for b in group.longer for n in _missed(b)}
     late = [name for name in missed if name in learned]
     also = f", but with more steps {', '.join(late)} too" if late else ""
-    return f"{base.task}: {count} reach {LEARNED} in {formats.label(base.main)}{rest}{also}"
+    return f"{base.task}: {count} reach {LEARNED} in {metrics.metric(base.main).title}{rest}{also}"
 
 
 def _beyond(base: Budget) -> str:
@@ -187,11 +187,11 @@ def _beyond(base: Budget) -> str:
     means = {n: v for n, v in _means(base, base.metric, length).items() if n not in missed}
     if not means:
         return f"{base.task}: no method learned it"
-    best = (min if formats.better(base.metric) == "lower" else max)(means.values())
+    best = (min if metrics.metric(base.metric).better == "lower" else max)(means.values())
     names = [name for name, mean in means.items() if f"{mean:.3f}" == f"{best:.3f}"]
     rope = f", rope {means['rope']:.3f}" if "rope" in means else ""
     at = f"{base.task} at {formats.length_ratio(length, summary['train_length'])}"
-    metric, floor = formats.label(base.metric), summary["floors"].get(str(length))
+    metric, floor = metrics.metric(base.metric).title, summary["floors"].get(str(length))
     if floor is not None and best <= floor:
         return f"{at}: none is above the floor, {floor:.3f} {metric}"
     least = "" if floor is None else f", the floor {floor:.3f}"
@@ -239,7 +239,7 @@ def _section(group: Group) -> Section:
     if group.longer:
         parts += [_longer(group, metric) for metric in base.summaries]
     for metric, summary in base.summaries.items():
-        title = f"{base.task}, {formats.label(metric)}: every seed"
+        title = f"{base.task}, {metrics.metric(metric).title}: every seed"
         parts.append(Section(title, [length_table.every_seed(summary)], folded=True))
     return Section(base.task, parts)
 
@@ -267,7 +267,7 @@ def _longer(group: Group, metric: str) -> Grid:
         for b in budgets
         if name in b.summaries[metric]["results"]
     ]
-    caption = f"{formats.label(metric)} with more steps of training."
+    caption = f"{metrics.metric(metric).title} with more steps of training."
     return Grid(("length", *map(str, lengths)), rows, caption)
 
 

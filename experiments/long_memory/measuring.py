@@ -14,32 +14,33 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.long_memory.config import Config
-from posenc_jax.lab import runs, tasks
+from posenc_jax.lab import metrics, runs, tasks
 from posenc_jax.lab.hosts.devices import replicated
 from posenc_jax.lab.hosts.processes import fetch
+from posenc_jax.lab.metrics import Sums
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.recall import lookup_distance
-from posenc_jax.lab.tasks.task import BITS, Batch, Task
+from posenc_jax.lab.tasks.task import Batch, Task
 from posenc_jax.lab.training.loop import over_seeds
-from posenc_jax.lab.training.step import cross_entropy
 
 LOOKUP = "lookup"
 LEAST = 20  # answers of a range of distances that is reported
 
 
-class Sums(NamedTuple):
-    """Sums over the targets that count: at each place, and of each distance in windows."""
+class Recalled(NamedTuple):
+    """Sums over the test documents, leaves lead with S.
 
-    loss_ST: Any  # nats
-    right_ST: Any
-    count_ST: Any
-    right_SE: Any
-    count_SE: Any
+    by_place:    of the loss and of the task's metric at each place, [S, T].
+    by_distance: of right answers, by how many windows ago the answer was shown, [S, E].
+    """
+
+    by_place: dict[str, Sums]
+    by_distance: Sums
 
 
 def metric_of(task: Task) -> str:
     """The metric of documents of a task: its bits, or the share of answers that are right."""
-    return task.metric if task.metric in BITS else "token_accuracy"
+    return task.metric if task.metric in metrics.BITS else "token_accuracy"
 
 
 class Documents:
@@ -64,7 +65,7 @@ class Documents:
                 self._program = run.lower(*given).compile()
             return self._program
 
-    def __call__(self, params: Any, length: int) -> dict[str, Sums]:
+    def __call__(self, params: Any, length: int) -> dict[str, Recalled]:
         """The sums of each way; leaves of `params` and of the result lead with S."""
         program = self.compile(params, length)
         return fetch(program(params, self._task.data, self._index_GB(length)))
@@ -86,27 +87,26 @@ class Documents:
 
         return over_seeds(one, params, given=(data, index_GB))
 
-    def _of_group(self, length, params, data, index_B) -> dict[str, Sums]:
+    def _of_group(self, length, params, data, index_B) -> dict[str, Recalled]:
         batch = self._task.test(data, index_B, jnp.int32(length), int(self._task.width(length)))
         counts_B = (index_B < self._documents(length)).astype(jnp.float32)
         batch = batch._replace(weights_BT=batch.weights_BT * counts_B[:, None])
         apply = lambda model: model.apply(params, batch.tokens_BT, batch.layout)
         return {
-            way: _scored(self._config, batch, apply(model)) for way, model in self._models.items()
+            way: _scored(self._config, self._task, batch, apply(model))
+            for way, model in self._models.items()
         }
 
 
-def _scored(config: Config, batch: Batch, logits_BTV: jax.Array) -> Sums:
-    weight_BT = batch.weights_BT
-    loss_BT = cross_entropy(logits_BTV, batch.targets_BT) * weight_BT
-    right_BT = jnp.where(logits_BTV.argmax(axis=-1) == batch.targets_BT, weight_BT, 0.0)
-    windows = weight_BT.shape[1] // config.window
+def _scored(config: Config, task: Task, batch: Batch, logits_BTV: jax.Array) -> Recalled:
+    targets = logits_BTV, batch.targets_BT, batch.weights_BT
+    windows = batch.weights_BT.shape[1] // config.window
     back_BTE = jax.nn.one_hot(_distance(config, batch) // config.window, windows)
-    by_distance = lambda x_BT: jnp.einsum("bt,bte->e", x_BT, back_BTE)
-    return Sums(
-        loss_BT.sum(axis=0), right_BT.sum(axis=0), weight_BT.sum(axis=0),
-        by_distance(right_BT), by_distance(weight_BT),
-    )  # fmt: skip
+    by_distance = (
+        jnp.einsum("bt,bte->e", x_BT, back_BTE) for x_BT in metrics.token_accuracy(*targets)
+    )
+    names = dict.fromkeys(("loss", metric_of(task)))
+    return Recalled(metrics.scores(tuple(names), *targets).by_place, Sums(*by_distance))
 
 
 def _distance(config: Config, batch: Batch) -> jax.Array:
@@ -117,7 +117,7 @@ def _distance(config: Config, batch: Batch) -> jax.Array:
     return lookup_distance(batch.tokens_BT, options["keys"], options["values"])
 
 
-def records(config: Config, task: Task, found: Sums, row: str) -> Iterator[runs.Record]:
+def records(config: Config, task: Task, recalled: Recalled, row: str) -> Iterator[runs.Record]:
     """The metric of the first tokens of each length and of each window; recall by distance.
 
     Recall is the share of answers that are right, with the first token of its range of distances as
@@ -126,24 +126,23 @@ def records(config: Config, task: Task, found: Sums, row: str) -> Iterator[runs.
     metric, window = metric_of(task), config.window
     step, seeds = config.train.steps, config.seed_range
     labels = {"encoding": row, "split": "test"}
-    top_ST = found.loss_ST / math.log(2) if metric in BITS else found.right_ST
+    mean_in = lambda name, places: metrics.mean(
+        name, Sums(*(x_ST[:, places] for x_ST in recalled.by_place[name]))
+    )
     for size in config.eval.lengths:
         first = slice(0, int(task.width(size)))
-        value_S = top_ST[:, first].sum(axis=1) / found.count_ST[:, first].sum(axis=1)
+        value_S = mean_in(metric, first)
         yield from runs.seed_records(step, seeds, {**labels, "length": size}, {metric: value_S})
     longest = {**labels, "length": max(config.eval.lengths)}
-    by_window = lambda x_ST: x_ST.reshape(len(x_ST), -1, window).sum(axis=2).T
-    columns = zip(
-        by_window(top_ST), by_window(found.loss_ST), by_window(found.count_ST), strict=True
-    )
-    for n, (top_S, loss_S, count_S) in enumerate(columns):
-        if count_S.all():
-            values = {metric: top_S / count_S, "loss": loss_S / count_S}
-            yield from runs.seed_records(step, seeds, {**longest, "position": n * window}, values)
+    count_ST = recalled.by_place[metric].count
+    for start in range(0, count_ST.shape[1], window):
+        places = slice(start, start + window)
+        if count_ST[:, places].sum(axis=1).all():
+            values = {name: mean_in(name, places) for name in (metric, "loss")}
+            yield from runs.seed_records(step, seeds, {**longest, "position": start}, values)
     if config.task.name == LOOKUP:
-        for n, (right_S, count_S) in enumerate(
-            zip(found.right_SE.T, found.count_SE.T, strict=True)
-        ):
+        columns = zip(recalled.by_distance.total.T, recalled.by_distance.count.T, strict=True)
+        for n, (right_S, count_S) in enumerate(columns):
             if count_S.min() >= LEAST:
                 at = {**longest, "distance": n * window}
                 yield from runs.seed_records(step, seeds, at, {"recall": right_S / count_S})

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from experiments.controlled_pages import RULE, ranked
 from experiments.long_memory.reading import WAYS
+from posenc_jax.lab import metrics
 from posenc_jax.lab.report import Picture, Section, drawing, formats, length_table, summaries
 from posenc_jax.lab.report.summaries import lead, only
 from posenc_jax.lab.runs import StoredRun
@@ -110,12 +111,12 @@ def _panels(run: StoredRun, metric: str, axis: str) -> Figure:
             ends |= {row(name, way): mean[-1]} if mean else {}
         drawing.trained_line(axes, at / window + places / 2)  # between two windows
         axes.set_title(way)
-    if formats.is_share(metric):
+    if metrics.metric(metric).is_share:
         panels[0].set_ylim(-0.03, 1.03)
-    panels[0].set_ylabel(formats.axis_label(metric))
+    panels[0].set_ylabel(metrics.metric(metric).axis_label)
     figure.supxlabel("window" if places else "distance (windows)", fontsize="medium")
     best = min(ends, key=ends.__getitem__) if places else max(ends, key=ends.__getitem__)
     where = "lowest in the last window" if places else "highest at the longest distance"
-    title = f"{formats.label(metric).capitalize()} by {'window' if places else axis}"
+    title = f"{metrics.metric(metric).title.capitalize()} by {'window' if places else axis}"
     drawing.title_with_legend(figure, f"{title}: {where} with {best}", columns=6)
     return figure

@@ -14,10 +14,11 @@ from experiments.permutation.config import LENGTHS, EquivarianceConfig, OrderCon
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.hosts.compiling import jit_quick
+from posenc_jax.lab.metrics import cross_entropy
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.training.loop import refuse_not_finite
-from posenc_jax.lab.training.step import INIT, PLACE, cross_entropy, random_key, train_small
+from posenc_jax.lab.training.step import INIT, PLACE, random_key, train_small
 
 KINDS = math.factorial(LENGTHS[-1])
 

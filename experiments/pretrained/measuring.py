@@ -15,10 +15,10 @@ from tokenizers import Tokenizer
 from experiments.pretrained import prompts
 from experiments.pretrained.config import Config
 from experiments.pretrained.text import Text
+from posenc_jax.lab.metrics import cross_entropy, is_right
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.runs import Record, seed_records
 from posenc_jax.lab.training.evaluation import position_bins
-from posenc_jax.lab.training.step import cross_entropy
 from posenc_jax.layout import full
 
 Score = Callable[[Any, np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -48,7 +48,7 @@ def forward(model: Model, **form: Any) -> Any:
     def read(params, id_BT):
         inputs_BT, target_BT = id_BT[:, :-1], id_BT[:, 1:]
         logits_BTV = model.apply(params, inputs_BT, full(*inputs_BT.shape), **form)
-        return cross_entropy(logits_BTV, target_BT), logits_BTV.argmax(axis=-1) == target_BT
+        return cross_entropy(logits_BTV, target_BT), is_right(logits_BTV, target_BT)
 
     return jax.jit(read)
 

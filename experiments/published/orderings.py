@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from experiments.published.settings import RANDOMIZED
+from posenc_jax.lab.metrics import Direction
 
 
 class Ordering(NamedTuple):
@@ -26,7 +27,7 @@ class Ordering(NamedTuple):
     paper: str
     metric: str
     published: Mapping[str, float]
-    better: str
+    better: Direction
     setting: str
     test: str
     ours: str

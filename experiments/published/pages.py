@@ -19,9 +19,10 @@ from experiments.published.results import (
 )
 from experiments.published.settings import SETTINGS
 from experiments.published.verdicts import CLEAR, LEAST, PARTLY, REVERSED, SAME, UNDECIDED, turned
+from posenc_jax.lab import metrics
 from posenc_jax.lab.report import Grid, Picture, Section
 from posenc_jax.lab.report.drawing import name_rows, seed_dots, title_with_legend
-from posenc_jax.lab.report.formats import axis_label, label, number
+from posenc_jax.lab.report.formats import number
 from posenc_jax.lab.report.summaries import lead
 from posenc_jax.lab.runs import StoredRun
 
@@ -117,9 +118,10 @@ def _said(own: Result) -> Iterator[str]:
     yield f"{row.paper}. Theirs: {row.metric}; {row.better} is better."
     options = "".join(f", {name} {value}" for name, value in setting.options.items())
     yield (
-        f"Ours: {label(row.ours)} on {setting.task}{options}, sizes {_span(setting.sizes)} in "
-        f"training, {_span(setting.tests[row.test].sizes)} in the test; {setting.kind} of "
-        f"{setting.layers} layers, width {setting.width}, {setting.heads} heads, batch "
+        f"Ours: {metrics.metric(row.ours).title} on {setting.task}{options}, "
+        f"sizes {_span(setting.sizes)} in training, {_span(setting.tests[row.test].sizes)} in the "
+        f"test; {setting.kind} of {setting.layers} layers, width {setting.width}, "
+        f"{setting.heads} heads, batch "
         f"{setting.batch}; {own.half.steps:,} and {own.whole.steps:,} steps. What differs: "
         f"{row.differs}."
     )
@@ -144,8 +146,8 @@ def _outcome(own: Result) -> Iterator[str]:
     if lost and own.setting.learned:
         metric, value = own.setting.learned
         yield (
-            f"Not counted, since {label(metric)} in the trained sizes is below {value:g}: "
-            f"{', '.join(lost)}."
+            f"Not counted, since {metrics.metric(metric).title} in the trained sizes is below "
+            f"{value:g}: {', '.join(lost)}."
         )
     values = by_seed(own.whole.ours, own.ordering.ours, own.whole.learned)
     if pairs := turned(oriented(own.ordering), values):
@@ -156,7 +158,7 @@ def _outcome(own: Result) -> Iterator[str]:
 def _seeds(own: Result) -> Grid:
     row, condition = own.ordering, own.setting.learned
     columns = ["method", "paper", "rate", "at half", "at all", "every seed, at all"]
-    columns += [f"{label(condition[0])} in trained sizes"] if condition else []
+    columns += [f"{metrics.metric(condition[0]).title} in trained sizes"] if condition else []
     lines = []
     for method in ordered(row):
         half, whole = own.half.ours.get(method), own.whole.ours.get(method)
@@ -166,7 +168,11 @@ def _seeds(own: Result) -> Grid:
         if condition:
             cells.append(" ".join(f"{v:.3f}" for v in own.whole.within[method]))
         lines.append(cells)
-    return Grid(columns, lines, f"{label(row.ours).capitalize()}. rate: the learning rate chosen.")
+    return Grid(
+        columns,
+        lines,
+        f"{metrics.metric(row.ours).title.capitalize()}. rate: the learning rate chosen.",
+    )
 
 
 def _figure(own: Result) -> Figure:
@@ -178,7 +184,7 @@ def _figure(own: Result) -> Figure:
             style: dict[str, Any] = {"markerfacecolor": face} if face else {}
             seed_dots(axes, y, at.ours.get(method, []), 0, ms=6, label=name, **style)
     name_rows(axes, methods)
-    axes.set_xlabel(axis_label(own.ordering.ours))
+    axes.set_xlabel(metrics.metric(own.ordering.ours).axis_label)
     title_with_legend(figure, f"{own.name}: {own.verdict}", columns=2)
     return figure
 

@@ -9,7 +9,7 @@ from experiments.published.measuring import FLOOR
 from experiments.published.orderings import Ordering
 from experiments.published.settings import Setting
 from experiments.published.verdicts import Verdict, settled, verdict
-from posenc_jax.lab.report.formats import better
+from posenc_jax.lab.metrics import Direction, metric
 from posenc_jax.lab.runs import Record
 
 Scores = Mapping[str, Sequence[float]]  # method -> the value of every seed
@@ -118,11 +118,11 @@ def oriented(ordering: Ordering) -> dict[str, float]:
     return {m: sign(ordering.better) * value for m, value in ordering.published.items()}
 
 
-def sign(better: str) -> int:
-    """1 if "higher" values are better, else -1."""
-    return 1 if better == "higher" else -1
+def sign(better: Direction | None) -> int:
+    """1 if higher values are better, -1 if lower ones are; 0 of a metric without a direction."""
+    return {"higher": 1, "lower": -1, None: 0}[better]
 
 
-def by_seed(scores: Scores, metric: str, methods: Sequence[str]) -> dict[str, list[float]]:
+def by_seed(scores: Scores, name: str, methods: Sequence[str]) -> dict[str, list[float]]:
     """The values of methods with a sign such that larger is better."""
-    return {m: [sign(better(metric)) * value for value in scores[m]] for m in methods}
+    return {m: [sign(metric(name).better) * value for value in scores[m]] for m in methods}

@@ -10,11 +10,11 @@ from experiments.stages import Evaluation, summarise
 from experiments.translation.bleu import Translator
 from experiments.translation.config import Config
 from posenc_jax.lab import runs, tasks
+from posenc_jax.lab.metrics import Scores
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Encodings
 from posenc_jax.lab.tasks import floors
 from posenc_jax.lab.tasks.pairs import paired
-from posenc_jax.lab.training.evaluation import Scores
 
 __all__ = ["measure", "sections"]
 

@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from posenc_jax.lab import metrics
 from posenc_jax.lab.config.sweeps import dotted
 from posenc_jax.lab.hosts.files import write_text
+from posenc_jax.lab.metrics import BITS
 from posenc_jax.lab.report import curves, formats, summaries
 from posenc_jax.lab.report.formats import number, share_ends
 from posenc_jax.lab.report.sections import Cell, Grid, Section
@@ -24,7 +26,6 @@ from posenc_jax.lab.report.statistics import Interval
 from posenc_jax.lab.report.tables import save
 from posenc_jax.lab.report.webpage import html_page
 from posenc_jax.lab.runs import TIMES, Record, StoredRun, read
-from posenc_jax.lab.tasks.task import BITS
 
 HERE = Path(__file__).parent
 SCRIPTS = ("elements.js", "chart.js", "comparison.js")
@@ -142,22 +143,22 @@ def merge(runs: Sequence[StoredRun], names: Sequence[str]) -> dict[str, Any]:
     configs = [dotted(run.config) for run in runs]
     fields = differing(configs)
     found = lines(runs, names, configs, fields)
-    metrics = list(dict.fromkeys(name for line in found for name in _metrics(line)))
+    names_by_length = list(dict.fromkeys(name for line in found for name in _metrics(line)))
     units = {curves.unit(line.run) for line in found}
     unit = units.pop() if len(units) == 1 else "loss"
     return {
         "metrics": [
             {
                 "name": name,
-                "label": formats.axis_label(name),
-                "better": formats.better(name),
-                "share": formats.is_share(name),
+                "label": metrics.metric(name).axis_label,
+                "better": metrics.metric(name).better,
+                "share": metrics.metric(name).is_share,
                 "interval": formats.interval_name(name),
             }
-            for name in metrics
+            for name in names_by_length
         ],
         "training": {
-            name: formats.axis_label(name) if name == unit else label
+            name: metrics.metric(name).axis_label if name == unit else label
             for name, label in ((unit, ""), *TRAINING.items())
             if any(_training(line, name, unit) for line in found)
         },
@@ -167,7 +168,7 @@ def merge(runs: Sequence[StoredRun], names: Sequence[str]) -> dict[str, Any]:
                 "label": line.label,
                 "encoding": line.encoding,
                 "trained": line.run.summary["train_length"],
-                "cells": {name: _cells(line, name) for name in metrics},
+                "cells": {name: _cells(line, name) for name in names_by_length},
                 "training": {name: _training(line, name, unit) for name in (unit, *TRAINING)},
                 "positions": _positions(line),
                 "attention": _attention(line),

@@ -9,13 +9,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from posenc_jax.lab.report import drawing, formats, summaries
+from posenc_jax.lab import metrics
+from posenc_jax.lab.metrics import BITS
+from posenc_jax.lab.report import drawing, summaries
 from posenc_jax.lab.report.drawing import Label
 from posenc_jax.lab.runs import Record, StoredRun
-from posenc_jax.lab.tasks.task import BITS
 
 POINTS = 400  # about the most points of a curve
-BELOW = {"grad_norm": "gradient norm", "learning_rate": "learning rate"}
+BELOW = {name: metrics.metric(name).title for name in ("grad_norm", "learning_rate")}
 
 
 def training(run: StoredRun) -> Figure:
@@ -37,7 +38,7 @@ def training(run: StoredRun) -> Figure:
         means = [np.mean(list(by_seed.values())) for by_seed in curve.values()]
         axes.plot([*curve], means, "o", ms=5, mec="white", color=styles[name]["color"], zorder=5)
     drawing.margin_labels(axes, labels + _baselines(axes, run))
-    axes.set_ylabel(formats.axis_label(unit(run)))
+    axes.set_ylabel(metrics.metric(unit(run)).axis_label)
     for small, (label, by_name) in zip(others, below.items(), strict=True):
         for name, records in by_name.items():
             _line(small, records, styles[name])
@@ -48,7 +49,7 @@ def training(run: StoredRun) -> Figure:
             small.yaxis.set_major_formatter("{x:g}")
             small.yaxis.set_minor_formatter(NullFormatter())
     figure.axes[-1].set_xlabel("step (optimizer updates)")
-    drawing.set_title(axes, f"Training: {formats.label(unit(run))} by step", _how(run))
+    drawing.set_title(axes, f"Training: {metrics.metric(unit(run)).title} by step", _how(run))
     return figure
 
 
@@ -56,7 +57,7 @@ def caption(run: StoredRun) -> str:
     """Returns how to read the figure."""
     parts = ["The training loss at each step"]
     if unit(run) in BITS:
-        parts[0] += f", in {formats.label(unit(run))} as the results"
+        parts[0] += f", in {metrics.metric(unit(run)).title} as the results"
     parts += [label for metric, label in BELOW.items() if _by_encoding(run, metric)]
     said = ", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else parts[0]
     held = "; dots: the loss on validation examples of the trained length"

@@ -8,7 +8,8 @@ import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from posenc_jax.lab.report import formats, plots, summaries
+from posenc_jax.lab import metrics
+from posenc_jax.lab.report import plots, summaries
 from posenc_jax.lab.runs import TIMES, Record, StoredRun
 from posenc_jax.lab.wandb import logger
 
@@ -75,14 +76,14 @@ def _extrapolation(runs: Sequence[StoredRun]) -> list[Any]:
         names = _unique(name for run in own for name in run.summary["results"])
         means = {f"by_length/{metric}/{name}": name for name in names}
         ends = [f"{key}/{end}" for key in means for end in ("low", "high")]
-        title, records = formats.label(metric), [r for run in own for r in run.records]
+        title, records = metrics.metric(metric).title, [r for run in own for r in run.records]
         by_position = [r for r in records if r["metric"] == metric and "position" in r["labels"]]
         claims = _unique(plots.best_at_longest(run.summary) for run in own)
         claim = claims[0] if len(claims) == 1 else ""  # runs that do not agree have none
         found += _lines(
-            f"{title} by test length{claim}, {formats.better(metric)} is better",
+            f"{title} by test length{claim}, {metrics.metric(metric).better} is better",
             "length", [*means, *ends], log_x=True, line_titles=means,
-            line_marks=dict.fromkeys(ends, "dotted"), title_y=formats.axis_label(metric),
+            line_marks=dict.fromkeys(ends, "dotted"), title_y=metrics.metric(metric).axis_label,
         )  # fmt: skip
         found += _lines(
             f"{title} by position in the window",

@@ -1,26 +1,13 @@
-"""How reports write numbers, and what they call metrics and lengths."""
+"""How reports write numbers, intervals and lengths."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 
 from posenc_jax.lab import tasks
+from posenc_jax.lab.metrics import metric
 from posenc_jax.lab.report.statistics import Interval, interval, share_interval
-from posenc_jax.lab.tasks.task import BITS
 
 NOT_FINITE = "not finite"
-
-# Metric -> its name in a sentence, and its unit.
-METRICS = {
-    **{metric: (metric.replace("_", " "), metric.replace("_", " ")) for metric in BITS},
-    "accuracy": ("accuracy", "share of examples"),
-    "exact_match": ("exact match", "share of sequences"),
-    "token_accuracy": ("token accuracy", "share of answer tokens"),
-    "bleu": ("BLEU", ""),
-    "recall": ("recall", "share of answers"),
-    "completed": ("completion", "share of bytes that count"),
-    "loss": ("loss", "nats per token"),
-}
-LOWER = (*BITS, "loss")  # metrics of which lower values are better
 
 
 def number(value: float | None) -> str:
@@ -57,35 +44,14 @@ def small(value: float | None, missing: str = "not finite") -> str:
     return "0" if value == 0 else f"{value:.3g}" if value >= 0.01 else f"{value:.0e}"
 
 
-def better(metric: str) -> str:
-    """Returns which values of a metric are better, "lower" or "higher"."""
-    return "lower" if metric in LOWER else "higher"
-
-
-def is_share(metric: str) -> bool:
-    """Returns whether a metric is a share, which lies between 0 and 1."""
-    return METRICS.get(metric, ("", ""))[1].startswith("share")
-
-
-def interval_of(metric: str) -> Callable[[Sequence[float]], Interval]:
+def interval_of(name: str) -> Callable[[Sequence[float]], Interval]:
     """Returns the function that makes a metric's 95% interval over seeds from their values."""
-    return share_interval if is_share(metric) else interval
+    return share_interval if metric(name).is_share else interval
 
 
-def interval_name(metric: str) -> str:
+def interval_name(name: str) -> str:
     """Returns what `interval_of` makes, in a sentence."""
-    return "95% Wilson interval" if is_share(metric) else "95% t interval"
-
-
-def label(metric: str) -> str:
-    """Returns the metric's name in a sentence."""
-    return METRICS.get(metric, (metric.replace("_", " "), ""))[0]
-
-
-def axis_label(metric: str) -> str:
-    """Returns the metric's name and unit for an axis."""
-    name, unit = METRICS.get(metric, (metric.replace("_", " "), ""))
-    return name if unit in ("", name) else f"{name} ({unit})"
+    return "95% Wilson interval" if metric(name).is_share else "95% t interval"
 
 
 def size_unit(summary: Mapping) -> str:

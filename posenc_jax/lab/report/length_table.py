@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Mapping
 
+from posenc_jax.lab import metrics
 from posenc_jax.lab.report import formats, plots, summaries
 from posenc_jax.lab.report.formats import number
 from posenc_jax.lab.report.sections import Cell, Grid, Section
@@ -47,13 +48,13 @@ def results(summary: Mapping, apart: Collection[str] = ()) -> Grid:
     apart: encodings that are not compared with the others, so never the best.
     """
     count, name = summaries.seed_count(summary), formats.interval_name(summary["metric"])
-    share = formats.is_share(summary["metric"])
+    share = metrics.metric(summary["metric"]).is_share
     spread = (
         "one seed, so there is no interval"
         if count == 1
         else f"mean {'and' if share else '± half of'} a {name} over {count} seeds"
     )
-    metric, better = formats.label(summary["metric"]), summary["metric_better"]
+    metric, better = metrics.metric(summary["metric"]).title, summary["metric_better"]
     lengths, best = summaries.lengths(summary), _best(summary, apart)
     rows = []
     for encoding in summaries.encodings(summary):
@@ -83,7 +84,7 @@ def _cell(summary: Mapping, encoding: str, length: int, best: str | None) -> Cel
     mean, seeds, most = number(result["mean"]), len(result["seeds"]), summaries.seed_count(summary)
     spread = formats.interval_of(summary["metric"])(result["seeds"])
     half = "" if spread.half is None else f"±{number(spread.half)}"
-    half = formats.share_ends(spread) if formats.is_share(summary["metric"]) else half
+    half = formats.share_ends(spread) if metrics.metric(summary["metric"]).is_share else half
     note = "" if seeds == most else f"{seeds} of {most} seeds"
     return Cell(mean, half, note, bold=mean == best)
 
@@ -109,7 +110,7 @@ def every_seed(summary: Mapping) -> Grid:
         cells = summary["results"].get(encoding, {})
         seeds = [cells.get(str(n), {}).get("seeds", ()) for n in summaries.lengths(summary)]
         rows.append([encoding, *("\n".join(map(number, own)) or NOT_MEASURED for own in seeds)])
-    caption = f"{formats.label(summary['metric'])} of every seed, in the order of the seeds"
+    caption = f"{metrics.metric(summary['metric']).title} of every seed, in the order of the seeds"
     return Grid(_columns(summary), rows, caption)
 
 
@@ -119,7 +120,7 @@ def _differences(summary: Mapping, found: summaries.Differences) -> Grid:
         [name, *(_difference(row.get(n)) for n in lengths)] for name, row in found.intervals.items()
     ]
     return Grid(_columns(summary), rows, (
-        f"{formats.label(summary['metric'])} minus that of {found.first}, paired by seed. "
+        f"{metrics.metric(summary['metric']).title} minus that of {found.first}, paired by seed. "
         f"Intervals hold at 95% for all {found.comparisons} comparisons together (Bonferroni; "
         "equal methods are one comparison); bold: 0 lies outside."
     ))  # fmt: skip

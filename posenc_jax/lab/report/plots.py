@@ -10,11 +10,12 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
+from posenc_jax.lab import metrics
+from posenc_jax.lab.metrics import BITS
 from posenc_jax.lab.report import curves, drawing, formats, summaries
 from posenc_jax.lab.report.drawing import Label
 from posenc_jax.lab.report.sections import Picture
 from posenc_jax.lab.runs import Record, StoredRun
-from posenc_jax.lab.tasks.task import BITS
 
 PANELS = 6  # the most panels of a figure
 DPI = 200  # of a PNG
@@ -68,7 +69,7 @@ def pictures(run: StoredRun) -> list[Picture]:
 
 def picture_by_length(name: str, summary: Mapping) -> Picture:
     """Returns the figure of the metric by length with its caption."""
-    metric = formats.label(summary["metric"])
+    metric = metrics.metric(summary["metric"]).title
     parts = ["lines are means over seeds, dots are seeds"]
     if summaries.seed_count(summary) >= drawing.BAND_SEEDS:
         kind = "bars" if _crowded(summary) else "bands"
@@ -119,7 +120,7 @@ def by_length(summary: Mapping) -> Figure:
     floors = [(int(n), value) for n, value in summary.get("floors", {}).items()]
     values += [value for _, value in floors]
     low, high = drawing.y_limits(values, summary["baselines"].values())
-    if formats.is_share(metric) and values:
+    if metrics.metric(metric).is_share and values:
         # An axis of a tenth or more: scores that are all 0 are a line at 0.
         low, high = min(low, max(values) - 0.1), max(high, min(values) + 0.1)
         low, high = max(low, -0.03), min(high, 1.03)
@@ -130,7 +131,7 @@ def by_length(summary: Mapping) -> Figure:
         labels.append(Label("floor", *floors[-1], drawing.MUTED))
     drawing.margin_labels(axes, labels)
     axes.set_xlabel(f"test length ({formats.size_unit(summary)}, log scale)")
-    axes.set_ylabel(formats.axis_label(metric))
+    axes.set_ylabel(metrics.metric(metric).axis_label)
     title = f"{_capital(metric)} by test length{best_at_longest(summary)}"
     drawing.set_title(axes, title, _spread(summary))
     return figure
@@ -166,7 +167,7 @@ def difference(run: StoredRun) -> Figure:
     axes.set_ylim(axes.get_ylim())
     drawing.margin_labels(axes, labels)
     axes.set_xlabel(f"test length ({formats.size_unit(summary)}, log scale)")
-    axes.set_ylabel(f"difference in {formats.label(metric)}")
+    axes.set_ylabel(f"difference in {metrics.metric(metric).title}")
     better = "better" if summary["metric_better"] == "lower" else "worse"
     seeds = summaries.seed_count(summary)
     below = (
@@ -244,7 +245,7 @@ def by_position(run: StoredRun) -> Figure:
         axes.set_title(f"length {length} · {formats.length_ratio(length, trained)}")
     below = f"position in the window ({_token(metric)}, log scale) · dotted line: trained length"
     figure.supxlabel(below, fontsize="medium")
-    figure.supylabel(formats.axis_label(metric), fontsize="medium")
+    figure.supylabel(metrics.metric(metric).axis_label, fontsize="medium")
     drawing.title_with_legend(figure, f"{_capital(metric)} by position in the window", columns=5)
     return figure
 
@@ -286,7 +287,7 @@ def position_by_length(run: StoredRun) -> Figure:
     bar = figure.colorbar(colors, ax=grid, extend="max" if max(values) > top else "neither")
     for mesh in bar.ax.collections:
         mesh.set_rasterized(False)  # shapes, as all else on the page
-    bar.set_label(formats.axis_label(metric))
+    bar.set_label(metrics.metric(metric).axis_label)
     figure.supxlabel(f"position in the window ({_token(metric)}, log scale)", fontsize="medium")
     figure.supylabel("test length", fontsize="medium")
     figure.suptitle(f"{_capital(metric)} by position and length", x=0.01, ha="left",
@@ -304,7 +305,7 @@ def _spread(summary: Mapping) -> str:
 
 
 def _capital(metric: str) -> str:
-    name = formats.label(metric)
+    name = metrics.metric(metric).title
     return name[0].upper() + name[1:]
 
 

@@ -4,8 +4,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from posenc_jax.lab import metrics
 from posenc_jax.lab.hosts.exit_status import Unmeasured
-from posenc_jax.lab.report.formats import better, interval_of
+from posenc_jax.lab.report.formats import interval_of
 from posenc_jax.lab.report.statistics import (
     Interval,
     mean_cell,
@@ -53,7 +54,7 @@ def summarise(
         raise ValueError(f"metric: no record of {metric!r} on the test split")
     return {
         "metric": metric,
-        "metric_better": better(metric),
+        "metric_better": metrics.metric(metric).better,
         "train_length": train_length,
         "baselines": dict(baselines or {}),
         "floors": {str(length): value for length, value in (floors or {}).items()},

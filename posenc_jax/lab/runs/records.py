@@ -28,8 +28,6 @@ _FIELDS, _WHOLE = set(FIELDS), "a whole number from 0 on"
 def parse(content: bytes, path: Path) -> list[Record]:
     """Returns the records in the content of a metrics.jsonl; an incomplete last line is left out.
 
-    Lines that an earlier version wrote are converted; see `from_flat`.
-
     Raises:
       ValueError: a damaged line, by its number.
     """
@@ -40,7 +38,6 @@ def parse(content: bytes, path: Path) -> list[Record]:
             record = json.loads(line.decode("utf-8"))
             if not isinstance(record, dict):
                 raise ValueError(f"it holds a {type(record).__name__}, not a record")
-            record = from_flat(record) if "encoding" in record else record
             value = math.nan if record["value"] is None else record["value"]
             records.append(check({**record, "value": value}))
         except KeyError as error:
@@ -111,46 +108,6 @@ def seed_records(
         for seed, value in zip(seeds, value_S, strict=True):
             yield {"step": step, "seed": seed, "labels": dict(labels), "metric": metric,
                    "value": float(value)}  # fmt: skip
-
-
-def from_flat(line: Mapping) -> Record:
-    """Returns the record of a line that an earlier version wrote: its labels were fields of their
-    own (encoding, split, length, position), and others were parts of the metric's name, after "/".
-    """
-    labels = {name: line[name] for name in ("encoding", "split", "length") if name in line}
-    _need(isinstance(line["metric"], str), "metric", line["metric"], "a name")
-    metric, more = _old_metric(line["metric"])
-    if not _METRIC.fullmatch(metric):  # a claim, whose numbers are named in words
-        labels = {"claim": line["encoding"], "number": line["metric"], "split": line["split"]}
-        metric, more = "measured", {}
-    if "position" in line:
-        more = {**more, "position": line["position"]}
-    fields = {name: line[name] for name in ("step", "seed", "value")}
-    return {**fields, "labels": {**labels, **more}, "metric": metric}
-
-
-def _old_metric(name: str) -> tuple[str, dict[str, str]]:
-    """Returns today's name of a metric, and the labels that were a part of its old name."""
-    match name.split("/"):
-        case ["time", metric]:
-            return metric, {}
-        case ["order", "right"]:
-            return "order_accuracy", {}
-        case ["order", "twins"]:
-            return "twins", {}
-        case ["error" | "carried" as metric, dtype]:
-            return metric, {"dtype": dtype}
-        case ["content" | "amount" as change, quantity, masks, side]:
-            return "leak", {"change": change, "quantity": quantity, "masks": masks, "side": side}
-        case ["token" | "pooled" as answer, condition, masks, side]:
-            return "accuracy", {
-                "answer": answer, "condition": condition, "masks": masks, "side": side
-            }  # fmt: skip
-        case ["mass", masks, side]:
-            return "attention_on_padding", {"masks": masks, "side": side}
-        case [*task, metric] if task:
-            return metric, {"task": "/".join(task)}
-    return name, {}
 
 
 def plain(field: str, value: Any) -> Any:

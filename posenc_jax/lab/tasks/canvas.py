@@ -37,7 +37,6 @@ from posenc_jax.lab.tasks.task import (
     SPLITS,
     SYMBOL,
     Batch,
-    Metric,
     Task,
     example_keys,
     fold_each,
@@ -61,7 +60,7 @@ class Asked(NamedTuple):
     floors: the baselines.
     """
 
-    metric: Metric
+    metric: str
     make: Callable[..., Batch]
     vocab: int
     least: int

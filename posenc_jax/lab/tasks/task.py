@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,9 +30,6 @@ MOST_SYMBOLS = 2**20
 SPLITS = ("train", "valid", "test")
 
 Integer = int | np.integer
-Bits = Literal["bits_per_byte", "bits_per_pixel", "bits_per_base"]  # the loss, to the base 2
-Metric = Bits | Literal["exact_match", "token_accuracy", "accuracy"]
-BITS: tuple[Bits, ...] = get_args(Bits)
 Padding = Literal["right", "left"]
 Part = tuple[Any, Any]  # see `question_answer`
 Rule = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]  # see `generated`
@@ -76,7 +73,7 @@ class Task(NamedTuple):
     """A task: pure functions from keys and indices to batches.
 
     vocab:    number of token ids.
-    metric:   the metric of its scores.
+    metric:   the metric of its scores, a name of `metrics.METRICS`.
     least, most: the smallest and the largest size; most None: no limit. A size is the number of
               symbols of a problem, or of bytes of a window.
     examples: (size) -> number of test examples; None: no limit.
@@ -97,7 +94,7 @@ class Task(NamedTuple):
 
     name: str
     vocab: int
-    metric: Metric
+    metric: str
     least: int
     most: int | None
     examples: Callable[[int], int | None]

@@ -6,14 +6,15 @@ Lengths are padded to a few widths, so that many lengths share one compiled prog
 import itertools
 import math
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posenc_jax.lab import metrics
 from posenc_jax.lab.config.schema import EvalConfig
 from posenc_jax.lab.hosts.devices import (
     free_bytes,
@@ -24,23 +25,14 @@ from posenc_jax.lab.hosts.devices import (
 )
 from posenc_jax.lab.hosts.exit_status import Unmeasured
 from posenc_jax.lab.hosts.processes import fetch, is_multiprocess, minimum
+from posenc_jax.lab.metrics import Scores, Sums
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.runs import Record, seed_records
-from posenc_jax.lab.tasks.task import BITS, Task
+from posenc_jax.lab.tasks.task import Batch, Task
 from posenc_jax.lab.training.loop import over_seeds
-from posenc_jax.lab.training.step import cross_entropy
 from posenc_jax.tuning import target, tuned_for
 
-
-class Scores(NamedTuple):
-    """Sums over the targets that count: S seeds, E examples, T places in the window."""
-
-    loss_SE: Any  # nats
-    right_SE: Any  # targets that are the argmax
-    exact_SE: Any  # 1 if all targets of the example are
-    count_SE: Any  # targets
-    loss_ST: Any
-    count_ST: Any
+TOKENS = 8192  # in a forward pass of `batch_scorer`, at most
 
 
 def bucket(width: int) -> int:
@@ -116,9 +108,13 @@ class Evaluator:
         examples = self._examples(size)
         index_GB = np.full(groups_rows, -1, np.int32)
         index_GB.flat[:examples] = np.arange(examples)
-        scores = fetch(program(params, self._data, index_GB, np.int32(size)))
-        per_example = [s.reshape(s.shape[0], -1)[:, :examples] for s in scores[:4]]
-        return Scores(*per_example, *(s.sum(axis=1) for s in scores[4:]))
+        by_group = fetch(program(params, self._data, index_GB, np.int32(size)))
+        in_order = lambda x_SGB: x_SGB.reshape(len(x_SGB), -1)[:, :examples]
+        over_groups = lambda x_SGT: x_SGT.sum(axis=1)
+        return Scores(
+            jax.tree.map(in_order, by_group.by_example),
+            jax.tree.map(over_groups, by_group.by_place),
+        )
 
     def _program(self, params: Any, size: int) -> tuple[Any, tuple[int, int, int]]:
         """The compiled program of one size, in as few groups as fit into memory, and its shape."""
@@ -151,12 +147,35 @@ class Evaluator:
         )
         weights_BT = batch.weights_BT * (index_B >= 0).astype(jnp.float32)[:, None]
         logits_BTV = self._model.apply(params, batch.tokens_BT, batch.layout)
-        loss_BT = cross_entropy(logits_BTV, batch.targets_BT) * weights_BT
-        right_BT = jnp.where(logits_BTV.argmax(axis=-1) == batch.targets_BT, weights_BT, 0.0)
-        right_B, count_B = right_BT.sum(axis=1), weights_BT.sum(axis=1)
-        exact_B = (right_B == count_B).astype(jnp.float32)
-        sums = loss_BT.sum(axis=0), weights_BT.sum(axis=0)
-        return Scores(loss_BT.sum(axis=1), right_B, exact_B, count_B, *sums)
+        return metrics.scores(scored(self._task), logits_BTV, batch.targets_BT, weights_BT)
+
+
+def scored(task: Task) -> tuple[str, ...]:
+    """The metrics of an evaluation on a task: its own, and two that every task has."""
+    return tuple(dict.fromkeys(("loss", "token_accuracy", task.metric)))
+
+
+def batch_scorer(model: Model, names: tuple[str, ...]) -> Callable[[Any, Batch], dict[str, Any]]:
+    """The compiled function (params, batch) -> {metric: [S]}, for batches that are made already.
+
+    Leaves of params lead with S. The rows are read in equal parts of at most TOKENS tokens.
+    """
+
+    def of_seed(batch, params):
+        count, time = batch.layout.segment_BT.shape
+        rows = max(
+            n for n in range(1, count + 1) if count % n == 0 and n * time <= max(TOKENS, time)
+        )
+
+        def of_part(part):
+            logits_BTV = model.apply(params, part.tokens_BT, part.layout)
+            return metrics.scores(names, logits_BTV, part.targets_BT, part.weights_BT).by_example
+
+        parts = jax.tree.map(lambda leaf: leaf.reshape(-1, rows, *leaf.shape[1:]), batch)
+        sums = jax.tree.map(lambda x_GB: x_GB.reshape(-1), jax.lax.map(of_part, parts))
+        return {name: metrics.mean(name, sums[name]) for name in names}
+
+    return jax.jit(lambda params, batch: over_seeds(of_seed, params, given=(batch,)))
 
 
 def records(
@@ -166,30 +185,23 @@ def records(
 
     Unmeasured: no target counts, because so few bytes are hidden that no test example has one.
     """
-    count_S = scores.count_SE.sum(axis=1)
-    if not count_S.all():
+    if not scores.by_example["loss"].count.sum(axis=1).all():
         raise Unmeasured(f"{task.name}: no target of the test examples counts; mask a larger share")
-    loss_S = scores.loss_SE.sum(axis=1) / count_S
-    metrics = {"loss": loss_S, "token_accuracy": scores.right_SE.sum(axis=1) / count_S}
-    if task.metric in BITS:
-        metrics[task.metric] = loss_S / math.log(2)
-    elif task.metric != "token_accuracy":
-        metrics[task.metric] = scores.exact_SE.mean(axis=1)
-    yield from seed_records(step, seeds, labels, metrics)
-    if task.metric in BITS:
-        for position, bits_S in _by_position(scores):
+    values = {name: scores.mean(name) for name in scored(task)}
+    yield from seed_records(step, seeds, labels, values)
+    if task.metric in metrics.BITS:
+        for position, bits_S in _by_position(task.metric, scores.by_place[task.metric]):
             at = {**labels, "position": position}
             yield from seed_records(step, seeds, at, {task.metric: bits_S})
 
 
-def _by_position(scores: Scores) -> Iterator[tuple[int, np.ndarray]]:
-    """The first place of each range of the window with targets, and its bits per target, [S]."""
-    used = int(np.flatnonzero(scores.count_ST.sum(axis=0)).max()) + 1
-    edges = position_bins(used)
-    for start, stop in itertools.pairwise(edges):
-        loss_S, count_S = (x[:, start:stop].sum(axis=1) for x in (scores.loss_ST, scores.count_ST))
-        if count_S.all():  # else no byte is hidden there
-            yield start, loss_S / count_S / math.log(2)
+def _by_position(name: str, places: Sums) -> Iterator[tuple[int, np.ndarray]]:
+    """The first place of each range of the window with targets, and the metric there, [S]."""
+    used = int(np.flatnonzero(places.count.sum(axis=0)).max()) + 1
+    for start, stop in itertools.pairwise(position_bins(used)):
+        part = Sums(*(x_ST[:, start:stop] for x_ST in places))
+        if part.count.sum(axis=1).all():  # else no byte is hidden there
+            yield start, metrics.mean(name, part)
 
 
 def position_bins(width: int) -> list[int]:

@@ -15,6 +15,7 @@ import optax
 from posenc_jax.lab.config.schema import TrainConfig
 from posenc_jax.lab.hosts import devices
 from posenc_jax.lab.hosts.tuning import pack, unpack, value_and_grad, value_and_grad_in_parts
+from posenc_jax.lab.metrics import cross_entropy
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.task import Batch, Task
 
@@ -130,13 +131,6 @@ def mean_loss(
     loss_BT = cross_entropy(logits_BTV, targets_BT)
     total = jnp.sum(weights_BT) if total is None else total
     return jnp.sum(loss_BT * weights_BT) / jnp.maximum(total, 1.0)
-
-
-def cross_entropy(logits_BTV: jax.Array, targets_BT: jax.Array) -> jax.Array:
-    """The cross entropy of each target in nats, float32 [B, T]."""
-    logits_BTV = logits_BTV.astype(jnp.float32)
-    target_BT = jnp.take_along_axis(logits_BTV, targets_BT[..., None], axis=-1)[..., 0]
-    return jax.nn.logsumexp(logits_BTV, axis=-1) - target_BT
 
 
 @jax.named_scope("update")
