@@ -2,6 +2,7 @@
 
 from posenc_jax.attention import Frame, Layer, attend, frame, logits, rotate, weights
 from posenc_jax.combinators import chain, each_layer, per_layer
+from posenc_jax.context_parallel import merge, ring, zigzag
 from posenc_jax.encoding import Dims, Encoding, Side, Walk, at_layer
 from posenc_jax.encodings import CATALOG, describe, make, register
 from posenc_jax.heads import head_specs
@@ -31,10 +32,13 @@ __all__ = [
     "layout",
     "logits",
     "make",
+    "merge",
     "per_layer",
     "register",
+    "ring",
     "rotate",
     "weights",
+    "zigzag",
 ]
 
 

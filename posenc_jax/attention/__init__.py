@@ -7,6 +7,7 @@ the whole row. Logits and softmax are float32 or wider.
 """
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,7 @@ from posenc_jax.attention.layers import Kept, Layer, check_side
 from posenc_jax.attention.own_attention import rotate
 from posenc_jax.attention.tokens import visible
 from posenc_jax.attention.walks import blockwise_walk, walk_logits
+from posenc_jax.dtypes import widest
 from posenc_jax.encoding import Side
 from posenc_jax.meshes import partitioned, vary_alike
 from posenc_jax.operations import with_grid
@@ -35,7 +37,8 @@ def attend(
     *,
     sink_H: jax.Array | None = None,
     cap: float | None = None,
-) -> jax.Array:
+    return_lse: bool = False,
+) -> Any:
     """Attention of queries to keys; [B, Q, H, C'] with the values' width and dtype.
 
     It has reverse-mode derivatives, and forward-mode ones of those (`jax.hessian`). All others,
@@ -51,26 +54,50 @@ def attend(
         may add to less than one (gpt-oss, arXiv 2508.10925; zeros: softmax plus one).
       cap: products of queries and keys, scaled, become cap tanh(product / cap) before a bias or
         content score is added (Gemma 2, arXiv 2408.00118).
+      return_lse: return also the log-sum-exp of each query's logits, the sink's among them,
+        [B, Q, H] in float32 or wider; -inf where a query sees no key. `posenc_jax.merge` makes
+        attention to all keys of attention to parts of them. Both have gradients.
 
     Raises:
       ValueError: shapes that are not the frame's, dtypes that differ, features that are missing,
-        a cap that is not above 0, or a sink where a method makes the weights itself.
+        a cap that is not above 0, or a sink or `return_lse` where a method makes the weights
+        itself; `return_lse` of the kernel.
       TypeError: a frame in place of its layer; a derivative that the form does not have.
     """
     _check(q_BQHC, k_BKGC, v_BKGC, layer)
     _check_options(sink_H, cap, layer)
+    if return_lse:
+        layer = _with_log_sum_exp(layer)
     if 0 in (q_BQHC.size, k_BKGC.size):
-        return jnp.zeros((*q_BQHC.shape[:3], v_BKGC.shape[-1]), v_BKGC.dtype)
+        none_BQH = jnp.full(q_BQHC.shape[:3], -jnp.inf, widest(q_BQHC.dtype))
+        o_BQHC = jnp.zeros((*none_BQH.shape, v_BKGC.shape[-1]), v_BKGC.dtype)
+        return (o_BQHC, none_BQH) if return_lse else o_BQHC
 
     def inside(q_BQHC, k_BKGC, v_BKGC, layer: Layer, sink_H):
-        o_BQHC = _attend(q_BQHC, k_BKGC, layer.turned_values(v_BKGC), layer, sink_H, cap)
-        return layer.turned_back(o_BQHC)
+        v_BKGC = layer.turned_values(v_BKGC)
+        o_BQHC, lse_BQH = _attend(q_BQHC, k_BKGC, v_BKGC, layer, sink_H, cap, return_lse)
+        o_BQHC = layer.turned_back(o_BQHC)
+        return (o_BQHC, lse_BQH) if return_lse else o_BQHC
 
     return partitioned(inside, q_BQHC, 3, q_BQHC, k_BKGC, v_BKGC, layer, sink_H)
 
 
-def _attend(q_BQHC, k_BKGC, v_BKGC, layer: Layer, sink_H, cap) -> jax.Array:
-    """Attention to values that are turned already; nothing is checked."""
+def _with_log_sum_exp(layer: Layer) -> Layer:
+    """The layer in a form that gives the log-sum-exp. ValueError: it has none."""
+    walk = layer.encoding.walk
+    if walk is not None and walk.weighs:
+        raise ValueError("return_lse: this method makes the weights itself, without a softmax")
+    if layer.form != "kernel":
+        return layer
+    if not layer.chosen:
+        raise ValueError("return_lse: the kernel does not give it; make the frame 'blockwise'")
+    return dataclasses.replace(layer, form=layer.without_kernel).filled()
+
+
+def _attend(q_BQHC, k_BKGC, v_BKGC, layer: Layer, sink_H, cap, lse: bool = False):
+    """Attention to values that are turned already, and if `lse` the log-sum-exp, else maybe None;
+    nothing is checked.
+    """
     if layer.form == "kernel" and layer.chosen and not kernel_takes(q_BQHC.dtype):
         layer = dataclasses.replace(layer, form=layer.without_kernel).filled()
     q_BQHC, k_BKGC, v_BKGC, layer, sink_H = vary_alike((q_BQHC, k_BKGC, v_BKGC, layer, sink_H))
@@ -79,12 +106,12 @@ def _attend(q_BQHC, k_BKGC, v_BKGC, layer: Layer, sink_H, cap) -> jax.Array:
         if tuned_for("gpu"):  # imported here, since not every JAX has Triton
             from posenc_jax.attention import cudnn
 
-            return reverse_mode(lambda: cudnn.kernel(*rotated, v_BKGC, layer, sink_H, cap))
+            return reverse_mode(lambda: cudnn.kernel(*rotated, v_BKGC, layer, sink_H, cap)), None
         if tuned_for("tpu") and layer.chosen:  # imported here, since few programs need it
             from posenc_jax.attention import splash
 
-            return reverse_mode(lambda: splash.kernel(*rotated, v_BKGC, layer, sink_H, cap))
-        return reverse_mode(lambda: kernel.kernel(*rotated, v_BKGC, layer, sink_H, cap))
+            return reverse_mode(lambda: splash.kernel(*rotated, v_BKGC, layer, sink_H, cap)), None
+        return reverse_mode(lambda: kernel.kernel(*rotated, v_BKGC, layer, sink_H, cap)), None
     q, k, q_side, k_side = _sides(q_BQHC, k_BKGC, layer)
     v, walk = softmax.for_every_head(v_BKGC, q.shape[2]), layer.encoding.walk
     if layer.form == "blockwise" and walk is not None:
@@ -92,9 +119,9 @@ def _attend(q_BQHC, k_BKGC, v_BKGC, layer: Layer, sink_H, cap) -> jax.Array:
     if layer.form == "blockwise":
         return reverse_mode(lambda: blockwise(q, k, v, layer, sink_H, cap))
     tuned = layer.chosen and tuned_for("cpu")
-    if tuned and walk is None and sink_H is None and cap is None:
+    if tuned and not lse and walk is None and sink_H is None and cap is None:
         bias, see = layer.bias_BHQK, layer.visible_BHQK
-        return reverse_mode(lambda: softmax.dense_cpu(q, k, v, bias, see))
+        return reverse_mode(lambda: softmax.dense_cpu(q, k, v, bias, see)), None
     s_BHQK = _logits(q, k, q_side, k_side, layer, cap)
     return softmax.dense(s_BHQK, v, walk is not None and walk.weighs, sink_H)
 
@@ -114,7 +141,7 @@ def weights(
     unit_BKGK = jnp.broadcast_to(unit_KK[None, :, None], (*k_BKGC.shape[:3], keys))
     _check(q_BQHC, k_BKGC, unit_BKGK, layer)
     _check_options(sink_H, cap, layer)
-    return _attend(q_BQHC, k_BKGC, unit_BKGK, layer, sink_H, cap).transpose(0, 2, 1, 3)
+    return _attend(q_BQHC, k_BKGC, unit_BKGK, layer, sink_H, cap)[0].transpose(0, 2, 1, 3)
 
 
 def logits(
@@ -176,6 +203,10 @@ def _check_options(sink_H: jax.Array | None, cap: float | None, layer: Layer) ->
 def _check(q_BQHC, k_BKHC, v_BKHC, layer: Layer) -> None:
     if not isinstance(layer, Layer):
         raise TypeError(f"layer: {type(layer).__name__}; give frame.layer(n, x)")
+    if layer.ring is not None:
+        raise ValueError(
+            f"layer: its tokens are spread over the mesh axis {layer.ring!r}; use posenc_jax.ring"
+        )
     for side, x in (("q", q_BQHC), ("k", k_BKHC)):
         check_side(layer, side, x)
     check_side(layer, "v", v_BKHC, width=v_BKHC.shape[-1])

@@ -16,6 +16,7 @@ from posenc_jax.attention.layers import Layer
 from posenc_jax.attention.softmax import (
     empty,
     finish,
+    log_sum_exp,
     masked,
     narrow,
     product,
@@ -64,14 +65,19 @@ class Blocks(NamedTuple):
 @partial(jax.jit, static_argnames="cap", inline=True)
 def blockwise(
     q_BQHC, k_BKHC, v_BKHC, layer: Layer, sink_H: jax.Array | None, cap: float | None
-) -> jax.Array:
-    """softmax(q k + bias) v over visible keys, [B, Q, H, C]; `q_BQHC` is scaled."""
+) -> tuple[jax.Array, jax.Array]:
+    """softmax(q k + bias) v over visible keys, [B, Q, H, C], and its log-sum-exp, [B, Q, H].
+
+    `q_BQHC` is scaled.
+    """
     plan = plan_of(layer, cap)
     q_IBHQC = cut_heads(q_BQHC, plan.queries)
     k_JBHKC, v_JBHKC = cut_heads(k_BKHC, plan.keys), cut_heads(v_BKHC, plan.keys)
     blocks = cut_tokens(plan, layer.q, layer.k)
-    o_IBHQC = _attention(plan, q_IBHQC, k_JBHKC, v_JBHKC, learned_of(layer), sink_H, blocks)
-    return join_blocks(o_IBHQC, q_BQHC.shape[1])
+    o_IBHQC, log_IBHQ1 = _attention(
+        plan, q_IBHQC, k_JBHKC, v_JBHKC, learned_of(layer), sink_H, blocks
+    )
+    return join_results(o_IBHQC, log_IBHQ1, q_BQHC.shape[1])
 
 
 def plan_of(layer: Layer, cap: float | None) -> Plan:
@@ -108,6 +114,12 @@ def join_blocks(x_IBHTC, time: int) -> jax.Array:
     """[I, B, H, size, C] to [B, time, H, C]."""
     x_BITHC = x_IBHTC.transpose(1, 0, 3, 2, 4)
     return x_BITHC.reshape(x_BITHC.shape[0], -1, *x_BITHC.shape[3:])[:, :time]
+
+
+def join_results(o_IBHQC, log_IBHQ1, time: int) -> tuple[jax.Array, jax.Array]:
+    """Outputs and log-sum-exps of blocks of queries as those of all, [B, Q, H, C] and [B, Q, H]."""
+    log_BQH1 = join_blocks(log_IBHQ1, time)
+    return join_blocks(o_IBHQC, time), log_sum_exp(log_BQH1.swapaxes(1, 2))
 
 
 def cut_tokens(plan: Plan, q: Tokens, k: Tokens) -> Blocks:
@@ -178,7 +190,7 @@ def masked_scores(plan: Plan, q_BHQC, k_BHKC, bias_BHQK, q: Tokens, k: Tokens):
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attention(plan: Plan, q_IBHQC, k_JBHKC, v_JBHKC, learned, sink_H, blocks: Blocks) -> jax.Array:
+def _attention(plan: Plan, q_IBHQC, k_JBHKC, v_JBHKC, learned, sink_H, blocks: Blocks):
     return _forward(plan, q_IBHQC, k_JBHKC, v_JBHKC, learned, sink_H, blocks)[0]
 
 
@@ -198,13 +210,14 @@ def _forward(plan: Plan, q_IBHQC, k_JBHKC, v_JBHKC, learned, sink_H, blocks: Blo
 
     o_IBHQC, log_IBHQ1 = jax.lax.map(query_block, jnp.arange(len(q_IBHQC)))
     kept = q_IBHQC, k_JBHKC, v_JBHKC, learned, sink_H, blocks, o_IBHQC, log_IBHQ1
-    return o_IBHQC.astype(v_JBHKC.dtype), kept
+    return (o_IBHQC.astype(v_JBHKC.dtype), log_IBHQ1), kept
 
 
-def _backward(plan: Plan, kept, g_IBHQC):
+def _backward(plan: Plan, kept, gradients):
+    g_IBHQC, g_log_IBHQ1 = gradients
     q_IBHQC, k_JBHKC, v_JBHKC, learned, sink_H, blocks, o_IBHQC, log_IBHQ1 = kept
     wide, dtype = o_IBHQC.dtype, g_IBHQC.dtype
-    drop_IBHQ1 = (g_IBHQC.astype(wide) * o_IBHQC).sum(axis=-1, keepdims=True)
+    drop_IBHQ1 = (g_IBHQC.astype(wide) * o_IBHQC).sum(axis=-1, keepdims=True) - g_log_IBHQ1
     if plan.encoding.bias is None:
         learned = None
 

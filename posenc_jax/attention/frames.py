@@ -146,6 +146,7 @@ def frame(
     block: Count = 512,
     mask_padding: bool = True,
     heads: tuple[int | jax.Array, int] | None = None,
+    ring: str | None = None,
 ) -> Frame:
     """Prepares a forward pass: positions, tables, and in the dense form the bias and the mask.
 
@@ -174,6 +175,8 @@ def frame(
         `start` of the model's `total`; None: all. Parameters are those of these heads, as
         `posenc_jax.head_specs` cuts them. In `jax.shard_map` the start is
         `jax.lax.axis_index(axis) * dims.heads`; one that is traced and out of range gives NaN.
+      ring: inside of `jax.shard_map` the mesh axis over whose devices the tokens are spread;
+        `layout` has those of this device, and `posenc_jax.ring` attends to all. None: it has all.
 
     FieldError, a ValueError: an argument of another type, or a form or block outside its choices.
     ValueError: a method that the kernel does not take, queries that do not lie within the tokens,
@@ -186,6 +189,12 @@ def frame(
     told = params if heads is None else of_heads(encoding, params, dims, heads)
     _check_params(encoding, params, dims)
     params = told
+    if ring is not None:
+        if keys is not None or queries is not None:
+            raise ValueError("ring: for self-attention alone; leave keys and queries out")
+        layout = dataclasses.replace(layout, counted=False)
+        if placed is None and encoding.place is not None:
+            placed = _placed_over(ring, encoding, layout)
     q, k = _sides(encoding, layout, keys, queries, placed)
     moved = keys is not None or placed is not None
     moved |= encoding.place is not None or encoding.locate is not None
@@ -202,9 +211,20 @@ def frame(
     own, chosen = keys is None and queries is None, form == "auto"
     if causal is None:
         options["causal"] = keys is None
-    layer = Layer(params, q, k, first, line, encoding, dims, own, chosen=chosen, **options)
+    layer = Layer(
+        params, q, k, first, line, encoding, dims, own, chosen=chosen, ring=ring, **options
+    )
     layer = dataclasses.replace(layer, form=_form(layer))
     return Frame(params, layer if encoding.at is not None else layer.filled(), encoding)
+
+
+def _placed_over(axis: str, encoding: Encoding, layout: Layout) -> Placed:
+    """The positions of this device's tokens, placed as among those of all devices."""
+    gather = lambda x: jax.lax.all_gather(x, axis, axis=1, tiled=True)
+    whole = place(encoding, None, jax.tree.map(gather, layout))
+    time = layout.index_BT.shape[1]
+    first = jax.lax.axis_index(axis) * time
+    return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, first, time, axis=1), whole)
 
 
 def _sides(

@@ -59,6 +59,7 @@ class Layer:
         a grid by copies, and the grid's gradient becomes the row's by a sum: no gather, no scatter.
         In the dense form it is in place of the former two, where an accelerator is compiled for.
     chosen:       whether the form was chosen by the sizes (`form="auto"`).
+    ring:         mesh axis of `jax.shard_map` over whose devices the tokens are spread.
     """
 
     params: Params
@@ -74,6 +75,7 @@ class Layer:
     form: str = field(metadata=STATIC)
     chosen: bool = field(metadata=STATIC)
     block: int = field(metadata=STATIC)
+    ring: str | None = field(default=None, metadata=STATIC)
     q_table: Table = None
     k_table: Table = None
     q_kept: Kept | None = None
@@ -207,10 +209,21 @@ class Layer:
         made |= partitioned(Layer._of_pairs, self.q.index_BT, 1, self)
         return dataclasses.replace(self, **made)
 
+    def facing(self, k: Tokens, k_kept: Kept | None, k_table: Table) -> "Layer":
+        """The layer whose queries meet other keys, given with all that was made of them."""
+        none = dict.fromkeys(("straight", "ring", "row_BHN", "bias_BHQK", "visible_BHQK"))
+        keys = {"k": k, "k_kept": k_kept, "k_table": k_table, "own": False}
+        layer = dataclasses.replace(self, **keys, **none)
+        return dataclasses.replace(layer, **layer._of_pairs())
+
     def _of_tokens(self) -> dict[str, Any]:
         made: dict[str, Any] = {}
         if self.encoding.temper is not None:
-            count = partial(counts, self.q, self.k, self.causal, self.mask_padding)
+            k = self.k._replace(placed=())
+            if self.ring is not None:
+                gather = partial(jax.lax.all_gather, axis_name=self.ring, axis=1, tiled=True)
+                k = jax.tree.map(gather, k)
+            count = partial(counts, self.q, k, self.causal, self.mask_padding)
             given = self.params, count, self.q.placed, self.dims
             made["temper_BQH"] = hooks.temper(self.encoding, *given)
         if self.encoding.table is not None:

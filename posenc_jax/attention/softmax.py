@@ -84,7 +84,7 @@ def take_in(state, s_BHQK: jax.Array, v_BHKC: jax.Array):
 def finish(
     state, weighs: bool = False, sink_H: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array]:
-    """Attention's output, and the logarithm of each query's sum of exponentials.
+    """Attention's output, and the logarithm of each query's sum of exponentials: `FLOOR` of none.
 
     The output is the weighted mean of values; their weighted sum if logits are logarithms of
     weights (`weighs`). A sink is the logit of one more key, whose value is 0.
@@ -96,8 +96,14 @@ def finish(
         shrink = jnp.exp(top - new)
         top, total, o_BHQC = new, total * shrink + jnp.exp(sink_1H11 - new), o_BHQC * shrink
     safe = jnp.where(total > 0, total, 1)
-    o_BHQC, log_BHQ1 = o_BHQC / safe, jnp.where(total > 0, top + jnp.log(safe), 0)
+    o_BHQC, log_BHQ1 = o_BHQC / safe, top + jnp.log(safe)
     return (o_BHQC * jnp.exp(log_BHQ1) if weighs else o_BHQC), log_BHQ1
+
+
+def log_sum_exp(log_BHQ1: jax.Array) -> jax.Array:
+    """What `finish` says of logits, [B, Q, H]; -inf of a query that sees no key."""
+    log_BQH = log_BHQ1[..., 0].swapaxes(1, 2)
+    return jnp.where(log_BQH > FLOOR / 2, log_BQH, -jnp.inf)
 
 
 def sum_to(x: jax.Array, like: jax.Array) -> jax.Array:
@@ -110,14 +116,14 @@ def sum_to(x: jax.Array, like: jax.Array) -> jax.Array:
 
 def dense(
     s_BHQK: jax.Array, v_BKHC: jax.Array, weighs: bool = False, sink_H: jax.Array | None = None
-) -> jax.Array:
-    """softmax(s) v of masked logits, or exp(s) v (`weighs`), [B, Q, H, C].
+) -> tuple[jax.Array, jax.Array]:
+    """softmax(s) v of masked logits, or exp(s) v (`weighs`), [B, Q, H, C]; and their log-sum-exp.
 
     JAX differentiates it, in either mode and any number of times.
     """
     v_BHKC = heads_first(v_BKHC)
-    o_BHQC, _ = finish(take_in(empty(s_BHQK, v_BHKC), s_BHQK, v_BHKC), weighs, sink_H)
-    return o_BHQC.astype(v_BKHC.dtype).transpose(0, 2, 1, 3)
+    o_BHQC, log_BHQ1 = finish(take_in(empty(s_BHQK, v_BHKC), s_BHQK, v_BHKC), weighs, sink_H)
+    return o_BHQC.astype(v_BKHC.dtype).transpose(0, 2, 1, 3), log_sum_exp(log_BHQ1)
 
 
 @jax.custom_vjp

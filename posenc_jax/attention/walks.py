@@ -10,7 +10,7 @@ from posenc_jax.attention.blockwise import (
     cut,
     cut_heads,
     cut_tokens,
-    join_blocks,
+    join_results,
     learned_of,
     local,
     pick,
@@ -33,10 +33,10 @@ def walk_logits(product_BHQK, q: Side, k: Side, layer: Layer, walk: Walk) -> jax
 @partial(jax.jit, static_argnames="cap", inline=True)
 def blockwise_walk(
     q_BQHC, k_BKHC, v_BKHC, q: Side, k: Side, layer: Layer, sink_H, cap: float | None
-) -> jax.Array:
-    """Attention in blocks, the latest keys first, [B, Q, H, C]; `q_BQHC` is scaled.
+) -> tuple[jax.Array, jax.Array]:
+    """Attention in blocks, the latest keys first, [B, Q, H, C], and log-sum-exps, [B, Q, H].
 
-    `visit` is remade in the backward pass.
+    `q_BQHC` is scaled. `visit` is remade in the backward pass.
     """
     plan, walk, params = plan_of(layer, cap), layer.encoding.walk, layer.params
     assert walk is not None
@@ -73,10 +73,11 @@ def blockwise_walk(
         begin = empty(q_BHQC, k_JBHC[1][0]), _start(walk, params, q_side)
         state, _ = vary_alike((begin, q_BHQC))
         (state, _), _ = jax.lax.scan(key_block, state, jnp.arange(len(k_JBHC[0])), reverse=True)
-        return finish(state, walk.weighs, sink_H)[0].astype(v_BKHC.dtype)
+        o_BHQC, log_BHQ1 = finish(state, walk.weighs, sink_H)
+        return o_BHQC.astype(v_BKHC.dtype), log_BHQ1
 
-    o_IBHQC = jax.lax.map(query_block, jnp.arange(len(q_IBHC[0])))
-    return join_blocks(o_IBHQC, q_BQHC.shape[1])
+    o_IBHQC, log_IBHQ1 = jax.lax.map(query_block, jnp.arange(len(q_IBHC[0])))
+    return join_results(o_IBHQC, log_IBHQ1, q_BQHC.shape[1])
 
 
 def _start(walk: Walk, params: Params, q: Side):

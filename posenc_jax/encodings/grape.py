@@ -5,13 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax.combinators import each_layer
-from posenc_jax.encoding import Encoding, Walk
+from posenc_jax.encoding import Dims, Encoding, Walk
 from posenc_jax.encodings import rotation
 from posenc_jax.encodings.bias import offsets, per_head
 from posenc_jax.encodings.bias_formulas import alibi_slopes
 from posenc_jax.encodings.card import Positive, register, require, with_axes
 from posenc_jax.encodings.gated import no_sum, of_input, sums_after
 from posenc_jax.encodings.rotary_generators import cayley, turn_in_basis
+from posenc_jax.heads import by_head, tell_heads
 
 TINY = 1e-6  # added to a mean square before the division
 
@@ -48,6 +49,11 @@ def grape_m(base: Positive = 10_000.0) -> Encoding:
     return each_layer(Encoding(init=init, table=table, rotate=turn_in_basis))
 
 
+def _slopes(params, heads: int) -> jax.Array:
+    """ALiBi's slopes of this device's heads, [H]."""
+    return by_head(lambda dims: jnp.asarray(alibi_slopes(dims.heads)), params, Dims(1, heads, 1))
+
+
 @register(
     kind="content",
     formula="q.k / sqrt(C) - w[h] |i - j| (sp(v[h].q / sqrt(C)) + sp(u[h].k / sqrt(C))), "
@@ -78,11 +84,11 @@ def grape_a() -> Encoding:
             return jax.nn.softplus(z_BHT)
 
         gates_BHQK = gate("query", q.x_BTHC)[..., None] + gate("key", k.x_BTHC)[:, :, None]
-        slope = jax.nn.softplus(per_head(params["rate"])) * alibi_slopes(heads)[None, :, None, None]
+        slope = jax.nn.softplus(per_head(params["rate"])) * per_head(_slopes(params, heads))
         away_BQK = jnp.abs(offsets(q.placed, k.placed)).astype(wide)
         return s_BHQK - slope.astype(wide) * away_BQK[:, None] * gates_BHQK, carry
 
-    return each_layer(Encoding(init=init, walk=Walk(score=score)))
+    return each_layer(Encoding(init=init, walk=Walk(score=score), of_heads=tell_heads))
 
 
 @register(
@@ -119,9 +125,9 @@ def grape_ap(width: int = 8) -> Encoding:
         angle = rotation.angles(with_axes(k.placed), np.ones((1, width // 2)))
         turned_BKHW = rotation.turn(rotation.turns(angle), k.feat, "half")
         z_BHQK = jnp.einsum("bqhw,bkhw->bhqk", q.feat, turned_BKHW) / width
-        slope = per_head(jnp.asarray(alibi_slopes(s_BHQK.shape[1]))).astype(s_BHQK.dtype)
+        slope = per_head(_slopes(params, s_BHQK.shape[1])).astype(s_BHQK.dtype)
         edge_BHQK = slope * jax.nn.log_sigmoid(z_BHQK.astype(s_BHQK.dtype))
         after_BHQK, carry = sums_after(jnp.where(visible_BHQK, edge_BHQK, 0), carry)
         return s_BHQK + after_BHQK, carry
 
-    return each_layer(Encoding(init=init, walk=Walk(score, prepare, no_sum)))
+    return each_layer(Encoding(init=init, walk=Walk(score, prepare, no_sum), of_heads=tell_heads))
