@@ -13,12 +13,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from experiments.pretrained import prompts
+from experiments.pretrained.config import Config
 from posenc_jax.lab import tasks
-from posenc_jax.lab.hosts.exit_status import Stop
+from posenc_jax.lab.hosts.exit_status import Refused, Stop
+from posenc_jax.lab.launch import skypilot
 from posenc_jax.lab.tasks import brackets, corpus, user_files
 from posenc_jax.lab.tasks.functions import bodies
 from posenc_jax.options import FieldError
 
+NOBODY = "~nobody_is_named_so"
 AXES = {"pixels": "N side side", "labels": "N"}
 ARRAYS = {
     "pixels": np.arange(40 * 4 * 4).reshape(40, 4, 4) % 251,
@@ -213,7 +217,7 @@ def test_paths_that_are_no_files_are_refused_at_once(tmp_path, name):
     assert "a pipe, a socket or a device" in line(tmp_path / "pipe")
     if ".fa" not in name:
         assert "a pipe, a socket or a device" in line("/dev/zero")
-    assert "no home folder of ~nobody_is_named_so" in line("~nobody_is_named_so/x")
+    assert f"no home folder of {NOBODY}" in line(f"{NOBODY}/x")
     assert "is no path" in line("a\0b")
     line("x" * 300)
     line(tmp_path / "missing")
@@ -226,6 +230,17 @@ def test_paths_that_are_no_files_are_refused_at_once(tmp_path, name):
         one.bind(str(tmp_path / "socket.fa"))
         (tmp_path / "socket").symlink_to("socket.fa")
         assert "a pipe, a socket or a device" in line(tmp_path / "socket")
+
+
+def test_unknown_home_folders_are_refused_wherever_a_config_names_a_path():
+    line = f"there is no home folder of {NOBODY}"
+    config = Config.model_validate({"experiment": "pretrained", "model": {"checkpoint": NOBODY}})
+    with pytest.raises(FieldError, match=rf"^model\.checkpoint: {line}$"):
+        _ = config.folder
+    with pytest.raises(Refused, match=f"^{line}$"):
+        prompts.read(f"{NOBODY}/own.json")
+    with pytest.raises(Refused, match=f"^{line}$"):
+        skypilot.refuse_data([{"task": {"name": f"file:{NOBODY}/text"}}], Path.cwd())
 
 
 def test_folders_are_read_without_pipes_and_not_in_part(tmp_path, monkeypatch):

@@ -6,6 +6,9 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveFloat
 
 from posenc_jax.lab.config import schema
+from posenc_jax.lab.hosts.exit_status import Refused
+from posenc_jax.lab.hosts.files import expanded
+from posenc_jax.options import FieldError
 
 OWN = Path(__file__).parent / "model"  # made by scripts/pretrained_model.py
 OWN_RATE, PUBLISHED_RATE = 1e-3, 2e-5
@@ -87,8 +90,11 @@ class Config(schema.ExperimentConfig):
 
     @property
     def folder(self) -> Path:
-        """The folder of the checkpoint."""
-        return Path(self.model.checkpoint).expanduser() if self.model.checkpoint else OWN
+        """The folder of the checkpoint. FieldError: it is in the home folder of an unknown user."""
+        try:
+            return expanded(self.model.checkpoint) if self.model.checkpoint else OWN
+        except Refused as error:
+            raise FieldError("model.checkpoint", str(error)) from None
 
     @property
     def rate(self) -> float:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from tokenizers import Tokenizer
 
+from posenc_jax.lab.hosts.files import expanded
 from posenc_jax.lab.model.pretrained.tensors import read_json
 from posenc_jax.options import FieldError, choices_for
 
@@ -38,7 +39,7 @@ def read(name: str) -> Prompt:
     known = sorted(path.stem for path in FOLDER.glob("*.json"))
     if name not in known and not name.endswith(".json"):
         raise FieldError("prompts", f"{name!r} is no .json{choices_for(name, known)}")
-    texts = read_json(FOLDER / f"{name}.json" if name in known else Path(name).expanduser())
+    texts = read_json(FOLDER / f"{name}.json" if name in known else expanded(name))
     if {*texts} != {*Prompt._fields} or not all(isinstance(t, str) for t in texts.values()):
         raise FieldError("prompts", f"{name}: must have the texts {', '.join(Prompt._fields)}")
     for field in ("needle", "answer"):

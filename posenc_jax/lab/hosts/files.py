@@ -54,6 +54,24 @@ def write_text(path: Path, text: str) -> None:
         raise NotWritten(f"{path}: {error.strerror}") from error
 
 
+def expanded(path: str) -> Path:
+    """Returns the path with `~` and `~user` replaced by a home folder.
+
+    Raises:
+      Refused: there is no such user, or no file system has such a path.
+    """
+    try:
+        found = Path(path).expanduser()
+        os.fsencode(found)
+    except RuntimeError:
+        raise Refused(f"there is no home folder of {path.partition('/')[0]}") from None
+    except ValueError:
+        raise Refused(f"{path!r} is no path") from None
+    if "\0" in path:
+        raise Refused(f"{path!r} is no path")
+    return found
+
+
 def folder_name(name: str) -> str:
     """Returns the name if it is a portable name of one folder.
 

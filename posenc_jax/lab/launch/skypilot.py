@@ -18,6 +18,7 @@ from typing import Any
 from posenc_jax.lab.config import imports
 from posenc_jax.lab.config.sweeps import Sweep, dotted
 from posenc_jax.lab.hosts.exit_status import Interrupted
+from posenc_jax.lab.hosts.files import expanded
 from posenc_jax.lab.launch import slices
 from posenc_jax.options import choices_for
 
@@ -121,8 +122,10 @@ def refuse_data(configs: Iterable[Mapping[str, Any]], root: Path) -> None:
                 f"config.{field}: {value} is prepared on this machine and does not travel to a "
                 "cloud machine; take a task with data of its own"
             )
-        path = Path(root, Path(name or value).expanduser())
-        if field.partition(".")[0] == "wandb" or not (colon or "/" in value) or not path.exists():
+        if field.partition(".")[0] == "wandb" or not (colon or "/" in value):
+            continue
+        path = Path(root, expanded(name or value))
+        if not path.exists():
             continue
         if not path.resolve().is_relative_to(root.resolve()):
             raise ValueError(f"config.{field}: {value} lies outside {root}, which is all that "

@@ -21,6 +21,8 @@ from typing import IO, Literal, NoReturn
 
 import numpy as np
 
+from posenc_jax.lab.hosts.exit_status import Refused
+from posenc_jax.lab.hosts.files import expanded
 from posenc_jax.options import FieldError
 
 LARGEST = 2**30  # bytes that are held at once, of a file or of what it unpacks to
@@ -46,16 +48,9 @@ def user_path(name: str, path: str) -> Path:
     FieldError: there is no such user, or no file system has such a path.
     """
     try:
-        found = Path(path).expanduser()
-        os.fsencode(found)
-    except RuntimeError:
-        user = path.replace("\\", "/").partition("/")[0]
-        _refuse(name, f"there is no home folder of {user}")
-    except ValueError:
-        _refuse(name, f"{path!r} is no path")
-    if "\0" in path:
-        _refuse(name, f"{path!r} is no path")
-    return found
+        return expanded(path)
+    except Refused as error:
+        _refuse(name, str(error))
 
 
 def kind_of(name: str, path: Path) -> Literal["file", "folder", "none"]:
