@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 
 from posenc_jax import encoding as hooks
-from posenc_jax.encoding import Encoding, Params, Placed, Side, Walk, at_layer, place
+from posenc_jax.encoding import Encoding, InPeriod, Params, Placed, Side, Walk, at_layer, place
 from posenc_jax.options import shown
 from posenc_jax.recipes import Recipe, recorded, with_recipe
 
@@ -32,8 +32,10 @@ def bias_name(encoding: Encoding) -> str:
     return getattr(encoding.bias, "__qualname__", repr(encoding.bias)).split(".<locals>")[0]
 
 
-def pick_layer(params: Sequence[Params], layer: int | jax.Array) -> Params:
+def pick_layer(params: Sequence[Params], layer: int | jax.Array | InPeriod) -> Params:
     """One layer's parameters out of those of all layers, which have the same shapes."""
+    if isinstance(layer, InPeriod):
+        return pick_layer(params[layer.place :: layer.period], layer.n)
     if not isinstance(layer, Tracer):
         return params[int(layer)]
     return jax.tree.map(lambda *leaves: jnp.stack(leaves)[layer], *params)
@@ -171,18 +173,27 @@ def per_layer(parts: Sequence[Encoding]) -> Encoding:
         return tuple(place(member, k, layout) for member, k in rows)
 
     def at(layer, params, *placed):
-        if isinstance(layer, Tracer) and len(members) > 1:
-            raise ValueError(
-                "per_layer: the layer is traced, and layers use different encodings; loop over "
-                "them in Python"
-            )
-        slot = 0 if len(members) == 1 else slots[int(layer) % len(slots)]
+        slot = _slot_of(slots, layer)
         placed = (each[slot] for each in placed) if places else placed
         return at_layer(members[slot], layer, params[slot], *placed)
 
     of_heads = functools.partial(_of_heads, members)
     made = _by_layer("per_layer", members, init, place_all if places else None, at, of_heads)
     return with_recipe(made, Recipe(per_layer, (("parts", _Pattern(parts)),)))
+
+
+def _slot_of(slots: Sequence[int], layer: int | jax.Array | InPeriod) -> int:
+    """Entry `layer` of the slots, which repeat."""
+    numbers = range(len(slots)) if isinstance(layer, Tracer) else [layer]
+    if isinstance(layer, InPeriod):
+        numbers = (layer.place + layer.period * n for n in range(len(slots)))
+    used = {slots[int(n) % len(slots)] for n in numbers}
+    if len(used) > 1:
+        raise ValueError(
+            "per_layer: the layer is traced, and layers use different encodings; loop over them in "
+            "Python, or scan over periods with frame.layer((n, i), x)"
+        )
+    return used.pop()
 
 
 class _Pattern(tuple):

@@ -74,6 +74,22 @@ class Extent(NamedTuple):
     high_BT: jax.Array
 
 
+class InPeriod(NamedTuple):
+    """A layer number, period * n + place, of which n is traced and the other two are known.
+
+    A method whose layers repeat after `period` layers can tell what such a layer uses.
+    """
+
+    n: jax.Array
+    period: int
+    place: int
+
+    @property
+    def number(self) -> jax.Array:
+        """The number of the layer."""
+        return self.period * self.n + self.place
+
+
 class Walk(NamedTuple):
     """Scores that depend on content, made block by block from the latest keys to the earliest.
 
@@ -131,7 +147,8 @@ class Encoding:
     walk:   scores that depend on content; they come after the bias.
     at:     (layer, params, *placed) -> (encoding, params, *placed) of one layer; None: all layers
       use the same. It returns equal encodings each time it is asked for the same layer, so that
-      nothing is compiled again. The layer may be traced where layers differ in parameters alone.
+      nothing is compiled again. The layer may be traced where layers differ in parameters alone,
+      and an `InPeriod` where layers repeat.
     of_heads: (params, dims, start, total) -> the parameters for a device that has the heads
       start .. start + dims.heads - 1 of the model's `total` (see `frame`); the start may be traced.
       None: no hook reads a head's number. `posenc_jax.heads` has `tell_heads` and `by_head`.
@@ -279,7 +296,9 @@ def _time(placed: Placed) -> int | None:
     return leaves[0].shape[1] if leaves else None
 
 
-def at_layer(encoding: Encoding, layer: int | jax.Array, params: Params, *placed: Placed) -> tuple:
+def at_layer(
+    encoding: Encoding, layer: int | jax.Array | InPeriod, params: Params, *placed: Placed
+) -> tuple:
     """(encoding, params, *placed) as layer number `layer` uses them."""
     if encoding.at is None:
         return encoding, params, *placed

@@ -16,7 +16,16 @@ from posenc_jax.attention.layers import LANES, STATIC, Layer
 from posenc_jax.attention.tokens import Tokens
 from posenc_jax.attention.traced_bias import trace
 from posenc_jax.combinators import bias_name
-from posenc_jax.encoding import Dims, Encoding, Extent, Params, Placed, at_layer, place
+from posenc_jax.encoding import (
+    Dims,
+    Encoding,
+    Extent,
+    InPeriod,
+    Params,
+    Placed,
+    at_layer,
+    place,
+)
 from posenc_jax.heads import of_heads
 from posenc_jax.layout import Layout, positions, straight
 from posenc_jax.meshes import partitioned
@@ -85,7 +94,10 @@ class Frame:
         return partitioned(embed, x_BTD, 3, self.params, x_BTD, tokens.placed)
 
     def layer(
-        self, n: int | jax.Array, x_BQD: jax.Array | None = None, k_x_BKD: jax.Array | None = None
+        self,
+        n: int | jax.Array | tuple[int | jax.Array, int],
+        x_BQD: jax.Array | None = None,
+        k_x_BKD: jax.Array | None = None,
     ) -> Layer:
         """What `attend` needs in layer number n.
 
@@ -94,20 +106,23 @@ class Frame:
 
         Args:
           n: number of the layer, from 0; maybe traced (`lax.scan`) where layers differ in their
-            parameters alone.
+            parameters alone. Where they repeat a pattern (`local_global`), a pair (n, i): layer
+            n * frame.period + i, of which n may be traced; see examples/gemma_scan.py.
           x_BQD: the layer's input, of which q is made.
           k_x_BKD: that of which k and v are made, if the keys are not the queries' tokens alone.
 
         ValueError: a layer that the model does not have; `embed` was not called though the encoding
         acts at the input.
         """
+        if isinstance(n, tuple):
+            n = self._in_period(*n)
         dims = self.alike.dims
         if self.encoding.embed is not None and not self.embedded:
             raise ValueError(
                 "frame.layer: the encoding acts at the input; call x = frame.embed(x) before the "
                 "first layer"
             )
-        if not isinstance(n, Tracer) and not 0 <= int(n) < dims.layers:
+        if not isinstance(n, Tracer | InPeriod) and not 0 <= int(n) < dims.layers:
             raise ValueError(
                 f"frame.layer: no layer {int(n)}; dims.layers is {dims.layers}, counted from 0"
             )
@@ -120,15 +135,49 @@ class Frame:
             layer = dataclasses.replace(layer, encoding=encoding, params=params, q=q, k=k).filled()
         return layer.with_input(x_BQD, k_x_BKD)
 
-    def layers_alike(self) -> bool:
-        """Whether layers differ in parameters alone, so that `layer` takes a traced number."""
+    @functools.cached_property
+    def period(self) -> int:
+        """After how many layers their encodings repeat: 1 if layers differ in parameters alone.
+
+        A scan over periods compiles the layers of one period: `frame.layer((n, i), x)`.
+        """
+        layers = range(self.alike.dims.layers)
+        used = self._encodings(lambda n: list(layers))
+        for period in layers[1:]:
+            if all(used[n] == used[n % period] for n in layers):
+                of_any = self._encodings(lambda n, p=period: [InPeriod(n, p, i) for i in range(p)])
+                if of_any == used[:period]:
+                    return period
+        return len(layers)
+
+    def _encodings(self, numbers: Callable[[jax.Array], list]) -> list[Encoding]:
+        """The encodings of the layers of these numbers, which are made of a traced one."""
         found: list[Encoding] = []
 
-        def every(params, q_placed, k_placed):
-            for n in range(self.alike.dims.layers):
-                found.append(at_layer(self.encoding, n, params, q_placed, k_placed)[0])
+        def ask(n, params, q_placed, k_placed):
+            for number in numbers(n):
+                found.append(at_layer(self.encoding, number, params, q_placed, k_placed)[0])
 
-        jax.eval_shape(every, self.params, self.alike.q.placed, self.alike.k.placed)
+        given = self.params, self.alike.q.placed, self.alike.k.placed
+        try:
+            jax.eval_shape(ask, jax.ShapeDtypeStruct((), jnp.int32), *given)
+        except ValueError:  # a traced layer, and layers use different encodings
+            return []
+        return found
+
+    def _in_period(self, n: int | jax.Array, place: int) -> int | InPeriod:
+        """Layer number `place` of a period. ValueError: the period has no such layer."""
+        if isinstance(place, Tracer) or not 0 <= place < self.period:
+            raise ValueError(
+                f"frame.layer: no layer {place} in a period of {self.period}, counted from 0"
+            )
+        if isinstance(n, Tracer):
+            return InPeriod(n, self.period, place)
+        return int(n) * self.period + place
+
+    def layers_alike(self) -> bool:
+        """Whether layers differ in parameters alone, so that `layer` takes a traced number."""
+        found = self._encodings(lambda n: list(range(self.alike.dims.layers)))
         return all(one == found[0] for one in found)
 
 
