@@ -135,6 +135,17 @@ def _place_all(parts: Sequence[Encoding], key, layout) -> Placed:
 
 
 @recorded
+def by_order(encoding: Encoding) -> Encoding:
+    """The encoding reads the order of tokens in storage, `Layout.index_BT`, for their positions.
+
+    So a window or chunks of tokens are those of a text with images, whose positions have three
+    axes: `chain(make("mrope"), by_order(make("window")))`.
+    """
+    order = lambda key, at: place(encoding, key, at.replace(pos_BT=at.index_BT))
+    return encoding._replace(place=order)
+
+
+@recorded
 def each_layer(encoding: Encoding) -> Encoding:
     """The encoding with parameters of its own in every layer, `dims.layers` in all.
 

@@ -57,8 +57,12 @@ def case(name: str, kind: str = "decoder", attention_mask: bool = True) -> Case:
 
 
 def with_options(name: str, **options: Any) -> Case:
-    """The method with other options, in a model whose other weights are the same for all."""
-    return _case(name, encoding_of(name, **options), CONFIG)
+    """The method with other options, in a model whose other weights are the same for all.
+
+    An option about keys ahead of the query shows where attention is not causal.
+    """
+    kind = "encoder" if "ahead" in card(name).options else CONFIG.kind
+    return _case(name, encoding_of(name, **options), CONFIG.model_copy(update={"kind": kind}))
 
 
 def _case(name: str, encoding: Encoding, config: ModelConfig) -> Case:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax import CATALOG, Dims, at_layer, frame, full, make
+from posenc_jax import CATALOG, Dims, at_layer, attend, frame, full, make
 from posenc_jax.encodings import reach
 from posenc_jax.encodings.bias_formulas import alibi_slopes
 from posenc_jax.encodings.bias_tables import bucket_starts
@@ -237,3 +237,23 @@ def test_a_bad_option_is_refused_in_one_line(name, options, message):
         make(name, **options)
     assert str(refusal.value).startswith(message)
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("form", ["dense", "blockwise", "kernel"])
+@pytest.mark.parametrize(("behind", "ahead"), [(5, 0), (2, 6), (3, None)])
+@pytest.mark.parametrize("straight", [True, False])
+def test_a_window_may_have_unequal_sides(form, behind, ahead, straight):
+    """Those of a mask written by hand, also where positions do not count along storage."""
+    rng = np.random.default_rng(0)
+    q, k, v = (jnp.asarray(rng.normal(size=(1, 20, 2, 8)), jnp.float32) for _ in range(3))
+    at = full(1, 20)
+    at = at if straight else at.replace(pos_BT=at.pos_BT * 2)
+    encoding, dims = make("window", distance=behind, ahead=ahead), Dims(16, 2, 8)
+    view = frame(encoding, {}, at, dims, causal=False, form=form, block=8)
+    found = attend(q, k, v, view.layer(0))
+    offset_QK = np.asarray(at.pos_BT[0][:, None] - at.pos_BT[0][None])
+    seen_QK = (offset_QK <= behind) & (offset_QK >= -(behind if ahead is None else ahead))
+    wanted = jax.nn.dot_product_attention(q, k, v, mask=seen_QK[None, None])
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    other = jax.nn.dot_product_attention(q, k, v, mask=seen_QK.T[None, None])
+    assert ahead is None or np.abs(found - other).max() > 1e-2, "control: the sides exchanged"

@@ -13,7 +13,7 @@ from posenc_jax import Dims, Encoding, frame, from_huggingface, make, weights
 from posenc_jax.encoding import place
 from posenc_jax.encodings.rotary import convert_pairing
 from posenc_jax.huggingface.fields import TYPES
-from posenc_jax.layout import full
+from posenc_jax.layout import full, layout
 from posenc_jax.options import FieldError
 from tests.catalogue import gap
 from tests.test_goldens import filled, standing, wide
@@ -337,3 +337,24 @@ def test_fields_of_released_files_that_repeat_what_is_known(released, plain):
     found = attends(from_huggingface(released))
     assert gap(found, attends(from_huggingface(plain))) == 0.0
     assert gap(found, attends(make("nope"))) > 1e-2, "control"
+
+
+VL = {
+    "model_type": "qwen2_vl_text", "rope_scaling": {"type": "mrope", "mrope_section": [2, 1, 1]},
+    "use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1, "num_hidden_layers": 2,
+}  # fmt: skip
+
+
+def test_a_window_among_positions_of_three_axes_counts_tokens():
+    """An image of 3 x 3 patches has one time; its tokens are 9 apart all the same."""
+    encoding, dims = from_huggingface(VL), Dims(16, 2, 8, 2)
+    grid = np.array([(2, 2 + n // 3, 2 + n % 3) for n in range(9)])
+    pos_T3 = np.concatenate([np.arange(2)[:, None].repeat(3, 1), grid, [[5, 5, 5], [6, 6, 6]]])
+    at = layout(jnp.ones((1, 13), int), jnp.asarray(pos_T3[None]))
+    view = frame(encoding, encoding.init(jax.random.key(0), dims), at, dims)
+    assert view.layer(0).encoding.bias is None
+    hidden_QK = np.asarray(view.layer(1).bias())[0, 0] < 0
+    order = np.arange(13)
+    np.testing.assert_array_equal(hidden_QK, abs(order[:, None] - order[None]) >= 4)
+    by_time = abs(pos_T3[:, None, 0] - pos_T3[None, :, 0]) >= 4
+    assert (hidden_QK != by_time).any(), "control: by the axis of time"

@@ -188,23 +188,28 @@ def sandwich(
 
 @register(
     kind="bias",
-    formula="q.k / sqrt(C) where |i - j| <= distance or j < first, else -inf",
+    formula="q.k / sqrt(C) where -ahead <= i - j <= distance or j < first, else -inf",
     paper="textbook; first tokens: Xiao et al. 2023 (StreamingLLM), arXiv 2309.17453",
 )
-def window(distance: Count = 128, first: Whole = 0) -> Encoding:
+def window(distance: Count = 128, first: Whole = 0, ahead: Whole | None = None) -> Encoding:
     """A window: keys further away than `distance` are hidden; within it, positions are not told.
 
     It is for comparison with methods that hide far tokens only in part.
 
     Args:
-      distance: from a query to the last key that it sees.
+      distance: from a query to the last key that it sees behind it, and ahead of it.
       first: tokens at the start of each sequence that every query sees; StreamingLLM keeps 4. Its
         rope counts tokens within the cache, not in the text, which is not done here.
+      ahead: distance to the last key that it sees ahead of it; None: `distance`. A window of l
+        tokens to the left and r to the right, as (l, r) elsewhere, is distance l, ahead r.
     """
 
     def bias(params, q_placed, k_placed, dims):
         apart_B1QK = distances(q_placed, k_placed)
         far_B1QK = apart_B1QK > distance
+        if ahead is not None:
+            behind_B1QK = offsets(q_placed, k_placed)[:, None]
+            far_B1QK = (behind_B1QK > distance) | (behind_B1QK < -ahead)
         if first:
             far_B1QK &= (k_placed >= first)[:, None, None]
         # 0 times the distance instead of 0, which would hide a position that is NaN.

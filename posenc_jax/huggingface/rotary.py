@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from posenc_jax.combinators import chain, per_layer
+from posenc_jax.combinators import by_order, chain, per_layer
 from posenc_jax.encoding import Dims, Encoding
 from posenc_jax.encodings import make
 from posenc_jax.encodings.by_layer import chunked, stepped
@@ -122,7 +122,8 @@ def rotary(model: Rotary, config: Fields) -> Encoding:
     def layer(layer_type: str, turned: bool) -> Encoding:
         parts = [_turned(model, config, layer_type) if turned else unturned]
         if layer_type == LOCAL:
-            parts.append(make("window", distance=window - 1))
+            near = make("window", distance=window - 1)
+            parts.append(near if model.order is None else by_order(near))
         if layer_type == CHUNKED:
             parts.append(chunked(chunk))
         return parts[0] if len(parts) == 1 else chain(*parts)

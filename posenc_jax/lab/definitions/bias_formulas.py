@@ -44,7 +44,8 @@ def _window_scores(o, params, q_THC, k_THC, pos_T, n):
     def score(h, i, j):
         # first=0 is no bound: it switches this off, also for negative positions.
         always = o.first > 0 and pos_T[j] < o.first
-        seen = abs(pos_T[i] - pos_T[j]) <= o.distance or always
+        ahead = o.distance if o.ahead is None else o.ahead
+        seen = -ahead <= pos_T[i] - pos_T[j] <= o.distance or always
         return dots(q_THC[i : i + 1], k_THC[j : j + 1])[h, 0, 0] if seen else -np.inf
 
     return by_pair(score, q_THC)

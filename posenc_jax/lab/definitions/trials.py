@@ -89,6 +89,7 @@ VARIED: dict[str, dict[str, Any]] = {
     "dape_v2": {"kernel": 5},
     "tupe": {"length": 12, "beyond": "interpolate"},
     "tapa": {"share": 0.25},
+    "window": {"ahead": 2},
 }
 
 REFERENCES: dict[str, str] = {
