@@ -7,10 +7,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.core import Tracer
 
 from posenc_jax import encoding as hooks
 from posenc_jax.encoding import Encoding, InPeriod, Params, Placed, Side, Walk, at_layer, place
+from posenc_jax.layout import whole_number
 from posenc_jax.options import shown
 from posenc_jax.recipes import Recipe, recorded, with_recipe
 
@@ -33,12 +33,26 @@ def bias_name(encoding: Encoding) -> str:
 
 
 def pick_layer(params: Sequence[Params], layer: int | jax.Array | InPeriod) -> Params:
-    """One layer's parameters out of those of all layers, which have the same shapes."""
+    """One layer's parameters out of those of all layers, which have the same shapes.
+
+    A traced number of no layer gives NaN. ValueError: another number of no layer.
+    """
     if isinstance(layer, InPeriod):
         return pick_layer(params[layer.place :: layer.period], layer.n)
-    if not isinstance(layer, Tracer):
-        return params[int(layer)]
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves)[layer], *params)
+    layer, layers = whole_number("layer", layer), len(params)
+    if isinstance(layer, int):
+        if not 0 <= layer < layers:
+            raise ValueError(f"layer: no layer {layer} of {layers}, counted from 0")
+        return params[layer]
+    inside = (layer >= 0) & (layer < layers)
+
+    def pick(*leaves):
+        leaf = jnp.stack(leaves)[layer]
+        return (
+            jnp.where(inside, leaf, jnp.nan) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+        )
+
+    return jax.tree.map(pick, *params)
 
 
 def chain(*parts: Encoding) -> Encoding:
@@ -195,9 +209,13 @@ def per_layer(parts: Sequence[Encoding]) -> Encoding:
 
 def _slot_of(slots: Sequence[int], layer: int | jax.Array | InPeriod) -> int:
     """Entry `layer` of the slots, which repeat."""
-    numbers = range(len(slots)) if isinstance(layer, Tracer) else [layer]
     if isinstance(layer, InPeriod):
-        numbers = (layer.place + layer.period * n for n in range(len(slots)))
+        numbers = [layer.place + layer.period * n for n in range(len(slots))]
+    else:
+        layer = whole_number("layer", layer)
+        if isinstance(layer, int) and layer < 0:
+            raise ValueError(f"layer: no layer {layer}, counted from 0")
+        numbers = [layer] if isinstance(layer, int) else range(len(slots))
     used = {slots[int(n) % len(slots)] for n in numbers}
     if len(used) > 1:
         raise ValueError(

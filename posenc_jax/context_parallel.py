@@ -121,7 +121,7 @@ def _check_pairwise(q_BQHC: jax.Array, layer: Layer) -> None:
     if walk is None:
         return
     feat = layer.q_kept and layer.q_kept.feat
-    side = Side(q_BQHC, layer.q.placed, feat, layer.q.index_BT)
+    side = Side(q_BQHC, layer.q.placed, feat, layer.q.token_BT)
     carry = walk.start and jax.eval_shape(walk.start, layer.params, side)
     if walk.whole or walk.weighs or jax.tree.leaves(carry):
         raise ValueError(

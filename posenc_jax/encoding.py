@@ -55,13 +55,13 @@ class Side(NamedTuple):
     x_BTHC:   vectors, not rotated.
     placed:   positions.
     feat:     content features, from `Walk.prepare`.
-    index_BT: order in storage, which tells tokens apart whose positions are equal.
+    token_BT: number of the token, the same for a query and a key that are one token.
     """
 
     x_BTHC: jax.Array
     placed: Placed
     feat: Any = None
-    index_BT: jax.Array | None = None
+    token_BT: jax.Array | None = None
 
 
 class Extent(NamedTuple):

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from posenc_jax import Dims, Encoding, Walk, attend, chain, frame, make, per_layer
-from posenc_jax.layout import Layout, full, join, layout
+from posenc_jax.layout import Layout, full, join, layout, rising
+from posenc_jax.layout import straight as layout_straight
 
 HEADS, HEAD, TIME = 2, 4, 21
 DIMS = Dims(HEADS * HEAD, HEADS, HEAD)
@@ -168,15 +169,17 @@ def test_positions_that_do_not_count_though_the_layout_says_so_give_nan():
 
 def test_straight_sees_a_gap_behind_padding():
     """Slots of a cache between a prompt and the next tokens do not count up in step."""
-    from posenc_jax.layout import straight
-
+    straight = lambda at: layout_straight(at.segment_BT, at.pos_BT)
     segment_BT = jnp.array([[1, 1, 0, 0, 1]])
     assert straight(layout(SEGMENT))
     assert straight(layout(segment_BT, pos_BT=jnp.array([[0, 1, 0, 0, 4]])))
     assert not straight(layout(segment_BT, pos_BT=jnp.array([[0, 1, 0, 0, 2]])))
     turned = layout(SEGMENT, start=3)
     assert straight(turned)
-    assert not straight(turned.replace(index_BT=turned.index_BT[:, ::-1])), "storage not in order"
+    assert rising(turned.segment_BT, turned.index_BT, strictly=True)
+    assert not rising(turned.segment_BT, turned.index_BT[:, ::-1])
+    assert rising(turned.segment_BT, 0 * turned.index_BT)
+    assert not rising(turned.segment_BT, 0 * turned.index_BT, strictly=True)
 
 
 @pytest.mark.parametrize("form", ["dense", "blockwise"])

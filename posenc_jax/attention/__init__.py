@@ -76,8 +76,8 @@ def attend(
     def inside(q_BQHC, k_BKGC, v_BKGC, layer: Layer, sink_H):
         v_BKGC = layer.turned_values(v_BKGC)
         o_BQHC, lse_BQH = _attend(q_BQHC, k_BKGC, v_BKGC, layer, sink_H, cap, return_lse)
-        o_BQHC = layer.turned_back(o_BQHC)
-        return (o_BQHC, lse_BQH) if return_lse else o_BQHC
+        o_BQHC = layer.if_valid(layer.turned_back(o_BQHC))
+        return (o_BQHC, layer.if_valid(lse_BQH)) if return_lse else o_BQHC
 
     return partitioned(inside, q_BQHC, 3, q_BQHC, k_BKGC, v_BKGC, layer, sink_H)
 
@@ -112,8 +112,15 @@ def _attend(q_BQHC, k_BKGC, v_BKGC, layer: Layer, sink_H, cap, lse: bool = False
 
             return reverse_mode(lambda: splash.kernel(*rotated, v_BKGC, layer, sink_H, cap)), None
         return reverse_mode(lambda: kernel.kernel(*rotated, v_BKGC, layer, sink_H, cap)), None
-    q, k, q_side, k_side = _sides(q_BQHC, k_BKGC, layer)
-    v, walk = softmax.for_every_head(v_BKGC, q.shape[2]), layer.encoding.walk
+    q, k, v, q_side, k_side, arranged = _sides(q_BQHC, k_BKGC, v_BKGC, layer)
+    v = softmax.for_every_head(v, q.shape[2])
+    found = _in_order(q, k, v, q_side, k_side, arranged, sink_H, cap, lse)
+    return layer.in_order.restored(found) if layer.arranges_queries else found
+
+
+def _in_order(q, k, v, q_side: Any, k_side: Any, layer: Layer, sink_H, cap, lse: bool):
+    """As `_attend`, of the dense and blockwise forms; all columns are in the order of the layer."""
+    walk = layer.encoding.walk
     if layer.form == "blockwise" and walk is not None:
         return blockwise_walk(q, k, v, q_side, k_side, layer, sink_H, cap)
     if layer.form == "blockwise":
@@ -141,7 +148,8 @@ def weights(
     unit_BKGK = jnp.broadcast_to(unit_KK[None, :, None], (*k_BKGC.shape[:3], keys))
     _check(q_BQHC, k_BKGC, unit_BKGK, layer)
     _check_options(sink_H, cap, layer)
-    return _attend(q_BQHC, k_BKGC, unit_BKGK, layer, sink_H, cap)[0].transpose(0, 2, 1, 3)
+    o_BQHK, _ = _attend(q_BQHC, k_BKGC, unit_BKGK, layer, sink_H, cap)
+    return layer.if_valid(o_BQHK.transpose(0, 2, 1, 3))
 
 
 def logits(
@@ -155,16 +163,23 @@ def logits(
     _check_options(None, cap, layer)
     if layer.form != "dense":
         raise ValueError(f"form: {layer.form!r} never holds all logits; make the frame 'dense'")
-    return _logits(*_sides(q_BQHC, k_BKGC, layer), layer, cap)
+    q, k, _, q_side, k_side, arranged = _sides(q_BQHC, k_BKGC, None, layer)
+    s_BHQK = _logits(q, k, q_side, k_side, arranged, cap)
+    if layer.arranges:
+        s_BHQK = layer.in_order.restored(s_BHQK, axis=3)
+    if layer.arranges_queries:
+        s_BHQK = layer.in_order.restored(s_BHQK, axis=2)
+    return layer.if_valid(s_BHQK)
 
 
-def _logits(q_BQHC, k_BKHC, q_side: Side, k_side: Side, layer: Layer, cap) -> jax.Array:
+def _logits(q_BQHC, k_BKHC, q_side: Any, k_side: Any, layer: Layer, cap) -> jax.Array:
     q_BHQC, k_BHKC = softmax.heads_first(q_BQHC), softmax.heads_first(k_BKHC)
     products = lambda q_BHQC: softmax.scores(q_BHQC, k_BHKC, cap)
     if layer.encoding.walk is not None:
         return walk_logits(products(q_BHQC), q_side, k_side, layer, layer.encoding.walk)
     if layer.row_BHN is None:
-        return softmax.masked(products(q_BHQC), layer.bias_BHQK, layer.visible())
+        assert layer.visible_BHQK is not None
+        return softmax.masked(products(q_BHQC), layer.bias_BHQK, layer.visible_BHQK)
 
     def some(which: slice, bias_BHQK):
         q = layer.q._replace(
@@ -176,16 +191,33 @@ def _logits(q_BQHC, k_BKHC, q_side: Side, k_side: Side, layer: Layer, cap) -> ja
     return with_grid(some, layer.row_BHN, q_BHQC.shape[2])
 
 
-def _sides(q_BQHC, k_BKGC, layer: Layer):
-    """Scaled queries and keys of every head, both rotated, and both sides as a walk reads them."""
-    heads = q_BQHC.shape[2]
+def _sides(q_BQHC, k_BKGC, v_BKGC, layer: Layer):
+    """What attention reads, in the order in which it reads columns.
+
+    Scaled queries, keys of every head, both rotated, and values; both sides as a walk reads them,
+    or what would be those; the layer with its tokens in this order.
+    """
+    heads, scale = q_BQHC.shape[2], q_BQHC.shape[-1] ** -0.5
     q_kept, k_kept = layer.q_kept or Kept(), layer.k_kept or Kept()
-    q_side = Side(layer.tempered(q_BQHC), layer.q.placed, q_kept.feat, layer.q.index_BT)
-    k_BKHC = softmax.for_every_head(k_BKGC, heads)
-    k_side = Side(k_BKHC, layer.k.placed, k_kept.feat, layer.k.index_BT)
-    scale = q_BQHC.shape[-1] ** -0.5
+    q_read: Any = None
+    k_read: Any = None
+    if layer.encoding.walk is not None:
+        q_read, k_read = (layer.tempered(q_BQHC), q_kept.feat), (k_BKGC, k_kept.feat)
     q_BQHC, k_BKGC = layer.rotated(q_BQHC, k_BKGC)
-    return q_BQHC * scale, softmax.for_every_head(k_BKGC, heads), q_side, k_side
+    of_q, of_k = (q_BQHC * scale, q_read, layer.q), (k_BKGC, k_read, layer.k, v_BKGC)
+    if layer.arranges_queries:
+        of_q, of_k = layer.in_order.arranged((of_q, of_k))
+    elif layer.arranges:
+        of_k = layer.in_order.arranged(of_k)
+    (q_BQHC, q_read, q), (k_BKGC, k_read, k, v_BKGC) = of_q, of_k
+    q_side = k_side = None
+    if layer.encoding.walk is not None:
+        q_side = Side(q_read[0], q.placed, q_read[1], q.token_BT)
+        k_x = softmax.for_every_head(k_read[0], heads)
+        k_side = Side(k_x, k.placed, k_read[1], k.token_BT)
+    k_BKHC = softmax.for_every_head(k_BKGC, heads)
+    arranged = dataclasses.replace(layer, q=q, k=k)
+    return q_BQHC, k_BKHC, v_BKGC, q_side, k_side, arranged
 
 
 def _check_options(sink_H: jax.Array | None, cap: float | None, layer: Layer) -> None:
@@ -224,6 +256,13 @@ def _check(q_BQHC, k_BKHC, v_BKHC, layer: Layer) -> None:
         )
     if k_BKHC.shape[2] != v_BKHC.shape[2]:
         raise ValueError(f"v: {v_BKHC.shape[2]} heads; the keys have {k_BKHC.shape[2]}")
+    for side, kept, like in (("q", layer.q_kept, q_BQHC), ("k", layer.k_kept, k_BKHC)):
+        for leaf in jax.tree.leaves(kept):
+            if leaf.shape[:2] != like.shape[:2]:
+                raise ValueError(
+                    f"layer: its features of the {side} side's input are of {leaf.shape[:2]} rows "
+                    f"and tokens; {side} has {like.shape[:2]}"
+                )
     if layer.reads_x and (layer.q_kept is None or layer.k_kept is None):
         raise ValueError(
             "layer: it has no features of x, which this method reads; make it by "

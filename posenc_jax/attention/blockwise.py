@@ -38,11 +38,13 @@ class Plan(NamedTuple):
     """What is known when tracing.
 
     row: the bias is given as a row of offsets, see `Layer.row_BHN`, not by its parameters.
+    hidden: that row has -inf for keys ahead of the query, so that nothing else hides them.
     """
 
     encoding: Encoding
     dims: Dims
     row: bool
+    hidden: bool
     causal: bool
     mask_padding: bool
     queries: int  # in a block
@@ -84,7 +86,15 @@ def plan_of(layer: Layer, cap: float | None) -> Plan:
     queries, keys = layer.blocks()
     row = layer.row_BHN is not None
     return Plan(
-        layer.encoding, layer.dims, row, layer.causal, layer.mask_padding, queries, keys, cap
+        layer.encoding,
+        layer.dims,
+        row,
+        row and layer.hides_ahead,
+        layer.causal,
+        layer.mask_padding,
+        queries,
+        keys,
+        cap,
     )
 
 
@@ -128,7 +138,12 @@ def cut_tokens(plan: Plan, q: Tokens, k: Tokens) -> Blocks:
     for side, size, index in ((q, plan.queries, -1), (k, plan.keys, NEVER)):
         placed = jax.tree.map(partial(cut, size=size), side.placed)
         sides.append(
-            Tokens(placed, cut(side.index_BT, size, index), cut(side.segment_BT, size, -1))
+            Tokens(
+                placed,
+                cut(side.index_BT, size, index),
+                cut(side.segment_BT, size, -1),
+                cut(side.token_BT, size),
+            )
         )
     q, k = sides
     over = lambda pick, x: pick(x, axis=(1, 2))

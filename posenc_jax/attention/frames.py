@@ -27,7 +27,16 @@ from posenc_jax.encoding import (
     place,
 )
 from posenc_jax.heads import of_heads
-from posenc_jax.layout import Layout, positions, straight
+from posenc_jax.layout import (
+    Layout,
+    Order,
+    counts_up,
+    order_of,
+    positions,
+    rising,
+    straight,
+    whole_number,
+)
 from posenc_jax.meshes import partitioned
 from posenc_jax.options import Count, checked_all
 from posenc_jax.tuning import TRITON, holds, kernels_fit, lacks_triton, tuned_for
@@ -50,7 +59,9 @@ class Frame:
                  which a head reads up to 256 numbers, and without a bias cuDNN's kernels where they
                  fit. A bias that depends on i - j is a row of offsets where positions count up
                  along storage; others are traced. Of methods that read content it takes those that
-                 sum it (`fox`), in causal self-attention.
+                 sum it (`fox`), in causal self-attention. It reads columns as they are stored:
+                 where they are moved (`jax.tree.map`) or have holes of padding, a bias by row and
+                 such sums are NaN. The other forms put them in order first.
       auto       Dense for short sequences; for long ones the kernel, if it takes the method and
                  programs are for one TPU or GPU, or for each inside of `jax.shard_map`; else
                  blockwise. Our kernel for a TPU has never run on a chip: where nothing is added to
@@ -69,7 +80,9 @@ class Frame:
     params: Params
     alike: Layer  # the layer that all are if they are alike; else without tables, bias and mask
     encoding: Encoding = field(metadata=STATIC)
-    embedded: bool = field(default=False, metadata=STATIC)
+    embedded: tuple[str, ...] = field(default=(), metadata=STATIC)  # the sides that were
+    ended: bool = field(default=False, metadata=STATIC)  # whether the last layer was asked for
+    across: bool = field(default=False, metadata=STATIC)  # cross-attention: two inputs
 
     def embed(self, x_BTD: jax.Array, side: Literal["q", "k"] = "q") -> jax.Array:
         """The embeddings with positions added: [B, Q, D] to the same; x itself if none act there.
@@ -80,14 +93,8 @@ class Frame:
 
         ValueError: a shape that is not that of the frame.
         """
-        tokens: Tokens = getattr(self.alike, side)
-        rows, time = tokens.index_BT.shape
-        width = self.alike.dims.model
-        if x_BTD.ndim != 3 or x_BTD.shape[1:] != (time, width) or rows not in (1, len(x_BTD)):
-            raise ValueError(
-                f"frame.embed: x has shape {x_BTD.shape}; the frame is for [B, {time}, {width}]"
-            )
-        self.embedded = True
+        tokens = self._checked_input("embed", "x", x_BTD, side)
+        self.embedded, self.ended = tuple({*self.embedded, side}), False
         if self.encoding.embed is None:
             return x_BTD
         embed = functools.partial(hooks.embed, self.encoding)
@@ -106,27 +113,29 @@ class Frame:
 
         Args:
           n: number of the layer, from 0; maybe traced (`lax.scan`) where layers differ in their
-            parameters alone. Where they repeat a pattern (`local_global`), a pair (n, i): layer
-            n * frame.period + i, of which n may be traced; see examples/gemma_scan.py.
+            parameters alone. One that the model does not have then gives NaN. Where layers repeat a
+            pattern (`local_global`), a pair (n, i): layer n * frame.period + i, of which n may be
+            traced; see examples/gemma_scan.py.
           x_BQD: the layer's input, of which q is made.
           k_x_BKD: that of which k and v are made, if the keys are not the queries' tokens alone.
 
-        ValueError: a layer that the model does not have; `embed` was not called though the encoding
-        acts at the input.
+        ValueError: a layer that the model does not have; inputs whose shapes are not those of the
+        frame; `embed` was not called though the encoding acts at the input.
         """
         if isinstance(n, tuple):
             n = self._in_period(*n)
-        dims = self.alike.dims
-        if self.encoding.embed is not None and not self.embedded:
-            raise ValueError(
-                "frame.layer: the encoding acts at the input; call x = frame.embed(x) before the "
-                "first layer"
-            )
-        if not isinstance(n, Tracer | InPeriod) and not 0 <= int(n) < dims.layers:
-            raise ValueError(
-                f"frame.layer: no layer {int(n)}; dims.layers is {dims.layers}, counted from 0"
-            )
-        layer = self.alike
+        n = n if isinstance(n, InPeriod) else whole_number("frame.layer", n)
+        self._check_embedded(n)
+        if x_BQD is not None:
+            self._checked_input("layer", "x", x_BQD, "q")
+        if k_x_BKD is not None:
+            self._checked_input("layer", "k_x", k_x_BKD, "k")
+        layer, layers = self.alike, self.alike.dims.layers
+        if isinstance(n, int) and not 0 <= n < layers:
+            raise ValueError(f"frame.layer: no layer {n}; dims.layers is {layers}, counted from 0")
+        if not isinstance(n, int):
+            number = n.number if isinstance(n, InPeriod) else n
+            layer = layer.only_if((number >= 0) & (number < layers))
         if self.encoding.at is not None:
             encoding, params, q_placed, k_placed = at_layer(
                 self.encoding, n, self.params, layer.q.placed, layer.k.placed
@@ -134,6 +143,43 @@ class Frame:
             q, k = layer.q._replace(placed=q_placed), layer.k._replace(placed=k_placed)
             layer = dataclasses.replace(layer, encoding=encoding, params=params, q=q, k=k).filled()
         return layer.with_input(x_BQD, k_x_BKD)
+
+    def _checked_input(self, call: str, name: str, x_BTD, side: Literal["q", "k"]) -> Tokens:
+        """The tokens of this side. ValueError: x has another shape than theirs."""
+        tokens: Tokens = getattr(self.alike, side)
+        (rows, time), width = tokens.index_BT.shape, self.alike.dims.model
+        shape = jnp.shape(x_BTD)
+        if len(shape) != 3 or shape[1:] != (time, width) or rows not in (1, shape[0]):
+            batch = "B" if rows == 1 else rows
+            raise ValueError(
+                f"frame.{call}: {name} has shape {shape}; the frame is for "
+                f"[{batch}, {time}, {width}]"
+            )
+        return tokens
+
+    def _check_embedded(self, n: int | jax.Array | InPeriod) -> None:
+        """ValueError: the encoding acts at the input, which was not embedded for this pass.
+
+        In cross-attention both sides have an input. Keys that a causal frame is given are those of
+        a cache, which were embedded when they were made.
+        """
+        if self.encoding.embed is None:
+            return
+        layers = self.alike.dims.layers
+        for side in ("q", "k") if self.across or not self.embedded else ():
+            if side not in self.embedded:
+                told = "x = frame.embed(x)" if side == "q" else 'k_x = frame.embed(k_x, "k")'
+                raise ValueError(
+                    f"frame.layer: the encoding acts at the input; call {told} before the first "
+                    "layer"
+                )
+        if isinstance(n, int) and layers > 1:
+            if n == 0 and self.ended:
+                raise ValueError(
+                    "frame.layer: the last layer was asked for, which ends a forward pass; call "
+                    "x = frame.embed(x) for another, or keep the layers to use them again"
+                )
+            self.ended |= n == layers - 1
 
     @functools.cached_property
     def period(self) -> int:
@@ -173,7 +219,7 @@ class Frame:
             )
         if isinstance(n, Tracer):
             return InPeriod(n, self.period, place)
-        return int(n) * self.period + place
+        return whole_number("frame.layer", n) * self.period + place
 
     def layers_alike(self) -> bool:
         """Whether layers differ in parameters alone, so that `layer` takes a traced number."""
@@ -210,11 +256,12 @@ def frame(
       dims: sizes of the model.
       keys: the keys' tokens, fields [B|1, K], where they are others than the queries'.
       queries: (start, size): the queries are the columns start .. start + size - 1 of `layout`;
-        None: all. The start may be traced, and is then not checked.
+        None: all. The start may be traced; the output is NaN if the columns do not lie within.
       causal: whether a query sees only keys with an index up to its own. None: True, and False
         where `keys` are given.
-      placed: positions that `encoding.place(key, layout)` drew, in training; None: it is asked
-        here, without a key. With `keys` a pair: the queries' and the keys'.
+      placed: positions that `encoding.place(key, layout)` drew, in training, or where it is None
+        positions as `layout` takes them; None: it is asked here, without a key. With `keys` a pair:
+        the queries' and the keys'.
       form: "auto", "dense", "blockwise" or "kernel", see `Frame`.
       block: side of the square blocks; the kernel's are multiples of 128.
       mask_padding: False switches the padding mask off, as an experiment on leakage: padding is
@@ -229,7 +276,7 @@ def frame(
 
     FieldError, a ValueError: an argument of another type, or a form or block outside its choices.
     ValueError: a method that the kernel does not take, queries that do not lie within the tokens,
-    or parameters that were made for other sizes.
+    placed positions of another structure, shape or dtype, or parameters made for other sizes.
     """
     checked_all("frame", frame, encoding=encoding, layout=layout, dims=dims, keys=keys)
     options = checked_all(
@@ -244,11 +291,17 @@ def frame(
         layout = dataclasses.replace(layout, counted=False)
         if placed is None and encoding.place is not None:
             placed = _placed_over(ring, encoding, layout)
+    if queries is not None:
+        queries = _checked_queries(layout, keys, queries)
     q, k = _sides(encoding, layout, keys, queries, placed)
+    if ring is not None:  # columns are those of one device
+        q, k = (side._replace(token_BT=side.index_BT) for side in (q, k))
     moved = keys is not None or placed is not None
     moved |= encoding.place is not None or encoding.locate is not None
+    walk = encoding.walk
     counted = (
         layout.counted
+        and (layout.indexed or walk is None)
         and not moved
         and mask_padding
         and k.index_BT.shape[1] > 0
@@ -256,15 +309,67 @@ def frame(
     )
     first, line = 0 if queries is None else queries[0], None
     if counted:
-        line = partitioned(straight, layout.index_BT, 0, layout)
+        line = partitioned(straight, layout.index_BT, 0, layout.segment_BT, layout.pos_BT)
     own, chosen = keys is None and queries is None, form == "auto"
     if causal is None:
         options["causal"] = keys is None
     layer = Layer(
         params, q, k, first, line, encoding, dims, own, chosen=chosen, ring=ring, **options
     )
+    layer = dataclasses.replace(layer, indexed=layout.indexed)
+    by_row = own and counted and encoding.bias is not None
+    if by_row or walk is not None:
+        what = by_row, walk is not None, walk is not None and walk.whole, mask_padding
+        given = line, k.segment_BT, k.index_BT, k.placed if by_row else None
+        order, steady = partitioned(functools.partial(_order, *what), k.index_BT, 2, *given)
+        layer = dataclasses.replace(layer, order=order, steady=steady)
     layer = dataclasses.replace(layer, form=_form(layer))
-    return Frame(params, layer if encoding.at is not None else layer.filled(), encoding)
+    if not isinstance(first, int):
+        layer = layer.only_if((first >= 0) & (first <= k.index_BT.shape[1] - q.index_BT.shape[1]))
+    across = keys is not None and not layer.causal
+    layer = layer if encoding.at is not None else layer.filled()
+    return Frame(params, layer, encoding, across=across)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3), inline=True)
+def _order(
+    by_row: bool, walks: bool, whole: bool, mask_padding: bool, line, segment_BT, index_BT, pos_BT
+) -> tuple[Order, jax.Array | None]:
+    """The order in which attention reads columns, and whether positions count up along them then.
+
+    Sums over keys need the order of the index. A row of offsets needs positions that count up, so
+    that holes are closed as well; so do scores that read the keys beside a key (`whole`).
+    """
+    if not mask_padding:
+        segment_BT = jnp.ones_like(segment_BT)
+    stored = line if by_row else jnp.all(segment_BT == segment_BT)
+    if walks:
+        stored &= rising(segment_BT, index_BT)
+    if whole:
+        stored &= straight(segment_BT, counts_up(segment_BT)[0])
+    order = order_of(stored, segment_BT, index_BT if walks else pos_BT)
+    if not by_row:
+        return order, None
+    again = lambda: straight(*order.arranged((segment_BT, pos_BT)))
+    return order, jax.lax.cond(stored, lambda: stored, again)
+
+
+def _checked_queries(layout: Layout, keys: Layout | None, queries: Any) -> tuple:
+    """(start, size) of queries. ValueError: they are not such numbers, or not within the tokens."""
+    if keys is not None:
+        raise ValueError("queries: columns of layout; with keys given, all of it are queries")
+    if not isinstance(queries, tuple | list) or len(queries) != 2:
+        raise ValueError(f"queries: {queries!r} is not (start, size)")
+    start, size = (
+        whole_number("queries: start", queries[0]),
+        whole_number("queries: size", queries[1]),
+    )
+    total = layout.index_BT.shape[1]
+    if isinstance(size, Tracer):
+        raise ValueError("queries: the size is traced; it is the shape of q, a Python int")
+    if not 0 <= size <= total or (isinstance(start, int) and not 0 <= start <= total - size):
+        raise ValueError(f"queries: columns {start} to {start} + {size} of {total} tokens")
+    return start, size
 
 
 def _placed_over(axis: str, encoding: Encoding, layout: Layout) -> Placed:
@@ -285,20 +390,16 @@ def _sides(
 ) -> tuple[Tokens, Tokens]:
     """The queries' and the keys' tokens, with the positions that the encoding reads."""
     if keys is not None:
-        if queries is not None:
-            raise ValueError("queries: columns of layout; with keys given, all of it are queries")
         at = (None, None) if placed is None else placed
+        if not isinstance(at, tuple | list) or len(at) != 2:
+            raise ValueError("frame.placed: give a pair, the queries' and the keys', with keys")
         q, k = _tokens(encoding, layout, at[0]), _tokens(encoding, keys, at[1])
         return _widened(q, k), _widened(k, q)
     k = _tokens(encoding, layout, placed)
+    k = k._replace(token_BT=jnp.cumsum(jnp.ones_like(k.index_BT), axis=1))
     if queries is None:
         return k, k
-    if not isinstance(queries, tuple | list) or len(queries) != 2:
-        raise ValueError(f"queries: {queries!r} is not (start, size)")
     start, size = queries
-    total = k.index_BT.shape[1]
-    if not 0 <= size <= total or (isinstance(start, int) and not 0 <= start <= total - size):
-        raise ValueError(f"queries: columns {start} to {start} + {size} of {total} tokens")
     cut = lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, size, axis=1)
     return jax.tree.map(cut, k), k
 
@@ -319,10 +420,46 @@ def _widened(side: Tokens, other: Tokens) -> Tokens:
 
 def _tokens(encoding: Encoding, layout: Layout, placed: Placed) -> Tokens:
     layout = dataclasses.replace(layout, pos_BT=positions(layout.pos_BT))
-    if placed is None:
+    if placed is not None:
+        placed = _checked_placed(encoding, layout, placed)
+    else:
         asked = functools.partial(place, encoding, None)
         placed = partitioned(asked, layout.index_BT, 2, layout)
-    return Tokens(placed, layout.index_BT, layout.segment_BT)
+    return Tokens(placed, layout.index_BT, layout.segment_BT, token_BT=layout.index_BT)
+
+
+def _checked_placed(encoding: Encoding, layout: Layout, placed: Placed) -> Placed:
+    """Given positions, as wide as those of a layout.
+
+    ValueError: they are not such as `encoding.place` draws, or where it is None no positions.
+    """
+    if encoding.place is None:
+        wanted = placed = positions(placed, "frame.placed")
+        if placed.ndim not in (2, 3):
+            raise ValueError(f"frame.placed: shape {placed.shape} is not [B, T] or [B, T, A]")
+    else:
+        wanted = jax.eval_shape(encoding.place, jax.random.key(0), layout)
+        if jax.tree.structure(placed) != jax.tree.structure(wanted):
+            raise ValueError(
+                f"frame.placed: {jax.tree.structure(placed)}; give what encoding.place(key, "
+                f"layout) draws, {jax.tree.structure(wanted)}"
+            )
+    rows, time = layout.segment_BT.shape
+
+    def check(given, want):
+        if jnp.issubdtype(want.dtype, jnp.number):
+            given = positions(given, "frame.placed")
+        shape, lead = given.shape, {(1, time), (rows, time)}
+        if rows == 1:
+            lead.add((shape[0], time))
+        if given.dtype.kind != want.dtype.kind and want.dtype == bool:
+            raise ValueError(f"frame.placed: dtype {given.dtype}; it is {want.dtype}")
+        if shape[:2] not in lead or shape[2:] != want.shape[2:]:
+            wanted = ", ".join(map(str, (rows, time, *want.shape[2:])))
+            raise ValueError(f"frame.placed: shape {shape} is not that of the layout, [{wanted}]")
+        return given
+
+    return jax.tree.map(check, placed, wanted)
 
 
 def _form(layer: Layer) -> str:
@@ -351,7 +488,8 @@ def _kernel_refuses(layer: Layer) -> str:
         return f"a GPU with this JAX, which has no {TRITON}"
     if encoding.walk is not None and not encoding.walk.summed:
         return "a method that reads content block by block"
-    if encoding.walk is not None and not (layer.own and layer.causal and layer.mask_padding):
+    before = layer.own and layer.causal and layer.mask_padding and layer.indexed
+    if encoding.walk is not None and not before:
         return "sums of content, unless tokens see themselves and what is before them"
     if encoding.bias is None or (encoding.relative and layer.straight is not None):
         return ""

@@ -22,6 +22,7 @@ from posenc_jax.attention.layers import LANES, Layer
 from posenc_jax.attention.softmax import sum_to
 from posenc_jax.attention.tokens import Tokens
 from posenc_jax.attention.traced_bias import Made, floats
+from posenc_jax.layout import rising
 from posenc_jax.tuning import vector_memory
 
 
@@ -60,10 +61,15 @@ def kernel(
 
 
 def summed(layer: Layer, size: int) -> jax.Array:
-    """Each key's features that `Walk.summed` adds, [B, H, K], K filled up to whole blocks."""
+    """Each key's features that `Walk.summed` adds, [B, H, K], K filled up to whole blocks.
+
+    NaN where columns are not stored in order: the sums are along storage.
+    """
     assert layer.k_kept is not None
     fade_BKH = sum(jax.tree.leaves(layer.k_kept.feat))
     fade_BHK = jnp.where(layer.k.segment_BT[..., None] > 0, fade_BKH, 0).transpose(0, 2, 1)
+    stored = rising(layer.k.segment_BT, layer.k.index_BT, strictly=True)
+    fade_BHK = jnp.where(stored, fade_BHK, jnp.nan)
     pads = (0, 0), (0, 0), (0, -fade_BHK.shape[2] % size)
     return jnp.pad(fade_BHK.astype(jnp.float32), pads)
 

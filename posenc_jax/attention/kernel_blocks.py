@@ -187,7 +187,7 @@ def _visit(plan: Plan, spans: Spans, i, j, given: Given, visit) -> None:
         pl.when(used)(partial(visit, True))
         return
     whole = spans.one_I[i] == spans.one_J[j]
-    if plan.causal and not plan.row:
+    if plan.causal and not plan.hidden:
         whole &= spans.low_I[i] >= spans.high_J[j]
     pl.when(used & whole)(partial(visit, True))
     pl.when(used & ~whole)(partial(visit, False))
@@ -242,7 +242,7 @@ def conditions(plan: Plan, q_seen_2Q: jax.Array, k_seen_K2: jax.Array) -> list[j
     else:
         same = (segment_1Q == segment_K1) | (segment_1Q == 0) | (segment_K1 == 0)
         same &= segment_K1 >= 0
-    return [same, index_1Q >= index_K1] if plan.causal and not plan.row else [same]
+    return [same, index_1Q >= index_K1] if plan.causal and not plan.hidden else [same]
 
 
 def skew(before_1N: jax.Array, after_1N: jax.Array) -> jax.Array:

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import field
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +13,12 @@ from posenc_jax import encoding as hooks
 from posenc_jax.attention.softmax import for_every_head
 from posenc_jax.attention.tokens import Tokens, counts, visible
 from posenc_jax.encoding import Dims, Encoding, Params, Placed, Table
+from posenc_jax.layout import Order, choose, rising
 from posenc_jax.meshes import partitioned
 from posenc_jax.operations import once, skew
 from posenc_jax.tuning import holds, most_dense_logits, tuned_for
 
+T = TypeVar("T")
 # A field that is not an array: a program is compiled for each of its values.
 STATIC = {"static": True}
 LANES = 128  # a TPU's vectors are so wide, and the blocks of a kernel are multiples of it
@@ -49,6 +51,12 @@ class Layer:
     own:      whether the keys are the queries' own tokens, all of them.
     first:    column of the first query among the keys.
     straight: bool scalar, whether positions count up along storage; None: it is not known.
+    order:    in which dense and blockwise attention read columns, see `arranges`. Then bias_BHQK
+        and visible_BHQK are in this order too.
+    steady:   bool scalar, whether positions count up along columns in that order.
+    indexed:  whether the index counts up along storage, as far as it is known when tracing.
+    valid:    bool scalar, whether the queries' columns and the layer, which were traced, exist;
+        else all that is made of the layer is NaN. None: they do.
     q_table, k_table: what rotations read.
     q_kept, k_kept:   what the layer's input says of queries and of keys.
     temper_BQH:   [B|1, Q, H|1], the factor of queries' products, if the encoding has one.
@@ -84,6 +92,10 @@ class Layer:
     bias_BHQK: jax.Array | None = None
     visible_BHQK: jax.Array | None = None
     row_BHN: jax.Array | None = None
+    valid: jax.Array | None = None
+    order: Order | None = None
+    steady: jax.Array | None = None
+    indexed: bool = field(default=False, metadata=STATIC)
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -109,7 +121,7 @@ class Layer:
         self._check_told("rotate")
         check_side(self, "q", q_BQHC)
         check_side(self, "k", k_BKHC)
-        return partitioned(Layer.rotated, q_BQHC, 3, self, q_BQHC, k_BKHC)
+        return self.if_valid(partitioned(Layer.rotated, q_BQHC, 3, self, q_BQHC, k_BKHC))
 
     def bias(self) -> jax.Array:
         """What is added to the scaled logits, [B|1, H|1, Q, K], float32 or wider; 0 if nothing is.
@@ -118,16 +130,59 @@ class Layer:
         """
         self._check_told("bias")
         if self.encoding.bias is None:
-            return jnp.zeros((1, 1, 1, 1))
-        if self.bias_BHQK is None:
-            return partitioned(Layer._dense_bias, self.q.index_BT, 1, self)
-        return self.bias_BHQK
+            return self.if_valid(jnp.zeros((1, 1, 1, 1)))
+        if self.bias_BHQK is not None and not self.arranges:
+            return self.if_valid(self.bias_BHQK)
+        return self.if_valid(partitioned(Layer._stored_bias, self.q.index_BT, 1, self))
 
     def visible(self) -> jax.Array:
         """Which keys each query sees, bool [B|1, 1, Q, K]; a query of padding sees none."""
-        if self.visible_BHQK is None:
+        if self.visible_BHQK is None or self.arranges:
             return visible(self.q, self.k, self.causal, self.mask_padding)
         return self.visible_BHQK
+
+    @property
+    def arranges(self) -> bool:
+        """Whether attention reads the columns of keys in `order`, not as they are stored.
+
+        A walk sums over keys. The bias of a row of offsets depends on columns alone.
+        """
+        in_order = self.order is not None and self.form != "kernel"
+        return in_order and (self.encoding.walk is not None or self.arranges_queries)
+
+    @property
+    def in_order(self) -> Order:
+        """The order of a layer that `arranges`."""
+        assert self.order is not None
+        return self.order
+
+    @property
+    def arranges_queries(self) -> bool:
+        """Whether it reads those of queries in that order too."""
+        return self.own and self._by_row() and self.form != "kernel"
+
+    @property
+    def hides_ahead(self) -> bool:
+        """Whether a row of offsets has -inf for keys ahead of the query."""
+        return self.form == "kernel" and self.causal and self.indexed
+
+    def sides(self) -> tuple[Tokens, Tokens]:
+        """Queries and keys in the order in which attention reads them."""
+        if not self.arranges:
+            return self.q, self.k
+        k = self.in_order.arranged(self.k)
+        return k if self.arranges_queries else self.q, k
+
+    def only_if(self, valid: jax.Array) -> "Layer":
+        """The layer, of which NaN is made unless `valid`."""
+        return dataclasses.replace(self, valid=valid if self.valid is None else self.valid & valid)
+
+    def if_valid(self, made: T) -> T:
+        """The arrays, NaN if a column or a layer that was traced does not exist."""
+        valid = self.valid
+        if valid is None:
+            return made
+        return jax.tree.map(lambda x: jnp.where(valid, x, jnp.nan), made)
 
     @property
     def reads_x(self) -> bool:
@@ -211,7 +266,8 @@ class Layer:
 
     def facing(self, k: Tokens, k_kept: Kept | None, k_table: Table) -> "Layer":
         """The layer whose queries meet other keys, given with all that was made of them."""
-        none = dict.fromkeys(("straight", "ring", "row_BHN", "bias_BHQK", "visible_BHQK"))
+        made = "row_BHN", "bias_BHQK", "visible_BHQK"
+        none = dict.fromkeys(("straight", "order", "steady", "ring", *made))
         keys = {"k": k, "k_kept": k_kept, "k_table": k_table, "own": False}
         layer = dataclasses.replace(self, **keys, **none)
         return dataclasses.replace(layer, **layer._of_pairs())
@@ -237,11 +293,12 @@ class Layer:
         has_bias, dense = self.encoding.bias is not None, self.form == "dense"
         if has_bias and self._by_row() and not (dense and self._makes_grid()):
             sizes = self.sizes if dense else map(to_whole, self.sizes, self.blocks())
-            made["row_BHN"] = self._row(*sizes)
+            made["row_BHN"] = self._checked_row(*sizes)
         elif dense:
             see = lambda q, k: visible(q, k, self.causal, self.mask_padding)
-            made["visible_BHQK"] = self._once(see, self.q, self.k)
-            made["bias_BHQK"] = self._dense_bias() if has_bias else None
+            q, k = self.sides()
+            made["visible_BHQK"] = self._once(see, q, k)
+            made["bias_BHQK"] = self._dense_bias(q, k) if has_bias else None
         return made
 
     def blocks(self) -> tuple[int, int]:
@@ -264,34 +321,58 @@ class Layer:
         return make(*given) if self.encoding.locate is not None else once(make, *given)
 
     def _by_row(self) -> bool:
-        return self.straight is not None and self.encoding.relative
+        """Whether the bias is made of a row of offsets.
+
+        Queries that are some of the columns keep their places, so that the row may not hold: in
+        blocks and beside a walk their bias is that of each pair.
+        """
+        encoding = self.encoding
+        row = self.straight is not None and encoding.bias is not None and encoding.relative
+        dense = self.form == "dense" and encoding.walk is None
+        return row and (self.own or self.form == "kernel" or dense)
 
     def _makes_grid(self) -> bool:
         """Whether a dense layer makes the grid of a row, which attention else makes in parts."""
-        return self.encoding.walk is not None or tuned_for("cpu")
+        return self.encoding.walk is not None or tuned_for("cpu") or not self.own
 
     def _bias(self, q_placed: Placed, k_placed: Placed) -> jax.Array:
         bias = hooks.bias(self.encoding, self.params, q_placed, k_placed, self.dims)
         assert bias is not None
         return bias
 
-    def _dense_bias(self) -> jax.Array:
+    def _dense_bias(self, q: Tokens, k: Tokens) -> jax.Array:
+        """The bias of all pairs, of tokens in the order in which attention reads them."""
         if not self._by_row():
-            return self._once(self._bias, self.q.placed, self.k.placed)
-        return self._once(partial(skew, queries=self.sizes[0]), self._row(*self.sizes))
+            return self._once(self._bias, q.placed, k.placed)
+        if not self.own:
+            return self._stored_bias()
+        return self._once(partial(skew, queries=self.sizes[0]), self._checked_row(*self.sizes))
+
+    def _stored_bias(self) -> jax.Array:
+        """The bias of all pairs, of columns as they are stored."""
+        of_pairs = lambda: self._once(self._bias, self.q.placed, self.k.placed)
+        if self.straight is None or not self.encoding.relative:
+            return of_pairs()
+        shape = jax.eval_shape(of_pairs).shape
+        grid = lambda: skew(self._row(*self.sizes), self.sizes[0])
+        return choose(self.straight, lambda: jnp.broadcast_to(grid(), shape), of_pairs)
 
     def _row(self, queries: int, keys: int) -> jax.Array:
-        """The bias over all offsets; NaN where positions are not straight though they should be.
-
-        The kernel's has -inf for keys ahead of the query if attention is causal.
-        """
-        assert self.straight is not None
+        """The bias over all offsets of positions that count up along columns."""
         offset_N = self.first + queries - 1 - jnp.arange(queries + keys, dtype=jnp.int32)
         dtype = self.k.placed.dtype
         row_BHN = self._bias(jnp.zeros((1, 1), dtype), -offset_N[None].astype(dtype))[:, :, 0]
-        if self.form == "kernel" and self.causal:
+        if self.hides_ahead:
             row_BHN = jnp.where(offset_N[None, None] < 0, -jnp.inf, row_BHN)
-        return jnp.where(self.straight, row_BHN, jnp.nan)
+        return row_BHN
+
+    def _checked_row(self, queries: int, keys: int) -> jax.Array:
+        """The row; NaN where positions do not count up along the columns that attention reads."""
+        holds = self.straight if self.form == "kernel" else self.steady
+        assert holds is not None
+        if self.hides_ahead:
+            holds &= rising(self.k.segment_BT, self.k.index_BT, strictly=True)
+        return jnp.where(holds, self._row(queries, keys), jnp.nan)
 
     def _check_told(self, name: str) -> None:
         if self.encoding.walk is not None:

@@ -63,7 +63,7 @@ def rotate(
     whole = encoding
     encoding, params, placed = at_layer(whole, layer, params, placed)
     _check_turns_alone(whole, encoding, placed)
-    tokens = Tokens(placed, layout.index_BT, layout.segment_BT)
+    tokens = Tokens(placed, layout.index_BT, layout.segment_BT, token_BT=layout.index_BT)
     given = {"own": True, "causal": True, "mask_padding": True, "form": "blockwise"}
     view = Layer(params, tokens, tokens, 0, None, encoding, dims, chosen=False, block=1, **given)
     table = hooks.table(encoding, params, placed, dims)
@@ -93,7 +93,7 @@ def _no_params(encoding: Encoding, dims: Dims) -> Any:
 
 
 def _layout(pos_BT: Any, length: Any, rows: int, time: int) -> Layout:
-    pos_BT = positions(jnp.asarray(pos_BT))
+    pos_BT = positions(pos_BT, "positions")
     pos_BT = pos_BT[None] if pos_BT.ndim == 1 else pos_BT
     if pos_BT.ndim not in (2, 3) or pos_BT.shape[0] not in (1, rows) or pos_BT.shape[1] != time:
         wanted = f"[{time}], [{rows}, {time}] or [{rows}, {time}, A]"

@@ -55,7 +55,7 @@ def kernel(
     if layer.encoding.bias is not None:
         placed = jax.tree.map(lambda x: fill(x, plan.keys), (q.placed, k.placed))
         if (traced := _reading(plan, q_BQHC.dtype, layer, placed)) is not None:
-            row_BHN, plan = None, plan._replace(row=False)
+            row_BHN, plan = None, plan._replace(row=False, hidden=False)
             made = gather(traced, layer.params, *placed)
     fade_BHK = None if layer.encoding.walk is None else summed(layer, plan.keys)
     if q_BQHC.shape[1] * k_BKHC.shape[1] > FOLDED * plan.queries * plan.keys:
@@ -84,7 +84,7 @@ def _whole(plan: Plan, spans: Spans) -> Whole:
     """Which blocks need no mask. A relative bias's row has -inf for keys ahead of the query."""
     i, j = (jnp.arange(len(x), dtype=jnp.int32) for x in (spans.first_I, spans.first_J))
     whole_IJ = spans.one_I[:, None] == spans.one_J[None]
-    if plan.causal and not plan.row:
+    if plan.causal and not plan.hidden:
         whole_IJ &= spans.low_I[:, None] >= spans.high_J[None]
     stop_IJ = ~whole_IJ & (j[None] >= spans.first_I[:, None])
     end_I = jnp.where(stop_IJ.any(axis=1), jnp.argmax(stop_IJ, axis=1), len(j))

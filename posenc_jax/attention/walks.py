@@ -50,13 +50,13 @@ def blockwise_walk(
     @jax.checkpoint
     def query_block(i):
         q_BHQC, (q_x, q_feat), q_tokens = pick(q_IBHC, i)
-        q_side = Side(q_x, q_tokens.placed, q_feat, q_tokens.index_BT)
+        q_side = Side(q_x, q_tokens.placed, q_feat, q_tokens.token_BT)
 
         @jax.checkpoint
         def visit(state_carry, block, learned):
             state, carry = state_carry
             k_BHKC, v_BHKC, (k_x, k_feat), k_tokens = block
-            k_side = Side(k_x, k_tokens.placed, k_feat, k_tokens.index_BT)
+            k_side = Side(k_x, k_tokens.placed, k_feat, k_tokens.token_BT)
             seen = visible(q_tokens, k_tokens, plan.causal, plan.mask_padding)
             bias = block_bias(plan, learned, q_tokens, k_tokens)
             s = scores(q_BHQC, k_BHKC, plan.cap)

@@ -196,7 +196,7 @@ def fox_rows(width: Count = 8) -> Encoding:
     def score(params, s_BHQK, q, k, visible_BHQK, carry):
         readers_BQHW, keepers_BKHW = q.feat[0], k.feat[1]
         gate_BHQK = jnp.einsum("bqhw,bkhw->bhqk", readers_BQHW, keepers_BKHW) * width**-0.5
-        other_BQK = q.index_BT[:, :, None] != k.index_BT[:, None]
+        other_BQK = q.token_BT[:, :, None] != k.token_BT[:, None]
         passed_BHQK = visible_BHQK & other_BQK[:, None]
         fade_BHQK = jnp.where(passed_BHQK, jax.nn.log_sigmoid(gate_BHQK).astype(s_BHQK.dtype), 0)
         after_BHQK, carry = sums_after(fade_BHQK, carry)
@@ -267,7 +267,7 @@ def stick_breaking(own: bool = False) -> Encoding:
     def score(params, s_BHQK, q, k, visible_BHQK, carry):
         offered_BHQK = visible_BHQK
         if not own:
-            other_BQK = q.index_BT[:, :, None] != k.index_BT[:, None]
+            other_BQK = q.token_BT[:, :, None] != k.token_BT[:, None]
             offered_BHQK = offered_BHQK & other_BQK[:, None]
         left_BHQK = jnp.where(offered_BHQK, jax.nn.log_sigmoid(-s_BHQK), 0)
         left_BHQK, carry = sums_after(left_BHQK, carry)

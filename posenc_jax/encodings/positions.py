@@ -12,23 +12,26 @@ import jax.numpy as jnp
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.card import Count, Range, register, with_axes
+from posenc_jax.layout import first_columns, over_sequence, take_columns
 
 Evaluate = Literal["spread", "random", "plain"]
 Per = Literal["example", "batch"]
 
 
-def documents(pos_BT: jax.Array, length_BT: jax.Array) -> jax.Array:
+def documents(pos_BT: jax.Array, length_BT: jax.Array, segment_BT: jax.Array) -> jax.Array:
     """A number for each document of a row, 0 for the last; -1 for padding of two or more tokens.
 
-    A document begins at a position 0 that is followed by 1, or is one token long. Documents are
-    counted from the right, so that queries have the same numbers with and without a memory of
-    earlier keys before them.
+    Documents that have their position 0 are counted from the right, so that queries have the same
+    numbers with and without a memory of earlier keys before them.
     """
-    after_BT = jnp.pad(pos_BT, ((0, 0), (0, 1)))[:, 1:]
-    first_BT = (pos_BT == 0) & ((after_BT == 1) | (length_BT == 1))
-    from_here_BT = jnp.cumsum(first_BT[:, ::-1], axis=1, dtype=jnp.int32)[:, ::-1]
-    later_BT = from_here_BT - first_BT.astype(jnp.int32)
-    return jnp.where(first_BT | (pos_BT > 0), later_BT, -1)
+    column_BT = jax.lax.broadcasted_iota(jnp.int32, segment_BT.shape, 1)
+    first_BT = first_columns(segment_BT)
+    is_document_BT = (segment_BT > 0) | (length_BT == 1)
+    begins_BT = over_sequence(jax.ops.segment_min, pos_BT, segment_BT) == 0
+    begins_BT &= is_document_BT & (column_BT == first_BT)
+    from_here_BT = jnp.cumsum(begins_BT[:, ::-1], axis=1, dtype=jnp.int32)[:, ::-1]
+    later_BT = take_columns(from_here_BT - begins_BT.astype(jnp.int32), first_BT)
+    return jnp.where(is_document_BT, later_BT, -1)
 
 
 def drawn(key, group_BT, pos_BT, length_BT, limit: int, each_row=True, room_BT=None) -> jax.Array:
@@ -99,7 +102,7 @@ def randomized(
     def place(key, layout):
         token_BT, length_BT = with_axes(layout.pos_BT).astype(jnp.int32), layout.length_BT
         if key is not None:
-            group_BT = documents(token_BT, length_BT)
+            group_BT = documents(token_BT, length_BT, layout.segment_BT)
             shown_BT = drawn(key, group_BT, token_BT, length_BT, limit, per == "example")
         elif evaluate == "random":
             # One draw for each length, the same for all sequences of that length.

@@ -27,7 +27,7 @@ from posenc_jax.encodings.card import (
     with_axes,
 )
 from posenc_jax.encodings.positions import Per
-from posenc_jax.layout import Layout
+from posenc_jax.layout import Layout, by_segment, order_of, over_sequence, rising
 
 
 def sequence_keys(key: jax.Array, layout: Layout, each_row: bool = True) -> jax.Array:
@@ -155,14 +155,6 @@ def pose(limit: Count = 8192) -> Encoding:
     return Encoding(place=place)
 
 
-def over_sequence(reduce: Callable, x_BT: jax.Array, layout: Layout) -> jax.Array:
-    """x reduced over each token's sequence, [B, T]: `jax.ops.segment_max`, or another of these."""
-    before_BT = jnp.pad(layout.segment_BT, ((0, 0), (1, 0)), constant_values=-1)[:, :-1]
-    run_BT = jnp.cumsum(layout.segment_BT != before_BT, axis=1, dtype=jnp.int32)
-    runs = layout.segment_BT.shape[1] + 1
-    return jax.vmap(lambda x_T, run_T: reduce(x_T, run_T, runs)[run_T])(x_BT, run_BT)
-
-
 def by_group(layout: Layout, key, room_BT, limit: int, each_row: bool = True) -> jax.Array:
     """The positions of groups [B, T]: g + k, or 0 for tokens of no group; NaN from `limit` on.
 
@@ -232,7 +224,7 @@ def coupled(limit: Count = 512) -> Encoding:
     """
 
     def place(key, layout):
-        largest_BT = over_sequence(jax.ops.segment_max, layout.group_BT, layout)
+        largest_BT = over_sequence(jax.ops.segment_max, layout.group_BT, layout.segment_BT)
         return by_group(layout, key, jnp.maximum(limit - largest_BT, 1), limit)
 
     return Encoding(place=place)
@@ -266,7 +258,11 @@ def bipe_outer() -> Encoding:
     """BiPE's number of a token's unit, for a relative method; see `bipe_inner`."""
 
     def place(key, layout):
-        count_BT = jnp.cumsum(layout.group_BT == 1, axis=1, dtype=jnp.int32)
-        return count_BT - over_sequence(jax.ops.segment_min, count_BT, layout)
+        segment_BT = layout.segment_BT
+        order = order_of(rising(segment_BT, layout.index_BT), segment_BT, layout.index_BT)
+        begins_BT = (segment_BT > 0) & (layout.group_BT == 1)
+        count = lambda _, begins_BT: jnp.cumsum(begins_BT, axis=1, dtype=jnp.int32)
+        count_BT = order.restored(by_segment(count, *order.arranged((segment_BT, begins_BT))))
+        return count_BT - over_sequence(jax.ops.segment_min, count_BT, layout.segment_BT)
 
     return Encoding(place=place)

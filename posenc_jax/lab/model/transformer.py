@@ -239,7 +239,7 @@ def _decode(run, params, tokens_BT, layout, cache):
             f"cache: {time} tokens do not fit after {cache.filled} of {capacity}; start it with a "
             "larger capacity"
         )
-    layout, held = layout.replace(counted=False), cache.layout
+    layout, held = layout.replace(counted=False, indexed=False), cache.layout
     if jnp.issubdtype(layout.pos_BT.dtype, jnp.floating):  # a cache starts with whole positions
         held = held.replace(pos_BT=held.pos_BT.astype(layout.pos_BT.dtype))
     seen = jax.tree.map(partial(write, column=cache.filled), held, layout)
@@ -271,14 +271,14 @@ def _start_pair(run, axes, params, source_BK, layout, capacity):
     # What is kept of the source does not depend on the target; one token of it is needed.
     both = zip(cache.kept, kept(1), strict=True)
     each_row = lambda leaf: jnp.broadcast_to(leaf, (batch, *leaf.shape[1:]))
-    source = jax.tree.map(each_row, layout.replace(counted=False))
+    source = jax.tree.map(each_row, layout.replace(counted=False, indexed=False))
     return cache._replace(kept=tuple((own, one[1]) for (own, _), one in both), source=source)
 
 
 def _empty(batch, everywhere, kept):
     """A cache without tokens, of the shapes of a layout and of what is kept of its tokens."""
     empty = lambda leaf: jnp.zeros((batch, *leaf.shape[1:]), leaf.dtype)
-    layout, kept = jax.tree.map(empty, (everywhere.replace(counted=False), kept))
+    layout, kept = jax.tree.map(empty, (everywhere.replace(counted=False, indexed=False), kept))
     return Cache(layout, kept, jnp.zeros((), jnp.int32))
 
 
