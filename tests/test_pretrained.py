@@ -28,6 +28,7 @@ from posenc_jax.options import FieldError
 from scripts.accelerators.released import LLAMA, PYTHIA
 from scripts.goldens.drawn import digest, drawn
 from tests.catalogue import gap
+from tests.test_huggingface import WRONG, with_each_field
 
 FOLDER = Path(__file__).parent / "goldens" / "checkpoints"
 ROWS = json.loads((FOLDER / "models.json").read_text())
@@ -182,6 +183,21 @@ def as_index(folder, text):
 
 def as_pickle(folder):
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+@pytest.mark.parametrize("case", ["llama 3", "gemma3", "bert", "deberta-v2", "t5 gated", "bloom"])
+def test_a_wrong_value_of_any_field_is_a_model_or_one_line(case):
+    config, lines = BY_CASE[case]["config"], []
+    for value in WRONG:
+        for changed in with_each_field(config, value):
+            try:
+                pretrained.released(changed)
+            except FieldError as error:
+                lines.append(str(error))
+    assert not [line for line in lines if "\n" in line or len(line) > 1000]
+    ours = ("encoding.", "width:", "heads:", "layers:", "eps:", "activation:", "tied:", "head:")
+    assert not [line for line in lines if line.startswith(ours)], "names a field of theirs"
+    assert len(lines) > len(WRONG), "control: some are seen"
 
 
 def as_pipe(path):

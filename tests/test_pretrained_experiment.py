@@ -272,6 +272,21 @@ def with_weights(write):
     return change
 
 
+def with_config(**fields):
+    """Damage that puts other fields into config.json."""
+
+    def change(folder):
+        path = folder / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+    return change
+
+
+def with_nan(whole):
+    """The bytes of a file whose last float32 is NaN."""
+    return whole[:-4] + np.float32(np.nan).tobytes()
+
+
 class Opened:
     """A pickle of it makes the file `opened` when it is read."""
 
@@ -320,6 +335,12 @@ def command(monkeypatch):
     ("damage", "changes", "line"),
     [
         (KEEP, {"model.checkpoint": "/no/such"}, r"/no/such/config.json: No such file"),
+        (with_config(layer_types=7), {}, r"model.checkpoint.layer_types: 7 is not of type tuple"),
+        (with_config(vocab_size=-1), {}, r"model.checkpoint.vocab_size: -1 must be 1 to"),
+        (with_config(vocab_size=200), {}, r"tokenizer.json: token .* has the id 255; .* is 200"),
+        (with_config(num_hidden_layers=4096), {}, r"no tensor model.layers.4095.self_attn.o_proj"),
+        (with_config(max_position_embeddings=2**30), {}, r"max_position_embeddings: 1073741824 is"),
+        (with_weights(with_nan), {"prompts": ()}, r"tensor .* has 1 values of .* that are NaN"),
         (of_type("mamba"), {}, r"config.model.checkpoint.model_type: 'mamba' is not known"),
         (no_tokenizer, {}, r"tokenizer.json: no such file"),
         (rope_of("yarnn"), {}, r"checkpoint.rope_scaling.rope_type: 'yarnn'; did you mean yarn"),
