@@ -117,7 +117,8 @@ def _run_status(path: Path, config: Mapping) -> Literal["new", "begun", "finishe
         if not isinstance(stored.pop("environment"), dict):
             raise ValueError
         stored.pop("wandb", None)  # a run may be resumed with other W&B settings
-        stored.setdefault("imports", [])  # older runs have no such field
+        if "imports" in config:
+            stored.setdefault("imports", [])  # older runs have no such field
     except (OSError, ValueError, KeyError):
         raise Refused(f"workdir: {path} holds something that is no run of ours") from None
     if not metrics.exists():
