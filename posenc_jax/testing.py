@@ -386,7 +386,10 @@ def positions(t: Trial) -> None:
 
 
 def storage(t: Trial) -> None:
-    """Tokens stored in another order, with their positions, give the same outputs in that order."""
+    """Tokens stored in another order, with their positions, give the same outputs in that order.
+
+    Of methods without a walk, whose sums over keys have tests of their own.
+    """
     if t.encoding.walk is not None:
         return
     text, at = tokens_of(t.dims, 1), _uncounted(row(t))

@@ -84,7 +84,19 @@ def test_catalogue_property(name, holds):
     holds(trial_of(name))
 
 
-@pytest.mark.parametrize("name", NAMES)
+def decoded() -> list[str]:
+    """Methods whose features of x, or layers, a model's cache has to keep; some of each other kind.
+
+    That every method decodes is `testing.decoding`.
+    """
+    kinds: dict[str, list[str]] = {}
+    for name in NAMES:
+        kinds.setdefault(card(name).kind, []).append(name)
+    all_of = ("content", "by_layer", "none")
+    return [n for kind, names in kinds.items() for n in (names if kind in all_of else names[:3])]
+
+
+@pytest.mark.parametrize("name", decoded())
 def test_catalogue_decode(name):
     """In a model, tokens, and a few at once, with a cache equal the full pass, padded or not.
 
