@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -86,6 +87,30 @@ def test_a_ring_of_four_devices_gives_the_values_of_one(kept_programs):
     ran = subprocess.run([sys.executable, "-m", "tests.ring_runs", "some"], text=True,
                          capture_output=True, env={**os.environ, **settings})  # fmt: skip
     assert ran.stdout == f"0 of {len(ring_runs.SOME)} failed\n", ran.stderr[-2000:]
+
+
+CHECK = """
+import jax.numpy as jnp
+frame = posenc_jax.frame(encoding, jax.device_get(params), posenc_jax.full(2, 16), whole)
+assert mesh.size == 4
+assert jnp.abs(posenc_jax.attend(*[jax.device_get(q)] * 3, frame.layer(0)) - out).max() < 1e-5
+"""
+
+
+def test_the_page_of_devices_spreads_heads_as_it_says(kept_programs):
+    page = (Path(__file__).parents[1] / "docs" / "devices.md").read_text("utf-8")
+    recipe = page.split("```python\n")[1].split("```")[0]
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "4"}
+
+    def run(code: str) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-c", code + CHECK]
+        return subprocess.run(command, text=True, capture_output=True, env=environment)
+
+    done = run(recipe)
+    assert done.returncode == 0, done.stderr[-2000:]
+    told = ", heads=(start, whole.heads)"
+    assert told in recipe
+    assert "AssertionError" in run(recipe.replace(told, "")).stderr, "control"
 
 
 def over_two(name: str, attended=ring, **options):
