@@ -198,7 +198,7 @@ def _turned(model: Rotary, config: Fields, layer_type: str) -> Encoding:
     if (base := rope.get("rope_theta", default=base)) is None:
         reason = "is missing; the model needs it"
         raise FieldError((*config.path, "rope_parameters"), reason)
-    rope_type = rope.get("rope_type", "type", default="default")
+    rope_type: str = rope.get("rope_type", "type", default="default")
     rope_type = OLDER_TYPES.get(rope_type, rope_type)
     if rope_type not in TYPES:
         reason = f"{shown(rope_type)}{choices_for(rope_type, TYPES)}"
