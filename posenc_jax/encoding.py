@@ -56,12 +56,21 @@ class Side(NamedTuple):
     placed:   positions.
     feat:     content features, from `Walk.prepare`.
     token_BT: number of the token, the same for a query and a key that are one token.
+    scale:    what products of queries and keys are multiplied with; None: C**-0.5.
+    masked:   whether `visible_BHQK` has a mask of the user's own, so that it may be any.
     """
 
     x_BTHC: jax.Array
     placed: Placed
     feat: Any = None
     token_BT: jax.Array | None = None
+    scale: float | jax.Array | None = None
+    masked: bool = False
+
+    @property
+    def factor(self) -> float | jax.Array:
+        """What products of queries and keys are multiplied with."""
+        return self.x_BTHC.shape[-1] ** -0.5 if self.scale is None else self.scale
 
 
 class Extent(NamedTuple):
@@ -94,7 +103,7 @@ class Walk(NamedTuple):
     """Scores that depend on content, made block by block from the latest keys to the earliest.
 
     score:   (params, s_BHQK, q, k, visible_BHQK, carry) -> the changed logits of a block of keys,
-      and the carry handed on. q and k are `Side`s.
+      and the carry handed on. q and k are `Side`s; visible_BHQK is [B, H|1, Q, K].
     prepare: (params, x_BTD) -> a token's features besides q and k, a pytree of [B, T, ...].
     start:   (params, q) -> the carry of queries that have met no key, a pytree of [B, H, Q, ...].
     weighs:  the scores are logarithms of weights, at most 0, which attention uses as they are;

@@ -328,9 +328,9 @@ class Order(NamedTuple):
     column_BT: jax.Array
     back_BT: jax.Array
 
-    def arranged(self, tree: T) -> T:
-        """Arrays [B, T, ...] in this order."""
-        return self._moved(tree, self.column_BT, 1)
+    def arranged(self, tree: T, axis: int = 1) -> T:
+        """Arrays [B, T, ...] in this order; `axis` is that of the columns."""
+        return self._moved(tree, self.column_BT, axis)
 
     def restored(self, tree: T, axis: int = 1) -> T:
         """Arrays in this order as they are stored; `axis` is that of the columns."""

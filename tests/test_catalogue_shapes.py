@@ -63,6 +63,7 @@ def outputs(name, shape: Shape, mask_padding: bool = True, **form):
     at = at.replace(length_BT=at.length_BT + shape.shift)
     heads = (shape.heads, shape.head)
     qkv = np.random.default_rng(1).normal(size=(3, 2, shape.width, *heads)) * 3  # the padding's
+    qkv[:, :, ::2] = np.nan
     content = np.random.default_rng(0).normal(size=(3, shape.real, *heads))
     qkv[:, real_BT] = np.concatenate([content, content], axis=1)
     q, k, v = map(jnp.asarray, qkv)

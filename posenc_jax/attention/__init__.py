@@ -18,9 +18,17 @@ from posenc_jax.attention.derivatives import reverse_mode
 from posenc_jax.attention.frames import Frame, frame
 from posenc_jax.attention.layers import Kept, Layer, check_side
 from posenc_jax.attention.own_attention import rotate
+from posenc_jax.attention.score_options import (
+    ScoreOptions,
+    both,
+    check_dropout,
+    check_options,
+    dropout_factor,
+    plus,
+)
 from posenc_jax.attention.tokens import visible
 from posenc_jax.attention.walks import blockwise_walk, walk_logits
-from posenc_jax.dtypes import widest
+from posenc_jax.dtypes import scaled, widest
 from posenc_jax.encoding import Side
 from posenc_jax.meshes import partitioned, vary_alike
 from posenc_jax.operations import with_grid
@@ -37,12 +45,19 @@ def attend(
     *,
     sink_H: jax.Array | None = None,
     cap: float | None = None,
+    mask_BHQK: jax.Array | None = None,
+    bias_BHQK: jax.Array | None = None,
+    scale: float | jax.Array | None = None,
+    dropout: float = 0.0,
+    dropout_key: jax.Array | None = None,
     return_lse: bool = False,
 ) -> Any:
     """Attention of queries to keys; [B, Q, H, C'] with the values' width and dtype.
 
     It has reverse-mode derivatives, and forward-mode ones of those (`jax.hessian`). All others,
     such as `jax.jvp`, need a frame with form="dense"; inside of `jax.jit` the error is JAX's own.
+
+    What q, k and v hold at tokens of padding is not read, be it NaN, and has a gradient of 0.
 
     Args:
       q_BQHC: queries, not rotated.
@@ -54,32 +69,72 @@ def attend(
         may add to less than one (gpt-oss, arXiv 2508.10925; zeros: softmax plus one).
       cap: products of queries and keys, scaled, become cap tanh(product / cap) before a bias or
         content score is added (Gemma 2, arXiv 2408.00118).
+      mask_BHQK: bool, True where a query may see a key; each axis may be 1. A query sees a key if
+        the mask and the frame both say so. Methods that count keys or sum over them take those.
+      bias_BHQK: floating point, added to the scaled products after the cap, as a method's own bias
+        is; each axis may be 1. It has a gradient.
+      scale: one number in place of C ** -0.5, C being `dims.head`: products of queries and keys,
+        and a method's scores that are divided by sqrt(C), are multiplied by it. A method's own
+        temperature is a further factor.
+      dropout: probability with which each weight becomes 0, the others being divided by
+        1 - dropout; in the dense form.
+      dropout_key: a key of `jax.random`, for dropout.
       return_lse: return also the log-sum-exp of each query's logits, the sink's among them,
         [B, Q, H] in float32 or wider; -inf where a query sees no key. `posenc_jax.merge` makes
         attention to all keys of attention to parts of them. Both have gradients.
 
     Raises:
       ValueError: shapes that are not the frame's, dtypes that differ, features that are missing,
-        a cap that is not above 0, or a sink or `return_lse` where a method makes the weights
-        itself; `return_lse` of the kernel.
+        a cap that is not above 0, a sink or `return_lse` where a method makes the weights itself,
+        dropout without a key or in another form than the dense one; a mask, a bias or `return_lse`
+        where the frame is of form="kernel".
       TypeError: a frame in place of its layer; a derivative that the form does not have.
     """
     _check(q_BQHC, k_BKGC, v_BKGC, layer)
-    _check_options(sink_H, cap, layer)
+    options = ScoreOptions(sink_H, mask_BHQK, bias_BHQK, scale, cap=cap)
+    layer, options = _checked(q_BQHC, layer, options)
     if return_lse:
         layer = _with_log_sum_exp(layer)
+    check_dropout(dropout, dropout_key, layer.form)
+    if dropout:
+        assert dropout_key is not None
+        shape = *q_BQHC.shape[:3:2], *layer.sizes
+        factor_BHQK = dropout_factor(dropout_key, dropout, shape)
+        options = dataclasses.replace(options, factor_BHQK=factor_BHQK)
+    return attend_with(q_BQHC, k_BKGC, v_BKGC, layer, options, return_lse)
+
+
+def attend_with(
+    q_BQHC, k_BKGC, v_BKGC, layer: Layer, options: ScoreOptions, return_lse: bool = False
+) -> Any:
+    """As `attend`, of arguments that are checked."""
     if 0 in (q_BQHC.size, k_BKGC.size):
         none_BQH = jnp.full(q_BQHC.shape[:3], -jnp.inf, widest(q_BQHC.dtype))
         o_BQHC = jnp.zeros((*none_BQH.shape, v_BKGC.shape[-1]), v_BKGC.dtype)
         return (o_BQHC, none_BQH) if return_lse else o_BQHC
 
-    def inside(q_BQHC, k_BKGC, v_BKGC, layer: Layer, sink_H):
+    def inside(q_BQHC, k_BKGC, v_BKGC, layer: Layer, options: ScoreOptions):
+        q_BQHC, k_BKGC, v_BKGC = layer.without_padding(q_BQHC, k_BKGC, v_BKGC)
         v_BKGC = layer.turned_values(v_BKGC)
-        o_BQHC, lse_BQH = _attend(q_BQHC, k_BKGC, v_BKGC, layer, sink_H, cap, return_lse)
-        o_BQHC = layer.if_valid(layer.turned_back(o_BQHC))
+        o_BQHC, lse_BQH = _attend(q_BQHC, k_BKGC, v_BKGC, layer, options, return_lse)
+        # Also for its gradient, which is NaN where a loss read a sum of it and a NaN of padding.
+        o_BQHC = layer.if_valid(layer.zeroed("q", layer.turned_back(o_BQHC)))
         return (o_BQHC, layer.if_valid(lse_BQH)) if return_lse else o_BQHC
 
-    return partitioned(inside, q_BQHC, 3, q_BQHC, k_BKGC, v_BKGC, layer, sink_H)
+    return partitioned(inside, q_BQHC, 3, q_BQHC, k_BKGC, v_BKGC, layer, options)
+
+
+def _checked(q_BQHC, layer: Layer, options: ScoreOptions) -> tuple[Layer, ScoreOptions]:
+    """The layer in the form that takes the options, and the options as arrays. ValueError: one does
+    not fit.
+    """
+    check_options(options, layer, len(q_BQHC))
+    untaken = options.pairs or not kernel_takes(q_BQHC.dtype)
+    if layer.form == "kernel" and layer.chosen and untaken:
+        layer = dataclasses.replace(layer, form=layer.without_kernel).filled()
+    if isinstance(options.scale, jax.Array):
+        options = dataclasses.replace(options, scale=options.scale.astype(widest(q_BQHC.dtype)))
+    return layer, options
 
 
 def _with_log_sum_exp(layer: Layer) -> Layer:
@@ -94,43 +149,64 @@ def _with_log_sum_exp(layer: Layer) -> Layer:
     return dataclasses.replace(layer, form=layer.without_kernel).filled()
 
 
-def _attend(q_BQHC, k_BKGC, v_BKGC, layer: Layer, sink_H, cap, lse: bool = False):
+def _attend(q_BQHC, k_BKGC, v_BKGC, layer: Layer, options: ScoreOptions, lse: bool = False):
     """Attention to values that are turned already, and if `lse` the log-sum-exp, else maybe None;
     nothing is checked.
     """
-    if layer.form == "kernel" and layer.chosen and not kernel_takes(q_BQHC.dtype):
-        layer = dataclasses.replace(layer, form=layer.without_kernel).filled()
-    q_BQHC, k_BKGC, v_BKGC, layer, sink_H = vary_alike((q_BQHC, k_BKGC, v_BKGC, layer, sink_H))
+    given = q_BQHC, k_BKGC, v_BKGC, layer, options
+    q_BQHC, k_BKGC, v_BKGC, layer, options = vary_alike(given)
+    if options.mask_BHQK is not None:
+        layer = layer.counting(options.mask_BHQK)
     if layer.form == "kernel":
-        rotated = layer.rotated(q_BQHC, k_BKGC)
+        sink_H, cap = options.sink_H, options.cap
+        q_BQHC, k_BKGC = layer.rotated(q_BQHC, k_BKGC)
+        if options.scale is not None:  # kernels divide by sqrt(C)
+            q_BQHC = scaled(q_BQHC, options.scale * layer.dims.head**0.5)
+        qkv = q_BQHC, k_BKGC, v_BKGC
         if tuned_for("gpu"):  # imported here, since not every JAX has Triton
             from posenc_jax.attention import cudnn
 
-            return reverse_mode(lambda: cudnn.kernel(*rotated, v_BKGC, layer, sink_H, cap)), None
+            return reverse_mode(lambda: cudnn.kernel(*qkv, layer, sink_H, cap)), None
         if tuned_for("tpu") and layer.chosen:  # imported here, since few programs need it
             from posenc_jax.attention import splash
 
-            return reverse_mode(lambda: splash.kernel(*rotated, v_BKGC, layer, sink_H, cap)), None
-        return reverse_mode(lambda: kernel.kernel(*rotated, v_BKGC, layer, sink_H, cap)), None
-    q, k, v, q_side, k_side, arranged = _sides(q_BQHC, k_BKGC, v_BKGC, layer)
+            return reverse_mode(lambda: splash.kernel(*qkv, layer, sink_H, cap)), None
+        return reverse_mode(lambda: kernel.kernel(*qkv, layer, sink_H, cap)), None
+    q, k, v, q_side, k_side, arranged = _sides(q_BQHC, k_BKGC, v_BKGC, layer, options)
     v = softmax.for_every_head(v, q.shape[2])
-    found = _in_order(q, k, v, q_side, k_side, arranged, sink_H, cap, lse)
+    options = _arranged(options, layer)
+    found = _in_order(q, k, v, q_side, k_side, arranged, options, lse)
     return layer.in_order.restored(found) if layer.arranges_queries else found
 
 
-def _in_order(q, k, v, q_side: Any, k_side: Any, layer: Layer, sink_H, cap, lse: bool):
+def _arranged(options: ScoreOptions, layer: Layer) -> ScoreOptions:
+    """The options of pairs of tokens, in the order in which attention reads columns."""
+    axes = [*([3] if layer.arranges else []), *([2] if layer.arranges_queries else [])]
+    pairs = {name: getattr(options, name) for name in ("mask_BHQK", "bias_BHQK", "factor_BHQK")}
+    for name, x in pairs.items():
+        for axis in axes:
+            if x is not None and x.shape[axis] > 1:
+                x = layer.in_order.arranged(x, axis)
+        pairs[name] = x
+    return dataclasses.replace(options, **pairs)
+
+
+def _in_order(q, k, v, q_side: Any, k_side: Any, layer: Layer, options: ScoreOptions, lse: bool):
     """As `_attend`, of the dense and blockwise forms; all columns are in the order of the layer."""
     walk = layer.encoding.walk
     if layer.form == "blockwise" and walk is not None:
-        return blockwise_walk(q, k, v, q_side, k_side, layer, sink_H, cap)
+        return blockwise_walk(q, k, v, q_side, k_side, layer, options)
     if layer.form == "blockwise":
-        return reverse_mode(lambda: blockwise(q, k, v, layer, sink_H, cap))
-    tuned = layer.chosen and tuned_for("cpu")
-    if tuned and not lse and walk is None and sink_H is None and cap is None:
-        bias, see = layer.bias_BHQK, layer.visible_BHQK
+        return reverse_mode(lambda: blockwise(q, k, v, layer, options))
+    tuned = layer.chosen and tuned_for("cpu") and not lse and options.factor_BHQK is None
+    if tuned and walk is None and options.sink_H is None and options.cap is None:
+        assert layer.visible_BHQK is not None
+        bias = plus(layer.bias_BHQK, options.bias_BHQK)
+        see = both(layer.visible_BHQK, options.mask_BHQK)
         return reverse_mode(lambda: softmax.dense_cpu(q, k, v, bias, see)), None
-    s_BHQK = _logits(q, k, q_side, k_side, layer, cap)
-    return softmax.dense(s_BHQK, v, walk is not None and walk.weighs, sink_H)
+    s_BHQK = _logits(q, k, q_side, k_side, layer, options)
+    weighs = walk is not None and walk.weighs
+    return softmax.dense(s_BHQK, v, weighs, options.sink_H, options.factor_BHQK)
 
 
 def weights(
@@ -140,6 +216,9 @@ def weights(
     *,
     sink_H: jax.Array | None = None,
     cap: float | None = None,
+    mask_BHQK: jax.Array | None = None,
+    bias_BHQK: jax.Array | None = None,
+    scale: float | jax.Array | None = None,
 ) -> jax.Array:
     """The weights of attention, [B, H, Q, K], in the dtype of q. Arguments as of `attend`."""
     # Attention to values that are unit vectors.
@@ -147,24 +226,37 @@ def weights(
     unit_KK = jnp.eye(keys, dtype=k_BKGC.dtype)
     unit_BKGK = jnp.broadcast_to(unit_KK[None, :, None], (*k_BKGC.shape[:3], keys))
     _check(q_BQHC, k_BKGC, unit_BKGK, layer)
-    _check_options(sink_H, cap, layer)
-    o_BQHK, _ = _attend(q_BQHC, k_BKGC, unit_BKGK, layer, sink_H, cap)
-    return layer.if_valid(o_BQHK.transpose(0, 2, 1, 3))
+    options = ScoreOptions(sink_H, mask_BHQK, bias_BHQK, scale, cap=cap)
+    layer, options = _checked(q_BQHC, layer, options)
+    q_BQHC, k_BKGC, _ = layer.without_padding(q_BQHC, k_BKGC, unit_BKGK)
+    o_BQHK, _ = _attend(q_BQHC, k_BKGC, unit_BKGK, layer, options)
+    return layer.if_valid(layer.zeroed("q", o_BQHK).transpose(0, 2, 1, 3))
 
 
 def logits(
-    q_BQHC: jax.Array, k_BKGC: jax.Array, layer: Layer, *, cap: float | None = None
+    q_BQHC: jax.Array,
+    k_BKGC: jax.Array,
+    layer: Layer,
+    *,
+    cap: float | None = None,
+    mask_BHQK: jax.Array | None = None,
+    bias_BHQK: jax.Array | None = None,
+    scale: float | jax.Array | None = None,
 ) -> jax.Array:
     """What attention's softmax reads, [B, H, Q, K]; -inf where a query does not see a key.
 
     Arguments as of `attend`; ValueError: the frame is not of the dense form.
     """
     _check(q_BQHC, k_BKGC, k_BKGC, layer)
-    _check_options(None, cap, layer)
+    options = ScoreOptions(None, mask_BHQK, bias_BHQK, scale, cap=cap)
+    layer, options = _checked(q_BQHC, layer, options)
     if layer.form != "dense":
         raise ValueError(f"form: {layer.form!r} never holds all logits; make the frame 'dense'")
-    q, k, _, q_side, k_side, arranged = _sides(q_BQHC, k_BKGC, None, layer)
-    s_BHQK = _logits(q, k, q_side, k_side, arranged, cap)
+    q_BQHC, k_BKGC, _ = layer.without_padding(q_BQHC, k_BKGC, k_BKGC)
+    if options.mask_BHQK is not None:
+        layer = layer.counting(options.mask_BHQK)
+    q, k, _, q_side, k_side, arranged = _sides(q_BQHC, k_BKGC, None, layer, options)
+    s_BHQK = _logits(q, k, q_side, k_side, arranged, _arranged(options, layer))
     if layer.arranges:
         s_BHQK = layer.in_order.restored(s_BHQK, axis=3)
     if layer.arranges_queries:
@@ -172,39 +264,47 @@ def logits(
     return layer.if_valid(s_BHQK)
 
 
-def _logits(q_BQHC, k_BKHC, q_side: Any, k_side: Any, layer: Layer, cap) -> jax.Array:
+def _logits(q_BQHC, k_BKHC, q_side: Any, k_side: Any, layer: Layer, options: ScoreOptions):
     q_BHQC, k_BHKC = softmax.heads_first(q_BQHC), softmax.heads_first(k_BKHC)
-    products = lambda q_BHQC: softmax.scores(q_BHQC, k_BHKC, cap)
+    products = lambda q_BHQC: softmax.scores(q_BHQC, k_BHKC, options.cap)
     if layer.encoding.walk is not None:
-        return walk_logits(products(q_BHQC), q_side, k_side, layer, layer.encoding.walk)
+        return walk_logits(products(q_BHQC), q_side, k_side, layer, options)
     if layer.row_BHN is None:
         assert layer.visible_BHQK is not None
-        return softmax.masked(products(q_BHQC), layer.bias_BHQK, layer.visible_BHQK)
+        bias_BHQK = plus(layer.bias_BHQK, options.bias_BHQK)
+        see_BHQK = both(layer.visible_BHQK, options.mask_BHQK)
+        return softmax.masked(products(q_BHQC), bias_BHQK, see_BHQK)
 
     def some(which: slice, bias_BHQK):
         q = layer.q._replace(
             index_BT=layer.q.index_BT[:, which], segment_BT=layer.q.segment_BT[:, which]
         )
+        own = options.columns(which)
         see_BHQK = visible(q, layer.k, layer.causal, layer.mask_padding)
-        return softmax.masked(products(q_BHQC[:, :, which]), bias_BHQK, see_BHQK)
+        return softmax.masked(
+            products(q_BHQC[:, :, which]),
+            plus(bias_BHQK, own.bias_BHQK),
+            both(see_BHQK, own.mask_BHQK),
+        )
 
     return with_grid(some, layer.row_BHN, q_BHQC.shape[2])
 
 
-def _sides(q_BQHC, k_BKGC, v_BKGC, layer: Layer):
+def _sides(q_BQHC, k_BKGC, v_BKGC, layer: Layer, options: ScoreOptions):
     """What attention reads, in the order in which it reads columns.
 
     Scaled queries, keys of every head, both rotated, and values; both sides as a walk reads them,
     or what would be those; the layer with its tokens in this order.
     """
-    heads, scale = q_BQHC.shape[2], q_BQHC.shape[-1] ** -0.5
+    heads = q_BQHC.shape[2]
+    scale = layer.dims.head**-0.5 if options.scale is None else options.scale
     q_kept, k_kept = layer.q_kept or Kept(), layer.k_kept or Kept()
     q_read: Any = None
     k_read: Any = None
     if layer.encoding.walk is not None:
         q_read, k_read = (layer.tempered(q_BQHC), q_kept.feat), (k_BKGC, k_kept.feat)
     q_BQHC, k_BKGC = layer.rotated(q_BQHC, k_BKGC)
-    of_q, of_k = (q_BQHC * scale, q_read, layer.q), (k_BKGC, k_read, layer.k, v_BKGC)
+    of_q, of_k = (scaled(q_BQHC, scale), q_read, layer.q), (k_BKGC, k_read, layer.k, v_BKGC)
     if layer.arranges_queries:
         of_q, of_k = layer.in_order.arranged((of_q, of_k))
     elif layer.arranges:
@@ -218,18 +318,6 @@ def _sides(q_BQHC, k_BKGC, v_BKGC, layer: Layer):
     k_BKHC = softmax.for_every_head(k_BKGC, heads)
     arranged = dataclasses.replace(layer, q=q, k=k)
     return q_BQHC, k_BKHC, v_BKGC, q_side, k_side, arranged
-
-
-def _check_options(sink_H: jax.Array | None, cap: float | None, layer: Layer) -> None:
-    heads, walk = layer.dims.heads, layer.encoding.walk
-    if cap is not None and not cap > 0:
-        raise ValueError(f"cap: {cap}; give a number above 0, or None")
-    if cap is not None and walk is not None and walk.corrects:
-        raise ValueError("cap: this method makes products of its own, which a cap would miss")
-    if sink_H is not None and sink_H.shape != (heads,):
-        raise ValueError(f"sink: shape {sink_H.shape}; give one logit for each head, [{heads}]")
-    if sink_H is not None and walk is not None and walk.weighs:
-        raise ValueError("sink: this method makes the weights itself, without a normalisation")
 
 
 def _check(q_BQHC, k_BKHC, v_BKHC, layer: Layer) -> None:

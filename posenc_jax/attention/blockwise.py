@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from posenc_jax.attention.derivatives import reverse_mode_once
 from posenc_jax.attention.layers import Layer
+from posenc_jax.attention.score_options import ScoreOptions, both, plus
 from posenc_jax.attention.softmax import (
     empty,
     finish,
@@ -55,29 +56,41 @@ class Plan(NamedTuple):
 class Blocks(NamedTuple):
     """Tokens cut into blocks, leading axes I or J, and the range of key blocks of each query block.
 
-    Blocks outside first_I <= j < end_I hold no key that query block i sees.
+    Blocks outside first_I <= j < end_I hold no key that query block i sees. The mask is that of the
+    user's own, filled up to whole blocks where an axis is not 1.
     """
 
     q: Tokens
     k: Tokens
     first_I: jax.Array
     end_I: jax.Array
+    mask_BHQK: jax.Array | None = None
 
 
-@partial(jax.jit, static_argnames="cap", inline=True)
+class Learned(NamedTuple):
+    """What a block's bias is made of: the encoding's row of offsets or parameters, and the bias of
+    the user's own, filled up to whole blocks.
+    """
+
+    own: Any
+    bias_BHQK: jax.Array | None
+
+
+@partial(jax.jit, inline=True)
 def blockwise(
-    q_BQHC, k_BKHC, v_BKHC, layer: Layer, sink_H: jax.Array | None, cap: float | None
+    q_BQHC, k_BKHC, v_BKHC, layer: Layer, options: ScoreOptions
 ) -> tuple[jax.Array, jax.Array]:
     """softmax(q k + bias) v over visible keys, [B, Q, H, C], and its log-sum-exp, [B, Q, H].
 
     `q_BQHC` is scaled.
     """
-    plan = plan_of(layer, cap)
+    plan = plan_of(layer, options.cap)
     q_IBHQC = cut_heads(q_BQHC, plan.queries)
     k_JBHKC, v_JBHKC = cut_heads(k_BKHC, plan.keys), cut_heads(v_BKHC, plan.keys)
-    blocks = cut_tokens(plan, layer.q, layer.k)
+    blocks = cut_tokens(plan, layer.q, layer.k, options.mask_BHQK)
+    learned = Learned(learned_of(layer), fill_pairs(plan, options.bias_BHQK))
     o_IBHQC, log_IBHQ1 = _attention(
-        plan, q_IBHQC, k_JBHKC, v_JBHKC, learned_of(layer), sink_H, blocks
+        plan, q_IBHQC, k_JBHKC, v_JBHKC, learned, options.sink_H, blocks
     )
     return join_results(o_IBHQC, log_IBHQ1, q_BQHC.shape[1])
 
@@ -132,7 +145,31 @@ def join_results(o_IBHQC, log_IBHQ1, time: int) -> tuple[jax.Array, jax.Array]:
     return join_blocks(o_IBHQC, time), log_sum_exp(log_BQH1.swapaxes(1, 2))
 
 
-def cut_tokens(plan: Plan, q: Tokens, k: Tokens) -> Blocks:
+def fill_pairs(plan: Plan, x_BHQK: jax.Array | None) -> jax.Array | None:
+    """Axes Q and K filled up to whole blocks with zeros, where they are not 1."""
+    if x_BHQK is None:
+        return None
+    sizes = zip(x_BHQK.shape[2:], (plan.queries, plan.keys), strict=True)
+    pads = [(0, 0 if size == 1 else -size % block) for size, block in sizes]
+    return jnp.pad(x_BHQK, [(0, 0), (0, 0), *pads])
+
+
+def pair_start(plan: Plan, x_BHQK: jax.Array, i, j) -> tuple:
+    """Where block (i, j) begins."""
+    *_, queries, keys = x_BHQK.shape
+    return 0, 0, 0 if queries == 1 else i * plan.queries, 0 if keys == 1 else j * plan.keys
+
+
+def pick_pair(plan: Plan, x_BHQK: jax.Array | None, i, j) -> jax.Array | None:
+    """Block (i, j) of what `fill_pairs` filled; axes of 1 stay."""
+    if x_BHQK is None:
+        return None
+    *lead, queries, keys = x_BHQK.shape
+    sizes = *lead, min(queries, plan.queries), min(keys, plan.keys)
+    return jax.lax.dynamic_slice(x_BHQK, pair_start(plan, x_BHQK, i, j), sizes)
+
+
+def cut_tokens(plan: Plan, q: Tokens, k: Tokens, mask_BHQK: jax.Array | None = None) -> Blocks:
     """Both sides' tokens in blocks. Fillers have segment -1, and come after every query."""
     sides = []
     for side, size, index in ((q, plan.queries, -1), (k, plan.keys, NEVER)):
@@ -155,10 +192,22 @@ def cut_tokens(plan: Plan, q: Tokens, k: Tokens) -> Blocks:
         meet_IJ = jnp.ones_like(meet_IJ)
     if plan.causal:
         meet_IJ &= over(jnp.max, q.index_BT)[:, None] >= over(jnp.min, k.index_BT)[None]
+    mask_BHQK = fill_pairs(plan, mask_BHQK)
+    if mask_BHQK is not None:
+        meet_IJ &= _any_of_blocks(plan, mask_BHQK)
     first_I = jnp.argmax(meet_IJ, axis=1)
     end_I = meet_IJ.shape[1] - jnp.argmax(meet_IJ[:, ::-1], axis=1)
     some_I = meet_IJ.any(axis=1)
-    return Blocks(q, k, jnp.where(some_I, first_I, 0), jnp.where(some_I, end_I, 0))
+    return Blocks(q, k, jnp.where(some_I, first_I, 0), jnp.where(some_I, end_I, 0), mask_BHQK)
+
+
+def _any_of_blocks(plan: Plan, mask_BHQK: jax.Array) -> jax.Array:
+    """Whether a block of the mask shows any key, [I|1, J|1]."""
+    queries, keys = mask_BHQK.shape[2:]
+    mask_QK = mask_BHQK.any(axis=(0, 1))
+    i = 1 if queries == 1 else queries // plan.queries
+    j = 1 if keys == 1 else keys // plan.keys
+    return mask_QK.reshape(i, queries // i, j, keys // j).any(axis=(1, 3))
 
 
 def pick(tree: Any, n: jax.Array) -> Any:
@@ -172,35 +221,49 @@ def row_start(plan: Plan, blocks: Blocks, i, j):
     return (len(blocks.q.index_BT) - 1 - i) * plan.queries + j * plan.keys
 
 
-def local(plan: Plan, learned, blocks: Blocks, i, j):
-    """What block (i, j) needs of `learned`: the bias's parameters, or a piece of its row."""
+def local(plan: Plan, learned: Learned, blocks: Blocks, i, j) -> Learned:
+    """What block (i, j) needs of `learned`: the bias's parameters, or a piece of its row; and the
+    block of the user's own bias.
+    """
+    bias_BHQK = pick_pair(plan, learned.bias_BHQK, i, j)
     if not plan.row:
-        return learned
-    size = plan.queries + plan.keys
-    return jax.lax.dynamic_slice_in_dim(learned, row_start(plan, blocks, i, j), size, axis=-1)
+        return Learned(learned.own, bias_BHQK)
+    start, size = row_start(plan, blocks, i, j), plan.queries + plan.keys
+    row_BHN = jax.lax.dynamic_slice_in_dim(learned.own, start, size, axis=-1)
+    return Learned(row_BHN, bias_BHQK)
 
 
-def add_local(plan: Plan, total, part, blocks: Blocks, i, j):
+def add_local(plan: Plan, total: Learned, part: Learned, blocks: Blocks, i, j) -> Learned:
     """`total`, shaped as `learned` but float32 or wider, plus the block's part of it."""
+    own, bias_BHQK = total
+    before = local(plan, total, blocks, i, j)
+    add = lambda t, p: t + p.astype(t.dtype)
     if not plan.row:
-        return jax.tree.map(lambda t, p: t + p.astype(t.dtype), total, part)
-    part = part.astype(total.dtype) + local(plan, total, blocks, i, j)
-    return jax.lax.dynamic_update_slice_in_dim(total, part, row_start(plan, blocks, i, j), axis=-1)
+        own = jax.tree.map(add, own, part.own)
+    else:
+        row_BHN, start = add(before.own, part.own), row_start(plan, blocks, i, j)
+        own = jax.lax.dynamic_update_slice_in_dim(own, row_BHN, start, axis=-1)
+    if bias_BHQK is not None:
+        start = pair_start(plan, bias_BHQK, i, j)
+        sum_BHQK = add(before.bias_BHQK, part.bias_BHQK)
+        bias_BHQK = jax.lax.dynamic_update_slice(bias_BHQK, sum_BHQK, start)
+    return Learned(own, bias_BHQK)
 
 
-def block_bias(plan: Plan, part, q: Tokens, k: Tokens):
+def block_bias(plan: Plan, part: Learned, q: Tokens, k: Tokens) -> jax.Array | None:
     """The bias of a block, [B|1, H|1, q, k], or None."""
     if plan.encoding.bias is None:
-        return None
+        return part.bias_BHQK
     if plan.row:
-        return skew(part, plan.queries)
-    return bias(plan.encoding, part, q.placed, k.placed, plan.dims)
+        return plus(skew(part.own, plan.queries), part.bias_BHQK)
+    own_BHQK = bias(plan.encoding, part.own, q.placed, k.placed, plan.dims)
+    return plus(own_BHQK, part.bias_BHQK)
 
 
-def masked_scores(plan: Plan, q_BHQC, k_BHKC, bias_BHQK, q: Tokens, k: Tokens):
+def masked_scores(plan: Plan, q_BHQC, k_BHKC, bias_BHQK, q: Tokens, k: Tokens, mask_BHQK):
     """Masked logits of a block, and the capped products that they are made of."""
     s_BHQK = barrier(scores(q_BHQC, k_BHKC, plan.cap))
-    seen_BHQK = visible(q, k, plan.causal, plan.mask_padding)
+    seen_BHQK = both(visible(q, k, plan.causal, plan.mask_padding), mask_BHQK)
     return masked(s_BHQK, bias_BHQK, seen_BHQK), s_BHQK
 
 
@@ -216,7 +279,8 @@ def _forward(plan: Plan, q_IBHQC, k_JBHKC, v_JBHKC, learned, sink_H, blocks: Blo
         def key_block(j, state):
             k_BHKC, v_BHKC, k = pick((k_JBHKC, v_JBHKC, blocks.k), j)
             bias_BHQK = block_bias(plan, local(plan, learned, blocks, i, j), q, k)
-            s_BHQK, _ = masked_scores(plan, q_BHQC, k_BHKC, bias_BHQK, q, k)
+            mask_BHQK = pick_pair(plan, blocks.mask_BHQK, i, j)
+            s_BHQK, _ = masked_scores(plan, q_BHQC, k_BHKC, bias_BHQK, q, k, mask_BHQK)
             return take_in(state, s_BHQK, v_BHKC)
 
         state = empty(q_BHQC, v_JBHKC[0])
@@ -234,7 +298,7 @@ def _backward(plan: Plan, kept, gradients):
     wide, dtype = o_IBHQC.dtype, g_IBHQC.dtype
     drop_IBHQ1 = (g_IBHQC.astype(wide) * o_IBHQC).sum(axis=-1, keepdims=True) - g_log_IBHQ1
     if plan.encoding.bias is None:
-        learned = None
+        learned = learned._replace(own=None)
 
     def query_block(totals, i):
         q_BHQC, g_BHQC, log_BHQ1, drop_BHQ1, q = pick(
@@ -247,7 +311,8 @@ def _backward(plan: Plan, kept, gradients):
             k_BHKC, v_BHKC, k = pick((k_JBHKC, v_JBHKC, blocks.k), j)
             bias_of = lambda part: block_bias(plan, part, q, k)
             bias_BHQK, pull = jax.vjp(bias_of, local(plan, learned, blocks, i, j))
-            s_BHQK, product_BHQK = masked_scores(plan, q_BHQC, k_BHKC, bias_BHQK, q, k)
+            mask_BHQK = pick_pair(plan, blocks.mask_BHQK, i, j)
+            s_BHQK, product_BHQK = masked_scores(plan, q_BHQC, k_BHKC, bias_BHQK, q, k, mask_BHQK)
             p_BHQK = jnp.exp(s_BHQK - log_BHQ1)
             dp_BHQK = barrier(product(g_BHQC, transposed(v_BHKC)))
             ds_BHQK = barrier(p_BHQK * (dp_BHQK - drop_BHQ1))

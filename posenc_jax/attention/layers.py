@@ -190,8 +190,29 @@ class Layer:
         walk = self.encoding.walk
         return self.encoding.locate is not None or (walk is not None and walk.prepare is not None)
 
+    def zeroed(self, side: Literal["q", "k"], tree: Any) -> Any:
+        """Arrays [B, T, ...] with zeros at tokens of padding, where padding is masked.
+
+        A mask hides what padding holds, but not from a product with 0 if that is NaN: attention's
+        sum of values is one, and so are the gradients.
+        """
+        if not self.mask_padding:
+            return tree
+        real_BT = getattr(self, side).segment_BT > 0
+        axes = lambda x: tuple(range(2, x.ndim))
+        return jax.tree.map(lambda x: jnp.where(jnp.expand_dims(real_BT, axes(x)), x, 0), tree)
+
+    def without_padding(
+        self, q_BQHC: jax.Array, k_BKHC: jax.Array, v_BKHC: jax.Array
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Queries, keys and values, each as `zeroed`."""
+        return self.zeroed("q", q_BQHC), self.zeroed("k", k_BKHC), self.zeroed("k", v_BKHC)
+
     def with_keys(self, k_kept: Kept | None) -> "Layer":
         """The layer with what was kept of keys, as a key-value cache keeps it."""
+        return self._with_keys(self.zeroed("k", k_kept))
+
+    def _with_keys(self, k_kept: Kept | None) -> "Layer":
         layer = dataclasses.replace(self, k_kept=k_kept)
         if k_kept is None or self.encoding.locate is None or self.q_kept is None:
             return layer
@@ -202,21 +223,26 @@ class Layer:
         """The layer with what it makes of its input; see `Frame.layer`."""
         if not self.reads_x or x_BQD is None:
             return self
-        q_kept = self._kept(x_BQD, self.q.placed)
+        q_kept = self._kept("q", x_BQD)
         k_kept = q_kept if self.own else None
         if k_x_BKD is not None:
-            k_kept = self._kept(k_x_BKD, self.k.placed)
-        return dataclasses.replace(self, q_kept=q_kept).with_keys(k_kept)
+            k_kept = self._kept("k", k_x_BKD)
+        return dataclasses.replace(self, q_kept=q_kept)._with_keys(k_kept)
 
-    def _kept(self, x_BTD: jax.Array, placed: Placed) -> Kept:
+    def _kept(self, side: Literal["q", "k"], x_BTD: jax.Array) -> Kept:
         walk, locates = self.encoding.walk, self.encoding.locate is not None
 
-        def make(params, x_BTD, placed) -> Kept:
+        def make(layer: Layer, x_BTD) -> Kept:
+            x_BTD, placed, params = (
+                layer.zeroed(side, x_BTD),
+                getattr(layer, side).placed,
+                layer.params,
+            )
             feat = walk.prepare(params, x_BTD) if walk is not None and walk.prepare else None
             located = hooks.locate(self.encoding, params, x_BTD, placed) if locates else None
             return Kept(feat, located)
 
-        return partitioned(make, x_BTD, 2, self.params, x_BTD, placed)
+        return partitioned(make, x_BTD, 2, self, x_BTD)
 
     def rotated(self, q_BQHC: jax.Array, k_BKHC: jax.Array) -> tuple[jax.Array, jax.Array]:
         """As `rotate`, of any method.
@@ -275,13 +301,7 @@ class Layer:
     def _of_tokens(self) -> dict[str, Any]:
         made: dict[str, Any] = {}
         if self.encoding.temper is not None:
-            k = self.k._replace(placed=())
-            if self.ring is not None:
-                gather = partial(jax.lax.all_gather, axis_name=self.ring, axis=1, tiled=True)
-                k = jax.tree.map(gather, k)
-            count = partial(counts, self.q, k, self.causal, self.mask_padding)
-            given = self.params, count, self.q.placed, self.dims
-            made["temper_BQH"] = hooks.temper(self.encoding, *given)
+            made["temper_BQH"] = self._temper(None)
         if self.encoding.table is not None:
             of = lambda placed: hooks.table(self.encoding, self.params, placed, self.dims)
             made["k_table"] = self._once(of, self.k.placed)
@@ -300,6 +320,27 @@ class Layer:
             made["visible_BHQK"] = self._once(see, q, k)
             made["bias_BHQK"] = self._dense_bias(q, k) if has_bias else None
         return made
+
+    def counting(self, mask_BHQK: jax.Array) -> "Layer":
+        """The layer whose temperatures count the keys that this mask shows besides the frame's."""
+        if self.encoding.temper is None:
+            return self
+        return dataclasses.replace(self, temper_BQH=self._temper(mask_BHQK))
+
+    def _temper(self, mask_BHQK: jax.Array | None) -> jax.Array | None:
+        k = self.k._replace(placed=())
+        if self.ring is not None:
+            gather = partial(jax.lax.all_gather, axis_name=self.ring, axis=1, tiled=True)
+            k = jax.tree.map(gather, k)
+        count = partial(counts, self.q, k, self.causal, self.mask_padding, mask_BHQK)
+        of = lambda count: hooks.temper(self.encoding, self.params, count, self.q.placed, self.dims)
+        if mask_BHQK is None or mask_BHQK.shape[1] == 1:
+            return of(lambda: count()[..., 0])
+        # Where the heads see different keys, all heads' factors are made of each head's count.
+        made_BQHN = jax.vmap(lambda count_BQ: of(lambda: count_BQ), in_axes=2, out_axes=3)(count())
+        assert made_BQHN is not None
+        one = made_BQHN.shape[2] == 1
+        return made_BQHN[:, :, 0] if one else jnp.diagonal(made_BQHN, axis1=2, axis2=3)
 
     def blocks(self) -> tuple[int, int]:
         """Queries and keys in a block."""

@@ -71,13 +71,17 @@ def empty(q_BHQC: jax.Array, v_BHKC: jax.Array) -> tuple[jax.Array, jax.Array, j
     return zero_BHQ1 + FLOOR, zero_BHQ1, zero_BHQ1 + zero_BH1C
 
 
-def take_in(state, s_BHQK: jax.Array, v_BHKC: jax.Array):
-    """The state after a block of masked logits and its values."""
+def take_in(state, s_BHQK: jax.Array, v_BHKC: jax.Array, factor_BHQK: jax.Array | None = None):
+    """The state after a block of masked logits and its values; `factor` is that of dropout, which
+    the sum of exponentials does not have.
+    """
     top, total, o_BHQC = state
     new = jax.lax.stop_gradient(jnp.maximum(top, s_BHQK.max(axis=-1, keepdims=True)))
     p_BHQK = jnp.exp(s_BHQK - new)
     shrink = jnp.exp(top - new)
     total = total * shrink + p_BHQK.sum(axis=-1, keepdims=True)
+    if factor_BHQK is not None:
+        p_BHQK = p_BHQK * factor_BHQK.astype(p_BHQK.dtype)
     return new, total, o_BHQC * shrink + product(narrow(p_BHQK, v_BHKC.dtype), v_BHKC)
 
 
@@ -115,14 +119,19 @@ def sum_to(x: jax.Array, like: jax.Array) -> jax.Array:
 
 
 def dense(
-    s_BHQK: jax.Array, v_BKHC: jax.Array, weighs: bool = False, sink_H: jax.Array | None = None
+    s_BHQK: jax.Array,
+    v_BKHC: jax.Array,
+    weighs: bool = False,
+    sink_H: jax.Array | None = None,
+    factor_BHQK: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """softmax(s) v of masked logits, or exp(s) v (`weighs`), [B, Q, H, C]; and their log-sum-exp.
 
     JAX differentiates it, in either mode and any number of times.
     """
     v_BHKC = heads_first(v_BKHC)
-    o_BHQC, log_BHQ1 = finish(take_in(empty(s_BHQK, v_BHKC), s_BHQK, v_BHKC), weighs, sink_H)
+    state = take_in(empty(s_BHQK, v_BHKC), s_BHQK, v_BHKC, factor_BHQK)
+    o_BHQC, log_BHQ1 = finish(state, weighs, sink_H)
     return o_BHQC.astype(v_BKHC.dtype).transpose(0, 2, 1, 3), log_sum_exp(log_BHQ1)
 
 

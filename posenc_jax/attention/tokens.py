@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from posenc_jax.encoding import Placed
 from posenc_jax.tuning import counted
@@ -33,13 +34,25 @@ def visible(q: Tokens, k: Tokens, causal: bool, mask_padding: bool) -> jax.Array
     return seen
 
 
-def counts(q: Tokens, k: Tokens, causal: bool, mask_padding: bool) -> jax.Array:
-    """How many keys each query sees, float [B|1, Q]; a few queries at a time."""
+def counts(
+    q: Tokens,
+    k: Tokens,
+    causal: bool,
+    mask_padding: bool,
+    mask_BHQK: jax.Array | None = None,
+) -> jax.Array:
+    """How many keys each query sees, float [B|1, Q, H|1]; a few queries at a time."""
+    mask_BHQK = jnp.ones((1, 1, 1, 1), bool) if mask_BHQK is None else mask_BHQK
+    shared = mask_BHQK.shape[2] == 1
 
     def one(column):
-        query = Tokens((), *(x_B[:, None] for x_B in column), token_BT=column[0][:, None])
-        return visible(query, k, causal, mask_padding).sum(axis=(1, 2, 3))
+        index_B, segment_B, mask_BHK = column
+        query = Tokens((), index_B[:, None], segment_B[:, None], token_BT=index_B[:, None])
+        mask_BH1K = mask_BHQK if shared else mask_BHK[:, :, None]
+        return (visible(query, k, causal, mask_padding) & mask_BH1K).sum(axis=(2, 3))
 
-    k, columns = k._replace(placed=()), (q.index_BT.T, q.segment_BT.T)
+    k = k._replace(placed=())
+    columns = q.index_BT.T, q.segment_BT.T, None if shared else jnp.moveaxis(mask_BHQK, 2, 0)
     few = max(1, min(counted(), len(columns[0])))
-    return jax.lax.map(one, columns, batch_size=few).T.astype(float)
+    count_QBH = jax.lax.map(one, columns, batch_size=few)
+    return jnp.moveaxis(count_QBH, 0, 1).astype(float)

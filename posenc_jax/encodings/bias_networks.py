@@ -241,7 +241,7 @@ def _adapted(inner: Encoding, kernel: int) -> Encoding:
         b_BHQK = b_BHQK + jnp.zeros_like(s_BHQK)
         finite_BHQK = jnp.where(jnp.isneginf(s_BHQK), 0, s_BHQK)
         both_BHQK = jnp.concatenate([finite_BHQK, b_BHQK], axis=1)
-        around = lambda x: x if kernel == 1 else _around(x, visible_BHQK[:, :1], kernel)
+        around = lambda x: x if kernel == 1 else _around(x, visible_BHQK, kernel)
         hidden_BWQK = _over_heads(around(both_BHQK), mlp["in"], mlp["in_bias"])
         hidden_BWQK = jax.nn.leaky_relu(hidden_BWQK, SLOPE)
         made_BHQK = _over_heads(around(hidden_BWQK), mlp["out"], mlp["out_bias"])

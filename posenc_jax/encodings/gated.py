@@ -66,20 +66,20 @@ no_sum = partial(no_vector, width=1)
 def by_stretches(step: Callable, most: int) -> Callable:
     """A `score` that takes the keys of a block in stretches of up to `most`, the last first.
 
-    step(q_BHQC, carry_BHQC, k_BHSC, *features of keys, visible_B1SQ) -> (the carry after a stretch,
-    what is added to q.k of its keys, [B, H, Q, S]).
+    step(q_BHQC, carry_BHQC, k_BHSC, *features of keys, visible_BHSQ) -> (the carry after a stretch,
+    what is added to q.k of its keys, [B, H, Q, S]). visible_BHSQ is [B, H|1, S, Q].
     """
 
     def score(params, s_BHQK, q, k, visible_BHQK, carry_BHQC):
         wide, size = s_BHQK.dtype, s_BHQK.shape[-1]
         heads_first = lambda x: jnp.moveaxis(x.astype(wide), 1, 2)
         q_BHQC, *keys = map(heads_first, (q.x_BTHC, k.x_BTHC, *jax.tree.leaves(k.feat)))
-        keys.append(jnp.moveaxis(visible_BHQK[:, :1], 3, 2))
+        keys.append(jnp.moveaxis(visible_BHQK, 3, 2))
         keys_M = [jnp.moveaxis(stretches(x, 2, most), 2, 0) for x in keys]
         one = lambda carry_BHQC, stretch: step(q_BHQC, carry_BHQC, *stretch)
         carry_BHQC, added_MBHQS = jax.lax.scan(one, carry_BHQC, keys_M, reverse=True)
         added_BHQK = jnp.moveaxis(added_MBHQS, 0, 3).reshape(*s_BHQK.shape[:3], -1)[..., :size]
-        return s_BHQK + added_BHQK * q_BHQC.shape[-1] ** -0.5, carry_BHQC
+        return s_BHQK + added_BHQK * q.factor, carry_BHQC
 
     return score
 
@@ -122,7 +122,7 @@ def cope(length: Count = 64, scaled: bool = True, shared: bool = False) -> Encod
         e_PC = params["table"].astype(q.x_BTHC.dtype)
         wide = widest(q.x_BTHC.dtype)
         z_BHQP = jnp.einsum("bqhc,pc->bhqp", q.x_BTHC, e_PC, preferred_element_type=wide)
-        return z_BHQP * (e_PC.shape[-1] ** -0.5 if scaled else 1.0), no_sum(params, q)
+        return z_BHQP * (q.factor if scaled else 1.0), no_sum(params, q)
 
     def score(params, s_BHQK, q, k, visible_BHQK, carry):
         z_BHQP, count_BHQ1 = carry
@@ -233,13 +233,13 @@ def wall(gate_bias: float = 8.0) -> Encoding:
     return each_layer(Encoding(init=init, walk=Walk(score, log_gates, no_vector, corrects=True)))
 
 
-def _faded(q_BHQC, fade_BHQC, k_BHSC, g_BHSC, visible_B1SQ):
+def _faded(q_BHQC, fade_BHQC, k_BHSC, g_BHSC, visible_BHSQ):
     """`fade` after a stretch of keys, and what its gates add to q.k of each of them.
 
     `fade` is the sum of the log gates between each query and the keys so far.
     """
-    seen_B1QS1 = visible_B1SQ.swapaxes(2, 3)[..., None]
-    own_BHQSC = jnp.where(seen_B1QS1, g_BHSC[:, :, None], 0)
+    seen_BHQS1 = visible_BHSQ.swapaxes(2, 3)[..., None]
+    own_BHQSC = jnp.where(seen_BHQS1, g_BHSC[:, :, None], 0)
     later_BHQSC = jax.lax.cumsum(own_BHQSC, axis=3, reverse=True) - own_BHQSC
     lost_BHQSC = jnp.expm1(fade_BHQC[:, :, :, None] + later_BHQSC)
     given = q_BHQC, k_BHSC, lost_BHQSC

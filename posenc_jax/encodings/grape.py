@@ -76,11 +76,11 @@ def grape_a() -> Encoding:
         return {"rate": rate_H, "query": draw(query_key), "key": draw(key_key)}
 
     def score(params, s_BHQK, q, k, visible_BHQK, carry):
-        wide, (heads, head) = s_BHQK.dtype, q.x_BTHC.shape[2:]
+        wide, heads = s_BHQK.dtype, q.x_BTHC.shape[2]
 
         def gate(name, x_BTHC):
             to_HC = params[name].astype(wide)
-            z_BHT = jnp.einsum("bthc,hc->bht", x_BTHC.astype(wide), to_HC) * head**-0.5
+            z_BHT = jnp.einsum("bthc,hc->bht", x_BTHC.astype(wide), to_HC) * q.factor
             return jax.nn.softplus(z_BHT)
 
         gates_BHQK = gate("query", q.x_BTHC)[..., None] + gate("key", k.x_BTHC)[:, :, None]

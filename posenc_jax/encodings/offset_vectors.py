@@ -153,6 +153,6 @@ def irpe(ratio: Annotated[float, Bound(0.5)] = 1.9, shared: bool = False) -> Enc
         row_BQK = row_BQK2[..., 0] * (2 * last + 1) + row_BQK2[..., 1]
         found_BHQK = look_up_each(products(q.x_BTHC, params["keys"]), row_BQK[:, None])
         found_BHQK = refusing(found_BHQK, offset_BQK2)
-        return s_BHQK + found_BHQK * q.x_BTHC.shape[-1] ** -0.5, carry
+        return s_BHQK + found_BHQK * q.factor, carry
 
     return layered(Encoding(init=init, walk=Walk(score=score)), shared)

@@ -51,37 +51,87 @@ def path(rank: Count = 32) -> Encoding:
         w_BTHC = w_BTHC * jax.lax.rsqrt(jnp.square(w_BTHC).sum(-1, keepdims=True) + TINY)
         return w_BTHC, 2 * jax.nn.sigmoid(of_input(x_BTD, params["beta"], params["beta_bias"]))
 
-    score = by_stretches(_turned, STRETCH)
+    told = by_stretches(partial(_turned, _solved), STRETCH)
+    masked = by_stretches(partial(_turned, _solved_for_each), STRETCH)
+
+    def score(params, s_BHQK, q, k, visible_BHQK, carry_BHQC):
+        score = masked if q.masked else told
+        return score(params, s_BHQK, q, k, visible_BHQK, carry_BHQC)
+
     return each_layer(Encoding(init=init, walk=Walk(score, prepare, no_vector, corrects=True)))
 
 
+def _dots(a_BHSC: jax.Array, b_BHTC: jax.Array) -> jax.Array:
+    return jnp.einsum("bhsc,bhtc->bhst", a_BHSC, b_BHTC)
+
+
 @jax.default_matmul_precision("highest")  # errors of tensor cores would add up
-def _turned(q_BHQC, moved_BHQC, k_BHSC, w_BHSC, beta_BHS, visible_B1SQ):
+def _turned(solve, q_BHQC, moved_BHQC, k_BHSC, w_BHSC, beta_BHS, visible_BHSQ):
     """`moved` after the reflections of a stretch of keys, and what they add to k.q.
 
     `moved` is what the reflections so far have added to each query.
 
     From the last key back, key s takes a[s] w[s] from the query x, where
-    a[s] = beta[s] w[s].x = beta[s] w[s].(q + moved - sum of a[t] w[t] over later t). This is one
-    triangular system for all queries (the UT transform). a[s] is 0 for keys that a query does not
-    see: later keys by the right side, other documents by `together`, earlier keys afterwards.
+    a[s] = beta[s] w[s].x = beta[s] w[s].(q + moved - sum of a[t] w[t] over later t). This is a
+    triangular system for each query (the UT transform), which `solve` solves.
     """
-    dots = lambda a, b: jnp.einsum("bhsc,bhtc->bhst", a, b)
     dtype, stretch = q_BHQC.dtype, k_BHSC.shape[2]
     later_ST = np.triu(np.ones((stretch, stretch), bool), 1)[None, None]
-    seen_B1SQ = visible_B1SQ.astype(dtype)
-    together_B1ST = jnp.einsum("bosq,botq->bost", seen_B1SQ, seen_B1SQ) > 0
-    steps_BHST = jnp.where(later_ST & together_B1ST, dots(w_BHSC, w_BHSC), 0) * beta_BHS[..., None]
-    right_BHSQ = jnp.where(visible_B1SQ, dots(w_BHSC, q_BHQC + moved_BHQC), 0) * beta_BHS[..., None]
+    steps_BHST = jnp.where(later_ST, _dots(w_BHSC, w_BHSC), 0) * beta_BHS[..., None]
+    right_BHSQ = _dots(w_BHSC, q_BHQC + moved_BHQC) * beta_BHS[..., None]
+    right_BHSQ = jnp.where(visible_BHSQ, right_BHSQ, 0)
+    a_BHSQ = solve(steps_BHST, right_BHSQ, visible_BHSQ)
+    a_BHQS = jnp.where(visible_BHSQ, a_BHSQ, 0).astype(dtype).swapaxes(-1, -2)
+    met_BHTS = jnp.where(later_ST, _dots(k_BHSC, w_BHSC), 0)
+    gain_BHQS = _dots(moved_BHQC, k_BHSC) - _dots(a_BHQS, met_BHTS)
+    return moved_BHQC - a_BHQS @ w_BHSC, gain_BHQS
+
+
+def _solved(steps_BHST, right_BHSQ, visible_BHSQ):
+    """a + steps a = right, one system for all queries.
+
+    a[s] is 0 for keys that a query does not see: later keys by the right side, other documents by
+    `together`, earlier keys afterwards.
+    """
+    seen_BHSQ = visible_BHSQ.astype(right_BHSQ.dtype)
+    together_BHST = jnp.einsum("bosq,botq->bost", seen_BHSQ, seen_BHSQ) > 0
+    steps_BHST = jnp.where(together_BHST, steps_BHST, 0)
     solve = partial(triangular_solve, steps_BHST, left_side=True, unit_diagonal=True)
     # The solver's own derivative fails where the rows of the batch are sharded explicitly.
-    a_BHSQ = jax.lax.custom_linear_solve(
+    return jax.lax.custom_linear_solve(
         lambda a: a + steps_BHST @ a,
         right_BHSQ,
         lambda _, right: solve(right),
         lambda _, right: solve(right, transpose_a=True),
     )
-    a_BHQS = jnp.where(visible_B1SQ, a_BHSQ, 0).swapaxes(-1, -2)
-    met_BHTS = jnp.where(later_ST, dots(k_BHSC, w_BHSC), 0)
-    gain_BHQS = dots(moved_BHQC, k_BHSC) - dots(a_BHQS, met_BHTS)
-    return moved_BHQC - a_BHQS @ w_BHSC, gain_BHQS
+
+
+def _solved_for_each(steps_BHST, right_BHSQ, visible_BHSQ):
+    """a[s] + steps[s] a = right[s] for the keys that a query sees, a[s] = 0 for the others.
+
+    Under a mask of the user's own each query may have a system of its own: they are solved key by
+    key, which takes a loop, but no more products.
+    """
+    stretch = steps_BHST.shape[2]
+    seen = lambda a_BHSQ: jnp.where(visible_BHSQ, a_BHSQ, 0)
+
+    def solve(_, right_BHSQ):
+        def one(n, a_BHSQ):
+            s = stretch - 1 - n
+            row_BHT = jax.lax.dynamic_index_in_dim(steps_BHST, s, axis=2, keepdims=False)
+            later_BHQ = jnp.einsum("bht,bhtq->bhq", row_BHT, seen(a_BHSQ))
+            return a_BHSQ.at[:, :, s].add(-later_BHQ)
+
+        return jax.lax.fori_loop(0, stretch, one, right_BHSQ)
+
+    def solve_transposed(_, right_BHSQ):
+        def one(t, a_BHSQ):
+            column_BHS = jax.lax.dynamic_index_in_dim(steps_BHST, t, axis=3, keepdims=False)
+            earlier_BHQ = jnp.einsum("bhs,bhsq->bhq", column_BHS, a_BHSQ)
+            seen_BHQ = jax.lax.dynamic_index_in_dim(visible_BHSQ, t, axis=2, keepdims=False)
+            return a_BHSQ.at[:, :, t].add(jnp.where(seen_BHQ, -earlier_BHQ, 0))
+
+        return jax.lax.fori_loop(0, stretch, one, right_BHSQ)
+
+    multiply = lambda a_BHSQ: a_BHSQ + steps_BHST @ seen(a_BHSQ)
+    return jax.lax.custom_linear_solve(multiply, right_BHSQ, solve, solve_transposed)

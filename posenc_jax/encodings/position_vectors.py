@@ -46,7 +46,7 @@ def shaw(distance: Count = 16, shared: bool = False) -> Encoding:
         row_BQK = clipped_row(offset_BQK, distance)
         found_BHQK = look_up_each(s_BHQR, row_BQK[:, None])
         found_BHQK = refusing(found_BHQK, offset_BQK)
-        return s_BHQK + found_BHQK * x_BQHC.shape[-1] ** -0.5, carry
+        return s_BHQK + found_BHQK * q.factor, carry
 
     return layered(Encoding(init=init, walk=Walk(score=score)), shared)
 
@@ -85,8 +85,7 @@ def transformer_xl() -> Encoding:
         turned_BHQR = jnp.concatenate(turned, axis=-1).astype(wide)
         key_B1KR = jnp.concatenate([cos_j, sin_j], axis=-1).astype(wide)
         s_position = turned_BHQR @ key_B1KR.swapaxes(-1, -2)
-        scale = x_BQHC.shape[-1] ** -0.5
-        return s_BHQK + (s_BHK[:, :, None] + s_position) * scale, carry
+        return s_BHQK + (s_BHK[:, :, None] + s_position) * q.factor, carry
 
     one_layer = Encoding(walk=Walk(score=score))
 
@@ -156,7 +155,7 @@ def deberta(buckets: int = 256, distance: int = 512, flipped: bool = True) -> En
         return look_up(jnp.asarray(rows)[:, None], whole_BQK + distance)
 
     def score(params, s_BHQK, q, k, visible_BHQK, carry):
-        wide, scale = s_BHQK.dtype, (3 * q.x_BTHC.shape[-1]) ** -0.5
+        wide, scale = s_BHQK.dtype, q.factor * 3**-0.5
         scores = lambda x_BTHC, r_RHC: jnp.einsum(
             "bthc,rhc->bhtr", x_BTHC, r_RHC.astype(x_BTHC.dtype), preferred_element_type=wide
         )

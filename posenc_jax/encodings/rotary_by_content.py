@@ -90,7 +90,8 @@ def tapa(share: float = 0.5, power: Positive = 0.1) -> Encoding:
         head = q.x_BTHC.shape[-1]
         cut, wide = split(head), widest(q.x_BTHC.dtype)
         dots = lambda a, b: jnp.einsum("bqhc,bkhc->bhqk", a, b, preferred_element_type=wide)
-        amplitude = dots(q.x_BTHC[..., :cut], k.x_BTHC[..., :cut]) * cut**-0.5
+        amplitude = dots(q.x_BTHC[..., :cut], k.x_BTHC[..., :cut])
+        amplitude = amplitude * ((head / cut) ** 0.5 * q.factor)
         phase = dots(q.x_BTHC[..., cut:], k.x_BTHC[..., cut:]) * (head - cut) ** -0.5
         away_BQK = jnp.abs(offsets(q.placed, k.placed)).astype(wide)
         # The derivative of a power below 1 is infinite at 0.

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posenc_jax.dtypes import scaled
 from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings.card import Count, Factor, Positive, register, require
 from posenc_jax.encodings.rotary import rope
@@ -49,7 +50,7 @@ def by_distance(far: Sequence[Far], base: float, pairing: Pairing) -> Encoding:
                 for angle, side in ((q_angle, q), (k_angle, k))
             )
             # Scaled before the product as in attention, so that both round alike.
-            q_BQHC = q_BQHC * q_BQHC.shape[-1] ** -0.5
+            q_BQHC = scaled(q_BQHC, q.factor)
             wide = s_BHQK.dtype
             return jnp.einsum("bqhc,bkhc->bhqk", q_BQHC, k_BKHC, preferred_element_type=wide)
 
