@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 PY     := $(VENV)/bin/python
 
-.PHONY: run test torture lint lock bench compile-tpu compile-gpu explorer site notebooks validate-launch board sweep-kills clean
+.PHONY: run test torture lint lock bench compile-tpu compile-gpu site notebooks validate-launch board sweep-kills clean
 
 run: $(VENV)/.ready
 	$(PY) train.py --config=configs/rope_extrap.py
@@ -61,9 +61,6 @@ validate-launch: $(VENV)/.ready-dev  ## SkyPilot and W&B's sweep checker, each i
 	$(PYTHON) -m venv $(VENV)-sky && $(VENV)-sky/bin/pip install --quiet 'skypilot[gcp]'
 	$(PYTHON) -m venv $(VENV)-sweeps && $(VENV)-sweeps/bin/pip install --quiet 'wandb[sweeps]'
 	$(PY) -m tests.validate_launch $(VENV)-sky/bin $(VENV)-sweeps/bin/python
-
-explorer: $(VENV)/.ready  ## docs/explorer.html; 15 minutes
-	$(PY) scripts/explorer.py
 
 site: $(VENV)/.ready-dev  ## build/site, with warnings as errors
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build

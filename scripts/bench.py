@@ -174,20 +174,24 @@ def page(raw: dict) -> str:
             "",
         ]
     for name, results in raw["contests"].items():
-        ours = next(iter(results.values()))
-        per = raw["steps"].get(name, 1)
-        lines += [f"## {name}", "", "| | ms | ratio | MB |", "|---|---:|---:|---:|"]
-        for who, result in results.items():
-            if "failed" in result:
-                lines.append(f"| {who} | not measured: {result['failed']} | | |")
-                continue
-            ratios = [p / o for p, o in zip(result["seconds"], ours["seconds"], strict=True)]
-            ratio = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
-            ms = statistics.median(result["seconds"]) / per * 1e3
-            ratio = "1" if result is ours else ratio
-            lines.append(f"| {who} | {ms:.1f} | {ratio} | {result['mb']:.0f} |")
-        lines.append("")
+        lines += [f"## {name}", "", *table(results, raw["steps"].get(name, 1)), ""]
     return "\n".join(lines)
+
+
+def table(results: dict[str, Any], steps: int) -> list[str]:
+    """The lines of the table of one contest, of which a round has so many steps."""
+    ours = next(iter(results.values()))
+    lines = ["| | ms | ratio | MB |", "|---|---:|---:|---:|"]
+    for who, result in results.items():
+        if "failed" in result:
+            lines.append(f"| {who} | not measured: {result['failed']} | | |")
+            continue
+        ratios = [p / o for p, o in zip(result["seconds"], ours["seconds"], strict=True)]
+        ratio = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
+        ms = statistics.median(result["seconds"]) / steps * 1e3
+        ratio = "1" if result is ours else ratio
+        lines.append(f"| {who} | {ms:.1f} | {ratio} | {result['mb']:.0f} |")
+    return lines
 
 
 def main() -> None:

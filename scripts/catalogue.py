@@ -1,7 +1,11 @@
-"""Writes docs/encodings.md: every method with its formula, hooks, parameters and cost.
+"""Measures what the site shows of each method: its card, the explorer's numbers, its cost.
 
-python scripts/catalogue.py
-python scripts/catalogue.py --out=/tmp/encodings.md
+    python scripts/catalogue.py             # the whole catalogue; half an hour on two cores
+    python scripts/catalogue.py rope alibi  # these again; the others stay as they are
+
+Writes results/catalogue.tar.xz, from which `make site` builds the gallery, the explorer and the
+table of methods. A new method needs no entry: the site measures what the archive lacks. An unknown
+name is refused in one line, with exit status 2.
 """
 
 import argparse
@@ -12,21 +16,32 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be in
 
 import jax
 
-from posenc_jax.lab.gallery import catalogue
+from posenc_jax.encodings import CATALOG, card
+from posenc_jax.lab.gallery import store
 
-DOCS = Path(__file__).parents[1] / "docs" / "encodings.md"
+ARCHIVE = Path(__file__).parents[1] / "results" / "catalogue.tar.xz"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Returns the exit status 0."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--out", type=Path, metavar="FILE", default=DOCS)
-    out = parser.parse_args(arguments).out
-    # XLA counts operations, so the costs do not depend on the machine, only on the backend.
+    """Returns the exit status: 0, or 2 if a name is refused."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="methods; all by default")
+    parser.add_argument("--out", type=Path, default=ARCHIVE, metavar="FILE", help="the archive")
+    flags = parser.parse_args(arguments)
     jax.config.update("jax_platforms", "cpu")
-    for name in catalogue(out):
+    try:
+        names = [card(name).name for name in flags.names or CATALOG]
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    measured = store.read_archive(flags.out) if flags.out.exists() else {}
+    for name, found in store.measure_all(names):
         print(name, flush=True)
-    print(f"table: {out}")
+        measured[name] = found
+    store.pack(flags.out, {name: measured[name] for name in CATALOG if name in measured})
+    print(f"archive: {flags.out} ({flags.out.stat().st_size / 1e6:.1f} MB)")
     return 0
 
 

@@ -1,18 +1,16 @@
-"""docs/encodings.md says what the registry says, of every method; `describe` its docstring."""
+"""The table of methods says what the registry says, of every method; `describe` its docstring."""
 
-import dataclasses
 import math
-from pathlib import Path
 
 import pytest
 
 from posenc_jax import CATALOG, describe, make
 from posenc_jax.encodings import card
 from posenc_jax.lab.gallery import costs, encodings_table
+from posenc_jax.lab.gallery.costs import Cost
 from posenc_jax.lab.gallery.encodings_table import MEASURED
 
-DOCS = Path(__file__).parents[1] / "docs"
-AGAIN = "out of date: run python scripts/catalogue.py (and scripts/gallery.py for cards)"
+COUNTED = {name: Cost(1e6 * n, 2e6, n % 2 == 0) for n, name in enumerate(CATALOG)}
 
 
 def rows(page: str) -> dict[str, list[str]]:
@@ -21,43 +19,23 @@ def rows(page: str) -> dict[str, list[str]]:
     return {line.split("`")[1]: line[2:-2].split(" | ") for line in lines}
 
 
-def stale(page: str) -> dict[str, str]:
-    """What a page has that the registry does not say, or the other way round, by method."""
-    found = rows(page)
-    wrong = {name: "only on one side" for name in set(found) ^ set(CATALOG)}
-    for name in set(found) & set(CATALOG):
-        said, row = found[name][: -len(MEASURED)], list(encodings_table.row(name).values())
-        if said != row:
-            wrong[name] = f"{said} is not {row}"
-    return wrong
-
-
-@pytest.fixture(scope="module")
-def page():
-    return (DOCS / "encodings.md").read_text()
-
-
-def test_the_table_in_docs_equals_the_registry(page):
-    assert stale(page) == {}, AGAIN
-
-
-def test_a_wrong_table_in_docs_is_found(page, monkeypatch):
-    """The control: a method that changes, comes or goes."""
-    changed = dataclasses.replace(CATALOG["rope"].card, paper="nobody 1900")
-    monkeypatch.setattr(CATALOG["rope"], "card", changed)
-    monkeypatch.setitem(CATALOG, "new", CATALOG["alibi"])
-    monkeypatch.delitem(CATALOG, "t5")
-    assert set(stale(page)) >= {"rope", "new", "t5"}
-
-
-def test_every_measured_cell_is_filled(page):
+def test_the_table_has_every_method_and_every_cell(monkeypatch):
+    page = encodings_table.markdown(COUNTED, ["2026-01-02 with JAX 0"])
+    assert set(rows(page)) == set(CATALOG)
+    assert "2026-01-02 with JAX 0" in page
     for name, cells in rows(page).items():
-        assert len(cells) == len(encodings_table.row(name)) + len(MEASURED)
-        assert all(cells[-len(MEASURED) :]), name
+        assert cells[: -len(MEASURED)] == list(encodings_table.row(name).values())
+        assert all(cells), name
+    monkeypatch.setitem(CATALOG, "new", CATALOG["alibi"])
+    with pytest.raises(KeyError):
+        encodings_table.markdown(COUNTED, [])  # the control: a method that was not counted
 
 
-def test_every_method_has_its_card_and_no_other():
-    assert {path.stem for path in (DOCS / "gallery").glob("*.png")} == set(CATALOG), AGAIN
+def test_a_cost_is_what_a_method_adds():
+    counted = {"nope": Cost(3e6, 1e6, False), "t5": Cost(5e6, 1.5e6, True)}
+    assert encodings_table.cost("t5", counted) == {"operations": "≥ 2 M", "bytes": "≥ 0.500 MB"}
+    counted["sinusoidal"] = counted["t5"]
+    assert encodings_table.cost("sinusoidal", counted)["operations"] == "≥ 5 M", "alone"
 
 
 def value(formula: str, dims) -> int:

@@ -1,6 +1,9 @@
 """The explorer: its numbers are the library's, and in a browser every control moves something."""
 
+import itertools
 import json
+import math
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -8,11 +11,14 @@ import pytest
 
 from posenc_jax import CATALOG
 from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
-from posenc_jax.lab.gallery import explorer, measure, points, trained
-from scripts.explorer import main
+from posenc_jax.lab.gallery import explorer, measure, points, store, trained
+from posenc_jax.options import FieldError
 from tests.devtools import opened
 
-DOCS = Path(__file__).parents[1] / "docs"
+ARCHIVE = Path(__file__).parents[1] / "results" / "catalogue.tar.xz"
+SITE = {
+    name: getattr(points, name) for name in ("KNOBS", "WIDTHS", "SPAN", "LENGTHS", "MATRIX", "LAST")
+}
 SMALL = {
     "KNOBS": {"base": (100.0, 10_000.0), "length": (8, 64), "factor": (2.0, 4.0),
               "beyond": ("error", "clamp")},
@@ -24,6 +30,9 @@ TRAINED = {
     "TRAIN": TrainConfig(length=8, batch=2, steps=2, warmup=1, chunk=2),
 }  # fmt: skip
 MOST = 8e6  # bytes of the page
+
+
+SITE = {setting: getattr(points, setting) for setting in SMALL}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -123,7 +132,9 @@ DIGEST = """(() => { const main = document.getElementById("main");
 @pytest.fixture(scope="module")
 def path(small, tmp_path_factory):
     out = tmp_path_factory.mktemp("explorer") / "page.html"
-    assert list(explorer.explorer(METHODS, out)) == list(METHODS)
+    encoded = {name: explorer.encoded(explorer.measured(name)) for name in METHODS}
+    maps = {name: explorer.encoded_maps(trained.maps(name)) for name in trained.METHODS}
+    out.write_text(explorer.html(encoded, maps), "utf-8")
     return out
 
 
@@ -247,27 +258,44 @@ def test_the_page_fits_a_phone_and_follows_the_colours_that_its_reader_prefers(p
     assert not page.run("document.documentElement.scrollWidth <= 390"), "control"
 
 
-def test_the_committed_page_is_small_and_is_about_methods_of_the_catalogue():
-    page = DOCS / "explorer.html"
-    assert page.stat().st_size < MOST
-    assert explorer.read(page)["methods"].keys() <= CATALOG.keys() - points.ABSENT.keys()
+def content(raw):
+    """The JSON text and the frames of `explorer.encoded`."""
+    (size,) = struct.unpack_from("<I", raw)
+    return json.loads(raw[4 : 4 + size]), raw[4 + size :]
 
 
-def test_methods_that_are_measured_again_join_those_of_the_page(path, tmp_path):
-    out = tmp_path / "page.html"
-    out.write_bytes(path.read_bytes())
-    before = explorer.read(out)
-    assert list(explorer.explorer(["nope"], out)) == ["nope"]
-    after = explorer.read(out)
-    assert set(after["methods"]) == {*METHODS, "nope"}
-    assert {name: after["methods"][name] for name in METHODS} == before["methods"]
-    assert after["trained"] == before["trained"] != {}
-    assert list(explorer.explorer(["nope"], tmp_path / "alone.html")) == ["nope"]
-    assert set(explorer.read(tmp_path / "alone.html")["methods"]) == {"nope"}, "control: no page"
+def test_the_archive_has_the_numbers_of_the_library():
+    """Of three methods at one choice of options each, at the sizes of the site."""
+    kept = store.read_archive(ARCHIVE)
+    assert set(kept) <= set(CATALOG)
+    assert {name for name, own in kept.items() if not own.points} <= set(points.ABSENT)
+    with pytest.MonkeyPatch.context() as patch:
+        for setting, value in SITE.items():
+            patch.setattr(points, setting, value)
+        for name in ("rope", "alibi", "learned"):
+            facts, frames = content(kept[name].points)
+            grid = [dict(zip(points.knobs(name), values, strict=True))
+                    for values in itertools.product(*points.knobs(name).values())]  # fmt: skip
+            options = dict(grid[0])
+            made = points.point(name, options.pop("head"), options)
+            number = facts["points"][0]["kernel"]
+            kind, at, low, high, shape = facts["frames"][number]
+            codes = np.frombuffer(frames, "<u2", math.prod(shape), at).reshape(shape)
+            values = np.where(codes == 65535, np.nan, low + (high - low) * codes / 65534)
+            assert kind == "u16"
+            np.testing.assert_allclose(values, made.kernel, atol=1e-3)
+            other = points.point(name, 32, options)
+            assert np.nanmax(np.abs(values - other.kernel)) > 0.01, "control: another width"
 
 
-@pytest.mark.parametrize("name", ["ropee", "laplacian"])
-def test_a_wrong_name_is_one_line(name, tmp_path, capsys):
-    assert main([name, f"--out={tmp_path / 'x.html'}"]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
-    assert not list(tmp_path.iterdir())
+def test_the_page_is_small():
+    kept = store.read_archive(ARCHIVE)
+    encoded = {name: own.points for name, own in kept.items() if own.points}
+    maps = {name: (own.maps, own.shape) for name, own in kept.items() if own.maps}
+    assert set(maps) <= set(CATALOG)
+    assert len(explorer.html(encoded, maps).encode()) < MOST
+
+
+def test_a_method_without_distances_is_refused():
+    with pytest.raises(FieldError, match=r"^encoding\.name: laplacian has no distances"):
+        explorer.measured("laplacian")

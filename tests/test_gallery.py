@@ -13,9 +13,10 @@ from matplotlib.figure import Figure
 from posenc_jax import CATALOG, Dims, attend, frame, make
 from posenc_jax.attention import logits
 from posenc_jax.encodings import card
-from posenc_jax.lab.gallery import _drawn, cards, gallery, measure, page, trained
+from posenc_jax.lab.gallery import cards, explorer, measure, page, points, store, trained
+from posenc_jax.lab.gallery.costs import Cost
 from posenc_jax.layout import full
-from scripts.gallery import main
+from scripts.catalogue import main
 
 
 @pytest.fixture
@@ -106,7 +107,7 @@ def test_codes_are_drawn_before_they_are_projected():
 def test_every_kind_has_a_card(name, small):
     drawn = cards.panels(name)
     assert drawn
-    figure = cards.figure(name, drawn)
+    figure = cards.figure(drawn)
     assert len(figure.axes) >= len(drawn)
     titles = [axes.get_title(loc="left") or axes.get_title() for axes in figure.axes]
     assert {panel.title for panel in drawn} <= set(titles)
@@ -125,17 +126,9 @@ def test_the_last_panel_says_what_it_draws(name, title, below, small):
     assert cards.panels(name)[-1][:2] == (title, below)
 
 
-def test_gallery(tmp_path, small, monkeypatch):
-    monkeypatch.setattr("posenc_jax.lab.gallery.cores", lambda: [0])  # `small` is of this process
-    stale = tmp_path / "other.png"
-    stale.write_bytes(b"")
-    assert list(gallery(["learned"], tmp_path)) == ["learned"]
-    assert not stale.exists(), "of no method"
-    alone = (tmp_path / "index.html").read_text()
-    assert list(gallery(["alibi"], tmp_path)) == ["alibi"]
-    for name in ("alibi", "learned"):
-        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-    text = (tmp_path / "index.html").read_text()
+def test_the_page_of_cards_opens_by_itself(small):
+    drawn = {n: page.figure(n, cards.svg(n, cards.panels(n))) for n in ("alibi", "learned")}
+    text = page.html(drawn)
     loads = re.compile(r'<link |src="(?!data:)|<(?:image|use)[^>]* (?:xlink:)?href="(?!#|data:)')
     assert not loads.search(text), "the page must need nothing else"
     assert loads.search(text.replace("data:image", "other.png")), "control"
@@ -152,24 +145,48 @@ def test_gallery(tmp_path, small, monkeypatch):
     ids = re.findall(r'\bid="([^"]+)"', text)
     assert len(ids) == len(set(ids))
     assert "length = 512" in text
-    assert "![alibi](alibi.png)" in (tmp_path / "README.md").read_text()
-    both = page.figures(text)
-    assert list(both) == ["learned", "alibi"]
-    assert both["learned"] == page.figures(alone)["learned"] != both["alibi"]
 
 
-def test_an_interruption_leaves_the_pictures_as_they_were(tmp_path, monkeypatch):
-    """The control is a gallery that is drawn to its end."""
-    monkeypatch.setattr(
-        "posenc_jax.lab.gallery._drawn", lambda names: ((n, b"new", "<svg></svg>") for n in names)
-    )
-    (tmp_path / "rope.png").write_bytes(b"old")
-    drawing = gallery(list(CATALOG), tmp_path)
-    next(drawing)
-    drawing.close()
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"rope.png": b"old"}
-    assert list(gallery(list(CATALOG), tmp_path)) == list(CATALOG)
-    assert (tmp_path / "rope.png").read_bytes() == b"new"
+def measured(name, card="<svg ></svg>"):
+    return store.Measured(card, b"points", b"", (), Cost(1.0, 2.0, False), store.declared(name), "")
+
+
+def test_the_archive_of_the_catalogue_holds_what_was_measured(tmp_path):
+    kept = {"rope": measured("rope"), "nope": measured("nope")._replace(maps=b"m", shape=(1, 2, 3))}
+    store.pack(tmp_path / "a.tar.xz", kept)
+    assert store.read_archive(tmp_path / "a.tar.xz") == {"nope": kept["nope"], "rope": kept["rope"]}
+
+
+def test_the_site_measures_what_the_archive_lacks_once(tmp_path, monkeypatch):
+    """A method that is new, and one whose options are others than when it was measured."""
+    changed = measured("alibi")._replace(declared="{'slope': 3}")
+    known = {"rope": measured("rope"), "alibi": changed}
+    store.pack(tmp_path / "a.tar.xz", known)
+    again, made = measured("alibi", "<svg >new</svg>"), []
+    monkeypatch.setattr(store, "CATALOG", {name: CATALOG[name] for name in ("rope", "alibi", "t5")})
+
+    def measure_all(names):
+        made.extend(names)
+        yield from ((n, again if n == "alibi" else measured(n)) for n in names)
+
+    monkeypatch.setattr(store, "measure_all", measure_all)
+    for _ in range(2):
+        found = store.catalogue(tmp_path / "a.tar.xz", tmp_path / "kept")
+        assert list(found) == ["rope", "alibi", "t5"]
+        assert found["alibi"] == again
+        assert found["rope"] == known["rope"], "control: as in the archive"
+        assert made == ["alibi", "t5"], "the second time they are kept"
+
+
+def test_a_method_is_measured_for_the_card_the_explorer_and_the_table(small, monkeypatch):
+    monkeypatch.setattr(explorer, "measured", lambda name: [points.card(name).name])
+    monkeypatch.setattr(trained, "METHODS", ("nope",))
+    found = store.measure("alibi")
+    assert found.card.startswith("<?xml")
+    assert b'"alibi"' in found.points
+    assert (found.maps, found.shape) == (b"", ())
+    assert found.cost.operations > 0
+    assert store.measure("laplacian").points == b"", "control: it is not in the explorer"
 
 
 def test_a_rotary_card_shows_angles_wavelengths_and_rope(small):
@@ -221,14 +238,21 @@ def test_page_styles_survive_as_classes():
     assert body == '<a class="s0"></a><b class="s1"></b><i class="s0"></i>'
 
 
-def test_cards_are_drawn_in_several_processes(monkeypatch):
-    monkeypatch.setattr("posenc_jax.lab.gallery.cores", lambda: [0, 1])
-    monkeypatch.setattr("posenc_jax.lab.gallery._draw", str.upper)
-    assert list(_drawn(["rope", "alibi"])) == ["ROPE", "ALIBI"]
+def test_methods_are_measured_in_several_processes(monkeypatch):
+    monkeypatch.setattr(store, "cores", lambda: [0, 1])
+    monkeypatch.setattr(store, "measure", str.upper)
+    assert list(store.measure_all(["rope", "alibi"])) == [("rope", "ROPE"), ("alibi", "ALIBI")]
 
 
-def test_command_refuses_in_one_line(capsys, tmp_path):
-    assert main(["ropee", f"--out={tmp_path}"]) == 2
+def test_command_measures_some_methods_and_keeps_the_others(tmp_path, monkeypatch, capsys):
+    archive = tmp_path / "a.tar.xz"
+    store.pack(archive, {"rope": measured("rope"), "alibi": measured("alibi")})
+    new = measured("alibi", "<svg >new</svg>")
+    monkeypatch.setattr(store, "measure_all", lambda names: ((name, new) for name in names))
+    assert main(["alibi", f"--out={archive}"]) == 0
+    assert store.read_archive(archive) == {"rope": measured("rope"), "alibi": new}
+    capsys.readouterr()
+    assert main(["ropee", f"--out={archive}"]) == 2
     refusal = capsys.readouterr().err
     assert refusal.startswith("encoding.name: no method 'ropee'; did you mean rope")
     assert refusal.count("\n") == 1

@@ -1,5 +1,6 @@
 """The site: formulas as mathematics, pages from records, links, and the strict build."""
 
+import json
 import posixpath
 import re
 import subprocess
@@ -14,6 +15,8 @@ import pytest
 import posenc_jax
 from posenc_jax import encoding
 from posenc_jax.encodings import CATALOG, card
+from posenc_jax.lab.gallery.costs import Cost
+from posenc_jax.lab.report import Grid, Section
 from scripts.site import choosing, methods, notebooks, reference
 from scripts.site.mathematics import mathematics
 from tests.devtools import opened
@@ -46,57 +49,48 @@ def test_every_formula_of_the_catalogue_is_set():
         mathematics("base^(-2k/C")
 
 
-BOARD = """
-## All tasks
-
-| method | rank |
-|---|---|
-| pi = interpolated+rope† | 1.0 |
-| alibi | 2.0 |
-
-<details>
-
-| method | seed |
-|---|---|
-| alibi | 7 |
-
-</details>
-"""
+HEAD = ("method", "rank")
+BOARD = [
+    Section("All tasks", [
+        "a note", Grid(HEAD, [("pi = interpolated+rope†", "1.0"), ("alibi", "2.0")], ""),
+        Section("Every seed", [Grid(("method", "seed"), [("alibi", "7")], "")], folded=True),
+    ]),
+    Section("The tasks", [Grid(("task", "rank"), [("alibi", "3.0")], "")]),
+]  # fmt: skip
 
 
 def test_a_page_of_a_method_has_its_rows_of_the_board():
     assert methods.rows(BOARD, "rope") == methods.rows(BOARD, "pi")
     own = methods.rows(BOARD, "alibi")
-    assert own == {"All tasks": "| method | rank |\n|---|---|\n| alibi | 2.0 |"}
+    assert own == {"All tasks": Grid(HEAD, [("alibi", "2.0")], "")}
     assert methods.rows(BOARD, "rop") == {}, "control: a part of a name is another method"
     assert "| alibi | 2.0 |" in methods.page(card("alibi"), own)
     assert "(https://arxiv.org/abs/2108.12409)" in methods.page(card("alibi"), {})
 
 
 def test_the_tasks_of_a_method_are_one_table():
-    rank, one, two = (
-        "| method | rank |\n|---|---|\n| a | 1 |",
-        *(f"| method | cost |\n|---|---|\n| a | {n} |" for n in (7, 8)),
-    )
+    rank = Grid(HEAD, [("a", "1")], "")
+    one, two = (Grid(("method", "cost"), [("a", n)], "") for n in "78")
     assert methods.joined({"All": rank, "copy": one, "sort": two}) == {
         "All": rank,
-        "Each task": "| task | method | cost |\n|---|---|---|\n| copy | a | 7 |\n| sort | a | 8 |",
+        "Each task": Grid(("task", "method", "cost"), [("copy", "a", "7"), ("sort", "a", "8")], ""),
     }
 
 
 def test_a_page_of_a_method_has_its_costs_benchmarks_and_public_differences():
-    docs = (ROOT / "docs" / f"{name}.md" for name in ("encodings", "benchmarks", "differences"))
-    catalogue, benchmarks, differing = (path.read_text("utf-8") for path in docs)
-    assert re.match(r"parameters: .*; .* operations, .*B$", methods.cost(catalogue, "rope"))
-    assert methods.cost(catalogue, "rop") == "", "control: a part of a name"
+    counted = dict.fromkeys(("nope", "rope"), Cost(3e6, 4e6, False))
+    assert re.match(r"parameters: .*; .* operations, ", methods.cost("rope", counted))
+    benchmarks = json.loads((ROOT / "results" / "benchmarks.json").read_text("utf-8"))
+    differing = (ROOT / "docs" / "differences.md").read_text("utf-8")
     speeds = methods.speeds(benchmarks, "alibi")
-    assert list(speeds) == ["step, d 64", "step, d 256"]
-    assert methods.speeds(benchmarks, "fox") == {}, "control: not in the benchmarks"
+    assert [title for title, _ in speeds] == ["step, d 64", "step, d 256"]
+    assert speeds[0][1] in (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
+    assert methods.speeds(benchmarks, "fox") == [], "control: not in the benchmarks"
     own = methods.differences(differing, "sinusoidal")
     assert any("M2M100SinusoidalPositionalEmbedding" in line for line in own)
     assert not any("OPTLearned" in line for line in own)
     assert not any("the same:" in line for line in own), "each line names its implementation"
-    made = methods.page(card("sinusoidal"), {}, "3 M", {"step": "| table |"}, own)
+    made = methods.page(card("sinusoidal"), {}, "3 M", [("step", "| table |")], own)
     assert all(part in made for part in ("3 M", "## Speed: step", "| table |", own[0]))
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from experiments.claims.decisions import Finding, findings
 from experiments.claims.entries import load
-from experiments.leaderboard.confirming import by_setting
 from experiments.leaderboard.document import conclusions, decided
 from experiments.leaderboard.measuring import SHUFFLED
 from experiments.leaderboard.pages import TOLD, label
@@ -20,9 +19,13 @@ from posenc_jax.lab.runs import StoredRun
 CLAIMS = ("rope-2", "alibi-1", "xpos-1", "abs-1", "abs-3", "rel-2", "order-3", "img-1", "local-1")
 
 
-def page(results: Path) -> str:
-    """Returns the page in Markdown, from the archives in the folder `results`."""
-    board, *others = by_setting(runs.read_archive(results / "leaderboard.tar.xz"))
+def page(results: Path, board: Sequence[StoredRun], others: Sequence[Sequence[StoredRun]]) -> str:
+    """Returns the page in Markdown.
+
+    Args:
+      results: the folder of the archives.
+      board, others: the runs of the board, and of each other setting.
+    """
     (order,) = runs.read_archive(results / "permutation.tar.xz")
     (leaks,) = runs.read_archive(results / "padding_leakage.tar.xz")
     (puts_in_order, *_), (leak, masks, *_) = (

@@ -1,8 +1,13 @@
-"""What `mkdocs build` runs: adds the generated pages, and mends links that leave docs/."""
+"""What `mkdocs build` runs: adds the pages that are generated, and mends links that leave docs/.
 
+They are made from the registry of methods and from the records in results/.
+"""
+
+import json
 import posixpath
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +15,17 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # mkdocs loads this file by 
 
 from mkdocs.structure.files import File  # pyright: ignore[reportMissingImports]
 
+import experiments
+from experiments.leaderboard.confirming import by_setting
 from posenc_jax.encodings import CATALOG
+from posenc_jax.lab import runs
+from posenc_jax.lab.gallery import cards, encodings_table, explorer, store
+from posenc_jax.lab.gallery import page as gallery
 from posenc_jax.lab.gallery.page import FAMILIES, families
 from scripts.site import choosing, methods, notebooks, reference
 
 ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "results"
 WHOLE = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md",
          "CHANGELOG.md": "changelog.md"}  # fmt: skip
 LINK = re.compile(r"(?<=\]\()([^)#:\s]+)(#[^)\s]*)?(?=\))")
@@ -50,10 +61,19 @@ def _catalogue() -> list[dict[str, list[dict[str, str]]]]:
 
 def on_files(files: Any, config: Any) -> Any:
     """Adds the pages that are generated, and the files outside of docs/ that pages link to."""
+    board_runs = runs.read_archive(RESULTS / "leaderboard.tar.xz")
+    _, _, board = experiments.document(board_runs)
+    in_setting, *others = by_setting(board_runs)
+    measured = store.catalogue(RESULTS / "catalogue.tar.xz", ROOT / "build" / "catalogue")
+    benchmarks = json.loads((RESULTS / "benchmarks.json").read_text("utf-8"))
+    differing = (ROOT / "docs" / "differences.md").read_text("utf-8")
+    counted = {name: own.cost for name, own in measured.items()}
     pages = {
-        **methods.pages(ROOT / "docs"),
+        **of_methods(measured),
+        **methods.pages(counted, board, benchmarks, differing),
         **notebooks.pages(ROOT / "examples"),
-        "choosing.md": choosing.page(ROOT / "results"),
+        "encodings.md": encodings_table.markdown(counted, (own.made for own in measured.values())),
+        "choosing.md": choosing.page(RESULTS, in_setting, others),
         "reference.md": reference.page(),
         **{at: mended((ROOT / path).read_text("utf-8"), path) for path, at in WHOLE.items()},
     }
@@ -65,6 +85,18 @@ def on_files(files: Any, config: Any) -> Any:
     for target in sorted(targets):
         files.append(File.generated(config, f"source/{target}", abs_src_path=str(ROOT / target)))
     return files
+
+
+def of_methods(measured: Mapping[str, store.Measured]) -> dict[str, str]:
+    """Returns path -> text of the gallery, of each card, and of the explorer."""
+    drawn = {name: gallery.figure(name, own.card) for name, own in measured.items()}
+    maps = {name: (own.maps, own.shape) for name, own in measured.items() if own.maps}
+    points = {name: own.points for name, own in measured.items() if own.points}
+    return {
+        "gallery/index.html": gallery.html(drawn),
+        **{f"gallery/{name}.svg": cards.standalone(own.card) for name, own in measured.items()},
+        "explorer.html": explorer.html(points, maps),
+    }
 
 
 def on_page_markdown(markdown: str, page: Any, **rest: Any) -> str:
@@ -102,8 +134,6 @@ def mended(text: str, path: str) -> str:
 
 def at(path: str) -> str:
     """Returns where a file of the repository is in the site's sources."""
-    if path == "docs/gallery/README.md":
-        return "gallery/index.html"
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
     if path.startswith("examples/") and path.endswith(".ipynb"):

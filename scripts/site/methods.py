@@ -3,26 +3,37 @@
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
-from pathlib import Path
-from types import MappingProxyType
+from typing import Any
 
 from posenc_jax.encodings import CATALOG, card
 from posenc_jax.encodings.card import Card, facts, option_lines, summary
 from posenc_jax.lab.definitions.trials import REFERENCES
+from posenc_jax.lab.gallery import encodings_table
+from posenc_jax.lab.gallery.costs import Cost
 from posenc_jax.lab.gallery.page import FAMILIES, families
+from posenc_jax.lab.report import Grid, Section, markdown
+from scripts import bench
 from scripts.site.mathematics import mathematics
 
-HEAD = re.compile(r"\| method \|.*\n\|[-| ]+\|\n((?:\|.*\n)+)")
 
+def pages(
+    counted: Mapping[str, Cost],
+    board: Sequence[Section],
+    benchmarks: Mapping[str, Any],
+    differing: str,
+) -> dict[str, str]:
+    """Returns path -> Markdown of all pages of methods.
 
-def pages(docs: Path) -> dict[str, str]:
-    """Returns path -> Markdown of all pages of methods; each has what docs/ says of it."""
-    files = ("leaderboard", "encodings", "benchmarks", "differences")
-    board, costs, speed, differing = ((docs / f"{n}.md").read_text("utf-8") for n in files)
+    Args:
+      counted: the cost of every method, as `costs.counted` returns it.
+      board: the sections of the board.
+      benchmarks: the content of results/benchmarks.json.
+      differing: the page on public implementations that differ, which is written by hand.
+    """
     made = {"catalogue.md": index()}
     for name in CATALOG:
         made[f"methods/{name}.md"] = page(
-            card(name), rows(board, name), cost(costs, name), speeds(speed, name),
+            card(name), rows(board, name), cost(name, counted), speeds(benchmarks, name),
             differences(differing, name),
         )  # fmt: skip
     return made
@@ -48,15 +59,15 @@ def index() -> str:
 
 def page(
     method: Card,
-    standing: Mapping[str, str],
-    cost: str = "",
-    speeds: Mapping[str, str] = MappingProxyType({}),
+    standing: Mapping[str, Grid],
+    cost: str = "not counted",
+    speeds: Sequence[tuple[str, str]] = (),
     differences: Sequence[str] = (),
 ) -> str:
     """Returns the page of a method.
 
     Args:
-      standing: title -> table of its rows on the board.
+      standing: title -> its rows of the board's tables.
       cost, speeds, differences: as the functions of these names return them.
     """
     name, told = method.name, facts(method)
@@ -67,17 +78,17 @@ def page(
         *(f"- {heading}: {told[heading]}" for heading in ("acts on", "beyond", "invariant")),
         f"- checked against: the definition in float64{_packages(method)}",
         f"- [move its options in the explorer](../explorer.html#{name})",
-        f"- [what it adds](../encodings.md): {cost or 'not counted'}", "",
-        f"![the card of {name}](../gallery/{name}.png)", "",
+        f"- [what it adds](../encodings.md): {cost}", "",
+        f"![the card of {name}](../gallery/{name}.svg)", "",
     ]  # fmt: skip
     if options := option_lines(method):
         lines += ["## Options", "", *map(_option, options), ""]
     lines += ["## On the board", ""]
     for title, table in joined(standing).items():
-        lines += [f"{title}, of [the board](../leaderboard.md):", "", table, ""]
+        lines += [f"{title}, of [the board](../leaderboard.md):", "", *markdown.table(table), ""]
     if not standing:
         lines += ["Not measured on [the board](../leaderboard.md).", ""]
-    for title, table in speeds.items():
+    for title, table in speeds:
         lines += [f"## Speed: {title}", "", table, "", "[All benchmarks](../benchmarks.md).", ""]
     if differences:
         lines += ["## Where public implementations differ", "", *differences, "",
@@ -108,59 +119,49 @@ def linked(paper: str) -> str:
     return re.sub(r"(?:arXiv )?\b(\d{4}\.\d{5})\b", r"[arXiv \1](https://arxiv.org/abs/\1)", text)
 
 
-def rows(board: str, name: str) -> dict[str, str]:
-    """Returns title -> table with the head and the rows of a method, of each table of the board.
+def rows(board: Sequence[Section], name: str) -> dict[str, Grid]:
+    """Returns title -> the rows of a method of each table of the board's sections.
 
     A row is of a method if it is named alone or chained, among equal ones too.
     """
     found = {}
-    for section in re.split(r"^## ", board, flags=re.MULTILINE)[1:]:
-        title, _, text = section.partition("\n")
-        table = HEAD.search(text.split("<details>")[0])
-        if not table:
-            continue
-        own = [line for line in table[1].splitlines() if name in _names(line)]
-        if own:
-            head = table[0].splitlines()[:2]
-            found[title] = "\n".join([*head, *own])
+    for section in board:
+        for part in section.parts:
+            if isinstance(part, Grid) and part.columns[0] == "method":
+                own = [row for row in part.rows if name in re.findall(r"\w+", str(row[0]))]
+                if own:
+                    found.setdefault(section.title, part._replace(rows=own))
     return found
 
 
-def joined(standing: Mapping[str, str]) -> dict[str, str]:
+def joined(standing: Mapping[str, Grid]) -> dict[str, Grid]:
     """Returns title -> table, where the tables of tasks, which have one head, are one table."""
-    by_head: dict[tuple[str, str], dict[str, list[str]]] = {}
+    by_head: dict[tuple[str, ...], dict[str, Grid]] = {}
     for title, table in standing.items():
-        head, rule, *lines = table.splitlines()
-        by_head.setdefault((head, rule), {})[title] = lines
+        by_head.setdefault(tuple(table.columns), {})[title] = table
     found = {}
-    for (head, rule), own in by_head.items():
+    for head, own in by_head.items():
         if len(own) == 1:
-            found |= {title: standing[title] for title in own}
+            found |= own
         else:
-            lines = [f"| {title} {line}" for title, lines in own.items() for line in lines]
-            found["Each task"] = "\n".join([f"| task {head}", f"|---{rule}", *lines])
+            lines = [(title, *row) for title, table in own.items() for row in table.rows]
+            found["Each task"] = Grid(("task", *head), lines, "")
     return found
 
 
-def cost(catalogue: str, name: str) -> str:
-    """Returns what a method adds, from its row of the table of all methods; "" without a row."""
-    for table in re.findall(r"(?:^\|.*\n)+", catalogue, re.MULTILINE):
-        head, _, *lines = ([cell.strip() for cell in line.strip("| ").split(" | ")]
-                           for line in table.splitlines())  # fmt: skip
-        for cells in lines:
-            told = dict(zip(head, cells, strict=False))
-            if told.get("method", "").startswith(f"[`{name}`]"):
-                added, operations, size = (told[n] for n in ("parameters", "operations", "bytes"))
-                return f"parameters: {added}; {operations} operations, {size}"
-    return ""
+def cost(name: str, counted: Mapping[str, Cost]) -> str:
+    """Returns what a method adds, as its row of the table of all methods."""
+    told = encodings_table.row(name) | encodings_table.cost(name, counted)
+    return f"parameters: {told['parameters']}; {told['operations']} operations, {told['bytes']}"
 
 
-def speeds(benchmarks: str, name: str) -> dict[str, str]:
-    """Returns title -> table of the benchmarks that end with the method's name."""
-    sections = re.split(r"^## ", benchmarks, flags=re.MULTILINE)[1:]
-    found = dict(section.split("\n", 1) for section in sections)
-    return {title.removesuffix(f", {name}"): text.strip() for title, text in found.items()
-            if title.endswith(f", {name}")}  # fmt: skip
+def speeds(benchmarks: Mapping[str, Any], name: str) -> list[tuple[str, str]]:
+    """Returns title and table of the benchmarks that end with the method's name."""
+    return [
+        (title.removesuffix(f", {name}"), "\n".join(bench.table(found, benchmarks["steps"][title])))
+        for title, found in benchmarks["contests"].items()
+        if title.endswith(f", {name}")
+    ]
 
 
 def differences(text: str, name: str) -> list[str]:
@@ -175,8 +176,3 @@ def differences(text: str, name: str) -> list[str]:
         if re.search(rf"`(?:[^`]*[^\w`])?{name}\(", here):
             found.append(f"- {who}: {what}. Here: {here} ({by})")
     return found
-
-
-def _names(line: str) -> set[str]:
-    """Returns the methods that a row of the board is about."""
-    return set(re.findall(r"\w+", line.split("|")[1]))

@@ -3,7 +3,6 @@
 import io
 import math
 import re
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,8 +24,7 @@ WAVES = (0, 4, 10, 16)  # channels drawn as curves
 WIDTHS = (3.2, 2.0, 1.1)  # of lines, thinner on top, as they may coincide
 REACH = 160  # distances to either side at which a bias is drawn
 LEAST = 1e-4  # smaller differences of scores are rounding
-WIDTH = 1400  # of a card in pixels
-COLUMNS, LETTERS = 3, 46  # panels in a row; letters of a title over one column
+COLUMNS = 3  # panels in a row
 AXES = ("time", "row", "column")
 SMALLER: dict[Any, Any] = {
     "font.size": 8.5,
@@ -68,50 +66,34 @@ def panels(name: str) -> list[Panel]:
     return [*found, *(_past(method) if method.axes < 2 else _images(method))]
 
 
-def figure(name: str, drawn: Sequence[Panel], titled: bool = True) -> Figure:
-    """Returns the card of these panels; `titled`: with the method's name and formula above it."""
+def figure(drawn: Sequence[Panel]) -> Figure:
+    """Returns the card of these panels."""
     columns = 2 if len(drawn) in (2, 4) else min(COLUMNS, len(drawn))
     rows = math.ceil(len(drawn) / columns)
-    title = textwrap.wrap(f"{name}:  {card(name).formula}", LETTERS * columns)
-    made = Figure(figsize=(4.1 * columns, 2.75 * rows + (0.2 + 0.17 * len(title)) * titled))
+    made = Figure(figsize=(4.1 * columns, 2.75 * rows))
     grid = made.subplots(rows, columns, squeeze=False).flat
     for axes, panel in zip(grid, drawn, strict=False):
         put(panel, axes)
     for axes in list(made.axes[len(drawn) : rows * columns]):
         axes.remove()
-    if titled:
-        made.suptitle("\n".join(title), x=0.01, ha="left", fontsize=10, fontweight="bold",
-                      parse_math=False)  # fmt: skip
     return made
 
 
-def png(name: str, drawn: Sequence[Panel]) -> bytes:
-    """Returns the card as a PNG of 256 colours, which halves its size."""
-    from PIL import Image
-
-    small = io.BytesIO()
-    image = Image.open(io.BytesIO(_saved(name, drawn, True, format="png")))
-    shades = image.convert("RGB").quantize(256, dither=Image.Dither.NONE)
-    shades.save(small, format="png", optimize=True)
-    return small.getvalue()
-
-
 def svg(name: str, drawn: Sequence[Panel]) -> str:
-    """Returns the card without its title as SVG."""
-    plain = {"transparent": True, "metadata": {"Date": None}}
-    svg = _saved(name, drawn, False, format="svg", **plain).decode()
+    """Returns the card as SVG."""
+    buffer = io.BytesIO()
+    with drawing.styled(name), matplotlib.rc_context(SMALLER):
+        figure(drawn).savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    svg = buffer.getvalue().decode()
     svg = re.sub(r"(?<=[\d ]\.\d)\d+(?=[ \"\n)])", "", svg)  # lengths to a tenth of a point
     # Ids that nothing uses, some of them twice, and rotations by 0.
     svg = re.sub(r' id="([\w.]+_\d+|image\w+)"| transform="rotate\(-0 [^\"]*"', "", svg)
     return re.sub(r"\s*\n\s*", "\n", svg).replace("font-family: 'DejaVu Sans'; ", "")
 
 
-def _saved(name: str, drawn: Sequence[Panel], titled: bool, **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    with drawing.styled(name), matplotlib.rc_context(SMALLER):
-        made = figure(name, drawn, titled)
-        made.savefig(buffer, dpi=WIDTH / made.get_figwidth(), **options)
-    return buffer.getvalue()
+def standalone(svg: str) -> str:
+    """Returns a card for a file of its own, where no page gives it a font and a background."""
+    return svg.replace("<svg ", '<svg style="background: #fff; font-family: sans-serif" ', 1)
 
 
 def _tables(name: str) -> Iterator[Panel]:

@@ -79,20 +79,26 @@ def cost(name: str) -> Cost:
     For a method at the input it is the cost of `embed`, for one that only places that of `place`,
     else that of dense attention less `base()`.
     """
-    ours = _counted(name)
+    return added(name, counted(name), base())
+
+
+def added(name: str, ours: Cost, plain: Cost) -> Cost:
+    """Returns the cost of a method, from the counts with it and without positions."""
     if card(name).kind in ("input", "positions"):
         return ours
-    plain = base()
     return Cost(ours.operations - plain.operations, ours.bytes - plain.bytes, ours.loops)
 
 
 @functools.cache
 def base() -> Cost:
     """Returns the cost of attention without positions."""
-    return _counted("nope")
+    return counted("nope")
 
 
-def _counted(name: str) -> Cost:
+def counted(name: str) -> Cost:
+    """Returns the cost of a layer's attention with the method; of `embed` or `place` alone for one
+    that acts at the input or only places.
+    """
     method, encoding, dims = card(name), make(name), dataclasses.replace(STATED, layers=1)
     side = SIDE if method.axes >= 3 else 2 * SIDE
     at = line(method, TIME) if method.axes < 2 else grid(method, side, TIME // side**2)

@@ -1,11 +1,7 @@
-"""Makes docs/encodings.md, a table of the whole catalogue, from the registry."""
+"""The table of the whole catalogue, from the registry and the costs that were counted."""
 
-import datetime
-import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import get_args
-
-import jax
 
 from posenc_jax.encodings import CATALOG, card, make
 from posenc_jax.encodings.card import ACTS, Card
@@ -19,14 +15,14 @@ MEASURED = ("operations", "bytes")
 HEAD = """\
 # The catalogue
 
-`python scripts/catalogue.py` makes this page from the registry. A test compares all columns with
-the registry, except the two measured ones. `posenc_jax.describe(NAME)` prints a method's options.
-Each name here is a link to the method's card in the [gallery](gallery/README.md).
+`make site` makes this page from the registry, and the two measured columns from
+`results/catalogue.tar.xz`. `posenc_jax.describe(NAME)` prints a method's options. Each name here is
+a link to the method's page.
 
 ## How to read it
 
-- **hooks**: the hooks that the method's [`Encoding`](../posenc_jax/encoding.py) has. It has `at` if
-  layers differ or have parameters of their own.
+- **hooks**: the hooks that the method's [`Encoding`](reference.md#posenc_jax.encoding.Encoding)
+  has. It has `at` if layers differ or have parameters of their own.
 - **parameters**: the number of learned parameters with default options, as a formula of D model
   width, H heads, C head width, N layers, and at {dims}.
 - **operations**, **bytes**: what the method adds to the forward pass of one sequence of {time:,}
@@ -36,7 +32,7 @@ Each name here is a link to the method's card in the [gallery](gallery/README.md
   positions only `place`. A transcendental function counts as one operation. Bytes are those that
   the compiled operations read and write. "≥" means that the body of a loop is counted once. A value
   below zero means that the compiler fused more operations with the method than without it. Counted
-  {date} with JAX {jax} for a {device}, Python {python}.
+  {made}.
 - **past the range**: what happens at positions past the length that a bounded method was made for.
   With `error` a run refuses such lengths before it starts; `jit` cannot raise, so there the result
   is NaN.
@@ -59,17 +55,22 @@ declared. Each check has a control that must fail.
 """
 
 
-def markdown(measured: Mapping[str, Cost], base: Cost) -> str:
-    """Returns the page, from the cost of every method and that of attention without positions."""
+def markdown(counted: Mapping[str, Cost], made: Iterable[str]) -> str:
+    """Returns the page.
+
+    Args:
+      counted: of every method, as `costs.counted` returns it.
+      made: when and with what they were counted.
+    """
+    base = counted["nope"]
     parts = [HEAD.format(
         dims=f"D = {STATED.model}, H = {STATED.heads}, C = {STATED.head}, N = {STATED.layers}",
         time=TIME, base_operations=_millions(base.operations, "M"),
-        base_bytes=_millions(base.bytes, "MB"), date=datetime.date.today(), jax=jax.__version__,
-        device=jax.devices()[0].device_kind, python=platform.python_version(),
+        base_bytes=_millions(base.bytes, "MB"), made="; ".join(sorted(set(made))),
     )]  # fmt: skip
     for kind, names in families(CATALOG).items():
         parts.append(f"## {FAMILIES[kind]}: acts on {ACTS[kind]}\n")
-        parts.append(_table([row(name) | _cost(measured[name]) for name in names]))
+        parts.append(_table([row(name) | cost(name, counted) for name in names]))
     return "\n".join(parts)
 
 
@@ -80,7 +81,7 @@ def row(name: str) -> dict[str, str]:
     shift = "invariant" if method.shift_invariant else "counterexample"
     beyond = f"option: {_choices(method, 'beyond')}" if method.beyond == "option" else method.beyond
     cells = {
-        "method": f"[`{name}`](gallery/{name}.png)",
+        "method": f"[`{name}`](methods/{name}.md)",
         "formula": f"`` {method.formula} ``",
         "paper": method.paper,
         "hooks": ", ".join(h for h in HOOKS if getattr(encoding, h) is not None) or "none",
@@ -105,7 +106,12 @@ def _table(rows: list[dict[str, str]]) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
-def _cost(found: Cost) -> dict[str, str]:
+def cost(name: str, counted: Mapping[str, Cost]) -> dict[str, str]:
+    """Returns the measured cells of a method by column: what it adds to attention without any.
+
+    counted: of this method and of `nope`, as `costs.counted` returns it.
+    """
+    found = costs.added(name, counted[name], counted["nope"])
     least = "≥ " if found.loops else ""
     cells = _millions(found.operations, "M"), _millions(found.bytes, "MB")
     return {column: least + cell for column, cell in zip(MEASURED, cells, strict=True)}

@@ -7,7 +7,7 @@ import base64
 import gzip
 import json
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
@@ -16,11 +16,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from posenc_jax.encodings import CATALOG, card
+from posenc_jax.encodings import card
 from posenc_jax.encodings.card import facts, summary
 from posenc_jax.lab.gallery import page, points, trained
 from posenc_jax.lab.gallery.points import Point
-from posenc_jax.lab.hosts.files import write_text
 from posenc_jax.lab.report import webpage
 from posenc_jax.options import FieldError
 
@@ -32,33 +31,16 @@ STORED = {"kernel": "u16", "past": "u16", "matrix": "u8", "code": "u8", "angle":
           "wave": "f32"}  # fmt: skip
 
 
-def explorer(names: Sequence[str], path: Path) -> Iterator[str]:
-    """Measures the methods and writes the page; yields each name when it is measured.
-
-    Those of `trained.METHODS` are trained first. Other methods of the catalogue on the page stay.
+def measured(name: str) -> list[Point | str]:
+    """Returns the points of a method on the grid of its options.
 
     FieldError: no such method, or one of `points.ABSENT`.
     """
-    names, methods = [card(name).name for name in names], {}
-    for name in names:
-        if name in points.ABSENT:
-            raise FieldError("encoding.name", f"{name} has no distances: its positions are "
-                             f"{points.ABSENT[name]}")  # fmt: skip
-    maps = {name: packed_maps(trained.maps(name)) for name in trained.METHODS if name in names}
+    if name in points.ABSENT:
+        raise FieldError("encoding.name", f"{name} has no distances: its positions are "
+                         f"{points.ABSENT[name]}")  # fmt: skip
     with _compiled_quickly():
-        for name in names:
-            methods[name] = packed(name, points.points(name))
-            yield name
-    known = read(path) if path.exists() else {"methods": {}, "trained": {}}
-    methods, maps = known["methods"] | methods, known["trained"] | maps
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, html({name: methods[name] for name in CATALOG if name in methods}, maps))
-
-
-def read(path: Path) -> dict[str, Any]:
-    """Returns the data of a page that `html` made."""
-    text = path.read_text("utf-8").split('id="data">')[1]
-    return json.loads(text.split("</script>")[0])
+        return list(points.points(card(name).name))
 
 
 @contextmanager
@@ -72,25 +54,21 @@ def _compiled_quickly() -> Iterator[None]:
         jax.config.update("jax_disable_most_optimizations", before)
 
 
-def packed_maps(maps: trained.Maps) -> dict[str, Any]:
-    """Returns maps as JSON can hold them: `bytes` is base64 of gzip of 255 times the square roots
-    of `within` and then of `beyond`, a byte each; `shape` is [layers, heads, queries].
+def encoded_maps(maps: trained.Maps) -> tuple[bytes, tuple[int, ...]]:
+    """Returns 255 times the square roots of `within` and then of `beyond`, a byte each, and their
+    shape, [layers, heads, queries].
     """
     raw = b"".join(np.round(255 * np.sqrt(w_NHQK)).astype(np.uint8).tobytes() for w_NHQK in maps)
-    return {
-        "shape": maps.within.shape[:3],
-        "bytes": base64.b64encode(gzip.compress(raw, mtime=0)).decode(),
-    }
+    return raw, maps.within.shape[:3]
 
 
-def packed(name: str, found: Iterable[Point | str]) -> dict[str, Any]:
-    """Returns a method's data as JSON can hold it.
+def encoded(found: Iterable[Point | str]) -> bytes:
+    """Returns points as bytes: the length of a JSON text as uint32, the text, and the frames.
 
-    Its `bytes` are base64 of gzip of: the length of a JSON text as uint32, the text, and the
-    frames. The text has `points`, each of them the reason why it is refused, or the numbers of its
-    frames; and `frames`, each [type, offset, low, high, shape]. Equal frames are stored once.
+    The text has `points`, each of them the reason why it is refused, or the numbers of its frames;
+    and `frames`, each [type, offset, low, high, shape]. Equal frames are stored once.
     """
-    method, frames, numbers, blob = card(name), [], {}, bytearray()
+    frames, numbers, blob = [], {}, bytearray()
 
     def stored(field: str, values: np.ndarray) -> int:
         raw, low, high = quantised(STORED[field], values)
@@ -110,13 +88,23 @@ def packed(name: str, found: Iterable[Point | str]) -> dict[str, Any]:
         made = {f: stored(f, values) for f, values in arrays.items() if values is not None}
         listed.append({"rows": point.rows, **made})
     text = json.dumps({"points": listed, "frames": frames}, separators=(",", ":")).encode()
-    whole = gzip.compress(struct.pack("<I", len(text)) + text + blob, mtime=0)
+    return struct.pack("<I", len(text)) + text + blob
+
+
+def zipped(raw: bytes) -> str:
+    """Returns bytes as the page holds them: base64 of gzip."""
+    return base64.b64encode(gzip.compress(raw, mtime=0)).decode()
+
+
+def shown(name: str, raw: bytes) -> dict[str, Any]:
+    """Returns a method's data on the page, from its `encoded` points."""
+    method = card(name)
     return {
         "kind": method.kind,
         "summary": summary(method),
         "facts": facts(method),
         "knobs": points.knobs(name),
-        "bytes": base64.b64encode(whole).decode(),
+        "bytes": zipped(raw),
     }
 
 
@@ -147,10 +135,18 @@ def _ends(known: np.ndarray) -> tuple[float, float]:
     return (float(known.min()), float(known.max())) if known.size else (0.0, 0.0)
 
 
-def html(methods: dict[str, dict[str, Any]], maps: dict[str, dict[str, Any]]) -> str:
-    """Returns the page of methods as `packed` gives them, and of the maps of trained models."""
+def html(
+    encoded_points: Mapping[str, bytes], maps: Mapping[str, tuple[bytes, Sequence[int]]]
+) -> str:
+    """Returns the page.
+
+    Args:
+      encoded_points: of each method, as `encoded` returns them.
+      maps: of each trained method, as `encoded_maps` returns them.
+    """
+    methods = {name: shown(name, raw) for name, raw in encoded_points.items()}
     data = {
-        "trained": maps,
+        "trained": {n: {"shape": shape, "bytes": zipped(raw)} for n, (raw, shape) in maps.items()},
         "methods": methods,
         "families": {page.FAMILIES[kind]: own for kind, own in page.families(methods).items()},
         "first": [name for name in FIRST if name in methods] or list(methods)[:1],

@@ -1,4 +1,4 @@
-"""The page of all cards: one HTML file without external resources, and an index in Markdown."""
+"""The page of all cards: one HTML file without external resources."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -45,14 +45,6 @@ def figure(name: str, svg: str) -> str:
     return f"<figure>{inline(name, svg, f'the card of {name}')}</figure>"
 
 
-def figures(text: str) -> dict[str, str]:
-    """Returns name -> `figure` of each card of a page that `html` made."""
-    rules = dict(re.findall(r"^\.(s\d+) { (.*?) }$", text, re.MULTILINE))
-    found = re.findall(r'<article id="(\w+)">.*?(<figure>.*?</figure>)', text, re.DOTALL)
-    unclassed = lambda match: f' style="{rules[match[1]]}"'
-    return {name: re.sub(r' class="(s\d+)"', unclassed, own) for name, own in found}
-
-
 def families(names: Iterable[str]) -> dict[str, list[str]]:
     """Returns the kinds that occur, in the order of FAMILIES, each with its methods."""
     names = list(names)
@@ -93,22 +85,6 @@ def how_to_read() -> list[str]:
         "pixel has a mean near zero and a large range. With one position for each pixel it would "
         "look like a long wave, which does not exist.",
     ]
-
-
-def readme(names: Iterable[str]) -> str:
-    """Returns the index of the cards in Markdown."""
-    lines = [
-        "# Gallery",
-        "Made by `python scripts/gallery.py`. `index.html` has all cards on one page, with their "
-        "options; it opens without a network.",
-        *how_to_read(),
-    ]
-    for kind, own in families(names).items():
-        lines.append(f"## {FAMILIES[kind]}")
-        for name in own:
-            linked = "" if name in ABSENT else f" [In the explorer](../explorer.html#{name})."
-            lines += [f"### {name}", f"{summary(card(name))}{linked}", f"![{name}]({name}.png)"]
-    return "\n\n".join(lines) + "\n"
 
 
 def _links(kind: str, names: Iterable[str]) -> str:

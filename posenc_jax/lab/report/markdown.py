@@ -21,7 +21,7 @@ def render(parts: Sequence[Part], figure: Callable[[str], str], level: int = 2) 
 
 def _part(part: Part, figure: Callable[[str], str], level: int) -> Iterator[str]:
     if isinstance(part, Grid):
-        yield from (*_table(part), "", escape(part.caption), "")
+        yield from (*table(part), "", escape(part.caption), "")
         for note, number in part.notes().items():
             yield from (f"{number}. {escape(note)}", "")
     elif isinstance(part, Picture):
@@ -41,7 +41,8 @@ def folded(title: str, content: Sequence[str]) -> list[str]:
     return [head, "", *content, "</details>", ""]
 
 
-def _table(grid: Grid) -> Iterator[str]:
+def table(grid: Grid) -> Iterator[str]:
+    """Yields the lines of a table, without its caption and notes."""
     notes = grid.notes()
     yield _row(_text(column) for column in grid.columns)
     yield "|---" * len(grid.columns) + "|"
