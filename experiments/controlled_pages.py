@@ -62,10 +62,10 @@ def _task_name(task: Mapping) -> str:
 def _of_task(name: str, run: StoredRun) -> Section:
     plain, stem = in_order(run.summary), re.sub(r"\W+", "_", name) + "_"
     return Section(name, [
-        length_table.results(plain),
         plots.picture_by_length(f"{stem}by_length", plain),
-        _control(stem, run.summary),
+        length_table.results(plain),
         *_translations(run),
+        Section(f"{name}: the control", [_control(stem, run.summary)], folded=True),
         Section(f"{name}: every seed", [length_table.every_seed(run.summary)], folded=True),
     ])  # fmt: skip
 

@@ -10,9 +10,8 @@ import pytest
 from experiments.claims.decisions import findings
 from experiments.claims.entries import load
 from experiments.claims.ledger import Claim, Measured
-from experiments.claims.pages import markdown
+from experiments.claims.pages import page
 from experiments.claims.register import LEDGER
-from posenc_jax.lab.report.document import linked
 from tests import claims_absolute, claims_rotary
 
 IDS = [
@@ -87,11 +86,9 @@ def test_the_committed_ledger_follows_from_the_committed_records(tmp_path):
     with tarfile.open(archive) as packed:
         packed.extractall(tmp_path, filter="data")
     records = sorted(tmp_path.glob("*/claims.json"))
-    made = lambda: markdown(
-        findings(load(*(path.parent for path in records))), "claims", linked(archive)
-    )
+    made = lambda: page(findings(load(*(path.parent for path in records))), "claims", archive)
     text = Path("docs/claims.md").read_text("utf-8")
     assert made() == text
-    assert re.findall(r"^## (\S+)$", text, re.MULTILINE) == [*IDS, "Runs"]
+    assert re.findall(r"^## (\S+)$", text, re.MULTILINE) == IDS
     records[0].write_text(re.sub(r"\b0\.9(?=\d)", "0.1", records[0].read_text("utf-8")))
     assert made() != text, "control"

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import subprocess
 import tarfile
 from html.parser import HTMLParser
 from pathlib import Path
@@ -197,8 +198,7 @@ def test_settings_that_runs_share_are_said_once(tmp_path):
         for (name, task), new in zip(tasks.items(), ({}, {"remat": False}, {}), strict=True)
     ]
     made[1].environment["command"] += " --config.task.name=copy"
-    document.write(tmp_path / "x.md", made, ["said"], [], packed(tmp_path))
-    shared, _, each = (tmp_path / "x.md").read_text().split("```")[1:4]
+    shared, _, each = document.whole("x", made, ["said"], [], str).split("```")[1:4]
     assert shared.split("\n")[1:-1] == ["train.steps: 5", "train.remat: False"]
     command = ENVIRONMENT["command"]
     assert each.split("\n")[1:-1] == [
@@ -256,6 +256,46 @@ def test_runs_of_other_experiments_are_refused(tmp_path):
         experiments.document([one, one])
 
 
+def test_a_page_in_docs_is_short_and_that_of_the_site_is_whole(tmp_path):
+    """What is folded, tables longer than a screen and settings are on the site alone."""
+    run = runs.read(stored(tmp_path / "a", {"experiment": "dna", "seeds": 77}, {}))
+    table = lambda count: report.Grid(("method", "x"), [(f"m{n}", "1") for n in range(count)], "c")
+    hidden = report.Section("Hidden", ["under", table(3), Picture("inner", draw, "")], folded=True)
+    shown = report.Section("Shown", [table(document.ROWS), table(99), Picture("line", draw, "")])
+    sections = [shown, hidden, report.Section("Only hidden", [hidden])]
+    document.write(tmp_path / "x.md", [run], ["said"], sections, packed(tmp_path))
+    short = (tmp_path / "x.md").read_text()
+    whole = document.whole("x", [run], ["said"], sections, "figures/{}.png".format)
+    assert "The table of 99 rows is on the site." in short
+    assert [path.name for path in (tmp_path / "x").iterdir()] == ["line.png"]
+    for part in ("m98", "Hidden", "Only hidden", "under", "seeds: 77", "(x/shown_2.csv)"):
+        assert part not in short
+        assert part in whole
+    for page in (short, whole):
+        assert "said" in page
+        assert f"m{document.ROWS - 1} |" in page
+        assert "Measured 2026-11-23" in page
+    assert "all 4 tables" in short
+    assert short.index("## Shown") < short.index("## How it was measured")
+
+
+def test_docs_hold_what_people_read_and_it_is_small():
+    """Nothing that a method or a run adds to is in docs/, and a page is not endless."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+    files = [
+        path for name in listed.stdout.decode().split("\0")[:-1] if (path := ROOT / name).exists()
+    ]
+    sizes = {path.relative_to(ROOT).as_posix(): path.stat().st_size for path in files}
+    assert sum(size for name, size in sizes.items() if name.startswith("docs/")) < 5e6
+    large = [n for n, size in sizes.items() if size > 5e5 and not n.startswith("results/")]
+    assert large == ["experiments/pretrained/model/model.safetensors"]
+    figures = (n for n in sizes if n.startswith("docs/") and n.endswith((".png", ".svg")))
+    assert [name for name in figures if sizes[name] > 2e5] == []
+    lines = {path.name: path.read_text("utf-8").count("\n") for path in DOCS.glob("*.md")}
+    assert {name: count for name, count in lines.items() if count > 400} == {}
+    assert lines["leaderboard.md"] <= 250
+
+
 class OnceForEachTask(dict):
     """A function of a run that the control does not change: it is called once for each task."""
 
@@ -276,18 +316,21 @@ PAGES = {path.name.partition(".")[0] for path in RESULTS.glob("*.tar.xz")} - {
 
 @pytest.mark.parametrize("page", sorted(PAGES))
 def test_the_committed_page_follows_from_the_committed_records(page, tmp_path, monkeypatch):
-    monkeypatch.setattr(document, "_pictures", lambda parts: ())
+    monkeypatch.setattr(document, "pictures", lambda parts: ())
     monkeypatch.setattr(board, "floor_of", OnceForEachTask(board.floor_of))
     monkeypatch.setattr(by_length, "floors_of", OnceForEachTask(by_length.floors_of))
     archive = RESULTS / f"{page}.tar.xz"
-    assert main([str(archive), f"--to={tmp_path}"]) == 0
+    stored_runs = runs.read_archive(archive)
+    name, said, sections = experiments.document(stored_runs)
+    document.write(tmp_path / f"{name}.md", stored_runs, said, sections, archive)
     wanted = (DOCS / f"{page}.md").read_text("utf-8")
-    assert (tmp_path / "docs" / f"{page}.md").read_text("utf-8") == wanted
+    assert (tmp_path / f"{page}.md").read_text("utf-8") == wanted
     for path in re.findall(r"\]\(([^)]+)\)", wanted):
         assert (DOCS / path).exists(), path
-    # The control: another number in a record or a summary gives another page.
-    with tarfile.open(archive) as stored_runs:
-        stored_runs.extractall(tmp_path / "runs", filter="data")
+    whole = document.whole(name, stored_runs, said, sections, str)
+    # The control: another number in a record or a summary gives another page of the site.
+    with tarfile.open(archive) as packed_runs:
+        packed_runs.extractall(tmp_path / "runs", filter="data")
     for name in ("summary.json", "metrics.jsonl"):
         path = next((tmp_path / "runs").glob(f"**/{name}"))
         text = path.read_text("utf-8")
@@ -296,10 +339,9 @@ def test_the_committed_page_follows_from_the_committed_records(page, tmp_path, m
         less = lambda found: f"{float(found[0]) - 0.1:.1f}"
         text = re.sub(r"\b(0\.9|1\.3|2\.6)(?=\d)", less, text)
         path.write_text(text)
-    found = [runs.read(path) for path in sorted(runs.finished([tmp_path / "runs"]))]
-    name, said, sections = experiments.document(found)
-    document.write(tmp_path / f"{name}.md", found, said, sections, archive)
-    assert (tmp_path / f"{page}.md").read_text("utf-8") != wanted
+    changed = [runs.read(path) for path in sorted(runs.finished([tmp_path / "runs"]))]
+    name, said, sections = experiments.document(changed)
+    assert document.whole(name, changed, said, sections, str) != whole
 
 
 def test_several_sentences_are_a_list_and_abbreviations_are_capitals(tmp_path):

@@ -20,10 +20,17 @@ def test_csv_holds_every_cell_and_a_column_for_intervals():
     rows = list(csv.reader(io.StringIO(tables.as_csv(GRID))))
     assert rows == [
         ["length", "8 trained", "8 trained interval", "16 2×"],
-        ["rope", "2.1", "±0.1", "not measured"],
+        ["rope", "2.1", "0.1", "not measured"],
         [NASTY, "3", "", "4 5"],
         ["bigram", "4", "", "4"],
     ]
+
+
+def test_numbers_in_csv_are_numbers_to_other_programs():
+    cells = ("−1.5", "+.25", "12,345", "1e−05", "x − y", "1,2", "(1–2)")
+    [_, row] = csv.reader(io.StringIO(tables.as_csv(Grid(cells, [cells], ""))))
+    assert list(map(float, row[:4])) == [-1.5, 0.25, 12345, 1e-5]
+    assert row[4:] == list(cells[4:]), "control: what is no number stays"
 
 
 def test_latex_has_balanced_braces_and_a_cell_for_each_column():

@@ -123,7 +123,7 @@ def _said(f: Finding) -> Iterator[tuple[str, str]]:
 
 
 def publish(found: Sequence[Finding], path: Path, archive: Path) -> None:
-    """Writes the ledger as Markdown, and its figures into the folder of the same name.
+    """Writes the page in docs/, and its figures into the folder of the same name.
 
     archive: the file that holds what was measured.
     """
@@ -136,11 +136,44 @@ def publish(found: Sequence[Finding], path: Path, archive: Path) -> None:
             with drawing.styled(f.claim.id):
                 figure = _titled(f, draw)
                 figure.savefig(folder / f"{f.claim.id}.svg", metadata={"Date": None})
-    path.write_text(markdown(found, folder.name, linked(archive)), "utf-8")
+    path.write_text(page(found, folder.name, archive), "utf-8")
+
+
+def page(found: Sequence[Finding], figures: str, archive: Path) -> str:
+    """The page in docs/: a table of the verdicts, then the reason and the figure of each.
+
+    Args:
+      figures: the folder of the figures, relative to the page.
+      archive: the file of what was measured.
+    """
+    title, text = HEAD.split("\n\n", 1)
+    lines = [title, "", f"**{banner(found)}**", "", _row("id", "claim", "verdict"),
+             _row(*["---"] * 3)]  # fmt: skip
+    lines += [_row(_link(f.claim.id), _cell(f.claim.text), _verdicts(f)[0]) for f in found]
+    lines.append("")
+    for f in found:
+        lines += [f"## {f.claim.id}", "", f"> {f.claim.text}", ""]
+        lines += [f"**{_verdicts(f)[0]}**: {f.verdict.reason}.", ""]
+        lines += _figure(f, figures)
+    days = sorted({e.run["started"][:10] for f in found for e in (*f.entries, *f.again)})
+    lines += [
+        "## How it was measured", "", text, "",
+        f"Measured {' to '.join(dict.fromkeys((days[0], days[-1])))}. {linked(archive)} has every "
+        f"number of every seed; `python scripts/claims.py results/{archive.name}` makes this page "
+        "from them. `make site` builds build/site/results/claims.html: how each claim was "
+        "measured, its rule, its numbers at each budget and of other seeds, and when and where.",
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def _figure(f: Finding, figures: str) -> list[str]:
+    if f.last.figure is None:
+        return []
+    return [f"![{f.claim.id}]({figures}/{f.claim.id}.svg)", ""]
 
 
 def markdown(found: Sequence[Finding], figures: str, records: str) -> str:
-    """The ledger as Markdown that links to the figures in the folder `figures`.
+    """All of the ledger as Markdown that links to the figures in the folder `figures`.
 
     records: a link to the file of what was measured, in Markdown.
     """
@@ -189,8 +222,7 @@ def _seeds(e: Entry) -> str:
 def _lines(f: Finding, figures: str) -> Iterator[str]:
     (verdict, reason), *rest = _said(f)
     yield from (f"## {f.claim.id}", "", f"> {f.claim.text}", "", f"**{verdict}**: {reason}", "")
-    if f.last.figure is not None:
-        yield from (f"![{f.claim.id}]({figures}/{f.claim.id}.svg)", "")
+    yield from _figure(f, figures)
     yield from (f"*{head}*: {text}\n" for head, text in rest)
     heads = _heads(f)
     yield from (

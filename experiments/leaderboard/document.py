@@ -47,6 +47,7 @@ FLOORS = (
     "one with the best token accuracy. best: exact match of the best method in trained sizes."
 )
 
+FIRST = 30  # methods of the table that fits a screen
 TIERS = {"known": "The best-known methods", "others": "All other methods"}
 
 
@@ -63,16 +64,25 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
     confirmed = [section(measured, by_task(other), changes(runs, other), reference)
                  for other in others]  # fmt: skip
     board = _board(tasks, reference)
+    ranked, rest = board.rows[:FIRST], board.rows[FIRST:]
+    base = [row for row in rest if row[0] == label(reference)]
+    first = board._replace(rows=[*ranked, *base])
     run_of = {run.config["task"]["name"]: run for run in runs}
     floors = {task: floor_of(run) for task, run in run_of.items()}
     exact = {task: found.exact_match[1] for task, found in floors.items()}
     picture = Picture("board", partial(draw, tasks, [*_order(tasks)], exact), DRAWN)
-    first = [board, picture, *_notes(runs, tasks)]
+    head = f"The first {len(ranked)} of {len(board.rows)} methods" + f", and {reference}" * len(
+        base
+    )
     return conclusions(tasks, reference), [
-        Section("Every method, all tasks", first),
+        Section(head, [first, picture, *_notes(runs, tasks)]),
         Section("The tasks", [_tasks(floors, tasks)]),
         *confirmed,
-        *(Section(task, [table(rows, reference), _seeds(rows)]) for task, rows in tasks.items()),
+        Section("Every method, all tasks", [board], folded=True),
+        *(
+            Section(task, [table(rows, reference), _seeds(rows)], folded=True)
+            for task, rows in tasks.items()
+        ),
     ]
 
 

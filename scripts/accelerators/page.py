@@ -1,6 +1,6 @@
 """Writes docs/accelerators.md from results/accelerators.json."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from posenc_jax.tuning import DENSE_LOGITS, DENSE_LOGITS_ELSEWHERE, KERNEL_LOGITS
@@ -13,7 +13,8 @@ HEAD = """# Programs compiled for accelerators
 Compiled ahead of time on a machine without an accelerator, by `scripts/compile_for.py`. **Time on
 a TPU was not measured**; that on a GPU, as far as it was, is in [gpu.md](gpu.md). What the tables
 do not have was not compiled for this page. The raw numbers are in
-[results/accelerators.json](../results/accelerators.json).
+[results/accelerators.json](../results/accelerators.json); `make site` builds a page with a row for
+each program, build/site/results/accelerators.html.
 
 How to read the numbers:
 
@@ -108,7 +109,16 @@ GPU = tuple("kernels" if name == "bundles" else name for name in COLUMNS)
 
 
 def page(raw: Mapping[str, Any]) -> str:
-    """Returns the page of what was compiled for each chip."""
+    """Returns the page in docs/: how to read the numbers, the choices, the limits, the coverage."""
+    return _page(raw, _lead)
+
+
+def whole(raw: Mapping[str, Any]) -> str:
+    """Returns the page of the site, which has a row for each program too."""
+    return _page(raw, _section)
+
+
+def _page(raw: Mapping[str, Any], section: Callable[[str, Mapping[str, Any]], str]) -> str:
     asked = limits.table(raw["v5e"]["programs"]) if "v5e" in raw else []
     columns = "what", "limit", "measured", ""
     return "\n".join(
@@ -116,7 +126,7 @@ def page(raw: Mapping[str, Any]) -> str:
             HEAD,
             CHOICES,
             f"## Limits on a v5e\n\n{LIMITS}\n{_table(columns, asked)}\n",
-            *(_section(chip, record) for chip, record in raw.items()),
+            *(section(chip, record) for chip, record in raw.items()),
         ]
     )
 
@@ -130,10 +140,15 @@ def _section(chip: str, record: Mapping[str, Any]) -> str:
     tables = [
         f"### {group}\n\n{_table(columns, map(row, names))}\n" for group, names in groups.items()
     ]
+    return "\n".join([_lead(chip, record), *tables])
+
+
+def _lead(chip: str, record: Mapping[str, Any]) -> str:
+    programs = record["programs"]
     details = ", ".join(f"{key} {value}" for key, value in record["made"].items())
     failed = sum("failed" in found for found in programs.values())
     lead = f"{len(programs)} programs, of which {failed} failed. Last made with {details}.\n"
-    return "\n".join([f"## {chip}\n", lead, _coverage(programs), *tables])
+    return "\n".join([f"## {chip}\n", lead, _coverage(programs)])
 
 
 def _coverage(programs: Mapping[str, Any]) -> str:

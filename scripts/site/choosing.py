@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
-from experiments.claims.decisions import Finding, findings
-from experiments.claims.entries import load
+from experiments.claims.decisions import Finding
 from experiments.leaderboard.document import conclusions, decided
 from experiments.leaderboard.measuring import SHUFFLED
 from experiments.leaderboard.pages import TOLD, label
@@ -14,6 +13,7 @@ from experiments.permutation import document as permutation
 from posenc_jax.lab import runs
 from posenc_jax.lab.report.statistics import Interval
 from posenc_jax.lab.runs import StoredRun
+from scripts.site import records
 
 # Claims of the ledger that a choice depends on.
 CLAIMS = ("rope-2", "alibi-1", "xpos-1", "abs-1", "abs-3", "rel-2", "order-3", "img-1", "local-1")
@@ -36,7 +36,7 @@ def page(results: Path, board: Sequence[StoredRun], others: Sequence[Sequence[St
         "## Within and beyond the trained length", *by_length(board, others),
         "## If tokens may see later ones", puts_in_order, "[Every method](permutation.md).",
         "## With padding", leak, masks, "[Every method](padding_leakage.md).",
-        "## What is said of them", ledger(stored_findings(results / "claims.tar.xz")),
+        "## What is said of them", ledger(records.ledger(results / "claims.tar.xz")),
     ]  # fmt: skip
     return "\n\n".join(parts) + "\n"
 
@@ -116,12 +116,6 @@ def _written(value: Interval | None, star: bool) -> str:
 
 def _listed(names: Set[str]) -> str:
     return ", ".join(sorted(names)) or "none"
-
-
-def stored_findings(archive: Path) -> list[Finding]:
-    """Returns the claims of an archive with their verdicts."""
-    with runs.unpacked(archive) as folder:
-        return findings(load(*sorted(folder.iterdir())))
 
 
 def ledger(found: Sequence[Finding]) -> str:

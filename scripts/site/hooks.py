@@ -22,10 +22,13 @@ from posenc_jax.lab import runs
 from posenc_jax.lab.gallery import cards, encodings_table, explorer, store
 from posenc_jax.lab.gallery import page as gallery
 from posenc_jax.lab.gallery.page import FAMILIES, families
-from scripts.site import choosing, methods, notebooks, reference
+from scripts.site import choosing, methods, notebooks, records, reference
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
+OTHERS = ("claims", "accelerators")  # records that are not runs of an experiment
+EXPERIMENTS = sorted({path.name.partition(".")[0] for path in RESULTS.glob("*.tar.xz")}
+                     - {*OTHERS, "catalogue"})  # fmt: skip
 WHOLE = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md",
          "CHANGELOG.md": "changelog.md"}  # fmt: skip
 LINK = re.compile(r"(?<=\]\()([^)#:\s]+)(#[^)\s]*)?(?=\))")
@@ -47,6 +50,7 @@ def on_config(config: Any) -> Any:
         {"Catalogue": ["catalogue.md", *_catalogue(), "encodings.md", "differences.md"]},
         {"Notebooks": examples},
         {"Measured": [*MEASURED, *rest]},
+        {"Every table": [f"results/{name}.md" for name in sorted([*EXPERIMENTS, *OTHERS])]},
         {"Running": [*RUNNING]},
         {"Adding": ["contributing.md", "design.md"]},
         {"Reference": ["reference.md", "changelog.md"]},
@@ -61,24 +65,27 @@ def _catalogue() -> list[dict[str, list[dict[str, str]]]]:
 
 def on_files(files: Any, config: Any) -> Any:
     """Adds the pages that are generated, and the files outside of docs/ that pages link to."""
-    board_runs = runs.read_archive(RESULTS / "leaderboard.tar.xz")
-    _, _, board = experiments.document(board_runs)
-    in_setting, *others = by_setting(board_runs)
+    stored = {name: runs.read_archive(RESULTS / f"{name}.tar.xz") for name in EXPERIMENTS}
+    documents = {name: experiments.document(own)[1:] for name, own in stored.items()}
+    in_setting, *others = by_setting(stored["leaderboard"])
     measured = store.catalogue(RESULTS / "catalogue.tar.xz", ROOT / "build" / "catalogue")
     benchmarks = json.loads((RESULTS / "benchmarks.json").read_text("utf-8"))
     differing = (ROOT / "docs" / "differences.md").read_text("utf-8")
     counted = {name: own.cost for name, own in measured.items()}
     pages = {
         **of_methods(measured),
-        **methods.pages(counted, board, benchmarks, differing),
+        **methods.pages(counted, documents["leaderboard"][1], benchmarks, differing),
         **notebooks.pages(ROOT / "examples"),
         "encodings.md": encodings_table.markdown(counted, (own.made for own in measured.values())),
         "choosing.md": choosing.page(RESULTS, in_setting, others),
         "reference.md": reference.page(),
         **{at: mended((ROOT / path).read_text("utf-8"), path) for path, at in WHOLE.items()},
     }
-    for path, text in pages.items():
-        files.append(File.generated(config, path, content=text))
+    for name, own in stored.items():
+        pages |= records.pages(name, own, *documents[name])
+    pages |= records.other_pages(RESULTS)
+    for path, content in pages.items():
+        files.append(File.generated(config, path, content=content))
     targets = set()
     for path in (*WHOLE, *(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))):
         targets |= outside((ROOT / path).read_text("utf-8"), path)
@@ -100,9 +107,13 @@ def of_methods(measured: Mapping[str, store.Measured]) -> dict[str, str]:
 
 
 def on_page_markdown(markdown: str, page: Any, **rest: Any) -> str:
-    """Mends the links of the pages that docs/ holds, and lets what is folded be Markdown."""
+    """Mends the links of the pages that docs/ holds, and lets what is folded be Markdown; adds a
+    link to the page with everything that was measured.
+    """
     if not page.file.generated_by:
         markdown = mended(markdown, f"docs/{page.file.src_uri}")
+        if page.file.name in (*EXPERIMENTS, *OTHERS):
+            markdown += f"\n\n[Every table, seed and setting](results/{page.file.name}.md)\n"
     return markdown.replace("<details>", "<details markdown>")
 
 

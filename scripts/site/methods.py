@@ -129,8 +129,10 @@ def rows(board: Sequence[Section], name: str) -> dict[str, Grid]:
         for part in section.parts:
             if isinstance(part, Grid) and part.columns[0] == "method":
                 own = [row for row in part.rows if name in re.findall(r"\w+", str(row[0]))]
-                if own:
-                    found.setdefault(section.title, part._replace(rows=own))
+                mine = part._replace(rows=own)
+                if own:  # the first rows of the ranking are in a table of their own too
+                    found = {title: grid for title, grid in found.items() if grid != mine}
+                    found.setdefault(section.title, mine)
     return found
 
 

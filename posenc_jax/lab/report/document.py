@@ -1,17 +1,24 @@
-"""The page of an experiment in docs/: Markdown and figures, made from stored runs."""
+"""The page of an experiment: a short one in docs/ and the whole one of the site, from stored runs.
+
+The page in docs/ leaves out what is folded, tables longer than a screen, and the settings of the
+runs. The whole page has all of them.
+"""
 
 import hashlib
+import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from posenc_jax.lab.config.sweeps import dotted
 from posenc_jax.lab.report import comparison, drawing, tables
 from posenc_jax.lab.report.markdown import Part, escape, folded, render
-from posenc_jax.lab.report.sections import Picture, Section
+from posenc_jax.lab.report.sections import Grid, Picture, Section
 from posenc_jax.lab.runs import StoredRun
 
 INITIALS = ("dna",)  # pages whose title is an abbreviation
+ROWS = 40  # of a table that fits a screen
+COLORS = 128  # of a figure: half the bytes, and no difference to see
 
 
 def write(
@@ -21,7 +28,7 @@ def write(
     sections: Sequence[Section],
     archive: Path,
 ) -> None:
-    """Writes the page; its figures and tables go to the folder of the same name.
+    """Writes the page in docs/; its figures go to the folder of the same name.
 
     Args:
       path: of the page, which ends in ".md".
@@ -29,33 +36,98 @@ def write(
       said: what they show, sentences made from their numbers; several are a list.
       sections: in order.
       archive: the file that holds these runs; the page links to it and has its SHA-256.
+    """
+    name, folder = path.stem, path.with_suffix("")
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.png"):
+        old.unlink()
+    brief = shortened(sections)
+    for picture in pictures(brief):
+        (folder / f"{picture.name}.png").write_bytes(png(picture))
+    lines = [*_head(name, said), *render(brief, lambda figure: f"{name}/{figure}.png")]
+    count = len(tables.named(sections))
+    lines += [
+        "## How it was measured", "",
+        f"{_measured(runs)} {linked(archive)} has the runs: config, every record, summary; "
+        f"`python scripts/experiment_page.py results/{archive.name}` makes this page from them. "
+        f"`make site` builds build/site/results/{name}.html, which has all {count} tables (also as "
+        "CSV and LaTeX), every seed, and the settings and commands of the runs.",
+    ]  # fmt: skip
+    path.write_text("\n".join(lines).rstrip() + "\n", "utf-8")
+
+
+def whole(
+    name: str,
+    runs: Sequence[StoredRun],
+    said: Sequence[str],
+    sections: Sequence[Section],
+    figure: Callable[[str], str],
+) -> str:
+    """Returns the page of the site, with everything.
+
+    Args:
+      name, runs, said, sections: as of `write`.
+      figure: returns the path of a figure, relative to the page, from its name.
 
     Raises:
       ValueError: a run is given twice.
     """
-    names = comparison.names([run.path.resolve() for run in runs])
-    folder = path.with_suffix("")
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("*.png"):
-        old.unlink()
-    for picture in _pictures(sections):
-        with drawing.styled(picture.name):
-            picture.draw().savefig(folder / f"{picture.name}.png", dpi=150)
-    tables.save(folder / "tables", sections)
-    title = path.stem.replace("_", " ").capitalize()
-    title = title.upper() if path.stem in INITIALS else title
-    shown = render(said, str) if len(said) == 1 else [*(f"- {escape(line)}" for line in said), ""]
-    lines = [f"# {title}", "", *shown, *_origin(runs, names, folder.name, archive)]
-    lines += render(sections, lambda name: f"{folder.name}/{name}.png")
-    path.write_text("\n".join(lines).rstrip() + "\n", "utf-8")
+    files = [f"[{table}.{end}]({name}/{table}.{end})"
+             for table in tables.named(sections) for end in ("csv", "tex")]  # fmt: skip
+    lines = [
+        *_head(name, said),
+        *render(sections, figure),
+        "## How it was measured",
+        "",
+        _measured(runs),
+        "",
+        *_settings(runs),
+        *folded("Tables as files", [", ".join(files), ""]),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
 
 
-def _pictures(parts: Sequence[Part]) -> Iterator[Picture]:
+def shortened(parts: Sequence[Part]) -> list[Part]:
+    """Returns parts without what is folded and without long tables; a section that has nothing left
+    is left out too.
+    """
+    kept: list[Part] = []
+    for part in parts:
+        if isinstance(part, Grid) and len(part.rows) > ROWS:
+            kept.append(f"The table of {len(part.rows)} rows is on the site.")
+        elif not isinstance(part, Section):
+            kept.append(part)
+        elif not part.folded and (inner := shortened(part.parts)):
+            kept.append(part._replace(parts=inner))
+    return kept
+
+
+def pictures(parts: Sequence[Part]) -> Iterator[Picture]:
+    """Yields the figures of parts, in order."""
     for part in parts:
         if isinstance(part, Section):
-            yield from _pictures(part.parts)
+            yield from pictures(part.parts)
         elif isinstance(part, Picture):
             yield part
+
+
+def png(picture: Picture) -> bytes:
+    """Returns a figure as a PNG of COLORS colours."""
+    from PIL import Image
+
+    drawn, small = io.BytesIO(), io.BytesIO()
+    with drawing.styled(picture.name):
+        picture.draw().savefig(drawn, dpi=150)
+    image = Image.open(drawn).convert("RGB").quantize(COLORS, dither=Image.Dither.NONE)
+    image.save(small, format="png", optimize=True)
+    return small.getvalue()
+
+
+def _head(name: str, said: Sequence[str]) -> list[str]:
+    title = name.replace("_", " ")
+    title = title.upper() if name in INITIALS else title.capitalize()
+    shown = render(said, str) if len(said) == 1 else [*(f"- {escape(line)}" for line in said), ""]
+    return [f"# {title}", "", *shown]
 
 
 def linked(archive: Path) -> str:
@@ -64,10 +136,8 @@ def linked(archive: Path) -> str:
     return f"[results/{archive.name}](../results/{archive.name}) (SHA-256 `{digest}`)"
 
 
-def _origin(
-    runs: Sequence[StoredRun], names: Sequence[str], folder: str, archive: Path
-) -> list[str]:
-    """When, where and how the runs were made, and their settings."""
+def _measured(runs: Sequence[StoredRun]) -> str:
+    """When, where and how the runs were made."""
     every = lambda name: dict.fromkeys(str(run.environment[name]) for run in runs)
     each = lambda name: ", ".join(every(name))
     commits = re.sub(r"([0-9a-f]{10})[0-9a-f]{30}", r"\1", each("commit"))  # "-dirty" stays
@@ -75,8 +145,17 @@ def _origin(
     if all("processor" in run.environment for run in runs):  # older runs do not tell it
         cores += f" of {each('processor')}"
     days = sorted({run.environment["started"][:10] for run in runs})
-    commands = [re.sub(r" --workdir=\S+", "", run.environment["command"]) for run in runs]
-    by = f"by `{commands[0]}`" if len(runs) == 1 else f"in {len(runs)} runs"
+    by = f"by `{_command(runs[0])}`" if len(runs) == 1 else f"in {len(runs)} runs"
+    return (
+        f"Measured {' to '.join([days[0], *days[1:][-1:]])} {by} at commit {commits}, "
+        f"Python {each('python')}, JAX {each('jax')} on {each('device')}, {cores}."
+    )
+
+
+def _settings(runs: Sequence[StoredRun]) -> list[str]:
+    """The fields that all runs share; of several runs the other fields, and their commands."""
+    names = comparison.names([run.path.resolve() for run in runs])
+    commands = [_command(run) for run in runs]
     configs = [
         {field: value for field, value in dotted(run.config).items() if field[:6] != "wandb."}
         for run in runs
@@ -103,12 +182,8 @@ def _origin(
             before = own
             content += [f"# {name}", command]
         content += ["```", ""]
-    return [
-        f"Measured {' to '.join([days[0], *days[1:][-1:]])} {by} at commit {commits}, "
-        f"Python {each('python')}, JAX {each('jax')} on {each('device')}, {cores}. "
-        f"{linked(archive)} has the runs: config, every record, summary; "
-        f"`python scripts/experiment_page.py results/{archive.name}` makes this page from it. "
-        f"`docs/{folder}/tables` has the tables as CSV and LaTeX.",
-        "",
-        *folded("Settings", content),
-    ]
+    return folded("Settings", content)
+
+
+def _command(run: StoredRun) -> str:
+    return re.sub(r" --workdir=\S+", "", run.environment["command"])

@@ -15,6 +15,7 @@ SPECIAL = {
     "±": r"$\pm$", "×": r"$\times$", "−": "$-$", "–": "--", "—": "---", "†": r"\dag{}",
     "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}",
 }  # fmt: skip
+NUMBER = r"[+−-]?(\d{1,3}(,\d{3})+|\d*)(\.\d+)?(e[+−-]?\d+)?"
 Part = str | Grid | Picture | Section
 
 
@@ -55,7 +56,11 @@ def _grids(parts: Sequence[Part], title: str) -> Iterator[tuple[str, Grid]]:
 
 
 def as_csv(grid: Grid) -> str:
-    """Returns a table as CSV (RFC 4180); intervals have columns of their own."""
+    """Returns a table as CSV (RFC 4180), of which other programs can read the numbers.
+
+    Half an interval has a column of its own, without "±"; a minus is "-", and thousands have no
+    commas between them.
+    """
     rows = [[_cell(cell) for cell in row] for row in (*grid.rows, *grid.below)]
     spread = [any(row[i].half for row in rows if i < len(row)) for i in range(len(grid.columns))]
     head = [" ".join(column.split()) for column in grid.columns]
@@ -71,7 +76,9 @@ def as_csv(grid: Grid) -> str:
 
 def _texts(cell: Cell, spread: bool) -> list[str]:
     text = " ".join(cell.text.split())
-    return [text, cell.half] if spread else [text]
+    if re.fullmatch(NUMBER, text):
+        text = text.replace("−", "-").replace(",", "")
+    return [text, cell.half.removeprefix("±")] if spread else [text]
 
 
 def as_latex(grid: Grid) -> str:

@@ -1,0 +1,54 @@
+"""The pages of the site that have everything that was measured, and its tables as files."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.claims.decisions import Finding, findings
+from experiments.claims.entries import load
+from experiments.claims.pages import markdown
+from posenc_jax.lab import runs
+from posenc_jax.lab.report import Section, document, tables
+from posenc_jax.lab.runs import StoredRun
+from scripts.accelerators import page as accelerators
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def pages(
+    name: str, stored: Sequence[StoredRun], said: Sequence[str], sections: Sequence[Section]
+) -> dict[str, str | bytes]:
+    """Returns path -> content of the page of an experiment, of its tables as CSV and LaTeX, and of
+    the figures that the page in docs/ does not have.
+
+    said, sections: as `experiments.document` returns them.
+    """
+    drawn = {path.stem for path in (DOCS / name).glob("*.png")}
+    figure = lambda stem: f"../{name}/{stem}.png" if stem in drawn else f"{name}/{stem}.png"
+    found: dict[str, str | bytes] = {
+        f"results/{name}.md": document.whole(name, stored, said, sections, figure)
+    }
+    for picture in document.pictures(sections):
+        if picture.name not in drawn:
+            found[f"results/{name}/{picture.name}.png"] = document.png(picture)
+    for stem, grid in tables.named(sections).items():
+        found[f"results/{name}/{stem}.csv"] = tables.as_csv(grid)
+        found[f"results/{name}/{stem}.tex"] = tables.as_latex(grid)
+    return found
+
+
+def other_pages(results: Path) -> dict[str, str]:
+    """Returns path -> text of the page of the claims and of that of compiled programs."""
+    link = "[results/claims.tar.xz](../source/results/claims.tar.xz)"
+    raw = json.loads((results / "accelerators.json").read_text("utf-8"))
+    text = accelerators.whole(raw).replace("(gpu.md)", "(../gpu.md)")
+    return {
+        "results/claims.md": markdown(ledger(results / "claims.tar.xz"), "../claims", link),
+        "results/accelerators.md": text.replace("(../results/", "(../source/results/"),
+    }
+
+
+def ledger(archive: Path) -> list[Finding]:
+    """Returns the claims of an archive with their verdicts."""
+    with runs.unpacked(archive) as folder:
+        return findings(load(*sorted(folder.iterdir())))
