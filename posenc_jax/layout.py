@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from posenc_jax.meshes import partitioned
+from posenc_jax.meshes import cond, partitioned
 
 T = TypeVar("T")
 INDEX = 2**31 - 1  # the largest number of an int32, above every index
@@ -233,7 +233,7 @@ def by_segment(make: Callable[..., Any], segment_BT: jax.Array, *x_BT: jax.Array
 
     real_BT = segment_BT > 0
     rising = jnp.all(~real_BT | (jax.lax.cummax(segment_BT, axis=1) == segment_BT))
-    return jax.lax.cond(rising, make, sorted_by_id, segment_BT, *x_BT)
+    return cond(rising, make, sorted_by_id, segment_BT, *x_BT)
 
 
 def take_columns(x_BT: jax.Array, column_BT: jax.Array, axis: int = 1) -> jax.Array:
@@ -349,10 +349,11 @@ class Order(NamedTuple):
 def choose(which: jax.Array, yes: Callable[..., T], no: Callable[..., T], *operands: Any) -> T:
     """yes(*operands) or no(*operands), which alone is computed.
 
-    Op by op it is decided here, since `jax.lax.cond` would compile both each time.
+    Op by op it is decided here, since `jax.lax.cond` would compile both each time. Both read no
+    other arrays that vary over devices, see `cond`.
     """
     if isinstance(which, Tracer):
-        return jax.lax.cond(which, yes, no, *operands)
+        return cond(which, yes, no, *operands)
     return (yes if which else no)(*operands)
 
 
@@ -368,7 +369,7 @@ def order_of(stored: jax.Array, segment_BT: jax.Array, key_BT: jax.Array) -> Ord
         return order_BT, jax.lax.sort((order_BT, column_BT), num_keys=1)[1]
 
     stay = lambda *_: (column_BT, column_BT)
-    return Order(stored, *jax.lax.cond(stored, stay, sort, segment_BT, key_BT))
+    return Order(stored, *cond(stored, stay, sort, segment_BT, key_BT))
 
 
 @partial(jax.jit, static_argnums=0, inline=True)

@@ -27,6 +27,18 @@ def vary_alike(tree: T) -> T:
     return jax.tree.map(cast, tree)
 
 
+def cond(which: jax.Array, yes: Callable[..., T], no: Callable[..., T], *operands: Any) -> T:
+    """`jax.lax.cond` whose branches may differ in the mesh axes that their results vary over.
+
+    In `jax.shard_map` a branch that returns what is the same on all devices, such as `arange`, has
+    another type than one that returns what it made of its operands. The branches read no other
+    arrays that vary.
+    """
+    which, *operands = vary_alike((which, *operands))
+    alike = lambda branch: lambda *given: vary_alike((branch(*given), given))[0]
+    return jax.lax.cond(which, alike(yes), alike(no), *operands)
+
+
 def explicit_mesh(tree: Any) -> AbstractMesh | None:
     """The mesh with Explicit axes that an array of the tree lies on; None if none does."""
     meshes = (jax.typeof(leaf).sharding.mesh for leaf in jax.tree.leaves(tree))

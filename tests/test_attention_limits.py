@@ -303,6 +303,27 @@ def test_rows_on_two_devices(name, form):
         jax.eval_shape(jax.jit(jax.value_and_grad(loss, argnums=(0, 1))), shapes, put(x, ROWS))
 
 
+@pytest.mark.parametrize("queries", [None, 4])
+@pytest.mark.parametrize("name", ["alibi", "shaw", "abacus", "logn"])
+def test_rows_of_their_own_documents_on_two_devices(name, queries):
+    """Traced: a layout that differs by device, and a first query that does."""
+    encoding = encoding_of(name)
+    params = encoding.init(jax.random.key(0), DIMS)
+
+    def own(x, segment_BT, start_B):
+        new = None if queries is None else (start_B[0], queries)
+        view = frame(encoding, params, layout(segment_BT), DIMS, block=4, queries=new)
+        x_new = view.embed(x[:, :queries])
+        k = x.reshape(*x.shape[:2], DIMS.heads, DIMS.head)
+        q = x_new.reshape(*x_new.shape[:2], DIMS.heads, DIMS.head)
+        return attend(q, k, k, view.layer(1, x_new, None if queries is None else x))
+
+    mesh, shape = MESH[AxisType.Auto], jax.ShapeDtypeStruct
+    spread = jax.shard_map(own, mesh=mesh, in_specs=(ROWS, ROWS, ROWS), out_specs=ROWS)
+    given = shape((4, 12, 16), jnp.float32), shape((4, 12), jnp.int32), shape((2,), jnp.int32)
+    assert jax.eval_shape(spread, *given).shape == (4, queries or 12, DIMS.heads, DIMS.head)
+
+
 @pytest.mark.parametrize("name", ["t5", "fire", "fox"])
 def test_a_kernel_on_each_of_two_tpus(name):
     """Traced with gradients, with JAX's checks of which arrays differ by device."""

@@ -37,7 +37,7 @@ from posenc_jax.layout import (
     straight,
     whole_number,
 )
-from posenc_jax.meshes import partitioned
+from posenc_jax.meshes import cond, partitioned
 from posenc_jax.options import Count, checked_all
 from posenc_jax.tuning import TRITON, holds, kernels_fit, lacks_triton, tuned_for
 
@@ -350,8 +350,9 @@ def _order(
     order = order_of(stored, segment_BT, index_BT if walks else pos_BT)
     if not by_row:
         return order, None
-    again = lambda: straight(*order.arranged((segment_BT, pos_BT)))
-    return order, jax.lax.cond(stored, lambda: stored, again)
+    again = lambda stored, order, *by: straight(*order.arranged(by))
+    given = stored, order, segment_BT, pos_BT
+    return order, cond(stored, lambda stored, *_: stored, again, *given)
 
 
 def _checked_queries(layout: Layout, keys: Layout | None, queries: Any) -> tuple:

@@ -391,12 +391,13 @@ class Layer:
 
     def _stored_bias(self) -> jax.Array:
         """The bias of all pairs, of columns as they are stored."""
-        of_pairs = lambda: self._once(self._bias, self.q.placed, self.k.placed)
+        of_pairs = lambda layer: layer._once(layer._bias, layer.q.placed, layer.k.placed)
         if self.straight is None or not self.encoding.relative:
-            return of_pairs()
-        shape = jax.eval_shape(of_pairs).shape
-        grid = lambda: skew(self._row(*self.sizes), self.sizes[0])
-        return choose(self.straight, lambda: jnp.broadcast_to(grid(), shape), of_pairs)
+            return of_pairs(self)
+        shape = jax.eval_shape(of_pairs, self).shape
+        grid = lambda layer: skew(layer._row(*layer.sizes), layer.sizes[0])
+        broadcast = lambda layer: jnp.broadcast_to(grid(layer), shape)
+        return choose(self.straight, broadcast, of_pairs, self)
 
     def _row(self, queries: int, keys: int) -> jax.Array:
         """The bias over all offsets of positions that count up along columns."""
