@@ -279,10 +279,9 @@ def rotate(
 
 def temper(
     encoding: Encoding, params: Params, count: Callable[[], jax.Array], q_placed: Placed, dims: Dims
-) -> jax.Array | None:
-    """The factor of each query's products with keys, or None."""
-    if encoding.temper is None:
-        return None
+) -> jax.Array:
+    """The factor of each query's products with keys, of an encoding that has one."""
+    assert encoding.temper is not None
     made = encoding.temper(params, count, q_placed, dims)
     sizes = None, (_time(q_placed), 1), (dims.heads, 1)
     return checked_result("temper", encoding.temper, made, "[B|1, Q|1, H|1]", sizes, FLOATS)
@@ -290,10 +289,9 @@ def temper(
 
 def bias(
     encoding: Encoding, params: Params, q_placed: Placed, k_placed: Placed, dims: Dims
-) -> jax.Array | None:
-    """What is added to the scaled logits, or None."""
-    if encoding.bias is None:
-        return None
+) -> jax.Array:
+    """What is added to the scaled logits, of an encoding that has a bias."""
+    assert encoding.bias is not None
     made = encoding.bias(params, q_placed, k_placed, dims)
     sizes = None, (dims.heads, 1), _time(q_placed), _time(k_placed)
     return checked_result("bias", encoding.bias, made, "[B|1, H|1, Q, K]", sizes, FLOATS)

@@ -89,9 +89,8 @@ def blockwise(
     k_JBHKC, v_JBHKC = cut_heads(k_BKHC, plan.keys), cut_heads(v_BKHC, plan.keys)
     blocks = cut_tokens(plan, layer.q, layer.k, options.mask_BHQK)
     learned = Learned(learned_of(layer), fill_pairs(plan, options.bias_BHQK))
-    o_IBHQC, log_IBHQ1 = _attention(
-        plan, q_IBHQC, k_JBHKC, v_JBHKC, learned, options.sink_H, blocks
-    )
+    results: Any = _attention(plan, q_IBHQC, k_JBHKC, v_JBHKC, learned, options.sink_H, blocks)
+    o_IBHQC, log_IBHQ1 = results
     return join_results(o_IBHQC, log_IBHQ1, q_BQHC.shape[1])
 
 

@@ -122,23 +122,23 @@ class Frame:
         ValueError: a layer that the model does not have; inputs whose shapes are not those of the
         frame; `embed` was not called though the encoding acts at the input.
         """
-        if isinstance(n, tuple):
-            n = self._in_period(*n)
-        n = n if isinstance(n, InPeriod) else whole_number("frame.layer", n)
-        self._check_embedded(n)
+        which = self._in_period(*n) if isinstance(n, tuple) else whole_number("frame.layer", n)
+        self._check_embedded(which)
         if x_BQD is not None:
             self._checked_input("layer", "x", x_BQD, "q")
         if k_x_BKD is not None:
             self._checked_input("layer", "k_x", k_x_BKD, "k")
         layer, layers = self.alike, self.alike.dims.layers
-        if isinstance(n, int) and not 0 <= n < layers:
-            raise ValueError(f"frame.layer: no layer {n}; dims.layers is {layers}, counted from 0")
-        if not isinstance(n, int):
-            number = n.number if isinstance(n, InPeriod) else n
+        if isinstance(which, int) and not 0 <= which < layers:
+            raise ValueError(
+                f"frame.layer: no layer {which}; dims.layers is {layers}, counted from 0"
+            )
+        if not isinstance(which, int):
+            number = which.number if isinstance(which, InPeriod) else which
             layer = layer.only_if((number >= 0) & (number < layers))
         if self.encoding.at is not None:
             encoding, params, q_placed, k_placed = at_layer(
-                self.encoding, n, self.params, layer.q.placed, layer.k.placed
+                self.encoding, which, self.params, layer.q.placed, layer.k.placed
             )
             q, k = layer.q._replace(placed=q_placed), layer.k._replace(placed=k_placed)
             layer = dataclasses.replace(layer, encoding=encoding, params=params, q=q, k=k).filled()
@@ -211,7 +211,7 @@ class Frame:
             return []
         return found
 
-    def _in_period(self, n: int | jax.Array, place: int) -> int | InPeriod:
+    def _in_period(self, n: int | jax.Array, place: int) -> int | jax.Array | InPeriod:
         """Layer number `place` of a period. ValueError: the period has no such layer."""
         if isinstance(place, Tracer) or not 0 <= place < self.period:
             raise ValueError(

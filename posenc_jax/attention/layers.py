@@ -327,7 +327,7 @@ class Layer:
             return self
         return dataclasses.replace(self, temper_BQH=self._temper(mask_BHQK))
 
-    def _temper(self, mask_BHQK: jax.Array | None) -> jax.Array | None:
+    def _temper(self, mask_BHQK: jax.Array | None) -> jax.Array:
         k = self.k._replace(placed=())
         if self.ring is not None:
             gather = partial(jax.lax.all_gather, axis_name=self.ring, axis=1, tiled=True)
@@ -338,7 +338,6 @@ class Layer:
             return of(lambda: count()[..., 0])
         # Where the heads see different keys, all heads' factors are made of each head's count.
         made_BQHN = jax.vmap(lambda count_BQ: of(lambda: count_BQ), in_axes=2, out_axes=3)(count())
-        assert made_BQHN is not None
         one = made_BQHN.shape[2] == 1
         return made_BQHN[:, :, 0] if one else jnp.diagonal(made_BQHN, axis1=2, axis2=3)
 
@@ -377,9 +376,7 @@ class Layer:
         return self.encoding.walk is not None or tuned_for("cpu") or not self.own
 
     def _bias(self, q_placed: Placed, k_placed: Placed) -> jax.Array:
-        bias = hooks.bias(self.encoding, self.params, q_placed, k_placed, self.dims)
-        assert bias is not None
-        return bias
+        return hooks.bias(self.encoding, self.params, q_placed, k_placed, self.dims)
 
     def _dense_bias(self, q: Tokens, k: Tokens) -> jax.Array:
         """The bias of all pairs, of tokens in the order in which attention reads them."""

@@ -67,7 +67,9 @@ def rotate(
     given = {"own": True, "causal": True, "mask_padding": True, "form": "blockwise"}
     view = Layer(params, tokens, tokens, 0, None, encoding, dims, chosen=False, block=1, **given)
     table = hooks.table(encoding, params, placed, dims)
-    temper_BQH = hooks.temper(encoding, params, _no_count(whole), placed, dims)
+    temper_BQH = None
+    if encoding.temper is not None:
+        temper_BQH = hooks.temper(encoding, params, _no_count(whole), placed, dims)
     view = dataclasses.replace(view, q_table=table, k_table=table, temper_BQH=temper_BQH)
     turned = view.rotated(q_BTHC, k_BTGC)
     if turned[0].shape[-1] != head:
@@ -104,7 +106,10 @@ def _layout(pos_BT: Any, length: Any, rows: int, time: int) -> Layout:
     shape = max(len(pos_BT), len(length_B1)), time
     full = lambda x: jnp.broadcast_to(x, shape + x.shape[2:])
     index_1T, one = jnp.arange(time, dtype=jnp.int32)[None], jnp.ones((1, 1), jnp.int32)
-    return Layout(*map(full, (pos_BT, length_B1, index_1T, one, 0 * one)))
+    pos_BT, length_BT, index_BT, segment_BT, group_BT = map(
+        full, (pos_BT, length_B1, index_1T, one, 0 * one)
+    )
+    return Layout(pos_BT, length_BT, index_BT, segment_BT, group_BT)
 
 
 def _reads_length(encoding: Encoding, layout: Layout) -> bool:

@@ -57,9 +57,9 @@ def following() -> None:
     workers._start = _start_alone
 
 
-def _start_alone(free):
+def _start_alone(free, modules):
     signals.end_with_parent = lambda: None
-    workers._start(free)  # the worker imports its own modules, without this change
+    workers._start(free, modules)  # the worker imports its own modules, without this change
 
 
 if __name__ == "__main__":
