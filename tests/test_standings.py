@@ -165,7 +165,10 @@ def test_the_board_joins_tasks_and_the_runs_of_one_task():
     assert floors["reverse"][4] == "3/3"
     assert 1 / 26 < float(floors["copy"][1]) < 0.5
     assert float(floors["copy"][0]) < 0.01
-    assert [section.title for section in sections[2:]] == ["copy", "reverse"]
+    titles = [section.title for section in sections[2:]]
+    assert titles == ["Every method, all tasks", "copy", "reverse"]
+    assert all(section.folded for section in sections[2:])
+    assert sections[2].parts[0].rows == sections[0].parts[0].rows, "30 methods or fewer"
     more = stored("d", {"t5": (0.99, 0.5)})
     said, sections = document.document([first, rest, again, more])
     assert said[0].startswith("3 methods on 2 tasks, 1 more on some of them; ")

@@ -27,7 +27,8 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
     found.sort(key=lambda result: list(ORDERINGS).index(result.name))
     left = [name for name in ORDERINGS if name not in names]
     more = [f"Rows not measured yet: {', '.join(left)}."] if left else []
-    return conclusions(found) + more, parts(runs[0], found)
+    shown = [s._replace(folded=s.title in names) for s in parts(runs[0], found)]
+    return conclusions(found) + more, shown
 
 
 def conclusions(found: Sequence[Result]) -> list[str]:

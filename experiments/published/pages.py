@@ -110,7 +110,7 @@ def _row(own: Result) -> Section:
     """The setting, the sentences, every seed and the figure of one row."""
     picture = Picture(own.name, partial(_figure, own), "Every seed, in the paper's order of "
                       "methods. Hollow: at half of the budget.")  # fmt: skip
-    return Section(own.name, [*_said(own), _seeds(own), picture], folded=True)
+    return Section(own.name, [*_said(own), _seeds(own), picture])
 
 
 def _said(own: Result) -> Iterator[str]:
