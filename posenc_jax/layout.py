@@ -185,7 +185,8 @@ def _start(start: Any, shape: tuple[int, ...]) -> int | jax.Array:
     if getattr(start, "shape", ()) == (shape[0], 1):
         return _whole("start", start)
     start = whole_number("start", start)
-    if isinstance(start, int) and not -INDEX - 1 <= start <= INDEX - shape[1]:
+    known = isinstance(start, int) and isinstance(shape[1], int)  # not a symbolic size
+    if known and not -INDEX - 1 <= start <= INDEX - shape[1]:
         raise ValueError(f"start: {start}; the columns' numbers do not fit into int32")
     return start
 
@@ -340,8 +341,12 @@ class Order(NamedTuple):
         take = lambda tree, column_BT: jax.tree.map(
             lambda x: take_columns(x, column_BT, axis), tree
         )
-        rows = len(column_BT)
-        wide = lambda x: jnp.broadcast_to(x, (rows, *x.shape[1:])) if len(x) == 1 < rows else x
+        rows = column_BT.shape[0]
+
+        def wide(x):
+            alike = x.shape[0] != 1 or rows == 1
+            return x if alike else jnp.broadcast_to(x, (rows, *x.shape[1:]))
+
         tree = jax.tree.map(wide, tree)
         return choose(self.stored, lambda tree, _: tree, take, tree, column_BT)
 

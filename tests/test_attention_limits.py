@@ -223,7 +223,7 @@ def test_queries_have_positions_of_their_own(name, form):
     assert gap(found, wanted) < 1e-5
     moved = part(keys, None).replace(pos_BT=3 * part(keys, None).pos_BT - 20)
     other = frame(encoding, params, moved, DIMS, keys=part(0, keys), **options)
-    q_x = other.embed(x[:, keys:])
+    q_x, k_x = other.embed(x[:, keys:]), other.embed(x[:, :keys], side="k")
     assert gap(attend(heads(q_x), k, k, other.layer(0, q_x, k_x)), found) > 1e-3, "control"
 
 

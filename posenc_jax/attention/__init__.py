@@ -128,7 +128,7 @@ def _checked(q_BQHC, layer: Layer, options: ScoreOptions) -> tuple[Layer, ScoreO
     """The layer in the form that takes the options, and the options as arrays. ValueError: one does
     not fit.
     """
-    check_options(options, layer, len(q_BQHC))
+    check_options(options, layer, q_BQHC.shape[0])
     untaken = options.pairs or not kernel_takes(q_BQHC.dtype)
     if layer.form == "kernel" and layer.chosen and untaken:
         layer = dataclasses.replace(layer, form=layer.without_kernel).filled()
