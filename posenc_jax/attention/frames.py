@@ -397,7 +397,8 @@ def _sides(
         q, k = _tokens(encoding, layout, at[0]), _tokens(encoding, keys, at[1])
         return _widened(q, k), _widened(k, q)
     k = _tokens(encoding, layout, placed)
-    k = k._replace(token_BT=jnp.cumsum(jnp.ones_like(k.index_BT), axis=1))
+    column_T = jnp.arange(1, k.index_BT.shape[1] + 1, dtype=jnp.int32)
+    k = k._replace(token_BT=jnp.zeros_like(k.index_BT) + column_T[None])
     if queries is None:
         return k, k
     start, size = queries
