@@ -63,6 +63,8 @@ class Layout:
         """
         if "pos_BT" in fields:
             fields = {"counted": False, **fields, "pos_BT": positions(fields["pos_BT"])}
+        elif fields.get("counted") is False:  # nothing is known of the columns then
+            fields = {"indexed": False, **fields}
         if "index_BT" in fields:
             index_BT = _whole("index_BT", fields["index_BT"])
             fields = {"indexed": False, **fields, "index_BT": index_BT}

@@ -122,7 +122,7 @@ def test_the_tables_are_files_and_the_title_says_what_is_compared(folders, tmp_p
     assert title.endswith(": rope, randomized+rope")
     written = (tmp_path / "all-tables" / "bits_per_byte.csv").read_text("utf-8").splitlines()
     assert written[0] == "length,8,8 interval,16,16 interval,32,32 interval"
-    assert written[1].startswith("rope · lr 0.1 · task copy,2.135,±0.025,2.260,±0.025,")
+    assert written[1].startswith("rope · lr 0.1 · task copy,2.135,0.025,2.260,0.025,")
     assert (tmp_path / "all-tables" / "bits_per_byte.tex").is_file()
 
 

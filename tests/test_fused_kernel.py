@@ -68,7 +68,7 @@ def run(name, form, dtype="float32", share=1.0, queries=None, keys=None, tokens=
     def out(q, k, v, params):
         at = layout(jnp.asarray(tokens))
         view = frame(encoding, params, at, DIMS, form=form, block=BLOCK, **some, **options)
-        return attend(q, k, v, view.layer(1, x if keys is None else None))
+        return attend(q, k, v, view.layer(1, x[:, keep] if keys is None else None))
 
     @jax.jit
     def both(q, k, v, params, g):

@@ -238,7 +238,7 @@ def test_the_run_ends_in_its_tables_and_page(leaks, tmp_path, capsys, monkeypatc
     experiments.show(str(tmp_path))
     assert (tmp_path / "report.html").exists()
     assert main([str(tmp_path), f"--to={tmp_path}"]) == 0
-    page = (tmp_path / "padding_leakage.md").read_text("utf-8")
+    page = (tmp_path / "docs/padding_leakage.md").read_text("utf-8")
     for part in document.conclusions(summary):
         assert part in page
     assert "changes a result of 1 methods by at most 0," in page

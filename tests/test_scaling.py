@@ -247,7 +247,7 @@ def test_clex_positions_in_training():
         (
             rotary_scaling.yarn,
             {"beta_slow": 40.0},
-            "encoding.beta_fast: 32.0 must be above beta_slow",
+            "encoding.beta_fast: 32.0 must be beta_slow 40.0 or more",
         ),
         (rotary_scaling.yarn, {"mscale": -1.0}, "encoding.mscale: -1.0 must be 0 or more"),
         (rotary_scaling.yarn, {"ramp": "none"}, "encoding.ramp: 'none' is not one of: 'turns'"),

@@ -206,7 +206,7 @@ def test_the_answers_are_of_the_board_s_setting_and_have_the_ledger_s_verdicts(s
 
 
 def test_a_folded_table_is_a_table(site):
-    board = (site / "leaderboard.html").read_text("utf-8")
+    board = (site / "results/leaderboard.html").read_text("utf-8")
     folded = re.findall(r"<details>.*?</details>", board, re.DOTALL)
     assert sum("<table>" in part for part in folded) >= 10
     plain = "<details>\n| method |\n|---|---|\n</details>"

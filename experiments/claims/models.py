@@ -18,10 +18,10 @@ import optax
 
 from posenc_jax import encodings
 from posenc_jax.encoding import Encoding
-from posenc_jax.lab import metrics, tasks
+from posenc_jax.lab import tasks
 from posenc_jax.lab.config.errors import inside
 from posenc_jax.lab.config.schema import EvalConfig, ModelConfig, TrainConfig
-from posenc_jax.lab.metrics import Scores, Sums
+from posenc_jax.lab.metrics import Scores
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.task import Batch, Task
@@ -189,8 +189,8 @@ def by_seed(run: Callable, *trees: Any) -> Any:
 
 def bits_at(scores: Scores, places: slice) -> np.ndarray:
     """Bits for each target at some places of the window, [S]."""
-    at_places = Sums(*(x_ST[:, places] for x_ST in scores.by_place["loss"]))
-    return metrics.mean("loss", at_places) / math.log(2)
+    nats = scores.loss_ST[:, places].sum(axis=1) / scores.count_ST[:, places].sum(axis=1)
+    return nats / math.log(2)
 
 
 def read_as(trained: Trained, encoding: str, **options: Any) -> Trained:

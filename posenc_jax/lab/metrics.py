@@ -135,6 +135,16 @@ class Scores(NamedTuple):
     by_example: dict[str, Sums]
     by_place: dict[str, Sums]
 
+    @property
+    def loss_ST(self) -> Any:
+        """Nats at each place."""
+        return self.by_place["loss"].total
+
+    @property
+    def count_ST(self) -> Any:
+        """Targets at each place."""
+        return self.by_place["loss"].count
+
     def mean(self, name: str) -> Any:
         """The metric over all examples, [...]; NaN where nothing counts."""
         return mean(name, self.by_example[name])

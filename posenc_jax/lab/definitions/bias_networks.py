@@ -40,7 +40,7 @@ def _swin_v2_bias(o, params, d, h, heads):
 
 
 def _dape_scores(o, params, q_THC, k_THC, pos_T, n):
-    inner = SimpleNamespace(learned=False, threshold=512.0)  # the biases' defaults
+    inner = SimpleNamespace(learned=False, threshold=512.0, bias_max=8.0)  # the biases' defaults
     scores = (bias_formulas.SCORES | SCORES)[o.bias]
     b_HTT = scores(inner, params["bias"], 0 * q_THC, 0 * k_THC, pos_T, n)
     a_HTT = dots(q_THC, k_THC)
