@@ -145,6 +145,7 @@ def test_a_killed_sweep_runs_the_missing_points_and_writes_the_same_report(whole
     record = next(line for line in tested if '"token_accuracy"' in line)
     changed = json.dumps(json.loads(record) | {"value": 0.123})
     metrics.write_text(metrics.read_text().replace(record, changed))
+    (killed / first / "progress.json").unlink()  # by whose hashes the change would be refused
     comparison.compare([killed / first, killed / second], killed / "report.html", "mine")
     assert (killed / "report.html").read_bytes() != found
 
