@@ -57,7 +57,8 @@ class Layout:
 
         Other segments: lengths are counted again, and so are positions if they are `counted`,
         unless new ones are given. Other positions: the layout is not `counted`. Another index: it
-        is not `indexed`.
+        is not `indexed`. With counted=False nothing is made again, and nothing is known of the
+        columns.
 
         ValueError: shapes that do not fit together, or dtypes that `layout` does not take.
         """
@@ -70,9 +71,10 @@ class Layout:
             fields = {"indexed": False, **fields, "index_BT": index_BT}
         if "segment_BT" in fields:
             remade = layout(fields["segment_BT"])
-            fields = {"length_BT": remade.length_BT, **fields, "segment_BT": remade.segment_BT}
-            if self.counted and fields.get("counted", True):
-                fields["pos_BT"] = remade.pos_BT
+            fields["segment_BT"] = remade.segment_BT
+            if fields.get("counted", True):
+                fields = {"length_BT": remade.length_BT, **fields}
+                fields |= {"pos_BT": remade.pos_BT} if self.counted else {}
         shape = self.segment_BT.shape
         for name in fields:
             if name.endswith("_BT") and fields[name].shape[:2] != shape:

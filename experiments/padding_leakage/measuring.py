@@ -141,8 +141,7 @@ def seen(model: Model, layout: Layout, run: Run, key: Any = None) -> tuple[Layou
     """
     kept_BT = run.attention_mask | (layout.segment_BT < 0)
     segment_BT = jnp.where(kept_BT, layout.segment_BT, 1)
-    kept = {"pos_BT": layout.pos_BT, "length_BT": layout.length_BT}
-    return layout.replace(segment_BT=segment_BT, **kept), model.place(key, layout)
+    return layout.replace(segment_BT=segment_BT, counted=False), model.place(key, layout)
 
 
 def apply(model: Model, params, tokens_BT, layout: Layout, run: Run, key: Any = None):
