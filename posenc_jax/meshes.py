@@ -34,7 +34,7 @@ def cond(which: jax.Array, yes: Callable[..., T], no: Callable[..., T], *operand
     another type than one that returns what it made of its operands. The branches read no other
     arrays that vary.
     """
-    which, *operands = vary_alike((which, *operands))
+    which, operands = vary_alike((which, operands))
     alike = lambda branch: lambda *given: vary_alike((branch(*given), given))[0]
     return jax.lax.cond(which, alike(yes), alike(no), *operands)
 
