@@ -114,6 +114,8 @@ def test_a_cache_may_hold_anything_where_nothing_was_written(name, form):
         view = frame(encoding, params, at, DIMS, queries=(3, 1), **FORMS[form])
         layer = view.layer(0, wide[:, -1:])
         if whole.k_kept is not None:
+            with pytest.raises(ValueError, match=r"^layer: it has features of the queries' x, not"):
+                attend(q[:, -1:], fill(k), fill(v), layer)
             layer = layer.with_keys(jax.tree.map(fill, whole.k_kept))
         return attend(q[:, -1:], fill(k), fill(v), layer)
 

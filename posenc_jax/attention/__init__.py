@@ -351,7 +351,12 @@ def _check(q_BQHC, k_BKHC, v_BKHC, layer: Layer) -> None:
                     f"layer: its features of the {side} side's input are of {leaf.shape[:2]} rows "
                     f"and tokens; {side} has {like.shape[:2]}"
                 )
-    if layer.reads_x and (layer.q_kept is None or layer.k_kept is None):
+    if layer.reads_x and layer.q_kept is not None and layer.k_kept is None:
+        raise ValueError(
+            "layer: it has features of the queries' x, not of the keys'; keep layer.q_kept of each "
+            "call in your cache, beside keys and values, and give layer.with_keys(kept)"
+        )
+    if layer.reads_x and layer.q_kept is None:
         raise ValueError(
             "layer: it has no features of x, which this method reads; make it by "
             "frame.layer(n, x), or frame.layer(n, x, k_x) where keys are other tokens"
