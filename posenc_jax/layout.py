@@ -30,7 +30,8 @@ class Layout:
     length_BT:  number of tokens in that sequence, int32.
     index_BT:   order of the tokens, int32: what causality reads. A query sees the keys of its
                 sequence up to its own index; tokens of equal index see each other. Methods that
-                sum over keys do it in this order, wherever the columns stand.
+                sum over keys do it in this order, wherever the columns stand; keys of equal index
+                as they are stored. `posenc_jax.masks` makes such an index for prefixes and blocks.
     segment_BT: which sequence of the row the token belongs to, int32; 0 is padding.
     group_BT:   tokens that belong together have one number, int32, 0 for none: the digits of one
                 significance, as the task that wrote them knows it; see `digit_places` and
@@ -67,7 +68,7 @@ class Layout:
         elif fields.get("counted") is False:  # nothing is known of the columns then
             fields = {"indexed": False, **fields}
         if "index_BT" in fields:
-            index_BT = _whole("index_BT", fields["index_BT"])
+            index_BT = whole_array("index_BT", fields["index_BT"])
             fields = {"indexed": False, **fields, "index_BT": index_BT}
         if "segment_BT" in fields:
             remade = layout(fields["segment_BT"])
@@ -92,7 +93,7 @@ def positions(pos_BT: Any, name: str = "pos_BT") -> jax.Array:
     """
     dtype = _dtype(pos_BT)
     if jnp.issubdtype(dtype, jnp.integer):
-        return _whole(name, pos_BT, "give int32 or float32", wide=True)
+        return whole_array(name, pos_BT, "give int32 or float32", wide=True)
     if not jnp.issubdtype(dtype, jnp.floating) or jnp.finfo(dtype).bits < 32:
         raise ValueError(f"{name}: dtype {dtype}; give int32 or float32")
     made = jnp.asarray(pos_BT)
@@ -108,7 +109,7 @@ def _dtype(x: Any) -> np.dtype:
     return np.dtype(x.dtype) if hasattr(x, "dtype") else np.asarray(x).dtype
 
 
-def _whole(name: str, x: Any, advice: str = "give int32", wide: bool = False) -> jax.Array:
+def whole_array(name: str, x: Any, advice: str = "give int32", wide: bool = False) -> jax.Array:
     """Whole numbers as int32, or where `wide` as int64 if they are; bool becomes 0 and 1.
 
     ValueError: another dtype, or a number that int32 cannot hold.
@@ -173,10 +174,10 @@ def layout(
             segment_BT = jnp.ones_like(one_axis, jnp.int32)
     if segment_BT is None:
         raise ValueError("segment_BT: None; give segments [B, T], or positions as pos_BT")
-    segment_BT = _whole("segment_BT", segment_BT, "give whole numbers or bool")
+    segment_BT = whole_array("segment_BT", segment_BT, "give whole numbers or bool")
     if segment_BT.ndim != 2:
         raise ValueError(f"segment_BT: shape {segment_BT.shape} is not [B, T]")
-    group_BT = None if group_BT is None else _whole("group_BT", group_BT)
+    group_BT = None if group_BT is None else whole_array("group_BT", group_BT)
     shape = segment_BT.shape
     for name, x in (("pos_BT", pos_BT), ("group_BT", group_BT)):
         if x is not None and x.shape[:2] != shape:
@@ -187,7 +188,7 @@ def layout(
 
 def _start(start: Any, shape: tuple[int, ...]) -> int | jax.Array:
     if getattr(start, "shape", ()) == (shape[0], 1):
-        return _whole("start", start)
+        return whole_array("start", start)
     start = whole_number("start", start)
     known = isinstance(start, int) and isinstance(shape[1], int)  # not a symbolic size
     if known and not -INDEX - 1 <= start <= INDEX - shape[1]:
@@ -386,14 +387,23 @@ def _along(compare: Callable, segment_BT: jax.Array, x_BT: jax.Array) -> jax.Arr
     """Whether compare(x of the token before in the same sequence, x) holds for every token."""
 
     def check(segment_BT, x_BT):
-        column_BT = jax.lax.broadcasted_iota(jnp.int32, segment_BT.shape, 1)
-        seen_BT = jax.lax.cummax(jnp.where(segment_BT > 0, column_BT, -1), axis=1)
-        last_BT = jnp.pad(seen_BT, ((0, 0), (1, 0)), constant_values=-1)[:, :-1]
-        at_last = lambda x: take_columns(x, jnp.maximum(last_BT, 0))
-        same_BT = (segment_BT > 0) & (last_BT >= 0) & (at_last(segment_BT) == segment_BT)
-        return ~same_BT | compare(at_last(x_BT), x_BT)
+        same_BT, before_BT = token_before(segment_BT, x_BT)
+        return ~same_BT | compare(before_BT, x_BT)
 
     return jnp.all(by_segment(check, segment_BT, x_BT))
+
+
+def token_before(segment_BT: jax.Array, tree: T) -> tuple[jax.Array, T]:
+    """Whether a token of the same sequence stands before each token, and its numbers [B, T].
+
+    Of rows that `by_segment` makes: between the two tokens may stand padding.
+    """
+    column_BT = jax.lax.broadcasted_iota(jnp.int32, segment_BT.shape, 1)
+    seen_BT = jax.lax.cummax(jnp.where(segment_BT > 0, column_BT, -1), axis=1)
+    last_BT = jnp.pad(seen_BT, ((0, 0), (1, 0)), constant_values=-1)[:, :-1]
+    at_last = lambda x: take_columns(x, jnp.maximum(last_BT, 0))
+    same_BT = (segment_BT > 0) & (last_BT >= 0) & (at_last(segment_BT) == segment_BT)
+    return same_BT, jax.tree.map(at_last, tree)
 
 
 def digit_places(tokens_BT: jax.Array, digits: Sequence[int], from_end: bool = False) -> jax.Array:

@@ -8,8 +8,8 @@ import posenc_jax
 WHOLE = ("    options:", "      show_if_no_docstring: true")  # fields and hooks
 # Names for those who write an encoding or read the catalogue.
 MORE = ("posenc_jax.encodings.card.Card", "posenc_jax.testing",
-        "posenc_jax.options.FieldError", "posenc_jax.encodings.check", "posenc_jax.encodings.reach",
-        "posenc_jax.encodings.rotary.convert_pairing")  # fmt: skip
+        "posenc_jax.masks", "posenc_jax.options.FieldError", "posenc_jax.encodings.check",
+        "posenc_jax.encodings.reach", "posenc_jax.encodings.rotary.convert_pairing")  # fmt: skip
 
 
 def page() -> str:
