@@ -1,12 +1,13 @@
 """The experiments. Each is a package of this folder; its name is the name of the experiment.
 
     config.py  `Config`, the fields; `check(config)`, which refuses what cannot run
-    run.py     `measure(config, run)`, which writes records to a `runs.Run` and returns the summary;
+    run.py     `measure(config, run)`, which writes records to a `runs.Run` and returns a `Summary`,
+               or what is in its `own`;
                and `sections(stored_run)` if the report is not a table by length
     document.py  if it has a page in docs/: `document(stored_runs)`, its sentences and sections; and
                `PAGE`, the name of the page, if it is not that of the experiment
 
-A summary with a line `incomplete` ends the run with status 1, after its report is written. The
+A summary that is `incomplete` ends the run with status 1, after its report is written. The
 module `run` is imported when the experiment runs, so that config files load quickly.
 """
 
@@ -84,16 +85,15 @@ def _run(config: schema.ExperimentConfig, workdir: str) -> None:
     try:
         with runs.Run(workdir, config.model_dump(), config.wandb.model_dump()) as run:
             print(_header(config, workdir), flush=True)
-            summary = measure(config, run)
+            summary = run.finish(measure(config, run))
             if run.is_writer:
-                run.finish(summary)
                 show(workdir)
     except FieldError as error:
         if error.path[0] not in type(config).model_fields:  # a bug of a caller
             raise
         raise Refused(str(error.inside("config"))) from None
-    if "incomplete" in summary:
-        raise Unmeasured(summary["incomplete"])
+    if summary.incomplete:
+        raise Unmeasured(summary.incomplete)
 
 
 def _header(config: schema.ExperimentConfig, workdir: str) -> str:

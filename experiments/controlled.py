@@ -12,13 +12,14 @@ from posenc_jax.lab.config import schema
 from posenc_jax.lab.metrics import Scores
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
+from posenc_jax.lab.summary import LengthSummary
 from posenc_jax.lab.tasks.shuffled import shuffled
 from posenc_jax.lab.training.evaluation import Evaluator, records
 
 More = Callable[[Any, Evaluation, Scores], Iterable[runs.Record]]
 
 
-def measure(config: EncoderConfig, run: runs.Run) -> dict:
+def measure(config: EncoderConfig, run: runs.Run) -> LengthSummary:
     """Trains and tests an encoder with every encoding; returns the summary."""
     task = tasks.make(config.task.name, **config.task.options)
     run.fact(task=dict(task.facts))

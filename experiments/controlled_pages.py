@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from matplotlib.figure import Figure
@@ -9,6 +10,7 @@ from matplotlib.figure import Figure
 from posenc_jax.lab import metrics
 from posenc_jax.lab.report import Picture, Section, drawing, formats, length_table, plots, summaries
 from posenc_jax.lab.runs import StoredRun
+from posenc_jax.lab.summary import Estimate, LengthSummary
 
 _SUFFIX = ", shuffled"
 NONE = "nope (no positions)"
@@ -26,12 +28,12 @@ def shuffled_row(name: str) -> str:
 def sections(run: StoredRun) -> tuple[str, list[Section]]:
     """The line below the title of the report, and its sections."""
     plain = run._replace(
-        summary=in_order(run.summary),
+        summary=in_order(run.by_length),
         records=[r for r in run.records if not r["labels"]["encoding"].endswith(_SUFFIX)],
     )
     lead, shown = length_table.page(plain)
-    control = Section("The control: shuffled tokens", [_control("", run.summary)])
-    follows = Section("What follows", [*findings(run.summary), RULE])
+    control = Section("The control: shuffled tokens", [_control("", run.by_length)])
+    follows = Section("What follows", [*findings(run.by_length), RULE])
     return lead, [follows, *shown, *_translations(run), control]
 
 
@@ -46,9 +48,9 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
         name = _task_name(run.config["task"])
         if by_task.setdefault(name, run) is not run:
             raise ValueError(f"workdir: {by_task[name].path} and {run.path} are both on {name}")
-    said = [f"Task {name}: {' '.join(findings(run.summary))}" for name, run in by_task.items()]
+    said = [f"Task {name}: {' '.join(findings(run.by_length))}" for name, run in by_task.items()]
     if len(by_task) == 1:
-        said = findings(runs[0].summary)
+        said = findings(runs[0].by_length)
     return [*said, RULE], [_of_task(name, run) for name, run in by_task.items()]
 
 
@@ -60,13 +62,13 @@ def _task_name(task: Mapping) -> str:
 
 
 def _of_task(name: str, run: StoredRun) -> Section:
-    plain, stem = in_order(run.summary), re.sub(r"\W+", "_", name) + "_"
+    plain, stem = in_order(run.by_length), re.sub(r"\W+", "_", name) + "_"
     return Section(name, [
         plots.picture_by_length(f"{stem}by_length", plain),
         length_table.results(plain),
         *_translations(run),
-        Section(f"{name}: the control", [_control(stem, run.summary)], folded=True),
-        Section(f"{name}: every seed", [length_table.every_seed(run.summary)], folded=True),
+        Section(f"{name}: the control", [_control(stem, run.by_length)], folded=True),
+        Section(f"{name}: every seed", [length_table.every_seed(run.by_length)], folded=True),
     ])  # fmt: skip
 
 
@@ -74,49 +76,49 @@ def _translations(run: StoredRun) -> list[Section]:
     """The table of BLEU, if the run has decoded translations."""
     if not any(record["metric"] == "bleu" for record in run.records):
         return []
-    trained = run.summary["train_length"]
+    trained = run.by_length.train_length
     found = summaries.summarise(run.records, metric="bleu", train_length=trained)
-    how = f"Of translations decoded greedily; {run.summary['facts']['bleu']}."
+    how = f"Of translations decoded greedily; {run.by_length.facts['bleu']}."
     return [Section("BLEU", [how, length_table.results(found)])]
 
 
-def in_order(summary: Mapping) -> dict:
+def in_order(summary: LengthSummary) -> LengthSummary:
     """The summary without the rows of shuffled examples."""
-    kept = {name: row for name, row in summary["results"].items() if not name.endswith(_SUFFIX)}
-    return {**summary, "results": kept}
+    kept = {name: row for name, row in summary.results.items() if not name.endswith(_SUFFIX)}
+    return replace(summary, results=kept)
 
 
-def findings(summary: Mapping) -> list[str]:
+def findings(summary: LengthSummary) -> list[str]:
     """Sentences made from the numbers: at the trained length, shuffled, at the longest length."""
-    trained, longest = summary["train_length"], max(summaries.lengths(summary))
+    trained, longest = summary.train_length, max(summaries.lengths(summary))
     plain, unit = in_order(summary), formats.size_unit(summary)
-    cells = {n: row[str(trained)] for n, row in plain["results"].items() if str(trained) in row}
-    known = {NONE: cells["nope"]["mean"]} if "nope" in cells else {}
-    known |= summary["baselines"]
+    cells = {n: row[trained] for n, row in plain.results.items() if trained in row}
+    known = {NONE: cells["nope"].mean} if "nope" in cells else {}
+    known |= summary.baselines
     lines = [f"At the trained length, {trained} {unit}, {ranked(plain, trained)}."]
     if known:
         each = ", ".join(f"{n.replace('_', ' ')} {value:.3f}" for n, value in known.items())
         lines.append(f"To compare: {each}.")
     first = summaries.leaders(plain, trained)[0]
-    shuffled = {n: f"{_shuffled(summary, n)['mean']:.3f}" for n in cells if n in (first, "nope")}
+    shuffled = {n: f"{_shuffled(summary, n).mean:.3f}" for n in cells if n in (first, "nope")}
     had = " and ".join(f"{name} {value}" for name, value in shuffled.items())
     lines.append(f"In the control, with the tokens in random order: {had}.")
-    if longest > trained and any(str(longest) in row for row in plain["results"].values()):
+    if longest > trained and any(longest in row for row in plain.results.values()):
         lines.append(f"At the longest length, {longest} {unit}, {ranked(plain, longest)}.")
     return lines
 
 
-def ranked(summary: Mapping, length: int) -> str:
+def ranked(summary: LengthSummary, length: int) -> str:
     """The best method, and those whose interval over seeds meets its own."""
     first, *near = summaries.leaders(summary, length)
-    cells = {n: row[str(length)] for n, row in summary["results"].items() if str(length) in row}
-    metric, name = summary["metric"], metrics.metric(summary["metric"]).title
+    cells = {n: row[length] for n, row in summary.results.items() if length in row}
+    metric, name = summary.metric, metrics.metric(summary.metric).title
     shown = formats.share if metrics.metric(metric).is_share else formats.plus_minus
-    if len({f"{cell['mean']:.3f}" for cell in cells.values()}) == 1 < len(cells):
-        return f"all encodings have the same {name}, {cells[first]['mean']:.3f}"
+    if len({f"{cell.mean:.3f}" for cell in cells.values()}) == 1 < len(cells):
+        return f"all encodings have the same {name}, {cells[first].mean:.3f}"
     said = f"{first} has the best {name}, {shown(cells[first])}"
     if len(near) + 1 == len(cells) > 1:
-        last = max(near, key=lambda n: abs(cells[n]["mean"] - cells[first]["mean"]))
+        last = max(near, key=lambda n: abs(cells[n].mean - cells[first].mean))
         worst = f"{last} has the worst, {shown(cells[last])}"
         return f"{said}, but is not shown to be better than any other; {worst}"
     return said + (f", but is not shown to be better than {listed(near)}" if near else "")
@@ -127,28 +129,28 @@ def listed(names: Sequence[str]) -> str:
     return " or ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
-def _shuffled(summary: Mapping, name: str) -> Mapping:
-    return summary["results"][shuffled_row(name)][str(summary["train_length"])]
+def _shuffled(summary: LengthSummary, name: str) -> Estimate:
+    return summary.results[shuffled_row(name)][summary.train_length]
 
 
-def _control(stem: str, summary: Mapping) -> Picture:
-    trained = str(summary["train_length"])
+def _control(stem: str, summary: LengthSummary) -> Picture:
+    trained = summary.train_length
     rows = {
         name: (row[trained], _shuffled(summary, name))
-        for name, row in in_order(summary)["results"].items()
+        for name, row in in_order(summary).results.items()
         if trained in row
     }
     caption = (
         "Test examples at the trained length, as they are and with their tokens in random order at "
         "the same positions: every seed a mark. Dashed lines are baselines."
     )
-    metric = metrics.metric(summary["metric"]).axis_label
-    draw = partial(control, rows, summary["baselines"], metric, "shuffled tokens")
+    metric = metrics.metric(summary.metric).axis_label
+    draw = partial(control, rows, summary.baselines, metric, "shuffled tokens")
     return Picture(f"{stem}control", draw, caption)
 
 
 def control(
-    rows: Mapping[str, tuple[Mapping, Mapping]],
+    rows: Mapping[str, tuple[Estimate, Estimate]],
     baselines: Mapping[str, float],
     metric: str,
     what: str,
@@ -156,7 +158,7 @@ def control(
     """Each method's metric on examples as they are and shuffled.
 
     Args:
-      rows: method -> the cell of the summary for either.
+      rows: method -> its metric on either.
       baselines: values drawn as dashed lines.
       metric: the label of the axis.
       what: what is shuffled.
@@ -167,16 +169,16 @@ def control(
         axes.axvline(value, color=drawing.MUTED, linewidth=1, linestyle="--", zorder=1,
                      label=f"{name} {formats.number(value)}")  # fmt: skip
     for y, both in enumerate(rows.values()):
-        means = [cell["mean"] for cell in both]
+        means = [cell.mean for cell in both]
         axes.plot(means, [y, y], color=drawing.GRID, linewidth=3, zorder=1)
         for i, (cell, text) in enumerate(zip(both, ("as it is", "shuffled"), strict=True)):
-            drawing.seed_dots(axes, y, cell["seeds"], i, ms=5, alpha=0.75, label=text)
+            drawing.seed_dots(axes, y, cell.seeds, i, ms=5, alpha=0.75, label=text)
     drawing.name_rows(axes, list(rows))
-    values = [value for both in rows.values() for cell in both for value in cell["seeds"]]
+    values = [value for both in rows.values() for cell in both for value in cell.seeds]
     axes.set_xlim(0, 1.02 * max(1.0, *values))
     axes.set_xlabel(metric)
-    moved = max(rows, key=lambda name: abs(rows[name][0]["mean"] - rows[name][1]["mean"]))
-    own, other = (cell["mean"] for cell in rows[moved])
+    moved = max(rows, key=lambda name: abs(rows[name][0].mean - rows[name][1].mean))
+    own, other = (cell.mean for cell in rows[moved])
     title = f"{what.capitalize()} take the {metric.split(' (')[0]} of {moved}"
     drawing.title_with_legend(figure, f"{title} from {own:.2f} to {other:.2f}", columns=4)
     return figure

@@ -14,6 +14,7 @@ from posenc_jax.lab.config import schema
 from posenc_jax.lab.hosts import failpoints, signals
 from posenc_jax.lab.hosts.files import folder_name
 from posenc_jax.lab.model.transformer import Model
+from posenc_jax.lab.summary import LengthSummary
 from posenc_jax.lab.training.evaluation import DoesNotFit, Evaluator, records
 from posenc_jax.lab.training.loop import train
 from posenc_jax.lab.training.progress import Progress
@@ -120,7 +121,7 @@ def summarise(
     run: runs.Run,
     baselines: Mapping[str, float],
     floors: Mapping[int, float] | None = None,
-) -> dict:
+) -> LengthSummary:
     """The summary of all evaluations of the run; see `report.summarise`."""
     return report.summarise(
         run.records(),

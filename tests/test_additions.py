@@ -64,7 +64,7 @@ def measure(config, run):
 
 
 def sections(run):
-    return "counted", [Section("Rounds", [f"{run.summary['rounds']} rounds"])]
+    return "counted", [Section("Rounds", [f"{run.summary.own['rounds']} rounds"])]
 """
 CONFIG = """
 from configs import common

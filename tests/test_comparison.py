@@ -3,6 +3,7 @@
 import json
 import math
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from posenc_jax.lab.report.statistics import interval
 from scripts.report import main
 from tests.browser import ask
 from tests.report_runs import NASTY, make_records, summarise
+
+ROOT = Path(__file__).parents[1]
 
 
 def write(path, records, **config):
@@ -113,6 +116,21 @@ def test_a_run_that_is_no_table_by_length_is_listed_with_its_report(tmp_path):
     assert found["lines"] == []
     (run,) = found["runs"]
     assert ["report.html", "claims/report.html"] in run["links"]
+
+
+def test_a_run_of_another_kind_is_listed_beside_runs_by_length(folders, tmp_path):
+    """`pretrained` has a trained length, and other tables than those by length."""
+    with runs.unpacked(ROOT / "results" / "pretrained_results.tar.xz") as archive:
+        (released,) = runs.finished([archive])
+        assert main([*map(str, folders), str(released), f"--out={tmp_path / 'all.html'}"]) == 0
+        found = comparison.compare([*folders, released], tmp_path / "all.html")
+    alone = comparison.compare(folders, tmp_path / "alone.html")
+    assert len(found["runs"]) == len(folders) + 1
+    assert found["lines"] == [
+        {**line, "label": other["label"]}
+        for line, other in zip(alone["lines"], found["lines"], strict=True)
+    ]
+    assert found["baselines"] == alone["baselines"]
 
 
 def test_the_tables_are_files_and_the_title_says_what_is_compared(folders, tmp_path):

@@ -17,6 +17,7 @@ from posenc_jax import make
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.config.schema import ModelConfig
 from posenc_jax.lab.model import transformer
+from posenc_jax.lab.summary import parse
 from posenc_jax.lab.tasks.pairs import paired
 from posenc_jax.lab.tasks.shuffled import shuffled
 from posenc_jax.lab.tasks.task import BOS, EXTRA, PAD, SYMBOL
@@ -322,7 +323,7 @@ def test_it_ends_in_a_report_and_a_page(run):
     assert (workdir / "report.html").stat().st_size > 10_000
     figures = {path.stem for path in (workdir / "figures").iterdir()}
     assert {"by_length", "control", "training"} <= figures
-    assert set(controlled_pages.in_order(summary)["results"]) == {"nope", "sinusoidal"}
+    assert set(controlled_pages.in_order(parse(summary)).results) == {"nope", "sinusoidal"}
     stored = runs.read(workdir)
     name, said, sections = experiments.document([stored])
     assert name == "dna"

@@ -5,6 +5,7 @@ import math
 import struct
 import subprocess
 import sys
+from dataclasses import replace
 
 import matplotlib
 import numpy as np
@@ -73,7 +74,7 @@ def test_only_figures_with_something_to_draw_are_drawn(tmp_path):
 @pytest.mark.parametrize(("seeds", "bands"), [(2, 0), (3, 2)])
 def test_a_band_is_drawn_from_three_seeds_on(tmp_path, seeds, bands):
     run = runs.read(write_run(tmp_path, make_records(seeds)))
-    by_length = plots.by_length(run.summary).axes[0]
+    by_length = plots.by_length(run.by_length).axes[0]
     for axes in (by_length, *plots.by_position(run).axes):
         assert len(axes.collections) == bands
     below = "band: 95% t interval" if bands else "no band: fewer than 3 seeds"
@@ -209,7 +210,7 @@ def test_a_title_names_what_is_best_at_the_greatest_length():
 
 def test_lengths_count_what_the_sizes_of_the_task_count():
     plain = summarise(make_records())
-    label = lambda **fields: plots.by_length({**plain, **fields}).axes[0].get_xlabel()
+    label = lambda **fields: plots.by_length(replace(plain, **fields)).axes[0].get_xlabel()
     on = lambda task: label(metric="loss", facts={"task": {"task": task}})
     assert label() == "test length (bytes, log scale)"
     assert on("translation") == "test length (clauses, log scale)"

@@ -14,6 +14,7 @@ import experiments
 from experiments.images import pages
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.hosts import failpoints
+from posenc_jax.lab.summary import parse
 from posenc_jax.lab.tasks.images import SPLITS, VIEWS, patches
 from tests.browser import ask
 from tests.test_resume import Killed
@@ -242,7 +243,7 @@ def test_a_run_killed_in_training_and_in_evaluation_resumes(tmp_path, capsys):
     capsys.readouterr()
     again = small(tmp_path / "run")
     assert "goes on from nope: read at 4" in capsys.readouterr().out
-    assert again.summary["starts"] == 3
+    assert again.summary.starts == 3
     key = lambda r: (r["labels"], r["metric"], r["step"])
     for a, b in zip(again.records, whole.records, strict=True):
         assert key(a) == key(b)
@@ -255,8 +256,8 @@ def test_a_run_killed_in_training_and_in_evaluation_resumes(tmp_path, capsys):
 
 def test_a_resolution_that_does_not_fit_leaves_the_others(run):
     lost = {"encoding": "axial", "length": 8, "reason": "too large"}
-    summary = {**run[1], "not_measured": [lost]}
-    assert pages._sizes(run[1]) == [4, 8]
+    whole, summary = parse(run[1]), parse({**run[1], "not_measured": [lost]})
+    assert pages._sizes(whole) == [4, 8]
     assert pages._sizes(summary) == [4]
     assert "8 × 8 patches, axial: not measured: too large." in pages.findings(summary)
-    assert not any("not measured" in said for said in pages.findings(run[1])), "control"
+    assert not any("not measured" in said for said in pages.findings(whole)), "control"

@@ -19,6 +19,7 @@ from experiments.permutation import document as permutation
 from posenc_jax.lab import report, runs
 from posenc_jax.lab.report import document, markdown
 from posenc_jax.lab.report.sections import Cell, Picture
+from posenc_jax.lab.summary import Estimate, Summary
 from scripts.experiment_page import main
 from tests.test_permutation import numbers
 
@@ -98,13 +99,13 @@ def text_of(path):
 
 def test_the_page_of_a_run_has_its_sentences_figures_and_records(tmp_path, capsys):
     order = {"nope": numbers(0.5, 1e-7), "rope": numbers(1.0, 0.3), "lstm": numbers(1.0, 0.4)}
-    cell = {"mean": 2.5, "low": None, "high": None, "seeds": [2.5]}
-    summary = {"order": order, "text": {"rope": cell}, "text_baselines": {"unigram": 4.5}}
-    run = stored(tmp_path / "a", {"experiment": "permutation", "seeds": 1}, summary)
+    text = {"rope": Estimate(2.5, None, None, [2.5])}
+    summary = Summary(own={"order": order, "text": text, "text_baselines": {"unigram": 4.5}})
+    run = stored(tmp_path / "a", {"experiment": "permutation", "seeds": 1}, summary.content())
     assert main([str(run), f"--to={tmp_path}"]) == 0
     page, archive = tmp_path / "docs" / "permutation.md", tmp_path / "results/permutation.tar.xz"
     text = text_of(page)
-    for part in permutation.conclusions(summary):
+    for part in permutation.conclusions(summary.own):
         assert part in text
     assert "1 of 2 methods" in text
     assert "exactly one half, in every seed: nope;" in text
@@ -126,7 +127,7 @@ def test_the_page_of_a_run_has_its_sentences_figures_and_records(tmp_path, capsy
     assert main([str(broken), f"--to={tmp_path}"]) == 2
     assert capsys.readouterr().err.startswith(f"archive: {broken}: ")
     # The control: with other numbers the sentences say the opposite.
-    other = permutation.conclusions({**summary, "order": {"nope": numbers(1.0, 0.3)}})
+    other = permutation.conclusions({**summary.own, "order": {"nope": numbers(1.0, 0.3)}})
     assert other[0].startswith("1 of 1 methods")
     assert "every seed: none;" in other[0]
 
@@ -149,7 +150,7 @@ def by_length_run(folder, name, value, steps=100, task="copy", seeds=2, beyond=0
         "train": {"steps": steps, "batch": 4, "length": 8, "min_length": 1, "lr": 0.1, **train},
     }  # fmt: skip
     summary = report.summarise(records, metric=metrics[0], train_length=8)
-    return stored(folder, config, summary, records)
+    return stored(folder, config, summary.content(), records)
 
 
 def test_the_page_of_length_extrapolation_is_about_all_its_runs(tmp_path, capsys):
@@ -221,7 +222,7 @@ def test_a_page_names_commits_and_the_processor_if_every_run_does(tmp_path):
 @pytest.mark.parametrize(("task", "unit"), [("copy", "symbols"), ("stdlib", "bytes")])
 def test_a_figure_by_length_says_what_its_lengths_count(task, unit, tmp_path):
     run = runs.read(by_length_run(tmp_path / "run", "nope", 0.97, task=task))
-    run.summary["facts"] = {"task": {"task": task}}
+    run.summary.facts["task"] = {"task": task}
     _, [section] = by_length.document([run])
     picture = next(part for part in section.parts if isinstance(part, Picture))
     assert picture.draw().axes[0].get_xlabel() == f"test length ({unit}, log scale)"

@@ -19,6 +19,7 @@ from experiments.permutation.measuring import Setting, Subject
 from posenc_jax import CATALOG
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.model import transformer
+from posenc_jax.lab.summary import Estimate
 
 MODEL = schema.ModelConfig(kind="encoder", width=16, heads=2, layers=1, mlp=1)
 ORDER = OrderConfig(symbols=4, steps=60, lr=2e-2)
@@ -186,7 +187,7 @@ def test_an_lstm_is_a_row_like_any_other():
 def numbers(pairs, error, carried=1e-7):
     """A row of the summary with these numbers."""
     by_state = lambda value: {"untrained": {"2": value}, "trained": {"2": value}}
-    cell = {"mean": pairs, "low": None, "high": None, "seeds": [pairs]}
+    cell = Estimate(pairs, None, None, [pairs])
     return {
         "pairs": cell, "triples": cell, "twins": {"untrained": 0.0, "trained": 0.0},
         "error": {"float32": by_state(error)}, "carried": {"float32": by_state(carried)},

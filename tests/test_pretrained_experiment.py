@@ -27,6 +27,7 @@ from posenc_jax import frame, make
 from posenc_jax.encoding import Dims
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.model import pretrained
+from posenc_jax.lab.summary import Estimate
 from posenc_jax.layout import full
 from scripts.pretrained_model import Budget, byte_tokenizer, rate_at
 
@@ -190,7 +191,7 @@ def test_the_learning_rate_is_that_of_the_recipe():
 def summary(**bits):
     """A summary of rows: for each length, bits per byte of three stretches."""
     cells = {
-        row: {str(n): {"mean": float(np.mean(v)), "low": 0.0, "seeds": v} for n, v in own.items()}
+        row: {str(n): Estimate(float(np.mean(v)), 0.0, None, v) for n, v in own.items()}
         for row, own in bits.items()
     }
     found = {"8": {"0": 1.0, "100": 0.5}, "16": {"0": 0.0, "100": 0.5}}

@@ -29,6 +29,7 @@ from experiments.published.verdicts import (
 from posenc_jax import encodings
 from posenc_jax.lab.report import document as page
 from posenc_jax.lab.runs import StoredRun
+from posenc_jax.lab.summary import Summary
 
 PAPER = {"a": 4.0, "b": 3.0, "c": 2.0, "d": 1.0}
 
@@ -209,7 +210,7 @@ def stored(path=Path("run"), values=SOME, budget=1.0, row="copy_repeated"):
     config = {"experiment": "published", "budget": budget, "rows": row}
     environment = dict.fromkeys(("started", "command", "commit", "python", "jax", "device"), "x")
     kept = list(records(row, values))
-    return StoredRun(path, config, environment | {"cpus": "2"}, kept, {"rows": [row]})
+    return StoredRun(path, config, environment | {"cpus": "2"}, kept, Summary(own={"rows": [row]}))
 
 
 def test_the_page_shows_the_numbers_of_the_run(tmp_path):

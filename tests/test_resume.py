@@ -56,7 +56,7 @@ def test_records_of_a_stage_that_did_not_end_are_cut_off(tmp_path):
         run.end("b")
         run.finish({})
     assert [(line["step"], line["value"]) for line in lines(tmp_path)] == [(1, 2.5), (2, 7.0)]
-    assert runs.read(tmp_path).summary["starts"] == 2
+    assert runs.read(tmp_path).summary.starts == 2
 
 
 def test_a_full_disk_stops_with_one_line_and_leaves_no_half_record(tmp_path):
@@ -86,7 +86,7 @@ def test_facts_of_stages_that_ended_stay(tmp_path):
         run.fact(corpus=7)
         run.end("a")
     with runs.Run(tmp_path, CONFIG) as run:
-        assert run.finish({})["facts"] == {"corpus": 7}
+        assert run.finish({}).facts == {"corpus": 7}
 
 
 @pytest.mark.parametrize("damage", ["a line changed", "shorter"])

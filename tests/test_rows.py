@@ -72,7 +72,7 @@ def run(experiment, workdir, patch, kill=0):
     patch.setattr(workers, "cores", lambda: [0])  # stand-ins are of this process
     config = importlib.import_module(f"configs.{experiment}").get_config("nope,rope,alibi,quick")
     experiments.prepare(config.to_dict(), str(workdir))()
-    return (workdir / "metrics.jsonl").read_text(), runs.read(workdir).summary["said"]
+    return (workdir / "metrics.jsonl").read_text(), runs.read(workdir).summary.own["said"]
 
 
 @pytest.mark.parametrize("experiment", ["permutation", "padding_leakage"])

@@ -35,8 +35,8 @@ def test_a_run_leaves_what_it_was_given(tmp_path):
     stored = runs.read(workdir)
     assert stored.config == {**CONFIG, "eval": {"lengths": [8, 16]}}
     assert stored.records == [RECORD, labelled(position=4)]
-    assert stored.summary["facts"] == {"corpus": {"bytes": 7}, "hash": "é"}
-    assert stored.summary["low"] is None
+    assert stored.summary.facts == {"corpus": {"bytes": 7}, "hash": "é"}
+    assert stored.summary.own["low"] is None
     assert {"jax", "jaxlib", "flax", "python", "device", "started", "command"} <= set(
         stored.environment
     )

@@ -53,5 +53,5 @@ def test_a_program_is_compiled_once(tmp_path, monkeypatch):
         lambda self, *args, width: lowered.append(width) or score(self, *args, width=width),
     )  # fmt: skip
     _, run = trained(tmp_path, monkeypatch)
-    assert run.summary["facts"]["evaluation_programs"] == len(SIZES)
+    assert run.summary.facts["evaluation_programs"] == len(SIZES)
     assert len(lowered) == len(SIZES) + 1, "and that of validation"

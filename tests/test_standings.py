@@ -14,6 +14,7 @@ from experiments.leaderboard.measuring import SHUFFLED
 from experiments.leaderboard.standings import compared, ranks, read
 from posenc_jax.lab import runs
 from posenc_jax.lab.runs.stored import StoredRun
+from posenc_jax.lab.summary import Summary
 from scripts import board
 
 ARCHIVE = Path(__file__).parents[1] / "results" / "leaderboard.tar.xz"
@@ -136,7 +137,7 @@ def stored(path, values, task="copy", **changes):
     config = {"experiment": "leaderboard", "task": {"name": task}, "reference": "rope",
               "encoding": {"name": "known"}, "window": 32, "multiples": [1, 2, 4], "examples": 8,
               "model": {}, "train": {}, **changes}  # fmt: skip
-    summary = {"not_measured": {}, "left_out": {"axial": "since it has axes"}}
+    summary = Summary(own={"not_measured": {}, "left_out": {"axial": "since it has axes"}})
     return StoredRun(Path(path), config, {}, list(records(values)), summary)
 
 

@@ -1,8 +1,11 @@
 """Summaries of records, and the table by length that is made of them."""
 
 import io
+import json
 import math
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +15,11 @@ from posenc_jax.lab import report, runs
 from posenc_jax.lab.hosts.exit_status import Unmeasured
 from posenc_jax.lab.report import formats, length_table, plots, summaries, terminal
 from posenc_jax.lab.report.statistics import interval
+from posenc_jax.lab.summary import LengthSummary, parse
 from posenc_jax.lab.tasks import baselines
 from tests.report_runs import make_records, record, summarise, write_run
 
+ROOT = Path(__file__).parents[1]
 TEXT = dict.fromkeys(("train", "valid", "test"), np.arange(2048, dtype=np.uint8))
 
 
@@ -31,26 +36,58 @@ def printed(summary, width):
 
 def test_a_summary_is_the_last_step_of_the_test_split_and_no_curve():
     summary = summarise(make_records())
-    cell = summary["results"]["rope"]["16"]
-    assert cell["seeds"] == pytest.approx([2.25, 2.26, 2.27])
-    assert (cell["mean"], cell["low"], cell["high"]) == interval(cell["seeds"])[:3]
-    assert list(summary["results"]) == ["rope", "randomized+rope"]
+    cell = summary.results["rope"][16]
+    assert cell.seeds == pytest.approx([2.25, 2.26, 2.27])
+    assert (cell.mean, cell.low, cell.high) == interval(cell.seeds)[:3]
+    assert list(summary.results) == ["rope", "randomized+rope"]
     # The controls: were the early step the last, or a curve no curve, the cell would show it.
     late = [{**r, "step": 90} if r["step"] == 30 else r for r in make_records()]
-    assert summarise(late)["results"]["rope"]["16"]["seeds"] == [9.0, 9.0, 9.0]
+    assert summarise(late).results["rope"][16].seeds == [9.0, 9.0, 9.0]
     scalar = make_records()
     for scalar_record in scalar:
         scalar_record["labels"].pop("position", None)
-    assert summarise(scalar)["results"]["rope"]["16"]["seeds"] == [7.0, 7.0, 7.0]
+    assert summarise(scalar).results["rope"][16].seeds == [7.0, 7.0, 7.0]
 
 
 def test_a_summary_is_the_same_in_memory_and_from_disk(workdir):
     stored = runs.read(workdir)
-    assert stored.summary == {
-        **summarise(stored.records),
-        "facts": {"corpus": {"sha256": "ab"}},
-        "starts": 1,
-    }
+    facts = {"corpus": {"sha256": "ab"}}
+    assert stored.summary == replace(summarise(stored.records), facts=facts, starts=1)
+
+
+@pytest.mark.parametrize("page", ["dna", "permutation", "pretrained_results", "translation"])
+def test_a_stored_summary_is_read_and_written_as_it_was(page):
+    with runs.unpacked(ROOT / "results" / f"{page}.tar.xz") as archive:
+        for path in archive.glob("**/summary.json"):
+            content = json.loads(path.read_text("utf-8"))
+            assert {"floors": {}} | runs.plain("", parse(content).content()) == (
+                {"floors": {}} | content
+            )
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({"train_length": "long"}, r"^summary\.train_length: input should be a valid integer"),
+        ({"results": {"rope": {"x": {}}}}, r"^summary\.results\.rope\."),
+        ({"results": {"rope": {"8": {"mean": 1.0}}}}, r"^summary\.results\.rope\.8\.low: "),
+        ({"not_measured": [{"encoding": "rope"}]}, r"^summary\.not_measured\.0\.length: "),
+        ({"starts": None}, r"^summary\.starts: "),
+    ],
+)
+def test_a_summary_of_a_wrong_form_is_refused_in_one_line(entries, message):
+    content = runs.plain("", summarise(make_records()).content())
+    with pytest.raises(ValueError, match=message) as refusal:
+        parse({**content, **entries})
+    assert "\n" not in str(refusal.value)
+    assert isinstance(parse(content), LengthSummary), "control"
+
+
+def test_a_run_without_results_by_length_says_so(tmp_path):
+    with runs.Run(tmp_path / "run", {"experiment": "claims"}) as run:
+        run.finish({"claims": {}})
+    with pytest.raises(ValueError, match=r"its summary\.json has no results by length$"):
+        length_table.page(runs.read(tmp_path / "run"))
 
 
 def test_a_summary_of_nothing_is_refused():
@@ -97,7 +134,7 @@ def test_equal_methods_are_one_line_and_one_comparison(tmp_path, shift, twin, co
     assert found.comparisons == comparisons
     assert all(interval.half == 0 for interval in found.intervals["same"].values())
     run = runs.read(write_run(tmp_path, records))
-    for draw in (lambda: plots.difference(run), lambda: plots.by_length(run.summary)):
+    for draw in (lambda: plots.difference(run), lambda: plots.by_length(run.by_length)):
         texts = [text.get_text() for text in draw().axes[0].texts]
         assert ("randomized+rope = twin" in texts) == twin
     titles = [text.get_text() for text in plots.difference(run).axes[0].texts]

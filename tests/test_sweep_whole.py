@@ -66,7 +66,7 @@ def check_arrived(server, folder):
          pytest.approx(r["value"])) for r in stored.records
     ]  # fmt: skip
     assert sorted(rows) == sorted(wanted, key=lambda row: row[:2])
-    mean = stored.summary["results"]["rope"]["8"]["mean"]
+    mean = stored.by_length.results["rope"][8].mean
     assert found["summary"]["test/exact_match/rope/L8/mean"] == mean
     (by_length,) = (row for row in found["history"] if "by_length/exact_match/rope" in row)
     assert (by_length["length"], by_length["by_length/exact_match/rope"]) == (8, mean)

@@ -75,7 +75,9 @@ def run_mirrored(path, mode="online", **options):
     with runs.Run(path, CONFIG, {"mode": mode, **options}) as run:
         run.log([RECORD])
         run.log([RECORD])
-        run.finish({"metric": "bits_per_byte", "results": {"rope": {"8": {"mean": 2.5}}}})
+        cell = {"mean": 2.5, "low": None, "high": None, "seeds": [2.5]}
+        results = {"rope": {"8": cell}}
+        run.finish({"metric": "bits_per_byte", "train_length": 8, "results": results})
     return runs.read(path).records
 
 
@@ -84,7 +86,9 @@ def test_an_online_mirror_gets_the_rows_and_prints_its_own_address(tmp_path, wan
     run_mirrored(tmp_path, project="p", group="", tags=())
     row = {"step": 10, "test/bits_per_byte/rope/L8/seed0": 2.5, "test/bits_per_byte/8": 2.5}
     assert fake.rows[:2] == [row] * 2
-    assert [list(row) for row in fake.rows[2:]] == [["results"]]
+    by_length = {"length": 8, "by_length/bits_per_byte/rope": 2.5}
+    assert fake.rows[2] == by_length, "without an interval it has no ends"
+    assert [list(row) for row in fake.rows[3:]] == [["results"]]
     assert fake.summary == {"test/bits_per_byte/rope/L8/mean": 2.5, "test/bits_per_byte/8": 2.5}
     assert capsys.readouterr().out == "W&B: a page\n"
     ((mode, given),) = fake.modes

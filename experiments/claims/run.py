@@ -14,10 +14,11 @@ from experiments.claims.register import LEDGER
 from experiments.workers import measure_rows
 from posenc_jax.lab import runs
 from posenc_jax.lab.report import Section
+from posenc_jax.lab.summary import Summary
 
 
-def measure(config: Config, run: runs.Run) -> dict:
-    """Measures the claims; returns the summary, `incomplete` if one could not be measured."""
+def measure(config: Config, run: runs.Run) -> Summary:
+    """Measures the claims; returns the summary, with `incomplete` if one could not be measured."""
     lab, ids, path = Lab(config), claim_ids(config), run.path / "claims.json"
     run.fact(task=dict(lab.text.facts))
     found = {_stage(e.claim.id, e.budget): e for e in (load(run.path) if path.exists() else ())}
@@ -40,13 +41,14 @@ def measure(config: Config, run: runs.Run) -> dict:
     return _summary(findings([*found.values()]))
 
 
-def _summary(found: list) -> dict:
-    summary: dict = {"claims": {f.claim.id: str(f.verdict) for f in found}}
+def _summary(found: list) -> Summary:
     lost = [f for f in found if f.verdict.word == "not measured"]
+    incomplete = ""
     if lost:
         first = f"{lost[0].claim.id}: {lost[0].verdict.reason}"
-        summary["incomplete"] = f"{len(lost)} of {len(found)} claims not measured: {first}"
-    return summary
+        incomplete = f"{len(lost)} of {len(found)} claims not measured: {first}"
+    verdicts = {f.claim.id: str(f.verdict) for f in found}
+    return Summary(own={"claims": verdicts}, incomplete=incomplete)
 
 
 def sections(run: runs.StoredRun) -> tuple[str, list[Section]]:

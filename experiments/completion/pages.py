@@ -11,7 +11,7 @@ from experiments import controlled_pages
 from posenc_jax.lab import metrics
 from posenc_jax.lab.report import Picture, Section, drawing, formats, summaries
 from posenc_jax.lab.report.formats import share
-from posenc_jax.lab.report.statistics import mean_cell, share_interval
+from posenc_jax.lab.report.statistics import estimate, share_interval
 from posenc_jax.lab.runs import StoredRun
 
 
@@ -85,9 +85,9 @@ def by_place(run: StoredRun) -> Section:
 
 def conclusion(run: StoredRun) -> str:
     """A sentence on the beginning of files and places far from it, at the trained length."""
-    trained = run.summary["train_length"]
+    trained = run.by_length.train_length
     cells = {
-        offset: {name: mean_cell(list(seeds.values()), share_interval)
+        offset: {name: estimate(list(seeds.values()), share_interval)
                  for name, curve in _curves(run, trained).items()
                  for at, seeds in curve.items() if at == offset}
         for offset in _offsets(run, trained)
@@ -100,7 +100,7 @@ def conclusion(run: StoredRun) -> str:
         where = {first: f"{near} of a file", last: f"from byte {last} on"}
     parts = []
     for offset, said in where.items():
-        best = max(cells[offset], key=lambda name: cells[offset][name]["mean"])
+        best = max(cells[offset], key=lambda name: cells[offset][name].mean)
         parts.append(f"{said} {best} has the best, {share(cells[offset][best])}")
     return f"Share of {_words(run).counted} that are right: {'; '.join(parts)}."
 
@@ -120,7 +120,7 @@ def _offsets(run: StoredRun, length: int) -> list[int]:
 
 def _by_place(run: StoredRun) -> Figure:
     """Completion by place in the file: a panel for each of two lengths, a line for each method."""
-    trained, longest = run.summary["train_length"], max(summaries.lengths(run.summary))
+    trained, longest = run.by_length.train_length, max(summaries.lengths(run.by_length))
     panels = list(dict.fromkeys((trained, longest)))
     places = _offsets(run, trained)
     styles = drawing.line_styles(list(_curves(run, trained)))

@@ -14,6 +14,7 @@ from experiments.stages import Evaluation, summarise
 from posenc_jax.lab import metrics, runs, tasks
 from posenc_jax.lab.metrics import Scores, Sums
 from posenc_jax.lab.model import transformer
+from posenc_jax.lab.summary import LengthSummary
 from posenc_jax.lab.tasks.functions import offsets
 
 __all__ = ["measure", "sections"]
@@ -22,7 +23,7 @@ EDGES = (0, 1024, 4096, 16384, 65536)  # bytes before an example
 LEAST = 8  # examples of a range that is reported
 
 
-def measure(config: Config, run: runs.Run) -> dict:
+def measure(config: Config, run: runs.Run) -> LengthSummary:
     """Trains and tests every encoding; returns the summary."""
     task = tasks.make(config.task.name, **config.task.options)
     run.fact(task=dict(task.facts))

@@ -1,6 +1,6 @@
 """The report of an image experiment: what follows from its numbers, its table, its figures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from posenc_jax.lab.report.formats import share
 from posenc_jax.lab.report.statistics import paired
 from posenc_jax.lab.report.summaries import lead
 from posenc_jax.lab.runs import StoredRun
+from posenc_jax.lab.summary import Estimate, LengthSummary
 from posenc_jax.lab.tasks.images import VIEWS
 
 COUNTED, INTERPOLATED, SHUFFLED = VIEWS
@@ -29,7 +30,7 @@ def row(name: str, view: str) -> str:
 
 def sections(run: StoredRun) -> tuple[str, list[Section]]:
     """The line below the title of the report, and its sections."""
-    summary = run.summary
+    summary = run.by_length
     names = methods(summary)
     return lead(run, f"{len(names)} methods", f"{summaries.seed_count(summary)} seeds"), [
         Section("What follows", findings(summary)),
@@ -56,23 +57,23 @@ def sections(run: StoredRun) -> tuple[str, list[Section]]:
     ]  # fmt: skip
 
 
-def methods(summary: Mapping) -> list[str]:
+def methods(summary: LengthSummary) -> list[str]:
     """The methods, in the order of the run."""
-    return [name for name in summary["results"] if ", " not in name]
+    return [name for name in summary.results if ", " not in name]
 
 
-def findings(summary: Mapping) -> list[str]:
+def findings(summary: LengthSummary) -> list[str]:
     """Sentences made from the numbers."""
-    names, trained = methods(summary), summary["train_length"]
+    names, trained = methods(summary), summary.train_length
     at = partial(_cell, summary)
-    best = max(names, key=lambda name: at(name, COUNTED, trained)["mean"])
+    best = max(names, key=lambda name: at(name, COUNTED, trained).mean)
     lines = [
         f"At the resolution of training, {_grid(trained)} patches, {best} is right most often: "
         f"{share(at(best, COUNTED, trained))} of the test images. Always saying the most frequent "
-        f"label of training is right on {summary['baselines']['most_frequent']:.3f}."
+        f"label of training is right on {summary.baselines['most_frequent']:.3f}."
     ]
     positional = [name for name in names if name != "nope"]
-    falls = {n: at(n, COUNTED, trained)["mean"] - at(n, SHUFFLED, trained)["mean"] for n in names}
+    falls = {n: at(n, COUNTED, trained).mean - at(n, SHUFFLED, trained).mean for n in names}
     if positional:
         lines.append(
             f"Shuffled patches, the control: with positions accuracy falls by "
@@ -85,31 +86,31 @@ def findings(summary: Mapping) -> list[str]:
                 best = best_at(summary, view, size)
                 lines.append(f"{_grid(size)} patches, positions {view}: the best is {best}.")
     missing = [
-        f"{_grid(entry['length'])} patches, {entry['encoding']}: not measured: {entry['reason']}."
-        for entry in summary["not_measured"]
+        f"{_grid(entry.length)} patches, {entry.encoding}: not measured: {entry.reason}."
+        for entry in summary.not_measured
     ]
     return lines + _gains(summary, names) + missing
 
 
-def best_at(summary: Mapping, view: str, size: int) -> str:
+def best_at(summary: LengthSummary, view: str, size: int) -> str:
     """The method that is right most often in one view at one resolution, with its accuracy."""
     at = lambda name: _cell(summary, name, view, size)
-    best = max(methods(summary), key=lambda name: at(name)["mean"])
+    best = max(methods(summary), key=lambda name: at(name).mean)
     return f"{best} with {share(at(best))}"
 
 
-def _gains(summary: Mapping, names: Sequence[str]) -> list[str]:
+def _gains(summary: LengthSummary, names: Sequence[str]) -> list[str]:
     """The gain of two dimensions over one, paired by seed; none without such a pair of methods."""
     pairs = [(flat, grid) for flat, grid in PAIRS.items() if flat in names and grid in names]
     if not pairs:
         return []
-    trained = summary["train_length"]
+    trained = summary.train_length
     places = [(COUNTED, trained), *((INTERPOLATED, n) for n in _sizes(summary) if n > trained)]
     count, lines = len(pairs) * len(places), []
     for view, size in places:
         parts = []
         for flat, grid in pairs:
-            ours, theirs = (_cell(summary, name, view, size)["seeds"] for name in (grid, flat))
+            ours, theirs = (_cell(summary, name, view, size).seeds for name in (grid, flat))
             gain = paired(ours, theirs, count)
             half = "" if gain.half is None else f" ±{gain.half:.3f}"
             parts.append(f"{grid} less {flat} {gain.mean:+.3f}{half}")
@@ -118,8 +119,8 @@ def _gains(summary: Mapping, names: Sequence[str]) -> list[str]:
     return lines
 
 
-def _table(summary: Mapping) -> Grid:
-    trained = summary["train_length"]
+def _table(summary: LengthSummary) -> Grid:
+    trained = summary.train_length
     columns = [(COUNTED, trained), (SHUFFLED, trained)]
     for size in _sizes(summary):
         if size > trained:
@@ -139,21 +140,21 @@ def _table(summary: Mapping) -> Grid:
     )
 
 
-def _cell(summary: Mapping, name: str, view: str, size: int) -> Mapping:
-    return summary["results"][row(name, view)][str(size)]
+def _cell(summary: LengthSummary, name: str, view: str, size: int) -> Estimate:
+    return summary.results[row(name, view)][size]
 
 
 def _grid(size: int) -> str:
     return f"{size} × {size}"
 
 
-def _sizes(summary: Mapping) -> list[int]:
+def _sizes(summary: LengthSummary) -> list[int]:
     """The resolutions that every method could be tested at."""
-    missing = {entry["length"] for entry in summary["not_measured"]}
+    missing = {entry.length for entry in summary.not_measured}
     return [size for size in summaries.lengths(summary) if size not in missing]
 
 
-def _by_resolution(summary: Mapping, names: Sequence[str]) -> Figure:
+def _by_resolution(summary: LengthSummary, names: Sequence[str]) -> Figure:
     """Accuracy by patches a side, a panel for counted and one for interpolated positions."""
     shared, styles = _sizes(summary), drawing.line_styles(names)
     figure = Figure(figsize=(8, 4.8))
@@ -162,14 +163,14 @@ def _by_resolution(summary: Mapping, names: Sequence[str]) -> Figure:
         for name in names:
             cells = [_cell(summary, name, view, size) for size in shared]
             color = styles[name]["color"]
-            axes.plot(shared, [c["mean"] for c in cells], label=name, zorder=3, **styles[name])
+            axes.plot(shared, [c.mean for c in cells], label=name, zorder=3, **styles[name])
             for size, cell in zip(shared, cells, strict=True):
-                axes.plot([size] * len(cell["seeds"]), cell["seeds"], ".", ms=4, alpha=0.6,
+                axes.plot([size] * len(cell.seeds), cell.seeds, ".", ms=4, alpha=0.6,
                           color=color, zorder=4)  # fmt: skip
-        for name, value in summary["baselines"].items():
+        for name, value in summary.baselines.items():
             axes.axhline(value, color=drawing.MUTED, linewidth=1, linestyle="--", zorder=1,
                          label=f"{name} {formats.number(value)}")  # fmt: skip
-        drawing.trained_line(axes, summary["train_length"])
+        drawing.trained_line(axes, summary.train_length)
         axes.set_xticks(shared, [*map(_grid, shared)])
         axes.set_xlim(shared[0] - 0.2, shared[-1] + 0.2)
         axes.set_title(f"positions {view}")
@@ -177,7 +178,7 @@ def _by_resolution(summary: Mapping, names: Sequence[str]) -> Figure:
     panels[0].set_ylabel("accuracy (share of images)")
     figure.supxlabel("patches · dotted line: trained", fontsize="medium")
     size = shared[-1]
-    means = {(n, v): _cell(summary, n, v, size)["mean"] for n in names
+    means = {(n, v): _cell(summary, n, v, size).mean for n in names
              for v in (COUNTED, INTERPOLATED)}  # fmt: skip
     best, view = max(means, key=lambda key: means[key])
     title = f"Accuracy by resolution: highest at {_grid(size)} with {best}, {view}"
@@ -185,14 +186,14 @@ def _by_resolution(summary: Mapping, names: Sequence[str]) -> Figure:
     return figure
 
 
-def _control(summary: Mapping, names: Sequence[str]) -> Figure:
+def _control(summary: LengthSummary, names: Sequence[str]) -> Figure:
     """Each method's accuracy on images as they are and shuffled."""
-    trained = summary["train_length"]
+    trained = summary.train_length
     rows = {
         name: (_cell(summary, name, COUNTED, trained), _cell(summary, name, SHUFFLED, trained))
         for name in names
     }
-    return control(rows, summary["baselines"], "accuracy (share of images)", "shuffled patches")
+    return control(rows, summary.baselines, "accuracy (share of images)", "shuffled patches")
 
 
 def _shown(file: Path) -> Figure:

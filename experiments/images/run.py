@@ -15,13 +15,14 @@ from posenc_jax.lab.config import schema
 from posenc_jax.lab.metrics import Scores
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
+from posenc_jax.lab.summary import LengthSummary
 from posenc_jax.lab.tasks.images import VIEWS
 from posenc_jax.lab.training.evaluation import Evaluator, records
 
 __all__ = ["measure", "sections"]
 
 
-def measure(config: Config, run: runs.Run) -> dict:
+def measure(config: Config, run: runs.Run) -> LengthSummary:
     """Trains and tests every method; returns the summary."""
     task = _task(config, config.encoding.names[0])
     run.fact(task=dict(task.facts))

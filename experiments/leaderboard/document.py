@@ -197,9 +197,9 @@ def _notes(runs: Sequence[StoredRun], tasks: Tasks) -> list[str]:
     some = sorted(every - _order(tasks).keys())
     lost = [f"Measured on some of these tasks only: {', '.join(some)}."] if some else []
     for run in runs:
-        reasons |= run.summary["left_out"]
+        reasons |= run.summary.own["left_out"]
         lost += [f"{name} on {run.config['task']['name']}: not measured, {why}."
-                 for name, why in run.summary["not_measured"].items()]  # fmt: skip
+                 for name, why in run.summary.own["not_measured"].items()]  # fmt: skip
     return [*_tiers(runs), *left_out(reasons), *lost]
 
 

@@ -34,8 +34,10 @@ def sections(run: StoredRun) -> tuple[str, list[Section]]:
     """The line below the title of the report, and its sections."""
     rows, (tokens, exact) = read(run.records), floor_of(run)
     reference, task = run.config["reference"], run.config["task"]["name"]
-    notes = [f"{name}: not measured, {why}." for name, why in run.summary["not_measured"].items()]
-    notes += left_out(run.summary["left_out"])
+    notes = [
+        f"{name}: not measured, {why}." for name, why in run.summary.own["not_measured"].items()
+    ]
+    notes += left_out(run.summary.own["left_out"])
     notes.append(
         "Without positions, at the largest trained size: "
         f"{short(tokens[1])} of the answer tokens ({tokens[0]}), {short(exact[1])} of the answers."

@@ -5,11 +5,12 @@ from experiments.leaderboard.config import Config, left_out, trained
 from experiments.leaderboard.pages import sections
 from experiments.workers import measure_rows
 from posenc_jax.lab import runs
+from posenc_jax.lab.summary import Summary
 
 __all__ = ["measure", "sections"]
 
 
-def measure(config: Config, run: runs.Run) -> dict:
+def measure(config: Config, run: runs.Run) -> Summary:
     """Measures every method; returns the summary, with the reasons of those not measured."""
     reasons = run.facts.get("reasons", {})
 
@@ -21,4 +22,4 @@ def measure(config: Config, run: runs.Run) -> dict:
 
     title = f"leaderboard, {config.task.name}"
     measure_rows(run, title, list(trained(config)), measuring.measurer, config, keep)
-    return {"not_measured": reasons, "left_out": left_out(config)}
+    return Summary(own={"not_measured": reasons, "left_out": left_out(config)})

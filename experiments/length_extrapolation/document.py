@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from posenc_jax.lab import metrics, tasks
@@ -11,6 +12,7 @@ from posenc_jax.lab.report import Grid, Section, formats, length_table, plots, s
 from posenc_jax.lab.report.comparison import differing
 from posenc_jax.lab.report.statistics import paired
 from posenc_jax.lab.runs import StoredRun
+from posenc_jax.lab.summary import Estimate, LengthSummary
 from posenc_jax.lab.tasks import floors
 
 LEARNED = 0.95  # share of exact matches at the trained length with which a task counts as learned
@@ -26,7 +28,7 @@ class Budget(NamedTuple):
     task: str
     steps: int
     config: dict
-    summaries: dict[str, dict]
+    summaries: dict[str, LengthSummary]
     records: list
 
     @property
@@ -55,7 +57,7 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
         same encoding, steps and seed.
     """
     by_task: dict[str, list[StoredRun]] = {}
-    for run in sorted(runs, key=lambda run: "rope" not in run.summary["results"]):
+    for run in sorted(runs, key=lambda run: "rope" not in run.by_length.results):
         by_task.setdefault(run.config["task"]["name"], []).append(run)
     groups = [_group(task, own) for task, own in sorted(by_task.items())]
     return conclusions(groups), [_section(group) for group in groups]
@@ -79,32 +81,32 @@ def _budget(task: str, steps: int, runs: Sequence[StoredRun], without: Floors) -
     for run in runs:
         config = run.config
         for seed in range(config["first_seed"], config["first_seed"] + config["seeds"]):
-            for name in run.summary["results"]:
+            for name in run.by_length.results:
                 other = owners.setdefault((name, seed), run)
                 if other is not run:
                     where = f"{other.path} and {run.path}"
                     raise ValueError(f"workdir: {name} on {task} with seed {seed} is in {where}")
-    first, records = runs[0].summary, [record for run in runs for record in run.records]
-    metrics = (STRICT, LENIENT) if first["metric"] == STRICT else (first["metric"],)
+    first, records = runs[0].by_length, [record for run in runs for record in run.records]
+    metrics = (STRICT, LENIENT) if first.metric == STRICT else (first.metric,)
     made = {
         metric: summaries.summarise(
             records,
             metric=metric,
-            train_length=first["train_length"],
-            baselines=first["baselines"] if metric == first["metric"] else {},
+            train_length=first.train_length,
+            baselines=first.baselines if metric == first.metric else {},
             floors=without.get(metric),
-            not_measured=[entry for run in runs for entry in run.summary["not_measured"]],
+            not_measured=[entry for run in runs for entry in run.by_length.not_measured],
         )
-        | {"facts": first.get("facts", {})}
         for metric in metrics
     }
+    made = {metric: replace(summary, facts=first.facts) for metric, summary in made.items()}
     return Budget(task, steps, runs[0].config, made, records)
 
 
 def floors_of(run: StoredRun) -> Floors:
     """The best scores without positions; {} for a task of a file, or of another metric."""
     asked = schema.TaskConfig(**run.config["task"])
-    if run.summary["metric"] != STRICT or asked.name not in tasks.CATALOG:
+    if run.by_length.metric != STRICT or asked.name not in tasks.CATALOG:
         return {}
     train, tests = run.config["train"], run.config["eval"]
     task, sizes = tasks.make(asked.name, **asked.options), (train["min_length"], train["length"])
@@ -125,7 +127,7 @@ def conclusions(groups: Sequence[Group]) -> list[str]:
 def _more_steps(groups: Sequence[Group]) -> str:
     """Which encodings were trained for more steps, and where that moves a mean: not decided."""
     trained = [
-        f"{', '.join(budget.summaries[base.main]['results'])} on {base.task} "
+        f"{', '.join(budget.summaries[base.main].results)} on {base.task} "
         f"({budget.steps / base.steps:.3g}× the steps)"
         for base, longer in groups
         for budget in longer
@@ -149,7 +151,7 @@ def _more_steps(groups: Sequence[Group]) -> str:
 def _moved(group: Group) -> dict[str, list[str]]:
     """place -> the encodings of which a mean moves with more steps, in either metric."""
     base = group.base
-    trained = base.summaries[base.main]["train_length"]
+    trained = base.summaries[base.main].train_length
     moved = [
         ("at" if length == trained else "beyond", name)
         for budget in group.longer
@@ -165,7 +167,7 @@ def _moved(group: Group) -> dict[str, list[str]]:
 
 def _within(group: Group) -> str:
     """Which encodings learned the task; for a metric of text, the range of their means."""
-    base, length = group.base, group.base.summaries[group.base.main]["train_length"]
+    base, length = group.base, group.base.summaries[group.base.main].train_length
     means = _means(base, base.main, length)
     if base.main != STRICT:
         low, high = min(means.values()), max(means.values())
@@ -173,7 +175,7 @@ def _within(group: Group) -> str:
     missed = _missed(base)
     rest = f", not {', '.join(missed)}" if missed else ""
     count = f"{len(means) - len(missed)} of {len(means)} methods"
-    learned = {n for b in group.longer for n in b.summaries[b.main]["results"]}
+    learned = {n for b in group.longer for n in b.summaries[b.main].results}
     learned -= {n for b in group.longer for n in _missed(b)}
     late = [name for name in missed if name in learned]
     also = f", but with more steps {', '.join(late)} too" if late else ""
@@ -190,8 +192,8 @@ def _beyond(base: Budget) -> str:
     best = (min if metrics.metric(base.metric).better == "lower" else max)(means.values())
     names = [name for name, mean in means.items() if f"{mean:.3f}" == f"{best:.3f}"]
     rope = f", rope {means['rope']:.3f}" if "rope" in means else ""
-    at = f"{base.task} at {formats.length_ratio(length, summary['train_length'])}"
-    metric, floor = metrics.metric(base.metric).title, summary["floors"].get(str(length))
+    at = f"{base.task} at {formats.length_ratio(length, summary.train_length)}"
+    metric, floor = metrics.metric(base.metric).title, summary.floors.get(length)
     if floor is not None and best <= floor:
         return f"{at}: none is above the floor, {floor:.3f} {metric}"
     least = "" if floor is None else f", the floor {floor:.3f}"
@@ -213,14 +215,14 @@ def _changes(base: Budget, longer: Budget, metric: str) -> dict[str, dict[int, f
 
 def _missed(base: Budget) -> list[str]:
     """The encodings that did not learn the task within the trained length; none for text."""
-    means = _means(base, base.main, base.summaries[base.main]["train_length"])
+    means = _means(base, base.main, base.summaries[base.main].train_length)
     return [name for name, mean in means.items() if base.main == STRICT and not mean >= LEARNED]
 
 
 def _means(base: Budget, metric: str, length: int) -> dict[str, float]:
     """encoding -> the mean over seeds at one length, of the encodings that were measured there."""
-    found = base.summaries[metric]["results"]
-    return {n: cells[str(length)]["mean"] for n, cells in found.items() if str(length) in cells}
+    found = base.summaries[metric].results
+    return {n: cells[length].mean for n, cells in found.items() if length in cells}
 
 
 def _section(group: Group) -> Section:
@@ -256,20 +258,20 @@ def _setting(base: Budget) -> str:
 def _longer(group: Group, metric: str) -> Grid:
     """The encodings that were trained for more steps, at each number of steps."""
     budgets = [group.base, *group.longer]
-    names = list(dict.fromkeys(n for b in group.longer for n in b.summaries[metric]["results"]))
+    names = list(dict.fromkeys(n for b in group.longer for n in b.summaries[metric].results))
     lengths = summaries.lengths(group.base.summaries[metric])
     rows = [
         (
             f"{name}, {b.steps} steps",
-            *(_cell(b.summaries[metric]["results"][name], n) for n in lengths),
+            *(_cell(b.summaries[metric].results[name], n) for n in lengths),
         )
         for name in names
         for b in budgets
-        if name in b.summaries[metric]["results"]
+        if name in b.summaries[metric].results
     ]
     caption = f"{metrics.metric(metric).title} with more steps of training."
     return Grid(("length", *map(str, lengths)), rows, caption)
 
 
-def _cell(cells: Mapping[str, Mapping], length: int) -> str:
-    return formats.plus_minus(cells[str(length)]) if str(length) in cells else "—"
+def _cell(cells: Mapping[int, Estimate], length: int) -> str:
+    return formats.plus_minus(cells[length]) if length in cells else "—"

@@ -14,13 +14,15 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
+from posenc_jax.lab.summary import Summary
 from posenc_jax.lab.tasks import floors
 from posenc_jax.lab.training.evaluation import Evaluator, records
 from posenc_jax.lab.training.step import State
 
 
-def measure(config: Config, run: runs.Run) -> dict:
-    """Trains and evaluates every encoding; returns the summary, {} if this process has no records.
+def measure(config: Config, run: runs.Run) -> Summary:
+    """Trains and evaluates every encoding; returns the summary, an empty one in a process that has
+    no records.
 
     The baselines are computed meanwhile: compressors release Python's lock.
     """
@@ -30,7 +32,7 @@ def measure(config: Config, run: runs.Run) -> dict:
         run.fact(task=dict(task.facts))
         train_and_evaluate(config, task, run)
         if not run.is_writer:
-            return {}
+            return Summary()
         sizes = config.train.min_length, config.train.length
         found = floors.by_metric(task, sizes, config.eval.lengths, config.eval.examples)
         return summarise(config, task, run, baselines.result(), found.get(task.metric))

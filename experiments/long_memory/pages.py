@@ -1,6 +1,7 @@
 """The report and the page of documents of many windows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -12,6 +13,7 @@ from posenc_jax.lab import metrics
 from posenc_jax.lab.report import Picture, Section, drawing, formats, length_table, summaries
 from posenc_jax.lab.report.summaries import lead, only
 from posenc_jax.lab.runs import StoredRun
+from posenc_jax.lab.summary import LengthSummary
 
 HOW = {
     "memory": "with a memory",
@@ -35,8 +37,8 @@ def sections(run: StoredRun) -> tuple[str, list[Section]]:
         "as a cache; each window alone, the control. A length is the first so many tokens of the "
         "documents."
     )
-    results = [how, length_table.results(run.summary)]
-    results.append(Section("Every seed", [length_table.every_seed(run.summary)], folded=True))
+    results = [how, length_table.results(run.by_length)]
+    results.append(Section("Every seed", [length_table.every_seed(run.by_length)], folded=True))
     return lead(run, *facts), [
         Section("What follows", findings(run)),
         Section("Results", results),
@@ -52,23 +54,23 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
 
 def findings(run: StoredRun) -> list[str]:
     """Sentences made from the numbers: the best of each way at two lengths."""
-    summary, lines = run.summary, []
-    for length in dict.fromkeys((summary["train_length"], max(summaries.lengths(summary)))):
+    summary, lines = run.by_length, []
+    for length in dict.fromkeys((summary.train_length, max(summaries.lengths(summary)))):
         windows = length // run.config["window"]
-        trained = ", as in training" if length == summary["train_length"] else ""
+        trained = ", as in training" if length == summary.train_length else ""
         lines += [
             f"Documents of {windows} windows{trained}, {how}: {_best(summary, way, length)}."
             for way, how in HOW.items()
         ]
-    known = ", ".join(f"{name} {value:.3f}" for name, value in summary["baselines"].items())
+    known = ", ".join(f"{name} {value:.3f}" for name, value in summary.baselines.items())
     return [*lines, *([f"To compare: {known}."] if known else []), RULE]
 
 
-def _best(summary: Mapping, way: str, length: int) -> str:
+def _best(summary: LengthSummary, way: str, length: int) -> str:
     """The best encoding in one way of reading."""
-    rows = {n: cells for n, cells in summary["results"].items() if n.endswith(f", {way}")}
+    rows = {n: cells for n, cells in summary.results.items() if n.endswith(f", {way}")}
     names = {name: name.rpartition(", ")[0] for name in rows}
-    return ranked({**summary, "results": {names[n]: cells for n, cells in rows.items()}}, length)
+    return ranked(replace(summary, results={names[n]: cells for n, cells in rows.items()}), length)
 
 
 def _pictures(run: StoredRun) -> list[Picture]:
@@ -91,7 +93,7 @@ def _pictures(run: StoredRun) -> list[Picture]:
 def _panels(run: StoredRun, metric: str, axis: str) -> Figure:
     """A metric by place or distance in windows: a panel for each way, a line for each method."""
     window, places = run.config["window"], axis == "position"
-    at = run.summary["train_length"] if places else run.config["memory"]
+    at = run.by_length.train_length if places else run.config["memory"]
     wanted = [r for r in run.records if r["metric"] == metric and axis in r["labels"]]
     by_row = summaries.by_label(wanted, "encoding")
     names = list(dict.fromkeys(label.rpartition(", ")[0] for label in by_row))

@@ -8,11 +8,12 @@ from experiments.named import encoding_of
 from experiments.stages import Evaluation, evaluation_stages, train_stage
 from posenc_jax.lab import report, runs, tasks
 from posenc_jax.lab.model import transformer
+from posenc_jax.lab.summary import LengthSummary
 
 __all__ = ["measure", "sections"]
 
 
-def measure(config: Config, run: runs.Run) -> dict:
+def measure(config: Config, run: runs.Run) -> LengthSummary:
     """Trains and tests every encoding; returns the summary."""
     task = tasks.make(config.task.name, **config.task.options)
     run.fact(task=dict(task.facts))

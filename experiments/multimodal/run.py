@@ -8,11 +8,12 @@ from experiments.stages import summarise
 from posenc_jax import encodings
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.model import transformer
+from posenc_jax.lab.summary import LengthSummary
 
 __all__ = ["measure", "sections"]
 
 
-def measure(config: Config, run: runs.Run) -> dict:
+def measure(config: Config, run: runs.Run) -> LengthSummary:
     """Trains and tests every row; returns the summary."""
     task = tasks.make(config.task.name, **config.task.options)
     run.fact(task=dict(task.facts))

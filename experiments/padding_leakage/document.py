@@ -15,7 +15,7 @@ from posenc_jax.lab.runs import StoredRun
 def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
     """The sentences and the sections of the page in docs/. ValueError: more than one run."""
     run = only(runs)
-    return conclusions(run.summary), [*sections(run)[1], _seeds(run.summary)]
+    return conclusions(run.summary.own), [*sections(run)[1], _seeds(run.summary.own)]
 
 
 def conclusions(summary: Mapping) -> list[str]:

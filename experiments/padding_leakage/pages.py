@@ -9,9 +9,10 @@ from experiments.padding_leakage import figures
 from experiments.padding_leakage.measuring import MASKS, Computed, subset
 from posenc_jax.lab.report import Grid, Picture, Section
 from posenc_jax.lab.report.formats import share, small
-from posenc_jax.lab.report.statistics import mean_cell, paired
+from posenc_jax.lab.report.statistics import estimate, interval, paired
 from posenc_jax.lab.report.summaries import collect, largest, lead, nested
 from posenc_jax.lab.runs import Record, StoredRun
+from posenc_jax.lab.summary import Summary
 
 NAMES = [subset([bool(i & bit) for bit in (1, 2, 4)]) for i in range(8)]
 ALL = NAMES[-1]
@@ -29,7 +30,7 @@ NECESSARY, ONE_WAY, TIDY, NO_HELP = "necessary", "one of several ways", "only ti
 CONDITIONS = ("unpadded", "as trained", "junk", "more padding")
 
 
-def summarise(records: Iterable[Record], left_out: Mapping[str, str]) -> dict:
+def summarise(records: Iterable[Record], left_out: Mapping[str, str]) -> Summary:
     """The summary of a run: leaks and verdicts, attention on padding, accuracy.
 
     left_out: the methods that are not measured, with the reasons.
@@ -40,7 +41,7 @@ def summarise(records: Iterable[Record], left_out: Mapping[str, str]) -> dict:
     lengths = sorted({record["labels"]["length"] for record in records})
     last = max(record["step"] for record in records)
     scores = nested(collect(records, partial(_accuracy_key, lengths, last)))
-    return {
+    own = {
         "verdicts": {
             change: {quantity: verdict(change, by_masks) for quantity, by_masks in found.items()}
             for change, found in leaks.items()
@@ -50,6 +51,7 @@ def summarise(records: Iterable[Record], left_out: Mapping[str, str]) -> dict:
         "accuracy": {answer: _accuracy(scores[answer]) for answer in ("token", "pooled")},
         "left_out": dict(left_out),
     }
+    return Summary(own=own)
 
 
 def _leak_key(record: Record) -> tuple | None:
@@ -124,15 +126,17 @@ def _accuracy(by_masks: Mapping[str, Mapping[str, Mapping]]) -> dict:
             ours, theirs = ([float(np.mean(sides)) for sides in by_masks[m][condition].values()]
                             for m in (masks, ALL))  # fmt: skip
             gap = paired(ours, theirs, comparisons)
-            cell = mean_cell(ours)
-            cell |= {"values": cell.pop("seeds"), "difference": gap.mean, "clear": gap.sign != 0}
-            found.setdefault(masks, {})[condition] = cell
+            mean, low, high, _ = interval(ours)
+            found.setdefault(masks, {})[condition] = {
+                "mean": mean, "low": low, "high": high, "values": ours, "difference": gap.mean,
+                "clear": gap.sign != 0,
+            }  # fmt: skip
     return found
 
 
 def sections(run: StoredRun) -> tuple[str, list[Section]]:
     """The line below the title of the report, and its sections."""
-    summary = run.summary
+    summary = run.summary.own
     count, kind = len(summary["mass"]), run.config["model"]["kind"]
     leak = Picture("leak", partial(figures.leak, summary["leaks"], NAMES), figures.LEAK)
     mass = Picture("mass", partial(figures.mass, summary["mass"], run.config["data"]), figures.MASS)
@@ -211,7 +215,7 @@ def _by_method(summary: Mapping) -> list[Grid]:
 
 def shares(mass: Mapping, cell: Callable[[Sequence[float]], str] | None = None) -> Grid:
     """A row for each method; `cell` formats the seeds of one, by default as mean and interval."""
-    cell = cell or (lambda seeds: share(mean_cell(seeds)))
+    cell = cell or (lambda seeds: share(estimate(seeds)))
     widths = list(next(iter(mass.values()))["trained"])
     rows = [
         (f"{method}, {state}", *(cell(by_width[width]) for width in widths))

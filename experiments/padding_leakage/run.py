@@ -11,11 +11,12 @@ from experiments.padding_leakage.measuring import Leaks, Quantity
 from experiments.padding_leakage.pages import sections, summarise
 from experiments.workers import measure_rows
 from posenc_jax.lab import runs
+from posenc_jax.lab.summary import Summary
 
 __all__ = ["measure", "sections"]
 
 
-def measure(config: Config, run: runs.Run) -> dict:
+def measure(config: Config, run: runs.Run) -> Summary:
     """Measures every encoding with every subset of the masks; returns the summary."""
     keep = lambda _, records: run.log(records)
     measure_rows(run, "padding", names(config), _measurer, config, keep)

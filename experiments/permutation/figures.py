@@ -27,13 +27,13 @@ def order(rows: Mapping) -> Figure:
                          label=f"{task}, chance")  # fmt: skip
         for y, name in enumerate(shown):
             for task, color, shift in (("pairs", 0, -0.15), ("triples", 1, 0.15)):
-                seeds = rows[name][task]["seeds"]
+                seeds = rows[name][task].seeds
                 seed_dots(axes, y + shift, seeds, color, ms=4, alpha=0.7, label=task)
         axes.set_yticks(range(len(shown)), shown, fontsize="small")
         axes.set_ylim(half - 0.4, -0.6)
         axes.set_xlim(0.05, 1.05)
         axes.set_xlabel("share in the right order")
-    solved = sum(min(row["pairs"]["seeds"]) == 1 for row in rows.values())
+    solved = sum(min(row["pairs"].seeds) == 1 for row in rows.values())
     title = f"{solved} of {len(rows)} models put every pair of tokens in order, in every seed"
     title_with_legend(figure, title, columns=4)
     return figure
@@ -89,10 +89,10 @@ def text(summary: Mapping) -> Figure:
     figure = Figure(figsize=(8, 1.5 + 0.36 * len(cells)))
     axes = figure.subplots()
     for y, cell in enumerate(cells.values()):
-        seed_dots(axes, y, cell["seeds"], 0, marker=".", ms=5, alpha=0.6, color=drawing.MUTED)
-        if cell["low"] is not None:
-            axes.plot([cell["low"], cell["high"]], [y, y], "-", color=drawing.COLORS[0])
-        axes.plot([cell["mean"]], [y], "o", color=drawing.COLORS[0])
+        seed_dots(axes, y, cell.seeds, 0, marker=".", ms=5, alpha=0.6, color=drawing.MUTED)
+        if cell.low is not None:
+            axes.plot([cell.low, cell.high], [y, y], "-", color=drawing.COLORS[0])
+        axes.plot([cell.mean], [y], "o", color=drawing.COLORS[0])
     for name, value in baselines.items():
         axes.axvline(value, color=drawing.MUTED, linewidth=1, linestyle="--")
         axes.annotate(f" {name}", (value, 0), (0, 2), xycoords=("data", "axes fraction"),
@@ -100,7 +100,7 @@ def text(summary: Mapping) -> Figure:
                       fontsize="small")  # fmt: skip
     name_rows(axes, list(cells))
     axes.set_xlabel("bits for each hidden byte")
-    mean = lambda name: cells[name]["mean"]
+    mean = lambda name: cells[name].mean
     worst, best = max(cells, key=mean), min(cells, key=mean)
     title = f"A hidden byte takes {mean(worst):.2f} bits with {worst}, {mean(best):.2f} with {best}"
     below = "lower is better · dots: seeds · bar: 95% t interval · dashed: without a model"

@@ -8,9 +8,10 @@ from experiments.permutation import figures
 from experiments.permutation.config import CAUSAL, LSTM
 from posenc_jax.lab.report import Grid, Picture, Section, formats, summaries
 from posenc_jax.lab.report.formats import share, small
-from posenc_jax.lab.report.statistics import mean_cell, paired
+from posenc_jax.lab.report.statistics import estimate, paired
 from posenc_jax.lab.report.summaries import collect, largest, lead, nested
 from posenc_jax.lab.runs import Record, StoredRun
+from posenc_jax.lab.summary import Summary
 
 STATES = ("untrained", "trained")
 EQUIVARIANT = 3e-4  # trained outputs reach 20: rounding in float32 adds up to 1e-4
@@ -19,17 +20,18 @@ HAVIV = {"nope": 147.18, "learned": 4.06, "sinusoidal": 4.07, "alibi": 4.00}
 _error = partial(small, missing="out of range")
 
 
-def summarise(records: Iterable[Record], baselines: Mapping[str, float]) -> dict:
+def summarise(records: Iterable[Record], baselines: Mapping[str, float]) -> Summary:
     """The summary of a run: every mean with its seeds, and the largest error of any seed."""
     records = list(records)
-    shares = {key: mean_cell(v) for key, v in collect(records, _accuracy_key).items()}
+    shares = {key: estimate(v) for key, v in collect(records, _accuracy_key).items()}
     errors = {key: largest(v) for key, v in collect(records, _error_key).items()}
     text = summaries.final_values(records, "bits_per_byte")
-    return {
+    own = {
         "order": nested(shares | errors),
-        "text": {name: mean_cell(list(by_seed.values())) for (name, _), by_seed in text.items()},
+        "text": {name: estimate(list(by_seed.values())) for (name, _), by_seed in text.items()},
         "text_baselines": dict(baselines),
     }
+    return Summary(own=own)
 
 
 def _accuracy_key(record: Record) -> tuple | None:
@@ -50,8 +52,8 @@ def _error_key(record: Record) -> tuple | None:
 
 def sections(run: StoredRun) -> tuple[str, list[Section]]:
     """The line below the title of the report, and its sections."""
-    summary, order = run.summary, run.summary["order"]
-    seeds = len(next(iter(order.values()))["pairs"]["seeds"])
+    summary, order = run.summary.own, run.summary.own["order"]
+    seeds = len(next(iter(order.values()))["pairs"].seeds)
     accuracy = Picture(
         "order",
         partial(figures.order, order),
@@ -83,8 +85,8 @@ def sections(run: StoredRun) -> tuple[str, list[Section]]:
 def findings(order: Mapping) -> list[str]:
     """Sentences made from the numbers."""
     encoders = [name for name in order if name not in (CAUSAL, LSTM)]
-    half = [n for n in order if all(v == 0.5 for v in order[n]["pairs"]["seeds"])]
-    solved = [n for n in encoders if all(v == 1.0 for v in order[n]["pairs"]["seeds"])]
+    half = [n for n in order if all(v == 0.5 for v in order[n]["pairs"].seeds)]
+    solved = [n for n in encoders if all(v == 1.0 for v in order[n]["pairs"].seeds)]
     partly = [n for n in encoders if n not in (*half, *solved)]
     lines = [
         f"Exactly one half of the pairs in every seed: {listed(half)}. Their outputs for (a, b) "
@@ -94,7 +96,7 @@ def findings(order: Mapping) -> list[str]:
     ]
     for name in (CAUSAL, LSTM):
         if name in order:
-            right = order[name]["pairs"]["mean"], order[name]["triples"]["mean"]
+            right = order[name]["pairs"].mean, order[name]["triples"].mean
             lines.append(f"{name}: {right[0]:.3f} of pairs and {right[1]:.3f} of triples right.")
     kept = [n for n in order if worst(order[n], "error") < EQUIVARIANT]
     lines.append(
@@ -164,8 +166,8 @@ def _text(summary: Mapping) -> list[str | Grid]:
         rows.append((name, f"{value:.3f}", ""))
     others = [name for name in text if name != "nope"]
     parts: list[str | Grid] = []
-    if "nope" in text and others and len(text["nope"]["seeds"]) > 1:
-        gaps = {n: paired(text["nope"]["seeds"], text[n]["seeds"], len(others)) for n in others}
+    if "nope" in text and others and len(text["nope"].seeds) > 1:
+        gaps = {n: paired(text["nope"].seeds, text[n].seeds, len(others)) for n in others}
         worse = [n for n, gap in gaps.items() if gap.sign > 0]
         means = [gap.mean for gap in gaps.values()]
         parts.append(

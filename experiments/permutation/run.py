@@ -14,11 +14,12 @@ from experiments.workers import measure_rows
 from posenc_jax import encodings
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.config.errors import inside
+from posenc_jax.lab.summary import Summary
 
 __all__ = ["measure", "sections"]
 
 
-def measure(config: Config, run: runs.Run) -> dict:
+def measure(config: Config, run: runs.Run) -> Summary:
     """Measures every row, then the text; returns the summary."""
     rows = [row.label for row in subjects(config)]
     keep = lambda _, records: run.log(records)

@@ -14,14 +14,14 @@ def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
     """The sentences and the sections of the page in docs/. ValueError: more than one run."""
     run = only(runs)
     _, (_, *measured) = pages.sections(run)
-    follows = Section("What follows", pages.details(run.summary))
-    return pages.findings(run.summary), [follows, *measured, _stretches(run.summary)]
+    follows = Section("What follows", pages.details(run.summary.own))
+    return pages.findings(run.summary.own), [follows, *measured, _stretches(run.summary.own)]
 
 
 def _stretches(summary: Mapping) -> Section:
     """Bits per byte of every stretch of text, folded."""
     rows = [
-        (row, length, " ".join(f"{value:.2f}" for value in cell["seeds"]))
+        (row, length, " ".join(f"{value:.2f}" for value in cell.seeds))
         for row, cells in summary["text"].items()
         for length, cell in cells.items()
     ]

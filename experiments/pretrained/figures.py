@@ -23,20 +23,20 @@ def by_length(summary: Mapping) -> Figure:
         for i, (row, style) in enumerate(rows.items()):
             cells = {int(length): cell for length, cell in found[row].items()}
             x = [length * drawing.aside(i, len(rows), lengths) for length in cells]
-            axes.plot(x, [cell["mean"] for cell in cells.values()], **style)
-            each = [cell["seeds"] for cell in cells.values()]
+            axes.plot(x, [cell.mean for cell in cells.values()], **style)
+            each = [cell.seeds for cell in cells.values()]
             drawing.bar_interval(axes, x, each, style["color"])
         drawing.length_axis(axes, lengths, summary["train_length"])
-    _limit(figure, [cell["mean"] for cells in found.values() for cell in cells.values()])
+    _limit(figure, [cell.mean for cells in found.values() for cell in cells.values()])
     longest = str(lengths[-1])
-    best = _lowest({row: cells[longest]["mean"] for row, cells in found.items()})
+    best = _lowest({row: cells[longest].mean for row, cells in found.items()})
     title = f"Bits per byte by length: lowest in windows of {longest} tokens with {best}"
     return _finished(figure, title, "length of a window (tokens, log scale)")
 
 
 def by_position(run: StoredRun) -> Figure:
     """Draws bits per byte by place in the longest windows."""
-    trained = run.summary["train_length"]
+    trained = run.summary.own["train_length"]
     wanted = [r for r in run.records if "position" in r["labels"]]
     rows_of = summaries.by_label(summaries.last_step(wanted), "encoding")
     figure, panels = _panels(rows_of)

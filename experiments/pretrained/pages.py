@@ -11,9 +11,10 @@ from experiments.pretrained.config import Config
 from posenc_jax.lab.report import Grid, Picture, Section
 from posenc_jax.lab.report.formats import number
 from posenc_jax.lab.report.sections import Cell
-from posenc_jax.lab.report.statistics import Interval, mean_cell, paired
+from posenc_jax.lab.report.statistics import Interval, estimate, paired
 from posenc_jax.lab.report.summaries import collect, last_step, lead, nested
 from posenc_jax.lab.runs import Record, StoredRun
+from posenc_jax.lab.summary import Summary
 
 HALF = 0.5  # share of keys within the trained length from which on longer prompts say something
 PLAIN, FOUR = "plain", ("plain", "pi", "ntk", "yarn")
@@ -36,7 +37,7 @@ def tuned_row(name: str) -> str:
     return f"{name}, tuned"
 
 
-def summarise(config: Config, records: Iterable[Record], length: int) -> dict:
+def summarise(config: Config, records: Iterable[Record], length: int) -> Summary:
     """The summary of a run: cells of the mean over stretches with its 95% t interval.
 
     A stretch of a row that was fine-tuned with several seeds is the mean over them.
@@ -50,8 +51,8 @@ def summarise(config: Config, records: Iterable[Record], length: int) -> dict:
         columns: dict[tuple, list[float]] = {}
         for key, value in means:
             columns.setdefault(key, []).append(value)
-        cells[metric] = nested({key: mean_cell(values) for key, values in columns.items()})
-    return {
+        cells[metric] = nested({key: estimate(values) for key, values in columns.items()})
+    own = {
         "train_length": length,
         "factor": config.factor,
         "text": cells["bits_per_byte"],
@@ -60,6 +61,7 @@ def summarise(config: Config, records: Iterable[Record], length: int) -> dict:
             metric: _prompts(found, metric) for metric in ("exact_match", "bits_per_digit")
         },
     }
+    return Summary(own=own)
 
 
 def _prompts(records: Sequence[Record], metric: str) -> dict[str, Any]:
@@ -76,7 +78,7 @@ def _labels(*names: str):
 
 def sections(run: StoredRun) -> tuple[str, list[Section]]:
     """The line below the title of the report, and its sections."""
-    summary, facts = run.summary, run.summary["facts"]
+    summary, facts = run.summary.own, run.summary.facts
     length = summary["train_length"]
     how = (
         f"Windows of {length} tokens and more cover the same {facts['stretches']} stretches of "
@@ -117,12 +119,12 @@ def text_grid(summary: Mapping, name: str) -> Grid:
     """Rows of cells by length; the best mean of a column, and ties, are bold."""
     every, found = lengths(summary), summary[name]
     trained = summary["train_length"]
-    best = {n: number(min(cells[str(n)]["mean"] for cells in found.values())) for n in every}
+    best = {n: number(min(cells[str(n)].mean for cells in found.values())) for n in every}
 
     def cell(cells, n):
         own = cells[str(n)]
-        half = "" if own["low"] is None else f"±{number(own['mean'] - own['low'])}"
-        return Cell(number(own["mean"]), half, bold=number(own["mean"]) == best[n])
+        half = "" if own.low is None else f"±{number(own.mean - own.low)}"
+        return Cell(number(own.mean), half, bold=number(own.mean) == best[n])
 
     rows = [(row, *(cell(cells, n) for n in every)) for row, cells in found.items()]
     heads = [f"{n}\n{n / trained:g}×" for n in every]
@@ -217,8 +219,8 @@ def reads_to(summary: Mapping, row: str) -> int:
 def _excess(summary: Mapping, row: str, length: int) -> Interval:
     """The bits per byte of a row less those of plain at the trained length; 0: at the shortest."""
     every, found = lengths(summary), summary["text"]
-    plain = found[PLAIN][str(summary["train_length"])]["seeds"]
-    return paired(found[row][str(length or every[0])]["seeds"], plain, len(every))
+    plain = found[PLAIN][str(summary["train_length"])].seeds
+    return paired(found[row][str(length or every[0])].seeds, plain, len(every))
 
 
 def _signed(gap: Interval) -> str:
@@ -228,7 +230,7 @@ def _signed(gap: Interval) -> str:
 def ordered(summary: Mapping, rows: Mapping[str, str], length: int) -> str:
     """The rows from fewest bits per byte on: "<" where a paired interval has one sign, else "≈"."""
     names = sorted(rows, key=lambda name: _mean(summary, rows[name], length))
-    values = [summary["text"][rows[name]][str(length)]["seeds"] for name in names]
+    values = [summary["text"][rows[name]][str(length)].seeds for name in names]
     said = f"{names[0]} {_mean(summary, rows[names[0]], length):.3f}"
     for n in range(1, len(names)):
         gap = paired(values[n], values[n - 1], len(names) - 1)
@@ -237,7 +239,7 @@ def ordered(summary: Mapping, rows: Mapping[str, str], length: int) -> str:
 
 
 def _mean(summary: Mapping, row: str, length: int) -> float:
-    return summary["text"][row][str(length)]["mean"]
+    return summary["text"][row][str(length)].mean
 
 
 def _moments(summary: Mapping) -> dict[str, dict[str, str]]:

@@ -20,13 +20,14 @@ from posenc_jax.lab.hosts.devices import seed_sharding
 from posenc_jax.lab.model import pretrained
 from posenc_jax.lab.model.transformer import Model, build
 from posenc_jax.lab.runs import Record
+from posenc_jax.lab.summary import Summary
 from posenc_jax.lab.training.progress import Progress
 from posenc_jax.tuning import target
 
 __all__ = ["measure", "sections"]
 
 
-def measure(config: Config, run: runs.Run) -> dict:
+def measure(config: Config, run: runs.Run) -> Summary:
     """Measures every row; returns the summary."""
     found = extensions(config)
     words = pretrained.tokenizer(config.folder)

@@ -55,7 +55,7 @@ MISSING = "–"
 def results(run: StoredRun) -> list[Result]:
     """The results of all rows of a run."""
     table = Table(run.records)
-    named = ((name, ORDERINGS[name]) for name in run.summary["rows"])
+    named = ((name, ORDERINGS[name]) for name in run.summary.own["rows"])
     return [result(name, row, SETTINGS[row.setting], table) for name, row in named]
 
 

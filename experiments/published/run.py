@@ -6,11 +6,12 @@ from experiments.published.pages import sections
 from experiments.published.verdicts import rule_hash
 from experiments.workers import measure_rows
 from posenc_jax.lab import runs
+from posenc_jax.lab.summary import Summary
 
 __all__ = ["measure", "sections"]
 
 
-def measure(config: Config, run: runs.Run) -> dict:
+def measure(config: Config, run: runs.Run) -> Summary:
     """Trains every method of every setting; returns the summary.
 
     The hash of the rule, the orderings and the settings is recorded first.
@@ -20,4 +21,4 @@ def measure(config: Config, run: runs.Run) -> dict:
     names += [f"{setting}: {method}" for setting, method in trainings(config)]
     keep = lambda _, records: run.log(records)
     measure_rows(run, "published orderings", names, measuring.measurer, config, keep)
-    return {"rows": list(orderings(config))}
+    return Summary(own={"rows": list(orderings(config))})

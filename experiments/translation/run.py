@@ -13,13 +13,14 @@ from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.metrics import Scores
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Encodings
+from posenc_jax.lab.summary import LengthSummary
 from posenc_jax.lab.tasks import floors
 from posenc_jax.lab.tasks.pairs import paired
 
 __all__ = ["measure", "sections"]
 
 
-def measure(config: Config, run: runs.Run) -> dict:
+def measure(config: Config, run: runs.Run) -> LengthSummary:
     """Trains and tests every encoding; returns the summary."""
     line = tasks.make(config.task.name, **config.task.options)
     task = paired(line)

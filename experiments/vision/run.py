@@ -13,12 +13,13 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
+from posenc_jax.lab.summary import LengthSummary
 from posenc_jax.lab.tasks.canvas import ink_share
 
 __all__ = ["measure", "sections"]
 
 
-def measure(config: Config, run: runs.Run) -> dict:
+def measure(config: Config, run: runs.Run) -> LengthSummary:
     """Trains and tests every row; returns the summary."""
     task = _task(config, "grid")
     run.fact(task=dict(task.facts))

@@ -29,7 +29,7 @@ def page(results: Path, board: Sequence[StoredRun], others: Sequence[Sequence[St
     (order,) = runs.read_archive(results / "permutation.tar.xz")
     (leaks,) = runs.read_archive(results / "padding_leakage.tar.xz")
     (puts_in_order, *_), (leak, masks, *_) = (
-        permutation.conclusions(order.summary), padding.conclusions(leaks.summary)
+        permutation.conclusions(order.summary.own), padding.conclusions(leaks.summary.own)
     )  # fmt: skip
     parts = [
         "# Which encoding should I use?", measured(board),

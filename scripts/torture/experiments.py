@@ -78,7 +78,8 @@ def timeless(workdir: Path) -> dict[str, Any]:
     """Returns the records and the summary of a finished run without wall-clock times."""
     run = runs.read(workdir)
     records = sorted(repr(r) for r in run.records if r["metric"] not in runs.TIMES)
-    summary = {name: _untimed(run.summary[name]) for name in run.summary if name != "starts"}
+    content = run.summary.content()
+    summary = {name: _untimed(content[name]) for name in content if name != "starts"}
     return {"records": records} | summary
 
 

@@ -130,7 +130,7 @@ class _Follower:
 
     def final(self) -> float | None:
         """Returns the objective of the finished run: of its summary, or else the last value."""
-        summary = read_object(self._workdir / "summary.json")
+        summary = runs.read_summary(self._workdir)
         last = [*self._values()][-1:] or [None]
         value = logger.means(summary).get(self._objective, last[0])
         return value if value is not None and math.isfinite(value) else None

@@ -26,6 +26,7 @@ from posenc_jax.lab.report.statistics import Interval
 from posenc_jax.lab.report.tables import save
 from posenc_jax.lab.report.webpage import html_page
 from posenc_jax.lab.runs import TIMES, Record, StoredRun, read
+from posenc_jax.lab.summary import LengthSummary
 
 HERE = Path(__file__).parent
 SCRIPTS = ("elements.js", "chart.js", "comparison.js")
@@ -167,7 +168,7 @@ def merge(runs: Sequence[StoredRun], names: Sequence[str]) -> dict[str, Any]:
             {
                 "label": line.label,
                 "encoding": line.encoding,
-                "trained": line.run.summary["train_length"],
+                "trained": line.run.by_length.train_length,
                 "cells": {name: _cells(line, name) for name in names_by_length},
                 "training": {name: _training(line, name, unit) for name in (unit, *TRAINING)},
                 "positions": _positions(line),
@@ -228,16 +229,16 @@ def lines(
 
 
 def _has_table(run: StoredRun) -> bool:
-    return "train_length" in run.summary
+    return isinstance(run.summary, LengthSummary)
 
 
 def _baselines(runs: Sequence[StoredRun]) -> dict[str, dict[str, float]]:
     """Returns metric -> name -> value of the baselines that are equal in all runs of the metric."""
     found: dict[str, dict[str, float]] = {}
     for run in filter(_has_table, runs):
-        own = run.summary["baselines"]
-        known = found.setdefault(run.summary["metric"], own)
-        found[run.summary["metric"]] = {n: v for n, v in known.items() if own.get(n) == v}
+        metric, own = run.by_length.metric, run.by_length.baselines
+        known = found.setdefault(metric, own)
+        found[metric] = {n: v for n, v in known.items() if own.get(n) == v}
     return found
 
 
@@ -245,7 +246,7 @@ def _metrics(line: Line) -> list[str]:
     """Returns the metrics by length, the run's main one first."""
     tested = [r for r in line.records if r["labels"]["split"] == "test"]
     names = dict.fromkeys(r["metric"] for r in tested if "position" not in r["labels"])
-    return sorted(names.keys() - TIMES, key=[line.run.summary["metric"], *names].index)
+    return sorted(names.keys() - TIMES, key=[line.run.by_length.metric, *names].index)
 
 
 def _cells(line: Line, metric: str) -> list[list]:
@@ -267,7 +268,7 @@ def _training(line: Line, name: str, unit: str) -> list[list]:
 
 def _positions(line: Line) -> dict[str, list[list]]:
     """Returns length -> rows of the run's main metric by position."""
-    metric = line.run.summary["metric"]
+    metric = line.run.by_length.metric
     wanted = summaries.by_position(line.records, metric)
     return {str(n): _rows(summaries.curve(own, "position"), metric) for n, own in wanted.items()}
 

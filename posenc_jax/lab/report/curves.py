@@ -23,7 +23,7 @@ def training(run: StoredRun) -> Figure:
     """Draws the loss by step with its validation, and below it gradient norm and learning rate."""
     losses = curves(run, "train")
     below = {label: own for metric, label in BELOW.items() if (own := _by_encoding(run, metric))}
-    names = [*summaries.encodings(run.summary), *losses]
+    names = [*summaries.encodings(run.by_length), *losses]
     styles = drawing.line_styles(list(dict.fromkeys(names)))
     figure = Figure(figsize=(8, 4.2 + 1.3 * len(below)))
     ratios = [3.2, *[1.0] * len(below)]
@@ -66,7 +66,7 @@ def caption(run: StoredRun) -> str:
 
 def unit(run: StoredRun) -> str:
     """Returns the metric in whose unit losses are shown: that of the results, if it is a loss."""
-    return run.summary["metric"] if run.summary["metric"] in BITS else "loss"
+    return run.by_length.metric if run.by_length.metric in BITS else "loss"
 
 
 def curves(run: StoredRun, split: str) -> dict[str, list[Record]]:
@@ -102,13 +102,13 @@ def _baselines(axes: Axes, run: StoredRun) -> list[Label]:
     axes.margins(x=0.02)
     low, high = axes.get_ylim()
     axes.set_ylim(low, high)
-    known = run.summary["baselines"] if unit(run) == run.summary["metric"] else {}
+    known = run.by_length.baselines if unit(run) == run.by_length.metric else {}
     within = {name: value for name, value in known.items() if low < value < high}
     return drawing.draw_baselines(axes, within, axes.get_xlim()[1])
 
 
 def _how(run: StoredRun) -> str:
-    one = summaries.seed_count(run.summary) == 1
+    one = summaries.seed_count(run.by_length) == 1
     parts = ["one seed" if one else "thin: every seed · bold: their mean"]
     if curves(run, "valid"):
         parts.append("dots: validation")

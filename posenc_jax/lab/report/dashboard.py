@@ -11,6 +11,7 @@ from typing import Any
 from posenc_jax.lab import metrics
 from posenc_jax.lab.report import plots, summaries
 from posenc_jax.lab.runs import TIMES, Record, StoredRun
+from posenc_jax.lab.summary import LengthSummary
 from posenc_jax.lab.wandb import logger
 
 with warnings.catch_warnings():
@@ -34,7 +35,9 @@ def workspace(entity: str, project: str, name: str, runs: Sequence[StoredRun]) -
     """
     if not runs:
         raise ValueError("workdir: none given; a dashboard takes one finished run or more")
-    sections = {"Extrapolation": _extrapolation([r for r in runs if "train_length" in r.summary])}
+    sections = {
+        "Extrapolation": _extrapolation([r for r in runs if isinstance(r.summary, LengthSummary)])
+    }
     for title, experiment in EXPERIMENTS.items():
         found = _media([run for run in runs if run.config.get("experiment") == experiment])
         sections[title] = found or [_missing(experiment)]
@@ -71,14 +74,14 @@ def _extrapolation(runs: Sequence[StoredRun]) -> list[Any]:
     if not runs:
         return [_missing("rope_extrap")]
     found: list[Any] = []
-    for metric in _unique(run.summary["metric"] for run in runs):
-        own = [run for run in runs if run.summary["metric"] == metric]
-        names = _unique(name for run in own for name in run.summary["results"])
+    for metric in _unique(run.by_length.metric for run in runs):
+        own = [run for run in runs if run.by_length.metric == metric]
+        names = _unique(name for run in own for name in run.by_length.results)
         means = {f"by_length/{metric}/{name}": name for name in names}
         ends = [f"{key}/{end}" for key in means for end in ("low", "high")]
         title, records = metrics.metric(metric).title, [r for run in own for r in run.records]
         by_position = [r for r in records if r["metric"] == metric and "position" in r["labels"]]
-        claims = _unique(plots.best_at_longest(run.summary) for run in own)
+        claims = _unique(plots.best_at_longest(run.by_length) for run in own)
         claim = claims[0] if len(claims) == 1 else ""  # runs that do not agree have none
         found += _lines(
             f"{title} by test length{claim}, {metrics.metric(metric).better} is better",

@@ -1,11 +1,12 @@
 """How reports write numbers, intervals and lengths."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from posenc_jax.lab import tasks
 from posenc_jax.lab.metrics import metric
 from posenc_jax.lab.report.statistics import Interval, interval, share_interval
+from posenc_jax.lab.summary import Estimate, LengthSummary
 
 NOT_FINITE = "not finite"
 
@@ -18,16 +19,16 @@ def number(value: float | None) -> str:
     return f"{value:.3f}" if size < 10 else f"{value:.2f}" if size < 100 else f"{value:.4g}"
 
 
-def plus_minus(cell: Mapping) -> str:
+def plus_minus(cell: Estimate) -> str:
     """Formats a cell as "0.953 ±0.012", or as "0.953" if it has no interval."""
-    half = "" if cell["low"] is None else f" ±{cell['mean'] - cell['low']:.3f}"
-    return f"{cell['mean']:.3f}{half}"
+    half = "" if cell.low is None else f" ±{cell.mean - cell.low:.3f}"
+    return f"{cell.mean:.3f}{half}"
 
 
-def share(cell: Mapping) -> str:
+def share(cell: Estimate) -> str:
     """Formats the mean and the interval of a cell of shares as "0.953 (.941–.962)"."""
-    ends = share_ends(share_interval(cell["seeds"]))
-    return f"{cell['mean']:.3f}" + (f" ({ends})" if ends else "")
+    ends = share_ends(share_interval(cell.seeds))
+    return f"{cell.mean:.3f}" + (f" ({ends})" if ends else "")
 
 
 def share_ends(interval: Interval) -> str:
@@ -54,10 +55,10 @@ def interval_name(name: str) -> str:
     return "95% Wilson interval" if metric(name).is_share else "95% t interval"
 
 
-def size_unit(summary: Mapping) -> str:
+def size_unit(summary: LengthSummary) -> str:
     """Returns what the lengths of a run count, in the plural."""
-    name = summary.get("facts", {}).get("task", {}).get("task", "tfds:")
-    bytes_ = summary["metric"] == "bits_per_byte" and name.startswith("tfds:")
+    name = summary.facts.get("task", {}).get("task", "tfds:")
+    bytes_ = summary.metric == "bits_per_byte" and name.startswith("tfds:")
     return "bytes" if bytes_ else tasks.unit(name)  # a set of questions has tokens, a text bytes
 
 

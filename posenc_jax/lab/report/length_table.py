@@ -1,7 +1,7 @@
 """The table of encodings by test length, and the sections of the page around it."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from posenc_jax.lab import metrics
 from posenc_jax.lab.report import formats, plots, summaries
@@ -9,6 +9,7 @@ from posenc_jax.lab.report.formats import number
 from posenc_jax.lab.report.sections import Cell, Grid, Section
 from posenc_jax.lab.report.statistics import Interval
 from posenc_jax.lab.runs import StoredRun
+from posenc_jax.lab.summary import LengthSummary
 from posenc_jax.lab.tasks.baselines import CONTEXT
 
 NOT_MEASURED = "not measured"
@@ -16,8 +17,8 @@ NOT_MEASURED = "not measured"
 
 def page(run: StoredRun) -> tuple[str, list[Section]]:
     """Returns the line under the page's title, and the page's sections."""
-    summary, count = run.summary, summaries.seed_count(run.summary)
-    trained = summary["train_length"]
+    summary, count = run.by_length, summaries.seed_count(run.by_length)
+    trained = summary.train_length
     how = (
         "Each row is an encoding, each column a length that the same weights were tested at. They "
         f"were trained at length {trained}; the columns to its right are extrapolation. The best "
@@ -25,7 +26,7 @@ def page(run: StoredRun) -> tuple[str, list[Section]]:
     )
     parts = [how, results(summary), *_contexts(summary)]
     parts.append(Section("Every seed", [every_seed(summary)], folded=True))
-    differences = summaries.differences(run.records, summary["metric"])
+    differences = summaries.differences(run.records, summary.metric)
     if differences.intervals and count > 1:
         grid = _differences(summary, differences)
         parts.append(Section(f"Difference from {differences.first}", [grid], folded=True))
@@ -34,93 +35,93 @@ def page(run: StoredRun) -> tuple[str, list[Section]]:
     return lead, [Section("Results", parts), Section("Figures", plots.pictures(run))]
 
 
-def _contexts(summary: Mapping) -> list[str]:
+def _contexts(summary: LengthSummary) -> list[str]:
     """Returns a sentence on what the baselines of a text read, if it has such baselines."""
-    read = [f"{name}: {CONTEXT[name]}" for name in summary["baselines"] if name in CONTEXT]
+    read = [f"{name}: {CONTEXT[name]}" for name in summary.baselines if name in CONTEXT]
     return (
         [f"What a baseline reads before the byte it predicts: {'; '.join(read)}."] if read else []
     )
 
 
-def results(summary: Mapping, apart: Collection[str] = ()) -> Grid:
+def results(summary: LengthSummary, apart: Collection[str] = ()) -> Grid:
     """Returns the table: each cell the mean and its interval, or why there is none.
 
     apart: encodings that are not compared with the others, so never the best.
     """
-    count, name = summaries.seed_count(summary), formats.interval_name(summary["metric"])
-    share = metrics.metric(summary["metric"]).is_share
+    count, name = summaries.seed_count(summary), formats.interval_name(summary.metric)
+    share = metrics.metric(summary.metric).is_share
     spread = (
         "one seed, so there is no interval"
         if count == 1
         else f"mean {'and' if share else '± half of'} a {name} over {count} seeds"
     )
-    metric, better = metrics.metric(summary["metric"]).title, summary["metric_better"]
+    metric, better = metrics.metric(summary.metric).title, summary.better
     lengths, best = summaries.lengths(summary), _best(summary, apart)
     rows = []
     for encoding in summaries.encodings(summary):
         wanted = {} if encoding in apart else best
         rows.append([encoding, *(_cell(summary, encoding, n, wanted.get(n)) for n in lengths)])
     baselines = [
-        [name, *[number(value)] * len(lengths)] for name, value in summary["baselines"].items()
+        [name, *[number(value)] * len(lengths)] for name, value in summary.baselines.items()
     ]
     caption = f"{metric} on the test split, {better} is better: {spread}"
-    if floors := summary.get("floors"):
-        baselines.append(["floor", *(number(floors[str(n)]) for n in lengths)])
+    if floors := summary.floors:
+        baselines.append(["floor", *(number(floors[n]) for n in lengths)])
         caption += "; floor: the best predictor that needs no positions"
     return Grid(_columns(summary), rows, caption, below=baselines)
 
 
-def _columns(summary: Mapping) -> list[str]:
-    trained, lengths = summary["train_length"], summaries.lengths(summary)
+def _columns(summary: LengthSummary) -> list[str]:
+    trained, lengths = summary.train_length, summaries.lengths(summary)
     return ["length\n ", *(f"{n}\n{formats.length_ratio(n, trained)}" for n in lengths)]
 
 
-def _cell(summary: Mapping, encoding: str, length: int, best: str | None) -> Cell:
-    result = summary["results"].get(encoding, {}).get(str(length))
+def _cell(summary: LengthSummary, encoding: str, length: int, best: str | None) -> Cell:
+    result = summary.results.get(encoding, {}).get(length)
     if result is None:
-        reasons = [entry["reason"] for entry in summary["not_measured"]
-                   if (entry["encoding"], entry["length"]) == (encoding, length)]  # fmt: skip
+        reasons = [entry.reason for entry in summary.not_measured
+                   if (entry.encoding, entry.length) == (encoding, length)]  # fmt: skip
         return Cell(NOT_MEASURED, note="".join(reasons[-1:]), muted=True)
-    mean, seeds, most = number(result["mean"]), len(result["seeds"]), summaries.seed_count(summary)
-    spread = formats.interval_of(summary["metric"])(result["seeds"])
+    mean, seeds, most = number(result.mean), len(result.seeds), summaries.seed_count(summary)
+    spread = formats.interval_of(summary.metric)(result.seeds)
     half = "" if spread.half is None else f"±{number(spread.half)}"
-    half = formats.share_ends(spread) if metrics.metric(summary["metric"]).is_share else half
+    half = formats.share_ends(spread) if metrics.metric(summary.metric).is_share else half
     note = "" if seeds == most else f"{seeds} of {most} seeds"
     return Cell(mean, half, note, bold=mean == best)
 
 
-def _best(summary: Mapping, apart: Collection[str]) -> dict[int, str]:
+def _best(summary: LengthSummary, apart: Collection[str]) -> dict[int, str]:
     """Returns length -> the best mean as printed, where not all are printed alike."""
-    compared = [row for name, row in summary["results"].items() if name not in apart]
-    choose = min if summary["metric_better"] == "lower" else max
+    compared = [row for name, row in summary.results.items() if name not in apart]
+    choose = min if summary.better == "lower" else max
     found = {}
     for length in summaries.lengths(summary):
-        rows = [by_length.get(str(length)) for by_length in compared]
-        means = [row["mean"] for row in rows if row is not None and row["mean"] is not None]
+        rows = [by_length.get(length) for by_length in compared]
+        means = [row.mean for row in rows if row is not None]
         finite = [mean for mean in means if math.isfinite(mean)]
         if finite and len(set(map(number, means))) > 1:
             found[length] = number(choose(finite))
     return found
 
 
-def every_seed(summary: Mapping) -> Grid:
+def every_seed(summary: LengthSummary) -> Grid:
     """Returns a table whose cells hold the values of all seeds, one on a line."""
     rows = []
     for encoding in summaries.encodings(summary):
-        cells = summary["results"].get(encoding, {})
-        seeds = [cells.get(str(n), {}).get("seeds", ()) for n in summaries.lengths(summary)]
+        cells = summary.results.get(encoding, {})
+        seeds = [cells[n].seeds if n in cells else () for n in summaries.lengths(summary)]
         rows.append([encoding, *("\n".join(map(number, own)) or NOT_MEASURED for own in seeds)])
-    caption = f"{metrics.metric(summary['metric']).title} of every seed, in the order of the seeds"
+    caption = f"{metrics.metric(summary.metric).title} of every seed, in the order of the seeds"
     return Grid(_columns(summary), rows, caption)
 
 
-def _differences(summary: Mapping, found: summaries.Differences) -> Grid:
+def _differences(summary: LengthSummary, found: summaries.Differences) -> Grid:
     lengths = summaries.lengths(summary)
     rows = [
         [name, *(_difference(row.get(n)) for n in lengths)] for name, row in found.intervals.items()
     ]
     return Grid(_columns(summary), rows, (
-        f"{metrics.metric(summary['metric']).title} minus that of {found.first}, paired by seed. "
+        f"{metrics.metric(summary.metric).title} minus that of {found.first}, paired by seed. "
         f"Intervals hold at 95% for all {found.comparisons} comparisons together (Bonferroni; "
         "equal methods are one comparison); bold: 0 lies outside."
     ))  # fmt: skip

@@ -2,7 +2,8 @@
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from posenc_jax.lab.report import curves, drawing, formats, summaries
 from posenc_jax.lab.report.drawing import Label
 from posenc_jax.lab.report.sections import Picture
 from posenc_jax.lab.runs import Record, StoredRun
+from posenc_jax.lab.summary import LengthSummary
 
 PANELS = 6  # the most panels of a figure
 DPI = 200  # of a PNG
@@ -39,13 +41,13 @@ def save(folder: Path, name: str, draw: Callable[[], Figure]) -> list[Path]:
 
 def pictures(run: StoredRun) -> list[Picture]:
     """Returns the figures that the run has data for."""
-    metric = run.summary["metric"]
+    metric = run.by_length.metric
     band = formats.interval_name(metric)
     bands = f", bands {band}s of {drawing.BAND_SEEDS} seeds or more"
-    enough = summaries.seed_count(run.summary) >= drawing.BAND_SEEDS
-    bands = bands if enough and not _crowded(run.summary) else ""
-    found = [picture_by_length("by_length", run.summary)]
-    if len(summaries.equal(run.summary)) > 1 and summaries.seed_count(run.summary) > 1:
+    enough = summaries.seed_count(run.by_length) >= drawing.BAND_SEEDS
+    bands = bands if enough and not _crowded(run.by_length) else ""
+    found = [picture_by_length("by_length", run.by_length)]
+    if len(summaries.equal(run.by_length)) > 1 and summaries.seed_count(run.by_length) > 1:
         found.append(
             Picture("difference", lambda: difference(run), "The metric minus that of the first "
                     "encoding, with the same seed: points are means over seeds, small dots are "
@@ -67,30 +69,30 @@ def pictures(run: StoredRun) -> list[Picture]:
     return found
 
 
-def picture_by_length(name: str, summary: Mapping) -> Picture:
+def picture_by_length(name: str, summary: LengthSummary) -> Picture:
     """Returns the figure of the metric by length with its caption."""
-    metric = metrics.metric(summary["metric"]).title
+    metric = metrics.metric(summary.metric).title
     parts = ["lines are means over seeds, dots are seeds"]
     if summaries.seed_count(summary) >= drawing.BAND_SEEDS:
         kind = "bars" if _crowded(summary) else "bands"
-        parts.append(f"{kind} {formats.interval_name(summary['metric'])}s")
+        parts.append(f"{kind} {formats.interval_name(summary.metric)}s")
     caption = f"{metric[0].upper()}{metric[1:]} at each test length: {', '.join(parts)}. "
     caption += "The dotted line is the longest length in training."
-    if summary["baselines"]:
+    if summary.baselines:
         caption += " Dashed lines are baselines; an arrow stands at one outside of the figure."
-    if summary.get("floors"):
+    if summary.floors:
         caption += " The dashed line named floor is the best predictor that needs no positions."
     return Picture(name, lambda: by_length(summary), caption)
 
 
-def _crowded(summary: Mapping) -> bool:
+def _crowded(summary: LengthSummary) -> bool:
     """Returns whether a figure has too many distinct methods for bands."""
     return len(summaries.equal(summary)) > drawing.BANDS
 
 
-def by_length(summary: Mapping) -> Figure:
+def by_length(summary: LengthSummary) -> Figure:
     """Draws the metric by length: mean, interval and every seed of each encoding."""
-    metric, trained = summary["metric"], summary["train_length"]
+    metric, trained = summary.metric, summary.train_length
     lengths = summaries.lengths(summary)
     styles = drawing.line_styles(summaries.encodings(summary))
     figure = Figure(figsize=(8, 4.6))
@@ -99,33 +101,32 @@ def by_length(summary: Mapping) -> Figure:
     labels, values, groups = [], [], summaries.equal(summary)
     crowded, of = _crowded(summary), formats.interval_of(metric)
     for i, names in enumerate(groups):
-        cells, style = summary["results"][names[0]], styles[names[0]]
-        rows = [(int(n), cell) for n, cell in cells.items() if cell["mean"] is not None]
-        rows = [(n, cell) for n, cell in rows if math.isfinite(cell["mean"])]
+        cells, style = summary.results[names[0]], styles[names[0]]
+        rows = [(n, cell) for n, cell in cells.items() if math.isfinite(cell.mean)]
         if not rows:
             continue
         aside = drawing.aside(i, len(groups), lengths) if crowded else 1.0
-        x, mean = [length * aside for length, _ in rows], [cell["mean"] for _, cell in rows]
+        x, mean = [length * aside for length, _ in rows], [cell.mean for _, cell in rows]
         axes.plot(x, mean, zorder=3, **style)
-        seeds = [cell["seeds"] for _, cell in rows]
+        seeds = [cell.seeds for _, cell in rows]
         show = drawing.bar_interval if crowded else drawing.shade_interval
         show(axes, x, seeds, style["color"], of)
         for at, (_, cell) in zip(x, rows, strict=True):
-            values += cell["seeds"]
-            if cell["low"] is not None and len(cell["seeds"]) >= drawing.BAND_SEEDS:
-                values += [cell["low"], cell["high"]]
-            dots = [at] * len(cell["seeds"])
-            axes.plot(dots, cell["seeds"], ".", ms=4, alpha=0.6, color=style["color"], zorder=4)
+            values += cell.seeds
+            if cell.low is not None and len(cell.seeds) >= drawing.BAND_SEEDS:
+                values += [cell.low, cell.high]
+            dots = [at] * len(cell.seeds)
+            axes.plot(dots, cell.seeds, ".", ms=4, alpha=0.6, color=style["color"], zorder=4)
         labels.append(Label(_joined(names), x[-1], mean[-1], style["color"]))
-    floors = [(int(n), value) for n, value in summary.get("floors", {}).items()]
+    floors = [*summary.floors.items()]
     values += [value for _, value in floors]
-    low, high = drawing.y_limits(values, summary["baselines"].values())
+    low, high = drawing.y_limits(values, summary.baselines.values())
     if metrics.metric(metric).is_share and values:
         # An axis of a tenth or more: scores that are all 0 are a line at 0.
         low, high = min(low, max(values) - 0.1), max(high, min(values) + 0.1)
         low, high = max(low, -0.03), min(high, 1.03)
     axes.set_ylim(low, high)
-    labels += drawing.draw_baselines(axes, summary["baselines"], axes.get_xlim()[1])
+    labels += drawing.draw_baselines(axes, summary.baselines, axes.get_xlim()[1])
     if floors:
         axes.plot(*zip(*floors, strict=True), color=drawing.MUTED, lw=1, ls="--", zorder=1)
         labels.append(Label("floor", *floors[-1], drawing.MUTED))
@@ -139,7 +140,7 @@ def by_length(summary: Mapping) -> Figure:
 
 def difference(run: StoredRun) -> Figure:
     """Draws the metric minus that of the first encoding by length, paired by seed."""
-    summary, metric = run.summary, run.summary["metric"]
+    summary, metric = run.by_length, run.by_length.metric
     found = summaries.differences(run.records, metric)
     values = summaries.final_values(run.records, metric)
     styles = drawing.line_styles(summaries.encodings(summary))
@@ -147,7 +148,7 @@ def difference(run: StoredRun) -> Figure:
     figure = Figure(figsize=(8, 4.6))
     axes = figure.subplots()
     lengths = summaries.lengths(summary)
-    drawing.length_axis(axes, lengths, summary["train_length"])
+    drawing.length_axis(axes, lengths, summary.train_length)
     axes.axhline(0, color=drawing.INK, linewidth=1)
     labels = [Label(found.first, axes.get_xlim()[1], 0.0, drawing.MUTED)]
     for i, names in enumerate(groups):
@@ -168,7 +169,7 @@ def difference(run: StoredRun) -> Figure:
     drawing.margin_labels(axes, labels)
     axes.set_xlabel(f"test length ({formats.size_unit(summary)}, log scale)")
     axes.set_ylabel(f"difference in {metrics.metric(metric).title}")
-    better = "better" if summary["metric_better"] == "lower" else "worse"
+    better = "better" if summary.better == "lower" else "worse"
     seeds = summaries.seed_count(summary)
     below = (
         f"below 0: {better} than {found.first} · {seeds} seeds, each a dot · "
@@ -182,27 +183,27 @@ def _finite(run: StoredRun) -> list[Record]:
     return [record for record in run.records if math.isfinite(record["value"])]
 
 
-def best_at_longest(summary: Mapping) -> str:
+def best_at_longest(summary: LengthSummary) -> str:
     """Returns the end of a title that names the best method at the greatest length, if there is one
     whose interval over seeds meets no other's.
     """
     longest = summaries.lengths(summary)[-1]
-    found = {_joined(names): summary["results"][names[0]] for names in summaries.equal(summary)}
-    near = summaries.leaders({**summary, "results": found}, longest)
+    found = {_joined(names): summary.results[names[0]] for names in summaries.equal(summary)}
+    near = summaries.leaders(replace(summary, results=found), longest)
     if len(near) != 1 or len(found) < 2:
         return ""
-    word = "lowest" if summary["metric_better"] == "lower" else "highest"
-    return f": {word} at {formats.length_ratio(longest, summary['train_length'])} with {near[0]}"
+    word = "lowest" if summary.better == "lower" else "highest"
+    return f": {word} at {formats.length_ratio(longest, summary.train_length)} with {near[0]}"
 
 
 def _clear(run: StoredRun, groups: Sequence[Sequence[str]]) -> str:
     """Returns the end of a title that says how many methods differ at the greatest length."""
-    summary, metric = run.summary, run.summary["metric"]
+    summary, metric = run.by_length, run.by_length.metric
     longest = summaries.lengths(summary)[-1]
     rows = summaries.differences(run.records, metric).intervals
     signs = [rows[g[0]][longest].sign for g in groups if longest in rows.get(g[0], {})]
-    better, worse = (-1, 1) if summary["metric_better"] == "lower" else (1, -1)
-    ratio = formats.length_ratio(longest, summary["train_length"])
+    better, worse = (-1, 1) if summary.better == "lower" else (1, -1)
+    ratio = formats.length_ratio(longest, summary.train_length)
     return (
         f" at {ratio}: {signs.count(better)} clearly better, {signs.count(worse)} clearly worse, "
         f"{signs.count(0)} neither"
@@ -216,12 +217,12 @@ def _joined(names: Sequence[str]) -> str:
 
 def by_position(run: StoredRun) -> Figure:
     """Draws the metric by position in the window, a panel for each of the longest lengths."""
-    metric, trained = run.summary["metric"], run.summary["train_length"]
+    metric, trained = run.by_length.metric, run.by_length.train_length
     by_length = summaries.by_position(_finite(run), metric)
     lengths = list(by_length)[-PANELS:]
     styles, equal = (
-        drawing.line_styles(summaries.encodings(run.summary)),
-        summaries.equal(run.summary),
+        drawing.line_styles(summaries.encodings(run.by_length)),
+        summaries.equal(run.by_length),
     )
     columns = max(1, min(3, len(lengths)))
     rows = max(1, math.ceil(len(lengths) / columns))
@@ -238,7 +239,7 @@ def by_position(run: StoredRun) -> Figure:
             x = [position + 1 for position in curve]
             seeds = [list(by_seed.values()) for by_seed in curve.values()]
             axes.plot(x, [np.mean(own) for own in seeds], label=_joined(names), **style)
-            if not _crowded(run.summary):
+            if not _crowded(run.by_length):
                 of = formats.interval_of(metric)
                 drawing.shade_interval(axes, x, seeds, style["color"], of)
         drawing.position_axis(axes, trained)
@@ -252,7 +253,7 @@ def by_position(run: StoredRun) -> Figure:
 
 def position_by_length(run: StoredRun) -> Figure:
     """Draws a heatmap of the metric by position and length for each distinct method."""
-    metric, trained = run.summary["metric"], run.summary["train_length"]
+    metric, trained = run.by_length.metric, run.by_length.train_length
     by_length = summaries.by_position(_finite(run), metric)
     means = {
         (name, length): {at: np.mean([*seeds.values()]) for at, seeds in curve.items()}
@@ -260,10 +261,10 @@ def position_by_length(run: StoredRun) -> Figure:
         for name, own in summaries.by_label(records, "encoding").items()
         for curve in [summaries.curve(own, "position")]
     }
-    groups = [g for g in summaries.equal(run.summary) if any(g[0] == name for name, _ in means)]
+    groups = [g for g in summaries.equal(run.by_length) if any(g[0] == name for name, _ in means)]
     groups, lengths = groups[:PANELS], list(by_length)
     values = [float(value) for row in means.values() for value in row.values()]
-    worst = max([b for b in run.summary["baselines"].values() if b > min(values)], default=math.inf)
+    worst = max([b for b in run.by_length.baselines.values() if b > min(values)], default=math.inf)
     top = min(max(values), worst)
     colors = ScalarMappable(Normalize(min(values), top), HEAT)
     columns = min(2, len(groups))
@@ -295,11 +296,11 @@ def position_by_length(run: StoredRun) -> Figure:
     return figure
 
 
-def _spread(summary: Mapping) -> str:
-    better = f"{summary['metric_better']} is better"
+def _spread(summary: LengthSummary) -> str:
+    better = f"{summary.better} is better"
     count = summaries.seed_count(summary)
     lines = len(summaries.equal(summary))
-    band = drawing.interval_note(count, formats.interval_name(summary["metric"]), lines)
+    band = drawing.interval_note(count, formats.interval_name(summary.metric), lines)
     many = f"mean of {count} seeds, each a dot · {band}"
     return f"{better} · {'one seed' if count == 1 else many} · dotted line: trained length"
 

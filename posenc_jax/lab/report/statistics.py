@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
+
+from posenc_jax.lab.summary import Estimate
 
 K = TypeVar("K", bound=Hashable)
 ROUNDING = 1e-6  # by which a float32 share may lie outside [0, 1]
@@ -76,12 +78,12 @@ def share_interval(values: Sequence[float], level: float = 0.95) -> Interval:
     return Interval(mean, max(low, 0.0), min(high, 1.0), size)
 
 
-def mean_cell(
+def estimate(
     values: Sequence[float], of: Callable[[Sequence[float]], Interval] = interval
-) -> dict[str, Any]:
+) -> Estimate:
     """Returns the mean over seeds, its 95% interval and every seed, as a summary holds them."""
     mean, low, high, _ = of(values)
-    return {"mean": mean, "low": low, "high": high, "seeds": list(values)}
+    return Estimate(mean, low, high, list(values))
 
 
 def paired(a: Sequence[float], b: Sequence[float], comparisons: int = 1) -> Interval:

@@ -4,15 +4,15 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from posenc_jax.lab import metrics
 from posenc_jax.lab.hosts.exit_status import Unmeasured
 from posenc_jax.lab.report.formats import interval_of
 from posenc_jax.lab.report.statistics import (
     Interval,
-    mean_cell,
+    estimate,
     paired,
 )
 from posenc_jax.lab.runs import Record, StoredRun
+from posenc_jax.lab.summary import Estimate, LengthSummary, NotMeasured
 
 ALIKE = 1e-4  # between results of methods that are equal by construction: rounding
 
@@ -24,8 +24,8 @@ def summarise(
     train_length: int,
     baselines: Mapping[str, float] | None = None,
     floors: Mapping[int, float] | None = None,
-    not_measured: Sequence[Mapping] = (),
-) -> dict:
+    not_measured: Sequence[Mapping[str, Any] | NotMeasured] = (),
+) -> LengthSummary:
     """Returns the summary of a run, which summary.json holds and the report reads.
 
     Args:
@@ -43,24 +43,28 @@ def summarise(
     """
     results = nested(
         {
-            (encoding, str(length)): mean_cell(list(by_seed.values()), interval_of(metric))
+            (encoding, length): estimate(list(by_seed.values()), interval_of(metric))
             for (encoding, length), by_seed in final_values(records, metric).items()
         }
     )
-    if not results and not_measured:
-        first = min(not_measured, key=lambda entry: entry["length"])
-        raise Unmeasured("nothing was measured: {encoding} at {length}: {reason}".format(**first))
+    lost = [
+        entry if isinstance(entry, NotMeasured) else NotMeasured(**entry) for entry in not_measured
+    ]
+    if not results and lost:
+        first = min(lost, key=lambda entry: entry.length)
+        raise Unmeasured(
+            f"nothing was measured: {first.encoding} at {first.length}: {first.reason}"
+        )
     if not results:
         raise ValueError(f"metric: no record of {metric!r} on the test split")
-    return {
-        "metric": metric,
-        "metric_better": metrics.metric(metric).better,
-        "train_length": train_length,
-        "baselines": dict(baselines or {}),
-        "floors": {str(length): value for length, value in (floors or {}).items()},
-        "results": results,
-        "not_measured": [dict(entry) for entry in not_measured],
-    }
+    return LengthSummary(
+        metric=metric,
+        train_length=train_length,
+        results=results,
+        baselines=dict(baselines or {}),
+        floors=dict(floors or {}),
+        not_measured=lost,
+    )
 
 
 def final_values(records: Iterable[Record], metric: str) -> dict[tuple[str, int], dict[int, float]]:
@@ -156,14 +160,14 @@ def differences(records: Iterable[Record], metric: str) -> Differences:
     return Differences(first, nested(intervals), len(distinct))
 
 
-def equal(summary: Mapping) -> list[list[str]]:
+def equal(summary: LengthSummary) -> list[list[str]]:
     """Returns the measured encodings in groups; those of a group have the same results, in every
     seed at every length, up to ALIKE.
     """
     groups: list[list[str]] = []
-    for name, cells in summary["results"].items():
+    for name, cells in summary.results.items():
         for group in groups:
-            if _same(cells, summary["results"][group[0]]):
+            if _same(cells, summary.results[group[0]]):
                 group.append(name)
                 break
         else:
@@ -171,9 +175,9 @@ def equal(summary: Mapping) -> list[list[str]]:
     return groups
 
 
-def _same(cells: Mapping[str, Mapping], other: Mapping[str, Mapping]) -> bool:
+def _same(cells: Mapping[int, Estimate], other: Mapping[int, Estimate]) -> bool:
     return list(cells) == list(other) and all(
-        _alike(cells[length]["seeds"], other[length]["seeds"]) for length in cells
+        _alike(cells[length].seeds, other[length].seeds) for length in cells
     )
 
 
@@ -211,43 +215,43 @@ def largest(values: Iterable[float | None]) -> float:
     return max(known) if all(map(math.isfinite, known)) else math.nan
 
 
-def lengths(summary: Mapping) -> list[int]:
+def lengths(summary: LengthSummary) -> list[int]:
     """Returns the lengths that were measured or should have been, ascending."""
-    measured = {int(length) for cells in summary["results"].values() for length in cells}
-    return sorted(measured | {entry["length"] for entry in summary["not_measured"]})
+    measured = {length for cells in summary.results.values() for length in cells}
+    return sorted(measured | {entry.length for entry in summary.not_measured})
 
 
-def encodings(summary: Mapping) -> list[str]:
+def encodings(summary: LengthSummary) -> list[str]:
     """Returns the encodings that were measured or should have been, in the order of the run."""
-    unmeasured = [entry["encoding"] for entry in summary["not_measured"]]
-    return list(dict.fromkeys([*summary["results"], *unmeasured]))
+    unmeasured = [entry.encoding for entry in summary.not_measured]
+    return list(dict.fromkeys([*summary.results, *unmeasured]))
 
 
-def leaders(summary: Mapping, length: int) -> list[str]:
+def leaders(summary: LengthSummary, length: int) -> list[str]:
     """Returns the encoding with the best mean at a length, then those not told apart from it: their
     intervals over seeds meet its own. A mean that is not finite is left out.
     """
-    cells = {name: row.get(str(length)) for name, row in summary["results"].items()}
-    means = {name: cell["mean"] for name, cell in cells.items() if cell is not None}
-    means = {name: m for name, m in means.items() if m is not None and math.isfinite(m)}
+    cells = {name: row[length] for name, row in summary.results.items() if length in row}
+    means = {name: cell.mean for name, cell in cells.items()}
+    means = {name: m for name, m in means.items() if math.isfinite(m)}
     if not means:
         return []
 
     def ends(name: str) -> tuple[float, float]:
-        mean, low, high, _ = interval_of(summary["metric"])(cells[name]["seeds"])
+        mean, low, high, _ = interval_of(summary.metric)(cells[name].seeds)
         return (mean, mean) if low is None or high is None else (low, high)
 
-    choose = min if summary["metric_better"] == "lower" else max
+    choose = min if summary.better == "lower" else max
     first = choose(means, key=means.__getitem__)
     low, high = ends(first)
     rest = [name for name in means if name != first]
     return [first, *(name for name in rest if ends(name)[0] <= high and ends(name)[1] >= low)]
 
 
-def seed_count(summary: Mapping) -> int:
+def seed_count(summary: LengthSummary) -> int:
     """Returns the largest number of seeds of a cell."""
-    cells = [cell for by_length in summary["results"].values() for cell in by_length.values()]
-    return max((len(cell["seeds"]) for cell in cells), default=0)
+    cells = [cell for by_length in summary.results.values() for cell in by_length.values()]
+    return max((len(cell.seeds) for cell in cells), default=0)
 
 
 def lead(run: StoredRun, *facts: str) -> str:

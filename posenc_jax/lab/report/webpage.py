@@ -145,8 +145,8 @@ def _about(run: StoredRun) -> str:
     if command:
         at = f" at commit <code>{escape(commit)}</code>" if commit else ""
         again = f"<p>To run it again{at}:</p><pre><code>{escape(command)}</code></pre>"
-    if run.summary.get("facts"):
-        facts = pairs(_flat(run.summary["facts"]))
+    if run.summary.facts:
+        facts = pairs(_flat(run.summary.facts))
     config = escape(json.dumps(run.config, indent=2, ensure_ascii=False))
     settings = folded("Configuration", f"<pre><code>{config}</code></pre>")
     environment = folded("Environment", pairs(_flat(run.environment)))

@@ -12,10 +12,17 @@ from posenc_jax.lab.runs.environment import environment
 from posenc_jax.lab.runs.records import TIMES, Record, plain, seed_records
 from posenc_jax.lab.runs.resume import StageCheckpoints
 from posenc_jax.lab.runs.run import Run, send_report
-from posenc_jax.lab.runs.stored import StoredRun, finished, read, run_status, stored_records
+from posenc_jax.lab.runs.stored import (
+    StoredRun,
+    finished,
+    read,
+    read_summary,
+    run_status,
+    stored_records,
+)
 
 __all__ = [
     "TIMES", "Record", "Run", "StageCheckpoints", "StoredRun", "environment", "finished", "pack",
-    "plain", "read", "read_archive", "run_status", "seed_records", "send_report", "stored_records",
-    "unpacked",
+    "plain", "read", "read_archive", "read_summary", "run_status", "seed_records", "send_report",
+    "stored_records", "unpacked",
 ]  # fmt: skip

@@ -1,6 +1,7 @@
 """A run that is open for writing: its folder, lock, journal and W&B logger."""
 
 import contextlib
+import dataclasses
 import hashlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,6 +16,8 @@ from posenc_jax.lab.runs.journal import Journal
 from posenc_jax.lab.runs.lock import locked
 from posenc_jax.lab.runs.records import Record, check, plain, to_line
 from posenc_jax.lab.runs.stored import file_sha256, read, run_status
+from posenc_jax.lab.summary import Summary
+from posenc_jax.lab.summary import parse as parse_summary
 from posenc_jax.lab.wandb import logger
 
 
@@ -162,14 +165,18 @@ class Run:
         if self.journal is not None:
             self.journal.end(stage)
 
-    def finish(self, summary: Mapping) -> dict:
-        """Writes summary.json with the facts and the number of starts; returns its content."""
-        content = plain("summary", summary)
+    def finish(self, summary: Summary | Mapping) -> Summary:
+        """Writes summary.json with the facts and the number of starts; returns the summary.
+
+        A dictionary is what an experiment alone writes, or has the fields of a `LengthSummary`.
+        """
+        summary = summary if isinstance(summary, Summary) else parse_summary(summary)
         if self.journal is None:
-            return content
+            return summary
         self.journal.cut()
-        content["facts"] = {**self.journal.facts, **content.get("facts", {})}
-        content["starts"] = self.journal.starts
+        facts = {**self.journal.facts, **summary.facts}
+        summary = dataclasses.replace(summary, facts=facts, starts=self.journal.starts)
+        content = plain("summary", summary.content())
         if self._options["mode"] != "disabled":
             write_text(self.path / logger.UNSENT, self.journal.id)
         text = json_text(content)
@@ -177,8 +184,8 @@ class Run:
                            "summary.json": hashlib.sha256(text.encode()).hexdigest()})  # fmt: skip
         write_text(self.path / "summary.json", text)
         failpoints.reach("finished")
-        self._wandb.summarise(content)
-        return content
+        self._wandb.summarise(summary)
+        return summary
 
 
 def send_report(workdir: str | Path, config: Mapping, wandb: Mapping) -> None:

@@ -11,6 +11,8 @@ from posenc_jax.lab.hosts.exit_status import Refused
 from posenc_jax.lab.hosts.files import read_object
 from posenc_jax.lab.runs.journal import mark_of, read_progress
 from posenc_jax.lab.runs.records import Record, parse, plain
+from posenc_jax.lab.summary import LengthSummary, Summary
+from posenc_jax.lab.summary import parse as parse_summary
 from posenc_jax.options import choices_for
 
 
@@ -21,7 +23,16 @@ class StoredRun(NamedTuple):
     config: dict
     environment: dict
     records: list[Record]
-    summary: dict
+    summary: Summary
+
+    @property
+    def by_length(self) -> LengthSummary:
+        """The summary of a run that evaluates encodings at several lengths. ValueError: it is of
+        another kind.
+        """
+        if not isinstance(self.summary, LengthSummary):
+            raise ValueError(f"workdir: {self.path}: its summary.json has no results by length")
+        return self.summary
 
 
 def read(workdir: str | Path) -> StoredRun:
@@ -37,7 +48,7 @@ def read(workdir: str | Path) -> StoredRun:
             raise ValueError(f"workdir: {path} has no {name}; give the folder of a finished run")
     try:
         _check_unchanged(path)
-        config, summary = (read_object(path / f"{name}.json") for name in ("config", "summary"))
+        config, summary = read_object(path / "config.json"), read_summary(path)
         environment = config.pop("environment", {})
         if not isinstance(environment, dict):
             raise ValueError(f"{path / 'config.json'}: environment is not an object")
@@ -57,6 +68,20 @@ def _check_unchanged(path: Path) -> None:
     mark = progress.get("records")
     if mark and mark_of((path / "metrics.jsonl").read_bytes(), mark["bytes"]) != mark:
         raise ValueError(f"{path / 'metrics.jsonl'}: it is not what the run wrote")
+
+
+def read_summary(workdir: str | Path) -> Summary:
+    """Reads the summary of a finished run.
+
+    Raises:
+      ValueError: an entry is missing or of a wrong type; names the file and the entry.
+    """
+    path = Path(workdir) / "summary.json"
+    content = read_object(path)
+    try:
+        return parse_summary(content)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 def stored_records(workdir: str | Path) -> list[Record]:

@@ -11,6 +11,7 @@ W&B's own step is not used: it restarts at 0 in a resumed run, and W&B then drop
 """
 
 import itertools
+import math
 import os
 import sys
 import threading
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from posenc_jax.lab.hosts.exit_status import first_line
+from posenc_jax.lab.summary import LengthSummary, Summary
 from posenc_jax.lab.wandb import results
 
 INIT_SECONDS, LOG_SECONDS, ANSWER_SECONDS, FINISH_SECONDS = 10.0, 5.0, 3.0, 5.0
@@ -42,7 +44,7 @@ class WandbLogger:
         """Logs one row for each stretch of records with the same step and position."""
         self._call("logging", LOG_SECONDS, lambda run: [run.log(row) for row in rows(records)])
 
-    def summarise(self, summary: Mapping) -> None:
+    def summarise(self, summary: Summary) -> None:
         """Writes the means over seeds into the run's summary, which W&B's table of runs shows."""
         self._call("the summary", LOG_SECONDS, lambda run: run.summary.update(means(summary)))
 
@@ -105,20 +107,24 @@ def _shared(records: Sequence[Mapping]) -> dict[str, float]:
     return {key: sum(values) / len(values) for key, values in found.items()}
 
 
-def means(summary: Mapping) -> dict[str, float]:
-    """Returns the means over seeds of a finished run, by their names in W&B."""
-    metric, results = summary.get("metric"), summary.get("results", {})
+def means(summary: Summary) -> dict[str, float | None]:
+    """Returns the means over seeds of a finished run, by their names in W&B; {} of a run without
+    results by length.
+    """
+    if not isinstance(summary, LengthSummary):
+        return {}
+    metric, results = summary.metric, summary.results
     found = {
-        f"test/{metric}/{encoding}/L{length}/mean": cell["mean"]
+        f"test/{metric}/{encoding}/L{length}/mean": cell.mean if math.isfinite(cell.mean) else None
         for encoding, by_length in results.items()
         for length, cell in by_length.items()
     }
     by_length: dict[int, list[float]] = {}
     for cells in results.values():
         for length, cell in cells.items():
-            by_length.setdefault(int(length), []).append(cell["mean"])
-    known = {n: sum(own) / len(own) for n, own in by_length.items() if None not in own}
-    beyond = [mean for n, mean in known.items() if n > summary.get("train_length", n)]
+            by_length.setdefault(length, []).append(cell.mean)
+    known = {n: sum(own) / len(own) for n, own in by_length.items() if all(map(math.isfinite, own))}
+    beyond = [mean for n, mean in known.items() if n > summary.train_length]
     found |= {f"test/{metric}/{length}": mean for length, mean in known.items()}
     return found | ({OBJECTIVE: sum(beyond) / len(beyond)} if beyond else {})
 

@@ -5,12 +5,14 @@ Names in W&B: "by_length/bits_per_byte/rope" with "/low" and "/high" of its inte
 artifact "...-report" with the run's files and, if asked, "...-checkpoint".
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from posenc_jax.lab.hosts.files import read_object
+from posenc_jax.lab.summary import LengthSummary, Summary, parse
 
 POSITION_COLUMNS = ("encoding", "length", "position", "seed", "metric", "value")
 FILES = ("report.html", "config.json", "metrics.jsonl", "summary.json", "figures/*", "tables/*")
@@ -23,7 +25,7 @@ def publish(run: Any, folder: Path, records: Sequence[Mapping], checkpoint: bool
     """
     import wandb  # takes a second; the logger has imported it already
 
-    for row in by_length(read_object(folder / "summary.json")):
+    for row in by_length(parse(read_object(folder / "summary.json"))):
         run.log(row)
     columns, rows = table(records)
     if rows:
@@ -43,17 +45,21 @@ def publish(run: Any, folder: Path, records: Sequence[Mapping], checkpoint: bool
     return sent
 
 
-def by_length(summary: Mapping) -> list[dict[str, float]]:
+def by_length(summary: Summary) -> list[dict[str, float]]:
     """Returns a row for each length: the mean of every encoding and the ends of its interval."""
-    if "train_length" not in summary:
+    if not isinstance(summary, LengthSummary):
         return []
     rows: dict[int, dict[str, float]] = {}
-    for encoding, cells in summary["results"].items():
+    for encoding, cells in summary.results.items():
         for length, cell in cells.items():
-            base = f"by_length/{summary['metric']}/{encoding}"
-            named = {base: cell["mean"], f"{base}/low": cell["low"], f"{base}/high": cell["high"]}
-            row = rows.setdefault(int(length), {"length": int(length)})
-            row |= {name: value for name, value in named.items() if value is not None}
+            base = f"by_length/{summary.metric}/{encoding}"
+            named = {base: cell.mean, f"{base}/low": cell.low, f"{base}/high": cell.high}
+            row = rows.setdefault(length, {"length": length})
+            row |= {
+                name: value
+                for name, value in named.items()
+                if value is not None and math.isfinite(value)
+            }
     return [rows[length] for length in sorted(rows)]
 
 
