@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 
 from posenc_jax import encoding as hooks
@@ -35,6 +36,8 @@ from posenc_jax.layout import (
     positions,
     rising,
     straight,
+    take_columns,
+    whole_array,
     whole_number,
 )
 from posenc_jax.meshes import cond, partitioned
@@ -256,7 +259,9 @@ def frame(
       dims: sizes of the model.
       keys: the keys' tokens, fields [B|1, K], where they are others than the queries'.
       queries: (start, size): the queries are the columns start .. start + size - 1 of `layout`;
-        None: all. The start may be traced; the output is NaN if the columns do not lie within.
+        None: all. The start is one whole number, or [B] where rows begin at columns of their own,
+        as in continuous batching. It may be traced; the output of a row whose columns do not lie
+        within is NaN.
       causal: whether a query sees only keys with an index up to its own. None: True, and False
         where `keys` are given.
       placed: positions that `encoding.place(key, layout)` drew, in training, or where it is None
@@ -296,6 +301,7 @@ def frame(
     q, k = _sides(encoding, layout, keys, queries, placed)
     if ring is not None:  # columns are those of one device
         q, k = (side._replace(token_BT=side.index_BT) for side in (q, k))
+    first = 0 if queries is None else queries[0]
     moved = keys is not None or placed is not None
     moved |= encoding.place is not None or encoding.locate is not None
     walk = encoding.walk
@@ -306,8 +312,9 @@ def frame(
         and mask_padding
         and k.index_BT.shape[1] > 0
         and q.placed.ndim == 2
+        and jnp.ndim(first) == 0
     )
-    first, line = 0 if queries is None else queries[0], None
+    line = None
     if counted:
         line = partitioned(straight, layout.index_BT, 0, layout.segment_BT, layout.pos_BT)
     own, chosen = keys is None and queries is None, form == "auto"
@@ -361,15 +368,23 @@ def _checked_queries(layout: Layout, keys: Layout | None, queries: Any) -> tuple
         raise ValueError("queries: columns of layout; with keys given, all of it are queries")
     if not isinstance(queries, tuple | list) or len(queries) != 2:
         raise ValueError(f"queries: {queries!r} is not (start, size)")
-    start, size = (
-        whole_number("queries: start", queries[0]),
-        whole_number("queries: size", queries[1]),
-    )
-    total = layout.index_BT.shape[1]
+    start, size = queries[0], whole_number("queries: size", queries[1])
+    rows, total = layout.index_BT.shape
     if isinstance(size, Tracer):
         raise ValueError("queries: the size is traced; it is the shape of q, a Python int")
-    if not 0 <= size <= total or (isinstance(start, int) and not 0 <= start <= total - size):
-        raise ValueError(f"queries: columns {start} to {start} + {size} of {total} tokens")
+    if jnp.ndim(start) == 0:
+        start = whole_number("queries: start", start)
+    else:
+        start = whole_array("queries: start", start, "give whole numbers", wide=True)
+        if start.ndim > 1 or rows not in (1, start.shape[0]):
+            raise ValueError(
+                f"queries: start: shape {start.shape}; give one number, or one a row, [{rows}]"
+            )
+    for n in [] if isinstance(start, Tracer) else np.ravel(start):
+        if not 0 <= size <= total or not 0 <= n <= total - size:
+            raise ValueError(f"queries: columns {n} to {n} + {size} of {total} tokens")
+    if not 0 <= size <= total:
+        raise ValueError(f"queries: {size} columns of {total} tokens")
     return start, size
 
 
@@ -402,8 +417,16 @@ def _sides(
     if queries is None:
         return k, k
     start, size = queries
-    cut = lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, size, axis=1)
-    return jax.tree.map(cut, k), k
+    if jnp.ndim(start) == 0:
+        cut = lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, size, axis=1)
+        return jax.tree.map(cut, k), k
+
+    def cut_rows(k: Tokens, start_B: jax.Array) -> Tokens:
+        column_BQ = start_B[:, None] + jnp.arange(size, dtype=start_B.dtype)[None]
+        column_BQ = jnp.clip(column_BQ, 0, k.index_BT.shape[1] - 1)
+        return jax.tree.map(lambda leaf: take_columns(leaf, column_BQ), k)
+
+    return partitioned(cut_rows, k.index_BT, 2, k, start), k
 
 
 def _widened(side: Tokens, other: Tokens) -> Tokens:

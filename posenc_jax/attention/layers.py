@@ -55,8 +55,8 @@ class Layer:
         and visible_BHQK are in this order too.
     steady:   bool scalar, whether positions count up along columns in that order.
     indexed:  whether the index counts up along storage, as far as it is known when tracing.
-    valid:    bool scalar, whether the queries' columns and the layer, which were traced, exist;
-        else all that is made of the layer is NaN. None: they do.
+    valid:    bool scalar or [B], whether the queries' columns and the layer, which were traced,
+        exist; else all that is made of the layer, or of this row, is NaN. None: they do.
     q_table, k_table: what rotations read.
     q_kept, k_kept:   what the layer's input says of queries and of keys.
     temper_BQH:   [B|1, Q, H|1], the factor of queries' products, if the encoding has one.
@@ -174,15 +174,16 @@ class Layer:
         return k if self.arranges_queries else self.q, k
 
     def only_if(self, valid: jax.Array) -> "Layer":
-        """The layer, of which NaN is made unless `valid`."""
+        """The layer, of which NaN is made unless `valid`, bool scalar or [B]."""
         return dataclasses.replace(self, valid=valid if self.valid is None else self.valid & valid)
 
     def if_valid(self, made: T) -> T:
-        """The arrays, NaN if a column or a layer that was traced does not exist."""
+        """The arrays [B|1, ...], NaN if a column or a layer that was traced does not exist."""
         valid = self.valid
         if valid is None:
             return made
-        return jax.tree.map(lambda x: jnp.where(valid, x, jnp.nan), made)
+        of_row = lambda x: valid.reshape(-1, *[1] * (x.ndim - 1)) if valid.ndim else valid
+        return jax.tree.map(lambda x: jnp.where(of_row(x), x, jnp.nan), made)
 
     @property
     def reads_x(self) -> bool:
