@@ -4,19 +4,35 @@ Equinox's modules read one sequence, so a layer is of a frame of one row, made i
 """
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import jax
 from equinox import nn
 
-from posenc_jax.attention import Layer, attend
+from posenc_jax.attention import Layer, attend_with
+from posenc_jax.attention.score_options import (
+    ScoreOptions,
+    check_dropout,
+    check_options,
+    dropout_factor,
+)
 
 
-def process_heads(layer: Layer) -> Callable[..., tuple[jax.Array, jax.Array, jax.Array]]:
+def process_heads(
+    layer: Layer, mask: jax.Array | None = None
+) -> Callable[..., tuple[jax.Array, jax.Array, jax.Array]]:
     """The `process_heads` of `eqx.nn.MultiheadAttention`, for a method that only turns.
 
     It takes [Q, H, C] and twice [K, H, C], and changes queries and keys. The module does not know
     which keys a query sees: give it the mask, as in the example. A query that sees no key, such as
-    one of padding, gets the mean of all values from the module, where `attend` gives 0.
+    one of padding, gets the mean of all values from the module, where `attend` gives 0. Dropout is
+    the module's own.
+
+    Args:
+      layer: from `frame.layer(n, x)`, of one row.
+      mask: a mask of your own, bool [Q, K] or [H, Q, K], where the module's hides more than the
+        layer's. Methods that count the keys that a query sees (`ssmax`) count those.
 
     ValueError: a method that does more, such as a bias; when it is called, a method that adds
     channels, or shapes that are not the frame's.
@@ -34,7 +50,11 @@ def process_heads(layer: Layer) -> Callable[..., tuple[jax.Array, jax.Array, jax
         )
 
     def turned(q_QHC: jax.Array, k_KHC: jax.Array, v_KHC: jax.Array):
-        q_BQHC, k_BKHC = layer.rotate(q_QHC[None], k_KHC[None])
+        told = layer
+        if mask is not None:
+            check_options(_options(mask), layer, 1)
+            told = layer.counting(_of_row(mask))
+        q_BQHC, k_BKHC = told.rotate(q_QHC[None], k_KHC[None])
         if q_BQHC.shape[-1] != q_QHC.shape[-1]:
             raise ValueError(
                 "layer: this method adds channels; use posenc_jax.equinox.MultiheadAttention"
@@ -59,6 +79,9 @@ class MultiheadAttention(nn.MultiheadAttention):
         value: jax.Array,
         layer: Layer,
         *,
+        mask: jax.Array | None = None,
+        key: jax.Array | None = None,
+        inference: bool | None = None,
         sink_H: jax.Array | None = None,
         cap: float | None = None,
     ) -> jax.Array:
@@ -67,15 +90,39 @@ class MultiheadAttention(nn.MultiheadAttention):
         Args:
           query, key_, value: as of the module that it extends.
           layer: from `frame.layer(n, x)`, of one row; it has the padding and the causality.
+          mask: a mask of your own, which holds beside them, bool [Q, K] or [H, Q, K].
+          key, inference: of the module's dropout, as of the module that it extends, which draws the
+            same. It needs a frame with form="dense".
           sink_H, cap: as in `attend`.
 
-        ValueError: dropout, which `attend` does not have, or shapes that are not the frame's.
+        ValueError: shapes that are not the frame's, dropout without a key, or in another form than
+        the dense one.
         """
-        if self.dropout.p > 0 and not self.dropout.inference:
-            raise ValueError(f"dropout_p: {self.dropout.p}; attend does not take it, so give 0")
+        still = self.dropout.inference if inference is None else inference
+        rate, draw = self.dropout.p, None
+        if not still and rate:
+            check_dropout(rate, key, "key")
+            draw = partial(_drawn, key, rate)
         split = lambda x_TD: x_TD.reshape(1, len(x_TD), self.num_heads, -1)
         q_BQHC = split(jax.vmap(self.query_proj)(query))
         k_BKHC = split(jax.vmap(self.key_proj)(key_))
         v_BKHC = split(jax.vmap(self.value_proj)(value))
-        o_BQHC = attend(q_BQHC, k_BKHC, v_BKHC, layer, sink_H=sink_H, cap=cap)
+        options = _options(mask, sink_H=sink_H, cap=cap)
+        o_BQHC = attend_with(q_BQHC, k_BKHC, v_BKHC, layer, options, draw)
         return jax.vmap(self.output_proj)(o_BQHC.reshape(len(query), -1))
+
+
+def _options(mask: jax.Array | None, **others: Any) -> ScoreOptions:
+    return ScoreOptions(mask_BHQK=None if mask is None else _of_row(mask), **others)
+
+
+def _of_row(mask: jax.Array) -> jax.Array:
+    """The mask [Q, K] or [H, Q, K] as [1, H|1, Q, K]."""
+    return mask[None, None] if mask.ndim == 2 else mask[None]
+
+
+def _drawn(key: Any, rate: float, shape: tuple[int, ...]) -> jax.Array:
+    """As Equinox draws it: each head with a key of its own."""
+    _, heads, queries, keys = shape
+    of_head = lambda key: dropout_factor(key, rate, (queries, keys))
+    return jax.vmap(of_head)(jax.random.split(key, heads))[None]

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from posenc_jax import attend
@@ -69,14 +70,47 @@ def test_equinox_differentiates_and_maps_over_rows():
     assert abs(float(loss(MODULE)) / alone - 1) < 1e-5
 
 
-def test_equinox_takes_sinks_and_caps_and_refuses_dropout():
+def test_equinox_takes_sinks_and_caps():
     layer, x = layer_of("rope", SEGMENT, x=ROW), ROW[0]
     options = {"sink_H": jnp.ones(HEADS), "cap": 1.0}
     made = MODULE(x, x, x, layer, **options)
     assert gap(made, attended(layer, **options)) < 1e-5
     assert gap(made, attended(layer)) > 1e-3, "control: without them"
-    module = MultiheadAttention(HEADS, WIDTH, dropout_p=0.5, key=jax.random.key(2))
-    with pytest.raises(ValueError, match=r"^dropout_p: 0.5; attend does not take it"):
-        module(x, x, x, layer)
-    still = eqx.nn.inference_mode(module)
-    assert gap(still(x, x, x, layer), MODULE(x, x, x, layer)) == 0
+
+
+@pytest.mark.parametrize("shape", [(TIME, TIME), (HEADS, TIME, TIME)])
+def test_masks_and_dropout_of_equinox(shape):
+    """Without positions as Equinox's own module on the same key, and refused in one line."""
+    rng, x, key = np.random.default_rng(0), ROW[0], jax.random.key(7)
+    layer = layer_of("nope", SEGMENT, x=ROW)
+    mask = jnp.asarray((rng.random(shape) < 0.8) | np.eye(TIME, dtype=bool))
+    both = mask & layer.visible()[0, 0].reshape(*[1] * (len(shape) - 2), TIME, TIME)
+    ours, plain = (
+        kind(HEADS, WIDTH, dropout_p=0.5, key=jax.random.key(2))
+        for kind in (MultiheadAttention, eqx.nn.MultiheadAttention)
+    )
+    got = ours(x, x, x, layer, mask=mask, key=key)
+    assert gap(got, plain(x, x, x, both, key=key)) < 1e-5
+    assert gap(got, ours(x, x, x, layer, mask=mask, key=jax.random.key(8))) > 1e-2, "control"
+    assert gap(got, ours(x, x, x, layer, key=key)) > 1e-2, "control: without the mask"
+    still = ours(x, x, x, layer, mask=mask, inference=True)
+    assert gap(still, plain(x, x, x, both, inference=True)) < 1e-5
+    assert gap(eqx.nn.inference_mode(ours)(x, x, x, layer, mask=mask), still) == 0
+    alibi = layer_of("alibi", SEGMENT, x=ROW)
+    wide = mask.reshape(1, -1, TIME, TIME)
+    assert gap(MODULE(x, x, x, alibi, mask=mask), attended(alibi, mask_BHQK=wide)) < 1e-5
+    with pytest.raises(ValueError, match=r"^dropout: 0.5 needs a key; give key, from"):
+        ours(x, x, x, layer)
+    with pytest.raises(ValueError, match=r"^mask_BHQK: shape \(1, 1, 24, 23\); give"):
+        ours(x, x, x, layer, mask=jnp.ones((TIME, TIME - 1), bool), key=key)
+
+
+def test_keys_are_counted_that_the_module_s_mask_shows():
+    layer, x = layer_of("ssmax", SEGMENT, x=ROW), ROW[0]
+    mask = jnp.asarray(np.random.default_rng(1).random((TIME, TIME)) < 0.6)
+    mask |= jnp.eye(TIME, dtype=bool)
+    wanted = attended(layer, mask_BHQK=mask[None, None])
+    both = mask & layer.visible()[0, 0]
+    ask = lambda *mask: PLAIN(x, x, x, both, process_heads=process_heads(layer, *mask))
+    assert gap(ask(mask), wanted) < 1e-5
+    assert gap(ask(), wanted) > 1e-3, "control: it counts the keys of the layer"

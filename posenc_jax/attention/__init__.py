@@ -7,6 +7,8 @@ the whole row. Logits and softmax are float32 or wider.
 """
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -22,6 +24,7 @@ from posenc_jax.attention.score_options import (
     ScoreOptions,
     both,
     check_dropout,
+    check_form_of_dropout,
     check_options,
     dropout_factor,
     plus,
@@ -90,24 +93,30 @@ def attend(
         where the frame is of form="kernel".
       TypeError: a frame in place of its layer; a derivative that the form does not have.
     """
-    _check(q_BQHC, k_BKGC, v_BKGC, layer)
+    check_dropout(dropout, dropout_key, "dropout_key")
     options = ScoreOptions(sink_H, mask_BHQK, bias_BHQK, scale, cap=cap)
-    layer, options = _checked(q_BQHC, layer, options)
-    if return_lse:
-        layer = _with_log_sum_exp(layer)
-    check_dropout(dropout, dropout_key, layer.form)
-    if dropout:
-        assert dropout_key is not None
-        shape = *q_BQHC.shape[:3:2], *layer.sizes
-        factor_BHQK = dropout_factor(dropout_key, dropout, shape)
-        options = dataclasses.replace(options, factor_BHQK=factor_BHQK)
-    return attend_with(q_BQHC, k_BKGC, v_BKGC, layer, options, return_lse)
+    draw = functools.partial(dropout_factor, dropout_key, dropout) if dropout else None
+    return attend_with(q_BQHC, k_BKGC, v_BKGC, layer, options, draw, return_lse)
 
 
 def attend_with(
-    q_BQHC, k_BKGC, v_BKGC, layer: Layer, options: ScoreOptions, return_lse: bool = False
+    q_BQHC,
+    k_BKGC,
+    v_BKGC,
+    layer: Layer,
+    options: ScoreOptions,
+    draw: Callable[[tuple[int, ...]], jax.Array] | None = None,
+    return_lse: bool = False,
 ) -> Any:
-    """As `attend`, of arguments that are checked."""
+    """As `attend`. `draw` makes of the weights' shape what dropout multiplies them with."""
+    _check(q_BQHC, k_BKGC, v_BKGC, layer)
+    layer, options = _checked(q_BQHC, layer, options)
+    if return_lse:
+        layer = _with_log_sum_exp(layer)
+    if draw is not None:
+        check_form_of_dropout(layer.form)
+        shape = *q_BQHC.shape[:3:2], *layer.sizes
+        options = dataclasses.replace(options, factor_BHQK=draw(shape))
     if 0 in (q_BQHC.size, k_BKGC.size):
         none_BQH = jnp.full(q_BQHC.shape[:3], -jnp.inf, widest(q_BQHC.dtype))
         o_BQHC = jnp.zeros((*none_BQH.shape, v_BKGC.shape[-1]), v_BKGC.dtype)

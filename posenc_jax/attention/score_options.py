@@ -3,6 +3,7 @@
 import dataclasses
 from dataclasses import field
 from numbers import Real
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -52,7 +53,7 @@ def both(a: jax.Array, b: jax.Array | None) -> jax.Array:
     return a if b is None else a & b
 
 
-def dropout_factor(key: jax.Array, rate: float, shape: tuple[int, ...]) -> jax.Array:
+def dropout_factor(key: Any, rate: float, shape: tuple[int, ...]) -> jax.Array:
     """0 with probability `rate`, else 1 / (1 - rate), as `flax.linen.Dropout` draws them; float."""
     return jax.random.bernoulli(key, 1 - rate, shape).astype(float) / (1 - rate)
 
@@ -98,13 +99,17 @@ def check_options(options: ScoreOptions, layer: Layer, rows: int) -> None:
         )
 
 
-def check_dropout(rate: float, key: jax.Array | None, form: str) -> None:
-    """ValueError: no rate from 0 up to below 1, no key, or a form that has no dropout."""
+def check_dropout(rate: float, key: jax.Array | None, name: str) -> None:
+    """ValueError: no rate from 0 up to below 1, or no key, the argument of this name."""
     if isinstance(rate, Tracer) or not isinstance(rate, Real) or not 0 <= rate < 1:
         raise ValueError(f"dropout: {rate}; give a number from 0 to below 1, known when tracing")
     if rate and key is None:
-        raise ValueError(f"dropout: {rate} needs a key; give dropout_key, from jax.random.key")
-    if rate and form != "dense":
+        raise ValueError(f"dropout: {rate} needs a key; give {name}, from jax.random.key")
+
+
+def check_form_of_dropout(form: str) -> None:
+    """ValueError: a form that has no dropout."""
+    if form != "dense":
         raise ValueError(f"dropout: form {form!r} has none; make the frame with form='dense'")
 
 
