@@ -200,46 +200,85 @@ def _start(start: Any, shape: tuple[int, ...]) -> int | jax.Array:
 def _layout(segment_BT, pos_BT, start, group_BT) -> Layout:
     """One program where it runs op by op."""
     column_BT = jnp.broadcast_to(jnp.arange(segment_BT.shape[1], dtype=jnp.int32), segment_BT.shape)
-    rank_BT, length_BT = counts_up(segment_BT)
-    # A run of padding has a length too: methods that draw positions tell one token of it apart.
-    first_BT, last_BT = _runs(segment_BT)
-    length_BT = jnp.where(segment_BT > 0, length_BT, last_BT - first_BT + 1)
+    sequence = sequences(segment_BT)
     counted = pos_BT is None
     if counted:
-        pos_BT = jnp.where(segment_BT > 0, rank_BT, 0)
+        pos_BT = jnp.where(segment_BT > 0, sequence.rank_BT, 0)
     group_BT = jnp.zeros_like(segment_BT) if group_BT is None else group_BT
-    return Layout(pos_BT, length_BT, column_BT + start, segment_BT, group_BT, counted, True)
+    index_BT = column_BT + start
+    return Layout(pos_BT, sequence.length_BT, index_BT, segment_BT, group_BT, counted, True)
 
 
-def _runs(segment_BT: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The first and the last column of the run of equal ids in which each token stands."""
-    time = segment_BT.shape[1]
-    column_BT = jnp.broadcast_to(jnp.arange(time, dtype=jnp.int32), segment_BT.shape)
-    before_BT = jnp.pad(segment_BT, ((0, 0), (1, 0)), constant_values=-1)[:, :-1]
-    first_BT = jax.lax.cummax(jnp.where(segment_BT != before_BT, column_BT, 0), axis=1)
-    after_BT = jnp.pad(segment_BT, ((0, 0), (0, 1)), constant_values=-1)[:, 1:]
-    last_BT = jnp.where(segment_BT != after_BT, column_BT, time - 1)
-    return first_BT, jax.lax.cummin(last_BT, axis=1, reverse=True)
+class Sequences(NamedTuple):
+    """What each token's sequence is, int32 [B, T]. A run of padding is a sequence of its own.
 
-
-def by_segment(make: Callable[..., Any], segment_BT: jax.Array, *x_BT: jax.Array) -> Any:
-    """make(segment_BT, *x_BT) of rows in which the tokens of a sequence follow each other.
-
-    `make` returns arrays [B, T]. Between the tokens of a sequence it may meet padding, but no other
-    sequence: where ids fall along a row, columns are sorted by id before, and put back after.
+    first_BT:  column of its first token.
+    rank_BT:   how many of its tokens stand before this one.
+    length_BT: how many tokens it has.
     """
 
-    def sorted_by_id(segment_BT, *x_BT):
-        column_BT = jax.lax.broadcasted_iota(jnp.int32, segment_BT.shape, 1)
-        key_BT = jnp.where(segment_BT > 0, segment_BT, INDEX)
-        order_BT = jax.lax.sort((key_BT, column_BT), num_keys=2)[1]
-        made = make(*(take_columns(x, order_BT) for x in (segment_BT, *x_BT)))
-        back_BT = jax.lax.sort((order_BT, column_BT), num_keys=1)[1]
-        return jax.tree.map(lambda x: take_columns(x, back_BT), made)
+    first_BT: jax.Array
+    rank_BT: jax.Array
+    length_BT: jax.Array
 
-    real_BT = segment_BT > 0
-    rising = jnp.all(~real_BT | (jax.lax.cummax(segment_BT, axis=1) == segment_BT))
-    return cond(rising, make, sorted_by_id, segment_BT, *x_BT)
+
+@partial(jax.jit, inline=True)
+def sequences(segment_BT: jax.Array) -> Sequences:
+    """The sequence of each token, wherever the tokens of one id stand."""
+    column_BT = jax.lax.broadcasted_iota(jnp.int32, segment_BT.shape, 1)
+    runs = _runs(segment_BT)
+
+    def by_id(segment_BT, *of_runs):
+        real_BT = segment_BT > 0
+        id_BT = jnp.where(real_BT, segment_BT, INDEX)
+        id_BT, from_BT = jax.lax.sort((id_BT, column_BT), num_keys=2)
+        first_BT, *others = _runs(id_BT)
+        by_column = from_BT, take_columns(from_BT, first_BT), *others
+        back = jax.lax.sort(by_column, num_keys=1)[1:]
+        return Sequences(*(jnp.where(real_BT, x, y) for x, y in zip(back, of_runs, strict=True)))
+
+    return cond(_ids_rise(segment_BT), lambda _, *of_runs: Sequences(*of_runs), by_id,
+                segment_BT, *runs)  # fmt: skip
+
+
+def _runs(id_BT: jax.Array) -> Sequences:
+    """As `sequences`, where each run of equal ids is one."""
+    time = id_BT.shape[1]
+    column_BT = jax.lax.broadcasted_iota(jnp.int32, id_BT.shape, 1)
+    begins_BT = id_BT != before(id_BT, -1)
+    first_BT = jax.lax.cummax(jnp.where(begins_BT, column_BT, 0), axis=1)
+    after_BT = jnp.pad(id_BT, ((0, 0), (0, 1)), constant_values=-1)[:, 1:]
+    last_BT = jnp.where(id_BT != after_BT, column_BT, time - 1)
+    last_BT = jax.lax.cummin(last_BT, axis=1, reverse=True)
+    return Sequences(first_BT, column_BT - first_BT, last_BT - first_BT + 1)
+
+
+def before(x_BT: jax.Array, first: int) -> jax.Array:
+    """The value of the column before each column."""
+    return jnp.pad(x_BT, ((0, 0), (1, 0)), constant_values=first)[:, :-1]
+
+
+def _ids_rise(segment_BT: jax.Array) -> jax.Array:
+    """Whether each run of tokens has a larger id than those before it: bool scalar. Then no id has
+    two runs; nearly all batches are such, and need no sort.
+    """
+    begins_BT = (segment_BT > 0) & (segment_BT != before(segment_BT, 0))
+    highest_BT = jax.lax.cummax(before(segment_BT, 0), axis=1)
+    return jnp.all(~begins_BT | (segment_BT > highest_BT))
+
+
+@partial(jax.jit, inline=True)
+def contiguous(segment_BT: jax.Array) -> jax.Array:
+    """Whether the tokens of each sequence follow each other, without padding or others between:
+    bool scalar.
+    """
+
+    def one_run_each(segment_BT):
+        count = lambda x: jnp.sum((x > 0) & (x != before(x, 0)), axis=1)
+        return jnp.all(count(segment_BT) == count(jnp.sort(segment_BT, axis=1)))
+
+    always = lambda segment_BT: jnp.all(segment_BT == segment_BT)
+    return cond(_ids_rise(segment_BT), always, one_run_each, segment_BT)
 
 
 def take_columns(x_BT: jax.Array, column_BT: jax.Array, axis: int = 1) -> jax.Array:
@@ -247,27 +286,9 @@ def take_columns(x_BT: jax.Array, column_BT: jax.Array, axis: int = 1) -> jax.Ar
     rows, columns = column_BT.shape
     shape = [rows] + [1] * (x_BT.ndim - 1)
     shape[axis] = columns
-    return jnp.take_along_axis(x_BT, column_BT.reshape(shape), axis=axis)
-
-
-def counts_up(segment_BT: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """How many tokens of the same sequence stand before each token, and how many it has in all."""
-    return by_segment(_counted, segment_BT)
-
-
-def _counted(segment_BT: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """As `counts_up`, of rows that `by_segment` makes."""
-    real_BT = segment_BT > 0
-    count_BT = jnp.cumsum(real_BT, axis=1, dtype=jnp.int32)  # with the token itself
-    highest_BT = jax.lax.cummax(jnp.where(real_BT, segment_BT, 0), axis=1)
-    before_BT = jnp.pad(highest_BT, ((0, 0), (1, 0)))[:, :-1]
-    skipped_BT = jnp.where(real_BT & (before_BT != segment_BT), count_BT - 1, 0)
-    skipped_BT = jax.lax.cummax(skipped_BT, axis=1)
-    lowest_BT = jax.lax.cummin(jnp.where(real_BT, segment_BT, INDEX), axis=1, reverse=True)
-    after_BT = jnp.pad(lowest_BT, ((0, 0), (0, 1)), constant_values=INDEX)[:, 1:]
-    until_BT = jnp.where(real_BT & (after_BT != segment_BT), count_BT, INDEX)
-    until_BT = jax.lax.cummin(until_BT, axis=1, reverse=True)
-    return count_BT - 1 - skipped_BT, until_BT - skipped_BT
+    # Every column exists: what JAX does else with those that do not triples the program.
+    column_BT = column_BT.reshape(shape)
+    return jnp.take_along_axis(x_BT, column_BT, axis=axis, mode="promise_in_bounds")
 
 
 def over_sequence(reduce: Callable, x_BT: jax.Array, segment_BT: jax.Array) -> jax.Array:
@@ -276,27 +297,9 @@ def over_sequence(reduce: Callable, x_BT: jax.Array, segment_BT: jax.Array) -> j
     A run of padding is a sequence of its own.
     """
     time = segment_BT.shape[1]
-    first_BT = first_columns(segment_BT)
+    first_BT = sequences(segment_BT).first_BT
     each = lambda x_T, first_T: reduce(x_T, first_T, time)[first_T]
     return jax.vmap(each)(x_BT, first_BT)
-
-
-def first_columns(segment_BT: jax.Array) -> jax.Array:
-    """The column of the first token of each token's sequence; of padding, of its run."""
-
-    def first(segment_BT, column_BT):
-        real_BT = segment_BT > 0
-        highest_BT = jax.lax.cummax(jnp.where(real_BT, segment_BT, 0), axis=1)
-        before_BT = jnp.pad(highest_BT, ((0, 0), (1, 0)))[:, :-1]
-        rises_BT = real_BT & (before_BT != segment_BT)
-        # Where a sequence begins, columns may fall: the last beginning is found by its place.
-        place_BT = jax.lax.broadcasted_iota(jnp.int32, segment_BT.shape, 1)
-        last_BT = jax.lax.cummax(jnp.where(rises_BT, place_BT, 0), axis=1)
-        return take_columns(column_BT, last_BT)
-
-    column_BT = jax.lax.broadcasted_iota(jnp.int32, segment_BT.shape, 1)
-    first_BT = by_segment(first, segment_BT, column_BT)
-    return jnp.where(segment_BT > 0, first_BT, _runs(segment_BT)[0])
 
 
 def full(batch: int, time: int) -> Layout:
@@ -311,15 +314,36 @@ def join(before: Layout, after: Layout) -> Layout:
     return jax.tree.map(both, before.replace(**known), after.replace(**known))
 
 
+@partial(jax.jit, inline=True)
 def straight(segment_BT: jax.Array, pos_BT: jax.Array) -> jax.Array:
-    """Whether positions count up by one along storage in each sequence: bool scalar."""
-    column_BT = jax.lax.broadcasted_iota(jnp.int32, pos_BT.shape, 1).astype(pos_BT.dtype)
-    return _along(jnp.equal, segment_BT, pos_BT - column_BT)
+    """Whether positions count up by one along storage in each sequence, which is contiguous: bool
+    scalar.
+    """
+    return counting_up(segment_BT, pos_BT) & contiguous(segment_BT)
 
 
+def counting_up(segment_BT: jax.Array, pos_BT: jax.Array) -> jax.Array:
+    """Whether positions count up by one within each run of one sequence: bool scalar."""
+    ahead = pos_BT == before(pos_BT, 0) + 1
+    return jnp.all(ahead | ~goes_on(segment_BT))
+
+
+@partial(jax.jit, static_argnames="strictly", inline=True)
 def rising(segment_BT: jax.Array, index_BT: jax.Array, strictly: bool = False) -> jax.Array:
-    """Whether the index never falls along storage in a sequence, or always rises: bool scalar."""
-    return _along(jnp.less if strictly else jnp.less_equal, segment_BT, index_BT)
+    """Whether the index never falls along storage in a sequence, or always rises: bool scalar.
+
+    False also where columns of several sequences lie between each other and the index falls.
+    """
+    before_BT = before(index_BT, -INDEX - 1)
+    rises_BT = before_BT < index_BT if strictly else before_BT <= index_BT
+    rises_BT |= jax.lax.broadcasted_iota(jnp.int32, index_BT.shape, 1) == 0
+    within = jnp.all(rises_BT | ~goes_on(segment_BT)) & contiguous(segment_BT)
+    return jnp.all(rises_BT) | within
+
+
+def goes_on(segment_BT: jax.Array) -> jax.Array:
+    """Whether a token is of the same sequence as the column before it."""
+    return (segment_BT > 0) & (segment_BT == before(segment_BT, 0))
 
 
 class Order(NamedTuple):
@@ -380,30 +404,6 @@ def order_of(stored: jax.Array, segment_BT: jax.Array, key_BT: jax.Array) -> Ord
 
     stay = lambda *_: (column_BT, column_BT)
     return Order(stored, *cond(stored, stay, sort, segment_BT, key_BT))
-
-
-@partial(jax.jit, static_argnums=0, inline=True)
-def _along(compare: Callable, segment_BT: jax.Array, x_BT: jax.Array) -> jax.Array:
-    """Whether compare(x of the token before in the same sequence, x) holds for every token."""
-
-    def check(segment_BT, x_BT):
-        same_BT, before_BT = token_before(segment_BT, x_BT)
-        return ~same_BT | compare(before_BT, x_BT)
-
-    return jnp.all(by_segment(check, segment_BT, x_BT))
-
-
-def token_before(segment_BT: jax.Array, tree: T) -> tuple[jax.Array, T]:
-    """Whether a token of the same sequence stands before each token, and its numbers [B, T].
-
-    Of rows that `by_segment` makes: between the two tokens may stand padding.
-    """
-    column_BT = jax.lax.broadcasted_iota(jnp.int32, segment_BT.shape, 1)
-    seen_BT = jax.lax.cummax(jnp.where(segment_BT > 0, column_BT, -1), axis=1)
-    last_BT = jnp.pad(seen_BT, ((0, 0), (1, 0)), constant_values=-1)[:, :-1]
-    at_last = lambda x: take_columns(x, jnp.maximum(last_BT, 0))
-    same_BT = (segment_BT > 0) & (last_BT >= 0) & (at_last(segment_BT) == segment_BT)
-    return same_BT, jax.tree.map(at_last, tree)
 
 
 def digit_places(tokens_BT: jax.Array, digits: Sequence[int], from_end: bool = False) -> jax.Array:

@@ -17,11 +17,12 @@ from jax.core import Tracer
 from posenc_jax.layout import (
     INDEX,
     Layout,
-    by_segment,
-    counts_up,
+    before,
+    contiguous,
+    goes_on,
     order_of,
     rising,
-    token_before,
+    sequences,
     whole_array,
 )
 from posenc_jax.meshes import partitioned
@@ -170,7 +171,7 @@ def _with_index(layout: Layout, index_of: Callable, given: jax.Array) -> Layout:
 def _of_prefix(segment_BT, index_BT, length_B1) -> jax.Array:
     """The index in which the first tokens of each sequence are one block."""
     order = order_of(rising(segment_BT, index_BT), segment_BT, index_BT)
-    number_BT = order.restored(counts_up(order.arranged(segment_BT))[0])
+    number_BT = order.restored(sequences(order.arranged(segment_BT)).rank_BT)
     return _of_blocks(segment_BT, index_BT, number_BT < length_B1)
 
 
@@ -179,11 +180,11 @@ def _of_blocks(segment_BT, index_BT, block_BT) -> jax.Array:
     """The index in which the tokens of a block have that of its last one."""
 
     def last_index(segment_BT, index_BT, block_BT):
-        same_BT, before = token_before(segment_BT, (index_BT, block_BT))
-        joined_BT = same_BT & (block_BT > 0) & (before[1] == block_BT)
-        joined_BT |= same_BT & (before[0] == index_BT)  # joined by an earlier call
+        joined_BT = (block_BT > 0) & (before(block_BT, 0) == block_BT)
+        joined_BT |= before(index_BT, -INDEX) == index_BT  # joined by an earlier call
         real_BT = segment_BT > 0
-        run_BT = jnp.cumsum(real_BT & ~joined_BT, axis=1, dtype=jnp.int32)
+        begins_BT = real_BT & ~(joined_BT & goes_on(segment_BT))
+        run_BT = jnp.cumsum(begins_BT, axis=1, dtype=jnp.int32)
         real_index_BT = jnp.where(real_BT, index_BT, -INDEX)
         of_run = partial(jax.ops.segment_max, num_segments=segment_BT.shape[1] + 1)
         last_BT = jax.vmap(lambda index_T, run_T: of_run(index_T, run_T)[run_T])(
@@ -192,5 +193,6 @@ def _of_blocks(segment_BT, index_BT, block_BT) -> jax.Array:
         return jnp.where(real_BT, last_BT, index_BT)
 
     block_BT = jnp.broadcast_to(block_BT, segment_BT.shape).astype(jnp.int32)
-    order = order_of(rising(segment_BT, index_BT), segment_BT, index_BT)
-    return order.restored(by_segment(last_index, *order.arranged((segment_BT, index_BT, block_BT))))
+    stored = rising(segment_BT, index_BT) & contiguous(segment_BT)
+    order = order_of(stored, segment_BT, index_BT)
+    return order.restored(last_index(*order.arranged((segment_BT, index_BT, block_BT))))

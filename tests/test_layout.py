@@ -10,7 +10,7 @@ import pytest
 
 from posenc_jax import Dims, at_layer, attend, frame, full, layout, logits, make, weights
 from posenc_jax.encodings.positions import documents
-from posenc_jax.layout import first_columns, join
+from posenc_jax.layout import join, sequences
 from tests.catalogue import gap, stir
 from tests.test_attention import distance_bias, reference
 
@@ -210,7 +210,7 @@ def test_positions_count_on_wherever_the_tokens_stand():
     assert np.asarray(at.pos_BT)[0, [0, 1, 2, 5, 6]].tolist() == [0, 1, 2, 3, 4]
     assert np.asarray(at.length_BT)[0, [0, 1, 2, 5, 6]].tolist() == [5] * 5
     rows = np.random.default_rng(0).integers(0, 4, (50, 12))
-    at, first_BT = layout(rows), np.asarray(first_columns(jnp.asarray(rows, jnp.int32)))
+    at, first_BT = layout(rows), np.asarray(sequences(jnp.asarray(rows, jnp.int32)).first_BT)
     for row, pos, length, first in zip(rows, at.pos_BT, at.length_BT, first_BT, strict=True):
         for t in np.flatnonzero(row):
             assert pos[t] == np.sum(row[:t] == row[t])

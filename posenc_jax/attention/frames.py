@@ -31,7 +31,8 @@ from posenc_jax.heads import of_heads
 from posenc_jax.layout import (
     Layout,
     Order,
-    counts_up,
+    contiguous,
+    counting_up,
     order_of,
     positions,
     rising,
@@ -353,11 +354,11 @@ def _order(
     if walks:
         stored &= rising(segment_BT, index_BT)
     if whole:
-        stored &= straight(segment_BT, counts_up(segment_BT)[0])
+        stored &= contiguous(segment_BT)
     order = order_of(stored, segment_BT, index_BT if walks else pos_BT)
     if not by_row:
         return order, None
-    again = lambda stored, order, *by: straight(*order.arranged(by))
+    again = lambda stored, order, *by: counting_up(*order.arranged(by))
     given = stored, order, segment_BT, pos_BT
     return order, cond(stored, lambda stored, *_: stored, again, *given)
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.card import Count, Range, register, with_axes
-from posenc_jax.layout import first_columns, over_sequence, take_columns
+from posenc_jax.layout import over_sequence, sequences, take_columns
 
 Evaluate = Literal["spread", "random", "plain"]
 Per = Literal["example", "batch"]
@@ -25,7 +25,7 @@ def documents(pos_BT: jax.Array, length_BT: jax.Array, segment_BT: jax.Array) ->
     numbers with and without a memory of earlier keys before them.
     """
     column_BT = jax.lax.broadcasted_iota(jnp.int32, segment_BT.shape, 1)
-    first_BT = first_columns(segment_BT)
+    first_BT = sequences(segment_BT).first_BT
     is_document_BT = (segment_BT > 0) | (length_BT == 1)
     begins_BT = over_sequence(jax.ops.segment_min, pos_BT, segment_BT) == 0
     begins_BT &= is_document_BT & (column_BT == first_BT)

@@ -27,7 +27,7 @@ from posenc_jax.encodings.card import (
     with_axes,
 )
 from posenc_jax.encodings.positions import Per
-from posenc_jax.layout import Layout, by_segment, order_of, over_sequence, rising
+from posenc_jax.layout import Layout, contiguous, order_of, over_sequence, rising
 
 
 def sequence_keys(key: jax.Array, layout: Layout, each_row: bool = True) -> jax.Array:
@@ -259,10 +259,11 @@ def bipe_outer() -> Encoding:
 
     def place(key, layout):
         segment_BT = layout.segment_BT
-        order = order_of(rising(segment_BT, layout.index_BT), segment_BT, layout.index_BT)
+        stored = rising(segment_BT, layout.index_BT) & contiguous(segment_BT)
+        order = order_of(stored, segment_BT, layout.index_BT)
         begins_BT = (segment_BT > 0) & (layout.group_BT == 1)
-        count = lambda _, begins_BT: jnp.cumsum(begins_BT, axis=1, dtype=jnp.int32)
-        count_BT = order.restored(by_segment(count, *order.arranged((segment_BT, begins_BT))))
+        count_BT = jnp.cumsum(order.arranged(begins_BT), axis=1, dtype=jnp.int32)
+        count_BT = order.restored(count_BT)
         return count_BT - over_sequence(jax.ops.segment_min, count_BT, layout.segment_BT)
 
     return Encoding(place=place)
