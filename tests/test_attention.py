@@ -167,19 +167,27 @@ def test_positions_that_do_not_count_though_the_layout_says_so_give_nan():
     assert not layout(SEGMENT).replace(pos_BT=scattered.pos_BT).counted
 
 
-def test_straight_sees_a_gap_behind_padding():
-    """Slots of a cache between a prompt and the next tokens do not count up in step."""
-    straight = lambda at: layout_straight(at.segment_BT, at.pos_BT)
-    segment_BT = jnp.array([[1, 1, 0, 0, 1]])
-    assert straight(layout(SEGMENT))
-    assert straight(layout(segment_BT, pos_BT=jnp.array([[0, 1, 0, 0, 4]])))
-    assert not straight(layout(segment_BT, pos_BT=jnp.array([[0, 1, 0, 0, 2]])))
-    turned = layout(SEGMENT, start=3)
-    assert straight(turned)
-    assert rising(turned.segment_BT, turned.index_BT, strictly=True)
-    assert not rising(turned.segment_BT, turned.index_BT[:, ::-1])
-    assert rising(turned.segment_BT, 0 * turned.index_BT)
-    assert not rising(turned.segment_BT, 0 * turned.index_BT, strictly=True)
+def test_straight_sees_what_stands_between_the_tokens_of_a_sequence():
+    straight = lambda rows: layout_straight(layout(rows).segment_BT, layout(rows).pos_BT)
+    assert straight(SEGMENT)
+    assert straight([[0, 2, 2, 0, 1, 1, 0]])
+    for row in ([1, 1, 0, 1], [1, 2, 1], [2, 1, 2, 1], [1, 0, 1, 2]):
+        assert not straight([row])
+    moved = jax.tree.map(lambda x: x[:, jnp.array([1, 0, 2])], full(1, 3))
+    assert not layout_straight(moved.segment_BT, moved.pos_BT)
+    cut = jax.tree.map(lambda x: x[:, 1:], full(1, 3))
+    assert layout_straight(cut.segment_BT, cut.pos_BT)
+
+
+def test_rising_reads_the_index_within_sequences():
+    at = layout(SEGMENT, start=3)
+    assert rising(at.segment_BT, at.index_BT, strictly=True)
+    assert not rising(at.segment_BT, at.index_BT[:, ::-1])
+    assert rising(at.segment_BT, 0 * at.index_BT)
+    assert not rising(at.segment_BT, 0 * at.index_BT, strictly=True)
+    segment_BT, index_BT = jnp.array([[2, 2, 1, 1]]), jnp.array([[5, 6, 0, 1]])
+    assert rising(segment_BT, index_BT), "documents in another order"
+    assert not rising(segment_BT, index_BT.at[0, 3].set(0), strictly=True)
 
 
 @pytest.mark.parametrize("form", ["dense", "blockwise"])
