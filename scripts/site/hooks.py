@@ -34,13 +34,14 @@ WHOLE = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md",
 LINK = re.compile(r"(?<=\]\()([^)#:\s]+)(#[^)\s]*)?(?=\))")
 MEASURED = ("leaderboard.md", "claims.md")  # first; any other page of docs/ follows
 RUNNING = ("sweeps.md", "accelerators.md", "gpu.md", "devices.md", "data.md", "pretrained.md")
+MODEL = ("caches.md",)
 ELSEWHERE = ("encodings.md", "differences.md", "design.md")
 
 
 def on_config(config: Any) -> Any:
     """Makes the navigation, of which the catalogue is a part."""
     pages = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
-    rest = [page for page in pages if page not in (*MEASURED, *RUNNING, *ELSEWHERE)]
+    rest = [page for page in pages if page not in (*MEASURED, *RUNNING, *MODEL, *ELSEWHERE)]
     readme = (ROOT / "README.md").read_text("utf-8")
     examples = sorted(notebooks.pages(ROOT / "examples"), key=lambda at: readme.find(at[:-3]))
     config.nav = [
@@ -49,6 +50,7 @@ def on_config(config: Any) -> Any:
         {"Explorer": "explorer.html"},
         {"Catalogue": ["catalogue.md", *_catalogue(), "encodings.md", "differences.md"]},
         {"Notebooks": examples},
+        {"In your model": [*MODEL]},
         {"Measured": [*MEASURED, *rest]},
         {"Every table": [f"results/{name}.md" for name in sorted([*EXPERIMENTS, *OTHERS])]},
         {"Running": [*RUNNING]},
