@@ -18,8 +18,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pydantic
+
 from posenc_jax.lab.config import imports, schema
 from posenc_jax.lab.config.errors import inside
+from posenc_jax.lab.config.sweeps import dotted
 from posenc_jax.lab.hosts import processes
 from posenc_jax.lab.hosts.exit_status import Refused, Unmeasured
 from posenc_jax.options import FieldError, choices_for
@@ -49,8 +52,24 @@ def check(config: dict[str, Any]) -> schema.ExperimentConfig:
         module = _module(config.get("experiment"), "config")
         checked = schema.check(module.Config, config)
         imports.load(checked.imports)
+        _check_trainings(checked)
         module.check(checked)
     return checked
+
+
+def _check_trainings(part: pydantic.BaseModel) -> None:
+    """FieldError: a training's optimizer or schedule, or one of their options, does not exist."""
+    for name in type(part).model_fields:
+        value = getattr(part, name)
+        with inside(name):
+            if isinstance(value, schema.TrainConfig):
+                if {"optimizer", "schedule"} & value.model_dump(exclude_defaults=True).keys():
+                    # Optax takes as long to load as all else of a config; the defaults exist.
+                    from posenc_jax.lab.training import optimizers
+
+                    optimizers.check(value)
+            elif isinstance(value, schema.Part):
+                _check_trainings(value)
 
 
 def prepare(config: dict[str, Any], workdir: str) -> Callable[[], None]:
@@ -67,9 +86,14 @@ def prepare(config: dict[str, Any], workdir: str) -> Callable[[], None]:
 
     from posenc_jax.lab import runs
 
-    if runs.run_status(workdir, checked.model_dump()) == "finished":
+    if runs.run_status(workdir, checked.model_dump(), _defaults(checked)) == "finished":
         return partial(_say_finished, checked, workdir)
     return partial(_run, checked, workdir)
+
+
+def _defaults(config: schema.ExperimentConfig) -> set[str]:
+    """The dotted fields that have their defaults: a run that is older than one of them had it."""
+    return {*dotted(config.model_dump())} - {*dotted(config.model_dump(exclude_defaults=True))}
 
 
 def _run(config: schema.ExperimentConfig, workdir: str) -> None:
@@ -83,7 +107,8 @@ def _run(config: schema.ExperimentConfig, workdir: str) -> None:
 
     measure = _module(config.experiment, "run").measure
     try:
-        with runs.Run(workdir, config.model_dump(), config.wandb.model_dump()) as run:
+        given = config.model_dump(), config.wandb.model_dump(), _defaults(config)
+        with runs.Run(workdir, *given) as run:
             print(_header(config, workdir), flush=True)
             summary = run.finish(measure(config, run))
             if run.is_writer:

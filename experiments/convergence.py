@@ -20,6 +20,7 @@ from posenc_jax.lab.hosts.compiling import jit_quick
 from posenc_jax.lab.hosts.tuning import pack, unpack
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.task import Batch, Task
+from posenc_jax.lab.training import optimizers
 from posenc_jax.lab.training import step as training
 from posenc_jax.lab.training.evaluation import batch_scorer
 from posenc_jax.lab.training.loop import over_seeds
@@ -103,8 +104,10 @@ class Programs:
     def __init__(self, model: Model, train: Budget):
         self._model, self._train = model, train
         warmup = optax.linear_schedule(0.0, 1.0, train.warmup)
-        adamw = training.adamw(warmup, train.clip, train.decay)
-        scaled = lambda rate: optax.chain(adamw, optax.scale(rate))
+        adamw = optimizers.make(warmup, train.clip, train.decay)
+        scaled = lambda rate: optax.chain(
+            optax.GradientTransformation(adamw.init, adamw.update), optax.scale(rate)
+        )
         self._tx = optax.inject_hyperparams(scaled)(rate=0.0)
         self._start = jit_quick(partial(over_seeds, self._initial))
         self._run = jax.jit(partial(over_seeds, self._chunk), donate_argnums=0)

@@ -17,8 +17,9 @@ from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.summary import LengthSummary
 from posenc_jax.lab.training.evaluation import DoesNotFit, Evaluator, records
 from posenc_jax.lab.training.loop import train
+from posenc_jax.lab.training.optimizers import schedule
 from posenc_jax.lab.training.progress import Progress
-from posenc_jax.lab.training.step import State, schedule
+from posenc_jax.lab.training.step import State
 
 
 class Evaluation(NamedTuple):

@@ -1,7 +1,7 @@
 """Adds functions to tables by name: how methods and tasks are registered, ours and users'."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -9,15 +9,21 @@ from posenc_jax.options import FieldError, checked, parameters
 
 
 def add(
-    table: dict[str, Any], name: str, function: Callable, entry: Any, allowed: str = ""
+    table: dict[str, Any],
+    name: str,
+    function: Callable,
+    entry: Any,
+    given: Sequence[str] = (),
 ) -> None:
     """Puts `entry` into the table under a name, for the function that makes the method or task.
 
     A function that is defined again, as when a cell of a notebook runs twice or a module is
     reloaded, replaces itself.
 
-    ValueError: a name that is no identifier, or that another function has; an option without a
-    type, without a default, or with a default of another type.
+    given: the first arguments of the function, which the caller gives; the others are options.
+
+    ValueError: a name that is no identifier, or that another function has; first arguments of
+    other names; an option without a type, without a default, or with a default of another type.
     """
     place = source(function)
     if not name.isidentifier():
@@ -30,7 +36,9 @@ def add(
         options = parameters(function)
     except NameError as error:  # a type that was postponed to text
         raise ValueError(f"register: {name}: the type of an option: {error}") from None
-    for option in options.values():
+    if tuple(options)[: len(given)] != tuple(given):
+        raise ValueError(f"register: {name}: its first arguments must be {', '.join(given)}")
+    for option in list(options.values())[len(given) :]:
         _check(name, option)
     table[name] = entry
 

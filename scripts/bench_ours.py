@@ -40,7 +40,7 @@ def step(job: dict):
     from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
     from posenc_jax.lab.hosts.devices import on_every_device, use_cores
     from posenc_jax.lab.model import transformer
-    from posenc_jax.lab.training import loop, step
+    from posenc_jax.lab.training import loop, optimizers
 
     use_cores(job["batch"])
 
@@ -52,7 +52,7 @@ def step(job: dict):
     options = encodings.taken_by(job["encoding"], job.get("options", {}))
     model = transformer.build(shape, encodings.make(job["encoding"], **options), task.vocab)
     run_chunk = loop.chunk_runner(model, task, config, loss_mask=True)
-    state = loop.init_runner(model, step.optimizer(config), seeds=1)()
+    state = loop.init_runner(model, optimizers.optimizer(config), seeds=1)()
     data = on_every_device(task.data)
 
     def call():

@@ -24,7 +24,7 @@ from posenc_jax import encodings
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
 from posenc_jax.lab.model import transformer
-from posenc_jax.lab.training import loop, step
+from posenc_jax.lab.training import loop, optimizers
 
 DEVICES, STEPS = 8, 5
 BEGIN, END = "<!-- table: python scripts/collectives.py -->", "<!-- end of table -->"
@@ -89,7 +89,7 @@ def measured(name: str, seeds: int, fsdp: bool) -> Way:
     config = TrainConfig(length=20, min_length=1, batch=16, steps=STEPS, fsdp=fsdp)
     shape = ModelConfig(width=64, heads=8, layers=2)
     model = transformer.build(shape, encodings.make("rope"), task.vocab)
-    state = loop.init_runner(model, step.optimizer(config), seeds, fsdp=fsdp)()
+    state = loop.init_runner(model, optimizers.optimizer(config), seeds, fsdp=fsdp)()
     run = loop.chunk_runner(model, task, config, loss_mask=True)
     program = run.lower(state, task.data, STEPS).compile().as_text()
     whole = sum(leaf.nbytes for leaf in jax.tree.leaves(state))

@@ -13,6 +13,7 @@ from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.training import step as training
+from posenc_jax.lab.training.optimizers import optimizer
 from posenc_jax.lab.training.step import State
 
 
@@ -59,7 +60,7 @@ def parts(setting: Setting) -> tuple[Any, tasks.Task, TrainConfig]:
 def step_and_state(setting: Setting) -> tuple[Callable, Callable]:
     """Returns our training step of one seed, state -> (state, metrics), and seed -> first state."""
     model, task, config = parts(setting)
-    tx = training.optimizer(config)
+    tx = optimizer(config)
 
     def fresh(seed):
         params = model.init(training.random_key(seed, training.INIT))

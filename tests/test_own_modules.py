@@ -1,4 +1,4 @@
-"""A method and a task of a user's own folder: training, reports, sweeps and resuming find them."""
+"""What a user's own folder registers is found by training, reports, sweeps and resumed runs."""
 
 import json
 import os
@@ -26,7 +26,8 @@ def get_config(argument=""):
         "length_extrapolation", imports=("my_methods",), encoding={"name": "root"},
         task={"name": "ones", "length": 2}, seeds=1,
         model={"width": 8, "heads": 1, "layers": 1},
-        train={"length": 8, "min_length": 8, "steps": 2, "batch": 2, "warmup": 1},
+        train={"length": 8, "min_length": 8, "steps": 2, "batch": 2, "warmup": 1,
+               "optimizer": {"name": "signed", "momentum": 0.5}, "schedule": {"name": "linear"}},
         eval={"lengths": (8,), "examples": 4},
     )
 
@@ -37,11 +38,13 @@ def get_sweep(argument=""):
 METHODS = '''"""My methods and tasks."""
 
 import jax.numpy as jnp
+import optax
 
 import my_formulas
 import posenc_jax
 from posenc_jax.lab import tasks
 from posenc_jax.lab.tasks.task import BOS, SYMBOL, Task, generated
+from posenc_jax.lab.training import optimizers
 
 
 @posenc_jax.register(kind="bias", formula="-slope sqrt|i - j|", paper="an example")
@@ -59,6 +62,12 @@ def ones(length: int = 4) -> Task:
         return jnp.where(place_L == 0, BOS, SYMBOL), place_L > 0
 
     return generated("ones", line, lambda n: n + length, symbols=1, padding="right")
+
+
+@optimizers.register(elementwise=True)
+def signed(rate, decay, momentum: float = 0.9):
+    """The sign of the momentum."""
+    return optax.signum(rate, momentum)
 '''
 FORMULAS = """import jax.numpy as jnp
 
@@ -97,6 +106,7 @@ def test_a_config_names_the_modules_of_its_methods_and_tasks(project):
     run = project.parent / "elsewhere" / "run"
     stored = json.loads((run / "config.json").read_text())
     assert stored["imports"] == ["my_methods"]
+    assert stored["train"]["optimizer"] == {"name": "signed", "momentum": 0.5}
     recorded = stored["environment"]["imports"]
     assert recorded["folders"] == [str(project)]
     assert set(recorded["sha256"]) == {"my_methods.py", "my_formulas.py"}, "and what it imports"

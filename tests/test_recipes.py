@@ -13,7 +13,7 @@ from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.training.loop import chunk_runner, init_runner
-from posenc_jax.lab.training.step import optimizer
+from posenc_jax.lab.training.optimizers import optimizer
 from posenc_jax.layout import full
 from tests.catalogue import gap, tokens
 

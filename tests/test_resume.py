@@ -18,7 +18,8 @@ from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.runs.lock import locked
 from posenc_jax.lab.training import loop
 from posenc_jax.lab.training.loop import chunk_runner, init_runner, train
-from posenc_jax.lab.training.step import PLACE, optimizer, random_key
+from posenc_jax.lab.training.optimizers import optimizer
+from posenc_jax.lab.training.step import PLACE, random_key
 from tests.test_runs import CONFIG, RECORD, lines
 
 TASK = tasks.make("copy", alphabet=4)

@@ -121,6 +121,24 @@ def test_what_json_cannot_hold_is_refused_by_its_field(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_run_that_is_older_than_a_field_had_its_default(tmp_path):
+    old = {**CONFIG, "train": {"lr": 0.1}}
+    with runs.Run(tmp_path, old) as run:
+        run.log([RECORD])
+    new = {**old, "train": {"lr": 0.1, "optimizer": {"name": "adamw"}}}
+    defaults = {"train.optimizer.name"}
+    assert runs.run_status(tmp_path, new, defaults) == "begun"
+    with runs.Run(tmp_path, new, defaults=defaults):
+        pass
+    assert json.loads((tmp_path / "config.json").read_text())["train"] == {"lr": 0.1}
+    # The controls: another value than the default, also of one of its options.
+    with pytest.raises(ValueError, match=r"with no config\.train\.optimizer; choose another$"):
+        runs.run_status(tmp_path, new)
+    new["train"]["optimizer"]["b2"] = 0.9
+    with pytest.raises(ValueError, match=r"with no config\.train\.optimizer; choose another$"):
+        runs.run_status(tmp_path, new, defaults)
+
+
 def test_a_folder_with_another_run_is_refused_and_left_alone(tmp_path):
     with runs.Run(tmp_path, CONFIG) as run:
         run.log([RECORD])

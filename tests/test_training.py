@@ -20,7 +20,7 @@ from posenc_jax.lab.training.loop import (
     train,
     validation_steps,
 )
-from posenc_jax.lab.training.step import optimizer
+from posenc_jax.lab.training.optimizers import optimizer
 from posenc_jax.options import FieldError
 from tests.catalogue import gap
 

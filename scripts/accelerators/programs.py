@@ -22,7 +22,7 @@ from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.pretrained import released
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.task import Task
-from posenc_jax.lab.training import loop, step
+from posenc_jax.lab.training import loop, optimizers
 from posenc_jax.lab.training.evaluation import Evaluator
 from posenc_jax.layout import Layout, layout
 from scripts.accelerators import rehearsal
@@ -189,7 +189,7 @@ def _chunk(model: Model, task: Task, config: TrainConfig, seeds: int, steps: int
 
 def states(model: Model, config: TrainConfig, seeds: int) -> Any:
     """Returns the shapes of the states of all seeds, as `init_runner` spreads them."""
-    tx = step.optimizer(config)
+    tx = optimizers.optimizer(config)
     init = loop.init_runner(model, tx, seeds, fsdp=config.fsdp)
     spread = lambda x: devices.seed_sharding(x.shape, config.fsdp)
     return _shaped(init.eval_shape(), spread)

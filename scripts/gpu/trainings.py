@@ -11,7 +11,7 @@ from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
 from posenc_jax.lab.hosts.devices import on_every_device
 from posenc_jax.lab.model import transformer
-from posenc_jax.lab.training import loop, step
+from posenc_jax.lab.training import loop, optimizers
 from scripts.gpu.worker import Prepared, milliseconds, prepare
 
 
@@ -28,7 +28,7 @@ def _case(job: dict[str, Any], form: dict[str, str], seeds: int) -> Callable[[],
     model = transformer.build(shape, encodings.make(job["method"]), task.vocab)
     model = model._replace(apply=partial(model.apply, **form))
     run = loop.chunk_runner(model, task, config, loss_mask=True)
-    state = loop.init_runner(model, step.optimizer(config), seeds=seeds)()
+    state = loop.init_runner(model, optimizers.optimizer(config), seeds=seeds)()
     data = on_every_device(task.data)
 
     def start():

@@ -58,8 +58,8 @@ class Part(pydantic.BaseModel):
     )
 
 
-class TaskConfig(pydantic.BaseModel):
-    """A task: its `name`, and the options of that task as further fields."""
+class NamedConfig(pydantic.BaseModel):
+    """One of a table by its `name`, and its options as further fields."""
 
     model_config = pydantic.ConfigDict(extra="allow", frozen=True, strict=True)
     name: str
@@ -69,14 +69,18 @@ class TaskConfig(pydantic.BaseModel):
         return dict(self.model_extra or {})
 
 
+class TaskConfig(NamedConfig):
+    """A task."""
+
+
 def _several(name: str) -> str:
     if "" in re.split("[,+]", name):
         raise ValueError(f"{name!r} has an empty name")
     return ",".join(distinct(name.split(",")))
 
 
-class EncodingConfig(TaskConfig):
-    """A method: its `name`, and the options of that method as further fields.
+class EncodingConfig(NamedConfig):
+    """A method.
 
     "a,b" is two methods, trained one after the other; "a+b" is one method, the chain of two.
     """
@@ -179,6 +183,10 @@ class TrainConfig(Part):
     To save memory, `accumulate` equal parts of a batch are computed one after another and their
     gradients summed, and with `remat` the forward pass keeps only the input of each layer for the
     backward pass, which computes the rest again.
+
+    The learning rate rises to `lr` in `warmup` steps, then follows the `schedule`; gradients are
+    clipped to a global norm of `clip`; `decay` is the weight decay of matrices. Names and options
+    of optimizers and schedules: `posenc_jax/lab/training/optimizers.py`.
     """
 
     length: Length = 128
@@ -189,6 +197,8 @@ class TrainConfig(Part):
     warmup: Whole = 25
     decay: NonNegativeFloat = 0.01
     clip: PositiveFloat = 1.0
+    optimizer: NamedConfig = NamedConfig(name="adamw")
+    schedule: NamedConfig = NamedConfig(name="cosine")
     chunk: Rows = 20
     fsdp: bool = False
     accumulate: Rows = 1

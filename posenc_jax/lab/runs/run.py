@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ class Run:
       config: the resolved configuration, plain values in nested dictionaries.
       wandb: {"mode": "disabled" | "offline" | "online", "checkpoint": whether to upload
         checkpoints, ...}; the other entries (project, group, ...) are arguments of `wandb.init`.
+      defaults: as for `run_status`.
 
     Raises:
       ValueError: the folder holds another run or a finished one, another process uses it, or the
@@ -38,7 +39,13 @@ class Run:
       NotWritten: the folder cannot be written to.
     """
 
-    def __init__(self, workdir: str | Path, config: Mapping, wandb: Mapping | None = None):
+    def __init__(
+        self,
+        workdir: str | Path,
+        config: Mapping,
+        wandb: Mapping | None = None,
+        defaults: Collection[str] = (),
+    ):
         self.path = Path(workdir)
         if "environment" in config:
             raise ValueError("config.environment: the name is taken by the record of the machine")
@@ -46,7 +53,7 @@ class Run:
         self._options = wandb or {"mode": "disabled"}
         self._wandb, self._closing = logger.WandbLogger(), contextlib.ExitStack()
         self.journal: Journal | None = None
-        self._announced, refusal = False, None
+        self._announced, self._defaults, refusal = False, defaults, None
         if processes.is_first():
             try:
                 self._open(config, content)
@@ -56,7 +63,7 @@ class Run:
             raise refusal or Refused(f"workdir: {self.path}: the first process refuses it")
 
     def _open(self, config: Mapping, content: dict) -> None:
-        run_status(self.path, config)  # refuses before a lock file is made
+        run_status(self.path, config, self._defaults)  # refuses before a lock file is made
         with contextlib.ExitStack() as closing:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
@@ -69,7 +76,7 @@ class Run:
             self._closing = closing.pop_all()
 
     def _begun(self, config: Mapping, content: dict) -> Journal:
-        where = run_status(self.path, config)
+        where = run_status(self.path, config, self._defaults)
         if where == "finished":
             raise Refused(f"workdir: {self.path} holds this run, finished; choose another")
         content["environment"] = environment()

@@ -3,10 +3,11 @@
 import errno
 import hashlib
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from posenc_jax.lab.config.sweeps import dotted
 from posenc_jax.lab.hosts.exit_status import Refused
 from posenc_jax.lab.hosts.files import read_object
 from posenc_jax.lab.runs.journal import mark_of, read_progress
@@ -110,8 +111,13 @@ def finished(folders: Iterable[Path]) -> list[Path]:
     return found
 
 
-def run_status(path: str | Path, config: Mapping) -> Literal["new", "begun", "finished"]:
+def run_status(
+    path: str | Path, config: Mapping, defaults: Collection[str] = ()
+) -> Literal["new", "begun", "finished"]:
     """Returns how far the run of this config is in a folder.
+
+    defaults: dotted fields of the config that have their defaults. A stored run may lack them,
+      because it is older than they are: the default of a new field is what runs did before it.
 
     A run without records and checkpoints counts as "new", whatever its config was.
 
@@ -122,7 +128,7 @@ def run_status(path: str | Path, config: Mapping) -> Literal["new", "begun", "fi
     """
     path = Path(path)
     try:
-        where = _run_status(path, config)
+        where = _run_status(path, config, defaults)
         if where != "finished":
             _try_to_write(path)
         return where
@@ -130,7 +136,9 @@ def run_status(path: str | Path, config: Mapping) -> Literal["new", "begun", "fi
         raise Refused(f"workdir: {path}: {error.strerror}") from None
 
 
-def _run_status(path: Path, config: Mapping) -> Literal["new", "begun", "finished"]:
+def _run_status(
+    path: Path, config: Mapping, defaults: Collection[str]
+) -> Literal["new", "begun", "finished"]:
     if path.exists() and not path.is_dir():
         raise Refused(f"workdir: {path} is a file; choose a folder")
     metrics, written = path / "metrics.jsonl", path / "config.json"
@@ -142,14 +150,12 @@ def _run_status(path: Path, config: Mapping) -> Literal["new", "begun", "finishe
         if not isinstance(stored.pop("environment"), dict):
             raise ValueError
         stored.pop("wandb", None)  # a run may be resumed with other W&B settings
-        if "imports" in config:
-            stored.setdefault("imports", [])  # older runs have no such field
     except (OSError, ValueError, KeyError):
         raise Refused(f"workdir: {path} holds something that is no run of ours") from None
     if not metrics.exists():
         raise Refused(f"workdir: {path} holds a config.json but no metrics.jsonl; choose another")
     asked = {k: v for k, v in plain("config", config).items() if k != "wandb"}
-    difference = next(_differences("config", stored, asked), "")
+    difference = next(_differences("config", stored, asked, defaults), "")
     if difference and (has_records or (path / "checkpoints").exists()):
         raise Refused(f"workdir: {path} already holds a run, with {difference}; choose another")
     if difference:
@@ -167,14 +173,20 @@ def _try_to_write(path: Path) -> None:
             raise
 
 
-def _differences(field: str, stored: Any, asked: Any) -> Iterator[str]:
+def _differences(field: str, stored: Any, asked: Any, defaults: Collection[str]) -> Iterator[str]:
     if isinstance(stored, Mapping) and isinstance(asked, Mapping):
         for name in {**asked, **stored}:
             if name not in asked:
                 yield f"{field}.{name}, which this config lacks{choices_for(name, asked)}"
-            elif name not in stored:
+            elif name in stored:
+                yield from _differences(f"{field}.{name}", stored[name], asked[name], defaults)
+            elif not _newer(f"{field}.{name}", asked[name], defaults):
                 yield f"no {field}.{name}"
-            else:
-                yield from _differences(f"{field}.{name}", stored[name], asked[name])
     elif stored != asked:
         yield f"{field} {stored!r}, not {asked!r}"
+
+
+def _newer(field: str, asked: Any, defaults: Collection[str]) -> bool:
+    """Returns whether all of a field, or of the fields in it, has its default."""
+    below = dotted({field.removeprefix("config."): asked})
+    return all(name in defaults for name in below)

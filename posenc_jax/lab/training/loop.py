@@ -20,8 +20,9 @@ from posenc_jax.lab.hosts.tuning import over, pack, unpack
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.runs import StageCheckpoints
 from posenc_jax.lab.tasks.task import Task
+from posenc_jax.lab.training.optimizers import optimizer
 from posenc_jax.lab.training.profile import traced
-from posenc_jax.lab.training.step import INIT, State, optimizer, random_key, train_step
+from posenc_jax.lab.training.step import INIT, State, random_key, train_step
 from posenc_jax.tuning import tuned_for
 
 VALIDATIONS = 8
@@ -121,8 +122,9 @@ def chunk_runner(model: Model, task: Task, config: TrainConfig, loss_mask: bool)
 
     The state is donated; each metric is [S, steps].
     """
-    step = train_step(model, task, optimizer(config), config, loss_mask)
-    packed = tuned_for("cpu") and not config.fsdp
+    tx = optimizer(config)
+    step = train_step(model, task, tx, config, loss_mask)
+    packed = tuned_for("cpu") and tx.elementwise and not config.fsdp
 
     def run(state: State, data: Any, steps: int):
         one = lambda data, s: jax.lax.scan(lambda s, _: step(data, s), s, length=steps)

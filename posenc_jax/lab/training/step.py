@@ -1,4 +1,4 @@
-"""One training step: random keys, optimizer, loss, batch, gradient, update; small models whole.
+"""One training step: random keys, loss, batch, gradient, update; small models whole.
 
 A batch is a function of (seed, step), so nothing about the data needs saving. Every random key is
 `fold_in(fold_in(fold_in(root, seed), purpose), step)`.
@@ -35,26 +35,6 @@ def random_key(seed: jax.Array | int, purpose: int, step: jax.Array | int = 0) -
     """The random key for one purpose at one step of one seed."""
     root = jax.random.fold_in(jax.random.key(0, impl="threefry2x32"), seed)
     return jax.random.fold_in(jax.random.fold_in(root, purpose), step)
-
-
-def optimizer(config: TrainConfig) -> optax.GradientTransformation:
-    """AdamW with the learning rate of `schedule` and clipping by the global norm."""
-    return adamw(schedule(config), config.clip, config.decay)
-
-
-def schedule(config: TrainConfig) -> optax.Schedule:
-    """The learning rate by step: a linear warm-up, then cosine decay to a tenth."""
-    steps = max(config.steps, config.warmup + 1)
-    return optax.warmup_cosine_decay_schedule(0.0, config.lr, config.warmup, steps, config.lr / 10)
-
-
-def adamw(schedule: optax.Schedule, clip: float, decay: float) -> optax.GradientTransformation:
-    """AdamW after clipping by the global norm; vectors do not decay."""
-    decayed = lambda params: jax.tree.map(lambda p: p.ndim > 1, params)
-    return optax.chain(
-        optax.clip_by_global_norm(clip),
-        optax.adamw(schedule, b2=0.98, weight_decay=decay, mask=decayed),
-    )
 
 
 def train_step(model: Model, task: Task, tx, config: TrainConfig, loss_mask: bool) -> Callable:
