@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec as P
 
-from posenc_jax import CATALOG, Dims, attend, frame, make, ring, zigzag
+from posenc_jax import CATALOG, Dims, attend, frame, make, masks, ring, zigzag
 from tests.catalogue import encoding_of, gap, layers, stir, where
 
 DEVICES, TIME, HEADS, HEAD = 4, 16, 4, 8
@@ -28,7 +28,7 @@ RELATIVE = 5e-5  # of the largest value of an array: sums in another order
 
 
 class Case(NamedTuple):
-    """`full`: keys of fewer heads, a sink, a cap, and padding."""
+    """`full`: keys of fewer heads, a sink, a cap, padding, and a prefix that is seen by all."""
 
     name: str
     form: str = "blockwise"
@@ -65,6 +65,7 @@ def difference(c: Case) -> float:
     order = zigzag(TIME, DEVICES) if c.order == "zigzag" else np.arange(TIME)
     move = lambda x: x[:, order]
     at = where(c.name.split("+")[0], segment_BT)
+    at = masks.prefix(at, np.array([5, 2])) if c.full else at
     options = {"cap": 3.0} if c.full else {}
 
     def run(attended, params, q, k, v, sink_H, x, at, **over):
