@@ -3,11 +3,11 @@
     python scripts/bench_configs.py                          # the quick variant of every config
     python scripts/bench_configs.py classification vision:draw         # these, as after configs/
 
-Writes results/times.json after each run, and the README's table from it at the end; what is
-measured again is replaced, the rest stays. Each `train.py --config=configs/NAME.py[:ARGUMENT]` is a
-process of its own, with an empty folder for compiled programs: the time is that of the first run,
-from the command to its end. The machine must do nothing else; a load of LOAD or more is refused in
-one line with status 2, a run that fails with status 1.
+Writes results/times.json after each run, and the table of docs/running.md from it at the end; what
+is measured again is replaced, the rest stays. Each `train.py --config=configs/NAME.py[:ARGUMENT]`
+is a process of its own, with an empty folder for compiled programs: the time is that of the first
+run, from the command to its end. The machine must do nothing else; a load of LOAD or more is
+refused in one line with status 2, a run that fails with status 1.
 """
 
 import datetime
@@ -63,7 +63,7 @@ def main(variants: Sequence[str] = ()) -> int:
         print(f"{variant}: {found.seconds:.0f} s", flush=True)
         times[variant] = found._asdict()
         write_json(path, times)
-    write(ROOT / "README.md", table(times), BEGIN, END)
+    write(ROOT / "docs" / "running.md", table(times), BEGIN, END)
     return 0
 
 
@@ -111,7 +111,7 @@ def table(times: dict) -> str:
     return "\n".join([
         *lines, "", f"On {count} free cores, JAX {jax}, nothing compiled before; "
         f"{' to '.join(dict.fromkeys((of('date')[0], of('date')[-1])))}, "
-        "[raw numbers](results/times.json)."
+        "[raw numbers](../results/times.json)."
     ])  # fmt: skip
 
 

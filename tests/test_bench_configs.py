@@ -6,6 +6,8 @@ from scripts import bench_board, bench_configs
 from scripts.bench_configs import BEGIN, END, ROOT, Time
 from scripts.collectives import write
 
+PAGE = ROOT / "docs" / "running.md"
+
 
 def test_every_config_with_a_quick_variant_is_measured():
     names = bench_configs.quick_variants(ROOT / "configs")
@@ -13,24 +15,24 @@ def test_every_config_with_a_quick_variant_is_measured():
     assert "common:quick" not in names
 
 
-def test_the_readme_has_the_place_of_the_table(tmp_path):
+def test_the_page_has_the_place_of_the_table(tmp_path):
     times = {
         name: Time(12.4, 20.0, date, 2, "3.11.7", "0.10.2")._asdict()
         for name, date in (("vision:draw", "2026-01-02"), ("claims:quick", "2026-01-03"))
     }
-    page, readme = tmp_path / "README.md", (ROOT / "README.md").read_text("utf-8")
-    page.write_text(readme)
+    page, committed = tmp_path / "running.md", PAGE.read_text("utf-8")
+    page.write_text(committed)
     write(page, bench_configs.table(times), BEGIN, END)
     made = page.read_text()
     assert "| `configs/claims.py:quick` | 12 |\n| `configs/vision.py:draw` | 12 |" in made
     assert "On 2 free cores, JAX 0.10.2, nothing compiled before; 2026-01-02 to 2026-01-03" in made
-    assert made.partition(BEGIN)[0] == readme.partition(BEGIN)[0]
-    assert made.partition(END)[2] == readme.partition(END)[2] != ""
+    assert made.partition(BEGIN)[0] == committed.partition(BEGIN)[0]
+    assert made.partition(END)[2] == committed.partition(END)[2] != ""
 
 
-def test_the_readme_has_the_committed_times():
+def test_the_page_has_the_committed_times():
     times = json.loads((ROOT / "results" / "times.json").read_text("utf-8"))
-    assert bench_configs.table(times) in (ROOT / "README.md").read_text("utf-8")
+    assert bench_configs.table(times) in PAGE.read_text("utf-8")
 
 
 def test_a_busy_machine_and_a_failed_run_are_told_in_one_line(monkeypatch, capsys, tmp_path):

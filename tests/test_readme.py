@@ -1,4 +1,6 @@
-"""The README's new encoding passes the battery; pages name only files that exist."""
+"""The README is short, the new encoding of docs/ passes the battery, and pages name files that
+exist.
+"""
 
 import re
 from pathlib import Path
@@ -12,9 +14,15 @@ from tests import test_catalogue_numbers as numbers
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
-BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)  # test_wheel.py runs them all
-(NEW,) = (block for block in BLOCKS if "@posenc_jax.register(" in block)
-(DEFINITION,) = (block for block in BLOCKS if "SCORES = " in block)
+
+
+def code(page: str) -> list[str]:
+    """The blocks of Python of a page."""
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text("utf-8"), re.DOTALL)
+
+
+NEW, DEFINITION = code("docs/new_encoding.md")
+PAGES = [f"docs/{n}.md" for n in ("design", "in_your_model", "new_encoding", "running", "speed")]
 FOLDERS = r"posenc_jax|experiments|configs|scripts|tests|docs|\.github|\.ci"
 
 
@@ -25,6 +33,10 @@ def root(monkeypatch, registering):
     exec(DEFINITION, scope)
     monkeypatch.setitem(SCORES, "root", scope["SCORES"]["root"])
     return "root"
+
+
+def test_the_readme_is_short():
+    assert len(README.splitlines()) <= 150
 
 
 def test_new_encoding_is_short():
@@ -57,7 +69,7 @@ def missing(page: str) -> list[str]:
     return [path for path in paths if "NAME" not in path and not (ROOT / path).exists()]
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/design.md"])
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *PAGES])
 def test_a_page_names_files_that_exist(page):
     assert missing((ROOT / page).read_text("utf-8")) == []
 

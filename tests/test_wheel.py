@@ -1,4 +1,4 @@
-"""The wheel, in an environment that holds nothing but it, JAX and NumPy, runs the README's code."""
+"""The wheel, in an environment that holds nothing but it, JAX and NumPy, runs the pages' code."""
 
 import importlib.metadata
 import os
@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import posenc_jax
-from tests.test_readme import BLOCKS
+from tests.test_readme import code
 
 ROOT = Path(__file__).parents[1]
 NO_LAB = "import sys; assert not [m for m in sys.modules if m.startswith('posenc_jax.lab')]"
@@ -118,9 +118,9 @@ def test_the_version_is_the_same_everywhere():
     assert posenc_jax.__version__ == citation["version"] == newest[1]
 
 
-@pytest.mark.parametrize("snippet", BLOCKS, ids=range(len(BLOCKS)))
-def test_the_readme_s_code_runs(installed, snippet):
-    done = installed.run(f"{snippet}\n{NO_LAB}")
+@pytest.mark.parametrize("page", ["README.md", "docs/in_your_model.md", "docs/new_encoding.md"])
+def test_the_code_of_a_page_runs(installed, page):
+    done = installed.run("\n".join([*code(page), NO_LAB]))
     assert done.returncode == 0, done.stderr
 
 

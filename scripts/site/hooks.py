@@ -33,8 +33,16 @@ WHOLE = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md",
          "CHANGELOG.md": "changelog.md"}  # fmt: skip
 LINK = re.compile(r"(?<=\]\()([^)#:\s]+)(#[^)\s]*)?(?=\))")
 MEASURED = ("leaderboard.md", "claims.md")  # first; any other page of docs/ follows
-RUNNING = ("sweeps.md", "accelerators.md", "gpu.md", "devices.md", "data.md", "pretrained.md")
-MODEL = ("caches.md",)
+RUNNING = (
+    "running.md",
+    "sweeps.md",
+    "accelerators.md",
+    "gpu.md",
+    "speed.md",
+    "data.md",
+    "pretrained.md",
+)
+MODEL = ("in_your_model.md", "caches.md", "devices.md", "new_encoding.md")
 ELSEWHERE = ("encodings.md", "differences.md", "design.md")
 
 
