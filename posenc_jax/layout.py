@@ -31,7 +31,8 @@ class Layout:
     index_BT:   order of the tokens, int32: what causality reads. A query sees the keys of its
                 sequence up to its own index; tokens of equal index see each other. Methods that
                 sum over keys do it in this order, wherever the columns stand; keys of equal index
-                as they are stored. `posenc_jax.masks` makes such an index for prefixes and blocks.
+                in the order of their positions if these are `counted`, else as they are stored.
+                `posenc_jax.masks` makes such an index for prefixes and blocks.
     segment_BT: which sequence of the row the token belongs to, int32; 0 is padding.
     group_BT:   tokens that belong together have one number, int32, 0 for none: the digits of one
                 significance, as the task that wrote them knows it; see `digit_places` and
@@ -407,6 +408,14 @@ def order_of(stored: jax.Array, segment_BT: jax.Array, key_BT: jax.Array) -> Ord
 
     stay = lambda *_: (column_BT, column_BT)
     return Order(stored, *cond(stored, stay, sort, segment_BT, key_BT))
+
+
+@partial(jax.jit, inline=True)
+def told_apart(segment_BT: jax.Array, index_BT: jax.Array, pos_BT: jax.Array) -> jax.Array:
+    """Another index, int32, in which tokens of equal index have the order of their positions."""
+    column_BT = jax.lax.broadcasted_iota(jnp.int32, segment_BT.shape, 1)
+    order_BT = jax.lax.sort((segment_BT, index_BT, pos_BT, column_BT), num_keys=4)[3]
+    return jax.lax.sort((order_BT, column_BT), num_keys=1)[1]
 
 
 def digit_places(tokens_BT: jax.Array, digits: Sequence[int], from_end: bool = False) -> jax.Array:

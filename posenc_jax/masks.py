@@ -33,10 +33,10 @@ def prefix(layout: Layout, length: Any) -> Layout:
 
     The mask of a prefix-LM (T5, arXiv 1910.10683), and of a picture and a question before the
     answer (PaliGemma, arXiv 2407.07726). Positions stay as they are: a bias gives keys ahead of the
-    query what it gives them in an encoder, which `t5` has as an option. Methods that sum over keys
-    (`fox`, `stick_breaking`) let tokens of one index follow each other as they are stored. Where a
-    prompt comes into a cache in several calls, its earlier tokens do not see the later ones: they
-    were computed before.
+    query what it gives them in an encoder, which `t5` has as an option. For methods that sum over
+    keys (`fox`, `stick_breaking`) tokens of a prefix follow each other all the same. Where a prompt
+    comes into a cache in several calls, its earlier tokens do not see the later ones: they were
+    computed before.
 
     Args:
       layout: of all tokens; of a ring before they are spread over devices.

@@ -70,6 +70,24 @@ def test_blocks_and_prefixes_join_in_any_order_and_in_any_columns():
     assert moved.index_BT.tolist() == wanted.tolist()
 
 
+@pytest.mark.parametrize("name", ["fox+alibi", "stick_breaking", "dape_v2"])
+def test_columns_of_a_prefix_may_be_moved(name):
+    """Tokens of one index keep the order of their positions."""
+    encoding, (x, q, k, v) = make(name), drawn(2)
+    params, order_T = params_of(encoding, name), np.random.default_rng(1).permutation(TIME)
+    at = masks.prefix(layout([[1] * TIME, [1] * 4 + [2] * 5]), 4)
+
+    @jax.jit
+    def out(x, q, k, v, at):
+        return attend(q, k, v, frame(encoding, params, at, DIMS, form="dense").layer(0, x))
+
+    wanted = out(x, q, k, v, at)
+    moved = jax.tree.map(lambda leaf: leaf[:, order_T], (x, q, k, v, at))
+    assert gap(out(*moved), wanted[:, order_T]) < 1e-5
+    uncounted = moved[4].replace(pos_BT=moved[4].pos_BT)
+    assert gap(out(*moved[:4], uncounted), wanted[:, order_T]) > 1e-3, "control: as they are stored"
+
+
 def drawn(rows, heads=DIMS.heads):
     rng = np.random.default_rng(0)
     shapes = [(rows, TIME, DIMS.model), *[(rows, TIME, n, DIMS.head) for n in (2, heads, heads)]]

@@ -38,6 +38,7 @@ from posenc_jax.layout import (
     rising,
     straight,
     take_columns,
+    told_apart,
     whole_array,
     whole_number,
 )
@@ -328,7 +329,11 @@ def frame(
     by_row = own and counted and encoding.bias is not None
     if by_row or walk is not None:
         what = by_row, walk is not None, walk is not None and walk.whole, mask_padding
-        given = line, k.segment_BT, k.index_BT, k.placed if by_row else None
+        index_BT = k.index_BT
+        if walk is not None and keys is None and layout.counted and not layout.indexed:
+            arrays = k.segment_BT, index_BT, layout.pos_BT
+            index_BT = partitioned(told_apart, index_BT, 2, *arrays)
+        given = line, k.segment_BT, index_BT, k.placed if by_row else None
         order, steady = partitioned(functools.partial(_order, *what), k.index_BT, 2, *given)
         layer = dataclasses.replace(layer, order=order, steady=steady)
     layer = dataclasses.replace(layer, form=_form(layer))
