@@ -64,18 +64,20 @@ def attention_fn(
         precision: Any = None,
         module: Any = None,
         is_causal: bool = False,
-        einsum_dot_general: Any = None,
         qk_attn_weights_einsum: Any = None,
         attn_weights_value_einsum: Any = None,
-        **unused: Any,
+        input_positions: Any = None,  # of NNX from 0.12.12 on
+        force_fp32_for_softmax: bool = False,  # as `attend` always does
+        **others: Any,
     ) -> jax.Array:
         untaken = {
             "precision": (precision, "use jax.default_matmul_precision"),
             "sow_weights": (module, "use posenc_jax.weights(q, k, layer)"),
             "is_causal": ((is_causal and not layer.causal) or None, "make the frame causal=True"),
-            "einsum_dot_general": (einsum_dot_general, "leave it out"),
+            "input_positions": (input_positions, "give them to the frame's layout"),
             "qk_attn_weights_einsum": (qk_attn_weights_einsum, "leave it out"),
             "attn_weights_value_einsum": (attn_weights_value_einsum, "leave it out"),
+            **{name: (given, "leave it out") for name, given in others.items()},
         }
         for name, (given, advice) in untaken.items():
             if given is not None:

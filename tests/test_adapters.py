@@ -253,6 +253,8 @@ def test_flax_decodes_with_a_cache_of_its_own(name):
         ({"precision": "highest"}, "precision: attend does not take it; use jax.default_matmul"),
         ({"module": object()}, "sow_weights: attend does not take it; use posenc_jax.weights"),
         ({"qk_attn_weights_einsum": jnp.einsum}, "qk_attn_weights_einsum: attend does not take it"),
+        ({"input_positions": jnp.arange(TIME)[None]}, "input_positions: attend does not take it; "),
+        ({"window": 3}, "window: attend does not take it; leave it out"),
         ({"dropout_rate": 0.5}, "dropout: 0.5 needs a key; give dropout_rng"),
         ({"mask": jnp.ones((TIME, 2), bool)}, r"mask_BHQK: shape \(1, 1, 24, 2\); give"),
         ({"bias": jnp.ones((1, 1, 1, 1), int)}, "bias_BHQK: int32; give floating point"),
