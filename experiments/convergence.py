@@ -1,4 +1,4 @@
-"""Compiled programs that start, train and score the seeds of one model.
+"""Trainings whose learning rate is searched, and that may end at any step.
 
 The learning rate is constant. What is scored are the weights averaged over the last steps,
 exponentially (Polyak and Juditsky 1992), which are as good as those of a rate that falls to 0. So a
@@ -17,15 +17,13 @@ import jax.numpy as jnp
 import optax
 
 from posenc_jax.lab.hosts.compiling import jit_quick
-from posenc_jax.lab.hosts.tuning import pack, unpack
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.task import Batch, Task
 from posenc_jax.lab.training import optimizers
 from posenc_jax.lab.training import step as training
 from posenc_jax.lab.training.evaluation import batch_scorer
-from posenc_jax.lab.training.loop import over_seeds
-from posenc_jax.lab.training.step import INIT, State, random_key
-from posenc_jax.tuning import tuned_for
+from posenc_jax.lab.training.loop import Chunk, Trainer, fit
+from posenc_jax.lab.training.step import State, random_key
 
 METRICS = "exact_match", "token_accuracy", "loss"
 
@@ -52,17 +50,6 @@ class Budget(Protocol):
     def decay(self) -> float: ...
     @property
     def clip(self) -> float: ...
-
-
-class Training(NamedTuple):
-    """Where the trainings of several seeds stand.
-
-    state: of the steps; every leaf leads with S.
-    average: the averaged weights, leaves [S, ...].
-    """
-
-    state: State
-    average: Any
 
 
 class Examples(NamedTuple):
@@ -101,55 +88,38 @@ def rows_of(
 class Programs:
     """The compiled programs that train one model and score it."""
 
-    def __init__(self, model: Model, train: Budget):
-        self._model, self._train = model, train
+    def __init__(self, model: Model, train: Budget, schedule: optax.Schedule | None = None):
+        """schedule: the share of the learning rate by step, by default a warm-up, then all."""
         warmup = optax.linear_schedule(0.0, 1.0, train.warmup)
-        adamw = optimizers.make(warmup, train.clip, train.decay)
-        scaled = lambda rate: optax.chain(
-            optax.GradientTransformation(adamw.init, adamw.update), optax.scale(rate)
-        )
-        self._tx = optax.inject_hyperparams(scaled)(rate=0.0)
-        self._start = jit_quick(partial(over_seeds, self._initial))
-        self._run = jax.jit(partial(over_seeds, self._chunk), donate_argnums=0)
+        tx = optimizers.make(schedule or warmup, train.clip, train.decay)
+        self._trainer, self._chunk = Trainer(model, tx, _given, train.average), train.chunk
         self.score = batch_scorer(model, METRICS)
 
-    def start(self, rate_S: Any, seed_S: Any, params: Sequence[Any] = ()) -> Training:
+    def start(self, rate_S: Any, seed_S: Any, params: Sequence[Any] = ()) -> State:
         """The training of each seed before its first step.
 
         params: the weights that each starts from; by default initial ones.
         """
-        state = self._start(jnp.asarray(seed_S, jnp.int32))
-        rates = {"rate": jnp.asarray(rate_S, jnp.float32)}
-        state = state._replace(opt=state.opt._replace(hyperparams=rates))
-        if params:
-            state = state._replace(params=stacked(params))
-        return Training(state, jax.tree.map(jnp.copy, state.params))
+        return self._trainer.start(seed_S, rate_S, stacked(params) if params else None)
 
-    def advance(
-        self, training: Training, examples: Examples, step: int
-    ) -> tuple[Training, jax.Array]:
-        """The training after a chunk of steps from `step` on, and the mean loss [S] of the chunk.
+    def fit(
+        self,
+        state: State,
+        examples: Examples,
+        steps: int,
+        after: Callable[[State, int, Any], bool | None] | None = None,
+    ) -> State:
+        """Trains until so many steps are done, or `after` says so; see `loop.fit`.
 
-        The given training is donated.
+        The given state is donated.
         """
-        return self._run(training, examples.rows(training.state.seed, jnp.int32(step)))
+        seed_S = jnp.copy(state.seed)
+        chunk_of = lambda steps: Chunk(None, examples.rows(seed_S, jnp.int32(steps.start)))
+        return fit(self._trainer.advance, state, steps, self._chunk, chunk_of, after=after)
 
-    def _initial(self, seed):
-        params = self._model.init(random_key(seed, INIT))
-        return State(params, self._tx.init(params), jnp.zeros((), jnp.int32), seed)
 
-    def _chunk(self, begun: Training, rows):
-        update = training.update(self._model, self._tx)
-
-        def step(held: Training, batch):
-            state, metrics = update(held.state, batch)
-            share = 1 / self._train.average
-            average = optax.incremental_update(state.params, held.average, share)
-            return Training(state, average), metrics["loss"]
-
-        packed = tuned_for("cpu")
-        held, loss_N = jax.lax.scan(step, pack(begun, begun.average) if packed else begun, rows)
-        return unpack(held) if packed else held, loss_N.mean()
+def _given(data: Any, state: State, row: Batch) -> Batch:
+    return row
 
 
 def stacked(trees: Sequence[Any]) -> Any:

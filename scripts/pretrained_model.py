@@ -14,6 +14,7 @@ import hashlib
 import math
 import platform
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,13 @@ import jax
 import jax.numpy as jnp
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from experiments.convergence import Examples, Programs, Training, rows_of
+from experiments.convergence import Examples, Programs, rows_of
 from posenc_jax.lab import tasks
-from posenc_jax.lab.config.schema import Part
+from posenc_jax.lab.config.schema import Part, TrainConfig
 from posenc_jax.lab.model import pretrained
 from posenc_jax.lab.model.transformer import build
 from posenc_jax.lab.runs.checkpoints import Checkpoints, fill
+from posenc_jax.lab.training.optimizers import schedule
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "experiments/pretrained/model"
@@ -92,36 +94,33 @@ def train(task: Any, budget: Budget, checkpoints: Checkpoints) -> tuple[Any, lis
     chunk of steps.
     """
     what = pretrained.released(CONFIG)
-    programs = Programs(build(what.config, what.encoding, what.vocab), budget)
+    programs = Programs(build(what.config, what.encoding, what.vocab), budget, shares(budget))
     valid = task.numbered(
         task.data, jnp.arange(task.examples(LENGTH)), jnp.int32(LENGTH), LENGTH, "valid"
     )
     examples = Examples(rows_of(task, budget, (LENGTH, LENGTH), LENGTH), valid, ())
-    training, bits = programs.start([budget.rate], [0]), []
+    state, bits = programs.start([budget.rate], [0]), []
     for found in checkpoints.newest():
-        training, bits = fill(training, found.leaves), found.note["bits"]
+        state, bits = fill(state, found.leaves), found.note["bits"]
         break
-    while (step := len(bits) * budget.chunk) < budget.steps:
-        training = at_rate(training, rate_at(budget, step + budget.chunk / 2))
-        training, loss_S = programs.advance(training, examples, step)
-        nats_S = programs.score(training.average, valid)["loss"]
-        bits = [*bits, float(nats_S[0]) / math.log(2)]
-        step, train_bits = step + budget.chunk, float(loss_S[0]) / math.log(2)
+
+    def save(state, step, metrics) -> None:
+        nats_S = programs.score(state.average, valid)["loss"]
+        bits.append(float(nats_S[0]) / math.log(2))
+        train_bits = float(metrics["loss"].mean()) / math.log(2)
         print(f"step {step}: {train_bits:.4f} training, {bits[-1]:.4f} validation", flush=True)
-        checkpoints.save(step, training, {"bits": bits})
+        checkpoints.save(step, state, {"bits": bits})
+
+    state = programs.fit(state, examples, budget.steps, save)
     checkpoints.wait()
-    return jax.tree.map(lambda leaf: leaf[0], training.average), bits
+    return jax.tree.map(lambda leaf: leaf[0], state.average), bits
 
 
-def rate_at(budget: Budget, step: float) -> float:
-    """The learning rate of a step, after its warm-up."""
-    return budget.rate * min(1.0, (budget.steps - step) / budget.fall)
-
-
-def at_rate(training: Training, rate: float) -> Training:
-    """The training with another learning rate."""
-    opt = training.state.opt._replace(hyperparams={"rate": jnp.asarray([rate], jnp.float32)})
-    return training._replace(state=training.state._replace(opt=opt))
+def shares(budget: Budget) -> Callable[[Any], Any]:
+    """The share of `budget.rate` by step."""
+    fall = {"name": "wsd", "fall": budget.fall / (budget.steps - budget.warmup)}
+    fields = {"lr": 1.0, "steps": budget.steps, "warmup": budget.warmup, "schedule": fall}
+    return schedule(TrainConfig.model_validate(fields))
 
 
 def byte_tokenizer() -> Tokenizer:

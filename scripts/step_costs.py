@@ -12,6 +12,7 @@ from posenc_jax import encodings, tuning
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
 from posenc_jax.lab.model import transformer
+from posenc_jax.lab.training import loop
 from posenc_jax.lab.training import step as training
 from posenc_jax.lab.training.optimizers import optimizer
 from posenc_jax.lab.training.step import State
@@ -66,7 +67,7 @@ def step_and_state(setting: Setting) -> tuple[Callable, Callable]:
         params = model.init(training.random_key(seed, training.INIT))
         return State(params, tx.init(params), jnp.zeros((), jnp.int32), seed)
 
-    return partial(training.train_step(model, task, tx, config, True), task.data), fresh
+    return partial(loop.trainer(model, task, config, True).step, task.data), fresh
 
 
 def analysis(step: Callable, state: Any) -> Any:

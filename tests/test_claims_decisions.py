@@ -243,7 +243,7 @@ def test_all_trainings_are_asked_of_the_lab():
     for claim in LEDGER.values():
         module = inspect.getmodule(claim.measure)
         assert module is not None
-        for name in ("train_small", "train_step"):
+        for name in ("train_small", "Trainer", "fit"):
             assert not hasattr(module, name), f"{module.__name__} trains by itself"
     assert order.row.__code__.co_names.count("steps") == 1
     assert set(decisions.BUDGETS) == set(config_file.get_config("all").budgets)

@@ -29,7 +29,7 @@ from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.model import pretrained
 from posenc_jax.lab.summary import Estimate
 from posenc_jax.layout import full
-from scripts.pretrained_model import Budget, byte_tokenizer, rate_at
+from scripts.pretrained_model import Budget, byte_tokenizer, shares
 
 LLAMA = {
     "model_type": "llama", "vocab_size": 256, "hidden_size": 16, "intermediate_size": 32,
@@ -403,10 +403,11 @@ def test_the_model_of_the_repository_reads_python():
 
 
 def test_the_rate_of_the_model_falls_to_0_at_the_end():
-    budget = Budget(steps=1000, fall=200, rate=0.1)
-    assert rate_at(budget, 50) == rate_at(budget, 800) == 0.1
-    assert rate_at(budget, 900) == pytest.approx(0.05)
-    assert rate_at(budget, 1000) == 0
+    share = shares(Budget(steps=1000, fall=200, warmup=100))
+    assert float(share(50)) == 0.5
+    assert float(share(100)) == float(share(800)) == 1
+    assert float(share(900)) == pytest.approx(0.5)
+    assert float(share(1000)) == 0
 
 
 def test_tokens_of_the_byte_tokenizer_are_bytes():

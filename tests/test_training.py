@@ -6,6 +6,7 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from posenc_jax import make, tuning
@@ -14,12 +15,16 @@ from posenc_jax.lab.config.schema import ModelConfig, TrainConfig, check
 from posenc_jax.lab.metrics import cross_entropy
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.training.loop import (
+    Chunk,
+    Trainer,
     chunk_runner,
     chunk_sizes,
+    fit,
     init_runner,
     train,
     validation_steps,
 )
+from posenc_jax.lab.training.optimizers import make as make_optimizer
 from posenc_jax.lab.training.optimizers import optimizer
 from posenc_jax.options import FieldError
 from tests.catalogue import gap
@@ -78,6 +83,42 @@ def test_a_seed_is_the_same_alone_and_in_company():
     _, alone = run(seeds=1, first_seed=1)
     np.testing.assert_allclose(together[1], alone[0], rtol=1e-6)
     assert abs(together[0] - alone[0]).max() > 1e-3, "control: another seed"
+
+
+def test_rates_averages_and_the_end_are_those_asked_for():
+    """Of a training whose batches are given: each seed has its rate and its average of weights."""
+    model = transformer.build(ModelConfig(width=16, heads=2, layers=1), make("rope"), TASK.vocab)
+    batch = lambda data, state, row: row
+    plain = Trainer(model, make_optimizer(optax.constant_schedule(1e-2), 1.0, 0.01), batch)
+    whole = Trainer(
+        model, make_optimizer(optax.constant_schedule(1.0), 1.0, 0.01), batch, average=4
+    )
+    sizes_B = jnp.full((8,), 4, jnp.int32)
+    one = TASK.sample(TASK.data, jax.random.key(1), sizes_B, TASK.width(6))
+    rows = jax.tree.map(lambda leaf: jnp.stack([leaf[None]] * 2), one)
+    seen, rates = [], [1e-2, 1e-3]
+
+    def after(state, step, metrics):
+        seen.append(jax.device_get((state.params, state.average)))
+        return step == 3
+
+    state = whole.start([0, 0], rates)
+    first = jax.device_get(state.average)
+    done = fit(whole.advance, state, 9, 1, lambda steps: Chunk(None, rows), after=after)
+    assert done.step.tolist() == [3, 3]
+    average = first
+    for params, held in seen:
+        average = jax.tree.map(lambda a, p: a + (p - a) / 4, average, params)
+        assert max(jax.tree.leaves(jax.tree.map(gap, average, held))) < 1e-6
+    assert max(jax.tree.leaves(jax.tree.map(gap, average, params))) > 1e-3, "control"
+    alone = fit(plain.advance, plain.start([0]), 3, 1,
+                lambda steps: Chunk(None, jax.tree.map(lambda leaf: leaf[:1], rows)))  # fmt: skip
+    of = lambda n: jax.tree.map(lambda leaf: leaf[n], done.params)
+    own = jax.tree.map(lambda leaf: leaf[0], alone.params)
+    assert max(jax.tree.leaves(jax.tree.map(gap, of(0), own))) < 1e-5
+    assert max(jax.tree.leaves(jax.tree.map(gap, of(1), own))) > 1e-3, "control: another rate"
+    given = plain.start([7], params=jax.tree.map(lambda leaf: leaf[None], own))
+    assert max(jax.tree.leaves(jax.tree.map(gap, given.params, alone.params))) == 0
 
 
 def test_it_learns():

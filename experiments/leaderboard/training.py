@@ -93,18 +93,19 @@ class Trainer:
     def _together(self, examples, asked, params=(), most=None) -> Iterator[Run]:
         train, programs = self._train, self._programs
         rate_S, seed_S = zip(*asked, strict=True)
-        training = programs.start(rate_S, seed_S, params)
+        most = -(-(most or train.steps) // train.chunk) * train.chunk  # whole chunks
         found: dict[int, Run] = {}
-        step, most = 0, most or train.steps
-        while len(found) < len(asked):
-            training, loss_S = programs.advance(training, examples, step)
-            step += train.chunk
-            ends = step >= most or not np.isfinite(loss_S).any()
-            exact_S = programs.score(training.average, examples.valid)["exact_match"]
+
+        def all_ended(state, step, metrics) -> bool:
+            ends = step >= most or not np.isfinite(metrics["loss"]).all(axis=1).any()
+            exact_S = programs.score(state.average, examples.valid)["exact_match"]
             for n, exact in enumerate(map(float, exact_S)):
                 learned = exact >= train.learned
                 if n not in found and (learned or ends):
-                    own = jax.tree.map(lambda leaf, n=n: leaf[n], training.average)
+                    own = jax.tree.map(lambda leaf, n=n: leaf[n], state.average)
                     rate, seed = asked[n]
                     found[n] = Run(rate, seed, step, learned, exact, own)
+            return len(found) == len(asked)
+
+        programs.fit(programs.start(rate_S, seed_S, params), examples, most, all_ended)
         yield from (found[n] for n in range(len(asked)))

@@ -9,11 +9,13 @@ import numpy as np
 import optax
 
 from experiments.pretrained.config import Config
+from posenc_jax.lab.config.schema import NamedConfig
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.task import Batch
-from posenc_jax.lab.training.loop import refuse_not_finite
-from posenc_jax.lab.training.step import State, update
+from posenc_jax.lab.training import optimizers
+from posenc_jax.lab.training.loop import Chunk, Trainer, fit, refuse_not_finite
 from posenc_jax.layout import full
+from posenc_jax.tuning import target
 
 CLIP = 1.0  # the largest norm of a gradient
 
@@ -44,21 +46,21 @@ def tuned(
     Raises:
       Diverged: a loss or a gradient is not finite.
     """
-    tx = optax.chain(
-        optax.clip_by_global_norm(CLIP),
-        optax.adamw(schedule(config), b1=0.9, b2=0.95, weight_decay=0.0),
-    )
-    train = config.train
-    step = update(model, tx, accumulate=train.accumulate, remat=train.remat)
-    run = jax.jit(lambda state, id_BT: step(state, _batch(id_BT)), donate_argnums=0)
-    start = lambda params: State(params, tx.init(params), jnp.int32(0), jnp.int32(seed))
-    state = jax.jit(start)(jax.tree.map(jnp.copy, params))
-    for n in range(train.steps):
-        state, metrics = run(state, rows(n))
-        each = {name: np.asarray(value)[None, None] for name, value in metrics.items()}
-        refuse_not_finite(each, [seed])
-        read(n + 1, float(metrics["loss"]))
-    return state.params
+    train, adamw = config.train, NamedConfig.model_validate({"name": "adamw", "b2": 0.95})
+    # A program is one step here: packing would copy all weights twice in each.
+    tx = optimizers.make(schedule(config), CLIP, 0.0, adamw)._replace(elementwise=False)
+    batch = lambda data, state, id_BT: _batch(id_BT)
+    spread = len(target().devices) > 1  # weights that one device may not hold
+    trainer = Trainer(model, tx, batch, fsdp=spread, accumulate=train.accumulate, remat=train.remat)
+    state = trainer.start([seed], params=jax.tree.map(lambda leaf: leaf[None], params))
+    chunk_of = lambda steps: Chunk(None, rows(steps.start)[None, None])
+
+    def each_step(state, step, metrics) -> None:
+        refuse_not_finite(jax.device_get(metrics), [seed])
+        read(step, float(metrics["loss"][0, 0]))
+
+    state = fit(trainer.advance, state, train.steps, 1, chunk_of, after=each_step)
+    return jax.tree.map(lambda leaf: leaf[0], state.params)
 
 
 def _batch(id_BT: jax.Array) -> Batch:

@@ -115,9 +115,8 @@ def at_budgets(
     programs: Programs, examples: Examples, train: Plan, rate: float, seed: int
 ) -> Iterator[Any]:
     """The averaged weights [1, ...] at each budget, which are those of a training as short."""
-    held, step = programs.start([rate], [seed]), 0
+    state = programs.start([rate], [seed])
     for budget in train.budgets:
-        while step < budget:
-            held, _ = programs.advance(held, examples, step)
-            step += train.chunk
-        yield jax.tree.map(jnp.copy, held.average)
+        whole = -(-budget // train.chunk) * train.chunk  # all chunks share a program
+        state = programs.fit(state, examples, whole)
+        yield jax.tree.map(jnp.copy, state.average)

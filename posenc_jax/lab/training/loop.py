@@ -1,16 +1,21 @@
-"""Training: all seeds in one program, many steps in one scan, the loop over these chunks."""
+"""The trainer: all seeds in one program, many steps in one scan, the loop over these chunks.
 
+`Trainer` makes the programs of a model, `fit` runs them, `train` does both for a task.
+"""
+
+import functools
 import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from posenc_jax.lab.config.schema import TrainConfig
 from posenc_jax.lab.hosts import devices, failpoints, processes
@@ -19,13 +24,165 @@ from posenc_jax.lab.hosts.exit_status import Diverged
 from posenc_jax.lab.hosts.tuning import over, pack, unpack
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.runs import StageCheckpoints
-from posenc_jax.lab.tasks.task import Task
-from posenc_jax.lab.training.optimizers import optimizer
+from posenc_jax.lab.tasks.task import Batch, Task
+from posenc_jax.lab.training.optimizers import Optimizer, optimizer
 from posenc_jax.lab.training.profile import traced
-from posenc_jax.lab.training.step import INIT, State, random_key, train_step
+from posenc_jax.lab.training.step import State, initial, make_batch, update
 from posenc_jax.tuning import tuned_for
 
 VALIDATIONS = 8
+
+
+# (data, state, row) -> the batch of a seed's step, in the program: `data` is the same for all seeds
+# and steps of a chunk, `row` is what `rows` has for this seed and step.
+MakeBatch = Callable[[Any, State, Any], Batch]
+
+
+class Trainer:
+    """The programs that start and advance the trainings of one model, all seeds at once.
+
+    Args:
+      tx: the optimizer.
+      batch: see `MakeBatch`.
+      average: steps over which the weights are averaged, see `State`; 0: they are not.
+      loss_mask, fsdp, accumulate, remat: as for `update`.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        tx: Optimizer,
+        batch: MakeBatch,
+        average: int = 0,
+        loss_mask: bool = True,
+        fsdp: bool = False,
+        accumulate: int = 1,
+        remat: bool = False,
+    ):
+        self._model, self._tx, self._batch, self._average = model, tx, batch, average
+        self._update, self._fsdp = update(model, tx, loss_mask, fsdp, accumulate, remat), fsdp
+        self._packed = tuned_for("cpu") and tx.elementwise and not fsdp
+        # A jitted function (state, data, steps, rows=None) -> (state, metrics): so many steps of
+        # every seed. The state is donated; each metric is [S, steps]; leaves of rows are
+        # [S, steps, ...]. None: the state keeps its own shardings.
+        shardings = (None, devices.replicated())
+        self.advance = jax.jit(
+            self._chunk, donate_argnums=0, static_argnums=2, out_shardings=shardings
+        )
+
+    def start(self, seed_S: Any, rate_S: Any = None, params: Any = None) -> State:
+        """The state of each seed before its first step, on the devices that hold it.
+
+        rate_S: factors of the seeds' updates. params: the weights to start from, leaves [S, ...],
+        which stay as they are; None: initial ones.
+        """
+        rates = None if rate_S is None else jnp.asarray(rate_S, jnp.float32)
+        state = self._start(jnp.asarray(seed_S, jnp.int32), rates, params)
+        average = jax.tree.map(jnp.copy, state.params) if self._average else None
+        return state._replace(average=average)
+
+    def step(self, data: Any, state: State, row: Any = None) -> tuple[State, dict[str, jax.Array]]:
+        """The pure function of one step of one seed."""
+        after, metrics = self._update(state, self._batch(data, state, row))
+        if self._average:
+            average = optax.incremental_update(after.params, state.average, 1 / self._average)
+            after = after._replace(average=average)
+        return after, metrics
+
+    @functools.cached_property
+    def _start(self) -> Any:
+        return jit_quick(self._initial)
+
+    def _initial(self, seed_S, rate_S, params):
+        def one(seed, rate, given):
+            if given is None:
+                return initial(self._model, self._tx, seed, rate)
+            return State(given, self._tx.init(given), jnp.zeros((), jnp.int32), seed, rate)
+
+        return devices.by_seed(over_seeds(one, seed_S, rate_S, params), self._fsdp)
+
+    def _chunk(self, state: State, data: Any, steps: int, rows: Any = None):
+        def one(data, state, rows):
+            step = lambda state, row: self.step(data, state, row)
+            return jax.lax.scan(step, state, rows, length=steps)
+
+        state = jax.vmap(lambda s: pack(s, s.params))(state) if self._packed else state
+        state, metrics = over_seeds(one, state, rows, given=(data,))
+        state = jax.vmap(unpack)(state) if self._packed else state
+        return devices.by_seed(state, self._fsdp), metrics
+
+
+class Chunk(NamedTuple):
+    """What a chunk of steps reads; see `MakeBatch`.
+
+    rows: leaves [S, steps, ...], or None.
+    """
+
+    data: Any
+    rows: Any = None
+
+
+def fit(
+    advance: Callable[..., tuple[State, Any]],
+    state: State,
+    steps: int,
+    chunk: int,
+    chunk_of: Callable[[range], Chunk],
+    read: Callable[[dict[str, np.ndarray], float], None] = lambda metrics, seconds: None,
+    after: Callable[[State, int, dict[str, jax.Array]], bool | None] | None = None,
+    checkpoints: StageCheckpoints | None = None,
+    begun: Callable[[State], None] = lambda state: None,
+    profile: Path | None = None,
+) -> State:
+    """Trains from a state on until `steps` steps are done, or `after` says so.
+
+    Args:
+      advance: that of a `Trainer`.
+      chunk: steps of one program.
+      chunk_of: what these steps read; it is called while the device computes the chunk before.
+      read: called as read(metrics, seconds) with the metrics of each chunk, [S, steps of the
+        chunk], and the time since the chunk before. It is called after the next chunk has been
+        dispatched, so the device never waits for the host.
+      after: called as after(state, step, metrics) after each chunk; the training ends where it
+        returns True. The next chunk overwrites the state's arrays.
+      checkpoints: save the state between chunks.
+      begun: called once with the state after the first chunk has been dispatched.
+      profile: the folder for a trace of the second chunk, or of the only one; see `traced`.
+    """
+    done, started, waiting = int(processes.fetch(state.step)[0]), time.perf_counter(), None
+
+    def read_waiting():
+        nonlocal started, waiting
+        if waiting is not None:
+            metrics, waiting = processes.fetch(waiting), None
+            now = time.perf_counter()  # before `read`, which may wait for the next chunk
+            seconds, started = now - started, now
+            read(metrics, seconds)
+
+    failpoints.reach("compiling")
+    left = chunk_sizes(steps, chunk)[math.ceil(done / chunk) :]
+    for n, size in enumerate(left):
+        data, rows = chunk_of(range(done, done + size))
+        given = (data, size) if rows is None else (data, size, rows)
+        if profile is not None and n == min(1, len(left) - 1):
+            state, metrics = traced(profile, advance, state, *given)
+        else:
+            state, metrics = advance(state, *given)
+        if n == 0:
+            begun(state)
+        read_waiting()
+        waiting, done = metrics, done + size
+        ended = after is not None and after(state, done, metrics)
+        failpoints.reach("training")
+        if checkpoints and checkpoints.due():
+            read_waiting()
+            checkpoints.save(done, state)
+        if ended:
+            break
+    read_waiting()
+    if checkpoints:
+        checkpoints.save(done, state)
+    return state
 
 
 def train(
@@ -41,61 +198,37 @@ def train(
     validate: Callable[[State, int], None] | None = None,
     profile: Path | None = None,
 ) -> State:
-    """Trains all seeds and returns their final state, stacked.
+    """Trains all seeds on batches that the program draws from a task; returns their final state.
 
     Args:
-      read: called as read(metrics, seconds) with the metrics of each chunk, [S, steps of the
-        chunk], and the time since the chunk before. It is called after the next chunk has been
-        dispatched, so the device never waits for the host.
       checkpoints: restore the state of the newest checkpoint, and save it between chunks.
-      begun: called once with the state after the first chunk has been dispatched. The next chunk
-        overwrites these arrays.
       validate: called as validate(state, step) at about VALIDATIONS steps, evenly apart, and at the
         last one; the device waits for it.
-      profile: the folder for a trace of the second chunk, or of the only one; see `traced`.
+      read, begun, profile: as for `fit`.
 
     Raises:
       Diverged: names the first step and the seed whose loss or gradient is not finite.
     """
-    run_chunk = chunk_runner(model, task, config, loss_mask)
     every_seed = range(first_seed, first_seed + seeds)
+    advance = chunk_runner(model, task, config, loss_mask)
     state = init_runner(model, optimizer(config), seeds, first_seed, config.fsdp)()
     state = checkpoints.restore(state) if checkpoints else state
-    data = devices.on_every_device(task.data)
-    done, started, waiting = int(processes.fetch(state.step)[0]), time.perf_counter(), None
+    whole = None if task.feed is not None else Chunk(devices.on_every_device(task.data))
+    validated = validation_steps(config.steps, config.chunk)
 
-    def read_waiting():
-        nonlocal started, waiting
-        if waiting is not None:
-            metrics, waiting = processes.fetch(waiting), None
-            now = time.perf_counter()  # before `read`, which may wait for the next chunk
-            seconds, started = now - started, now
-            read(metrics, seconds)
-            refuse_not_finite(metrics, every_seed)
+    def chunk_of(steps: range) -> Chunk:
+        return Chunk(_fed(task, config, every_seed, steps)) if whole is None else whole
 
-    failpoints.reach("compiling")
-    left = chunk_sizes(config.steps, config.chunk)[math.ceil(done / config.chunk) :]
-    for n, steps in enumerate(left):
-        if task.feed is not None:  # while the device computes the chunk before
-            data = _fed(task, config, every_seed, range(done, done + steps))
-        if profile is not None and n == min(1, len(left) - 1):
-            state, metrics = traced(profile, run_chunk, state, data, steps)
-        else:
-            state, metrics = run_chunk(state, data, steps)
-        if n == 0:
-            begun(state)
-        read_waiting()
-        waiting, done = metrics, done + steps
-        if validate is not None and done in validation_steps(config.steps, config.chunk):
-            validate(state, done)
-        failpoints.reach("training")
-        if checkpoints and checkpoints.due():
-            read_waiting()
-            checkpoints.save(done, state)
-    read_waiting()
-    if checkpoints:
-        checkpoints.save(done, state)
-    return state
+    def read_finite(metrics, seconds):
+        read(metrics, seconds)
+        refuse_not_finite(metrics, every_seed)
+
+    def after(state, step, metrics):
+        if validate is not None and step in validated:
+            validate(state, step)
+
+    return fit(advance, state, config.steps, config.chunk, chunk_of, read_finite, after,
+               checkpoints, begun, profile)  # fmt: skip
 
 
 def _fed(task: Task, config: TrainConfig, seeds: range, steps: range) -> Any:
@@ -108,33 +241,21 @@ def init_runner(model: Model, tx, seeds: int, first_seed: int = 0, fsdp: bool = 
     """The jitted function () -> initial states of `seeds` seeds, stacked, on the devices that hold
     them.
     """
-
-    def init(seed):
-        params = model.init(random_key(seed, INIT))
-        return State(params, tx.init(params), jnp.zeros((), jnp.int32), seed)
-
-    make = lambda: devices.by_seed(over_seeds(init, jnp.arange(seeds) + first_seed), fsdp)
+    start = partial(initial, model, tx)
+    make = lambda: devices.by_seed(over_seeds(start, jnp.arange(seeds) + first_seed), fsdp)
     return jit_quick(make)
 
 
+def trainer(model: Model, task: Task, config: TrainConfig, loss_mask: bool) -> Trainer:
+    """The trainer whose batches the program draws from a task, as `make_batch` says."""
+    batch = lambda data, state, row: make_batch(task, data, config, state)
+    saving = config.fsdp, config.accumulate, config.remat
+    return Trainer(model, optimizer(config), batch, 0, loss_mask, *saving)
+
+
 def chunk_runner(model: Model, task: Task, config: TrainConfig, loss_mask: bool) -> Any:
-    """The jitted function (state, data, steps) -> (state, metrics): so many steps of every seed.
-
-    The state is donated; each metric is [S, steps].
-    """
-    tx = optimizer(config)
-    step = train_step(model, task, tx, config, loss_mask)
-    packed = tuned_for("cpu") and tx.elementwise and not config.fsdp
-
-    def run(state: State, data: Any, steps: int):
-        one = lambda data, s: jax.lax.scan(lambda s, _: step(data, s), s, length=steps)
-        state = jax.vmap(lambda s: pack(s, s.params))(state) if packed else state
-        state, metrics = over_seeds(one, state, given=(data,))
-        state = jax.vmap(unpack)(state) if packed else state
-        return devices.by_seed(state, config.fsdp), metrics
-
-    shardings = (None, devices.replicated())  # None: the state keeps its own
-    return jax.jit(run, donate_argnums=0, static_argnums=2, out_shardings=shardings)
+    """`advance` of `trainer`: the jitted function (state, data, steps) -> (state, metrics)."""
+    return trainer(model, task, config, loss_mask).advance
 
 
 def chunk_sizes(steps: int, chunk: int) -> list[int]:

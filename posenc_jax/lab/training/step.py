@@ -23,26 +23,32 @@ INIT, BATCH, PLACE, SIZE = range(4)  # purposes of a random key
 
 
 class State(NamedTuple):
-    """Everything that changes in a step; with several seeds the first axis of each leaf is S."""
+    """Where a training stands; with several seeds the first axis of each leaf is S.
+
+    opt:     the state of the optimizer.
+    rate:    multiplies every update, where seeds have rates of their own; None: 1.
+    average: the weights averaged over the last steps, exponentially (Polyak and Juditsky 1992),
+             which are as good as those of a rate that falls to 0; None: not averaged.
+    """
 
     params: Any
     opt: Any
     step: jax.Array
     seed: jax.Array
+    rate: jax.Array | None = None
+    average: Any = None
+
+
+def initial(model: Model, tx: Any, seed: jax.Array, rate: jax.Array | None = None) -> State:
+    """The state of one seed before its first step."""
+    params = model.init(random_key(seed, INIT))
+    return State(params, tx.init(params), jnp.zeros((), jnp.int32), seed, rate)
 
 
 def random_key(seed: jax.Array | int, purpose: int, step: jax.Array | int = 0) -> jax.Array:
     """The random key for one purpose at one step of one seed."""
     root = jax.random.fold_in(jax.random.key(0, impl="threefry2x32"), seed)
     return jax.random.fold_in(jax.random.fold_in(root, purpose), step)
-
-
-def train_step(model: Model, task: Task, tx, config: TrainConfig, loss_mask: bool) -> Callable:
-    """The pure function (data, state) -> (state, {"loss", "grad_norm", "step"}) of `update`, on a
-    batch that it draws.
-    """
-    step = update(model, tx, loss_mask, config.fsdp, config.accumulate, config.remat)
-    return lambda data, state: step(state, make_batch(task, data, config, state))
 
 
 def update(
@@ -122,9 +128,11 @@ def advance(tx, state: State, loss: jax.Array, grads: Any) -> tuple[State, dict[
     """
     with jax.numpy_dtype_promotion("standard"):  # optax adds integers to floats
         updates, opt = tx.update(grads, state.opt, state.params)
+    if state.rate is not None:
+        updates = jax.tree.map(lambda leaf: state.rate * leaf, updates)
     params = optax.apply_updates(state.params, updates)
     metrics = {"loss": loss, "grad_norm": optax.tree.norm(grads), "step": state.step + 1}
-    after = State(params, opt, state.step + 1, state.seed)
+    after = state._replace(params=params, opt=opt, step=state.step + 1)
     finite = jnp.isfinite(metrics["loss"]) & jnp.isfinite(metrics["grad_norm"])
     return jax.tree.map(partial(jnp.where, finite), after, state), metrics
 
