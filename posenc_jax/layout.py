@@ -8,7 +8,7 @@ import dataclasses
 import operator
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,17 @@ from posenc_jax.meshes import cond, partitioned
 
 T = TypeVar("T")
 INDEX = 2**31 - 1  # the largest number of an int32, above every index
+
+
+class Known(NamedTuple):
+    """What was known of the tokens when a layout was made, so that nothing need find it out.
+
+    in_order: the tokens of each sequence follow each other, without padding or others between.
+    unpadded: no token is padding.
+    """
+
+    in_order: bool = False
+    unpadded: bool = False
 
 
 @jax.tree_util.register_dataclass
@@ -41,6 +52,9 @@ class Layout:
                 is given none. A relative bias is then made from one row of offsets. Columns may be
                 moved all the same (`jax.tree.map`): attention finds the order when it runs.
     indexed:    whether `index_BT` counts up along storage, as `layout` makes it.
+    known:      of this very object: `full`, and `layout` of a list or of NumPy's segments, know it.
+                A layout that is made of another one, as by `jax.tree.map` or as an argument of
+                `jax.jit`, knows nothing, and programs look at the tokens when they run.
 
     B may be 1 where all rows are alike, in every field at once; a random `place` then draws once
     for all of them.
@@ -53,6 +67,7 @@ class Layout:
     group_BT: jax.Array
     counted: bool = dataclasses.field(default=False, metadata={"static": True})
     indexed: bool = dataclasses.field(default=False, metadata={"static": True})
+    known: ClassVar[Known] = Known()  # no field, so that it stays with the object; see `_with`
 
     def replace(self, **fields: Any) -> "Layout":
         """The layout with other fields. What was made of a field is made again.
@@ -172,9 +187,10 @@ def layout(
             if pos_BT.ndim not in (2, 3):
                 raise ValueError(f"pos_BT: shape {pos_BT.shape} is not [B, T] or [B, T, A]")
             one_axis = pos_BT if pos_BT.ndim == 2 else pos_BT[:, :, 0]
-            segment_BT = jnp.ones_like(one_axis, jnp.int32)
+            segment_BT = np.ones(one_axis.shape, np.int32)
     if segment_BT is None:
         raise ValueError("segment_BT: None; give segments [B, T], or positions as pos_BT")
+    known = _known(segment_BT)
     segment_BT = whole_array("segment_BT", segment_BT, "give whole numbers or bool")
     if segment_BT.ndim != 2:
         raise ValueError(f"segment_BT: shape {segment_BT.shape} is not [B, T]")
@@ -184,7 +200,25 @@ def layout(
         if x is not None and x.shape[:2] != shape:
             raise ValueError(f"{name}: shape {x.shape} does not begin with {shape}, the segments'")
     given = segment_BT, pos_BT, _start(start, shape), group_BT
-    return partitioned(_layout, segment_BT, 2, *given)
+    return _with(known, partitioned(_layout, segment_BT, 2, *given))
+
+
+def _with(known: Known, layout: Layout) -> Layout:
+    """The same layout, of which more is known."""
+    object.__setattr__(layout, "known", known)
+    return layout
+
+
+def _known(segment_BT: Any) -> Known:
+    """What segments say that are a list or an array of NumPy."""
+    if isinstance(segment_BT, jax.Array) or np.ndim(segment_BT) != 2:
+        return Known()
+    segment_BT = np.asarray(segment_BT)
+    real_BT = segment_BT > 0
+    before_BT = np.pad(segment_BT, ((0, 0), (1, 0)))[:, :-1]
+    runs_B = np.sum(real_BT & (segment_BT != before_BT), axis=1)
+    ids_B = [len(np.unique(row[real])) for row, real in zip(segment_BT, real_BT, strict=True)]
+    return Known(bool(np.all(runs_B == ids_B)), bool(real_BT.all()))
 
 
 def _start(start: Any, shape: tuple[int, ...]) -> int | jax.Array:
@@ -308,7 +342,10 @@ def over_sequence(reduce: Callable, x_BT: jax.Array, segment_BT: jax.Array) -> j
 
 def full(batch: int, time: int) -> Layout:
     """Rows of one unpadded sequence each."""
-    return layout(jnp.ones((batch, time), jnp.int32))
+    column_BT = jax.lax.broadcasted_iota(jnp.int32, (batch, time), 1)
+    one_BT = jnp.ones_like(column_BT)
+    arrays = column_BT, one_BT * time, column_BT, one_BT, 0 * one_BT
+    return _with(Known(True, True), Layout(*arrays, counted=True, indexed=True))
 
 
 def join(before: Layout, after: Layout) -> Layout:
@@ -384,7 +421,9 @@ class Order(NamedTuple):
         return choose(self.stored, lambda tree, _: tree, take, tree, column_BT)
 
 
-def choose(which: jax.Array, yes: Callable[..., T], no: Callable[..., T], *operands: Any) -> T:
+def choose(
+    which: jax.Array | np.bool_, yes: Callable[..., T], no: Callable[..., T], *operands: Any
+) -> T:
     """yes(*operands) or no(*operands), which alone is computed.
 
     Op by op it is decided here, since `jax.lax.cond` would compile both each time. Both read no

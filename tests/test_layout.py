@@ -391,3 +391,44 @@ def test_a_traced_layer_that_does_not_exist_gives_nan(name):
     assert np.isnan(found[0]).all()
     assert np.isnan(found[3]).all()
     np.testing.assert_allclose(found[1:3], [one(0), one(1)], atol=1e-6)
+
+
+def test_a_layout_knows_what_was_known_when_it_was_made():
+    at = full(2, 4)
+    for leaf, same in zip(jax.tree.leaves(at), jax.tree.leaves(layout([[1] * 4] * 2)), strict=True):
+        assert leaf.tolist() == same.tolist()
+        assert leaf.dtype == same.dtype
+    assert at.known == (True, True)
+    assert layout([[1, 1, 2, 0], [0, 3, 3, 3]]).known == (True, False)
+    assert layout(np.array([[1, 0, 1]])).known == (False, False)
+    assert layout(np.array([[1, 2, 1]])).known == (False, True)
+    assert layout(pos_BT=np.array([[5, 7]])).known == (True, True)
+    for unsure in (
+        layout(jnp.ones((1, 3), jnp.int32)),
+        jax.tree.map(lambda x: x[:, ::-1], at),
+        at.replace(segment_BT=at.segment_BT),
+        jax.jit(lambda at: at)(at),
+    ):
+        assert unsure.known == (False, False)
+
+
+@pytest.mark.parametrize("name", ["alibi", "t5", "fox"])
+def test_what_is_known_saves_a_program_its_branches(name):
+    """No program that makes its layout looks for the order of columns, or for padding."""
+    encoding = make(name)
+    params = encoding.init(jax.random.key(0), DIMS)
+    x, q, k, v, _ = drawn(np.array([range(TIME)] * 2), TIME)
+
+    def run(make_layout):
+        def attention(q, k, v):
+            view = frame(encoding, params, make_layout(), DIMS)
+            return attend(q, k, v, view.layer(0, x))
+
+        return str(jax.make_jaxpr(attention)(q, k, v)), jax.jit(attention)(q, k, v)
+
+    program, out = run(lambda: full(2, TIME))
+    looking, same = run(lambda: layout(jnp.ones((2, TIME), jnp.int32)))
+    assert " sort[" not in program
+    assert " sort[" in looking, "control"
+    assert program.count("cond[") < looking.count("cond[")
+    assert gap(out, same) < 1e-6

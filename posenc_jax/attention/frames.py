@@ -317,7 +317,9 @@ def frame(
         and jnp.ndim(first) == 0
     )
     line = None
-    if counted:
+    if counted and layout.known.in_order:
+        line = np.True_
+    elif counted:
         line = partitioned(straight, layout.index_BT, 0, layout.segment_BT, layout.pos_BT)
     own, chosen = keys is None and queries is None, form == "auto"
     if causal is None:
@@ -325,9 +327,11 @@ def frame(
     layer = Layer(
         params, q, k, first, line, encoding, dims, own, chosen=chosen, ring=ring, **options
     )
-    layer = dataclasses.replace(layer, indexed=layout.indexed)
+    tokens = {"q": layout, "k": layout if keys is None else keys}
+    padded = tuple(side for side, at in tokens.items() if not at.known.unpadded)
+    layer = dataclasses.replace(layer, indexed=layout.indexed, padded=padded)
     by_row = own and counted and encoding.bias is not None
-    if by_row or walk is not None:
+    if (by_row or walk is not None) and not tokens["k"].known.in_order:
         what = by_row, walk is not None, walk is not None and walk.whole, mask_padding
         index_BT = k.index_BT
         if walk is not None and keys is None and layout.counted and not layout.indexed:

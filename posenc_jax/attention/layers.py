@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from posenc_jax import encoding as hooks
 from posenc_jax.attention.softmax import for_every_head
@@ -50,9 +51,10 @@ class Layer:
 
     own:      whether the keys are the queries' own tokens, all of them.
     first:    column of the first query among the keys.
-    straight: bool scalar, whether positions count up along storage; None: it is not known.
+    straight: bool scalar, whether positions count up along storage, a constant if the layout knows
+        it; None: positions are not such as count up.
     order:    in which dense and blockwise attention read columns, see `arranges`. Then bias_BHQK
-        and visible_BHQK are in this order too.
+        and visible_BHQK are in this order too. None: as they are stored.
     steady:   bool scalar, whether positions count up along columns in that order.
     indexed:  whether the index counts up along storage, as far as it is known when tracing.
     valid:    bool scalar or [B], whether the queries' columns and the layer, which were traced,
@@ -66,6 +68,7 @@ class Layer:
         lengths filled up to whole blocks; entry n is that of i - j = first + Q - 1 - n. It becomes
         a grid by copies, and the grid's gradient becomes the row's by a sum: no gather, no scatter.
         In the dense form it is in place of the former two, where an accelerator is compiled for.
+    padded:       the sides, "q" and "k", that may have tokens of padding.
     chosen:       whether the form was chosen by the sizes (`form="auto"`).
     ring:         mesh axis of `jax.shard_map` over whose devices the tokens are spread.
     """
@@ -74,7 +77,7 @@ class Layer:
     q: Tokens
     k: Tokens
     first: int | jax.Array
-    straight: jax.Array | None
+    straight: jax.Array | np.bool_ | None
     encoding: Encoding = field(metadata=STATIC)
     dims: Dims = field(metadata=STATIC)
     own: bool = field(metadata=STATIC)
@@ -96,6 +99,7 @@ class Layer:
     order: Order | None = None
     steady: jax.Array | None = None
     indexed: bool = field(default=False, metadata=STATIC)
+    padded: tuple[str, ...] = field(default=("q", "k"), metadata=STATIC)
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -166,7 +170,7 @@ class Layer:
         along storage; `layout.replace(counted=False)` makes the bias of pairs.
         """
         in_order = self.form == "blockwise" or (self.form == "dense" and self._makes_grid())
-        return self.own and self._by_row() and in_order
+        return self.order is not None and self.own and self._by_row() and in_order
 
     @property
     def hides_ahead(self) -> bool:
@@ -204,7 +208,7 @@ class Layer:
         A mask hides what padding holds, but not from a product with 0 if that is NaN: attention's
         sum of values is one, and so are the gradients.
         """
-        if not self.mask_padding:
+        if not self.mask_padding or side not in self.padded:
             return tree
         real_BT = getattr(self, side).segment_BT > 0
         axes = lambda x: tuple(range(2, x.ndim))
@@ -302,7 +306,7 @@ class Layer:
         """The layer whose queries meet other keys, given with all that was made of them."""
         made = "row_BHN", "bias_BHQK", "visible_BHQK"
         none = dict.fromkeys(("straight", "order", "steady", "ring", *made))
-        keys = {"k": k, "k_kept": k_kept, "k_table": k_table, "own": False}
+        keys = {"k": k, "k_kept": k_kept, "k_table": k_table, "own": False, "padded": ("q", "k")}
         layer = dataclasses.replace(self, **keys, **none)
         return dataclasses.replace(layer, **layer._of_pairs())
 
@@ -417,6 +421,8 @@ class Layer:
         """The row; NaN where positions do not count up along the columns that attention reads."""
         holds = self.steady if self.arranges_queries else self.straight
         assert holds is not None
+        if isinstance(holds, np.bool_):  # known when the layout was made, which has its index too
+            return self._row(queries, keys)
         if self.hides_ahead:
             holds &= rising(self.k.segment_BT, self.k.index_BT, strictly=True)
         return jnp.where(holds, self._row(queries, keys), jnp.nan)
