@@ -26,24 +26,31 @@ from posenc_jax.lab.hosts.exit_status import first_line
 from posenc_jax.lab.hosts.files import folder_name
 from posenc_jax.options import FieldError, choices_for, field_name
 
-CONFIG = config_flags.DEFINE_config_file(
-    "config", None, "The config file, PATH or PATH:ARGUMENT.",
-    lock_config=False, accept_new_attributes=True,
-)  # fmt: skip
 HELP = {"--help", "-help", "-h"}
-WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; default runs/CONFIG/TIME.")
 
 
-def parse(argv: list[str]) -> tuple[dict, str]:
-    """The config as a dictionary, and the folder of the run. ValueError: a wrong argument."""
+def parse(argv: list[str]) -> tuple[dict[str, Any], str]:
+    """The config, which the file makes and the flags change, and the folder of the run.
+
+    ValueError: a wrong argument.
+    """
     path, *argument = _config_path(argv)
     if not path:
         raise FieldError("--config", "must be given, as in --config=configs/rope_extrap.py")
     if not pathlib.Path(path).is_file():
         raise FieldError("--config", f"no such file: {path}")
-    _check_fields(_loaded(path, argument), argv)
+    config = _loaded(path, argument)
+    _check_fields(config, argv)
+    # A flag of a config file would run the file once more: this one holds what it returned.
+    fields = _without_config(argv)
+    values = flags.FlagValues()
+    workdir = flags.DEFINE_string("workdir", None, "Folder of the run.", flag_values=values)
     try:
-        rest = flags.FLAGS(argv)
+        changed = config_flags.DEFINE_config_dict(
+            "config", config, flag_values=values, sys_argv=fields, lock_config=False,
+            accept_new_attributes=True,
+        )  # fmt: skip
+        rest = values(fields)
     except flags.Error as error:
         raise ValueError(" ".join(str(error).split())) from None
     if rest[1:]:
@@ -51,7 +58,17 @@ def parse(argv: list[str]) -> tuple[dict, str]:
     stem = pathlib.Path(path).stem
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     name = os.environ.get("WANDB_RUN_ID") or now  # agents of a sweep may start in one second
-    return CONFIG.value.to_dict(), WORKDIR.value or f"runs/{stem}/{folder_name(name)}"
+    return changed.value.to_dict(), workdir.value or f"runs/{stem}/{folder_name(name)}"
+
+
+def _without_config(argv: list[str]) -> list[str]:
+    """The arguments without `--config=PATH` and `--config PATH`."""
+    found, skip = [], False
+    for arg in argv:
+        if not skip and not re.fullmatch(r"--?config(=.*)?", arg):
+            found.append(arg)
+        skip = not skip and re.fullmatch(r"--?config", arg) is not None
+    return found
 
 
 def _config_path(argv: list[str]) -> list[str]:
@@ -137,7 +154,8 @@ def main(argv: list[str]) -> int:
         return 2
     path, *argument = _config_path(argv)
     expected = usage.duration(pathlib.Path(path), *argument)
-    return job.run(config, workdir, named=bool(WORKDIR.value), expected=expected)
+    named = any(re.match(r"--?workdir\b", arg) for arg in argv)
+    return job.run(config, workdir, named=named, expected=expected)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The experiments. Each is a package of this folder; its name is the name of the experiment.
 
-    config.py  `Config`, the fields; `check(config)`, which refuses what cannot run
+    config.py  `Config`, the fields; `check(config)`, which refuses what cannot run, or in a module
+               `checks.py`, if it needs what a config does not
     run.py     `measure(config, run)`, which writes records to a `runs.Run` and returns a `Summary`,
                or what is in its `own`;
                and `sections(stored_run)` if the report is not a table by length
@@ -49,11 +50,12 @@ def check(config: dict[str, Any]) -> schema.ExperimentConfig:
       FieldError: the first field that is wrong, its value and the choices.
     """
     with inside("config"):
-        module = _module(config.get("experiment"), "config")
-        checked = schema.check(module.Config, config)
+        name = config.get("experiment")
+        checked = schema.check(config_class(name), config)
         imports.load(checked.imports)
         _check_trainings(checked)
-        module.check(checked)
+        apart = (Path(__file__).parent / str(name) / "checks.py").is_file()
+        _module(name, "checks" if apart else "config").check(checked)
     return checked
 
 

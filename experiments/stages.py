@@ -62,7 +62,7 @@ def train_stage(
             "loss": metrics["loss"].mean(axis=1),
             "grad_norm": metrics["grad_norm"].mean(axis=1),
             "learning_rate": np.full(len(seeds), rate(step - 1)),
-            "steps_per_second": np.full(len(seeds), steps * len(seeds) / seconds),
+            "steps_per_second": np.full(len(seeds), steps / seconds),  # of all seeds together
         }
         run.log(runs.seed_records(step, seeds, labels, values))
         progress.update(step, float(values["loss"].mean()))

@@ -11,6 +11,7 @@ from contextlib import nullcontext
 import pytest
 
 import experiments
+import train
 from configs import rope_extrap
 from experiments import job, usage, workers
 from experiments.length_extrapolation import run as length_extrapolation
@@ -23,7 +24,6 @@ MAIN = "configs/rope_extrap.py"
 STEMS = sorted(p.stem for p in pathlib.Path("configs").glob("*.py") if p.stem != "common")
 
 
-@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # of ml_collections
 @pytest.mark.parametrize(
     ("argument", "said"),
     [
@@ -44,10 +44,24 @@ def test_a_field_that_is_not_there_is_named_in_full(argument, said):
     assert "\n" not in line
 
 
+def test_a_config_file_runs_once(tmp_path):
+    lines = 'with open("{0}/{1}", "a") as file: file.write("x\\n")'
+    (tmp_path / "own.py").write_text(
+        f"from configs import rope_extrap\n{lines.format(tmp_path, 'file')}\n\n\n"
+        f"def get_config(argument=''):\n    {lines.format(tmp_path, 'function')}\n"
+        "    return rope_extrap.get_config(argument)\n"
+    )
+    flags = [f"--config={tmp_path}/own.py:quick", "--config.train.steps=7", "--workdir=w"]
+    config, workdir = train.parse(["train.py", *flags])
+    assert (config["train"]["steps"], workdir) == (7, "w")
+    assert [(tmp_path / name).read_text() for name in ("file", "function")] == ["x\n", "x\n"]
+    apart = ["train.py", "--workdir", "w", *flags[1:2], "--config", f"{tmp_path}/own.py:quick"]
+    assert train.parse(apart) == (config, "w")
+
+
 FILE = "from ml_collections import ConfigDict\ndef get_config():\n    return "
 
 
-@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # of ml_collections
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -132,7 +146,6 @@ def test_an_experiment_of_one_process_is_refused_to_several(tmp_path, monkeypatc
             experiments.prepare(config.to_dict(), str(tmp_path))
 
 
-@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # of ml_collections
 @pytest.mark.parametrize(
     ("config", "arguments", "words"),
     [

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+import train
 from posenc_jax.lab.config import sweeps
 from posenc_jax.lab.config.sweeps import Sweep, expand
 from posenc_jax.lab.launch import agents, slurm
 from scripts import sweep as script
-from tests.test_sweeps import parsed
 
 ROOT = Path(__file__).parents[1]
 GRID = sweeps.grid({
@@ -59,7 +59,7 @@ def reached(sweep, content, monkeypatch):
     """The fields of the sweep as each agent's run has them in its parsed config."""
     fields, found = list(sweep.points[0].overrides), []
     for arguments in combinations(content):
-        config, _ = parsed(agent_command(content, arguments), monkeypatch)
+        config, _ = train.parse(agent_command(content, arguments))
         there = sweeps.dotted(config)
         found.append({field: there[field] for field in fields})
         assert there["wandb.mode"] == "online"
@@ -95,7 +95,7 @@ def test_what_is_no_grid_goes_by_the_points_names(description, tmp_path, monkeyp
     monkeypatch.setattr(script, "read", lambda config, common: (sweep, {"common": common}))
     monkeypatch.setitem(script.LAUNCHERS, "local", lambda *given: given[0].points)
     (point,) = script.main(command[1:])
-    config, workdir = parsed(sweep.command(point, tmp_path / point.name), monkeypatch)
+    config, workdir = train.parse(sweep.command(point, tmp_path / point.name))
     assert point.overrides.items() <= sweeps.dotted(config).items()
     assert workdir == str(tmp_path / point.name)
 
@@ -106,9 +106,9 @@ def test_an_agents_run_has_a_folder_of_its_own(monkeypatch):
     command = sweep.command(sweep.points[0], "x")
     command.remove("--workdir=x")
     monkeypatch.setenv("WANDB_RUN_ID", "abc123")
-    assert parsed(command, monkeypatch)[1] == "runs/extrap/abc123"
+    assert train.parse(command)[1] == "runs/extrap/abc123"
     monkeypatch.delenv("WANDB_RUN_ID")
-    assert parsed(command, monkeypatch)[1] != "runs/extrap/abc123"
+    assert train.parse(command)[1] != "runs/extrap/abc123"
 
 
 def test_jobs_find_their_config_from_the_repository(tmp_path, monkeypatch, capsys):
@@ -152,7 +152,7 @@ scontrol() {{ echo "$@" > {shlex.quote(str(tmp_path / "asked"))}; }}
         done = subprocess.run(["bash", "-c", stubs + text], env=env, check=False)
         assert done.returncode == status
         command = (tmp_path / "ran").read_text().splitlines()
-        config, workdir = parsed(command, monkeypatch)
+        config, workdir = train.parse(command)
         point = sweep.points[index]
         assert point.overrides.items() <= sweeps.dotted(config).items()
         assert workdir == str(tmp_path / "the folder" / point.name)

@@ -14,12 +14,12 @@ import pytest
 import yaml
 from pydantic import Field, NonNegativeInt
 
+import train
 from posenc_jax.lab.config import sweeps
 from posenc_jax.lab.config.schema import Part
 from posenc_jax.lab.config.sweeps import Point, Sweep, expand
 from posenc_jax.lab.launch import skypilot, slices
 from scripts import sweep as script
-from tests.test_sweeps import parsed
 
 ROOT = Path(__file__).parents[1]
 OPTIONS = {"tpu": "v6e-8", "bucket": "gs://mine/runs", "spot": True, "recovery": "FAILOVER"}
@@ -79,7 +79,7 @@ def test_a_hundred_tasks_are_whole_and_run_the_points(tmp_path, monkeypatch):
         Task.model_validate(content)
         program, *command = shlex.split(content["run"])
         assert program.endswith("bin/python")
-        config, workdir = parsed(command, monkeypatch)
+        config, workdir = train.parse(command)
         assert point.overrides.items() <= sweeps.dotted(config).items()
         assert workdir == f"/posenc_runs/mine/{point.name}"
     assert content["resources"] == {

@@ -3,10 +3,15 @@
 import threading
 from typing import Any
 
+import numpy as np
+
 import experiments
 from configs import common
-from posenc_jax.lab import runs
+from experiments import stages
+from posenc_jax import make
+from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.hosts import failpoints
+from posenc_jax.lab.model import transformer
 from posenc_jax.lab.training.evaluation import Evaluator
 
 SIZES = (16, 40)
@@ -55,3 +60,22 @@ def test_a_program_is_compiled_once(tmp_path, monkeypatch):
     _, run = trained(tmp_path, monkeypatch)
     assert run.summary.facts["evaluation_programs"] == len(SIZES)
     assert len(lowered) == len(SIZES) + 1, "and that of validation"
+
+
+def test_steps_a_second_are_those_of_all_seeds_together(tmp_path, monkeypatch):
+    """They were multiplied by the number of seeds."""
+    steps_SN = np.tile(np.arange(1, 5), (3, 1))
+    metrics = {"step": steps_SN} | dict.fromkeys(("loss", "grad_norm"), np.ones((3, 4)))
+
+    def stands_in(model, task, config, seeds, first_seed, loss_mask, read, *rest):
+        read(metrics, 2.0)
+
+    monkeypatch.setattr(stages, "train", stands_in)
+    config = experiments.check(common.config("length_extrapolation", task={"name": "periodic"},
+                                             seeds=3).to_dict())  # fmt: skip
+    task = tasks.make("periodic")
+    model = transformer.build(config.model, make("rope"), task.vocab)
+    with runs.Run(tmp_path, {"experiment": "x"}) as run:
+        stages.train_stage(config, model, task, "rope", [], run)
+        found = [r["value"] for r in run.records() if r["metric"] == "steps_per_second"]
+    assert found == [2.0] * 3

@@ -1,10 +1,6 @@
 """A sweep as data: what a description expands to, and what is refused in one line."""
 
-import sys
-import warnings
-
 import pytest
-from absl import flags
 
 import train
 from posenc_jax.lab.config import sweeps
@@ -134,17 +130,6 @@ def test_a_dry_run_lists_and_counts_and_runs_nothing(tmp_path, capsys):
     assert not folder.exists()
 
 
-def parsed(arguments, monkeypatch):
-    """The config that train.py reads from a command line, in this process."""
-    monkeypatch.setattr(sys, "argv", arguments)  # ml_collections looks for its fields there
-    flags.FLAGS.unparse_flags()
-    for name in [name for name in flags.FLAGS if name.startswith("config.")]:
-        delattr(flags.FLAGS, name)  # of the command line before this one
-    with warnings.catch_warnings():  # of a way to import that ml_collections takes
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return train.parse(arguments)
-
-
 FIELDS = {
     "encoding.name": "randomized+rope",
     "encoding.base": 5e5,  # no config has it before
@@ -159,7 +144,7 @@ FIELDS = {
 
 def test_every_kind_of_value_reaches_the_config_through_the_command_line(tmp_path, monkeypatch):
     sweep = sweeps.Sweep("s", "configs/extrap.py:rope,quick", [Point("p", FIELDS)])
-    config, workdir = parsed(sweep.command(sweep.points[0], tmp_path), monkeypatch)
+    config, workdir = train.parse(sweep.command(sweep.points[0], tmp_path))
     there = sweeps.dotted(config)
     assert {field: there[field] for field in FIELDS} == FIELDS
     assert workdir == str(tmp_path)

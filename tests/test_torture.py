@@ -80,7 +80,6 @@ def test_one_of_many_simultaneous_starts_wins(tmp_path):
     assert simultaneous_starts.count(3, tmp_path / "control", unprotected.locking) != (1, 2, 0)
 
 
-@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # of ml_collections
 def test_wrong_lines_are_refused_and_good_ones_accepted():
     wrong, good = list(configs.wrong_lines()), list(configs.good_lines())
     for lines in (wrong[::150], good[::100]):
@@ -89,7 +88,6 @@ def test_wrong_lines_are_refused_and_good_ones_accepted():
     assert configs.unchecked(wrong[::300]) > 0, "control"
 
 
-@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # of ml_collections
 @pytest.mark.parametrize(
     ("argument", "said"),
     [
@@ -111,7 +109,6 @@ def test_lines_once_refused_badly_are_refused_in_one_line(argument, said):
     assert "Traceback" not in line
 
 
-@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # of ml_collections
 def test_a_sweep_s_agent_cannot_name_a_run_out_of_its_folder(monkeypatch):
     for name, said in (("../../etc", "name: '../../etc' cannot be a folder"), ("ab12", "")):
         monkeypatch.setenv("WANDB_RUN_ID", name)

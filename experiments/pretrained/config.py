@@ -105,10 +105,3 @@ class Config(schema.ExperimentConfig):
 def lengths(config: Config, trained: int) -> list[int]:
     """The lengths of windows in tokens, ascending."""
     return sorted(trained * times for times in config.eval.multiples)
-
-
-def check(config: Config) -> None:
-    """Raises FieldError or Refused for what cannot run, before weights are read."""
-    from experiments.pretrained import checks  # here, because models need Flax
-
-    checks.check(config)

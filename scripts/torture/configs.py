@@ -5,13 +5,10 @@ Each command line goes through `train.parse` and `experiments.prepare`, as in `t
 """
 
 import importlib
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
-
-from absl import flags
 
 import experiments
 import train
@@ -86,23 +83,6 @@ def good_lines() -> Iterator[Line]:
                 yield Line(base, f"--config.{field}={good}")
 
 
-def parse(argv: list[str]) -> tuple[dict, str]:
-    """Returns `train.parse(argv)`, for one command line after another in the same process."""
-    _forget_flags()
-    with mock.patch.object(sys, "argv", argv):  # ml_collections reads overrides from there
-        try:
-            return train.parse(argv)
-        finally:
-            _forget_flags()
-
-
-def _forget_flags() -> None:
-    sys.modules.pop("config_config", None)  # a file is loaded on top of the one before
-    for name in [name for name in flags.FLAGS if name.startswith("config.")]:
-        delattr(flags.FLAGS, name)
-    flags.FLAGS.unparse_flags()
-
-
 def refusal(base: str, *arguments: str) -> str:
     """Returns the refusal of a command line, "" if it is accepted; other errors are raised.
 
@@ -111,7 +91,7 @@ def refusal(base: str, *arguments: str) -> str:
     own = [argument for argument in arguments if argument.startswith("--config=")]
     rest = [argument for argument in arguments if argument not in own]
     try:
-        experiments.prepare(*parse(["train.py", *(own or [f"--config={base}"]), *rest]))
+        experiments.prepare(*train.parse(["train.py", *(own or [f"--config={base}"]), *rest]))
     except ValueError as error:
         return str(error) or "(nothing said)"
     return ""
