@@ -1,6 +1,7 @@
 """Imports go down only, as docs/design.md says; read from the syntax of every module."""
 
 import ast
+import graphlib
 import re
 import sys
 from collections.abc import Iterator
@@ -89,6 +90,39 @@ def modules() -> dict[str, Path]:
 @pytest.mark.parametrize(("module", "file"), modules().items(), ids=modules())
 def test_imports_go_down_only(module, file):
     assert broken(module, file.read_text("utf-8")) == []
+
+
+def circle(sources: dict[str, str]) -> list[str]:
+    """Modules that import each other in a circle, inside functions too; [] if none do."""
+    short = {name.removesuffix(".__init__"): name for name in sources}
+    graph = {
+        name: {short[found] for found in _of(sources, short, name)} - {name} for name in sources
+    }
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return error.args[1]
+    return []
+
+
+def _of(sources, short, name) -> Iterator[str]:
+    """The modules among `sources` that one of them imports."""
+    for found in imports(name, sources[name]):
+        if found not in short:
+            found = found.rpartition(".")[0]  # a name in a module
+        if found in short:
+            yield found
+
+
+def test_no_modules_import_each_other():
+    sources = {name: file.read_text("utf-8") for name, file in modules().items()}
+    assert circle(sources) == []
+    lazy = "def check(config):\n    from experiments.pretrained import checks\n"
+    sources["experiments.pretrained.config"] += lazy
+    assert set(circle(sources)) == {
+        "experiments.pretrained.config",
+        "experiments.pretrained.checks",
+    }
 
 
 def test_every_row_of_the_table_has_modules():

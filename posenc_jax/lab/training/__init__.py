@@ -1,1 +1,1 @@
-"""Train and evaluate: the step, the loop, scores by length."""
+"""Train and evaluate: optimizers by name, the step, the trainer, scores by length."""
