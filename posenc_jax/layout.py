@@ -285,8 +285,8 @@ def _runs(id_BT: jax.Array) -> tuple[Sequences, jax.Array]:
     after_BT = jnp.pad(id_BT, ((0, 0), (0, 1)), constant_values=-1)[:, 1:]
     ends_BT = jnp.where(id_BT != after_BT, last - column_BT, 0)
     # One running maximum of three, since XLA takes an eighth of a second to compile each.
-    all_BT = jnp.concatenate([begins_BT, ends_BT[:, ::-1], before_BT])
-    first_BT, from_end_BT, highest_BT = jnp.split(jax.lax.cummax(all_BT, axis=1), 3)
+    all_3BT = jnp.stack([begins_BT, ends_BT[:, ::-1], before_BT])  # not along rows: they are spread
+    first_BT, from_end_BT, highest_BT = jax.lax.cummax(all_3BT, axis=2)
     last_BT = last - from_end_BT[:, ::-1]
     return Sequences(first_BT, column_BT - first_BT, last_BT - first_BT + 1), highest_BT
 
