@@ -345,7 +345,8 @@ def causality(t: Trial) -> None:
 
 
 def padding(t: Trial) -> None:
-    """What stands in the padding, on either side, changes no real output and no gradient of one.
+    """What stands in the padding, on either side, changes no real output and no gradient of one, be
+    it NaN.
 
     The control: with the padding mask off it does.
     """
@@ -354,7 +355,12 @@ def padding(t: Trial) -> None:
     x_BTD = np.where(real[..., None], text, np.stack([text, other] * 2))
     at, shown = where(t, real), real[None, ..., None, None]
     run = lambda x, mask: outputs(t, x, at, causal=False, mask_padding=mask)
-    out, pull = jax.vjp(lambda x: run(x, True), jnp.asarray(x_BTD))
+    changed_B11 = np.array([False, True] * 2)[:, None, None]
+    holes_BTD = np.where(changed_B11 & ~real[..., None], np.nan, x_BTD)
+    holes_BTD[:, ::2] = x_BTD[
+        :, ::2
+    ]  # every second token of the padding is NaN, the others are not
+    out, pull = jax.vjp(lambda x: run(x, True), jnp.asarray(holes_BTD))
     (grads,) = pull(jnp.asarray(np.where(shown, np.asarray(out) * 0 + 1, 0)))
     out, grads = np.where(shown, out, 0), np.where(real[..., None], grads, 0)
     what = "padding: other content of the padding (row 0: on the right, 1: on the left) changes"
@@ -386,19 +392,17 @@ def positions(t: Trial) -> None:
 
 
 def storage(t: Trial) -> None:
-    """Tokens stored in another order, with their positions, give the same outputs in that order.
-
-    Of methods without a walk, whose sums over keys have tests of their own.
-    """
-    if t.encoding.walk is not None:
-        return
+    """Tokens stored in another order, with their positions, give the same outputs in that order."""
     text, at = tokens_of(t.dims, 1), _uncounted(row(t))
     moved = jax.tree.map(lambda leaf: leaf[:, ORDER], at)
-    rows = _rows(t, causal=False, text=(text, at), stored=(text[ORDER], moved))
+    walks = t.encoding.walk is not None  # sums over keys up to the query's own
+    rows = _rows(t, causal=walks, text=(text, at), stored=(text[ORDER], moved))
     what = "storage: tokens stored in another order, with their positions"
     same(t, what, rows["stored"], rows["text"][:, :, ORDER], SAME, OUT)
-    if t.tells_order:
+    if t.tells_order and not walks:
         _control(t, what, t.open_rows["shuffled"], rows["stored"], 1e-3)
+    if walks:
+        _control(t, what, rows["text"], rows["stored"], 1e-3)
 
 
 def packing(t: Trial) -> None:
