@@ -1,7 +1,6 @@
 """Heads spread over devices: what a method says of a head by its number, and whose parameters."""
 
 import dataclasses
-import operator
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -11,6 +10,7 @@ from jax.core import Tracer
 from jax.sharding import PartitionSpec
 
 from posenc_jax.encoding import Dims, Encoding, Params
+from posenc_jax.layout import whole_number
 
 T = TypeVar("T")
 
@@ -62,12 +62,9 @@ def of_heads(encoding: Encoding, params: Params, dims: Dims, heads: Any) -> Para
     """
     if not isinstance(heads, tuple | list) or len(heads) != 2:
         raise ValueError(f"heads: {heads!r} is not (start, total)")
-    start, total = heads
-    try:
-        total = operator.index(total)
-        start = start if isinstance(start, Tracer) else operator.index(start)
-    except TypeError:
-        raise ValueError(f"heads: ({start}, {total}) are not whole numbers") from None
+    start, total = (whole_number("heads", number) for number in heads)
+    if not isinstance(total, int):
+        raise ValueError("heads: the total is traced; give the model's number of heads, an int")
     if total < 1 or total % dims.heads:
         raise ValueError(
             f"heads: a model of {total} heads is not shared by devices of dims.heads={dims.heads}"

@@ -31,6 +31,9 @@ def checked_result(
 
     FieldError: an array of another shape or dtype, in one line that names the hook.
     """
+    hook_name = getattr(hook, "__qualname__", hook)
+    if made is None and name in ("rotate", "bias", "temper", "embed"):
+        raise FieldError(("encoding", name), f"{hook_name} returns None; it must return {letters}")
     more = letters.endswith("...]")
     for leaf in jax.tree.leaves(made):
         shape, kind = jnp.shape(leaf), jnp.result_type(leaf)
@@ -39,7 +42,7 @@ def checked_result(
             here = ", ".join([*map(_text, sizes), *(["..."] if more else [])])
             raise FieldError(
                 ("encoding", name),
-                f"{getattr(hook, '__qualname__', hook)} returns {kind}{list(shape)}; it must "
+                f"{hook_name} returns {kind}{list(shape)}; it must "
                 f"return {letters}, here [{here}], of {dtype}",
             )
     return made

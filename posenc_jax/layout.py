@@ -86,13 +86,17 @@ class Layout:
         if "index_BT" in fields:
             index_BT = whole_array("index_BT", fields["index_BT"])
             fields = {"indexed": False, **fields, "index_BT": index_BT}
+        for name in {"length_BT", "group_BT"} & set(fields):
+            fields = {**fields, name: whole_array(name, fields[name])}
+        shape = self.segment_BT.shape
         if "segment_BT" in fields:
             remade = layout(fields["segment_BT"])
+            if (other := remade.segment_BT.shape) != shape:
+                raise ValueError(f"segment_BT: shape {other} is not {shape}, the layout's")
             fields["segment_BT"] = remade.segment_BT
             if fields.get("counted", True):
                 fields = {"length_BT": remade.length_BT, **fields}
                 fields |= {"pos_BT": remade.pos_BT} if self.counted else {}
-        shape = self.segment_BT.shape
         for name in fields:
             if name.endswith("_BT") and fields[name].shape[:2] != shape:
                 found = fields[name].shape

@@ -107,7 +107,7 @@ def test_a_traced_start_out_of_range_gives_nan():
         ((5, 8), "heads: 5 to 8 of a model of 8, counted from 0"),
         ((-1, 8), "heads: -1 to 2 of a model of 8, counted from 0"),
         ((0, 6), "heads: a model of 6 heads is not shared by devices of dims.heads=4"),
-        ((0, 8.0), "heads: (0, 8.0) are not whole numbers"),
+        ((0, 8.0), "heads: 8.0 is not a whole number"),
         ((np.int64(5), 8), "heads: 5 to 8 of a model of 8, counted from 0"),
         (4, "heads: 4 is not (start, total)"),
     ],

@@ -432,3 +432,58 @@ def test_what_is_known_saves_a_program_its_branches(name):
     assert " sort[" in looking, "control"
     assert program.count("cond[") < looking.count("cond[")
     assert gap(out, same) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda at: at.replace(length_BT=np.ones((1, 4))), "length_BT: dtype float64; give int32"),
+        (lambda at: at.replace(length_BT="a"), "length_BT: dtype <U1; give int32"),
+        (lambda at: at.replace(group_BT=[[1] * 3]), "group_BT: shape (1, 3) does not begin with"),
+        (lambda at: at.replace(segment_BT=[[1] * 3]), "segment_BT: shape (1, 3) is not (1, 4)"),
+    ],
+)
+def test_fields_that_do_not_fit_are_refused_when_replaced(ask, message):
+    with pytest.raises(ValueError, match=r"^\w+_BT: ") as refusal:
+        ask(full(1, 4))
+    assert str(refusal.value).startswith(message)
+    assert full(1, 4).replace(group_BT=[[1] * 4]).group_BT.dtype == jnp.int32
+
+
+def _layer_of(n):
+    encoding = make("local_global", every=2, window=3)
+    dims = Dims(8, 2, 4, 4)
+    return frame(encoding, encoding.init(jax.random.key(0), dims), full(1, 4), dims).layer(n)
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda: _layer_of((0,)), "frame.layer: (0,) is not (n, i)"),
+        (lambda: _layer_of((0, 1, 0)), "frame.layer: (0, 1, 0) is not (n, i)"),
+        (lambda: _layer_of((0, "1")), "frame.layer: '1' is not a whole number"),
+        (lambda: _layer_of((0, True)), "frame.layer: True is not a whole number"),
+        (
+            lambda: frame(
+                make("fox"), make("fox").init(jax.random.key(0), DIMS), full(1, 4), DIMS
+            ).layer(0, jnp.ones((1, 4, 16), jnp.int32)),
+            "frame.layer: x has dtype int32; this method reads it as floating point",
+        ),
+    ],
+)
+def test_layers_and_inputs_that_do_not_fit_are_refused(ask, message):
+    with pytest.raises(ValueError, match=r"^frame\.layer: ") as refusal:
+        ask()
+    assert str(refusal.value) == message
+
+
+def test_a_hook_that_returns_nothing_and_a_key_that_is_none_are_named():
+    layer = frame(make("rope")._replace(rotate=lambda *a: None), {}, full(1, 4), DIMS).layer(0)
+    q = jnp.ones((1, 4, 2, 8))
+    with pytest.raises(ValueError, match=r"encoding\.rotate: .* returns None; it must return \[B"):
+        attend(q, q, q, layer)
+    dense = frame(make("rope"), {}, full(1, 4), DIMS, form="dense").layer(0)
+    with pytest.raises(ValueError, match=r"^dropout_key: 3 is no key; give one from jax\.random"):
+        attend(q, q, q, dense, dropout=0.5, dropout_key=3)
+    for key in (jax.random.key(0), jax.random.PRNGKey(0)):
+        attend(q, q, q, dense, dropout=0.5, dropout_key=key)

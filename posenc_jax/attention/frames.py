@@ -127,7 +127,7 @@ class Frame:
         ValueError: a layer that the model does not have; inputs whose shapes are not those of the
         frame; `embed` was not called though the encoding acts at the input.
         """
-        which = self._in_period(*n) if isinstance(n, tuple) else whole_number("frame.layer", n)
+        which = self._in_period(n) if isinstance(n, tuple) else whole_number("frame.layer", n)
         self._check_embedded(which)
         if x_BQD is not None:
             self._checked_input("layer", "x", x_BQD, "q")
@@ -216,9 +216,14 @@ class Frame:
             return []
         return found
 
-    def _in_period(self, n: int | jax.Array, place: int) -> int | jax.Array | InPeriod:
-        """Layer number `place` of a period. ValueError: the period has no such layer."""
-        if isinstance(place, Tracer) or not 0 <= place < self.period:
+    def _in_period(self, n_place: tuple) -> int | jax.Array | InPeriod:
+        """The layer of a pair (n, place), number `place` of period n. ValueError: it is no such
+        pair, or the period has no such layer.
+        """
+        if len(n_place) != 2:
+            raise ValueError(f"frame.layer: {n_place!r} is not (n, i)")
+        n, place = n_place[0], whole_number("frame.layer", n_place[1])
+        if not isinstance(place, int) or not 0 <= place < self.period:
             raise ValueError(
                 f"frame.layer: no layer {place} in a period of {self.period}, counted from 0"
             )

@@ -243,6 +243,10 @@ class Layer:
 
     def _kept(self, side: Literal["q", "k"], x_BTD: jax.Array) -> Kept:
         walk, locates = self.encoding.walk, self.encoding.locate is not None
+        if not jnp.issubdtype(x_BTD.dtype, jnp.floating):
+            raise ValueError(
+                f"frame.layer: x has dtype {x_BTD.dtype}; this method reads it as floating point"
+            )
 
         def make(layer: Layer, x_BTD) -> Kept:
             x_BTD, placed, params = (

@@ -105,6 +105,10 @@ def check_dropout(rate: float, key: jax.Array | None, name: str) -> None:
         raise ValueError(f"dropout: {rate}; give a number from 0 to below 1, known when tracing")
     if rate and key is None:
         raise ValueError(f"dropout: {rate} needs a key; give {name}, from jax.random.key")
+    kinds = jnp.uint32, jax.dtypes.prng_key  # of `jax.random.PRNGKey` and of `jax.random.key`
+    kind = getattr(key, "dtype", None)
+    if rate and (kind is None or not any(jnp.issubdtype(kind, wanted) for wanted in kinds)):
+        raise ValueError(f"{name}: {key!r} is no key; give one from jax.random.key")
 
 
 def check_form_of_dropout(form: str) -> None:
