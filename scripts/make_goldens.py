@@ -1,4 +1,4 @@
-"""Freezes outputs of public implementations under tests/goldens, for tests/test_goldens.py.
+"""Freezes outputs of public implementations under tests/goldens, for test_goldens.py.
 
     uv run scripts/make_goldens.py              # makes its own environment, of the versions below
     python scripts/make_goldens.py --only=rope  # in an environment that has them

@@ -23,7 +23,7 @@ from jax._src.interpreters import mlir
 from xdist.scheduler import LoadScopeScheduling
 
 from posenc_jax.lab.hosts.compiling import ONE_PART, flags
-from tests.browser import browser
+from tests.support.browser import browser
 
 # No backend runs yet. A worker of xdist has these flags already: twice would be other programs.
 own, given = f"{flags(0)} {ONE_PART}", os.environ.get("XLA_FLAGS", "")

@@ -2,7 +2,7 @@
 
 Each method, forward and backward, in each of `KINDS`, such as `form=dense axes=Explicit`. Prints a
 line for each case that fails or differs, and their number; `trace=yes` traces and compiles nothing.
-tests/test_mesh.py runs `SOME`; all of them take hours.
+tests/lab/training/test_mesh.py runs `SOME`; all of them take hours.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from jax.sharding import PartitionSpec as P
 from posenc_jax import CATALOG, Dims, attend, frame
 from posenc_jax.encodings import card
 from posenc_jax.layout import layout
-from tests.catalogue import encoding_of, gap, in_blocks, layers, stir, where
+from tests.support.catalogue import encoding_of, gap, in_blocks, layers, stir, where
 
 ROWS, TIME, HEADS, HEAD = 4, 12, 4, 8
 RELATIVE = 5e-5  # of the largest value of an array: sums in another order

@@ -1,7 +1,7 @@
 """`python -m tests.mesh_runs FOLDER CASE...`: short trainings over the devices that there are.
 
-Prints what tests/test_mesh.py compares, as JSON. JAX_NUM_CPU_DEVICES says how many devices; with
-JAX_NUM_PROCESSES and its like the run is shared by several processes, and each prints.
+Prints what lab/training/test_mesh.py compares, as JSON. JAX_NUM_CPU_DEVICES says how many devices;
+with JAX_NUM_PROCESSES and its like the run is shared by several processes, and each prints.
 """
 
 import functools

@@ -21,7 +21,7 @@ import numpy as np
 from jax.sharding import PartitionSpec as P
 
 from posenc_jax import CATALOG, Dims, attend, frame, make, masks, ring, zigzag
-from tests.catalogue import encoding_of, gap, layers, stir, where
+from tests.support.catalogue import encoding_of, gap, layers, stir, where
 
 DEVICES, TIME, HEADS, HEAD = 4, 16, 4, 8
 RELATIVE = 5e-5  # of the largest value of an array: sums in another order

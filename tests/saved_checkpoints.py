@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from posenc_jax.lab.model import pretrained
-from tests.test_pretrained import ROWS, folder_of
+from tests.lab.model.test_pretrained import ROWS, folder_of
 
 
 def main(folder: Path) -> None:

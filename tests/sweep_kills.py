@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from tests.support import ROOT
 
 CONFIG = """
 from configs import common

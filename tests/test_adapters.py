@@ -15,7 +15,7 @@ from flax import nnx
 from posenc_jax import Dims, Layer, attend, frame, layout
 from posenc_jax.flax import attention_fn
 from posenc_jax.jax_nn import arguments
-from tests.catalogue import NAMES, ROWS, TIME, encoding_of, gap, layers, stir, where
+from tests.support.catalogue import NAMES, ROWS, TIME, encoding_of, gap, layers, stir, where
 
 HEADS, HEAD = 4, 8
 WIDTH = HEADS * HEAD

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from functools import partial
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +14,8 @@ from jax.sharding import PartitionSpec as P
 
 from posenc_jax import Dims, attend, frame, full, layout, logits, make, merge, ring, zigzag
 from tests import ring_runs
-from tests.catalogue import gap, stir
+from tests.support import ROOT
+from tests.support.catalogue import gap, stir
 
 DIMS = Dims(model=16, heads=2, head=8)
 TIME = 9
@@ -98,7 +98,7 @@ assert jnp.abs(posenc_jax.attend(*[jax.device_get(q)] * 3, frame.layer(0)) - out
 
 
 def test_the_page_of_devices_spreads_heads_as_it_says(kept_programs):
-    page = (Path(__file__).parents[1] / "docs" / "devices.md").read_text("utf-8")
+    page = (ROOT / "docs" / "devices.md").read_text("utf-8")
     recipe = page.split("```python\n")[1].split("```")[0]
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "4"}
 

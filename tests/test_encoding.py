@@ -15,7 +15,7 @@ from posenc_jax.encoding import place
 from posenc_jax.encodings import card
 from posenc_jax.lab.definitions.trials import SMALL
 from posenc_jax.options import FieldError, checked
-from tests.catalogue import standing
+from tests.support.catalogue import standing
 
 DIMS = Dims(model=8, heads=2, head=4, layers=3)
 POS = jnp.arange(5)[None]

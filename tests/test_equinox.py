@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from posenc_jax import attend
-from tests.catalogue import NAMES, gap
+from tests.support.catalogue import NAMES, gap
 from tests.test_adapters import HEAD, HEADS, METHODS, SEGMENTS, TIME, WIDTH, X, layer_of
 
 eqx = pytest.importorskip("equinox")

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.support import ROOT
+
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SOURCES = [source for source in EXAMPLES if "\n# %%" in f"\n{source.read_text('utf-8')}"]
 NAMES = [source.stem for source in SOURCES]

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.support import ROOT
+
 TABLE = (ROOT / "docs" / "design.md").read_text("utf-8").split("## Floors\n")[1].split("\n## ")[0]
 # Module or package -> the number of its floor, 0 for the ground.
 FLOORS = {

@@ -10,7 +10,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from posenc_jax import Dims, Encoding, attend, chain, each_layer, frame, head_specs, make, per_layer
-from tests.catalogue import encoding_of, gap, layers, stir, whole
+from tests.support.catalogue import encoding_of, gap, layers, stir, whole
 
 DIMS = Dims(model=32, heads=8, head=4)
 HALF = dataclasses.replace(DIMS, heads=4)

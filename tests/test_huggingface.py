@@ -2,7 +2,6 @@
 
 import functools
 import json
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -15,10 +14,11 @@ from posenc_jax.encodings.rotary import convert_pairing
 from posenc_jax.huggingface.fields import TYPES
 from posenc_jax.layout import full, layout
 from posenc_jax.options import FieldError
-from tests.catalogue import gap
-from tests.test_goldens import filled, standing, wide
+from tests.encodings.test_goldens import filled, standing, wide
+from tests.support import ROOT
+from tests.support.catalogue import gap
 
-FOLDER = Path(__file__).parent / "goldens" / "huggingface"
+FOLDER = ROOT / "tests" / "goldens" / "huggingface"
 ROWS = json.loads((FOLDER / "models.json").read_text())
 WIDTH = 32
 

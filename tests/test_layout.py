@@ -11,8 +11,8 @@ import pytest
 from posenc_jax import Dims, at_layer, attend, frame, full, layout, logits, make, weights
 from posenc_jax.encodings.positions import documents
 from posenc_jax.layout import join, sequences
-from tests.catalogue import gap, stir
-from tests.test_attention import distance_bias, reference
+from tests.attention.test_attention import distance_bias, reference
+from tests.support.catalogue import gap, stir
 
 DIMS = Dims(16, 2, 8, 2)
 TIME, TOKENS = 10, 7

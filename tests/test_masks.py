@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from posenc_jax import Dims, attend, frame, full, layout, make, masks
-from tests.catalogue import gap, stir
+from tests.support.catalogue import gap, stir
 
 DIMS = Dims(16, 2, 8, 2)
 TIME = 9

@@ -3,16 +3,15 @@ exist.
 """
 
 import re
-from pathlib import Path
 
 import pytest
 
 from posenc_jax import CATALOG
 from posenc_jax.lab.definitions import SCORES
-from tests import test_catalogue as battery
-from tests import test_catalogue_numbers as numbers
+from tests.encodings import test_catalogue as battery
+from tests.encodings import test_catalogue_numbers as numbers
+from tests.support import ROOT
 
-ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
 
 

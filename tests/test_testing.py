@@ -4,7 +4,6 @@ import functools
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +11,6 @@ import numpy as np
 import pytest
 
 from posenc_jax import Encoding, make, register, testing
-
-ROOT_FOLDER = Path(__file__).parents[1]
 
 
 def offsets(q_pos_BQ, k_pos_BK):
@@ -259,6 +256,7 @@ def test_meshes_of_four_devices(tmp_path):
 from posenc_jax import Encoding, testing
 import jax
 import jax.numpy as jnp
+from tests.support import ROOT
 
 for name in ("alibi", "fox"):
     testing.meshes(testing.trial(name))
@@ -270,7 +268,7 @@ except Exception as error:
 """
     flags = {
         "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
-        "PYTHONPATH": str(ROOT_FOLDER),
+        "PYTHONPATH": str(ROOT),
     }
     done = subprocess.run([sys.executable, "-c", program], env={**os.environ, **flags},
                           capture_output=True, text=True)  # fmt: skip

@@ -18,9 +18,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import posenc_jax
+from tests.support import ROOT
 from tests.test_readme import code
 
-ROOT = Path(__file__).parents[1]
 NO_LAB = "import sys; assert not [m for m in sys.modules if m.startswith('posenc_jax.lab')]"
 
 

@@ -17,8 +17,8 @@ from typing import Any
 from posenc_jax.lab.config.searches import Range, Search
 from posenc_jax.lab.config.sweeps import Point, Sweep
 from posenc_jax.lab.launch import agents, skypilot
-from tests.test_launch import GRID, ROOT, ZIP, combinations, make, written
-from tests.test_skypilot import OPTIONS, hundred
+from tests.lab.launch.test_launch import GRID, ROOT, ZIP, combinations, make, written
+from tests.lab.launch.test_skypilot import OPTIONS, hundred
 
 CHECKER = """
 import json, sys, warnings

@@ -1,0 +1,153 @@
+"""Which attention on a GPU is cuDNN's; JAX's own of the same arguments stands for it on a CPU."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from posenc_jax import Dims, attend, frame, make, tuning
+from posenc_jax.attention import cudnn
+from posenc_jax.layout import layout
+from posenc_jax.tuning import compile_for
+from tests.attention.test_fused_kernel import DIMS, gap
+
+TIME = 20
+ENDS = np.array([[1] * 20, [1] * 13 + [0] * 7])  # one sequence a row, padding after it
+
+
+@pytest.fixture(autouse=True)
+def triton_gives_nan(monkeypatch):
+    refused = lambda q, k, v, *_: q[..., : v.shape[3]] * jnp.nan
+    monkeypatch.setattr(cudnn, "triton_kernel", refused)
+    with jax.numpy_dtype_promotion("standard"):  # the gradient of what stands for cuDNN needs it
+        yield
+
+
+def run(
+    form, name="rope", segments=ENDS, keys=None, dtype="bfloat16", heads=2, backwards=False,
+    **options,
+):  # fmt: skip
+    """Output and gradients of one layer; grouped heads of keys if they are fewer than 2.
+
+    backwards: the tokens are stored in the reverse order.
+    """
+    given = {x: options.pop(x) for x in ("sink_H", "cap") if x in options}
+    encoding = make(name)
+    params = encoding.init(jax.random.key(1), DIMS)
+    q, k, v, g = jax.random.normal(jax.random.key(0), (4, 2, TIME, 2, 8)).astype(dtype)
+    some = {} if keys is None else {"keys": layout(jnp.asarray(keys))}
+    at = layout(jnp.asarray(segments))
+    if backwards:
+        at = at.replace(index_BT=TIME - at.index_BT)
+    view = frame(encoding, params, at, DIMS, form=form, **some, **options)
+    out = lambda q, k, v: attend(q, k, v, view.layer(0), **given)
+    o, pull = jax.vjp(out, q, k[:, :, :heads], v[:, :, :heads])
+    return o, pull(g)
+
+
+def on_gpu(**options):
+    with compile_for("gpu"):
+        return run("kernel", **options)
+
+
+CUDNN = {
+    "padding after": {},
+    "no padding": {"segments": np.ones((2, TIME), int)},
+    "another number": {"segments": 3 * ENDS},
+    "one layout of all rows": {"segments": ENDS[1:]},
+    "both sides": {"causal": False},
+    "grouped heads": {"heads": 1},
+    "no positions": {"name": "nope"},
+    "other keys": {"keys": ENDS[::-1]},
+}
+
+
+@pytest.mark.parametrize("options", CUDNN.values(), ids=list(CUDNN))
+def test_it_is_dense_attention(options):
+    options = dict(options)
+    exact = run("dense", **{**options, "dtype": "float32"})
+    dense, found = gap(exact, run("dense", **options)), gap(exact, on_gpu(**options))
+    assert found < 1.5 * dense
+    for x in on_gpu(**options)[1][: 1 if "keys" in options else 3]:
+        padded = np.broadcast_to(options.get("segments", ENDS) == 0, (2, TIME))
+        assert (np.asarray(x, np.float32)[padded] == 0).all(), "of tokens of padding"
+
+
+TRITON = {
+    "packed": {"segments": np.array([[1] * 20, [1] * 13 + [2] * 7])},
+    "stored backwards": {"backwards": True},
+    "padding before": {"segments": ENDS[:, ::-1]},
+    "an empty row": {"segments": ENDS * [[1], [0]]},
+    "other sequences": {"keys": 2 * ENDS},
+    "a bias": {"name": "alibi"},
+    "added channels": {"name": "pope"},
+    "a sink": {"sink_H": jnp.zeros(2)},
+    "a cap": {"cap": 1.0},
+    "padding that is seen": {"mask_padding": False},
+    "some of the queries": {"queries": (0, TIME), "segments": ENDS},
+    "float32": {"dtype": "float32"},
+}
+
+
+@pytest.mark.parametrize("options", TRITON.values(), ids=list(TRITON))
+def test_the_rest_is_tritons(options):
+    assert np.isnan(np.asarray(on_gpu(**options)[0], np.float32)).any()
+    assert np.isfinite(np.asarray(run("dense", **options)[0], np.float32)).all(), "control"
+
+
+def test_a_jax_without_triton_is_named(monkeypatch):
+    """`auto` takes blocks there. Other targets are not asked."""
+    at = layout(jnp.ones((1, 2048), jnp.int32))
+    wide = Dims(model=128, heads=16, head=8, layers=1)
+    form = lambda form: frame(make("nope"), {}, at, wide, form=form).layer(0).form
+    with compile_for("gpu"):
+        assert form("auto") == form("kernel") == "kernel", "control"
+        monkeypatch.setattr(tuning, "TRITON", "jax.no_such_module")
+        assert form("auto") == "blockwise"
+        with pytest.raises(ValueError, match="'kernel' does not take a GPU with this JAX, which"):
+            form("kernel")
+    assert form("kernel") == "kernel"
+
+
+def test_one_layout_for_all_of_vmap(monkeypatch):
+    """JAX's rules for `jax.vmap` of cuDNN, forward and backward, need all operands mapped or none.
+
+    The gradient of a sum is not mapped, and the layout is not.
+    """
+    mapped: dict[str, list[bool]] = {}
+
+    def recorded(way):
+        @jax.custom_batching.custom_vmap
+        def first(*operands):
+            return operands[0]
+
+        @first.def_vmap
+        def _(_, in_batched, *operands):
+            mapped.setdefault(way, []).append(all(in_batched))
+            return operands[0], True
+
+        return first
+
+    def attention(q, k, v, *, query_seq_lengths, key_value_seq_lengths, **_):
+        of = jax.custom_vjp(lambda *given: given[0])
+        forward = lambda *given: (recorded("forward")(*given), given)
+        backward = lambda given, g: (recorded("backward")(g, *given), *given[1:3], None, None)
+        of.defvjp(forward, backward)
+        return of(q, k, v, query_seq_lengths, key_value_seq_lengths)
+
+    monkeypatch.setattr(jax.nn, "dot_product_attention", attention)
+    encoding, at = make("rope"), layout(jnp.asarray(ENDS))
+    params = encoding.init(jax.random.key(1), DIMS)
+    q, k, v = jax.random.normal(jax.random.key(0), (3, 2, TIME, 2, 8), jnp.bfloat16)
+
+    def gradients():
+        of = lambda q: attend(q, k, v, frame(encoding, params, at, DIMS, form="kernel").layer(0))
+        mapped.clear()
+        with compile_for("gpu"):
+            jax.eval_shape(jax.vmap(jax.grad(lambda q: of(q).sum())), jnp.stack([q, 2 * q]))
+        return {way: all(found) for way, found in mapped.items()}
+
+    assert gradients() == {"forward": True, "backward": True}
+    monkeypatch.setattr(cudnn, "_alike", lambda *arrays: arrays)
+    monkeypatch.setattr(cudnn, "_given", lambda *arrays: arrays)
+    assert gradients() == {"forward": False, "backward": False}, "control"

@@ -1,0 +1,67 @@
+"""The workspace in W&B, built and serialised with no network."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from posenc_jax.lab import report, runs
+from posenc_jax.lab.report import dashboard
+from scripts.dashboard import main
+from tests.support.report_runs import make_records, write_run
+
+
+@pytest.fixture(scope="module")
+def workdir(tmp_path_factory):
+    folder = write_run(tmp_path_factory.mktemp("run"), make_records())
+    report.show(folder, console=Console(file=io.StringIO()))
+    return folder
+
+
+def sections(text):
+    bank = json.loads(text)["spec"]["section"]["panel_bank_config"]
+    return {section["name"]: section["panels"] for section in bank["sections"]}
+
+
+def test_the_sections_and_what_is_in_them(workdir, capsys):
+    assert main([str(workdir), "--entity=me", "--dry-run"]) == 0
+    text = capsys.readouterr().out
+    found = sections(text)
+    assert list(found) == ["Extrapolation", "Order", "Padding", "Claims", "Speed"]
+    by_length, by_position, shared, training, *media = (p["config"] for p in found["Extrapolation"])
+    assert shared["metrics"] == ["train/loss"]
+    assert by_length["x_axis"] == "length"
+    title = "bits per byte by test length: lowest at 4× with rope, lower is better"
+    assert by_length["chart_title"] == title
+    lines = {"by_length/bits_per_byte/rope", "by_length/bits_per_byte/randomized+rope"}
+    ends = {f"{line}/{end}" for line in lines for end in ("low", "high")}
+    assert set(by_length["metrics"]) == lines | ends
+    assert by_length["override_marks"] == dict.fromkeys(ends, "dotted")
+    assert by_position["x_axis"] == "position"
+    assert {key.rsplit("/", 1)[1] for key in training["metrics"]} == {"seed0", "seed1", "seed2"}
+    assert ["figures/by_length"] in [config.get("media_keys") for config in media]
+    (speed,) = (panel["config"]["metrics"] for panel in found["Speed"])
+    assert all(key.startswith("test/evaluation_seconds/") for key in speed)
+    (order,) = found["Order"]
+    assert "configs/permutation.py" in json.dumps(order)
+
+
+def test_no_run_and_no_seed_is_hidden(workdir):
+    made = dashboard.workspace("me", "p", "n", [runs.read(workdir)])
+    text = dashboard.serialise(made)
+    assert json.loads(text)["spec"]["section"]["settings"]["max_runs"] == dashboard.MOST
+    limits = [panel["config"]["limit"] for panels in sections(text).values() for panel in panels
+              if "limit" in panel["config"]]  # fmt: skip
+    assert len(limits) == 5
+    assert set(limits) == {dashboard.MOST}
+    # The control: what W&B's package does where it is told nothing.
+    made.settings.max_runs = type(made.settings)().max_runs
+    assert json.loads(dashboard.serialise(made))["spec"]["section"]["settings"]["max_runs"] == 10
+
+
+def test_a_folder_without_a_finished_run_is_refused(tmp_path, capsys):
+    assert main([str(tmp_path), "--entity=me", "--dry-run"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    with pytest.raises(ValueError, match="one finished run or more"):
+        dashboard.workspace("me", "p", "n", [])

@@ -1,0 +1,218 @@
+"""The figures of a run."""
+
+import itertools
+import math
+import struct
+import subprocess
+import sys
+from dataclasses import replace
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from posenc_jax.lab import report, runs
+from posenc_jax.lab.report import curves, drawing, plots
+from tests.support.report_runs import make_records, record, shown, summarise, write_run
+
+NAMES = ("by_length", "by_position", "difference", "position_by_length", "training")
+
+
+@pytest.fixture(scope="module")
+def workdir(tmp_path_factory):
+    return write_run(tmp_path_factory.mktemp("run"), make_records())
+
+
+def test_figures_come_as_png_and_as_svg_that_is_the_same_every_time(workdir, tmp_path):
+    def drawn():
+        shown(workdir)
+        return {path.name: path.read_bytes() for path in (workdir / "figures").iterdir()}
+
+    first, names = drawn(), NAMES
+    assert sorted(first) == sorted(f"{name}.{kind}" for name in names for kind in ("png", "svg"))
+    assert first == drawn()
+    for name in names:
+        assert struct.unpack(">I", first[f"{name}.png"][16:20])[0] >= 1600
+        assert b"<svg" in first[f"{name}.svg"]
+    # The control: another salt gives other ids, so the comparison does see them.
+    picture = plots.pictures(runs.read(workdir))[0]
+    files = [plots.save(tmp_path, name, picture.draw)[1].read_bytes() for name in ("a", "b")]
+    assert files[0] != files[1]
+
+
+def test_matplotlib_is_imported_when_a_figure_is_drawn_and_not_before():
+    code = (
+        "import sys, experiments.length_extrapolation.run\n"
+        "print('matplotlib' in sys.modules)\n"
+        "from posenc_jax.lab.report import plots\n"
+        "print('matplotlib' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
+
+
+def test_figures_leave_matplotlib_as_they_found_it(workdir):
+    before = dict(matplotlib.rcParams)
+    shown(workdir)
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_only_figures_with_something_to_draw_are_drawn(tmp_path):
+    plain = [r for r in make_records() if "position" not in r["labels"]]
+    plain = [r for r in plain if r["labels"]["split"] == "test"]
+    one = [r for r in plain if r["labels"]["encoding"] == "rope"]
+    for name, records, wanted in (
+        ("two", plain, ["by_length", "difference"]),
+        ("one", one, ["by_length"]),
+        ("seed", [r for r in plain if r["seed"] == 0], ["by_length"]),
+    ):
+        pictures = plots.pictures(runs.read(write_run(tmp_path / name, records)))
+        assert [picture.name for picture in pictures] == wanted
+
+
+@pytest.mark.parametrize(("seeds", "bands"), [(2, 0), (3, 2)])
+def test_a_band_is_drawn_from_three_seeds_on(tmp_path, seeds, bands):
+    run = runs.read(write_run(tmp_path, make_records(seeds)))
+    by_length = plots.by_length(run.by_length).axes[0]
+    for axes in (by_length, *plots.by_position(run).axes):
+        assert len(axes.collections) == bands
+    below = "band: 95% t interval" if bands else "no band: fewer than 3 seeds"
+    assert any(f"each a dot · {below}" in text.get_text() for text in by_length.texts)
+
+
+@pytest.mark.parametrize(("value", "figures"), [(math.nan, 2), (0.0, 4)])
+def test_figures_are_drawn_from_nan_and_missing_values(tmp_path, value, figures):
+    """Without a finite number by position its two figures have nothing to draw."""
+    records = [{**r, "value": value} for r in make_records(seeds=1)]
+    write_run(tmp_path, records)
+    assert shown(tmp_path).count("<svg") == figures
+
+
+def test_labels_in_the_margin_do_not_touch():
+    def heights(gap):
+        axes = Figure().subplots()
+        axes.set_ylim(0, 1)
+        labels = [drawing.Label(str(y), 0.5, y, drawing.COLORS[0]) for y in (0, 0, 0.5, 0.51, 1, 1)]
+        original, drawing.LABEL_GAP = drawing.LABEL_GAP, gap
+        try:
+            drawing.margin_labels(axes, labels)
+        finally:
+            drawing.LABEL_GAP = original
+        at = sorted(text.xyann[1] for text in axes.texts)
+        return at, min(b - a for a, b in itertools.pairwise(at))
+
+    at, nearest = heights(drawing.LABEL_GAP)
+    assert nearest >= drawing.LABEL_GAP - 1e-9
+    assert min(at) >= 0
+    assert max(at) <= 1
+    assert heights(0.0)[1] == 0
+
+
+def axes_of(run):
+    return {axes.get_ylabel(): axes for axes in curves.training(run).axes}
+
+
+def test_training_is_in_the_unit_of_the_results_with_what_the_run_recorded(tmp_path):
+    extra = [
+        record(seed, "rope", 8, value, step=40, split=split, metric=metric)
+        for seed in range(3)
+        for metric, split, value in (
+            ("grad_norm", "train", 0.5), ("learning_rate", "train", 1e-3), ("loss", "valid", 2.0)
+        )
+    ]  # fmt: skip
+    run = runs.read(write_run(tmp_path / "all", make_records() + extra))
+    found = axes_of(run)
+    assert list(found) == ["bits per byte", "gradient norm", "learning rate"]
+    first = found["bits per byte"].lines[0].get_ydata()
+    np.testing.assert_allclose(first[0], (5 - 20 / 60) / math.log(2))
+    dots = [line for line in found["bits per byte"].lines if line.get_linestyle() == "None"]
+    np.testing.assert_allclose([list(line.get_ydata()) for line in dots], [[2 / math.log(2)]])
+    assert "dots: the loss on validation examples" in curves.caption(run)
+    # The control: a run that recorded none of these has one panel, and says nothing of them.
+    plain = runs.read(write_run(tmp_path / "plain", make_records()))
+    assert list(axes_of(plain)) == ["bits per byte"]
+    assert (
+        curves.caption(plain) == "The training loss at each step, in bits per byte as the results."
+    )
+
+
+def test_the_heatmap_holds_each_mean_by_position_and_length(tmp_path):
+    run = runs.read(write_run(tmp_path, make_records()))
+    *panels, bar = plots.position_by_length(run).axes
+    drawn = [mesh.get_array().ravel().tolist() for axes in panels for mesh in axes.collections]
+    assert drawn == [[7.0] * 3] * 6
+    assert bar.get_ylabel() == "bits per byte"
+
+
+def test_a_share_has_an_axis_and_a_band_within_0_and_1(tmp_path):
+    """The control is a metric that is no share, whose band and axis go further."""
+    values = {0: 0.8, 1: 1.0, 2: 1.0}
+    ends = {}
+    for metric in ("exact_match", "loss"):
+        found = [record(s, "rope", n, v, metric=metric) for s, v in values.items() for n in (8, 16)]
+        summary = report.summarise(found, metric=metric, train_length=8)
+        axes = plots.by_length(summary).axes[0]
+        band = axes.collections[0].get_paths()[0].vertices[:, 1]
+        ends[metric] = axes.get_ylim()[1], band.max()
+        assert axes.get_ylim()[0] < band.min(), "the band is drawn whole"
+    assert ends["exact_match"][0] <= 1.03
+    assert ends["exact_match"][1] <= 1.0
+    assert ends["loss"][1] > 1.1
+
+
+def test_shares_that_are_all_0_stand_on_an_axis_of_a_tenth():
+    def height(metric):
+        found = [record(0, "rope", n, 0.0, metric=metric) for n in (8, 16)]
+        summary = report.summarise(found, metric=metric, train_length=8)
+        return np.ptp(plots.by_length(summary).axes[0].get_ylim())
+
+    assert height("exact_match") >= 0.1
+    assert height("loss") < 0.01, "control: no share"
+
+
+@pytest.mark.parametrize(("methods", "shades", "bars"), [(3, 3, 0), (4, 0, 4)])
+def test_intervals_of_many_methods_are_bars_and_the_caption_says_so(methods, shades, bars):
+    found = [
+        record(seed, f"method {i}", n, i + 0.1 * seed)
+        for seed in range(3) for i in range(methods) for n in (8, 16)
+    ]  # fmt: skip
+    summary = report.summarise(found, metric="bits_per_byte", train_length=8)
+    drawn = [type(c).__name__ for c in plots.by_length(summary).axes[0].collections]
+    assert drawn == ["FillBetweenPolyCollection"] * shades + ["LineCollection"] * bars
+    caption = plots.picture_by_length("by_length", summary).caption
+    assert ("bands 95% t intervals" in caption) == bool(shades)
+    assert ("bars 95% t intervals" in caption) == bool(bars)
+
+
+@pytest.mark.parametrize("lengths", [(128, 256, 512, 1024, 2048), (4, 8), (10, 12, 16), (64,)])
+def test_points_of_a_length_stand_nearer_to_it_than_to_the_next(lengths):
+    first, last = (drawing.aside(i, 9, lengths) for i in (0, 8))
+    assert first < 1 < last
+    for a, b in itertools.pairwise(lengths):
+        assert a * last < b * first
+    with_sides = math.log(lengths[-1] / lengths[0] * drawing.SIDE**2)
+    assert math.log(last / first) < 0.1 * with_sides, "they take little of the axis"
+    wide = [drawing.aside(i, 9, (128, 2048)) for i in (0, 8)]
+    assert 10 * wide[1] > 11 * wide[0], "control: the factors of a wide axis, at near lengths"
+
+
+def test_a_title_names_what_is_best_at_the_greatest_length():
+    title = lambda records: plots.by_length(summarise(records)).axes[0].get_title()
+    records = make_records()
+    assert title(records) == "Bits per byte by test length: lowest at 4× with rope"
+    one = [r for r in records if r["labels"]["encoding"] == "rope"]
+    assert title(one) == "Bits per byte by test length", "the control: nothing to compare"
+    gap = {"rope": 0.0, "randomized+rope": 0.249}
+    near = [{**r, "value": r["value"] - gap[r["labels"]["encoding"]]} for r in records]
+    assert title(near) == "Bits per byte by test length", "their seeds meet"
+
+
+def test_lengths_count_what_the_sizes_of_the_task_count():
+    plain = summarise(make_records())
+    label = lambda **fields: plots.by_length(replace(plain, **fields)).axes[0].get_xlabel()
+    on = lambda task: label(metric="loss", facts={"task": {"task": task}})
+    assert label() == "test length (bytes, log scale)"
+    assert on("translation") == "test length (clauses, log scale)"
+    assert on("canvas:own.npz") == "test length (patches a side, log scale)"
+    assert on("copy") == "test length (symbols, log scale)", "the control: no unit of its own"

@@ -1,0 +1,57 @@
+"""Sections of a report: on the page, in the terminal, and what is folded."""
+
+import io
+
+import pytest
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from posenc_jax.lab import report, runs
+from tests.lab.report.test_report import Page
+from tests.support.report_runs import NASTY
+
+
+def draw():
+    figure = Figure()
+    figure.subplots().plot([0, 1], [0, 1])
+    return figure
+
+
+GRID = report.Grid(("method", "a"), [("rope", "1.0"), (NASTY, "2.0")], "how to read it")
+SECTIONS = [
+    report.Section("Shown", ["a sentence", GRID, report.Picture("line", draw, "a line")]),
+    report.Section("Hidden", [report.Grid(("x", "y"), [("only", "here")], "folded")], folded=True),
+]
+
+
+@pytest.fixture
+def presented(tmp_path):
+    with runs.Run(tmp_path, {"experiment": "test_of_sections"}) as run:
+        run.finish({})
+    out = io.StringIO()
+    report.show(tmp_path, lambda run: ("what it is", SECTIONS), Console(file=out, width=60))
+    return tmp_path, out.getvalue()
+
+
+def test_the_terminal_shows_what_is_not_folded(presented):
+    _, printed = presented
+    for text in ("Shown", "a sentence", "rope", "1.0", "how to read it", "report.html", NASTY):
+        assert text in printed
+    assert "Hidden" not in printed
+    assert "only" not in printed
+
+
+def test_the_page_shows_everything_and_reaches_nowhere(presented):
+    path, _ = presented
+    page = Page((path / "report.html").read_text("utf-8"))
+    text = " ".join(page.text)
+    for part in ("what it is", "a sentence", "rope", "how to read it", "a line", "Hidden", "only"):
+        assert part in text
+    assert NASTY in page.text
+    assert page.outside == []
+    assert page.used <= set(page.ids)
+
+
+def test_figures_are_files_too(presented):
+    names = {path.name for path in (presented[0] / "figures").iterdir()}
+    assert names == {"line.png", "line.svg"}

@@ -1,0 +1,272 @@
+"""The site: formulas as mathematics, pages from records, links, and the strict build."""
+
+import json
+import posixpath
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from inspect import signature
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+import posenc_jax
+from posenc_jax import encoding
+from posenc_jax.encodings import CATALOG, card
+from posenc_jax.lab.gallery.costs import Cost
+from posenc_jax.lab.report import Grid, Section
+from scripts.site import choosing, methods, notebooks, reference
+from scripts.site.mathematics import mathematics
+from tests.support import ROOT
+from tests.support.devtools import opened
+
+
+@pytest.mark.parametrize(
+    ("plain", "wanted"),
+    [
+        ("theta_k = base^(-2k/C)", "θ<sub>k</sub> = base<sup>−2k/C</sup>"),
+        ("c_2k+1(t) <= 1", "c<sub>2k+1</sub>(t) ≤ 1"),
+        ("q.k / sqrt(C) - m[h] |i - j|", "q·k / √(C) − m[h] |i − j|"),
+        ("e^(i (D + 1) theta_k) x", "e<sup>i (D + 1) θ<sub>k</sub></sup> x"),
+        ("sum_k x_k^2, else -inf", "∑<sub>k</sub> x<sub>k</sub><sup>2</sup>, else −∞"),
+        ("local_base and ntk_by_parts stay, 0.4 / 1.4", "local_base and ntk_by_parts stay, "
+         "0.4 / 1.4"),
+    ],
+)  # fmt: skip
+def test_a_formula_becomes_mathematics(plain, wanted):
+    assert mathematics(plain) == wanted
+
+
+def test_every_formula_of_the_catalogue_is_set():
+    for name in CATALOG:
+        made = mathematics(card(name).formula)
+        assert not re.search(r"\^|theta|sqrt\(|sum_|`", made), (name, made)
+        assert made.count("<sup>") == made.count("</sup>") == card(name).formula.count("^")
+    with pytest.raises(ValueError, match="not closed"):
+        mathematics("base^(-2k/C")
+
+
+HEAD = ("method", "rank")
+BOARD = [
+    Section("All tasks", [
+        "a note", Grid(HEAD, [("pi = interpolated+rope†", "1.0"), ("alibi", "2.0")], ""),
+        Section("Every seed", [Grid(("method", "seed"), [("alibi", "7")], "")], folded=True),
+    ]),
+    Section("The tasks", [Grid(("task", "rank"), [("alibi", "3.0")], "")]),
+]  # fmt: skip
+
+
+def test_a_page_of_a_method_has_its_rows_of_the_board():
+    assert methods.rows(BOARD, "rope") == methods.rows(BOARD, "pi")
+    own = methods.rows(BOARD, "alibi")
+    assert own == {"All tasks": Grid(HEAD, [("alibi", "2.0")], "")}
+    assert methods.rows(BOARD, "rop") == {}, "control: a part of a name is another method"
+    assert "| alibi | 2.0 |" in methods.page(card("alibi"), own)
+    assert "(https://arxiv.org/abs/2108.12409)" in methods.page(card("alibi"), {})
+
+
+def test_the_tasks_of_a_method_are_one_table():
+    rank = Grid(HEAD, [("a", "1")], "")
+    one, two = (Grid(("method", "cost"), [("a", n)], "") for n in "78")
+    assert methods.joined({"All": rank, "copy": one, "sort": two}) == {
+        "All": rank,
+        "Each task": Grid(("task", "method", "cost"), [("copy", "a", "7"), ("sort", "a", "8")], ""),
+    }
+
+
+def test_a_page_of_a_method_has_its_costs_benchmarks_and_public_differences():
+    counted = dict.fromkeys(("nope", "rope"), Cost(3e6, 4e6, False))
+    assert re.match(r"parameters: .*; .* operations, ", methods.cost("rope", counted))
+    benchmarks = json.loads((ROOT / "results" / "benchmarks.json").read_text("utf-8"))
+    differing = (ROOT / "docs" / "differences.md").read_text("utf-8")
+    speeds = methods.speeds(benchmarks, "alibi")
+    assert [title for title, _ in speeds] == ["step, d 64", "step, d 256"]
+    assert speeds[0][1] in (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
+    assert methods.speeds(benchmarks, "fox") == [], "control: not in the benchmarks"
+    own = methods.differences(differing, "sinusoidal")
+    assert any("M2M100SinusoidalPositionalEmbedding" in line for line in own)
+    assert not any("OPTLearned" in line for line in own)
+    assert not any("the same:" in line for line in own), "each line names its implementation"
+    made = methods.page(card("sinusoidal"), {}, "3 M", [("step", "| table |")], own)
+    assert all(part in made for part in ("3 M", "## Speed: step", "| table |", own[0]))
+
+
+def test_the_docstrings_of_the_interface_name_every_hook():
+    told = lambda kind: tuple(re.findall(r"^    (\w+): ", kind.__doc__ or "", re.M))
+    for kind in (encoding.Dims, encoding.Encoding, encoding.Walk):
+        assert told(kind) == tuple(signature(kind).parameters)
+    assert told(encoding.Extent) != encoding.Extent._fields, "control: fields without a list"
+
+
+def test_sentences_have_mathematics_and_names_stay():
+    assert methods.sentence("rope up to `length`, then t * b^(-k)") == (
+        "rope up to `length`, then t · b<sup>−k</sup>"
+    )
+    told = methods.page(card("rope"), {})
+    assert "- `base = 10000.0 (positive)`: frequencies fall by nearly this factor" in told
+
+
+def row(seeds):
+    return choosing.Row(rate=0.1, parameters=3, steps=dict.fromkeys(range(4), 9.0), scores={
+        "exact_match": {8: dict.fromkeys(range(4), 1.0), 16: dict(enumerate(seeds))},
+        "token_accuracy": {8: dict.fromkeys(range(4), 1.0), 16: dict(enumerate(seeds))},
+    })  # fmt: skip
+
+
+def test_the_answer_follows_from_the_numbers():
+    same = [0.50, 0.52, 0.51, 0.49]
+    rows = {"rope": row(same), "alibi": row([0.90, 0.92, 0.91, 0.89]), "t5": row(same)}
+    told = choosing._answer(rows, "rope")
+    assert "3 of 3 methods learned it. " in told
+    assert "Clearly better than rope beyond the window: alibi; clearly worse: none" in told
+    assert "| alibi | 3 | 1.000 | +0.400 ± 0.022 \\* | +0.000 ± 0.000 |" in (
+        choosing._table(rows, "rope")
+    )
+    control = choosing._answer({**rows, "alibi": row([0.1, 0.9, 0.5, 0.6])}, "rope")
+    assert "beyond the window: none" in control
+
+
+def test_a_notebook_is_a_page_with_its_outputs():
+    made = notebooks.page({"cells": [
+        {"cell_type": "markdown", "source": ["# A\n", "b"]},
+        {"cell_type": "code", "source": ["1 + 1"], "outputs": [
+            {"text": ["2\n"]}, {"data": {"image/png": "QUJD\n"}}, {"data": {"text/plain": "2"}}]},
+    ]})  # fmt: skip
+    assert made == ("# A\nb\n\n```python\n1 + 1\n```\n\n```text\n2\n```\n\n"
+                    "![figure](data:image/png;base64,QUJD)\n")  # fmt: skip
+
+
+class Links(HTMLParser):
+    """The links and the ids of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.links, self.ids = [], set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.ids |= {found[key] for key in ("id", "name") if found.get(key)}
+        self.links += [found[key] for key in ("href", "src") if found.get(key)]
+
+
+def broken(folder: Path) -> list[str]:
+    """The links of the pages of a folder that lead to no file, or to no id on a page."""
+    pages = {path: Links(path.read_text("utf-8")) for path in folder.rglob("*.html")}
+    found = []
+    for path, page in pages.items():
+        for link in page.links:
+            target, _, part = unquote(link).partition("#")
+            if re.match(r"[a-z]+:|//|/", target):
+                continue
+            file = Path(posixpath.normpath(path.parent / target)) if target else path
+            file = file / "index.html" if file.is_dir() else file
+            # The explorer reads what follows its # as the methods to show.
+            checked = part and file in pages and file.name != "explorer.html"
+            if not file.exists() or (checked and part not in pages[file].ids):
+                found.append(f"{path.relative_to(folder)}: {link}")
+    return found
+
+
+def build(config: Path, to: Path) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-m", "mkdocs", "build", "-f", config, "-d", to],
+                          cwd=ROOT, capture_output=True, text=True)  # fmt: skip
+
+
+def test_broken_links_are_found(tmp_path):
+    (tmp_path / "a.html").write_text('<a id="x" href="b.html#y"></a><a href="#x"></a>')
+    (tmp_path / "b.html").write_text('<a href="c.html"></a><a href="https://x.org/">')
+    assert sorted(broken(tmp_path)) == ["a.html: b.html#y", "b.html: c.html"]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    done = build(ROOT / "mkdocs.yml", folder)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+def raw(page: str) -> bool:
+    """Whether a page shows the source of a table."""
+    return "|---|" in re.sub(r"<(pre|code|script)\b.*?</\1>", "", page, flags=re.DOTALL)
+
+
+def test_the_answers_are_of_the_board_s_setting_and_have_the_ledger_s_verdicts(site):
+    page = (site / "choosing.html").read_text("utf-8")
+    assert "windows of 32 tokens, at most 4,000 steps, 3 or 5 seeds" in page, "not of its checks"
+    linked = re.findall(
+        r'<td><a href="claims.html#([\w-]+)">[^<]+</a></td>\s*<td>([^<]+)</td>', page
+    )
+    assert tuple(name for name, _ in linked) == choosing.CLAIMS
+    assert dict(linked)["rope-2"] == "does not hold"
+
+
+def test_a_folded_table_is_a_table(site):
+    board = (site / "results/leaderboard.html").read_text("utf-8")
+    folded = re.findall(r"<details>.*?</details>", board, re.DOTALL)
+    assert sum("<table>" in part for part in folded) >= 10
+    plain = "<details>\n| method |\n|---|---|\n</details>"
+    assert raw(plain), "control: what the site had without the attribute that opens Markdown"
+
+
+def test_the_site_builds_without_warnings_and_its_links_lead_somewhere(site):
+    assert broken(site) == []
+    for page in ("index.html", "choosing.html", "catalogue.html", "methods/rope.html",
+                 "reference.html", "explorer.html", "examples/extend_context.html"):  # fmt: skip
+        assert (site / page).exists()
+    assert [page.name for page in site.rglob("*.html") if raw(page.read_text("utf-8"))] == []
+    ids = Links((site / "reference.html").read_text("utf-8")).ids
+    assert {reference.path(name) for name in posenc_jax.__all__ if name != "CATALOG"} <= ids
+    for kind in (posenc_jax.Encoding, posenc_jax.Walk):
+        hooks = signature(kind).parameters
+        assert {f"posenc_jax.encoding.{kind.__name__}.{hook}" for hook in hooks} <= ids
+
+
+def hits(page: Path, profile: Path) -> int:
+    """How many pages the search of a page finds, as its reader opens it from the disk."""
+    with opened(page.as_uri(), profile) as shown:
+        shown.screen(1400, 1000)
+        if shown.run("document.querySelector('.md-search').hidden"):
+            return 0
+        shown.run(
+            "(() => { const box = document.querySelector('.md-search__input'); box.focus();"
+            " box.value = 'temperature'; box.dispatchEvent(new KeyboardEvent('keyup')); })()"
+        )
+        shown.until("document.querySelectorAll('.md-search-result__item').length > 0")
+        assert shown.trouble == []
+        return shown.run("document.querySelectorAll('.md-search-result__item').length")
+
+
+@pytest.mark.browser
+def test_the_search_of_a_page_on_the_disk_finds_others(site, tmp_path):
+    page = site / "methods" / "rope.html"
+    assert hits(page, tmp_path / "profile") > 1
+    worker = "../iframe-worker.js"
+    without = page.with_name("without.html")
+    without.write_text(page.read_text("utf-8").replace(worker, ""), "utf-8")
+    assert hits(without, tmp_path / "other") == 0, "control: a page without the worker"
+
+
+def test_the_fields_of_a_docstring_are_a_list():
+    from scripts.site.fields import listed
+
+    said = "Where.\n\npos_BT:     of a token,\n            from 0.\ncounted:    whether by one."
+    wanted = "Where.\n\n- `pos_BT`: of a token,\n  from 0.\n- `counted`: whether by one."
+    assert listed(said) == wanted
+    assert listed("It fixes:\n\n  dense      All pairs\n             at once.") == (
+        "It fixes:\n\n- `dense`: All pairs\n  at once."
+    )
+    plain = "A sentence.\n\nTwo more: here\nthey are.\n\nArgs:\n  q: queries."
+    assert listed(plain) == plain, "control: no fields"
+
+
+def test_a_link_that_leads_nowhere_fails_the_build(tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text("[x](nothing.md)")
+    (tmp_path / "mkdocs.yml").write_text("site_name: x\nstrict: true\n")
+    done = build(tmp_path / "mkdocs.yml", tmp_path / "site")
+    assert done.returncode == 1
+    assert "nothing.md" in done.stderr
