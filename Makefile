@@ -3,13 +3,22 @@ PYTHON ?= python3
 VENV   := .venv
 PY     := $(VENV)/bin/python
 
-.PHONY: run test torture lint lock bench compile-tpu compile-gpu site notebooks validate-launch board sweep-kills clean
+.PHONY: run test test-thorough test-all torture lint lock bench compile-tpu compile-gpu site notebooks validate-launch board sweep-kills clean
 
 run: $(VENV)/.ready
 	$(PY) train.py --config=configs/rope_extrap.py
 
-test: $(VENV)/.ready-dev
-	JAX_COMPILATION_CACHE_DIR="$(CURDIR)/$(VENV)/compiled" $(PY) -m pytest -n 2 --dist loadscope --no-loadscope-reorder
+TESTS := JAX_COMPILATION_CACHE_DIR="$(CURDIR)/$(VENV)/compiled" $(PY) -m pytest -n 2 --dist loadscope --no-loadscope-reorder
+
+test: $(VENV)/.ready-dev  ## each thing once; less than 8 minutes on two cores
+	$(TESTS) -m "not thorough"
+
+test-thorough: $(VENV)/.ready-dev  ## the rest: more methods and sizes, whole experiments, programs as users compile them
+	$(TESTS) -m thorough
+	JAX_DISABLE_MOST_OPTIMIZATIONS=0 $(TESTS) -m "not thorough" tests/attention tests/lab/training tests/test_operations.py tests/test_tuning.py
+	$(TESTS) --hypothesis-profile=thorough tests/encodings/test_catalogue_shapes.py
+
+test-all: test test-thorough
 
 torture: $(VENV)/.ready-dev  ## ends and damages runs in every way they must survive; writes docs/reliability.md
 	$(PY) -m scripts.torture $(if $(ONLY),--only=$(ONLY))

@@ -1,5 +1,11 @@
-"""Tests run strictly: no silent dtype or rank promotion, and every warning is an error."""
+"""Tests run strictly: no silent dtype or rank promotion, and every warning is an error.
 
+The mark `thorough` says what `make test` leaves out and `make test-all` runs: tests that repeat
+what others prove, for more methods or sizes, and runs of whole experiments. With
+`thorough(after=2)` these are all cases of a test but its first two.
+"""
+
+import collections
 import functools
 import gc
 import os
@@ -13,6 +19,7 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 # NumPy's products are small, and its second thread would wait in a busy loop.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Programs are small and run once, also in the processes that tests start: compiling dominates.
+# `make test-thorough` runs the tests of attention and training with 0 too, as users compile.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 import jax
@@ -26,8 +33,9 @@ from posenc_jax.lab.hosts.compiling import ONE_PART, flags
 from tests.support.browser import browser
 
 # No backend runs yet. A worker of xdist has these flags already: twice would be other programs.
-own, given = f"{flags(0)} {ONE_PART}", os.environ.get("XLA_FLAGS", "")
-os.environ["XLA_FLAGS"] = given if own in given else f"{given} {own}"
+level = "" if os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "0" else flags(0)
+ours, already = f"{level} {ONE_PART}", os.environ.get("XLA_FLAGS", "")
+os.environ["XLA_FLAGS"] = already if ours in already else f"{already} {ours}"
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
@@ -131,11 +139,18 @@ def pytest_runtest_logreport(report):
         assert known == report.worker_id, f"{group(report.nodeid)} is on two workers"
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
 def pytest_collection_modifyitems(config, items):
     """The catalogue comes last: methods are small groups, which fill both workers to the end.
 
     What needs a browser is left out where there is none, and the last lines say so.
     """
+    cases = collections.Counter()
+    for item in items:
+        mark, function = item.get_closest_marker("thorough"), item.nodeid.partition("[")[0]
+        if mark and cases[function] < mark.kwargs.get("after", 0):
+            item.own_markers.remove(mark)
+        cases[function] += 1
     if not browser():
         config.hook.pytest_deselected(items=[i for i in items if i.get_closest_marker("browser")])
         items[:] = [item for item in items if not item.get_closest_marker("browser")]

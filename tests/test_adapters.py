@@ -15,7 +15,7 @@ from flax import nnx
 from posenc_jax import Dims, Layer, attend, frame, layout
 from posenc_jax.flax import attention_fn
 from posenc_jax.jax_nn import arguments
-from tests.support.catalogue import NAMES, ROWS, TIME, encoding_of, gap, layers, stir, where
+from tests.support.catalogue import EVERY_METHOD, ROWS, TIME, encoding_of, gap, layers, stir, where
 
 HEADS, HEAD = 4, 8
 WIDTH = HEADS * HEAD
@@ -44,7 +44,7 @@ def drawn(groups):
 of_method = functools.cache(layer_of)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY_METHOD)
 def test_jax_attends_alike_or_is_refused(name):
     """Real tokens' outputs, with fewer heads of keys; one line for what cannot be said."""
     layer, (q, k, v) = of_method(name), drawn(groups=2)
@@ -86,7 +86,7 @@ def modules():
     return linen, linen.init(jax.random.key(2), X, layer_of("nope")), Nnx(nnx.Rngs(0))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY_METHOD)
 def test_flax_attends_with_every_method(name):
     """Linen, and NNX with fewer heads of keys, as `attend` between their own projections."""
     layer, (linen, params, own) = of_method(name), modules()
@@ -119,6 +119,7 @@ def test_linen_attends_with_positions(name):
     assert gap(apply(params, other), out) > 1e-2, "control: another method"
 
 
+@pytest.mark.thorough(after=4)
 @pytest.mark.parametrize("name", METHODS)
 def test_nnx_attends_with_positions(name):
     model, layer, other = Nnx(nnx.Rngs(0)), layer_of(name), layer_of("nope")
@@ -175,6 +176,7 @@ def test_options_of_flax_do_what_they_do_in_flax(case):
     assert gap(got, wanted) > 1e-2, "control: positions are seen"
 
 
+@pytest.mark.thorough
 def test_masks_and_dropout_of_flax_modules():
     """Linen's and NNX's modules with our attention and with their own, on the same keys."""
     mask, fn = nn.make_causal_mask(X[..., 0]), attention_fn(encoder_layer("nope"))
@@ -201,6 +203,7 @@ def test_masks_and_dropout_of_flax_modules():
     assert gap(run(ours, 7), run(ours, 8)) > 1e-2, "control: another key"
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("name", ["nope", "rope", "t5"])
 def test_flax_decodes_with_a_cache_of_its_own(name):
     """decode=True, token by token, against one pass; NaN past the end of the cache."""

@@ -29,6 +29,7 @@ def view(name: str, at=AT, **options):
     return frame(encoding, params, at, DIMS, block=4, **options)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", ["auto", "dense", "blockwise"])
 @pytest.mark.parametrize("name", ["t5", "cope"])
 def test_the_log_sum_exp_is_that_of_the_logits(name, form):
@@ -56,6 +57,7 @@ def test_the_log_sum_exp_is_that_of_the_logits(name, form):
     assert gap(slope, only) > 0.01, "control: the log-sum-exp has a gradient"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", ["dense", "blockwise"])
 def test_attention_to_two_parts_of_the_keys_merges(form):
     """A query of padding and one that sees nothing of a part are among them."""
@@ -82,6 +84,7 @@ def test_what_has_no_log_sum_exp_says_so():
         attend(q, k, v, view("rope", full(2, TIME), form="kernel").layer(0), return_lse=True)
 
 
+@pytest.mark.thorough
 def test_a_ring_of_four_devices_gives_the_values_of_one(kept_programs):
     settings = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "4"}
     ran = subprocess.run([sys.executable, "-m", "tests.ring_runs", "some"], text=True,
@@ -97,6 +100,7 @@ assert jnp.abs(posenc_jax.attend(*[jax.device_get(q)] * 3, frame.layer(0)) - out
 """
 
 
+@pytest.mark.thorough
 def test_the_page_of_devices_spreads_heads_as_it_says(kept_programs):
     page = (ROOT / "docs" / "devices.md").read_text("utf-8")
     recipe = page.split("```python\n")[1].split("```")[0]

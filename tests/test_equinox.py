@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from posenc_jax import attend
-from tests.support.catalogue import NAMES, gap
+from tests.support.catalogue import EVERY_METHOD, gap
 from tests.test_adapters import HEAD, HEADS, METHODS, SEGMENTS, TIME, WIDTH, X, layer_of
 
 eqx = pytest.importorskip("equinox")
@@ -28,7 +28,7 @@ def attended(layer, **options):
     return out.reshape(-1, WIDTH) @ PLAIN.output_proj.weight.T
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY_METHOD)
 def test_equinox_turns_heads_or_a_line_says_what_to_use(name):
     layer, x = layer_of(name, SEGMENT, x=ROW), ROW[0]
     encoding, mask = layer.encoding, layer.visible()[0, 0]
@@ -54,6 +54,7 @@ def test_equinox_attends_with_positions(name):
     assert gap(made, other) > 1e-3, "control: another method"
 
 
+@pytest.mark.thorough
 def test_equinox_differentiates_and_maps_over_rows():
     """Frames of one row inside of `jax.vmap` give what one frame of all rows does."""
     rows = jnp.concatenate([ROW, ROW[:, ::-1]])

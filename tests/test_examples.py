@@ -45,6 +45,7 @@ def run(script: Path) -> subprocess.CompletedProcess:
                           capture_output=True, text=True)  # fmt: skip
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("source", EXAMPLES, ids=[source.stem for source in EXAMPLES])
 def test_an_example_runs(source):
     if source.stem in NEEDS:
@@ -54,6 +55,7 @@ def test_an_example_runs(source):
     assert done.stdout
 
 
+@pytest.mark.thorough
 def test_a_notebook_whose_measurement_comes_out_otherwise_fails(tmp_path):
     source = (ROOT / "examples" / "from_nothing_to_rope.py").read_text("utf-8")
     changed = tmp_path / "changed.py"

@@ -63,6 +63,7 @@ def both(encoding: Encoding, name: str, told=True, groups=DIMS.heads, **options)
     return run(params, dims, 0), jnp.concatenate(parts, axis=2)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [*NUMBERED, *LEARNED])
 def test_halves_of_the_heads_are_those_of_the_whole_model(name):
     assert gap(*both(encoding_of(name), name)) < 1e-5

@@ -52,6 +52,7 @@ def ours(config, row, found):
     return made
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("row", ROWS, ids=[row["case"].replace(" ", "_") for row in ROWS])
 def test_encoding_of_a_config_is_the_models(row):
     """Every layer attends as the model does, for old files and those of transformers 5."""
@@ -267,6 +268,7 @@ def attends(encoding, time=24, heads=4, seed=0):
     return weights(q, k, view.layer(0))
 
 
+@pytest.mark.thorough
 def test_dual_chunk_attention_is_read_with_its_temperature():
     """Of Qwen2.5-1M; past the trained length logits grow by YaRN's square."""
     config = {**HEADED, "model_type": "qwen2", "use_sliding_window": False}

@@ -78,6 +78,7 @@ ORDERED = ["fox", "fox_rows", "stick_breaking", "path", "cope", "wall", "grape_a
 OTHERS = ["rope", "alibi", "t5", "fox+alibi", "sinusoidal", "dape_v2", "randomized+shaw"]
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("form", ["dense", "blockwise"])
 @pytest.mark.parametrize("name", ORDERED + OTHERS)
 def test_tokens_may_stand_anywhere(name, form):
@@ -96,6 +97,7 @@ def test_tokens_may_stand_anywhere(name, form):
     assert gap(found[True][0], wrong[0]) > 1e-2, "control: other columns"
 
 
+@pytest.mark.thorough(after=3)
 @pytest.mark.parametrize("form", ["dense", "blockwise"])
 @pytest.mark.parametrize("name", ["fox", "stick_breaking", "alibi", "dape_v2"])
 def test_a_rolling_cache_is_read_in_the_order_of_its_index(name, form):
@@ -127,6 +129,7 @@ def test_a_rolling_cache_is_read_in_the_order_of_its_index(name, form):
     assert gap(want, other) > 1e-3, "control: another index"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", ["dense", "blockwise"])
 @pytest.mark.parametrize("name", ["alibi", "t5", "fox"])
 def test_a_cache_with_holes_gives_the_full_pass(name, form):
@@ -150,6 +153,7 @@ def test_a_cache_with_holes_gives_the_full_pass(name, form):
         assert np.isnan(out(start)).all(), "queries past the end"
 
 
+@pytest.mark.thorough
 def test_weights_and_logits_stand_where_the_columns_do():
     for name in ("alibi", "fox"):
         encoding = make(name)
@@ -186,6 +190,7 @@ def test_tokens_of_one_index_see_each_other(form):
     assert gap(out, control) > 1e-2, "control: a causal mask"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["fox", "fox_rows", "stick_breaking"])
 def test_walks_tell_tokens_of_one_index_apart(name):
     """What follows the prefix reads it as if it were in order."""
@@ -380,6 +385,7 @@ def test_what_a_frame_can_take():
     assert gap(narrow.layer(0).k_table.cos, wide.layer(0).k_table.cos) == 0
 
 
+@pytest.mark.thorough(after=4)
 @pytest.mark.parametrize("name", ["t5", "clipped", "rope", "nope", "fox"])
 def test_a_traced_layer_that_does_not_exist_gives_nan(name):
     encoding = make(name)

@@ -102,6 +102,7 @@ METHODS = ["rope", "alibi", "t5", "ssmax", "fox+alibi", "path", "dape_v2"]
 KERNEL = METHODS[:4]
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("name", METHODS)
 def test_a_prefix_is_right_with_every_kind_of_method(name):
     """Against a mask of all pairs, in all forms, in decoding, and in gradients."""
@@ -151,6 +152,7 @@ def path_to(n):
     return [] if n < 0 else [*path_to(PARENTS[n]), n]
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize(
     ("name", "form"),
     [

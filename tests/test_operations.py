@@ -12,6 +12,7 @@ from posenc_jax.layout import full, layout
 from posenc_jax.tuning import compile_for
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize(("queries", "keys"), [(1, 5), (7, 3), (8, 8), (130, 65), (200, 300)])
 def test_the_grid_of_a_row_is_the_same_for_every_target(queries, keys):
     row_BHN = jnp.arange(2.0 * (queries + keys)).reshape(1, 2, -1)
@@ -31,6 +32,7 @@ def test_the_grid_of_a_row_is_the_same_for_every_target(queries, keys):
     assert (np.roll(grid, 1, axis=-2) != np.asarray(same)).any() or queries == 1, "control"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("causal", [True, False])
 def test_dense_attention_with_a_row_is_the_same_for_every_target(causal):
     """In values, gradients of all that is learned, and derivatives of those."""
@@ -53,6 +55,7 @@ def test_dense_attention_with_a_row_is_the_same_for_every_target(causal):
     assert all(np.abs(leaf).max() > 1e-3 for leaf in jax.tree.leaves(wanted)), "control"
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("backend", ["tpu", "gpu"])
 @pytest.mark.parametrize("columns", [1, 5, 70])
 def test_entries_of_tables_are_the_same_for_every_target(columns, backend, monkeypatch):
@@ -92,6 +95,7 @@ def test_exponentials_are_those_by_eigenvectors(size):
     assert close(turned, operations_rotary.each_times(found, raw_BTHGUV[..., 0]))
 
 
+@pytest.mark.thorough(after=2)
 @pytest.mark.parametrize("backend", ["tpu", "gpu"])
 @pytest.mark.parametrize("shape", [(1, 5, 1, 1), (2, 5, 3, 1), (2, 1, 3, 4)])
 def test_small_matrices_times_channels_are_the_same_for_every_target(backend, shape):
@@ -106,6 +110,7 @@ def test_small_matrices_times_channels_are_the_same_for_every_target(backend, sh
     assert not np.allclose(found, other, atol=0.1), "control: transposed"
 
 
+@pytest.mark.thorough
 def test_exponentials_of_groups_of_tokens_have_the_gradients_of_scipys(monkeypatch):
     """Ten tokens, four at once; the series keeps less than it computes for the gradient."""
     raw = 0.3 * jax.random.normal(jax.random.key(0), (3, 2, 5, 1, 2, 4, 4))
@@ -144,6 +149,7 @@ def turned(backend, pairing, dtype=jnp.float32, way=1):
     return jax.tree.leaves((out, grads, bent))
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
 @pytest.mark.parametrize("backend", ["gpu", "tpu"])
 def test_pairs_turn_the_same_for_every_target(backend, pairing):
@@ -185,6 +191,7 @@ def test_side_by_side_is_the_cast_concatenation_with_its_derivatives(dtype):
         assert np.any(np.asarray(wrong) != np.asarray(wanted)), "control: the other order"
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("of_heads", [False, True])
 def test_polar_numbers_are_the_same_for_every_target(of_heads):
     angle_BTHC, change = jax.random.normal(jax.random.key(0), (2, 2, 7, 1, 5))
@@ -212,6 +219,7 @@ def test_polar_numbers_are_the_same_for_every_target(of_heads):
     assert 1e-3 < off.max() < 0.02, "of bfloat16, rounded before and after"
 
 
+@pytest.mark.thorough
 def test_a_tpu_turns_keys_after_queries_where_heads_have_tables_of_their_own():
     dims = Dims(model=12, heads=3, head=4)
     q, k, v = jax.random.normal(jax.random.key(0), (3, 1, 5, 3, 4))

@@ -42,6 +42,7 @@ def test_new_encoding_is_short():
     assert len([line for line in NEW.splitlines() if line.strip()]) <= 20
 
 
+@pytest.mark.thorough
 def test_new_encoding_passes_the_battery(root):
     for holds in battery.PROPERTIES:
         holds(battery.trial_of(root))

@@ -178,6 +178,7 @@ def line_of(check, *args) -> str:
 IDS = [f"{holds.__name__}-{n}" for n, (holds, *_) in enumerate(WRONG)]
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize(("holds", "encoding", "claims", "line"), WRONG, ids=IDS)
 def test_a_wrong_encoding_is_found(holds, encoding, claims, line):
     trial = testing.trial(encoding, **claims)
@@ -200,6 +201,7 @@ def root_scores(params, q_THC, k_THC, pos_T):
     return s_HTT - np.sqrt(np.abs(pos_T[:, None] - pos_T) + 0.1)
 
 
+@pytest.mark.thorough
 def test_a_right_encoding_passes_all_checks():
     """One without a card, made of hooks alone."""
     testing.check(ROOT, root_scores, shift_invariant=True)
@@ -250,6 +252,7 @@ def test_parameters_are_not_those_of_init():
         assert (np.asarray(leaf) != np.asarray(initial)).all()
 
 
+@pytest.mark.thorough
 def test_meshes_of_four_devices(tmp_path):
     """Four devices of a CPU; that a wrong encoding on them is found is shown in the last line."""
     program = """

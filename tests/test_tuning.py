@@ -30,6 +30,7 @@ def cosines(monkeypatch, keep):
     return len(re.findall(r" cosine\(", program.as_text())), program(params, pos_BT)
 
 
+@pytest.mark.thorough
 def test_a_table_is_made_once(monkeypatch):
     """Twice in the program's text, in two branches of which one runs."""
     count, grads = cosines(monkeypatch, once)
@@ -64,6 +65,7 @@ def test_a_program_is_traced_again_for_another_target():
     assert tuning.target().backend == jax.default_backend()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "scans"), [("fire", True), ("irope", False)])
 def test_alike_layers_are_one_program_on_accelerators(name, scans):
     encoding = make(name, every=2) if name == "irope" else make(name)

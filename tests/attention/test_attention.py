@@ -102,6 +102,7 @@ def reference(q, k, v, score, q_at: Layout, k_at: Layout, causal: bool) -> np.nd
     return out
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("form", ["dense", "blockwise"])
 def test_the_definition(form, causal):
@@ -125,6 +126,7 @@ def test_the_definition(form, causal):
     assert np.abs(out - expected(1)).max() > 0.1, "control: the sign of the bias must show"
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize(("causal", "mask_padding"), [(True, True), (False, True), (True, False)])
 @pytest.mark.parametrize("name", list(ENCODINGS))
 def test_forms_agree(name, causal, mask_padding):
@@ -190,6 +192,7 @@ def test_rising_reads_the_index_within_sequences():
     assert not rising(segment_BT, index_BT.at[0, 3].set(0), strictly=True)
 
 
+@pytest.mark.thorough(after=3)
 @pytest.mark.parametrize("form", ["dense", "blockwise"])
 @pytest.mark.parametrize("name", list(ENCODINGS))
 def test_hidden_content_changes_nothing(name, form):
@@ -216,6 +219,7 @@ def test_hidden_content_changes_nothing(name, form):
     assert gap(leak(k) * shown, leak(k + noise) * shown) > 1e-3, "control: no mask must leak"
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("form", ["dense", "blockwise"])
 @pytest.mark.parametrize("name", list(ENCODINGS))
 def test_a_query_that_sees_nothing_gives_zero(name, form):
@@ -230,6 +234,7 @@ def test_a_query_that_sees_nothing_gives_zero(name, form):
     assert jnp.all(grads[1][SEGMENT == 0] == 0)
 
 
+@pytest.mark.thorough(after=2)
 @pytest.mark.parametrize("form", ["dense", "blockwise"])
 @pytest.mark.parametrize(
     ("name", "counted"),
@@ -296,6 +301,7 @@ def test_bfloat16_keeps_positions_and_softmax_wide(form):
     assert gap(coarse.astype(jnp.float32), exact) > 0.1, "control: rounded positions must show"
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize(
     ("encoding", "relative"),
     [(distance_bias(), False), (distance_bias(), True), (key_count(), True)],

@@ -32,6 +32,7 @@ def draw(time: int, dtype=jnp.float32, rows: int = 1) -> list[jax.Array]:
 # Sums and types.
 
 
+@pytest.mark.thorough
 def test_gradients_of_narrow_parameters_are_summed_in_float32():
     """528 blocks, too many small terms for a sum in bfloat16."""
     encoding = make("t5", bidirectional=False)
@@ -51,6 +52,7 @@ def test_gradients_of_narrow_parameters_are_summed_in_float32():
     np.testing.assert_allclose(narrow[far], exact[far], rtol=0.02)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", FORMS)
 def test_float16_gradients_keep_the_weights_of_many_keys(form):
     """Each weight is about 1 / 4,096, which float16 holds with few digits."""
@@ -67,6 +69,7 @@ def test_float16_gradients_keep_the_weights_of_many_keys(form):
     assert gap(half, exact) < 0.005 * float(jnp.abs(exact).max())
 
 
+@pytest.mark.thorough(after=3)
 @pytest.mark.parametrize("name", ["alibi", "t5", "rope", "xpos", "sinusoidal", "clipped"])
 @pytest.mark.parametrize("dtype", [jnp.uint8, jnp.int8, jnp.int16])
 def test_narrow_positions_do_not_wrap(name, dtype):
@@ -86,6 +89,7 @@ def test_narrow_positions_do_not_wrap(name, dtype):
 # Sizes.
 
 
+@pytest.mark.thorough(after=5)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("rows", "time"), [(0, 5), (2, 0), (1, 1)])
 def test_no_tokens_give_no_output(form, rows, time):
@@ -96,6 +100,7 @@ def test_no_tokens_give_no_output(form, rows, time):
         assert attend(q, q, q, view.layer(0, x)).shape == q.shape
 
 
+@pytest.mark.thorough
 def test_auto_can_be_exported_with_a_symbolic_batch_and_length():
     (rows, time) = jax.export.symbolic_shape("b, t")
     encoding = make("rope")
@@ -150,6 +155,7 @@ class _compilations:
 # Layers.
 
 
+@pytest.mark.thorough(after=2)
 @pytest.mark.parametrize(
     "name", ["rope", "t5", "clipped", "fox", "transformer_xl", "deberta", "dape"]
 )
@@ -199,6 +205,7 @@ def test_an_input_encoding_is_not_lost():
 # Cross-attention.
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", ["rope", "alibi", "t5", "shaw", "sinusoidal"])
 def test_queries_have_positions_of_their_own(name, form):
@@ -230,6 +237,7 @@ def test_queries_have_positions_of_their_own(name, form):
 # Derivatives.
 
 
+@pytest.mark.thorough
 def test_every_derivative_of_the_dense_form():
     q, k, v = draw(6)
     loss = lambda q, form: (
@@ -286,6 +294,7 @@ def in_shard_map(loss):
     )
 
 
+@pytest.mark.thorough(after=8)
 @pytest.mark.parametrize("form", ["auto", "blockwise"])
 @pytest.mark.parametrize("name", CATALOG)
 def test_rows_on_two_devices(name, form):
@@ -361,6 +370,7 @@ for name in ("rope", "t5", "clipped", "fox"):
 """
 
 
+@pytest.mark.thorough
 def test_two_devices_give_the_values_of_one():
     environment = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "2"}
     ran = subprocess.run(

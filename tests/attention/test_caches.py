@@ -43,6 +43,7 @@ def rows_of(name: str, form: Any = "dense", at=None):
     return new, lambda: attend(q, k, v, every.layer(1, whole_x))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", METHODS)
 def test_rows_may_begin_at_columns_of_their_own(name):
     columns = FILLED[:, None] + np.arange(NEW)
@@ -61,6 +62,7 @@ def test_rows_may_begin_at_columns_of_their_own(name):
         assert gap(outside[0], wanted[0]) < 1e-5, "a row within is right beside them"
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("name", ["rope", "alibi", "t5"])
 def test_kernels_take_rows_that_begin_at_columns_of_their_own(name):
     new, whole = rows_of(name, "kernel")
@@ -174,6 +176,7 @@ def test_turned_keys_of_the_page(page, tokens):
     assert gap(jnp.concatenate(found, axis=1), wanted) < 1e-5
 
 
+@pytest.mark.thorough
 def test_the_rolling_cache_of_the_page_is_a_window(page, tokens):
     rolling = page["rolling"], page["rolling_params"]
     n = np.arange(TOKENS)
@@ -206,6 +209,7 @@ def test_the_page_names_the_methods_that_read_a_layer_s_input():
     assert set(re.findall(r"`(\w+)`", sentence[1])) == found
 
 
+@pytest.mark.thorough
 def test_drafts_of_the_page(page, tokens):
     """Each draft as if its path stood behind the tokens; then the accepted ones alone."""
     parents, filled = [-1, 0, 0, 1], 5
@@ -233,6 +237,7 @@ def test_drafts_of_the_page(page, tokens):
     assert gap(out, at_once(page, chosen, page["encoding"], page["params"])[:, -1:]) < 1e-5
 
 
+@pytest.mark.thorough
 def test_a_prefix_in_a_cache(page, tokens):
     q, k, v = (a[:, :8] for a in tokens[1:])
     at, given = full(2, 8), (page["encoding"], page["params"])

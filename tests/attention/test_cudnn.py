@@ -62,6 +62,7 @@ CUDNN = {
 }
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("options", CUDNN.values(), ids=list(CUDNN))
 def test_it_is_dense_attention(options):
     options = dict(options)
@@ -89,6 +90,7 @@ TRITON = {
 }
 
 
+@pytest.mark.thorough(after=5)
 @pytest.mark.parametrize("options", TRITON.values(), ids=list(TRITON))
 def test_the_rest_is_tritons(options):
     assert np.isnan(np.asarray(on_gpu(**options)[0], np.float32)).any()

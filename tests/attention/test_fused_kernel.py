@@ -89,6 +89,7 @@ BOTH_WAYS = "nope", "t5+rope", "window", "fire"  # one of each kind that a non-c
 CASES = [*((name, True) for name in TAKEN), *((name, False) for name in BOTH_WAYS)]
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize(("name", "causal"), CASES)
 def test_it_is_dense_attention(name, causal):
     """With padding on both sides and packed documents, forward and backward."""
@@ -99,18 +100,21 @@ def test_it_is_dense_attention(name, causal):
         assert (np.asarray(x)[PADDED == 0] == 0).all(), "of tokens of padding"
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("name", ["rope", "t5", "fire"])
 def test_blocks_of_one_sequence_see_no_key_ahead(name):
     found = [run(name, form, tokens=np.ones_like(PADDED)) for form in ("dense", "kernel")]
     assert gap(*found) < 1e-5
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("name", ["t5", "fire"])
 def test_other_parameters_are_seen(name):
     """Control of the tests here: they see parameters that differ by a hundredth."""
     assert gap(run(name, "dense"), run(name, "kernel", share=1.01)) > 1e-4
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["t5", "fox", "fire"])
 def test_sums_that_do_not_fit_in_memory_take_two_passes(name, monkeypatch):
     sides, gradients = [], kernel._gradients
@@ -126,6 +130,7 @@ def test_sums_that_do_not_fit_in_memory_take_two_passes(name, monkeypatch):
     assert gap(one, two) < 1e-6
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -143,6 +148,7 @@ def test_queries_and_keys_may_be_others(name, options):
     assert gap(dense, kernel) < 1e-5
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["t5", "fire"])
 def test_bfloat16_loses_no_more_than_dense(name):
     exact = run(name, "dense")
@@ -173,6 +179,7 @@ TRACED = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", TRACED)
 def test_a_bias_of_any_positions_is_traced(name):
     """Positions that do not count up, on one or two axes; values and gradients.
@@ -305,6 +312,7 @@ def test_what_auto_chooses(backend, name, time, form):
             assert jax.eval_shape(chosen, made).alike.form != "kernel"
 
 
+@pytest.mark.thorough(after=2)
 @pytest.mark.parametrize(
     ("backend", "dtype", "kernel"),
     [
@@ -332,6 +340,7 @@ def test_auto_leaves_other_dtypes_to_blocks(backend, dtype, kernel):
             np.testing.assert_array_equal(found, blocks)
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("name", ["rope", "t5", "fire", "fox"])
 def test_kernel_shared_keys_sinks_and_cap(name):
     """Two heads of queries share one of keys; values and gradients, the sink's too."""
@@ -374,6 +383,7 @@ with compile_for("gpu"):
 """
 
 
+@pytest.mark.thorough
 def test_the_first_program_is_compiled_once():
     # Pallas adds settings to JAX 0.11 when it is imported. `jax.jit` counts them in its keys, so it
     # compiled a program again that imported Pallas while it was traced.

@@ -57,6 +57,7 @@ def program(name, **options):
     return values
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize(
     ("name", "form"),
     [
@@ -99,6 +100,7 @@ def test_weights_and_logits_read_no_padding(name):
     assert not any(jnp.isnan(leaf).any() for leaf in bad)
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("form", ["dense", "blocks"])
 @pytest.mark.parametrize("name", ["rope", "t5", "fox", "path", "repo"])
 def test_a_cache_may_hold_anything_where_nothing_was_written(name, form):
@@ -123,6 +125,7 @@ def test_a_cache_may_hold_anything_where_nothing_was_written(name, form):
     assert gap(step(np.nan), wanted) < 1e-5
 
 
+@pytest.mark.thorough(after=3)
 @pytest.mark.parametrize("form", ["dense", "blocks"])
 @pytest.mark.parametrize("name", ["rope", "t5", "shaw", "fox_rows"])
 def test_cross_attention_reads_no_padding_of_either_side(name, form):

@@ -36,6 +36,7 @@ PATTERNS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("which", PATTERNS)
 def test_a_scan_over_periods_is_a_loop_over_layers(which):
     build, period = PATTERNS[which]

@@ -51,6 +51,7 @@ def made(name, options):
     return encoding, params, pos_BT, at.replace(length_BT=jnp.full((2, TIME), LENGTH))
 
 
+@pytest.mark.thorough(after=5)
 @pytest.mark.parametrize(("name", "options"), TURNING)
 def test_it_turns_as_a_frame_does(name, options):
     encoding, params, pos_BT, at = made(name, options)

@@ -52,6 +52,7 @@ def layer_of(name, x_BTHC, at=None, params=None, keys=None, n=0, **options):
     )
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("name", METHODS)
 def test_a_query_reads_the_sequence_without_the_keys_that_a_mask_hides(name):
     """In float64, in the dense form and in blocks; each head has a mask of its own."""
@@ -87,6 +88,7 @@ def test_a_query_reads_the_sequence_without_the_keys_that_a_mask_hides(name):
         )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "shape"),
     [
@@ -183,6 +185,7 @@ def test_a_scale_is_of_all_that_is_divided_by_the_root_of_the_width(name):
     assert gap(logits(q, k, layer, scale=8**-0.5), plain) < 1e-6
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("name", ["cope", "path", "wall", "stick_breaking", "shaw", "fox"])
 def test_a_scale_is_a_factor_of_queries_where_these_alone_are_divided(name):
     q, k, v = drawn()
@@ -263,6 +266,7 @@ def test_a_kernel_takes_a_scale():
     assert gap(got, attend(q, k, v, layer_of("alibi", q, form="dense"))) > 1e-2, "control"
 
 
+@pytest.mark.thorough
 def test_blocks_hold_no_mask_or_bias_of_all_heads():
     """Nothing as large as the logits of all heads, where the bias and the mask are shared."""
     time, dims = 1024, Dims(64, 8, 8)

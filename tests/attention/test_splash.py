@@ -74,6 +74,7 @@ SPLASH = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("options", SPLASH.values(), ids=list(SPLASH))
 def test_it_is_dense_attention(options):
     found = on_tpu(**options)
@@ -82,6 +83,7 @@ def test_it_is_dense_attention(options):
         assert (np.asarray(x)[options.get("segments", SEGMENTS) == 0] == 0).all(), "of padding"
 
 
+@pytest.mark.thorough
 def test_bfloat16_is_as_near_as_dense():
     exact = run("dense")
     found, dense = (
@@ -100,6 +102,7 @@ OURS = {
 }
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("options", OURS.values(), ids=list(OURS))
 def test_the_rest_is_ours(options):
     assert np.isnan(np.asarray(on_tpu(**options)[0])).any()

@@ -19,6 +19,7 @@ def on_gpu(name, **options):
         return run(name, "kernel", **options)
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("name", TAKEN)
 def test_it_is_dense_attention(name):
     """With padding on both sides and packed documents, forward and backward."""
@@ -29,12 +30,14 @@ def test_it_is_dense_attention(name):
         assert (np.asarray(x)[PADDED == 0] == 0).all(), "of tokens of padding"
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("name", ["t5", "fire"])
 def test_other_parameters_are_seen(name):
     """Control of the tests here: they see parameters that differ by a hundredth."""
     assert gap(run(name, "dense"), on_gpu(name, share=1.01)) > 1e-4
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -46,6 +49,7 @@ def test_queries_and_keys_may_be_others(name, options):
     assert gap(run(name, "dense", **options), on_gpu(name, **options)) < 1e-5
 
 
+@pytest.mark.thorough
 def test_bfloat16_loses_no_more_than_dense():
     exact = run("t5", "dense")
     dense, kernel = (
@@ -54,6 +58,7 @@ def test_bfloat16_loses_no_more_than_dense():
     assert 1e-4 < kernel < 1.5 * dense
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["clipped", "window", "fire+fox"])
 def test_a_bias_of_any_positions_is_made_for_one_head(name):
     """Positions that do not count up, keys of one head, a sink and a cap; every gradient."""
@@ -78,6 +83,7 @@ def test_a_bias_of_any_positions_is_made_for_one_head(name):
     assert gap(dense, found("dense", 2.0)) > 1e-3, "control: another cap"
 
 
+@pytest.mark.thorough
 def test_a_bias_that_reads_too_much_is_refused_in_one_line():
     encoding = make("swin_v2")
     params = encoding.init(jax.random.key(0), DIMS)
@@ -88,6 +94,7 @@ def test_a_bias_that_reads_too_much_is_refused_in_one_line():
     assert frame(encoding, params, at, DIMS, form="kernel").alike.form == "kernel", "control"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("causal", [True, False])
 def test_whole_blocks_are_those_without_a_masked_pair(causal):
     """Of packed and padded rows, and of one sequence: each run of them is as long as can be."""
@@ -114,6 +121,7 @@ def test_whole_blocks_are_those_without_a_masked_pair(causal):
         assert all_IJ.any(), "control: there are some"
 
 
+@pytest.mark.thorough
 def test_gradients_of_many_numbers_come_from_several_kernels(monkeypatch):
     one = on_gpu("fire")
     monkeypatch.setattr(triton, "TOGETHER", 5)
@@ -125,6 +133,7 @@ def test_gradients_of_many_numbers_come_from_several_kernels(monkeypatch):
     assert len(calls) > 3, "control"
 
 
+@pytest.mark.thorough
 def test_what_is_computed_and_what_is_looked_up(monkeypatch):
     """All three depend on i - j; alibi's row of offsets stays away."""
     rows = {}
@@ -145,6 +154,7 @@ def test_what_is_computed_and_what_is_looked_up(monkeypatch):
     assert rows == {"alibi": False, "kerple_log": True, "t5": True}
 
 
+@pytest.mark.thorough
 def test_a_layout_that_xla_may_not_see_changes_nothing(monkeypatch):
     """As of long sequences: the spans are behind a barrier, also in a `jax.vmap`."""
     encoding = make("t5")

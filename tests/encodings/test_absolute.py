@@ -84,6 +84,7 @@ def defined(name, options, params, x_BTD, where):
     return np.stack([EMBEDS[name](o, params, x, pos, n) for x, pos in rows])
 
 
+@pytest.mark.thorough(after=8)
 @pytest.mark.parametrize(("name", "options"), PARITY)
 def test_equals_its_definition_in_float64(name, options):
     with jax.enable_x64(True):

@@ -41,6 +41,7 @@ def test_a_shift_rests_in_evaluation():
     assert shown(SHIFTED, KEY, at)[0, 0] != 0
 
 
+@pytest.mark.thorough(after=1)
 @BOTH
 def test_every_sequence_has_its_own_draw_and_padding_changes_none(encoding):
     packed = layout(jnp.asarray([[1] * 4 + [2] * 4] * 3))
@@ -72,6 +73,7 @@ def test_cape_counts_from_the_middle_of_each_sequence():
     np.testing.assert_array_equal(plain[0, 1:], [0, 1, 2, 0, 1, 2, 3])
 
 
+@pytest.mark.thorough
 def test_capes_draws_are_uniform_within_their_bounds():
     """Each alone: a shift and a scale for a sequence, a jitter for a token, the scale outermost."""
     at, alone = full(4000, 3), {"shift": 0.0, "jitter": 0.0, "scale": 1.0}
@@ -163,6 +165,7 @@ def test_pose_rests_in_evaluation_and_where_nothing_is_left():
     assert (shown(encoding, KEY, at) != at.pos_BT).any(), "control: training"
 
 
+@pytest.mark.thorough
 def test_pose_draws_for_each_sequence_wherever_its_padding_is():
     encoding = make("pose", limit=4000)
     packed = layout(jnp.asarray([[1] * 4 + [2] * 4] * 3))

@@ -239,6 +239,7 @@ def test_a_bad_option_is_refused_in_one_line(name, options, message):
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("form", ["dense", "blockwise", "kernel"])
 @pytest.mark.parametrize(("behind", "ahead"), [(5, 0), (2, 6), (3, None)])
 @pytest.mark.parametrize("straight", [True, False])

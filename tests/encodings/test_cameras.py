@@ -51,6 +51,7 @@ def test_projection_is_in_units_of_the_image():
     np.testing.assert_allclose([x / depth, y / depth], [u / w / 640 - 0.5, v / w / 480 - 0.5])
 
 
+@pytest.mark.thorough
 def test_wide_heads_have_the_frequencies_of_the_definition():
     with jax.enable_x64(True):
         pos_TA = positions(poses(1))
@@ -72,6 +73,7 @@ def test_the_world_may_turn_and_move_but_no_camera_alone():
         assert gap(plain, out(positions(moved))[0]) > 1e-2, "control: one camera"
 
 
+@pytest.mark.thorough
 def test_padding_may_have_no_camera():
     pos_TA, real_T = positions(poses(1)), np.arange(TIME) < 4
     blank_TA = np.where(real_T[:, None], pos_TA, 0)

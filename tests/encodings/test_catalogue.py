@@ -20,6 +20,7 @@ from posenc_jax.encodings import card
 from posenc_jax.lab import definitions
 from posenc_jax.lab.gallery.measure import on_axes
 from tests.support.catalogue import (
+    EVERY_METHOD,
     NAMES,
     TIME,
     VOCAB,
@@ -90,7 +91,7 @@ PROPERTIES = [
 
 
 @pytest.mark.parametrize("holds", PROPERTIES, ids=lambda f: getattr(f, "func", f).__name__)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY_METHOD)
 def test_catalogue_property(name, holds):
     holds(trial_of(name))
 
@@ -107,6 +108,7 @@ def decoded() -> list[str]:
     return [n for kind, names in kinds.items() for n in (names if kind in all_of else names[:3])]
 
 
+@pytest.mark.thorough(after=4)
 @pytest.mark.parametrize("name", decoded())
 def test_catalogue_decode(name):
     """In a model, tokens, and a few at once, with a cache equal the full pass, padded or not.

@@ -16,6 +16,7 @@ from posenc_jax.encodings import card, reach
 from posenc_jax.lab.definitions import EMBEDS, OUTPUTS, PLACES, SCORES
 from posenc_jax.lab.definitions.trials import SMALL, VARIED
 from tests.support.catalogue import (
+    EVERY_METHOD,
     NAMES,
     ROWS,
     TIME,
@@ -145,14 +146,17 @@ def others(option: inspect.Parameter, value):
 
 
 def cases_of_options():
-    for name in NAMES:
+    for case in EVERY_METHOD:
+        (name,) = case.values
         method, vary = card(name), VARIED.get(name, {})
         for option, parameter in method.options.items():
             value = SMALL.get(method.name, {}).get(option, parameter.default)
             tries = [vary[option]] if option in vary else others(parameter, value)
             assert tries, f"{name}.{option}: `VARIED` must say what else to try"
             for other in tries:
-                yield pytest.param(name, option, other, id=f"{name}-{option}-{other}")
+                yield pytest.param(
+                    name, option, other, id=f"{name}-{option}-{other}", marks=case.marks
+                )
 
 
 def outputs(name, **options):
@@ -179,13 +183,13 @@ def test_catalogue_option(name, option, other):
     assert max(map(gap, plain_outputs(name, **short), changed)) > 1e-5
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY_METHOD)
 def test_catalogue_option_control(name):
     """The control of the test above: the same options give the same output."""
     assert max(map(gap, plain_outputs(name), outputs(name))) == 0.0
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY_METHOD)
 def test_catalogue_precision(name):
     """At position 1e6, float32 stays within 1e-4 of float64.
 
@@ -218,7 +222,7 @@ def test_catalogue_precision(name):
     assert gap(single, double) / scale < 1e-4
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY_METHOD)
 def test_catalogue_range(name):
     """Far outside what was trained, each method does what its card declares."""
     method = card(name)

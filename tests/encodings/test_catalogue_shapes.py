@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 
 from posenc_jax import Dims
 from posenc_jax.encoding import place
-from tests.support.catalogue import NAMES, attention, encoding_of, gap, in_blocks, stir, where
+from tests.support.catalogue import (
+    EVERY_METHOD,
+    attention,
+    encoding_of,
+    gap,
+    in_blocks,
+    stir,
+    where,
+)
 
 
 class Shape(NamedTuple):
@@ -78,7 +86,7 @@ def outputs(name, shape: Shape, mask_padding: bool = True, **form):
     return np.concatenate([np.asarray(out)[real_BT].reshape(2, -1) for out in found], axis=1)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY_METHOD)
 @given(shape=SHAPES)
 def test_catalogue_shapes(name, shape):
     """Padding on the left or on the right, in one piece or in blocks: the same, at any shape."""

@@ -42,6 +42,7 @@ def test_equals_its_definition_in_float64(options):
     assert np.abs(EMBEDS["fourier"](o, plain, x_TD, pos_T + 1, 5) - wanted).max() > 1e-3
 
 
+@pytest.mark.thorough
 def test_frequencies_are_learned_far_out_too():
     encoding = make("fourier")
     params = encoding.init(jax.random.key(0), DIMS)

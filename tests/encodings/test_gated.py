@@ -67,6 +67,7 @@ def test_sums_are_as_exact_far_from_the_start_as_near_it():
     assert abs(float(from_the_start[-1] - from_the_start[-11]) - wanted) > 1e-2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [*(n for n in METHODS if n != "fox_rows"), "path+fox"])
 def test_a_query_that_looks_ahead_reads_as_if_it_stood_last(name):
     encoding, params = of(name)
@@ -82,6 +83,7 @@ def test_a_query_that_looks_ahead_reads_as_if_it_stood_last(name):
     assert np.abs(causal - both_ways)[:-1].max() > 1e-2, "control: causal queries see less"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("hole", [0, 2])
 @pytest.mark.parametrize("name", list(METHODS))
 def test_keys_in_a_gap_have_no_effect(name, hole):
@@ -102,6 +104,7 @@ def test_keys_in_a_gap_have_no_effect(name, hole):
     assert np.abs(seen - whole).max() > 1e-2, "control: what is seen counts"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", list(METHODS))
 def test_low_precision_activations_are_summed_in_full(name):
     encoding, params = of(name)
@@ -119,6 +122,7 @@ def open_gates(time: int):
     return q.at[..., 0].set(100.0), k, v
 
 
+@pytest.mark.thorough
 def test_cope_counts_every_key_where_all_gates_are_open():
     time, length = 12, 5
     encoding, params = of("cope", length=length, shared=True)
@@ -149,6 +153,7 @@ def test_walls_open_gates_are_plain_attention():
     assert np.abs(through_gates(0.0, q, k, v) - plain).max() > 0.1, "control: gates of a half"
 
 
+@pytest.mark.thorough
 def test_walls_closed_gates_overflow_nowhere():
     """Only a token's own product is left; sums from the start would be far below ln of a float."""
     time, gate = 50, -40.0

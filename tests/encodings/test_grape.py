@@ -112,6 +112,7 @@ def tree_logits(nodes, encoding, params):
     return logits_of(encoding, params, at, causal=False)[..., :3, :3]
 
 
+@pytest.mark.thorough
 def test_a_subtree_has_the_same_scores_wherever_it_hangs():
     encoding, params = start("tree")
     params = stir(params, 1)

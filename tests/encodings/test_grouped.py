@@ -32,6 +32,7 @@ def grouped(groups):
     return at.replace(group_BT=jnp.asarray([groups], jnp.int32))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("padding", ["left", "right"])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_places_are_what_reading_the_tokens_finds(reverse, padding):
@@ -71,6 +72,7 @@ def test_significances_couple_the_digits_that_are_added(reverse, padding):
         assert abs(int(groups[sep + 1]) - int(groups[sep])) == 1
 
 
+@pytest.mark.thorough
 def test_the_options_of_groups_are_different_numbers():
     plain, coupled = batch_of(), batch_of(groups="significance")
     np.testing.assert_array_equal(plain.tokens_BT, coupled.tokens_BT)
@@ -139,6 +141,7 @@ def test_a_part_left_of_abacus_sees_plain_positions():
     np.testing.assert_array_equal(shown[1], shown[2])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["fire+abacus+learned", "coupled+learned"])
 def test_groups_reach_the_model_and_its_training(name):
     """Shuffled groups give other logits; the gradient reaches the table's rows of the groups."""

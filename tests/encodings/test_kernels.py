@@ -91,6 +91,7 @@ def test_sandwich_is_the_public_forms(first):
     assert jax.tree.leaves(params) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "options"), RELATIVE)
 def test_a_row_of_offsets_makes_the_blocks(name, options):
     """Attention in blocks from one row of offsets equals dense attention pair by pair."""
@@ -110,6 +111,7 @@ def test_a_row_of_offsets_makes_the_blocks(name, options):
         assert np.abs(run(causal, shift=1, form="dense") - dense).max() > 1e-5
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("form", ["dense", "blockwise"])
 @pytest.mark.parametrize("causal", [True, False])
 def test_a_window_hides_whole_blocks_without_nan(form, causal):

@@ -49,6 +49,7 @@ def test_fire_is_its_papers_listing():
     assert np.abs(bias_of(encoding, longer, pos, pos) - wanted).max() > 1e-3
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", ["dense", "blockwise"])
 @pytest.mark.parametrize("causal", [True, False])
 def test_fires_gradient_is_finite_from_the_start(form, causal):

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from posenc_jax import make
 from posenc_jax.encodings.path import STRETCH
@@ -25,6 +26,7 @@ def one_by_one(w_THC, beta_TH, q, k, v):
     return out
 
 
+@pytest.mark.thorough
 def test_stretches_and_blocks_are_one_product():
     encoding = make("path", rank=4)
     params, qkv = stirred(encoding), draw(1, TIME)
@@ -45,6 +47,7 @@ def test_stretches_and_blocks_are_one_product():
     )
 
 
+@pytest.mark.thorough
 def test_reflections_along_one_line_undo_each_other():
     """With beta = 2 and one w, keys an even number of tokens back are met by the plain query."""
     encoding = make("path", rank=4)

@@ -59,6 +59,7 @@ def sorted_and_distinct(shown, limit):
     return bool(np.all(np.diff(shown) > 0) and shown[0] >= 0 and shown[-1] < limit)
 
 
+@pytest.mark.thorough(after=4)
 @pytest.mark.parametrize(("name", "options"), PARITY)
 def test_equals_its_definition_in_float64(name, options):
     """In evaluation a token is shown a function of (position, length), whatever its row."""
@@ -217,6 +218,7 @@ MOVERS = [
 ]
 
 
+@pytest.mark.thorough(after=2)
 @pytest.mark.parametrize("time", [1, 7, 24])
 @pytest.mark.parametrize(("name", "options"), MOVERS)
 def test_placed_positions_lie_in_the_range_that_the_card_states(name, options, time):
@@ -256,6 +258,7 @@ CHAINS = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("mover", "reader", "options"), CHAINS)
 def test_a_chain_is_accepted_if_and_only_if_training_on_it_is_finite(mover, reader, options):
     accepted = [is_accepted(f"{mover}+{reader}", options, time) for time in (12, 13)]

@@ -39,6 +39,7 @@ def test_recipes_are_names_in_a_config(tmp_path):
         experiments.prepare(config, str(tmp_path / "run"))
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("name", ["rope", "alibi", "learned"])
 def test_randomized_with_any(name):
     """The part on the right is shown a sorted sample in training, and its spread in evaluation."""
@@ -77,6 +78,7 @@ def outputs():
     return found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("one", "same", "others"),
     [
@@ -91,6 +93,7 @@ def test_recipe_by_name_and_by_combinator(outputs, one, same, others):
         assert gap(outputs[one], outputs[other]) > 1e-3
 
 
+@pytest.mark.thorough
 def test_drop_then_recalibrate():
     """Rope's state goes on training with no positions: the loss jumps, and falls again."""
     task = tasks.make("copy", alphabet=4)

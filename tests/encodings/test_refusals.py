@@ -25,6 +25,7 @@ def attended(name: str, where, **options):
     return attention(encoding, params, *drawn(where.pos_BT.shape[1]), where, form="dense")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["rope", "alibi", "t5", "clipped", "window", "shaw", "deberta"])
 def test_a_refused_position_reaches_the_output(name):
     """A table read at NaN is not its row 0."""
@@ -43,6 +44,7 @@ def test_padding_of_any_size_is_shown_0(evaluate, key):
     assert np.isnan(np.asarray(encoding.place(key, longer))[0, 6:]).all(), "control: a document"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["randomized+rope", "randomized+xpos", "randomized+t5"])
 def test_padding_past_the_limit_leaves_tokens_and_gradients_finite(name):
     encoding = make(name, limit=8)
@@ -73,6 +75,7 @@ def test_xpos_is_centred_on_its_own_sequence():
     np.testing.assert_allclose(far, near, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.thorough
 def test_dape_reads_around_a_window():
     """Keys outside have no weight and make no NaN, forward or backward; alone DAPE sees them."""
     unseen = np.subtract.outer(np.arange(12), np.arange(12)) > 3
@@ -190,6 +193,7 @@ def test_a_wrong_argument_is_refused_in_one_line(ask, message):
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.thorough
 def test_values_close_to_refused_ones_are_accepted():
     """Controls of the refusals above."""
     assert attend(X, X, X, NOPE).shape == X.shape

@@ -98,6 +98,7 @@ CASES = [
 ]
 
 
+@pytest.mark.thorough(after=12)
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_definition(name, options):
     """The scores are the paper's formula in complex float64 numbers, to 1e-10."""
@@ -274,6 +275,7 @@ XPOS_FAR = [
 ]
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize(("time", "dtype", "span", "tolerance", "held"), XPOS_FAR)
 def test_xpos_far(time, dtype, span, tolerance, held):
     """Scores at one distance are the definition's in rows of any length, or NaN at their ends."""

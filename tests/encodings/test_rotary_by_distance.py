@@ -102,6 +102,7 @@ def near(name):
     return apart < METHODS[name]["window"]
 
 
+@pytest.mark.thorough(after=2)
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 def test_near_keys_are_those_of_rope(name, dtype):

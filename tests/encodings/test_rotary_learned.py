@@ -86,6 +86,7 @@ def test_pope_leaves_values_their_width(form):
         encoding.rotate(table, q[..., :4], "q")
 
 
+@pytest.mark.thorough
 def test_liere_of_pairs_is_mixed():
     """Blocks of two turn by row a + column b, as `mixed` does with interleaved pairs."""
     encoding, params = first_layer("liere", block=2)

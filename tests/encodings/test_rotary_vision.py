@@ -40,6 +40,7 @@ def coordinates(images, **options):
 STILL = np.array([[-0.5, -0.5], [-0.5, 0.5], [0.5, -0.5], [0.5, 0.5]])
 
 
+@pytest.mark.thorough
 def test_dinov3_draws():
     """A stretch of each axis, and one of both, for each image."""
     assert gap(coordinates(3), np.broadcast_to(STILL, (3, 4, 2))) < 1e-6

@@ -209,6 +209,7 @@ def test_clex_starts_as_ntk_by_the_length():
     assert gap(frequencies(CLEX, moved, 8), frequencies(CLEX, params, 8)) > 1e-3, "control"
 
 
+@pytest.mark.thorough
 def test_clex_positions_in_training():
     """Sorted and distinct, the first and the last of s n; padding and packing change no draw."""
     draw = jax.jit(lambda key, at: CLEX.place(key, at))

@@ -74,6 +74,7 @@ def get_config(argument=""):
 """
 
 
+@pytest.mark.thorough
 def test_an_experiment_is_a_package_and_a_config(tree):
     config = "configs/counted.py:quick"
     (tree / "configs" / "counted.py").write_text(CONFIG)
@@ -108,6 +109,7 @@ def ones(length: int = 4) -> Task:
 '''
 
 
+@pytest.mark.thorough
 def test_a_task_is_a_function(tree):
     small = (
         "--config.encoding.name=nope", "--config.seeds=1", "--config.train.steps=2",
@@ -143,6 +145,7 @@ def pi_1(lab: Lab) -> Measured:
 '''
 
 
+@pytest.mark.thorough
 def test_a_claim_is_a_function_and_its_rule(tree):
     config = "configs/claims.py:pi-1,num-1,quick"
     status, error, _ = train(tree, config)

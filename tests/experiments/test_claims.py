@@ -52,6 +52,7 @@ def lab():
     return Lab(schema.check(Config, small("all").to_dict()))
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("id", CLOSED)
 def test_a_closed_form_is_measured(lab, id):
     claim = LEDGER[id]
@@ -73,6 +74,7 @@ def run(tmp_path_factory):
     return folder
 
 
+@pytest.mark.thorough
 def test_a_run_is_written(run):
     content = json.loads((run / "claims.json").read_text())
     rows = content["measured"]
@@ -96,6 +98,7 @@ def test_a_run_is_written(run):
     assert {r["seed"] for r in records} == {0, 1, 2}
 
 
+@pytest.mark.thorough
 def test_the_same_seeds_give_the_same_verdicts(run, lab):
     for entry in load(run):
         again = entry.claim.measure(lab)
@@ -154,6 +157,7 @@ def test_a_model_is_trained_once(lab):
     assert lab.fresh(trained) is lab.fresh(trained) is not trained
 
 
+@pytest.mark.thorough
 def test_wrong_positions_cost_a_positional_model_alone(lab):
     """The control of claims on trained models."""
     trained = lab.trained("sinusoidal")
@@ -173,6 +177,7 @@ def untrained(lab, name):
     return Trained(model, config, encoding, lab.text, params)
 
 
+@pytest.mark.thorough
 def test_attention_is_what_the_model_does(lab):
     """Its weights, put through the rest of the block, give the model's own next hidden state."""
     trained, tokens_BT = untrained(lab, "rope"), lab.windows(2)
@@ -190,6 +195,7 @@ def test_attention_is_what_the_model_does(lab):
     np.testing.assert_allclose(p_BHQK.sum(axis=-1), 1, rtol=1e-5)
 
 
+@pytest.mark.thorough
 def test_a_claim_whose_model_diverges_is_not_measured_and_the_rest_is(tmp_path):
     """The other claims are measured, and the run names the one that was not at its end."""
     config = small(f"sin-5,{TRAINED}")
@@ -220,6 +226,7 @@ def test_a_number_that_is_not_finite_makes_no_verdict(lab):
     assert name in broken.verdict.reason
 
 
+@pytest.mark.thorough
 def test_weights_are_kept_for_other_processes(tmp_path, monkeypatch):
     config = schema.check(Config, small("all").to_dict())
     first = Lab(config, 1, tmp_path / "models").trained("rope")
@@ -230,6 +237,7 @@ def test_weights_are_kept_for_other_processes(tmp_path, monkeypatch):
         Lab(config, 2, tmp_path / "models").trained("rope")
 
 
+@pytest.mark.thorough
 def test_a_run_goes_on_with_the_budgets_that_are_missing(tmp_path, monkeypatch):
     config = small(f"sin-5,{TRAINED}")
     config.budgets = (1, 2)

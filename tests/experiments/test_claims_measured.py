@@ -52,6 +52,7 @@ def untrained(lab):
     return functools.cache(make)
 
 
+@pytest.mark.thorough
 def test_a_claim_on_trained_weights_is_measured(lab):
     """What goes through padding depends on no training: even this model shows it."""
     claim = LEDGER["pad-2"]
@@ -70,6 +71,7 @@ def test_more_layers_pass_on_more(lab):
     np.testing.assert_array_equal(relayed(lab, trained, layers=1)[1], -9)
 
 
+@pytest.mark.thorough
 def test_moving_all_is_not_moving_half(lab, untrained):
     tokens_BT = lab.windows(4, 10)
     shift_XT = np.array([[100] * 10, [0] * 5 + [100] * 5])
@@ -81,6 +83,7 @@ def test_moving_all_is_not_moving_half(lab, untrained):
     assert (fixed > 1e-3).all()
 
 
+@pytest.mark.thorough
 def test_the_same_weights_are_read_as_other_encodings(lab, untrained):
     trained, length = untrained("rope"), 2 * lab.train.length
     own, pi = lab.bits(trained, length), read_as(trained, "pi", factor=2.0)
@@ -89,12 +92,14 @@ def test_the_same_weights_are_read_as_other_encodings(lab, untrained):
     assert (lab.bits(pi, length) != lab.bits(read_as(trained, "pi", factor=4.0), length)).all()
 
 
+@pytest.mark.thorough
 def test_tokens_that_are_all_visible_lose_nothing(lab, untrained):
     lost_SW = shortened(lab, untrained("alibi"), 32, (2, 32))
     assert (np.abs(lost_SW[:, 0]) > 1e-3).all()
     np.testing.assert_allclose(lost_SW[:, 1], 0, atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_even_attention_has_distance_one(lab, untrained):
     found = {}
     for name in ("rope", "alibi"):
@@ -104,6 +109,7 @@ def test_even_attention_has_distance_one(lab, untrained):
     assert (found["alibi"] < 0.95).any()
 
 
+@pytest.mark.thorough
 def test_scores_by_distance(lab, untrained):
     """With weights of 0 ALiBi's expected score falls by its mean slope, and is else the same."""
     found = {}
@@ -126,6 +132,7 @@ def test_the_first_alias_is_that_of_all_distances():
     assert first_alias(frequencies(64, 1e4), 5000) == np.inf, "control: none so near"
 
 
+@pytest.mark.thorough
 def test_the_entropy_of_a_reading_frame_is_that_of_its_lines():
     """Bits of each base given the base two and one before, counted at each place of many lines."""
     task, length, lines = absolute.reading_frame(), 32, 4096
@@ -141,6 +148,7 @@ def test_the_entropy_of_a_reading_frame_is_that_of_its_lines():
     np.testing.assert_allclose(total / length, absolute.entropy(length), atol=0.01)
 
 
+@pytest.mark.thorough
 def test_the_spread_of_scores():
     q_NC, k_NC = np.random.default_rng(0).normal(size=(2, 1000, 64))
     near = DISTANCES <= 3
@@ -155,6 +163,7 @@ def test_equal_ids_are_rope_to_the_bit():
     assert unequal > 0.1
 
 
+@pytest.mark.thorough
 def test_outputs_depend_on_memory_only_where_there_is_one():
     """A token one segment back changes what follows with memory, and nothing without."""
     config = schema.ModelConfig(width=16, heads=2, layers=2)
@@ -205,6 +214,7 @@ def grounds(paper_RC):
     return pieces
 
 
+@pytest.mark.thorough
 def test_images_are_the_same_at_both_sizes_but_for_their_patches():
     drawn = patches(8, 4)
     kinds: tuple[Order, ...] = ("line", "grid", "shuffled line", "shuffled grid")
@@ -227,6 +237,7 @@ def test_images_are_the_same_at_both_sizes_but_for_their_patches():
     np.testing.assert_array_equal(*labels)
 
 
+@pytest.mark.thorough
 def test_sounds_fall_on_the_frame_that_began_last():
     index_B = jnp.arange(20, dtype=jnp.int32)
     timed, plain = (

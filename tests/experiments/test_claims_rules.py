@@ -80,6 +80,7 @@ def test_bounds_ask_for_the_whole_interval():
     assert str(wide) == "2.00 ± 2.5"
 
 
+@pytest.mark.thorough
 def test_the_committed_ledger_follows_from_the_committed_records(tmp_path):
     """docs/claims.md has every claim, and the verdicts that the rules of today make."""
     archive = Path("results/claims.tar.xz")

@@ -175,6 +175,7 @@ def test_a_wrong_command_line_is_one_line(config, arguments, words):
         assert word in line, line
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -198,6 +199,7 @@ def helped(*arguments):
     return done.returncode, done.stdout
 
 
+@pytest.mark.thorough
 def test_help_lists_configs_fields_and_examples():
     status, text = helped("--help")
     assert status == 0
@@ -234,6 +236,7 @@ sys.exit("all loaded")
 """
 
 
+@pytest.mark.thorough
 def test_configs_and_refusals_load_nothing_that_runs_experiments(tmp_path):
     """Here each of these libraries is an error to load; the control is a run, which loads one."""
     for name in ("flax", "matplotlib", "optax", "orbax", "scipy", "wandb"):

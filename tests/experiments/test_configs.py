@@ -51,6 +51,7 @@ def test_every_task_is_run_by_its_name():
         experiments.check(config.to_dict())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stem", BY_LENGTH)
 def test_quick_variant_ends_in_a_report(stem, tmp_path, capsys):
     config = run(stem, "quick", tmp_path, seeds=1)
@@ -99,6 +100,7 @@ def test_a_field_that_is_not_set_has_a_type_by_which_it_can_be_set(stem):
     assert unset or stem == "published", "control: the same fields without their types"
 
 
+@pytest.mark.thorough
 def test_a_new_method_needs_one_function(tmp_path, registering, capsys):
     @register(kind="bias", formula="0", paper="textbook")
     def silent() -> Encoding:
@@ -109,6 +111,7 @@ def test_a_new_method_needs_one_function(tmp_path, registering, capsys):
     assert "silent" in json.loads((tmp_path / "summary.json").read_text())["results"]
 
 
+@pytest.mark.thorough
 def test_weights_are_read_under_an_encoding_that_keeps_them_elsewhere():
     """A chain holds its parts' weights in a tuple; one that has none may still look for heads."""
     config = importlib.import_module("configs.extrap").get_config("t5,quick")
@@ -126,6 +129,7 @@ def test_weights_are_read_under_an_encoding_that_keeps_them_elsewhere():
     assert np.abs(read("alibi") - wanted).max() > 1e-3, "control: another reads other logits"
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize(("data", "trained", "tested"), [("text", 64, 256), ("copy", 34, 130)])
 def test_extensions_are_told_lengths_in_tokens(data, trained, tested):
     """16 symbols and their copy are 34 tokens: up to them dynamic_ntk is rope, beyond them ntk."""

@@ -96,6 +96,7 @@ def test_a_prepared_set_reads_back_unchanged(folder, name, side, channels):
     assert rows(pixels, labels) != rows(*drawn("test", side, channels)[:1], labels), "control"
 
 
+@pytest.mark.thorough
 def test_the_experiment_runs_on_a_set_by_name(folder, tmp_path):
     experiments.prepare(config("tfds:mnist", 7, 10), str(tmp_path))()
     summary = json.loads((tmp_path / "summary.json").read_text())

@@ -136,6 +136,7 @@ def run(tmp_path_factory):
     return workdir, json.loads((workdir / "summary.json").read_text())
 
 
+@pytest.mark.thorough
 def test_shuffled_patches_are_the_control(run):
     results = run[1]["results"]
     mean = lambda row, size=4: results[row][str(size)]["mean"]
@@ -235,6 +236,7 @@ def small(workdir, kill="", count=0):
     return runs.read(workdir)
 
 
+@pytest.mark.thorough
 def test_a_run_killed_in_training_and_in_evaluation_resumes(tmp_path, capsys):
     whole = small(tmp_path / "whole")
     for at in (("training", 2), ("evaluating", 1)):

@@ -74,6 +74,7 @@ def outputs(name, multiple, length):
     return np.asarray(attend(q, k, v, view.layer(1)))
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("name", board.READ_ROPE)
 def test_a_method_that_reads_ropes_weights_is_rope_in_training(name):
     assert np.abs(outputs(name, 1, 32) - outputs("rope", 1, 32)).max() < 1e-4
@@ -147,6 +148,7 @@ def test_what_just_fits_is_accepted():
 # Examples.
 
 
+@pytest.mark.thorough
 def test_every_seed_has_examples_of_its_own_and_every_method_the_same():
     config, task = checked(multiples=(1, 3)), tasks.make("copy", alphabet=26)
     examples = training.examples_of(task, config)
@@ -173,6 +175,7 @@ def test_tests_have_the_trained_sizes_and_then_the_largest_of_each_window():
     assert training.largest(lambda n: 2 * n, 20, None, 32) == 19, "none fits"
 
 
+@pytest.mark.thorough
 def test_the_control_shuffles_the_positions_of_tokens_and_nothing_else():
     task = tasks.make("copy", alphabet=26)
     batch = training.examples_of(task, checked()).test[0]
@@ -202,6 +205,7 @@ def trainer():
     return config, training.examples_of(task, config), training.Trainer(model, config), model
 
 
+@pytest.mark.thorough
 def test_a_training_ends_when_the_task_is_learned(trainer):
     config, examples, trained, model = trainer
     fast, slow = trained.runs(examples, [(0.01, 0), (1e-6, 0)])
@@ -215,6 +219,7 @@ def test_a_training_ends_when_the_task_is_learned(trainer):
     assert max(jax.tree.leaves(same)) == 0.0, "as a budget of so many steps"
 
 
+@pytest.mark.thorough
 def test_a_rate_is_tried_for_as_long_as_it_can_be_chosen(trainer):
     _, examples, trained, _ = trainer
     slow, fast, cut = trained.tried(examples, (1e-6, 0.01, 2e-6), 0)
@@ -226,6 +231,7 @@ def test_a_rate_is_tried_for_as_long_as_it_can_be_chosen(trainer):
     assert whole.steps == 120, "control: all at once"
 
 
+@pytest.mark.thorough
 def test_runs_together_are_the_runs_one_by_one(trainer):
     """As on an accelerator, where all rates and seeds are one program."""
     _, examples, trained, _ = trainer
@@ -267,6 +273,7 @@ def test_the_rate_is_that_of_the_best_validation_and_then_of_the_fewest_steps():
     assert measuring.best_rate(found[1:]) == 2e-3
 
 
+@pytest.mark.thorough
 def test_scores_are_those_of_each_row(trainer, monkeypatch):
     """Rows in parts, each computed again with NumPy."""
     config, examples, trained, model = trainer
@@ -296,6 +303,7 @@ def test_scores_are_those_of_each_row(trainer, monkeypatch):
 # The run as a whole.
 
 
+@pytest.mark.thorough
 def test_run_in_processes_of_their_own(tmp_path, capsys, monkeypatch):
     """Two workers give what one process gives, and the folder holds every seed and the page."""
     monkeypatch.setattr(workers, "ROWS", 1)
@@ -327,6 +335,7 @@ def test_run_in_processes_of_their_own(tmp_path, capsys, monkeypatch):
     assert (workdir / "report.html").stat().st_size > 8_000
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("prepare", "given", "error"), [(int, "x", ValueError), (os._exit, 1, exit_status.Interrupted)]
 )

@@ -34,6 +34,7 @@ def drawn(padding="right", more=0):
     return task, jax.device_get(sample(jax.random.key(1)))
 
 
+@pytest.mark.thorough
 def test_lookup_is_solved_by_a_dictionary():
     task, batch = drawn()
     distances = np.asarray(lookup_distance(batch.tokens_BT, KEYS, VALUES))
@@ -69,6 +70,7 @@ def test_lookup_is_solved_by_a_dictionary():
     assert (left.tokens_BT[:, 6:] == batch.tokens_BT).all()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["rope", "transformer_xl"])
 def test_a_long_memory_and_a_cache_read_as_one_pass(name):
     """With a memory of the whole document; a shorter one forgets, and alone all is forgotten."""
@@ -94,6 +96,7 @@ def test_a_long_memory_and_a_cache_read_as_one_pass(name):
     assert gap_T["memory", 4][8:].max() > 1e-5, "control"
 
 
+@pytest.mark.thorough
 def test_the_experiment_runs_to_its_report_and_page(tmp_path):
     config = config_of(
         "long_memory", seeds=1, train__steps=4, train__chunk=2, eval__lengths=(32, 64)

@@ -99,6 +99,7 @@ def traced():
     return jax.jit(read)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("masks", measuring.SUBSETS[::2], ids=measuring.subset)
 def test_masks_as_arguments_give_what_a_model_with_these_masks_gives(traced, masks):
     config = MODEL.model_copy(
@@ -118,6 +119,7 @@ def test_masks_as_arguments_give_what_a_model_with_these_masks_gives(traced, mas
     assert gap(other, out) > 1e-3
 
 
+@pytest.mark.thorough
 def test_a_sequence_is_the_same_however_it_is_padded():
     size_B = jnp.array([3, 4, 5, 6, 8])
     draw = lambda *padded: jax.jit(lambda key: sequences(key, DATA, size_B, *padded))(
@@ -222,6 +224,7 @@ def test_padding_past_the_range_of_a_method_is_refused(tmp_path):
         experiments.prepare(wrong.to_dict(), str(tmp_path))
 
 
+@pytest.mark.thorough
 def test_the_run_ends_in_its_tables_and_page(leaks, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(measuring, "measure", lambda *args: leaks)
     small = config("rope,quick")

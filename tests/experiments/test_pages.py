@@ -152,6 +152,7 @@ def by_length_run(folder, name, value, steps=100, task="copy", seeds=2, beyond=0
     return stored(folder, config, summary.content(), records)
 
 
+@pytest.mark.thorough
 def test_the_page_of_length_extrapolation_is_about_all_its_runs(tmp_path, capsys):
     made = tmp_path / "runs"
     by_length_run(made / "1", "nope", 0.5)
@@ -315,6 +316,7 @@ PAGES = {path.name.partition(".")[0] for path in RESULTS.glob("*.tar.xz")} - {
 }  # of other scripts
 
 
+@pytest.mark.thorough(after=4)
 @pytest.mark.parametrize("page", sorted(PAGES))
 def test_the_committed_page_follows_from_the_committed_records(page, tmp_path, monkeypatch):
     monkeypatch.setattr(document, "pictures", lambda parts: ())

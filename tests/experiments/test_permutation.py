@@ -46,6 +46,7 @@ def row(name, label=None, kind="encoder"):
     return Subject(label or shown, encoding, kind, 1)
 
 
+@pytest.mark.thorough
 def test_without_positions_pairs_stand_at_one_half_exactly(measured):
     """Whatever the weights: both orders of a pair give the same output, but for a rounding where
     XLA multiplies and adds at once (JAX 0.12).
@@ -80,6 +81,7 @@ def test_without_positions_a_permuted_input_permutes_the_output(measured):
     assert (carried_2L > 1e-2).all(), "a causal mask reads the order of storage"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "options"),
     [("learned", {"length": 6, "beyond": "error"}), ("abacus", {"limit": 6, "offset": 0})],
@@ -157,6 +159,7 @@ def test_a_method_and_the_chain_it_is_shown_in_are_two_names_of_one_row():
         experiments.check(config(name).to_dict())
 
 
+@pytest.mark.thorough
 def test_the_run_ends_in_its_tables_and_page(measured, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(workers, "cores", lambda: [0])  # stand-ins are of this process
     stored = lambda setting, subject: measured.get(subject.label, measured["rope"])
@@ -176,6 +179,7 @@ def test_the_run_ends_in_its_tables_and_page(measured, tmp_path, capsys, monkeyp
     assert "<svg" in (tmp_path / "report.html").read_text()
 
 
+@pytest.mark.thorough
 def test_an_lstm_is_a_row_like_any_other():
     """It needs no positions: an untrained one tells pairs apart, and no permutation leaves it."""
     setting = SETTING._replace(seeds=(0,), order=ORDER.model_copy(update={"steps": 2}))

@@ -239,6 +239,7 @@ def small(folder, **changes):
     return config.to_dict()
 
 
+@pytest.mark.thorough
 def test_a_run_on_a_folder_ends_in_its_report(folder, tmp_path, capsys):
     changes = {"eval.multiples": (1, 2), "rows": ("pi",), "train.steps": 2, "prompts": ("needle",)}
     config = small(folder, **changes, **{"factor": 2.0, "model.length": 64})
@@ -332,6 +333,7 @@ def command(monkeypatch):
     return partial(job.run, named=True)
 
 
+@pytest.mark.thorough(after=11)
 @pytest.mark.parametrize(
     ("damage", "changes", "line"),
     [
@@ -392,6 +394,7 @@ def test_the_model_of_the_repository_is_what_its_card_says():
     assert pretrained.tokenizer(OWN).encode("é\0\n").ids == list("é\0\n".encode())
 
 
+@pytest.mark.thorough
 def test_the_model_of_the_repository_reads_python():
     found = pretrained.load(OWN)
     score = scorer(found.model, 128)

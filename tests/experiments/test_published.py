@@ -134,6 +134,7 @@ TINY = Setting(
 )  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_examples_have_the_sizes_and_the_options_of_their_test():
     plan = training.Plan(4, 1, 1, 1, (1, 2), 0.0, 1.0)
     _, examples = training.examples_of(TINY, plan, 40)
@@ -153,6 +154,7 @@ def test_examples_have_the_sizes_and_the_options_of_their_test():
 # The budgets.
 
 
+@pytest.mark.thorough
 def test_weights_at_a_budget_are_those_of_a_training_with_this_budget_alone():
     plan = training.Plan(4, 1, 1, 2, (2, 4), 0.01, 1.0)
     task, examples = training.examples_of(TINY, plan, 8)

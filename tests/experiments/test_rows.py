@@ -89,6 +89,7 @@ def test_a_run_killed_between_rows_and_resumed_equals_a_whole_run(
     assert "nope" in left, "control: without what was kept it had nothing to go on from"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("module", "config", "row", "line"),
     [
@@ -127,6 +128,7 @@ def echo(config):
     return lambda name: f"{config}: {name}"
 
 
+@pytest.mark.thorough
 def test_a_worker_that_is_lost_is_a_reason_to_start_again(monkeypatch):
     monkeypatch.setattr(workers, "cores", lambda: [0, 1])
     names = list("abcde")

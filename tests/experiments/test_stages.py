@@ -4,6 +4,7 @@ import threading
 from typing import Any
 
 import numpy as np
+import pytest
 
 import experiments
 from configs import common
@@ -43,6 +44,7 @@ def trained(workdir, monkeypatch):
     return asked, runs.read(workdir)
 
 
+@pytest.mark.thorough
 def test_evaluations_are_compiled_while_training_runs(tmp_path, monkeypatch):
     asked, run = trained(tmp_path, monkeypatch)
     assert asked == [*((size, False) for size in SIZES), *((size, True) for size in SIZES)]
@@ -50,6 +52,7 @@ def test_evaluations_are_compiled_while_training_runs(tmp_path, monkeypatch):
     assert read == set(SIZES)
 
 
+@pytest.mark.thorough
 def test_a_program_is_compiled_once(tmp_path, monkeypatch):
     lowered = []
     score = Evaluator._score_all

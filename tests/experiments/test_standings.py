@@ -142,6 +142,7 @@ def stored(path, values, task="copy", **changes):
     return StoredRun(Path(path), config, {}, list(records(values)), summary)
 
 
+@pytest.mark.thorough
 def test_the_board_joins_tasks_and_the_runs_of_one_task():
     control = {f"rope{SHUFFLED}": (0.1, 0.1)}
     first = stored("a", {"rope": (0.99, 0.3), **control})
@@ -177,6 +178,7 @@ def test_the_board_joins_tasks_and_the_runs_of_one_task():
     assert "Measured on some of these tasks only: t5." in sections[0].parts
 
 
+@pytest.mark.thorough
 def test_the_page_names_the_tiers():
     known = [stored(task, VALUES, task, seeds=5) for task in ("copy", "needle")]
     others = [
@@ -247,6 +249,7 @@ def test_the_board_may_be_fewer_runs_than_a_check():
     assert first is board
 
 
+@pytest.mark.thorough
 def test_twice_the_steps_name_the_stars_that_change(monkeypatch):
     found = [stored("a", VALUES), stored("b", VALUES, "reverse")]
     longer = {"t5": (0.99, 0.50), "alibi": (0.99, 0.60)}
@@ -316,6 +319,7 @@ def test_a_finished_board_asks_for_its_checks(monkeypatch):
     ]
 
 
+@pytest.mark.thorough
 def test_a_second_setting_is_compared_by_rank():
     first = [stored(name, learners(4), name) for name in ("copy", "reverse")]
     turned = {name: (within, 1 - beyond) for name, (within, beyond) in learners(4).items()}
@@ -333,6 +337,7 @@ def test_a_second_setting_is_compared_by_rank():
     assert fox[-1].startswith("-"), "worse here than rope"
 
 
+@pytest.mark.thorough
 def test_every_number_of_the_published_board_is_that_of_its_records():
     """Computed again from the archive's lines, with NumPy alone."""
     of_board, *others = by_setting(runs.read_archive(ARCHIVE))

@@ -28,6 +28,7 @@ from posenc_jax.lab.training.step import State, update
 from posenc_jax.options import FieldError
 
 
+@pytest.mark.thorough
 def test_the_grammar_without_order_knows_the_forms_and_not_the_order():
     """With one word of a kind left the rule is right; it is the best that tables and bags know."""
     task = tasks.make("translation")
@@ -44,6 +45,7 @@ def test_the_grammar_without_order_knows_the_forms_and_not_the_order():
     assert wrong_BT.any(axis=1).mean() > 0.8, "control"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("padding", ["right", "left"])
 def test_a_pair_has_the_tokens_of_the_line(padding):
     plain = tasks.make("translation", padding=padding)
@@ -63,6 +65,7 @@ def test_a_pair_has_the_tokens_of_the_line(padding):
     assert (pair.targets_BT == line.targets_BT).all()
 
 
+@pytest.mark.thorough
 def test_a_training_step_on_pairs():
     task = paired(tasks.make("translation"))
     config = ModelConfig(kind="encoder_decoder", width=16, heads=2, layers=1, mlp=2)
@@ -84,6 +87,7 @@ def config_of(argument="quick", **changes):
     return config.to_dict()
 
 
+@pytest.mark.thorough
 def test_the_experiment_runs_to_its_report(tmp_path):
     config = config_of(seeds=1, encoding__name="rope", train__steps=20, sides__cross="t5")
     experiments.prepare(config, str(tmp_path))()

@@ -32,6 +32,7 @@ def run(workdir, failpoint=""):
     return TrainProcess(workdir, config=SMALL, failpoint=failpoint).wait()
 
 
+@pytest.mark.thorough
 def test_a_run_killed_and_interrupted_ends_in_the_same_bits(tmp_path):
     """SIGKILL between the commit of a checkpoint and its seal, then SIGTERM in training."""
     assert run(tmp_path / "whole").status == 0
@@ -127,6 +128,7 @@ signals.exit_within(3.0, 0)
 """
 
 
+@pytest.mark.thorough
 def test_a_server_that_goes_silent_holds_nothing_up_and_learns_no_secret(tmp_path):
     workdir = tmp_path / "run"
     with FakeWandb("going silent") as server:
@@ -161,6 +163,7 @@ sys.exit(status)
 """
 
 
+@pytest.mark.thorough
 def test_a_run_interrupted_while_a_server_is_silent_ends_in_time(tmp_path):
     workdir = tmp_path / "run"
     with FakeWandb("going silent") as server:

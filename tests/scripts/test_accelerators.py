@@ -215,6 +215,7 @@ def test_a_limit_is_missed_by_the_worst_program():
     assert state(failed) == ("no number", "not known")
 
 
+@pytest.mark.thorough
 def test_an_experiment_says_what_it_runs_without_running_it():
     config = importlib.import_module("configs.dna").get_config()
     found = rehearsal.asked("dna", "rope")
@@ -237,6 +238,7 @@ def test_the_page_is_that_of_the_raw_numbers():
     assert page.page(raw) == Path("docs/accelerators.md").read_text("utf-8")
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not COMPILER.exists(), reason="no compiler for TPUs: make .venv-tpu/.ready")
 def test_programs_compile_as_recorded():
     command = [COMPILER, "scripts/compile_for.py", "v5e", f"--only={CHECKED}", "--check"]

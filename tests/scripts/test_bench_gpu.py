@@ -4,6 +4,8 @@ import json
 import time
 from pathlib import Path
 
+import pytest
+
 from scripts import bench_gpu
 from scripts.gpu.page import page
 from scripts.gpu.worker import LATE, milliseconds, prepare
@@ -14,6 +16,7 @@ def test_committed_page_is_that_of_the_raw_numbers():
     assert page(raw) == Path("docs/gpu.md").read_text("utf-8")
 
 
+@pytest.mark.thorough
 def test_a_contestant_measures_and_one_that_fails_says_why():
     """On any machine: ours runs, and cuDNN is not there."""
     jobs = {

@@ -6,6 +6,7 @@ from scripts import check_kernels
 from scripts.gpu import methods
 
 
+@pytest.mark.thorough
 def test_a_kernel_that_is_right_and_one_that_is_not(monkeypatch, capsys):
     assert check_kernels.main(["--only=rope"]) == 0
     head, row, said = capsys.readouterr().out.splitlines()

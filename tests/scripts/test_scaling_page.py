@@ -27,6 +27,7 @@ def traced_once():
         yield
 
 
+@pytest.mark.thorough
 def test_flops_counted_are_those_of_the_formula():
     cost = step_costs.counted(SMALL)
     formula = step_costs.by_formula(SMALL, cost.parameters)
@@ -34,6 +35,7 @@ def test_flops_counted_are_those_of_the_formula():
     assert not close(cost.flops, formula / 3), "control: the forward pass alone"
 
 
+@pytest.mark.thorough
 def test_layers_are_alike():
     """Three layers, continued from one and two, are three layers traced, to 1e-4."""
     three = step_costs.traced(SMALL)

@@ -194,6 +194,7 @@ def raw(page: str) -> bool:
     return "|---|" in re.sub(r"<(pre|code|script)\b.*?</\1>", "", page, flags=re.DOTALL)
 
 
+@pytest.mark.thorough
 def test_the_answers_are_of_the_board_s_setting_and_have_the_ledger_s_verdicts(site):
     page = (site / "choosing.html").read_text("utf-8")
     assert "windows of 32 tokens, at most 4,000 steps, 3 or 5 seeds" in page, "not of its checks"
@@ -212,6 +213,7 @@ def test_a_folded_table_is_a_table(site):
     assert raw(plain), "control: what the site had without the attribute that opens Markdown"
 
 
+@pytest.mark.thorough
 def test_the_site_builds_without_warnings_and_its_links_lead_somewhere(site):
     assert broken(site) == []
     for page in ("index.html", "choosing.html", "catalogue.html", "methods/rope.html",
@@ -240,6 +242,7 @@ def hits(page: Path, profile: Path) -> int:
         return shown.run("document.querySelectorAll('.md-search-result__item').length")
 
 
+@pytest.mark.thorough
 @pytest.mark.browser
 def test_the_search_of_a_page_on_the_disk_finds_others(site, tmp_path):
     page = site / "methods" / "rope.html"

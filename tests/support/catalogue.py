@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from posenc_jax import CATALOG, Dims, Encoding, attend, frame, make
 from posenc_jax.encodings import card
@@ -20,6 +21,17 @@ from posenc_jax.layout import Layout, full, layout
 VOCAB, TIME, COLUMNS, GROUPS = 11, 24, 6, 5
 ROWS = 4  # of a pass: with one number for all, small operations compile once
 NAMES = sorted(CATALOG)
+# Methods of every family, and those that people use most: `make test` runs the battery on them, and
+# `make test-all` on all.
+FEW = {
+    "abacus", "alibi", "cope", "deberta", "dual_chunk", "fire", "fope", "fox", "grape_m", "gta",
+    "irpe", "laplacian", "learned", "liere", "local_global", "longrope", "mrope", "nope", "path",
+    "randomized", "repo", "rope", "shaw", "sinusoidal", "swin_2d", "t5", "transformer_xl", "xpos",
+    "yarn",
+}  # fmt: skip
+EVERY_METHOD = [
+    pytest.param(name, id=name, marks=() if name in FEW else pytest.mark.thorough) for name in NAMES
+]
 CAP = 3.0
 # With what is optional in attention, which every method must be right with; other tests have none.
 CONFIG = ModelConfig(width=32, heads=4, kv_heads=2, layers=1, mlp=2, sinks=True, cap=CAP)

@@ -98,6 +98,7 @@ def command(project, script, *arguments, cwd="elsewhere"):
     return done.returncode, done.stdout, done.stderr.strip()
 
 
+@pytest.mark.thorough
 def test_a_config_names_the_modules_of_its_methods_and_tasks(project):
     train = "train.py", "--config=../project/conf.py", "--workdir=run"
     status, _, error = command(project, *train)
@@ -134,6 +135,7 @@ def test_a_config_names_the_modules_of_its_methods_and_tasks(project):
     )
 
 
+@pytest.mark.thorough
 def test_the_points_of_a_sweep_find_them(project):
     sweep = "scripts/sweep.py", "--config=../project/conf.py", "--folder=points"
     status, output, error = command(project, *sweep)
@@ -168,6 +170,7 @@ def test_a_module_that_cannot_be_imported_is_one_line(
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.thorough
 def test_a_missing_module_ends_a_run_with_status_2(project):
     flags = "--config=../project/conf.py", "--config.imports=('nowhere',)"
     status, _, error = command(project, "train.py", *flags)

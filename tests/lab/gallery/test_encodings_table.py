@@ -19,6 +19,7 @@ def rows(page: str) -> dict[str, list[str]]:
     return {line.split("`")[1]: line[2:-2].split(" | ") for line in lines}
 
 
+@pytest.mark.thorough
 def test_the_table_has_every_method_and_every_cell(monkeypatch):
     page = encodings_table.markdown(COUNTED, ["2026-01-02 with JAX 0"])
     assert set(rows(page)) == set(CATALOG)

@@ -63,6 +63,7 @@ def test_spread_is_over_absolute_positions(small):
     assert (band.mean <= band.high).all()
 
 
+@pytest.mark.thorough
 def test_what_is_learned_is_drawn_after_training(monkeypatch):
     monkeypatch.setattr(trained, "STEPS", 40)
     monkeypatch.setattr(trained, "TRAIN", trained.TRAIN.model_copy(update={"chunk": 20}))
@@ -88,6 +89,7 @@ def test_waves_shorter_than_a_pixel_do_not_come_back_as_long_ones():
     assert np.abs(np.fft.rfft(sampled[:, 0]))[2] > 0.9 * len(sampled) / 2
 
 
+@pytest.mark.thorough
 def test_past_the_range_is_what_the_policy_says(small):
     clamp, error = (measure.past("learned", policy) for policy in ("clamp", "error"))
     assert np.ptp(clamp[16][:8]) < 1e-4
@@ -101,6 +103,7 @@ def test_codes_are_drawn_before_they_are_projected():
     np.testing.assert_array_equal(bits[:, :3] @ [1, 2, 4], np.arange(8))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name", ["randomized", "irope", "fire", "swin_2d", "mrope", "fox", "circle_rope"]
 )
@@ -113,6 +116,7 @@ def test_every_kind_has_a_card(name, small):
     assert {panel.title for panel in drawn} <= set(titles)
 
 
+@pytest.mark.thorough(after=3)
 @pytest.mark.parametrize(
     ("name", "title", "below"),
     [
@@ -126,6 +130,7 @@ def test_the_last_panel_says_what_it_draws(name, title, below, small):
     assert cards.panels(name)[-1][:2] == (title, below)
 
 
+@pytest.mark.thorough
 def test_the_page_of_cards_opens_by_itself(small):
     drawn = {n: page.figure(n, cards.svg(n, cards.panels(n))) for n in ("alibi", "learned")}
     text = page.html(drawn)
@@ -178,6 +183,7 @@ def test_the_site_measures_what_the_archive_lacks_once(tmp_path, monkeypatch):
         assert made == ["alibi", "t5"], "the second time they are kept"
 
 
+@pytest.mark.thorough
 def test_a_method_is_measured_for_the_card_the_explorer_and_the_table(small, monkeypatch):
     monkeypatch.setattr(explorer, "measured", lambda name: [points.card(name).name])
     monkeypatch.setattr(trained, "METHODS", ("nope",))
@@ -206,6 +212,7 @@ def test_a_window_is_drawn_as_the_keys_that_it_hides(small):
     assert not any("Keys that a query sees" in p.title for p in cards.panels("rope")), "control"
 
 
+@pytest.mark.thorough
 def test_every_method_takes_the_options_by_which_its_mask_is_shown():
     for name in CATALOG:
         measure.setup(name, learned=False, length=measure.TRAINED, **measure.narrow(card(name)))
@@ -238,6 +245,7 @@ def test_page_styles_survive_as_classes():
     assert body == '<a class="s0"></a><b class="s1"></b><i class="s0"></i>'
 
 
+@pytest.mark.thorough
 def test_methods_are_measured_in_several_processes(monkeypatch):
     monkeypatch.setattr(store, "cores", lambda: [0, 1])
     monkeypatch.setattr(store, "measure", str.upper)

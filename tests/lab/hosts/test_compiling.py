@@ -20,6 +20,7 @@ def started(words: str) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, check=False)
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("level", [0, 1])
 def test_xla_knows_its_flags(level):
     ended = started(flags(level))

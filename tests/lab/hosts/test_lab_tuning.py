@@ -38,6 +38,7 @@ PARAMS = {
 }
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize(("wide", "narrow"), [(3, 8), (8, 3), (5, 5)])
 def test_gradients_are_those_of_autodiff(wide, narrow):
     keys = jax.random.split(jax.random.key(0), 4)
@@ -107,6 +108,7 @@ def test_dtypes_are_kept_apart():
     jax.tree.map(np.testing.assert_array_equal, unpack(packed), tree)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("decayed", [True, False], ids=["matrices decay", "control: all decay"])
 def test_a_packed_step_is_the_step(decayed):
     """Weight decay, which tells matrices from vectors, and the norm of the gradient included."""
@@ -147,6 +149,7 @@ def mean(params, rows, over):
     return total(params, rows, over) / rows[1].sum()
 
 
+@pytest.mark.thorough(after=4)
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize(("widest", "parts"), [(480, 1), (240, 2), (100, 6), (1, 12)])
 def test_parts_add_up(packed, widest, parts, monkeypatch):
@@ -182,6 +185,7 @@ def test_an_accelerator_takes_them_at_once(monkeypatch):
         assert "scan" not in program()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("gated", "kept"), [(False, 1), (True, 2)])
 def test_an_accelerator_keeps_what_products_make_or_read(gated, kept):
     """Of the MLP: what its activation reads, and not what it makes. Of a norm: what it makes."""
@@ -197,6 +201,7 @@ def test_an_accelerator_keeps_what_products_make_or_read(gated, kept):
         assert count(8) <= narrow - 6
 
 
+@pytest.mark.thorough
 def test_positions_are_drawn_for_the_whole_batch(monkeypatch):
     """Whatever the parts; what is drawn for each of them apart is something else."""
     task, shape = tasks.make("copy", alphabet=8), ModelConfig(width=16, heads=2, layers=1)

@@ -54,6 +54,7 @@ def test_a_process_that_cannot_poll_ends_after_the_grace_period():
     assert 0.5 <= seconds < 10
 
 
+@pytest.mark.thorough
 def test_a_second_signal_ends_the_process_at_once():
     status, _, seconds = ended(BUSY, "300", "on", signals=(signal.SIGINT, signal.SIGINT))
     assert status == 75
@@ -62,6 +63,7 @@ def test_a_second_signal_ends_the_process_at_once():
     assert (status, said) == (-signal.SIGTERM, ""), "control: no handler"
 
 
+@pytest.mark.thorough
 def test_a_process_that_polls_gets_an_exception():
     status, said, _ = ended(LOOKING)
     assert status == 1
@@ -102,6 +104,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.thorough
 def test_a_worker_ends_with_the_parent_that_is_killed(tmp_path):
     """And it ignores SIGINT, which its parent handles. The control does not follow, and stays."""
     script = tmp_path / "parent.py"

@@ -65,6 +65,7 @@ def reached(sweep, content, monkeypatch):
     return found
 
 
+@pytest.mark.thorough
 def test_each_combination_of_the_wandb_file_reaches_the_config(tmp_path, monkeypatch):
     sweep = make(GRID)
     content = written(sweep, tmp_path)

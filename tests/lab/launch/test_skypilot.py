@@ -70,6 +70,7 @@ def tasks(sweep, folder):
     return [*map(yaml.safe_load, skypilot.files(sweep, folder, **OPTIONS).values())]
 
 
+@pytest.mark.thorough
 def test_a_hundred_tasks_are_whole_and_run_the_points(tmp_path, monkeypatch):
     sweep = hundred()
     files = skypilot.files(sweep, tmp_path, **OPTIONS)
@@ -127,6 +128,7 @@ def test_every_tpu_has_skypilots_name():
     assert name("v5e-4") == name("v5litepod-4") == "tpu-v5litepod-4"
 
 
+@pytest.mark.thorough(after=11)
 @pytest.mark.parametrize(
     "path",
     ["name", "resources.use_spot", "resources.accelerators", "resources.job_recovery.strategy",

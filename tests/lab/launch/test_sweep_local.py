@@ -92,6 +92,7 @@ def test_a_run_with_another_config_is_refused_in_one_line(tmp_path, go):
         go()
 
 
+@pytest.mark.thorough
 def test_sigterm_ends_the_point_that_runs_and_asks_for_another_go(tmp_path):
     """The whole script with a train.py of this test: it passes the signal on and exits with 75."""
     (tmp_path / "train.py").write_text(TRAIN)

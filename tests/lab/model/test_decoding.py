@@ -61,6 +61,7 @@ def log_probabilities(
     return np.asarray(jax.nn.log_softmax(logits), np.float64)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("kind", "name"),
     [("decoder", "sinusoidal"), ("decoder", "dynamic_ntk"), ("encoder_decoder", "rope")],
@@ -78,6 +79,7 @@ def test_greedy_takes_the_most_probable_token_of_each_full_pass(kind, name):
     assert gap(score, total_B) < 1e-4
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["decoder", "encoder_decoder"])
 def test_beam_of_one_is_greedy(kind):
     model, params, *given = case(kind)
@@ -90,6 +92,7 @@ def test_beam_of_one_is_greedy(kind):
     assert (better[:, 0] >= score - 1e-5).all()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["decoder", "encoder_decoder"])
 def test_a_wide_beam_finds_what_a_search_of_all_sequences_finds(kind):
     model, params, *given = case(kind)
@@ -119,6 +122,7 @@ def test_fewer_sequences_than_the_width():
     assert (scores[:, VOCAB:] == -np.inf).all()
 
 
+@pytest.mark.thorough
 def test_padding_behind_the_prompt_gives_nan():
     model, params, ids, _ = case("decoder")
     behind = layout(PROMPT.segment_BT[:, ::-1])
@@ -127,6 +131,7 @@ def test_padding_behind_the_prompt_gives_nan():
         assert np.isnan(score).tolist() == [False, True]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
 def test_a_cache_keeps_the_heads_of_keys_alone(kv_heads):
     """Of grouped queries as many heads as the keys have; an encoder-decoder's source too."""

@@ -48,6 +48,7 @@ def whole(batch: int = BATCH) -> Pair:
     return Pair(full(batch, SOURCE), full(batch, TARGET))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("names", NAMES)
 def test_causal(names):
     """A later target token changes no earlier output, to the bit; a later source token does."""
@@ -79,6 +80,7 @@ def sides(time: int, pads: int, left: list[bool]) -> np.ndarray:
     return np.stack([right_T[::-1] if on else right_T for on in left])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("names", NAMES)
 def test_padding(names):
     """Padding on either side of either input: its content changes nothing, to the bit, and the
@@ -119,6 +121,7 @@ def test_padding(names):
     assert max(gap(alone, row[at]) for row, at in zip(padded, real, strict=True)) < 1e-5
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("names", NAMES)
 def test_blockwise_dense_and_decoded_agree(names):
     m, params = model(names)
@@ -142,6 +145,7 @@ def test_blockwise_dense_and_decoded_agree(names):
     assert difference(pair(7).source) > 1e-3, "control: the cache of another source"
 
 
+@pytest.mark.thorough(after=2)
 @pytest.mark.parametrize("names", NAMES)
 def test_packed_pairs(names):
     """Each pair is as if alone, and a change of one leaves the other, to the bit."""
@@ -159,6 +163,7 @@ def test_packed_pairs(names):
     assert gap(out[:, 5:], m.apply(params, ids, crossed)[:, 5:]) > 1e-3, "control: the other source"
 
 
+@pytest.mark.thorough
 def test_cross_attention_reads_offsets_between_the_sides():
     """Rotary and T5's bias there see how far the sides are moved apart, not how far together."""
     ids, at = pair(10), whole()
@@ -171,6 +176,7 @@ def test_cross_attention_reads_offsets_between_the_sides():
         assert (gap(still, m.apply(params, ids, one)) > 1e-3) == sees
 
 
+@pytest.mark.thorough
 def test_every_encoding_matters():
     """One that is left out changes the outputs of the same weights."""
     ids, at = pair(11), whole()
@@ -183,6 +189,7 @@ def test_every_encoding_matters():
         assert gap(out, other.apply(params, ids, at)) > 1e-3, names
 
 
+@pytest.mark.thorough
 def test_drawn_positions_are_of_each_side():
     encodings = Encodings(*[make("randomized+rope", limit=64)] * 3)
     m = transformer.build(CONFIG, encodings, VOCAB)
@@ -196,6 +203,7 @@ def test_drawn_positions_are_of_each_side():
     assert widths == [SOURCE, TARGET, TARGET, SOURCE]
 
 
+@pytest.mark.thorough
 def test_layers_in_one_program_and_with_less_memory():
     """Scanned on accelerators, or with `remat`: the same gradient, which reaches every matrix."""
     m, params = model("rope fire t5", layers=2, kv_heads=1, sinks=True)

@@ -114,6 +114,7 @@ def every_pass(found, params):
     return model.apply(params, *one)[0], model.apply(params, *in_rows(found.config)), stepwise
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("row", ROWS, ids=[row["case"].replace(" ", "_") for row in ROWS])
 def test_a_released_model_has_its_logits(row, tmp_path):
     """Of a document alone, padded, packed and token by token; and it is saved as it was read."""
@@ -136,6 +137,7 @@ def test_a_released_model_has_its_logits(row, tmp_path):
     assert gap(whole, frozen(case)[0]) > 1e-3, "control: other positions"
 
 
+@pytest.mark.thorough
 def test_t5_1_1_saved_by_transformers_5_does_not_scale_its_logits(tmp_path):
     """It always says that weights are tied, and in another field that logits are not scaled."""
     case, first = "t5 gated saved", lambda found: found.model.apply(found.params, *at)[0]
@@ -283,6 +285,7 @@ def test_what_cannot_be_read_is_named_in_one_line(fields, damage, line, tmp_path
     assert Refused.status == 2
 
 
+@pytest.mark.thorough
 def test_the_page_runs(tmp_path, monkeypatch):
     """docs/pretrained.md, with a small model in place of Pythia."""
     page = (ROOT / "docs" / "pretrained.md").read_text("utf-8")
@@ -366,6 +369,7 @@ def most_bytes(read):
     return peak
 
 
+@pytest.mark.thorough
 def test_the_host_holds_one_tensor_at_a_time(tmp_path):
     """Counted while a folder of several files is read."""
     named = pretrained.shapes(pretrained.released(BIG))
@@ -451,6 +455,7 @@ RELEASED = {
 }  # fmt: skip
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize(("config", "count"), RELEASED.values(), ids=RELEASED)
 def test_a_released_config_has_the_models_parameters(config, count):
     """By shapes alone. Of 7B parameters the host holds 2% at a time, as the test above counts."""

@@ -23,6 +23,7 @@ def model(kind="decoder", name="", masks=None, pooled=False, **changes):
     return built, built.init(jax.random.key(0))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 def test_padding_content_never_matters(kind):
     real = np.asarray(PADDED.segment_BT) > 0
@@ -39,6 +40,7 @@ def test_padding_content_never_matters(kind):
     assert change(MaskConfig(output=False), pooled=True) > 1e-4
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_token_outside_the_vocabulary_gives_nan(kind):
     """Ids past the 11 of the vocabulary and negative ones; at padding they change nothing."""
@@ -73,6 +75,7 @@ def test_pooled_output_is_one_a_sequence():
     assert m.apply(params, tokens(1), PADDED).shape == (2, 11)
 
 
+@pytest.mark.thorough
 def test_lstm_restarts_at_each_document():
     m, params = model("lstm")
     packed = layout(jnp.array([[1] * 10 + [2] * 14] * 2))
@@ -81,12 +84,14 @@ def test_lstm_restarts_at_each_document():
     assert gap(out[:, 10:], m.apply(params, tokens(1), full(2, 24))[:, 10:]) > 1e-3
 
 
+@pytest.mark.thorough
 def test_lstm_holds_its_state_over_padding():
     m, params = model("lstm")
     out = m.apply(params, tokens(1), PADDED)
     assert gap(out[1, 7:], m.apply(params, tokens(1)[1:, 7:], full(1, 17))[0]) < 1e-6
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", ["add", "concat"])
 def test_an_lstm_is_told_positions_at_its_input(how):
     """Moved positions change its output, and padding and other documents still do not."""
@@ -105,6 +110,7 @@ def test_an_lstm_is_told_positions_at_its_input(how):
         transformer.build(config, make("rope"), 11)
 
 
+@pytest.mark.thorough
 def test_memory_carries_no_gradient():
     m, params = model(name="transformer_xl")
     at = full(2, 24)
@@ -120,6 +126,7 @@ def test_memory_carries_no_gradient():
     assert max(float(jnp.abs(g).max()) for g in jax.tree.leaves(own)) > 0.0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["transformer_xl", "shaw", "t5", "rope", "sinusoidal"])
 def test_memory_reaches_back_as_far_as_is_kept(name):
     m, params = model(name=name)
@@ -136,6 +143,7 @@ def test_memory_reaches_back_as_far_as_is_kept(name):
     assert gap(forgetful, full_pass[:, 16:]) > 1e-3, "control: no memory"
 
 
+@pytest.mark.thorough
 def test_bfloat16_stays_near_float32():
     m, params = model("decoder")
     low, _ = model("decoder", dtype="bfloat16")
@@ -170,6 +178,7 @@ def test_layers_may_have_encodings_of_their_own():
     assert gap(out["mixed"], out["nope"]) > 1e-3
 
 
+@pytest.mark.thorough
 def test_tokens_past_a_caches_capacity_are_refused():
     """In one line; where the number of tokens so far is traced the logits are NaN."""
     m, params = model("decoder")

@@ -24,6 +24,7 @@ def sections(text):
     return {section["name"]: section["panels"] for section in bank["sections"]}
 
 
+@pytest.mark.thorough
 def test_the_sections_and_what_is_in_them(workdir, capsys):
     assert main([str(workdir), "--entity=me", "--dry-run"]) == 0
     text = capsys.readouterr().out

@@ -24,6 +24,7 @@ def workdir(tmp_path_factory):
     return write_run(tmp_path_factory.mktemp("run"), make_records())
 
 
+@pytest.mark.thorough
 def test_figures_come_as_png_and_as_svg_that_is_the_same_every_time(workdir, tmp_path):
     def drawn():
         shown(workdir)
@@ -41,6 +42,7 @@ def test_figures_come_as_png_and_as_svg_that_is_the_same_every_time(workdir, tmp
     assert files[0] != files[1]
 
 
+@pytest.mark.thorough
 def test_matplotlib_is_imported_when_a_figure_is_drawn_and_not_before():
     code = (
         "import sys, experiments.length_extrapolation.run\n"
@@ -52,6 +54,7 @@ def test_matplotlib_is_imported_when_a_figure_is_drawn_and_not_before():
     assert done.stdout.split() == ["False", "True"]
 
 
+@pytest.mark.thorough
 def test_figures_leave_matplotlib_as_they_found_it(workdir):
     before = dict(matplotlib.rcParams)
     shown(workdir)

@@ -66,6 +66,7 @@ class Page(HTMLParser):
             self.outside.append("@import")
 
 
+@pytest.mark.thorough
 def test_the_page_needs_nothing_but_itself(page_text):
     page = Page(page_text)
     assert page.outside == []
@@ -102,6 +103,7 @@ def test_the_control_page_that_reaches_outside_is_caught(page_text, added):
     assert Page(page_text.replace("</main>", f"{added}</main>")).outside
 
 
+@pytest.mark.thorough
 def test_whatever_comes_from_the_run_is_escaped(workdir, page_text, monkeypatch):
     page = Page(page_text)
     assert page.outside == []
@@ -128,6 +130,7 @@ def test_a_folder_without_a_finished_run_is_refused(tmp_path):
         report.show(tmp_path)
 
 
+@pytest.mark.thorough
 def test_the_script_makes_the_report_again(workdir, tmp_path, capsys):
     (workdir / "report.html").unlink(missing_ok=True)
     assert main([str(workdir)]) == 0

@@ -69,6 +69,7 @@ def test_old_checkpoints_are_deleted_and_newer_ones_on_request(tmp_path):
     assert [found.step for found in kept.newest()] == [2]
 
 
+@pytest.mark.thorough
 def test_no_damage_to_a_file_goes_unseen(tmp_path):
     saved(tmp_path / "kept")
     restored = list(damaged_files.restored(tmp_path / "kept", tmp_path / "scratch"))

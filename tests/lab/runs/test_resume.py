@@ -200,6 +200,7 @@ def whole(tmp_path_factory):
     return attempt(folder)[0], lines(folder)
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize(
     ("kill", "count"),
     [("training", 2), ("writing", 2), ("committed", 1), ("sealed", 3), ("deleting", 1)],
@@ -230,6 +231,7 @@ def test_a_damaged_final_checkpoint_takes_the_end_of_the_stage_back(tmp_path, ca
         assert not run.ended("later")
 
 
+@pytest.mark.thorough
 def test_a_loss_that_is_not_finite_stops_before_its_update(tmp_path):
     """Not finite from the sixth step on, for one seed; what is kept is of finite steps."""
     broken = _breaking(after=5)

@@ -238,6 +238,7 @@ def wrong_rows(name, found):
     return wrong
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("name", CASES)
 def test_answers_are_those_of_plain_python(name):
     task, right = make(name), lines(sampled(name))
@@ -250,6 +251,7 @@ def test_answers_are_those_of_plain_python(name):
     assert len(wrong_rows(name, changed)) == len(right), "control: another last token is wrong"
 
 
+@pytest.mark.thorough(after=2)
 @pytest.mark.parametrize(
     "name", ["odds_first", "sum", "solve_equation", "compute_sqrt", "needle", "flip_flop", "dna"]
 )
@@ -261,6 +263,7 @@ def test_splits_are_drawn_apart(name):
     assert len(set.union(*drawn, drawn[0])) < 40 + len(train), "control: equal lines are one"
 
 
+@pytest.mark.thorough
 def test_dna_has_the_entropy_that_it_states():
     """Bits per base under the true frame and spacing; a wrong one of either costs more."""
     task = tasks.make("dna", spacing=3)

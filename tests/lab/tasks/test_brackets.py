@@ -96,6 +96,7 @@ def batches(task, size=96):
         yield task.test(task.data, number_B, size, 128, split)
 
 
+@pytest.mark.thorough
 def test_what_is_hidden_is_the_kind_of_the_bracket_that_it_closes(task):
     """A stack of the brackets in sight gives every answer."""
     kinds = []
@@ -135,6 +136,7 @@ def test_numbers_past_the_examples_do_not_count(task):
     assert batch.weights_BT.any(axis=1).tolist() == [True, True, False, False, False, False]
 
 
+@pytest.mark.thorough
 def test_an_example_is_the_same_in_any_width_and_the_longer_window_has_more(task):
     number_B = jnp.arange(8)
     short, same = (task.test(task.data, number_B, NEAR, width) for width in (NEAR, 2 * NEAR))
@@ -143,6 +145,7 @@ def test_an_example_is_the_same_in_any_width_and_the_longer_window_has_more(task
     assert longer.weights_BT.sum() > short.weights_BT.sum()
 
 
+@pytest.mark.thorough
 def test_floors_are_far_below_the_answer():
     found = tasks.make("functions", question="brackets").baselines()
     assert 1 / 3 <= found["most frequent"] < 0.4
@@ -158,6 +161,7 @@ def test_the_control_moves_answers_away_from_their_brackets(task):
     assert last_opened(moved) < last_opened(plain) - 0.1
 
 
+@pytest.mark.thorough
 def test_it_runs_to_its_report_and_the_page_of_both_questions(folder, tmp_path):
     for question in ("complete", "brackets"):
         named = f"functions:{folder}"

@@ -44,6 +44,7 @@ def canvases(question):
         )
 
 
+@pytest.mark.thorough
 def test_what_and_where_are_one_digit_of_the_test_split():
     for question in ("what", "where"):
         task, batch = seen(question)
@@ -161,6 +162,7 @@ def pictures(path, count=60, **changes):
     return str(path)
 
 
+@pytest.mark.thorough
 def test_own_pictures_are_read(tmp_path):
     path = pictures(tmp_path / "own.npz")
     task = tasks.make(f"canvas:{path}", patch=2)
@@ -206,6 +208,7 @@ def test_files_that_are_no_arrays_are_refused(tmp_path, content):
         tasks.make(f"images:{path}")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("question", "names"), [("which", "swin_2d"), ("draw", "rope")])
 def test_it_runs_to_its_report_and_page(question, names, tmp_path):
     config = config_of("vision", f"{question},{names},quick", seeds=1)

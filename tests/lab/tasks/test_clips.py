@@ -14,6 +14,7 @@ from posenc_jax.lab.tasks.task import BOS, SYMBOL
 from tests.support.refusing import config_of, refused
 
 
+@pytest.mark.thorough
 def test_a_method_of_one_axis_reads_a_clip_in_two_ways(tmp_path):
     config = config_of("multimodal", "rope,mrope,quick", seeds=1)
     names = ("nope", "rope", "mrope", "mhrope", "video_rope")
@@ -32,6 +33,7 @@ def test_a_method_of_one_axis_reads_a_clip_in_two_ways(tmp_path):
     assert summary["baselines"] == {"chance": 1 / 8}
 
 
+@pytest.mark.thorough
 def test_each_method_has_the_positions_of_its_paper():
     """Of the first patch, the middle one and the tone of each second, and of both words."""
 
@@ -70,6 +72,7 @@ def stored(path, count=300, **changes):
     return f"clips:{path}", arrays
 
 
+@pytest.mark.thorough
 def test_own_clips_are_read(tmp_path):
     name, arrays = stored(tmp_path / "clips.npz")
     task = tasks.make(name)
@@ -89,6 +92,7 @@ def test_own_clips_are_read(tmp_path):
     assert task.examples(1) < count, "control"
 
 
+@pytest.mark.thorough
 def test_a_run_on_own_clips(tmp_path):
     name, _ = stored(tmp_path / "clips.npz")
     changes = {"train__steps": 2, "train__chunk": 2, "train__length": 2, "train__min_length": 1}

@@ -81,6 +81,7 @@ def test_sha_changes_with_content_and_with_the_split_alone(folder):
     assert text_sha256(text) != text_sha256(moved)
 
 
+@pytest.mark.thorough
 def test_the_same_bytes_are_predicted_at_every_size(stdlib):
     for split in ("test", "valid"):
         expected = np.frombuffer(text_of(stdlib, split), np.uint8)[: STRETCH + 1]

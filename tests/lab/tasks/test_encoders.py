@@ -140,6 +140,7 @@ def rows(batch):
         yield tokens[inside][1:].tolist(), targets
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("name", [*tasks.names("whole"), *tasks.names("clips")])
 def test_answers_are_those_of_plain_python(name):
     task, (train, wide, test) = drawn(name)
@@ -194,6 +195,7 @@ def test_a_review_has_a_twin_with_the_same_words_and_the_other_verdict():
         assert verdict(twin) == 1 - label
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("name", ["splice", "spacing"])
 def test_shuffled_moves_tokens_and_their_targets_together(name):
     task = tasks.make(name)
@@ -218,6 +220,7 @@ def test_shuffled_moves_tokens_and_their_targets_together(name):
         assert (plain.targets_BT == moved.targets_BT).all()
 
 
+@pytest.mark.thorough
 def test_shuffled_keeps_documents_and_targets_of_pairs(tmp_path):
     fasta = tmp_path / "proteins.fa"
     letters = np.random.default_rng(0).choice(list("ACDEFGHIKLMNPQRSTVWY"), (600, 40))
@@ -239,6 +242,7 @@ def test_shuffled_keeps_documents_and_targets_of_pairs(tmp_path):
     assert (plain.tokens_BT.source != moved.tokens_BT.source).any(), "control"
 
 
+@pytest.mark.thorough
 def test_the_label_is_read_from_the_first_token_or_from_the_mean():
     config = ModelConfig(kind="encoder", width=16, heads=2, layers=1, mlp=1)
     tokens_BT, at = jnp.asarray([[1, 5, 6, 7]], jnp.int32), full(1, 4)
@@ -264,6 +268,7 @@ def reviews(path, count=60):
     return f"labels:{path}"
 
 
+@pytest.mark.thorough
 def test_own_texts_are_read_and_cut(tmp_path):
     task = tasks.make(reviews(tmp_path / "reviews.tsv"))
     assert task.facts["labels"] == ["bad", "good"]
@@ -310,6 +315,7 @@ def run(tmp_path_factory):
     return workdir, json.loads((workdir / "summary.json").read_text())
 
 
+@pytest.mark.thorough
 def test_shuffled_tokens_change_nothing_without_positions(run):
     results = run[1]["results"]
     score = lambda row: results[row]["12"]["mean"]
@@ -339,6 +345,7 @@ def test_it_ends_in_a_report_and_a_page(run):
         experiments.document([stored, stored._replace(path=workdir / "again")])
 
 
+@pytest.mark.thorough
 def test_a_run_on_labels_of_own_texts(tmp_path):
     changes = {"train__steps": 4, "train__chunk": 2, "train__length": 8, "eval__lengths": (8,)}
     changes |= {"task__name": reviews(tmp_path / "reviews.tsv"), "pooling": "first"}

@@ -95,6 +95,7 @@ def test_completion_is_recorded_by_place_in_the_file():
     ]  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_it_runs_to_its_report_and_page(folder, tmp_path):
     config = config_of("completion", "rope,quick", seeds=1, task__name=f"functions:{folder}")
     config["model"].update(width=16)

@@ -36,6 +36,7 @@ def test_only_hidden_bytes_have_weight(texts):
     assert np.asarray(plain.tokens_BT).max() < MASK
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("split", ["test", "valid"])
 def test_an_example_is_the_same_in_any_width(texts, split):
     read = lambda width, split: texts[0].test(texts[0].data, jnp.arange(4), 16, width, split)

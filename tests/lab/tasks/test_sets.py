@@ -48,6 +48,7 @@ def data_dir(prepared_dir, monkeypatch):
     return prepared_dir
 
 
+@pytest.mark.thorough
 def test_labels_are_those_of_the_set(data_dir):
     task = tasks.make("labels:tfds:reviews")
     assert task.facts["labels"] == ["bad", "good"]
@@ -157,6 +158,7 @@ def test_whether_a_set_is_streamed_is_known_before_it_is_read(data_dir, monkeypa
 CONFIG = schema.TrainConfig(length=32, min_length=32, batch=6, steps=4, chunk=2, warmup=1)
 
 
+@pytest.mark.thorough
 def test_a_streamed_step_is_a_function_of_seed_and_step(streamed):
     fed = streamed.feed(range(1, 3), range(4, 9), 6, 32)
     assert fed.rows.shape == (2, 5, 6, 33)
@@ -188,6 +190,7 @@ def test_streamed_rows_are_made_of_documents(streamed):
     assert cropped > 0
 
 
+@pytest.mark.thorough
 def test_training_reads_a_chunk_at_a_time(streamed):
     asked = []
 
@@ -352,6 +355,7 @@ import tensorflow
 """
 
 
+@pytest.mark.thorough
 def test_nothing_of_ours_loads_tensorflow(data_dir, tmp_path):
     """As if TensorFlow were installed, and loading it an error; the last line is the control."""
     (tmp_path / "tensorflow").mkdir()

@@ -13,6 +13,7 @@ from posenc_jax.lab.tasks.task import SYMBOL
 KNOWN = ("missing_duplicate_string", "parity", "sum", "cycle_navigation", "counting", "bucket_sort")
 
 
+@pytest.mark.thorough
 def test_tables_equal_a_count_in_plain_python():
     task = tasks.make("copy", alphabet=3)
     train, test = floors._drawn(task, (2, 5), 300), next(floors._tested(task, (7,), 40))
@@ -38,6 +39,7 @@ def test_tables_equal_a_count_in_plain_python():
     assert len(counted) > 50
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", KNOWN)
 def test_the_bag_knows_the_answer(name):
     found = floors.floor(tasks.make(name), (2, 8), 13, examples=64, fitted=256)
@@ -45,6 +47,7 @@ def test_the_bag_knows_the_answer(name):
     assert found.exact_match[0] in tasks.make(name).bag
 
 
+@pytest.mark.thorough
 def test_the_floors_of_several_sizes_are_those_of_each():
     task, asked = tasks.make("copy"), {"examples": 64}
     found = floors.by_metric(task, (2, 8), (8, 16), **asked)
@@ -56,6 +59,7 @@ def test_the_floors_of_several_sizes_are_those_of_each():
     assert floors.by_metric(task._replace(metric="bits_per_byte"), (2, 8), (8,), **asked) == {}
 
 
+@pytest.mark.thorough
 def test_repeated_symbols_need_no_positions_and_random_ones_do():
     repeated = floors.floor(tasks.make("copy", symbols="repeated"), (3, 8), 8, 64, 256)
     assert repeated.exact_match == ("most frequent unused symbol", 1.0)
@@ -65,6 +69,7 @@ def test_repeated_symbols_need_no_positions_and_random_ones_do():
     assert random.exact_match[1] < 0.1
 
 
+@pytest.mark.thorough
 def test_the_next_larger_symbol_scores_what_was_measured():
     """Windows of 32 and 64 tokens; repeats make the rule fail, not the exact counts."""
     task = tasks.make("sort", alphabet=30)

@@ -134,6 +134,7 @@ def test_every_task_has_a_case():
     assert here | elsewhere == set(names("tokens"))
 
 
+@pytest.mark.thorough(after=2)
 @pytest.mark.parametrize("name", CASES)
 def test_answers_are_right(name):
     task, batch = make(name), sampled(name)
@@ -154,6 +155,7 @@ def test_a_wrong_target_is_noticed(name):
     assert wrong_rows(name, batch._replace(targets_BT=targets_BT)) == [4, 20]
 
 
+@pytest.mark.thorough(after=2)
 @pytest.mark.parametrize("name", CASES)
 def test_examples_do_not_depend_on_width_or_vmap(name):
     task, mapped = make(name), sampled(name)
@@ -164,6 +166,7 @@ def test_examples_do_not_depend_on_width_or_vmap(name):
     assert decode(one, 8) != decode(mapped, 8)
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("name", ["copy", "addition", "associative_recall", "periodic"])
 def test_padding_sides_hold_the_same_lines(name):
     right, left = sampled(name, "right"), sampled(name, "left")
@@ -179,6 +182,7 @@ def test_padding_sides_hold_the_same_lines(name):
             assert positions.tolist() == list(range(inside.sum()))
 
 
+@pytest.mark.thorough
 def test_a_size_may_be_traced():
     task = make("copy")
     static = jit(task.test, (2, 3))((), jnp.arange(2), 6, 20)
@@ -186,6 +190,7 @@ def test_a_size_may_be_traced():
     assert not same(static, jit(task.test, (2, 3))((), jnp.arange(2), 7, 20))
 
 
+@pytest.mark.thorough
 def test_streams_have_no_example_in_common():
     task = make("copy")
     size, count = jnp.int32(8), 200

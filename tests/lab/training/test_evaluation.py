@@ -66,6 +66,7 @@ def test_grouping_and_padding_change_nothing():
     assert float(at_once.by_example["loss"].total.std()) > 0
 
 
+@pytest.mark.thorough
 def test_one_program_serves_the_sizes_of_a_bucket():
     _, _, evaluator = score(oracle(True), jnp.full(SEEDS, 4.0), 33, examples=4)
     for size in range(34, 48):
@@ -127,6 +128,7 @@ def test_a_stretch_of_the_window_without_targets_is_left_out():
         curve(np.zeros_like(count_ST), counted=0.0)
 
 
+@pytest.mark.thorough
 def test_what_does_not_fit_is_taken_in_parts_or_refused(monkeypatch):
     """The same scores from fewer rows at a time; where not one row fits, both numbers are said."""
     whole, _, evaluator = score(oracle(True), jnp.full(SEEDS, 4.0), 33, examples=8)
@@ -143,6 +145,7 @@ def test_what_does_not_fit_is_taken_in_parts_or_refused(monkeypatch):
         score(oracle(True), jnp.full(SEEDS, 4.0), 33, examples=8)
 
 
+@pytest.mark.thorough
 def test_an_example_without_targets_is_not_counted_in_either_scorer():
     """It asks nothing, so that it is neither right nor wrong: one meaning of exact match."""
     task = tasks.make("periodic", period=4)

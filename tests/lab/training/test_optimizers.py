@@ -56,6 +56,7 @@ def gap(a, b):
                                                            strict=True))  # fmt: skip
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
 def test_an_optimizer_is_packed_if_that_changes_nothing_and_only_then(name):
     """The controls are those that read a leaf's norm or shape: another result, or an error."""
@@ -80,6 +81,7 @@ TASK = tasks.make("copy", alphabet=8)
 CONFIG = TrainConfig(length=6, min_length=1, batch=8, steps=3, lr=1e-2, warmup=1, chunk=3)
 
 
+@pytest.mark.thorough
 def test_a_training_does_not_pack_what_reads_leaves(monkeypatch):
     """LAMB had another loss on a CPU than elsewhere, in silence."""
     shape = ModelConfig(width=16, heads=2, layers=1)
@@ -100,6 +102,7 @@ def test_a_training_does_not_pack_what_reads_leaves(monkeypatch):
     assert abs(losses() - found).max() > 1e-3, "control: packed"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["adafactor", "muon"])
 def test_optimizers_of_other_states_train_seeds_together(name):
     shape = ModelConfig(width=16, heads=2, layers=1)

@@ -53,6 +53,7 @@ def test_times_of_a_loop_are_those_of_what_is_inside_it():
     assert parts(times, names) == [Part("mlp", 0.0, 3.0), Part("update", 1.0, 0.0)]
 
 
+@pytest.mark.thorough
 def test_a_traced_program_has_its_parts(tmp_path):
     """The scope with most of the work takes most of the time; the result is the program's."""
 

@@ -44,6 +44,7 @@ def run(name="rope", seeds=2, first_seed=0, loss_mask=True, layers=1, kind="deco
     return state, np.concatenate(chunks, axis=1)
 
 
+@pytest.mark.thorough
 def test_chunks_change_nothing():
     state, losses = run()
     other, same = run(chunk=4)
@@ -85,6 +86,7 @@ def test_a_seed_is_the_same_alone_and_in_company():
     assert abs(together[0] - alone[0]).max() > 1e-3, "control: another seed"
 
 
+@pytest.mark.thorough
 def test_rates_averages_and_the_end_are_those_asked_for():
     """Of a training whose batches are given: each seed has its rate and its average of weights."""
     model = transformer.build(ModelConfig(width=16, heads=2, layers=1), make("rope"), TASK.vocab)
@@ -121,11 +123,13 @@ def test_rates_averages_and_the_end_are_those_asked_for():
     assert max(jax.tree.leaves(jax.tree.map(gap, given.params, alone.params))) == 0
 
 
+@pytest.mark.thorough
 def test_it_learns():
     _, losses = run(steps=150, chunk=50)
     assert losses[:, -10:].mean() < 0.7 * losses[:, 0].mean()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("backend", "changes"),
     [
@@ -143,6 +147,7 @@ def test_steps_that_save_memory_are_the_plain_steps(backend, changes):
     assert abs(np.roll(losses, 1, axis=1) - plain).max() > 1e-3, "control: each loss is another"
 
 
+@pytest.mark.thorough
 def test_they_take_less_memory():
     model = transformer.build(ModelConfig(width=16, heads=2, layers=4), make("nope"), TASK.vocab)
 
@@ -188,6 +193,7 @@ GOLDEN = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", GOLDEN)
 def test_golden_first_loss(name):
     _, losses = run(name, seeds=1, layers=2, steps=2)

@@ -14,6 +14,7 @@ from posenc_jax.lab.wandb import logger
 from tests.lab.runs.test_runs import CONFIG, RECORD, labelled, lines
 
 
+@pytest.mark.thorough
 def test_a_disabled_mirror_does_not_import_wandb(tmp_path):
     code = (
         "import sys; from posenc_jax.lab import runs\n"
@@ -166,6 +167,7 @@ def test_other_labels_are_in_a_curves_name_and_keep_curves_apart():
     assert logger.curve_name(claim) == "test/bits_per_byte/sin-5/gap/seed0"
 
 
+@pytest.mark.thorough
 def test_the_real_wandb_keeps_an_offline_mirror(tmp_path):
     """In a process of its own: W&B leaves threads and a service behind."""
     code = (
