@@ -11,8 +11,7 @@ from jax.experimental.pallas import tpu as pltpu
 from posenc_jax.attention.blockwise import Plan
 from posenc_jax.attention.layers import LANES
 from posenc_jax.attention.softmax import FLOOR, capped, through_cap
-
-NO_SEGMENT = -2  # of a key that no query sees; that of a filler is -1
+from posenc_jax.attention.tokens import conditions
 
 
 class Spans(NamedTuple):
@@ -215,7 +214,7 @@ def _logits(plan: Plan, given: Given, j, whole: bool) -> tuple[jax.Array, jax.Ar
         after_K1 = given.sums.after[...].T + given.sums.between[0, j]
         s_KQ = s_KQ + given.sums.until[...] + after_K1
     # A selection for each condition takes fewer instructions than one for all of them.
-    for seen_KQ in [] if whole else conditions(plan, given.q_seen[...], given.k_seen[...].T):
+    for seen_KQ in [] if whole else _conditions(plan, given.q_seen[...], given.k_seen[...].T):
         s_KQ = jnp.where(seen_KQ, s_KQ, -jnp.inf)
     return s_KQ, product_KQ
 
@@ -229,20 +228,12 @@ def _gradients(plan: Plan, given: Given, j, whole: bool) -> tuple[jax.Array, ...
     return p_KQ, ds_KQ, through_cap(ds_KQ, product_KQ, plan.cap)
 
 
-def conditions(plan: Plan, q_seen_2Q: jax.Array, k_seen_K2: jax.Array) -> list[jax.Array]:
-    """What is true of each query and key, [K, Q], where it sees the key; see `tokens.visible`.
-
-    A relative bias's row has -inf for keys ahead already.
-    """
+def _conditions(plan: Plan, q_seen_2Q: jax.Array, k_seen_K2: jax.Array) -> list[jax.Array]:
+    """The mask's conditions, [K, Q]. A relative bias's row has -inf for keys ahead already."""
     index_1Q, segment_1Q = q_seen_2Q[0:1], q_seen_2Q[1:2]
     index_K1, segment_K1 = k_seen_K2[:, 0:1], k_seen_K2[:, 1:2]
-    if plan.mask_padding:
-        segment_K1 = jnp.where(segment_K1 > 0, segment_K1, NO_SEGMENT)
-        same = segment_1Q == segment_K1
-    else:
-        same = (segment_1Q == segment_K1) | (segment_1Q == 0) | (segment_K1 == 0)
-        same &= segment_K1 >= 0
-    return [same, index_1Q >= index_K1] if plan.causal and not plan.hidden else [same]
+    causal = plan.causal and not plan.hidden
+    return conditions(index_1Q, segment_1Q, index_K1, segment_K1, causal, plan.mask_padding)
 
 
 def skew(before_1N: jax.Array, after_1N: jax.Array) -> jax.Array:

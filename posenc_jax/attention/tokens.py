@@ -22,16 +22,34 @@ class Tokens(NamedTuple):
     token_BT: jax.Array
 
 
+NO_SEGMENT = -(2**31)  # of a key that no query sees
+
+
+def conditions(
+    q_index, q_segment, k_index, k_segment, causal: bool, mask_padding: bool
+) -> list[jax.Array]:
+    """What is true of a query and a key that it sees, each condition over all pairs.
+
+    This is the one rule of the mask: dense attention, blocks and kernels read it, of arrays whose
+    axes broadcast to their own order of queries and keys. Segments below 0 are fillers.
+    """
+    if mask_padding:
+        same = q_segment == jnp.where(k_segment > 0, k_segment, NO_SEGMENT)
+    else:
+        same = (q_segment == k_segment) | (q_segment == 0) | (k_segment == 0)
+        same &= k_segment >= 0
+    return [same, q_index >= k_index] if causal else [same]
+
+
 def visible(q: Tokens, k: Tokens, causal: bool, mask_padding: bool) -> jax.Array:
     """Which keys each query sees: bool [B|1, 1, Q, K]. Reads index and segment, never positions."""
-    q_segment, k_segment = q.segment_BT[:, None, :, None], k.segment_BT[:, None, None, :]
-    seen = q_segment == k_segment
-    if not mask_padding:
-        seen |= (k_segment == 0) | (q_segment == 0)
-    seen &= k_segment >= (1 if mask_padding else 0)
-    if causal:
-        seen &= q.index_BT[:, None, :, None] >= k.index_BT[:, None, None, :]
-    return seen
+    of_q = lambda x_BQ: x_BQ[:, None, :, None]
+    of_k = lambda x_BK: x_BK[:, None, None, :]
+    same, *before = conditions(
+        of_q(q.index_BT), of_q(q.segment_BT), of_k(k.index_BT), of_k(k.segment_BT),
+        causal, mask_padding,
+    )  # fmt: skip
+    return same & before[0] if before else same
 
 
 def counts(

@@ -7,9 +7,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from posenc_jax.attention.kernel_blocks import NO_SEGMENT, meet, product, scale
+from posenc_jax.attention.kernel_blocks import meet, product, scale
 from posenc_jax.attention.scalars import of_pair
 from posenc_jax.attention.softmax import FLOOR, capped, through_cap
+from posenc_jax.attention.tokens import conditions
 from posenc_jax.attention.triton_program import Keys, Program, Queries
 
 
@@ -169,12 +170,9 @@ def _gradients(of: Program, q: Queries, k: Keys, bias_QK, whole: bool) -> tuple[
 
 def _visible(of: Program, q: Queries, k: Keys) -> jax.Array:
     """Which keys each query sees, [Q, K]; see `tokens.visible`."""
-    if of.plan.mask_padding:
-        seen_QK = q.segment_Q1 == jnp.where(k.segment_1K > 0, k.segment_1K, NO_SEGMENT)
-    else:
-        seen_QK = (q.segment_Q1 == k.segment_1K) | (q.segment_Q1 == 0) | (k.segment_1K == 0)
-        seen_QK &= k.segment_1K >= 0
-    return seen_QK & (q.index_Q1 >= k.index_1K) if of.plan.causal else seen_QK
+    plan, of_q, of_k = of.plan, (q.index_Q1, q.segment_Q1), (k.index_1K, k.segment_1K)
+    same_QK, *before = conditions(*of_q, *of_k, plan.causal, plan.mask_padding)
+    return same_QK & before[0] if before else same_QK
 
 
 def _bias(of: Program, i, j) -> jax.Array | None:
