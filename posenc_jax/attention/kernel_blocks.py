@@ -214,7 +214,7 @@ def _logits(plan: Plan, given: Given, j, whole: bool) -> tuple[jax.Array, jax.Ar
         after_K1 = given.sums.after[...].T + given.sums.between[0, j]
         s_KQ = s_KQ + given.sums.until[...] + after_K1
     # A selection for each condition takes fewer instructions than one for all of them.
-    for seen_KQ in [] if whole else _conditions(plan, given.q_seen[...], given.k_seen[...].T):
+    for seen_KQ in [] if whole else seen_conditions(plan, given.q_seen[...], given.k_seen[...].T):
         s_KQ = jnp.where(seen_KQ, s_KQ, -jnp.inf)
     return s_KQ, product_KQ
 
@@ -228,8 +228,12 @@ def _gradients(plan: Plan, given: Given, j, whole: bool) -> tuple[jax.Array, ...
     return p_KQ, ds_KQ, through_cap(ds_KQ, product_KQ, plan.cap)
 
 
-def _conditions(plan: Plan, q_seen_2Q: jax.Array, k_seen_K2: jax.Array) -> list[jax.Array]:
-    """The mask's conditions, [K, Q]. A relative bias's row has -inf for keys ahead already."""
+def seen_conditions(plan: Plan, q_seen_2Q: jax.Array, k_seen_K2: jax.Array) -> list[jax.Array]:
+    """The mask's conditions (see `tokens.conditions`) of a block, each [K, Q].
+
+    Where the row of a relative bias has -inf for keys ahead (`Plan.hidden`), causality is not asked
+    again.
+    """
     index_1Q, segment_1Q = q_seen_2Q[0:1], q_seen_2Q[1:2]
     index_K1, segment_K1 = k_seen_K2[:, 0:1], k_seen_K2[:, 1:2]
     causal = plan.causal and not plan.hidden

@@ -1,5 +1,6 @@
 """The tokens of one side of attention, and which of the other side they see."""
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -22,34 +23,41 @@ class Tokens(NamedTuple):
     token_BT: jax.Array
 
 
-NO_SEGMENT = -(2**31)  # of a key that no query sees
+NO_SEGMENT = -(2**31)  # stands for the segment of a key that no query sees
 
 
 def conditions(
-    q_index, q_segment, k_index, k_segment, causal: bool, mask_padding: bool
+    q_index: jax.Array,
+    q_segment: jax.Array,
+    k_index: jax.Array,
+    k_segment: jax.Array,
+    causal: bool,
+    mask_padding: bool,
 ) -> list[jax.Array]:
-    """What is true of a query and a key that it sees, each condition over all pairs.
+    """The conditions under which a query sees a key, a list of bool arrays that all must hold.
 
-    This is the one rule of the mask: dense attention, blocks and kernels read it, of arrays whose
-    axes broadcast to their own order of queries and keys. Segments below 0 are fillers.
+    This is the one rule of the mask: dense attention, blocks and the kernels for a TPU and a GPU
+    call it. A query sees a key of its own segment; segment 0 is padding, which nobody sees, or with
+    mask_padding=False everybody. If attention is causal, the key's index is at most the query's.
+
+    The arrays broadcast: [B, 1, Q, 1] and [B, 1, 1, K] in dense attention, [Q, 1] and [1, K] in a
+    block. Tokens that fill up a block have a segment below 0: no query sees such a key. They are a
+    list, not one array, because a TPU's kernel selects by one condition after another.
     """
     if mask_padding:
-        same = q_segment == jnp.where(k_segment > 0, k_segment, NO_SEGMENT)
+        # Padding is told of the keys alone: one comparison of all pairs, in place of two.
+        same_segment = q_segment == jnp.where(k_segment > 0, k_segment, NO_SEGMENT)
     else:
-        same = (q_segment == k_segment) | (q_segment == 0) | (k_segment == 0)
-        same &= k_segment >= 0
-    return [same, q_index >= k_index] if causal else [same]
+        same_segment = (q_segment == k_segment) | (q_segment == 0) | (k_segment == 0)
+        same_segment &= k_segment >= 0
+    return [same_segment, q_index >= k_index] if causal else [same_segment]
 
 
 def visible(q: Tokens, k: Tokens, causal: bool, mask_padding: bool) -> jax.Array:
     """Which keys each query sees: bool [B|1, 1, Q, K]. Reads index and segment, never positions."""
-    of_q = lambda x_BQ: x_BQ[:, None, :, None]
-    of_k = lambda x_BK: x_BK[:, None, None, :]
-    same, *before = conditions(
-        of_q(q.index_BT), of_q(q.segment_BT), of_k(k.index_BT), of_k(k.segment_BT),
-        causal, mask_padding,
-    )  # fmt: skip
-    return same & before[0] if before else same
+    rows_q = (x_BQ[:, None, :, None] for x_BQ in (q.index_BT, q.segment_BT))
+    rows_k = (x_BK[:, None, None, :] for x_BK in (k.index_BT, k.segment_BT))
+    return functools.reduce(jnp.logical_and, conditions(*rows_q, *rows_k, causal, mask_padding))
 
 
 def counts(

@@ -19,7 +19,7 @@ from jax.experimental import pallas as pl
 from jax.extend.core import Literal
 
 from posenc_jax.attention.blockwise import Plan
-from posenc_jax.attention.kernel_blocks import Given, conditions, product
+from posenc_jax.attention.kernel_blocks import Given, product, seen_conditions
 from posenc_jax.attention.layers import LANES
 from posenc_jax.encoding import Bias, Dims, Params, Placed
 from posenc_jax.tuning import compile_for, target, tuned_for
@@ -183,7 +183,7 @@ def fill(plan: Plan, bias: TracedBias, given: Given, columns, logits) -> None:
         column[...] = x[...].T
 
     def rows(at) -> None:
-        seen = conditions(plan, given.q_seen[...], columns[-1][at, :])
+        seen = seen_conditions(plan, given.q_seen[...], columns[-1][at, :])
         bias_H8Q = _block(bias, columns, at, logits.shape, *_read(given.made))
         logits[:, at, :] = jnp.where(reduce(jnp.logical_and, seen), bias_H8Q, -jnp.inf)
 

@@ -1,7 +1,7 @@
 """What one program of a kernel of `triton` does: a block of queries or of keys, and all others."""
 
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import jax
@@ -169,10 +169,9 @@ def _gradients(of: Program, q: Queries, k: Keys, bias_QK, whole: bool) -> tuple[
 
 
 def _visible(of: Program, q: Queries, k: Keys) -> jax.Array:
-    """Which keys each query sees, [Q, K]; see `tokens.visible`."""
-    plan, of_q, of_k = of.plan, (q.index_Q1, q.segment_Q1), (k.index_1K, k.segment_1K)
-    same_QK, *before = conditions(*of_q, *of_k, plan.causal, plan.mask_padding)
-    return same_QK & before[0] if before else same_QK
+    """Which keys each query sees, [Q, K]; see `tokens.conditions`."""
+    sides = q.index_Q1, q.segment_Q1, k.index_1K, k.segment_1K
+    return reduce(jnp.logical_and, conditions(*sides, of.plan.causal, of.plan.mask_padding))
 
 
 def _bias(of: Program, i, j) -> jax.Array | None:
