@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be in
 import jax
 
 from posenc_jax import Dims, encodings
-from posenc_jax.tuning import compile_for
+from posenc_jax.backends.target import compile_for
 from scripts.accelerators.programs import encoding_of, taken
 from scripts.gpu import methods
 from scripts.gpu.worker import milliseconds

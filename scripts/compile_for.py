@@ -65,7 +65,7 @@ def made(chip: str) -> dict[str, str]:
 def chosen(chip: str, only: str) -> list[str]:
     """Returns the names of the programs that match a pattern, in the order of the patterns."""
     os.environ.update(chips.environment(chip, ""))
-    from posenc_jax.tuning import compile_for
+    from posenc_jax.backends.target import compile_for
     from scripts.accelerators.programs import programs, taken
 
     names, found = list(programs()), {}

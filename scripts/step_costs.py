@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import Literal
 
-from posenc_jax import encodings, tuning
+from posenc_jax import encodings
+from posenc_jax.backends.target import compile_for
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
 from posenc_jax.lab.model import transformer
@@ -72,7 +73,7 @@ def step_and_state(setting: Setting) -> tuple[Callable, Callable]:
 
 def analysis(step: Callable, state: Any) -> Any:
     """Returns XLA's count of a step's operations: "flops", "bytes accessed"."""
-    with tuning.compile_for("tpu", loops=False):
+    with compile_for("tpu", loops=False):
         return jax.jit(step).lower(state).cost_analysis()
 
 
@@ -87,7 +88,7 @@ def kept(setting: Setting, remat: bool = False) -> int:
         return training.mean_loss(logits_BTV, batch.targets_BT, batch.weights_BT)
 
     key = jax.random.key(0)
-    with tuning.compile_for("tpu", loops=False):
+    with compile_for("tpu", loops=False):
         return residual_bytes(partial(loss, key=key), jax.eval_shape(model.init, key))
 
 

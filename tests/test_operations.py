@@ -5,11 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax import Dims, attend, frame, make, operations, operations_rotary
+from posenc_jax import Dims, attend, frame, make
+from posenc_jax.backends import matrix_rotation, pair_rotation, table_lookup
+from posenc_jax.backends.skew import skew, with_grid
+from posenc_jax.backends.target import compile_for
 from posenc_jax.encodings.rotary_generators import antisymmetric
 from posenc_jax.encodings.rotation import turn, turns
 from posenc_jax.layout import full, layout
-from posenc_jax.tuning import compile_for
 
 
 @pytest.mark.thorough(after=1)
@@ -18,11 +20,11 @@ def test_the_grid_of_a_row_is_the_same_for_every_target(queries, keys):
     row_BHN = jnp.arange(2.0 * (queries + keys)).reshape(1, 2, -1)
     g_BHQK = jnp.cos(jnp.arange(2.0 * queries * keys)).reshape(1, 2, queries, keys)
     x_11Q1 = 7 * jnp.arange(1.0 * queries)[None, None, :, None]
-    grid, pull = jax.vjp(lambda row: operations.skew(row, queries), row_BHN)
+    grid, pull = jax.vjp(lambda row: skew(row, queries), row_BHN)
     with compile_for("tpu"):
-        same, pull_same = jax.vjp(lambda row: operations.skew(row, queries), row_BHN)
+        same, pull_same = jax.vjp(lambda row: skew(row, queries), row_BHN)
         moves = lambda which, grid: grid + x_11Q1[:, :, which]
-        moved, pull_moved = jax.vjp(lambda row: operations.with_grid(moves, row, queries), row_BHN)
+        moved, pull_moved = jax.vjp(lambda row: with_grid(moves, row, queries), row_BHN)
     np.testing.assert_array_equal(same, grid)
     np.testing.assert_array_equal(moved, grid + x_11Q1)
     np.testing.assert_allclose(*(found(g_BHQK)[0] for found in (pull_moved, pull)), atol=1e-4)
@@ -59,15 +61,15 @@ def test_dense_attention_with_a_row_is_the_same_for_every_target(causal):
 @pytest.mark.parametrize("backend", ["tpu", "gpu"])
 @pytest.mark.parametrize("columns", [1, 5, 70])
 def test_entries_of_tables_are_the_same_for_every_target(columns, backend, monkeypatch):
-    monkeypatch.setattr(operations, "SHARED_CHOICES", 4)
-    monkeypatch.setattr(operations, "CHOICES", 16)
+    monkeypatch.setattr(table_lookup, "SHARED_CHOICES", 4)
+    monkeypatch.setattr(table_lookup, "CHOICES", 16)
     rng = np.random.default_rng(0)
     x_BHQR = jnp.asarray(rng.normal(size=(2, 3, 6, columns)), jnp.float32)
     row_BHQK = jnp.asarray(rng.integers(columns, size=(2, 1, 6, 9)), jnp.int32)
-    each = lambda x: operations.look_up_each(x, row_BHQK)
+    each = lambda x: table_lookup.look_up_each(x, row_BHQK)
     own_BHQK = (row_BHQK + jnp.arange(3, dtype=jnp.int32)[None, :, None, None]) % columns
-    own = lambda x: operations.look_up_each(x, own_BHQK)
-    shared = lambda x: operations.look_up(x[0, 0].T, row_BHQK[:, 0])
+    own = lambda x: table_lookup.look_up_each(x, own_BHQK)
+    shared = lambda x: table_lookup.look_up(x[0, 0].T, row_BHQK[:, 0])
     for read in (each, own, shared):
         wanted, pull = jax.vjp(read, x_BHQR)
         with compile_for(backend):
@@ -88,11 +90,11 @@ def test_exponentials_are_those_by_eigenvectors(size):
     wanted = np.einsum("...ue,...e,...ve->...uv", vectors, np.exp(-1j * values), vectors.conj())
     close = lambda x, wanted: np.allclose(x, wanted, atol=3e-7 * max(1, size))
     with compile_for("tpu"):
-        found = operations_rotary.exponentials(a_BTHGUV)
-        turned = operations_rotary.each_times(found, raw_BTHGUV[..., 0])
+        found = matrix_rotation.exponentials(a_BTHGUV)
+        turned = matrix_rotation.each_times(found, raw_BTHGUV[..., 0])
     assert close(found, wanted.real)
     assert not close(jnp.swapaxes(found, -1, -2), wanted.real), "control: the inverse"
-    assert close(turned, operations_rotary.each_times(found, raw_BTHGUV[..., 0]))
+    assert close(turned, matrix_rotation.each_times(found, raw_BTHGUV[..., 0]))
 
 
 @pytest.mark.thorough(after=2)
@@ -101,12 +103,12 @@ def test_exponentials_are_those_by_eigenvectors(size):
 def test_small_matrices_times_channels_are_the_same_for_every_target(backend, shape):
     matrix = jax.random.normal(jax.random.key(0), (*shape, 4, 4))
     x_BTHC, g = jax.random.normal(jax.random.key(1), (2, 2, 5, 3, 16))
-    wanted, pull = jax.vjp(operations_rotary.each_times, matrix, x_BTHC)
+    wanted, pull = jax.vjp(matrix_rotation.each_times, matrix, x_BTHC)
     with compile_for(backend):
-        found, pull_found = jax.vjp(operations_rotary.each_times, matrix, x_BTHC)
+        found, pull_found = jax.vjp(matrix_rotation.each_times, matrix, x_BTHC)
     np.testing.assert_allclose(found, wanted, atol=1e-5)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), pull_found(g), pull(g))
-    other = operations_rotary.each_times(jnp.swapaxes(matrix, -1, -2), x_BTHC)
+    other = matrix_rotation.each_times(jnp.swapaxes(matrix, -1, -2), x_BTHC)
     assert not np.allclose(found, other, atol=0.1), "control: transposed"
 
 
@@ -115,12 +117,12 @@ def test_exponentials_of_groups_of_tokens_have_the_gradients_of_scipys(monkeypat
     """Ten tokens, four at once; the series keeps less than it computes for the gradient."""
     raw = 0.3 * jax.random.normal(jax.random.key(0), (3, 2, 5, 1, 2, 4, 4))
     a, g, change = raw
-    monkeypatch.setattr(operations_rotary, "TOGETHER", {"tpu": 4})
+    monkeypatch.setattr(matrix_rotation, "TOGETHER", {"tpu": 4})
     wanted, pull = jax.vjp(jax.scipy.linalg.expm, a)
     with compile_for("tpu"):
-        found, pull_found = jax.vjp(operations_rotary.exponentials, a)
-        _, along = jax.jvp(operations_rotary.exponentials, (a,), (change,))
-        kept = jax.make_jaxpr(lambda a: jax.vjp(operations_rotary.exponentials, a)[1])(a)
+        found, pull_found = jax.vjp(matrix_rotation.exponentials, a)
+        _, along = jax.jvp(matrix_rotation.exponentials, (a,), (change,))
+        kept = jax.make_jaxpr(lambda a: jax.vjp(matrix_rotation.exponentials, a)[1])(a)
     np.testing.assert_allclose(found, wanted, atol=1e-6)
     np.testing.assert_allclose(pull_found(g)[0], pull(g)[0], atol=1e-5)
     np.testing.assert_allclose(along, jax.jvp(jax.scipy.linalg.expm, (a,), (change,))[1], atol=1e-5)
@@ -128,7 +130,7 @@ def test_exponentials_of_groups_of_tokens_have_the_gradients_of_scipys(monkeypat
     numbers = sum(v.aval.size for v in kept.jaxpr.outvars)
     assert numbers <= 2 * 12 * a[0, 0].size, "of the forward pass, for three groups"
     last = a.transpose(4, 5, 2, 3, 0, 1)
-    steps = jax.make_jaxpr(lambda a: jax.vjp(operations_rotary._series, a)[1])(last)
+    steps = jax.make_jaxpr(lambda a: jax.vjp(matrix_rotation._series, a)[1])(last)
     assert sum(v.aval.size for v in steps.jaxpr.outvars) > 20 * a.size, "control: every step"
 
 
@@ -184,8 +186,8 @@ def test_side_by_side_is_the_cast_concatenation_with_its_derivatives(dtype):
         return value, *pull(g), jax.jvp(join, (a, b), (da, db))[1]
 
     plain = found(lambda a, b: jnp.concatenate([a, b], axis=-1).astype(dtype))
-    made = found(lambda a, b: operations_rotary.side_by_side(dtype, a, b))
-    other = found(lambda a, b: operations_rotary.side_by_side(dtype, b, a))
+    made = found(lambda a, b: pair_rotation.side_by_side(dtype, a, b))
+    other = found(lambda a, b: pair_rotation.side_by_side(dtype, b, a))
     for one, wanted, wrong in zip(made, plain, other, strict=True):
         np.testing.assert_array_equal(one, wanted)
         assert np.any(np.asarray(wrong) != np.asarray(wanted)), "control: the other order"
@@ -203,7 +205,7 @@ def test_polar_numbers_are_the_same_for_every_target(of_heads):
         def made(angle_BTHC, delta_HC, x_BTHC):
             by = turns(delta_HC[None, None]) if of_heads else None
             x_BTHC = x_BTHC.astype(dtype)
-            return operations_rotary.polar(turns(way * angle_BTHC), by, x_BTHC).astype(float)
+            return pair_rotation.polar(turns(way * angle_BTHC), by, x_BTHC).astype(float)
 
         primals, changes = (angle_BTHC, delta_HC, x_BTHC), (change, delta_change, x_change)
         out, pull = jax.vjp(made, *primals)

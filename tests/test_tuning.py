@@ -7,12 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax import make, tuning
+from posenc_jax import make
 from posenc_jax.attention import layers
+from posenc_jax.backends import target
+from posenc_jax.backends.barriers import once
 from posenc_jax.lab.config.schema import ModelConfig
 from posenc_jax.lab.model import transformer
 from posenc_jax.layout import full
-from posenc_jax.operations import once
 
 
 def cosines(monkeypatch, keep):
@@ -46,10 +47,10 @@ def test_it_is_plain_op_by_op_and_on_accelerators(monkeypatch):
     calls = []
     assert float(once(lambda x: calls.append(x) or x + 1, jnp.ones(()))) == 2.0
     assert len(calls) == 1
-    with tuning.compile_for("tpu"):
+    with target.compile_for("tpu"):
         assert "cond" not in program()
     assert "cond" in program()
-    monkeypatch.setattr(tuning.jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(target.jax, "default_backend", lambda: "gpu")
     assert "cond" not in program()
 
 
@@ -58,11 +59,11 @@ def test_a_program_is_traced_again_for_another_target():
     program = jax.jit(lambda x: once(jnp.cos, x))
     lowered = lambda: program.lower(jnp.ones(3)).as_text()
     assert "case" in lowered()
-    with tuning.compile_for("tpu"):
-        assert tuning.target() == tuning.Target("tpu", tuple(jax.devices()))
+    with target.compile_for("tpu"):
+        assert target.target() == target.Target("tpu", tuple(jax.devices()))
         assert "case" not in lowered()
     assert "case" in lowered()
-    assert tuning.target().backend == jax.default_backend()
+    assert target.target().backend == jax.default_backend()
 
 
 @pytest.mark.thorough
@@ -75,7 +76,7 @@ def test_alike_layers_are_one_program_on_accelerators(name, scans):
     program = lambda: str(jax.make_jaxpr(loss)(params))
     wanted = jax.jit(jax.grad(loss))(params)
     assert "scan[" not in program(), "control: a CPU"
-    with tuning.compile_for("tpu"):
+    with target.compile_for("tpu"):
         assert ("scan[" in program()) == scans
         found = jax.jit(jax.grad(loss))(params)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, wanted)

@@ -10,9 +10,9 @@ import numpy as np
 
 from experiments.convergence import Examples, Programs, rows_of
 from experiments.leaderboard.config import Config
+from posenc_jax.backends.target import tuned_for
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.task import Task
-from posenc_jax.tuning import tuned_for
 
 
 class Run(NamedTuple):

@@ -14,6 +14,7 @@ from experiments.pretrained.measuring import Subject, records, scorer, windows
 from experiments.pretrained.pages import sections, summarise, tuned_row
 from experiments.pretrained.text import Text, rows, text
 from experiments.pretrained.tuning import tuned
+from posenc_jax.backends.target import target
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.hosts import signals
 from posenc_jax.lab.hosts.devices import seed_sharding
@@ -22,7 +23,6 @@ from posenc_jax.lab.model.transformer import Model, build
 from posenc_jax.lab.runs import Record
 from posenc_jax.lab.summary import Summary
 from posenc_jax.lab.training.progress import Progress
-from posenc_jax.tuning import target
 
 __all__ = ["measure", "sections"]
 

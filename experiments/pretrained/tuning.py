@@ -9,13 +9,13 @@ import numpy as np
 import optax
 
 from experiments.pretrained.config import Config
+from posenc_jax.backends.target import target
 from posenc_jax.lab.config.schema import NamedConfig
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.task import Batch
 from posenc_jax.lab.training import optimizers
 from posenc_jax.lab.training.loop import Chunk, Trainer, fit, refuse_not_finite
 from posenc_jax.layout import full
-from posenc_jax.tuning import target
 
 CLIP = 1.0  # the largest norm of a gradient
 

@@ -14,12 +14,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from posenc_jax.attention import kernel, softmax
+from posenc_jax.attention import softmax
 from posenc_jax.attention.blockwise import blockwise
 from posenc_jax.attention.derivatives import reverse_mode
 from posenc_jax.attention.frames import Frame, frame
+from posenc_jax.attention.kernels import tpu
 from posenc_jax.attention.layers import Kept, Layer, check_side
-from posenc_jax.attention.own_attention import rotate
+from posenc_jax.attention.mask import visible
 from posenc_jax.attention.score_options import (
     ScoreOptions,
     both,
@@ -29,13 +30,14 @@ from posenc_jax.attention.score_options import (
     dropout_factor,
     plus,
 )
-from posenc_jax.attention.tokens import visible
 from posenc_jax.attention.walks import blockwise_walk, walk_logits
+from posenc_jax.attention.without_frame import rotate
+from posenc_jax.backends.form_choice import kernel_takes
+from posenc_jax.backends.skew import with_grid
+from posenc_jax.backends.target import tuned_for
 from posenc_jax.dtypes import scaled, widest
 from posenc_jax.encoding import Side
 from posenc_jax.meshes import partitioned, vary_alike
-from posenc_jax.operations import with_grid
-from posenc_jax.tuning import kernel_takes, tuned_for
 
 __all__ = ["Frame", "Layer", "attend", "frame", "logits", "rotate", "weights"]
 
@@ -173,14 +175,14 @@ def _attend(q_BQHC, k_BKGC, v_BKGC, layer: Layer, options: ScoreOptions, lse: bo
             q_BQHC = scaled(q_BQHC, options.scale * layer.dims.head**0.5)
         qkv = q_BQHC, k_BKGC, v_BKGC
         if tuned_for("gpu"):  # imported here, since not every JAX has Triton
-            from posenc_jax.attention import cudnn
+            from posenc_jax.attention.kernels import cudnn
 
             return reverse_mode(lambda: cudnn.kernel(*qkv, layer, sink_H, cap)), None
         if tuned_for("tpu") and layer.chosen:  # imported here, since few programs need it
-            from posenc_jax.attention import splash
+            from posenc_jax.attention.kernels import splash
 
             return reverse_mode(lambda: splash.kernel(*qkv, layer, sink_H, cap)), None
-        return reverse_mode(lambda: kernel.kernel(*qkv, layer, sink_H, cap)), None
+        return reverse_mode(lambda: tpu.kernel(*qkv, layer, sink_H, cap)), None
     q, k, v, q_side, k_side, arranged = _sides(q_BQHC, k_BKGC, v_BKGC, layer, options)
     v = softmax.for_every_head(v, q.shape[2])
     options = _arranged(options, layer)

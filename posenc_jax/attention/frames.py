@@ -12,10 +12,13 @@ import numpy as np
 from jax.core import Tracer
 
 from posenc_jax import encoding as hooks
-from posenc_jax.attention import scalars
-from posenc_jax.attention.layers import LANES, STATIC, Layer
+from posenc_jax.attention.block_sizes import LANES
+from posenc_jax.attention.kernels.traced_bias import trace
+from posenc_jax.attention.kernels.triton_bias import reading
+from posenc_jax.attention.layers import STATIC, Layer
 from posenc_jax.attention.tokens import Tokens
-from posenc_jax.attention.traced_bias import trace
+from posenc_jax.backends.form_choice import holds, kernels_fit
+from posenc_jax.backends.target import TRITON, lacks_triton, tuned_for
 from posenc_jax.combinators import bias_name
 from posenc_jax.encoding import (
     Dims,
@@ -44,7 +47,6 @@ from posenc_jax.layout import (
 )
 from posenc_jax.meshes import cond, partitioned
 from posenc_jax.options import Count, checked_all
-from posenc_jax.tuning import TRITON, holds, kernels_fit, lacks_triton, tuned_for
 
 Form = Literal["auto", "dense", "blockwise", "kernel"]
 
@@ -541,7 +543,7 @@ def _kernel_refuses(layer: Layer) -> str:
         if one.bias is not None and not (one.relative and layer.straight is not None):
             try:
                 traced = trace(functools.partial(hooks.bias, one), dims, jnp.float32, *given)
-                if tuned_for("gpu") and scalars.reading(traced).heavy and layer.chosen:
+                if tuned_for("gpu") and reading(traced).heavy and layer.chosen:
                     return "a bias of many operations"
             except NotImplementedError as missing:
                 return f"the bias of {bias_name(one)}, which uses {missing}"

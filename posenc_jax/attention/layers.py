@@ -11,24 +11,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax import encoding as hooks
+from posenc_jax.attention.block_sizes import GPU_BLOCK, LANES, to_whole
+from posenc_jax.attention.mask import counts, visible
 from posenc_jax.attention.softmax import for_every_head
-from posenc_jax.attention.tokens import Tokens, counts, visible
+from posenc_jax.attention.tokens import Tokens
+from posenc_jax.backends.barriers import once
+from posenc_jax.backends.form_choice import holds, most_dense_logits
+from posenc_jax.backends.skew import skew
+from posenc_jax.backends.target import tuned_for
 from posenc_jax.encoding import Dims, Encoding, Params, Placed, Table
 from posenc_jax.layout import Order, choose, rising
 from posenc_jax.meshes import partitioned
-from posenc_jax.operations import once, skew
-from posenc_jax.tuning import holds, most_dense_logits, tuned_for
 
 T = TypeVar("T")
 # A field that is not an array: a program is compiled for each of its values.
 STATIC = {"static": True}
-LANES = 128  # a TPU's vectors are so wide, and the blocks of a kernel are multiples of it
-GPU_BLOCK = 16, 64  # the least and the largest side of a GPU's blocks, powers of 2
-
-
-def to_whole(size: int, block: int) -> int:
-    """The least multiple of `block` that is `size` or more."""
-    return size + -size % block
 
 
 class Kept(NamedTuple):

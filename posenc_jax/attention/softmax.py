@@ -6,8 +6,9 @@ Products and sums are accumulated in float32 or wider.
 import jax
 import jax.numpy as jnp
 
+from posenc_jax.backends.barriers import barrier
+from posenc_jax.backends.row_sums import sum_rows
 from posenc_jax.dtypes import widest
-from posenc_jax.operations import barrier, sum_rows
 
 FLOOR = -1e30  # stands for the largest logit of a query that sees nothing
 
@@ -102,6 +103,16 @@ def finish(
     safe = jnp.where(total > 0, total, 1)
     o_BHQC, log_BHQ1 = o_BHQC / safe, top + jnp.log(safe)
     return (o_BHQC * jnp.exp(log_BHQ1) if weighs else o_BHQC), log_BHQ1
+
+
+def sink_gradient(sink_H, log_XBHQ1, drop_XBHQ1):
+    """The gradient of sinks, of which each query's log has them; `drop` is as in `_backward`."""
+    if sink_H is None:
+        return None
+    sink_BH11 = sink_H.astype(log_XBHQ1.dtype).reshape((1,) * (log_XBHQ1.ndim - 3) + (-1, 1, 1))
+    weight_XBHQ1 = jnp.exp(sink_BH11 - log_XBHQ1)
+    by_head = -(weight_XBHQ1 * drop_XBHQ1).sum(axis=(-1, -2))
+    return by_head.sum(axis=tuple(range(by_head.ndim - 1))).astype(sink_H.dtype)
 
 
 def log_sum_exp(log_BHQ1: jax.Array) -> jax.Array:

@@ -5,24 +5,21 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from posenc_jax.attention.blockwise import (
-    Learned,
-    block_bias,
+from posenc_jax.attention.block_plan import (
     cut,
     cut_heads,
     cut_tokens,
     fill_pairs,
     join_results,
-    learned_of,
-    local,
     pick,
     pick_pair,
     plan_of,
 )
+from posenc_jax.attention.blockwise import Learned, block_bias, learned_of, local
 from posenc_jax.attention.layers import Layer
+from posenc_jax.attention.mask import visible
 from posenc_jax.attention.score_options import ScoreOptions, both, plus
 from posenc_jax.attention.softmax import empty, finish, scores, take_in
-from posenc_jax.attention.tokens import visible
 from posenc_jax.encoding import Params, Side, Walk
 from posenc_jax.hook_checks import checked_result
 from posenc_jax.meshes import vary_alike

@@ -11,13 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posenc_jax.backends.barriers import barrier
 from posenc_jax.combinators import pick_layer
 from posenc_jax.encoding import Dims, Encoding, Walk, at_layer
 from posenc_jax.encodings.bias import layered, offsets, per_head
 from posenc_jax.encodings.bias_formulas import alibi, kerple_log
 from posenc_jax.encodings.card import Count, Positive, Several, register, require
 from posenc_jax.heads import refuse_heads
-from posenc_jax.operations import barrier
 
 
 def network(params, *x_BQK: jax.Array) -> jax.Array:

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posenc_jax.backends.table_lookup import look_up
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing
 from posenc_jax.encodings.card import ANYWHERE, Count, Edge, Range, register, require
-from posenc_jax.operations import look_up
 
 
 def _look_up(table_RH, row_BQK, offset, most=np.inf) -> jax.Array:

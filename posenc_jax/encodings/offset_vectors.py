@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posenc_jax.backends.table_lookup import look_up_each
 from posenc_jax.dtypes import widest
 from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing
 from posenc_jax.encodings.card import ANYWHERE, Bound, Count, Edge, Range, register, require
 from posenc_jax.encodings.gated import of_input
-from posenc_jax.operations import look_up_each
 
 
 def products(x_BQHC: jax.Array, table_RC: jax.Array) -> jax.Array:

@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posenc_jax.backends.table_lookup import look_up, look_up_each
 from posenc_jax.combinators import pick_layer
 from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings import input_codes as codes
 from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing
 from posenc_jax.encodings.card import Count, register, require
 from posenc_jax.encodings.input_codes import Beyond
-from posenc_jax.operations import look_up, look_up_each
 
 
 @register(

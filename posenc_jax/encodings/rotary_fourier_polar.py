@@ -4,13 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posenc_jax.backends.pair_rotation import polar
 from posenc_jax.combinators import each_layer
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import rotation
 from posenc_jax.encodings.card import Count, Positive, register, with_axes
 from posenc_jax.encodings.rotation import Pairing, Turn
 from posenc_jax.heads import by_head, tell_heads
-from posenc_jax.operations_rotary import polar
 
 
 @register(

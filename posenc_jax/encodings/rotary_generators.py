@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posenc_jax.backends.matrix_rotation import each_times, exponentials
 from posenc_jax.combinators import each_layer
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import rotation
@@ -23,7 +24,6 @@ from posenc_jax.encodings.card import (
 )
 from posenc_jax.encodings.rotary_axes import crossed, turns_2d
 from posenc_jax.encodings.rotation import Turn, turn
-from posenc_jax.operations_rotary import each_times, exponentials
 
 REACH = 8  # trained images, side by side, that the positions of `liere` may span
 

@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posenc_jax.backends.matrix_rotation import each_times
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings import rotary_axes, rotation
 from posenc_jax.encodings.card import Count, Factor, Positive, Whole, register, require, three
 from posenc_jax.encodings.positions_augmented import each, sequence_keys
 from posenc_jax.encodings.rotation import TURN, Pairing, Turn
 from posenc_jax.heads import by_head, tell_heads
-from posenc_jax.operations_rotary import each_times
 from posenc_jax.options import FieldError
 
 

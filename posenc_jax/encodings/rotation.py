@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posenc_jax.backends.pair_rotation import turn_pairs
 from posenc_jax.encoding import Encoding
 from posenc_jax.encodings.card import require, with_axes
 from posenc_jax.layout import Layout
-from posenc_jax.operations_rotary import turn_pairs
 from posenc_jax.options import FieldError
 
 Pairing = Literal["half", "interleaved"]

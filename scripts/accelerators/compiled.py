@@ -49,7 +49,7 @@ class Instruction(NamedTuple):
 
 
 def main(chip: str, name: str, dump: str, known: str = "") -> None:
-    from posenc_jax.tuning import compile_for
+    from posenc_jax.backends.target import compile_for
     from scripts.accelerators.programs import programs
 
     program, kind = programs()[name], chips.CHIPS[chip]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from posenc_jax.tuning import DENSE_LOGITS, DENSE_LOGITS_ELSEWHERE, KERNEL_LOGITS
+from posenc_jax.backends.form_choice import DENSE_LOGITS, DENSE_LOGITS_ELSEWHERE, KERNEL_LOGITS
 from scripts.accelerators import limits
 from scripts.accelerators.chips import CHIPS
 

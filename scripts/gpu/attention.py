@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from posenc_jax import Dims, attend, frame, make
+from posenc_jax.backends.target import compile_for
 from posenc_jax.layout import full
-from posenc_jax.tuning import compile_for
 from scripts.gpu.worker import Prepared, milliseconds, prepare
 
 WAYS = "forward", "backward"

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from posenc_jax import Dims, attend, encodings, frame
+from posenc_jax.backends.target import compile_for
 from posenc_jax.layout import Layout, layout
-from posenc_jax.tuning import compile_for
 from scripts.accelerators.programs import encoding_of, layout_of, taken
 from scripts.gpu.worker import Prepared, milliseconds, prepare
 

@@ -12,7 +12,7 @@ import pytest
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from posenc_jax import CATALOG, Dims, attend, frame, full, layout, make
-from posenc_jax.tuning import compile_for
+from posenc_jax.backends.target import compile_for
 from tests.support.catalogue import encoding_of, gap, in_blocks, stir, whole
 
 DIMS = Dims(model=16, heads=2, head=8, layers=2)

@@ -5,10 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax import Dims, attend, frame, make, tuning
-from posenc_jax.attention import cudnn
+from posenc_jax import Dims, attend, frame, make
+from posenc_jax.attention.kernels import cudnn
+from posenc_jax.backends import target
+from posenc_jax.backends.target import compile_for
 from posenc_jax.layout import layout
-from posenc_jax.tuning import compile_for
 from tests.attention.test_fused_kernel import DIMS, gap
 
 TIME = 20
@@ -104,7 +105,7 @@ def test_a_jax_without_triton_is_named(monkeypatch):
     form = lambda form: frame(make("nope"), {}, at, wide, form=form).layer(0).form
     with compile_for("gpu"):
         assert form("auto") == form("kernel") == "kernel", "control"
-        monkeypatch.setattr(tuning, "TRITON", "jax.no_such_module")
+        monkeypatch.setattr(target, "TRITON", "jax.no_such_module")
         assert form("auto") == "blockwise"
         with pytest.raises(ValueError, match="'kernel' does not take a GPU with this JAX, which"):
             form("kernel")

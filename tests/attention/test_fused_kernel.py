@@ -12,10 +12,10 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from posenc_jax import Dims, attend, chain, each_layer, frame, make, per_layer
-from posenc_jax.attention import kernel
+from posenc_jax.attention.kernels import tpu
+from posenc_jax.backends.target import compile_for
 from posenc_jax.encoding import Encoding
 from posenc_jax.layout import full, layout
-from posenc_jax.tuning import compile_for
 
 TIME, BLOCK = 200, 128  # two blocks, the second one filled up
 DIMS = Dims(model=16, heads=2, head=8, layers=2)
@@ -117,12 +117,12 @@ def test_other_parameters_are_seen(name):
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", ["t5", "fox", "fire"])
 def test_sums_that_do_not_fit_in_memory_take_two_passes(name, monkeypatch):
-    sides, gradients = [], kernel._gradients
+    sides, gradients = [], tpu._gradients
     keep = lambda *args: sides.append(tuple(args[-1])) or gradients(*args)
-    monkeypatch.setattr(kernel, "_gradients", keep)
+    monkeypatch.setattr(tpu, "_gradients", keep)
     jax.clear_caches()  # JAX keeps what it has traced
     one = run(name, "kernel")
-    monkeypatch.setattr(kernel, "vector_memory", lambda: 1000)
+    monkeypatch.setattr(tpu, "vector_memory", lambda: 1000)
     jax.clear_caches()
     two = run(name, "kernel")
     jax.clear_caches()

@@ -236,7 +236,8 @@ def test_refused(options, line):
 
 
 def test_forms_that_have_none_say_so_and_auto_takes_another():
-    from posenc_jax import tuning
+    from posenc_jax.backends import form_choice
+    from posenc_jax.backends.target import compile_for
 
     q, k, v = drawn()
     fused, blocks = layer_of("rope", q, form="kernel"), layer_of("rope", q, **FORMS["blocks"])
@@ -250,8 +251,8 @@ def test_forms_that_have_none_say_so_and_auto_takes_another():
         attend(q, k, v, layer_of("dape_v2", q), mask_BHQK=jnp.asarray(mask_of()))
     mask = jnp.asarray(mask_of()[:, :1])
     q, k, v = [x.astype(jnp.bfloat16) for x in (q, k, v)]
-    with pytest.MonkeyPatch.context() as patch, tuning.compile_for("tpu"):
-        patch.setattr(tuning, "DENSE_LOGITS_ELSEWHERE", 0)
+    with pytest.MonkeyPatch.context() as patch, compile_for("tpu"):
+        patch.setattr(form_choice, "DENSE_LOGITS_ELSEWHERE", 0)
         taken = layer_of("rope", q)
         assert taken.form == "kernel"
         got = attend(q, k, v, taken, mask_BHQK=mask)

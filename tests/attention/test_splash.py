@@ -12,10 +12,10 @@ from jax.experimental.pallas.ops.tpu.splash_attention import (
 )
 
 from posenc_jax import attend, frame, make
-from posenc_jax.attention import splash
+from posenc_jax.attention.kernels import splash
+from posenc_jax.backends.target import compile_for
 from posenc_jax.encoding import Dims
 from posenc_jax.layout import layout
-from posenc_jax.tuning import compile_for
 
 TIME = 300
 DIMS = Dims(model=16, heads=2, head=8, layers=1)

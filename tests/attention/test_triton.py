@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from posenc_jax import attend, frame, make
-from posenc_jax.attention import triton
-from posenc_jax.attention.blockwise import plan_of
-from posenc_jax.attention.kernel import spans_of
+from posenc_jax.attention.block_plan import plan_of
+from posenc_jax.attention.kernels import triton
+from posenc_jax.attention.kernels.block_ranges import spans_of
+from posenc_jax.backends.target import compile_for
 from posenc_jax.layout import full, layout
-from posenc_jax.tuning import compile_for
 from tests.attention.test_fused_kernel import DIMS, PADDED, TAKEN, TIME, draw, gap, noisy, run
 
 

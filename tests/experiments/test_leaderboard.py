@@ -15,12 +15,12 @@ from experiments.leaderboard import config as board
 from experiments.leaderboard import measuring, training
 from experiments.leaderboard.training import Run
 from posenc_jax import CATALOG, Dims, attend, encodings, frame, full
+from posenc_jax.backends.target import compile_for
 from posenc_jax.encoding import at_layer, place
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.hosts import exit_status
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.training import evaluation
-from posenc_jax.tuning import compile_for
 from scripts.board import unpack
 
 DIMS = Dims(64, 4, 16, 2)

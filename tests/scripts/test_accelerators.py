@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import pytest
 from jax.experimental import pallas
 
-from posenc_jax import make, tuning
+from posenc_jax import make
+from posenc_jax.backends import target
 from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
 from posenc_jax.lab.model import transformer
 from scripts import compile_for
@@ -228,7 +229,7 @@ def test_an_experiment_says_what_it_runs_without_running_it():
 @pytest.mark.parametrize("backend", ["gpu", "tpu"])
 def test_the_states_to_compile_for_have_shapes_whatever_the_backend(backend):
     model = transformer.build(ModelConfig(width=8, heads=2, layers=1), make("rope"), 5)
-    with tuning.compile_for(backend):
+    with target.compile_for(backend):
         found = programs.states(model, TrainConfig(), seeds=3)
     assert {x.shape[0] for x in jax.tree.leaves(found)} == {3}
 

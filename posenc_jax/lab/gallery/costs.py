@@ -9,8 +9,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from posenc_jax import tuning
 from posenc_jax.attention import attend, frame
+from posenc_jax.backends.target import compile_for
 from posenc_jax.encoding import Dims, Encoding, place
 from posenc_jax.encodings import card, make
 from posenc_jax.lab.gallery.measure import grid, line
@@ -114,7 +114,7 @@ def counted(name: str) -> Cost:
         return attend(x_BTHC, x_BTHC, x_BTHC, view.layer(0, x_BTD))
 
     params = encoding.init(jax.random.key(0), dims)
-    with tuning.compile_for("gpu"):  # the grid of a bias is made in one piece, which XLA counts
+    with compile_for("gpu"):  # the grid of a bias is made in one piece, which XLA counts
         made = jax.jit(run).lower(params, jnp.zeros((1, TIME, dims.model)), at).compile()
     found = made.cost_analysis() or {}
     operations = found.get("flops", 0.0) + found.get("transcendentals", 0.0)

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from posenc_jax.tuning import target
+from posenc_jax.backends.target import target
 
 LEVEL, EMITTERS = "xla_backend_optimization_level", "xla_cpu_use_fusion_emitters"
 # By default XLA splits each program for a CPU into parts that it compiles in parallel.

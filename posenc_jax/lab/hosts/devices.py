@@ -16,8 +16,8 @@ import jax
 from jax.experimental.layout import Layout, with_layout_constraint
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from posenc_jax.backends.target import target
 from posenc_jax.lab.hosts import processes
-from posenc_jax.tuning import target
 
 MOST_CPU_DEVICES = 8
 

@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from posenc_jax.backends.barriers import barrier
+from posenc_jax.backends.target import tuned_for
 from posenc_jax.lab.hosts.devices import cores
-from posenc_jax.operations import barrier
-from posenc_jax.tuning import tuned_for
 
 WIDEST = 2**19  # numbers in a core's share of the widest activation of a part; in float32 2 MB
 

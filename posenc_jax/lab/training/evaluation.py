@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from posenc_jax.backends.target import target, tuned_for
 from posenc_jax.lab import metrics
 from posenc_jax.lab.config.schema import EvalConfig
 from posenc_jax.lab.hosts.devices import (
@@ -30,7 +31,6 @@ from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.runs import Record, seed_records
 from posenc_jax.lab.tasks.task import Batch, Task
 from posenc_jax.lab.training.loop import over_seeds
-from posenc_jax.tuning import target, tuned_for
 
 TOKENS = 8192  # in a forward pass of `batch_scorer`, at most
 

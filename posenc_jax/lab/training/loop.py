@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from posenc_jax.backends.target import tuned_for
 from posenc_jax.lab.config.schema import TrainConfig
 from posenc_jax.lab.hosts import devices, failpoints, processes
 from posenc_jax.lab.hosts.compiling import jit_quick
@@ -28,7 +29,6 @@ from posenc_jax.lab.tasks.task import Batch, Task
 from posenc_jax.lab.training.optimizers import Optimizer, optimizer
 from posenc_jax.lab.training.profile import traced
 from posenc_jax.lab.training.step import State, initial, make_batch, update
-from posenc_jax.tuning import tuned_for
 
 VALIDATIONS = 8
 

@@ -9,9 +9,9 @@ import pytest
 
 from configs import rope_extrap
 from experiments import job
+from posenc_jax.backends.target import compile_for
 from posenc_jax.lab.hosts import compiling
 from posenc_jax.lab.hosts.compiling import flags
-from posenc_jax.tuning import compile_for
 
 
 def started(words: str) -> subprocess.CompletedProcess:

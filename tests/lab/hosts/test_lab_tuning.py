@@ -7,6 +7,7 @@ import optax
 import pytest
 
 from posenc_jax import make
+from posenc_jax.backends.target import compile_for
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
 from posenc_jax.lab.hosts import tuning
@@ -22,7 +23,6 @@ from posenc_jax.lab.model import transformer
 from posenc_jax.lab.training.loop import train
 from posenc_jax.lab.training.step import State, advance
 from posenc_jax.layout import full
-from posenc_jax.tuning import compile_for
 
 TREE = {
     "kernel": jnp.arange(6.0).reshape(2, 3),

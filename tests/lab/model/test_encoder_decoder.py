@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax import make, tuning
+from posenc_jax import make
+from posenc_jax.backends.target import compile_for
 from posenc_jax.lab.config.schema import MaskConfig, ModelConfig
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Encodings
@@ -214,7 +215,7 @@ def test_layers_in_one_program_and_with_less_memory():
         return jax.jit(jax.grad(loss))(params)
 
     wanted, less = gradient(params), gradient(params, remat=True)
-    with tuning.compile_for("tpu"):
+    with compile_for("tpu"):
         assert "scan[" in str(jax.make_jaxpr(lambda params: m.apply(params, ids, at))(params))
         scanned = gradient(params)
     for found in (less, scanned):

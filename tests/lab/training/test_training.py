@@ -9,7 +9,8 @@ import numpy as np
 import optax
 import pytest
 
-from posenc_jax import make, tuning
+from posenc_jax import make
+from posenc_jax.backends.target import compile_for
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import ModelConfig, TrainConfig, check
 from posenc_jax.lab.metrics import cross_entropy
@@ -141,7 +142,7 @@ def test_it_learns():
 )
 def test_steps_that_save_memory_are_the_plain_steps(backend, changes):
     _, plain = run(layers=2, kind=changes.get("kind", "decoder"))
-    with tuning.compile_for(backend):
+    with compile_for(backend):
         _, losses = run.__wrapped__(layers=2, **changes)
     np.testing.assert_allclose(losses, plain, rtol=1e-5)
     assert abs(np.roll(losses, 1, axis=1) - plain).max() > 1e-3, "control: each loss is another"
@@ -153,7 +154,7 @@ def test_they_take_less_memory():
 
     def needed(**changes):
         config = CONFIG.model_copy(update={"length": 24, **changes})
-        with tuning.compile_for("tpu"):
+        with compile_for("tpu"):
             state = init_runner(model, optimizer(config), 1).eval_shape()
             lowered = chunk_runner(model, TASK, config, True).lower(state, TASK.data, 1)
         return lowered.compile().memory_analysis().temp_size_in_bytes

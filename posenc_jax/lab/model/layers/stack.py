@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 
 from posenc_jax.attention import frame
+from posenc_jax.backends.target import target, tuned_for
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab.config.schema import ModelConfig
 from posenc_jax.lab.model.layers.block import Block
 from posenc_jax.lab.model.layers.ends import embedded, final, read_out
 from posenc_jax.lab.model.layers.parts import norm
 from posenc_jax.layout import Layout, join
-from posenc_jax.tuning import target, tuned_for
 
 
 class Source(NamedTuple):

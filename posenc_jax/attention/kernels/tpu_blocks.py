@@ -8,42 +8,12 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from posenc_jax.attention.blockwise import Plan
-from posenc_jax.attention.layers import LANES
+from posenc_jax.attention.block_plan import Plan
+from posenc_jax.attention.block_sizes import LANES
+from posenc_jax.attention.kernels.block_ranges import Spans, meet
+from posenc_jax.attention.kernels.products import product, scale
+from posenc_jax.attention.mask import conditions
 from posenc_jax.attention.softmax import FLOOR, capped, through_cap
-from posenc_jax.attention.tokens import conditions
-
-
-class Spans(NamedTuple):
-    """Whole numbers for each block of queries (I) and of keys (J), which steer the kernels.
-
-    first_I, end_I: the key blocks that query block i may see, first <= j < end.
-    first_J, end_J: the query blocks that may see key block j.
-    one_I, one_J:   the segment of all tokens of a block; below 0 if there is none.
-    low_I, high_J:  the first index of a query block, the last one of a key block.
-    """
-
-    first_I: Any
-    end_I: Any
-    first_J: Any
-    end_J: Any
-    one_I: Any
-    one_J: Any
-    low_I: Any
-    high_J: Any
-
-
-class Sums(NamedTuple):
-    """Sums over tokens of what `Walk.summed` adds; a logit's is until + after + between.
-
-    until:   over a query's block up to it, [B, H, 1, Q].
-    after:   over a key's block after it, [B, H, 1, K].
-    between: over the blocks between, minus its own total for a block and itself, [B, H, I, 1, J].
-    """
-
-    until: Any
-    after: Any
-    between: Any
 
 
 class Given(NamedTuple):
@@ -171,10 +141,6 @@ def backward(sides: Sides, plan: Plan, spans: Spans, i, j, given: Given, *refs):
             d_after[...] = sum_KL[...].T.sum(axis=0, keepdims=True)
 
 
-def meet(spans: Spans, i, j):
-    return (spans.first_I[i] <= j) & (j < spans.end_I[i])
-
-
 def _visit(plan: Plan, spans: Spans, i, j, given: Given, visit) -> None:
     """Calls visit(whole) if the blocks meet; `whole`: no key is left to mask.
 
@@ -190,16 +156,6 @@ def _visit(plan: Plan, spans: Spans, i, j, given: Given, visit) -> None:
         whole &= spans.low_I[i] >= spans.high_J[j]
     pl.when(used & whole)(partial(visit, True))
     pl.when(used & ~whole)(partial(visit, False))
-
-
-def product(a: jax.Array, b: jax.Array, a_axis: int, b_axis: int) -> jax.Array:
-    """The product over one axis of each, in the dtype of `a`, summed in float32."""
-    over = (((a_axis,), (b_axis,)), ((), ()))
-    return jax.lax.dot_general(a, b.astype(a.dtype), over, preferred_element_type=jnp.float32)
-
-
-def scale(plan: Plan) -> float:
-    return plan.dims.head**-0.5
 
 
 def _logits(plan: Plan, given: Given, j, whole: bool) -> tuple[jax.Array, jax.Array]:

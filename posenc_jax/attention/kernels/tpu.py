@@ -14,16 +14,17 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
 from posenc_jax import encoding as hooks
-from posenc_jax.attention import kernel_blocks, traced_bias
-from posenc_jax.attention.blockwise import NEVER, Plan, cut_tokens, fill, plan_of, sink_gradient
-from posenc_jax.attention.kernel_blocks import Given, Sides, Spans, Sums
-from posenc_jax.attention.kernel_grid import Grid
-from posenc_jax.attention.layers import LANES, Layer
-from posenc_jax.attention.softmax import sum_to
-from posenc_jax.attention.tokens import Tokens
-from posenc_jax.attention.traced_bias import Made, floats
-from posenc_jax.layout import rising
-from posenc_jax.tuning import vector_memory
+from posenc_jax.attention.block_plan import Plan, fill, plan_of
+from posenc_jax.attention.block_sizes import LANES
+from posenc_jax.attention.kernels import tpu_bias, tpu_blocks
+from posenc_jax.attention.kernels.block_ranges import Spans, spans_of
+from posenc_jax.attention.kernels.key_sums import fade_gradient, summed, sums_of
+from posenc_jax.attention.kernels.tpu_blocks import Given, Sides
+from posenc_jax.attention.kernels.tpu_grid import Grid
+from posenc_jax.attention.kernels.traced_bias import Made, floats, trace
+from posenc_jax.attention.layers import Layer
+from posenc_jax.attention.softmax import sink_gradient, sum_to
+from posenc_jax.backends.target import vector_memory
 
 
 class Learned(NamedTuple):
@@ -50,58 +51,14 @@ def kernel(
     elif layer.encoding.bias is not None:
         of_pair = partial(hooks.bias, layer.encoding)
         placed = jax.tree.map(lambda x: fill(x, plan.keys), (q.placed, k.placed))
-        bias = traced_bias.trace(of_pair, plan.dims, q_BQHC.dtype, layer.params, *placed)
-        made = traced_bias.make(bias, layer.params, *placed)
+        bias = trace(of_pair, plan.dims, q_BQHC.dtype, layer.params, *placed)
+        made = tpu_bias.make(bias, layer.params, *placed)
     spans, q_seen, k_seen = spans_of(plan, q, k)
     turned = lambda x: fill(x, plan.queries).transpose(0, 2, 3, 1)
     learned = Learned(row, made, fade_BHK, sink_H)
     qkv = turned(q_BQHC), turned(k_BKHC), turned(v_BKHC)
     o_BHCQ: jax.Array = _attention(plan, bias, *qkv, learned, spans, q_seen, k_seen)
     return o_BHCQ.transpose(0, 3, 1, 2)[:, : q_BQHC.shape[1]]
-
-
-def summed(layer: Layer, size: int) -> jax.Array:
-    """Each key's features that `Walk.summed` adds, [B, H, K], K filled up to whole blocks.
-
-    NaN where columns are not stored in order: the sums are along storage.
-    """
-    assert layer.k_kept is not None
-    fade_BKH = sum(jax.tree.leaves(layer.k_kept.feat))
-    fade_BHK = jnp.where(layer.k.segment_BT[..., None] > 0, fade_BKH, 0).transpose(0, 2, 1)
-    stored = rising(layer.k.segment_BT, layer.k.index_BT, strictly=True)
-    fade_BHK = jnp.where(stored, fade_BHK, jnp.nan)
-    pads = (0, 0), (0, 0), (0, -fade_BHK.shape[2] % size)
-    return jnp.pad(fade_BHK.astype(jnp.float32), pads)
-
-
-def spans_of(plan: Plan, q: Tokens, k: Tokens) -> tuple[Spans, jax.Array, jax.Array]:
-    """What steers the kernels, and what masks read of queries and keys: [B, 2, T]."""
-    blocks = cut_tokens(plan, q._replace(placed=()), k._replace(placed=()))
-    i, j = jnp.arange(len(blocks.q.index_BT))[:, None], jnp.arange(len(blocks.k.index_BT))[None]
-    used_IJ = (blocks.first_I[:, None] <= j) & (j < blocks.end_I[:, None])
-    some_J = used_IJ.any(axis=0)
-    first_J = jnp.where(some_J, jnp.argmax(used_IJ, axis=0), 0)
-    end_J = jnp.where(some_J, len(i) - jnp.argmax(used_IJ[::-1], axis=0), 0)
-
-    def one(segment, none: int):
-        low, high = segment.min(axis=(1, 2)), segment.max(axis=(1, 2))
-        return jnp.where((low == high) & (low >= (1 if plan.mask_padding else 0)), low, none)
-
-    spans = Spans(
-        blocks.first_I,
-        blocks.end_I,
-        first_J,
-        end_J,
-        one(blocks.q.segment_BT, -1),
-        one(blocks.k.segment_BT, -2),
-        blocks.q.index_BT.min(axis=(1, 2)),
-        blocks.k.index_BT.max(axis=(1, 2)),
-    )
-    seen = lambda side, size, never: jnp.stack(
-        [fill(side.index_BT, size, never), fill(side.segment_BT, size, -1)], axis=1
-    )
-    spans = Spans(*(x.astype(jnp.int32) for x in spans))
-    return spans, seen(q, plan.queries, -1), seen(k, plan.keys, NEVER)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
@@ -121,7 +78,7 @@ def _forward(plan: Plan, bias, q_BHCQ, k_BHCK, v_BHCK, learned, spans: Spans, q_
         grid.output((batch, heads, 1, queries), jnp.float32, 0),
     ]
     scratch = [one, one, (width, plan.queries)]
-    o_BHCQ, log_BH1Q = grid.call("forward", kernel_blocks.forward, outputs, scratch)
+    o_BHCQ, log_BH1Q = grid.call("forward", tpu_blocks.forward, outputs, scratch)
     if learned.sink_H is not None:
         log_BH1Q, before = jnp.logaddexp(log_BH1Q, learned.sink_H[None, :, None, None]), log_BH1Q
         o_BHCQ = (o_BHCQ * jnp.exp(before - log_BH1Q)).astype(o_BHCQ.dtype)
@@ -188,7 +145,7 @@ def _gradients(plan: Plan, bias, given: Given, spans: Spans, sides: Sides) -> tu
             of_keys.append(grid.output(given.sums.after.shape, jnp.float32, 1))
             scratch.append((plan.keys, LANES))
     of_bias = grid.of_bias() if sides.queries else []
-    body = partial(kernel_blocks.backward, sides)
+    body = partial(tpu_blocks.backward, sides)
     found = grid.call("backward", body, [*of_queries, *of_keys], scratch, of_bias)
     cuts = len(of_queries), len(of_queries) + len(of_keys)
     return found[: cuts[0]], found[cuts[1] :], found[cuts[0] : cuts[1]]
@@ -203,26 +160,3 @@ def _made_gradient(found: list[jax.Array], made: Made | None) -> Made | None:
         return None
     d_whole, d_weights, d_q = map(gradient, made[:3])
     return Made(d_whole, d_weights, d_q, [None] * len(made.k))
-
-
-def sums_of(fade_BHK: jax.Array, size: int) -> Sums:
-    """Sums in each block, and between blocks. None is a difference of long sums, which is inexact:
-    only inside one block, where `between` takes back the block's own total."""
-    fade_BHNS = fade_BHK.reshape(*fade_BHK.shape[:2], -1, size)
-    total_BHN = fade_BHNS.sum(axis=-1)
-    flat = lambda x: x.reshape(*fade_BHK.shape[:2], 1, -1)
-    after = lambda x: jnp.flip(jnp.cumsum(jnp.flip(x, -1), axis=-1), -1) - x
-    i, j = (jnp.arange(total_BHN.shape[-1]).reshape(shape) for shape in ((-1, 1), (1, -1)))
-    between = after(jnp.where((j < i)[None, None], total_BHN[:, :, None], 0))
-    between = between - jnp.where((i == j)[None, None], total_BHN[:, :, None], 0)
-    return Sums(
-        flat(jnp.cumsum(fade_BHNS, axis=-1)), flat(after(fade_BHNS)), between[:, :, :, None]
-    )
-
-
-def fade_gradient(d_until_BH1Q: jax.Array, d_after_BH1K: jax.Array) -> jax.Array:
-    """A token's feature is in the logits of keys before it and of queries from it on: those are the
-    pairs of all queries from it on, less the pairs of all keys from it on.
-    """
-    rest_BHK = (d_until_BH1Q - d_after_BH1K)[:, :, 0]
-    return jnp.flip(jnp.cumsum(jnp.flip(rest_BHK, -1), axis=-1), -1)

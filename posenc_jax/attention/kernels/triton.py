@@ -16,17 +16,18 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as gpu
 
 from posenc_jax import encoding as hooks
-from posenc_jax.attention import triton_blocks as blocks
-from posenc_jax.attention.blockwise import Plan, fill, plan_of, sink_gradient
+from posenc_jax.attention.block_plan import Plan, fill, plan_of
+from posenc_jax.attention.block_sizes import GPU_BLOCK
 from posenc_jax.attention.derivatives import not_differentiated
-from posenc_jax.attention.kernel import fade_gradient, spans_of, summed, sums_of
-from posenc_jax.attention.kernel_blocks import Spans
-from posenc_jax.attention.layers import GPU_BLOCK, Layer
-from posenc_jax.attention.scalars import Numbers, Reading, gather, reading
-from posenc_jax.attention.softmax import sum_to
-from posenc_jax.attention.traced_bias import floats, trace
-from posenc_jax.attention.triton_program import Given, Program, Whole
-from posenc_jax.tuning import interpreted
+from posenc_jax.attention.kernels import triton_blocks as blocks
+from posenc_jax.attention.kernels.block_ranges import Spans, spans_of
+from posenc_jax.attention.kernels.key_sums import fade_gradient, summed, sums_of
+from posenc_jax.attention.kernels.traced_bias import floats, trace
+from posenc_jax.attention.kernels.triton_bias import Numbers, Reading, gather, reading
+from posenc_jax.attention.kernels.triton_program import Given, Program, Whole
+from posenc_jax.attention.layers import Layer
+from posenc_jax.attention.softmax import sink_gradient, sum_to
+from posenc_jax.backends.target import interpreted
 
 # Pairs of blocks up to which XLA may see that a layout is constant. It then computes spans when it
 # compiles, which saves a GPU some small kernels, and takes minutes for millions of pairs.

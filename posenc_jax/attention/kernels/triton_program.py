@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 import jax
 from jax.experimental import pallas as pl
 
-from posenc_jax.attention.blockwise import Plan
-from posenc_jax.attention.kernel_blocks import Spans
-from posenc_jax.attention.scalars import Reading
+from posenc_jax.attention.block_plan import Plan
+from posenc_jax.attention.kernels.block_ranges import Spans
+from posenc_jax.attention.kernels.triton_bias import Reading
 
 
 class Given(NamedTuple):

@@ -13,11 +13,12 @@ import jax.numpy as jnp
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
 from jax.experimental.pallas.ops.tpu.splash_attention.splash_attention_mask_info import MaskInfo
 
-from posenc_jax.attention.blockwise import cut_tokens, fill, plan_of
+from posenc_jax.attention.block_plan import cut_tokens, fill, plan_of
+from posenc_jax.attention.block_sizes import LANES, to_whole
 from posenc_jax.attention.derivatives import not_differentiated
-from posenc_jax.attention.kernel import kernel as our_kernel
-from posenc_jax.attention.layers import LANES, Layer, to_whole
-from posenc_jax.tuning import interpreted
+from posenc_jax.attention.kernels.tpu import kernel as our_kernel
+from posenc_jax.attention.layers import Layer
+from posenc_jax.backends.target import interpreted
 
 BLOCK = 512  # queries and keys of a block, the default of MaxText
 

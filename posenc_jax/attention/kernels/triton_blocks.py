@@ -7,11 +7,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from posenc_jax.attention.kernel_blocks import meet, product, scale
-from posenc_jax.attention.scalars import of_pair
+from posenc_jax.attention.kernels.block_ranges import meet
+from posenc_jax.attention.kernels.products import product, scale
+from posenc_jax.attention.kernels.triton_bias import of_pair
+from posenc_jax.attention.kernels.triton_program import Keys, Program, Queries
+from posenc_jax.attention.mask import conditions
 from posenc_jax.attention.softmax import FLOOR, capped, through_cap
-from posenc_jax.attention.tokens import conditions
-from posenc_jax.attention.triton_program import Keys, Program, Queries
 
 
 def forward(of: Program, i, o, log) -> None:

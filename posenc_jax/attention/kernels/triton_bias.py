@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Literal
 
-from posenc_jax.attention.traced_bias import MOVES, OVER, SAME, TracedBias, before, bind
+from posenc_jax.attention.kernels.traced_bias import MOVES, OVER, SAME, TracedBias, before, bind
 from posenc_jax.encoding import Params, Placed
 
 MOST = 256  # numbers that a head may read

@@ -9,12 +9,14 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from posenc_jax.attention import kernel_blocks, traced_bias
-from posenc_jax.attention.blockwise import Plan
+from posenc_jax.attention.block_plan import Plan
 from posenc_jax.attention.derivatives import not_differentiated
-from posenc_jax.attention.kernel_blocks import Given, Spans, Sums
-from posenc_jax.attention.traced_bias import TracedBias, floats
-from posenc_jax.tuning import tuned_for, vector_memory
+from posenc_jax.attention.kernels import tpu_bias
+from posenc_jax.attention.kernels.block_ranges import Spans, meet
+from posenc_jax.attention.kernels.key_sums import Sums
+from posenc_jax.attention.kernels.tpu_blocks import Given
+from posenc_jax.attention.kernels.traced_bias import TracedBias, floats
+from posenc_jax.backends.target import tuned_for, vector_memory
 
 Outputs = Sequence[tuple[Any, pl.BlockSpec]]  # of a kernel: shapes, and blocks of them
 
@@ -91,9 +93,9 @@ class Grid(NamedTuple):
         if self.keys_first:
             at = pl.ds(pl.multiple_of(i * plan.queries, plan.queries), plan.queries)
             sums[entries:] = [total.at[..., at] for total in sums[entries:]]
-        own, used = refs[: outputs + scratch], kernel_blocks.meet(spans, i, j)
+        own, used = refs[: outputs + scratch], meet(spans, i, j)
         block = given, refs[len(own) : -1], refs[-1]
-        pl.when(used & (h == 0))(partial(traced_bias.fill, plan, bias, *block))
+        pl.when(used & (h == 0))(partial(tpu_bias.fill, plan, bias, *block))
         given = given._replace(bias=refs[-1].at[h])
         body(plan, spans, i, j, given, *(ref.at[h] for ref in own))
         for n, total in enumerate(sums):
@@ -101,7 +103,7 @@ class Grid(NamedTuple):
             pl.when((j == 0) & (h == 0) & ((n >= entries) | (i == 0)))(clear)
         if sums:
             last = self.given.q.shape[1] - 1
-            pl.when(used & (h == last))(partial(traced_bias.pull, bias, *block, sums))
+            pl.when(used & (h == last))(partial(tpu_bias.pull, bias, *block, sums))
 
     def _order(self, b, *step):
         """Row, head, outer and inner block of a step."""

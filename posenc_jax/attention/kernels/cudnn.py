@@ -8,10 +8,10 @@ padded on the left or not stored in order.
 import jax
 import jax.numpy as jnp
 
+from posenc_jax.attention.kernels.triton import kernel as triton_kernel
 from posenc_jax.attention.layers import Layer
 from posenc_jax.attention.tokens import Tokens
-from posenc_jax.attention.triton import kernel as triton_kernel
-from posenc_jax.tuning import interpreted, target
+from posenc_jax.backends.target import interpreted, target
 
 WIDEST, MULTIPLE = 128, 8  # channels of a head: up to, and a multiple of
 OLDEST = 8  # compute capability: of an A100

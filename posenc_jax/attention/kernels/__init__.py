@@ -1,0 +1,1 @@
+"""Fused kernels, which a bias enters; README.md here draws how they are put together."""

@@ -1,0 +1,59 @@
+"""Sums over tokens of what `Walk.summed` adds, for kernels: `fox`."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from posenc_jax.attention.layers import Layer
+from posenc_jax.layout import rising
+
+
+class Sums(NamedTuple):
+    """Sums over tokens of what `Walk.summed` adds; a logit's is until + after + between.
+
+    until:   over a query's block up to it, [B, H, 1, Q].
+    after:   over a key's block after it, [B, H, 1, K].
+    between: over the blocks between, minus its own total for a block and itself, [B, H, I, 1, J].
+    """
+
+    until: Any
+    after: Any
+    between: Any
+
+
+def summed(layer: Layer, size: int) -> jax.Array:
+    """Each key's features that `Walk.summed` adds, [B, H, K], K filled up to whole blocks.
+
+    NaN where columns are not stored in order: the sums are along storage.
+    """
+    assert layer.k_kept is not None
+    fade_BKH = sum(jax.tree.leaves(layer.k_kept.feat))
+    fade_BHK = jnp.where(layer.k.segment_BT[..., None] > 0, fade_BKH, 0).transpose(0, 2, 1)
+    stored = rising(layer.k.segment_BT, layer.k.index_BT, strictly=True)
+    fade_BHK = jnp.where(stored, fade_BHK, jnp.nan)
+    pads = (0, 0), (0, 0), (0, -fade_BHK.shape[2] % size)
+    return jnp.pad(fade_BHK.astype(jnp.float32), pads)
+
+
+def sums_of(fade_BHK: jax.Array, size: int) -> Sums:
+    """Sums in each block, and between blocks. None is a difference of long sums, which is inexact:
+    only inside one block, where `between` takes back the block's own total."""
+    fade_BHNS = fade_BHK.reshape(*fade_BHK.shape[:2], -1, size)
+    total_BHN = fade_BHNS.sum(axis=-1)
+    flat = lambda x: x.reshape(*fade_BHK.shape[:2], 1, -1)
+    after = lambda x: jnp.flip(jnp.cumsum(jnp.flip(x, -1), axis=-1), -1) - x
+    i, j = (jnp.arange(total_BHN.shape[-1]).reshape(shape) for shape in ((-1, 1), (1, -1)))
+    between = after(jnp.where((j < i)[None, None], total_BHN[:, :, None], 0))
+    between = between - jnp.where((i == j)[None, None], total_BHN[:, :, None], 0)
+    return Sums(
+        flat(jnp.cumsum(fade_BHNS, axis=-1)), flat(after(fade_BHNS)), between[:, :, :, None]
+    )
+
+
+def fade_gradient(d_until_BH1Q: jax.Array, d_after_BH1K: jax.Array) -> jax.Array:
+    """A token's feature is in the logits of keys before it and of queries from it on: those are the
+    pairs of all queries from it on, less the pairs of all keys from it on.
+    """
+    rest_BHK = (d_until_BH1Q - d_after_BH1K)[:, :, 0]
+    return jnp.flip(jnp.cumsum(jnp.flip(rest_BHK, -1), axis=-1), -1)
