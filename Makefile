@@ -15,7 +15,7 @@ test: $(VENV)/.ready-dev  ## each thing once; less than 8 minutes on two cores
 
 test-thorough: $(VENV)/.ready-dev  ## the rest: more methods and sizes, whole experiments, programs as users compile them
 	$(TESTS) -m thorough
-	JAX_DISABLE_MOST_OPTIMIZATIONS=0 $(TESTS) -m "not thorough" tests/attention tests/lab/training tests/test_operations.py tests/test_tuning.py
+	JAX_DISABLE_MOST_OPTIMIZATIONS=0 $(TESTS) -m "not thorough" tests/attention tests/lab/training tests/backends/test_operations.py tests/backends/test_target.py
 	$(TESTS) --hypothesis-profile=thorough tests/encodings/test_catalogue_shapes.py
 
 test-all: test test-thorough

@@ -83,7 +83,7 @@ to be faster ([gpu.md](gpu.md)): in bfloat16, from 1,024 tokens of 12 heads on, 
 than 16 operations for a pair of tokens that has no row of offsets (`fire`), which is faster forward and
 slower with the backward pass. It is written in Pallas' Triton, which is deprecated since JAX 0.11 and
 warns at every call on JAX 0.12; we hide no warning. On a JAX without it blocks are chosen, and
-`form="kernel"` is refused in one line; `posenc_jax/tuning.py` is the one place that asks. Where nothing is added to bfloat16 logits (`rope`, `nope`), and no row is packed or
+`form="kernel"` is refused in one line; `posenc_jax/backends/target.py` is the one place that asks. Where nothing is added to bfloat16 logits (`rope`, `nope`), and no row is packed or
 padded on its left, it is cuDNN's own; which of the two runs is decided when the program runs, from
 the rows that it is given. To go back through either, the program keeps the outputs of both.
 

@@ -82,7 +82,7 @@ PROPERTIES = [
     testing.packing,
     testing.shift,
     testing.order,
-    functools.partial(testing.forms, kernel=False),  # the kernel is in test_fused_kernel.py
+    functools.partial(testing.forms, kernel=False),  # the kernel is in kernels/test_tpu.py
     testing.cross,
     testing.decoding,
     testing.relative,

@@ -10,7 +10,7 @@ from posenc_jax.attention.kernels import cudnn
 from posenc_jax.backends import target
 from posenc_jax.backends.target import compile_for
 from posenc_jax.layout import layout
-from tests.attention.test_fused_kernel import DIMS, gap
+from tests.attention.kernels.test_tpu import DIMS, gap
 
 TIME = 20
 ENDS = np.array([[1] * 20, [1] * 13 + [0] * 7])  # one sequence a row, padding after it

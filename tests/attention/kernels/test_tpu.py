@@ -367,7 +367,7 @@ FRESH = """
 import sys
 import jax, jax.numpy as jnp
 import posenc_jax as pe
-from posenc_jax.tuning import compile_for
+from posenc_jax.backends.target import compile_for
 
 print("jax.experimental.pallas.tpu" in sys.modules)
 dims, alibi = pe.Dims(model=16, heads=2, head=8), pe.make("alibi")

@@ -11,7 +11,7 @@ from posenc_jax.attention.kernels import triton
 from posenc_jax.attention.kernels.block_ranges import spans_of
 from posenc_jax.backends.target import compile_for
 from posenc_jax.layout import full, layout
-from tests.attention.test_fused_kernel import DIMS, PADDED, TAKEN, TIME, draw, gap, noisy, run
+from tests.attention.kernels.test_tpu import DIMS, PADDED, TAKEN, TIME, draw, gap, noisy, run
 
 
 def on_gpu(name, **options):
