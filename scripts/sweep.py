@@ -5,7 +5,7 @@
     python scripts/sweep.py --config=configs/extrap.py --launch=wandb     # a file for `wandb sweep`
     python scripts/sweep.py --config=configs/extrap.py --launch=slurm     # a job array for sbatch
     python scripts/sweep.py --config=configs/extrap.py --launch=skypilot --tpu=v6e-8 --spot \
-        --bucket=gs://NAME/FOLDER --dry-run                         # without it: submits the jobs
+        --bucket=gs://my-bucket/sweeps --dry-run                    # without it: submits the jobs
 
 Any field is set for all points as train.py takes it: --config.train.steps=200. The folder of the
 sweep has a folder for each point. Started again, the sweep runs the missing points and then writes
@@ -15,7 +15,6 @@ sweep was stopped: start it again.
 
 import argparse
 import contextlib
-import math
 import signal
 import sys
 import tempfile
@@ -56,7 +55,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--tpu", default="", help="such as v6e-8")
     parser.add_argument("--spot", action="store_true", help="machines that may be taken away")
-    parser.add_argument("--bucket", default="", help="where runs are kept: gs://NAME/FOLDER")
+    parser.add_argument(
+        "--bucket", default="", help=f"where runs are kept, such as {skypilot.EXAMPLE}"
+    )
     parser.add_argument("--at-once", type=int, default=0, help="of a Slurm array, at most so many")
     parser.add_argument("--recovery", default="EAGER_NEXT_REGION", help="SkyPilot's strategy")
     flags, rest = parser.parse_known_args(arguments)
@@ -258,8 +259,8 @@ def _skypilot(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespa
     with tempfile.TemporaryDirectory() as unkept:
         kept = Path(unkept) if flags.dry_run else folder / "skypilot"
         files = skypilot.files(sweep, kept, **options)
-        rows, state = max(map(_rows, configs.values())), max(map(_state, configs.values()))
-        print(slices.cost(flags.tpu, rows, len(sweep.points), flags.spot, state), flush=True)
+        rows = max(map(_rows, configs.values()))
+        print(slices.summary(flags.tpu, rows, len(sweep.points)), flush=True)
         if flags.dry_run:
             print("---\n".join(files.values()), end="", flush=True)
         kept.mkdir(parents=True, exist_ok=True)
@@ -278,17 +279,6 @@ def _skypilot(sweep: Sweep, configs: dict, folder: Path, flags: argparse.Namespa
 def _rows(config: dict[str, Any]) -> int:
     """Returns the rows of a step that devices share: seeds times batch."""
     return config["seeds"] * config.get("train", {}).get("batch", 1)
-
-
-def _state(config: dict[str, Any]) -> float:
-    """Returns about how many bytes of float32 the weights of all seeds, their gradients and AdamW's
-    moments take, from the matrices of the layers; infinity if the config does not say.
-    """
-    model = config.get("model", {})
-    if not {"width", "layers", "mlp"} <= model.keys():
-        return math.inf
-    weights = model["layers"] * (4 + 2 * model["mlp"]) * model["width"] ** 2
-    return 4 * 4 * config["seeds"] * weights
 
 
 def _from_root(sweep: Sweep) -> Sweep:

@@ -55,6 +55,7 @@ SAME_TEXT = """\
 DIGEST = "from posenc_jax.lab.tasks import corpus; print(corpus.standard_library_sha256())"
 
 # SkyPilot's own rules, which it applies only when it launches.
+EXAMPLE = "gs://my-bucket/sweeps"
 BUCKET = r"^gs://[a-z0-9][a-z0-9._-]{1,61}[a-z0-9](/.*)?$"
 STRATEGIES = ("EAGER_NEXT_REGION", "FAILOVER")
 
@@ -83,7 +84,8 @@ def files(
         choices = choices_for(recovery, STRATEGIES)
         raise ValueError(f"--recovery: no strategy {recovery!r}{choices}")
     if not re.match(BUCKET, bucket):
-        raise ValueError(f"--bucket: {bucket!r} is no address of a bucket, as gs://NAME/FOLDER is")
+        raise ValueError(f"--bucket: {bucket!r} is not a bucket of Google Cloud, as {EXAMPLE} is: "
+                         "3 to 63 lower-case letters, digits, '-', '_' or '.'")  # fmt: skip
     shared = {
         "accelerators": slices.on_one_host(tpu).accelerator,
         "spot": spot,

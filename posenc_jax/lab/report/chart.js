@@ -3,7 +3,7 @@
 const MOST_LABELS = 20, MOST_LETTERS = 26, LINE = 16;  // of the labels at the ends of lines
 const banded = (row) => row[4].length >= 3;
 
-// A chart of lines; rows are [x, mean, low, high, seeds].
+// A chart of lines; rows are [x, mean, low, high, seeds, mean and interval as text].
 function chart(rowsOf, options) {
   const W = Math.max(320, document.getElementById("main").clientWidth);
   const plot = element("div", { class: "plot" });
@@ -128,7 +128,7 @@ function point(plot, svg, { W, H, top, bottom, xs, X, curves, head }) {
       .sort((a, b) => better === "higher" ? b[1][1] - a[1][1] : a[1][1] - b[1][1]).slice(0, 14);
     const rows = found.map(([line, row]) => element("tr", {},
       element("td", {}, element("i", { style: `background:${line.color}` }), line.label),
-      element("td", {}, number(row[1]) + (row[2] == null ? "" : ` ${spread(row)}`))));
+      element("td", {}, `${row[5]} ${row[6]}`.trim())));
     tip.replaceChildren(element("b", {}, head(x)), element("table", {}, ...rows));
     tip.hidden = false;
     const place = X(x) / W * box.width, flip = place > box.width / 2;

@@ -23,24 +23,24 @@ function byLength() {
     trained: (line) => line.trained, head: (x) => `length ${x}` });
 }
 
+// A row of `cells`: length, mean, low, high, seeds, then texts: mean, interval, every seed.
 function table() {
   const lengths = [...new Set(shown().flatMap((line) =>
     (line.cells[view.metric] ?? []).map((row) => row[0])))].sort((a, b) => a - b);
   const sign = metric().better === "higher" ? -1 : 1;
-  const mean = (line, n) => (line.cells[view.metric] ?? []).find((row) => row[0] === n)?.[1];
-  const best = lengths.map((n) => number(sign * Math.min(...shown().map((line) =>
-    sign * (mean(line, n) ?? Infinity * sign)))));
+  const at = (line, n) => (line.cells[view.metric] ?? []).find((row) => row[0] === n);
+  const finite = (n) => shown().map((line) => at(line, n)).filter((row) => row && row[1] != null);
+  const best = lengths.map((n) =>
+    finite(n).sort((a, b) => sign * (a[1] - b[1]))[0]?.[5]);  // as text: ties in print are bold
   const rows = shown().map((line) => element("tr", {},
     element("th", { scope: "row" }, element("span", { class: "key",
       style: `background:${line.color}` }), line.label),
     ...lengths.map((n, i) => {
-      const row = (line.cells[view.metric] ?? []).find((found) => found[0] === n);
+      const row = at(line, n);
       if (!row) return element("td", { class: "muted" }, "—");
-      const value = number(row[1]), top = value === best[i];
-      const half = row[2] == null ? null : element("small", {}, spread(row));
-      const title = `seeds: ${row[4].map(number).join(", ")}`;
-      return element("td", { title }, top && shown().length > 1 ? element("b", {}, value) : value,
-        half);
+      const [value, interval, seeds] = row.slice(5), bold = value === best[i] && shown().length > 1;
+      return element("td", { title: `seeds: ${seeds}` }, bold ? element("b", {}, value) : value,
+        interval ? element("small", {}, interval) : null);
     })));
   const head = element("tr", {}, element("th", {}, "length"),
     ...lengths.map((n) => element("th", { scope: "col" }, String(n))));
@@ -49,12 +49,6 @@ function table() {
     "point at a cell for its seeds";
   return element("div", { class: "wide" }, element("table", {}, element("caption", {}, caption),
     element("thead", {}, head), element("tbody", {}, ...rows)));
-}
-
-// The interval of a row, as text: its ends for a share, else half its width.
-function spread([, mean, low, high]) {
-  const end = (x) => number(x).replace(/^0/, "");
-  return metric().share ? `${end(low)}–${end(high)}` : `±${number(mean - low)}`;
 }
 
 function training() {

@@ -20,9 +20,8 @@ from posenc_jax.lab.config.sweeps import dotted
 from posenc_jax.lab.hosts.files import write_text
 from posenc_jax.lab.metrics import BITS
 from posenc_jax.lab.report import curves, formats, summaries
-from posenc_jax.lab.report.formats import number, share_ends
+from posenc_jax.lab.report.formats import number
 from posenc_jax.lab.report.sections import Cell, Grid, Section
-from posenc_jax.lab.report.statistics import Interval
 from posenc_jax.lab.report.tables import save
 from posenc_jax.lab.report.webpage import html_page
 from posenc_jax.lab.runs import TIMES, Record, StoredRun, read
@@ -91,20 +90,14 @@ def _tables(merged: Mapping[str, Any]) -> Iterator[tuple[str, list[Grid]]]:
         own = [(line["label"], {row[0]: row for row in line["cells"][metric["name"]]})
                for line in merged["lines"]]  # fmt: skip
         lengths = sorted({length for _, rows in own for length in rows})
-        rows = [[label, *(_cell(rows.get(n), metric["share"]) for n in lengths)]
+        rows = [[label, *(_cell(rows.get(n)) for n in lengths)]
                 for label, rows in own]  # fmt: skip
         caption = f"{metric['label']}: mean over seeds, and {metric['interval']}"
         yield metric["name"], [Grid(["length", *map(str, lengths)], rows, caption)]
 
 
-def _cell(row: Sequence | None, share: bool) -> Cell:
-    if row is None:
-        return Cell("not measured", muted=True)
-    _, mean, low, high, _ = row
-    half = "" if low is None else f"±{number(mean - low)}"
-    if share and low is not None:
-        half = share_ends(Interval(mean, low, high, 0))
-    return Cell(number(mean), half)
+def _cell(row: Sequence | None) -> Cell:
+    return Cell("not measured", muted=True) if row is None else Cell(*row[5:7])
 
 
 def names(folders: Sequence[Path]) -> list[str]:
@@ -250,8 +243,10 @@ def _metrics(line: Line) -> list[str]:
 
 
 def _cells(line: Line, metric: str) -> list[list]:
-    final = summaries.final_values(line.records, metric)
-    return _rows({length: by_seed for (_, length), by_seed in final.items()}, metric)
+    """Returns the rows of the table by length; the last entry is the text of every seed."""
+    final = {n: seeds for (_, n), seeds in summaries.final_values(line.records, metric).items()}
+    texts = (", ".join(map(number, seeds.values())) for seeds in final.values())
+    return [[*row, text] for row, text in zip(_rows(final, metric), texts, strict=True)]
 
 
 def _training(line: Line, name: str, unit: str) -> list[list]:
@@ -284,12 +279,18 @@ def _attention(line: Line) -> dict[str, Any] | None:
 
 
 def _rows(curve: Mapping[int, Mapping[int, float]], metric: str) -> list[list]:
-    """Returns [x, mean, low, high, values of the seeds] at each x; None if not finite."""
-    found, of = [], formats.interval_of(metric)
+    """Returns [x, mean, low, high, values of the seeds, mean and interval as text] at each x.
+
+    Numbers that are not finite are None. The page draws the numbers and shows the texts, so that a
+    number is rounded as in report.html: JavaScript rounds .0625 to .063, Python to .062.
+    """
+    rows = []
     for x, by_seed in curve.items():
         seeds = list(by_seed.values())
-        found.append([x, *_rounded(of(seeds)[:3]), _rounded(seeds)])
-    return found
+        ends = formats.interval_of(metric)(seeds)[:3]
+        texts = formats.mean_and_interval(seeds, metric)
+        rows.append([x, *_rounded(ends), _rounded(seeds), *texts])
+    return rows
 
 
 def _rounded(values: Iterable[float | None]) -> list[float | None]:

@@ -19,10 +19,23 @@ def number(value: float | None) -> str:
     return f"{value:.3f}" if size < 10 else f"{value:.2f}" if size < 100 else f"{value:.4g}"
 
 
+def mean_and_interval(values: Sequence[float], name: str) -> tuple[str, str]:
+    """Returns a metric's mean over seeds and its 95% interval as text; "" if it has no interval.
+
+    The interval of a share is given by its ends, ("0.953", ".941–.962"), and that of other metrics
+    by half its width, ("2.135", "±0.025"). All reports and pages take these texts from here, so
+    that a number is rounded alike wherever it stands.
+    """
+    found = interval_of(name)(values)
+    if metric(name).is_share:
+        return number(found.mean), share_ends(found)
+    return number(found.mean), "" if found.half is None else f"±{number(found.half)}"
+
+
 def plus_minus(cell: Estimate) -> str:
     """Formats a cell as "0.953 ±0.012", or as "0.953" if it has no interval."""
-    half = "" if cell.low is None else f" ±{cell.mean - cell.low:.3f}"
-    return f"{cell.mean:.3f}{half}"
+    half = "" if cell.low is None else f" ±{number(cell.mean - cell.low)}"
+    return f"{number(cell.mean)}{half}"
 
 
 def share(cell: Estimate) -> str:

@@ -82,10 +82,8 @@ def _cell(summary: LengthSummary, encoding: str, length: int, best: str | None) 
         reasons = [entry.reason for entry in summary.not_measured
                    if (entry.encoding, entry.length) == (encoding, length)]  # fmt: skip
         return Cell(NOT_MEASURED, note="".join(reasons[-1:]), muted=True)
-    mean, seeds, most = number(result.mean), len(result.seeds), summaries.seed_count(summary)
-    spread = formats.interval_of(summary.metric)(result.seeds)
-    half = "" if spread.half is None else f"±{number(spread.half)}"
-    half = formats.share_ends(spread) if metrics.metric(summary.metric).is_share else half
+    mean, half = formats.mean_and_interval(result.seeds, summary.metric)
+    seeds, most = len(result.seeds), summaries.seed_count(summary)
     note = "" if seeds == most else f"{seeds} of {most} seeds"
     return Cell(mean, half, note, bold=mean == best)
 

@@ -15,7 +15,13 @@ SPECIAL = {
     "±": r"$\pm$", "×": r"$\times$", "−": "$-$", "–": "--", "—": "---", "†": r"\dag{}",
     "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}",
 }  # fmt: skip
-NUMBER = r"[+−-]?(\d{1,3}(,\d{3})+|\d*)(\.\d+)?(e[+−-]?\d+)?"
+# How pages write a number, and one with its interval: "−1,234.5", ".953 (.941–.962)", "+.12 ±.03*".
+NUMBER = r"[+−-]?(?=\.?\d)(?:\d{1,3}(?:,\d{3})+|\d*)(?:\.\d+)?(?:e[+−-]?\d+)?"
+INTERVAL = rf"(?P<low>{NUMBER})(?:–| to )(?P<high>{NUMBER})"
+VALUE = (
+    rf"(?P<mean>{NUMBER})(?:/(?P<of>\d+)| ?± ?(?P<half>{NUMBER})| \(?{INTERVAL}\)?)?"
+    r"(?P<mark>[*?]*)"
+)
 Part = str | Grid | Picture | Section
 
 
@@ -56,29 +62,73 @@ def _grids(parts: Sequence[Part], title: str) -> Iterator[tuple[str, Grid]]:
 
 
 def as_csv(grid: Grid) -> str:
-    """Returns a table as CSV (RFC 4180), of which other programs can read the numbers.
+    """Returns a table as CSV (RFC 4180) in which every number is one that other programs read.
 
-    Half an interval has a column of its own, without "±"; a minus is "-", and thousands have no
-    commas between them.
+    A column with numbers becomes several, by what its cells hold, each of plain numbers:
+
+      NAME            the number (a mean, where there is an interval)
+      NAME half       half the width of an interval
+      NAME low, high  the ends of an interval
+      NAME of         the denominator of a fraction such as 7/10
+      NAME value 1    the first of several values, such as those of the seeds
+      NAME note       a mark ("*"), or why there is no number ("not measured")
+
+    The first column, and tables of sentences (`grid.words`), are copied as text.
     """
     rows = [[_cell(cell) for cell in row] for row in (*grid.rows, *grid.below)]
-    spread = [any(row[i].half for row in rows if i < len(row)) for i in range(len(grid.columns))]
-    head = [" ".join(column.split()) for column in grid.columns]
-    lines = [[name for n, own in zip(head, spread, strict=True)
-              for name in ([n, f"{n} interval"] if own else [n])]]  # fmt: skip
-    for row in rows:
-        pairs = zip(row, spread, strict=False)
-        lines.append([text for cell, own in pairs for text in _texts(cell, own)])
+    heads = [_line(column) for column in grid.columns]
+    lines = [[heads[0]], *([_line(row[0].text)] for row in rows)]
+    for n, head in enumerate(heads[1:], 1):
+        cells = [row[n] if n < len(row) else Cell("") for row in rows]
+        for line, texts in zip(lines, _split(head, cells, grid.words), strict=True):
+            line.extend(texts)
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows(lines)
     return out.getvalue()
 
 
-def _texts(cell: Cell, spread: bool) -> list[str]:
-    text = " ".join(cell.text.split())
-    if re.fullmatch(NUMBER, text):
-        text = text.replace("−", "-").replace(",", "")
-    return [text, cell.half.removeprefix("±")] if spread else [text]
+def _split(head: str, cells: Sequence[Cell], words: bool) -> list[list[str]]:
+    """Returns the CSV columns that one column of a table becomes: their heads, then each row."""
+    texts = [_line(f"{cell.text} {cell.half}") for cell in cells]
+    parts = [{} if words else numbers(text) for text in texts]
+    if not any(parts):
+        return [[head], *([text] for text in texts)]
+    if any("value 1" in part for part in parts):  # a single seed beside rows of several
+        parts = [{"value 1": part.pop(""), **part} if "" in part else part for part in parts]
+    parts = [part or {"note": text} for part, text in zip(parts, texts, strict=True)]
+    suffixes = sorted({suffix for part in parts for suffix in part}, key=_order)
+    lines = [[f"{head} {suffix}".rstrip() for suffix in suffixes]]
+    return lines + [[part.get(suffix, "") for suffix in suffixes] for part in parts]
+
+
+def _order(suffix: str) -> tuple[int, int]:
+    kind, _, count = suffix.partition(" ")
+    return ("", "half", "low", "high", "of", "value", "note").index(kind), int(count or 0)
+
+
+def numbers(text: str) -> dict[str, str]:
+    """Returns the numbers of a cell by the suffix of their CSV column; {} if it is no number.
+
+    A minus is "-" and thousands have no commas: "−1,234.5 ±.2*" gives
+    {"": "-1234.5", "half": ".2", "note": "*"}.
+    """
+    match = re.fullmatch(VALUE, text)
+    if not match:
+        several = re.split(r" · | ", text.replace("not finite", "nan"))
+        if len(several) < 2 or not all(re.fullmatch(rf"{NUMBER}|nan", part) for part in several):
+            return {}
+        return {f"value {n}": _ascii(part) for n, part in enumerate(several, 1)}
+    parts = {"": match["mean"], "half": match["half"], "low": match["low"], "high": match["high"],
+             "of": match["of"], "note": match["mark"]}  # fmt: skip
+    return {suffix: _ascii(part) for suffix, part in parts.items() if part}
+
+
+def _ascii(number: str) -> str:
+    return number.replace("−", "-").replace(",", "")
+
+
+def _line(text: str) -> str:
+    return " ".join(text.replace("−", "-").split())
 
 
 def as_latex(grid: Grid) -> str:

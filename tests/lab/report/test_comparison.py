@@ -7,13 +7,13 @@ import struct
 import numpy as np
 import pytest
 
-from posenc_jax.lab import runs
-from posenc_jax.lab.report import comparison
+from posenc_jax.lab import report, runs
+from posenc_jax.lab.report import Grid, comparison, length_table
 from posenc_jax.lab.report.statistics import interval
 from scripts.report import main
 from tests.support import ROOT
 from tests.support.browser import ask
-from tests.support.report_runs import NASTY, make_records, summarise
+from tests.support.report_runs import NASTY, make_records, record, summarise
 
 
 def write(path, records, **config):
@@ -72,11 +72,34 @@ def test_runs_that_differ_in_their_seeds_alone_are_one_line(merged):
         "rope · lr 0.1 · task copy", "randomized+rope · lr 0.1 · task copy",
         f"rope · lr 0.2 · task {NASTY}", f"randomized+rope · lr 0.2 · task {NASTY}",
     ]  # fmt: skip
-    _, mean, low, high, seeds = cell(merged["lines"][0], "bits_per_byte", 16)
+    _, mean, low, high, seeds, *texts = cell(merged["lines"][0], "bits_per_byte", 16)
+    assert texts == ["2.260", "±0.025", "2.250, 2.260, 2.270"]
     assert seeds == [2.25, 2.26, 2.27]
     assert [mean, low, high] == pytest.approx(interval(seeds)[:3], rel=1e-5)
     assert cell(merged["lines"][2], "bits_per_byte", 16)[4] == [3.25, 3.26, 3.27]
     assert [metric["name"] for metric in merged["metrics"]] == ["bits_per_byte"]
+
+
+@pytest.mark.parametrize("metric", ["bits_per_byte", "exact_match"])
+@pytest.mark.parametrize("values", [(0.0625,), (0.13449999951,), (0.0625, 0.1875, 0.4)])
+def test_a_number_is_rounded_as_in_the_report(tmp_path, metric, values):
+    """Ties such as .0625 are where JavaScript and Python round apart, and .1345 where a number is
+    rounded twice.
+    """
+    records = [record(seed, "rope", 8, value, metric=metric) for seed, value in enumerate(values)]
+    with runs.Run(tmp_path / "run", {"experiment": "length_extrapolation"}) as run:
+        run.log(records)
+        run.finish(
+            report.summarise(records, metric=metric, train_length=8, baselines={}, not_measured=[])
+        )
+    stored = runs.read(tmp_path / "run")
+    (grid,) = (part for part in length_table.page(stored)[1][0].parts if isinstance(part, Grid))
+    shown = grid.rows[0][1]
+    (row,) = comparison.merge([stored], ["a"])["lines"][0]["cells"][metric]
+    assert row[5:7] == [shown.text, shown.half]
+    assert shown.text == f"{sum(values) / len(values):.3f}"
+    script = (comparison.HERE / "comparison.js").read_text("utf-8")
+    assert "number(" not in script, "the page rounds nothing itself"
 
 
 def test_two_runs_of_one_seed_are_told_apart_and_never_pooled(folders, tmp_path):
@@ -101,7 +124,7 @@ def test_curves_are_thinned_to_their_ends_and_nan_is_null(tmp_path):
     training = found["lines"][0]["training"]["bits_per_byte"]
     assert len(training) <= comparison.POINTS + 1
     assert (training[0][0], training[-1][0]) == (0, 999)
-    assert training[-1][1:] == [None, None, None, [None]]
+    assert training[-1][1:] == [None, None, None, [None], "not finite", ""]
     assert training[1][0] == training[1][1], "nats are bits, as the results"
     assert found["training"] == {"bits_per_byte": "bits per byte"}, "no other curve was recorded"
 
@@ -137,7 +160,7 @@ def test_the_tables_are_files_and_the_title_says_what_is_compared(folders, tmp_p
     assert title.startswith("Length extrapolation on copy, ")
     assert title.endswith(": rope, randomized+rope")
     written = (tmp_path / "all-tables" / "bits_per_byte.csv").read_text("utf-8").splitlines()
-    assert written[0] == "length,8,8 interval,16,16 interval,32,32 interval"
+    assert written[0] == "length,8,8 half,16,16 half,32,32 half"
     assert written[1].startswith("rope · lr 0.1 · task copy,2.135,0.025,2.260,0.025,")
     assert (tmp_path / "all-tables" / "bits_per_byte.tex").is_file()
 
