@@ -6,12 +6,10 @@ what others prove, for more methods or sizes, and runs of whole experiments. Wit
 """
 
 import collections
-import functools
 import gc
 import os
 import re
 import tempfile
-import threading
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -25,8 +23,6 @@ os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 import jax
 import pytest
 from hypothesis import settings
-from jax._src import lru_cache
-from jax._src.interpreters import mlir
 from xdist.scheduler import LoadScopeScheduling
 
 from posenc_jax.lab.hosts.compiling import ONE_PART, flags
@@ -40,9 +36,6 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
-# A quarter of compiling a small program is making its MLIR context, and a kept program keeps it.
-_context = functools.cache(lambda thread, make=mlir.make_ir_context: make())
-mlir.make_ir_context = lambda: _context(threading.get_ident())
 gc.set_threshold(500_000, 50, 1000)
 
 settings.register_profile("default", max_examples=1, deadline=None, derandomize=True)
@@ -50,14 +43,6 @@ settings.register_profile("thorough", max_examples=100, deadline=None)
 settings.load_profile("default")
 
 
-def _put(cache, key, value):
-    """As JAX does, but writes a file and renames it: other workers never read half an entry."""
-    part = Path(cache.path) / f"{key}.{os.getpid()}"
-    part.write_bytes(value)
-    part.rename(part.with_name(f"{key}-cache"))
-
-
-lru_cache.LRUCache.put = _put
 # Not for processes that tests start and kill: they could leave half an entry.
 KEPT = os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
 _own = tempfile.TemporaryDirectory(prefix="posenc_jax-")  # lives as long as the process
@@ -66,9 +51,10 @@ _worker_of: dict[str, str] = {}  # by group
 
 
 def pytest_configure(config):
-    """All workers share one cache of compiled programs, and later tests a folder that is named."""
-    shared = getattr(config, "workerinput", {}).get("compiled", KEPT or _own.name)
-    jax.config.update("jax_compilation_cache_dir", shared)
+    """Each worker has a cache of compiled programs, since JAX's is not made for several writers."""
+    worker = getattr(config, "workerinput", {})
+    folder = Path(worker.get("compiled", KEPT or _own.name)) / worker.get("workerid", "alone")
+    jax.config.update("jax_compilation_cache_dir", str(folder))
 
 
 def pytest_configure_node(node):
