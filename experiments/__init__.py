@@ -1,21 +1,30 @@
-"""The experiments. Each is a package of this folder; its name is the name of the experiment.
+"""The experiments, in rooms. An experiment is a package, and its name is that of the experiment.
+
+    compare     encodings are trained, and the same weights evaluated under several conditions
+    board       many methods, tasks, learning rates and seeds; orderings that papers published
+    invariance  what does not change a model's output: the order of its tokens, padding
+    claims      statements about positional encodings, each with its rule
+    pretrained  released models under extensions of their context
+
+A room of several experiments has a package for each. An experiment has the modules
 
     config.py  `Config`, the fields; `check(config)`, which refuses what cannot run, or in a module
                `checks.py`, if it needs what a config does not
     run.py     `measure(config, run)`, which writes records to a `runs.Run` and returns a `Summary`,
-               or what is in its `own`;
-               and `sections(stored_run)` if the report is not a table by length
-    document.py  if it has a page in docs/: `document(stored_runs)`, its sentences and sections; and
-               `PAGE`, the name of the page, if it is not that of the experiment
+               or what is in its `own`
+    page.py    `sections(stored_run)`, if the report is not a table by length; if it has a page in
+               docs/, `document(stored_runs)`, its sentences and sections, and `PAGE`, the name of
+               the page, if it is not that of the experiment
 
-A summary that is `incomplete` ends the run with status 1, after its report is written. The
-module `run` is imported when the experiment runs, so that config files load quickly.
+and takes those it does not have from its room. A summary that is `incomplete` ends the run with
+status 1, after its report is written. The module `run` is imported when the experiment runs, and
+`page`, which loads Matplotlib, for the report.
 """
 
 import contextlib
 import importlib
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +44,13 @@ if TYPE_CHECKING:
 
 def names() -> list[str]:
     """The names of all experiments."""
-    return sorted(path.parent.name for path in Path(__file__).parent.glob("*/config.py"))
+    return sorted(_folders())
+
+
+@cache
+def _folders() -> dict[str, Path]:
+    """The folder of each experiment by its name."""
+    return {path.parent.name: path.parent for path in Path(__file__).parent.rglob("config.py")}
 
 
 def config_class(name: Any) -> type[schema.ExperimentConfig]:
@@ -54,8 +69,7 @@ def check(config: dict[str, Any]) -> schema.ExperimentConfig:
         checked = schema.check(config_class(name), config)
         imports.load(checked.imports)
         _check_trainings(checked)
-        apart = (Path(__file__).parent / str(name) / "checks.py").is_file()
-        _module(name, "checks" if apart else "config").check(checked)
+        (_module(name, "checks") or _module(name, "config")).check(checked)
     return checked
 
 
@@ -158,8 +172,8 @@ def show(workdir: str) -> None:
     run = runs.read(workdir)
     load_modules(run)
     name = run.config.get("experiment", "")
-    module = _module(name, "run") if name in names() else None
-    report.show(workdir, getattr(module, "sections", None))
+    page = _module(name, "page") if name in names() else None
+    report.show(workdir, getattr(page, "sections", None))
 
 
 def load_modules(run: "StoredRun") -> None:
@@ -182,15 +196,23 @@ def document(found: Sequence["StoredRun"]) -> tuple[str, list[str], list["Sectio
     name, *others = sorted({str(run.config.get("experiment")) for run in found})
     if others:
         raise ValueError(f"workdir: runs of several experiments: {name}, {', '.join(others)}")
-    have = sorted(path.parent.name for path in Path(__file__).parent.glob("*/document.py"))
-    if name not in have:
+    page: Any = _module(name, "page") if name in names() else None
+    if not hasattr(page, "document"):
+        have = [n for n in names() if hasattr(_module(n, "page"), "document")]
         raise ValueError(f"workdir: {name} has no page in docs/{choices_for(name, have)}")
-    page = _module(name, "document")
     return getattr(page, "PAGE", name), *page.document(found)
 
 
 def _module(name: Any, part: str) -> Any:
-    """The module `part` of an experiment. FieldError: no such experiment."""
+    """The module `part` of an experiment, or of its room; None if neither has it.
+
+    FieldError: no such experiment.
+    """
     if name not in names():
         raise FieldError("experiment", f"no experiment {name!r}{choices_for(str(name), names())}")
-    return importlib.import_module(f"experiments.{name}.{part}")
+    root, own = Path(__file__).parent, _folders()[name]
+    for folder in (own, own.parent):
+        if folder != root and (folder / f"{part}.py").is_file():
+            inside_root = folder.relative_to(root).parts
+            return importlib.import_module(".".join(["experiments", *inside_root, part]))
+    return None

@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
-from experiments.leaderboard.confirming import (
+from experiments.board.leaderboard.other_settings import (
     ENDS,
     by_setting,
     changes,
@@ -26,7 +26,7 @@ from experiments.leaderboard.confirming import (
     is_longer,
     unfinished,
 )
-from experiments.leaderboard.document import by_task
+from experiments.board.leaderboard.page import by_task
 from posenc_jax.lab import runs
 from posenc_jax.lab.hosts.exit_status import first_line
 from posenc_jax.lab.runs import StoredRun

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be in
 
 from experiments.claims.decisions import findings
 from experiments.claims.entries import load
-from experiments.claims.pages import banner, publish
+from experiments.claims.page import banner, publish
 from experiments.claims.register import LEDGER
 from posenc_jax.lab import runs
 

@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from experiments.convergence import Examples, Programs, rows_of
+from experiments.board.training import Examples, Programs, rows_of
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import Part, TrainConfig
 from posenc_jax.lab.model import pretrained
@@ -57,7 +57,7 @@ CONFIG = {
 
 
 class Budget(Part):
-    """How the model is trained; see `experiments.convergence.Budget`.
+    """How the model is trained; see `experiments.board.training.Budget`.
 
     steps: of which the last `fall` have a learning rate that falls to 0, on a line.
     """

@@ -11,7 +11,7 @@
     glyphs.py       printed digits
     entries.py      claims.json
     decisions.py    one verdict from all budgets; the false discovery rate over all claims
-    pages.py        report.html and Markdown
+    page.py         report.html and Markdown
 
 Each claim at each budget is written to disk as soon as it is measured, so an interrupted run
 resumes with what is missing. `scripts/claims.py` takes several folders.

@@ -9,6 +9,15 @@ from typing import Any
 from experiments.claims.ledger import Claim
 
 WHERE = "experiments."
+# Modules that have moved since the committed claims were measured; a hash has their old names.
+MEASURED_AS = {
+    "experiments.invariance.padding_leakage.config": "experiments.padding_leakage.config",
+    "experiments.invariance.padding_leakage.leaks": "experiments.padding_leakage.measuring",
+    "experiments.invariance.padding_leakage.sequences": "experiments.padding_leakage.data",
+    "experiments.invariance.permutation.config": "experiments.permutation.config",
+    "experiments.invariance.permutation.order_tasks": "experiments.permutation.measuring",
+    "experiments.invariance.small_models": "experiments.methods",
+}
 
 
 def fingerprint(claim: Claim) -> str:
@@ -29,7 +38,7 @@ def fingerprint(claim: Claim) -> str:
 
 def _collect(thing: Any, parts: dict[str, str]) -> None:
     """Adds the source of a function or class of `experiments`, and of all that it reads."""
-    name = f"{thing.__module__}.{thing.__qualname__}"
+    name = _recorded(thing, thing.__qualname__)
     if name in parts:
         return
     parts[name] = _source(thing)
@@ -40,7 +49,12 @@ def _collect(thing: Any, parts: dict[str, str]) -> None:
                 if value.__module__.startswith(WHERE):
                     _collect(value, parts)
             elif (told := _told(value)) is not None:
-                parts[f"{function.__module__}.{read}"] = told
+                parts[_recorded(function, read)] = told
+
+
+def _recorded(thing: Any, name: str) -> str:
+    """A name in the module of a function or class, as it stands in the hash."""
+    return f"{MEASURED_AS.get(thing.__module__, thing.__module__)}.{name}"
 
 
 def _source(thing: Any) -> str:

@@ -5,9 +5,9 @@ import numpy as np
 from experiments.claims.figures import dots, lines
 from experiments.claims.ledger import Curve, Measured, claim, verdict
 from experiments.claims.models import Lab
-from experiments.permutation.config import CAUSAL, LSTM, EquivarianceConfig, OrderConfig
-from experiments.permutation.measuring import Measured as Row
-from experiments.permutation.measuring import Setting, Subject, measure
+from experiments.invariance.permutation.config import CAUSAL, LSTM, EquivarianceConfig, OrderConfig
+from experiments.invariance.permutation.order_tasks import Measured as Row
+from experiments.invariance.permutation.order_tasks import Setting, Subject, measure
 from posenc_jax import encodings
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import ModelConfig

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
-from experiments.claims import pages
 from experiments.claims.config import Config, claim_ids
 from experiments.claims.decisions import findings
 from experiments.claims.entries import Entry, load, made, save
@@ -13,7 +12,6 @@ from experiments.claims.models import Lab
 from experiments.claims.register import LEDGER
 from experiments.workers import measure_rows
 from posenc_jax.lab import runs
-from posenc_jax.lab.report import Section
 from posenc_jax.lab.summary import Summary
 
 
@@ -49,15 +47,6 @@ def _summary(found: list) -> Summary:
         incomplete = f"{len(lost)} of {len(found)} claims not measured: {first}"
     verdicts = {f.claim.id: str(f.verdict) for f in found}
     return Summary(own={"claims": verdicts}, incomplete=incomplete)
-
-
-def sections(run: runs.StoredRun) -> tuple[str, list[Section]]:
-    """The line below the title of the report, and its sections; writes claims.md as well."""
-    found = findings(load(run.path))
-    (run.path / "claims.md").write_text(
-        pages.markdown(found, "figures", "[claims.json](claims.json)"), "utf-8"
-    )
-    return pages.banner(found), pages.sections(found)
 
 
 def _stage(id: str, budget: int) -> str:

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from experiments.completion.config import Config
-from experiments.completion.pages import sections
 from experiments.controlled import train_and_test
 from experiments.named import encoding_of
 from experiments.stages import Evaluation, summarise
@@ -16,8 +15,6 @@ from posenc_jax.lab.metrics import Scores, Sums
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.summary import LengthSummary
 from posenc_jax.lab.tasks.functions import offsets
-
-__all__ = ["measure", "sections"]
 
 EDGES = (0, 1024, 4096, 16384, 65536)  # bytes before an example
 LEAST = 8  # examples of a range that is reported

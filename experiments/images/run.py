@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.images.config import Config, options_of
-from experiments.images.pages import row, sections
+from experiments.images.page import row
 from experiments.stages import Evaluation, evaluation_stages, summarise, train_stage
 from posenc_jax import encodings
 from posenc_jax.lab import runs, tasks
@@ -18,8 +18,6 @@ from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.summary import LengthSummary
 from posenc_jax.lab.tasks.images import VIEWS
 from posenc_jax.lab.training.evaluation import Evaluator, records
-
-__all__ = ["measure", "sections"]
 
 
 def measure(config: Config, run: runs.Run) -> LengthSummary:

@@ -2,15 +2,13 @@
 
 from experiments.long_memory.config import Config
 from experiments.long_memory.measuring import Documents, metric_of, records
-from experiments.long_memory.pages import row, sections
+from experiments.long_memory.page import row
 from experiments.long_memory.reading import WAYS, reader
 from experiments.named import encoding_of
 from experiments.stages import Evaluation, evaluation_stages, train_stage
 from posenc_jax.lab import report, runs, tasks
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.summary import LengthSummary
-
-__all__ = ["measure", "sections"]
 
 
 def measure(config: Config, run: runs.Run) -> LengthSummary:

@@ -1,7 +1,6 @@
 """Trains and tests an encoder with each encoding, on the positions of each row."""
 
 from experiments.controlled import train_and_test
-from experiments.controlled_pages import sections
 from experiments.multimodal.config import Config, rows
 from experiments.named import encoding_of
 from experiments.stages import summarise
@@ -9,8 +8,6 @@ from posenc_jax import encodings
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.summary import LengthSummary
-
-__all__ = ["measure", "sections"]
 
 
 def measure(config: Config, run: runs.Run) -> LengthSummary:

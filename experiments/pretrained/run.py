@@ -11,7 +11,7 @@ from experiments.pretrained.checks import extensions
 from experiments.pretrained.config import Config, lengths
 from experiments.pretrained.extensions import Extended
 from experiments.pretrained.measuring import Subject, records, scorer, windows
-from experiments.pretrained.pages import sections, summarise, tuned_row
+from experiments.pretrained.summary import summarise, tuned_row
 from experiments.pretrained.text import Text, rows, text
 from experiments.pretrained.tuning import tuned
 from posenc_jax.backends.target import target
@@ -23,8 +23,6 @@ from posenc_jax.lab.model.transformer import Model, build
 from posenc_jax.lab.runs import Record
 from posenc_jax.lab.summary import Summary
 from posenc_jax.lab.training.progress import Progress
-
-__all__ = ["measure", "sections"]
 
 
 def measure(config: Config, run: runs.Run) -> Summary:

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from experiments.controlled import train_and_test
-from experiments.controlled_pages import sections
 from experiments.named import encoding_of
 from experiments.stages import Evaluation, summarise
 from experiments.translation.bleu import Translator
@@ -16,8 +15,6 @@ from posenc_jax.lab.model.transformer import Encodings
 from posenc_jax.lab.summary import LengthSummary
 from posenc_jax.lab.tasks import floors
 from posenc_jax.lab.tasks.pairs import paired
-
-__all__ = ["measure", "sections"]
 
 
 def measure(config: Config, run: runs.Run) -> LengthSummary:

@@ -3,7 +3,6 @@
 import math
 
 from experiments.controlled import train_and_test
-from experiments.controlled_pages import sections
 from experiments.stages import summarise
 from experiments.vision.config import Config, draws, options_of, rows
 from experiments.vision.windows import shifted_windows
@@ -15,8 +14,6 @@ from posenc_jax.lab.model import transformer
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.summary import LengthSummary
 from posenc_jax.lab.tasks.canvas import ink_share
-
-__all__ = ["measure", "sections"]
 
 
 def measure(config: Config, run: runs.Run) -> LengthSummary:

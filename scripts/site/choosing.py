@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
+from experiments.board.leaderboard.measure_method import SHUFFLED
+from experiments.board.leaderboard.page import conclusions, decided
+from experiments.board.leaderboard.standings import Row, compared, mean
+from experiments.board.leaderboard.task_table import TOLD, label
 from experiments.claims.decisions import Finding
-from experiments.leaderboard.document import conclusions, decided
-from experiments.leaderboard.measuring import SHUFFLED
-from experiments.leaderboard.pages import TOLD, label
-from experiments.leaderboard.standings import Row, compared, mean
-from experiments.padding_leakage import document as padding
-from experiments.permutation import document as permutation
+from experiments.invariance.padding_leakage import page as padding
+from experiments.invariance.permutation import page as permutation
 from posenc_jax.lab import runs
 from posenc_jax.lab.report.statistics import Interval
 from posenc_jax.lab.runs import StoredRun

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # mkdocs loads this file by 
 from mkdocs.structure.files import File  # pyright: ignore[reportMissingImports]
 
 import experiments
-from experiments.leaderboard.confirming import by_setting
+from experiments.board.leaderboard.other_settings import by_setting
 from posenc_jax.encodings import CATALOG
 from posenc_jax.lab import runs
 from posenc_jax.lab.gallery import cards, encodings_table, explorer, store

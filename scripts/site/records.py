@@ -6,7 +6,7 @@ from pathlib import Path
 
 from experiments.claims.decisions import Finding, findings
 from experiments.claims.entries import load
-from experiments.claims.pages import markdown
+from experiments.claims.page import markdown
 from posenc_jax.lab import runs
 from posenc_jax.lab.report import Section, document, tables
 from posenc_jax.lab.runs import StoredRun

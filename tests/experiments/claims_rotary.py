@@ -9,7 +9,7 @@ from experiments.claims.padding import ALL, ALONE, MASK_ON
 from experiments.claims.padding import READ as QUANTITIES
 from experiments.claims.relative import ABSOLUTE, RELATIVE, SEGMENTS
 from experiments.claims.rotary import EXTENSIONS, KINDS, TIMES
-from experiments.padding_leakage.measuring import MASKS, subset
+from experiments.invariance.padding_leakage.leaks import MASKS, subset
 from tests.experiments.claims_absolute import HOLDS, NOT, WHEN
 
 

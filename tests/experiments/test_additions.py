@@ -55,11 +55,11 @@ def check(config):
         raise FieldError("rounds", f"{config.rounds} is past 5")
 """
 RUN_PY = """
-from posenc_jax.lab.report import Section
-
-
 def measure(config, run):
     return {"rounds": config.rounds, "seeds": config.seeds}
+"""
+PAGE_PY = """
+from posenc_jax.lab.report import Section
 
 
 def sections(run):
@@ -83,7 +83,8 @@ def test_an_experiment_is_a_package_and_a_config(tree):
     assert error.startswith("error: config.experiment: no experiment 'counted'; choices: claims")
     package = tree / "experiments" / "counted"
     package.mkdir()
-    for name, text in (("__init__", ""), ("config", CONFIG_PY), ("run", RUN_PY)):
+    (package / "__init__.py").touch()
+    for name, text in (("config", CONFIG_PY), ("run", RUN_PY), ("page", PAGE_PY)):
         (package / f"{name}.py").write_text(text)
     assert train(tree, config, "--config.rounds=6") == (
         2,

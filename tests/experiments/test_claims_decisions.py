@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from configs import claims as config_file
-from experiments.claims import decisions, fingerprint, heads, order, padding, pages, relative
+from experiments.claims import decisions, fingerprint, heads, order, padding, page, relative
 from experiments.claims.config import Config
 from experiments.claims.decisions import corrected, findings, p_value
 from experiments.claims.entries import Entry, load, save
@@ -56,7 +56,7 @@ def test_what_is_not_decided(entries):
     found = decided(*entries)
     assert str(found.verdict) == "not decided at this budget"
     assert "holds" in found.verdict.reason
-    assert "claim" in pages.banner([found])
+    assert "claim" in page.banner([found])
 
 
 def test_a_verdict_that_differs_with_other_seeds_is_not_decided():
@@ -64,17 +64,17 @@ def test_a_verdict_that_differs_with_other_seeds_is_not_decided():
     same = decided(*own, *(entry(HOLDS, first_seed=first) for first in (6, 3)))
     assert same.verdict.word == "holds", "control"
     assert [e.run["first_seed"] for e in same.again] == [3, 6]
-    assert pages.banner([same]).endswith("other seeds: no decided verdict changed.")
+    assert page.banner([same]).endswith("other seeds: no decided verdict changed.")
     other = decided(entry(FAILS, first_seed=3), *own)
     assert str(other.verdict) == "not decided with other seeds"
     assert "does not hold with the seeds from 3 on" in other.verdict.reason
     assert other.p == 1.0
-    assert pages.banner([other]).endswith("other seeds: abs-1 changed.")
-    rows = [pages.sections([found])[0].parts[1].rows[0][4] for found in (same, other)]
+    assert page.banner([other]).endswith("other seeds: abs-1 changed.")
+    rows = [page.of_claims([found])[0].parts[1].rows[0][4] for found in (same, other)]
     assert rows == ["holds, holds", "does not hold"]
-    without = pages.sections([decided(*own)])[0].parts[1]
+    without = page.of_claims([decided(*own)])[0].parts[1]
     assert "with other seeds" not in without.columns, "control"
-    mixed = pages.sections([decided(*own), same])[0].parts[1]
+    mixed = page.of_claims([decided(*own), same])[0].parts[1]
     assert [row[4] for row in mixed.rows] == ["not measured", "holds, holds"]
 
 
@@ -196,7 +196,7 @@ def test_a_rule_that_changed_is_named_on_the_page(tmp_path):
     for rule, said in ((own.rule, False), ("another", True)):
         save(tmp_path / "claims.json", {"sin-2": rule}, [own])
         found = findings(load(tmp_path))
-        assert (pages.CHANGED in pages.markdown(found, "figures", "claims.json")) == said
+        assert (page.CHANGED in page.markdown(found, "figures", "claims.json")) == said
 
 
 def test_a_file_of_an_earlier_version_is_refused(tmp_path):
@@ -205,7 +205,7 @@ def test_a_file_of_an_earlier_version_is_refused(tmp_path):
         load(tmp_path)
 
 
-LEAKAGE = "experiments.padding_leakage.measuring"
+LEAKAGE = "experiments.invariance.padding_leakage.leaks"
 
 
 class Asked(Exception):

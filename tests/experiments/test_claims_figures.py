@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from experiments.claims import pages
+from experiments.claims import page
 from experiments.claims.figures import dots, lines
 from experiments.claims.ledger import NO_CHANGE, Curve, Measured
 from posenc_jax.lab.report.drawing import ROUNDING, styled
@@ -68,5 +68,5 @@ def test_the_title_says_the_claim_and_its_verdict():
     entry = SimpleNamespace(measured=Measured({"a": [1.0]}, {}))
     finding = SimpleNamespace(claim=claim, last=entry, verdict="holds when d is 8")
     with styled("test"):
-        figure = pages._titled(finding, claim.figure)
+        figure = page._titled(finding, claim.figure)
     assert figure.get_suptitle() == "sin-1: vectors are unique: holds when d is 8"

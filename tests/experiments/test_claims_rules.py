@@ -10,7 +10,7 @@ import pytest
 from experiments.claims.decisions import findings
 from experiments.claims.entries import load
 from experiments.claims.ledger import Claim, Measured
-from experiments.claims.pages import page
+from experiments.claims.page import page
 from experiments.claims.register import LEDGER
 from tests.experiments import claims_absolute, claims_rotary
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import experiments
-from experiments.images import pages
+from experiments.images import page
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.hosts import failpoints
 from posenc_jax.lab.summary import parse
@@ -159,7 +159,7 @@ def test_it_ends_in_a_report(run):
     names = {"by_resolution", "control", "shown"}
     assert figures == {f"{name}.{kind}" for name in names for kind in ("png", "svg")}
     assert (workdir / "report.html").stat().st_size > 10_000
-    _, sections = pages.sections(runs.read(workdir))
+    _, sections = page.sections(runs.read(workdir))
     said = " ".join(part for part in sections[0].parts if isinstance(part, str))
     assert "Shuffled patches, the control: with positions accuracy falls by 0." in said
     assert "4 × 4 shuffled" in sections[1].parts[0].columns
@@ -259,7 +259,7 @@ def test_a_run_killed_in_training_and_in_evaluation_resumes(tmp_path, capsys):
 def test_a_resolution_that_does_not_fit_leaves_the_others(run):
     lost = {"encoding": "axial", "length": 8, "reason": "too large"}
     whole, summary = parse(run[1]), parse({**run[1], "not_measured": [lost]})
-    assert pages._sizes(whole) == [4, 8]
-    assert pages._sizes(summary) == [4]
-    assert "8 × 8 patches, axial: not measured: too large." in pages.findings(summary)
-    assert not any("not measured" in said for said in pages.findings(whole)), "control"
+    assert page._sizes(whole) == [4, 8]
+    assert page._sizes(summary) == [4]
+    assert "8 × 8 patches, axial: not measured: too large." in page.findings(summary)
+    assert not any("not measured" in said for said in page.findings(whole)), "control"

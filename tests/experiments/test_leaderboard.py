@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 import experiments
-from experiments import convergence, workers
-from experiments.leaderboard import config as board
-from experiments.leaderboard import measuring, training
-from experiments.leaderboard.training import Run
+from experiments import workers
+from experiments.board import training
+from experiments.board.leaderboard import config as board
+from experiments.board.leaderboard import examples as windows
+from experiments.board.leaderboard import measure_method
+from experiments.board.training import Run
 from posenc_jax import CATALOG, Dims, attend, encodings, frame, full
 from posenc_jax.backends.target import compile_for
 from posenc_jax.encoding import at_layer, place
@@ -151,13 +153,13 @@ def test_what_just_fits_is_accepted():
 @pytest.mark.thorough
 def test_every_seed_has_examples_of_its_own_and_every_method_the_same():
     config, task = checked(multiples=(1, 3)), tasks.make("copy", alphabet=26)
-    examples = training.examples_of(task, config)
+    examples = windows.examples_of(task, config)
     rows = examples.rows(jnp.array([0, 1]), jnp.int32(0)).tokens_BT
     train = config.train
     assert rows.shape == (2, train.chunk, train.batch, config.window)
     drawn = {row.tobytes() for row in np.asarray(rows).reshape(-1, config.window)}
     assert len(drawn) > 0.99 * rows[..., 0].size, "seeds, steps and rows differ"
-    again = training.examples_of(task, config).rows(jnp.array([1, 2]), jnp.int32(0)).tokens_BT
+    again = windows.examples_of(task, config).rows(jnp.array([1, 2]), jnp.int32(0)).tokens_BT
     np.testing.assert_array_equal(again[0], rows[1])
     later = examples.rows(jnp.array([0, 2]), jnp.int32(5)).tokens_BT
     np.testing.assert_array_equal(later[0, 0], rows[0, 5])
@@ -167,19 +169,19 @@ def test_every_seed_has_examples_of_its_own_and_every_method_the_same():
 
 def test_tests_have_the_trained_sizes_and_then_the_largest_of_each_window():
     task = tasks.make("copy", alphabet=26)
-    examples = training.examples_of(task, checked(multiples=(1, 3)))
+    examples = windows.examples_of(task, checked(multiples=(1, 3)))
     sizes = lambda batch: np.unique(batch.layout.segment_BT.sum(axis=1)) // 2 - 1
     assert sizes(examples.test[0]).tolist() == list(range(3, 16)) == sizes(examples.valid).tolist()
     assert sizes(examples.test[1]).tolist() == [47]
-    assert training.largest(lambda n: 2 * n, 1, 5, 32) == 5
-    assert training.largest(lambda n: 2 * n, 20, None, 32) == 19, "none fits"
+    assert windows.largest(lambda n: 2 * n, 1, 5, 32) == 5
+    assert windows.largest(lambda n: 2 * n, 20, None, 32) == 19, "none fits"
 
 
 @pytest.mark.thorough
 def test_the_control_shuffles_the_positions_of_tokens_and_nothing_else():
     task = tasks.make("copy", alphabet=26)
-    batch = training.examples_of(task, checked()).test[0]
-    moved = measuring.shuffled(batch)
+    batch = windows.examples_of(task, checked()).test[0]
+    moved = measure_method.shuffled(batch)
     for row in range(8):
         n = int(batch.layout.segment_BT[row].sum())
         found = np.asarray(moved.layout.pos_BT[row, :n])
@@ -202,7 +204,12 @@ def trainer():
     experiments.check(config.model_dump())
     task = tasks.make("periodic", period=1, alphabet=2)
     model = transformer.build(config.model, encodings.make("rope"), task.vocab)
-    return config, training.examples_of(task, config), training.Trainer(model, config), model
+    return (
+        config,
+        windows.examples_of(task, config),
+        training.UntilLearned(model, config.train),
+        model,
+    )
 
 
 @pytest.mark.thorough
@@ -214,7 +221,7 @@ def test_a_training_ends_when_the_task_is_learned(trainer):
     assert (slow.learned, slow.steps) == (False, 120)
     shorter = config.model_copy(update={"train": config.train.model_copy(
         update={"steps": fast.steps, "learned": 2.0})})  # fmt: skip
-    (whole,) = training.Trainer(model, shorter).runs(examples, [(0.01, 0)])
+    (whole,) = training.UntilLearned(model, shorter.train).runs(examples, [(0.01, 0)])
     same = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), fast.params, whole.params)
     assert max(jax.tree.leaves(same)) == 0.0, "as a budget of so many steps"
 
@@ -225,7 +232,7 @@ def test_a_rate_is_tried_for_as_long_as_it_can_be_chosen(trainer):
     slow, fast, cut = trained.tried(examples, (1e-6, 0.01, 2e-6), 0)
     assert (slow.steps, fast.learned, cut.learned) == (120, True, False)
     assert cut.steps == fast.steps < 120
-    assert measuring.best_rate([slow, fast, cut]) == 0.01
+    assert measure_method.best_rate([slow, fast, cut]) == 0.01
     with compile_for("gpu"):
         *_, whole = trained.tried(examples, (1e-6, 0.01, 2e-6), 0)
     assert whole.steps == 120, "control: all at once"
@@ -269,8 +276,8 @@ def test_a_loss_that_is_not_finite_ends_a_training(trainer):
 def test_the_rate_is_that_of_the_best_validation_and_then_of_the_fewest_steps():
     run = lambda rate, valid, steps: Run(rate, 0, steps, True, valid, None)
     found = [run(1e-3, 0.995, 900), run(2e-3, 1.0, 1200), run(4e-3, 0.9, 100)]
-    assert measuring.best_rate(found) == 1e-3
-    assert measuring.best_rate(found[1:]) == 2e-3
+    assert measure_method.best_rate(found) == 1e-3
+    assert measure_method.best_rate(found[1:]) == 2e-3
 
 
 @pytest.mark.thorough
@@ -282,8 +289,8 @@ def test_scores_are_those_of_each_row(trainer, monkeypatch):
     wrong_BT = batch.targets_BT.at[::4, 9:].set(0)
     batch = batch._replace(targets_BT=wrong_BT)
     monkeypatch.setattr(evaluation, "TOKENS", 64)
-    params = convergence.stacked([run.params, run.params])
-    found = evaluation.batch_scorer(model, convergence.METRICS)(params, batch)
+    params = training.stacked([run.params, run.params])
+    found = evaluation.batch_scorer(model, training.METRICS)(params, batch)
     logits = np.asarray(model.apply(run.params, batch.tokens_BT, batch.layout), np.float64)
     right = counted = exact = loss = 0.0
     for row in range(config.examples):
@@ -327,7 +334,7 @@ def test_run_in_processes_of_their_own(tmp_path, capsys, monkeypatch):
     same = lambda a, b: a == pytest.approx(b, abs=0.02, nan_ok=True)
     assert all(same(one[key], two[key]) for key in two)
     rows = {(labels["encoding"], labels["length"]) for labels in tests}
-    control = f"rope{measuring.SHUFFLED}"
+    control = f"rope{measure_method.SHUFFLED}"
     assert rows == {("learned", 32), *((n, w) for n in ("rope", "yarn", "drope", control)
                                        for w in (32, 64))}  # fmt: skip
     assert "yarn†" in printed
@@ -356,11 +363,11 @@ def test_memory_that_runs_out_is_a_reason_and_a_bug_is_raised(monkeypatch):
     def measure(*args):
         raise raised
 
-    monkeypatch.setattr(measuring, "measure", measure)
-    assert measuring._attempt(config, 32, None, "rope") == ([], "out of memory")
+    monkeypatch.setattr(measure_method, "measure", measure)
+    assert measure_method._attempt(config, 32, None, "rope") == ([], "out of memory")
     raised = KeyError("a bug")
     with pytest.raises(KeyError):
-        measuring._attempt(config, 32, None, "rope")
+        measure_method._attempt(config, 32, None, "rope")
 
 
 def test_the_board_goes_on_from_the_runs_that_are_published(tmp_path):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import experiments
-from experiments.long_memory import pages
+from experiments.long_memory import page
 from experiments.long_memory.reading import WAYS, reader
 from posenc_jax import make
 from posenc_jax.lab import report, runs, tasks
@@ -121,7 +121,7 @@ def test_what_follows_is_said_of_bits_as_of_shares():
         found = [record(seed, f"rope, {way}", length, value + seed / 10, metric=metric)
                  for way in WAYS for length in (32, 64) for seed in range(3)]  # fmt: skip
         summary = report.summarise(found, metric=metric, train_length=32)
-        return pages.findings(SimpleNamespace(config={"window": 16}, by_length=summary))[0]
+        return page.findings(SimpleNamespace(config={"window": 16}, by_length=summary))[0]
 
     with_memory = "Documents of 2 windows, as in training, with a memory: rope has the best"
     assert said("bits_per_byte", 7.7) == f"{with_memory} bits per byte, 7.800 ±0.248."

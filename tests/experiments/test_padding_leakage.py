@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 import experiments
-from experiments.methods import small_encoding
-from experiments.padding_leakage import config as padding_config
-from experiments.padding_leakage import document, measuring, pages
-from experiments.padding_leakage.config import Config, Data, Learning, names
-from experiments.padding_leakage.data import sequences
-from experiments.padding_leakage.measuring import Computed
+from experiments.invariance.padding_leakage import config as padding_config
+from experiments.invariance.padding_leakage import leaks as measured_leaks
+from experiments.invariance.padding_leakage import page as padding_page
+from experiments.invariance.padding_leakage import summary as padding_summary
+from experiments.invariance.padding_leakage.config import Config, Data, Learning, names
+from experiments.invariance.padding_leakage.leaks import Computed
+from experiments.invariance.padding_leakage.sequences import sequences
+from experiments.invariance.small_models import small_encoding
 from posenc_jax import CATALOG, encodings, make
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.hosts.compiling import jit_quick
@@ -38,8 +40,8 @@ SIZES = jnp.array([3, 5, 8])
 @pytest.fixture(scope="module")
 def leaks():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measuring, "jit_quick", lambda function, effort=0: jit_quick(function))
-        return measuring.measure(CONFIG, *small_encoding("rope", {}))
+        patch.setattr(measured_leaks, "jit_quick", lambda function, effort=0: jit_quick(function))
+        return measured_leaks.measure(CONFIG, *small_encoding("rope", {}))
 
 
 def test_with_all_masks_the_content_of_padding_moves_nothing_to_the_bit(leaks):
@@ -91,16 +93,16 @@ def traced():
 
     def read(params, masks, width):
         batch = sequences(jax.random.key(1), DATA, SIZES, width, True, columns=10)
-        run = measuring.Run(*masks, jnp.int32(0), jnp.int32(0))
-        model = measuring.masked_model(CONFIG, CHAIN)
-        out = measuring.apply(model, params, batch.tokens_BT, batch.layout, run)
-        return out, measuring.pool(out, batch.layout, run.output_mask)
+        run = measured_leaks.Run(*masks, jnp.int32(0), jnp.int32(0))
+        model = measured_leaks.masked_model(CONFIG, CHAIN)
+        out = measured_leaks.apply(model, params, batch.tokens_BT, batch.layout, run)
+        return out, measured_leaks.pool(out, batch.layout, run.output_mask)
 
     return jax.jit(read)
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("masks", measuring.SUBSETS[::2], ids=measuring.subset)
+@pytest.mark.parametrize("masks", measured_leaks.SUBSETS[::2], ids=measured_leaks.subset)
 def test_masks_as_arguments_give_what_a_model_with_these_masks_gives(traced, masks):
     config = MODEL.model_copy(
         update={"masks": schema.MaskConfig(attention=masks[0], output=masks[1])}
@@ -138,13 +140,13 @@ def test_a_sequence_is_the_same_however_it_is_padded():
 
 def table(clean):
     """Leaks under which these subsets are clean and no other is."""
-    return {masks: {"rope": 0.0 if masks in clean else 0.5} for masks in pages.NAMES}
+    return {masks: {"rope": 0.0 if masks in clean else 0.5} for masks in padding_summary.NAMES}
 
 
 @pytest.mark.parametrize(
     ("clean", "smallest", "roles"),
     [
-        (pages.NAMES, ["none"], ["only tidy"] * 3),
+        (padding_summary.NAMES, ["none"], ["only tidy"] * 3),
         (["attention", "attention+output", "attention+loss", ALL], ["attention"],
          ["necessary", "only tidy", "only tidy"]),
         (["attention+output", "attention+loss", ALL], ["attention+loss", "attention+output"],
@@ -154,18 +156,18 @@ def table(clean):
     ],
 )  # fmt: skip
 def test_verdicts_follow_from_the_numbers(clean, smallest, roles):
-    found = pages.verdict("content", table(clean))
+    found = padding_summary.verdict("content", table(clean))
     assert found["smallest"] == smallest
     assert list(found["masks"].values()) == roles
 
 
 def test_one_encoding_that_leaks_is_enough_and_rounding_is_no_leak():
-    leaks = table(pages.NAMES)
+    leaks = table(padding_summary.NAMES)
     leaks["none"]["alibi"] = 1e-6
-    assert pages.verdict("amount", leaks)["smallest"] == ["none"]
-    assert "none" not in pages.verdict("content", leaks)["smallest"]
+    assert padding_summary.verdict("amount", leaks)["smallest"] == ["none"]
+    assert "none" not in padding_summary.verdict("content", leaks)["smallest"]
     leaks["none"]["alibi"] = float("nan")
-    assert "none" not in pages.verdict("amount", leaks)["smallest"]
+    assert "none" not in padding_summary.verdict("amount", leaks)["smallest"]
 
 
 def test_all_is_the_catalogue_and_what_is_left_out_has_a_reason():
@@ -226,7 +228,7 @@ def test_padding_past_the_range_of_a_method_is_refused(tmp_path):
 
 @pytest.mark.thorough
 def test_the_run_ends_in_its_tables_and_page(leaks, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(measuring, "measure", lambda *args: leaks)
+    monkeypatch.setattr(measured_leaks, "measure", lambda *args: leaks)
     small = config("rope,quick")
     small.seeds = 1
     small.data.update({**DATA.model_dump()})
@@ -244,12 +246,12 @@ def test_the_run_ends_in_its_tables_and_page(leaks, tmp_path, capsys, monkeypatc
     assert (tmp_path / "report.html").exists()
     assert main([str(tmp_path), f"--to={tmp_path}"]) == 0
     page = (tmp_path / "docs/padding_leakage.md").read_text("utf-8")
-    for part in document.conclusions(own):
+    for part in padding_page.conclusions(own):
         assert part in page
     assert "changes a result of 1 methods by at most 0," in page
     assert "bounds of the rule below: none." in page
     assert "attention: outputs, pooled, loss, gradient; output: pooled;" in page
     # The control: a method that leaks with all masks on is named.
     own["leaks"]["content"]["loss"][ALL]["rope"] = 0.5
-    assert "by at most 0.5," in document.conclusions(own)[0]
-    assert "bounds of the rule below: rope." in document.conclusions(own)[0]
+    assert "by at most 0.5," in padding_page.conclusions(own)[0]
+    assert "bounds of the rule below: rope." in padding_page.conclusions(own)[0]

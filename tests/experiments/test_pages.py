@@ -12,9 +12,9 @@ from markdown_it import MarkdownIt
 from matplotlib.figure import Figure
 
 import experiments
-from experiments.leaderboard import document as board
-from experiments.length_extrapolation import document as by_length
-from experiments.permutation import document as permutation
+from experiments.board.leaderboard import page as board
+from experiments.invariance.permutation import page as permutation
+from experiments.length_extrapolation import page as by_length
 from posenc_jax.lab import report, runs
 from posenc_jax.lab.report import document, markdown
 from posenc_jax.lab.report.sections import Cell, Picture

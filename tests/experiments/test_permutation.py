@@ -11,11 +11,16 @@ import pytest
 
 import experiments
 from experiments import workers
-from experiments.methods import largest, small_encoding, small_layout
-from experiments.permutation import measuring, pages
-from experiments.permutation import run as permutation
-from experiments.permutation.config import CAUSAL, Config, EquivarianceConfig, OrderConfig
-from experiments.permutation.measuring import Setting, Subject
+from experiments.invariance.permutation import order_tasks, page
+from experiments.invariance.permutation import run as permutation
+from experiments.invariance.permutation.config import (
+    CAUSAL,
+    Config,
+    EquivarianceConfig,
+    OrderConfig,
+)
+from experiments.invariance.permutation.order_tasks import Setting, Subject
+from experiments.invariance.small_models import largest, small_encoding, small_layout
 from posenc_jax import CATALOG
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.model import transformer
@@ -31,8 +36,8 @@ SETTING = Setting(MODEL, ORDER, EQUIVARIANCE, (0, 1))
 @pytest.fixture(scope="module")
 def measured():
     """nope and rope in an encoder, nope under a causal mask."""
-    found = {n: measuring.measure(SETTING, row(n)) for n in ("nope", "rope", "alibi")}
-    return {**found, CAUSAL: measuring.measure(SETTING, row("nope", CAUSAL, "decoder"))}
+    found = {n: order_tasks.measure(SETTING, row(n)) for n in ("nope", "rope", "alibi")}
+    return {**found, CAUSAL: order_tasks.measure(SETTING, row("nope", CAUSAL, "decoder"))}
 
 
 def test_the_largest_does_not_pass_over_a_nan():
@@ -89,16 +94,16 @@ def test_without_positions_a_permuted_input_permutes_the_output(measured):
 def test_past_its_range_a_method_is_not_measured(name, options):
     """Whether it states the range for plain positions, or shows NaN from there on."""
     subject = row(name)._replace(encoding=small_encoding(name, options)[1])
-    model = transformer.build(MODEL, subject.encoding, measuring.KINDS)
+    model = transformer.build(MODEL, subject.encoding, order_tasks.KINDS)
     params = jax.jit(model.init)(jax.random.key(0))
     twice = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), params)
-    error_2L, _ = measuring._errors(SETTING, subject, model, twice)
+    error_2L, _ = order_tasks._errors(SETTING, subject, model, twice)
     assert np.isfinite(error_2L[:, :2]).all()
     assert np.isnan(error_2L[:, 2]).all()
 
 
 def test_orders_are_all_of_them_and_labels_say_which():
-    pairs, triples = measuring.orders(4)
+    pairs, triples = order_tasks.orders(4)
     for task, n in ((pairs, 2), (triples, 3)):
         real = task.weight_B > 0
         tokens_BN = task.tokens_BT[real, :n]
@@ -163,7 +168,7 @@ def test_a_method_and_the_chain_it_is_shown_in_are_two_names_of_one_row():
 def test_the_run_ends_in_its_tables_and_page(measured, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(workers, "cores", lambda: [0])  # stand-ins are of this process
     stored = lambda setting, subject: measured.get(subject.label, measured["rope"])
-    monkeypatch.setattr(measuring, "measure", stored)
+    monkeypatch.setattr(order_tasks, "measure", stored)
     small = config("nope,clamped,quick")
     small.equivariance.update(lengths=EQUIVARIANCE.lengths)
     small.text.encoding.name = "nope"
@@ -183,7 +188,7 @@ def test_the_run_ends_in_its_tables_and_page(measured, tmp_path, capsys, monkeyp
 def test_an_lstm_is_a_row_like_any_other():
     """It needs no positions: an untrained one tells pairs apart, and no permutation leaves it."""
     setting = SETTING._replace(seeds=(0,), order=ORDER.model_copy(update={"steps": 2}))
-    found = measuring.measure(setting, row("nope", "lstm", "lstm"))
+    found = order_tasks.measure(setting, row("nope", "lstm", "lstm"))
     assert (found.swap_gap_2S > 1e-2).all()
     assert (found.errors["float32"][0] > 1e-2).all()
 
@@ -200,15 +205,15 @@ def numbers(pairs, error, carried=1e-7):
 
 def test_what_is_said_follows_from_the_numbers():
     """Nothing is said of a method by its name: with other numbers the other is said."""
-    said = pages.findings({"nope": numbers(0.5, 1e-7), "rope": numbers(1.0, 0.3)})
+    said = page.findings({"nope": numbers(0.5, 1e-7), "rope": numbers(1.0, 0.3)})
     assert said[0].startswith("Exactly one half of the pairs in every seed: nope.")
     assert said[1] == "Every pair right in every seed: 1 of 2 encoders."
     assert said[2].endswith("length: nope.")
     assert "1 of the other 1 encoders are equivariant again" in said[3]
-    said = pages.findings({"nope": numbers(1.0, 0.3), "rope": numbers(0.5, 1e-7)})
+    said = page.findings({"nope": numbers(1.0, 0.3), "rope": numbers(0.5, 1e-7)})
     assert said[0].startswith("Exactly one half of the pairs in every seed: rope.")
     assert said[2].endswith("length: rope.")
-    said = pages.findings({"nope": numbers(0.6, 0.3, carried=0.2)})
+    said = page.findings({"nope": numbers(0.6, 0.3, carried=0.2)})
     assert said[0].startswith("Exactly one half of the pairs in every seed: none.")
     assert said[1].endswith("neither: nope.")
     assert said[3].endswith("read more than positions: nope.")

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 import experiments
 from configs.pretrained import get_config
 from experiments import job
-from experiments.pretrained import pages, prompts
+from experiments.pretrained import page, prompts
 from experiments.pretrained.config import OWN, Config
 from experiments.pretrained.extensions import extended
 from experiments.pretrained.measuring import scorer
@@ -203,23 +203,23 @@ def test_what_reads_furthest_is_clearly_no_worse_than_plain_at_its_length():
     plain = {8: [2.0, 2.1, 1.9], 16: [3.0, 3.1, 2.9]}
     better = {8: [2.01, 2.09, 1.9], 16: [1.8, 1.9, 1.7]}
     found = summary(plain=plain, yarn=better)
-    assert pages.reads_to(found, "plain") == 8
-    assert pages.reads_to(found, "yarn") == 16
-    said, among_all, rule, keys = pages.findings(found)
+    assert page.reads_to(found, "plain") == 8
+    assert page.reads_to(found, "yarn") == 16
+    said, among_all, rule, keys = page.findings(found)
     assert "yarn reads furthest: to 16 tokens (-0.200" in said
     assert among_all.startswith("Of all rows, yarn reads furthest")
     assert "than plain has at 8 tokens" in rule
     assert "plain finds 0.75 at 8 tokens; at 16 0.25" in keys
-    reach, *_, order = pages.details(found)
+    reach, *_, order = page.details(found)
     assert "plain 8 (+0.000 ±0.000), yarn 16 (-0.200 ±0.000)" in reach
     assert "16 tokens (at the factor)" in order
     assert "yarn 1.800 < plain (+1.200 ±0.000)" in order
     found["prompts"]["exact_match"]["passkey"]["plain"] = {"8": {"0": 0.1}, "16": {"0": 0.9}}
-    assert "tells nothing" in pages.findings(found)[-1]
-    assert pages.ordered(found, {"plain": "plain", "yarn": "yarn"}, 16).startswith("yarn 1.800 <")
-    assert "≈" in pages.ordered(found, {"plain": "plain", "yarn": "yarn"}, 8)
+    assert "tells nothing" in page.findings(found)[-1]
+    assert page.ordered(found, {"plain": "plain", "yarn": "yarn"}, 16).startswith("yarn 1.800 <")
+    assert "≈" in page.ordered(found, {"plain": "plain", "yarn": "yarn"}, 8)
     found["text"]["yarn"] = found["text"]["plain"]
-    assert "yarn reads furthest" not in pages.findings(found)[0], "control"
+    assert "yarn reads furthest" not in page.findings(found)[0], "control"
 
 
 @pytest.fixture

@@ -10,12 +10,14 @@ import pytest
 from scipy.stats import kendalltau
 
 import experiments
-from experiments.convergence import Programs
-from experiments.published import config as published
-from experiments.published import document, measuring, pages, training
-from experiments.published.orderings import ORDERINGS
-from experiments.published.settings import SETTINGS, HeldOut, Setting
-from experiments.published.verdicts import (
+from experiments.board import training
+from experiments.board.published import config as published
+from experiments.board.published import examples as settings_examples
+from experiments.board.published import measure_method
+from experiments.board.published import page as published_page
+from experiments.board.published.orderings import ORDERINGS
+from experiments.board.published.settings import SETTINGS, HeldOut, Setting
+from experiments.board.published.verdicts import (
     PARTLY,
     REVERSED,
     SAME,
@@ -26,6 +28,7 @@ from experiments.published.verdicts import (
     turned,
     verdict,
 )
+from experiments.board.training import Programs
 from posenc_jax import encodings
 from posenc_jax.lab.report import document as page
 from posenc_jax.lab.runs import StoredRun
@@ -115,11 +118,11 @@ def test_every_row_can_be_posed():
         tests = {row.test, *row.tests.values()}
         assert tests | {"trained"} <= setting.tests.keys()
         assert row.tests.keys() <= row.published.keys()
-        made = training.task_of(setting) if setting.task != "stdlib" else None
-        metrics = {"bits_per_byte"} if made is None else measuring.names_of(made)
+        made = settings_examples.task_of(setting) if setting.task != "stdlib" else None
+        metrics = {"bits_per_byte"} if made is None else measure_method.names_of(made)
         assert {row.ours, *(setting.learned or ())[:1]} <= metrics, name
         for method in row.published:
-            options = training.options_of(setting, method)
+            options = settings_examples.options_of(setting, method)
             assert encodings.make(method, **options) is not None
             most = encodings.reach(method, **options)
             if made is not None and most is not None:
@@ -137,14 +140,14 @@ TINY = Setting(
 @pytest.mark.thorough
 def test_examples_have_the_sizes_and_the_options_of_their_test():
     plan = training.Plan(4, 1, 1, 1, (1, 2), 0.0, 1.0)
-    _, examples = training.examples_of(TINY, plan, 40)
+    _, examples = settings_examples.examples_of(TINY, plan, 40)
     sizes = lambda batch: np.unique(batch.layout.segment_BT.sum(axis=1) - 2).tolist()
     assert [sizes(test) for test in examples.test] == [[4, 5, 6, 7, 8], [9, 10]]
     assert examples.rows(jnp.array([0]), 0).tokens_BT.shape == (1, 1, 4, 10)
-    _, examples = training.examples_of(SETTINGS["flip_flop"], plan, 64)
+    _, examples = settings_examples.examples_of(SETTINGS["flip_flop"], plan, 64)
     ignored = [np.mean(test.tokens_BT[:, 1::2] == 8) for test in examples.test]
     assert ignored == pytest.approx([0.8 * 30 / 32, 0.98 * 30 / 32], abs=0.03)
-    _, examples = training.examples_of(SETTINGS["digits"], plan, 8)
+    _, examples = settings_examples.examples_of(SETTINGS["digits"], plan, 8)
     counted, wide, squeezed = (test.layout.pos_BT for test in examples.test)
     assert len(counted) == len(wide) > 400, "every image of the split"
     assert (float(counted.max()), float(wide.max())) == (3, 6)
@@ -157,8 +160,8 @@ def test_examples_have_the_sizes_and_the_options_of_their_test():
 @pytest.mark.thorough
 def test_weights_at_a_budget_are_those_of_a_training_with_this_budget_alone():
     plan = training.Plan(4, 1, 1, 2, (2, 4), 0.01, 1.0)
-    task, examples = training.examples_of(TINY, plan, 8)
-    programs = Programs(training.model_of(TINY, "rope", task), plan)
+    task, examples = settings_examples.examples_of(TINY, plan, 8)
+    programs = Programs(settings_examples.model_of(TINY, "rope", task), plan)
     both = list(training.at_budgets(programs, examples, plan, 0.01, 0))
     gap = lambda a, b: max(
         jax.tree.leaves(jax.tree.map(lambda x, y: float(abs(x - y).max()), a, b))
@@ -174,10 +177,10 @@ def test_weights_at_a_budget_are_those_of_a_training_with_this_budget_alone():
 
 
 def test_the_budget_of_a_config_scales_the_steps():
-    whole = measuring.plan(published.Config(experiment="published"), SETTINGS["reverse"])
+    whole = measure_method.plan(published.Config(experiment="published"), SETTINGS["reverse"])
     assert whole.budgets == (SETTINGS["reverse"].steps // 2, SETTINGS["reverse"].steps)
     assert (whole.chunk, whole.average) == (100, 100)
-    tenth = measuring.plan(
+    tenth = measure_method.plan(
         published.Config(experiment="published", budget=0.1), SETTINGS["reverse"]
     )
     assert tenth.budgets[1] == whole.budgets[1] // 10
@@ -219,7 +222,7 @@ def test_the_page_shows_the_numbers_of_the_run(tmp_path):
     run = stored(tmp_path / "run")
     archive = tmp_path / "published.tar.xz"
     archive.write_bytes(b"")
-    said, sections = document.document([run])
+    said, sections = published_page.document([run])
     page.write(tmp_path / "published.md", [run], said, sections, archive)
     text = (tmp_path / "published.md").read_text()
     whole = page.whole("published", [run], said, sections, str)
@@ -232,28 +235,30 @@ def test_the_page_shows_the_numbers_of_the_run(tmp_path):
     assert {p.name for p in (tmp_path / "published").glob("*.png")} == {"orderings.png"}
     assert {picture.name for picture in page.pictures(sections)} == {"orderings", "copy_repeated"}
     assert "decides nothing" not in text
-    assert "decides nothing" in str(pages.sections(stored(budget=0.01))[1])
+    assert "decides nothing" in str(published_page.sections(stored(budget=0.01))[1])
 
 
 def test_a_reversal_is_told_with_its_pairs():
     values = {"nope": (0.1, 1.0), "t5": (0.5, 1.0), "alibi": (0.6, 1.0), "rope": (0.7, 1.0),
               "sinusoidal": (0.8, 1.0)}  # fmt: skip
-    said, sections = document.document([stored(values=values)])
+    said, sections = published_page.document([stored(values=values)])
     assert "reversed: copy_repeated" in said[1]
     assert any("alibi above t5" in str(part) for part in sections[2].parts)
-    none, _ = document.document([stored(values={m: (b, 0.5) for m, (b, _) in values.items()})])
+    none, _ = published_page.document(
+        [stored(values={m: (b, 0.5) for m, (b, _) in values.items()})]
+    )
     assert "0 same order, 0 partly the same, 0 reversed, 1 not decided" in none[0]
 
 
 def test_the_page_has_the_rows_of_several_runs():
-    said, sections = document.document([stored(row="copy_random"), stored()])
+    said, sections = published_page.document([stored(row="copy_random"), stored()])
     assert said[0].startswith("2 published orderings of 1 papers")
     assert [part.title for part in sections[2:]] == ["copy_repeated", "copy_random"]
     assert "Rows not measured yet: copy_twice, reverse," in said[-1]
     with pytest.raises(ValueError, match="two runs have the row copy_repeated"):
-        document.document([stored(), stored()])
+        published_page.document([stored(), stored()])
     with pytest.raises(ValueError, match="the runs differ in budget"):
-        document.document([stored(row="copy_random"), stored(budget=0.5)])
+        published_page.document([stored(row="copy_random"), stored(budget=0.5)])
 
 
 # What it refuses.

@@ -8,12 +8,12 @@ import pytest
 
 import experiments
 from experiments import workers
+from experiments.invariance.padding_leakage import leaks as padding
+from experiments.invariance.padding_leakage.config import Config, Data, Learning
+from experiments.invariance.permutation import order_tasks as order
+from experiments.invariance.permutation.config import EquivarianceConfig, OrderConfig
+from experiments.invariance.small_models import small_encoding
 from experiments.length_extrapolation import run as length_extrapolation
-from experiments.methods import small_encoding
-from experiments.padding_leakage import measuring as padding
-from experiments.padding_leakage.config import Config, Data, Learning
-from experiments.permutation import measuring as order
-from experiments.permutation.config import EquivarianceConfig, OrderConfig
 from posenc_jax.lab import runs
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.hosts import failpoints
@@ -66,7 +66,7 @@ def run(experiment, workdir, patch, kill=0):
     patch.setattr(padding, "measure", leaked)
     patch.setattr(experiments, "show", lambda workdir: None)
     patch.setattr(length_extrapolation, "train_and_evaluate", lambda text, task, run: None)
-    module = importlib.import_module(f"experiments.{experiment}.run")
+    module = importlib.import_module(f"experiments.invariance.{experiment}.run")
     patch.setattr(module, "summarise", lambda *args: {"said": len(args[0])})
     patch.setattr(failpoints, "reach", reach)
     patch.setattr(workers, "cores", lambda: [0])  # stand-ins are of this process

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.leaderboard import confirming, document, pages
-from experiments.leaderboard.config import Config
-from experiments.leaderboard.confirming import by_setting, ends, unfinished
-from experiments.leaderboard.measuring import SHUFFLED
-from experiments.leaderboard.standings import compared, ranks, read
+from experiments.board.leaderboard import other_settings, page, task_table
+from experiments.board.leaderboard.config import Config
+from experiments.board.leaderboard.measure_method import SHUFFLED
+from experiments.board.leaderboard.other_settings import by_setting, ends, unfinished
+from experiments.board.leaderboard.standings import compared, ranks, read
 from posenc_jax.lab import runs
 from posenc_jax.lab.runs.stored import StoredRun
 from posenc_jax.lab.summary import Summary
@@ -50,7 +50,7 @@ VALUES = {
 def test_a_method_that_did_not_learn_the_task_has_no_figure_beyond():
     rows = read(records(VALUES))
     assert [name for name, row in rows.items() if not row.learned] == ["nope"]
-    table = {row[0]: row for row in pages.table(rows, "rope").rows}
+    table = {row[0]: row for row in task_table.table(rows, "rope").rows}
     assert table["nope"][3:6] == (".900", "not learned", "")
     assert table["alibi"][3:6] == (".990", ".300", ".300")
     assert table["learned"][3:6] == (".990", "–", "–")
@@ -60,7 +60,7 @@ def test_a_method_that_did_not_learn_the_task_has_no_figure_beyond():
 
 def test_methods_that_read_no_longer_window_have_a_table():
     rows = read(records({"learned": (0.99, None), "rbf": (0.98, None)}))
-    assert [row[0] for row in pages.table(rows, "learned").rows] == ["learned", "rbf"]
+    assert [row[0] for row in task_table.table(rows, "learned").rows] == ["learned", "rbf"]
     assert compared(rows, "learned")["rbf"].gain is None
     assert [*ranks({"copy": rows})] == ["learned", "rbf"]
 
@@ -148,7 +148,7 @@ def test_the_board_joins_tasks_and_the_runs_of_one_task():
     first = stored("a", {"rope": (0.99, 0.3), **control})
     rest = stored("b", {"alibi": (0.98, 0.6), "nope": (0.5, 0.9)})
     again = stored("c", {"rope": (0.99, 0.3), "alibi": (0.99, 0.6), "nope": (0.97, 0.2)}, "reverse")
-    said, sections = document.document([first, rest, again])
+    said, sections = page.document([first, rest, again])
     assert said[0].startswith("3 methods on 2 tasks; ")
     assert "alibi on 2" in said[1]
     assert "at most 0.100" in said[2]
@@ -173,7 +173,7 @@ def test_the_board_joins_tasks_and_the_runs_of_one_task():
     assert all(section.folded for section in sections[2:])
     assert sections[2].parts[0].rows == sections[0].parts[0].rows, "30 methods or fewer"
     more = stored("d", {"t5": (0.99, 0.5)})
-    said, sections = document.document([first, rest, again, more])
+    said, sections = page.document([first, rest, again, more])
     assert said[0].startswith("3 methods on 2 tasks, 1 more on some of them; ")
     assert "Measured on some of these tasks only: t5." in sections[0].parts
 
@@ -187,7 +187,7 @@ def test_the_page_names_the_tiers():
         for task, rate in (("copy", 4e-3), ("needle", 1e-3))
     ]  # fmt: skip
     for runs_of, told in ((known, False), (known + others, True)):
-        notes = document.document(runs_of)[1][0].parts
+        notes = page.document(runs_of)[1][0].parts
         first = "The best-known methods: 5 seeds; learning rate the best of 0.004, 0.002, 0.001."
         assert first in notes
         second = "All other methods: 3 seeds; learning rate 0.004 on copy; 0.001 on needle."
@@ -196,7 +196,7 @@ def test_the_page_names_the_tiers():
 
 def test_two_runs_of_one_method_and_task_are_refused():
     with pytest.raises(ValueError, match=r"^workdir: b has alibi, as another run"):
-        document.document([stored("a", VALUES), stored("b", VALUES)])
+        page.document([stored("a", VALUES), stored("b", VALUES)])
 
 
 # Other settings.
@@ -257,7 +257,7 @@ def test_twice_the_steps_name_the_stars_that_change(monkeypatch):
     twice = stored("c", longer, train={"steps": 18, "rates": [0.2]})
     for run in found:
         run.config["train"] = train
-    said, sections = document.document([*found, twice])
+    said, sections = page.document([*found, twice])
     assert said[0].startswith("5 methods on 2 tasks"), "the other setting is not on the board"
     (checked,) = [s for s in sections if s.title == "With train.steps 18"]
     text, changes = checked.parts
@@ -267,14 +267,14 @@ def test_twice_the_steps_name_the_stars_that_change(monkeypatch):
     assert marks(sections, "copy") == {"t5": "?", "alibi": "*"}
     assert said[1].endswith("alibi on 2 of 2.")
     # A method that is not at an end any more still counts among the differences.
-    monkeypatch.setattr(confirming, "ends", lambda tasks, reference: ["t5", "nope"])
-    _, sections = document.document([*found, twice])
+    monkeypatch.setattr(other_settings, "ends", lambda tasks, reference: ["t5", "nope"])
+    _, sections = page.document([*found, twice])
     (checked,) = [s for s in sections if s.title == "With train.steps 18"]
     assert "Measured are 1 of 4 such pairs of method and task, and 1 of methods" in checked.parts[0]
     assert "Of their 4 differences from rope, 1 have another star" in checked.parts[0]
     # The control: the same numbers with twice the steps, and all are decided.
     same = stored("c", {name: VALUES[name] for name in longer}, train=twice.config["train"])
-    _, sections = document.document([*found, same])
+    _, sections = page.document([*found, same])
     assert marks(sections, "copy") == {"t5": "", "alibi": "*"}
 
 
@@ -325,7 +325,7 @@ def test_a_second_setting_is_compared_by_rank():
     turned = {name: (within, 1 - beyond) for name, (within, beyond) in learners(4).items()}
     for values, told in ((learners(4), "1.00"), (turned, "-1.00")):
         other = stored("c", values, window=64)
-        sections = document.document([*first, other])[1]
+        sections = page.document([*first, other])[1]
         (check,) = [s for s in sections if s.title == "A second setting: window 64"]
         assert "in 1 of the board's 2 tasks; rank" in check.parts[0]
         assert f"(Spearman) {told}" in check.parts[0]
@@ -342,7 +342,7 @@ def test_every_number_of_the_published_board_is_that_of_its_records():
     """Computed again from the archive's lines, with NumPy alone."""
     of_board, *others = by_setting(runs.read_archive(ARCHIVE))
     reference = of_board[0].config["reference"]
-    board_tasks = document.decided(of_board, others)
+    board_tasks = page.decided(of_board, others)
     exact: dict[tuple, list] = {}
     with tarfile.open(ARCHIVE) as archive:
         for member in archive:
@@ -356,18 +356,18 @@ def test_every_number_of_the_published_board_is_that_of_its_records():
             for line in archive.extractfile(member).read().decode().splitlines():
                 record = json.loads(line)
                 labels = record["labels"]
-                if labels["split"] == "test" and record["metric"] in pages.METRICS:
+                if labels["split"] == "test" and record["metric"] in task_table.METRICS:
                     key = (config["task"]["name"], labels["encoding"], record["metric"])
                     exact.setdefault((*key, labels["length"]), []).append(record["value"])
     assert sorted(board_tasks) == sorted({key[0] for key in exact})
     for task, rows in board_tasks.items():
-        lines = pages.table(rows, reference).rows
+        lines = task_table.table(rows, reference).rows
         assert len(lines) >= 10
         for method, _, _, *cells in lines:
             name = str(method).split(" = ")[0].removesuffix("†")
             within = np.mean(exact[task, name, "exact_match", 32])
             wanted = []
-            for metric in pages.METRICS:
+            for metric in task_table.METRICS:
                 for n in (1, 2, 4, 8, 16):
                     seeds = exact.get((task, name, metric, 32 * n))
                     beyond = n > 1 and within < 0.95

@@ -1,0 +1,38 @@
+"""The examples of a task on the board: the largest sizes that fit its windows."""
+
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+
+from experiments.board.leaderboard.config import Config
+from experiments.board.training import Examples, rows_of
+from posenc_jax.lab.tasks.task import Task
+
+
+def examples_of(task: Task, config: Config) -> Examples:
+    """The examples of a task."""
+    window, train = config.window, config.train
+    fits = partial(largest, task.width, task.least, task.most)
+    least, most = trained_sizes(task, window)
+    index_B = jnp.arange(config.examples, dtype=jnp.int32)
+    trained_B = least + index_B % (most - least + 1)
+    trained = lambda split: task.numbered(task.data, index_B, trained_B, window, split)
+    longer = [window * multiple for multiple in config.multiples[1:]]
+    test = (task.test(task.data, index_B, fits(width), width) for width in longer)
+    rows = rows_of(task, train, (least, most), window)
+    return Examples(rows, trained("valid"), (trained("test"), *test))
+
+
+def trained_sizes(task: Task, window: int) -> tuple[int, int]:
+    """The sizes in training: from a quarter of the largest that the window holds on."""
+    most = largest(task.width, task.least, task.most, window)
+    return max(task.least, most // 4), most
+
+
+def largest(width: Any, least: int, most: int | None, window: int) -> int:
+    """The largest size whose width fits the window; `least - 1` if none fits."""
+    size = least - 1
+    while width(size + 1) <= window and size != most:
+        size += 1
+    return size

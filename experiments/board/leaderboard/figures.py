@@ -1,0 +1,83 @@
+"""The figure of the board: every method at every length, as a heatmap and as dots."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from experiments.board.leaderboard.standings import Row, mean
+from posenc_jax.lab.report import drawing
+
+Tasks = Mapping[str, Mapping[str, Row]]  # task -> method -> row
+DRAWN = (
+    "Exact match, the mean over all tasks: left in each window, as a multiple of the trained one; "
+    "right in trained sizes, in windows twice as long and in the longest. A task that was not "
+    "learned counts as 0 beyond the trained sizes. Sorted by the mean beyond the trained sizes, "
+    "then by that within. The dashed line is the best score without positions, the mean over "
+    "tasks at the largest trained size."
+)
+
+
+def draw(tasks: Tasks, names: Sequence[str], floors: Mapping[str, float]) -> Figure:
+    """Draws the methods; `floors` is task -> the best exact match without positions."""
+    windows = windows_of(tasks)
+    found = {name: [mean_exact([rows[name] for rows in tasks.values()], n) for n in windows]
+             for name in names}  # fmt: skip
+    order = sorted(names, key=lambda name: _beyond_then_within(found[name]), reverse=True)
+    value_MW = np.array([[np.nan if v is None else v for v in found[name]] for name in order])
+    figure = Figure(figsize=(8, 1.6 + 0.19 * len(order)))
+    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(1, 1.6))
+    _heatmap(left, value_MW, [f"{n // windows[0]}×" for n in windows])
+    for number, (column, text) in enumerate(_shown(len(windows)).items()):
+        for y, value in enumerate(value_MW[:, column]):
+            if np.isfinite(value):
+                drawing.seed_dots(right, y, [value], number, ms=6, label=text)
+    floor = float(np.mean([floors[task] for task in tasks]))
+    right.axvline(floor, color=drawing.MUTED, linewidth=1, linestyle="--", zorder=1,
+                  label=f"without positions {floor:.2f}")  # fmt: skip
+    right.set_xlim(-0.03, 1.03)
+    right.set_xlabel("exact match")
+    drawing.name_rows(left, order, fontsize="small")
+    beyond, _ = _beyond_then_within(found[order[0]])
+    title = "Exact match beyond the trained sizes: "
+    title += f"highest with {order[0]}" if beyond > 0 else "0 with every method"
+    drawing.title_with_legend(figure, title, columns=4)
+    return figure
+
+
+def _heatmap(axes, value_MW: np.ndarray, multiples: Sequence[str]) -> None:
+    # A mesh is drawn as shapes; a browser would smooth an image.
+    edges = np.arange(len(multiples) + 1) - 0.5, np.arange(len(value_MW) + 1) - 0.5
+    axes.pcolormesh(*edges, value_MW, cmap="YlGnBu", vmin=0, vmax=1)
+    for (y, x), value in np.ndenumerate(value_MW):
+        text = f"{value:.2f}".removeprefix("0") if np.isfinite(value) else ""
+        ink = "#ffffff" if value > 0.55 else "#20262e"
+        axes.annotate(text, (x, y), ha="center", va="center", fontsize=7, color=ink)
+    axes.set_xticks(range(len(multiples)), multiples)
+    axes.tick_params(length=0)
+    axes.grid(False)
+    axes.set_xlabel("window / trained window")
+
+
+def _shown(windows: int) -> dict[int, str]:
+    return {0: "trained sizes", 1: "2×", windows - 1: "longest window"}
+
+
+def _beyond_then_within(values: Sequence[float | None]) -> tuple[float, float]:
+    within, *beyond = [-1.0 if value is None else value for value in values]
+    return float(np.mean(beyond)) if beyond else 0.0, within
+
+
+def windows_of(tasks: Tasks) -> list[int]:
+    """The windows of the board, ascending."""
+    every = [row.windows for rows in tasks.values() for row in rows.values()]
+    return max(every, key=len)
+
+
+def mean_exact(rows: Sequence[Row], window: int) -> float | None:
+    """Exact match, the mean over tasks; 0 beyond the trained window where it was not learned."""
+    scores = [row.scores["exact_match"] for row in rows]
+    if any(window not in own for own in scores):
+        return None
+    counts = [row.learned or window == row.windows[0] for row in rows]
+    return float(np.mean([mean(own[window]) * c for own, c in zip(scores, counts, strict=True)]))

@@ -1,0 +1,157 @@
+"""The report of a run, one task: its table, and every seed."""
+
+from collections.abc import Mapping
+
+from experiments.board.leaderboard.config import SAME, posed, told_length
+from experiments.board.leaderboard.examples import trained_sizes
+from experiments.board.leaderboard.measure_method import SHUFFLED
+from experiments.board.leaderboard.standings import LEARNED, Comparison, Row, compared, mean, read
+from posenc_jax.lab import tasks
+from posenc_jax.lab.config import schema
+from posenc_jax.lab.report import Grid, Section
+from posenc_jax.lab.report.formats import share_ends
+from posenc_jax.lab.report.statistics import Interval, share_interval
+from posenc_jax.lab.report.summaries import lead
+from posenc_jax.lab.runs import StoredRun
+from posenc_jax.lab.tasks.floors import Floor, floor
+
+UNDEFINED = "–"  # in a table, where there is no number
+NOT_LEARNED = "not learned"
+TOLD = "†"
+METRICS = {"exact_match": "exact", "token_accuracy": "tokens"}
+CAPTION = (
+    "Means over seeds. rate: the learning rate chosen. steps: to learn the task, the median over "
+    "seeds. exact, tokens: the share of examples whose answer is right as a whole, and of answer "
+    "tokens that are right: 1× in trained sizes, then at the largest size of longer windows; "
+    f"{NOT_LEARNED}: exact match below {LEARNED} at 1×. cost: exact match at 1×, reference minus "
+    "method; gain: token accuracy beyond 1×, method minus reference; * differs from 0, corrected "
+    "for all tests of the task; ? has another star after twice the steps, so it is not decided. "
+    f"{TOLD} is told the length of the test. {UNDEFINED}: not defined."
+)
+
+
+def sections(run: StoredRun) -> tuple[str, list[Section]]:
+    """The line below the title of the report, and its sections."""
+    rows, (tokens, exact) = read(run.records), floor_of(run)
+    reference, task = run.config["reference"], run.config["task"]["name"]
+    notes = [
+        f"{name}: not measured, {why}." for name, why in run.summary.own["not_measured"].items()
+    ]
+    notes += left_out(run.summary.own["left_out"])
+    notes.append(
+        "Without positions, at the largest trained size: "
+        f"{short(tokens[1])} of the answer tokens ({tokens[0]}), {short(exact[1])} of the answers."
+    )
+    return lead(run, task, f"{len(rows)} methods"), [
+        Section(f"{task}, learned and beyond", [*notes, table(rows, reference)]),
+        Section("Every seed", [every_seed(rows)], folded=True),
+    ]
+
+
+def floor_of(run: StoredRun) -> Floor:
+    """The best scores without positions on the run's task, at the largest trained size."""
+    asked = posed(schema.TaskConfig(**run.config["task"]))
+    task = tasks.make(asked.name, **asked.options)
+    trained = trained_sizes(task, run.config["window"])
+    return floor(task, trained, trained[1])
+
+
+def left_out(reasons: Mapping[str, str]) -> list[str]:
+    """A sentence for each reason why methods are left out."""
+    return [
+        f"Left out, {why}: {', '.join(n for n, other in reasons.items() if other == why)}."
+        for why in dict.fromkeys(reasons.values())
+    ]
+
+
+def table(rows: Mapping[str, Row], reference: str) -> Grid:
+    """The table of one task, the best first beyond the trained window."""
+    versus = compared({n: row for n, row in rows.items() if SHUFFLED not in n}, reference)
+    windows = sorted({window for row in rows.values() for window in row.windows})
+    multiples = [f"{window // windows[0]}×" for window in windows]
+    columns = ["method", "rate", "steps"]
+    columns += [f"{short}\n{n}" for short in METRICS.values() for n in multiples]
+    lines = [
+        (label(name), f"{row.rate:g}", steps(row), *cells(row, windows),
+         *(differences(versus, name) if name != reference else ("reference", "reference")))
+        for name, row in in_order(rows)
+    ]  # fmt: skip
+    return Grid([*columns, "cost", "gain"], lines, CAPTION)
+
+
+def in_order(rows: Mapping[str, Row]) -> list[tuple[str, Row]]:
+    """The rows, best first by token accuracy beyond the trained window, then within it."""
+    longer = max((row.windows for row in rows.values()), key=len)[1:]
+
+    def key(item: tuple[str, Row]) -> tuple[float, float]:
+        row = item[1]
+        beyond = row.beyond(longer) if row.learned else None
+        within = mean(row.scores["exact_match"][row.windows[0]])
+        return -(mean(beyond) if beyond else -1.0), -within
+
+    return sorted(rows.items(), key=key)
+
+
+def label(name: str) -> str:
+    """The name on the board, with those of methods that are the same by construction."""
+    same = [other for other, kept in SAME.items() if kept == name]
+    plain = name.removesuffix(SHUFFLED)
+    return " = ".join([name, *same]) + (TOLD if told_length(plain) else "")
+
+
+def steps(row: Row) -> str:
+    """The median over seeds of the steps to learn; a seed that never did counts as the slowest."""
+    found = sorted(row.steps.values(), key=lambda value: (value != value, value))
+    middle = found[len(found) // 2]
+    return UNDEFINED if middle != middle else f"{middle:,.0f}"
+
+
+def cells(row: Row, windows: list[int]) -> list[str]:
+    """Each metric in each window; beyond the trained one only if the task was learned."""
+    found = []
+    for metric in METRICS:
+        for n, window in enumerate(windows):
+            seeds = row.scores[metric].get(window)
+            beyond = n > 0 and not row.learned
+            found.append(
+                (NOT_LEARNED if n == 1 else "") if beyond
+                else UNDEFINED if seeds is None
+                else short(mean(seeds))
+            )  # fmt: skip
+    return found
+
+
+def differences(versus: Mapping[str, Comparison], name: str) -> tuple[str, str]:
+    """The cells of cost and gain."""
+    if name not in versus:
+        return UNDEFINED, UNDEFINED
+    found = versus[name]
+    star = lambda what: "*" * (what in found.stars) + "?" * (what in found.undecided)
+    return signed(found.cost) + star("cost"), signed(found.gain) + star("gain")
+
+
+def signed(difference: Interval | None) -> str:
+    return UNDEFINED if difference is None else f"{difference.mean:+.3f}".replace("0.", ".", 1)
+
+
+def short(value: float) -> str:
+    """A share with three digits and no zero before the point."""
+    return f"{value:.3f}".removeprefix("0")
+
+
+def every_seed(rows: Mapping[str, Row]) -> Grid:
+    """Exact match and token accuracy of every seed in every window, and the interval over them."""
+    lines = []
+    for name, row in rows.items():
+        for metric, name_of in METRICS.items():
+            for window, seeds in row.scores[metric].items():
+                values = list(seeds.values())
+                ends = share_ends(share_interval(values)) or UNDEFINED
+                each = " ".join(map(short, values))
+                lines.append((label(name), name_of, str(window), each, ends))
+    columns = ["method", "metric", "window", "every seed", "interval"]
+    return Grid(
+        columns,
+        lines,
+        (f"Every seed, and the 95% Wilson interval over them; {UNDEFINED}: they agree."),
+    )

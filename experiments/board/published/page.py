@@ -1,0 +1,260 @@
+"""The report of a run, and the sections of the page in docs/."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from experiments.board.published.orderings import LEFT_OUT, ORDERINGS
+from experiments.board.published.row_results import (
+    AtBudget,
+    Result,
+    Table,
+    by_seed,
+    ordered,
+    oriented,
+    result,
+)
+from experiments.board.published.settings import SETTINGS
+from experiments.board.published.verdicts import (
+    CLEAR,
+    LEAST,
+    PARTLY,
+    REVERSED,
+    SAME,
+    UNDECIDED,
+    turned,
+)
+from posenc_jax.lab import metrics
+from posenc_jax.lab.config.sweeps import dotted
+from posenc_jax.lab.report import Grid, Picture, Section
+from posenc_jax.lab.report.comparison import differing
+from posenc_jax.lab.report.drawing import name_rows, seed_dots, title_with_legend
+from posenc_jax.lab.report.formats import number
+from posenc_jax.lab.report.summaries import lead
+from posenc_jax.lab.runs import StoredRun
+
+RULE = (
+    "The rule, fixed before the run: Kendall's tau-b between the paper's numbers and our means "
+    "over seeds, of the methods that learned the task within the trained sizes. Its interval holds "
+    "95% of what a bootstrap finds that draws the seeds of each method with replacement. Above "
+    f"{CLEAR}: {SAME}; above 0: {PARTLY}; below -{CLEAR}: {REVERSED}; otherwise, with fewer than "
+    f"{LEAST} methods or seeds, or if half of the budget gives another verdict: {UNDECIDED}. One "
+    "bound is younger than the runs: until 2026-11-26 all above 0 was called the same order, and "
+    "all below it reversed, which with 3 methods let one pair of three be in the other order. Few "
+    "methods give few values of tau, 4 with 3 methods, and a bootstrap of 3 seeds is narrow, so "
+    "every seed is shown below."
+)
+BUDGETS = (
+    "Each training is scored twice, after half of its steps and after all of them. The learning "
+    "rate is constant, and the weights that are scored are averaged over the last 100 steps, so "
+    "the score at half of the budget is that of a training with half of the steps. The first seed "
+    "tries the learning rates up to half of the budget, and validation examples in the trained "
+    "sizes choose one for all seeds."
+)
+CAPTION = (
+    "paper, ours: the methods, the paper's best first, each with its number; ours are means over "
+    "seeds at the whole budget, in brackets if the method did not learn the task, which then does "
+    "not count. tau: of the whole budget with its interval, then of half of it."
+)
+MISSING = "–"
+
+
+def results(run: StoredRun) -> list[Result]:
+    """The results of all rows of a run."""
+    table = Table(run.records)
+    named = ((name, ORDERINGS[name]) for name in run.summary.own["rows"])
+    return [result(name, row, SETTINGS[row.setting], table) for name, row in named]
+
+
+def sections(run: StoredRun) -> tuple[str, list[Section]]:
+    """The line below the title of the report, and its sections."""
+    found = results(run)
+    return lead(run, f"{len(found)} ordering{'s' * (len(found) != 1)}"), parts(run, found)
+
+
+def parts(run: StoredRun, found: Sequence[Result]) -> list[Section]:
+    """The table of all rows, how they were measured, and a section for each row."""
+    overview = Picture("orderings", partial(_overview, found), "Rank correlation with the paper; "
+                       "bars: intervals over seeds. Hollow: at half of the budget.")  # fmt: skip
+    budget = run.config["budget"]
+    notes = [RULE, BUDGETS, *(f"Left out: {what}: {why}." for what, why in LEFT_OUT.items())]
+    if budget < 1:
+        notes.insert(0, f"This run has {budget:g} of the budget and decides nothing.")
+    return [
+        Section("All rows", [table(found), overview]),
+        Section("How", notes),
+        *(_row(own) for own in found),
+    ]
+
+
+def table(found: Sequence[Result]) -> Grid:
+    """A line for each row."""
+    lines = [
+        (own.name, own.ordering.paper, _numbers(own, None), _numbers(own, own.whole),
+         f"{_tau(own.whole)}; half: {_tau(own.half)}", own.verdict, own.ordering.differs)
+        for own in found
+    ]  # fmt: skip
+    columns = ("row", "paper", "paper's numbers", "ours", "tau", "verdict", "what differs")
+    return Grid(columns, lines, CAPTION, words=True)
+
+
+def _numbers(own: Result, at: AtBudget | None) -> str:
+    """The methods with the paper's numbers, or with our means."""
+    if at is None:
+        return ", ".join(f"{m} {own.ordering.published[m]:g}" for m in ordered(own.ordering))
+    text = lambda m: f"{m} {number(float(np.mean(at.ours[m])))}"
+    return ", ".join(text(m) if m in at.learned else f"({text(m)})" for m in at.ours)
+
+
+def _tau(at: AtBudget) -> str:
+    if at.verdict.tau is None:
+        return MISSING
+    tau, low, high = at.verdict.tau
+    return f"{tau:.2f} ({low:.2f} to {high:.2f})"
+
+
+def _row(own: Result) -> Section:
+    """The setting, the sentences, every seed and the figure of one row."""
+    picture = Picture(own.name, partial(_figure, own), "Every seed, in the paper's order of "
+                      "methods. Hollow: at half of the budget.")  # fmt: skip
+    return Section(own.name, [*_said(own), _seeds(own), picture])
+
+
+def _said(own: Result) -> Iterator[str]:
+    row, setting = own.ordering, own.setting
+    yield f"{row.paper}. Theirs: {row.metric}; {row.better} is better."
+    options = "".join(f", {name} {value}" for name, value in setting.options.items())
+    yield (
+        f"Ours: {metrics.metric(row.ours).title} on {setting.task}{options}, "
+        f"sizes {_span(setting.sizes)} in training, {_span(setting.tests[row.test].sizes)} in the "
+        f"test; {setting.kind} of {setting.layers} layers, width {setting.width}, "
+        f"{setting.heads} heads, batch "
+        f"{setting.batch}; {own.half.steps:,} and {own.whole.steps:,} steps. What differs: "
+        f"{row.differs}."
+    )
+    yield from _outcome(own)
+
+
+def _span(sizes: tuple[int, int]) -> str:
+    return f"{sizes[0]}" if sizes[0] == sizes[1] else f"{sizes[0]} to {sizes[1]}"
+
+
+def _outcome(own: Result) -> Iterator[str]:
+    """Sentences made from the numbers."""
+    yield (
+        f"Verdict: {own.verdict}; tau {_tau(own.whole)}, at half of the budget {_tau(own.half)}."
+    )
+    if own.floor is not None:
+        yield (
+            "Floor, the best score of tables and rules that need no positions, at the smallest "
+            f"size of the test: {number(own.floor)}."
+        )
+    lost = [method for method in own.whole.ours if method not in own.whole.learned]
+    if lost and own.setting.learned:
+        metric, value = own.setting.learned
+        yield (
+            f"Not counted, since {metrics.metric(metric).title} in the trained sizes is below "
+            f"{value:g}: {', '.join(lost)}."
+        )
+    values = by_seed(own.whole.ours, own.ordering.ours, own.whole.learned)
+    if pairs := turned(oriented(own.ordering), values):
+        said = ", ".join(f"{b} above {a}" for a, b in pairs)
+        yield f"Pairs in the other order here, by more than the seeds differ: {said}."
+
+
+def _seeds(own: Result) -> Grid:
+    row, condition = own.ordering, own.setting.learned
+    columns = ["method", "paper", "rate", "at half", "at all", "every seed, at all"]
+    columns += [f"{metrics.metric(condition[0]).title} in trained sizes"] if condition else []
+    lines = []
+    for method in ordered(row):
+        half, whole = own.half.ours.get(method), own.whole.ours.get(method)
+        cells = [method, f"{row.published[method]:g}", f"{own.rates[method]:g}"]
+        cells += [MISSING if v is None else number(float(np.mean(v))) for v in (half, whole)]
+        cells.append(MISSING if whole is None else " ".join(f"{v:.3f}" for v in whole))
+        if condition:
+            cells.append(" ".join(f"{v:.3f}" for v in own.whole.within[method]))
+        lines.append(cells)
+    return Grid(
+        columns,
+        lines,
+        f"{metrics.metric(row.ours).title.capitalize()}. rate: the learning rate chosen.",
+    )
+
+
+def _figure(own: Result) -> Figure:
+    methods = ordered(own.ordering)
+    figure = Figure(figsize=(6.5, 1.3 + 0.3 * len(methods)))
+    axes = figure.subplots()
+    for at, name, face in ((own.half, "half", "none"), (own.whole, "all", None)):
+        for y, method in enumerate(methods):
+            style: dict[str, Any] = {"markerfacecolor": face} if face else {}
+            seed_dots(axes, y, at.ours.get(method, []), 0, ms=6, label=name, **style)
+    name_rows(axes, methods)
+    axes.set_xlabel(metrics.metric(own.ordering.ours).axis_label)
+    title_with_legend(figure, f"{own.name}: {own.verdict}", columns=2)
+    return figure
+
+
+def _overview(found: Sequence[Result]) -> Figure:
+    figure = Figure(figsize=(7, 1.4 + 0.3 * len(found)))
+    axes = figure.subplots()
+    axes.axvline(0, color="#667080", linewidth=1)
+    for y, own in enumerate(found):
+        for at, shift, face in ((own.half, 0.18, "white"), (own.whole, -0.18, None)):
+            if at.verdict.tau:
+                tau, *ends = at.verdict.tau
+                axes.plot(ends, [y + shift] * 2, color="#0072b2", linewidth=1.5)
+                style: dict[str, Any] = {"markerfacecolor": face} if face else {}
+                label = "all of the budget" if face is None else "half"
+                seed_dots(axes, y + shift, [tau], 0, ms=6, label=label, **style)
+    name_rows(axes, [f"{own.name}: {own.verdict}" for own in found])
+    axes.set_xlim(-1.05, 1.05)
+    axes.set_xlabel("Kendall's tau-b with the paper")
+    count = lambda verdict: sum(own.verdict == verdict for own in found)
+    title = f"Of {len(found)} published orderings, {count(SAME)} are the same here"
+    more = f"{count(PARTLY)} partly, {count(REVERSED)} reversed"
+    title_with_legend(figure, f"{title}, {more}", columns=2)
+    return figure
+
+
+def document(runs: Sequence[StoredRun]) -> tuple[list[str], list[Section]]:
+    """The sentences and the sections of the page, whose rows may be those of several runs.
+
+    Raises:
+      ValueError: two runs have one row, or differ in more than their rows.
+    """
+    if fields := [f for f in differing([dotted(run.config) for run in runs]) if f != "rows"]:
+        raise ValueError(f"workdir: the runs differ in {', '.join(fields)}")
+    found = [result for run in runs for result in results(run)]
+    names = [result.name for result in found]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"workdir: two runs have the row {', '.join(twice)}")
+    found.sort(key=lambda result: list(ORDERINGS).index(result.name))
+    left = [name for name in ORDERINGS if name not in names]
+    more = [f"Rows not measured yet: {', '.join(left)}."] if left else []
+    shown = [s._replace(folded=s.title in names) for s in parts(runs[0], found)]
+    return conclusions(found) + more, shown
+
+
+def conclusions(found: Sequence[Result]) -> list[str]:
+    """Sentences made from the numbers: the verdicts, the reversals, what changed."""
+    by_verdict = {v: [own.name for own in found if own.verdict == v]
+                  for v in (SAME, PARTLY, REVERSED, UNDECIDED)}  # fmt: skip
+    counts = ", ".join(f"{len(names)} {verdict}" for verdict, names in by_verdict.items())
+    changed = [own.name for own in found if own.half.verdict.name != own.whole.verdict.name]
+    lost = sorted({f"{method} ({own.setting.task})" for own in found
+                   for method in own.whole.ours if method not in own.whole.learned})  # fmt: skip
+    listed = lambda names: ", ".join(names) or "none"
+    return [
+        f"{len(found)} published orderings of {len({own.ordering.paper for own in found})} papers, "
+        f"posed at the size of two CPU cores: {counts}.",
+        f"Partly the same: {listed(by_verdict[PARTLY])}; reversed: {listed(by_verdict[REVERSED])}.",
+        f"Not decided: {listed(by_verdict[UNDECIDED])}, of which half of the budget gives another "
+        f"verdict: {listed(changed)}.",
+        f"Methods that did not learn a task within its trained sizes, and do not count there: "
+        f"{listed(lost)}.",
+    ]

@@ -1,0 +1,260 @@
+"""Trainings of the board, whose learning rate is searched, and that may end at any step: when the
+task is learned, or at each of several budgets.
+
+The learning rate is constant. What is scored are the weights averaged over the last steps,
+exponentially (Polyak and Juditsky 1992), which are as good as those of a rate that falls to 0. So a
+long training contains all shorter ones, and may end at any step.
+
+The rate and the examples are arguments of the programs, so all tasks of as many token ids, rates
+and seeds share them.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from posenc_jax.backends.target import tuned_for
+from posenc_jax.lab.hosts.compiling import jit_quick
+from posenc_jax.lab.model.transformer import Model
+from posenc_jax.lab.tasks.task import Batch, Task
+from posenc_jax.lab.training import optimizers
+from posenc_jax.lab.training import step as training
+from posenc_jax.lab.training.evaluation import batch_scorer
+from posenc_jax.lab.training.loop import Chunk, Trainer, fit
+from posenc_jax.lab.training.step import State, random_key
+
+METRICS = "exact_match", "token_accuracy", "loss"
+
+
+class Budget(Protocol):
+    """What a training needs to know.
+
+    batch: examples of a step.
+    chunk: steps of one program.
+    average: steps over which the weights are averaged.
+    warmup: steps in which the learning rate rises from 0.
+    decay, clip: the weight decay, and the largest norm of a gradient.
+    """
+
+    @property
+    def batch(self) -> int: ...
+    @property
+    def chunk(self) -> int: ...
+    @property
+    def average(self) -> int: ...
+    @property
+    def warmup(self) -> int: ...
+    @property
+    def decay(self) -> float: ...
+    @property
+    def clip(self) -> float: ...
+
+
+class LearningBudget(Budget, Protocol):
+    """The budget of a training that ends when the task is learned.
+
+    steps: the most.
+    learned: exact match on validation examples at which it ends.
+    """
+
+    @property
+    def steps(self) -> int: ...
+    @property
+    def learned(self) -> float: ...
+
+
+class Plan(NamedTuple):
+    """The budget of a training whose weights are read at several numbers of steps.
+
+    batch, chunk, average, warmup, decay, clip: see `Budget`.
+    budgets: steps, ascending.
+    """
+
+    batch: int
+    chunk: int
+    average: int
+    warmup: int
+    budgets: tuple[int, ...]
+    decay: float
+    clip: float
+
+
+class Run(NamedTuple):
+    """A training with one learning rate and seed.
+
+    steps:   fewer than the budget if the task was learned.
+    learned: whether it was learned before the budget ended.
+    valid:   exact match on the validation examples at the end.
+    params:  the averaged weights of this seed, without the axis S.
+    """
+
+    rate: float
+    seed: int
+    steps: int
+    learned: bool
+    valid: float
+    params: Any
+
+
+class Examples(NamedTuple):
+    """The examples of one task.
+
+    rows:  (seed_S, step) -> the batches of a chunk of steps, leaves [S, N, B, ...]; each seed has
+           its own.
+    valid: validation examples of the trained sizes.
+    test:  test examples of each test.
+    """
+
+    rows: Callable[[jax.Array, int], Batch]
+    valid: Batch
+    test: tuple[Batch, ...]
+
+
+def rows_of(
+    task: Task, train: Budget, sizes: tuple[int, int], width: int
+) -> Callable[[jax.Array, int], Batch]:
+    """The compiled function `Examples.rows` of a task whose sizes are uniform from the first to the
+    last of `sizes`, padded to `width`.
+    """
+
+    def batch(data, seed, step):
+        shape, key = (train.batch,), random_key(seed, training.SIZE, step)
+        size_B = jax.random.randint(key, shape, sizes[0], sizes[1] + 1, jnp.int32)
+        return task.sample(data, random_key(seed, training.BATCH, step), size_B, width)
+
+    def rows(data, seed_S, start):
+        steps = start + jnp.arange(train.chunk, dtype=jnp.int32)
+        return jax.vmap(lambda seed: jax.lax.map(partial(batch, data, seed), steps))(seed_S)
+
+    return partial(jit_quick(rows), task.data)
+
+
+class Programs:
+    """The compiled programs that train one model and score it."""
+
+    def __init__(self, model: Model, train: Budget, schedule: optax.Schedule | None = None):
+        """schedule: the share of the learning rate by step, by default a warm-up, then all."""
+        warmup = optax.linear_schedule(0.0, 1.0, train.warmup)
+        tx = optimizers.make(schedule or warmup, train.clip, train.decay)
+        self._trainer, self._chunk = Trainer(model, tx, _given, train.average), train.chunk
+        self.score = batch_scorer(model, METRICS)
+
+    def start(self, rate_S: Any, seed_S: Any, params: Sequence[Any] = ()) -> State:
+        """The training of each seed before its first step.
+
+        params: the weights that each starts from; by default initial ones.
+        """
+        return self._trainer.start(seed_S, rate_S, stacked(params) if params else None)
+
+    def fit(
+        self,
+        state: State,
+        examples: Examples,
+        steps: int,
+        after: Callable[[State, int, Any], bool | None] | None = None,
+    ) -> State:
+        """Trains until so many steps are done, or `after` says so; see `loop.fit`.
+
+        The given state is donated.
+        """
+        seed_S = jnp.copy(state.seed)
+        chunk_of = lambda steps: Chunk(None, examples.rows(seed_S, jnp.int32(steps.start)))
+        return fit(self._trainer.advance, state, steps, self._chunk, chunk_of, after=after)
+
+
+def _given(data: Any, state: State, row: Batch) -> Batch:
+    return row
+
+
+def stacked(trees: Sequence[Any]) -> Any:
+    """The trees as one, whose leaves lead with the axis S."""
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+class UntilLearned:
+    """Trains a model until it has learned the task, or its budget ends."""
+
+    def __init__(self, model: Model, train: LearningBudget):
+        self._programs, self._train = Programs(model, train), train
+
+    def runs(
+        self, examples: Examples, asked: Sequence[tuple[float, int]], params: Sequence[Any] = ()
+    ) -> Iterator[Run]:
+        """Trains each (rate, seed) that is asked for: on a CPU one by one, else all at once.
+
+        params: the weights that each starts from; by default initial ones.
+        """
+        step = 1 if tuned_for("cpu") else len(asked)
+        for n in range(0, len(asked), step):
+            yield from self._together(examples, asked[n : n + step], params[n : n + step])
+
+    def tried(self, examples: Examples, rates: Sequence[float], seed: int) -> Iterator[Run]:
+        """Trains one seed with each rate. On a CPU a rate ends where another had learned the task,
+        since the faster one is chosen.
+        """
+        if not tuned_for("cpu"):
+            yield from self._together(examples, [(rate, seed) for rate in rates])
+            return
+        most = self._train.steps
+        for rate in rates:
+            (run,) = self._together(examples, [(rate, seed)], most=most)
+            most = run.steps if run.learned else most
+            yield run
+
+    def _together(self, examples, asked, params=(), most=None) -> Iterator[Run]:
+        train, programs = self._train, self._programs
+        rate_S, seed_S = zip(*asked, strict=True)
+        most = -(-(most or train.steps) // train.chunk) * train.chunk  # whole chunks
+        found: dict[int, Run] = {}
+
+        def all_ended(state, step, metrics) -> bool:
+            ends = step >= most or not np.isfinite(metrics["loss"]).all(axis=1).any()
+            exact_S = programs.score(state.average, examples.valid)["exact_match"]
+            for n, exact in enumerate(map(float, exact_S)):
+                learned = exact >= train.learned
+                if n not in found and (learned or ends):
+                    own = jax.tree.map(lambda leaf, n=n: leaf[n], state.average)
+                    rate, seed = asked[n]
+                    found[n] = Run(rate, seed, step, learned, exact, own)
+            return len(found) == len(asked)
+
+        programs.fit(programs.start(rate_S, seed_S, params), examples, most, all_ended)
+        yield from (found[n] for n in range(len(asked)))
+
+
+def trainings(
+    programs: Programs,
+    examples: Examples,
+    train: Plan,
+    rates: Sequence[float],
+    seeds: Sequence[int],
+) -> tuple[float, list[list[Any]]]:
+    """The learning rate chosen, and the weights of each seed at each budget, without the axis S.
+
+    The first seed tries all rates up to the first budget; the loss on validation examples chooses
+    one for all seeds.
+    """
+    first, *others = seeds
+    tried = {rate: at_budgets(programs, examples, train, rate, first) for rate in rates}
+    begun = {rate: next(own) for rate, own in tried.items()}
+    loss = lambda rate: float(programs.score(begun[rate], examples.valid)["loss"][0])
+    rate = min(rates, key=loss)
+    found = [[begun[rate], *tried[rate]]]
+    found += [list(at_budgets(programs, examples, train, rate, seed)) for seed in others]
+    return rate, found
+
+
+def at_budgets(
+    programs: Programs, examples: Examples, train: Plan, rate: float, seed: int
+) -> Iterator[Any]:
+    """The averaged weights [1, ...] at each budget, which are those of a training as short."""
+    state = programs.start([rate], [seed])
+    for budget in train.budgets:
+        whole = -(-budget // train.chunk) * train.chunk  # all chunks share a program
+        state = programs.fit(state, examples, whole)
+        yield jax.tree.map(jnp.copy, state.average)

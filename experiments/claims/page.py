@@ -1,0 +1,273 @@
+"""The ledger as sections of report.html, and as Markdown."""
+
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from experiments.claims.decisions import AGAIN, BUDGETS, RATE, SMALLEST, Finding, findings
+from experiments.claims.entries import Entry, load
+from experiments.claims.ledger import Draw
+from posenc_jax.lab.report import Grid, Picture, Section, drawing
+from posenc_jax.lab.report.document import linked
+from posenc_jax.lab.runs import StoredRun
+
+HEAD = """\
+# Claims about positional encodings, measured
+
+Each row is a claim as tutorials and papers make it. No verdict is written by hand: a rule makes it
+from the numbers, and the hash of its text and bounds was recorded before the claim was measured. A
+number is a mean ± half of its 95% t interval over seeds, or a single value if nothing in it is
+random. Other seeds draw other weights and other batches: a verdict that differs with them is not
+decided. "(control)" marks a number that must come out the other way; if it does not, the test shows
+nothing. q is the p-value of a verdict after the correction of Benjamini and Hochberg for all claims
+with random numbers; a verdict with q over 5% is not decided."""
+TITLE = 74  # letters in a line of a figure's title
+COLUMNS = ("id", "claim", "verdict", "at 1x, 2x, 4x", AGAIN, "q", "because")
+CHANGED = "rule changed after the measurement"
+
+
+def banner(found: Sequence[Finding]) -> str:
+    """Says at which scale and budgets the claims were measured, and what that can decide."""
+    entries = [e for f in found for e in f.entries]
+    if any(e.run["scale"] != "full" for e in entries):
+        return (
+            "Scale quick: small models that are trained for a few steps, at one budget. No claim "
+            "on trained models is decided here."
+        )
+    budgets = sorted({e.budget for e in entries if e.trains})
+    if not budgets:
+        return "Scale full: nothing was trained for these claims."
+    again = [f for f in found if f.again]
+    changed = [f.claim.id for f in again if f.verdict.when == AGAIN]
+    told = f" {len(again)} claims were measured again with other seeds: "
+    told += f"{', '.join(changed)} changed." if changed else "no decided verdict changed."
+    return (
+        f"Scale full, budgets {', '.join(f'{budget}x' for budget in budgets)}: what the steps of "
+        "every training were multiplied by. A claim on trained models is decided only if its "
+        f"verdicts at 1x, 2x and 4x are the same.{told * bool(again)}"
+    )
+
+
+def sections(run: StoredRun) -> tuple[str, list[Section]]:
+    """The line below the title of the report, and its sections; writes claims.md as well."""
+    found = findings(load(run.path))
+    text = markdown(found, "figures", "[claims.json](claims.json)")
+    (run.path / "claims.md").write_text(text, "utf-8")
+    return banner(found), of_claims(found)
+
+
+def of_claims(found: Sequence[Finding]) -> list[Section]:
+    """All verdicts with their reasons, then a folded section for each claim."""
+    caption = "Each verdict by a rule whose hash was recorded before the measurement"
+    return [
+        Section("Verdicts", [banner(found), Grid(*_table(found), caption, words=True)]),
+        *(_section(f) for f in found),
+    ]
+
+
+def _table(found: Sequence[Finding]) -> tuple[Sequence[str], list[list[str]]]:
+    """Heads and rows, a claim each; without other seeds if none were measured."""
+    kept = [n for n, head in enumerate(COLUMNS) if head != AGAIN or any(f.again for f in found)]
+    whole = ([f.claim.id, f.claim.text, *_verdicts(f), f.verdict.reason] for f in found)
+    return [COLUMNS[n] for n in kept], [[row[n] for n in kept] for row in whole]
+
+
+def _verdicts(f: Finding) -> list[str]:
+    """The verdict, the word at each budget and with each group of other seeds, and q."""
+    at = {e.budget: e.verdict.word for e in f.entries}
+    words = ", ".join(at.get(budget, "not measured") for budget in BUDGETS)
+    words = words if f.last.trains else "nothing is trained"
+    other = ", ".join(e.verdict.word + f" at {e.budget}x" * (e.budget > 1) for e in f.again)
+    other = other or ("nothing is random" if f.p is None else "not measured")
+    return [str(f.verdict) + (f" ({CHANGED})" if f.changed else ""), words, other, _shown(f.q)]
+
+
+def _shown(p: float | None) -> str:
+    if p is None:
+        return ""
+    return f"{p:.2g}" if p > 2 * SMALLEST else "< 1e-8"
+
+
+def _section(f: Finding) -> Section:
+    parts: list = [f"Claim: {f.claim.text}.", *(f"{head}: {text}" for head, text in _said(f))]
+    if (draw := f.last.figure) is not None:
+        drawn = "Drawn from the measurement" + f" at {f.last.budget}x" * f.last.trains
+        parts.append(Picture(f.claim.id, lambda: _titled(f, draw), f"{drawn}."))
+    seconds = sum(e.seconds for e in (*f.entries, *f.again))
+    parts.append(Grid(_heads(f), _rows(f), f"measured in {seconds:.0f} s"))
+    return Section(f"{f.claim.id}: {f.verdict}", parts, folded=True)
+
+
+def _titled(f: Finding, draw: Draw) -> Figure:
+    """The figure, above it the claim and its verdict."""
+    figure = draw(f.last.measured)
+    text = textwrap.fill(f"{f.claim.id}: {f.claim.text}: {f.verdict}", TITLE)
+    figure.set_figheight(figure.get_figheight() + 0.22 * (text.count("\n") + 1))
+    figure.suptitle(text, x=0.01, ha="left", fontweight="bold", parse_math=False)
+    return figure
+
+
+def _said(f: Finding) -> Iterator[tuple[str, str]]:
+    """(head, text) of the verdict, of how the numbers are measured, and of the rule."""
+    word = str(f.verdict)
+    yield word[:1].upper() + word[1:], f"{f.verdict.reason}."
+    for head, function in (("Measured", f.claim.measure), ("Rule", f.claim.rule)):
+        yield head, re.sub(r"\s+", " ", inspect.getdoc(function) or "")
+    if f.changed:
+        yield "Note", f"{CHANGED}: another hash was recorded before it."
+    if f.last.trains and f.last.measured.numbers:
+        yield (
+            "Budgets",
+            "; ".join(f"{e.budget}x: {e.verdict}: {e.verdict.reason}" for e in f.entries),
+        )
+    if f.again:
+        told = (f"{_seeds(e)}, {e.budget}x: {e.verdict}: {e.verdict.reason}" for e in f.again)
+        yield "Other seeds", "; ".join(told)
+    if f.p is not None and f.q is not None:
+        yield "Significance", f"p {_shown(f.p)}, q {_shown(f.q)}; it must be at most {RATE}."
+
+
+def publish(found: Sequence[Finding], path: Path, archive: Path) -> None:
+    """Writes the page in docs/, and its figures into the folder of the same name.
+
+    archive: the file that holds what was measured.
+    """
+    folder = path.with_suffix("")
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.svg"):
+        old.unlink()
+    for f in found:
+        if (draw := f.last.figure) is not None:
+            with drawing.styled(f.claim.id):
+                figure = _titled(f, draw)
+                figure.savefig(folder / f"{f.claim.id}.svg", metadata={"Date": None})
+    path.write_text(page(found, folder.name, archive), "utf-8")
+
+
+def page(found: Sequence[Finding], figures: str, archive: Path) -> str:
+    """The page in docs/: a table of the verdicts, then the reason and the figure of each.
+
+    Args:
+      figures: the folder of the figures, relative to the page.
+      archive: the file of what was measured.
+    """
+    title, text = HEAD.split("\n\n", 1)
+    lines = [title, "", f"**{banner(found)}**", "", _row("id", "claim", "verdict"),
+             _row(*["---"] * 3)]  # fmt: skip
+    lines += [_row(_link(f.claim.id), _cell(f.claim.text), _verdicts(f)[0]) for f in found]
+    lines.append("")
+    for f in found:
+        lines += [f"## {f.claim.id}", "", f"> {f.claim.text}", ""]
+        lines += [f"**{_verdicts(f)[0]}**: {f.verdict.reason}.", ""]
+        lines += _figure(f, figures)
+    days = sorted({e.run["started"][:10] for f in found for e in (*f.entries, *f.again)})
+    lines += [
+        "## How it was measured", "", text, "",
+        f"Measured {' to '.join(dict.fromkeys((days[0], days[-1])))}. {linked(archive)} has every "
+        f"number of every seed; `python scripts/claims.py results/{archive.name}` makes this page "
+        "from them. `make site` builds build/site/results/claims.html: how each claim was "
+        "measured, its rule, its numbers at each budget and of other seeds, and when and where.",
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def _figure(f: Finding, figures: str) -> list[str]:
+    if f.last.figure is None:
+        return []
+    return [f"![{f.claim.id}]({figures}/{f.claim.id}.svg)", ""]
+
+
+def markdown(found: Sequence[Finding], figures: str, records: str) -> str:
+    """All of the ledger as Markdown that links to the figures in the folder `figures`.
+
+    records: a link to the file of what was measured, in Markdown.
+    """
+    title, text = HEAD.split("\n\n", 1)
+    head = [title, "", f"**{banner(found)}**", "", text, ""]
+    head += [f"[Runs](#runs) tells when and how each was measured; {records}"]
+    head += ["has every number of every seed.", ""]
+    heads, rows = _table(found)
+    table = [_row(_link(id), *map(_cell, row)) for id, *row in rows]
+    lines = [line for f in found for line in _lines(f, figures)]
+    head += [_row(*heads), _row(*["---"] * len(heads)), *table, ""]
+    return "\n".join([*head, *lines, *_runs(found), ""])
+
+
+def _link(id: str) -> str:
+    return f"[{id}](#{id})"
+
+
+def _runs(found: Sequence[Finding]) -> Iterator[str]:
+    """The shared models, and a table of the runs, each with what was measured in it."""
+    models: dict[str, None] = {}
+    runs: dict[tuple[str, ...], dict[str, list[str]]] = {}
+    for f in found:
+        for e in (*f.entries, *f.again):
+            run = e.run
+            setting = f"{run['model']}; {run['training']}; {run['text']} (scale {run['scale']})"
+            models[setting] = None
+            made = f"Python {run['python']}, JAX {run['jax']} on {run['device']}"
+            origin = run["started"][:10], run["commit"] or "unknown", _seeds(e), made
+            at = runs.setdefault(origin, {}).setdefault(f.claim.id, [])
+            at += [f"{e.budget}x"] * e.trains
+    heads = "date", "commit", "seeds", "with", "claims"
+    yield from ("## Runs", "", f"Shared models at 1x: {', and '.join(models)}.", "")
+    yield from (_row(*heads), _row(*["---"] * len(heads)))
+    for origin, budgets in sorted(runs.items()):
+        alike: dict[str, list[str]] = {}
+        for id, at in budgets.items():
+            alike.setdefault(f" at {', '.join(at)}" * bool(at), []).append(id)
+        yield _row(*origin, "; ".join(", ".join(ids) + at for at, ids in alike.items()))
+
+
+def _seeds(e: Entry) -> str:
+    return f"{e.run['seeds']} seeds from {e.run['first_seed']} on"
+
+
+def _lines(f: Finding, figures: str) -> Iterator[str]:
+    (verdict, reason), *rest = _said(f)
+    yield from (f"## {f.claim.id}", "", f"> {f.claim.text}", "", f"**{verdict}**: {reason}", "")
+    yield from _figure(f, figures)
+    yield from (f"*{head}*: {text}\n" for head, text in rest)
+    heads = _heads(f)
+    yield from (
+        "<details><summary>Numbers</summary>",
+        "",
+        _row(*heads),
+        _row(*["---"] * len(heads)),
+    )
+    yield from (_row(*map(_cell, row)) for row in _rows(f))
+    yield from ("", "</details>", "")
+
+
+def _heads(f: Finding) -> tuple[str, ...]:
+    """The heads of the table of numbers."""
+    if not f.last.trains:
+        return "number", "mean", "every seed"
+    return "number", *(head for e in f.entries for head in (f"{e.budget}x", "every seed"))
+
+
+def _rows(f: Finding) -> list[list[str]]:
+    """Each number by its name: at each budget its mean, and the value of every seed unless there is
+    only one value.
+    """
+    rows = {name: [name] for e in f.entries for name in e.measured.numbers}
+    for e in f.entries:
+        shown = e.measured.intervals
+        for name, row in rows.items():
+            values = e.measured.numbers.get(name, ())
+            mean = str(shown[name]) if name in shown else "not measured"
+            row += [mean, " ".join(f"{v:.3g}" for v in values) if len(values) > 1 else ""]
+    return [*rows.values()]
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

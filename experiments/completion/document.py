@@ -1,5 +1,0 @@
-"""The page of the experiment in docs/."""
-
-from experiments.completion.pages import document
-
-__all__ = ["document"]

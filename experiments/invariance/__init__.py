@@ -1,0 +1,6 @@
+"""What does not change the output of a model: another order of its tokens, and padding.
+
+permutation      which methods tell a model the order of its tokens
+padding_leakage  what padding changes under each subset of three masks
+small_models.py  the encodings of the small models of both, and the positions of their tokens
+"""
