@@ -50,8 +50,8 @@ def _needs(program: Any) -> int:
     memory = program.memory_analysis()
     if memory is None:
         return 0
-    each = memory.temp_size_in_bytes + memory.output_size_in_bytes
-    return each * (jax.local_device_count() if tuned_for("cpu") else 1)
+    bytes_per_device = memory.temp_size_in_bytes + memory.output_size_in_bytes
+    return bytes_per_device * (jax.local_device_count() if tuned_for("cpu") else 1)
 
 
 class Evaluator:
@@ -135,11 +135,11 @@ class Evaluator:
         return self._task.examples(size) or self._config.examples
 
     def _score_all(self, params, data, index_GB, size, *, width: int):
-        def one(data, index_GB, size, params):
+        def score_seed(data, index_GB, size, params):
             group = partial(self._score_group, gathered(params), data=data, size=size, width=width)
             return jax.lax.map(group, index_GB)
 
-        return over_seeds(one, params, given=(data, index_GB, size))
+        return over_seeds(score_seed, params, given=(data, index_GB, size))
 
     def _score_group(self, params, index_B, data, size, width):
         batch = spread_rows(
@@ -156,32 +156,33 @@ def scored(task: Task) -> tuple[str, ...]:
 
 
 def batch_scorer(model: Model, names: tuple[str, ...]) -> Callable[[Any, Batch], dict[str, Any]]:
-    """The compiled function (params, batch) -> {metric: [S]}, for batches that are made already.
+    """A jitted function (params, batch) -> {metric: [S]}; unlike `Evaluator` it takes the batch.
 
     Leaves of params lead with S. The rows are read in equal parts of at most TOKENS tokens.
     """
 
-    def of_seed(batch, params):
+    def seed_means(batch, params):
         count, time = batch.layout.segment_BT.shape
         rows = max(
             n for n in range(1, count + 1) if count % n == 0 and n * time <= max(TOKENS, time)
         )
 
-        def of_part(part):
+        def part_sums(part):
             logits_BTV = model.apply(params, part.tokens_BT, part.layout)
             return metrics.scores(names, logits_BTV, part.targets_BT, part.weights_BT).by_example
 
         parts = jax.tree.map(lambda leaf: leaf.reshape(-1, rows, *leaf.shape[1:]), batch)
-        sums = jax.tree.map(lambda x_GB: x_GB.reshape(-1), jax.lax.map(of_part, parts))
+        sums = jax.tree.map(lambda x_GB: x_GB.reshape(-1), jax.lax.map(part_sums, parts))
         return {name: metrics.mean(name, sums[name]) for name in names}
 
-    return jax.jit(lambda params, batch: over_seeds(of_seed, params, given=(batch,)))
+    return jax.jit(lambda params, batch: over_seeds(seed_means, params, given=(batch,)))
 
 
 def records(
     scores: Scores, task: Task, step: int, seeds: Sequence[int], labels: Mapping[str, str | int]
 ) -> Iterator[Record]:
-    """One record for each metric and seed, and of bits one for each range of places.
+    """Yields a record for each metric and seed; for a metric in bits also one for each range of
+    positions.
 
     Unmeasured: no target counts, because so few bytes are hidden that no test example has one.
     """
@@ -196,7 +197,7 @@ def records(
 
 
 def _by_position(name: str, places: Sums) -> Iterator[tuple[int, np.ndarray]]:
-    """The first place of each range of the window with targets, and the metric there, [S]."""
+    """Yields (first position, metric [S]) of each range of positions that has targets."""
     used = int(np.flatnonzero(places.count.sum(axis=0)).max()) + 1
     for start, stop in itertools.pairwise(position_bins(used)):
         part = Sums(*(x_ST[:, start:stop] for x_ST in places))
@@ -205,6 +206,6 @@ def _by_position(name: str, places: Sums) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def position_bins(width: int) -> list[int]:
-    """The edges of ranges of places in the window, each about 1.4 times the one before."""
+    """The edges of the ranges of positions in the window, each about 1.4 times the one before."""
     edges = [0, *sorted({round(2 ** (k / 2)) for k in range(0, 64)})]
     return [edge for edge in edges if edge < width] + [width]

@@ -22,7 +22,7 @@ from posenc_jax.lab.config.schema import TrainConfig
 from posenc_jax.lab.hosts import devices, failpoints, processes
 from posenc_jax.lab.hosts.compiling import jit_quick
 from posenc_jax.lab.hosts.exit_status import Diverged
-from posenc_jax.lab.hosts.tuning import over, pack, unpack
+from posenc_jax.lab.hosts.fast_training import over, pack, unpack
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.runs import StageCheckpoints
 from posenc_jax.lab.tasks.task import Batch, Task
@@ -78,6 +78,7 @@ class Trainer:
         """
         rates = None if rate_S is None else jnp.asarray(rate_S, jnp.float32)
         state = self._start(jnp.asarray(seed_S, jnp.int32), rates, params)
+        # A copy, because `advance` donates the state and a buffer cannot be donated twice.
         average = jax.tree.map(jnp.copy, state.params) if self._average else None
         return state._replace(average=average)
 
@@ -94,26 +95,28 @@ class Trainer:
         return jit_quick(self._initial)
 
     def _initial(self, seed_S, rate_S, params):
-        def one(seed, rate, given):
-            if given is None:
+        def initial_state(seed, rate, seed_params):
+            if seed_params is None:
                 return initial(self._model, self._tx, seed, rate)
-            return State(given, self._tx.init(given), jnp.zeros((), jnp.int32), seed, rate)
+            return State(
+                seed_params, self._tx.init(seed_params), jnp.zeros((), jnp.int32), seed, rate
+            )
 
-        return devices.by_seed(over_seeds(one, seed_S, rate_S, params), self._fsdp)
+        return devices.by_seed(over_seeds(initial_state, seed_S, rate_S, params), self._fsdp)
 
     def _chunk(self, state: State, data: Any, steps: int, rows: Any = None):
-        def one(data, state, rows):
+        def seed_steps(data, state, rows):
             step = lambda state, row: self.step(data, state, row)
             return jax.lax.scan(step, state, rows, length=steps)
 
         state = jax.vmap(lambda s: pack(s, s.params))(state) if self._packed else state
-        state, metrics = over_seeds(one, state, rows, given=(data,))
+        state, metrics = over_seeds(seed_steps, state, rows, given=(data,))
         state = jax.vmap(unpack)(state) if self._packed else state
         return devices.by_seed(state, self._fsdp), metrics
 
 
 class Chunk(NamedTuple):
-    """What a chunk of steps reads; see `MakeBatch`.
+    """What a chunk of steps reads: `data` and `rows` of `MakeBatch`.
 
     rows: leaves [S, steps, ...], or None.
     """
@@ -127,19 +130,21 @@ def fit(
     state: State,
     steps: int,
     chunk: int,
-    chunk_of: Callable[[range], Chunk],
+    make_chunk: Callable[[range], Chunk],
     read: Callable[[dict[str, np.ndarray], float], None] = lambda metrics, seconds: None,
     after: Callable[[State, int, dict[str, jax.Array]], bool | None] | None = None,
     checkpoints: StageCheckpoints | None = None,
     begun: Callable[[State], None] = lambda state: None,
     profile: Path | None = None,
 ) -> State:
-    """Trains from a state on until `steps` steps are done, or `after` says so.
+    """Trains until `steps` steps are done or `after` returns True; returns the last state.
 
     Args:
-      advance: that of a `Trainer`.
+      advance: `Trainer.advance`.
+      state: the state to start from, whose `step` counts towards `steps`.
       chunk: steps of one program.
-      chunk_of: what these steps read; it is called while the device computes the chunk before.
+      make_chunk: (numbers of the steps) -> what they read. It is called while the device computes
+        the chunk before.
       read: called as read(metrics, seconds) with the metrics of each chunk, [S, steps of the
         chunk], and the time since the chunk before. It is called after the next chunk has been
         dispatched, so the device never waits for the host.
@@ -160,14 +165,14 @@ def fit(
             read(metrics, seconds)
 
     failpoints.reach("compiling")
-    left = chunk_sizes(steps, chunk)[math.ceil(done / chunk) :]
-    for n, size in enumerate(left):
-        data, rows = chunk_of(range(done, done + size))
-        given = (data, size) if rows is None else (data, size, rows)
-        if profile is not None and n == min(1, len(left) - 1):
-            state, metrics = traced(profile, advance, state, *given)
+    sizes = chunk_sizes(steps, chunk)[math.ceil(done / chunk) :]
+    for n, size in enumerate(sizes):
+        data, rows = make_chunk(range(done, done + size))
+        args = (data, size) if rows is None else (data, size, rows)
+        if profile is not None and n == min(1, len(sizes) - 1):
+            state, metrics = traced(profile, advance, state, *args)
         else:
-            state, metrics = advance(state, *given)
+            state, metrics = advance(state, *args)
         if n == 0:
             begun(state)
         read_waiting()
@@ -216,7 +221,7 @@ def train(
     whole = None if task.feed is not None else Chunk(devices.on_every_device(task.data))
     validated = validation_steps(config.steps, config.chunk)
 
-    def chunk_of(steps: range) -> Chunk:
+    def make_chunk(steps: range) -> Chunk:
         return Chunk(_fed(task, config, every_seed, steps)) if whole is None else whole
 
     def read_finite(metrics, seconds):
@@ -227,7 +232,7 @@ def train(
         if validate is not None and step in validated:
             validate(state, step)
 
-    return fit(advance, state, config.steps, config.chunk, chunk_of, read_finite, after,
+    return fit(advance, state, config.steps, config.chunk, make_chunk, read_finite, after,
                checkpoints, begun, profile)  # fmt: skip
 
 
@@ -271,12 +276,12 @@ def validation_steps(steps: int, chunk: int) -> set[int]:
 
 
 def over_seeds(function: Callable, *trees: Any, given: tuple = ()) -> Any:
-    """function(*given, *leaves of one seed) of each seed, with the seeds spread over devices.
+    """Calls function(*given, *leaves of one seed) for each seed; the seeds are spread over devices.
 
-    A device computes its own seeds one after another on a CPU, else by vmap. Arrays that are on
-    every device, such as a task's data, must be `given`, not closed over.
+    A device computes its seeds one after another on a CPU, else by vmap. Arrays that are on every
+    device, such as a task's data, must be `given`, not closed over.
     """
-    on_device = lambda given, *trees: over(partial(function, *given), *trees)
+    on_device = lambda shared, *trees: over(partial(function, *shared), *trees)
     return devices.spread_seeds(on_device, given, *trees)
 
 

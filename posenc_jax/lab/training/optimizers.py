@@ -26,15 +26,15 @@ Rate = optax.Schedule
 OPTIMIZERS: dict[str, Callable[..., optax.GradientTransformation]] = {}
 SCHEDULES: dict[str, Callable[..., optax.Schedule]] = {}
 _ELEMENTWISE: dict[str, bool] = {}
-_GIVEN = {"optimizer": ("rate", "decay"), "schedule": ("peak", "steps", "warmup")}
+_ARGUMENTS = {"optimizer": ("rate", "decay"), "schedule": ("peak", "steps", "warmup")}
 
 
 class Optimizer(NamedTuple):
     """An optax transformation, with a property that decides how its leaves may be stored.
 
     elementwise: an element's update depends on the history of that element alone, so that many
-      leaves may be updated as one array; see `hosts.tuning.pack`. Clipping by the global norm,
-      which all have, is no exception: it is one factor of all elements.
+      leaves may be updated as one array; see `hosts.fast_training.pack`. Clipping by the global
+      norm, which all have, is no exception: it is one factor of all elements.
     """
 
     init: optax.TransformInitFn
@@ -62,7 +62,7 @@ def register(elementwise: bool = False, name: str = "") -> Callable[[Any], Any]:
 
     def decorate(function):
         title = name or function.__name__
-        registry.add(OPTIMIZERS, title, function, function, _GIVEN["optimizer"])
+        registry.add(OPTIMIZERS, title, function, function, _ARGUMENTS["optimizer"])
         _ELEMENTWISE[title] = elementwise
         return function
 
@@ -79,7 +79,7 @@ def register_schedule(name: str = "") -> Callable[[Any], Any]:
 
     def decorate(function):
         title = name or function.__name__
-        registry.add(SCHEDULES, title, function, function, _GIVEN["schedule"])
+        registry.add(SCHEDULES, title, function, function, _ARGUMENTS["schedule"])
         return function
 
     checked_all("register", register_schedule, name=name)
@@ -87,7 +87,9 @@ def register_schedule(name: str = "") -> Callable[[Any], Any]:
 
 
 def check(config: TrainConfig) -> None:
-    """FieldError: an optimizer or a schedule that does not exist, or an option that it lacks."""
+    """Raises FieldError for an optimizer or a schedule that does not exist, or an option that it
+    lacks.
+    """
     _options("optimizer", OPTIMIZERS, config.optimizer)
     _options("schedule", SCHEDULES, config.schedule)
 
@@ -98,12 +100,12 @@ def optimizer(config: TrainConfig) -> Optimizer:
 
 
 def schedule(config: TrainConfig) -> optax.Schedule:
-    """The learning rate by step: it rises on a line from 0 in the warm-up, then as
-    `config.schedule` says. FieldError: see `check`.
+    """The learning rate by step: it rises linearly from 0 in the warm-up, then follows
+    `config.schedule`. FieldError: see `check`.
     """
     options = _options("schedule", SCHEDULES, config.schedule)
-    left = max(config.steps - config.warmup, 1)
-    after = SCHEDULES[config.schedule.name](config.lr, left, config.warmup, **options)
+    after_warmup = max(config.steps - config.warmup, 1)
+    after = SCHEDULES[config.schedule.name](config.lr, after_warmup, config.warmup, **options)
     rise = optax.linear_schedule(0.0, config.lr, config.warmup)
     return optax.join_schedules([rise, after], [config.warmup])
 
@@ -120,32 +122,34 @@ def make(
 
 
 def _options(field: str, table: dict[str, Any], config: NamedConfig) -> dict[str, Any]:
-    """The options of a config, checked."""
+    """The checked options of an optimizer or a schedule, by name. FieldError: see `check`."""
     if config.name not in table:
         reason = f"no {field} {config.name!r}{choices_for(config.name, table)}"
         raise FieldError((field, "name"), reason)
-    known = {n: p for n, p in parameters(table[config.name]).items() if n not in _GIVEN[field]}
+    accepted = {
+        n: p for n, p in parameters(table[config.name]).items() if n not in _ARGUMENTS[field]
+    }
     for name in config.options:
-        if name not in known:
-            reason = f"{config.name} takes no such option{choices_for(name, known)}"
+        if name not in accepted:
+            reason = f"{config.name} takes no such option{choices_for(name, accepted)}"
             raise FieldError((field, name), reason)
-    return {name: checked(field, known[name], value) for name, value in config.options.items()}
+    return {name: checked(field, accepted[name], value) for name, value in config.options.items()}
 
 
 def matrices(params: Any) -> Any:
-    """Which leaves decay: those of two axes or more, in the tree of the parameters."""
+    """The tree of the parameters with True for leaves that decay: those of two axes or more."""
     return jax.tree.map(lambda leaf: leaf.ndim > 1, params)
 
 
 def _decoupled(direction: Any, rate: Rate, decay: float) -> optax.GradientTransformation:
-    """Steps of -rate (direction + decay x matrices)."""
+    """The transformation whose update is -rate (direction + decay x matrices)."""
     decayed = optax.add_decayed_weights(decay, matrices)
     return optax.chain(direction, decayed, optax.scale_by_learning_rate(rate))
 
 
 @register(elementwise=True)
 def adamw(rate, decay, b1: Below1 = 0.9, b2: Below1 = 0.98, eps: Positive = 1e-8):
-    """Kingma and Ba, arXiv 1412.6980; Loshchilov and Hutter, 1711.05101."""
+    """AdamW: Kingma and Ba, arXiv 1412.6980; Loshchilov and Hutter, 1711.05101."""
     return optax.adamw(rate, b1, b2, eps, weight_decay=decay, mask=matrices)
 
 
@@ -165,7 +169,9 @@ def ademamix(
     alpha: Positive = 5.0,
     eps: Positive = 1e-8,
 ):
-    """Pagliardini, Ablin and Grangier, arXiv 2409.03137; without warm-ups of b3 and alpha."""
+    """AdEMAMix (Pagliardini, Ablin and Grangier, arXiv 2409.03137), without warm-ups of b3 and
+    alpha.
+    """
     return optax.contrib.ademamix(
         rate, b1, b2, b3, alpha, eps, weight_decay=decay, mask=matrices
     )  # fmt: skip
@@ -180,13 +186,13 @@ def adan(
     b3: Below1 = 0.99,
     eps: Positive = 1e-8,
 ):
-    """Xie et al., arXiv 2208.06677."""
+    """Adan (Xie et al., arXiv 2208.06677)."""
     return _decoupled(optax.scale_by_adan(b1, b2, b3, eps), rate, decay)
 
 
 @register(elementwise=True)
 def lion(rate, decay, b1: Below1 = 0.9, b2: Below1 = 0.99):
-    """Chen et al., arXiv 2302.06675; it wants rates 3 to 10 times smaller than AdamW."""
+    """Lion (Chen et al., arXiv 2302.06675), for rates 3 to 10 times smaller than AdamW's."""
     return optax.lion(rate, b1, b2, weight_decay=decay, mask=matrices)
 
 
@@ -198,25 +204,25 @@ def sgd(rate, decay, momentum: Below1 = 0.9, nesterov: bool = False):
 
 @register(elementwise=True)
 def rmsprop(rate, decay, b2: Below1 = 0.9, eps: Positive = 1e-8):
-    """Tieleman and Hinton 2012."""
+    """RMSProp (Tieleman and Hinton 2012)."""
     return _decoupled(optax.scale_by_rms(b2, eps), rate, decay)
 
 
 @register(elementwise=True)
 def adagrad(rate, decay, initial: Positive = 0.1, eps: Positive = 1e-7):
-    """Duchi, Hazan and Singer 2011."""
+    """Adagrad (Duchi, Hazan and Singer 2011)."""
     return _decoupled(optax.scale_by_rss(initial, eps), rate, decay)
 
 
 @register()
 def lamb(rate, decay, b1: Below1 = 0.9, b2: Below1 = 0.999, eps: Positive = 1e-6):
-    """You et al., arXiv 1904.00962: the step of a leaf has the leaf's norm."""
+    """LAMB (You et al., arXiv 1904.00962): the update of each leaf is scaled to the leaf's norm."""
     return optax.lamb(rate, b1, b2, eps, weight_decay=decay, mask=matrices)
 
 
 @register()
 def lars(rate, decay, momentum: Below1 = 0.9, trust: Positive = 0.001, nesterov: bool = False):
-    """You, Gitman and Ginsburg, arXiv 1708.03888; vectors are trained by plain momentum."""
+    """LARS (You, Gitman and Ginsburg, arXiv 1708.03888); vectors are trained by plain momentum."""
     return optax.lars(
         rate,
         decay,
@@ -232,10 +238,11 @@ def lars(rate, decay, momentum: Below1 = 0.9, trust: Positive = 0.001, nesterov:
 def adafactor(
     rate, decay, b2: Below1 = 0.8, clip: Positive = 1.0, least: Count = 128, relative: bool = True
 ):
-    """Shazeer and Stern, arXiv 1804.04235: the second moment of a matrix by rows and columns.
+    """Adafactor (Shazeer and Stern, arXiv 1804.04235): second moments by rows and columns.
 
-    b2: of step t is 1 - t^-b2. clip: of a leaf's root mean square update. least: matrices with a
-    smaller side have a whole second moment. relative: steps are multiplied by the leaf's scale.
+    b2: the decay at step t is 1 - t^-b2. clip: bounds a leaf's root mean square update. least:
+    matrices with a smaller side keep their second moment in full. relative: updates are multiplied
+    by the leaf's scale.
     """
     factored = optax.adafactor(
         None,
@@ -258,9 +265,9 @@ def muon(
     b2: Below1 = 0.98,
     nesterov: bool = True,
 ):
-    """Jordan 2024, with steps of the root mean square `rms`, about that of Adam, so that rates for
-    AdamW fit (Liu et al., arXiv 2502.16982). Vectors, embeddings, the read-out and what encodings
-    learn are trained by Adam with `b1` and `b2`.
+    """Muon (Jordan 2024) with updates of root mean square `rms`, about that of Adam, so that rates
+    for AdamW fit (Liu et al., arXiv 2502.16982). Vectors, embeddings, the read-out and what
+    encodings learn are trained by Adam with `b1` and `b2`.
     """
     direction = optax.contrib.muon(
         -1.0,  # optax makes a step of minus the rate; `_decoupled` does so again
@@ -278,38 +285,38 @@ _BY_ADAM = ("embed", "read_out", "encoding")
 
 
 def _orthogonal(params: Any) -> Any:
-    """For each leaf that Muon makes orthogonal its axes, None for others."""
+    """Muon's dimension numbers for each leaf that it orthogonalises; None for the others."""
 
     def axes(path, leaf):
         names = {getattr(key, "key", None) for key in path}
-        kept = leaf.ndim == 2 and names.isdisjoint(_BY_ADAM)
-        return optax.contrib.MuonDimensionNumbers() if kept else None
+        is_orthogonal = leaf.ndim == 2 and names.isdisjoint(_BY_ADAM)
+        return optax.contrib.MuonDimensionNumbers() if is_orthogonal else None
 
     return jax.tree_util.tree_map_with_path(axes, params)
 
 
 @register_schedule()
 def constant(peak, steps, warmup):
-    """The largest rate to the end."""
+    """The largest rate at every step."""
     return optax.constant_schedule(peak)
 
 
 @register_schedule()
 def cosine(peak, steps, warmup, end: Below1 = 0.1):
-    """Falls on half a cosine to a share `end` of the largest rate (arXiv 1608.03983)."""
+    """Falls along half a cosine to `end` times the largest rate (arXiv 1608.03983)."""
     return optax.cosine_decay_schedule(peak, steps, end)
 
 
 @register_schedule()
 def linear(peak, steps, warmup, end: Below1 = 0.0):
-    """Falls on a line to a share `end` of the largest rate."""
+    """Falls linearly to `end` times the largest rate."""
     return optax.linear_schedule(peak, end * peak, steps)
 
 
 @register_schedule()
 def inverse_sqrt(peak, steps, warmup):
-    """Falls with the root of the step, from the largest rate at the end of the warm-up (Noam in
-    arXiv 1706.03762, T5 in 1910.10683).
+    """Falls as 1 / sqrt(step) from the largest rate at the end of the warm-up (Noam in arXiv
+    1706.03762, T5 in 1910.10683).
     """
     first = float(max(warmup, 1))
     # Also read before the warm-up has ended, where its value is not used.
@@ -318,8 +325,8 @@ def inverse_sqrt(peak, steps, warmup):
 
 @register_schedule()
 def wsd(peak, steps, warmup, fall: Below1 = 0.2, end: Below1 = 0.0):
-    """Warm-up, stable, decay: constant, then falls on a line to a share `end` of the largest rate
-    in the last `fall` of the steps (Hägele et al., arXiv 2405.18392).
+    """Warm-up, stable, decay: constant, then falls linearly to `end` times the largest rate during
+    the last `fall` of the steps (Hägele et al., arXiv 2405.18392).
     """
     last = max(round(fall * steps), 1)
     fallen = optax.linear_schedule(peak, end * peak, last)

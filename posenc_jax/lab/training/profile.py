@@ -40,14 +40,14 @@ def traced(folder: Path, program: Any, state: Any, data: Any, steps: int, *rows:
     jax.block_until_ready(state)
     with jax.profiler.trace(folder):
         started = time.perf_counter()
-        made = jax.block_until_ready(program(state, data, steps, *rows))
+        outputs = jax.block_until_ready(program(state, data, steps, *rows))
         seconds = time.perf_counter() - started
     if processes.is_first():
         newest = max(folder.glob("plugins/profile/*/*.xplane.pb"))
-        found = parts(self_times(operations(newest)), op_names(text))
-        note = {"steps": steps, "seconds": seconds, "parts": found}
+        step_parts = parts(self_times(operations(newest)), op_names(text))
+        note = {"steps": steps, "seconds": seconds, "parts": step_parts}
         write_text(folder / FILE, json.dumps(note, indent=1))
-    return made
+    return outputs
 
 
 class Operation(NamedTuple):
@@ -64,39 +64,39 @@ def operations(trace: Path) -> Iterator[Operation]:
     for plane in ProfileData.from_file(str(trace)).planes:
         for number, line in enumerate(plane.lines):
             for event in line.events:
-                of_program = dict(event.stats).get("hlo_op")
-                if of_program is None and line.name == "XLA Ops":  # of a TPU
-                    of_program = event.name.lstrip("%").split(" ")[0]
-                if of_program and not event.name.startswith("end: "):
+                op_name = dict(event.stats).get("hlo_op")
+                if op_name is None and line.name == "XLA Ops":  # of a TPU
+                    op_name = event.name.lstrip("%").split(" ")[0]
+                if op_name and not event.name.startswith("end: "):
                     where = f"{plane.name} {number}"
-                    yield Operation(where, of_program, event.start_ns, event.duration_ns)
+                    yield Operation(where, op_name, event.start_ns, event.duration_ns)
 
 
-def self_times(found: Iterable[Operation]) -> dict[str, float]:
-    """Seconds of each operation without the operations inside it, by name.
+def self_times(ops: Iterable[Operation]) -> dict[str, float]:
+    """Seconds spent in each operation, by name, without the operations nested in it.
 
-    A loop's own time is waiting, or the cost of steering, and has the name of the loop.
+    A loop's own time is waiting or the cost of control flow; it has the name of the loop.
     """
     lines: dict[str, list[Operation]] = defaultdict(list)
-    for one in found:
-        lines[one.line].append(one)
+    for op in ops:
+        lines[op.line].append(op)
     total: dict[str, float] = defaultdict(float)
     for line in lines.values():
         around: list[Operation] = []
-        for one in sorted(line, key=lambda op: (op.start, -op.duration)):
-            while around and one.start >= around[-1].start + around[-1].duration:
+        for op in sorted(line, key=lambda op: (op.start, -op.duration)):
+            while around and op.start >= around[-1].start + around[-1].duration:
                 around.pop()
             if around:
-                total[around[-1].name] -= one.duration / 1e9
-            total[one.name] += one.duration / 1e9
-            around.append(one)
+                total[around[-1].name] -= op.duration / 1e9
+            total[op.name] += op.duration / 1e9
+            around.append(op)
     return dict(total)
 
 
 def op_names(text: str) -> dict[str, str]:
     """The place in the model's code of each operation, from the text of a compiled program."""
-    found = re.findall(r'%?([\w.\-]+) = [^\n]*?metadata=\{[^}\n]*?op_name="([^"]*)"', text)
-    return dict(found)
+    pairs = re.findall(r'%?([\w.\-]+) = [^\n]*?metadata=\{[^}\n]*?op_name="([^"]*)"', text)
+    return dict(pairs)
 
 
 def parts(seconds: Mapping[str, float], names: Mapping[str, str]) -> list[Part]:
@@ -104,16 +104,17 @@ def parts(seconds: Mapping[str, float], names: Mapping[str, str]) -> list[Part]:
     total: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for operation, value in seconds.items():
         if not _CONTAINERS.match(operation):
-            name, backward = part_of(names.get(operation, ""))
+            name, backward = step_part(names.get(operation, ""))
             total[name][backward] += value
     return sorted((Part(name, *both) for name, both in total.items()), key=lambda p: -sum(p[1:]))
 
 
-def part_of(op_name: str) -> tuple[str, bool]:
+def step_part(op_name: str) -> tuple[str, bool]:
     """The part of a step that an operation belongs to, and whether it is of the backward pass.
 
-    "jit(run)/transpose(jvp(Transformer))/block_1/query/dot_general" is ("block/query", True): of
-    all layers. What is in no module of the model is "loss", or the name of the scope in the step.
+    "jit(run)/transpose(jvp(Transformer))/block_1/query/dot_general" is ("block/query", True): all
+    layers are one part. An operation in no module of the model belongs to "loss", or to the named
+    scope in the step.
     """
     path = op_name.split("/")
     at = next((i for i, word in enumerate(path) if "jvp(" in word), None)

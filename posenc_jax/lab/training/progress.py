@@ -58,8 +58,8 @@ class Progress:
         parts, ended = [] if loss is None else [f"loss {loss:.4f}"], step == self._total
         if task.speed:  # rich leaves out the first steps, which include compiling
             rate = f"{task.speed:.1f}" if task.speed < 1000 else f"{task.speed:.0f}"
-            left = [] if ended else [f"{_clock_face(task.time_remaining or 0)} left"]
-            parts += [f"{rate} steps/s", *left]
+            remaining = [] if ended else [f"{_clock_face(task.time_remaining or 0)} left"]
+            parts += [f"{rate} steps/s", *remaining]
         if ended:
             parts.append(f"{_clock_face(self._clock() - self._began)} in all")
         figures = "  ".join(parts)

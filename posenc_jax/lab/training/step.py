@@ -1,4 +1,4 @@
-"""One training step: random keys, loss, batch, gradient, update; small models whole.
+"""One training step: random keys, loss, batch, gradient, update; `train_small` is a whole training.
 
 A batch is a function of (seed, step), so nothing about the data needs saving. Every random key is
 `fold_in(fold_in(fold_in(root, seed), purpose), step)`.
@@ -14,7 +14,7 @@ import optax
 
 from posenc_jax.lab.config.schema import TrainConfig
 from posenc_jax.lab.hosts import devices
-from posenc_jax.lab.hosts.tuning import pack, unpack, value_and_grad, value_and_grad_in_parts
+from posenc_jax.lab.hosts.fast_training import pack, unpack, value_and_grad, value_and_grad_in_parts
 from posenc_jax.lab.metrics import cross_entropy
 from posenc_jax.lab.model.transformer import Model
 from posenc_jax.lab.tasks.task import Batch, Task
@@ -23,7 +23,7 @@ INIT, BATCH, PLACE, SIZE = range(4)  # purposes of a random key
 
 
 class State(NamedTuple):
-    """Where a training stands; with several seeds the first axis of each leaf is S.
+    """The state of a training; with several seeds the first axis of each leaf is S.
 
     opt:     the state of the optimizer.
     rate:    multiplies every update, where seeds have rates of their own; None: 1.
@@ -67,22 +67,22 @@ def update(
     spread = devices.spread_parameters if fsdp else lambda tree: tree
     apply = partial(model.apply, remat=True) if remat else model.apply
 
-    def loss_of(params, rows, total):
+    def loss_fn(params, rows, total):
         batch, placed = rows
         logits_BTV = apply(params, batch.tokens_BT, batch.layout, placed)
         return mean_loss(logits_BTV, batch.targets_BT, batch.weights_BT, total)
 
-    def part(given, rows):
-        params, total = given
-        return value_and_grad_in_parts(loss_of, params, rows, total, least=accumulate)
+    def part(shared, rows):
+        params, total = shared
+        return value_and_grad_in_parts(loss_fn, params, rows, total, least=accumulate)
 
     def step(state: State, batch: Batch):
         if not loss_mask:
             counts_BT = jnp.where(batch.layout.segment_BT > 0, batch.weights_BT, 1.0)
             batch = batch._replace(weights_BT=counts_BT)
         placed = model.place(random_key(state.seed, PLACE, state.step), batch.layout)
-        given = state.params, batch.weights_BT.sum()
-        loss, grads = devices.sum_over_rows(part, given, (batch, placed), spread=fsdp)
+        shared = state.params, batch.weights_BT.sum()
+        loss, grads = devices.sum_over_rows(part, shared, (batch, placed), spread=fsdp)
         state, metrics = advance(tx, state, loss, spread(grads))
         return spread(state), metrics
 
@@ -138,17 +138,18 @@ def advance(tx, state: State, loss: jax.Array, grads: Any) -> tuple[State, dict[
 
 
 def train_small(
-    loss_of: Callable, params: Any, seed: Any, config: Any, falls: int
+    loss_fn: Callable, params: Any, seed: Any, config: Any, falls: int
 ) -> tuple[Any, Any, dict[str, jax.Array]]:
-    """Trains with Adam for `config.steps` steps: (trained parameters, more, metrics) of all steps.
+    """Trains with Adam for `config.steps` steps: (parameters, more, metrics).
 
-    loss_of: (params, step) -> (loss, more).
+    loss_fn: (params, step) -> (loss, more). `more` and the metrics of all steps are returned,
+      stacked.
     falls: steps in which the learning rate falls from `config.lr` to 0, on a cosine.
     """
     tx = optax.adam(optax.cosine_decay_schedule(config.lr, falls))
 
     def step(state, _):
-        (loss, more), grads = value_and_grad(loss_of, state.params, state.step, has_aux=True)
+        (loss, more), grads = value_and_grad(loss_fn, state.params, state.step, has_aux=True)
         state, metrics = advance(tx, state, loss, grads)
         return state, (more, metrics)
 

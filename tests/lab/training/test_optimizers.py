@@ -11,7 +11,7 @@ import pytest
 from posenc_jax import make
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import ModelConfig, NamedConfig, TrainConfig
-from posenc_jax.lab.hosts.tuning import pack, unpack
+from posenc_jax.lab.hosts.fast_training import pack, unpack
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.training import loop, optimizers
 from posenc_jax.options import FieldError

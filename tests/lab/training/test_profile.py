@@ -11,9 +11,9 @@ from posenc_jax.lab.training.profile import (
     Operation,
     Part,
     op_names,
-    part_of,
     parts,
     self_times,
+    step_part,
     traced,
 )
 
@@ -36,7 +36,7 @@ from posenc_jax.lab.training.profile import (
     ],
 )
 def test_an_operation_belongs_to_a_part(name, part):
-    assert part_of(name) == part
+    assert step_part(name) == part
 
 
 def test_times_of_a_loop_are_those_of_what_is_inside_it():
