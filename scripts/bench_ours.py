@@ -73,7 +73,7 @@ def products(job: dict):
 
     from posenc_jax.attention.softmax import heads_first
     from posenc_jax.lab.hosts.devices import use_cores
-    from posenc_jax.lab.hosts.tuning import linear
+    from posenc_jax.lab.hosts.fast_training import linear
     from posenc_jax.lab.training.loop import over_seeds
 
     use_cores(job["batch"])

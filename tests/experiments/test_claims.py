@@ -23,7 +23,7 @@ from posenc_jax import make
 from posenc_jax.lab import runs
 from posenc_jax.lab.config import schema
 from posenc_jax.lab.hosts.exit_status import Diverged, Unmeasured
-from posenc_jax.lab.hosts.tuning import linear
+from posenc_jax.lab.hosts.fast_training import linear
 from posenc_jax.lab.model import transformer
 
 CLOSED = {

@@ -49,16 +49,16 @@ def compile_lightly() -> None:
     Call it before JAX starts a backend. Does nothing if that may not be a CPU: XLA for a GPU has no
     levels below 2.
     """
-    given = os.environ.get("XLA_FLAGS", "")
-    if LEVEL not in given and only_cpu():
-        os.environ["XLA_FLAGS"] = f"{given} {flags(1)}".strip()
+    xla_flags = os.environ.get("XLA_FLAGS", "")
+    if LEVEL not in xla_flags and only_cpu():
+        os.environ["XLA_FLAGS"] = f"{xla_flags} {flags(1)}".strip()
 
 
 def only_cpu() -> bool:
     """Returns whether JAX can only use a CPU, without starting a backend: JAX_PLATFORMS says so, or
     no plugin for another device is installed.
     """
-    if told := os.environ.get("JAX_PLATFORMS"):
-        return told == "cpu"
+    if platforms := os.environ.get("JAX_PLATFORMS"):
+        return platforms == "cpu"
     plugins = (importlib.util.find_spec(name) for name in ("jax_plugins", "libtpu"))
     return not entry_points(group="jax_plugins") and not any(plugins)

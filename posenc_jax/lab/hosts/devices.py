@@ -41,21 +41,21 @@ def cores() -> list[int]:
     return sorted(affinity(0)) if affinity else list(range(os.cpu_count() or 1))
 
 
-def spread_seeds(function: Callable, given: Any, *trees: Any) -> Any:
-    """Returns function(given, *trees), computed by each device for its share of the seeds.
+def spread_seeds(function: Callable, shared: Any, *trees: Any) -> Any:
+    """Returns function(shared, *trees), computed by each device for its share of the seeds.
 
     Args:
-      given: arrays that are on every device; a closure over them would be copied.
+      shared: arrays that are on every device; a closure over them would be copied.
       trees: leaves [S, ...].
     """
     if len(target().devices) == 1:
-        return function(given, *trees)
+        return function(shared, *trees)
     seeds = jax.tree.leaves(trees)[0].shape[0]
     by_seed = PartitionSpec("seeds")
     return jax.shard_map(
         function, mesh=_mesh(seeds), in_specs=(PartitionSpec(), *[by_seed] * len(trees)),
         out_specs=by_seed, axis_names={"seeds"}, check_vma=False,
-    )(given, *trees)  # fmt: skip
+    )(shared, *trees)  # fmt: skip
 
 
 def spread_rows(tree: Any) -> Any:
@@ -73,42 +73,43 @@ def gathered(tree: Any) -> Any:
     return _constrained(tree, lambda shape, n: None)
 
 
-def sum_over_rows(function: Callable, given: Any, batch: Any, spread: bool = False) -> Any:
-    """Returns the sum over devices of function(given, own rows of the batch).
+def sum_over_rows(function: Callable, shared: Any, batch: Any, spread: bool = False) -> Any:
+    """Returns the sum over devices of function(shared, the device's rows of the batch).
 
     One all-reduce for all gradients, unless they are spread. By itself XLA makes one for each
     parameter, and on a CPU devices wait for each other at each one.
 
     Args:
       function: returns sums over the rows that it gets.
-      given: the same for all devices.
+      shared: the same for all devices.
       batch: leaves [B, ...]; if the devices do not divide B, each computes all rows.
       spread: each device gets its part of each sum alone, as `spread_parameters` spreads it, by
         reduce-scatters, which move half of the bytes of an all-reduce.
     """
     devices = _row_devices()
     if devices == 1 or jax.tree.leaves(batch)[0].shape[0] % devices:
-        return function(given, batch)
-    own, parts = lambda tree: jax.lax.psum(tree, "rows"), PartitionSpec()
+        return function(shared, batch)
+    reduce, parts = lambda tree: jax.lax.psum(tree, "rows"), PartitionSpec()
     if spread:
-        own = partial(_scattered, devices=devices)
-        sums = jax.eval_shape(function, given, batch)
+        reduce = partial(_scattered, devices=devices)
+        sums = jax.eval_shape(function, shared, batch)
         parts = jax.tree.map(lambda x: _largest(x.shape, devices) or PartitionSpec(), sums)
     return jax.shard_map(
-        lambda given, batch: own(function(given, batch)),
+        lambda shared, batch: reduce(function(shared, batch)),
         in_specs=(PartitionSpec(), PartitionSpec("rows")), out_specs=parts,
         axis_names={"rows"}, check_vma=False,
-    )(given, batch)  # fmt: skip
+    )(shared, batch)  # fmt: skip
 
 
 def _scattered(tree: Any, devices: int) -> Any:
     """Returns this device's part of the sum over devices of each leaf; see `_largest`.
 
-    One reduce-scatter for each leaf that is spread: of leaves joined to one array XLA for a TPU
-    makes an all-reduce and a slice. So it does where it puts the first axis last in memory.
+    There is one reduce-scatter for each leaf that is spread: for leaves joined to one array XLA for
+    a TPU makes an all-reduce and a slice instead. It does the same where it puts the first axis of
+    a leaf last in memory, which `in_order` forbids.
     """
 
-    def in_order(x):  # a matrix is
+    def in_order(x):  # a matrix needs no constraint
         return x if x.ndim < 3 else with_layout_constraint(x, Layout(tuple(range(x.ndim))))
 
     leaves, structure = jax.tree.flatten(tree)
@@ -135,8 +136,8 @@ def by_seed(tree: Any, fsdp: bool) -> Any:
 def seed_sharding(shape: tuple[int, ...], fsdp: bool = False) -> NamedSharding:
     """Returns the sharding of a leaf [S, ...] by `by_seed`."""
     mesh = _mesh(shape[0])
-    rest = _largest(shape[1:], mesh.shape["rows"]) if fsdp else None
-    return NamedSharding(mesh, PartitionSpec("seeds", *(rest or ())))
+    row_spec = _largest(shape[1:], mesh.shape["rows"]) if fsdp else None
+    return NamedSharding(mesh, PartitionSpec("seeds", *(row_spec or ())))
 
 
 def on_every_device(tree: Any) -> Any:
@@ -190,9 +191,10 @@ def _row_devices() -> int:
 
 
 def _largest(shape: tuple[int, ...], devices: int) -> PartitionSpec | None:
-    """The largest dimension that divides; rather one whose parts are whole tiles of a TPU.
+    """Returns the spec that splits the largest dimension that `devices` divides; None if none does.
 
-    Of other parts its compiler makes an all-reduce and a slice, not a reduce-scatter.
+    A dimension whose parts are whole tiles of a TPU comes before larger ones: for other parts XLA
+    makes an all-reduce and a slice, not a reduce-scatter.
     """
     tiles = (*[1] * len(shape), 8, 128)[2:]
     divides = lambda n, size: size > 0 and size % n == 0
@@ -206,11 +208,11 @@ def _largest(shape: tuple[int, ...], devices: int) -> PartitionSpec | None:
 
 
 def _mesh(seeds: int) -> Mesh:
-    return _mesh_of(target().devices, seeds)
+    return _device_mesh(target().devices, seeds)
 
 
 @functools.cache
-def _mesh_of(devices: tuple[Any, ...], seeds: int) -> Mesh:
+def _device_mesh(devices: tuple[Any, ...], seeds: int) -> Mesh:
     """Returns the devices as [groups of seeds, devices of a seed], in their network's order."""
     count = len(devices)
     line = jax.make_mesh((count,), ("all",), axis_types=(AxisType.Auto,), devices=devices)

@@ -16,12 +16,12 @@ _reached = 0
 def reach(name: str) -> None:
     """Marks a point; does nothing unless POSENC_JAX_FAILPOINT names it."""
     global _reached
-    asked = os.environ.get("POSENC_JAX_FAILPOINT")
-    if not asked:
+    text = os.environ.get("POSENC_JAX_FAILPOINT")
+    if not text:
         return
-    spec = _SPEC.fullmatch(asked)
+    spec = _SPEC.fullmatch(text)
     if spec is None:
-        raise ValueError(f"POSENC_JAX_FAILPOINT: {asked!r} is not NAME[:COUNT][+SECONDS][@SIGNAL]")
+        raise ValueError(f"POSENC_JAX_FAILPOINT: {text!r} is not NAME[:COUNT][+SECONDS][@SIGNAL]")
     if spec["name"] != name:
         return
     _reached += 1

@@ -1,4 +1,7 @@
-"""What makes training faster on a CPU or an accelerator, and changes nothing on the other."""
+"""Operations of a training step that are written differently for CPUs and accelerators, for speed.
+
+On the other kind of device each is the plain operation.
+"""
 
 import math
 from collections.abc import Callable
@@ -16,9 +19,12 @@ WIDEST = 2**19  # numbers in a core's share of the widest activation of a part; 
 
 
 def over(function: Callable, *trees: Any) -> Any:
-    """Returns the function of each entry of the first axis: on a CPU one after another, which is
-    faster there, else by vmap. A single entry has no such axis inside: with it XLA for a TPU makes
-    all-reduces of the reduce-scatters of FSDP.
+    """Returns the function of each entry of the first axis, stacked.
+
+    On a CPU entries are computed one after another: a step of several seeds under `vmap` takes up
+    to 20% longer there, and memory for all of them. Elsewhere they are computed by `vmap`. A single
+    entry loses the axis inside: with it XLA for a TPU turns the reduce-scatters of FSDP into
+    all-reduces.
     """
     if tuned_for("cpu"):
         return jax.lax.map(lambda args: function(*args), trees)
@@ -44,10 +50,10 @@ def linear(x: jax.Array, w: jax.Array, b: jax.Array | None) -> jax.Array:
 
 
 def recomputed(function: Callable) -> Callable:
-    """Returns the function, which the backward pass of a loop over layers computes again from its
-    arguments, instead of keeping what it makes on the way: memory for a little work.
+    """Returns the function, for a loop over layers whose backward pass computes it again from its
+    arguments instead of storing its intermediate values.
 
-    Outside of loops XLA chooses by itself what to keep, and a CPU has no such loops.
+    Outside of loops XLA chooses by itself what to store, and on a CPU layers are not a loop.
     """
     return function if tuned_for("cpu") else jax.checkpoint(function, prevent_cse=False)
 
@@ -61,8 +67,8 @@ def _forward(x_MD, w_DF, b_F):
     return _affine(x_MD, w_DF, b_F), (x_MD, w_DF, b_F)
 
 
-def _backward(kept, g_MF):
-    x_MD, w_DF, b_F = kept
+def _backward(residuals, g_MF):
+    x_MD, w_DF, b_F = residuals
     g_MF = barrier(g_MF)
     g_F = None if b_F is None else g_MF.sum(axis=0)
     return g_MF @ w_DF.T, _weight_gradient(x_MD, g_MF), g_F
@@ -72,6 +78,7 @@ _affine.defvjp(_forward, _backward)
 
 
 def _weight_gradient(x_MD: jax.Array, g_MF: jax.Array) -> jax.Array:
+    # The barriers keep XLA from merging the transposes into the product; see `linear`.
     if x_MD.shape[1] <= g_MF.shape[1]:
         x_DM, g_MF = barrier((x_MD.T, g_MF))
         return x_DM @ g_MF
@@ -95,7 +102,7 @@ class Packed:
 
 
 def pack(tree: Any, like: Any) -> Any:
-    """Returns the tree with each subtree that has the structure of `like` as one `Packed`.
+    """Returns the tree with each subtree that has the structure of `like` replaced by a `Packed`.
 
     On a CPU each array that a step updates takes several kernels, whose compilation takes longer
     than their run; the few dozen leaves of a model take a few hundred kernels.
@@ -106,15 +113,15 @@ def pack(tree: Any, like: Any) -> Any:
 
 
 def unpack(tree: Any) -> Any:
-    """Returns the tree with each `Packed` as the subtree that it was made of."""
+    """Returns the tree with each `Packed` replaced by the subtree that it was made of."""
     packed = lambda node: isinstance(node, Packed)
     return jax.tree.map(lambda n: _unpacked(n) if packed(n) else n, tree, is_leaf=packed)
 
 
 def _packed(tree: Any) -> Packed:
     leaves, structure = jax.tree.flatten(tree)
-    group_of = lambda leaf: f"{leaf.dtype}{' matrices' if leaf.ndim > 1 else ''}"
-    shapes, groups = tuple(leaf.shape for leaf in leaves), tuple(map(group_of, leaves))
+    group_name = lambda leaf: f"{leaf.dtype}{' matrices' if leaf.ndim > 1 else ''}"
+    shapes, groups = tuple(leaf.shape for leaf in leaves), tuple(map(group_name, leaves))
     parts: dict[str, Any] = {}
     for leaf, group in zip(leaves, groups, strict=True):
         parts.setdefault(group, []).append(leaf.reshape((1,) * (leaf.ndim > 1) + (-1,)))
@@ -131,29 +138,29 @@ def _unpacked(packed: Packed) -> Any:
     return jax.tree.unflatten(packed.structure, leaves)
 
 
-def value_and_grad(loss_of: Callable, params: Any, *args: Any, has_aux: bool = False) -> Any:
+def value_and_grad(loss_fn: Callable, params: Any, *args: Any, has_aux: bool = False) -> Any:
     """Returns the value and the gradients of a loss; those of packed parameters are packed."""
-    value, grads = jax.value_and_grad(loss_of, has_aux=has_aux)(unpack(params), *args)
+    value, grads = jax.value_and_grad(loss_fn, has_aux=has_aux)(unpack(params), *args)
     return value, _packed_as(params, grads)
 
 
 def value_and_grad_in_parts(
-    loss_of: Callable, params: Any, rows: Any, *args: Any, least: int = 1
+    loss_fn: Callable, params: Any, rows: Any, *args: Any, least: int = 1
 ) -> Any:
     """Returns `value_and_grad` of a loss that is a sum over rows.
 
-    The rows are split into equal parts, computed one after another, at least so many. On a CPU they
-    are as few as keep the widest activation within `WIDEST` numbers, so that a part fits into the
-    caches.
+    The rows are split into at least `least` equal parts, computed one after another. On a CPU there
+    are as many as keep the widest activation within `WIDEST` numbers a core, so that a part fits
+    into the caches.
 
     Args:
-      loss_of: (params, rows, *args) -> loss.
+      loss_fn: (params, rows, *args) -> loss.
       params: weights, whose last axis is that of their output; may be packed.
       rows: leaves [B, T, ...].
       least: the fewest parts.
     """
     tree = unpack(params)
-    gradient = lambda part: jax.value_and_grad(loss_of)(tree, part, *args)
+    gradient = lambda part: jax.value_and_grad(loss_fn)(tree, part, *args)
     value, grads = _sum_over_parts(gradient, rows, _part_count(tree, rows, least))
     return value, _packed_as(params, grads)
 

@@ -61,15 +61,15 @@ def expanded(path: str) -> Path:
       Refused: there is no such user, or no file system has such a path.
     """
     try:
-        found = Path(path).expanduser()
-        os.fsencode(found)
+        full_path = Path(path).expanduser()
+        os.fsencode(full_path)
     except RuntimeError:
         raise Refused(f"there is no home folder of {path.partition('/')[0]}") from None
     except ValueError:
         raise Refused(f"{path!r} is no path") from None
     if "\0" in path:
         raise Refused(f"{path!r} is no path")
-    return found
+    return full_path
 
 
 def folder_name(name: str) -> str:

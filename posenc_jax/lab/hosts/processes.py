@@ -33,16 +33,18 @@ def join(environment: Mapping[str, str] = os.environ) -> None:
     Raises:
       ValueError: a variable is missing or not a number; names it.
     """
-    given = _ours(environment) if OURS[0] in environment else {}
-    counts = [given["num_processes"]] if given else [_number(environment, n, 1) for n in LAUNCHERS]
+    settings = _ours(environment) if OURS[0] in environment else {}
+    counts = (
+        [settings["num_processes"]] if settings else [_number(environment, n, 1) for n in LAUNCHERS]
+    )
     several = max(counts) > 1
-    if not several and (given or not _on_tpu(environment)):
+    if not several and (settings or not _on_tpu(environment)):
         return
     # JAX would handle SIGTERM itself; `signals` handles it in the same way everywhere.
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(
-            **given, heartbeat_timeout_seconds=HEARTBEAT, shutdown_timeout_seconds=SHUTDOWN
+            **settings, heartbeat_timeout_seconds=HEARTBEAT, shutdown_timeout_seconds=SHUTDOWN
         )
     except ValueError:
         if several:
@@ -117,10 +119,10 @@ def _ours(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _number(environment: Mapping[str, str], name: str, default: int) -> int:
-    given = environment.get(name, str(default))
-    if not given.isdecimal():
-        raise ValueError(f"{name}: {given!r} is not a number of processes")
-    return int(given)
+    text = environment.get(name, str(default))
+    if not text.isdecimal():
+        raise ValueError(f"{name}: {text!r} is not a number of processes")
+    return int(text)
 
 
 def _on_tpu(environment: Mapping[str, str]) -> bool:

@@ -18,7 +18,7 @@ from posenc_jax.lab.hosts.exit_status import Interrupted
 GRACE = 8.0  # seconds
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
-_asked = threading.Event()
+_stop_event = threading.Event()
 
 
 def install() -> None:
@@ -51,7 +51,7 @@ def end_with_parent() -> None:
 
 def stop_requested() -> bool:
     """Returns whether any process got a signal; all processes must call it in step."""
-    return processes.any_process(_asked.is_set())
+    return processes.any_process(_stop_event.is_set())
 
 
 def stop_if_requested() -> None:
@@ -71,7 +71,7 @@ def _watch(reading: int) -> None:
     while (number := os.read(reading, 1)[0]) not in STOP_SIGNALS:
         pass
     _say(f"{signal.Signals(number).name}: leaving within {GRACE:.0f} s, at once if it comes again")
-    _asked.set()
+    _stop_event.set()
     select.select([reading], [], [], GRACE)
     _say("leaving without waiting; start it again to go on from the newest checkpoint")
     os._exit(Interrupted.status)

@@ -10,8 +10,8 @@ from posenc_jax import make
 from posenc_jax.backends.target import compile_for
 from posenc_jax.lab import tasks
 from posenc_jax.lab.config.schema import ModelConfig, TrainConfig
-from posenc_jax.lab.hosts import tuning
-from posenc_jax.lab.hosts.tuning import (
+from posenc_jax.lab.hosts import fast_training
+from posenc_jax.lab.hosts.fast_training import (
     Packed,
     linear,
     pack,
@@ -134,7 +134,7 @@ def test_a_packed_step_is_the_step(decayed):
 
 @pytest.fixture(autouse=True)
 def one_core(monkeypatch):
-    monkeypatch.setattr(tuning, "cores", lambda: [0])
+    monkeypatch.setattr(fast_training, "cores", lambda: [0])
 
 
 def total(params, rows, over):
@@ -153,7 +153,7 @@ def mean(params, rows, over):
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize(("widest", "parts"), [(480, 1), (240, 2), (100, 6), (1, 12)])
 def test_parts_add_up(packed, widest, parts, monkeypatch):
-    monkeypatch.setattr(tuning, "WIDEST", widest)
+    monkeypatch.setattr(fast_training, "WIDEST", widest)
     params = pack(PARAMS, PARAMS) if packed else PARAMS
     assert f"length={parts}" in program() or parts == 1
     value, grads = jax.jit(lambda p: value_and_grad_in_parts(total, p, ROWS, 60.0))(params)
@@ -172,14 +172,14 @@ def program():
 
 
 def test_a_device_of_many_cores_takes_more_at_once(monkeypatch):
-    monkeypatch.setattr(tuning, "WIDEST", 100)
+    monkeypatch.setattr(fast_training, "WIDEST", 100)
     assert "length=6" in program()
-    monkeypatch.setattr(tuning, "cores", lambda: [0, 1])
+    monkeypatch.setattr(fast_training, "cores", lambda: [0, 1])
     assert "length=3" in program()
 
 
 def test_an_accelerator_takes_them_at_once(monkeypatch):
-    monkeypatch.setattr(tuning, "WIDEST", 1)
+    monkeypatch.setattr(fast_training, "WIDEST", 1)
     assert "scan" in program()
     with compile_for("tpu"):
         assert "scan" not in program()
@@ -209,7 +209,7 @@ def test_positions_are_drawn_for_the_whole_batch(monkeypatch):
     model = transformer.build(shape, make("shifted+sinusoidal"), task.vocab)
 
     def run(model, widest):
-        monkeypatch.setattr(tuning, "WIDEST", widest)
+        monkeypatch.setattr(fast_training, "WIDEST", widest)
         losses = []
         train(model, task, config, 1, 0, True, lambda m, seconds: losses.append(m["loss"]))
         return np.concatenate(losses, axis=1)
@@ -226,7 +226,7 @@ def test_positions_are_drawn_for_the_whole_batch(monkeypatch):
 
 def test_parts_take_less_memory(monkeypatch):
     def needed(widest):
-        monkeypatch.setattr(tuning, "WIDEST", widest)
+        monkeypatch.setattr(fast_training, "WIDEST", widest)
         rows = jnp.ones((64, 5, 4)), jnp.ones((64, 5))
         program = jax.jit(lambda p: value_and_grad_in_parts(deep, p, rows, 1.0))
         return program.lower(PARAMS).compile().memory_analysis().temp_size_in_bytes

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from posenc_jax.dtypes import widest
-from posenc_jax.lab.hosts.tuning import linear
+from posenc_jax.lab.hosts.fast_training import linear
 from posenc_jax.lab.model.layers.parts import ACTIVATIONS, Dense, norm, weight
 from posenc_jax.layout import Layout
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from posenc_jax.dtypes import widest
 from posenc_jax.lab.config.schema import ModelConfig
-from posenc_jax.lab.hosts.tuning import linear, recomputed
+from posenc_jax.lab.hosts.fast_training import linear, recomputed
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "gelu": lambda x: nn.gelu(x, approximate=False),
