@@ -78,12 +78,12 @@ def token_accuracy(logits_BTV, targets_BT, weights_BT) -> tuple[jax.Array, jax.A
 def exact_match(logits_BTV, targets_BT, weights_BT) -> tuple[jax.Array, jax.Array]:
     """The share of examples of which all targets that count have the largest logit.
 
-    An example without such targets asks nothing, and does not count.
+    An example without such targets does not count.
     """
     counts_BT = weights_BT > 0
-    asked_B1 = counts_BT.any(axis=1, keepdims=True)
+    has_targets_B1 = counts_BT.any(axis=1, keepdims=True)
     right_B1 = (is_right(logits_BTV, targets_BT) | ~counts_BT).all(axis=1, keepdims=True)
-    return (right_B1 & asked_B1).astype(jnp.float32), asked_B1.astype(jnp.float32)
+    return (right_B1 & has_targets_B1).astype(jnp.float32), has_targets_B1.astype(jnp.float32)
 
 
 def _bits_per(what: str) -> Metric:
@@ -111,14 +111,14 @@ BITS = tuple(name for name, row in METRICS.items() if row.score is loss and row.
 
 
 def metric(name: str) -> Metric:
-    """The row of a metric. FieldError: there is none, so nobody knows which values are better."""
+    """The row of a metric. FieldError: there is no such metric."""
     if name not in METRICS:
         raise FieldError("metric", f"no metric {name!r}{choices_for(name, METRICS)}")
     return METRICS[name]
 
 
 class Sums(NamedTuple):
-    """What a metric's values add up to, and what that is divided by; the same shape."""
+    """The summed values of a metric, and the counts that they are divided by; of one shape."""
 
     total: Any
     count: Any
@@ -156,7 +156,7 @@ def mean(name: str, sums: Sums) -> Any:
 
 
 def scores(names: tuple[str, ...], logits_BTV, targets_BT, weights_BT) -> Scores:
-    """The scores of one batch. FieldError: a metric that is not made of logits."""
+    """The scores of one batch. FieldError: a metric that is not computed from logits."""
     by_example, by_place = {}, {}
     for name in names:
         score = metric(name).score

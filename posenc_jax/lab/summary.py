@@ -32,7 +32,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class NotMeasured:
-    """One encoding at one length, of which there is no result, and the reason."""
+    """An encoding and a length without a result, and the reason."""
 
     encoding: str
     length: int
@@ -41,9 +41,9 @@ class NotMeasured:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What every run has.
+    """The entries that the summary of every run has.
 
-    own:        what this experiment alone writes, by name; an `Estimate` may stand anywhere in it.
+    own:        entries of this experiment alone, by name; an `Estimate` may stand anywhere in them.
     incomplete: why the run could not measure all, in one line; "": it measured all.
     facts:      of the data and programs of the run, as `Run.fact` took them.
     starts:     how often the run was started: 1, and once more for each time it was resumed.
@@ -114,14 +114,14 @@ def parse(content: Mapping[str, Any]) -> Summary:
     fields = {entry.name for entry in dataclasses.fields(kind)} - {"own"}
     shared = {name: value for name, value in content.items() if name in fields}
     derived = "metric_better" if kind is LengthSummary else None
-    own = {n: v for n, v in content.items() if n not in fields and n != derived}
+    extra = {n: v for n, v in content.items() if n not in fields and n != derived}
     try:
         summary = _READERS[kind].validate_python(shared)
     except pydantic.ValidationError as error:
         first = error.errors()[0]
         path, message = ".".join(map(str, first["loc"])), first["msg"]
         raise ValueError(f"summary.{path}: {message[0].lower()}{message[1:]}") from None
-    return dataclasses.replace(summary, own=_with_estimates(own))
+    return dataclasses.replace(summary, own=_with_estimates(extra))
 
 
 def _without_estimates(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 They are imported before names are checked, so that what they register is found. The folder of the
 config file can be imported from. A run records the folders and the files' SHA-256 in config.json,
-so that a report finds the modules in another working directory, and a change is told.
+so that a report finds the modules in another working directory, and a changed file is reported.
 """
 
 import hashlib
@@ -23,8 +23,8 @@ _FOLDERS: list[Path] = []  # of configs, the newest last
 def add_folder(folder: str | Path) -> None:
     """Makes the modules of a config's folder importable, after all others."""
     path = Path(folder).resolve()
-    _FOLDERS[:] = [*(known for known in _FOLDERS if known != path), path]
-    if path not in (Path(known).resolve() for known in sys.path):
+    _FOLDERS[:] = [*(entry for entry in _FOLDERS if entry != path), path]
+    if path not in (Path(entry).resolve() for entry in sys.path):
         sys.path.append(str(path))
 
 
@@ -46,7 +46,7 @@ def load(names: Iterable[str]) -> None:
 
 
 def _in(folder: Path, name: str) -> Path | None:
-    """The file of a module in a folder."""
+    """The file of a module in a folder; None if the folder has none."""
     path = folder.joinpath(*name.split("."))
     files = path.with_name(f"{path.name}.py"), path / "__init__.py"
     return next((file.resolve() for file in files if file.is_file()), None)
@@ -64,11 +64,11 @@ def _reason(name: str, error: Exception) -> str:
 
 
 def record(names: Iterable[str]) -> dict[str, Any]:
-    """What a run keeps of its imported modules: {} without any.
+    """What config.json records of the imported modules: {} if there are none.
 
-    folders: those that the modules are imported from.
-    sha256:  of each of their files by its path in its folder, and of the modules beside them that
-      they import.
+    folders: the folders that the modules are imported from.
+    sha256:  path in its folder -> the hash of a file: of each module, and of the modules beside it
+      that it imports.
     """
     modules = [sys.modules[name] for name in names if _file(sys.modules[name])]
     if not modules:
@@ -81,11 +81,11 @@ def record(names: Iterable[str]) -> dict[str, Any]:
 
 
 def files(names: Iterable[str]) -> set[tuple[Path, Path]]:
-    """(folder, file) of the modules, and of the modules beside them that are imported too.
+    """Returns (folder, file) of each module, and of the modules beside it that are imported too.
 
-    Of an installed package only its own files.
+    Files beside an installed package are left out.
     """
-    found: set[tuple[Path, Path]] = set()
+    located: set[tuple[Path, Path]] = set()
     for module in (sys.modules[name] for name in names):
         path = _file(module)
         if path is None:
@@ -99,8 +99,8 @@ def files(names: Iterable[str]) -> set[tuple[Path, Path]]:
             if imported.partition(".")[0] == top or (
                 not installed and there.is_relative_to(path.parent)
             ):
-                found.add((folder, there))
-    return found
+                located.add((folder, there))
+    return located
 
 
 def load_recorded(environment: Mapping[str, Any], names: Any) -> str:
@@ -129,9 +129,9 @@ def _texts(values: Any) -> bool:
 
 
 def changed(before: Any, now: Mapping[str, Any]) -> str:
-    """The imported files that are not the same: "my_methods.py"; "" if all are."""
+    """The names of imported files that differ, such as "my_methods.py"; "" if none does."""
     hashes = lambda record: record.get("sha256") if isinstance(record, dict) else None
-    old, new = (found if isinstance(found := hashes(r), dict) else {} for r in (before, now))
+    old, new = (sha256 if isinstance(sha256 := hashes(r), dict) else {} for r in (before, now))
     return ", ".join(name for name in {**old, **new} if old.get(name) != new.get(name))
 
 

@@ -17,7 +17,7 @@ from posenc_jax.options import MOST, FieldError, choices_for
 
 
 def distinct(values: Sequence) -> Sequence:
-    """The values. ValueError: the first value that is given twice."""
+    """Returns the values. ValueError: the first value that is given twice."""
     for n, value in enumerate(values):
         if value in values[:n]:
             raise ValueError(f"{value!r} is given twice")
@@ -44,7 +44,7 @@ Lengths = Annotated[tuple[Length, ...], Field(min_length=1), Distinct]
 
 
 def lengths_in_order(config: Any) -> Any:
-    """The config. ValueError: its `min_length` is larger than its `length`."""
+    """Returns the config. ValueError: its `min_length` is larger than its `length`."""
     if config.min_length > config.length:
         raise ValueError(f"min_length {config.min_length} is larger than length {config.length}")
     return config
@@ -59,7 +59,7 @@ class Part(pydantic.BaseModel):
 
 
 class NamedConfig(pydantic.BaseModel):
-    """One of a table by its `name`, and its options as further fields."""
+    """The `name` of an entry of a table, with the entry's options as further fields."""
 
     model_config = pydantic.ConfigDict(extra="allow", frozen=True, strict=True)
     name: str
@@ -70,7 +70,7 @@ class NamedConfig(pydantic.BaseModel):
 
 
 class TaskConfig(NamedConfig):
-    """A task."""
+    """A task by name, with its options."""
 
 
 def _several(name: str) -> str:
@@ -80,7 +80,7 @@ def _several(name: str) -> str:
 
 
 class EncodingConfig(NamedConfig):
-    """A method.
+    """A method by name, with its options.
 
     "a,b" is two methods, trained one after the other; "a+b" is one method, the chain of two.
     """
@@ -269,7 +269,7 @@ class ExperimentConfig(Part):
 
     @property
     def seed_range(self) -> range:
-        """The seeds themselves: `seeds` of them, from `first_seed` on."""
+        """The numbers of the seeds: `seeds` of them, from `first_seed` on."""
         return range(self.first_seed, self.first_seed + self.seeds)
 
     @pydantic.model_validator(mode="after")

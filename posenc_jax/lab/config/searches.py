@@ -20,8 +20,8 @@ KEPT = 3  # one of so many trials goes on at each comparison of early stopping
 
 
 class Range(NamedTuple):
-    """Numbers from `low` to `high`, both included: whole if both ends are; else drawn evenly, or
-    evenly in the logarithm.
+    """Numbers from `low` to `high`, both included: integers if both bounds are, else floats, drawn
+    uniformly, or with `log` uniformly in the logarithm.
     """
 
     low: float
@@ -58,11 +58,11 @@ class Search(NamedTuple):
 def check(search: Search) -> Search:
     """Returns the search. FieldError: the part that is wrong, its value and the choices."""
     for name, choices in (("goal", get_args(Goal)), ("method", get_args(Method))):
-        if (given := getattr(search, name)) not in choices:
-            raise FieldError(f"search.{name}", f"no {name} {given!r}{choices_for(given, choices)}")
+        if (value := getattr(search, name)) not in choices:
+            raise FieldError(f"search.{name}", f"no {name} {value!r}{choices_for(value, choices)}")
     for name, least in (("trials", 1), ("compare_at", 0)):
-        if type(given := getattr(search, name)) is not int or given < least:
-            raise FieldError(f"search.{name}", f"{given!r} is not a whole number from {least} on")
+        if type(value := getattr(search, name)) is not int or value < least:
+            raise FieldError(f"search.{name}", f"{value!r} is not a whole number from {least} on")
     measured = search.objective.startswith(("train/", "valid/"))
     if search.compare_at and not measured:
         raise FieldError("search.objective", f"{search.objective} is measured at the end, which "

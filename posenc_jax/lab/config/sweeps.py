@@ -119,7 +119,7 @@ def expand(description: Sequence[Mapping[str, Any]]) -> list[Point]:
 
 
 def resolve(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """The config, nested dictionaries, with dotted fields set.
+    """Returns the config, nested dictionaries, with the dotted fields set.
 
     FieldError: a name on the path of a field has no fields.
     """
@@ -136,12 +136,12 @@ def resolve(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str
 
 
 def dotted(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested dictionaries as {dotted field: value}."""
-    found: dict[str, Any] = {}
+    """Returns nested dictionaries as {dotted field: value}."""
+    fields: dict[str, Any] = {}
     for name, value in config.items():
         inside = isinstance(value, Mapping)
-        found |= dotted(value, f"{prefix}{name}.") if inside else {f"{prefix}{name}": value}
-    return found
+        fields |= dotted(value, f"{prefix}{name}.") if inside else {f"{prefix}{name}": value}
+    return fields
 
 
 def text(value: Any) -> str:
@@ -156,8 +156,8 @@ def _seed_fields(key: str, fields: Mapping, seeds: list) -> dict[str, int]:
         shown = ", ".join("none" if seed is None else str(seed) for seed in seeds)
         raise ValueError(f"sweep: the seeds of {key or 'the point'} must be consecutive, as 0, "
                          f"1, 2 are; not {shown}")  # fmt: skip
-    if given := [field for field in ("seeds", "first_seed") if field in fields]:
-        raise FieldError(given[0], "seed sets the same seeds; use one of the two")
+    if clashing := [field for field in ("seeds", "first_seed") if field in fields]:
+        raise FieldError(clashing[0], "seed sets the same seeds; use one of the two")
     return {"first_seed": min(seeds), "seeds": len(seeds)}
 
 

@@ -103,8 +103,8 @@ class Checkpoints:
         """Reads the checkpoint of one step, without verifying it."""
         with self._manager(write=False) as manager:
             wanted = {"state": ocp.args.StandardRestore(), "note": ocp.args.JsonRestore()}
-            found = manager.restore(step, args=ocp.args.Composite(**wanted))
-        return Checkpoint(step, dict(found["state"]), dict(found["note"]))
+            restored = manager.restore(step, args=ocp.args.Composite(**wanted))
+        return Checkpoint(step, dict(restored["state"]), dict(restored["note"]))
 
     def _commit(self, step: int, leaves: dict[str, np.ndarray], note: dict) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -121,14 +121,14 @@ class Checkpoints:
 
     def _manager(self, write: bool) -> ocp.CheckpointManager:
         alone = jax.process_index()
-        one_process = ocp.options.MultiprocessingOptions(
+        process_options = ocp.options.MultiprocessingOptions(
             primary_host=alone, active_processes={alone}, barrier_sync_key_prefix=str(alone)
         )
         options = ocp.CheckpointManagerOptions(
             create=False,
             enable_async_checkpointing=False,
             cleanup_tmp_directories=write,
-            multiprocessing_options=one_process,
+            multiprocessing_options=process_options,
         )
         return ocp.CheckpointManager(self._folder.absolute(), options=options)
 
@@ -185,11 +185,11 @@ def verify(folder: Path) -> None:
         raise ValueError("the save did not finish") from None
     except ValueError:
         raise ValueError(f"{MANIFEST} is damaged") from None
-    found = _hashes(folder)
-    for name in sorted({*wanted, *found}):
-        if name not in found:
+    hashes = _hashes(folder)
+    for name in sorted({*wanted, *hashes}):
+        if name not in hashes:
             raise ValueError(f"{name} is missing")
-        if wanted.get(name) != found[name]:
+        if wanted.get(name) != hashes[name]:
             raise ValueError(f"{name} is not what was written")
 
 

@@ -39,18 +39,18 @@ def environment() -> dict:
 def processor() -> str:
     """Returns the name of the processor, such as "AMD EPYC 7B13"."""
     info = Path("/proc/cpuinfo")
-    found = re.search(r"model name\s*: (.+)", info.read_text()) if info.exists() else None
-    return found[1] if found else platform.processor() or platform.machine()
+    match = re.search(r"model name\s*: (.+)", info.read_text()) if info.exists() else None
+    return match[1] if match else platform.processor() or platform.machine()
 
 
 def changes(before: Mapping, now: Mapping) -> str:
     """Returns the differences that may change results: "jax 0.10.2 -> 0.11.0, devices 2 -> 1"."""
-    told = "started", "command", "imports"
-    known = [name for name in now if name in before and name not in told]
-    changed = [name for name in known if now[name] != before[name]]
+    ignored = "started", "command", "imports"
+    shared = [name for name in now if name in before and name not in ignored]
+    changed = [name for name in shared if now[name] != before[name]]
     lines = [f"{name} {before[name]} -> {now[name]}" for name in changed]
-    if own := imports.changed(before.get("imports", {}), now.get("imports", {})):
-        lines.append(f"another {own}")
+    if modules := imports.changed(before.get("imports", {}), now.get("imports", {})):
+        lines.append(f"another {modules}")
     return ", ".join(lines)
 
 

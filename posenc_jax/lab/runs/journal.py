@@ -34,16 +34,16 @@ class Journal:
 
     def __init__(self, folder: Path):
         self._path, self._progress = folder / "metrics.jsonl", folder / "progress.json"
-        kept = _usable_progress(self._progress)
-        self.facts: dict[str, Any] = kept.get("facts", {})
-        self.starts: int = kept.get("starts", 0) + 1
-        self.id: str = kept.get("id") or secrets.token_hex(4)
+        progress = _usable_progress(self._progress)
+        self.facts: dict[str, Any] = progress.get("facts", {})
+        self.starts: int = progress.get("starts", 0) + 1
+        self.id: str = progress.get("id") or secrets.token_hex(4)
         self._stages: dict[str, Mark] = {}
         self._content = bytearray(self._path.read_bytes())
         self._size = 0  # of the valid lines
         # Unbuffered: after a failed write no bytes may remain to be written later.
         self._file: io.FileIO = self._path.open("r+b", buffering=0)
-        for stage, mark in kept.get("stages", {}).items():
+        for stage, mark in progress.get("stages", {}).items():
             if not self.holds(mark):
                 break
             self._size, self._stages[stage] = mark["bytes"], mark
@@ -55,9 +55,9 @@ class Journal:
         try:
             self.cut()
             self._file.seek(self._size)
-            rest = memoryview(line)
-            while rest:
-                rest = rest[self._file.write(rest) :]
+            unwritten = memoryview(line)
+            while unwritten:
+                unwritten = unwritten[self._file.write(unwritten) :]
         except OSError as error:
             raise NotWritten(f"{self._path}: {error.strerror}") from error
         self._content += line
@@ -77,7 +77,7 @@ class Journal:
         return is_mark(mark) and self._mark(mark["bytes"]) == mark
 
     def _mark(self, size: int) -> Mark:
-        return mark_of(self._content, size)
+        return content_mark(self._content, size)
 
     def ended(self, stage: str) -> bool:
         return stage in self._stages
@@ -92,7 +92,7 @@ class Journal:
         if stage in self._stages:
             earlier = itertools.takewhile(lambda name: name != stage, self._stages)
             self._stages = {name: self._stages[name] for name in earlier}
-            self._size = max((kept["bytes"] for kept in self._stages.values()), default=0)
+            self._size = max((end["bytes"] for end in self._stages.values()), default=0)
             self.write()
         if mark is not None:
             self._size = mark["bytes"]
@@ -116,7 +116,7 @@ class Journal:
         self.write(records=self.mark(), files=files)
 
 
-def mark_of(content: bytes | bytearray, size: int) -> Mark:
+def content_mark(content: bytes | bytearray, size: int) -> Mark:
     """Returns the mark of the first `size` bytes of metrics.jsonl."""
     return {"bytes": size, "sha256": hashlib.sha256(content[:size]).hexdigest()}
 
@@ -139,10 +139,10 @@ def read_progress(path: Path) -> dict[str, Any]:
       ValueError: it is damaged; one line that names the file.
     """
     try:
-        kept = read_object(path)
+        progress = read_object(path)
     except FileNotFoundError:
         return {}
-    if kept.pop("sha256", None) not in (None, _sha256(kept)):  # None: of an earlier version
+    if progress.pop("sha256", None) not in (None, _sha256(progress)):  # None: of an earlier version
         raise ValueError(f"{path}: it is not what was written")
     types = {
         "facts": dict,
@@ -153,13 +153,14 @@ def read_progress(path: Path) -> dict[str, Any]:
         "records": dict,
     }
     for name, wanted in types.items():
-        if name in kept and type(kept[name]) is not wanted:
-            raise ValueError(f"{path}: {name} is a {type(kept[name]).__name__}")
-    marks = kept.get("stages", {}) | ({"": kept["records"]} if "records" in kept else {})
+        if name in progress and type(progress[name]) is not wanted:
+            raise ValueError(f"{path}: {name} is a {type(progress[name]).__name__}")
+    records = {"": progress["records"]} if "records" in progress else {}
+    marks = progress.get("stages", {}) | records
     for stage, mark in marks.items():
         if not is_mark(mark):
             raise ValueError(f"{path}: stage {stage!r} has no mark")
-    return kept
+    return progress
 
 
 def _usable_progress(path: Path) -> dict[str, Any]:

@@ -75,9 +75,9 @@ def check(record: Mapping) -> Record:
     return dict(zip(FIELDS, fields, strict=True))
 
 
-def _need(fits: Any, field: str, given: Any, wanted: str) -> None:
+def _need(fits: Any, field: str, value: Any, wanted: str) -> None:
     if not fits:
-        raise ValueError(f"record.{field}: {given!r} is not {wanted}")
+        raise ValueError(f"record.{field}: {value!r} is not {wanted}")
 
 
 def to_line(record: Record) -> str:

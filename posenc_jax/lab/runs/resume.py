@@ -44,18 +44,20 @@ class StageCheckpoints:
         Raises:
           Refused: names a leaf that does not fit `fresh`.
         """
-        found = self._find()
-        self.step = processes.from_first(found.step if found else 0)
+        checkpoint = self._find()
+        self.step = processes.from_first(checkpoint.step if checkpoint else 0)
         whole = self.step == self._steps and self._run.ended(self._stage)
         if not whole:
             if self._run.journal is not None:
-                self._run.journal.go_back(self._stage, found.note["mark"] if found else None)
+                self._run.journal.go_back(
+                    self._stage, checkpoint.note["mark"] if checkpoint else None
+                )
             self._checkpoints.delete_after(self.step)
         if self.step < self._steps:
             self._run.begin(f"{self._stage}, step {self.step} of {self._steps}")
         if not self.step:
             return fresh
-        return fill(fresh, (found or self._checkpoints.read(self.step)).leaves)
+        return fill(fresh, (checkpoint or self._checkpoints.read(self.step)).leaves)
 
     def due(self) -> bool:
         """Returns whether to save now: `seconds` have passed, or a stop was requested."""
@@ -81,9 +83,10 @@ class StageCheckpoints:
         journal = self._run.journal
         if journal is None:
             return None
-        for kept in self._checkpoints.newest():
-            if journal.holds(kept.note.get("mark")):
-                return kept
-            print(f"{self._stage}, step {kept.step}: not used: metrics.jsonl is not as it was then",
+        for checkpoint in self._checkpoints.newest():
+            if journal.holds(checkpoint.note.get("mark")):
+                return checkpoint
+            where = f"{self._stage}, step {checkpoint.step}"
+            print(f"{where}: not used: metrics.jsonl is not as it was then",
                   file=sys.stderr, flush=True)  # fmt: skip
         return None

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from posenc_jax.lab.config.sweeps import dotted
 from posenc_jax.lab.hosts.exit_status import Refused
 from posenc_jax.lab.hosts.files import read_object
-from posenc_jax.lab.runs.journal import mark_of, read_progress
+from posenc_jax.lab.runs.journal import content_mark, read_progress
 from posenc_jax.lab.runs.records import Record, parse, plain
 from posenc_jax.lab.summary import LengthSummary, Summary
 from posenc_jax.lab.summary import parse as parse_summary
@@ -67,7 +67,7 @@ def _check_unchanged(path: Path) -> None:
         if file_sha256(path / name) != sha256:
             raise ValueError(f"{path / name}: it is not what the run wrote")
     mark = progress.get("records")
-    if mark and mark_of((path / "metrics.jsonl").read_bytes(), mark["bytes"]) != mark:
+    if mark and content_mark((path / "metrics.jsonl").read_bytes(), mark["bytes"]) != mark:
         raise ValueError(f"{path / 'metrics.jsonl'}: it is not what the run wrote")
 
 
@@ -104,11 +104,11 @@ def finished(folders: Iterable[Path]) -> list[Path]:
     """Returns the folders of runs; a folder that is not a run is replaced by the finished runs
     below it.
     """
-    found = []
+    runs = []
     for folder in folders:
         below = sorted(path.parent for path in folder.glob("**/summary.json"))
-        found += [folder] if (folder / "config.json").is_file() or not below else below
-    return found
+        runs += [folder] if (folder / "config.json").is_file() or not below else below
+    return runs
 
 
 def run_status(
@@ -154,8 +154,8 @@ def _run_status(
         raise Refused(f"workdir: {path} holds something that is no run of ours") from None
     if not metrics.exists():
         raise Refused(f"workdir: {path} holds a config.json but no metrics.jsonl; choose another")
-    asked = {k: v for k, v in plain("config", config).items() if k != "wandb"}
-    difference = next(_differences("config", stored, asked, defaults), "")
+    wanted = {k: v for k, v in plain("config", config).items() if k != "wandb"}
+    difference = next(_differences("config", stored, wanted, defaults), "")
     if difference and (has_records or (path / "checkpoints").exists()):
         raise Refused(f"workdir: {path} already holds a run, with {difference}; choose another")
     if difference:
@@ -173,20 +173,20 @@ def _try_to_write(path: Path) -> None:
             raise
 
 
-def _differences(field: str, stored: Any, asked: Any, defaults: Collection[str]) -> Iterator[str]:
-    if isinstance(stored, Mapping) and isinstance(asked, Mapping):
-        for name in {**asked, **stored}:
-            if name not in asked:
-                yield f"{field}.{name}, which this config lacks{choices_for(name, asked)}"
+def _differences(field: str, stored: Any, wanted: Any, defaults: Collection[str]) -> Iterator[str]:
+    if isinstance(stored, Mapping) and isinstance(wanted, Mapping):
+        for name in {**wanted, **stored}:
+            if name not in wanted:
+                yield f"{field}.{name}, which this config lacks{choices_for(name, wanted)}"
             elif name in stored:
-                yield from _differences(f"{field}.{name}", stored[name], asked[name], defaults)
-            elif not _newer(f"{field}.{name}", asked[name], defaults):
+                yield from _differences(f"{field}.{name}", stored[name], wanted[name], defaults)
+            elif not _newer(f"{field}.{name}", wanted[name], defaults):
                 yield f"no {field}.{name}"
-    elif stored != asked:
-        yield f"{field} {stored!r}, not {asked!r}"
+    elif stored != wanted:
+        yield f"{field} {stored!r}, not {wanted!r}"
 
 
-def _newer(field: str, asked: Any, defaults: Collection[str]) -> bool:
+def _newer(field: str, value: Any, defaults: Collection[str]) -> bool:
     """Returns whether all of a field, or of the fields in it, has its default."""
-    below = dotted({field.removeprefix("config."): asked})
+    below = dotted({field.removeprefix("config."): value})
     return all(name in defaults for name in below)

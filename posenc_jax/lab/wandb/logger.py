@@ -63,8 +63,8 @@ class WandbLogger:
             online = not self._run.offline
             if online:
                 _with_timeout(ANSWER_SECONDS, _ask, self._run)
-            given = self._run, self._folder, records, self._checkpoint
-            sent = _with_timeout(UPLOAD_SECONDS, results.publish, *given)
+            args = self._run, self._folder, records, self._checkpoint
+            sent = _with_timeout(UPLOAD_SECONDS, results.publish, *args)
             if online:
                 _with_timeout(UPLOAD_SECONDS, lambda: [artifact.wait() for artifact in sent])
             (self._folder / UNSENT).unlink(missing_ok=True)
@@ -90,21 +90,21 @@ def rows(records: Sequence[Mapping]) -> Iterator[dict[str, Any]]:
     axes = lambda record: (record["step"], record["labels"].get("position"))
     for (step, position), alike in itertools.groupby(records, axes):
         axis = {"step": step} if position is None else {"position": position}
-        own = list(alike)
-        row = axis | {curve_name(record): record["value"] for record in own}
-        yield row if position is not None else row | _shared(own)
+        group = list(alike)
+        row = axis | {curve_name(record): record["value"] for record in group}
+        yield row if position is not None else row | _shared(group)
 
 
 def _shared(records: Sequence[Mapping]) -> dict[str, float]:
     """Returns means over seeds by the names that every run with such records has."""
-    found: dict[str, list[float]] = {}
+    by_name: dict[str, list[float]] = {}
     for record in records:
         labels = record["labels"]
         if labels.keys() <= {"encoding", "split", "length"} and "length" in labels:
             end = f"/{labels['length']}" if labels["split"] == "test" else ""
             key = f"{labels['split']}/{record['metric']}{end}"
-            found.setdefault(key, []).append(record["value"])
-    return {key: sum(values) / len(values) for key, values in found.items()}
+            by_name.setdefault(key, []).append(record["value"])
+    return {key: sum(values) / len(values) for key, values in by_name.items()}
 
 
 def means(summary: Summary) -> dict[str, float | None]:
@@ -114,7 +114,7 @@ def means(summary: Summary) -> dict[str, float | None]:
     if not isinstance(summary, LengthSummary):
         return {}
     metric, results = summary.metric, summary.results
-    found = {
+    by_name = {
         f"test/{metric}/{encoding}/L{length}/mean": cell.mean if math.isfinite(cell.mean) else None
         for encoding, by_length in results.items()
         for length, cell in by_length.items()
@@ -123,10 +123,14 @@ def means(summary: Summary) -> dict[str, float | None]:
     for cells in results.values():
         for length, cell in cells.items():
             by_length.setdefault(length, []).append(cell.mean)
-    known = {n: sum(own) / len(own) for n, own in by_length.items() if all(map(math.isfinite, own))}
-    beyond = [mean for n, mean in known.items() if n > summary.train_length]
-    found |= {f"test/{metric}/{length}": mean for length, mean in known.items()}
-    return found | ({OBJECTIVE: sum(beyond) / len(beyond)} if beyond else {})
+    mean_by_length = {
+        length: sum(cell_means) / len(cell_means)
+        for length, cell_means in by_length.items()
+        if all(map(math.isfinite, cell_means))
+    }
+    beyond = [mean for n, mean in mean_by_length.items() if n > summary.train_length]
+    by_name |= {f"test/{metric}/{length}": mean for length, mean in mean_by_length.items()}
+    return by_name | ({OBJECTIVE: sum(beyond) / len(beyond)} if beyond else {})
 
 
 def curve_name(record: Mapping) -> str:
@@ -151,13 +155,13 @@ def start(folder: Path, config: Mapping, options: Mapping, id: str) -> WandbLogg
         sweep sets, comes first.
     """
     mode = options["mode"]
-    given = {key: value for key, value in options.items() if key not in OURS and value}
+    init_options = {key: value for key, value in options.items() if key not in OURS and value}
     id = os.environ.get("WANDB_RUN_ID") or id
     for attempt in {"disabled": (), "offline": ("offline",), "online": ("online", "offline")}[mode]:
         try:
             # The id of an attempt that failed may still be in use.
             name = id if attempt == mode else f"{id}-{attempt}"
-            run = _init(folder, config, attempt, {**given, "id": name})
+            run = _init(folder, config, attempt, {**init_options, "id": name})
         except Exception as error:
             last = attempt == "offline"
             then = "not logging; metrics.jsonl goes on" if last else "logging offline"
@@ -205,11 +209,11 @@ def _init(folder: Path, config: Mapping, mode: str, options: Mapping) -> Any:
     return run
 
 
-def _tags(config: Mapping, given: Sequence[str]) -> list[str]:
+def _tags(config: Mapping, tags: Sequence[str]) -> list[str]:
     """Returns the tags given, the task and the encodings."""
     names = [config.get(part, {}).get("name", "") for part in ("task", "encoding")]
-    found = [*given, names[0], *names[1].split(",")]
-    return list(dict.fromkeys(tag for tag in found if 0 < len(tag) <= LONGEST))
+    candidates = [*tags, names[0], *names[1].split(",")]
+    return list(dict.fromkeys(tag for tag in candidates if 0 < len(tag) <= LONGEST))
 
 
 def _ask(run: Any) -> None:
