@@ -18,15 +18,29 @@ def offsets(q_placed, k_placed, axes: int = 1) -> jax.Array:
 
 
 def clipped_row(offset, distance: int) -> jax.Array:
-    """Rows 0 to 2 `distance` of a table over clipped offsets; fractions are rounded."""
-    return jnp.round(jnp.clip(offset, -distance, distance)).astype(jnp.int32) + distance
+    """Rows 0 to 2 `distance` of a table over clipped offsets, which are whole; see `refusing`."""
+    return whole(offset, -distance, distance) + distance
 
 
-def refusing(made_BHQK: jax.Array, offset: jax.Array, most: float = np.inf) -> jax.Array:
-    """`made`, NaN where an offset [B, Q, K(, A)] is NaN, of a refused position, or above `most`."""
-    if most == np.inf and jnp.issubdtype(offset.dtype, jnp.integer):
+def whole(offset, least: int, most: int) -> jax.Array:
+    """Clipped offsets as int32. Those with a fraction have no row of a table; see `refusing`."""
+    return jnp.clip(offset, least, most).astype(jnp.int32)
+
+
+def refusing(
+    made_BHQK: jax.Array, offset: jax.Array, most: float = np.inf, fractions: bool = False
+) -> jax.Array:
+    """What was read from a table at offsets [B, Q, K(, A)], NaN where the table has no row for one.
+
+    It has none for an offset that is NaN, of a refused position, or above `most`; nor, without
+    `fractions`, for one that is no whole number, since papers define tables at whole offsets.
+    """
+    integers = jnp.issubdtype(offset.dtype, jnp.integer)
+    if integers and most == np.inf:
         return made_BHQK
     held = jnp.abs(offset) <= most
+    if not (integers or fractions):
+        held &= offset == jnp.round(offset)
     held_BQK = held if held.ndim == 3 else held.all(-1)
     return jnp.where(held_BQK[:, None], made_BHQK, jnp.nan)
 

@@ -1,4 +1,7 @@
-"""Biases read from learned tables: by clipped offsets, T5's buckets, Swin's window; D = i - j."""
+"""Biases read from learned tables: by clipped offsets, T5's buckets, Swin's window; D = i - j.
+
+Tables have rows for whole offsets. One with a fraction gives NaN; T5 alone rounds it down.
+"""
 
 import bisect
 
@@ -12,8 +15,8 @@ from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing
 from posenc_jax.encodings.card import ANYWHERE, Count, Edge, Range, register, require
 
 
-def _look_up(table_RH, row_BQK, offset, most=np.inf) -> jax.Array:
-    return refusing(look_up(table_RH.astype(float), row_BQK), offset, most)
+def _look_up(table_RH, row_BQK, offset, **bounds) -> jax.Array:
+    return refusing(look_up(table_RH.astype(float), row_BQK), offset, **bounds)
 
 
 @register(
@@ -24,6 +27,8 @@ def _look_up(table_RH, row_BQK, offset, most=np.inf) -> jax.Array:
 )
 def clipped(distance: Count = 16, shared: bool = False) -> Encoding:
     """A learned scalar for each offset, clipped on both sides, and head.
+
+    An offset with a fraction gives NaN.
 
     Args:
       distance: larger offsets, on either side, share the last scalar.
@@ -101,7 +106,7 @@ def t5(
         row_BQK = passed.sum(-1, dtype=jnp.int32)
         if bidirectional:
             row_BQK = row_BQK + jnp.where(offset_BQK < 0, behind, 0)
-        return _look_up(params["table"], row_BQK, offset_BQK)
+        return _look_up(params["table"], row_BQK, offset_BQK, fractions=True)
 
     encoding = Encoding(init=init, bias=bias, relative=True)
     if not scaled:
@@ -121,6 +126,8 @@ def t5(
 def swin_2d(window: Count = 7, beyond: Edge = "clamp", shared: bool = False) -> Encoding:
     """A learned scalar for each (row, column) offset inside a square window, and head.
 
+    An offset with a fraction gives NaN.
+
     Args:
       window: side of the window; the table has 2 `window` - 1 offsets on each axis.
       beyond: offsets outside of the window read the nearest inside it, or give NaN.
@@ -137,6 +144,6 @@ def swin_2d(window: Count = 7, beyond: Edge = "clamp", shared: bool = False) -> 
         row_BQK2 = clipped_row(offset_BQK2, last)
         table_RH = params["table"].reshape(-1, params["table"].shape[-1])
         flat_BQK = row_BQK2[..., 0] * (2 * window - 1) + row_BQK2[..., 1]
-        return _look_up(table_RH, flat_BQK, offset_BQK2, most)
+        return _look_up(table_RH, flat_BQK, offset_BQK2, most=most)
 
     return layered(Encoding(init=init, bias=bias, relative=True), shared)

@@ -9,7 +9,7 @@ import numpy as np
 
 from posenc_jax.combinators import chain, per_layer
 from posenc_jax.encoding import Encoding
-from posenc_jax.encodings.bias_formulas import window as windowed
+from posenc_jax.encodings.bias_formulas import distances
 from posenc_jax.encodings.card import Positive, Range, Several, register, require, with_axes
 from posenc_jax.encodings.rotary import rope
 from posenc_jax.encodings.rotary_axes import mrope, split_three
@@ -77,9 +77,21 @@ def irope(
     return per_layer([turned] * (every - 1) + [stepped(temperature, floor)])
 
 
+@recorded
+def nearer(window: int) -> Encoding:
+    """Hides keys that are `window` or more tokens away, also where positions are fractions."""
+    require(window >= 1, "window", window, "must be 1 or more")
+
+    def bias(params, q_placed, k_placed, dims):
+        apart_B1QK = distances(q_placed, k_placed)
+        return jnp.where(apart_B1QK >= window, -jnp.inf, 0 * apart_B1QK)  # 0 * NaN, as above
+
+    return Encoding(bias=bias, relative=True)
+
+
 def _local_layers(every: int, window: int, near: Encoding, everywhere: Encoding) -> Encoding:
     """`near` within a window; `everywhere` in the last of `every` layers."""
-    return per_layer([chain(near, windowed(window - 1))] * (every - 1) + [everywhere])
+    return per_layer([chain(near, nearer(window))] * (every - 1) + [everywhere])
 
 
 @register(

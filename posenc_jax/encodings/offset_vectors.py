@@ -10,7 +10,7 @@ import numpy as np
 from posenc_jax.backends.table_lookup import look_up_each
 from posenc_jax.dtypes import widest
 from posenc_jax.encoding import Encoding, Walk
-from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing
+from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing, whole
 from posenc_jax.encodings.card import ANYWHERE, Bound, Count, Edge, Range, register, require
 from posenc_jax.encodings.gated import of_input
 
@@ -33,7 +33,7 @@ def content_bias(curves: Count = 16, distance: Count = 1024, shared: bool = Fals
 
     All heads share the curves B [curves, distance]; the weights are an affine map of the
     attention's input x. It is causal: keys ahead of the query, and keys at `distance` or further,
-    get no bias. Distances with a fraction are rounded.
+    get no bias. A distance with a fraction gives NaN.
 
     Args:
       curves: number of curves.
@@ -55,8 +55,8 @@ def content_bias(curves: Count = 16, distance: Count = 1024, shared: bool = Fals
         curves_NR = params["curves"].astype(s_BHQK.dtype)
         z_BHQR = jnp.einsum("bqhn,nr->bhqr", q.feat.astype(s_BHQK.dtype), curves_NR)
         offset_BQK = offsets(q.placed, k.placed)
-        inside_BQK = (jnp.round(offset_BQK) >= 0) & (jnp.round(offset_BQK) < distance)
-        row_BQK = jnp.round(jnp.clip(offset_BQK, 0, distance - 1)).astype(jnp.int32)
+        inside_BQK = (offset_BQK >= 0) & (offset_BQK < distance)
+        row_BQK = whole(offset_BQK, 0, distance - 1)
         found_BHQK = jnp.where(inside_BQK[:, None], look_up_each(z_BHQR, row_BQK[:, None]), 0)
         return s_BHQK + refusing(found_BHQK, offset_BQK), carry
 
@@ -75,8 +75,8 @@ def decomposed(window: Count = 14, beyond: Edge = "clamp", shared: bool = False)
     """A learned vector for each offset of rows and one for each of columns, times the query.
 
     Positions are [B, T, 2], (row, column). All heads share the vectors. As in the code of MViT and
-    SAM, the products with them are not divided by sqrt(C). Left out: the third axis of video, and
-    queries and keys of different resolution.
+    SAM, the products with them are not divided by sqrt(C). An offset with a fraction gives NaN.
+    Left out: the third axis of video, and queries and keys of different resolution.
 
     Args:
       window: rows and columns of the picture; each table has 2 `window` - 1 vectors.
@@ -132,7 +132,7 @@ def irpe(ratio: Annotated[float, Bound(0.5)] = 1.9, shared: bool = False) -> Enc
 
     It is the authors' recommended form: contextual, the product method, on keys, with vectors that
     all heads share and that start at 0. Left out: the bias form, the other ways to index offsets,
-    and vectors for queries and values. Offsets with a fraction are rounded.
+    and vectors for queries and values. An offset with a fraction gives NaN.
 
     Args:
       ratio: distances up to `ratio` have a bucket each; further ones share log-spaced buckets, the
@@ -148,7 +148,7 @@ def irpe(ratio: Annotated[float, Bound(0.5)] = 1.9, shared: bool = False) -> Enc
 
     def score(params, s_BHQK, q, k, visible_BHQK, carry):
         offset_BQK2 = offsets(q.placed, k.placed, axes=2)
-        whole_BQK2 = jnp.round(jnp.clip(offset_BQK2, -far, far)).astype(jnp.int32)
+        whole_BQK2 = whole(offset_BQK2, -far, far)
         row_BQK2 = jnp.sign(whole_BQK2) * jnp.asarray(buckets)[jnp.abs(whole_BQK2)] + last
         row_BQK = row_BQK2[..., 0] * (2 * last + 1) + row_BQK2[..., 1]
         found_BHQK = look_up_each(products(q.x_BTHC, params["keys"]), row_BQK[:, None])

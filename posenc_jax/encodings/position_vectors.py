@@ -14,7 +14,7 @@ from posenc_jax.backends.table_lookup import look_up, look_up_each
 from posenc_jax.combinators import pick_layer
 from posenc_jax.encoding import Encoding, Walk
 from posenc_jax.encodings import input_codes as codes
-from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing
+from posenc_jax.encodings.bias import clipped_row, layered, offsets, refusing, whole
 from posenc_jax.encodings.card import Count, register, require
 from posenc_jax.encodings.input_codes import Beyond
 
@@ -28,7 +28,8 @@ from posenc_jax.encodings.input_codes import Beyond
 def shaw(distance: Count = 16, shared: bool = False) -> Encoding:
     """A learned vector for each clipped offset and head, added to the key.
 
-    Left out: vectors added to the values; the paper's ablation (section 4.3) finds no need of them.
+    An offset with a fraction gives NaN. Left out: vectors added to the values; the paper's ablation
+    (section 4.3) finds no need of them.
 
     Args:
       distance: larger offsets, on either side, share the last vector.
@@ -123,7 +124,7 @@ def deberta(buckets: int = 256, distance: int = 512, flipped: bool = True) -> En
 
     As in the paper, layers share the table P and each has a W_K and W_Q of its own for it. Versions
     2 and 3 project P by the content's W_K and W_Q, after a layer norm; that is left out, and so is
-    their optional position to position. Offsets with a fraction are rounded.
+    their optional position to position. An offset with a fraction gives NaN.
 
     Args:
       buckets: the table has 2 `buckets` rows, half of them log-spaced, as in versions 2 and 3. 0:
@@ -151,8 +152,8 @@ def deberta(buckets: int = 256, distance: int = 512, flipped: bool = True) -> En
         }
 
     def row_of(offset_BQK):
-        whole_BQK = jnp.round(jnp.clip(offset_BQK, -distance, distance)).astype(jnp.int32)
-        return look_up(jnp.asarray(rows)[:, None], whole_BQK + distance)
+        row_BQK = whole(offset_BQK, -distance, distance) + distance
+        return look_up(jnp.asarray(rows)[:, None], row_BQK)
 
     def score(params, s_BHQK, q, k, visible_BHQK, carry):
         wide, scale = s_BHQK.dtype, q.factor * 3**-0.5

@@ -8,7 +8,7 @@ import pytest
 from posenc_jax import Dims, attend, chain, frame, make, per_layer
 from posenc_jax.encoding import at_layer
 from posenc_jax.encodings import by_layer
-from posenc_jax.layout import full
+from posenc_jax.layout import full, layout
 from tests.support.catalogue import gap
 
 TIME = 12
@@ -127,6 +127,13 @@ def test_layouts_have_no_parameters(name):
     params = encoding.init(jax.random.key(0), DIMS)
     assert jax.tree.leaves(params) == []
     assert at_layer(encoding, 7, params)[0].at is None
+
+
+@pytest.mark.parametrize("name", ["local_global", "olmo3", "gpt_oss"])
+def test_windows_by_layer_hide_keys_from_their_width_on_also_at_fractions(name):
+    view = frame(make(name, window=2), {}, layout(pos_BT=jnp.asarray([[0.0, 0.5, 2.25]])), DIMS)
+    shown = view.layer(0).bias()[0, 0, 2]
+    assert shown.tolist() == [-np.inf, 0, 0], "2.25 tokens away, 1.75, 0"
 
 
 def test_layouts_compose():

@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from posenc_jax import Dims, Side, at_layer, make
+from posenc_jax import Dims, Side, at_layer, layout, make
+from posenc_jax.encodings import card
 from posenc_jax.encodings.offset_vectors import irpe_buckets
-from tests.support.catalogue import gap, stir
+from tests.support.catalogue import attention, encoding_of, gap, layers, stir
 
 DIMS = Dims(model=12, heads=3, head=4, layers=1)
 SIDE = 5
@@ -70,10 +71,24 @@ def test_content_bias_is_given_to_keys_behind_the_query_within_its_reach():
     assert np.abs(s_HQK[:, inside_QK]).min() > 0
 
 
-def test_content_bias_rounds_distances_with_a_fraction():
-    near, same, other = (added("content_bias", pos) for pos in ([0.0, 2.3], [0, 2], [0, 3]))
-    assert gap(near, same) == 0.0
-    assert gap(near, other) > 1e-3
+TABLES = ["clipped", "swin_2d", "shaw", "deberta", "decomposed", "irpe", "content_bias"]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_of_whole_offsets_gives_nan_at_a_fraction(name):
+    encoding = encoding_of(name)
+    params = stir(encoding.init(jax.random.key(0), Dims(12, 3, 4, layers(encoding))), 1)
+    q, k, v = jax.random.normal(jax.random.key(1), (3, 1, 3, 3, 4))
+
+    def at(*pos):
+        pos_BT = jnp.asarray([pos])
+        pos_BT = pos_BT if card(name).axes < 2 else jnp.stack([pos_BT, 0 * pos_BT], -1)
+        return attention(encoding, params, q, k, v, layout(pos_BT=pos_BT), causal=False)
+
+    assert gap(at(0.0, 1.0, 3.0), at(0, 1, 3)) < 1e-6, "control: whole numbers, as floats"
+    assert gap(at(0.0, 1.0, 3.0), at(0, 1, 2)) > 1e-4
+    assert np.isnan(at(0.0, 1.0, 2.5)).all()
+    assert not np.isnan(at(0.5, 1.5, 2.5)).any(), "control: offsets, not positions"
 
 
 def test_bam_starts_as_alibi():
