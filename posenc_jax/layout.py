@@ -111,7 +111,7 @@ def positions(pos_BT: Any, name: str = "pos_BT") -> jax.Array:
     unsigned type of 32 bits or more; one that holds no numbers; or NumPy's numbers that the result
     cannot hold.
     """
-    dtype = _dtype(pos_BT)
+    dtype = _dtype(name, pos_BT)
     if jnp.issubdtype(dtype, jnp.integer):
         return whole_array(name, pos_BT, "give int32 or float32", wide=True)
     if not jnp.issubdtype(dtype, jnp.floating) or jnp.finfo(dtype).bits < 32:
@@ -124,9 +124,15 @@ def positions(pos_BT: Any, name: str = "pos_BT") -> jax.Array:
     return made
 
 
-def _dtype(x: Any) -> np.dtype:
-    """The dtype of an array or a list, also where JAX would make a narrower one of it."""
-    return np.dtype(x.dtype) if hasattr(x, "dtype") else np.asarray(x).dtype
+def _dtype(name: str, x: Any) -> np.dtype:
+    """The dtype of an array or a list, also where JAX would make a narrower one of it.
+
+    ValueError: lists that make no array, since their lengths differ.
+    """
+    try:
+        return np.dtype(x.dtype) if hasattr(x, "dtype") else np.asarray(x).dtype
+    except ValueError:
+        raise ValueError(f"{name}: lists of different lengths make no array") from None
 
 
 def whole_array(name: str, x: Any, advice: str = "give int32", wide: bool = False) -> jax.Array:
@@ -134,7 +140,7 @@ def whole_array(name: str, x: Any, advice: str = "give int32", wide: bool = Fals
 
     ValueError: another dtype, or a number that int32 cannot hold.
     """
-    dtype = _dtype(x)
+    dtype = _dtype(name, x)
     unsigned = jnp.issubdtype(dtype, jnp.unsignedinteger) and jnp.iinfo(dtype).bits >= 32
     if unsigned or not (jnp.issubdtype(dtype, jnp.integer) or (dtype.kind == "b" and not wide)):
         raise ValueError(f"{name}: dtype {dtype}; {advice}")
@@ -155,7 +161,7 @@ def whole_number(name: str, n: Any) -> int | jax.Array:
     if isinstance(n, Tracer):
         if n.ndim == 0 and jnp.issubdtype(n.dtype, jnp.integer):
             return n
-    elif _dtype(n).kind in "iu":
+    elif _dtype(name, n).kind in "iu":
         try:
             return operator.index(n)
         except TypeError:
@@ -182,8 +188,9 @@ def layout(
       group_BT: which tokens belong together, int [B, T]; none by default.
 
     ValueError: shapes that do not fit together; neither segments nor positions; segments that are
-    no whole numbers, as those of a mask of 0 and -inf; positions of a float type of 16 bits or of
-    an unsigned type of 32, or numbers that int32 does not hold; a start that is no whole number.
+    no whole numbers, as those of a mask of 0 and -inf; lists of different lengths; positions of a
+    float type of 16 bits or of an unsigned type of 32, or numbers that int32 does not hold; a start
+    that is no whole number.
     """
     if pos_BT is not None:
         pos_BT = positions(pos_BT)
@@ -194,7 +201,7 @@ def layout(
             segment_BT = np.ones(one_axis.shape, np.int32)
     if segment_BT is None:
         raise ValueError("segment_BT: None; give segments [B, T], or positions as pos_BT")
-    known = _known(segment_BT)
+    as_given = segment_BT
     segment_BT = whole_array("segment_BT", segment_BT, "give whole numbers or bool")
     if segment_BT.ndim != 2:
         raise ValueError(f"segment_BT: shape {segment_BT.shape} is not [B, T]")
@@ -204,7 +211,7 @@ def layout(
         if x is not None and x.shape[:2] != shape:
             raise ValueError(f"{name}: shape {x.shape} does not begin with {shape}, the segments'")
     given = segment_BT, pos_BT, _start(start, shape), group_BT
-    return _with(known, partitioned(_layout, segment_BT, 2, *given))
+    return _with(_known(as_given), partitioned(_layout, segment_BT, 2, *given))
 
 
 def _with(known: Known, layout: Layout) -> Layout:

@@ -131,7 +131,8 @@ def test_layouts_have_no_parameters(name):
 
 @pytest.mark.parametrize("name", ["local_global", "olmo3", "gpt_oss"])
 def test_windows_by_layer_hide_keys_from_their_width_on_also_at_fractions(name):
-    view = frame(make(name, window=2), {}, layout(pos_BT=jnp.asarray([[0.0, 0.5, 2.25]])), DIMS)
+    encoding, at = make(name, window=2), layout(pos_BT=jnp.asarray([[0.0, 0.5, 2.25]]))
+    view = frame(encoding, encoding.init(jax.random.key(0), DIMS), at, DIMS)
     shown = view.layer(0).bias()[0, 0, 2]
     assert shown.tolist() == [-np.inf, 0, 0], "2.25 tokens away, 1.75, 0"
 
