@@ -39,7 +39,7 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 gc.set_threshold(500_000, 50, 1000)
 
 settings.register_profile("default", max_examples=1, deadline=None, derandomize=True)
-settings.register_profile("thorough", max_examples=100, deadline=None)
+settings.register_profile("thorough", max_examples=25, deadline=None)
 settings.load_profile("default")
 
 

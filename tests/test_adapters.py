@@ -106,6 +106,7 @@ def test_flax_attends_with_every_method(name):
 METHODS = ["rope", "t5", "tupe", "fox", "stick_breaking", "gta", "repo"]
 
 
+@pytest.mark.thorough(after=4)
 @pytest.mark.parametrize("name", METHODS)
 def test_linen_attends_with_positions(name):
     model, layer, other = Linen(), layer_of(name), layer_of("nope")
@@ -119,7 +120,7 @@ def test_linen_attends_with_positions(name):
     assert gap(apply(params, other), out) > 1e-2, "control: another method"
 
 
-@pytest.mark.thorough(after=4)
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", METHODS)
 def test_nnx_attends_with_positions(name):
     model, layer, other = Nnx(nnx.Rngs(0)), layer_of(name), layer_of("nope")
@@ -203,7 +204,7 @@ def test_masks_and_dropout_of_flax_modules():
     assert gap(run(ours, 7), run(ours, 8)) > 1e-2, "control: another key"
 
 
-@pytest.mark.thorough(after=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["nope", "rope", "t5"])
 def test_flax_decodes_with_a_cache_of_its_own(name):
     """decode=True, token by token, against one pass; NaN past the end of the cache."""
@@ -276,6 +277,7 @@ def test_options_of_flax_that_attend_has_not_are_refused(option, line):
         blocks(q, k, v, dropout_rate=0.5, dropout_rng=jax.random.key(0))
 
 
+@pytest.mark.thorough(after=2)
 @pytest.mark.parametrize("name", ["rope", "alibi", "ssmax"])
 def test_a_bias_and_a_mask_join_those_of_a_layer_for_jax_nn(name):
     layer, (q, k, v) = layer_of(name), drawn(groups=2)

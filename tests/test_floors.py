@@ -115,6 +115,7 @@ def _of(sources, short, name) -> Iterator[str]:
             yield found
 
 
+@pytest.mark.thorough
 def test_no_modules_import_each_other():
     sources = {name: file.read_text("utf-8") for name, file in modules().items()}
     assert circle(sources) == []

@@ -72,6 +72,7 @@ def test_halves_of_the_heads_are_those_of_the_whole_model(name):
         assert gap(*both(encoding_of(name), name, groups=4, form="blockwise")) < 1e-6
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "encoding",
     [

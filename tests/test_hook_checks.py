@@ -136,6 +136,7 @@ def test_every_form_checks_its_bias(which, form):
         run(encoding, form)
 
 
+@pytest.mark.thorough
 def test_a_rotation_that_is_right_in_float32_alone_is_seen_in_bfloat16():
     wide = turned(lambda x, side: x * jnp.ones((), jnp.float32))
     assert run(wide).dtype == jnp.float32
@@ -143,6 +144,7 @@ def test_a_rotation_that_is_right_in_float32_alone_is_seen_in_bfloat16():
         run(wide, dtype=NARROW)
 
 
+@pytest.mark.thorough
 def test_what_is_right_is_taken():
     encodings = [
         biased(abs),

@@ -52,7 +52,7 @@ def ours(config, row, found):
     return made
 
 
-@pytest.mark.thorough(after=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("row", ROWS, ids=[row["case"].replace(" ", "_") for row in ROWS])
 def test_encoding_of_a_config_is_the_models(row):
     """Every layer attends as the model does, for old files and those of transformers 5."""
@@ -76,6 +76,7 @@ def row_of(case):
     return next(row for row in ROWS if row["case"] == case)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("case", "other", "to", "channels"),
     [
@@ -239,6 +240,7 @@ def with_each_field(config, value):
             yield from ({**config, name: inner} for inner in with_each_field(own, value))
 
 
+@pytest.mark.thorough(after=4)
 @pytest.mark.parametrize("case", FUZZED, ids=lambda case: case.replace(" ", "_"))
 def test_a_wrong_value_of_any_field_is_an_encoding_or_one_line(case):
     config = row_of(case)["config"]

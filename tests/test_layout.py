@@ -78,7 +78,7 @@ ORDERED = ["fox", "fox_rows", "stick_breaking", "path", "cope", "wall", "grape_a
 OTHERS = ["rope", "alibi", "t5", "fox+alibi", "sinusoidal", "dape_v2", "randomized+shaw"]
 
 
-@pytest.mark.thorough(after=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", ["dense", "blockwise"])
 @pytest.mark.parametrize("name", ORDERED + OTHERS)
 def test_tokens_may_stand_anywhere(name, form):
@@ -97,7 +97,7 @@ def test_tokens_may_stand_anywhere(name, form):
     assert gap(found[True][0], wrong[0]) > 1e-2, "control: other columns"
 
 
-@pytest.mark.thorough(after=3)
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("form", ["dense", "blockwise"])
 @pytest.mark.parametrize("name", ["fox", "stick_breaking", "alibi", "dape_v2"])
 def test_a_rolling_cache_is_read_in_the_order_of_its_index(name, form):
@@ -174,6 +174,7 @@ def test_weights_and_logits_stand_where_the_columns_do():
             np.testing.assert_allclose(plain, moved, atol=1e-5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", ["dense", "blockwise"])
 def test_tokens_of_one_index_see_each_other(form):
     """A prefix that all of its tokens see, as images among text have it, with a relative bias."""
@@ -365,6 +366,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.thorough(after=5)
 @pytest.mark.parametrize(("ask", "message"), REFUSED, ids=[message for _, message in REFUSED])
 def test_what_a_frame_cannot_take_is_refused_in_one_line(ask, message):
     with pytest.raises(ValueError, match=":") as refusal:
@@ -373,6 +375,7 @@ def test_what_a_frame_cannot_take_is_refused_in_one_line(ask, message):
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.thorough
 def test_what_a_frame_can_take():
     """Controls of the refusals above."""
     for start in (np.int64(1), jnp.int32(1), 1):
@@ -390,7 +393,7 @@ def test_what_a_frame_can_take():
     assert gap(narrow.layer(0).k_table.cos, wide.layer(0).k_table.cos) == 0
 
 
-@pytest.mark.thorough(after=4)
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["t5", "clipped", "rope", "nope", "fox"])
 def test_a_traced_layer_that_does_not_exist_gives_nan(name):
     encoding = make(name)

@@ -70,6 +70,7 @@ def test_blocks_and_prefixes_join_in_any_order_and_in_any_columns():
     assert moved.index_BT.tolist() == wanted.tolist()
 
 
+@pytest.mark.thorough(after=2)
 @pytest.mark.parametrize("name", ["fox+alibi", "stick_breaking", "dape_v2"])
 def test_columns_of_a_prefix_may_be_moved(name):
     """Tokens of one index keep the order of their positions."""
@@ -102,7 +103,7 @@ METHODS = ["rope", "alibi", "t5", "ssmax", "fox+alibi", "path", "dape_v2"]
 KERNEL = METHODS[:4]
 
 
-@pytest.mark.thorough(after=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", METHODS)
 def test_a_prefix_is_right_with_every_kind_of_method(name):
     """Against a mask of all pairs, in all forms, in decoding, and in gradients."""

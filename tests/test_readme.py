@@ -52,6 +52,7 @@ def test_new_encoding_passes_the_battery(root):
     numbers.test_catalogue_option(root, "slope", 1.0)
 
 
+@pytest.mark.thorough
 def test_new_encoding_with_a_wrong_formula_is_caught(root, monkeypatch):
     monkeypatch.setitem(SCORES, root, SCORES["nope"])
     with pytest.raises(AssertionError):

@@ -56,6 +56,7 @@ def bias(encoding):
     return encoding.bias({}, jnp.arange(3)[None], jnp.arange(3)[None], Dims(8, 2, 4))
 
 
+@pytest.mark.thorough
 def test_a_function_of_ones_own_file_is_a_method(module):
     assert list(posenc_jax.CATALOG)[-1] == "steep"
     assert jnp.array_equal(bias(make("steep", slope=2.0, power=2)), bias(module.steep(2.0, 2)))

@@ -118,7 +118,7 @@ def test_the_version_is_the_same_everywhere():
     assert posenc_jax.__version__ == citation["version"] == newest[1]
 
 
-@pytest.mark.thorough(after=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("page", ["README.md", "docs/in_your_model.md", "docs/new_encoding.md"])
 def test_the_code_of_a_page_runs(installed, page):
     done = installed.run("\n".join([*code(page), NO_LAB]))

@@ -102,7 +102,7 @@ def reference(q, k, v, score, q_at: Layout, k_at: Layout, causal: bool) -> np.nd
     return out
 
 
-@pytest.mark.thorough(after=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("form", ["dense", "blockwise"])
 def test_the_definition(form, causal):
@@ -192,7 +192,7 @@ def test_rising_reads_the_index_within_sequences():
     assert not rising(segment_BT, index_BT.at[0, 3].set(0), strictly=True)
 
 
-@pytest.mark.thorough(after=3)
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("form", ["dense", "blockwise"])
 @pytest.mark.parametrize("name", list(ENCODINGS))
 def test_hidden_content_changes_nothing(name, form):
@@ -219,7 +219,7 @@ def test_hidden_content_changes_nothing(name, form):
     assert gap(leak(k) * shown, leak(k + noise) * shown) > 1e-3, "control: no mask must leak"
 
 
-@pytest.mark.thorough(after=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", ["dense", "blockwise"])
 @pytest.mark.parametrize("name", list(ENCODINGS))
 def test_a_query_that_sees_nothing_gives_zero(name, form):
@@ -234,7 +234,7 @@ def test_a_query_that_sees_nothing_gives_zero(name, form):
     assert jnp.all(grads[1][SEGMENT == 0] == 0)
 
 
-@pytest.mark.thorough(after=2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", ["dense", "blockwise"])
 @pytest.mark.parametrize(
     ("name", "counted"),
@@ -263,6 +263,7 @@ def test_memory_and_cache_give_the_full_pass(name, form, counted):
         assert gap(whole[:, 13:], cached(11)) > 1e-3, "control: the column matters"
 
 
+@pytest.mark.thorough
 def test_a_random_draw_serves_both_sides():
     encoding = chain(make("randomized", limit=64), distance_bias())
     params, (q, k, v, _) = ({}, jnp.array([0.3, 0.5])), draw()

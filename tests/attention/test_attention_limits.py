@@ -69,7 +69,7 @@ def test_float16_gradients_keep_the_weights_of_many_keys(form):
     assert gap(half, exact) < 0.005 * float(jnp.abs(exact).max())
 
 
-@pytest.mark.thorough(after=3)
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["alibi", "t5", "rope", "xpos", "sinusoidal", "clipped"])
 @pytest.mark.parametrize("dtype", [jnp.uint8, jnp.int8, jnp.int16])
 def test_narrow_positions_do_not_wrap(name, dtype):
@@ -89,7 +89,7 @@ def test_narrow_positions_do_not_wrap(name, dtype):
 # Sizes.
 
 
-@pytest.mark.thorough(after=5)
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("rows", "time"), [(0, 5), (2, 0), (1, 1)])
 def test_no_tokens_give_no_output(form, rows, time):
@@ -116,6 +116,7 @@ def test_auto_can_be_exported_with_a_symbolic_batch_and_length():
     assert gap(exported.call(x), run(x)) < 1e-6
 
 
+@pytest.mark.thorough
 def test_op_by_op_nothing_is_compiled_again():
     """Two frames of the same encoding are one program."""
     q, k, v = draw(40)
@@ -155,7 +156,7 @@ class _compilations:
 # Layers.
 
 
-@pytest.mark.thorough(after=2)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name", ["rope", "t5", "clipped", "fox", "transformer_xl", "deberta", "dape"]
 )
@@ -205,7 +206,7 @@ def test_an_input_encoding_is_not_lost():
 # Cross-attention.
 
 
-@pytest.mark.thorough(after=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", ["rope", "alibi", "t5", "shaw", "sinusoidal"])
 def test_queries_have_positions_of_their_own(name, form):
@@ -294,7 +295,7 @@ def in_shard_map(loss):
     )
 
 
-@pytest.mark.thorough(after=8)
+@pytest.mark.thorough(after=5)
 @pytest.mark.parametrize("form", ["auto", "blockwise"])
 @pytest.mark.parametrize("name", CATALOG)
 def test_rows_on_two_devices(name, form):

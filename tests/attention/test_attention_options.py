@@ -38,6 +38,7 @@ def gap(a, b):
 # Shared keys.
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shared", [1, 2])
 @pytest.mark.parametrize("name", ["rope", "headwise", "alibi", "fox", "cope"])
 def test_shared_keys(name, shared):
@@ -231,6 +232,7 @@ def test_located_positions_by_layer_and_in_chains():
 # Temperatures.
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", ["dense", "blockwise"])
 def test_visible_keys_are_counted_in_each_document(form):
     """ssmax in packed rows: n restarts; padding counts nowhere."""

@@ -62,7 +62,7 @@ def test_rows_may_begin_at_columns_of_their_own(name):
         assert gap(outside[0], wanted[0]) < 1e-5, "a row within is right beside them"
 
 
-@pytest.mark.thorough(after=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["rope", "alibi", "t5"])
 def test_kernels_take_rows_that_begin_at_columns_of_their_own(name):
     new, whole = rows_of(name, "kernel")
@@ -70,6 +70,7 @@ def test_kernels_take_rows_that_begin_at_columns_of_their_own(name):
     assert gap(new(FILLED, FILLED), wanted) < 1e-5
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["rope", "alibi", "fox"])
 def test_one_layout_may_be_of_all_rows(name):
     """What differs is the start alone: all rows of the cache are full."""
@@ -148,6 +149,7 @@ def test_a_cache_gives_what_one_pass_gives(page, tokens):
     assert f"`{refusal.value}`" in PAGE
 
 
+@pytest.mark.thorough
 def test_rows_of_the_page_go_on_from_their_own_columns(page, tokens):
     wanted = at_once(page, tokens, page["encoding"], page["params"], 16)
     length_B = np.array([6, 3])
@@ -166,6 +168,7 @@ def test_rows_of_the_page_go_on_from_their_own_columns(page, tokens):
     assert np.isnan(out[0]).all(), "the row past the capacity"
 
 
+@pytest.mark.thorough
 def test_turned_keys_of_the_page(page, tokens):
     wanted = at_once(page, tokens, page["rope"], {}, 12)
     cache, found = page["empty"], []

@@ -86,6 +86,7 @@ def test_padding_that_is_not_masked_is_read():
     assert jnp.isnan(out[REAL]).any()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["rope", "fox"])
 def test_weights_and_logits_read_no_padding(name):
     q, k, _, x, _ = drawn()
@@ -100,7 +101,7 @@ def test_weights_and_logits_read_no_padding(name):
     assert not any(jnp.isnan(leaf).any() for leaf in bad)
 
 
-@pytest.mark.thorough(after=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", ["dense", "blocks"])
 @pytest.mark.parametrize("name", ["rope", "t5", "fox", "path", "repo"])
 def test_a_cache_may_hold_anything_where_nothing_was_written(name, form):

@@ -67,6 +67,7 @@ def test_it_turns_as_a_frame_does(name, options):
             assert max(map(gap, moved, wanted)) > 1e-2, "control: other positions"
 
 
+@pytest.mark.thorough(after=5)
 @pytest.mark.parametrize(("name", "options"), TURNING)
 def test_a_token_at_a_time_is_turned_as_all_are(name, options):
     encoding, params, pos_BT, _ = made(name, options)

@@ -138,6 +138,7 @@ def numpy_attention(q, k, v, *, scale, mask=True, bias=0.0, sink=None, cap=None)
     return np.einsum("bhqk,bkhc->bqhc", p / np.where(total > 0, total, 1), v)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", FORMS)
 def test_all_options_at_once(form):
     """A mask that hides all keys of some queries too: those give 0."""
@@ -160,6 +161,7 @@ def test_all_options_at_once(form):
         assert gap(got, other) > 1e-2, "control: without one of them"
 
 
+@pytest.mark.thorough
 def test_weights_and_logits_take_them():
     q, k, v = drawn()
     options: dict[str, Any] = {"mask_BHQK": jnp.asarray(mask_of()), "scale": 0.3}
@@ -173,6 +175,7 @@ def test_weights_and_logits_take_them():
     assert gap(weights(q, k, layer), found) > 1e-2, "control: without them"
 
 
+@pytest.mark.thorough(after=2)
 @pytest.mark.parametrize("name", ["tupe", "pope", "transformer_xl", "deberta", "tapa", "rerope"])
 def test_a_scale_is_of_all_that_is_divided_by_the_root_of_the_width(name):
     """Products with channels that a method adds, and scores that it makes of queries or keys."""
@@ -196,6 +199,7 @@ def test_a_scale_is_a_factor_of_queries_where_these_alone_are_divided(name):
         assert gap(got, attend(q, k, v, layer)) > 1e-2, "control: the scale shows"
 
 
+@pytest.mark.thorough(after=2)
 @pytest.mark.parametrize("name", ["rope", "alibi", "stick_breaking"])
 def test_dropout_is_that_of_the_weights(name):
     q, k, v = drawn(rows=2)
@@ -235,6 +239,7 @@ def test_refused(options, line):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.thorough
 def test_forms_that_have_none_say_so_and_auto_takes_another():
     from posenc_jax.backends import form_choice
     from posenc_jax.backends.target import compile_for

@@ -57,7 +57,7 @@ def test_dense_attention_with_a_row_is_the_same_for_every_target(causal):
     assert all(np.abs(leaf).max() > 1e-3 for leaf in jax.tree.leaves(wanted)), "control"
 
 
-@pytest.mark.thorough(after=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("backend", ["tpu", "gpu"])
 @pytest.mark.parametrize("columns", [1, 5, 70])
 def test_entries_of_tables_are_the_same_for_every_target(columns, backend, monkeypatch):
@@ -97,7 +97,7 @@ def test_exponentials_are_those_by_eigenvectors(size):
     assert close(turned, matrix_rotation.each_times(found, raw_BTHGUV[..., 0]))
 
 
-@pytest.mark.thorough(after=2)
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("backend", ["tpu", "gpu"])
 @pytest.mark.parametrize("shape", [(1, 5, 1, 1), (2, 5, 3, 1), (2, 1, 3, 4)])
 def test_small_matrices_times_channels_are_the_same_for_every_target(backend, shape):
@@ -151,7 +151,7 @@ def turned(backend, pairing, dtype=jnp.float32, way=1):
     return jax.tree.leaves((out, grads, bent))
 
 
-@pytest.mark.thorough(after=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
 @pytest.mark.parametrize("backend", ["gpu", "tpu"])
 def test_pairs_turn_the_same_for_every_target(backend, pairing):
@@ -162,6 +162,7 @@ def test_pairs_turn_the_same_for_every_target(backend, pairing):
         assert np.abs(np.asarray(c) - np.asarray(b)).max() > 0.1, "control: the other way"
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
 @pytest.mark.parametrize("backend", ["gpu", "tpu"])
 def test_pairs_of_bfloat16_turn_as_exactly_for_every_target(backend, pairing):
@@ -193,7 +194,7 @@ def test_side_by_side_is_the_cast_concatenation_with_its_derivatives(dtype):
         assert np.any(np.asarray(wrong) != np.asarray(wanted)), "control: the other order"
 
 
-@pytest.mark.thorough(after=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("of_heads", [False, True])
 def test_polar_numbers_are_the_same_for_every_target(of_heads):
     angle_BTHC, change = jax.random.normal(jax.random.key(0), (2, 2, 7, 1, 5))

@@ -84,7 +84,7 @@ def defined(name, options, params, x_BTD, where):
     return np.stack([EMBEDS[name](o, params, x, pos, n) for x, pos in rows])
 
 
-@pytest.mark.thorough(after=8)
+@pytest.mark.thorough(after=5)
 @pytest.mark.parametrize(("name", "options"), PARITY)
 def test_equals_its_definition_in_float64(name, options):
     with jax.enable_x64(True):
@@ -165,6 +165,7 @@ def test_a_share_depends_on_the_length_and_a_counter_does_not():
     np.testing.assert_array_equal(codes("index", 12), codes("index", 24)[:12])
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("name", ["learned", "one_hot", "binary", "rbf"])
 def test_range_policies(name):
     """Within the range all three agree to the bit; past it each does what it says."""

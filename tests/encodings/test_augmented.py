@@ -41,7 +41,7 @@ def test_a_shift_rests_in_evaluation():
     assert shown(SHIFTED, KEY, at)[0, 0] != 0
 
 
-@pytest.mark.thorough(after=1)
+@pytest.mark.thorough
 @BOTH
 def test_every_sequence_has_its_own_draw_and_padding_changes_none(encoding):
     packed = layout(jnp.asarray([[1] * 4 + [2] * 4] * 3))

@@ -130,6 +130,7 @@ def test_t5_buckets_do_not_depend_on_rounding():
     np.testing.assert_array_equal(found[0, 0, :, 0], [4, 5, 0, 8])
 
 
+@pytest.mark.thorough
 def test_t5_unscaled_undoes_the_scale_on_queries_alone():
     encoding = make("t5", scaled=False)
     x_BTHC = jnp.ones((1, 2, DIMS.heads, DIMS.head), jnp.bfloat16)
@@ -239,7 +240,7 @@ def test_a_bad_option_is_refused_in_one_line(name, options, message):
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.thorough(after=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", ["dense", "blockwise", "kernel"])
 @pytest.mark.parametrize(("behind", "ahead"), [(5, 0), (2, 6), (3, None)])
 @pytest.mark.parametrize("straight", [True, False])

@@ -26,6 +26,7 @@ def weights(encoding, layer, causal=True, start=0):
     return attend(Q, K, V, view.layer(layer))
 
 
+@pytest.mark.thorough
 def test_irope_layers():
     """Three of four layers are rope, the fourth has no positions."""
     irope, rope, nope = by_layer.irope(), make("rope", base=500_000.0), make("nope")

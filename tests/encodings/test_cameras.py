@@ -63,6 +63,7 @@ def test_wide_heads_have_the_frequencies_of_the_definition():
         assert gap(found, np.einsum("hqk,khc->qhc", weight_HQK, v)) > 1e-2, "control: plain values"
 
 
+@pytest.mark.thorough
 def test_the_world_may_turn_and_move_but_no_camera_alone():
     pose_TUV = poses(1)
     world = poses(2)[0]

@@ -108,7 +108,7 @@ def decoded() -> list[str]:
     return [n for kind, names in kinds.items() for n in (names if kind in all_of else names[:3])]
 
 
-@pytest.mark.thorough(after=4)
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", decoded())
 def test_catalogue_decode(name):
     """In a model, tokens, and a few at once, with a cache equal the full pass, padded or not.

@@ -1,7 +1,7 @@
 """The battery, shapes: heads, widths, lengths, offsets and padding drawn by Hypothesis.
 
-In every run one shape, whose sizes no block divides; with `pytest --hypothesis-profile=thorough` a
-hundred others.
+In every run one shape, whose sizes no block divides; with `pytest --hypothesis-profile=thorough` 25
+others.
 """
 
 from typing import NamedTuple

@@ -38,6 +38,7 @@ def scores(encoding, params, q_BQHC, k_BKHC, q_pos_BQ, k_pos_BK):
     return found
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize(("name", "options"), METHODS)
 def test_logits_are_the_papers(name, options):
     pos_T = np.random.default_rng(0).integers(-5, 20, 7)
@@ -56,6 +57,7 @@ def test_logits_are_the_papers(name, options):
         assert abs(turned[0] - wanted).max() > 0.1
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize(("name", "options"), METHODS)
 def test_rows_may_share_positions_or_not(name, options):
     q_pos, k_pos = jnp.asarray([[5, 6, 7]]), jnp.asarray([[3, 4, 5, 6, 7]])
@@ -83,6 +85,7 @@ def test_far_from_zero_scores_are_as_exact_as_near_it(name, options):
     assert abs(rough - np.sin(0.1 * there)).max() > 1e-3
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize(("name", "options"), METHODS)
 def test_low_precision_activations_leave_positions_alone(name, options):
     pos = jnp.arange(300)[None]

@@ -27,7 +27,7 @@ def score(encoding, params, q, k):
     return encoding.walk.score(params, s_BHQK, Side(q, pos), Side(k, pos), None, None)[0], s_BHQK
 
 
-@pytest.mark.thorough(after=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("bias", list(BIASES))
 def test_logits_are_the_papers(bias):
     with jax.enable_x64(True):

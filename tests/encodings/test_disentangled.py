@@ -40,6 +40,7 @@ def test_deberta_without_buckets_clips_as_the_paper_does():
     np.testing.assert_array_equal(deberta_rows(0, 3), [0, 1, 2, 3, 4, 5, 5])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("buckets", [0, 4])
 @pytest.mark.parametrize("flipped", [True, False])
 def test_deberta_is_the_papers_sum(buckets, flipped):
@@ -87,6 +88,7 @@ def test_deberta_refuses(options, complaint):
         make("deberta", **options)
 
 
+@pytest.mark.thorough
 def test_tupe_with_t5_is_tupe_r():
     """Logits are content and position over sqrt(2 C), plus one bias for each bucket."""
     with jax.enable_x64(True):

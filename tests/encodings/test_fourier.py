@@ -25,6 +25,7 @@ def test_features_start_as_a_gaussian_of_distance(gamma):
     assert not np.allclose(kernel, np.exp(-((apart / gamma / 2) ** 2) / 2), atol=0.03)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "options", [{"how": "concat"}, {"width": 5}, {"how": "concat", "width": 5, "features": 2}]
 )
@@ -54,6 +55,7 @@ def test_frequencies_are_learned_far_out_too():
     assert np.abs(jax.jacobian(code)(params, 0)["freq"]).max() == 0, "control: position 0 is still"
 
 
+@pytest.mark.thorough
 def test_a_bf16_model_keeps_its_positions():
     encoding = make("fourier")
     params = encoding.init(jax.random.key(0), DIMS)

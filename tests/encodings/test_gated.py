@@ -45,6 +45,7 @@ def of(name, **options):
     return encoding, stirred(encoding)
 
 
+@pytest.mark.thorough(after=2)
 @pytest.mark.parametrize("size", [1, STRETCH, STRETCH**2 + 3])
 def test_sums_run_from_the_last_key_back(size):
     x = np.random.default_rng(0).normal(size=(2, 3, 4, size)).astype(np.float32)
@@ -57,6 +58,7 @@ def test_sums_run_from_the_last_key_back(size):
         assert np.abs(found - incl - carry).max() > 0.1, "control: a key's own term is left out"
 
 
+@pytest.mark.thorough
 def test_sums_are_as_exact_far_from_the_start_as_near_it():
     """A sum over a distance of 10 after a million tokens; a difference of sums would lose it."""
     x = np.random.default_rng(0).uniform(-3, -1, (1, 1, 1, 1_000_000)).astype(np.float32)
@@ -146,6 +148,7 @@ def through_gates(gate_bias: float, q, k, v):
     return run(encoding, (params,), q, k, v, full(1, q.shape[1]))
 
 
+@pytest.mark.thorough
 def test_walls_open_gates_are_plain_attention():
     q, k, v = draw(1, 40)
     plain = run(make("nope"), {}, q, k, v, full(1, 40))
@@ -174,6 +177,7 @@ def test_walls_closed_gates_overflow_nowhere():
     assert not np.isfinite(quotient).all(), "control: a quotient of two products"
 
 
+@pytest.mark.thorough
 def test_fox_rows_in_an_encoder_leaves_out_the_querys_own_gate_alone():
     encoding, params = of("fox_rows")
     q, k, _ = draw(1, 7)
@@ -191,6 +195,7 @@ def test_fox_rows_in_an_encoder_leaves_out_the_querys_own_gate_alone():
     assert np.abs(found - to_the_end).max() > 0.1, "control: with its own gate"
 
 
+@pytest.mark.thorough
 def test_stick_breaking_weights_sum_to_at_most_one():
     encoding, time = make("stick_breaking"), 30
     q, k, _ = draw(1, time)
@@ -204,6 +209,7 @@ def test_stick_breaking_weights_sum_to_at_most_one():
     assert (np.asarray(run(make("stick_breaking", own=True), {}, q, k, ones, full(1, time)))).all()
 
 
+@pytest.mark.thorough
 def test_a_stick_tells_its_own_token_from_one_at_the_same_position():
     encoding, time = make("stick_breaking"), 6
     still = full(1, time).replace(pos_BT=jnp.zeros((1, time), jnp.int32))

@@ -29,6 +29,7 @@ def start(name, **options):
     return encoding, encoding.init(jax.random.key(0), DIMS)
 
 
+@pytest.mark.thorough
 def test_grape_m_starts_as_rope_and_leaves_it():
     rope, (encoding, params) = logits_of(*start("rope")), start("grape_m")
     assert gap(logits_of(encoding, params), rope) < 1e-5
@@ -87,6 +88,7 @@ def test_tapa_at_distance_0_is_the_product_of_the_amplitudes():
     assert (np.abs(apart) < np.abs(plain[..., seen]) + 1e-5).all(), "a cosine is at most 1"
 
 
+@pytest.mark.thorough
 def test_tapa_has_finite_derivatives_where_positions_are_equal():
     encoding, params = start("tapa")
 
@@ -123,6 +125,7 @@ def test_a_subtree_has_the_same_scores_wherever_it_hangs():
     assert gap(at_root, mirrored) > 0.05, "control: the other branches"
 
 
+@pytest.mark.thorough
 def test_tree_on_first_children_starts_as_rope():
     """A path of first children is a sequence, and all branches start as rope's turns."""
     chain = [2**n - 1 for n in range(TIME)]

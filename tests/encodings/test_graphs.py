@@ -65,6 +65,7 @@ STOP, LINE = 1, 2
 TEXT = [[5, 6, STOP, 7, LINE, STOP, 8, 9, 5], [5, 6, 7, 8, 9, 5, 6, 7, STOP]]
 
 
+@pytest.mark.thorough
 def test_units_are_those_of_reading_the_text():
     """Place in the unit and number of the unit, token by token; a separator ends its unit."""
     inner, outer = [], []
@@ -84,6 +85,7 @@ def test_units_are_those_of_reading_the_text():
     assert np.asarray(place(make("bipe_outer"), None, only_stops)).max() == 2, "control"
 
 
+@pytest.mark.thorough
 def test_bipe_rope_counts_units_in_attention_and_places_at_the_input():
     """Equal tokens: attention sees whole units apart, and embeddings differ by place alone."""
     encoding = make("bipe_inner+learned+bipe_outer+rope", length=4, beyond="clamp")

@@ -45,6 +45,7 @@ def test_places_are_what_reading_the_tokens_finds(reverse, padding):
     assert not np.array_equal(read, np.roll(read, 1, axis=1))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("padding", ["left", "right"])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_significances_couple_the_digits_that_are_added(reverse, padding):
@@ -116,6 +117,7 @@ def test_abacus_moves_all_digits_of_a_sequence_by_one_offset_up_to_its_largest()
     assert not (found == found[:1]).all()
 
 
+@pytest.mark.thorough
 def test_coupling_starts_anywhere_that_keeps_a_sequence_below_the_limit():
     """Each sequence by its own largest group, packed or not; the last position is reached."""
     ids = jnp.tile(jnp.asarray([[1, 1, 1, 2, 2, 2, 2, 0]]), (2000, 1))

@@ -111,7 +111,7 @@ def test_a_row_of_offsets_makes_the_blocks(name, options):
         assert np.abs(run(causal, shift=1, form="dense") - dense).max() > 1e-5
 
 
-@pytest.mark.thorough(after=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", ["dense", "blockwise"])
 @pytest.mark.parametrize("causal", [True, False])
 def test_a_window_hides_whole_blocks_without_nan(form, causal):
@@ -133,6 +133,7 @@ def test_a_window_hides_whole_blocks_without_nan(form, causal):
     assert np.isnan(jnp.exp(hidden - hidden.max())).all(), "control: a plain softmax of such a row"
 
 
+@pytest.mark.thorough
 def test_a_window_sees_itself_however_far_apart_positions_are_and_hides_no_nan():
     encoding, params = layer_of("window", distance=1)
     far = bias_of(encoding, params, [0, 10**6, 2 * 10**6], [0, 10**6, 2 * 10**6])[0]

@@ -21,6 +21,7 @@ def bias_of(encoding, params, q_pos, k_pos):
     return np.asarray(encoding.bias(params, q_BQ, k_BK, DIMS))[0]
 
 
+@pytest.mark.thorough
 def test_fire_reads_the_querys_position_from_its_threshold_on():
     encoding, params = layer_of("fire", threshold=50.0)
     pair = lambda i: bias_of(encoding, params, [i], [i - 3])[:, 0, 0]

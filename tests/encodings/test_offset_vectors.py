@@ -45,11 +45,13 @@ def interaction(name):
     return float(jnp.abs(s_HQRC - s_HQRC[..., :1]).max())
 
 
+@pytest.mark.thorough
 def test_decomposed_offsets_of_rows_and_columns_do_not_interact():
     assert interaction("decomposed") < 1e-5
     assert interaction("irpe") > 0.1, "control: it has a vector for each pair of offsets"
 
 
+@pytest.mark.thorough
 def test_irpe_has_a_bucket_for_each_near_distance_and_shares_far_ones():
     assert irpe_buckets(1.9)[:6].tolist() == [0, 1, 2, 2, 3, 3]
     assert irpe_buckets(1.9)[-1] == 3
@@ -108,6 +110,7 @@ def test_bam_peaks_at_its_centre_and_a_negative_shape_avoids_it():
     assert row.argmin(-1).tolist()[2] == 3
 
 
+@pytest.mark.thorough
 def test_bam_has_finite_derivatives_at_distance_0():
     params = make("bam").init(jax.random.key(0), DIMS)
     params = {**params, "shape": params["shape"] / 2}
@@ -117,6 +120,7 @@ def test_bam_has_finite_derivatives_at_distance_0():
     assert not np.isfinite(bare), "control: without what is added to the distance"
 
 
+@pytest.mark.thorough
 def test_swin_v2_in_one_row_is_mlp():
     _, params = layer_of("swin_v2", hidden=6)
     pos = np.stack([np.zeros(7, int), np.arange(7)], axis=1)

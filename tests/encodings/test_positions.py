@@ -89,6 +89,7 @@ def test_random_positions_are_sorted_distinct_and_below_the_limit():
     assert not sorted_and_distinct(repeated, 16)
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("evaluate", ["spread", "random", "plain"])
 def test_as_many_tokens_as_positions_are_shown_them_all_and_more_nan(evaluate):
     where = layout(jnp.asarray([[1] * 8 + [0], [1] * 9, [0] + [1] * 8]))
@@ -218,7 +219,7 @@ MOVERS = [
 ]
 
 
-@pytest.mark.thorough(after=2)
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("time", [1, 7, 24])
 @pytest.mark.parametrize(("name", "options"), MOVERS)
 def test_placed_positions_lie_in_the_range_that_the_card_states(name, options, time):

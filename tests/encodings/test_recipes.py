@@ -39,7 +39,7 @@ def test_recipes_are_names_in_a_config(tmp_path):
         experiments.prepare(config, str(tmp_path / "run"))
 
 
-@pytest.mark.thorough(after=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["rope", "alibi", "learned"])
 def test_randomized_with_any(name):
     """The part on the right is shown a sorted sample in training, and its spread in evaluation."""
@@ -116,6 +116,7 @@ def test_drop_then_recalibrate():
     assert losses[-5:].mean() < losses[0] - 0.1, "recalibration earns it back"
 
 
+@pytest.mark.thorough
 def test_dropped_positions_are_gone():
     """After dropping, a causal mask alone tells order: positions change nothing."""
     drope = make("drope", length=24)

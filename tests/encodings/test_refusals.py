@@ -33,6 +33,7 @@ def test_a_refused_position_reaches_the_output(name):
     assert np.isfinite(attended(f"randomized+{name}", full(1, 16), limit=16)).all(), "control"
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("evaluate", ["spread", "random", "plain"])
 @pytest.mark.parametrize("key", [None, jax.random.key(0)])
 def test_padding_of_any_size_is_shown_0(evaluate, key):
@@ -97,6 +98,7 @@ def test_dape_reads_around_a_window():
     assert np.isfinite(alone[:, :, unseen]).all(), "control"
 
 
+@pytest.mark.thorough
 def test_unscaled_logits_know_the_heads_own_width():
     """Behind a part that doubles the channels of queries and keys."""
     q, k = drawn(7, 2)
@@ -114,6 +116,7 @@ def test_unscaled_logits_know_the_heads_own_width():
     assert not np.allclose(both, pope * 16**0.5 + bias, atol=1e-2), "control: the doubled width"
 
 
+@pytest.mark.thorough
 def test_tupe_can_be_chained_with_methods_that_widen_heads():
     assert np.isfinite(attended("pope+tupe", full(1, 7), length=8)).all()
 

@@ -98,7 +98,7 @@ CASES = [
 ]
 
 
-@pytest.mark.thorough(after=12)
+@pytest.mark.thorough(after=2)
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_definition(name, options):
     """The scores are the paper's formula in complex float64 numbers, to 1e-10."""
@@ -156,6 +156,7 @@ def test_convert_pairing_refuses():
         rotary.convert_pairing(jnp.zeros((4, 8)), 2, to="half", channels=3)
 
 
+@pytest.mark.thorough(after=5)
 @pytest.mark.parametrize(
     ("encoding", "head", "axes"),
     [
@@ -300,6 +301,7 @@ def test_xpos_far(time, dtype, span, tolerance, held):
         assert (reach("xpos", span=span) >= time) == held
 
 
+@pytest.mark.thorough
 def test_xpos_one_centre():
     """Queries and keys count from one middle: placed apart, short queries lose the decay."""
     encoding = rotary.xpos(span=8.0)

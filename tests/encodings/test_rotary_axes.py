@@ -78,6 +78,7 @@ def test_sections_of_released_models():
     assert list(pair_axes(1, (), "sections")) == [0]
 
 
+@pytest.mark.thorough(after=2)
 @pytest.mark.parametrize("width", [2, 4, 6, 10])
 @pytest.mark.parametrize("order", ["sections", "interleaved"])
 def test_default_sections_fit_any_width(width, order):

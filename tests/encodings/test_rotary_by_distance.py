@@ -77,6 +77,7 @@ PUBLIC = {
 WIDE = {"window": 4, "group": 7}  # a group may be wider than the window
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "options"), [*METHODS.items(), ("self_extend", WIDE)])
 def test_distances_are_those_of_the_public_code(name, options):
     """The authors' code, transcribed, gives the distances; the logits are rope's at those."""
@@ -102,7 +103,7 @@ def near(name):
     return apart < METHODS[name]["window"]
 
 
-@pytest.mark.thorough(after=2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 def test_near_keys_are_those_of_rope(name, dtype):

@@ -66,6 +66,7 @@ def test_pope_holds_delta_in_its_range():
     assert gap(score(-1.0), score(0.0)) > 1e-2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", ["dense", "blockwise"])
 def test_pope_leaves_values_their_width(form):
     """Queries and keys of 2C channels, scaled by 1 / sqrt(C); bfloat16 stays bfloat16."""
@@ -100,6 +101,7 @@ def test_liere_of_pairs_is_mixed():
     assert gap(found, logits(whole, other, q, k, grid)) > 1e-2
 
 
+@pytest.mark.thorough
 def test_liere_within_its_range():
     """Float32 is right to 1e-4 up to the limit, where the table ends in NaN; lengths are kept."""
     encoding, params = first_layer("liere")
@@ -134,6 +136,7 @@ def test_string_begins_as_mixed():
     assert gap(logits(one, stirred, q, k, grid), wanted) > 1e-2
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("basis", ["cayley", "circulant"])
 def test_string_turns_and_does_not_stretch(basis):
     """Row and column commute, lengths stay: the rotation of a sum is that of its parts."""

@@ -174,6 +174,7 @@ def test_dynamic_ntk_decodes_as_it_reads():
     assert gap(table_of(encoding, counted(8, 1), 9).cos, full.cos[:, 8:9]) > 1e-2
 
 
+@pytest.mark.thorough
 def test_dynamic_ntk_length_of_each_sequence():
     """Packed documents are stretched each by its own length; short ones are rope to the bit."""
     encoding = rotary_scaling.dynamic_ntk(length=4)

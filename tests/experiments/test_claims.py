@@ -52,7 +52,7 @@ def lab():
     return Lab(schema.check(Config, small("all").to_dict()))
 
 
-@pytest.mark.thorough(after=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("id", CLOSED)
 def test_a_closed_form_is_measured(lab, id):
     claim = LEDGER[id]
@@ -107,6 +107,7 @@ def test_the_same_seeds_give_the_same_verdicts(run, lab):
             np.testing.assert_allclose(values, again.numbers[name], rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_a_second_folder_completes_the_first(run, tmp_path):
     content = json.loads((run / "claims.json").read_text())
     for row, name in zip(content["measured"], ("a", "b"), strict=True):
@@ -151,6 +152,7 @@ def test_what_is_wrong_is_refused_in_one_line(tmp_path, argument, changes, words
         assert word in str(refused.value)
 
 
+@pytest.mark.thorough
 def test_a_model_is_trained_once(lab):
     trained = lab.trained("sinusoidal")
     assert lab.trained("sinusoidal") is trained

@@ -64,6 +64,7 @@ def test_a_claim_on_trained_weights_is_measured(lab):
     assert claim.figure(measured).axes
 
 
+@pytest.mark.thorough
 def test_more_layers_pass_on_more(lab):
     """The control of pad-2: what one layer keeps apart, the mask keeps apart as well."""
     trained = lab.trained("rope")
@@ -157,6 +158,7 @@ def test_the_spread_of_scores():
     assert spread("xpos", q_NC, k_NC)[-1] < 0.2
 
 
+@pytest.mark.thorough
 def test_equal_ids_are_rope_to_the_bit():
     equal, unequal = from_rope(0)
     assert equal == 0
@@ -182,6 +184,7 @@ def test_outputs_depend_on_memory_only_where_there_is_one():
         assert (changed[8:] > 0).any() == remembers
 
 
+@pytest.mark.thorough
 def test_a_latch_holds_what_was_shown():
     task = relative.latch(8, 4)
     batch = task.test(task.data, jnp.arange(6, dtype=jnp.int32), 12, 12)

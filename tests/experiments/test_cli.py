@@ -136,6 +136,7 @@ def test_data_found_too_small_is_named_by_the_field_of_its_task(
     assert str(caught.value).startswith(f"config.{field}.name: {copies} is too small: ")
 
 
+@pytest.mark.thorough
 def test_an_experiment_of_one_process_is_refused_to_several(tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "is_multiprocess", lambda: True)
     for stem in STEMS:
@@ -175,7 +176,7 @@ def test_a_wrong_command_line_is_one_line(config, arguments, words):
         assert word in line, line
 
 
-@pytest.mark.thorough(after=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

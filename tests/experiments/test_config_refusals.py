@@ -139,6 +139,7 @@ ROTARY = (
 )  # fmt: skip
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize(
     ("name", "variants", "kind", "masked"),
     [

@@ -129,7 +129,7 @@ def test_weights_are_read_under_an_encoding_that_keeps_them_elsewhere():
     assert np.abs(read("alibi") - wanted).max() > 1e-3, "control: another reads other logits"
 
 
-@pytest.mark.thorough(after=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize(("data", "trained", "tested"), [("text", 64, 256), ("copy", 34, 130)])
 def test_extensions_are_told_lengths_in_tokens(data, trained, tested):
     """16 symbols and their copy are 34 tokens: up to them dynamic_ntk is rope, beyond them ntk."""

@@ -107,6 +107,7 @@ def test_every_second_training_image_is_moved(digits):
     assert whole(sample) == [True, False] * 4
 
 
+@pytest.mark.thorough
 def test_moved_is_a_share_of_the_side():
     """Moved down by a quarter of 8 pixels, each row is the one two further on."""
     pixels = jnp.asarray(np.random.default_rng(0).random((1, 8, 8, 1)), jnp.float32)
@@ -148,6 +149,7 @@ def test_shuffled_patches_are_the_control(run):
     assert mean("axial, interpolated", 8) > mean("axial", 8), "it knows where patches are"
 
 
+@pytest.mark.thorough
 def test_it_ends_in_a_report(run):
     workdir, summary = run
     assert set(summary["results"]) == {
@@ -169,6 +171,7 @@ def test_it_ends_in_a_report(run):
     assert parts[0].title == "Accuracy"
 
 
+@pytest.mark.thorough
 @pytest.mark.browser
 def test_a_browser_shows_the_pictures(run, tmp_path):
     """The page allows no scripts; it must allow the one with which this test looks for errors."""

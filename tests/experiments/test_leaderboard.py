@@ -76,13 +76,14 @@ def outputs(name, multiple, length):
     return np.asarray(attend(q, k, v, view.layer(1)))
 
 
-@pytest.mark.thorough(after=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", board.READ_ROPE)
 def test_a_method_that_reads_ropes_weights_is_rope_in_training(name):
     assert np.abs(outputs(name, 1, 32) - outputs("rope", 1, 32)).max() < 1e-4
     assert np.abs(outputs(name, 4, 128) - outputs("rope", 1, 128)).max() > 0.1, "control"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "kept"), board.SAME.items())
 def test_methods_of_one_row_are_the_same_in_every_window(name, kept):
     for multiple, length in ((1, 32), (4, 128)):
@@ -167,6 +168,7 @@ def test_every_seed_has_examples_of_its_own_and_every_method_the_same():
     assert not held & {row.tobytes() for row in np.asarray(examples.test[0].tokens_BT)}
 
 
+@pytest.mark.thorough
 def test_tests_have_the_trained_sizes_and_then_the_largest_of_each_window():
     task = tasks.make("copy", alphabet=26)
     examples = windows.examples_of(task, checked(multiples=(1, 3)))
@@ -253,6 +255,7 @@ def test_runs_together_are_the_runs_one_by_one(trainer):
     assert alone[0].steps != alone[1].steps, "control: the one that learns first waits"
 
 
+@pytest.mark.thorough
 def test_a_second_training_starts_from_given_weights(trainer):
     _, examples, trained, _ = trainer
     (first,) = trained.runs(examples, [(0.01, 0)])

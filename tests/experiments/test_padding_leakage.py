@@ -44,6 +44,7 @@ def leaks():
         return measured_leaks.measure(CONFIG, *small_encoding("rope", {}))
 
 
+@pytest.mark.thorough
 def test_with_all_masks_the_content_of_padding_moves_nothing_to_the_bit(leaks):
     for quantity in Computed._fields:
         assert (leaks[("content", quantity), ALL] == 0).all()
@@ -69,6 +70,7 @@ def test_attention_is_paid_to_padding_unless_it_is_masked(leaks):
     assert (leaks[("mass",), "output+loss"] > 0.02).all()
 
 
+@pytest.mark.thorough
 def test_attention_weights_are_those_that_attention_uses():
     model = transformer.build(MODEL.model_copy(update={"kind": "decoder"}), make("alibi"), 5)
     params = model.init(jax.random.key(0))

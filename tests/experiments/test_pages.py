@@ -96,6 +96,7 @@ def text_of(path):
     return " ".join(Read(path.read_text("utf-8").splitlines()).texts)
 
 
+@pytest.mark.thorough
 def test_the_page_of_a_run_has_its_sentences_figures_and_records(tmp_path, capsys):
     order = {"nope": numbers(0.5, 1e-7), "rope": numbers(1.0, 0.3), "lstm": numbers(1.0, 0.4)}
     text = {"rope": Estimate(2.5, None, None, [2.5])}
@@ -219,6 +220,7 @@ def test_a_page_names_commits_and_the_processor_if_every_run_does(tmp_path):
         assert line in (tmp_path / "x.md").read_text()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("task", "unit"), [("copy", "symbols"), ("stdlib", "bytes")])
 def test_a_figure_by_length_says_what_its_lengths_count(task, unit, tmp_path):
     run = runs.read(by_length_run(tmp_path / "run", "nope", 0.97, task=task))

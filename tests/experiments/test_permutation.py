@@ -64,6 +64,7 @@ def test_without_positions_pairs_stand_at_one_half_exactly(measured):
         assert (measured[name].swap_gap_2S[1] > 1).all(), name
 
 
+@pytest.mark.thorough
 def test_a_symmetric_bias_tells_how_far_but_not_which_way(measured):
     assert (measured["alibi"].swap_gap_2S < ROUNDING).all()
     assert (measured["alibi"].right_NS[0] == 0.5).all()

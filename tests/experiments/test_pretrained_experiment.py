@@ -64,6 +64,7 @@ def scores(encoding, time=48):
     return np.asarray(jnp.einsum("bqhc,bkhc->bhqk", q, k))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", sorted({*MADE} - BY_DISTANCE))
 @pytest.mark.parametrize("field", ["rope_scaling", "rope_parameters"])
 def test_an_extension_is_that_of_the_catalogue(name, field):
@@ -333,7 +334,7 @@ def command(monkeypatch):
     return partial(job.run, named=True)
 
 
-@pytest.mark.thorough(after=11)
+@pytest.mark.thorough(after=3)
 @pytest.mark.parametrize(
     ("damage", "changes", "line"),
     [

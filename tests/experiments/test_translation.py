@@ -168,6 +168,7 @@ def pairs_file(path, count=60):
     return f"pairs:{path}"
 
 
+@pytest.mark.thorough
 def test_own_pairs_are_read_from_a_file(tmp_path):
     task = tasks.make(pairs_file(tmp_path / "own.tsv"))
     assert sum(task.facts["examples"].values()) == 60

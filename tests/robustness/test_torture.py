@@ -81,6 +81,7 @@ def test_one_of_many_simultaneous_starts_wins(tmp_path):
     assert simultaneous_starts.count(3, tmp_path / "control", unprotected.locking) != (1, 2, 0)
 
 
+@pytest.mark.thorough
 def test_wrong_lines_are_refused_and_good_ones_accepted():
     wrong, good = list(configs.wrong_lines()), list(configs.good_lines())
     for lines in (wrong[::150], good[::100]):

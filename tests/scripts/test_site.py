@@ -205,6 +205,7 @@ def test_the_answers_are_of_the_board_s_setting_and_have_the_ledger_s_verdicts(s
     assert dict(linked)["rope-2"] == "does not hold"
 
 
+@pytest.mark.thorough
 def test_a_folded_table_is_a_table(site):
     board = (site / "results/leaderboard.html").read_text("utf-8")
     folded = re.findall(r"<details>.*?</details>", board, re.DOTALL)

@@ -91,7 +91,7 @@ TRITON = {
 }
 
 
-@pytest.mark.thorough(after=5)
+@pytest.mark.thorough(after=2)
 @pytest.mark.parametrize("options", TRITON.values(), ids=list(TRITON))
 def test_the_rest_is_tritons(options):
     assert np.isnan(np.asarray(on_gpu(**options)[0], np.float32)).any()

@@ -102,7 +102,7 @@ OURS = {
 }
 
 
-@pytest.mark.thorough(after=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("options", OURS.values(), ids=list(OURS))
 def test_the_rest_is_ours(options):
     assert np.isnan(np.asarray(on_tpu(**options)[0])).any()

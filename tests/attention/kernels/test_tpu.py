@@ -100,7 +100,7 @@ def test_it_is_dense_attention(name, causal):
         assert (np.asarray(x)[PADDED == 0] == 0).all(), "of tokens of padding"
 
 
-@pytest.mark.thorough(after=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["rope", "t5", "fire"])
 def test_blocks_of_one_sequence_see_no_key_ahead(name):
     found = [run(name, form, tokens=np.ones_like(PADDED)) for form in ("dense", "kernel")]
@@ -340,7 +340,7 @@ def test_auto_leaves_other_dtypes_to_blocks(backend, dtype, kernel):
             np.testing.assert_array_equal(found, blocks)
 
 
-@pytest.mark.thorough(after=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["rope", "t5", "fire", "fox"])
 def test_kernel_shared_keys_sinks_and_cap(name):
     """Two heads of queries share one of keys; values and gradients, the sink's too."""

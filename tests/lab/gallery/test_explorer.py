@@ -13,6 +13,8 @@ from posenc_jax.options import FieldError
 from tests.support import ROOT
 from tests.support.devtools import opened
 
+pytestmark = pytest.mark.thorough
+
 ARCHIVE = ROOT / "results" / "catalogue.tar.xz"
 SITE = {
     name: getattr(points, name) for name in ("KNOBS", "WIDTHS", "SPAN", "LENGTHS", "MATRIX", "LAST")
@@ -47,7 +49,6 @@ def frequencies(head, base):
     return base ** (-np.arange(head // 2) / (head // 2))
 
 
-@pytest.mark.thorough
 def test_a_point_of_rope_is_its_formula():
     made = points.point("rope", 16, {"base": 100.0})
     theta_F, t = frequencies(16, 100.0), np.arange(32)
@@ -63,7 +64,6 @@ def test_a_point_of_rope_is_its_formula():
     assert made.past is None
 
 
-@pytest.mark.thorough
 def test_rows_are_the_heads_that_differ_and_a_method_that_is_not_relative_has_a_matrix():
     alibi = points.point("alibi", 16, {})
     assert alibi.rows == [0, 1, 2, 3]
@@ -107,7 +107,6 @@ def test_codes_of_values_are_within_half_a_step(kind):
     np.testing.assert_allclose(back[known], values[known], atol=0.5001 * 8 / (none - 1))
 
 
-@pytest.mark.thorough
 def test_maps_of_a_trained_model_are_causal_weights_of_the_same_text(monkeypatch):
     monkeypatch.setattr(trained, "WINDOWS", 1)
     maps = trained.maps("alibi")
@@ -163,7 +162,6 @@ def page(path, tmp_path):
         yield page
 
 
-@pytest.mark.thorough
 @pytest.mark.browser
 def test_every_control_moves_the_panels_by_keyboard(page):
     controls = page.run("[...document.querySelectorAll('.knob input, .knob select')]"
@@ -274,7 +272,6 @@ def content(raw):
     return json.loads(raw[4 : 4 + size]), raw[4 + size :]
 
 
-@pytest.mark.thorough
 def test_the_archive_has_the_numbers_of_the_library(kept):
     """Of three methods, with the first choice of their options."""
     assert {name for name, own in kept.items() if not own.points} <= set(points.ABSENT)

@@ -32,6 +32,7 @@ def small(monkeypatch):
         monkeypatch.setattr(cards, setting, value)
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("name", ["rope", "t5", "shaw"])
 def test_logits_are_what_softmax_reads(name):
     dims = Dims(32, 4, 8)
@@ -116,7 +117,7 @@ def test_every_kind_has_a_card(name, small):
     assert {panel.title for panel in drawn} <= set(titles)
 
 
-@pytest.mark.thorough(after=3)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "title", "below"),
     [
@@ -195,6 +196,7 @@ def test_a_method_is_measured_for_the_card_the_explorer_and_the_table(small, mon
     assert store.measure("laplacian").points == b"", "control: it is not in the explorer"
 
 
+@pytest.mark.thorough
 def test_a_rotary_card_shows_angles_wavelengths_and_rope(small):
     titles = lambda name: [panel.title for panel in cards.panels(name)]
     assert titles("ntk")[:2] == ["Angle of each pair", "Wavelengths"]
@@ -204,6 +206,7 @@ def test_a_rotary_card_shows_angles_wavelengths_and_rope(small):
     assert "Angle of each pair" not in titles("alibi"), "control"
 
 
+@pytest.mark.thorough
 def test_a_window_is_drawn_as_the_keys_that_it_hides(small):
     seen_QK = measure.seen("window")
     distance = np.subtract.outer(np.arange(len(seen_QK)), np.arange(len(seen_QK)))

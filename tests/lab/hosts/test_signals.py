@@ -47,6 +47,7 @@ def ended(program, *arguments, signals=(signal.SIGTERM,)):
     return child.returncode, said, time.monotonic() - since
 
 
+@pytest.mark.thorough
 def test_a_process_that_cannot_poll_ends_after_the_grace_period():
     status, said, seconds = ended(BUSY, "0.5", "on")
     assert status == Interrupted.status == 75

@@ -129,7 +129,7 @@ def test_every_tpu_has_skypilots_name():
     assert name("v5e-4") == name("v5litepod-4") == "tpu-v5litepod-4"
 
 
-@pytest.mark.thorough(after=11)
+@pytest.mark.thorough(after=7)
 @pytest.mark.parametrize(
     "path",
     ["name", "resources.use_spot", "resources.accelerators", "resources.job_recovery.strategy",

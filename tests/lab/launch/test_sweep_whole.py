@@ -15,6 +15,8 @@ from scripts.report import main
 from scripts.torture.wandb_server import FakeWandb
 from tests import sweep_kills
 
+pytestmark = pytest.mark.thorough
+
 # The points differ in what leaves their programs the same, which are compiled once.
 CONFIG = sweep_kills.CONFIG.format(
     task={"name": "copy"}, model={"width": 8, "heads": 1, "layers": 1, "mlp": 1},
@@ -91,7 +93,6 @@ def check_arrived(server, folder):
         assert content == (folder / name).read_bytes()
 
 
-@pytest.mark.thorough
 def test_a_sweeps_runs_arrive_with_group_tags_every_metric_and_every_artifact(whole, server):
     assert len(whole) == 2
     for folder in whole:
@@ -105,7 +106,6 @@ def test_a_sweeps_runs_arrive_with_group_tags_every_metric_and_every_artifact(wh
     found["history"].append(lost)
 
 
-@pytest.mark.thorough
 def test_attention_is_read_from_the_checkpoints(whole, tmp_path):
     first, second = (np.load(*save_weights(folder)).astype(np.float32) for folder in whole)
     tokens = first.shape[-1]
@@ -127,7 +127,6 @@ def test_no_key_is_in_a_runs_record_or_in_what_arrives(whole, server):
     assert "sesamesesame" not in str(server.runs) + str(server.artifacts)
 
 
-@pytest.mark.thorough
 def test_a_killed_sweep_runs_the_missing_points_and_writes_the_same_report(whole, home, server):
     """`make sweep-kills` does it with 12 points x 3 seeds. Mirrored offline, it is synced after."""
     first, second = (folder.name for folder in whole)

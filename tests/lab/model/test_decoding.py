@@ -114,6 +114,7 @@ def test_a_wide_beam_finds_what_a_search_of_all_sequences_finds(kind):
     assert missed, "control: the narrow beam does not find them"
 
 
+@pytest.mark.thorough
 def test_fewer_sequences_than_the_width():
     model, params, *given = case("decoder")
     found, scores = beam(model, params, *given, 1, END, VOCAB + 2)

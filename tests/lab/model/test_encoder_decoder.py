@@ -63,6 +63,7 @@ def test_causal(names):
     assert gap(before[:, :1], m.apply(params, other, at)[:, :1]) > 1e-4, "control: the encoder"
 
 
+@pytest.mark.thorough
 def test_a_token_outside_the_vocabulary_gives_nan():
     m, params = model()
     ids, at = pair(1), whole()
@@ -146,7 +147,7 @@ def test_blockwise_dense_and_decoded_agree(names):
     assert difference(pair(7).source) > 1e-3, "control: the cache of another source"
 
 
-@pytest.mark.thorough(after=2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("names", NAMES)
 def test_packed_pairs(names):
     """Each pair is as if alone, and a change of one leaves the other, to the bit."""
@@ -224,6 +225,7 @@ def test_layers_in_one_program_and_with_less_memory():
     assert min(float(jnp.abs(g).max()) for g in matrices) > 0.0
 
 
+@pytest.mark.thorough
 def test_an_encoder_of_vectors():
     """The source may be vectors, such as patches of an image."""
     m = transformer.build(CONFIG, Encodings(make("rope"), make("rope")), VOCAB, features=5)

@@ -114,7 +114,7 @@ def every_pass(found, params):
     return model.apply(params, *one)[0], model.apply(params, *in_rows(found.config)), stepwise
 
 
-@pytest.mark.thorough(after=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("row", ROWS, ids=[row["case"].replace(" ", "_") for row in ROWS])
 def test_a_released_model_has_its_logits(row, tmp_path):
     """Of a document alone, padded, packed and token by token; and it is saved as it was read."""

@@ -58,6 +58,7 @@ def test_a_token_outside_the_vocabulary_gives_nan(kind):
     assert jnp.isfinite(right).all(), "control"
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize("kind", ["decoder", "lstm"])
 def test_a_weight_of_another_shape_is_named(kind):
     m, params = model(kind)
@@ -158,6 +159,7 @@ def test_odd_rotary_width_is_refused():
         transformer.build(config, make("rope"), 11).init(jax.random.key(0))
 
 
+@pytest.mark.thorough
 def test_layers_may_have_encodings_of_their_own():
     """RoPE in the first layer and none in the second: all forms agree, and both layers matter."""
     rope, nope = make("rope"), make("nope")
@@ -194,6 +196,7 @@ def test_tokens_past_a_caches_capacity_are_refused():
     assert jnp.isnan(traced(whole)).all()
 
 
+@pytest.mark.thorough
 def test_a_memory_of_no_tokens_is_empty():
     m, params = model(name="transformer_xl")
     part = lambda a, b: jax.tree.map(lambda leaf: leaf[:, a:b], full(2, 24))

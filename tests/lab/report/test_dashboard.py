@@ -48,6 +48,7 @@ def test_the_sections_and_what_is_in_them(workdir, capsys):
     assert "configs/permutation.py" in json.dumps(order)
 
 
+@pytest.mark.thorough
 def test_no_run_and_no_seed_is_hidden(workdir):
     made = dashboard.workspace("me", "p", "n", [runs.read(workdir)])
     text = dashboard.serialise(made)

@@ -84,6 +84,7 @@ def test_a_band_is_drawn_from_three_seeds_on(tmp_path, seeds, bands):
     assert any(f"each a dot · {below}" in text.get_text() for text in by_length.texts)
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize(("value", "figures"), [(math.nan, 2), (0.0, 4)])
 def test_figures_are_drawn_from_nan_and_missing_values(tmp_path, value, figures):
     """Without a finite number by position its two figures have nothing to draw."""

@@ -76,6 +76,7 @@ def test_the_page_needs_nothing_but_itself(page_text):
     assert len(page_text.encode()) < 500_000
 
 
+@pytest.mark.thorough
 @pytest.mark.browser
 def test_the_page_fits_a_phone(page_text, tmp_path):
     path, commit = tmp_path / "page.html", "0123456789" * 4

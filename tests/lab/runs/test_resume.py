@@ -242,6 +242,7 @@ def test_a_loss_that_is_not_finite_stops_before_its_update(tmp_path):
     assert sorted(path.name for path in (tmp_path / "checkpoints/nope").iterdir()) == ["2", "4"]
 
 
+@pytest.mark.thorough
 def test_the_state_before_the_bad_step_is_kept():
     kept = []
     for after, steps in ((5, 8), (99, 5)):

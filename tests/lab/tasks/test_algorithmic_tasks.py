@@ -238,7 +238,7 @@ def wrong_rows(name, found):
     return wrong
 
 
-@pytest.mark.thorough(after=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", CASES)
 def test_answers_are_those_of_plain_python(name):
     task, right = make(name), lines(sampled(name))
@@ -251,7 +251,7 @@ def test_answers_are_those_of_plain_python(name):
     assert len(wrong_rows(name, changed)) == len(right), "control: another last token is wrong"
 
 
-@pytest.mark.thorough(after=2)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name", ["odds_first", "sum", "solve_equation", "compute_sqrt", "needle", "flip_flop", "dna"]
 )

@@ -131,6 +131,7 @@ def unquoted(text):
     return text
 
 
+@pytest.mark.thorough
 def test_numbers_past_the_examples_do_not_count(task):
     batch = task.test(task.data, jnp.arange(38, 44), NEAR, NEAR)
     assert batch.weights_BT.any(axis=1).tolist() == [True, True, False, False, False, False]
@@ -152,6 +153,7 @@ def test_floors_are_far_below_the_answer():
     assert found["most frequent"] < found["byte before"] < 0.5 < found["last opened"] < 0.8
 
 
+@pytest.mark.thorough
 def test_the_control_moves_answers_away_from_their_brackets(task):
     plain, moved = (
         one.test(task.data, jnp.arange(40), NEAR, NEAR) for one in (task, shuffled(task))

@@ -81,6 +81,7 @@ def test_which_are_the_pixels_of_the_left_digit():
         assert right.max() - right.min() < 4
 
 
+@pytest.mark.thorough
 def test_draw_predicts_each_pixel_from_its_label_and_those_before():
     task, batch = seen("draw")
     for row in range(32):
@@ -99,6 +100,7 @@ def test_draw_predicts_each_pixel_from_its_label_and_those_before():
     assert line.layout.pos_BT[0][:64].tolist() == [*range(64)]
 
 
+@pytest.mark.thorough
 def test_training_pictures_are_others_and_move():
     task, _ = seen("what")
     size_B = jnp.full(64, 6, jnp.int32)
@@ -142,6 +144,7 @@ def rolled(side, window, shift):
     return sees
 
 
+@pytest.mark.thorough(after=1)
 @pytest.mark.parametrize(("side", "window"), [(6, 3), (12, 4), (9, 3)])
 def test_shifted_windows_are_those_of_the_paper(side, window):
     at = jnp.stack(jnp.divmod(jnp.arange(side * side), side), axis=-1)[None]

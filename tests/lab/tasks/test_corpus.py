@@ -190,6 +190,7 @@ def test_check_reads_no_text(folder, monkeypatch):
         tasks.make("stdlib")
 
 
+@pytest.mark.thorough
 def test_baselines_of_the_standard_library_have_the_expected_order(stdlib):
     found = stdlib.baselines()
     assert found["unigram"] > found["bigram"] > found["trigram"] > found["lzma_after_train"]

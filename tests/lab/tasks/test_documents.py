@@ -31,6 +31,7 @@ def fasta(path, records=RECORDS):
     return path
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["genome.fa", "genome.fasta", "genome.fa.gz"])
 def test_fasta_records_without_headers(tmp_path, name):
     task = tasks.make(f"file:{fasta(tmp_path / name)}", stretch=512)

@@ -183,6 +183,7 @@ def test_clips_have_three_questions_and_positions():
     assert batches["tone"].layout.pos_BT[0][:54].tolist() == [*range(53), 0]
 
 
+@pytest.mark.thorough
 def test_a_review_has_a_twin_with_the_same_words_and_the_other_verdict():
     _, (train, *_) = drawn("negation")
     for words, label in rows(train):
@@ -324,6 +325,7 @@ def test_shuffled_tokens_change_nothing_without_positions(run):
     assert abs(score("sinusoidal, shuffled") - score("sinusoidal")) > 0.02, "control"
 
 
+@pytest.mark.thorough
 def test_it_ends_in_a_report_and_a_page(run):
     workdir, summary = run
     assert (workdir / "report.html").stat().st_size > 10_000

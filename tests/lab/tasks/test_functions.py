@@ -61,6 +61,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.thorough
 def test_a_window_is_the_file_before_the_function(folder):
     task = tasks.make(f"functions:{folder}", tested=60)
     text, (file_N, start_N, stop_N) = (

@@ -77,6 +77,7 @@ def test_every_task_is_a_set_of_ours():
     }
 
 
+@pytest.mark.thorough
 def test_the_corpus_reads_back_by_name(data_dir):
     source = corpus.texts(corpus.standard_library())
     for split in tfds_builder.SPLITS:

@@ -146,6 +146,7 @@ def test_answers_are_right(name):
     assert widths.tolist() == [task.width(int(size)) for size in sizes(task)] * 3
 
 
+@pytest.mark.thorough(after=5)
 @pytest.mark.parametrize("name", CASES)
 def test_a_wrong_target_is_noticed(name):
     batch = sampled(name)
@@ -155,7 +156,7 @@ def test_a_wrong_target_is_noticed(name):
     assert wrong_rows(name, batch._replace(targets_BT=targets_BT)) == [4, 20]
 
 
-@pytest.mark.thorough(after=2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", CASES)
 def test_examples_do_not_depend_on_width_or_vmap(name):
     task, mapped = make(name), sampled(name)
@@ -233,6 +234,7 @@ def test_shuffled_is_a_fair_permutation():
     assert np.abs(share - 0.2).max() < 0.03  # five standard deviations
 
 
+@pytest.mark.thorough(after=2)
 @pytest.mark.parametrize("name", ["parity", "missing_duplicate_string", "associative_recall"])
 def test_chance_is_what_a_guess_gets(name):
     task = tasks.make(name)

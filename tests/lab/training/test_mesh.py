@@ -17,6 +17,8 @@ from scripts.collectives import KINDS
 from tests import mesh_attention
 from tests.mesh_runs import HALF, trained
 
+pytestmark = pytest.mark.thorough
+
 RELATIVE = 1e-5  # of a loss: sums in another order
 
 
@@ -59,7 +61,6 @@ def close(found, wanted, key="losses", first=0):
     return np.allclose(found[key], np.array(wanted[key])[..., first:], rtol=RELATIVE)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("case", "wanted"), [("rows", "rows"), ("fsdp", "rows"), ("seeds", "seeds")]
 )
@@ -118,7 +119,6 @@ def test_collectives_of_a_step(runs):
         assert {kind for kind in KINDS if kind in row[shown]} == said[name], "the page"
 
 
-@pytest.mark.thorough
 def test_attention_on_a_mesh_is_that_of_one_device(kept_programs):
     """Forward and backward, on Explicit axes, as `jax.make_mesh` makes them, and on Auto ones."""
     settings = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "4"}

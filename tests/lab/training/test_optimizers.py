@@ -113,6 +113,7 @@ def test_optimizers_of_other_states_train_seeds_together(name):
     assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(state.params))
 
 
+@pytest.mark.thorough
 def test_the_default_is_adamw_on_a_cosine_to_a_tenth():
     config = CONFIG.model_copy(update={"steps": 50, "warmup": 10, "lr": 3e-3, "decay": 0.05})
     rate = optax.warmup_cosine_decay_schedule(0.0, 3e-3, 10, 50, 3e-3 / 10)
@@ -130,6 +131,7 @@ def test_the_default_is_adamw_on_a_cosine_to_a_tenth():
     assert gap(steps(optimizers.optimizer(wide), False), steps(wanted, False)) > 1e-6, "control"
 
 
+@pytest.mark.thorough(after=8)
 @pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
 def test_weight_decay_is_of_matrices_and_not_of_the_gradient(name):
     """Without a gradient a matrix shrinks by the rate times the decay, unless its step has a norm

@@ -63,6 +63,7 @@ def test_a_training_is_validated_between_chunks_and_at_its_end(steps, chunk, wan
     assert validation_steps(steps, chunk) == wanted
 
 
+@pytest.mark.thorough
 def test_validation_sees_the_weights_of_its_step_and_changes_none():
     """And a chunk's seconds go from metrics to metrics, so they hold those of `read`."""
     state, _ = run()
@@ -169,6 +170,7 @@ def test_parts_divide_the_batch():
         check(TrainConfig, {"batch": 8, "accumulate": 3})
 
 
+@pytest.mark.thorough
 def test_the_loss_mask_keeps_padding_out():
     _, masked = run()
     _, unmasked = run(loss_mask=False)
