@@ -244,9 +244,12 @@ def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
     }
     try:
         with warnings.catch_warnings(action="ignore"):  # of odd literals, and of Python 2
-            return readers[version](held, _HEADER)
+            shape, by_column, dtype = readers[version](held, _HEADER)
     except Exception as error:  # it is parsed as a Python literal, which can fail in many ways
         raise ValueError(error) from None
+    if any(isinstance(size, bool) for size in shape):  # NumPy takes them here, not for a reshape
+        raise ValueError(shape)
+    return shape, by_column, dtype
 
 
 def _check_axes(

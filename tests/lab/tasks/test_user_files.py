@@ -118,6 +118,7 @@ DEEP = b"{'descr': '<i8', 'fortran_order': False, 'shape': (" + b"-" * 9000 + b"
         (npy((40, 4, 4), content=bytes(40 * 4 * 4 * 8 + 1)), "damaged"),
         (npy((40, 4, 4), "|O", content=b"cos\nsystem\n(S'false'\ntR."), "pixels is object"),
         (npy((40, 4, 4), [("a", "<i4")], content=bytes(4000)), "give pixels, whole numbers"),
+        (npy((40, 4, True), content=bytes(40 * 4 * 8)), "damaged"),
         (npy((40, 4, 4), "<i99"), "damaged"),
         (npy((), header=b"__import__('os').abort()"), "damaged"),
         (npy((), header=DEEP), "damaged"),
