@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 PY     := $(VENV)/bin/python
 
-.PHONY: run test test-thorough test-all torture lint lock bench compile-tpu compile-gpu site notebooks validate-launch board sweep-kills clean
+.PHONY: run test test-thorough test-all test-robustness lint lock bench compile-tpu compile-gpu site notebooks validate-launch board sweep-kills clean
 
 run: $(VENV)/.ready
 	$(PY) train.py --config=configs/rope_extrap.py
@@ -20,8 +20,8 @@ test-thorough: $(VENV)/.ready-dev  ## the rest: more methods and sizes, whole ex
 
 test-all: test test-thorough
 
-torture: $(VENV)/.ready-dev  ## ends and damages runs in every way they must survive; writes docs/reliability.md
-	$(PY) -m scripts.torture $(if $(ONLY),--only=$(ONLY))
+test-robustness: $(VENV)/.ready-dev  ## ends and damages runs in every way they must survive; half an hour
+	$(TESTS) tests/robustness
 
 lint: $(VENV)/.ready-dev
 	$(PY) -m ruff check .

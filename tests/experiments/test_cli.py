@@ -18,7 +18,7 @@ from experiments.invariance.permutation import run as permutation
 from experiments.length_extrapolation import run as length_extrapolation
 from posenc_jax.lab.hosts import exit_status, processes
 from posenc_jax.options import FieldError
-from scripts.torture import configs
+from tests.support import command_lines
 
 MAIN = "configs/rope_extrap.py"
 STEMS = sorted(p.stem for p in pathlib.Path("configs").glob("*.py") if p.stem != "common")
@@ -38,7 +38,7 @@ STEMS = sorted(p.stem for p in pathlib.Path("configs").glob("*.py") if p.stem !=
     ],
 )
 def test_a_field_that_is_not_there_is_named_in_full(argument, said):
-    line = configs.refusal("configs/leaderboard.py:quick", f"--config.{argument}")
+    line = command_lines.refusal("configs/leaderboard.py:quick", f"--config.{argument}")
     assert line.startswith(said)
     assert bool(line) == bool(said), line
     assert "\n" not in line
@@ -76,11 +76,11 @@ FILE = "from ml_collections import ConfigDict\ndef get_config():\n    return "
 def test_a_file_that_gives_no_config_is_one_line(text, said, tmp_path):
     path = tmp_path / "config.py"
     path.write_text(text)
-    told = configs.refusal(str(path))
+    told = command_lines.refusal(str(path))
     assert told.startswith(f"--config: {path}: {said}")
     assert "\n" not in told
     path.write_text(FILE + "ConfigDict({'experiment': 'none', 'train': 3})\n")
-    assert configs.refusal(str(path)).startswith("config.experiment: no experiment 'none'")
+    assert command_lines.refusal(str(path)).startswith("config.experiment: no experiment 'none'")
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_an_experiment_of_one_process_is_refused_to_several(tmp_path, monkeypatc
     ids=str,
 )
 def test_a_wrong_command_line_is_one_line(config, arguments, words):
-    line = configs.refusal(config, *arguments)
+    line = command_lines.refusal(config, *arguments)
     assert "\n" not in line
     for word in words:
         assert word in line, line

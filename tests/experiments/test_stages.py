@@ -13,7 +13,9 @@ from posenc_jax import make
 from posenc_jax.lab import runs, tasks
 from posenc_jax.lab.hosts import failpoints
 from posenc_jax.lab.model import transformer
+from posenc_jax.lab.training import evaluation
 from posenc_jax.lab.training.evaluation import Evaluator
+from tests.lab.runs.test_runs import CONFIG, RECORD
 
 SIZES = (16, 40)
 
@@ -82,3 +84,19 @@ def test_steps_a_second_are_those_of_all_seeds_together(tmp_path, monkeypatch):
         stages.train_stage(config, model, task, "rope", [], run)
         found = [r["value"] for r in run.records() if r["metric"] == "steps_per_second"]
     assert found == [2.0] * 3
+
+
+def test_a_length_that_does_not_fit_is_a_fact_with_its_reason(tmp_path):
+    def read(planned):
+        if planned.length == 16:
+            raise evaluation.DoesNotFit("needs more")
+        record.log([RECORD])
+
+    plan = [stages.Evaluation("nope", length, None, f"nope at {length}") for length in (8, 16)]
+    with runs.Run(tmp_path, CONFIG) as record:
+        stages.evaluation_stages(plan, record, read)
+    with runs.Run(tmp_path, CONFIG) as record:
+        stages.evaluation_stages(plan, record, read)  # nothing is repeated
+        entry = {"encoding": "nope", "length": 16, "reason": "needs more"}
+        assert record.facts["not_measured"] == [entry]
+        assert len(record.records()) == 1

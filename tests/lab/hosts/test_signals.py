@@ -10,7 +10,7 @@ import pytest
 
 from posenc_jax.lab.hosts import signals
 from posenc_jax.lab.hosts.exit_status import Interrupted
-from scripts.torture.workers import lives
+from tests.support.train_process import lives
 
 # A loop in C that lets other threads run, as a compilation does; it takes longer than the test.
 BUSY = """

@@ -12,8 +12,8 @@ from experiments.attention import save_weights
 from posenc_jax.lab import runs
 from posenc_jax.lab.report import comparison
 from scripts.report import main
-from scripts.torture.wandb_server import FakeWandb
 from tests import sweep_kills
+from tests.support.wandb_server import FakeWandb
 
 pytestmark = pytest.mark.thorough
 

@@ -14,7 +14,7 @@ from posenc_jax.encoding import Dims
 from posenc_jax.lab.hosts.exit_status import Diverged, NotWritten, Refused
 from posenc_jax.lab.runs import checkpoints
 from posenc_jax.lab.runs.checkpoints import Checkpoints, fill, named_leaves
-from scripts.torture import damaged_files
+from tests.support import damaged_files
 
 
 class Tree(NamedTuple):

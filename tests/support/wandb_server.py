@@ -9,9 +9,16 @@ import socket
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 FAULTS = ("refusing", "hanging", "erring", "dying", "going silent")
+SECRETS = {
+    "WANDB_API_KEY": "5e5a3e" * 6 + "abcd",
+    "HF_TOKEN": "hf_poppyseedpoppyseed",
+    "AWS_SECRET_ACCESS_KEY": "wJalrPoppySeedBagel",
+    "PASSWORD": "correct-horse-battery",
+}
 ANSWERED = 2  # requests, which start a run, before a server dies or goes silent
 
 
@@ -172,3 +179,19 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format, *args) -> None:
         """Prints nothing."""
+
+
+def leaks(folder: Path, requests: list[str]) -> list[str]:
+    """Returns where secrets were found: in a folder's files, or in what a server got."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    contents = ((path, path.read_bytes().decode(errors="replace")) for path in files)
+    names = [name for name, text in contents if any(s in text for s in SECRETS.values())]
+    sent = any(secret in request for request in requests for secret in SECRETS.values())
+    return [f"a secret in {name}" for name in names] + (["a secret was sent"] if sent else [])
+
+
+def environment(workdir: Path, server: FakeWandb) -> dict[str, str]:
+    """Returns variables for a run: the secrets, the server, and an empty home."""
+    home = Path(f"{workdir}.home")
+    home.mkdir(parents=True, exist_ok=True)
+    return {**SECRETS, "WANDB_BASE_URL": server.url, "HOME": str(home)}

@@ -7,31 +7,12 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import jax
+import pytest
 
 from posenc_jax.lab import runs
-from scripts.torture import unprotected
-from scripts.torture.results import Attempt, CheckResult
+from tests.support import unprotected
 
 CONFIG = {"experiment": "starts"}
-STARTS = 100
-
-
-def check(folder: Path) -> CheckResult:
-    """Starts runs with the lock and without it."""
-    won, refused, _ = count(STARTS, folder / "starts")
-    unlocked, *_ = count(STARTS, folder / "control", unprotected.locking)
-    wrong = STARTS - refused - int(won == 1)
-    return CheckResult(
-        what="simultaneous starts in one folder: one winner, the others name its process",
-        attempts=[
-            Attempt("a start", ["neither the only winner nor refused"] if n < wrong else [])
-            for n in range(STARTS)
-        ],
-        control="no lock: more than one winner",
-        control_found=[unlocked > 1],
-        settings="forked processes that wait for one instant",
-        figures=f"{won} winner with the lock, {unlocked} without",
-    )
 
 
 def count(
@@ -72,3 +53,16 @@ def _start(folder: Path, barrier: Barrier, without: Callable[[], None] | None) -
     finally:
         barrier.wait()  # the winner ends after all have tried
         os._exit(status)
+
+
+def test_one_of_many_simultaneous_starts_wins(tmp_path):
+    assert count(5, tmp_path / "run") == (1, 4, 0)
+    # The control: with no lock nobody is refused; they win, or fail over each other's files.
+    assert count(3, tmp_path / "control", unprotected.locking) != (1, 2, 0)
+
+
+@pytest.mark.thorough
+def test_one_of_a_hundred_simultaneous_starts_wins(tmp_path):
+    assert count(100, tmp_path / "run") == (1, 99, 0)
+    winners, *_ = count(100, tmp_path / "control", unprotected.locking)
+    assert winners > 1, "control"

@@ -1,14 +1,16 @@
 """Kills every experiment midway and resumes it: it must end with the summary of a whole run."""
 
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
 from posenc_jax.lab import runs
-from scripts.torture import unprotected
-from scripts.torture.processes import TrainProcess, complete, errors, side_by_side
-from scripts.torture.results import Attempt, CheckResult
+from tests.support.train_process import TrainProcess, complete, errors
+
+pytestmark = pytest.mark.thorough
 
 
 class Case(NamedTuple):
@@ -48,30 +50,32 @@ CASES = {
 TIMES = ("seconds", "started")  # of the wall clock, in summaries
 
 
-def check(folder: Path) -> CheckResult:
-    """Runs each experiment once whole, and once killed at each of its points."""
-    kills = sum(len(case.points) for case in CASES.values())
-    return CheckResult(
-        what="every experiment killed in its middle: restarts end in the summary of a whole run",
-        attempts=side_by_side(lambda name: attempt(folder, name), CASES),
-        control="restart without rollback: rows are doubled",
-        control_found=[bool(attempt(folder, "padding_leakage", unprotected.rollback).wrong)],
-        settings=f"{', '.join(CASES)}; {kills} kills; two at a time, one pinned core each",
-    )
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("runs")
 
 
-def attempt(folder: Path, name: str, without: Callable[[], None] | None = None) -> Attempt:
-    """Kills and resumes one experiment, which is first run whole."""
+def killed_and_resumed(folder, name, without=""):
+    """Kills and resumes one experiment, which is first run whole; returns what went wrong."""
     config, points = CASES[name]
-    whole, run = folder / name, folder / f"{name}-killed{'-control' if without else ''}"
+    whole, run = folder / name, folder / f"{name}-killed{without}"
     if not whole.exists():
         TrainProcess(whole, config=config).wait()
     for point in points:
         killed = TrainProcess(run, config=config, failpoint=point).wait()
         if wrong := errors(killed, status=-signal.SIGKILL):
-            return Attempt(f"{name} at {point}", wrong)
+            return wrong
     last = TrainProcess(run, config=config, without=without)
-    return Attempt(name, complete(timeless(whole), last, read=timeless))
+    return complete(timeless(whole), last, read=timeless)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_experiment_killed_in_its_middle_ends_in_the_summary_of_a_whole_run(folder, name):
+    assert not killed_and_resumed(folder, name)
+
+
+def test_the_control_without_rollback_doubles_rows(folder):
+    assert killed_and_resumed(folder, "padding_leakage", "rollback")
 
 
 def timeless(workdir: Path) -> dict[str, Any]:

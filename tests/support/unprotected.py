@@ -1,6 +1,6 @@
-"""Runs train.py with one protection switched off, for the controls of the checks.
+"""Runs train.py with one protection switched off, for the controls of tests.
 
-python -m scripts.torture.unprotected PROTECTION FLAGS...
+python -m tests.support.unprotected PROTECTION FLAGS...
 
 The failure that the protection prevents must then occur.
 """
@@ -16,11 +16,11 @@ from posenc_jax.lab.wandb import logger
 
 def rollback() -> None:
     """New records are appended after the lines of a stage that did not end."""
-    kept = journal.Journal.append
+    append_after_rollback = journal.Journal.append
 
     def append(self, text):
         self._size = len(self._content)
-        kept(self, text)
+        append_after_rollback(self, text)
 
     journal.Journal.append = append
 

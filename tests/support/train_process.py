@@ -3,22 +3,20 @@
 import hashlib
 import json
 import os
-import queue
+import resource
+import shutil
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from posenc_jax.lab.hosts import devices
 from posenc_jax.lab.runs.checkpoints import Checkpoints
 from posenc_jax.lab.runs.records import TIMES, parse
-
-ROOT = Path(__file__).parents[2]
-Case = TypeVar("Case")
-Result = TypeVar("Result")
+from tests.support import ROOT
 
 # Two encodings, so that stages follow one another; a save after every chunk.
 TINY = (
@@ -47,8 +45,10 @@ class TrainProcess:
 
     workdir: the folder of the run.
     flags: given after `config`.
-    cores: the process is pinned to these, numbered among the cores of the calling thread.
-    without: a function of unprotected.py, whose protection is switched off.
+    cores: the process is pinned to these, counted from the core of this worker of pytest: XLA gives
+      the same bits on one core.
+    without: the name of a function of unprotected.py, whose protection is switched off.
+    file_bytes: the most that a file of the process may have, as on a full disk; 0: no limit.
     log: its output goes to LOG.out and LOG.err; by default beside `workdir`.
     compiled: the folder of compiled programs; by default one for all runs beside this one.
     """
@@ -59,15 +59,16 @@ class TrainProcess:
         *flags: str,
         config: tuple[str, ...] = TINY,
         cores: tuple[int, ...] = (0,),
-        without: Callable[[], None] | None = None,
+        without: str = "",
+        file_bytes: int = 0,
         log: str = "",
         failpoint: str = "",
         compiled: Path | None = None,
         environment: Mapping[str, str] | None = None,
     ):
-        unprotected = ["-m", "scripts.torture.unprotected"]
-        program = [*unprotected, without.__name__] if without else ["train.py"]
-        usable = devices.cores()
+        unprotected = ["-m", "tests.support.unprotected", without]
+        program = unprotected if without else ["train.py"]
+        usable, first = devices.cores(), int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
         self.workdir = workdir
         self._out, self._err = Path(f"{log or workdir}.out"), Path(f"{log or workdir}.err")
         with self._out.open("w") as out, self._err.open("w") as err:
@@ -79,7 +80,10 @@ class TrainProcess:
                      "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
                      "POSENC_JAX_FAILPOINT": failpoint, **(environment or {})},
             )  # fmt: skip
-        os.sched_setaffinity(self.process.pid, {usable[core % len(usable)] for core in cores})
+        pinned = {usable[(first + core) % len(usable)] for core in cores}
+        os.sched_setaffinity(self.process.pid, pinned)
+        if file_bytes:
+            resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
 
     def wait(self, seconds: float = 900.0) -> Ended:
         """Waits for the end. After `seconds` it kills the process and raises TimeoutExpired."""
@@ -107,34 +111,51 @@ def own_compiled(workdir: Path, at: str | float) -> Path | None:
     return workdir.with_name(f"{workdir.name}.compiled") if compiles else None
 
 
-def side_by_side(attempt: Callable[[Case], Result], cases: Iterable[Case]) -> list[Result]:
-    """Returns attempt(case) for each case, in order; two run at a time, each pinned to a core."""
-    free = queue.SimpleQueue[int]()
-    cores = devices.cores()[:2]
-    for core in cores:
-        free.put(core)
-    pin = lambda: os.sched_setaffinity(0, {free.get()})  # this thread, and processes it starts
-    with ThreadPoolExecutor(len(cores), initializer=pin) as pool:
-        return list(pool.map(attempt, cases))
+def interrupt(
+    workdir: Path, at: str | float, name: signal.Signals, *flags: str, **how: Any
+) -> tuple[float, list[str]]:
+    """Starts a run and sends it a signal at a failpoint, or after `at` seconds: of its life for
+    SIGKILL, else from the moment when compiling began. If it has ended by then, it tries again
+    with half of them.
+
+    Returns the seconds from the signal to its end, and what went wrong.
+    """
+    is_kill = name == signal.SIGKILL
+    if isinstance(at, str):
+        failpoint = f"{at}@{name.name.removeprefix('SIG')}"
+        process = TrainProcess(workdir, *flags, failpoint=failpoint, **how)
+        process.wait_until(lambda: "leaving within" in process.output())
+        sent = time.monotonic()
+    else:
+        process = TrainProcess(workdir, *flags, **how)
+        process.wait_until(lambda: is_kill or (workdir / "progress.json").exists())
+        time.sleep(at)
+        sent = time.monotonic()
+        process.process.send_signal(name)
+    ended = process.wait()
+    if ended.status == 0 and not isinstance(at, str):
+        shutil.rmtree(workdir)
+        return interrupt(workdir, at / 2, name, *flags, **how)
+    return ended.at - sent, errors(ended, status=-name if is_kill else 75)
 
 
 def outcome(workdir: Path) -> dict[str, str]:
     """Returns what must not depend on interruptions: hashes of the parameters and optimizer states
     of all stages, and of the records without wall-clock times.
     """
-    found = {}
+    parts = {}
     for folder in sorted((workdir / "checkpoints").iterdir()):
         kept = next(Checkpoints(folder).newest())
         for name, leaf in sorted(kept.leaves.items()):
             part = f"{folder.name} {name.split('[')[0]}"  # "rope .params"
-            found.setdefault(part, hashlib.sha256()).update(name.encode() + leaf.tobytes())
+            parts.setdefault(part, hashlib.sha256()).update(name.encode() + leaf.tobytes())
     path = workdir / "metrics.jsonl"
     records = parse(path.read_bytes(), path)
     timeless = [record for record in records if record["metric"] not in TIMES]
-    found["records"] = hashlib.sha256(repr(timeless).encode())
+    parts["records"] = hashlib.sha256(repr(timeless).encode())
     summary = json.loads((workdir / "summary.json").read_text("utf-8"))
-    found["results"] = hashlib.sha256(json.dumps(summary["results"]).encode())
-    return {name: found[name].hexdigest()[:16] for name in found} | {"lines": str(len(records))}
+    parts["results"] = hashlib.sha256(json.dumps(summary["results"]).encode())
+    return {name: parts[name].hexdigest()[:16] for name in parts} | {"lines": str(len(records))}
 
 
 def whole(*processes: TrainProcess) -> dict[str, str]:
@@ -157,11 +178,24 @@ def complete(
     the outcome, read(workdir), that differ from `wanted`.
     """
     wrong = errors(*(process.wait() for process in processes))
-    found = {} if wrong else read(processes[0].workdir)
-    return wrong or [name for name in wanted if wanted[name] != found.get(name)]
+    parts = {} if wrong else read(processes[0].workdir)
+    return wrong or [name for name in wanted if wanted[name] != parts.get(name)]
 
 
 def errors(*ends: Ended, status: int = 0) -> list[str]:
     """Returns the status and the output of processes that ended otherwise, or with a traceback."""
     unexpected = (end for end in ends if end.status != status or end.traceback)
     return [f"status {end.status}: {end.err}" for end in unexpected]
+
+
+def lives(pid: int) -> bool:
+    """Returns whether a process exists and has not ended."""
+    try:
+        return stat(pid)[0] != "Z"
+    except OSError:
+        return False
+
+
+def stat(pid: int) -> list[str]:
+    """Returns the fields of /proc/PID/stat, from the state on. OSError: the process is gone."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
