@@ -45,8 +45,8 @@ def _grid(sweep: Sweep) -> dict[str, dict[str, Any]]:
         return {}
     values = {}
     for field in points[0]:  # by their text, since True and 1 are equal
-        given = [_plain(point[field]) for point in points]
-        values[field] = list({repr(value): value for value in given}.values())
+        plain_values = [_plain(point[field]) for point in points]
+        values[field] = list({repr(value): value for value in plain_values}.values())
     if math.prod(map(len, values.values())) != len(points):
         return {}
     return {f"config.{field}": {"values": many} for field, many in values.items()}
@@ -54,30 +54,30 @@ def _grid(sweep: Sweep) -> dict[str, dict[str, Any]]:
 
 def _method(search: Search) -> dict[str, Any]:
     """Returns how W&B draws the trials, how many, what they are compared by, and when."""
-    found: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "method": search.method,
         "metric": {"name": search.objective, "goal": search.goal},
         "run_cap": search.trials,
     }
     if search.compare_at:
-        found["early_terminate"] = {
+        settings["early_terminate"] = {
             "type": "hyperband", "min_iter": search.compare_at, "eta": KEPT
         }  # fmt: skip
-    return found
+    return settings
 
 
 def _drawn(sweep: Sweep) -> dict[str, dict[str, Any]]:
     """Returns W&B parameters of a search: those that all trials share, and those drawn."""
     (shared,), search = sweep.points, sweep.search
-    found = {field: {"value": _plain(value)} for field, value in shared.overrides.items()}
+    parameters = {field: {"value": _plain(value)} for field, value in shared.overrides.items()}
     for field, values in (search.fields if search else {}).items():
         if isinstance(values, Range):
             even = "int_uniform" if values.whole else "uniform"
             kind = "log_uniform_values" if values.log else even
-            found[field] = {"distribution": kind, "min": values.low, "max": values.high}
+            parameters[field] = {"distribution": kind, "min": values.low, "max": values.high}
         else:
-            found[field] = {"values": [*map(_plain, values)]}
-    return {f"config.{field}": given for field, given in found.items()}
+            parameters[field] = {"values": [*map(_plain, values)]}
+    return {f"config.{field}": parameter for field, parameter in parameters.items()}
 
 
 def _plain(value: Any) -> Any:

@@ -35,14 +35,14 @@ def statuses(
     Raises:
       ValueError: a folder holds a run with another config.
     """
-    found = {}
+    board = {}
     for point in sweep.points:
         workdir = folder / point.name
         there = runs.run_status(workdir, configs[point.name])
         done = there == "finished" and (workdir / "report.html").is_file()
         begun = "" if there == "new" else "begun"
-        found[point.name] = Status("finished", "before") if done else Status("waiting", begun)
-    return found
+        board[point.name] = Status("finished", "before") if done else Status("waiting", begun)
+    return board
 
 
 def run(

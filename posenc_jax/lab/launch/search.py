@@ -65,10 +65,12 @@ def run(
         name = f"trial-{number:03}"
         if stored := _stored(folder / name, search):
             study.enqueue_trial(stored)
-        asked = study.ask(_distributions(optuna, search))
-        drawn = {field: _value(search, field, asked.params[field]) for field in search.fields}
+        optuna_trial = study.ask(_distributions(optuna, search))
+        drawn = {
+            field: _value(search, field, optuna_trial.params[field]) for field in search.fields
+        }
         point = Point(name, shared.overrides | drawn)
-        follow = _Follower(asked, search, folder / name)
+        follow = _Follower(optuna_trial, search, folder / name)
         told = lambda status, name=name, drawn=drawn: show(Trial(name, drawn, status))
         status = _run_trial(sweep, point, folder, script, check, follow, told)
         value = follow.final() if status.state == "finished" else None
@@ -77,16 +79,16 @@ def run(
         trials.append(Trial(name, drawn, status, value))
         states = optuna.trial.TrialState
         ended = {"finished": states.COMPLETE, "stopped": states.PRUNED, "failed": states.FAIL}
-        study.tell(asked, value, state=ended[status.state])
+        study.tell(optuna_trial, value, state=ended[status.state])
         show(trials[-1])
     return trials
 
 
 def best(trials: list[Trial], search: Search) -> Trial | None:
     """Returns the finished trial with the best value; None if there is none."""
-    found = [trial for trial in trials if trial.value is not None]
+    finished = [trial for trial in trials if trial.value is not None]
     sign = 1 if search.goal == "minimize" else -1
-    return min(found, key=lambda trial: sign * (trial.value or 0.0), default=None)
+    return min(finished, key=lambda trial: sign * (trial.value or 0.0), default=None)
 
 
 def _run_trial(sweep, point, folder, script, check, follow, told) -> Status:
@@ -114,8 +116,8 @@ def _run_trial(sweep, point, folder, script, check, follow, told) -> Status:
 class _Follower:
     """Reports the objective of a run to Optuna, value by value, as they come to its records."""
 
-    def __init__(self, asked: Any, search: Search, workdir: Path):
-        self._asked, self._workdir, self._reported = asked, workdir, 0
+    def __init__(self, optuna_trial: Any, search: Search, workdir: Path):
+        self._optuna_trial, self._workdir, self._reported = optuna_trial, workdir, 0
         self._objective, self._compares = search.objective, search.compare_at > 0
 
     def behind(self) -> bool:
@@ -123,8 +125,8 @@ class _Follower:
         values = list(self._values()) if self._compares else []
         for value in values[self._reported :]:
             self._reported += 1
-            self._asked.report(value, self._reported)
-            if self._asked.should_prune():
+            self._optuna_trial.report(value, self._reported)
+            if self._optuna_trial.should_prune():
                 return True
         return False
 
@@ -151,7 +153,7 @@ def _stored(workdir: Path, search: Search) -> dict[str, Any]:
     if not (workdir / "metrics.jsonl").is_file() or not (workdir / "config.json").is_file():
         return {}
     config = dotted(read_object(workdir / "config.json"))
-    found = {}
+    drawn = {}
     for field, values in search.fields.items():
         value = config.get(field)
         if isinstance(values, Range):
@@ -162,22 +164,22 @@ def _stored(workdir: Path, search: Search) -> dict[str, Any]:
         if not inside:
             raise FieldError(field, f"{value} of {workdir} is outside of this search; "
                              "choose another folder")  # fmt: skip
-        found[field] = value
-    return found
+        drawn[field] = value
+    return drawn
 
 
 def _distributions(optuna: Any, search: Search) -> dict[str, Any]:
     """Returns Optuna's distribution of each field; a choice is named by its text."""
     kinds = optuna.distributions
-    found = {}
+    distributions = {}
     for field, values in search.fields.items():
         if not isinstance(values, Range):
-            found[field] = kinds.CategoricalDistribution([*map(text, values)])
+            distributions[field] = kinds.CategoricalDistribution([*map(text, values)])
         elif values.whole:
-            found[field] = kinds.IntDistribution(int(values.low), int(values.high))
+            distributions[field] = kinds.IntDistribution(int(values.low), int(values.high))
         else:
-            found[field] = kinds.FloatDistribution(values.low, values.high, log=values.log)
-    return found
+            distributions[field] = kinds.FloatDistribution(values.low, values.high, log=values.log)
+    return distributions
 
 
 def _value(search: Search, field: str, drawn: Any) -> Any:

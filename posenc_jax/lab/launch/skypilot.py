@@ -94,15 +94,15 @@ def files(
         "bucket": bucket,
     }
     same_text = SAME_TEXT.format(program=DIGEST, digest=text_sha256) if text_sha256 else ""
-    found = {}
+    tasks = {}
     for name, point in zip(_names(sweep), sweep.points, strict=True):
         command = sweep.command(point, f"/posenc_runs/{sweep.name}/{point.name}")
         fields = {**shared, "name": name, "run": f"~/posenc/bin/python {shlex.join(command)}"}
         quoted = {key: json.dumps(value, ensure_ascii=False) for key, value in fields.items()}
         python = platform.python_version()
         task = TASK.format(**quoted, python=python, same_text=same_text)
-        found[folder / f"{name}.yaml"] = task
-    return found
+        tasks[folder / f"{name}.yaml"] = task
+    return tasks
 
 
 def refuse_data(configs: Iterable[Mapping[str, Any]], root: Path) -> None:
@@ -198,8 +198,8 @@ def submit(paths: list[Path], root: Path, secrets: tuple[str, ...] = ()) -> None
 
 
 def _sky() -> str:
-    if found := shutil.which("sky"):
-        return found
+    if path := shutil.which("sky"):
+        return path
     raise ValueError(f"SkyPilot is not installed; install it apart from the project: {INSTALL}")
 
 
@@ -207,6 +207,6 @@ def _names(sweep: Sweep) -> list[str]:
     """Returns a name for each job, of letters and digits joined by single hyphens and dots, as
     SkyPilot requires; no two are the same.
     """
-    given = [f"{sweep.name}-{point.name}" for point in sweep.points]
-    plain = [re.sub(r"[^a-zA-Z0-9]{2,}|[^a-zA-Z0-9.]", "-", name).strip("-.") for name in given]
+    names = [f"{sweep.name}-{point.name}" for point in sweep.points]
+    plain = [re.sub(r"[^a-zA-Z0-9]{2,}|[^a-zA-Z0-9.]", "-", name).strip("-.") for name in names]
     return [name if plain.count(name) == 1 else f"{name}-{i}" for i, name in enumerate(plain)]

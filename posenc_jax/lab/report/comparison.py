@@ -61,15 +61,15 @@ def compare(workdirs: Sequence[str | Path], path: Path, title: str = "") -> dict
         raise ValueError("workdir: none given; a comparison takes one finished run or more")
     folders = [Path(workdir).resolve() for workdir in workdirs]
     labels = names(folders)
-    found = [read(folder) for folder in folders]
-    merged = merge(found, labels)
+    stored = [read(folder) for folder in folders]
+    merged = merge(stored, labels)
     for run, folder in zip(merged["runs"], folders, strict=True):
         there = [name for name in RAW if (folder / name).is_file()]
         base = Path(os.path.relpath(folder, path.resolve().parent)).as_posix()
         run["links"] = [[name, f"{base}/{name}"] for name in there]
     path.parent.mkdir(parents=True, exist_ok=True)
     save(path.with_name(f"{path.stem}-tables"), [Section(*table) for table in _tables(merged)])
-    write_text(path, html(merged, title or titled(found, merged)))
+    write_text(path, html(merged, title or titled(stored, merged)))
     return merged
 
 
@@ -87,11 +87,11 @@ def titled(runs: Sequence[StoredRun], merged: Mapping[str, Any]) -> str:
 def _tables(merged: Mapping[str, Any]) -> Iterator[tuple[str, list[Grid]]]:
     """Yields the name of each metric, and a table of all lines by length."""
     for metric in merged["metrics"]:
-        own = [(line["label"], {row[0]: row for row in line["cells"][metric["name"]]})
+        labelled = [(line["label"], {row[0]: row for row in line["cells"][metric["name"]]})
                for line in merged["lines"]]  # fmt: skip
-        lengths = sorted({length for _, rows in own for length in rows})
+        lengths = sorted({length for _, rows in labelled for length in rows})
         rows = [[label, *(_cell(rows.get(n)) for n in lengths)]
-                for label, rows in own]  # fmt: skip
+                for label, rows in labelled]  # fmt: skip
         caption = f"{metric['label']}: mean over seeds, and {metric['interval']}"
         yield metric["name"], [Grid(["length", *map(str, lengths)], rows, caption)]
 
@@ -107,9 +107,9 @@ def names(folders: Sequence[Path]) -> list[str]:
       ValueError: a path is given twice.
     """
     for depth in range(1, max(len(folder.parts) for folder in folders) + 1):
-        found = ["/".join(folder.parts[-depth:]) for folder in folders]
-        if len(set(found)) == len(found):
-            return found
+        ends = ["/".join(folder.parts[-depth:]) for folder in folders]
+        if len(set(ends)) == len(ends):
+            return ends
     raise ValueError("workdir: the same folder is given twice")
 
 
@@ -136,9 +136,9 @@ def merge(runs: Sequence[StoredRun], names: Sequence[str]) -> dict[str, Any]:
     """
     configs = [dotted(run.config) for run in runs]
     fields = differing(configs)
-    found = lines(runs, names, configs, fields)
-    names_by_length = list(dict.fromkeys(name for line in found for name in _metrics(line)))
-    units = {curves.unit(line.run) for line in found}
+    shown_lines = lines(runs, names, configs, fields)
+    names_by_length = list(dict.fromkeys(name for line in shown_lines for name in _metrics(line)))
+    units = {curves.unit(line.run) for line in shown_lines}
     unit = units.pop() if len(units) == 1 else "loss"
     return {
         "metrics": [
@@ -154,7 +154,7 @@ def merge(runs: Sequence[StoredRun], names: Sequence[str]) -> dict[str, Any]:
         "training": {
             name: metrics.metric(name).axis_label if name == unit else label
             for name, label in ((unit, ""), *TRAINING.items())
-            if any(_training(line, name, unit) for line in found)
+            if any(_training(line, name, unit) for line in shown_lines)
         },
         "baselines": _baselines(runs),
         "lines": [
@@ -167,7 +167,7 @@ def merge(runs: Sequence[StoredRun], names: Sequence[str]) -> dict[str, Any]:
                 "positions": _positions(line),
                 "attention": _attention(line),
             }
-            for line in found
+            for line in shown_lines
         ],
         "fields": [_short(field, fields) for field in fields],
         "runs": [
@@ -212,12 +212,14 @@ def lines(
             for seed in {record["seed"] for record in records}:
                 owners.setdefault((label, seed), set()).add(name)
     doubled = {label for (label, _), by in owners.items() if len(by) > 1}
-    found: dict[str, Line] = {}
+    pooled: dict[str, Line] = {}
     for name, line in parts:
         label = f"{line.label} ({name})" if line.label in doubled else line.label
-        found.setdefault(label, line._replace(label=label, records=[])).records.extend(line.records)
+        pooled.setdefault(label, line._replace(label=label, records=[])).records.extend(
+            line.records
+        )
     return [
-        line for line in found.values() if _metrics(line) or summaries.training_loss(line.records)
+        line for line in pooled.values() if _metrics(line) or summaries.training_loss(line.records)
     ]
 
 
@@ -227,12 +229,12 @@ def _has_table(run: StoredRun) -> bool:
 
 def _baselines(runs: Sequence[StoredRun]) -> dict[str, dict[str, float]]:
     """Returns metric -> name -> value of the baselines that are equal in all runs of the metric."""
-    found: dict[str, dict[str, float]] = {}
+    baselines: dict[str, dict[str, float]] = {}
     for run in filter(_has_table, runs):
-        metric, own = run.by_length.metric, run.by_length.baselines
-        known = found.setdefault(metric, own)
-        found[metric] = {n: v for n, v in known.items() if own.get(n) == v}
-    return found
+        metric, of_run = run.by_length.metric, run.by_length.baselines
+        before = baselines.setdefault(metric, of_run)
+        baselines[metric] = {n: v for n, v in before.items() if of_run.get(n) == v}
+    return baselines
 
 
 def _metrics(line: Line) -> list[str]:
@@ -265,7 +267,9 @@ def _positions(line: Line) -> dict[str, list[list]]:
     """Returns length -> rows of the run's main metric by position."""
     metric = line.run.by_length.metric
     wanted = summaries.by_position(line.records, metric)
-    return {str(n): _rows(summaries.curve(own, "position"), metric) for n, own in wanted.items()}
+    return {
+        str(n): _rows(summaries.curve(records, "position"), metric) for n, records in wanted.items()
+    }
 
 
 def _attention(line: Line) -> dict[str, Any] | None:

@@ -22,7 +22,9 @@ BELOW = {name: metrics.metric(name).title for name in ("grad_norm", "learning_ra
 def training(run: StoredRun) -> Figure:
     """Draws the loss by step with its validation, and below it gradient norm and learning rate."""
     losses = curves(run, "train")
-    below = {label: own for metric, label in BELOW.items() if (own := _by_encoding(run, metric))}
+    below = {
+        label: by_name for metric, label in BELOW.items() if (by_name := _by_encoding(run, metric))
+    }
     names = [*summaries.encodings(run.by_length), *losses]
     styles = drawing.line_styles(list(dict.fromkeys(names)))
     figure = Figure(figsize=(8, 4.2 + 1.3 * len(below)))
@@ -72,8 +74,8 @@ def unit(run: StoredRun) -> str:
 def curves(run: StoredRun, split: str) -> dict[str, list[Record]]:
     """Returns encoding -> records of the loss on a split, in the unit of `unit`, if finite."""
     scale = 1 / math.log(2) if unit(run) in BITS else 1.0
-    found = [r for r in run.records if r["labels"]["split"] == split and r["metric"] == "loss"]
-    scaled = [{**r, "value": scale * r["value"]} for r in found if math.isfinite(r["value"])]
+    losses = [r for r in run.records if r["labels"]["split"] == split and r["metric"] == "loss"]
+    scaled = [{**r, "value": scale * r["value"]} for r in losses if math.isfinite(r["value"])]
     return summaries.by_label(scaled, "encoding")
 
 
@@ -102,14 +104,14 @@ def _baselines(axes: Axes, run: StoredRun) -> list[Label]:
     axes.margins(x=0.02)
     low, high = axes.get_ylim()
     axes.set_ylim(low, high)
-    known = run.by_length.baselines if unit(run) == run.by_length.metric else {}
-    within = {name: value for name, value in known.items() if low < value < high}
+    baselines = run.by_length.baselines if unit(run) == run.by_length.metric else {}
+    within = {name: value for name, value in baselines.items() if low < value < high}
     return drawing.draw_baselines(axes, within, axes.get_xlim()[1])
 
 
 def _how(run: StoredRun) -> str:
-    one = summaries.seed_count(run.by_length) == 1
-    parts = ["one seed" if one else "thin: every seed · bold: their mean"]
+    is_one_seed = summaries.seed_count(run.by_length) == 1
+    parts = ["one seed" if is_one_seed else "thin: every seed · bold: their mean"]
     if curves(run, "valid"):
         parts.append("dots: validation")
     return " · ".join(parts)

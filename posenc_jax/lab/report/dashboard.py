@@ -39,8 +39,8 @@ def workspace(entity: str, project: str, name: str, runs: Sequence[StoredRun]) -
         "Extrapolation": _extrapolation([r for r in runs if isinstance(r.summary, LengthSummary)])
     }
     for title, experiment in EXPERIMENTS.items():
-        found = _media([run for run in runs if run.config.get("experiment") == experiment])
-        sections[title] = found or [_missing(experiment)]
+        panels = _media([run for run in runs if run.config.get("experiment") == experiment])
+        sections[title] = panels or [_missing(experiment)]
     sections["Speed"] = _speed(runs) or [_missing("rope_extrap")]
     return workspaces.Workspace(
         entity=entity,
@@ -49,11 +49,11 @@ def workspace(entity: str, project: str, name: str, runs: Sequence[StoredRun]) -
         sections=[
             workspaces.Section(
                 name=title,
-                panels=found,
+                panels=panels,
                 is_open=i == 0,
                 layout_settings=workspaces.SectionLayoutSettings(columns=2, rows=3),
             )
-            for i, (title, found) in enumerate(sections.items())
+            for i, (title, panels) in enumerate(sections.items())
         ],
         settings=workspaces.WorkspaceSettings(
             x_axis="step", max_runs=MOST, tooltip_number_of_runs="all_runs"
@@ -61,9 +61,9 @@ def workspace(entity: str, project: str, name: str, runs: Sequence[StoredRun]) -
     )
 
 
-def serialise(made: Any) -> str:
+def serialise(dashboard: Any) -> str:
     """Returns the workspace as the JSON that W&B would get."""
-    return made._to_model().model_dump_json(indent=2)
+    return dashboard._to_model().model_dump_json(indent=2)
 
 
 def _extrapolation(runs: Sequence[StoredRun]) -> list[Any]:
@@ -73,22 +73,22 @@ def _extrapolation(runs: Sequence[StoredRun]) -> list[Any]:
     """
     if not runs:
         return [_missing("rope_extrap")]
-    found: list[Any] = []
+    panels: list[Any] = []
     for metric in _unique(run.by_length.metric for run in runs):
-        own = [run for run in runs if run.by_length.metric == metric]
-        names = _unique(name for run in own for name in run.by_length.results)
+        of_metric = [run for run in runs if run.by_length.metric == metric]
+        names = _unique(name for run in of_metric for name in run.by_length.results)
         means = {f"by_length/{metric}/{name}": name for name in names}
         ends = [f"{key}/{end}" for key in means for end in ("low", "high")]
-        title, records = metrics.metric(metric).title, [r for run in own for r in run.records]
+        title, records = metrics.metric(metric).title, [r for run in of_metric for r in run.records]
         by_position = [r for r in records if r["metric"] == metric and "position" in r["labels"]]
-        claims = _unique(plots.best_at_longest(run.by_length) for run in own)
+        claims = _unique(plots.best_at_longest(run.by_length) for run in of_metric)
         claim = claims[0] if len(claims) == 1 else ""  # runs that do not agree have none
-        found += _lines(
+        panels += _lines(
             f"{title} by test length{claim}, {metrics.metric(metric).better} is better",
             "length", [*means, *ends], log_x=True, line_titles=means,
             line_marks=dict.fromkeys(ends, "dotted"), title_y=metrics.metric(metric).axis_label,
         )  # fmt: skip
-        found += _lines(
+        panels += _lines(
             f"{title} by position in the window",
             "position",
             _keys(by_position),
@@ -97,14 +97,18 @@ def _extrapolation(runs: Sequence[StoredRun]) -> list[Any]:
     losses = [record for run in runs for record in summaries.training_loss(run.records)]
     shared = _lines("training loss, mean over seeds", "step", ["train/loss"])
     every = _lines("training loss, every seed", "step", _keys(losses))
-    return [*found, *(shared if losses else ()), *every, *_media(runs)]
+    return [*panels, *(shared if losses else ()), *every, *_media(runs)]
 
 
 def _speed(runs: Sequence[StoredRun]) -> list[Any]:
     """Returns a panel for each kind of measured time."""
     records = [record for run in runs for record in run.records]
-    found = {metric: [r for r in records if r["metric"] == metric] for metric in sorted(TIMES)}
-    return [panel for m in found for panel in _lines(m.replace("_", " "), "step", _keys(found[m]))]
+    by_metric = {metric: [r for r in records if r["metric"] == metric] for metric in sorted(TIMES)}
+    return [
+        panel
+        for m in by_metric
+        for panel in _lines(m.replace("_", " "), "step", _keys(by_metric[m]))
+    ]
 
 
 def _media(runs: Sequence[StoredRun]) -> list[Any]:

@@ -91,15 +91,15 @@ def shortened(parts: Sequence[Part]) -> list[Part]:
     """Returns parts without what is folded and without long tables; a section that has nothing left
     is left out too.
     """
-    kept: list[Part] = []
+    short: list[Part] = []
     for part in parts:
         if isinstance(part, Grid) and len(part.rows) > ROWS:
-            kept.append(f"The table of {len(part.rows)} rows is on the site.")
+            short.append(f"The table of {len(part.rows)} rows is on the site.")
         elif not isinstance(part, Section):
-            kept.append(part)
+            short.append(part)
         elif not part.folded and (inner := shortened(part.parts)):
-            kept.append(part._replace(parts=inner))
-    return kept
+            short.append(part._replace(parts=inner))
+    return short
 
 
 def pictures(parts: Sequence[Part]) -> Iterator[Picture]:
@@ -139,16 +139,16 @@ def linked(archive: Path) -> str:
 def _measured(runs: Sequence[StoredRun]) -> str:
     """When, where and how the runs were made."""
     every = lambda name: dict.fromkeys(str(run.environment[name]) for run in runs)
-    each = lambda name: ", ".join(every(name))
-    commits = re.sub(r"([0-9a-f]{10})[0-9a-f]{30}", r"\1", each("commit"))  # "-dirty" stays
+    joined = lambda name: ", ".join(every(name))
+    commits = re.sub(r"([0-9a-f]{10})[0-9a-f]{30}", r"\1", joined("commit"))  # "-dirty" stays
     cores = f"{' or '.join(every('cpus'))} core{'s' if list(every('cpus')) != ['1'] else ''}"
     if all("processor" in run.environment for run in runs):  # older runs do not tell it
-        cores += f" of {each('processor')}"
+        cores += f" of {joined('processor')}"
     days = sorted({run.environment["started"][:10] for run in runs})
     by = f"by `{_command(runs[0])}`" if len(runs) == 1 else f"in {len(runs)} runs"
     return (
         f"Measured {' to '.join([days[0], *days[1:][-1:]])} {by} at commit {commits}, "
-        f"Python {each('python')}, JAX {each('jax')} on {each('device')}, {cores}."
+        f"Python {joined('python')}, JAX {joined('jax')} on {joined('device')}, {cores}."
     )
 
 
@@ -176,10 +176,12 @@ def _settings(runs: Sequence[StoredRun]) -> list[str]:
         before: list[str] = []
         for name, command, config in zip(names, commands, configs, strict=True):
             said = {*shared, *re.findall(r"--config\.([\w.]+)=", command)}
-            own = [f"{field}: {value}" for field, value in config.items() if field not in said]
-            if own != before:
-                content += ["", *own]
-            before = own
+            differing = [
+                f"{field}: {value}" for field, value in config.items() if field not in said
+            ]
+            if differing != before:
+                content += ["", *differing]
+            before = differing
             content += [f"# {name}", command]
         content += ["```", ""]
     return folded("Settings", content)

@@ -105,11 +105,11 @@ def shade_interval(
     x: Sequence[float],
     seeds: Sequence[Sequence[float]],
     color: str,
-    of: Callable[[Sequence[float]], Interval] = interval,
+    interval_fn: Callable[[Sequence[float]], Interval] = interval,
 ) -> None:
     """Shades the 95% interval over seeds at each x that has BAND_SEEDS seeds or more."""
-    if known := _intervals(x, seeds, of):
-        at, low, high = zip(*known, strict=True)
+    if intervals := _intervals(x, seeds, interval_fn):
+        at, low, high = zip(*intervals, strict=True)
         axes.fill_between(at, low, high, color=color, alpha=0.16, linewidth=0)
 
 
@@ -118,22 +118,26 @@ def bar_interval(
     x: Sequence[float],
     seeds: Sequence[Sequence[float]],
     color: str,
-    of: Callable[[Sequence[float]], Interval] = interval,
+    interval_fn: Callable[[Sequence[float]], Interval] = interval,
 ) -> None:
     """Draws the intervals of `shade_interval` as bars, for figures of more than BANDS lines."""
-    if known := _intervals(x, seeds, of):
-        axes.vlines(*zip(*known, strict=True), color=color, linewidth=1.2, alpha=0.8)
+    if intervals := _intervals(x, seeds, interval_fn):
+        axes.vlines(*zip(*intervals, strict=True), color=color, linewidth=1.2, alpha=0.8)
 
 
 def _intervals(
     x: Sequence[float],
     seeds: Sequence[Sequence[float]],
-    of: Callable[[Sequence[float]], Interval],
+    interval_fn: Callable[[Sequence[float]], Interval],
 ) -> list[tuple[float, float, float]]:
     """Returns (x, low, high) of each x that has BAND_SEEDS seeds or more and an interval."""
-    enough = [(at, of(own)) for at, own in zip(x, seeds, strict=True) if len(own) >= BAND_SEEDS]
-    return [(at, one.low, one.high) for at, one in enough
-            if one.low is not None and one.high is not None]  # fmt: skip
+    enough = [
+        (at, interval_fn(values))
+        for at, values in zip(x, seeds, strict=True)
+        if len(values) >= BAND_SEEDS
+    ]
+    return [(at, ends.low, ends.high) for at, ends in enough
+            if ends.low is not None and ends.high is not None]  # fmt: skip
 
 
 def aside(number: int, count: int, lengths: Sequence[int]) -> float:
@@ -237,10 +241,10 @@ def error_axis(axes: Axes) -> str:
     axes.autoscale_view()
     low, high = axes.get_ylim()
     axes.set_ylim(max(low, least / 3), high)
-    found = {dtype: at for dtype, at in ROUNDING.items() if low < at < high}
-    for at in found.values():
+    shown = {dtype: at for dtype, at in ROUNDING.items() if low < at < high}
+    for at in shown.values():
         axes.axhline(at, color=MUTED, linewidth=1, linestyle=":", zorder=1)
-    said = " and ".join(f"{dtype} {at:.0e}" for dtype, at in found.items())
+    said = " and ".join(f"{dtype} {at:.0e}" for dtype, at in shown.items())
     return f"dotted: rounding of {said}" if said else ""
 
 
@@ -276,15 +280,15 @@ def seed_dots(axes: Axes, y: float, seeds: Sequence[float], number: int, **style
 
 def title_with_legend(figure: Figure, title: str, columns: int) -> None:
     """Writes the figure's title, and below it a legend of all labels, each once."""
-    found: dict[str, Any] = {}
+    handles: dict[str, Any] = {}
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
+            handles.setdefault(label, handle)
     figure.legend(
-        found.values(),
-        found.keys(),
+        handles.values(),
+        handles.keys(),
         loc="outside upper left",
-        ncols=min(columns, len(found)),
+        ncols=min(columns, len(handles)),
         title=title,
         alignment="left",
         title_fontproperties={"weight": "bold", "size": "large"},

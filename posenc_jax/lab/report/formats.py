@@ -26,10 +26,10 @@ def mean_and_interval(values: Sequence[float], name: str) -> tuple[str, str]:
     by half its width, ("2.135", "±0.025"). All reports and pages take these texts from here, so
     that a number is rounded alike wherever it stands.
     """
-    found = interval_of(name)(values)
+    spread = interval_of(name)(values)
     if metric(name).is_share:
-        return number(found.mean), share_ends(found)
-    return number(found.mean), "" if found.half is None else f"±{number(found.half)}"
+        return number(spread.mean), share_ends(spread)
+    return number(spread.mean), "" if spread.half is None else f"±{number(spread.half)}"
 
 
 def plus_minus(cell: Estimate) -> str:

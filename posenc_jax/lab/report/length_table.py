@@ -92,14 +92,14 @@ def _best(summary: LengthSummary, apart: Collection[str]) -> dict[int, str]:
     """Returns length -> the best mean as printed, where not all are printed alike."""
     compared = [row for name, row in summary.results.items() if name not in apart]
     choose = min if summary.better == "lower" else max
-    found = {}
+    best = {}
     for length in summaries.lengths(summary):
         rows = [by_length.get(length) for by_length in compared]
         means = [row.mean for row in rows if row is not None]
         finite = [mean for mean in means if math.isfinite(mean)]
         if finite and len(set(map(number, means))) > 1:
-            found[length] = number(choose(finite))
-    return found
+            best[length] = number(choose(finite))
+    return best
 
 
 def every_seed(summary: LengthSummary) -> Grid:
@@ -108,20 +108,23 @@ def every_seed(summary: LengthSummary) -> Grid:
     for encoding in summaries.encodings(summary):
         cells = summary.results.get(encoding, {})
         seeds = [cells[n].seeds if n in cells else () for n in summaries.lengths(summary)]
-        rows.append([encoding, *("\n".join(map(number, own)) or NOT_MEASURED for own in seeds)])
+        rows.append(
+            [encoding, *("\n".join(map(number, values)) or NOT_MEASURED for values in seeds)]
+        )
     caption = f"{metrics.metric(summary.metric).title} of every seed, in the order of the seeds"
     return Grid(_columns(summary), rows, caption)
 
 
-def _differences(summary: LengthSummary, found: summaries.Differences) -> Grid:
+def _differences(summary: LengthSummary, differences: summaries.Differences) -> Grid:
     lengths = summaries.lengths(summary)
     rows = [
-        [name, *(_difference(row.get(n)) for n in lengths)] for name, row in found.intervals.items()
+        [name, *(_difference(row.get(n)) for n in lengths)]
+        for name, row in differences.intervals.items()
     ]
     return Grid(_columns(summary), rows, (
-        f"{metrics.metric(summary.metric).title} minus that of {found.first}, paired by seed. "
-        f"Intervals hold at 95% for all {found.comparisons} comparisons together (Bonferroni; "
-        "equal methods are one comparison); bold: 0 lies outside."
+        f"{metrics.metric(summary.metric).title} minus that of {differences.first}, paired by "
+        f"seed. Intervals hold at 95% for all {differences.comparisons} comparisons together "
+        "(Bonferroni; equal methods are one comparison); bold: 0 lies outside."
     ))  # fmt: skip
 
 

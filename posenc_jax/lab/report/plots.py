@@ -46,27 +46,27 @@ def pictures(run: StoredRun) -> list[Picture]:
     bands = f", bands {band}s of {drawing.BAND_SEEDS} seeds or more"
     enough = summaries.seed_count(run.by_length) >= drawing.BAND_SEEDS
     bands = bands if enough and not _crowded(run.by_length) else ""
-    found = [picture_by_length("by_length", run.by_length)]
+    figures = [picture_by_length("by_length", run.by_length)]
     if len(summaries.equal(run.by_length)) > 1 and summaries.seed_count(run.by_length) > 1:
-        found.append(
+        figures.append(
             Picture("difference", lambda: difference(run), "The metric minus that of the first "
                     "encoding, with the same seed: points are means over seeds, small dots are "
                     "seeds, bars are intervals at 95% for all comparisons together. Methods with "
                     "equal results are one line.")
         )  # fmt: skip
     if summaries.by_position(_finite(run), metric):
-        found.append(
+        figures.append(
             Picture("by_position", lambda: by_position(run), "The metric at each place in the "
                     f"window, one panel for each test length: lines are means over seeds{bands}. "
                     "The dotted line is the last position in training.")
         )  # fmt: skip
-        found.append(Picture("position_by_length", lambda: position_by_length(run), "The metric at "
-                     "each position (columns) of windows of each length (rows), the mean over "
-                     f"seeds, of the first {PANELS} distinct methods at most. The dotted line is "
-                     "the last position in training."))  # fmt: skip
+        figures.append(Picture("position_by_length", lambda: position_by_length(run),
+                    "The metric at each position (columns) of windows of each length (rows), the "
+                    f"mean over seeds, of the first {PANELS} distinct methods at most. The dotted "
+                    "line is the last position in training."))  # fmt: skip
     if summaries.training_loss(run.records):
-        found.append(Picture("training", lambda: curves.training(run), curves.caption(run)))
-    return found
+        figures.append(Picture("training", lambda: curves.training(run), curves.caption(run)))
+    return figures
 
 
 def picture_by_length(name: str, summary: LengthSummary) -> Picture:
@@ -99,7 +99,7 @@ def by_length(summary: LengthSummary) -> Figure:
     axes = figure.subplots()
     drawing.length_axis(axes, lengths, trained)
     labels, values, groups = [], [], summaries.equal(summary)
-    crowded, of = _crowded(summary), formats.interval_of(metric)
+    crowded, interval_fn = _crowded(summary), formats.interval_of(metric)
     for i, names in enumerate(groups):
         cells, style = summary.results[names[0]], styles[names[0]]
         rows = [(n, cell) for n, cell in cells.items() if math.isfinite(cell.mean)]
@@ -110,7 +110,7 @@ def by_length(summary: LengthSummary) -> Figure:
         axes.plot(x, mean, zorder=3, **style)
         seeds = [cell.seeds for _, cell in rows]
         show = drawing.bar_interval if crowded else drawing.shade_interval
-        show(axes, x, seeds, style["color"], of)
+        show(axes, x, seeds, style["color"], interval_fn)
         for at, (_, cell) in zip(x, rows, strict=True):
             values += cell.seeds
             if cell.low is not None and len(cell.seeds) >= drawing.BAND_SEEDS:
@@ -141,27 +141,27 @@ def by_length(summary: LengthSummary) -> Figure:
 def difference(run: StoredRun) -> Figure:
     """Draws the metric minus that of the first encoding by length, paired by seed."""
     summary, metric = run.by_length, run.by_length.metric
-    found = summaries.differences(run.records, metric)
+    differences = summaries.differences(run.records, metric)
     values = summaries.final_values(run.records, metric)
     styles = drawing.line_styles(summaries.encodings(summary))
-    groups = [names for names in summaries.equal(summary) if found.first not in names]
+    groups = [names for names in summaries.equal(summary) if differences.first not in names]
     figure = Figure(figsize=(8, 4.6))
     axes = figure.subplots()
     lengths = summaries.lengths(summary)
     drawing.length_axis(axes, lengths, summary.train_length)
     axes.axhline(0, color=drawing.INK, linewidth=1)
-    labels = [Label(found.first, axes.get_xlim()[1], 0.0, drawing.MUTED)]
+    labels = [Label(differences.first, axes.get_xlim()[1], 0.0, drawing.MUTED)]
     for i, names in enumerate(groups):
-        style, row = styles[names[0]], found.intervals.get(names[0], {})
-        row = {n: one for n, one in row.items() if math.isfinite(one.mean)}
+        style, row = styles[names[0]], differences.intervals.get(names[0], {})
+        row = {n: gap for n, gap in row.items() if math.isfinite(gap.mean)}
         if not row:
             continue
         aside = drawing.aside(i, len(groups), lengths)
-        x, mean = [n * aside for n in row], [one.mean for one in row.values()]
-        half = [one.half or 0.0 for one in row.values()]
+        x, mean = [n * aside for n in row], [gap.mean for gap in row.values()]
+        half = [gap.half or 0.0 for gap in row.values()]
         axes.errorbar(x, mean, yerr=half, capsize=3, elinewidth=1.2, zorder=3, **style)
         for at, n in zip(x, row, strict=True):
-            base = values[found.first, n]
+            base = values[differences.first, n]
             gaps = [v - base[seed] for seed, v in values[names[0], n].items() if seed in base]
             axes.plot([at] * len(gaps), gaps, ".", ms=4, alpha=0.5, color=style["color"], zorder=4)
         labels.append(Label(_joined(names), x[-1], mean[-1], style["color"]))
@@ -172,10 +172,10 @@ def difference(run: StoredRun) -> Figure:
     better = "better" if summary.better == "lower" else "worse"
     seeds = summaries.seed_count(summary)
     below = (
-        f"below 0: {better} than {found.first} · {seeds} seeds, each a dot · "
-        f"bars: 95% intervals, paired by seed, for {found.comparisons} comparisons together"
+        f"below 0: {better} than {differences.first} · {seeds} seeds, each a dot · "
+        f"bars: 95% intervals, paired by seed, for {differences.comparisons} comparisons together"
     )
-    drawing.set_title(axes, f"Difference from {found.first}{_clear(run, groups)}", below)
+    drawing.set_title(axes, f"Difference from {differences.first}{_clear(run, groups)}", below)
     return figure
 
 
@@ -188,9 +188,9 @@ def best_at_longest(summary: LengthSummary) -> str:
     whose interval over seeds meets no other's.
     """
     longest = summaries.lengths(summary)[-1]
-    found = {_joined(names): summary.results[names[0]] for names in summaries.equal(summary)}
-    near = summaries.leaders(replace(summary, results=found), longest)
-    if len(near) != 1 or len(found) < 2:
+    rows = {_joined(names): summary.results[names[0]] for names in summaries.equal(summary)}
+    near = summaries.leaders(replace(summary, results=rows), longest)
+    if len(near) != 1 or len(rows) < 2:
         return ""
     word = "lowest" if summary.better == "lower" else "highest"
     return f": {word} at {formats.length_ratio(longest, summary.train_length)} with {near[0]}"
@@ -231,17 +231,17 @@ def by_position(run: StoredRun) -> Figure:
     for spare in grid.flat[len(lengths) :]:
         spare.set_visible(False)
     for axes, length in zip(grid.flat, lengths, strict=False):
-        found = summaries.by_label(by_length[length], "encoding")
-        for names in (names for names in equal if names[0] in found):
+        by_encoding = summaries.by_label(by_length[length], "encoding")
+        for names in (names for names in equal if names[0] in by_encoding):
             style = {**styles[names[0]], "marker": ""}
-            curve = summaries.curve(found[names[0]], "position")
+            curve = summaries.curve(by_encoding[names[0]], "position")
             # Positions start at 0, which a log axis cannot show.
             x = [position + 1 for position in curve]
             seeds = [list(by_seed.values()) for by_seed in curve.values()]
-            axes.plot(x, [np.mean(own) for own in seeds], label=_joined(names), **style)
+            axes.plot(x, [np.mean(values) for values in seeds], label=_joined(names), **style)
             if not _crowded(run.by_length):
-                of = formats.interval_of(metric)
-                drawing.shade_interval(axes, x, seeds, style["color"], of)
+                interval_fn = formats.interval_of(metric)
+                drawing.shade_interval(axes, x, seeds, style["color"], interval_fn)
         drawing.position_axis(axes, trained)
         axes.set_title(f"length {length} · {formats.length_ratio(length, trained)}")
     below = f"position in the window ({_token(metric)}, log scale) · dotted line: trained length"
@@ -258,8 +258,8 @@ def position_by_length(run: StoredRun) -> Figure:
     means = {
         (name, length): {at: np.mean([*seeds.values()]) for at, seeds in curve.items()}
         for length, records in by_length.items()
-        for name, own in summaries.by_label(records, "encoding").items()
-        for curve in [summaries.curve(own, "position")]
+        for name, of_encoding in summaries.by_label(records, "encoding").items()
+        for curve in [summaries.curve(of_encoding, "position")]
     }
     groups = [g for g in summaries.equal(run.by_length) if any(g[0] == name for name, _ in means)]
     groups, lengths = groups[:PANELS], list(by_length)

@@ -22,10 +22,10 @@ def sections(path: Path) -> list[Section]:
 
 
 def _table(name: str, note: Mapping[str, Any]) -> Grid:
-    found, steps = [tuple(part) for part in note["parts"]], note["steps"]
-    total = sum(forward + backward for _, forward, backward in found)
-    large = [part for part in found if sum(part[1:]) >= SMALL * total]
-    rest = [part[1:] for part in found if part not in large]
+    parts, steps = [tuple(part) for part in note["parts"]], note["steps"]
+    total = sum(forward + backward for _, forward, backward in parts)
+    large = [part for part in parts if sum(part[1:]) >= SMALL * total]
+    rest = [part[1:] for part in parts if part not in large]
     if rest:
         large.append((f"{len(rest)} smaller ones", *map(sum, zip(*rest, strict=True))))
     ms = lambda seconds: f"{1e3 * seconds / steps:.3g}"

@@ -79,10 +79,10 @@ def share_interval(values: Sequence[float], level: float = 0.95) -> Interval:
 
 
 def estimate(
-    values: Sequence[float], of: Callable[[Sequence[float]], Interval] = interval
+    values: Sequence[float], interval_fn: Callable[[Sequence[float]], Interval] = interval
 ) -> Estimate:
     """Returns the mean over seeds, its 95% interval and every seed, as a summary holds them."""
-    mean, low, high, _ = of(values)
+    mean, low, high, _ = interval_fn(values)
     return Estimate(mean, low, high, list(values))
 
 

@@ -75,26 +75,26 @@ def final_values(records: Iterable[Record], metric: str) -> dict[tuple[str, int]
     wanted = (r for r in records if r["metric"] == metric and "position" not in r["labels"])
     return {
         (encoding, length): by_seed
-        for encoding, own in by_label(last_step(wanted), "encoding").items()
-        for length, by_seed in curve(own, "length").items()
+        for encoding, of_encoding in by_label(last_step(wanted), "encoding").items()
+        for length, by_seed in curve(of_encoding, "length").items()
     }
 
 
 def by_label(records: Iterable[Record], label: str) -> dict[Any, list[Record]]:
     """Returns the records by the value of a label, in the order of the records."""
-    found: dict[Any, list[Record]] = {}
+    grouped: dict[Any, list[Record]] = {}
     for record in records:
-        found.setdefault(record["labels"][label], []).append(record)
-    return found
+        grouped.setdefault(record["labels"][label], []).append(record)
+    return grouped
 
 
 def curve(records: Iterable[Record], axis: str) -> dict[int, dict[int, float]]:
     """Returns x -> seed -> value, both ascending; `axis` is "step" or the label that holds x."""
-    found: dict[int, dict[int, float]] = {}
+    by_x: dict[int, dict[int, float]] = {}
     x = lambda record: record["step"] if axis == "step" else record["labels"][axis]
     for record in sorted(records, key=lambda record: (x(record), record["seed"])):
-        found.setdefault(x(record), {})[record["seed"]] = record["value"]
-    return found
+        by_x.setdefault(x(record), {})[record["seed"]] = record["value"]
+    return by_x
 
 
 def thin(curve: Mapping[int, Any], most: int) -> list[int]:
@@ -150,8 +150,8 @@ def differences(records: Iterable[Record], metric: str) -> Differences:
         if shared := [(value, base[seed]) for seed, value in by_seed.items() if seed in base]:
             pairs[encoding, length] = shared
             gaps = [value - other for value, other in shared]
-            known = [[0.0] * len(gaps), *(own for n, own in distinct if n == length)]
-            if not any(_alike(gaps, own) for own in known):
+            earlier = [[0.0] * len(gaps), *(own for n, own in distinct if n == length)]
+            if not any(_alike(gaps, own) for own in earlier):
                 distinct.append((length, gaps))
     intervals = {
         where: paired(*zip(*shared, strict=True), comparisons=max(len(distinct), 1))
@@ -191,17 +191,17 @@ def collect(
     records: Iterable[Record], key: Callable[[Record], tuple | None]
 ) -> dict[tuple, list[float]]:
     """Returns the values of the records by their key, in their order, without those of key None."""
-    found: dict[tuple, list[float]] = {}
+    grouped: dict[tuple, list[float]] = {}
     for record in records:
         if (where := key(record)) is not None:
-            found.setdefault(where, []).append(record["value"])
-    return found
+            grouped.setdefault(where, []).append(record["value"])
+    return grouped
 
 
-def nested(found: Mapping[tuple, Any]) -> dict[str, Any]:
+def nested(by_key: Mapping[tuple, Any]) -> dict[str, Any]:
     """Returns nested dictionaries: the key (a, b, c) becomes [a][b][c]."""
     tree: dict[str, Any] = {}
-    for (*path, last), value in found.items():
+    for (*path, last), value in by_key.items():
         here = tree
         for name in path:
             here = here.setdefault(name, {})
@@ -211,8 +211,8 @@ def nested(found: Mapping[tuple, Any]) -> dict[str, Any]:
 
 def largest(values: Iterable[float | None]) -> float:
     """Returns the largest value; NaN if one is None or not finite."""
-    known = [math.nan if value is None else value for value in values]
-    return max(known) if all(map(math.isfinite, known)) else math.nan
+    numbers = [math.nan if value is None else value for value in values]
+    return max(numbers) if all(map(math.isfinite, numbers)) else math.nan
 
 
 def lengths(summary: LengthSummary) -> list[int]:

@@ -44,19 +44,19 @@ def save(folder: Path, sections: Sequence[Section]) -> list[Path]:
 
 def named(parts: Sequence[Part], title: str = "table") -> dict[str, Grid]:
     """Returns the tables of parts by the names of their files, in order."""
-    found: dict[str, Grid] = {}
+    grids: dict[str, Grid] = {}
     for around, grid in _grids(parts, title):
         stem = re.sub(r"[^a-z0-9]+", "_", around.lower()).strip("_") or "table"
-        taken = sum(re.fullmatch(rf"{stem}(_\d+)?", name) is not None for name in found)
-        found[f"{stem}_{taken + 1}" if taken else stem] = grid
-    return found
+        taken = sum(re.fullmatch(rf"{stem}(_\d+)?", name) is not None for name in grids)
+        grids[f"{stem}_{taken + 1}" if taken else stem] = grid
+    return grids
 
 
 def _grids(parts: Sequence[Part], title: str) -> Iterator[tuple[str, Grid]]:
     for part in parts:
         if isinstance(part, Section):
-            own = part.title if title == "table" else f"{title} {part.title}"
-            yield from _grids(part.parts, own)
+            inner = part.title if title == "table" else f"{title} {part.title}"
+            yield from _grids(part.parts, inner)
         elif isinstance(part, Grid):
             yield title, part
 
