@@ -1,8 +1,8 @@
-"""Compares a training step and long attention with peers, alternating in one run.
+"""Compares a training step, compiling it, and long attention with peers, alternating in one run.
 
-    python scripts/bench.py                              # writes docs/benchmarks.{json,md}
+    python scripts/bench.py                              # writes docs/benchmarks.md
     python scripts/bench.py --peer-python=PATH           # PyTorch and x-transformers live there
-    python scripts/bench.py --only=step --rounds=3 --out=/tmp/bench
+    python scripts/bench.py --only=step --rounds=3 --to=/tmp/bench
 
 Each contestant is a process of its own, and they run in turn, so that a noisy machine slows them
 alike. The result is the ratio of times within a round, and its median over rounds. The peers need
@@ -162,6 +162,11 @@ def page(raw: dict) -> str:
         "besides the inputs. It includes compilation, and it is too small where imports and",
         "compilation had already taken more. x-transformers runs with the same widths and its two",
         "attention settings.",
+        *(
+            ["`first call` is the seconds of the first call, which compiles."]
+            if any("first" in one for own in raw["contests"].values() for one in own.values())
+            else []
+        ),
         "",
         f"A step is of a causal decoder with {_shape(SMALL)}; or {_shape(LARGE)}.",
         "Attention is causal, of one sequence, 8 heads of width 32.",
@@ -181,16 +186,20 @@ def page(raw: dict) -> str:
 def table(results: dict[str, Any], steps: int) -> list[str]:
     """The lines of the table of one contest, of which a round has so many steps."""
     ours = next(iter(results.values()))
+    compiles = any("first" in result for result in results.values())
     lines = ["| | ms | ratio | MB |", "|---|---:|---:|---:|"]
+    if compiles:
+        lines = [f"{lines[0]} first call, s |", f"{lines[1]}---:|"]
     for who, result in results.items():
         if "failed" in result:
-            lines.append(f"| {who} | not measured: {result['failed']} | | |")
+            lines.append(f"| {who} | not measured: {result['failed']} | | |{' |' * compiles}")
             continue
         ratios = [p / o for p, o in zip(result["seconds"], ours["seconds"], strict=True)]
         ratio = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
         ms = statistics.median(result["seconds"]) / steps * 1e3
         ratio = "1" if result is ours else ratio
-        lines.append(f"| {who} | {ms:.1f} | {ratio} | {result['mb']:.0f} |")
+        line = f"| {who} | {ms:.1f} | {ratio} | {result['mb']:.0f} |"
+        lines.append(line + (f" {result['first']:.1f} |" if "first" in result else ""))
     return lines
 
 

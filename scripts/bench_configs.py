@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be in
 
 from posenc_jax.lab.hosts.devices import cores
 from posenc_jax.lab.hosts.files import write_json
-from scripts.collectives import write
+from posenc_jax.lab.report.markdown import replace_between
 
 ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- table: python scripts/bench_configs.py -->", "<!-- end of table -->"
@@ -63,7 +63,7 @@ def main(variants: Sequence[str] = ()) -> int:
         print(f"{variant}: {found.seconds:.0f} s", flush=True)
         times[variant] = found._asdict()
         write_json(path, times)
-    write(ROOT / "docs" / "running.md", table(times), BEGIN, END)
+    replace_between(ROOT / "docs" / "running.md", table(times), BEGIN, END)
     return 0
 
 

@@ -12,14 +12,15 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be in
 def serve(job: dict, make) -> None:
     """Calls make(job), which returns inputs and a function, and runs the function on demand.
 
-    It prints {"mb": peak memory of a warm call beyond the inputs}, then, for each line on standard
-    input, {"seconds": time of one call}.
+    It prints {"mb": peak memory of a warm call beyond the inputs, "first": seconds of the first
+    call, which compiles}, then, for each line on standard input, {"seconds": time of one call}.
     """
     inputs, call = make(job)
-    before = peak_mb()
+    before, start = peak_mb(), time.perf_counter()
     call(*inputs)
+    first = time.perf_counter() - start
     call(*inputs)
-    print(json.dumps({"mb": peak_mb() - before}), flush=True)
+    print(json.dumps({"mb": peak_mb() - before, "first": first}), flush=True)
     for _ in sys.stdin:
         start = time.perf_counter()
         call(*inputs)

@@ -30,7 +30,7 @@ import jax
 
 from posenc_jax import Dims, encodings
 from posenc_jax.backends.target import compile_for
-from scripts.accelerators.programs import encoding_of, taken
+from scripts.accelerators.programs import encoding_of, takes_form
 from scripts.gpu import methods
 from scripts.gpu.worker import milliseconds
 
@@ -72,7 +72,7 @@ def cases(only: str, backend: str) -> list[tuple[str, str]]:
             raise SystemExit(f"--only: {pattern!r} matches no method of the catalogue")
         names |= dict.fromkeys(matching)
     with compile_for(backend, jax.devices()[:1]):
-        found = [(name, "kernel") for name in names if taken(name, "kernel")]
+        found = [(name, "kernel") for name in names if takes_form(name, "kernel")]
     if backend == "tpu":
         plain = lambda encoding: encoding.bias is None and encoding.walk is None
         found += [(name, "auto") for name, _ in found if plain(encoding_of(name))]

@@ -1,4 +1,4 @@
-"""Compiles programs for an accelerator that is not at hand, and records what its compiler says.
+"""Compiles our programs for a TPU or GPU that is not at hand, and writes what each one needs.
 
     make compile-tpu                              # all programs for a TPU v5e: hours
     make compile-tpu ONLY='attention/t5/*'
@@ -6,16 +6,21 @@
     python scripts/compile_for.py v5e --only='attention/*/dense/forward,step/*'
     python scripts/compile_for.py v5e --only=attention/t5/dense/forward --check
 
-Writes results/accelerators.json, and docs/accelerators.md from it. Each program is compiled in a
-process of its own, one after another. A program that the file has from the same compiler, with the
-same text before compilation, is not compiled again. A program that fails, or that takes longer than
---seconds, is a line of the table. With --check nothing is written: the status is 1 if a number
-differs from the committed one by more than a tenth.
+Answers: does it compile, how much memory does it take, how much does its largest collective send,
+and how long does it take to compile. Writes results/accelerators.json, and the table of
+docs/accelerators.md from it.
+
+Each program is compiled in a process of its own, one after another. A program that the file has
+from the same compiler, with the same text before compilation, is not compiled again. A program that
+fails, or that takes longer than --seconds, is counted in the table as one that does not compile.
+With --check nothing is written: the status is 1 if a program's memory or collectives differ from
+the committed ones by more than a tenth.
 """
 
 import argparse
 import datetime
 import fnmatch
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -23,30 +28,71 @@ import platform
 import re
 import subprocess
 import sys
-import tempfile
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the package need not be installed
 
-from scripts.accelerators import chips, page
+from posenc_jax.lab.hosts.files import write_text
+from posenc_jax.lab.report.markdown import replace_between
+from scripts.accelerators import chips
 from scripts.accelerators.chips import CHIPS
 
 ROOT = Path(__file__).parents[1]
 TOLERANCE = 0.1
+BEGIN, END = "<!-- table: python scripts/compile_for.py -->", "<!-- end of table -->"
+SIZES = ("arguments", "outputs", "temporary", "collectives")  # what --check compares
 
 
-def compiled(chip: str, name: str, known: str, seconds: float) -> dict[str, Any]:
-    """Returns what `accelerators.compiled` prints, or {"failed": why}."""
-    with tempfile.TemporaryDirectory() as dump:
-        command = [sys.executable, "-m", "scripts.accelerators.compiled", chip, name, dump, known]
-        environment = {**os.environ, **chips.environment(chip, dump)}
-        try:
-            ended = subprocess.run(
-                command, cwd=ROOT, env=environment, timeout=seconds, capture_output=True, text=True
-            )
-        except subprocess.TimeoutExpired:
-            return {"failed": f"not compiled within {seconds:.0f} s"}
+def compile_one(chip: str, name: str, known_key: str) -> dict[str, Any]:
+    """Compiles a program in this process; returns its record, or {"key"} if that is `known_key`.
+
+    arguments, outputs, temporary: bytes on one chip; outputs without those that reuse arguments.
+    collectives: kind -> [number, bytes of all, bytes of the largest].
+    cpu_seconds: of all threads, for compiling.
+    """
+    from posenc_jax.backends.target import compile_for
+    from scripts.accelerators.collectives import collectives
+    from scripts.accelerators.programs import programs
+
+    program, kind = programs()[name], CHIPS[chip]
+    with compile_for(kind.backend, chips.devices(kind, program.chips)):
+        lowered = program.lower()
+        versions = [importlib.metadata.version(package) for package in kind.packages]
+        text = "\n".join([chip, *versions, lowered.as_text()])
+        key = hashlib.sha256(text.encode()).hexdigest()[:16]
+        if key == known_key:
+            return {"key": key}
+        started = time.process_time()
+        compiled = lowered.compile()
+        seconds = time.process_time() - started
+    memory, by_kind = compiled.memory_analysis(), {}
+    for collective in collectives(compiled.as_text() or ""):
+        number, total, largest = by_kind.get(collective.kind, (0, 0, 0))
+        size = collective.bytes
+        by_kind[collective.kind] = [number + 1, total + size, max(largest, size)]
+    return {
+        "key": key,
+        "cpu_seconds": round(seconds, 1),
+        "arguments": memory.argument_size_in_bytes,
+        "outputs": memory.output_size_in_bytes - memory.alias_size_in_bytes,
+        "temporary": memory.temp_size_in_bytes,
+        "collectives": by_kind,
+    }
+
+
+def compile_apart(chip: str, name: str, known_key: str, seconds: float) -> dict[str, Any]:
+    """Returns what `compile_one` does, from a process of its own; or {"failed": the reason}."""
+    command = [sys.executable, __file__, chip, f"--program={name}", f"--key={known_key}"]
+    environment = {**os.environ, **chips.environment(chip)}
+    try:
+        ended = subprocess.run(
+            command, cwd=ROOT, env=environment, timeout=seconds, capture_output=True, text=True
+        )
+    except subprocess.TimeoutExpired:
+        return {"failed": f"not compiled within {seconds:.0f} s"}
     if ended.returncode:
         errors = [
             line for line in ended.stderr.splitlines() if re.match(r"[\w.]+(Error|Exception)", line)
@@ -55,86 +101,146 @@ def compiled(chip: str, name: str, known: str, seconds: float) -> dict[str, Any]
     return json.loads(ended.stdout.splitlines()[-1])
 
 
-def made(chip: str) -> dict[str, str]:
-    """Returns with what the programs were compiled."""
-    versions = {name: importlib.metadata.version(name) for name in CHIPS[chip].packages}
+def versions(chip: str) -> dict[str, str]:
+    """Returns the compiler's versions, the date and the machine."""
+    packages = {name: importlib.metadata.version(name) for name in CHIPS[chip].packages}
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
-    return {**versions, "date": str(datetime.date.today()), "machine": machine}
+    return {**packages, "date": str(datetime.date.today()), "machine": machine}
 
 
-def chosen(chip: str, only: str) -> list[str]:
+def matching(chip: str, only: str) -> list[str]:
     """Returns the names of the programs that match a pattern, in the order of the patterns."""
-    os.environ.update(chips.environment(chip, ""))
+    os.environ.update(chips.environment(chip))
     from posenc_jax.backends.target import compile_for
-    from scripts.accelerators.programs import programs, taken
+    from scripts.accelerators.programs import programs, takes_form
 
-    names, found = list(programs()), {}
+    names, chosen = list(programs()), {}
     for pattern in only.split(","):
-        if not (matching := fnmatch.filter(names, pattern)):
+        if not (those := fnmatch.filter(names, pattern)):
             raise SystemExit(f"--only: {pattern!r} matches none of {', '.join(names[:3])}, ...")
-        found |= dict.fromkeys(matching)
+        chosen |= dict.fromkeys(those)
 
     def can_be(name: str) -> bool:
         kind, method, form, *_ = name.split("/")
         if kind != "attention" or form == "dense":
             return True
         with compile_for(CHIPS[chip].backend):
-            return taken(method, form)
+            return takes_form(method, form)
 
-    return [name for name in found if can_be(name)]
-
-
-def differences(found: Any, committed: Any, path: str = "") -> list[str]:
-    """Returns a line for each number that is not within a tenth of the committed one."""
-    if isinstance(found, dict) and isinstance(committed, dict):
-        skip = ("key", "cpu_seconds")
-        keys = [key for key in {**committed, **found} if key not in skip]
-        pairs = [(found.get(key), committed.get(key), f"{path}/{key}") for key in keys]
-    elif isinstance(found, list) and isinstance(committed, list) and len(found) == len(committed):
-        both = zip(found, committed, strict=True)
-        pairs = [(a, b, f"{path}/{n}") for n, (a, b) in enumerate(both)]
-    elif isinstance(found, int | float) and isinstance(committed, int | float):
-        far = abs(found - committed) > TOLERANCE * abs(committed)
-        return [f"{path}: {found}, committed {committed}"] if far else []
-    else:
-        return [] if found == committed else [f"{path}: {found}, committed {committed}"]
-    return [line for pair in pairs for line in differences(*pair)]
+    return [name for name in chosen if can_be(name)]
 
 
-def check(chip: str, names: list[str], known: dict[str, Any], seconds: float) -> list[str]:
-    """Returns the differences of all these programs."""
-    return [
-        line
-        for name in names
-        for line in differences(compiled(chip, name, "", seconds), known.get(name), name)
-    ]
+def differences(record: Any, committed: Any, path: str) -> list[str]:
+    """Returns a line for each size of a program that is not within a tenth of the committed one."""
+    if not committed or "failed" in record or "failed" in committed:
+        return [] if record == committed else [f"{path}: {record}, committed {committed}"]
+    lines = []
+    for size in SIZES:
+        sizes, wanted = _flat(record[size]), _flat(committed[size])
+        near = [abs(a - b) <= TOLERANCE * abs(b) for a, b in zip(sizes, wanted, strict=False)]
+        if len(sizes) != len(wanted) or not all(near):
+            lines.append(f"{path}/{size}: {record[size]}, committed {committed[size]}")
+    return lines
+
+
+def _flat(size: int | Mapping[str, Sequence[int]]) -> list[int]:
+    return [size] if isinstance(size, int) else [n for row in size.values() for n in row]
+
+
+def table(raw: Mapping[str, Any]) -> str:
+    """Returns the table in Markdown: a row for each group of programs, columns for each chip.
+
+    A group has the programs that differ in the method or the experiment alone.
+    """
+    groups: dict[str, dict[str, list[str]]] = {}
+    for chip, record in raw.items():
+        for name in sorted(record["programs"]):
+            groups.setdefault(group(name), {}).setdefault(chip, []).append(name)
+    columns = ("compile", "memory, MB", "CPU s")
+    head = ["program", *(f"{chip}: {column}" for chip in raw for column in columns), "collective"]
+    rows = [head, ["---"] * len(head)]
+    for name in sorted(groups, key=_by_length):
+        row = [f"`{name}`"]
+        largest = (0.0, "")
+        for chip, record in raw.items():
+            names = groups[name].get(chip, [])
+            compiled = {
+                n: record["programs"][n] for n in names if "failed" not in record["programs"][n]
+            }
+            row.append(f"{len(compiled)} of {len(names)}" if names else "")
+            row += [
+                _most(compiled, "temporary", 1e6, name),
+                _most(compiled, "cpu_seconds", 1, name),
+            ]
+            for program in compiled.values():
+                for kind, (_, _, size) in program["collectives"].items():
+                    largest = max(largest, (size / 1e6, kind))
+        rows.append([*row, f"{largest[0]:.1f} MB, {largest[1]}" if largest[1] else ""])
+    notes = [
+        f"{chip}: {len(record['programs'])} programs. Last compiled with "
+        + ", ".join(f"{key} {value}" for key, value in record["made"].items()) + "."
+        for chip, record in raw.items()
+    ]  # fmt: skip
+    failed = [f"- {chip}, `{name}`: {program['failed']}"
+              for chip, record in raw.items() for name, program in record["programs"].items()
+              if "failed" in program]  # fmt: skip
+    return "\n".join([*(f"| {' | '.join(row)} |" for row in rows), "", *notes, *failed])
+
+
+def group(name: str) -> str:
+    """Returns the name of a program with "*" for its method or experiment."""
+    kind, _, *rest = name.split("/")
+    return name if kind == "reading" else "/".join([kind, "*", *rest])
+
+
+def _by_length(name: str) -> list[Any]:
+    return [(part.isdigit(), int(part) if part.isdigit() else part) for part in name.split("/")]
+
+
+def _most(programs: Mapping[str, Any], size: str, unit: float, group: str) -> str:
+    """Returns the largest size of a group, with the method that has it."""
+    sizes = {name: p[size] / unit for name, p in programs.items() if size in p}
+    if not sizes:
+        return ""
+    name = max(sizes, key=sizes.__getitem__)
+    method = f" ({name.split('/')[1]})" if "*" in group and len(programs) > 1 else ""
+    return f"{sizes[name]:,.0f}{method}" if sizes[name] >= 10 else f"{sizes[name]:.1f}{method}"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("chip", choices=CHIPS)
     parser.add_argument("--only", default="*", help="patterns of names, with commas between them")
     parser.add_argument("--seconds", type=float, default=1800.0, help="the most for one program")
     parser.add_argument("--check", action="store_true", help="compares, and writes nothing")
-    parser.add_argument("--to", type=Path, default=ROOT, metavar="DIR",
-                        help="what holds docs/ and results/; default: the repository")  # fmt: skip
+    parser.add_argument("--program", help="compiles this one here, and prints its record")
+    parser.add_argument("--key", default="", help="of the program as it was compiled before")
     args = parser.parse_args()
-    path = args.to / "results" / "accelerators.json"
+    if args.program:
+        print(json.dumps(compile_one(args.chip, args.program, args.key)))
+        return
+    path = ROOT / "results" / "accelerators.json"
     raw = json.loads(path.read_text("utf-8")) if path.exists() else {}
     record = raw.setdefault(args.chip, {"made": {}, "programs": {}})
-    known, names = record["programs"], chosen(args.chip, args.only)
+    programs, names = record["programs"], matching(args.chip, args.only)
     if args.check:
-        lines = check(args.chip, names, known, args.seconds)
+        apart = {name: compile_apart(args.chip, name, "", args.seconds) for name in names}
+        lines = [line for name, one in apart.items()
+                 for line in differences(one, programs.get(name), name)]  # fmt: skip
         raise SystemExit("\n".join(lines) if lines else 0)
     for name in names:
-        before = known.get(name, {})
-        found = compiled(args.chip, name, before.get("key", ""), args.seconds)
-        same = list(found) == ["key"]
-        print(f"{name}: {'as before' if same else json.dumps(found)}", flush=True)
-        if not same:
-            known[name], record["made"] = found, made(args.chip)
-            path.write_text(json.dumps(raw, indent=1) + "\n", "utf-8")
-            (args.to / "docs" / "accelerators.md").write_text(page.page(raw), "utf-8")
+        before = programs.get(name, {})
+        compiled = compile_apart(args.chip, name, before.get("key", ""), args.seconds)
+        if unchanged := list(compiled) == ["key"]:
+            print(f"{name}: as before", flush=True)
+        else:
+            print(f"{name}: {json.dumps(compiled)}", flush=True)
+        if not unchanged:
+            programs[name], record["made"] = compiled, versions(args.chip)
+            write_text(path, json.dumps(raw, indent=1) + "\n")
+            replace_between(ROOT / "docs" / "accelerators.md", table(raw), BEGIN, END)
 
 
 if __name__ == "__main__":

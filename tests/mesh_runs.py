@@ -20,7 +20,7 @@ from posenc_jax.lab.hosts import processes
 from posenc_jax.lab.model import transformer
 from posenc_jax.lab.runs.checkpoints import Checkpoints, fill
 from posenc_jax.lab.training import evaluation, loop
-from scripts.collectives import collectives, on_first_device
+from scripts.accelerators.collectives import collectives
 
 HALF, STEPS = 3, 6
 
@@ -46,6 +46,12 @@ CASES = {
         Case("random", seeds=2, encoding="shifted+sinusoidal"),
     )
 }
+
+
+def on_first_device(tree: Any) -> int:
+    """Returns the bytes of a tree that are on the first device of this process."""
+    shards = [shard for leaf in jax.tree.leaves(tree) for shard in leaf.addressable_shards]
+    return sum(shard.data.nbytes for shard in shards if shard.device == jax.local_devices()[0])
 
 
 @functools.cache

@@ -1,1 +1,1 @@
-"""What scripts/compile_for.py compiles for accelerators that are not at hand, and records."""
+"""The programs that scripts/compile_for.py compiles, and the chips it compiles them for."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-# A kernel's text does not tell the lines of its source, so it is new only where the kernel is.
+# So that a kernel's text has no line numbers, and is the same where only lines above it changed.
 WITHOUT_LINES = {"JAX_TRACEBACK_IN_LOCATIONS_LIMIT": "0"}
 LOCAL = {  # libtpu asks a machine with TPUs for these
     "JAX_PLATFORMS": "cpu",
@@ -75,19 +75,9 @@ CHIPS = {
 }
 
 
-def environment(chip: str, dump: str) -> dict[str, str]:
-    """Returns the variables of a process that compiles for this chip; for a TPU it writes
-    instruction bundles to `dump`.
-    """
-    if CHIPS[chip].backend == "gpu":
-        return {**WITHOUT_LINES, **WITHOUT_GPU}
-    flags = {
-        "xla_jf_dump_to": dump,
-        "xla_jf_dump_llo_text": "true",
-        "xla_jf_dump_llo_pass_label_regex": "final_bundles",  # all passes take 8 times as long
-    }
-    arguments = " ".join(f"--{k}={v}" for k, v in flags.items())
-    return {**WITHOUT_LINES, **LOCAL, "LIBTPU_INIT_ARGS": arguments}
+def environment(chip: str) -> dict[str, str]:
+    """Returns the variables of a process that compiles for this chip."""
+    return {**WITHOUT_LINES, **(WITHOUT_GPU if CHIPS[chip].backend == "gpu" else LOCAL)}
 
 
 def devices(chip: Chip, count: int) -> Sequence[Any]:

@@ -25,8 +25,8 @@ from posenc_jax.lab.tasks.task import Task
 from posenc_jax.lab.training import loop, optimizers
 from posenc_jax.lab.training.evaluation import Evaluator
 from posenc_jax.layout import Layout, layout
-from scripts.accelerators import rehearsal
-from scripts.accelerators.released import LLAMA, PYTHIA
+from scripts.accelerators.first_training import first_training
+from scripts.accelerators.released_models import LLAMA, PYTHIA
 
 HEADS, HEAD = 12, 64
 TOKENS = {"dense": 2048}  # of one sequence in each form
@@ -53,12 +53,10 @@ SIDE = 16  # patches along a row of an image, and of a column of a video's frame
 class Program(NamedTuple):
     """A program to compile for so many chips.
 
-    lower:  () -> the lowered program, inside of `compile_for`.
-    tokens: arrays with two axes of at least so many entries are counted.
+    lower: () -> the lowered program; it is called inside of `compile_for`.
     """
 
     lower: Callable[[], Any]
-    tokens: int
     chips: int = 1
 
 
@@ -74,14 +72,14 @@ def forms() -> list[str]:
 
 
 def _attention() -> dict[str, Program]:
-    found = {}
+    programs = {}
     for name in sorted(encodings.CATALOG):
         for form in forms():
             tokens = TOKENS.get(form, TOKENS_ELSEWHERE)
             for way in ("forward", "backward"):
                 lower = partial(attention, name, form, way == "backward", tokens)
-                found[f"attention/{name}/{form}/{way}"] = Program(lower, tokens)
-    return found
+                programs[f"attention/{name}/{form}/{way}"] = Program(lower)
+    return programs
 
 
 def _other_lengths() -> dict[str, Program]:
@@ -93,7 +91,7 @@ def _other_lengths() -> dict[str, Program]:
     ]
     return {
         f"attention/{name}/{form}/{way}/{tokens}": Program(
-            partial(attention, name, form, way == "backward", tokens), tokens
+            partial(attention, name, form, way == "backward", tokens)
         )
         for name, form, tokens in cases
         for way in ("forward", "backward")
@@ -116,18 +114,18 @@ def attention(name: str, form: str, backward: bool, tokens: int) -> Any:
         view = frame(encoding, params, at, dims, form=form)  # pyright: ignore[reportArgumentType]
         return attend(q, k, v, view.layer(0, view.embed(x_BTD)))
 
-    def loss(*given):
-        return forward(*given).astype(jnp.float32).sum()
+    def loss(*arguments):
+        return forward(*arguments).astype(jnp.float32).sum()
 
     params = jax.eval_shape(lambda: encoding.init(jax.random.key(0), dims))
     x_BTD = jax.ShapeDtypeStruct((1, tokens, dims.model), jnp.bfloat16)
     x_BTHC = jax.ShapeDtypeStruct((1, tokens, HEADS, HEAD), jnp.bfloat16)
-    given = whole((params, x_BTD, x_BTHC, x_BTHC, x_BTHC))
+    arguments = whole((params, x_BTD, x_BTHC, x_BTHC, x_BTHC))
     run = jax.grad(loss, argnums=tuple(range(5))) if backward else forward
-    return jax.jit(run).lower(*given)
+    return jax.jit(run).lower(*arguments)
 
 
-def taken(name: str, form: str) -> bool:
+def takes_form(name: str, form: str) -> bool:
     """Returns whether this form of attention takes the method."""
     dims, encoding = Dims(HEADS * HEAD, HEADS, HEAD, 1), encoding_of(name)
 
@@ -161,12 +159,12 @@ def layout_of(name: str, tokens: int) -> Layout:
 
 
 def _steps() -> dict[str, Program]:
-    found = {}
+    programs = {}
     for name, layers, way in itertools.product(STEPS, (1, 12), WAYS):
         lower = partial(training_step, name, layers, WAYS[way])
         chips = 4 if way == "fsdp" else 1
-        found[f"step/{name}/{layers}/{chips}/{way}"] = Program(lower, LENGTH, chips)
-    return found
+        programs[f"step/{name}/{layers}/{chips}/{way}"] = Program(lower, chips)
+    return programs
 
 
 def training_step(name: str, layers: int, saving: Mapping[str, Any]) -> Any:
@@ -209,7 +207,7 @@ def _shaped(tree: Any, spread: Callable[[Any], NamedSharding]) -> Any:
 def _evaluation() -> dict[str, Program]:
     lengths = (8192, 32768, LONG)
     return {
-        f"evaluation/{name}/{length}": Program(partial(evaluation, name, length), length)
+        f"evaluation/{name}/{length}": Program(partial(evaluation, name, length))
         for name, length in itertools.product(STEPS, lengths)
     }
 
@@ -230,16 +228,16 @@ def _scoring(model, task, config: EvalConfig, length: int, train: TrainConfig, s
 def _reading() -> dict[str, Program]:
     """Released models read in windows of 8 times their trained length."""
     return {
-        "reading/pythia-70m/16384": Program(partial(reading, PYTHIA, 16384), 16384),
-        "reading/Llama-2-7b/32768": Program(partial(reading, LLAMA, 32768), 32768, chips=4),
+        "reading/pythia-70m/16384": Program(partial(reading, PYTHIA, 16384)),
+        "reading/Llama-2-7b/32768": Program(partial(reading, LLAMA, 32768), chips=4),
     }
 
 
 def reading(config: Mapping[str, Any], tokens: int) -> Any:
     """Lowers the forward pass and the loss of one window in bfloat16, with blockwise attention."""
-    what = released(config)
+    shape = released(config)
     model = transformer.build(
-        what.config.model_copy(update={"dtype": "bfloat16"}), what.encoding, what.vocab
+        shape.config.model_copy(update={"dtype": "bfloat16"}), shape.encoding, shape.vocab
     )
 
     def placed(leaf):
@@ -254,7 +252,7 @@ def reading(config: Mapping[str, Any], tokens: int) -> Any:
 def _experiments() -> dict[str, Program]:
     """Training and evaluation of experiments at the default config of `configs/`."""
     return {
-        f"experiment/{stem}/{part}": Program(partial(experiment, stem, name, part), LENGTH)
+        f"experiment/{stem}/{part}": Program(partial(experiment, stem, name, part))
         for stem, name in EXPERIMENTS.items()
         for part in ("train", "evaluate")
         if (stem, part) != ("long_memory", "evaluate")  # it reads in a way of its own
@@ -263,12 +261,12 @@ def _experiments() -> dict[str, Program]:
 
 def experiment(stem: str, name: str, part: str) -> Any:
     """Lowers the training of an experiment, a chunk of steps, or its longest evaluation."""
-    found = rehearsal.asked(stem, name)
-    model, _, config, _ = found.chunk
+    first = first_training(stem, name)
+    model, _, config, _ = first.chunk
     if part == "train":
-        _, data, steps = found.given
-        run, shapes = loop.chunk_runner(*found.chunk), states(model, config, found.seeds)
+        _, data, steps = first.arguments
+        run, shapes = loop.chunk_runner(*first.chunk), states(model, config, first.seeds)
         return run.lower(shapes, whole(data), steps)
-    longest = max(found.evaluations)
-    model, task, limits = found.evaluations[longest]
-    return _scoring(model, task, limits, longest, config, found.seeds)
+    longest = max(first.evaluations)
+    model, task, limits = first.evaluations[longest]
+    return _scoring(model, task, limits, longest, config, first.seeds)

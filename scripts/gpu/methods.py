@@ -16,7 +16,7 @@ import numpy as np
 from posenc_jax import Dims, attend, encodings, frame
 from posenc_jax.backends.target import compile_for
 from posenc_jax.layout import Layout, layout
-from scripts.accelerators.programs import encoding_of, layout_of, taken
+from scripts.accelerators.programs import encoding_of, layout_of, takes_form
 from scripts.gpu.worker import Prepared, milliseconds, prepare
 
 DTYPE = "bfloat16"
@@ -27,7 +27,7 @@ NOISE = 0.3  # what is added to parameters: many start where they do nothing
 def prepared(job: dict[str, Any]) -> Prepared:
     """The errors of these methods, or the times of each way."""
     with compile_for("gpu"):
-        names = [name for name in job["names"] if taken(name, "kernel")]
+        names = [name for name in job["names"] if takes_form(name, "kernel")]
     if job["what"] == "errors":
         return prepare(job, {name: partial(_errors, job, name) for name in names})
     return prepare(job, {

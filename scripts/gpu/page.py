@@ -50,7 +50,7 @@ BOARD = """## The leaderboard
 
 Trainings of the board in an hour: these methods on copying, of 3 learning rates and then of 5
 seeds, from the command to the written report, compiling and tests included; XLA does not tune
-kernels by timing them. Of another board and a CPU: [scaling.md](scaling.md).
+kernels by timing them.
 """
 SEEDS = """## Many seeds in one program
 

@@ -26,7 +26,7 @@ from scripts.site import choosing, methods, notebooks, records, reference
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
-OTHERS = ("claims", "accelerators")  # records that are not runs of an experiment
+OTHERS = ("claims",)  # records that are not runs of an experiment
 EXPERIMENTS = sorted({path.name.partition(".")[0] for path in RESULTS.glob("*.tar.xz")}
                      - {*OTHERS, "catalogue"})  # fmt: skip
 WHOLE = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md",

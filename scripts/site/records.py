@@ -1,6 +1,5 @@
 """The pages of the site that have everything that was measured, and its tables as files."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from experiments.claims.page import markdown
 from posenc_jax.lab import runs
 from posenc_jax.lab.report import Section, document, tables
 from posenc_jax.lab.runs import StoredRun
-from scripts.accelerators import page as accelerators
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -38,14 +36,9 @@ def pages(
 
 
 def other_pages(results: Path) -> dict[str, str]:
-    """Returns path -> text of the page of the claims and of that of compiled programs."""
+    """Returns path -> text of the page of the claims."""
     link = "[results/claims.tar.xz](../source/results/claims.tar.xz)"
-    raw = json.loads((results / "accelerators.json").read_text("utf-8"))
-    text = accelerators.whole(raw).replace("(gpu.md)", "(../gpu.md)")
-    return {
-        "results/claims.md": markdown(ledger(results / "claims.tar.xz"), "../claims", link),
-        "results/accelerators.md": text.replace("(../results/", "(../source/results/"),
-    }
+    return {"results/claims.md": markdown(ledger(results / "claims.tar.xz"), "../claims", link)}
 
 
 def ledger(archive: Path) -> list[Finding]:

@@ -9,7 +9,7 @@ def wrong_and_good():
     return list(command_lines.wrong_lines()), list(command_lines.good_lines())
 
 
-@pytest.mark.thorough(after=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize(("of_wrong", "of_good"), [(150, 100), (1, 1)])
 def test_wrong_lines_are_refused_and_good_ones_accepted(of_wrong, of_good):
     wrong, good = wrong_and_good()

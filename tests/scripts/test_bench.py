@@ -30,6 +30,16 @@ def test_a_peer_half_as_fast_has_ratio_two():
     assert "| theirs | 300.0 | 2.00 (2.00–2.00) |" in page
 
 
+def test_the_first_call_which_compiles_has_a_column_where_it_was_measured():
+    results = {"ours": {"mb": 1.0, "seconds": [1.0], "first": 9.0}, "absent": {"failed": "no"}}
+    assert bench.table(results, 1) == [
+        "| | ms | ratio | MB | first call, s |",
+        "|---|---:|---:|---:|---:|",
+        "| ours | 1000.0 | 1 | 1 | 9.0 |",
+        "| absent | not measured: no | | | |",
+    ]
+
+
 def test_what_did_not_run_is_not_measured():
     assert "| absent | not measured: No module named 'torch' |" in bench.page(RAW)
 

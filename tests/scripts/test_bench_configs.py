@@ -1,10 +1,10 @@
-"""The times of configs and of the board: which quick variants there are, and where tables go."""
+"""The times of configs: which quick variants there are, and where the table goes."""
 
 import json
 
-from scripts import bench_board, bench_configs
+from posenc_jax.lab.report.markdown import replace_between
+from scripts import bench_configs
 from scripts.bench_configs import BEGIN, END, ROOT, Time
-from scripts.collectives import write
 
 PAGE = ROOT / "docs" / "running.md"
 
@@ -22,7 +22,7 @@ def test_the_page_has_the_place_of_the_table(tmp_path):
     }
     page, committed = tmp_path / "running.md", PAGE.read_text("utf-8")
     page.write_text(committed)
-    write(page, bench_configs.table(times), BEGIN, END)
+    replace_between(page, bench_configs.table(times), BEGIN, END)
     made = page.read_text()
     assert "| `configs/claims.py:quick` | 12 |\n| `configs/vision.py:draw` | 12 |" in made
     assert "On 2 free cores, JAX 0.10.2, nothing compiled before; 2026-01-02 to 2026-01-03" in made
@@ -45,11 +45,3 @@ def test_a_busy_machine_and_a_failed_run_are_told_in_one_line(monkeypatch, capsy
     assert bench_configs.main(["no_such_config"]) == 1
     assert "no_such_config: status 1: wrong" in capsys.readouterr().err
     assert not (tmp_path / "results").exists()
-
-
-def test_the_page_on_scale_has_the_committed_speed_of_the_board():
-    facts = json.loads((ROOT / "results" / "board_speed.json").read_text("utf-8"))
-    page = (ROOT / "docs" / "scaling.md").read_text("utf-8")
-    assert bench_board.table(facts) in page
-    faster = facts | {"trainings an hour": {"before": [1.0], "after": [2.0]}}
-    assert bench_board.table(faster) not in page, "control: other numbers"

@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
+from posenc_jax.lab.hosts.files import write_text
 from posenc_jax.lab.report.sections import Cell, Grid, Picture, Section
 
 Part = str | Grid | Picture | Section
@@ -65,6 +67,13 @@ def _cell(cell: str | Cell, notes: Mapping[str, int]) -> str:
 
 def _text(text: str) -> str:
     return escape(text.strip()).replace("|", "\\|").replace("\n", "<br>")
+
+
+def replace_between(path: Path, content: str, begin: str, end: str) -> None:
+    """Replaces the text of a page between two marks; the text around them is written by hand."""
+    before, _, rest = path.read_text("utf-8").partition(begin)
+    _, _, after = rest.partition(end)
+    write_text(path, f"{before}{begin}\n\n{content}\n\n{end}{after}")
 
 
 def escape(text: str) -> str:

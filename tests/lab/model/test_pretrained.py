@@ -24,7 +24,7 @@ from posenc_jax.lab.model.transformer import build
 from posenc_jax.lab.tasks.task import Pair
 from posenc_jax.layout import full, layout
 from posenc_jax.options import FieldError
-from scripts.accelerators.released import LLAMA, PYTHIA
+from scripts.accelerators.released_models import LLAMA, PYTHIA
 from scripts.goldens.drawn import digest, drawn
 from tests.support import ROOT
 from tests.support.catalogue import gap

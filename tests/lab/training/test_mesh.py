@@ -5,7 +5,6 @@ import os
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from jax.sharding import PartitionSpec
 
 from experiments.pretrained.run import along_largest
 from posenc_jax.lab.hosts import devices, processes
-from scripts.collectives import KINDS
 from tests import mesh_attention
 from tests.mesh_runs import HALF, trained
 
@@ -108,15 +106,10 @@ def test_a_checkpoint_goes_on_with_any_number_of_devices(runs):
 
 def test_collectives_of_a_step(runs):
     """None between seeds; between rows only sums of gradients; with FSDP also parameters."""
-    said = {name: set(runs["eight"][name]["each step"]) for name in ("seeds", "rows", "fsdp")}
-    assert said["seeds"] == set()
-    assert said["rows"] == {"all-reduce"}
-    assert {"reduce-scatter", "all-gather"} <= said["fsdp"]
-    page = Path("docs/devices.md").read_text("utf-8")
-    row = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("| ")}
-    for name, shown in {"seeds": "seeds spread", "rows": "rows spread",
-                        "fsdp": "rows spread, FSDP"}.items():  # fmt: skip
-        assert {kind for kind in KINDS if kind in row[shown]} == said[name], "the page"
+    said = {name: runs["eight"][name]["each step"] for name in ("seeds", "rows", "fsdp")}
+    assert said["seeds"] == []
+    assert said["rows"] == ["all-reduce"] * 2, "the number of targets, then the loss and gradients"
+    assert set(said["fsdp"]) == {"all-reduce", "reduce-scatter", "all-gather"}
 
 
 def test_attention_on_a_mesh_is_that_of_one_device(kept_programs):
