@@ -1,1 +1,3 @@
-"""A small Transformer and an LSTM as pure functions."""
+"""A small Transformer, an encoder-decoder and an LSTM as pure functions; decoding; released
+models.
+"""

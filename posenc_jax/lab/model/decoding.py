@@ -80,7 +80,9 @@ def beam(
 
 
 def _begin(model: Model, params, tokens, layout, steps: int) -> tuple[Cache, jax.Array, Layout]:
-    """(cache of the prompt, logits [B, V] of the next token, layout [B, 1] of the last one)."""
+    """Reads the prompt: (its cache, logits [B, V] of the next token, layout [B, 1] of the last
+    token).
+    """
     assert model.start is not None
     assert model.decode is not None
     target_BT = tokens.target if isinstance(tokens, Pair) else tokens
@@ -97,7 +99,7 @@ def _begin(model: Model, params, tokens, layout, steps: int) -> tuple[Cache, jax
 
 
 def _append(model: Model, params, cache: Cache, token_B, last: Layout, n) -> tuple:
-    """(cache, logits [B, V] of the next token) after token number n, which belongs to no group.
+    """Decodes token number n, which belongs to no group: (cache, logits [B, V] of the next token).
 
     Methods that read the length of the sequence read the one so far.
     """
@@ -115,16 +117,18 @@ def _append(model: Model, params, cache: Cache, token_B, last: Layout, n) -> tup
 
 
 def _logp(logits_BV: jax.Array, ended_B: jax.Array, end: int) -> jax.Array:
-    """The log-probability of each next token; an ended sequence goes on with `end` for sure."""
+    """The log-probability of each next token; after the end of a sequence it is 0 for `end` and
+    -inf for the others.
+    """
     only_V = jnp.where(jnp.arange(logits_BV.shape[1]) == end, 0.0, -jnp.inf)
     logp_BV = jax.nn.log_softmax(logits_BV)
     return jnp.where(ended_B[:, None], only_V.astype(logp_BV.dtype)[None], logp_BV)
 
 
 def _cache_rows(cache: Cache, row_BW: jax.Array) -> Cache:
-    """The cache of these of its rows."""
-    layout, kept, source = _rows((cache.layout, cache.kept, cache.source), row_BW)
-    return Cache(layout, kept, cache.filled, source)
+    """The cache of the rows `row_BW`, which may repeat, in this order."""
+    layout, layers, source = _rows((cache.layout, cache.layers, cache.source), row_BW)
+    return Cache(layout, layers, cache.filled, source)
 
 
 def _rows(tree: Any, row_BW: jax.Array) -> Any:

@@ -39,17 +39,17 @@ class Memory(NamedTuple):
 
 
 class Cache(NamedTuple):
-    """Keys, values and walk features of all tokens so far, for decoding, from column 0 on.
+    """A decoding cache: keys, values and walk features of all tokens so far, from column 0 on.
 
     Empty columns have segment 0. Keys are stored before the rotation, because the rotation of some
     methods depends on the current length.
 
-    kept:   of each layer (k_BKHC, v_BKHC, feat) of these tokens, and the same of the source.
+    layers: of each layer (k_BKHC, v_BKHC, feat) of these tokens, and the same of the source.
     source: the source's tokens, in an encoder-decoder.
     """
 
     layout: Layout
-    kept: tuple[Any, ...]
+    layers: tuple[Any, ...]
     filled: jax.Array
     source: Layout | None = None
 
@@ -118,30 +118,30 @@ def build(
         module = LSTM(encoding, vocab, config, pooled)
     else:
         module = Transformer(encoding, vocab, config, pooled)
-    run = lambda params, *given, **rest: module.apply({"params": params}, *given, **rest)
+    run = lambda params, *args, **kwargs: module.apply({"params": params}, *args, **kwargs)
 
     def init(key):
         words = jnp.zeros((1, 2), jnp.int32)
         tokens = words if features is None else jnp.zeros((1, 2, features))
         at = _unpadded(1, 2, axes)
         paired = isinstance(encoding, Encodings)
-        given = (Pair(tokens, words), Pair(at, at)) if paired else (tokens, at)
-        return module.init(key, *given)["params"]
+        args = (Pair(tokens, words), Pair(at, at)) if paired else (tokens, at)
+        return module.init(key, *args)["params"]
 
     def apply(params, tokens_BT, layout, placed=None, remat=False, **form):
         return run(params, tokens_BT, layout, placed=placed, remat=remat, **form)[0]
 
     if config.kind == "lstm":
-        return Model(init, apply, place=partial(_drawn, encoding))
+        return Model(init, apply, place=partial(_draw_positions, encoding))
 
     if isinstance(encoding, Encodings):
-        place, start = partial(_drawn_pair, encoding), partial(_start_pair, run, axes)
+        place, start = partial(_draw_pair_positions, encoding), partial(_start_pair, run, axes)
         return Model(init, apply, place=place, decode=partial(_decode, run), start=start)
 
     return Model(
         init,
         apply,
-        place=partial(_drawn, encoding),
+        place=partial(_draw_positions, encoding),
         extend=partial(_extend, run),
         decode=partial(_decode, run),
         start=partial(_start, run, axes),
@@ -150,9 +150,9 @@ def build(
 
 
 def _attention(run, layers: int, params, tokens_BT, layout, **form) -> tuple[jax.Array, ...]:
-    """The weights of each layer, see `Model.attention`."""
-    found = run(params, tokens_BT, layout, mutable=["intermediates"], **form)[1]
-    blocks = found["intermediates"]
+    """The attention weights of each layer, see `Model.attention`."""
+    variables = run(params, tokens_BT, layout, mutable=["intermediates"], **form)[1]
+    blocks = variables["intermediates"]
     return tuple(blocks[f"block_{n}"]["attention"][0] for n in range(layers))
 
 
@@ -185,32 +185,40 @@ def classifier(
 
 
 def _check_kind(kind: str, encoding: Encoding | Encodings) -> None:
-    """ValueError: encodings of another kind of model, or one in cross-attention that cannot act."""
+    """Raises ValueError if the encodings belong to another kind of model, or cannot act in
+    cross-attention.
+    """
     paired = kind == "encoder_decoder"
     if isinstance(encoding, Encodings) != paired:
         wanted = "Encodings(encoder, decoder, cross)" if paired else "one Encoding"
-        given = type(encoding).__name__
-        raise ValueError(f"encoding: {given}; a model of kind {kind!r} takes {wanted}")
+        actual = type(encoding).__name__
+        raise ValueError(f"encoding: {actual}; a model of kind {kind!r} takes {wanted}")
     if kind == "lstm" and isinstance(encoding, Encoding) and acts_in_attention(encoding):
         raise ValueError("encoding: this one acts in attention, which an LSTM does not have")
     if isinstance(encoding, Encodings) and encoding.cross.embed is not None:
         raise ValueError("cross: this encoding acts at the input of a model, not in attention")
 
 
-def _drawn_pair(encodings: Encodings, key, layout: Pair):
-    """See `Model.place`: of the encoder, of the decoder, and of cross-attention (queries, keys)."""
+def _draw_pair_positions(encodings: Encodings, key, layout: Pair):
+    """`Model.place` of an encoder-decoder: (encoder's, decoder's, cross-attention's for (queries,
+    keys)).
+    """
     keys = iter(jax.random.split(key, 4))
     source, target, cross = encodings
-    across = tuple(_drawn(cross, next(keys), side) for side in (layout.target, layout.source))
+    across = tuple(
+        _draw_positions(cross, next(keys), side) for side in (layout.target, layout.source)
+    )
     return (
-        _drawn(source, next(keys), layout.source),
-        _drawn(target, next(keys), layout.target),
+        _draw_positions(source, next(keys), layout.source),
+        _draw_positions(target, next(keys), layout.target),
         across,
     )
 
 
-def _drawn(encoding, key, layout):
-    """See `Model.place`."""
+def _draw_positions(encoding, key, layout):
+    """`Model.place` of a model with one encoding; each leaf is broadcast to the rows of the
+    batch.
+    """
     if encoding.place is None:
         return None
     placed = encoding.place(key, layout)
@@ -219,7 +227,7 @@ def _drawn(encoding, key, layout):
 
 
 def _extend(run, params, tokens_BT, layout, memory=None, keep=None):
-    """See `Model.extend`."""
+    """`Model.extend`."""
     logits, inputs, _ = run(params, tokens_BT, layout, memory=memory)
     keep = tokens_BT.shape[1] if keep is None else keep
     if memory is not None:
@@ -227,12 +235,12 @@ def _extend(run, params, tokens_BT, layout, memory=None, keep=None):
         both = zip(memory.x, inputs, strict=True)
         inputs = tuple(jnp.concatenate(pair, axis=1) for pair in both)
     newest = lambda leaf: leaf[:, max(leaf.shape[1] - keep, 0) :]
-    kept = jax.tree.map(newest, Memory(layout, inputs))
-    return logits, jax.lax.stop_gradient(kept)
+    carried = jax.tree.map(newest, Memory(layout, inputs))
+    return logits, jax.lax.stop_gradient(carried)
 
 
 def _decode(run, params, tokens_BT, layout, cache):
-    """See `Model.decode`."""
+    """`Model.decode`."""
     time, capacity = tokens_BT.shape[1], cache.layout.index_BT.shape[1]
     if not isinstance(cache.filled, Tracer) and cache.filled + time > capacity:
         raise ValueError(
@@ -244,46 +252,53 @@ def _decode(run, params, tokens_BT, layout, cache):
         held = held.replace(pos_BT=held.pos_BT.astype(layout.pos_BT.dtype))
     seen = jax.tree.map(partial(write, column=cache.filled), held, layout)
     cache = cache._replace(layout=seen)
-    logits, _, kept = run(params, tokens_BT, layout, cache=cache)
+    logits, _, entries = run(params, tokens_BT, layout, cache=cache)
     filled = cache.filled + time
     logits = jnp.where(filled <= capacity, logits, jnp.nan)
-    return logits, cache._replace(kept=kept, filled=filled)
+    return logits, cache._replace(layers=entries, filled=filled)
 
 
 def _start(run, axes, params, batch, capacity):
-    """See `Model.start`."""
+    """`Model.start` of a decoder."""
     tokens = jnp.zeros((batch, capacity), jnp.int32)
     everywhere = _unpadded(batch, capacity, axes)
-    kept = jax.eval_shape(run, params, tokens, everywhere)[2]
-    return _empty(batch, everywhere, kept)
+    entries = jax.eval_shape(run, params, tokens, everywhere)[2]
+    return _empty(batch, everywhere, entries)
 
 
 def _start_pair(run, axes, params, source_BK, layout, capacity):
-    """See `Model.start`."""
+    """`Model.start` of an encoder-decoder."""
     batch = len(source_BK)
 
-    def kept(time):
+    def layer_entries(time):
         words = jnp.zeros((batch, time), jnp.int32)
         pair = Pair(source_BK, words), Pair(layout, _unpadded(batch, time, axes))
         return run(params, *pair)[2]
 
-    cache = _empty(batch, _unpadded(batch, capacity, axes), jax.eval_shape(partial(kept, capacity)))
-    # What is kept of the source does not depend on the target; one token of it is needed.
-    both = zip(cache.kept, kept(1), strict=True)
-    each_row = lambda leaf: jnp.broadcast_to(leaf, (batch, *leaf.shape[1:]))
-    source = jax.tree.map(each_row, layout.replace(counted=False, indexed=False))
-    return cache._replace(kept=tuple((own, one[1]) for (own, _), one in both), source=source)
+    cache = _empty(
+        batch, _unpadded(batch, capacity, axes), jax.eval_shape(partial(layer_entries, capacity))
+    )
+    # The source's keys and values do not depend on the target, of which one token is enough here.
+    both = zip(cache.layers, layer_entries(1), strict=True)
+    spread_rows = lambda leaf: jnp.broadcast_to(leaf, (batch, *leaf.shape[1:]))
+    source = jax.tree.map(spread_rows, layout.replace(counted=False, indexed=False))
+    return cache._replace(
+        layers=tuple((target_kv, with_source[1]) for (target_kv, _), with_source in both),
+        source=source,
+    )
 
 
-def _empty(batch, everywhere, kept):
-    """A cache without tokens, of the shapes of a layout and of what is kept of its tokens."""
+def _empty(batch, everywhere, entries):
+    """A cache without tokens, with the shapes of a layout and of the entries of each layer."""
     empty = lambda leaf: jnp.zeros((batch, *leaf.shape[1:]), leaf.dtype)
-    layout, kept = jax.tree.map(empty, (everywhere.replace(counted=False, indexed=False), kept))
-    return Cache(layout, kept, jnp.zeros((), jnp.int32))
+    layout, entries = jax.tree.map(
+        empty, (everywhere.replace(counted=False, indexed=False), entries)
+    )
+    return Cache(layout, entries, jnp.zeros((), jnp.int32))
 
 
 def _unpadded(batch, time, axes):
-    """The layout of rows without padding, with positions of so many axes."""
+    """The layout of rows without padding, with positions of `axes` axes."""
     rows = full(batch, time)
     if axes > 1:
         rows = rows.replace(pos_BT=jnp.stack([rows.pos_BT] * axes, axis=-1))

@@ -141,6 +141,6 @@ def test_a_cache_keeps_the_heads_of_keys_alone(kv_heads):
     params = model.init(jax.random.key(0))
     start = model.start(params, 3, 8)
     _, cache = model.decode(params, tokens(0, 3, 2), layout(jnp.ones((3, 2), jnp.int32)), start)
-    for kept in (start.kept, cache.kept):
+    for kept in (start.layers, cache.layers):
         shapes = {leaf.shape for leaf in jax.tree.leaves(kept) if leaf.ndim == 4}
         assert shapes == {(3, 8, kv_heads, 4)}

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from posenc_jax.attention import attend, weights
 from posenc_jax.lab.config.schema import ModelConfig
-from posenc_jax.lab.model.layers.parts import ACTIVATIONS, Dense, Norm, added, entering, weight
+from posenc_jax.lab.model.layers.dense_norm import ACTIVATIONS, Dense, Norm, added, entering, weight
 
 
 class Block(nn.Module):
@@ -27,7 +27,8 @@ class Block(nn.Module):
         column=None,
         source_BKD=None,
     ):
-        """The new hidden states, and what a cache keeps of attention and of cross-attention.
+        """Returns the new hidden states, and what a cache stores for attention and for
+        cross-attention.
 
         Both are (keys, values, features): of all tokens that the new ones can see, and of the
         source; None if there is none.
@@ -37,57 +38,57 @@ class Block(nn.Module):
           at_layer: `frame.layer` of this layer's number.
           at_cross: the same of cross-attention.
           past_BMD: hidden states of earlier tokens, which are only keys and values.
-          cached: of both attentions what was kept before: of earlier tokens, to which the new ones
-            are written, and of the source.
+          cached: the cache entries of both attentions: of earlier tokens, to which the new ones are
+            written, and of the source; None if there are none.
           column: the first column of the new tokens in `cached`.
-          source_BKD: the encoder's output; not read if something is kept of it.
+          source_BKD: the encoder's output; not read if `cached` has entries of the source.
         """
         c, start_BTD = self.config, x_BTD
-        own, crossed = cached
+        cached_kv, cross_kv = cached
         seen = x_BTD if past_BMD is None else jnp.concatenate([past_BMD, x_BTD], axis=1)
         h_BKD = entering(c, "attention", seen)
         h_BQD = h_BKD[:, -x_BTD.shape[1] :]
         layer = at_layer(h_BQD, None if past_BMD is None else h_BKD)
-        kept = *_keys_values(self, "", h_BKD), layer.q_kept
-        if own is not None:
-            kept = jax.tree.map(partial(write, column=column), own, kept)
-            layer = layer.with_keys(kept[2])
-        x_BTD = added(c, "attention", x_BTD, _attended(self, "", h_BQD, kept, layer))
+        self_kv = *_keys_values(self, "", h_BKD), layer.q_kept
+        if cached_kv is not None:
+            self_kv = jax.tree.map(partial(write, column=column), cached_kv, self_kv)
+            layer = layer.with_keys(self_kv[2])
+        x_BTD = added(c, "attention", x_BTD, _attended(self, "", h_BQD, self_kv, layer))
         if at_cross is not None:
             h_BQD = entering(c, "cross", x_BTD)
-            if crossed is None:
+            if cross_kv is None:
                 layer = at_cross(h_BQD, source_BKD)
-                crossed = *_keys_values(self, "cross_", source_BKD), layer.k_kept
+                cross_kv = *_keys_values(self, "cross_", source_BKD), layer.k_kept
             else:
-                layer = at_cross(h_BQD).with_keys(crossed[2])
-            x_BTD = added(c, "cross", x_BTD, _attended(self, "cross_", h_BQD, crossed, layer))
+                layer = at_cross(h_BQD).with_keys(cross_kv[2])
+            x_BTD = added(c, "cross", x_BTD, _attended(self, "cross_", h_BQD, cross_kv, layer))
         h_BTD = entering(c, "mlp", start_BTD if c.parallel else x_BTD)
-        return added(c, "mlp", x_BTD, _mlp(c, h_BTD)), (kept, crossed)
+        return added(c, "mlp", x_BTD, _mlp(c, h_BTD)), (self_kv, cross_kv)
 
 
 def _mlp(config: ModelConfig, x_BTD):
     c, width = config, x_BTD.shape[-1]
     dense = partial(Dense, dtype=jnp.dtype(c.dtype), biased="mlp" in c.biases)
     hidden = c.mlp_width or c.mlp * width
-    activation, made = ACTIVATIONS[c.activation], [dense(hidden, name="up")(x_BTD)]
+    activation, inputs = ACTIVATIONS[c.activation], [dense(hidden, name="up")(x_BTD)]
     if c.gated:
-        made.append(dense(hidden, name="gate")(x_BTD))
-    of = (lambda h_BTF, gate_BTF: activation(gate_BTF) * h_BTF) if c.gated else activation
-    return dense(width, gain=1 / (2 * c.layers), name="down", of=of)(*made)
+        inputs.append(dense(hidden, name="gate")(x_BTD))
+    activate = (lambda h_BTF, gate_BTF: activation(gate_BTF) * h_BTF) if c.gated else activation
+    return dense(width, gain=1 / (2 * c.layers), name="down", activate=activate)(*inputs)
 
 
 def _keys_values(block: Block, prefix: str, h_BKD):
-    """Keys and values [B, K, G, C] of one attention of a block."""
+    """The keys and values [B, K, G, C] of one attention of a block."""
     heads = block.config.kv_heads or block.config.heads
     return tuple(_heads(block, f"{prefix}{name}", h_BKD, heads) for name in ("key", "value"))
 
 
-def _attended(block: Block, prefix: str, h_BQD, kept, layer):
-    """What one attention of a block adds to the stream, [B, Q, D].
+def _attended(block: Block, prefix: str, h_BQD, self_kv, layer):
+    """The output of one attention of a block, which is added to the hidden states, [B, Q, D].
 
     prefix: the names of its weights begin with it.
     """
-    c, (k_BKGC, v_BKGC, _) = block.config, kept
+    c, (k_BKGC, v_BKGC, _) = block.config, self_kv
     zeros = nn.initializers.zeros_init()
     sink_H = weight(block, f"{prefix}sink", zeros, (c.heads,)) if c.sinks else None
     options = {"sink_H": sink_H, "cap": c.cap}
@@ -102,17 +103,25 @@ def _attended(block: Block, prefix: str, h_BQD, kept, layer):
 
 
 def _heads(block: Block, name: str, x_BTD, count: int):
-    """An affine map of x to so many heads, [B, T, H, C]; of queries and keys with their norm."""
+    """An affine map of x to `count` heads, [B, T, H, C], followed by the norm of queries and
+    keys.
+    """
     c, head = block.config, block.config.dims.head
-    made = Dense(count * head, jnp.dtype(c.dtype), biased="qkv" in c.biases, name=name)(x_BTD)
+    projected = Dense(count * head, jnp.dtype(c.dtype), biased="qkv" in c.biases, name=name)(x_BTD)
     normed = c.qk_norm if not name.endswith("value") else None
     if normed == "heads":
-        made = Norm("rmsnorm", c.eps, False, name=f"{name}_norm")(made)
-    made = made.reshape(*x_BTD.shape[:2], count, head)
-    return Norm("rmsnorm", c.eps, False, name=f"{name}_norm")(made) if normed == "head" else made
+        projected = Norm("rmsnorm", c.eps, False, name=f"{name}_norm")(projected)
+    projected = projected.reshape(*x_BTD.shape[:2], count, head)
+    return (
+        Norm("rmsnorm", c.eps, False, name=f"{name}_norm")(projected)
+        if normed == "head"
+        else projected
+    )
 
 
 def write(old, new, column):
-    """The old array [B, K, ...] with new columns [B or 1, T, ...] from `column` on."""
+    """Returns the array [B, K, ...] with the new columns [B or 1, T, ...] written from `column`
+    on.
+    """
     new = jnp.broadcast_to(new, old.shape[:1] + new.shape[1:])
     return jax.lax.dynamic_update_slice_in_dim(old, new, column, axis=1)

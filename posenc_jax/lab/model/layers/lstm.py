@@ -1,4 +1,4 @@
-"""A stacked LSTM, which knows no positions but those that it is told at its input."""
+"""A stacked LSTM, to which positions are given at its input alone."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from posenc_jax.attention import frame
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab.config.schema import ModelConfig
-from posenc_jax.lab.model.layers.ends import embedded, read_out
+from posenc_jax.lab.model.layers.embedding import embedded, read_out
 
 
 class LSTM(nn.Module):
@@ -52,7 +52,7 @@ class LSTM(nn.Module):
         return (read_out(self, x_BTD, layout),)
 
     def _told(self, x_BTD, layout, placed):
-        """The embeddings with positions, added or concatenated as the encoding does it."""
+        """The embeddings with positions added or concatenated, as `encoding.embed` does it."""
         dims = self.config.dims
         params = self.param("encoding", lambda k: self.encoding.init(k, dims))
         if self.is_initializing():  # the other weights need no positions

@@ -1,4 +1,4 @@
-"""A stack of blocks between its two ends, and two of them as an encoder-decoder."""
+"""A stack of blocks between embedding and read-out, and two of them as an encoder-decoder."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,15 +12,15 @@ from posenc_jax.backends.target import target, tuned_for
 from posenc_jax.encoding import Encoding
 from posenc_jax.lab.config.schema import ModelConfig
 from posenc_jax.lab.model.layers.block import Block
-from posenc_jax.lab.model.layers.ends import embedded, final, read_out
-from posenc_jax.lab.model.layers.parts import norm
+from posenc_jax.lab.model.layers.dense_norm import norm
+from posenc_jax.lab.model.layers.embedding import embedded, final, read_out
 from posenc_jax.layout import Layout, join
 
 
 class Source(NamedTuple):
-    """What the decoder attends to: the encoder's output, at the positions of its layout.
+    """What the decoder attends to: the encoder's output, and its layout.
 
-    x_BKD:  None where a cache has the keys and values made of it.
+    x_BKD:  None where a cache has its keys and values.
     placed: positions drawn in training, of queries and of keys; None: see `frame`.
     """
 
@@ -55,7 +55,9 @@ class Transformer(nn.Module):
         source=None,
         **form,
     ):
-        """(logits, hidden states at each layer's input, what each layer keeps for a cache)."""
+        """Returns (logits, hidden states at each layer's input, what each layer stores in a
+        cache).
+        """
         c, dims = self.config, self.config.dims
         params = self.param("encoding", lambda k: self.encoding.init(k, dims))
         encoding = self.encoding
@@ -83,23 +85,23 @@ class Transformer(nn.Module):
             x_BTD = norm(c, "embed_norm")(x_BTD)
         cross = None if source is None else self._across(source, layout, form)
         source_BKD = None if source is None else source.x_BKD
-        # 2 and 3: `at_layer` and `at_cross`
+        # The arguments 2 and 3, `at_layer` and `at_cross`, are functions, not arrays.
         kind: Any = nn.remat(Block, static_argnums=(2, 3)) if remat else Block
         make = partial(kind, c)
-        inputs, kept = [], []
+        inputs, entries = [], []
         if memory is None and cache is None and self._alike(view, cross):
             block = make(parent=None)
-            x_BTD, (inputs, kept) = _scanned(self, block, view, cross, x_BTD, source_BKD)
-            return self._output(x_BTD, layout), inputs, kept
+            x_BTD, (inputs, entries) = _scanned(self, block, view, cross, x_BTD, source_BKD)
+            return self._output(x_BTD, layout), inputs, entries
         for n in range(c.layers):
             inputs.append(x_BTD)
             block = make(name=f"block_{n}")
             past = None if memory is None else memory.x[n]
-            cached = (None, None) if cache is None else cache.kept[n]
+            cached = (None, None) if cache is None else cache.layers[n]
             layers = _layers(n, view, cross)
             x_BTD, keep = block(x_BTD, *layers, past, cached, column, source_BKD)
-            kept.append(keep)
-        return self._output(x_BTD, layout), tuple(inputs), tuple(kept)
+            entries.append(keep)
+        return self._output(x_BTD, layout), tuple(inputs), tuple(entries)
 
     def _output(self, x_BTD, layout):
         return final(self, x_BTD) if self.states else read_out(self, x_BTD, layout)
@@ -114,7 +116,9 @@ class Transformer(nn.Module):
         return frame(cross, params, layout, dims, source.layout, **options)
 
     def _alike(self, *views) -> bool:
-        """Whether the blocks are one program that is compiled once. A CPU runs it more slowly."""
+        """Whether the blocks run as one scan, compiled once; never on a CPU, which runs a scan more
+        slowly.
+        """
         looped = target().loops and not tuned_for("cpu")
         if not looped or self.is_initializing() or self.is_mutable_collection("intermediates"):
             return False
@@ -123,23 +127,25 @@ class Transformer(nn.Module):
 
 
 def _layers(n, *views):
-    """For each frame what makes its layer number n; None for None."""
+    """For each frame the function that makes its layer n; None for None."""
     return [None if view is None else partial(view.layer, n) for view in views]
 
 
 def _scanned(module, block, view, cross, x_BTD, source_BKD):
-    """(hidden states, (inputs of each layer, what each layer keeps)) of all blocks, one program."""
+    """Runs all blocks as one scan: (hidden states, (inputs of each layer, cache entries of each
+    layer)).
+    """
     layers = module.config.layers
-    given = [module.get_variable("params", f"block_{n}") for n in range(layers)]
+    block_params = [module.get_variable("params", f"block_{n}") for n in range(layers)]
 
-    def one(x_BTD, params_n):
+    def apply_block(x_BTD, params_n):
         params, n = params_n
-        given = x_BTD, *_layers(n, view, cross), None, (None, None), None, source_BKD
-        after, keep = block.apply({"params": params}, *given)
+        args = x_BTD, *_layers(n, view, cross), None, (None, None), None, source_BKD
+        after, keep = block.apply({"params": params}, *args)
         return after, (x_BTD, keep)
 
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *given)
-    x_BTD, every = jax.lax.scan(one, x_BTD, (stacked, jnp.arange(layers)))
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *block_params)
+    x_BTD, every = jax.lax.scan(apply_block, x_BTD, (stacked, jnp.arange(layers)))
     by_layer = [jax.tree.map(lambda x, n=n: x[n], every) for n in range(layers)]
     return x_BTD, tuple(zip(*by_layer, strict=True))
 
@@ -157,21 +163,25 @@ class EncoderDecoder(nn.Module):
 
     @nn.compact
     def __call__(self, tokens, layout, placed=None, cache=None, remat=False, **form):
-        """As the decoder's, of a `Pair` of tokens and a `Pair` of layouts.
+        """`Transformer.__call__` of the decoder, for a `Pair` of tokens and a `Pair` of layouts.
 
         With a cache, which has the source, they are those of the target alone.
         """
         encoding, decoding, cross = self.encodings
-        drawn, own, across = (None, None, None) if placed is None else placed
+        source_placed, target_placed, cross_placed = (
+            (None, None, None) if placed is None else placed
+        )
         encodes, decodes = (
             self.config.model_copy(update={"kind": kind}) for kind in ("encoder", "decoder")
         )
         if cache is None:
             encoder = Transformer(encoding, self.vocab, encodes, states=True, name="encoder")
-            x_BKD, *_ = encoder(tokens.source, layout.source, drawn, remat=remat, **form)
-            source = Source(layout.source, x_BKD, across)
+            x_BKD, *_ = encoder(tokens.source, layout.source, source_placed, remat=remat, **form)
+            source = Source(layout.source, x_BKD, cross_placed)
             tokens, layout = tokens.target, layout.target
         else:
             source = Source(cache.source)
         decoder = Transformer(decoding, self.vocab, decodes, self.pooled, cross, name="decoder")
-        return decoder(tokens, layout, own, cache=cache, remat=remat, source=source, **form)
+        return decoder(
+            tokens, layout, target_placed, cache=cache, remat=remat, source=source, **form
+        )

@@ -34,7 +34,7 @@ Place = Callable[[jax.ShapeDtypeStruct], jax.sharding.Sharding]
 
 
 class Pretrained(NamedTuple):
-    """A released model with its weights. Others of its encoding: `build(config, other, vocab)`."""
+    """A released model with its weights. With another encoding: `build(config, other, vocab)`."""
 
     config: ModelConfig
     encoding: Encoding | Encodings
@@ -69,7 +69,7 @@ def load(folder: str | Path, dtype: str = "float32", sharding: Place | None = No
     if what.config.kind == "encoder_decoder" and tensors.differ("lm_head.weight", "shared.weight"):
         what = with_read_out(what)
     links.check_depth(what, tensors)
-    model, found = links.model(what), {}
+    model, arrays = links.model(what), {}
     params = jax.eval_shape(model.init, jax.random.key(0))
     wanted = links.by_path(params)
     linked = [(link, [*map(tensors.find, link.theirs)]) for link in _links(what, wanted)]
@@ -82,30 +82,31 @@ def load(folder: str | Path, dtype: str = "float32", sharding: Place | None = No
             if array.shape != wanted[path].shape:
                 needs = f"the model of its config needs {wanted[path].shape} for {path}"
                 raise Refused(f"{folder}: tensor {names[0]} gives {array.shape}; {needs}")
-            found[path] = _placed(array, wanted[path], dtype, sharding)
-            if found[path] is None:
+            arrays[path] = _placed(array, wanted[path], dtype, sharding)
+            if arrays[path] is None:
                 raise tensors.not_finite(names)
-    leaves = (found[path] for path in wanted)
+    leaves = (arrays[path] for path in wanted)
     params = jax.tree.unflatten(jax.tree.structure(params), leaves)
     return Pretrained(what.config, what.encoding, what.vocab, model, params)
 
 
 def _links(what: Released, paths: Iterable[str]) -> list[links.Link]:
-    own = deberta.links(what) if what.architecture.relative else []
-    taken = {path for link in own for path in link.ours}
-    return own + links.links(what, [path for path in paths if path not in taken])
+    """The links between the arrays at these paths and the tensors of the files."""
+    relative_links = deberta.links(what) if what.architecture.relative else []
+    taken = {path for link in relative_links for path in link.ours}
+    return relative_links + links.links(what, [path for path in paths if path not in taken])
 
 
 def _placed(array: np.ndarray, wanted, dtype: str, sharding: Place | None) -> jax.Array | None:
     """The array on its devices; None if it is not finite."""
-    own = np.dtype(dtype) if array.ndim > 1 else np.dtype(np.float32)
+    array_dtype = np.dtype(dtype) if array.ndim > 1 else np.dtype(np.float32)
     with np.errstate(over="ignore"):  # what becomes infinite is refused
-        array = array.astype(own, copy=False)
+        array = array.astype(array_dtype, copy=False)
     if not np.isfinite(array).all():
         return None
     if sharding is None:
         return jnp.array(array)
-    return processes.place(array, sharding(jax.ShapeDtypeStruct(wanted.shape, own)))
+    return processes.place(array, sharding(jax.ShapeDtypeStruct(wanted.shape, array_dtype)))
 
 
 def save(
@@ -152,11 +153,12 @@ def _check_shapes(wanted: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
 
 
 def _theirs(file: list[links.Link], ours: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    made: dict[str, np.ndarray] = {}
+    """The tensors of one file, made of our arrays."""
+    tensors: dict[str, np.ndarray] = {}
     for link in file:
         arrays = link.write(*(np.asarray(processes.fetch(ours[path])) for path in link.ours))
-        made |= dict(zip(link.theirs, arrays, strict=True))
-    return made
+        tensors |= dict(zip(link.theirs, arrays, strict=True))
+    return tensors
 
 
 def tokenizer(folder: str | Path) -> Tokenizer:

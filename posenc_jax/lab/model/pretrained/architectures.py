@@ -1,4 +1,4 @@
-"""Released architectures: what their config.json says of our model, and where weights differ."""
+"""Released architectures: how their config.json maps to our model, and where weights differ."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
@@ -10,7 +10,7 @@ from posenc_jax.encoding import Encoding
 from posenc_jax.huggingface import from_huggingface
 from posenc_jax.huggingface.fields import HEAD, HEADS, LAYERS, WIDTH, Fields
 from posenc_jax.lab.config.schema import ModelConfig, check
-from posenc_jax.lab.model.pretrained import names
+from posenc_jax.lab.model.pretrained import weight_names as names
 from posenc_jax.lab.model.transformer import Encodings
 from posenc_jax.options import FieldError, choices_for, shown
 
@@ -52,7 +52,7 @@ class Architecture(NamedTuple):
                 its default; None: there is no such field.
     qkv:        rows of the tensor of queries, keys and values: one after another, or by head.
     conv1d:     kernels are [in, out], not [out, in].
-    plus_one:   a norm multiplies by one plus its weight.
+    unit_offset: a norm multiplies by one plus its weight.
     relative:   how DeBERTa makes queries and keys of the vectors of offsets: "shared", of vectors
                 that a norm has passed by the projections of content, as released models do, or
                 "own", by projections of their own.
@@ -67,7 +67,7 @@ class Architecture(NamedTuple):
     bias_field: bool | None = None
     qkv: Literal["stacked", "by head"] = "stacked"
     conv1d: bool = False
-    plus_one: bool = False
+    unit_offset: bool = False
     relative: Literal["", "shared", "own"] = ""
     types: str = ""
 
@@ -107,10 +107,10 @@ ARCHITECTURES = {
     ),
     "gemma2": Architecture(
         names.GEMMA, _GEMMA, _GEMMA_DEFAULTS | {"cap": 50.0, "logit_cap": 30.0}, _CAUSAL, False,
-        plus_one=True,
+        unit_offset=True,
     ),
     "gemma3_text": Architecture(
-        names.GEMMA, _GEMMA | {"qk_norm": "head"}, _GEMMA_DEFAULTS, _CAUSAL, False, plus_one=True
+        names.GEMMA, _GEMMA | {"qk_norm": "head"}, _GEMMA_DEFAULTS, _CAUSAL, False, unit_offset=True
     ),
     "gpt2": Architecture(
         names.GPT2, {"biases": _ALL_BUT_LAST}, {"eps": 1e-5, "tied": True},
@@ -178,28 +178,28 @@ def released(config: Mapping[str, Any], dtype: str = "float32") -> Released:
     fields = Fields(config)
     kind = _kind(fields)
     architecture = ARCHITECTURES[kind]
-    for name, known in architecture.switches.items():
-        fields.check(name, *known)
-    made = dict(architecture.defaults)
+    for name, accepted in architecture.switches.items():
+        fields.check(name, *accepted)
+    values = dict(architecture.defaults)
     names = {field: _name(theirs, config) for field, theirs in FIELDS.items()}
     for field, name in names.items():
         value = fields.need(name) if field in ("width", "heads", "layers") else fields.get(name)
         if value is not None or (field in NULLABLE and name in config):
-            made[field] = _known(field, name, value)
-    made |= dict(architecture.fields) | {"dtype": dtype}
+            values[field] = _our_value(field, name, value)
+    values |= dict(architecture.fields) | {"dtype": dtype}
     if architecture.bias_field is not None:
         biased = fields.get("attention_bias", default=architecture.bias_field)
-        made["biases"] = (*made["biases"], *(("qkv", "out") if biased else ()))
+        values["biases"] = (*values["biases"], *(("qkv", "out") if biased else ()))
     if kind == "mpt":
         attention = Fields(config.get("attn_config") or {}, "attn_config")
-        for name, known in (("clip_qkv", None), ("softmax_scale", None), ("qk_ln", False)):
-            attention.check(name, known)
+        for name, accepted in (("clip_qkv", None), ("softmax_scale", None), ("qk_ln", False)):
+            attention.check(name, accepted)
     if architecture.relative:
         for name in ("relative_attention", "position_biased_input"):
             fields.need(name)
     if kind.startswith("t5"):
-        fields.check("num_decoder_layers", made["layers"])
-    model = _checked(made, names)
+        fields.check("num_decoder_layers", values["layers"])
+    model = _checked(values, names)
     factors, vocab = _factors(kind, fields, model), fields.need("vocab_size")
     types = fields.get("type_vocab_size", default=2) if architecture.types else 0
     return Released(architecture, model, _encoding(config), vocab, factors, types)
@@ -215,38 +215,39 @@ def with_read_out(released: Released) -> Released:
 
 
 def _kind(fields: Fields) -> str:
+    """The row of ARCHITECTURES for a config.json. FieldError: there is none."""
     kind = fields.get("model_type", default="None")
     if kind == "t5" and fields.get("feed_forward_proj", default="").startswith("gated-"):
         kind = "t5 gated"
     if kind == "deberta-v2" and fields.get("share_att_key"):
         kind = "deberta-v2 shared"
     if kind not in ARCHITECTURES or " " in fields.get("model_type"):
-        known = [name for name in ARCHITECTURES if " " not in name]
-        raise FieldError("model_type", f"{shown(kind)} is not known{choices_for(kind, known)}")
+        choices = [name for name in ARCHITECTURES if " " not in name]
+        raise FieldError("model_type", f"{shown(kind)} is not known{choices_for(kind, choices)}")
     return kind
 
 
 def _name(theirs: tuple[str, ...], config: Mapping[str, Any]) -> str:
-    """The name that the config has for a field, or the first that it may have."""
+    """The name under which the config has a field, or the first of its possible names."""
     return next((name for name in theirs if name in config), theirs[0])
 
 
-def _checked(made: dict[str, Any], names: Mapping[str, str]) -> ModelConfig:
-    """The model of these fields. FieldError: names the fields of the config.json."""
-    heads, many = names["heads"], made["heads"]
-    if made.get("head") is None and made["width"] % many:
-        raise FieldError(heads, f"{many} heads do not divide {names['width']} {made['width']}")
-    if (shared := made.get("kv_heads")) and many % shared:
+def _checked(values: dict[str, Any], names: Mapping[str, str]) -> ModelConfig:
+    """The ModelConfig with these values. FieldError: names the fields of the config.json."""
+    heads, many = names["heads"], values["heads"]
+    if values.get("head") is None and values["width"] % many:
+        raise FieldError(heads, f"{many} heads do not divide {names['width']} {values['width']}")
+    if (shared := values.get("kv_heads")) and many % shared:
         raise FieldError(names["kv_heads"], f"{shared} does not divide {heads} {many}")
     try:
-        return check(ModelConfig, made)
+        return check(ModelConfig, values)
     except FieldError as error:
-        first, *rest = error.path or ("model_type",)
-        raise FieldError((names.get(str(first), first), *rest), error.reason) from None
+        first, *inner = error.path or ("model_type",)
+        raise FieldError((names.get(str(first), first), *inner), error.reason) from None
 
 
-def _known(field: str, name: str, value: Any) -> Any:
-    """The value of our field for that of theirs."""
+def _our_value(field: str, name: str, value: Any) -> Any:
+    """The value of our field `field` for the value of their field `name`."""
     if field != "activation":
         return value
     if value not in ACTIVATIONS:
@@ -255,7 +256,7 @@ def _known(field: str, name: str, value: Any) -> Any:
 
 
 def _encoding(config: Mapping[str, Any]) -> Encoding | Encodings:
-    """The encoding; of T5 those of both sides, and its cross-attention, which has no scale."""
+    """The encoding; for T5 an `Encodings`, whose cross-attention has no scale."""
     if config["model_type"] == "deberta-v2":
         return _with_bias(from_huggingface(config))
     if config["model_type"] != "t5":
@@ -266,7 +267,9 @@ def _encoding(config: Mapping[str, Any]) -> Encoding | Encodings:
 
 
 def _with_bias(encoding: Encoding) -> Encoding:
-    """DeBERTa whose queries of offsets have a bias. One of keys would change no weight."""
+    """DeBERTa's encoding with a bias on the queries of offsets. A bias of keys would change no
+    weight.
+    """
     assert encoding.at is not None
     init, at = encoding.init, encoding.at
 
@@ -275,14 +278,19 @@ def _with_bias(encoding: Encoding) -> Encoding:
         return {**init(key, dims), "bias": (zeros_HC,) * dims.layers}
 
     def at_biased(layer, params, *placed):
-        one, own, *placed = at(layer, params, *placed)
+        layer_encoding, layer_params, *placed = at(layer, params, *placed)
         bias_HC = pick_layer(params["bias"], layer)
-        return one, {**own, "queries": own["queries"] + bias_HC[None]}, *placed
+        return (
+            layer_encoding,
+            {**layer_params, "queries": layer_params["queries"] + bias_HC[None]},
+            *placed,
+        )
 
     return encoding._replace(init=init_biased, at=at_biased)
 
 
 def _factors(kind: str, fields: Fields, model: ModelConfig) -> dict[str, float]:
+    """`Released.factors`: the scales that are multiplied into weights."""
     if kind.startswith("gemma"):
         scaled = "query_norm/scale" if model.qk_norm else "query/kernel"
         scale = fields.get("query_pre_attn_scalar", default=256.0)

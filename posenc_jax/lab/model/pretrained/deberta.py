@@ -1,4 +1,6 @@
-"""DeBERTa's vectors of offsets and what projects them; arXiv 2006.03654, versions 2 and 3."""
+"""Links of DeBERTa's vectors of offsets and of their projections; arXiv 2006.03654, versions 2 and
+3.
+"""
 
 import numpy as np
 
@@ -10,21 +12,26 @@ TABLE, NORM = "deberta.encoder.rel_embeddings.weight", "deberta.encoder.LayerNor
 
 
 def links(released: Released) -> list[Link]:
-    """The links of the encoding's parameters, and of content's projections where they are those."""
+    """The links of the encoding's parameters, and of the projections of content if offsets share
+    them.
+    """
     shared = released.architecture.relative == "shared"
-    made = [_normed(released.config.eps) if shared else _same("encoding/table", TABLE)]
+    all_links = [
+        _normed_table(released.config.eps) if shared else _same_array("encoding/table", TABLE)
+    ]
     for n in range(released.config.layers):
-        made += (_shared if shared else _own)(released, n)
-    return made
+        all_links += (_shared_projections if shared else _offset_projections)(released, n)
+    return all_links
 
 
-def _same(ours: str, theirs: str) -> Link:
+def _same_array(ours: str, theirs: str) -> Link:
+    """A link of one array and one tensor with the same values."""
     keep = lambda array: (array,)
     return Link((ours,), (theirs,), keep, keep)
 
 
-def _normed(eps: float) -> Link:
-    """The table after its norm."""
+def _normed_table(eps: float) -> Link:
+    """The link of the table of offsets, read through the norm that the model applies to it."""
 
     def read(table_RD, scale_D, bias_D):
         wide_RD = table_RD.astype(np.float64)
@@ -35,15 +42,15 @@ def _normed(eps: float) -> Link:
     return Link(("encoding/table",), (TABLE, f"{NORM}.weight", f"{NORM}.bias"), read, _unwritten)
 
 
-def _shared(released: Released, n: int) -> list[Link]:
-    """Projections of content, which are those of offsets too."""
+def _shared_projections(released: Released, n: int) -> list[Link]:
+    """The links of the projections of content, which are those of offsets too."""
     heads = released.config.heads
-    own, theirs = f"block_{n}", f"deberta.encoder.layer.{n}.attention.self"
+    ours, theirs = f"block_{n}", f"deberta.encoder.layer.{n}.attention.self"
     kernels = lambda w_FD: (w_FD.T, w_FD.T.reshape(len(w_FD.T), heads, -1))
     biases = lambda b_F: (b_F, b_F.reshape(heads, -1))
-    query = f"{own}/query/kernel", f"encoding/queries/{n}"
-    key = f"{own}/key/kernel", f"encoding/keys/{n}"
-    bias = f"{own}/query/bias", f"encoding/bias/{n}"
+    query = f"{ours}/query/kernel", f"encoding/queries/{n}"
+    key = f"{ours}/key/kernel", f"encoding/keys/{n}"
+    bias = f"{ours}/query/bias", f"encoding/bias/{n}"
     return [
         Link(query, (f"{theirs}.query_proj.weight",), kernels, _unwritten),
         Link(key, (f"{theirs}.key_proj.weight",), kernels, _unwritten),
@@ -51,8 +58,10 @@ def _shared(released: Released, n: int) -> list[Link]:
     ]
 
 
-def _own(released: Released, n: int) -> list[Link]:
-    """Projections of offsets alone. The bias of their keys changes no weight of attention."""
+def _offset_projections(released: Released, n: int) -> list[Link]:
+    """The links of projections that offsets alone have. A bias of their keys changes no weight of
+    attention.
+    """
     heads, theirs = released.config.heads, f"deberta.encoder.layer.{n}.attention.self"
     split = lambda w_FD: w_FD.T.reshape(len(w_FD.T), heads, -1)
     flat = lambda w_DHC: w_DHC.reshape(len(w_DHC), -1).T
@@ -72,5 +81,6 @@ def _own(released: Released, n: int) -> list[Link]:
 
 
 def _unwritten(*arrays):
+    """Raises FieldError: shared projections can be read but not written."""
     raise FieldError("share_att_key", "True can be read, but not written, because training may "
                      "change what is shared; give False, and norm_rel_ebd 'none'")  # fmt: skip

@@ -18,7 +18,7 @@ ROWS = "encoding/table"
 
 
 class Link(NamedTuple):
-    """Some of our arrays, which some of their tensors hold.
+    """Some of our arrays, and the tensors that hold them.
 
     read:  their tensors -> our arrays, in the order of the names.
     write: our arrays -> their tensors.
@@ -31,7 +31,7 @@ class Link(NamedTuple):
 
 
 def model(released: Released) -> Model:
-    """The model as functions."""
+    """The model as functions of its weights."""
     return build(released.config, released.encoding, released.vocab)
 
 
@@ -41,7 +41,7 @@ def shapes(released: Released) -> dict[str, jax.ShapeDtypeStruct]:
 
 
 def check_depth(released: Released, tensors: Tensors) -> None:
-    """Refused: no tensor of the last layer. So a wrong depth costs nothing, however large it is."""
+    """Refused: no tensor of the last layer. A wrong depth is seen before the model is built."""
     names = released.architecture.names
     module = next(name for path, name in names.items() if path.endswith("block_*/out"))
     tensors.find(f"{module.replace('*', str(released.config.layers - 1))}.weight")
@@ -54,29 +54,30 @@ def by_path(params: Any) -> dict[str, Any]:
 
 
 def links(released: Released, paths: Iterable[str]) -> list[Link]:
-    """The links of all arrays of the model, which `shapes` names."""
-    made, shared = [], {}
+    """The links of the model's arrays at these paths, which `shapes` names."""
+    all_links, shared = [], {}
     for path in paths:
         module, _, leaf = path.rpartition("/")
         block, _, part = module.rpartition("/")
         names = released.architecture.names
         if part in QKV and _starred(f"{block}/qkv") in names:
             if part == QKV[0]:
-                made.append(_fused(released, block, leaf))
+                all_links.append(_fused_link(released, block, leaf))
             continue
         if path == ROWS and released.architecture.types:
-            made.append(_typed(released, path, _named(names, path)))
+            all_links.append(_typed_link(released, path, _tensor_name(names, path)))
             continue
-        shared.setdefault(_named(names, path), []).append(path)
-    return made + [_one(released, tuple(ours), name) for name, ours in shared.items()]
+        shared.setdefault(_tensor_name(names, path), []).append(path)
+    return all_links + [_tensor_link(released, tuple(ours), name) for name, ours in shared.items()]
 
 
 def _starred(path: str) -> str:
+    """The path with a star in place of a layer's number."""
     return re.sub(r"block_\d+/", "block_*/", path)
 
 
-def _named(names: Mapping[str, str], path: str) -> str:
-    """The name of the tensor that holds our array, or its part in a fused one."""
+def _tensor_name(names: Mapping[str, str], path: str) -> str:
+    """The name of the tensor that holds our array, or of the fused tensor that holds it."""
     whole = _starred(path)
     if whole in names and whole.endswith(("/table", "_bias")):
         name = names[whole]
@@ -89,19 +90,19 @@ def _named(names: Mapping[str, str], path: str) -> str:
     return name.replace("*", layer[1]) if layer else name
 
 
-def _one(released: Released, ours: tuple[str, ...], theirs: str) -> Link:
-    """One tensor, which several of our arrays may share."""
+def _tensor_link(released: Released, ours: tuple[str, ...], theirs: str) -> Link:
+    """The link of one tensor, which several of our arrays may share."""
     architecture, path = released.architecture, ours[0]
     turned = path.endswith("/kernel") and not architecture.conv1d
-    more = float(architecture.plus_one and path.endswith("/scale"))
+    more = float(architecture.unit_offset and path.endswith("/scale"))
     factor = next((x for end, x in released.factors.items() if path.endswith(end)), 1.0)
     turn = lambda x: x.T if turned else x
 
     def read(tensor):
-        found = turn(tensor)
+        array = turn(tensor)
         if (more, factor) != (0.0, 1.0):
-            found = (found.astype(np.float32) + more) * np.float32(factor)
-        return (found,) * len(ours)
+            array = (array.astype(np.float32) + more) * np.float32(factor)
+        return (array,) * len(ours)
 
     def write(array, *others):
         if not all(np.array_equal(array, other) for other in others):
@@ -111,8 +112,8 @@ def _one(released: Released, ours: tuple[str, ...], theirs: str) -> Link:
     return Link(ours, (theirs,), read, write)
 
 
-def _fused(released: Released, block: str, leaf: str) -> Link:
-    """Queries, keys and values in one tensor."""
+def _fused_link(released: Released, block: str, leaf: str) -> Link:
+    """The link of queries, keys and values that are one tensor."""
     architecture, heads = released.architecture, released.config.heads
     turned = leaf == "kernel" and not architecture.conv1d
     by_head = architecture.qkv == "by head"
@@ -121,22 +122,24 @@ def _fused(released: Released, block: str, leaf: str) -> Link:
         whole = tensor.T if turned else tensor
         if not by_head:
             return tuple(np.split(whole, 3, axis=-1))
-        each = whole.reshape(*whole.shape[:-1], heads, 3, -1)
-        return tuple(each[..., n, :].reshape(*whole.shape[:-1], -1) for n in range(3))
+        by_part = whole.reshape(*whole.shape[:-1], heads, 3, -1)
+        return tuple(by_part[..., n, :].reshape(*whole.shape[:-1], -1) for n in range(3))
 
     def write(*arrays):
         whole = np.concatenate(arrays, axis=-1)
         if by_head:
-            each = [x.reshape(*x.shape[:-1], heads, 1, -1) for x in arrays]
-            whole = np.concatenate(each, axis=-2).reshape(whole.shape)
+            by_part = [x.reshape(*x.shape[:-1], heads, 1, -1) for x in arrays]
+            whole = np.concatenate(by_part, axis=-2).reshape(whole.shape)
         return (whole.T if turned else whole,)
 
-    name = _named(architecture.names, f"{block}/qkv/{leaf}")
+    name = _tensor_name(architecture.names, f"{block}/qkv/{leaf}")
     return Link(tuple(f"{block}/{part}/{leaf}" for part in QKV), (name,), read, write)
 
 
-def _typed(released: Released, path: str, name: str) -> Link:
-    """Vectors of positions, to each of which that of the first type of token is added."""
+def _typed_link(released: Released, path: str, name: str) -> Link:
+    """The link of a table of positions, to each row of which the vector of the first token type is
+    added.
+    """
     read = lambda rows, types: (rows.astype(np.float32) + types[:1].astype(np.float32),)
     write = lambda rows: (rows, np.zeros((released.types, rows.shape[1]), rows.dtype))
     return Link((path,), (name, released.architecture.types), read, write)

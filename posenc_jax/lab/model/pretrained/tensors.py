@@ -66,12 +66,12 @@ class Tensors:
 
     def find(self, name: str) -> str:
         """The name that the folder has for this tensor. Refused: it has none."""
-        known = [name, *(name.replace(*pair) for pair in OLD)]
-        known += [BARE.sub("", one) for one in known]
-        found = next((one for one in known if one in self.files), None)
-        if found is None:
+        candidates = [name, *(name.replace(*pair) for pair in OLD)]
+        candidates += [BARE.sub("", candidate) for candidate in candidates]
+        match = next((candidate for candidate in candidates if candidate in self.files), None)
+        if match is None:
             raise Refused(f"{self.folder}: no tensor {name}, which the model of its config needs")
-        return found
+        return match
 
     def read(self, name: str) -> np.ndarray:
         """The tensor of this name. Refused: it is damaged, or not of floating-point numbers."""
@@ -86,21 +86,23 @@ class Tensors:
             return self._handle.get_tensor(name)
 
     def not_finite(self, names: Iterable[str]) -> Refused:
-        """The error of arrays with NaN or infinity that were made of these tensors."""
+        """The error for arrays with NaN or infinity that were made of these tensors."""
         for name in names:
             tensor = self.read(name)
             if (count := int(tensor.size - np.isfinite(tensor).sum())) > 0:
                 return Refused(f"{self.folder}: tensor {field_name((name,))} has {count} values "
                                f"of {tensor.size} that are NaN or infinite")  # fmt: skip
-        of = ", ".join(field_name((name,)) for name in names)
-        return Refused(f"{self.folder}: tensor {of}: values are too large for the model's dtype")
+        listed = ", ".join(field_name((name,)) for name in names)
+        return Refused(
+            f"{self.folder}: tensor {listed}: values are too large for the model's dtype"
+        )
 
     def differ(self, *names: str) -> bool:
         """Whether the folder has both of these tensors, and they differ."""
         return {*names} <= {*self.files} and not _same(*map(self.read, names))
 
     def check_all_read(self, read: Iterable[str], embedding: str, bias: str | None) -> None:
-        """Checks that what is not among the names read would change nothing.
+        """Checks that tensors which were not read would change nothing.
 
         Args:
           embedding, bias: of the names read, those of the embedding and of the read-out's bias.
@@ -126,7 +128,7 @@ def _same(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The file's dictionary.
+    """Reads a dictionary from a JSON file.
 
     Refused: there is no such file, it has more than `MOST_BYTES`, or it is not a dictionary in
     JSON; a name that stands twice in one dictionary.
@@ -148,7 +150,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The dictionary of these pairs. ValueError: a name that stands twice."""
+    """The dictionary of these pairs. ValueError: a name occurs twice."""
     content = dict(pairs)
     if len(content) < len(pairs):
         names = [name for name, _ in pairs]
@@ -158,13 +160,13 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check_regular(path: Path) -> None:
-    """Refused: a pipe or a device, which may never end."""
+    """Raises Refused for a pipe or a device, reading which may never end."""
     if path.exists() and not path.is_file():
         raise Refused(f"{path}: is not a file")
 
 
 def _checked_index(path: Path) -> dict[str, str]:
-    """Tensor -> its file, of an index. Refused: anything else, or a file outside of the folder."""
+    """{tensor: file} of an index. Refused: anything else, or a file outside of the folder."""
     files = read_json(path).get("weight_map", {})
     if not isinstance(files, dict):
         raise Refused(f"{path}: weight_map: {shown(files)} is not a dictionary")
@@ -190,7 +192,7 @@ def write_tensors(folder: Path, shards: Iterator[Mapping[str, np.ndarray]], coun
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Errors of a file as one line with its path."""
+    """Turns errors about a file into one line with its path."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Affine maps and norms, and where a norm stands beside the part that it belongs to."""
+"""Affine maps and norms, and where a norm stands around attention, cross-attention and MLP."""
 
 from collections.abc import Callable
 from functools import partial
@@ -21,32 +21,33 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 
 def weight(module: nn.Module, name: str, init: Callable, shape: tuple[int, ...]) -> jax.Array:
-    """The weight of a module, made by `init` at initialisation.
+    """The stored weight of a module; at initialisation `init` makes it.
 
     `module.param` would trace the initialiser in every pass, only to check the shape.
 
     ValueError: the weight has another shape.
     """
-    given = module.get_variable("params", name)
-    if given is None:
+    stored = module.get_variable("params", name)
+    if stored is None:
         return module.param(name, init, shape)
-    if given.shape != shape:
+    if stored.shape != shape:
         where = "/".join((*module.path, name))
-        raise ValueError(f"{where}: a weight of shape {given.shape}; the model needs {shape}")
-    return given
+        raise ValueError(f"{where}: a weight of shape {stored.shape}; the model needs {shape}")
+    return stored
 
 
 class Dense(nn.Module):
     """An affine map of the last axis; `gain` scales the variance of its initial weights.
 
-    of: makes what is mapped of the inputs, all of one shape; computed again in the backward pass.
+    activate: applied to the inputs, all of one shape, before the map; the backward pass computes it
+      again.
     """
 
     features: int
     dtype: Any
     gain: float = 1.0
     biased: bool = True
-    of: Callable[..., jax.Array] | None = None
+    activate: Callable[..., jax.Array] | None = None
 
     @nn.compact
     def __call__(self, *inputs):
@@ -57,13 +58,15 @@ class Dense(nn.Module):
         if self.biased:
             zeros = nn.initializers.zeros_init()
             b = weight(self, "bias", zeros, (self.features,)).astype(self.dtype)
-        if (of := self.of) is None:
+        if (activate := self.activate) is None:
             return linear(inputs[0].astype(self.dtype), w, b)
-        return recomputed(lambda w, b, *x: linear(of(*x).astype(self.dtype), w, b))(w, b, *inputs)
+        return recomputed(lambda w, b, *x: linear(activate(*x).astype(self.dtype), w, b))(
+            w, b, *inputs
+        )
 
 
 class Norm(nn.Module):
-    """Layer normalisation, or RMSNorm, of the last axis, in float32."""
+    """Layer normalisation, or RMSNorm, over the last axis, computed in float32 or wider."""
 
     kind: str
     eps: float
@@ -91,19 +94,19 @@ def _normalised(kind: str, eps: float, x, scale, bias):
 
 
 def norm(config: ModelConfig, name: str) -> Norm:
-    """The config's norm, of this name."""
+    """A norm of the config's kind, with this name."""
     biased = config.norm == "layernorm" and "norm" in config.biases
     return Norm(config.norm, config.eps, biased, name=name)
 
 
 def entering(config: ModelConfig, name: str, x: jax.Array) -> jax.Array:
-    """The hidden states x as the part of this name reads them."""
+    """The input of the part `name`: x, normalised first if the config says so."""
     return norm(config, f"{name}_norm")(x) if config.norm_at in ("pre", "both") else x
 
 
-def added(config: ModelConfig, name: str, x: jax.Array, made: jax.Array) -> jax.Array:
-    """The hidden states x after the part of this name, which made `made` of them."""
+def added(config: ModelConfig, name: str, x: jax.Array, output: jax.Array) -> jax.Array:
+    """The hidden states after the part `name`: x plus the part's output, with the config's norm."""
     if config.norm_at == "pre":
-        return x + made
+        return x + output
     after = norm(config, f"{name}_out_norm")
-    return after(x + made) if config.norm_at == "post" else x + after(made)
+    return after(x + output) if config.norm_at == "post" else x + after(output)

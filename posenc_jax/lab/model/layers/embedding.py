@@ -1,4 +1,4 @@
-"""The two ends of a model: the embedding of its tokens, and the read-out."""
+"""The first and the last part of a model: the embedding of its tokens, and the read-out."""
 
 import flax.linen as nn
 import jax
@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from posenc_jax.dtypes import widest
 from posenc_jax.lab.hosts.fast_training import linear
-from posenc_jax.lab.model.layers.parts import ACTIVATIONS, Dense, norm, weight
+from posenc_jax.lab.model.layers.dense_norm import ACTIVATIONS, Dense, norm, weight
 from posenc_jax.layout import Layout
 
 
@@ -41,8 +41,8 @@ def read_out(module: nn.Module, x_BTD: jax.Array, layout: Layout) -> jax.Array:
     """The logits of each token, or of the mean over tokens if pooled, in float32 or wider."""
     c, x_BTD = module.config, final(module, x_BTD)
     if c.transform:
-        made = Dense(c.width, x_BTD.dtype, name="transform")(x_BTD)
-        x_BTD = norm(c, "transform_norm")(ACTIVATIONS[c.activation](made))
+        hidden = Dense(c.width, x_BTD.dtype, name="transform")(x_BTD)
+        x_BTD = norm(c, "transform_norm")(ACTIVATIONS[c.activation](hidden))
     real_BT1 = jnp.broadcast_to(layout.segment_BT, x_BTD.shape[:2])[..., None] > 0
     real_BT1 |= jnp.logical_not(c.masks.output)
     x_BTD = jnp.where(real_BT1, x_BTD, 0)

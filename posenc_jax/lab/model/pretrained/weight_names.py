@@ -14,6 +14,7 @@ def _layers(theirs: str, **parts: str) -> Names:
 
 
 def _inside(prefix: str, names: Names) -> Names:
+    """The names with `prefix` before each path."""
     return {f"{prefix}/{path}": name for path, name in names.items()}
 
 
@@ -117,6 +118,7 @@ def _bert(prefix: str, query: str = "query", key: str = "key", value: str = "val
 
 
 def _rows(prefix: str) -> Names:
+    """The name of BERT's table of positions."""
     return {"encoding/table": f"{prefix}.embeddings.position_embeddings.weight"}
 
 
